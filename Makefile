@@ -1,0 +1,43 @@
+# Every target makes its own virtual environment; python3, pip and make are all a machine needs.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+ARGS   ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format bench lock clean
+
+help: ## Say what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(READY): pyproject.toml requirements/dev.lock
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+demo: $(READY) ## Watch a gang start, break, drain, restart and finish
+	$(BIN)/python examples/story.py $(ARGS)
+
+test: $(READY) ## Run every test, PostgreSQL included (ARGS="-k name" narrows)
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(READY) ## Lint, formatting and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY) ## Rewrite the code in the house format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY) ## Measure the core and every store (ARGS="core" or a store's name narrows)
+	$(BIN)/python -m benchmarks $(ARGS)
+
+lock: $(READY) ## Write requirements/dev.lock anew from pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip compile --universal --generate-hashes --no-header --python-version 3.11 --all-extras --group dev -o requirements/dev.lock pyproject.toml
+
+clean: ## Remove what the targets made
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

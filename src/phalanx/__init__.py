@@ -1,0 +1,1 @@
+"""Phalanx: a gang scheduler."""

@@ -1,0 +1,247 @@
+"""The rows that are kept: frozen, and complete enough to rebuild the cluster from them alone.
+
+Times are microseconds since 1970, UTC. Only `Changes` makes new versions of them.
+"""
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from phalanx.core.causes import Cause
+from phalanx.core.spec import JobSpec, Micros, Resources, Role
+from phalanx.core.states import State
+
+
+class Phase(StrEnum):
+    """A job as a whole, derived from its tasks; see `phase_of`."""
+
+    WAITING = "waiting"
+    STARTING = "starting"
+    RUNNING = "running"
+    DRAINING = "draining"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed-out"
+
+
+ENDED: frozenset[Phase] = frozenset({Phase.DONE, Phase.FAILED, Phase.CANCELLED, Phase.TIMED_OUT})
+
+
+class Blob(msgspec.Struct, frozen=True):
+    """Where bytes lie in the store."""
+
+    id: str
+    size_bytes: int
+
+
+class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a process ended."""
+
+    code: int | None = None
+    signal: int | None = None
+    signalled: bool = False  #: we had asked it to stop
+
+    @property
+    def is_success(self) -> bool:
+        """It ended well and of its own accord, so its work is finished."""
+        return self.code == 0 and not self.signalled
+
+    def __str__(self) -> str:
+        if self.signal is not None:
+            return f"was killed by signal {self.signal}"
+        return f"exited with code {self.code}"
+
+
+class Task(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One process tree on one worker."""
+
+    job: str
+    index: int
+    role: str
+    state: State
+    epoch: int = 0  #: the job's epoch when this task was last reserved
+    attempts: int = 0  #: how often it was released; for people, never for decisions
+    worker: str | None = None
+    devices: tuple[int, ...] = ()  #: GPU indices on that worker
+    port: int | None = None  #: the rendezvous port, on the task the others connect to
+    placed_at: Micros | None = None
+    released_at: Micros | None = None  #: from here on its process may exist
+    started_at: Micros | None = None
+    stopping_at: Micros | None = None  #: when it was told to stop
+    ended_at: Micros | None = None
+    exit: Exit | None = None
+    checkpoint: Blob | None = None  #: what its next attempt is given
+    saved: Blob | None = None  #: saved in the present drain, not yet part of a complete set
+
+    @property
+    def id(self) -> str:
+        return f"{self.job}.{self.index}"
+
+    @property
+    def released(self) -> bool:
+        return self.released_at is not None
+
+    @property
+    def story(self) -> str:
+        """What the row tells about its present attempt, for errors that should be impossible."""
+        told = [f"{self.id} is {self.state} at epoch {self.epoch}"]
+        if self.worker is not None:
+            told.append(f"on {self.worker}")
+        for name in ("placed_at", "released_at", "started_at", "stopping_at", "ended_at"):
+            at = getattr(self, name)
+            if at is not None:
+                told.append(f"{name}={at}")
+        return ", ".join(told)
+
+
+class Drain(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The stopping of a gang. A job has at most one."""
+
+    cause: Cause
+    epoch: int
+    began_at: Micros
+    counted: bool = False  #: whether the failure that began it was counted
+
+
+class Job(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A job without its tasks."""
+
+    id: str
+    name: str
+    spec: JobSpec
+    phase: Phase
+    created_at: Micros
+    priority: int
+    owner: str = ""
+    key: str | None = None  #: the idempotency key it was submitted with
+    version: int = 0  #: changes whenever a plan made for the job may no longer hold
+    epoch: int = 0  #: counts its reservations
+    failures: int = 0  #: counted failures since it last ran healthily
+    losses: int = 0  #: reservations lost before release, in a row
+    waits_for: tuple[str, ...] = ()  #: jobs that must be done first and are not
+    waiting_since: Micros | None = None  #: when it last became eligible for placement
+    not_before: Micros = 0  #: backoff
+    on_hold: bool = False  #: an operator keeps it from starting
+    satisfied: bool = False  #: it has started whole once
+    together: tuple[str, ...] = ()  #: jobs whose reservation is released with its own
+    healthy_since: Micros | None = None  #: all of its start set was running from here on
+    short_since: Micros | None = None  #: it runs below its minimum from here on
+    shrunk_at: Micros | None = None
+    safe_at: Micros | None = None  #: work up to here would survive a stop
+    avoid: tuple[str, ...] = ()  #: workers to try last
+    drain: Drain | None = None
+    verdict: Phase | None = None
+    cause: Cause | None = None  #: why it ended
+    finished_at: Micros | None = None  #: every task is terminal; the row never changes again
+
+    @property
+    def is_live(self) -> bool:
+        return self.finished_at is None
+
+
+class Protocol(StrEnum):
+    """How a worker talks to the server."""
+
+    SYNC = "sync"  #: an agent: it prepares, accepts, and reports what is gone
+    PLAIN = "plain"  #: it claims, and is trusted to run what it claimed
+
+
+class Suspicion(msgspec.Struct, frozen=True):
+    """A job whose first failure in a drain was on this worker."""
+
+    job: str
+    at: Micros
+
+
+class Worker(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A machine that registered with the server."""
+
+    id: str
+    incarnation: str
+    protocol: Protocol
+    address: str  #: host, or host:port, under which its peers reach it
+    registered_at: Micros
+    resources: Resources = {}
+    labels: dict[str, str] = {}
+    slots: int | None = None  #: at most this many tasks at a time
+    generation: int = 0  #: changes whenever a plan made for the worker may no longer hold
+    lost_at: Micros | None = None
+    cordoned: str | None = None  #: why nothing new is placed here
+    suspicions: tuple[Suspicion, ...] = ()
+
+    @property
+    def is_open(self) -> bool:
+        return self.lost_at is None and self.cordoned is None
+
+    @property
+    def host(self) -> str:
+        return host_of(self.address) or self.id
+
+
+class Residue(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a settled attempt still occupies, because its worker has not said that it is gone."""
+
+    task: str
+    epoch: int
+    worker: str
+    since: Micros
+    resources: Resources = {}
+    devices: tuple[int, ...] = ()
+    port: int | None = None
+
+
+class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A share of the cluster."""
+
+    name: str
+    parent: str | None = None
+    weight: int = 1
+    quota: Resources = {}
+    limit: Resources = {}
+
+
+class Record(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One fact in the story of a job, a worker or a queue; kept for good."""
+
+    seq: int
+    at: Micros
+    kind: str
+    job: str | None = None
+    task: int | None = None
+    epoch: int | None = None
+    worker: str | None = None
+    detail: dict[str, Any] = {}
+
+
+class Rows(msgspec.Struct):
+    """Everything a leader needs to go on: what is live, and the last record's number."""
+
+    jobs: list[Job] = []
+    tasks: list[Task] = []
+    workers: list[Worker] = []
+    queues: list[Queue] = []
+    residues: list[Residue] = []
+    last_seq: int = 0
+
+
+def host_of(address: str) -> str:
+    """The host of `host`, `host:port`, `[v6]:port` or a bare IPv6 address."""
+    if address.startswith("["):
+        return address[1:].partition("]")[0]
+    host, colon, port = address.rpartition(":")
+    return host if colon and port.isdigit() and ":" not in host else address
+
+
+def task_id(job: str, index: int) -> str:
+    return f"{job}.{index}"
+
+
+def role_of(spec: JobSpec, index: int) -> Role:
+    """The role of a job's task: roles in order, each with its replicas."""
+    for role in spec.roles:
+        if index < role.replicas:
+            return role
+        index -= role.replicas
+    raise IndexError("bug: a task index beyond the job's size")

@@ -1,0 +1,1 @@
+"""From what users write to the native job specification."""

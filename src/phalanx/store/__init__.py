@@ -1,0 +1,1 @@
+"""Where rows are kept: the protocol and its three backends."""

@@ -1,0 +1,149 @@
+"""What a store promises. It keeps rows and holds no policy.
+
+Leadership is a term, not a lock: every commit names the term it was made under, and a store lets
+it through only while that term is the latest one. Expiry is judged by the store's own clock.
+"""
+
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from phalanx.core.model import Job, Phase, Queue, Record, Residue, Rows, Task, Worker
+from phalanx.core.spec import Micros
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Rows that become durable together or not at all. The id lets its fate be looked up."""
+
+    id: str
+    jobs: tuple[Job, ...] = ()
+    tasks: tuple[Task, ...] = ()
+    workers: tuple[Worker, ...] = ()
+    removed_workers: tuple[str, ...] = ()
+    queues: tuple[Queue, ...] = ()
+    removed_queues: tuple[str, ...] = ()
+    residues: tuple[Residue, ...] = ()
+    removed_residues: tuple[tuple[str, int], ...] = ()  #: (task id, epoch)
+    records: tuple[Record, ...] = ()
+    dropped_blobs: tuple[str, ...] = ()
+
+
+class Leader(msgspec.Struct, frozen=True):
+    """Who leads, for those who do not."""
+
+    term: int
+    holder: str
+    url: str
+
+
+class JobQuery(msgspec.Struct, frozen=True):
+    """Which jobs a page is about; None means any."""
+
+    namespace: str | None = None
+    queue: str | None = None
+    phase: Phase | None = None
+    name: str | None = None
+
+
+class JobPage(msgspec.Struct, frozen=True):
+    jobs: tuple[Job, ...]
+    cursor: str | None  #: hand it back for the next page; None on the last one
+
+
+class Pruned(msgspec.Struct, frozen=True):
+    """What retention removed."""
+
+    jobs: int = 0
+    records: int = 0
+    blobs: int = 0
+
+
+class StoreError(Exception):
+    """The store did not do what was asked; nothing was changed."""
+
+
+class Deposed(StoreError):  # noqa: N818
+    """A later term exists; whoever holds this one must stop and take leadership again."""
+
+
+class CommitFailed(StoreError):  # noqa: N818
+    """The batch is not in the store and never will be; discard memory and load again."""
+
+
+class OutcomeUnknown(StoreError):  # noqa: N818
+    """The batch may or may not be in the store; ask `has_batch` before anything else."""
+
+
+class SchemaTooNew(StoreError):  # noqa: N818
+    """A newer Phalanx wrote this store; upgrade this one to open it."""
+
+
+@runtime_checkable
+class Store(Protocol):
+    """Opened once, used from one event loop, closed once."""
+
+    async def open(self) -> None:
+        """Connect and bring the schema up to date. Raises SchemaTooNew."""
+
+    async def close(self) -> None: ...
+
+    async def cluster_id(self) -> str:
+        """Made when the store was, and never changed."""
+
+    async def lead(self, holder: str, url: str, lease: Micros) -> int | None:
+        """Take leadership for `lease` if nobody has it: the new term, or None.
+
+        Of two contenders at most one gets a term, and it is higher than every term before it.
+        The same holder asking again is a contender like any other.
+        """
+
+    async def renew(self, term: int, lease: Micros) -> None:
+        """Extend the lease from now. Raises Deposed if a later term exists.
+
+        A term whose lease ran out is renewed as long as nobody has taken over.
+        """
+
+    async def resign(self, term: int) -> None:
+        """End the lease at once so that a standby need not wait. Harmless if already deposed."""
+
+    async def leader(self) -> Leader | None:
+        """Who leads now, or None when no lease is in force."""
+
+    async def load(self, term: int) -> Rows:
+        """Unfinished jobs with all their tasks (by job and index), all workers, queues and residues
+        (each by its key), and the last record's number. Raises Deposed."""
+
+    async def commit(self, term: int, batch: Batch) -> None:
+        """Write the batch and its id in one transaction, durably.
+
+        Rows replace those with the same key. A batch whose id is already there changes nothing, so
+        resending is safe. Raises Deposed, CommitFailed or OutcomeUnknown, and nothing else.
+        """
+
+    async def has_batch(self, batch_id: str) -> bool:
+        """Whether this batch was committed. A `False` is final: the transaction can no longer
+        complete after it was given. Reaches back at least over the last hour."""
+
+    async def job(self, job_id: str) -> tuple[Job, tuple[Task, ...]] | None:
+        """One job with its tasks by index, finished or not."""
+
+    async def job_by_key(self, namespace: str, key: str) -> Job | None:
+        """The job that was submitted with this idempotency key."""
+
+    async def finished(self, query: JobQuery, *, limit: int, cursor: str | None = None) -> JobPage:
+        """Finished jobs, the latest first (by finished_at, then id). Pages neither repeat nor skip
+        a job when others finish in between. Raises ValueError on a cursor it did not make."""
+
+    async def records(
+        self, *, job: str | None = None, after: int = 0, limit: int
+    ) -> tuple[Record, ...]:
+        """Records with a number above `after`, in order, of one job or of all."""
+
+    async def put_blob(self, blob_id: str, job: str, data: bytes) -> None:
+        """Keep bytes, durably, before anything points at them. They live as long as their job."""
+
+    async def get_blob(self, blob_id: str) -> bytes | None: ...
+
+    async def prune(self, term: int, *, before: Micros, limit: int) -> Pruned:
+        """Remove at most `limit` jobs that finished before then, oldest first, with their tasks,
+        records and blobs; also records of no job, and batch ids, older than that. Raises Deposed."""
