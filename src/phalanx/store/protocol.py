@@ -146,4 +146,6 @@ class Store(Protocol):
 
     async def prune(self, term: int, *, before: Micros, limit: int) -> Pruned:
         """Remove at most `limit` jobs that finished before then, oldest first, with their tasks,
-        records and blobs; also records of no job, and batch ids, older than that. Raises Deposed."""
+        records and blobs; also records of no job, and batch ids, older than that.
+
+        Raises Deposed."""
