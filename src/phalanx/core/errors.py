@@ -11,10 +11,10 @@ class Problem(NamedTuple):
     """One thing that is wrong with what a user wrote."""
 
     path: str  #: `roles.worker.min`; empty for the whole document
-    message: str
+    message: str  #: goes on from the path (`is 9 but replicas is 8`); a sentence if there is none
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.message}" if self.path else self.message
+        return f"{self.path} {self.message}" if self.path else self.message
 
 
 class Invalid(CoreError):  # noqa: N818
