@@ -1,0 +1,73 @@
+"""Durations as users write them, exactly in whole microseconds.
+
+`90s`, `15m`, `1h30m`, or a plain number of seconds. Nothing finer than a microsecond, nothing
+below zero, nothing over a hundred years.
+"""
+
+import re
+from fractions import Fraction
+
+from phalanx.core.fields import refusal, shown
+from phalanx.core.spec import HOUR, MINUTE, SECOND, Micros
+
+#: The units from the longest to the shortest: the order in which they are written.
+_UNITS: dict[str, Micros] = {
+    "d": 24 * HOUR,
+    "h": HOUR,
+    "m": MINUTE,
+    "s": SECOND,
+    "ms": 1_000,
+    "us": 1,
+}
+
+_NUMBER = r"[0-9]{1,30}(?:\.[0-9]{1,30})?"
+_SECONDS = re.compile(rf"(?P<number>{_NUMBER})(?:[eE](?P<exponent>[+-]?[0-9]{{1,3}}))?")
+_PARTS = re.compile("".join(rf"(?:(?P<{unit}>{_NUMBER}){unit})?" for unit in _UNITS))
+
+LONGEST: Micros = 36_525 * 24 * HOUR
+
+_FORM = "write it like 90s, 15m, 6h, 1d, 500ms or 1h30m, or as seconds"
+
+
+def duration(value: object) -> Micros:
+    """The reader of a duration of zero or more."""
+    micros = _exact(value)
+    if micros > LONGEST:
+        raise refusal(f"is {shown(value)}; it must be at most {printed(LONGEST)}")
+    if micros.denominator != 1:
+        raise refusal(f"is {shown(value)}, which is finer than a microsecond; round it")
+    return micros.numerator
+
+
+def _exact(value: object) -> Fraction:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise refusal(f"is {shown(value)}, not a duration; {_FORM}")
+    if isinstance(value, int):
+        if value < 0:
+            raise refusal(f"is {shown(value)}; it cannot be negative")
+        return Fraction(value * SECOND)
+    # The shortest decimal of a float is what its author wrote.
+    written = value if isinstance(value, str) else repr(value)
+    if written.startswith("-") and (_PARTS.fullmatch(written, 1) or _SECONDS.fullmatch(written, 1)):
+        raise refusal(f"is {shown(value)}; it cannot be negative")
+    if seconds := _SECONDS.fullmatch(written):
+        exponent = int(seconds["exponent"] or 0)
+        return Fraction(seconds["number"]) * Fraction(10) ** exponent * SECOND
+    parts = _PARTS.fullmatch(written)
+    if not written or parts is None:
+        raise refusal(f"is {shown(value)}, not a duration; {_FORM}")
+    given = parts.groupdict()
+    return sum((Fraction(given[u]) * size for u, size in _UNITS.items() if given[u]), Fraction())
+
+
+def printed(micros: Micros) -> str:
+    """The shortest way to write a duration exactly."""
+    if micros == 0:
+        return "0s"
+    one_unit = next(f"{micros // size}{u}" for u, size in _UNITS.items() if micros % size == 0)
+    parts = []
+    for unit, size in _UNITS.items():
+        count, micros = divmod(micros, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    return min(one_unit, "".join(parts), key=len)

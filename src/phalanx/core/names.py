@@ -1,0 +1,79 @@
+"""Which names users may give: to jobs, roles, queues, resources, variables and node labels."""
+
+import re
+
+from phalanx.core.errors import Invalid
+from phalanx.core.fields import Reader, refusal, shown, text
+
+_LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_DNS_LABEL = re.compile(_LABEL)
+_DNS_SUBDOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+_JOB_ID = re.compile(r"j-[0-9a-z]+")
+_QUALIFIED = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]*[A-Za-z0-9])?")
+_TIMEZONE = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*")
+
+NAME_LIMIT = 253
+#: A subdomain, a slash and a label: the longest name of a label or resource in Kubernetes.
+QUALIFIED_LIMIT = NAME_LIMIT + 1 + 63
+
+
+def _matching(pattern: re.Pattern[str], limit: int, cure: str) -> Reader[str]:
+    def read(value: object) -> str:
+        name = text(value)
+        if len(name) > limit:
+            raise refusal(f"is {shown(name)}, of {len(name)} characters; use at most {limit}")
+        if not pattern.fullmatch(name):
+            raise refusal(f"is {shown(name)}; {cure}")
+        return name
+
+    return read
+
+
+_CHARACTERS = "lower-case letters, digits and '-', with a letter or a digit first and last"
+_PARTS = "letters, digits, '-', '_', '.' and '/', with a letter or a digit first and last"
+
+dns_label = _matching(_DNS_LABEL, 63, f"use {_CHARACTERS}")
+dns_subdomain = _matching(
+    _DNS_SUBDOMAIN, NAME_LIMIT, f"use {_CHARACTERS}, in parts of at most 63 joined by '.'"
+)
+job_id = _matching(_JOB_ID, 64, "write the id of a job, like j-01h2xcejqtf2nbrexx3v")
+timezone = _matching(_TIMEZONE, 64, "write the name of a time zone, like UTC or Europe/Zurich")
+label_key = _matching(_QUALIFIED, QUALIFIED_LIMIT, f"a node label is {_PARTS}")
+_resource = _matching(_QUALIFIED, QUALIFIED_LIMIT, f"a resource is {_PARTS}")
+
+
+def member(value: object) -> str:
+    """`namespace/name` of a job."""
+    name = text(value)
+    try:
+        namespace, name_in_it = name.split("/")
+        dns_label(namespace)
+        dns_subdomain(name_in_it)
+    except (ValueError, Invalid):
+        raise refusal(
+            f"is {shown(name)}; write namespace/name of a job, like default/pretrain"
+        ) from None
+    return name
+
+
+def resource(value: object) -> str:
+    """`licence`, `vram_mb`, `nvidia.com/gpu`."""
+    name = _resource(value)
+    if name.count("/") > 1:
+        raise refusal(f"is {shown(name)}; a resource has at most one '/' in its name")
+    return name
+
+
+def variable(value: object) -> str:
+    """The name of an environment variable."""
+    name = text(value)
+    if not name or "=" in name:
+        raise refusal(f"is {shown(name)}; a variable has a name without '='")
+    return name
+
+
+def absolute_path(value: object) -> str:
+    path = text(value)
+    if not path.startswith("/"):
+        raise refusal(f"is {shown(path)}; write an absolute path, which begins with '/'")
+    return path

@@ -1,0 +1,120 @@
+"""Kubernetes quantities, exactly, and the resources of a task, a worker or a queue.
+
+`cpu` and `gpu` are kept in thousandths, `memory` in bytes, every other resource as it is.
+Amounts that are negative, finer than the unit or beyond 64 bits are refused.
+"""
+
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+
+from phalanx.core.fields import Place, as_key, mapping, refusal, shown
+from phalanx.core.names import resource
+from phalanx.core.spec import Resources
+
+_BINARY = {
+    suffix: 1024**power for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)
+}
+_DECIMAL = {
+    suffix: Fraction(1000) ** power
+    for power, suffix in enumerate(("n", "u", "m", "", "k", "M", "G", "T", "P", "E"), -3)
+}
+_SUFFIXES = _DECIMAL | {suffix: Fraction(size) for suffix, size in _BINARY.items()}
+
+_QUANTITY = re.compile(
+    r"(?P<sign>[+-]?)(?P<number>[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})"
+    r"(?:(?P<suffix>[numkMGTPE]|[KMGTPE]i)|[eE](?P<exponent>[+-]?[0-9]{1,10}))?"
+)
+
+LARGEST = 2**63 - 1
+
+#: How many units of the normal form one of the user's is, where that is not one.
+_SCALES = {"cpu": 1000, "gpu": 1000, "memory_mb": 1024**2}
+
+#: What the normal form cannot divide.
+_UNITS = {
+    "cpu": "a thousandth of a CPU",
+    "gpu": "a thousandth of a GPU",
+    "memory": "a byte",
+    "memory_mb": "a byte",
+}
+
+
+def quantity(value: object) -> Fraction:
+    """The reader of a bare quantity of zero or more."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise refusal(f"is {shown(value)}, not a quantity; write a number, like 4, 500m or 32Gi")
+    if isinstance(value, int):
+        if value < 0:
+            raise refusal(f"is {shown(value)}; it cannot be negative")
+        return Fraction(value)
+    # The shortest decimal of a float is what its author wrote.
+    match = _QUANTITY.fullmatch(value if isinstance(value, str) else repr(value))
+    if match is None:
+        raise refusal(
+            f"is {shown(value)}, not a quantity; write a number and one of the suffixes"
+            " m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei, like 500m or 32Gi"
+        )
+    number = Fraction(match["number"])
+    if match["sign"] == "-" and number:
+        raise refusal(f"is {shown(value)}; it cannot be negative")
+    # Powers beyond these only say that the amount is too large or too fine, and take long to make.
+    exponent = max(-100, min(100, int(match["exponent"] or 0)))
+    return number * _SUFFIXES[match["suffix"] or ""] * Fraction(10) ** exponent
+
+
+def amount(name: str, value: object) -> int:
+    """How much of a resource, in the unit of its normal form."""
+    asked = quantity(value)
+    if name == "memory_mb" and isinstance(value, str) and value[-1:].isalpha():
+        raise refusal(f"is {shown(value)}, but memory_mb counts MiB; write it as memory")
+    exact = asked * _SCALES.get(name, 1)
+    if exact > LARGEST:
+        raise refusal(f"is {shown(value)}, which is more than can be counted; ask for less")
+    if exact.denominator != 1:
+        unit = _UNITS.get(name, f"one {name}")
+        raise refusal(f"is {shown(value)}, which is finer than {unit}; round it")
+    if name == "gpu" and asked > 1 and asked.denominator != 1:
+        raise refusal(
+            f"is {shown(value)}; a task has a part of one GPU or whole ones: write a number"
+            " below 1 or a whole number"
+        )
+    return exact.numerator
+
+
+def resources(value: object) -> Resources:
+    """The reader of what a task asks for. Asking for none of something is not asking for it."""
+    return {name: count for name, count in capacity(value).items() if count}
+
+
+def capacity(value: object) -> Resources:
+    """The reader of what a worker has or a queue may use: none of something is kept as 0."""
+    place = Place()
+    result: Resources = {}
+    given = mapping(value, "a mapping of resources to amounts, like {cpu: 4, memory: 32Gi}")
+    for name, wanted in given.items():
+        with place.at(as_key(name)):
+            known = resource(name)
+            result["memory" if known == "memory_mb" else known] = amount(known, wanted)
+    if "memory" in given and "memory_mb" in given:
+        place.at("memory_mb").wrong("and memory are one resource; write one of them")
+    place.close()
+    return result
+
+
+def printed(name: str, count: int) -> int | float | str:
+    """An amount as a user would write it."""
+    if name == "cpu":
+        return f"{count}m" if count % 1000 else count // 1000
+    if name == "gpu":
+        return float(f"0.{count:03}") if count % 1000 else count // 1000
+    if name == "memory" and count:
+        for suffix, size in reversed(_BINARY.items()):
+            if count % size == 0:
+                return f"{count // size}{suffix}"
+    return count
+
+
+def native(amounts: Mapping[str, int]) -> dict[str, object]:
+    """Resources as a user would write them."""
+    return {name: printed(name, count) for name, count in amounts.items()}
