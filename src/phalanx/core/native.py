@@ -1,0 +1,27 @@
+"""A specification printed in the native form: what a user would have written for it.
+
+`validation.job_spec` reads it back to an equal specification.
+"""
+
+from phalanx.core.fields import write_fields
+from phalanx.core.schema import JOB_FIELDS, ROLE_FIELDS
+from phalanx.core.spec import JobSpec, Role
+
+
+def native(spec: JobSpec) -> dict[str, object]:
+    """Plain data, without the fields that have their default."""
+    written = write_fields(spec, JOB_FIELDS)
+    is_over_all = spec.min_available != sum(role.min for role in spec.roles)
+    if not is_over_all:
+        del written["min_available"]
+    if spec.priority_class is not None:
+        written.pop("priority", None)
+    written["roles"] = {role.name: _role(role, is_over_all=is_over_all) for role in spec.roles}
+    return written
+
+
+def _role(role: Role, *, is_over_all: bool) -> dict[str, object]:
+    written = write_fields(role, ROLE_FIELDS)
+    if role.min == (0 if is_over_all else role.replicas):
+        del written["min"]
+    return written

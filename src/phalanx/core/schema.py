@@ -1,0 +1,214 @@
+"""The fields of the native form: which there are, their defaults, how each is read and printed.
+
+`docs/reference/job.md` explains them to users in the same order. Rules that need more than one
+field are in `validation`.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from phalanx.core import cron, durations, names, quantities
+from phalanx.core.fields import (
+    REQUIRED,
+    Field,
+    Place,
+    Reader,
+    boolean,
+    distinct,
+    integer,
+    items,
+    mapping,
+    one_of,
+    read_table,
+    refusal,
+    shown,
+    text,
+    texts,
+    write_fields,
+)
+from phalanx.core.spec import (
+    HOUR,
+    MINUTE,
+    CheckpointPolicy,
+    Concurrency,
+    Match,
+    Micros,
+    Mode,
+    Pack,
+    PackMode,
+    PreemptionPolicy,
+    Restart,
+    Schedule,
+)
+
+#: Over all roles of a job.
+TASK_LIMIT = 100_000
+
+#: Linux refuses to start a process with a longer argument or variable.
+ARGUMENT_LIMIT_BYTES = 128 * 1024 - 1
+
+GRACE_LIMIT: Micros = HOUR
+BACKOFF_LIMIT: Micros = 5 * MINUTE
+
+
+def _argument(value: object) -> str:
+    word = text(value)
+    size_bytes = len(word.encode())
+    if size_bytes > ARGUMENT_LIMIT_BYTES:
+        raise refusal(
+            f"has {size_bytes} bytes; a process can be given {ARGUMENT_LIMIT_BYTES} at most in one"
+            " string: put it in a file"
+        )
+    return word
+
+
+def _command(value: object) -> str | tuple[str, ...]:
+    if isinstance(value, str):
+        if not value.strip():
+            raise refusal("is empty; write what to run")
+        return _argument(value)
+    words = items(value, "a string for sh, or a list of strings to execute")
+    place = Place()
+    result = []
+    for index, word in enumerate(words):
+        with place.at(index):
+            result.append(_argument(word))
+    place.close()
+    if not result or not result[0]:
+        raise refusal("names no program; write what to run")
+    return tuple(result)
+
+
+def _at_most(limit: Micros) -> Reader[Micros]:
+    def read(value: object) -> Micros:
+        micros = durations.duration(value)
+        if micros > limit:
+            raise refusal(f"is {shown(value)}; it must be at most {durations.printed(limit)}")
+        return micros
+
+    return read
+
+
+def _some_time(value: object) -> Micros:
+    micros = durations.duration(value)
+    if micros == 0:
+        raise refusal(f"is {shown(value)}; write a time above zero, or null for none")
+    return micros
+
+
+def _max_retries(value: object) -> int:
+    # Other schedulers say 0 where one failure ends a job, which is what we call 1.
+    return max(1, integer(0, 1000)(value))
+
+
+def _cron(value: object) -> str:
+    cron.parse(value)
+    return " ".join(text(value).split())
+
+
+class _Keep(NamedTuple):
+    done: int
+    failed: int
+
+
+_PACK_FIELDS = {
+    "by": Field(names.label_key, REQUIRED),
+    "mode": Field(one_of(PackMode), "require", str),
+}
+
+_KEEP_FIELDS = {
+    "done": Field(integer(0, 1000), 3),
+    "failed": Field(integer(0, 1000), 1),
+}
+
+
+def _pack(value: object) -> Pack:
+    return Pack(**read_table(value, "a mapping, like {by: rack, mode: require}", _PACK_FIELDS))
+
+
+def _keep(value: object) -> _Keep:
+    return _Keep(**read_table(value, "a mapping, like {done: 3, failed: 1}", _KEEP_FIELDS))
+
+
+_SCHEDULE_FIELDS = {
+    "cron": Field(_cron, REQUIRED),
+    "timezone": Field(names.timezone, "UTC"),
+    "concurrency": Field(one_of(Concurrency), "forbid", str),
+}
+
+
+def _schedule(value: object) -> Schedule:
+    what = 'a mapping, like {cron: "0 2 * * *", timezone: UTC}'
+    values = read_table(value, what, _SCHEDULE_FIELDS | {"keep": Field(_keep, {})})
+    kept: _Keep = values.pop("keep")
+    return Schedule(**values, keep_done=kept.done, keep_failed=kept.failed)
+
+
+def _written_schedule(schedule: Schedule) -> dict[str, object]:
+    keep = write_fields(_Keep(schedule.keep_done, schedule.keep_failed), _KEEP_FIELDS)
+    return write_fields(schedule, _SCHEDULE_FIELDS) | ({"keep": keep} if keep else {})
+
+
+def _written_command(command: str | tuple[str, ...]) -> str | list[str]:
+    return command if isinstance(command, str) else list(command)
+
+
+def _roles(value: object) -> Mapping[Any, object]:
+    """The roles unread: what a role means depends on the job."""
+    roles = mapping(value, "a mapping of names to roles, like {worker: {command: ./train}}")
+    if not roles:
+        raise refusal("is empty; a job has at least one role")
+    return roles
+
+
+ROLE_FIELDS = {
+    "replicas": Field(integer(1, TASK_LIMIT), 1),
+    "min": Field(integer(0, TASK_LIMIT)),
+    "command": Field(_command, REQUIRED, _written_command),
+    "env": Field(texts("a mapping of names to strings", names.variable, _argument), {}, dict),
+    "workdir": Field(names.absolute_path),
+    "resources": Field(quantities.resources, {}, quantities.native),
+    "node_selector": Field(texts("a mapping of labels to values", names.label_key, text), {}, dict),
+    "per_node": Field(integer(1, TASK_LIMIT)),
+}
+
+_PRIORITY = Field(integer(-(2**31), 2**31 - 1), 0)
+_JOB_IDS = Field(distinct("a list of job ids", names.job_id), [], list)
+
+JOB_FIELDS = {
+    "name": Field(names.dns_subdomain),
+    "namespace": Field(names.dns_label, "default"),
+    "queue": Field(names.dns_subdomain, "default"),
+    "priority": _PRIORITY,
+    "priority_class": Field(text),
+    "roles": Field(_roles, REQUIRED),
+    "min_available": Field(integer(1, TASK_LIMIT)),
+    "mode": Field(one_of(Mode), "strict", str),
+    "match": Field(one_of(Match), "only-waiting", str),
+    "group": Field(distinct("a list of namespace/name", names.member), [], list),
+    "schedule_timeout": Field(_some_time, None, durations.printed),
+    "pack": Field(_pack, None, lambda pack: write_fields(pack, _PACK_FIELDS)),
+    "spread": Field(boolean, default=False),
+    "restart": Field(one_of(Restart), "gang", str),
+    "max_retries": Field(_max_retries, 3),
+    "backoff": Field(_at_most(BACKOFF_LIMIT), "10s", durations.printed),
+    "grace": Field(_at_most(GRACE_LIMIT), "15s", durations.printed),
+    "time_limit": Field(_some_time, None, durations.printed),
+    "stall_after": Field(_some_time, None, durations.printed),
+    "complete_when": Field(text, "all"),
+    "preemptible": Field(boolean, default=True),
+    "preemption_policy": Field(one_of(PreemptionPolicy), "lower", str),
+    "checkpoint": Field(one_of(CheckpointPolicy), "none", str),
+    "fence": Field(boolean, default=False),
+    "after": _JOB_IDS,
+    "schedule": Field(_schedule, None, _written_schedule),
+}
+
+#: The short form: one role, called `worker`.
+SHORT_FIELDS = {
+    "command": ROLE_FIELDS["command"],
+    "gang_size": ROLE_FIELDS["replicas"],
+    "resources": ROLE_FIELDS["resources"],
+    "priority": _PRIORITY,
+    "depends_on": _JOB_IDS,
+}
