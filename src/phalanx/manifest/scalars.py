@@ -1,0 +1,36 @@
+"""What an unquoted word in YAML is: the core schema of YAML 1.2.
+
+Only `true` and `false` are booleans; `yes`, `no`, `on` and `off` are strings, as are dates, `1:30`
+and numbers with leading zeros, which are as often file modes or ids as numbers.
+"""
+
+import re
+
+_WORDS = (
+    dict.fromkeys(("", "~", "null", "Null", "NULL"), None)
+    | dict.fromkeys(("true", "True", "TRUE"), True)
+    | dict.fromkeys(("false", "False", "FALSE"), False)
+)
+_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
+_BASED = {"0o": (re.compile(r"0o[0-7]+"), 8), "0x": (re.compile(r"0x[0-9a-fA-F]+"), 16)}
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+
+#: More digits than any number that is meant; Python takes long to read very many.
+DIGIT_LIMIT = 100
+
+
+def resolved(word: str) -> str | int | float | bool | None:
+    """The value of an unquoted word. A number that is too long stays a string."""
+    if word in _WORDS:
+        return _WORDS[word]
+    if len(word) > DIGIT_LIMIT:
+        return word
+    if _INTEGER.fullmatch(word):
+        return int(word)
+    if _FLOAT.fullmatch(word):
+        return float(word)
+    if _NOT_FINITE.fullmatch(word):
+        return float(word.replace(".", "", 1))
+    pattern, base = _BASED.get(word[:2], (None, 0))
+    return int(word, base) if pattern and pattern.fullmatch(word) else word

@@ -1,0 +1,197 @@
+"""Plain data from the events of a YAML parser, without recursion.
+
+Nesting and aliases are bounded while they are read, so that no input can exhaust the stack or
+the memory. Only strings are keys, no key is given twice, and tags and merge keys are refused.
+"""
+
+from dataclasses import dataclass
+from typing import Never, Protocol
+
+from yaml.events import (
+    AliasEvent,
+    CollectionEndEvent,
+    CollectionStartEvent,
+    DocumentStartEvent,
+    Event,
+    MappingStartEvent,
+    NodeEvent,
+    ScalarEvent,
+)
+
+from phalanx.core.fields import Place, shown
+from phalanx.manifest.scalars import resolved
+
+DEPTH_LIMIT = 64
+#: Nodes of all documents together, each alias counted as the nodes it stands for.
+NODE_LIMIT = 100_000
+
+_STRING_TAGS = ("!", "tag:yaml.org,2002:str")
+
+
+class Mark(Protocol):
+    """A point in the text, counted from 0. Each of the two YAML parsers has its own."""
+
+    @property
+    def line(self) -> int: ...
+    @property
+    def column(self) -> int: ...
+
+
+@dataclass(slots=True)
+class _Node:
+    value: object
+    size: int = 1  #: how many nodes it has, itself included
+    height: int = 0  #: how many collections are nested in it, itself included
+
+
+@dataclass(slots=True)
+class _Open:
+    """A collection whose end has not been seen."""
+
+    value: dict[str, object] | list[object]
+    place: Place
+    anchor: str | None
+    size: int = 1
+    height: int = 1
+    key: str | None = None  #: the key whose value comes next
+
+
+class Tree:
+    """The documents of a stream, built event by event. Empty ones are left out."""
+
+    def __init__(self) -> None:
+        self.documents: list[object] = []
+        self._root = Place()
+        self._open: list[_Open] = []
+        self._nodes = 0
+        #: What each anchor of the document stands for; None while it is still being read.
+        self._anchors: dict[str, _Node | None] = {}
+
+    def take(self, event: Event) -> None:
+        if isinstance(event, DocumentStartEvent):
+            self._anchors = {}
+        elif isinstance(event, NodeEvent) and self._wants_key():
+            self._take_key(event)
+        elif isinstance(event, ScalarEvent):
+            self._finish(_Node(self._scalar(event)), event.anchor, event.start_mark)
+        elif isinstance(event, CollectionStartEvent):
+            self._begin(event)
+        elif isinstance(event, CollectionEndEvent):
+            done = self._open.pop()
+            node = _Node(done.value, done.size, done.height)
+            self._finish(node, done.anchor, event.start_mark)
+        elif isinstance(event, AliasEvent):
+            self._finish(self._alias(event), None, event.start_mark)
+
+    def close(self) -> list[object]:
+        """The documents, or `Invalid` with what was wrong in them."""
+        self._root.close()
+        return self.documents
+
+    def where(self, mark: Mark | None) -> str:
+        document = f"document {len(self.documents) + 1}"
+        return f"{document}, line {mark.line + 1}, column {mark.column + 1}" if mark else document
+
+    def stop(self, message: str, place: Place | None = None) -> Never:
+        """Refuse the stream here: what follows cannot be understood."""
+        (place or self._root).wrong(message)
+        self._root.close()
+        raise AssertionError("bug: a problem was added and not raised")
+
+    def _place(self) -> Place:
+        """The path of the node that comes next."""
+        if not self._open:
+            return self._root
+        parent = self._open[-1]
+        return parent.place.at(len(parent.value) if parent.key is None else parent.key)
+
+    def _wants_key(self) -> bool:
+        parent = self._open[-1] if self._open else None
+        return parent is not None and isinstance(parent.value, dict) and parent.key is None
+
+    def _take_key(self, event: NodeEvent) -> None:
+        parent = self._open[-1]
+        where = self.where(event.start_mark)
+        if not isinstance(event, ScalarEvent):
+            self.stop(f"{where}: a list, a mapping or an alias cannot be a key; write a string")
+        key: str = event.value
+        place = parent.place.at(key)
+        value = self._scalar(event)
+        if not isinstance(value, str):
+            place.wrong(f"is the key {shown(value)}, not a string ({where}); write it in quotes")
+        elif key == "<<" and event.implicit[0]:
+            place.wrong(f"is a merge key, which is not supported ({where}); write the fields out")
+        elif key in parent.value:
+            place.wrong(f"is given twice ({where}); keep one of them")
+        parent.key = key
+        if event.anchor is not None:
+            self._anchors[event.anchor] = _Node(value)
+        self._count(1, event.start_mark)
+
+    def _scalar(self, event: ScalarEvent) -> object:
+        if event.tag in _STRING_TAGS:
+            return event.value
+        self._check_tag(event.tag, event.start_mark)
+        is_unquoted = event.implicit[0]
+        return resolved(event.value) if is_unquoted else event.value
+
+    def _check_tag(self, tag: str | None, mark: Mark | None) -> None:
+        if tag is not None and tag not in _STRING_TAGS:
+            message = f"has the tag {shown(tag)}, which is not supported; remove it"
+            if self._open:
+                self._place().wrong(f"{message} ({self.where(mark)})")
+            else:
+                self._root.wrong(f"{self.where(mark)}: the document {message}")
+
+    def _begin(self, event: CollectionStartEvent) -> None:
+        self._check_tag(event.tag, event.start_mark)
+        place = self._place()
+        if len(self._open) == DEPTH_LIMIT:
+            self._too_deep(event.start_mark)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = None
+        value: dict[str, object] | list[object]
+        value = {} if isinstance(event, MappingStartEvent) else []
+        self._open.append(_Open(value, place, event.anchor))
+
+    def _alias(self, event: AliasEvent) -> _Node:
+        name = event.anchor
+        where = self.where(event.start_mark)
+        if name not in self._anchors:
+            self.stop(f"{where}: the alias {shown(name)} has no anchor before it")
+        node = self._anchors[name]
+        if node is None:
+            self.stop(f"{where}: the alias {shown(name)} is inside what it stands for")
+        if len(self._open) + node.height > DEPTH_LIMIT:
+            self._too_deep(event.start_mark)
+        self._count(node.size - 1, event.start_mark)
+        return node
+
+    def _too_deep(self, mark: Mark | None) -> Never:
+        self.stop(f"{self.where(mark)}: more than {DEPTH_LIMIT} levels of nesting; flatten it")
+
+    def _count(self, size: int, mark: Mark | None) -> None:
+        self._nodes += size
+        if self._nodes > NODE_LIMIT:
+            where = self.where(mark)
+            self.stop(
+                f"{where}: more than {NODE_LIMIT} values, aliases written out; split the file"
+            )
+
+    def _finish(self, node: _Node, anchor: str | None, mark: Mark | None) -> None:
+        """Put a complete node where it belongs."""
+        if anchor is not None:
+            self._anchors[anchor] = node
+        if not self._open:
+            if node.value is not None:
+                self.documents.append(node.value)
+            return
+        parent = self._open[-1]
+        parent.size += node.size
+        parent.height = max(parent.height, node.height + 1)
+        if isinstance(parent.value, list):
+            parent.value.append(node.value)
+        elif parent.key is not None:
+            parent.value[parent.key] = node.value
+            parent.key = None
+        self._count(1, mark)
