@@ -234,10 +234,6 @@ def host_of(address: str) -> str:
     return host if colon and port.isdigit() and ":" not in host else address
 
 
-def task_id(job: str, index: int) -> str:
-    return f"{job}.{index}"
-
-
 def role_of(spec: JobSpec, index: int) -> Role:
     """The role of a job's task: roles in order, each with its replicas."""
     for role in spec.roles:

@@ -89,12 +89,15 @@ TABLE: tuple[Rule, ...] = (
         Move.SPAWN_FAILED,
         Move.WORKER_LOST,
         Move.VANISHED,
+        Move.STOPPED,
         to=_FALLEN,
         released=True,
     ),
     # After the release it may be running by now, so it is stopped like a running one.
     *_rules(State.RESERVED, Move.DRAIN_BEGAN, Move.SHRUNK, to=(State.PREEMPTING,), released=True),
     *_rules(State.RUNNING, Move.EXITED_ZERO, to=(State.DONE,)),
+    # A worker may stop a task of its own accord: it shuts down, or its lease ran out.
+    *_rules(State.RUNNING, Move.STOPPED, to=_FALLEN),
     *_rules(
         State.RUNNING,
         Move.EXITED_NON_ZERO,

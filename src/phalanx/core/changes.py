@@ -1,0 +1,230 @@
+"""What one event changes: built on copies, taken over by the cluster only when all of it is legal.
+
+The rows in it are what must be committed; the rest tells the engine whom to wake and when to look
+again. Nothing outside this module makes a new version of a row.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from phalanx.core.errors import IllegalTransition, StaleEpoch, Unknown
+from phalanx.core.events import Event
+from phalanx.core.gang import ORDINAL, Gang
+from phalanx.core.ids import split_task
+from phalanx.core.model import Job, Queue, Record, Residue, Task, Worker
+from phalanx.core.node import Attempt, Node, residue_of
+from phalanx.core.spec import Micros
+from phalanx.core.states import TARGETS, Move, State
+
+if TYPE_CHECKING:
+    from phalanx.core.cluster import Cluster
+
+
+class Timer(msgspec.Struct, frozen=True):
+    """Apply this event at that time. Timers are never cancelled: late ones find nothing to do."""
+
+    at: Micros
+    event: Event
+
+
+class Changes:
+    __slots__ = (
+        "added",
+        "base",
+        "dropped_blobs",
+        "gangs",
+        "jobs",
+        "nodes",
+        "now",
+        "queues",
+        "records",
+        "replan",
+        "residues",
+        "seq",
+        "tasks",
+        "timers",
+        "verdicts",
+        "wake",
+        "workers",
+    )
+
+    def __init__(self, base: "Cluster", now: Micros) -> None:
+        self.base = base
+        self.now = now
+        self.seq = base.last_seq
+        # Working copies.
+        self.gangs: dict[str, Gang] = {}
+        self.nodes: dict[str, Node] = {}
+        # Rows to write; None removes one.
+        self.jobs: dict[str, Job] = {}
+        self.tasks: dict[tuple[str, int], Task] = {}
+        self.workers: dict[str, Worker | None] = {}
+        self.queues: dict[str, Queue | None] = {}
+        self.residues: dict[Attempt, Residue | None] = {}
+        self.records: list[Record] = []
+        self.dropped_blobs: list[str] = []
+        # What follows.
+        self.added: list[str] = []  #: jobs that are new
+        self.verdicts: list[str] = []  #: jobs that ended
+        self.timers: list[Timer] = []
+        self.wake: set[str] = set()  #: workers that have something to hear
+        self.replan = False  #: something changed that a plan depends on
+
+    # Reading
+
+    def find_gang(self, job: str) -> Gang | None:
+        gang = self.gangs.get(job)
+        if gang is None:
+            base = self.base.gangs.get(job)
+            if base is None:
+                return None
+            gang = self.gangs[job] = base.copy()
+        return gang
+
+    def gang(self, job: str) -> Gang:
+        gang = self.find_gang(job)
+        if gang is None:
+            raise Unknown(f"job {job} is not among the unfinished jobs")
+        return gang
+
+    def attempt(self, task: str, epoch: int) -> tuple[Gang, Task]:
+        """The task a message is about. Refuses a message about any attempt but the present one."""
+        gang, row = self.task(task)
+        if row.epoch != epoch:
+            raise StaleEpoch(
+                f"task {task} is at epoch {row.epoch}; a message for epoch {epoch} is too late"
+            )
+        return gang, row
+
+    def task(self, task: str) -> tuple[Gang, Task]:
+        job, index = split_task(task)
+        gang = self.gang(job)
+        if index >= len(gang.tasks):
+            raise Unknown(f"job {job} has {len(gang.tasks)} tasks, so there is no {task}")
+        return gang, gang.tasks[index]
+
+    def find_node(self, worker: str | None) -> Node | None:
+        if worker is None:
+            return None
+        node = self.nodes.get(worker)
+        if node is None and (base := self.base.nodes.get(worker)) is not None:
+            node = self.nodes[worker] = base.copy()
+        return node
+
+    def node(self, worker: str) -> Node:
+        node = self.find_node(worker)
+        if node is None:
+            raise Unknown(f"worker {worker} is not registered")
+        return node
+
+    # Writing
+
+    def move(self, gang: Gang, task: Task, move: Move, target: State, **fields: Any) -> Task:
+        """Take a task to another state, if the table has it."""
+        allowed = TARGETS.get((task.state, task.released_at is not None, move))
+        if allowed is None or target not in allowed:
+            raise IllegalTransition(
+                f"{move} cannot take a task from {task.state} to {target}: {task.story}"
+            )
+        moved = replace(task, state=target, **fields)
+        gang.counts[ORDINAL[task.state]] -= 1
+        gang.counts[ORDINAL[target]] += 1
+        self._put(gang, moved)
+        return moved
+
+    def rest(self, gang: Gang, task: Task, move: Move, **fields: Any) -> Task:
+        """Take a task back to waiting, and forget where it was."""
+        return self.move(
+            gang,
+            task,
+            move,
+            gang.rest_state,
+            worker=None,
+            devices=(),
+            port=None,
+            placed_at=None,
+            released_at=None,
+            started_at=None,
+            stopping_at=None,
+            saved=None,
+            **fields,
+        )
+
+    def update(self, gang: Gang, task: Task, **fields: Any) -> Task:
+        """Change what is known of a task without changing its state."""
+        updated = replace(task, **fields)
+        self._put(gang, updated)
+        return updated
+
+    def _put(self, gang: Gang, task: Task) -> None:
+        gang.tasks[task.index] = task
+        self.tasks[(task.job, task.index)] = task
+
+    def set_job(self, gang: Gang, **fields: Any) -> None:
+        job = gang.job
+        gang.job = self.jobs[job.id] = replace(job, version=job.version + 1, **fields)
+
+    def add_gang(self, job: Job, tasks: list[Task]) -> Gang:
+        gang = self.gangs[job.id] = Gang(job, tasks)
+        self.jobs[job.id] = job
+        for task in tasks:
+            self.tasks[(job.id, task.index)] = task
+        self.added.append(job.id)
+        return gang
+
+    def set_worker(self, worker: Worker) -> Node:
+        """A new version of a worker's row; its charges stay."""
+        node = self.find_node(worker.id)
+        if node is None:
+            node = self.nodes[worker.id] = Node(worker)
+        else:
+            node.replace_worker(replace(worker, generation=node.worker.generation + 1))
+        self.workers[worker.id] = node.worker
+        self.replan = True
+        return node
+
+    def free(self, task: Task) -> None:
+        """Nothing of this attempt is alive: its worker is charged no longer."""
+        node = self.find_node(task.worker)
+        if node is not None and node.discharge((task.id, task.epoch)):
+            self.replan = True
+
+    def linger(self, task: Task) -> None:
+        """This attempt is settled, but its process may live: its worker stays charged."""
+        node = self.find_node(task.worker)
+        if node is None:
+            return
+        attempt = (task.id, task.epoch)
+        charge = node.charges.get(attempt)
+        if charge is not None:
+            self.residues[attempt] = residue_of(task, charge, node.worker.id, self.now)
+            self.wake_worker_of(task)
+
+    def free_residue(self, node: Node, attempt: Attempt) -> None:
+        node.discharge(attempt)
+        self.residues[attempt] = None
+        self.replan = True
+
+    def record(
+        self,
+        kind: str,
+        job: str | None = None,
+        task: Task | None = None,
+        worker: str | None = None,
+        epoch: int | None = None,
+        **detail: Any,
+    ) -> None:
+        self.seq += 1
+        if task is not None:
+            job, epoch, worker = task.job, task.epoch, worker or task.worker
+        index = None if task is None else task.index
+        self.records.append(Record(self.seq, self.now, kind, job, index, epoch, worker, detail))
+
+    def wake_worker_of(self, task: Task) -> None:
+        if task.worker is not None:
+            self.wake.add(task.worker)
+
+    def timer(self, at: Micros, event: Event) -> None:
+        self.timers.append(Timer(at, event))

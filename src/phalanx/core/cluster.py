@@ -1,0 +1,201 @@
+"""The state of everything that is not finished, and the one way to change it.
+
+`apply` takes an event, works out all that follows from it on copies, and takes them over only if
+every step was legal. The same events at the same times give the same rows, always.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from phalanx.core import (
+    draining,
+    events,
+    failing,
+    queues,
+    reserving,
+    saving,
+    starting,
+    submitting,
+    workers,
+)
+from phalanx.core.changes import Changes, Timer
+from phalanx.core.gang import Gang
+from phalanx.core.model import Job, Phase, Protocol, Queue, Residue, Rows, Task
+from phalanx.core.node import Attempt, Charge, Node, charge_of
+from phalanx.core.settings import Settings
+from phalanx.core.spec import Micros
+from phalanx.core.states import PLACED
+from phalanx.core.timers import timers_of
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_HANDLERS: dict[type, Callable[[Changes, Any], None]] = {
+    events.Submitted: submitting.submitted,
+    events.CancelRequested: submitting.cancel_requested,
+    events.HoldChanged: submitting.hold_changed,
+    events.PriorityChanged: submitting.priority_changed,
+    events.BackoffEnded: submitting.backoff_ended,
+    events.ScheduleTimedOut: submitting.schedule_timed_out,
+    events.Placed: reserving.placed,
+    events.Accepted: reserving.accepted,
+    events.ReservationExpired: reserving.reservation_expired,
+    events.Claimed: starting.claimed,
+    events.Started: starting.started,
+    events.StartTimedOut: starting.start_timed_out,
+    events.Exited: failing.exited,
+    events.Stopped: failing.stopped,
+    events.SpawnFailed: failing.spawn_failed,
+    events.Vanished: failing.vanished,
+    events.StallDue: failing.stall_due,
+    events.RegroupDue: failing.regroup_due,
+    events.Evicted: draining.evicted,
+    events.Shrunk: draining.shrunk,
+    events.StopTimedOut: draining.stop_timed_out,
+    events.TimeLimitReached: draining.time_limit_reached,
+    events.CheckpointSaved: saving.checkpoint_saved,
+    events.Progressed: saving.progressed,
+    events.WorkerRegistered: workers.worker_registered,
+    events.Inventoried: workers.inventoried,
+    events.WorkerReturned: workers.worker_returned,
+    events.WorkerLost: workers.worker_lost,
+    events.WorkerRemoved: workers.worker_removed,
+    events.CordonChanged: workers.cordon_changed,
+    events.Gone: workers.gone,
+    events.QueueSet: queues.queue_set,
+    events.QueueRemoved: queues.queue_removed,
+}
+
+
+class Cluster:
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.settings = settings or Settings()
+        self.gangs: dict[str, Gang] = {}
+        self.nodes: dict[str, Node] = {}
+        self.queues: dict[str, Queue] = {queues.DEFAULT.name: queues.DEFAULT}
+        self.residues: dict[Attempt, Residue] = {}
+        #: The number of the last record.
+        self.last_seq = 0
+        #: When this memory was filled from the store; what is older is not known in every detail.
+        self.loaded_at: Micros = 0
+        #: Unfinished jobs by (namespace, name), and by (namespace, idempotency key).
+        self.names: dict[tuple[str, str], str] = {}
+        self.keys: dict[tuple[str, str], str] = {}
+        #: job → the jobs that wait for it.
+        self.dependants: dict[str, set[str]] = {}
+
+    @classmethod
+    def load(cls, rows: Rows, now: Micros, settings: Settings | None = None) -> "Cluster":
+        """The cluster that these rows are of. What was only in memory is asked for again."""
+        cluster = cls(settings)
+        cluster.loaded_at = now
+        cluster.last_seq = rows.last_seq
+        cluster.queues |= {queue.name: queue for queue in rows.queues}
+        cluster.nodes = {worker.id: Node(worker) for worker in rows.workers}
+        by_job: dict[str, list[Task]] = {}
+        for task in sorted(rows.tasks, key=lambda task: task.index):
+            by_job.setdefault(task.job, []).append(task)
+        for job in rows.jobs:
+            cluster._add(Gang(job, by_job[job.id]))
+        for residue in rows.residues:
+            cluster._add_residue(residue)
+        return cluster
+
+    def apply(self, event: events.Event, now: Micros) -> Changes:
+        """Work out what follows from the event, take it over, and return it.
+
+        Raises a CoreError and changes nothing if the event is refused.
+        """
+        changes = Changes(self, now)
+        _HANDLERS[type(event)](changes, event)
+        _conclude(changes)
+        self._take_over(changes)
+        return changes
+
+    def timers(self) -> Iterator[Timer]:
+        """All timers that the rows call for, to start from after loading."""
+        for gang in self.gangs.values():
+            yield from timers_of(gang, self.settings, self.loaded_at)
+
+    def _take_over(self, changes: Changes) -> None:
+        self.last_seq = changes.seq
+        for name in changes.added:
+            self._index(changes.gangs[name].job)
+        self.gangs.update(changes.gangs)
+        self.nodes.update(changes.nodes)
+        for worker, row in changes.workers.items():
+            if row is None:
+                del self.nodes[worker]
+        _merge(self.queues, changes.queues)
+        _merge(self.residues, changes.residues)
+        for name in changes.verdicts:
+            self.dependants.pop(name, None)
+        for job in changes.jobs.values():
+            if job.finished_at is not None:
+                self._forget(job)
+
+    def _add(self, gang: Gang) -> None:
+        """Take in a job from the store, with what its tasks occupy."""
+        job = gang.job
+        self.gangs[job.id] = gang
+        self._index(job)
+        for task in gang.tasks:
+            node = self.nodes.get(task.worker) if task.worker is not None else None
+            if node is not None and task.state in PLACED:
+                node.charge((task.id, task.epoch), charge_of(task, gang.role(task.index)))
+        gang.missing = sum(
+            self.nodes[task.worker].worker.protocol is Protocol.SYNC
+            for task in gang.unreleased()
+            if task.worker is not None
+        )
+
+    def _add_residue(self, residue: Residue) -> None:
+        attempt = (residue.task, residue.epoch)
+        self.residues[attempt] = residue
+        self.nodes[residue.worker].charge(
+            attempt, Charge(residue.since, residue.resources, residue.devices, residue.port)
+        )
+
+    def _index(self, job: Job) -> None:
+        self.names[job.spec.namespace, job.name] = job.id
+        if job.key is not None:
+            self.keys[job.spec.namespace, job.key] = job.id
+        for dependency in job.waits_for:
+            self.dependants.setdefault(dependency, set()).add(job.id)
+
+    def _forget(self, job: Job) -> None:
+        """A finished job is the store's alone. Its residues stay with their workers."""
+        del self.gangs[job.id]
+        self.names.pop((job.spec.namespace, job.name), None)
+        if job.key is not None:
+            self.keys.pop((job.spec.namespace, job.key), None)
+        for dependency in job.waits_for:
+            if dependency in self.dependants:
+                self.dependants[dependency].discard(job.id)
+
+
+def _merge(rows: dict[K, V], changed: dict[K, V | None]) -> None:
+    for key, row in changed.items():
+        if row is None:
+            rows.pop(key, None)
+        else:
+            rows[key] = row
+
+
+def _conclude(changes: Changes) -> None:
+    """What follows once the event itself is dealt with: dependants, phases, finished jobs."""
+    for job in changes.verdicts:  # grows while dependants end
+        gang = changes.gangs[job]
+        for dependant in sorted(changes.base.dependants.get(job, ())):
+            submitting.dependency_ended(
+                changes, changes.gang(dependant), job, gang.job.verdict or Phase.FAILED
+            )
+    for gang in changes.gangs.values():
+        fields: dict[str, Any] = {}
+        phase = gang.phase()
+        if phase is not gang.job.phase:
+            fields["phase"] = phase
+        if gang.job.verdict is not None and gang.is_over and gang.job.finished_at is None:
+            fields["finished_at"] = changes.now
+        if fields:
+            changes.set_job(gang, **fields)

@@ -1,0 +1,71 @@
+"""What a process is told about its gang: ranks, peers, the meeting point, its devices.
+
+Ranks are dense over the tasks that make up the present world, role by role, lowest task first. For
+a gang that starts whole this is its start set; a task that is repaired alone keeps its rank.
+"""
+
+from collections.abc import Mapping
+
+from phalanx.core.gang import Gang
+from phalanx.core.model import Task
+from phalanx.core.node import GPU, Node
+
+_NO_ADDRESS = "127.0.0.1"
+
+
+class World:
+    """The members of a gang in rank order, and where each of them is."""
+
+    def __init__(self, gang: Gang, nodes: Mapping[str, Node]) -> None:
+        self.job = gang.job
+        self.members = gang.members()
+        self.rank = {task.index: rank for rank, task in enumerate(self.members)}
+        self._nodes = nodes
+        self.hosts = [self._host(task) for task in self.members]
+        self._node_rank: dict[str | None, int] = {}
+        self._local_rank: dict[int, int] = {}
+        seen: dict[str | None, int] = {}
+        for task in self.members:
+            self._node_rank.setdefault(task.worker, len(self._node_rank))
+            self._local_rank[task.index] = seen.get(task.worker, 0)
+            seen[task.worker] = seen.get(task.worker, 0) + 1
+
+    def _host(self, task: Task) -> str:
+        node = self._nodes.get(task.worker) if task.worker is not None else None
+        return _NO_ADDRESS if node is None else node.worker.host
+
+    def environment(self, task: Task) -> dict[str, str]:
+        """The variables of one task. The role's own variables are the user's and come first."""
+        rank = self.rank[task.index]
+        size = len(self.members)
+        variables = {
+            "RANK": str(rank),
+            "WORLD_SIZE": str(size),
+            "LOCAL_RANK": str(self._local_rank[task.index]),
+            "NODE_RANK": str(self._node_rank[task.worker]),
+            "GANG_ID": self.job.id,
+            "GANG_SIZE": str(size),
+            "GANG_INDEX": str(rank),
+            "GANG_PEERS": ",".join(self.hosts),
+            "PHALANX_JOB": self.job.id,
+            "PHALANX_TASK": task.id,
+            "PHALANX_ROLE": task.role,
+            "PHALANX_EPOCH": str(task.epoch),
+            "PHALANX_ATTEMPT": str(task.attempts),
+        }
+        variables |= self._meeting_point()
+        variables |= self._devices(task)
+        return variables
+
+    def _meeting_point(self) -> dict[str, str]:
+        for task, host in zip(self.members, self.hosts, strict=True):
+            if task.port is not None:
+                return {"MASTER_ADDR": host, "MASTER_PORT": str(task.port)}
+        return {}
+
+    def _devices(self, task: Task) -> dict[str, str]:
+        """Its GPUs; on a machine that has some and gave it none, no GPU is visible."""
+        node = self._nodes.get(task.worker) if task.worker is not None else None
+        if task.devices or (node is not None and node.worker.resources.get(GPU)):
+            return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, task.devices))}
+        return {}

@@ -1,0 +1,198 @@
+"""A task that fell: what it takes with it, what is counted, and who is to blame."""
+
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from phalanx.core.causes import Cause, Kind
+from phalanx.core.changes import Changes
+from phalanx.core.draining import complete_if_done, drain, task_stopped
+from phalanx.core.errors import Conflict
+from phalanx.core.events import Exited, RegroupDue, SpawnFailed, StallDue, Stopped, Vanished
+from phalanx.core.gang import Gang
+from phalanx.core.model import Exit, Suspicion, Task, Worker
+from phalanx.core.reserving import lose_reservation
+from phalanx.core.spec import Restart
+from phalanx.core.states import Move, State
+from phalanx.core.waiting import avoid, wait_again
+
+
+class Fall(NamedTuple):
+    """How a process was lost."""
+
+    move: Move
+    what: str  #: completes the sentence that begins with the task
+    gone: bool  #: nothing of it can be alive; else its worker stays charged
+    exit: Exit | None = None
+    blameless: bool = False  #: nobody is to blame, so nothing is counted
+
+
+def exited(tx: Changes, event: Exited) -> None:
+    gang, task = tx.attempt(event.task, event.epoch)
+    end = Exit(event.code, event.signal, event.signalled)
+    success = end.code == 0 and end.signal is None
+    move = Move.EXITED_ZERO if success else Move.EXITED_NON_ZERO
+    if task.state is State.PREEMPTING:
+        _stop(tx, gang, task, move, end)
+    elif end.signalled:
+        how = Fall(Move.STOPPED, "was stopped by its worker", gone=True, exit=end, blameless=True)
+        fail(tx, gang, [task], how)
+    elif success:
+        done = tx.move(gang, task, move, State.DONE, ended_at=tx.now, exit=end)
+        tx.free(task)
+        tx.record("TaskDone", task=done)
+        complete_if_done(tx, gang)
+    else:
+        fail(tx, gang, [task], Fall(move, str(end), gone=True, exit=end))
+
+
+def stopped(tx: Changes, event: Stopped) -> None:
+    gang, task = tx.attempt(event.task, event.epoch)
+    if task.state is not State.PREEMPTING:
+        raise Conflict(f"task {task.id} is {task.state}; it was not told to stop")
+    _stop(tx, gang, task, Move.STOPPED, Exit(signalled=True))
+
+
+def _stop(tx: Changes, gang: Gang, task: Task, move: Move, end: Exit | None) -> None:
+    """A task that was told to stop is gone."""
+    gone = tx.move(gang, task, move, State.PREEMPTED, ended_at=tx.now, exit=end)
+    tx.free(task)
+    tx.record("TaskStopped", task=gone)
+    task_stopped(tx, gang, gone)
+
+
+def spawn_failed(tx: Changes, event: SpawnFailed) -> None:
+    gang, task = tx.attempt(event.task, event.epoch)
+    what = f"could not be started: {event.message}"
+    if task.state is State.PREEMPTING:
+        _stop(tx, gang, task, Move.SPAWN_FAILED, None)
+    elif task.state is State.RESERVED and not task.released:
+        lose_reservation(tx, gang, Move.SPAWN_FAILED, f"task {task.id} {what}", task.worker)
+    else:
+        fail(tx, gang, [task], Fall(Move.SPAWN_FAILED, what, gone=True))
+
+
+def vanished(tx: Changes, event: Vanished) -> None:
+    gang, task = tx.attempt(event.task, event.epoch)
+    if task.state is State.PREEMPTING:
+        _stop(tx, gang, task, Move.VANISHED, None)
+    else:
+        fail(tx, gang, [task], Fall(Move.VANISHED, "vanished from its worker", gone=True))
+
+
+def stall_due(tx: Changes, event: StallDue) -> None:
+    base = tx.base.gangs.get(event.job)
+    if base is None or base.job.drain is not None or base.job.verdict is not None:
+        return
+    stall_after = base.job.spec.stall_after
+    running = [t for t in base.tasks if t.state is State.RUNNING and t.epoch == event.epoch]
+    if stall_after is None or not running:
+        return
+    # Progress from before a restart of the server is not known, so the clock starts there.
+    heard_at = max(running[0].released_at or 0, tx.base.loaded_at)
+    laggard = running[0]
+    if base.progress is not None:
+        heard_at = max(heard_at, base.progress.at)
+        slowest = base.progress.laggard()
+        laggard = next((task for task in running if task.index == slowest), laggard)
+    if heard_at + stall_after > tx.now:
+        tx.timer(heard_at + stall_after, event)
+        return
+    what = f"made no progress for {stall_after / 1_000_000:g} s"
+    fail(tx, tx.gang(event.job), [laggard], Fall(Move.STALLED, what, gone=False))
+
+
+def fail(tx: Changes, gang: Gang, fallen: list[Task], fall: Fall) -> None:
+    """Tasks of one gang fell at once. The first is the trigger; together they count once."""
+    trigger = fallen[0]
+    spec = gang.job.spec
+    counted = not fall.blameless and _count(tx, gang)
+    if not fall.blameless:
+        _blame(tx, gang, trigger, fall.move)
+    exhausted = gang.job.failures >= spec.max_retries
+    alone = spec.restart is Restart.TASK and not exhausted
+    for task in fallen:
+        tx.record("TaskFailed", task=task, why=fall.what)
+        if fall.gone:
+            tx.free(task)
+        else:
+            tx.linger(task)
+        if alone:
+            tx.rest(gang, task, fall.move, ended_at=tx.now, exit=fall.exit)
+        else:
+            tx.move(gang, task, fall.move, State.PREEMPTED, ended_at=tx.now, exit=fall.exit)
+    if alone:
+        _repair(tx, gang, counted=counted)
+        return
+    kind = Kind.EVICTION if fall.blameless else Kind.FAILURE
+    cause = Cause(kind, f"task {trigger.id} {fall.what}", task=trigger.index)
+    drain(tx, gang, cause, counted=counted)
+
+
+def _count(tx: Changes, gang: Gang) -> bool:
+    """Count a failure against the job, unless a shrink is to blame."""
+    job, settings = gang.job, tx.base.settings
+    healthy = job.healthy_since
+    failures, avoided = job.failures, job.avoid
+    if healthy is not None and tx.now - healthy >= settings.healthy_after:
+        failures, avoided = 0, ()
+    shrunk = job.shrunk_at
+    counted = shrunk is None or tx.now - shrunk > job.spec.grace + settings.shrink_slack
+    tx.set_job(gang, failures=failures + counted, avoid=avoided, healthy_since=None)
+    return counted
+
+
+def _blame(tx: Changes, gang: Gang, trigger: Task, move: Move) -> None:
+    """The next attempt avoids the trigger's worker, and so do all if it trips job after job."""
+    node = tx.find_node(trigger.worker)
+    if node is None:
+        return
+    worker, settings = node.worker, tx.base.settings
+    avoid(tx, gang, [worker.id])
+    if move is Move.WORKER_LOST or worker.cordoned is not None:
+        return
+    since = tx.now - settings.suspect_window
+    job = gang.job.id
+    recent = tuple(s for s in worker.suspicions if s.at > since and s.job != job)
+    suspicions = (*recent, Suspicion(job, tx.now))
+    _suspect(tx, worker, suspicions)
+
+
+def _suspect(tx: Changes, worker: Worker, suspicions: tuple[Suspicion, ...]) -> None:
+    settings = tx.base.settings
+    if len(suspicions) < settings.suspect_jobs:
+        tx.set_worker(replace(worker, suspicions=suspicions))
+        return
+    minutes = settings.suspect_window // 60_000_000
+    reason = f"{len(suspicions)} jobs failed first here within {minutes} minutes"
+    tx.set_worker(replace(worker, suspicions=(), cordoned=reason))
+    tx.record("WorkerCordoned", worker=worker.id, why=reason)
+
+
+def _repair(tx: Changes, gang: Gang, *, counted: bool) -> None:
+    """Only the fallen tasks wait again, if they can be placed without the rest."""
+    wait_again(tx, gang, setbacks=gang.job.failures if counted else 0)
+    if not gang.may_start_with(gang.waiting()):
+        what = "what is left of it cannot be completed alone"
+        drain(tx, gang, Cause(Kind.REGROUP, what))
+        return
+    note_shortage(tx, gang)
+
+
+def note_shortage(tx: Changes, gang: Gang) -> None:
+    """Start or stop the clock of a gang that runs below its minimum."""
+    job, short = gang.job, gang.is_short
+    if short and job.short_since is None:
+        tx.set_job(gang, short_since=tx.now)
+        tx.timer(tx.now + tx.base.settings.regroup_after, RegroupDue(job.id, tx.now))
+    elif not short and job.short_since is not None:
+        tx.set_job(gang, short_since=None)
+
+
+def regroup_due(tx: Changes, event: RegroupDue) -> None:
+    base = tx.base.gangs.get(event.job)
+    if base is None or base.job.short_since != event.since or base.job.drain is not None:
+        return
+    minutes = tx.base.settings.regroup_after / 60_000_000
+    what = f"it was below its minimum for {minutes:g} minutes"
+    drain(tx, tx.gang(event.job), Cause(Kind.REGROUP, what))

@@ -1,0 +1,148 @@
+"""A worker with what it is charged for: resources, slots, devices and ports.
+
+A charge lasts from the reservation until nothing of the attempt can be alive there, which may be
+long after its task has settled. Amounts are exact integers; a device is a thousand thousandths.
+"""
+
+import msgspec
+
+from phalanx.core.model import Protocol, Residue, Task, Worker
+from phalanx.core.spec import Micros, Resources, Role
+
+DEVICE = 1000
+GPU = "gpu"
+
+#: An attempt: the task's id and its epoch.
+Attempt = tuple[str, int]
+
+
+class Charge(msgspec.Struct, frozen=True):
+    at: Micros
+    resources: Resources
+    devices: tuple[int, ...] = ()
+    port: int | None = None
+
+
+class Node:
+    __slots__ = ("charges", "devices", "inventoried", "strays", "used", "worker")
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.charges: dict[Attempt, Charge] = {}
+        self.used: dict[str, int] = {}
+        #: Thousandths free on each device, by index.
+        self.devices = [DEVICE] * (worker.resources.get(GPU, 0) // DEVICE)
+        #: Attempts the worker has, should not have, and is not charged for.
+        self.strays: frozenset[Attempt] = frozenset()
+        #: Nothing is placed on an agent that has not said what it has since we began to listen.
+        self.inventoried = worker.protocol is Protocol.PLAIN
+
+    def copy(self) -> "Node":
+        twin = Node.__new__(Node)
+        twin.worker = self.worker
+        twin.charges = self.charges.copy()
+        twin.used = self.used.copy()
+        twin.devices = self.devices.copy()
+        twin.strays = self.strays
+        twin.inventoried = self.inventoried
+        return twin
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything may be placed here."""
+        return self.worker.is_open and self.inventoried and not self.strays
+
+    def free(self, resource: str) -> int:
+        return self.worker.resources.get(resource, 0) - self.used.get(resource, 0)
+
+    def misfit(self, role: Role) -> str | None:
+        """Why a task of the role cannot be placed here now, or None if it can."""
+        worker = self.worker
+        if not self.is_open:
+            return self._closed()
+        for label, value in role.node_selector.items():
+            if worker.labels.get(label) != value:
+                return f"its label {label} is not {value}"
+        if worker.slots is not None and len(self.charges) >= worker.slots:
+            return f"all of its {worker.slots} slots are taken"
+        for resource, amount in role.resources.items():
+            if amount > self.free(resource):
+                return f"it has {self.free(resource)} {resource} free, not {amount}"
+        if self.pick_devices(role.resources.get(GPU, 0)) is None:
+            return "no device has the fraction of a GPU free that is asked for"
+        return None
+
+    def _closed(self) -> str:
+        worker = self.worker
+        if worker.lost_at is not None:
+            return "it is lost"
+        if worker.cordoned is not None:
+            return f"it is cordoned: {worker.cordoned}"
+        if not self.inventoried:
+            return "it has not yet said what runs there"
+        return f"{len(self.strays)} tasks still run there that should not"
+
+    def pick_devices(self, thousandths: int) -> tuple[int, ...] | None:
+        """Whole devices: the lowest free ones. A fraction: the fullest device that has room."""
+        if not thousandths:
+            return ()
+        if thousandths >= DEVICE:
+            free = [n for n, left in enumerate(self.devices) if left == DEVICE]
+            count = thousandths // DEVICE
+            return tuple(free[:count]) if len(free) >= count else None
+        room = [(left, n) for n, left in enumerate(self.devices) if left >= thousandths]
+        return (min(room)[1],) if room else None
+
+    def pick_port(self, ports: tuple[int, int]) -> int | None:
+        """The lowest rendezvous port that no attempt here may still be using."""
+        taken = {charge.port for charge in self.charges.values()}
+        return next((port for port in range(ports[0], ports[1] + 1) if port not in taken), None)
+
+    def replace_worker(self, worker: Worker) -> None:
+        """Take a new version of the worker's row; the charges stay."""
+        same_size = worker.resources == self.worker.resources
+        self.worker = worker
+        if not same_size:
+            self.devices = [DEVICE] * (worker.resources.get(GPU, 0) // DEVICE)
+            self.used = {}
+            for charge in self.charges.values():
+                self._count(charge, 1)
+
+    def charge(self, attempt: Attempt, charge: Charge) -> None:
+        self.charges[attempt] = charge
+        self._count(charge, 1)
+
+    def discharge(self, attempt: Attempt) -> bool:
+        charge = self.charges.pop(attempt, None)
+        if charge is None:
+            return False
+        self._count(charge, -1)
+        return True
+
+    def _count(self, charge: Charge, sign: int) -> None:
+        for resource, amount in charge.resources.items():
+            self.used[resource] = self.used.get(resource, 0) + sign * amount
+        if charge.devices:
+            share = charge.resources[GPU] if len(charge.devices) == 1 else DEVICE
+            for device in charge.devices:
+                # A machine may come back with fewer devices than it is charged for.
+                if device < len(self.devices):
+                    self.devices[device] -= sign * min(share, DEVICE)
+
+
+def charge_of(task: Task, role: Role) -> Charge:
+    if task.placed_at is None:
+        raise AssertionError(f"bug: a charge for a task without a place: {task.story}")
+    return Charge(task.placed_at, role.resources, task.devices, task.port)
+
+
+def residue_of(task: Task, charge: Charge, worker: str, now: Micros) -> Residue:
+    return Residue(
+        task=task.id,
+        epoch=task.epoch,
+        worker=worker,
+        since=now,
+        resources=charge.resources,
+        devices=charge.devices,
+        port=charge.port,
+    )

@@ -1,0 +1,42 @@
+"""Queues: a tree with `default` in it, whose shape never strands a job."""
+
+from phalanx.core.changes import Changes
+from phalanx.core.errors import Conflict, Invalid, Problem, Unknown
+from phalanx.core.events import QueueRemoved, QueueSet
+from phalanx.core.model import Queue
+
+DEFAULT = Queue(name="default")
+
+
+def queue_set(tx: Changes, event: QueueSet) -> None:
+    queue, known = event.queue, tx.base.queues
+    above, seen = queue.parent, {queue.name}
+    while above is not None:
+        if above in seen:
+            raise Invalid([Problem("parent", f"{queue.parent} is below {queue.name} itself")])
+        if above not in known:
+            raise Invalid([Problem("parent", f"there is no queue {above}")])
+        seen.add(above)
+        above = known[above].parent
+    if known.get(queue.name) == queue:
+        return
+    tx.queues[queue.name] = queue
+    tx.record("QueueSet", queue=queue.name)
+    tx.replan = True
+
+
+def queue_removed(tx: Changes, event: QueueRemoved) -> None:
+    name, base = event.queue, tx.base
+    if name not in base.queues:
+        raise Unknown(f"there is no queue {name}")
+    if name == DEFAULT.name:
+        raise Conflict("the queue default cannot be removed; jobs that name no queue go there")
+    child = next((queue.name for queue in base.queues.values() if queue.parent == name), None)
+    if child is not None:
+        raise Conflict(f"queue {name} has the child {child}; remove that first")
+    user = next((g.job.id for g in base.gangs.values() if g.job.spec.queue == name), None)
+    if user is not None:
+        raise Conflict(f"queue {name} has unfinished jobs, among them {user}")
+    tx.queues[name] = None
+    tx.record("QueueRemoved", queue=name)
+    tx.replan = True

@@ -1,0 +1,178 @@
+"""Jobs coming in and what holds them back before they may be placed: dependencies, holds, time."""
+
+from collections.abc import Mapping
+
+from phalanx.core.causes import Cause, Kind
+from phalanx.core.changes import Changes
+from phalanx.core.draining import drain
+from phalanx.core.errors import Conflict, Invalid, Problem
+from phalanx.core.events import (
+    BackoffEnded,
+    CancelRequested,
+    HoldChanged,
+    PriorityChanged,
+    ScheduleTimedOut,
+    Submitted,
+)
+from phalanx.core.gang import Gang
+from phalanx.core.model import ENDED, Job, Phase, Task
+from phalanx.core.spec import JobSpec
+from phalanx.core.states import Move, State
+from phalanx.core.waiting import arm_schedule_timeout
+
+
+class Duplicate(Conflict):
+    """The idempotency key was used before; the answer is the job it made then."""
+
+    def __init__(self, key: str, job: str) -> None:
+        self.job = job
+        super().__init__(f"key {key} was used for job {job}")
+
+
+def submitted(tx: Changes, event: Submitted) -> None:
+    spec = event.spec
+    if event.key is not None:
+        known = tx.base.keys.get((spec.namespace, event.key))
+        if known is not None:
+            raise Duplicate(event.key, known)
+    problems = _problems(tx, event)
+    if problems:
+        raise Invalid(problems)
+    endings = {job: _ending(tx, job, event.ended) for job in spec.after}
+    waits_for = tuple(job for job, phase in endings.items() if phase is None)
+    job = Job(
+        id=event.job,
+        name=spec.name or event.job,
+        spec=spec,
+        phase=Phase.WAITING,
+        created_at=tx.now,
+        priority=spec.priority,
+        owner=event.owner,
+        key=event.key,
+        waits_for=waits_for,
+        waiting_since=None if waits_for else tx.now,
+    )
+    state = State.PENDING if spec.size == 1 and not waits_for else State.BLOCKED
+    gang = tx.add_gang(job, _tasks(job.id, spec, state))
+    tx.record("JobSubmitted", job.id, size=spec.size, owner=event.owner)
+    tx.replan = True
+    arm_schedule_timeout(tx, gang)
+    for dependency, phase in endings.items():
+        if phase is not None and phase is not Phase.DONE:
+            dependency_ended(tx, gang, dependency, phase)
+            return
+
+
+def _tasks(job: str, spec: JobSpec, state: State) -> list[Task]:
+    names = [role.name for role in spec.roles for _ in range(role.replicas)]
+    return [Task(job, index, name, state) for index, name in enumerate(names)]
+
+
+def _problems(tx: Changes, event: Submitted) -> list[Problem]:
+    spec, base = event.spec, tx.base
+    problems = []
+    if event.job in base.gangs:
+        raise Conflict(f"job {event.job} exists already")
+    if spec.schedule is not None:
+        problems.append(
+            Problem("schedule", "recurring jobs are not supported yet; submit each run")
+        )
+    if spec.queue not in base.queues:
+        known = ", ".join(sorted(base.queues))
+        problems.append(Problem("queue", f"there is no queue {spec.queue}; there are: {known}"))
+    holder = base.names.get((spec.namespace, spec.name or event.job))
+    if holder is not None:
+        problems.append(
+            Problem(
+                "name",
+                f"{spec.name} is taken by the unfinished job {holder} of namespace "
+                f"{spec.namespace}; choose another name or cancel that job",
+            )
+        )
+    problems.extend(
+        Problem(f"after[{n}]", f"there is no job {job}")
+        for n, job in enumerate(spec.after)
+        if job not in base.gangs and job not in event.ended
+    )
+    return problems
+
+
+def _ending(tx: Changes, job: str, ended: Mapping[str, Phase]) -> Phase | None:
+    gang = tx.base.gangs.get(job)
+    return gang.job.verdict if gang is not None else ended[job]
+
+
+def dependency_ended(tx: Changes, gang: Gang, dependency: str, phase: Phase) -> None:
+    """A job that this one waits for has ended: it may become eligible, or can never start."""
+    job = gang.job
+    if job.verdict is not None:
+        return
+    if phase is not Phase.DONE:
+        what = f"it was to run after {dependency}, which is {phase}"
+        drain(tx, gang, Cause(Kind.DEPENDENCY, what, by=dependency))
+        return
+    waits_for = tuple(other for other in job.waits_for if other != dependency)
+    tx.set_job(gang, waits_for=waits_for)
+    if waits_for:
+        return
+    tx.set_job(gang, waiting_since=tx.now)
+    if len(gang.tasks) == 1:
+        tx.move(gang, gang.tasks[0], Move.DEPENDENCIES_MET, State.PENDING)
+    tx.record("DependenciesMet", job.id)
+    tx.replan = True
+    arm_schedule_timeout(tx, gang)
+
+
+def cancel_requested(tx: Changes, event: CancelRequested) -> None:
+    gang = _unfinished(tx, event.job, "be cancelled")
+    open_drain = gang.job.drain
+    if open_drain is not None and open_drain.cause.kind is Kind.CANCEL:
+        return
+    who = f" by {event.by}" if event.by else ""
+    tx.record("CancelRequested", event.job, by=event.by)
+    drain(tx, gang, Cause(Kind.CANCEL, f"it was cancelled{who}", by=event.by or None))
+
+
+def hold_changed(tx: Changes, event: HoldChanged) -> None:
+    gang = _unfinished(tx, event.job, "be put on hold")
+    if gang.job.on_hold == event.on_hold:
+        return
+    tx.set_job(gang, on_hold=event.on_hold)
+    tx.record("HoldChanged", event.job, on_hold=event.on_hold, by=event.by)
+    tx.replan = True
+
+
+def priority_changed(tx: Changes, event: PriorityChanged) -> None:
+    gang = _unfinished(tx, event.job, "change its priority")
+    if gang.job.priority == event.priority:
+        return
+    tx.record(
+        "PriorityChanged", event.job, before=gang.job.priority, after=event.priority, by=event.by
+    )
+    tx.set_job(gang, priority=event.priority)
+    tx.replan = True
+
+
+def _unfinished(tx: Changes, job: str, what: str) -> Gang:
+    gang = tx.gang(job)
+    if gang.job.phase in ENDED:
+        raise Conflict(f"job {job} is {gang.job.phase}; a {gang.job.phase} job cannot {what}")
+    return gang
+
+
+def backoff_ended(tx: Changes, event: BackoffEnded) -> None:
+    gang = tx.base.gangs.get(event.job)
+    if gang is not None and gang.job.not_before <= tx.now and gang.job.verdict is None:
+        tx.replan = True
+
+
+def schedule_timed_out(tx: Changes, event: ScheduleTimedOut) -> None:
+    gang = tx.base.gangs.get(event.job)
+    if gang is None or gang.job.phase is not Phase.WAITING:
+        return
+    job, timeout = gang.job, gang.job.spec.schedule_timeout
+    if timeout is None or job.waiting_since != event.since or tx.now < event.since + timeout:
+        return
+    seconds = timeout / 1_000_000
+    what = f"it could not be started within {seconds:g} s"
+    drain(tx, tx.gang(event.job), Cause(Kind.TIMED_OUT, what))

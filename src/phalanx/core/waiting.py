@@ -1,0 +1,43 @@
+"""What a job that goes back to waiting is given: its backoff, its timers, whom it avoids."""
+
+from phalanx.core.changes import Changes
+from phalanx.core.events import BackoffEnded, ScheduleTimedOut
+from phalanx.core.gang import Gang
+from phalanx.core.settings import Settings
+from phalanx.core.spec import JobSpec, Micros
+
+
+def backoff(settings: Settings, spec: JobSpec, setbacks: int) -> Micros:
+    """How long to wait after the n-th setback: the first time not at all, then doubling."""
+    if setbacks <= 1:
+        return 0
+    # The cap is reached long before the shift could grow large.
+    return min(settings.backoff_cap, spec.backoff << min(setbacks - 2, 32))
+
+
+def wait_again(tx: Changes, gang: Gang, setbacks: int) -> None:
+    """The gang waits from now on, or from the end of its backoff."""
+    delay = backoff(tx.base.settings, gang.job.spec, setbacks)
+    until = tx.now + delay
+    since = gang.job.waiting_since
+    # A waiting period that a lost reservation interrupted goes on; its time-out must still come.
+    tx.set_job(gang, not_before=until, waiting_since=until if since is None else since)
+    if delay:
+        tx.timer(until, BackoffEnded(gang.job.id))
+    arm_schedule_timeout(tx, gang)
+    tx.replan = True
+
+
+def arm_schedule_timeout(tx: Changes, gang: Gang) -> None:
+    job = gang.job
+    if job.spec.schedule_timeout is not None and job.waiting_since is not None:
+        at = max(tx.now, job.waiting_since + job.spec.schedule_timeout)
+        tx.timer(at, ScheduleTimedOut(job.id, job.waiting_since))
+
+
+def avoid(tx: Changes, gang: Gang, workers: list[str]) -> None:
+    """These workers are tried last for this gang."""
+    known = gang.job.avoid
+    fresh = [worker for worker in dict.fromkeys(workers) if worker not in known]
+    if fresh:
+        tx.set_job(gang, avoid=(*known, *fresh)[-tx.base.settings.avoid_cap :])

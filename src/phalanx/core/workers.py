@@ -1,0 +1,208 @@
+"""Workers: coming, telling what they have, getting lost, coming back, and being kept from work."""
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from phalanx.core.changes import Changes
+from phalanx.core.draining import task_stopped
+from phalanx.core.errors import Conflict, Unknown
+from phalanx.core.events import (
+    CordonChanged,
+    Gone,
+    Inventoried,
+    WorkerLost,
+    WorkerRegistered,
+    WorkerRemoved,
+    WorkerReturned,
+)
+from phalanx.core.failing import Fall, fail
+from phalanx.core.gang import Gang
+from phalanx.core.ids import split_task
+from phalanx.core.model import Protocol, Task, Worker
+from phalanx.core.node import Attempt, Node
+from phalanx.core.reserving import lose_reservation
+from phalanx.core.states import PLACED, Move, State
+
+
+def worker_registered(tx: Changes, event: WorkerRegistered) -> None:
+    """Registering supersedes: whatever spoke for this worker before speaks no longer."""
+    known = tx.find_node(event.worker)
+    worker = Worker(
+        id=event.worker,
+        incarnation=event.incarnation,
+        protocol=event.protocol,
+        address=event.address,
+        registered_at=tx.now,
+        resources=event.resources,
+        labels=dict(event.labels),
+        slots=event.slots,
+    )
+    reborn = known is None or known.worker.incarnation != event.incarnation
+    if known is not None:
+        worker = replace(worker, cordoned=known.worker.cordoned, suspicions=known.worker.suspicions)
+        if not reborn:
+            worker = replace(worker, registered_at=known.worker.registered_at)
+    node = tx.set_worker(worker)
+    if event.protocol is Protocol.PLAIN:
+        # It cannot tell what it has; it registers when it begins, and then it has nothing.
+        node.strays = frozenset()
+        _free_residues(tx, node, node.charges)
+    elif reborn:
+        node.inventoried = False
+    tx.record("WorkerRegistered", worker=worker.id, incarnation=event.incarnation)
+
+
+def _free_residues(tx: Changes, node: Node, attempts: Iterable[Attempt]) -> None:
+    for attempt in list(attempts):
+        if attempt in tx.base.residues:
+            tx.free_residue(node, attempt)
+
+
+def inventoried(tx: Changes, event: Inventoried) -> None:
+    node = tx.node(event.worker)
+    worker = node.worker
+    if worker.incarnation != event.incarnation:
+        raise Conflict(
+            f"worker {worker.id} was registered again; incarnation {event.incarnation} must stop"
+        )
+    if worker.lost_at is not None:
+        worker = replace(worker, lost_at=None)
+        node = tx.set_worker(worker)
+        tx.record("WorkerReturned", worker=worker.id)
+    has = frozenset(event.tasks)
+    if not node.inventoried:
+        tx.replan = True
+    node.inventoried = True
+    node.strays = has.difference(node.charges)
+    missing = [attempt for attempt in node.charges if attempt not in has]
+    _free_residues(tx, node, missing)
+    for gang, tasks in _by_gang(tx, node, missing):
+        _miss(tx, gang, [task for task in tasks if _should_be_there(task, worker)])
+    if node.strays:
+        tx.wake.add(worker.id)
+
+
+def _should_be_there(task: Task, worker: Worker) -> bool:
+    """Whether an agent that does not have the task has lost it.
+
+    One that was released but not yet seen may simply not have been told yet, unless it was given to
+    an earlier incarnation, which may have run it.
+    """
+    if task.state is State.RESERVED:
+        return (task.placed_at or 0) < worker.registered_at
+    return task.state in PLACED
+
+
+def _miss(tx: Changes, gang: Gang, tasks: list[Task]) -> None:
+    for task in tasks:
+        # What was accepted by an earlier incarnation is prepared again.
+        if task.state is State.RESERVED and not task.released and gang.accepted >> task.index & 1:
+            gang.accepted ^= 1 << task.index
+            gang.missing += 1
+    fall(tx, gang, tasks, Fall(Move.VANISHED, "vanished from its worker", gone=True))
+
+
+def fall(tx: Changes, gang: Gang, tasks: list[Task], how: Fall) -> None:
+    """Tasks of one gang are lost with their worker, each as its state demands."""
+    fallen = []
+    for task in tasks:
+        if task.state is State.PREEMPTING:
+            stopped = tx.move(gang, task, how.move, State.PREEMPTED, ended_at=tx.now)
+            if how.gone:
+                tx.free(task)
+            else:
+                tx.linger(task)
+            tx.record("TaskStopped", task=stopped, why=how.what)
+            task_stopped(tx, gang, stopped)
+        elif task.state is State.RUNNING or task.released:
+            fallen.append(task)
+    if fallen:
+        fail(tx, gang, fallen, how)
+
+
+def _by_gang(tx: Changes, node: Node, attempts: Iterable[Attempt]) -> list[tuple[Gang, list[Task]]]:
+    """The live tasks among these attempts, by gang."""
+    grouped: dict[str, list[Task]] = {}
+    for task_id, epoch in attempts:
+        job, index = split_task(task_id)
+        gang = tx.base.gangs.get(job)
+        if gang is None:
+            continue
+        task = gang.tasks[index]
+        if task.epoch == epoch and task.worker == node.worker.id and task.state in PLACED:
+            grouped.setdefault(job, []).append(task)
+    return [(tx.gang(job), tasks) for job, tasks in sorted(grouped.items())]
+
+
+def worker_returned(tx: Changes, event: WorkerReturned) -> None:
+    worker = tx.node(event.worker).worker
+    if worker.lost_at is None:
+        return
+    if worker.protocol is not Protocol.PLAIN:
+        raise Conflict(f"worker {worker.id} was lost; it has to say first what it has")
+    tx.set_worker(replace(worker, lost_at=None))
+    tx.record("WorkerReturned", worker=worker.id)
+
+
+def worker_lost(tx: Changes, event: WorkerLost) -> None:
+    node = tx.find_node(event.worker)
+    if node is None or node.worker.lost_at is not None:
+        return
+    node = tx.set_worker(replace(node.worker, lost_at=tx.now))
+    tx.record("WorkerLost", worker=event.worker)
+    _lose_tasks(tx, node)
+
+
+def _lose_tasks(tx: Changes, node: Node) -> None:
+    worker = node.worker.id
+    how = Fall(Move.WORKER_LOST, f"was on {worker}, which was lost", gone=False)
+    for gang, tasks in _by_gang(tx, node, list(node.charges)):
+        # A mate's loss may have given this one's reservation back already.
+        if any(task.worker == worker for task in gang.unreleased()):
+            lose_reservation(tx, gang, Move.WORKER_LOST, f"{worker} was lost", worker)
+        fall(tx, gang, [task for task in tasks if gang.tasks[task.index] is task], how)
+
+
+def worker_removed(tx: Changes, event: WorkerRemoved) -> None:
+    node = tx.node(event.worker)
+    if node.worker.lost_at is None:
+        node = tx.set_worker(replace(node.worker, lost_at=tx.now))
+        _lose_tasks(tx, node)
+    for attempt, residue in tx.residues.items():
+        if residue is not None and residue.worker == event.worker:
+            tx.residues[attempt] = None
+    _free_residues(tx, node, node.charges)
+    tx.workers[event.worker] = None
+    tx.replan = True
+    tx.record("WorkerRemoved", worker=event.worker, by=event.by)
+
+
+def cordon_changed(tx: Changes, event: CordonChanged) -> None:
+    worker = tx.node(event.worker).worker
+    if worker.cordoned == event.reason:
+        return
+    # Whoever opens a worker again has looked at it, so old suspicions are void.
+    tx.set_worker(replace(worker, cordoned=event.reason, suspicions=()))
+    if event.reason is None:
+        tx.record("WorkerUncordoned", worker=worker.id)
+    else:
+        tx.record("WorkerCordoned", worker=worker.id, why=event.reason)
+
+
+def gone(tx: Changes, event: Gone) -> None:
+    """An attempt has left nothing behind on its worker, whatever we thought of it."""
+    node = tx.node(event.worker)
+    attempt = (event.task, event.epoch)
+    if attempt in node.strays:
+        node.strays = node.strays - {attempt}
+        tx.replan = True
+    elif attempt in tx.base.residues and attempt in node.charges:
+        tx.free_residue(node, attempt)
+        tx.record("AttemptGone", worker=event.worker, job=split_task(event.task)[0])
+    elif attempt in node.charges:
+        how = Fall(Move.VANISHED, "vanished from its worker", gone=True)
+        for gang, tasks in _by_gang(tx, node, [attempt]):
+            fall(tx, gang, tasks, how)
+    else:
+        raise Unknown(f"worker {event.worker} is not charged for {event.task} {event.epoch}")

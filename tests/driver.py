@@ -1,0 +1,206 @@
+"""A cluster under a virtual clock, for tests: it keeps the rows, fires the timers, and checks the
+invariants, the finality of what has ended, and that its rows give the same cluster back, after
+every step."""
+
+import heapq
+import itertools
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from phalanx.core import invariants
+from phalanx.core.changes import Changes
+from phalanx.core.cluster import Cluster
+from phalanx.core.events import (
+    Accepted,
+    Assignment,
+    Event,
+    Exited,
+    Inventoried,
+    Placed,
+    Placement,
+    Started,
+    Submitted,
+    WorkerRegistered,
+)
+from phalanx.core.gang import Gang
+from phalanx.core.model import (
+    Job,
+    Phase,
+    Protocol,
+    Queue,
+    Record,
+    Residue,
+    Rows,
+    Task,
+    Worker,
+)
+from phalanx.core.node import Attempt
+from phalanx.core.settings import Settings
+from phalanx.core.spec import SECOND, JobSpec, Micros
+from phalanx.core.states import TERMINAL, State
+from phalanx.core.validation import job_spec
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+S = TypeVar("S", WorkerRegistered, Submitted)
+
+
+def spec(replicas: int = 1, *, role: dict[str, object] | None = None, **fields: object) -> JobSpec:
+    """A job of one role in the native form."""
+    worker: dict[str, object] = {"command": ["train"], "replicas": replicas, **(role or {})}
+    return job_spec({"roles": {"worker": worker}, **fields})
+
+
+class Driver:
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.now: Micros = 1_700_000_000 * SECOND
+        self.cluster = Cluster(settings)
+        self.jobs: dict[str, Job] = {}
+        self.tasks: dict[tuple[str, int], Task] = {}
+        self.workers: dict[str, Worker] = {}
+        self.queues: dict[str, Queue] = {}
+        self.residues: dict[Attempt, Residue] = {}
+        self.records: list[Record] = []
+        self._timers: list[tuple[Micros, int, Event]] = []
+        self._count = itertools.count()
+
+    # Doing
+
+    def apply(self, event: Event) -> Changes:
+        changes = self.cluster.apply(event, self.now)
+        self._keep(changes)
+        for timer in changes.timers:
+            self._set_timer(timer.at, timer.event)
+        invariants.check(self.cluster)
+        return changes
+
+    def _set_timer(self, at: Micros, event: Event) -> None:
+        heapq.heappush(self._timers, (at, next(self._count), event))
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass and fire what is due, each at its time."""
+        end = self.now + int(seconds * SECOND)
+        while self._timers and self._timers[0][0] <= end:
+            at, _, event = heapq.heappop(self._timers)
+            self.now = max(self.now, at)
+            self.apply(event)
+        self.now = end
+
+    def restart(self) -> None:
+        """A new leader loads what was kept."""
+        self.cluster = Cluster.load(self.rows(), self.now, self.cluster.settings)
+        self._timers = []
+        for timer in self.cluster.timers():
+            self._set_timer(timer.at, timer.event)
+        invariants.check(self.cluster)
+
+    def rows(self) -> Rows:
+        live = {job.id for job in self.jobs.values() if job.is_live}
+        return Rows(
+            jobs=[self.jobs[job] for job in sorted(live)],
+            tasks=[task for key, task in sorted(self.tasks.items()) if key[0] in live],
+            workers=[row for _, row in sorted(self.workers.items())],
+            queues=[row for _, row in sorted(self.queues.items())],
+            residues=[row for _, row in sorted(self.residues.items())],
+            last_seq=self.records[-1].seq if self.records else 0,
+        )
+
+    def _keep(self, changes: Changes) -> None:
+        for job in changes.jobs.values():
+            known = self.jobs.get(job.id)
+            assert known is None or known.is_live, f"{job.id} is finished and changed"
+            self.jobs[job.id] = job
+        for key, task in changes.tasks.items():
+            old = self.tasks.get(key)
+            assert old is None or old.state not in TERMINAL, f"{task.id} is finished and changed"
+            self.tasks[key] = task
+        _merge(self.workers, changes.workers)
+        _merge(self.queues, changes.queues)
+        _merge(self.residues, changes.residues)
+        for record in changes.records:
+            assert record.seq == (self.records[-1].seq if self.records else 0) + 1
+            self.records.append(record)
+
+    # Shorthand
+
+    def worker(self, name: str, protocol: Protocol = Protocol.SYNC, **fields: object) -> None:
+        event = WorkerRegistered(
+            name,
+            incarnation="1",
+            protocol=protocol,
+            address=f"{name}.example:7000",
+            slots=1 if protocol is Protocol.PLAIN else None,
+        )
+        self.apply(_with(event, fields))
+        if protocol is Protocol.SYNC:
+            self.inventory(name)
+
+    def inventory(self, worker: str, *tasks: tuple[str, int]) -> None:
+        incarnation = self.cluster.nodes[worker].worker.incarnation
+        self.apply(Inventoried(worker, incarnation, tasks))
+
+    def submit(self, spec: JobSpec, job: str | None = None, **fields: object) -> str:
+        job = job or f"j-{next(self._count):04}"
+        self.apply(_with(Submitted(job, spec), fields))
+        return job
+
+    def place(self, job: str, *workers: str, tasks: list[int] | None = None) -> int:
+        """Assign the waiting tasks in order; returns the epoch."""
+        gang = self.gang(job)
+        indices = [task.index for task in gang.waiting()] if tasks is None else tasks
+        assignments = tuple(map(Assignment, indices, workers))
+        self.apply(Placed((Placement(job, gang.job.version, assignments),)))
+        return self.gang(job).job.epoch
+
+    def accept(self, job: str) -> None:
+        for task in self.gang(job).unreleased():
+            self.apply(Accepted(task.id, task.epoch))
+
+    def start(self, job: str) -> None:
+        for task in self.gang(job).started():
+            self.apply(Started(task.id, task.epoch))
+
+    def run(self, job: str, *workers: str) -> int:
+        """Place, accept and start all that waits."""
+        epoch = self.place(job, *workers)
+        self.accept(job)
+        self.start(job)
+        return epoch
+
+    def exit(self, job: str, index: int, code: int = 0, *, signalled: bool = False) -> Changes:
+        task = self.task(job, index)
+        return self.apply(Exited(task.id, task.epoch, code, signalled=signalled))
+
+    # Asking
+
+    def gang(self, job: str) -> Gang:
+        return self.cluster.gangs[job]
+
+    def job(self, job: str) -> Job:
+        return self.jobs[job]
+
+    def phase(self, job: str) -> Phase:
+        return self.jobs[job].phase
+
+    def task(self, job: str, index: int) -> Task:
+        return self.tasks[job, index]
+
+    def states(self, job: str) -> list[State]:
+        return [task.state for key, task in sorted(self.tasks.items()) if key[0] == job]
+
+    def kinds(self, job: str) -> list[str]:
+        return [record.kind for record in self.records if record.job == job]
+
+
+def _merge(rows: dict[K, V], changed: dict[K, V | None]) -> None:
+    for key, row in changed.items():
+        if row is None:
+            rows.pop(key, None)
+        else:
+            rows[key] = row
+
+
+def _with(event: S, fields: dict[str, object]) -> S:
+    return replace(event, **fields)
