@@ -13,7 +13,10 @@ from phalanx.core.spec import Micros
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Rows that become durable together or not at all. The id lets its fate be looked up."""
+    """Rows that become durable together or not at all. The id lets its fate be looked up.
+
+    What is removed goes before what is written comes, and of two rows with one key the later stays.
+    """
 
     id: str
     jobs: tuple[Job, ...] = ()
@@ -146,6 +149,7 @@ class Store(Protocol):
 
     async def prune(self, term: int, *, before: Micros, limit: int) -> Pruned:
         """Remove at most `limit` jobs that finished before then, oldest first, with their tasks,
-        records and blobs; also records of no job, and batch ids, older than that.
+        records and blobs; also records of no job older than that, and batch ids more than an hour
+        old by the store's clock, whatever `before` says.
 
         Raises Deposed."""

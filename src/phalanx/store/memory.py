@@ -1,0 +1,228 @@
+"""The store for tests and simulations: nothing outlives the process.
+
+Rows are kept encoded, so that what is loaded is what a disk would give back and never an object
+that somebody still holds.
+"""
+
+from collections import defaultdict
+from uuid import uuid4
+
+from phalanx.core.model import Job, Record, Rows, Task
+from phalanx.core.spec import Micros
+from phalanx.store import rows
+from phalanx.store.protocol import (
+    Batch,
+    CommitFailed,
+    Deposed,
+    JobPage,
+    JobQuery,
+    Leader,
+    Pruned,
+)
+from phalanx.store.rows import (
+    Clock,
+    Cursor,
+    Encoded,
+    JobRow,
+    RecordRow,
+    Row,
+    Table,
+    TaskRow,
+    column,
+)
+
+
+class MemoryDatabase:
+    """What several handles share, and what a restarted server finds again."""
+
+    def __init__(self) -> None:
+        self.cluster_id = uuid4().hex
+        self.leader = Leader(term=0, holder="", url="")
+        self.expires_at: Micros = 0
+        self.last_seq = 0
+        self.batches: dict[str, Micros] = {}
+        self.jobs: dict[str, JobRow] = {}
+        self.job_by_key: dict[tuple[str, str], str] = {}
+        self.tasks: defaultdict[str, dict[int, str]] = defaultdict(dict)
+        #: Workers, queues and residues by table and key.
+        self.others: defaultdict[str, dict[Row, str]] = defaultdict(dict)
+        self.records: dict[int, RecordRow] = {}
+        self.blobs: dict[str, tuple[str, bytes]] = {}
+
+
+class MemoryStore:
+    """One handle on a database in memory."""
+
+    def __init__(self, *, clock: Clock, database: MemoryDatabase | None = None) -> None:
+        self._clock = clock
+        self._db = database or MemoryDatabase()
+
+    async def open(self) -> None:
+        """There is nothing to connect to."""
+
+    async def close(self) -> None:
+        """The database stays for other handles."""
+
+    async def cluster_id(self) -> str:
+        return self._db.cluster_id
+
+    async def lead(self, holder: str, url: str, lease: Micros) -> int | None:
+        now = self._clock()
+        if self._db.expires_at > now:
+            return None
+        self._db.leader = Leader(self._db.leader.term + 1, holder, url)
+        self._db.expires_at = now + lease
+        return self._db.leader.term
+
+    async def renew(self, term: int, lease: Micros) -> None:
+        self._check(term)
+        self._db.expires_at = self._clock() + lease
+
+    async def resign(self, term: int) -> None:
+        if self._db.leader.term == term:
+            self._db.expires_at = 0
+
+    async def leader(self) -> Leader | None:
+        return self._db.leader if self._db.expires_at > self._clock() else None
+
+    async def load(self, term: int) -> Rows:
+        self._check(term)
+        live = [row for row in self._db.jobs.values() if row.finished_at is None]
+        docs: dict[str, list[str]] = {
+            table.name: list(self._db.others[table.name].values())
+            for table in (rows.WORKERS, rows.QUEUES, rows.RESIDUES)
+        }
+        docs["jobs"] = [row.doc for row in live]
+        docs["tasks"] = [doc for row in live for _, doc in self._tasks_of(row.id)]
+        return rows.live_rows(docs, self._db.last_seq)
+
+    async def commit(self, term: int, batch: Batch) -> None:
+        encoded = rows.encode(batch)
+        self._check(term)
+        if encoded.id in self._db.batches:
+            return
+        # All that can fail comes before the first change.
+        keys = self._new_keys(encoded)
+        for removal in encoded.removals:
+            for key in removal.keys:
+                self._remove(removal.table, key)
+        for write in encoded.writes:
+            for row in write.rows:
+                self._write(write.table, row)
+        self._db.job_by_key.update(keys)
+        self._db.last_seq = max(self._db.last_seq, encoded.last_seq)
+        self._db.batches[encoded.id] = self._clock()
+
+    async def has_batch(self, batch_id: str) -> bool:
+        return column(batch_id) in self._db.batches
+
+    async def job(self, job_id: str) -> tuple[Job, tuple[Task, ...]] | None:
+        row = self._db.jobs.get(column(job_id))
+        if row is None:
+            return None
+        return rows.job_and_tasks([(-1, row.doc), *self._tasks_of(row.id)])
+
+    async def job_by_key(self, namespace: str, key: str) -> Job | None:
+        job = self._db.job_by_key.get((column(namespace), column(key)))
+        return None if job is None else rows.job_from(self._db.jobs[job].doc)
+
+    async def finished(self, query: JobQuery, *, limit: int, cursor: str | None = None) -> JobPage:
+        before = None if cursor is None else Cursor.parse(cursor)
+        found = [
+            (row.finished_at, row.id, row.doc)
+            for row in self._db.jobs.values()
+            if row.finished_at is not None
+            and (before is None or (row.finished_at, row.id) < before)
+            and _matches(row, query)
+        ]
+        return rows.page(sorted(found, reverse=True), limit)
+
+    async def records(
+        self, *, job: str | None = None, after: int = 0, limit: int
+    ) -> tuple[Record, ...]:
+        wanted = None if job is None else column(job)
+        found = sorted(
+            row
+            for row in self._db.records.values()
+            if row.seq > after and (wanted is None or row.job == wanted)
+        )
+        return tuple(rows.record_from(row.doc) for row in found[:limit])
+
+    async def put_blob(self, blob_id: str, job: str, data: bytes) -> None:
+        self._db.blobs[column(blob_id)] = (column(job), bytes(data))
+
+    async def get_blob(self, blob_id: str) -> bytes | None:
+        found = self._db.blobs.get(column(blob_id))
+        return None if found is None else found[1]
+
+    async def prune(self, term: int, *, before: Micros, limit: int) -> Pruned:
+        self._check(term)
+        db = self._db
+        old = sorted(
+            (row.finished_at, row.id)
+            for row in db.jobs.values()
+            if row.finished_at is not None and row.finished_at < before
+        )
+        gone = {job for _, job in old[:limit]}
+        records = [
+            row.seq
+            for row in db.records.values()
+            if row.job in gone or (row.job is None and row.recorded_at < before)
+        ]
+        blobs = [blob for blob, (job, _) in db.blobs.items() if job in gone]
+        for job in gone:
+            del db.jobs[job]
+            db.tasks.pop(job, None)
+        db.job_by_key = {key: job for key, job in db.job_by_key.items() if job not in gone}
+        for seq in records:
+            del db.records[seq]
+        for blob in blobs:
+            del db.blobs[blob]
+        oldest = self._clock() - rows.BATCHES_KEPT
+        db.batches = {batch: at for batch, at in db.batches.items() if at >= oldest}
+        return Pruned(jobs=len(gone), records=len(records), blobs=len(blobs))
+
+    def _check(self, term: int) -> None:
+        if self._db.leader.term != term:
+            raise Deposed(f"term {term} is over: {self._db.leader.term} is the latest")
+
+    def _tasks_of(self, job: str) -> list[tuple[int, str]]:
+        return sorted(self._db.tasks.get(job, {}).items())
+
+    def _new_keys(self, encoded: Encoded) -> dict[tuple[str, str], str]:
+        keys: dict[tuple[str, str], str] = {}
+        for write in encoded.writes:
+            for row in write.rows:
+                if not isinstance(row, JobRow) or row.idempotency_key is None:
+                    continue
+                place = (row.namespace, row.idempotency_key)
+                if keys.setdefault(place, self._db.job_by_key.get(place, row.id)) != row.id:
+                    raise CommitFailed(
+                        f"batch {encoded.id} was not written: another job of namespace"
+                        f" {row.namespace} has the key {row.idempotency_key}"
+                    )
+        return keys
+
+    def _remove(self, table: Table, key: Row) -> None:
+        if table is rows.BLOBS:
+            self._db.blobs.pop(str(key[0]), None)
+        else:
+            self._db.others[table.name].pop(key, None)
+
+    def _write(self, table: Table, row: Row) -> None:
+        match row:
+            case JobRow():
+                self._db.jobs[row.id] = row
+            case TaskRow():
+                self._db.tasks[row.job][row.position] = row.doc
+            case RecordRow():
+                self._db.records[row.seq] = row
+            case (*_, str(doc)):
+                self._db.others[table.name][row[: len(table.key)]] = doc
+
+
+def _matches(row: JobRow, query: JobQuery) -> bool:
+    wanted = (query.namespace, query.queue, query.phase, query.name)
+    return all(
+        want is None or column(want) == have for want, have in zip(wanted, row[1:5], strict=True)
+    )

@@ -1,0 +1,78 @@
+"""The questions that SQLite and PostgreSQL are asked in the same words.
+
+Parameters are written `$1`; a dialect that spells them otherwise replaces the dollar.
+"""
+
+from phalanx.store.protocol import JobQuery
+from phalanx.store.rows import Cursor, Value, column
+
+CLUSTER_ID = "SELECT id FROM cluster"
+TERM_AND_LAST_SEQ = "SELECT term, last_seq FROM leader"
+
+#: By table: the documents of everything that is live.
+LIVE = {
+    "jobs": "SELECT doc FROM jobs WHERE finished_at IS NULL",
+    "tasks": "SELECT t.doc FROM jobs j JOIN tasks t ON t.job = j.id WHERE j.finished_at IS NULL",
+    "workers": "SELECT doc FROM workers",
+    "queues": "SELECT doc FROM queues",
+    "residues": "SELECT doc FROM residues",
+}
+
+#: A job and its tasks in one statement, so that they are of one moment; the job comes first.
+JOB = """
+    SELECT -1 AS position, doc FROM jobs WHERE id = $1
+    UNION ALL
+    SELECT position, doc FROM tasks WHERE job = $1
+    ORDER BY position
+"""
+JOB_BY_KEY = "SELECT doc FROM jobs WHERE namespace = $1 AND idempotency_key = $2"
+
+RECORDS = "SELECT doc FROM records WHERE seq > $1 ORDER BY seq LIMIT $2"
+RECORDS_OF_JOB = "SELECT doc FROM records WHERE seq > $1 AND job = $3 ORDER BY seq LIMIT $2"
+
+HAS_BATCH = "SELECT count(*) FROM batches WHERE id = $1"
+BLOB = "SELECT data FROM blobs WHERE id = $1"
+PUT_BLOB = """
+    INSERT INTO blobs (id, job, data) VALUES ($1, $2, $3)
+    ON CONFLICT (id) DO UPDATE SET job = excluded.job, data = excluded.data
+"""
+
+#: What goes when its job goes: table → the column that names the job.
+OF_A_JOB = {"tasks": "job", "records": "job", "blobs": "job", "jobs": "id"}
+PRUNABLE_JOBS = """
+    SELECT id FROM jobs WHERE finished_at IS NOT NULL AND finished_at < $1
+    ORDER BY finished_at, id LIMIT $2
+"""
+PRUNE_RECORDS_OF_NO_JOB = "DELETE FROM records WHERE job IS NULL AND recorded_at < $1"
+PRUNE_BATCHES = "DELETE FROM batches WHERE committed_at < $1"
+
+
+def finished(query: JobQuery, limit: int, cursor: Cursor | None) -> tuple[str, list[Value]]:
+    """One row more than the page holds, which tells whether it is the last one."""
+    wanted: dict[str, Value] = {
+        "namespace": query.namespace,
+        "queue": query.queue,
+        "phase": None if query.phase is None else query.phase.value,
+        "name": query.name,
+    }
+    clauses = ["finished_at IS NOT NULL"]
+    values: list[Value] = []
+    for name, value in wanted.items():
+        if value is not None:
+            values.append(column(str(value)))
+            clauses.append(f"{name} = ${len(values)}")
+    if cursor is not None:
+        values.extend(cursor)
+        clauses.append(f"(finished_at, id) < (${len(values) - 1}, ${len(values)})")
+    values.append(limit + 1)
+    text = (
+        "SELECT finished_at, id, doc FROM jobs WHERE "  # noqa: S608 - only names from above
+        f"{' AND '.join(clauses)} ORDER BY finished_at DESC, id DESC LIMIT ${len(values)}"
+    )
+    return text, values
+
+
+def records(job: str | None, after: int, limit: int) -> tuple[str, list[Value]]:
+    if job is None:
+        return RECORDS, [after, limit]
+    return RECORDS_OF_JOB, [after, limit, column(job)]
