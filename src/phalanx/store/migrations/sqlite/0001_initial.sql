@@ -1,0 +1,80 @@
+-- Rows are JSON documents; the columns beside them are what queries ask for. Times are
+-- microseconds since 1970, UTC.
+
+CREATE TABLE cluster (id TEXT NOT NULL);
+INSERT INTO cluster (id) VALUES (lower(hex(randomblob(16))));
+
+-- One row. last_seq stands here and not in records, so that retention cannot lower it; writes
+-- changes with every transaction.
+CREATE TABLE leader (
+    one        INTEGER PRIMARY KEY CHECK (one = 1),
+    term       INTEGER NOT NULL,
+    holder     TEXT NOT NULL,
+    url        TEXT NOT NULL,
+    expires_at INTEGER NOT NULL,
+    last_seq   INTEGER NOT NULL,
+    writes     INTEGER NOT NULL
+);
+INSERT INTO leader (one, term, holder, url, expires_at, last_seq, writes)
+VALUES (1, 0, '', '', 0, 0, 0);
+
+CREATE TABLE batches (
+    id           TEXT PRIMARY KEY NOT NULL,
+    committed_at INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX batches_by_age ON batches (committed_at);
+
+CREATE TABLE jobs (
+    id              TEXT PRIMARY KEY NOT NULL,
+    namespace       TEXT NOT NULL,
+    queue           TEXT NOT NULL,
+    phase           TEXT NOT NULL,
+    name            TEXT NOT NULL,
+    idempotency_key TEXT,
+    finished_at     INTEGER,
+    doc             TEXT NOT NULL
+);
+CREATE UNIQUE INDEX jobs_by_key ON jobs (namespace, idempotency_key)
+    WHERE idempotency_key IS NOT NULL;
+CREATE INDEX jobs_live ON jobs (id) WHERE finished_at IS NULL;
+CREATE INDEX jobs_finished ON jobs (finished_at, id) WHERE finished_at IS NOT NULL;
+CREATE INDEX jobs_finished_by_namespace ON jobs (namespace, finished_at, id)
+    WHERE finished_at IS NOT NULL;
+CREATE INDEX jobs_finished_by_queue ON jobs (queue, finished_at, id)
+    WHERE finished_at IS NOT NULL;
+CREATE INDEX jobs_finished_by_name ON jobs (name, finished_at, id)
+    WHERE finished_at IS NOT NULL;
+
+CREATE TABLE tasks (
+    job      TEXT NOT NULL,
+    position INTEGER NOT NULL,
+    doc      TEXT NOT NULL,
+    PRIMARY KEY (job, position)
+) WITHOUT ROWID;
+
+CREATE TABLE workers (id TEXT PRIMARY KEY NOT NULL, doc TEXT NOT NULL) WITHOUT ROWID;
+
+CREATE TABLE queues (name TEXT PRIMARY KEY NOT NULL, doc TEXT NOT NULL) WITHOUT ROWID;
+
+CREATE TABLE residues (
+    task  TEXT NOT NULL,
+    epoch INTEGER NOT NULL,
+    doc   TEXT NOT NULL,
+    PRIMARY KEY (task, epoch)
+) WITHOUT ROWID;
+
+CREATE TABLE records (
+    seq         INTEGER PRIMARY KEY,
+    job         TEXT,
+    recorded_at INTEGER NOT NULL,
+    doc         TEXT NOT NULL
+);
+CREATE INDEX records_by_job ON records (job, seq) WHERE job IS NOT NULL;
+CREATE INDEX records_of_no_job ON records (recorded_at) WHERE job IS NULL;
+
+CREATE TABLE blobs (
+    id   TEXT PRIMARY KEY NOT NULL,
+    job  TEXT NOT NULL,
+    data BLOB NOT NULL
+);
+CREATE INDEX blobs_by_job ON blobs (job);
