@@ -1,0 +1,81 @@
+-- Rows are JSON documents, as text: jsonb would refuse a NUL inside a string. The columns beside
+-- them are what queries ask for. Times are microseconds since 1970, UTC. COLLATE "C" orders ids
+-- by code point, as SQLite and Python do.
+
+CREATE TABLE cluster (id text NOT NULL);
+INSERT INTO cluster (id) VALUES (replace(gen_random_uuid()::text, '-', ''));
+
+-- One row. last_seq stands here and not in records, so that retention cannot lower it. Every
+-- transaction rewrites the row, hence the room that is left in its page.
+CREATE TABLE leader (
+    one        smallint PRIMARY KEY CHECK (one = 1),
+    term       bigint NOT NULL,
+    holder     text NOT NULL,
+    url        text NOT NULL,
+    expires_at bigint NOT NULL,
+    last_seq   bigint NOT NULL
+) WITH (fillfactor = 10);
+INSERT INTO leader (one, term, holder, url, expires_at, last_seq) VALUES (1, 0, '', '', 0, 0);
+
+CREATE TABLE batches (
+    id           text COLLATE "C" PRIMARY KEY,
+    committed_at bigint NOT NULL
+);
+CREATE INDEX batches_by_age ON batches (committed_at);
+
+CREATE TABLE jobs (
+    id              text COLLATE "C" PRIMARY KEY,
+    namespace       text COLLATE "C" NOT NULL,
+    queue           text COLLATE "C" NOT NULL,
+    phase           text COLLATE "C" NOT NULL,
+    name            text COLLATE "C" NOT NULL,
+    idempotency_key text COLLATE "C",
+    finished_at     bigint,
+    doc             text NOT NULL
+) WITH (fillfactor = 70);
+CREATE UNIQUE INDEX jobs_by_key ON jobs (namespace, idempotency_key)
+    WHERE idempotency_key IS NOT NULL;
+CREATE INDEX jobs_live ON jobs (id) WHERE finished_at IS NULL;
+CREATE INDEX jobs_finished ON jobs (finished_at, id) WHERE finished_at IS NOT NULL;
+CREATE INDEX jobs_finished_by_namespace ON jobs (namespace, finished_at, id)
+    WHERE finished_at IS NOT NULL;
+CREATE INDEX jobs_finished_by_queue ON jobs (queue, finished_at, id)
+    WHERE finished_at IS NOT NULL;
+CREATE INDEX jobs_finished_by_name ON jobs (name, finished_at, id)
+    WHERE finished_at IS NOT NULL;
+
+CREATE TABLE tasks (
+    job      text COLLATE "C" NOT NULL,
+    position bigint NOT NULL,
+    doc      text NOT NULL,
+    PRIMARY KEY (job, position)
+) WITH (fillfactor = 70);
+
+CREATE TABLE workers (id text COLLATE "C" PRIMARY KEY, doc text NOT NULL);
+
+CREATE TABLE queues (name text COLLATE "C" PRIMARY KEY, doc text NOT NULL);
+
+CREATE TABLE residues (
+    task  text COLLATE "C" NOT NULL,
+    epoch bigint NOT NULL,
+    doc   text NOT NULL,
+    PRIMARY KEY (task, epoch)
+);
+
+CREATE TABLE records (
+    seq         bigint PRIMARY KEY,
+    job         text COLLATE "C",
+    recorded_at bigint NOT NULL,
+    doc         text NOT NULL
+);
+CREATE INDEX records_by_job ON records (job, seq) WHERE job IS NOT NULL;
+CREATE INDEX records_of_no_job ON records (recorded_at) WHERE job IS NULL;
+
+CREATE TABLE blobs (
+    id   text COLLATE "C" PRIMARY KEY,
+    job  text COLLATE "C" NOT NULL,
+    data bytea NOT NULL
+);
+-- Checkpoints are mostly compressed already, and come back whole.
+ALTER TABLE blobs ALTER COLUMN data SET STORAGE EXTERNAL;
+CREATE INDEX blobs_by_job ON blobs (job);
