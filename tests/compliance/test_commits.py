@@ -1,0 +1,171 @@
+"""A batch is in the store whole or not at all, and once however often it is sent."""
+
+import asyncio
+
+import pytest
+
+from phalanx.core.model import Phase
+from phalanx.core.states import State
+from phalanx.store.protocol import Batch, CommitFailed, Store
+from tests.builders import a_job, a_queue, a_record, a_residue, a_spec, a_task, a_worker
+
+
+async def test_what_was_committed_is_there(store: Store, term: int) -> None:
+    job, tasks = a_job(), tuple(a_task(index=index) for index in range(3))
+    await store.commit(term, Batch("b-1", jobs=(job,), tasks=tasks, records=(a_record(),)))
+    assert await store.job("j-1") == (job, tasks)
+    assert await store.has_batch("b-1")
+
+
+async def test_a_job_that_was_never_submitted_is_not_there(store: Store, term: int) -> None:
+    await store.commit(term, Batch("b-1", tasks=(a_task("j-2"),)))
+    assert await store.job("j-1") is None
+    assert await store.job("j-2") is None
+    assert not await store.has_batch("b-2")
+
+
+async def test_a_batch_that_breaks_half_way_leaves_nothing_behind(store: Store, term: int) -> None:
+    await store.commit(term, Batch("b-1", workers=(a_worker("w-0"),), records=(a_record(1),)))
+    before = await store.load(term)
+    await store.put_blob("c-1", "j-1", b"kept")
+    twins = (a_job("j-1", key="same"), a_job("j-2", key="same"))
+    broken = Batch(
+        "b-2",
+        jobs=twins,
+        tasks=(a_task("j-1"), a_task("j-2")),
+        workers=(a_worker("w-1"),),
+        removed_workers=("w-0",),
+        queues=(a_queue(),),
+        residues=(a_residue(),),
+        records=(a_record(2, job="j-1"),),
+        dropped_blobs=("c-1",),
+    )
+
+    with pytest.raises(CommitFailed, match="b-2"):
+        await store.commit(term, broken)
+
+    assert await store.load(term) == before
+    assert await store.records(limit=10) == (a_record(1),)
+    assert await store.get_blob("c-1") == b"kept"
+    assert await store.job("j-1") is None
+    assert not await store.has_batch("b-2")
+
+
+async def test_the_store_goes_on_after_a_batch_that_broke(store: Store, term: int) -> None:
+    with pytest.raises(CommitFailed):
+        await store.commit(
+            term, Batch("b-1", jobs=(a_job("j-1", key="same"), a_job("j-2", key="same")))
+        )
+    await store.commit(term, Batch("b-2", jobs=(a_job("j-3", key="same"),)))
+    assert [job.id for job in (await store.load(term)).jobs] == ["j-3"]
+
+
+async def test_a_key_of_another_job_breaks_the_batch(store: Store, term: int) -> None:
+    await store.commit(term, Batch("b-1", jobs=(a_job("j-1", key="same"),)))
+    with pytest.raises(CommitFailed):
+        await store.commit(term, Batch("b-2", jobs=(a_job("j-2", key="same"),)))
+    elsewhere = a_job("j-3", key="same", spec=a_spec(namespace="elsewhere"))
+    await store.commit(term, Batch("b-3", jobs=(elsewhere,)))
+
+
+async def test_a_value_that_no_store_can_hold_breaks_the_batch(store: Store, term: int) -> None:
+    with pytest.raises(CommitFailed, match="b-1"):
+        await store.commit(term, Batch("b-1", workers=(a_worker(address="\ud800"),)))
+    assert not await store.has_batch("b-1")
+    assert (await store.load(term)).workers == []
+
+
+async def test_a_row_replaces_the_one_with_its_key(store: Store, term: int) -> None:
+    await store.commit(term, Batch("b-1", jobs=(a_job(),), tasks=(a_task(),)))
+    job, task = a_job(phase=Phase.RUNNING, epoch=4), a_task(state=State.RUNNING, worker="w-1")
+    await store.commit(term, Batch("b-2", jobs=(job,), tasks=(task,)))
+    assert await store.job("j-1") == (job, (task,))
+
+
+async def test_sending_a_batch_again_changes_nothing(store: Store, term: int) -> None:
+    first = Batch("b-1", jobs=(a_job(),), workers=(a_worker(),), records=(a_record(1),))
+    await store.commit(term, first)
+    later = Batch("b-2", jobs=(a_job(epoch=9),), removed_workers=("w-1",))
+    await store.commit(term, later)
+    before = await store.load(term)
+
+    await store.commit(term, first)
+
+    assert await store.load(term) == before
+    assert before.jobs == [a_job(epoch=9)]
+    assert before.workers == []
+
+
+async def test_a_batch_may_be_empty(store: Store, term: int) -> None:
+    await store.commit(term, Batch("b-1"))
+    assert await store.has_batch("b-1")
+
+
+async def test_of_two_rows_with_one_key_the_later_stays(store: Store, term: int) -> None:
+    await store.commit(term, Batch("b-1", workers=(a_worker(slots=1), a_worker(slots=2))))
+    assert (await store.load(term)).workers == [a_worker(slots=2)]
+
+
+async def test_workers_queues_and_residues_can_be_removed(store: Store, term: int) -> None:
+    await store.commit(
+        term,
+        Batch(
+            "b-1",
+            workers=(a_worker("w-1"), a_worker("w-2")),
+            queues=(a_queue("a"), a_queue("b")),
+            residues=(a_residue("j-1.0", 1), a_residue("j-1.0", 2), a_residue("j-1.1", 1)),
+        ),
+    )
+    await store.commit(
+        term,
+        Batch(
+            "b-2",
+            removed_workers=("w-1", "w-unknown"),
+            removed_queues=("b",),
+            removed_residues=(("j-1.0", 2), ("j-1.1", 1), ("j-1.1", 7)),
+        ),
+    )
+    rows = await store.load(term)
+    assert rows.workers == [a_worker("w-2")]
+    assert rows.queues == [a_queue("a")]
+    assert rows.residues == [a_residue("j-1.0", 1)]
+
+
+async def test_what_is_removed_and_written_at_once_is_written(store: Store, term: int) -> None:
+    await store.commit(term, Batch("b-1", workers=(a_worker(slots=1),)))
+    await store.commit(term, Batch("b-2", removed_workers=("w-1",), workers=(a_worker(slots=2),)))
+    assert (await store.load(term)).workers == [a_worker(slots=2)]
+
+
+async def test_a_thousand_rows_are_one_batch(store: Store, term: int) -> None:
+    tasks = tuple(a_task(index=index, epoch=index) for index in range(1_000))
+    records = tuple(a_record(seq, job="j-1") for seq in range(1, 1_001))
+    await store.commit(term, Batch("b-1", jobs=(a_job(),), tasks=tasks, records=records))
+    rows = await store.load(term)
+    assert tuple(rows.tasks) == tasks
+    assert rows.last_seq == 1_000
+    assert await store.records(job="j-1", limit=2_000) == records
+
+
+async def test_commits_that_are_made_at_once_all_arrive(store: Store, term: int) -> None:
+    batches = [Batch(f"b-{n}", workers=(a_worker(f"w-{n}"),)) for n in range(10)]
+    await asyncio.gather(*(store.commit(term, batch) for batch in batches))
+    assert len((await store.load(term)).workers) == 10
+
+
+async def test_after_a_cancelled_commit_the_store_tells_its_fate_and_goes_on(
+    store: Store, term: int
+) -> None:
+    for n in range(8):
+        commit = asyncio.create_task(
+            store.commit(term, Batch(f"b-{n}", workers=(a_worker(f"w-{n}"),)))
+        )
+        for _ in range(n):
+            await asyncio.sleep(0)
+        commit.cancel()
+        await asyncio.gather(commit, return_exceptions=True)
+        fate = await store.has_batch(f"b-{n}")
+        workers = {worker.id for worker in (await store.load(term)).workers}
+        assert (f"w-{n}" in workers) == fate
+        await store.commit(term, Batch(f"b-{n}", workers=(a_worker(f"w-{n}"),)))
+    assert len((await store.load(term)).workers) == 8
