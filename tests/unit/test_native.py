@@ -1,0 +1,220 @@
+"""A specification prints in the native form and reads back equal; nothing else comes out."""
+
+import contextlib
+import string
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from phalanx.core.durations import LONGEST
+from phalanx.core.errors import Invalid, Problem
+from phalanx.core.native import native
+from phalanx.core.schema import JOB_FIELDS, ROLE_FIELDS, SHORT_FIELDS
+from phalanx.core.spec import (
+    MINUTE,
+    SECOND,
+    CheckpointPolicy,
+    Concurrency,
+    JobSpec,
+    Match,
+    Mode,
+    Pack,
+    PackMode,
+    PreemptionPolicy,
+    Restart,
+    Role,
+    Schedule,
+)
+from phalanx.core.validation import job_spec, short_form
+
+CLASSES = {"high": 1000, "low": -1000}
+
+labels = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True)
+subdomains = st.lists(labels, min_size=1, max_size=3).map(".".join)
+words = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=10)
+names = st.text(string.ascii_letters + string.digits, min_size=1, max_size=8)
+ids = st.from_regex(r"j-[0-9a-z]{1,20}", fullmatch=True)
+spans = st.integers(1, LONGEST) | st.integers(1, 1000).map(lambda seconds: seconds * SECOND)
+amounts = st.fixed_dictionaries(
+    {},
+    optional={
+        "cpu": st.integers(1, 10**9),
+        "memory": st.integers(1, 2**50),
+        "gpu": st.integers(1, 999) | st.integers(1, 16).map(lambda count: count * 1000),
+        "nvidia.com/gpu": st.integers(1, 16),
+    },
+)
+
+
+@st.composite
+def roles(draw: st.DrawFn, name: str) -> Role:
+    replicas = draw(st.integers(1, 1000))
+    command = draw(words.filter(str.strip) | st.lists(words, max_size=3))
+    return Role(
+        name=name,
+        command=command if isinstance(command, str) else ("run", *command),
+        replicas=replicas,
+        min=draw(st.integers(0, replicas) | st.just(replicas)),
+        env=draw(st.dictionaries(names, words, max_size=3)),
+        workdir=draw(st.none() | words.map(lambda word: "/" + word)),
+        resources=draw(amounts),
+        node_selector=draw(st.dictionaries(names, words, max_size=2)),
+        per_node=draw(st.none() | st.integers(1, 8)),
+    )
+
+
+schedules = st.builds(
+    Schedule,
+    cron=st.sampled_from(["0 2 * * *", "*/5 8-18 * jan mon-fri"]),
+    timezone=st.sampled_from(["UTC", "Europe/Zurich", "Etc/GMT+5"]),
+    concurrency=st.sampled_from(Concurrency),
+    keep_done=st.integers(0, 5),
+    keep_failed=st.integers(0, 5),
+)
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> JobSpec:
+    titles = draw(
+        st.lists(labels.filter(lambda n: n != "all"), min_size=1, max_size=3, unique=True)
+    )
+    members = tuple(draw(roles(title)) for title in titles)
+    needed = sum(role.min for role in members)
+    klass = draw(st.none() | st.sampled_from(list(CLASSES)))
+    schedule = draw(st.none() | schedules)
+    fence = draw(st.booleans())
+    return JobSpec(
+        name=draw(st.none() | subdomains),
+        namespace=draw(labels),
+        queue=draw(subdomains),
+        priority=CLASSES[klass] if klass else draw(st.integers(-(2**31), 2**31 - 1)),
+        priority_class=klass,
+        roles=members,
+        min_available=draw(
+            st.integers(max(1, needed), sum(role.replicas for role in members))
+            | st.just(max(1, needed))
+        ),
+        mode=draw(st.sampled_from(Mode)),
+        match=draw(st.sampled_from(Match)),
+        group=tuple(
+            draw(st.lists(st.tuples(labels, subdomains).map("/".join), max_size=2, unique=True))
+        ),
+        schedule_timeout=draw(st.none() | spans),
+        pack=draw(st.none() | st.builds(Pack, by=names, mode=st.sampled_from(PackMode))),
+        spread=draw(st.booleans()),
+        restart=draw(st.sampled_from(Restart)),
+        max_retries=draw(st.integers(1, 1000)),
+        backoff=draw(st.integers(0, 5 * MINUTE)),
+        grace=draw(st.integers(0, 23 * SECOND - 1 if fence else 60 * MINUTE)),
+        time_limit=draw(st.none() | spans),
+        stall_after=draw(st.none() | spans),
+        complete_when=draw(st.sampled_from(["all", *titles])),
+        preemptible=draw(st.booleans()),
+        preemption_policy=draw(st.sampled_from(PreemptionPolicy)),
+        checkpoint=draw(st.sampled_from(CheckpointPolicy)),
+        fence=fence,
+        after=() if schedule else tuple(draw(st.lists(ids, max_size=3, unique=True))),
+        schedule=schedule,
+    )
+
+
+@given(specs())
+def test_a_printed_specification_reads_back_equal(spec: JobSpec) -> None:
+    assert job_spec(native(spec), priority_classes=CLASSES) == spec
+
+
+def test_what_has_its_default_is_not_printed() -> None:
+    document = {"roles": {"worker": {"command": ["true"]}}}
+    assert native(job_spec(document)) == document
+
+
+def test_a_specification_prints_as_a_user_would_write_it() -> None:
+    document = {
+        "name": "pretrain-7b",
+        "roles": {
+            "worker": {
+                "replicas": 8,
+                "min": 4,
+                "command": "python train.py",
+                "resources": {"cpu": 4, "memory": "32Gi", "gpu": 0.5},
+            },
+            "ps": {"command": ["serve"]},
+        },
+        "pack": {"by": "rack"},
+        "grace": "90s",
+        "time_limit": "6h",
+        "after": ["j-1"],
+    }
+    assert native(job_spec(document)) == document
+
+
+def test_a_minimum_over_all_roles_is_printed_with_the_minimums_that_are_not_zero() -> None:
+    document = {
+        "roles": {
+            "a": {"command": "x", "replicas": 4},
+            "b": {"command": "x", "replicas": 4, "min": 4},
+        },
+        "min_available": 6,
+    }
+    assert native(job_spec(document)) == document
+
+
+# Keys and values that come near to a job, mixed with any that do not.
+scalars: st.SearchStrategy[Any] = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=10)
+    | st.sampled_from(["10s", "1Gi", "all", "never", "worker", "0 2 * * *", "default/a", "j-1"])
+)
+inner_fields = (
+    "worker",
+    "cpu",
+    "memory",
+    "memory_mb",
+    "gpu",
+    "by",
+    "cron",
+    "timezone",
+    "keep",
+    "done",
+)
+fields = st.sampled_from([*JOB_FIELDS, *ROLE_FIELDS, *SHORT_FIELDS, *inner_fields])
+values: st.SearchStrategy[Any] = st.recursive(
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(fields | st.text(max_size=5) | st.integers(), inner, max_size=6)
+    ),
+    max_leaves=30,
+)
+near_jobs = st.dictionaries(fields, values, max_size=8).flatmap(
+    lambda rest: st.fixed_dictionaries(
+        {"command": values}, optional={"replicas": values, "min": values, "env": values}
+    ).map(lambda role: {**rest, "roles": {"worker": role}})
+)
+
+
+def problems(document: object) -> tuple[Problem, ...]:
+    try:
+        spec = job_spec(document, priority_classes=CLASSES, timezones=("UTC",))
+    except Invalid as refused:
+        return refused.problems
+    assert job_spec(native(spec), priority_classes=CLASSES) == spec
+    return ()
+
+
+@given(values | near_jobs)
+def test_any_value_is_a_job_or_refused_by_its_paths(document: object) -> None:
+    for problem in problems(document):
+        assert bool(problem.path) == isinstance(document, dict)
+        assert problem.message
+        assert str(problem).encode()
+
+
+@given(values | st.dictionaries(fields, values, max_size=8))
+def test_any_value_is_a_job_in_the_short_form_or_refused(document: object) -> None:
+    with contextlib.suppress(Invalid):
+        assert short_form(document).roles[0].name == "worker"
