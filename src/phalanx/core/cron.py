@@ -106,7 +106,7 @@ def _number(written: str, column: _Column, part: str) -> int:
 
 
 def _misread(part: str, column: _Column) -> Invalid:
-    words = f" or {column.words[0]} to {column.words[-2]}" if column.words else ""
+    words = f" or words like {column.words[1]}" if column.words else ""
     return refusal(
         f"has {shown(part)} as its {column.name}; write *, numbers from {column.low} to"
         f" {column.high}{words}, ranges like 1-5, steps like */2, or a list of these"

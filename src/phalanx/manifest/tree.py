@@ -61,6 +61,7 @@ class Tree:
 
     def __init__(self) -> None:
         self.documents: list[object] = []
+        self._number = 1  #: of the document being read
         self._root = Place()
         self._open: list[_Open] = []
         self._nodes = 0
@@ -69,6 +70,7 @@ class Tree:
 
     def take(self, event: Event) -> None:
         if isinstance(event, DocumentStartEvent):
+            self._number = len(self.documents) + 1
             self._anchors = {}
         elif isinstance(event, NodeEvent) and self._wants_key():
             self._take_key(event)
@@ -89,7 +91,7 @@ class Tree:
         return self.documents
 
     def where(self, mark: Mark | None) -> str:
-        document = f"document {len(self.documents) + 1}"
+        document = f"document {self._number}"
         return f"{document}, line {mark.line + 1}, column {mark.column + 1}" if mark else document
 
     def stop(self, message: str, place: Place | None = None) -> Never:
