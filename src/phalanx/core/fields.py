@@ -179,8 +179,7 @@ def _unknown(key: object, known: Iterable[str], place: Place) -> str:
         return f"is {shown(key)}, which is not a field; names of fields are strings"
     # Comparing is slow, and a document may have very many unknown fields.
     near = [] if place.is_full or len(key) > 64 else difflib.get_close_matches(key, known, n=1)
-    cure = f"did you mean {near[0]}?" if near else "fields here are " + ", ".join(known)
-    return f"is not a field; {cure}"
+    return f"is not a field; {f'did you mean {near[0]}?' if near else 'remove it'}"
 
 
 # Readers of scalars.
