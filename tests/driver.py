@@ -69,6 +69,7 @@ class Driver:
     # Doing
 
     def apply(self, event: Event) -> Changes:
+        self.now += 1  # no two things happen at the very same time
         changes = self.cluster.apply(event, self.now)
         self._keep(changes)
         for timer in changes.timers:

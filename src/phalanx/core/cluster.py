@@ -78,7 +78,7 @@ class Cluster:
         self.last_seq = 0
         #: When this memory was filled from the store; what is older is not known in every detail.
         self.loaded_at: Micros = 0
-        #: Unfinished jobs by (namespace, name), and by (namespace, idempotency key).
+        #: Unfinished jobs by (namespace, given name), and by (namespace, idempotency key).
         self.names: dict[tuple[str, str], str] = {}
         self.keys: dict[tuple[str, str], str] = {}
         #: job → the jobs that wait for it.
@@ -153,11 +153,12 @@ class Cluster:
         attempt = (residue.task, residue.epoch)
         self.residues[attempt] = residue
         self.nodes[residue.worker].charge(
-            attempt, Charge(residue.since, residue.resources, residue.devices, residue.port)
+            attempt, Charge(residue.placed_at, residue.resources, residue.devices, residue.port)
         )
 
     def _index(self, job: Job) -> None:
-        self.names[job.spec.namespace, job.name] = job.id
+        if job.spec.name is not None:
+            self.names[job.spec.namespace, job.spec.name] = job.id
         if job.key is not None:
             self.keys[job.spec.namespace, job.key] = job.id
         for dependency in job.waits_for:
@@ -166,9 +167,10 @@ class Cluster:
     def _forget(self, job: Job) -> None:
         """A finished job is the store's alone. Its residues stay with their workers."""
         del self.gangs[job.id]
-        self.names.pop((job.spec.namespace, job.name), None)
+        if job.spec.name is not None:
+            del self.names[job.spec.namespace, job.spec.name]
         if job.key is not None:
-            self.keys.pop((job.spec.namespace, job.key), None)
+            del self.keys[job.spec.namespace, job.key]
         for dependency in job.waits_for:
             if dependency in self.dependants:
                 self.dependants[dependency].discard(job.id)

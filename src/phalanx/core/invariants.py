@@ -152,8 +152,9 @@ def _is_known(cluster: Cluster, node: Node, attempt: tuple[str, int]) -> bool:
 
 
 def _indexes(cluster: Cluster) -> Iterator[str]:
-    names = {(g.job.spec.namespace, g.job.name): job for job, g in cluster.gangs.items()}
-    if names != cluster.names:
+    specs = {job: gang.job.spec for job, gang in cluster.gangs.items()}
+    named = {(spec.namespace, spec.name): job for job, spec in specs.items() if spec.name}
+    if named != cluster.names:
         yield "the index of names is wrong"
     for job, gang in cluster.gangs.items():
         for dependency in gang.job.waits_for:

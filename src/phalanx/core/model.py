@@ -162,6 +162,7 @@ class Worker(msgspec.Struct, frozen=True, omit_defaults=True):
     incarnation: str
     protocol: Protocol
     address: str  #: host, or host:port, under which its peers reach it
+    born_at: Micros  #: when this incarnation first registered
     registered_at: Micros
     resources: Resources = {}
     labels: dict[str, str] = {}
@@ -187,6 +188,7 @@ class Residue(msgspec.Struct, frozen=True, omit_defaults=True):
     epoch: int
     worker: str
     since: Micros
+    placed_at: Micros = 0
     resources: Resources = {}
     devices: tuple[int, ...] = ()
     port: int | None = None

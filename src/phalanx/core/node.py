@@ -142,6 +142,7 @@ def residue_of(task: Task, charge: Charge, worker: str, now: Micros) -> Residue:
         epoch=task.epoch,
         worker=worker,
         since=now,
+        placed_at=charge.at,
         resources=charge.resources,
         devices=charge.devices,
         port=charge.port,

@@ -5,7 +5,6 @@ A specification never changes once its job has been accepted.
 """
 
 from enum import StrEnum
-from functools import cached_property
 
 import msgspec
 
@@ -103,7 +102,7 @@ class Role(msgspec.Struct, frozen=True):
     per_node: int | None  #: at most this many of the role's tasks on one node
 
 
-class JobSpec(msgspec.Struct, frozen=True, dict=True):
+class JobSpec(msgspec.Struct, frozen=True):
     """What a user submitted. `docs/reference/job.md` explains each field."""
 
     name: str | None
@@ -133,11 +132,11 @@ class JobSpec(msgspec.Struct, frozen=True, dict=True):
     after: tuple[str, ...]
     schedule: Schedule | None
 
-    @cached_property
+    @property
     def size(self) -> int:
         return sum(role.replicas for role in self.roles)
 
-    @cached_property
+    @property
     def is_anonymous(self) -> bool:
         """Whether any process may claim it: one task that asks nothing of its node or peers."""
         return (

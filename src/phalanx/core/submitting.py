@@ -75,22 +75,22 @@ def _problems(tx: Changes, event: Submitted) -> list[Problem]:
         raise Conflict(f"job {event.job} exists already")
     if spec.schedule is not None:
         problems.append(
-            Problem("schedule", "recurring jobs are not supported yet; submit each run")
+            Problem("schedule", "is not supported yet; submit each run as a job")
         )
     if spec.queue not in base.queues:
         known = ", ".join(sorted(base.queues))
-        problems.append(Problem("queue", f"there is no queue {spec.queue}; there are: {known}"))
-    holder = base.names.get((spec.namespace, spec.name or event.job))
+        problems.append(Problem("queue", f"is {spec.queue}, which does not exist; there are: {known}"))
+    holder = None if spec.name is None else base.names.get((spec.namespace, spec.name))
     if holder is not None:
         problems.append(
             Problem(
                 "name",
-                f"{spec.name} is taken by the unfinished job {holder} of namespace "
-                f"{spec.namespace}; choose another name or cancel that job",
+                f"is {spec.name}, which the unfinished job {holder} of namespace "
+                f"{spec.namespace} has; choose another name or cancel that job",
             )
         )
     problems.extend(
-        Problem(f"after[{n}]", f"there is no job {job}")
+        Problem(f"after[{n}]", f"is {job}, and there is no such job")
         for n, job in enumerate(spec.after)
         if job not in base.gangs and job not in event.ended
     )

@@ -33,6 +33,7 @@ def worker_registered(tx: Changes, event: WorkerRegistered) -> None:
         incarnation=event.incarnation,
         protocol=event.protocol,
         address=event.address,
+        born_at=tx.now,
         registered_at=tx.now,
         resources=event.resources,
         labels=dict(event.labels),
@@ -42,7 +43,7 @@ def worker_registered(tx: Changes, event: WorkerRegistered) -> None:
     if known is not None:
         worker = replace(worker, cordoned=known.worker.cordoned, suspicions=known.worker.suspicions)
         if not reborn:
-            worker = replace(worker, registered_at=known.worker.registered_at)
+            worker = replace(worker, born_at=known.worker.born_at)
     node = tx.set_worker(worker)
     if event.protocol is Protocol.PLAIN:
         # It cannot tell what it has; it registers when it begins, and then it has nothing.
@@ -90,7 +91,7 @@ def _should_be_there(task: Task, worker: Worker) -> bool:
     an earlier incarnation, which may have run it.
     """
     if task.state is State.RESERVED:
-        return (task.placed_at or 0) < worker.registered_at
+        return (task.placed_at or 0) < worker.born_at
     return task.state in PLACED
 
 

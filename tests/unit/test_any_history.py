@@ -1,0 +1,347 @@
+"""Arbitrary histories: legal and illegal events in any order, with restarts of the leader between.
+
+After every step the invariants hold (the driver checks them), a refused event has changed nothing,
+and the rows alone give the same cluster back. In the end, on a healthy cluster, every job ends.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import hypothesis.strategies as st
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from tests.driver import Driver
+
+from phalanx.core import events
+from phalanx.core.cluster import Cluster
+from phalanx.core.errors import CoreError
+from phalanx.core.model import ENDED, Blob, Protocol, Queue, Task
+from phalanx.core.states import State
+from phalanx.core.validation import job_spec
+
+WORKERS = st.sampled_from(["a", "b", "c", "d"])
+#: Picks one of whatever there is.
+PICK = st.integers(0, 1000)
+OFF_BY = st.sampled_from([0, 0, 0, 0, 0, -1, 1])
+
+ROLES = st.fixed_dictionaries(
+    {"command": st.just("train"), "replicas": st.integers(1, 3)},
+    optional={
+        "min": st.integers(0, 3),
+        "resources": st.sampled_from([{}, {"gpu": 1}, {"gpu": 0.5}, {"gpu": 2}, {"cpu": 1}]),
+        "per_node": st.just(1),
+    },
+)
+SPECS = st.fixed_dictionaries(
+    {"roles": st.dictionaries(st.sampled_from(["ps", "worker"]), ROLES, min_size=1, max_size=2)},
+    optional={
+        "restart": st.sampled_from(["gang", "task", "never"]),
+        "match": st.sampled_from(
+            ["only-waiting", "waiting-and-running", "waiting-running-succeed", "once-satisfied"]
+        ),
+        "checkpoint": st.sampled_from(["none", "each", "all"]),
+        "max_retries": st.integers(0, 3),
+        "time_limit": st.just("5m"),
+        "schedule_timeout": st.just("10m"),
+        "stall_after": st.just("2m"),
+        "complete_when": st.sampled_from(["all", "ps", "worker"]),
+        "name": st.sampled_from(["one", "two"]),
+        "min_available": st.integers(1, 6),
+    },
+)
+
+LIVELY = st.sampled_from([State.RESERVED, State.RUNNING, State.PREEMPTING, State.PENDING])
+REPORTS: list[Callable[[str, int], events.Event]] = [
+    events.Accepted,
+    events.Started,
+    events.Stopped,
+    events.Vanished,
+    lambda task, epoch: events.Progressed(task, epoch, step=epoch, safe=True),
+    lambda task, epoch: events.SpawnFailed(task, epoch, "no such file"),
+    lambda task, epoch: events.Exited(task, epoch, 0),
+    lambda task, epoch: events.Exited(task, epoch, 0, signalled=True),
+    lambda task, epoch: events.Exited(task, epoch, 1),
+    lambda task, epoch: events.Exited(task, epoch, signal=9),
+]
+BEFALLS: list[Callable[[str], events.Event]] = [
+    events.WorkerLost,
+    events.WorkerRemoved,
+    events.WorkerReturned,
+    lambda worker: events.CordonChanged(worker, "a test"),
+    lambda worker: events.CordonChanged(worker, None),
+]
+
+
+def durable(cluster: Cluster) -> Any:
+    """Everything that must survive a restart."""
+    return (
+        {job: (gang.job, gang.tasks, gang.counts) for job, gang in cluster.gangs.items()},
+        {
+            name: (
+                node.worker,
+                set(node.charges),
+                {resource: n for resource, n in node.used.items() if n},
+                node.devices,
+            )
+            for name, node in cluster.nodes.items()
+        },
+        cluster.queues,
+        cluster.residues,
+        cluster.names,
+        cluster.keys,
+        {job: others for job, others in cluster.dependants.items() if others},
+        cluster.last_seq,
+    )
+
+
+def everything(cluster: Cluster) -> Any:
+    """Also what is only in memory."""
+    volatile = {
+        job: (gang.accepted, gang.missing, gang.progress) for job, gang in cluster.gangs.items()
+    }
+    nodes = {name: (node.strays, node.inventoried) for name, node in cluster.nodes.items()}
+    return durable(cluster), volatile, nodes
+
+
+class AnyHistory(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.driver = Driver()
+        self.blobs = 0
+        for name in ("a", "b"):
+            self.driver.worker(name, resources={"gpu": 2000, "cpu": 8000})
+
+    # Doing
+
+    def attempt(self, event: events.Event) -> None:
+        """Apply it; if it is refused, nothing may have changed."""
+        before = everything(self.driver.cluster)
+        try:
+            self.driver.apply(event)
+        except CoreError:
+            assert everything(self.driver.cluster) == before
+
+    def some_job(self, pick: int) -> str | None:
+        """Any job, but mostly one that has a place."""
+        jobs = sorted(self.driver.jobs)
+        active = [g.job.id for g in self.driver.cluster.gangs.values() if not g.is_idle]
+        if active and pick % 4:
+            jobs = active
+        return jobs[pick % len(jobs)] if jobs else None
+
+    def some_task(self, pick: int, state: State) -> Task | None:
+        """One in that state if there is one, else any, finished ones too."""
+        tasks = [task for _, task in sorted(self.driver.tasks.items())]
+        tasks = [task for task in tasks if task.state is state] or tasks
+        return tasks[pick % len(tasks)] if tasks else None
+
+    @initialize(documents=st.lists(SPECS, min_size=1, max_size=3))
+    def begin(self, documents: list[dict[str, Any]]) -> None:
+        for document in documents:
+            self.submit(document, [])
+
+    @rule(document=SPECS, after=st.lists(PICK, max_size=2))
+    def submit(self, document: dict[str, Any], after: list[int]) -> None:
+        try:
+            jobs = {self.some_job(pick) for pick in after}
+            spec = job_spec(document | {"after": sorted(job for job in jobs if job)})
+        except CoreError:
+            return
+        ended = {job.id: job.phase for job in self.driver.jobs.values() if job.phase in ENDED}
+        job = f"j-{len(self.driver.jobs):03}"
+        self.attempt(events.Submitted(job, spec, key=document.get("name"), ended=ended))
+
+    @rule(pick=PICK, workers=st.lists(WORKERS, min_size=6, max_size=6), fewer=st.integers(0, 2))
+    def place(self, pick: int, workers: list[str], fewer: int) -> None:
+        placement = self.placement(pick, workers, fewer)
+        if placement is not None:
+            self.attempt(events.Placed((placement,)))
+
+    @rule(one=PICK, two=PICK, workers=st.lists(WORKERS, min_size=6, max_size=6))
+    def place_group(self, one: int, two: int, workers: list[str]) -> None:
+        first, second = self.placement(one, workers, 0), self.placement(two, workers[::-1], 0)
+        if first is not None and second is not None and first.job != second.job:
+            self.attempt(events.Placed((first, second)))
+
+    def placement(self, pick: int, workers: list[str], fewer: int) -> events.Placement | None:
+        waiting = [g for g in self.driver.cluster.gangs.values() if g.waiting()]
+        if not waiting:
+            return None
+        gang = waiting[pick % len(waiting)]
+        indices = [task.index for task in gang.waiting()]
+        chosen = indices[: len(indices) - fewer]
+        assignments = tuple(map(events.Assignment, chosen, workers))
+        return events.Placement(gang.job.id, gang.job.version, assignments)
+
+    @rule(pick=PICK)
+    def run_a_gang(self, pick: int) -> None:
+        """Place a gang where it fits, if it does, and start it."""
+        waiting = [g for g in self.driver.cluster.gangs.values() if g.waiting()]
+        if not waiting:
+            return
+        gang = waiting[pick % len(waiting)]
+        names = sorted(name for name, node in self.driver.cluster.nodes.items() if node.is_open)
+        self.place(waiting.index(gang), (names * 6)[pick % 3 :][:6], 0)
+        if gang.job.id in self.driver.cluster.gangs:
+            self.driver.accept(gang.job.id)
+            if pick % 3:
+                self.driver.start(gang.job.id)
+
+    @rule(pick=PICK)
+    def accept_all(self, pick: int) -> None:
+        job = self.some_job(pick)
+        if job in self.driver.cluster.gangs:
+            self.driver.accept(job)
+
+    @rule(pick=PICK)
+    def start_all(self, pick: int) -> None:
+        job = self.some_job(pick)
+        if job in self.driver.cluster.gangs:
+            self.driver.start(job)
+
+    @rule(pick=PICK, off_by=OFF_BY, state=LIVELY, report=st.sampled_from(REPORTS))
+    def report(self, pick: int, off_by: int, state: State, report: Any) -> None:
+        task = self.some_task(pick, state)
+        if task is not None:
+            self.attempt(report(task.id, task.epoch + off_by))
+
+    @rule(pick=PICK, off_by=OFF_BY)
+    def save_and_stop(self, pick: int, off_by: int) -> None:
+        task = self.some_task(pick, State.PREEMPTING)
+        if task is None:
+            return
+        if pick % 3:
+            self.blobs += 1
+            blob = Blob(f"b{self.blobs}", 10)
+            self.attempt(events.CheckpointSaved(task.id, task.epoch + off_by, blob))
+        if pick % 5:
+            self.attempt(events.Stopped(task.id, task.epoch))
+
+    @rule(pick=PICK, worker=st.none() | WORKERS, state=LIVELY)
+    def claim(self, pick: int, worker: str | None, state: State) -> None:
+        task = self.some_task(pick, state)
+        if task is not None:
+            self.attempt(events.Claimed(task.id, task.worker or worker))
+
+    @rule(
+        pick=PICK,
+        event=st.sampled_from(
+            [
+                lambda job: events.CancelRequested(job, by="u"),
+                lambda job: events.Evicted(job, by="j-9", why="a test"),
+                lambda job: events.Shrunk(job, (1,), by="j-9"),
+                lambda job: events.Shrunk(job, (0, 2), by="j-9"),
+                lambda job: events.HoldChanged(job, on_hold=True),
+                lambda job: events.HoldChanged(job, on_hold=False),
+                lambda job: events.PriorityChanged(job, 5),
+            ]
+        ),
+    )
+    def command(self, pick: int, event: Any) -> None:
+        job = self.some_job(pick)
+        if job is not None:
+            self.attempt(event(job))
+
+    @rule(
+        worker=WORKERS,
+        protocol=st.sampled_from(Protocol),
+        incarnation=st.sampled_from(["1", "2"]),
+        gpu=st.sampled_from([0, 1000, 2000]),
+    )
+    def register(self, worker: str, protocol: Protocol, incarnation: str, gpu: int) -> None:
+        self.attempt(
+            events.WorkerRegistered(
+                worker,
+                incarnation,
+                protocol,
+                address=worker,
+                resources={"gpu": gpu, "cpu": 4000},
+                slots=1 if protocol is Protocol.PLAIN else None,
+            )
+        )
+
+    @rule(worker=WORKERS, forget=st.sets(PICK, max_size=2), stray=st.booleans())
+    def inventory(self, worker: str, forget: set[int], stray: bool) -> None:
+        node = self.driver.cluster.nodes.get(worker)
+        if node is None:
+            return
+        has = [attempt for n, attempt in enumerate(sorted(node.charges)) if n not in forget]
+        if stray:
+            has.append(("j-999.0", 1))
+        self.attempt(events.Inventoried(worker, node.worker.incarnation, tuple(has)))
+
+    @rule(
+        event=st.sampled_from(
+            [
+                *(kind(worker) for kind in BEFALLS for worker in "abcd"),
+                events.QueueSet(Queue("q")),
+                events.QueueSet(Queue("q", parent="r")),
+                events.QueueSet(Queue("r", parent="q")),
+                events.QueueRemoved("q"),
+                events.QueueRemoved("default"),
+            ]
+        )
+    )
+    def befall(self, event: events.Event) -> None:
+        self.attempt(event)
+
+    @rule(worker=WORKERS, pick=PICK)
+    def gone(self, worker: str, pick: int) -> None:
+        node = self.driver.cluster.nodes.get(worker)
+        if node is not None and node.charges:
+            task, epoch = sorted(node.charges)[pick % len(node.charges)]
+            self.attempt(events.Gone(worker, task, epoch))
+
+    @rule(seconds=st.sampled_from([1, 20, 31, 50, 130, 700, 4000]))
+    def pass_time(self, seconds: int) -> None:
+        self.driver.advance(seconds)
+
+    @rule()
+    def restart(self) -> None:
+        self.driver.restart()
+
+    # Asking
+
+    @invariant()
+    def the_rows_alone_give_the_same_cluster_back(self) -> None:
+        rows = self.driver.rows()
+        loaded = Cluster.load(rows, self.driver.now, self.driver.cluster.settings)
+        assert durable(loaded) == durable(self.driver.cluster)
+
+    def teardown(self) -> None:
+        """On a healthy cluster every job ends: none was forgotten, none is stuck."""
+        driver = self.driver
+        for worker in list(driver.cluster.nodes):
+            driver.apply(events.WorkerRemoved(worker))
+        for n in range(6):
+            driver.worker(f"new-{n}", resources={"gpu": 64_000, "cpu": 64_000})
+        for job in list(driver.cluster.gangs):
+            if driver.phase(job) not in ENDED:
+                driver.apply(events.HoldChanged(job, on_hold=False))
+        for _ in range(2 * len(driver.jobs) + 4):
+            driver.advance(601)
+            for job in list(driver.cluster.gangs):
+                self.finish(job)
+        left = [gang.job for gang in driver.cluster.gangs.values()]
+        assert not left, f"these never end: {left}"
+
+    def finish(self, job: str) -> None:
+        """Place what waits if it may be placed, and let every process end well."""
+        driver, gang = self.driver, self.driver.gang(job)
+        ready = gang.job.drain is None and not gang.job.waits_for and not gang.unreleased()
+        if ready and gang.may_start_with(gang.waiting()):
+            driver.place(job, *(f"new-{n}" for n in range(6)))
+        if job in driver.cluster.gangs:
+            driver.accept(job)
+        while job in driver.cluster.gangs:
+            gang = driver.gang(job)
+            running = gang.started() or [t for t in gang.tasks if t.state is State.PREEMPTING]
+            if not running:
+                return
+            driver.exit(job, running[0].index)
+
+
+AnyHistory.TestCase.settings = settings(
+    max_examples=300, stateful_step_count=40, deadline=None, derandomize=False
+)
+TestAnyHistory = AnyHistory.TestCase
