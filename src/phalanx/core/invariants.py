@@ -131,12 +131,11 @@ def _node(cluster: Cluster, node: Node) -> Iterator[str]:
 def _over_commitment(node: Node, used: dict[str, int]) -> Iterator[str]:
     """A machine that came back smaller may be over-committed, but only by what was there before."""
     worker = node.worker
-    if all(charge.at < worker.registered_at for charge in node.charges.values()):
-        return
-    for resource, amount in used.items():
-        if amount > worker.resources.get(resource, 0):
+    fresh = [charge for charge in node.charges.values() if charge.at >= worker.registered_at]
+    for resource in {resource for charge in fresh for resource in charge.resources}:
+        if used[resource] > worker.resources.get(resource, 0):
             yield f"worker {worker.id} is over-committed in {resource}"
-    if worker.slots is not None and len(node.charges) > worker.slots:
+    if fresh and worker.slots is not None and len(node.charges) > worker.slots:
         yield f"worker {worker.id} has more tasks than slots"
 
 

@@ -1,0 +1,1 @@
+"""A pure function from a snapshot of the cluster to decisions and reasons."""
