@@ -1,0 +1,59 @@
+"""What some events changed, as one batch for the store: the bridge from the core to a commit."""
+
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from phalanx.core.changes import Changes
+from phalanx.core.model import Job, Queue, Record, Residue, Task, Worker
+from phalanx.store.protocol import Batch
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def batch_of(batch_id: str, changes: Iterable[Changes]) -> Batch:
+    """The changes in the order in which they were applied. Of each row only the last version is
+    kept; a row that is removed and comes back is written, one that comes and is removed is not.
+    """
+    jobs: dict[str, Job] = {}
+    tasks: dict[tuple[str, int], Task] = {}
+    workers: dict[str, Worker | None] = {}
+    queues: dict[str, Queue | None] = {}
+    residues: dict[tuple[str, int], Residue | None] = {}
+    records: list[Record] = []
+    dropped: dict[str, None] = {}
+    for each in changes:
+        jobs |= each.jobs
+        tasks |= each.tasks
+        workers |= each.workers
+        queues |= each.queues
+        residues |= each.residues
+        records += each.records
+        dropped |= dict.fromkeys(each.dropped_blobs)
+    return Batch(
+        id=batch_id,
+        jobs=tuple(jobs.values()),
+        tasks=tuple(tasks.values()),
+        workers=_written(workers),
+        removed_workers=_removed(workers),
+        queues=_written(queues),
+        removed_queues=_removed(queues),
+        residues=_written(residues),
+        removed_residues=_removed(residues),
+        records=tuple(records),
+        dropped_blobs=_unused(dropped, tasks.values()) if dropped else (),
+    )
+
+
+def _written(rows: Mapping[K, V | None]) -> tuple[V, ...]:
+    return tuple(row for row in rows.values() if row is not None)
+
+
+def _removed(rows: Mapping[K, V | None]) -> tuple[K, ...]:
+    return tuple(key for key, row in rows.items() if row is None)
+
+
+def _unused(dropped: Iterable[str], tasks: Iterable[Task]) -> tuple[str, ...]:
+    """Bytes that were dropped and saved again under the same name have to stay."""
+    used = {blob.id for task in tasks for blob in (task.checkpoint, task.saved) if blob}
+    return tuple(blob for blob in dropped if blob not in used)
