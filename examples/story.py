@@ -1,0 +1,183 @@
+"""A gang starts, breaks, drains, outlives its leader, starts again and finishes: `make demo`.
+
+The smallest example of how the parts fit: an event is applied to the cluster, what it changed
+becomes a batch, the batch is committed, and only then does anybody act on it. The core, the SQLite
+store and the death of the first leader are real; the workers are played, and time is virtual.
+"""
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import tempfile
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+
+from phalanx.core import events
+from phalanx.core.cluster import Cluster
+from phalanx.core.ids import job_id
+from phalanx.core.model import Blob, Protocol, Record, Task
+from phalanx.core.node import DEVICE, GPU
+from phalanx.core.spec import SECOND, Micros
+from phalanx.core.states import State
+from phalanx.core.validation import job_spec
+from phalanx.store.batches import batch_of
+from phalanx.store.sqlite import SQLiteStore
+
+NINE: Micros = int(datetime(2026, 1, 5, 9, tzinfo=UTC).timestamp()) * SECOND
+LEASE = 10 * SECOND
+JOB = job_id(NINE, noise=2026)
+WORKER = {"replicas": 4, "command": "python train.py", "resources": {"gpu": 1}}
+TRAIN = job_spec({"name": "pretrain-7b", "roles": {"worker": WORKER}, "checkpoint": "each"})
+
+#: How each kind of record reads: its own task, worker and epoch, and its detail.
+SENTENCES = {
+    "JobSubmitted": "{owner} submits a gang of {size}",
+    "GangReserved": "all {size} are reserved at once on {workers}: epoch {epoch}",
+    "GangReleased": "all {size} are accepted, so all {size} are released",
+    "TaskStarted": "  task {task} starts on {worker}",
+    "TaskFailed": "  task {task} {why} on {worker}",
+    "DrainBegan": "the gang drains: the {transitioned} others are told to stop",
+    "CheckpointSaved": "  task {task} saves {size_bytes} bytes",
+    "TaskStopped": "  task {task} has stopped",
+    "DrainSettled": "the last has stopped: after {seconds:g} s the gang is {outcome}, as one",
+    "TaskDone": "  task {task} is done",
+    "JobEnded": "the job is {phase}: {why}",
+}
+
+
+class Leader:
+    """The one writer. An engine is this with a queue, group commit and care for failed commits."""
+
+    def __init__(self, path: Path) -> None:
+        self.now = NINE
+        self.store = SQLiteStore(path, clock=lambda: self.now)
+        self.batches = count(1)
+
+    async def take_over(self, name: str) -> None:
+        """Wait for the last leader's lease to run out, and load what is live."""
+        while (term := await self.store.lead(name, f"http://{name}", LEASE)) is None:
+            self.now += SECOND
+        self.term = term
+        self.cluster = Cluster.load(await self.store.load(term), self.now)
+        self.timers = list(self.cluster.timers())
+
+    async def tell(self, *facts: events.Event) -> None:
+        """Apply, commit, and only then go on."""
+        changes = [self.cluster.apply(fact, self.now) for fact in facts]
+        batch = batch_of(f"term-{self.term}-{next(self.batches)}", changes)
+        await self.store.commit(self.term, batch)
+        self.timers += [timer for change in changes for timer in change.timers]
+
+    async def wait(self, seconds: int) -> None:
+        """Let time pass. Timers are never cancelled: those that come late find nothing to do."""
+        self.now += seconds * SECOND
+        due = sorted((t for t in self.timers if t.at <= self.now), key=lambda timer: timer.at)
+        self.timers = [timer for timer in self.timers if timer.at > self.now]
+        await self.tell(*(timer.event for timer in due))
+        await self.store.renew(self.term, LEASE)
+
+    def tasks(self, state: State) -> list[Task]:
+        return [task for task in self.cluster.gangs[JOB].tasks if task.state is state]
+
+
+def plan(cluster: Cluster) -> events.Placed:
+    """A GPU of each worker in turn, the workers that the job avoids last."""
+    job = cluster.gangs[JOB].job
+    seats = sorted(
+        (name in job.avoid, turn, name)
+        for name, node in cluster.nodes.items()
+        for turn in range(node.free(GPU) // DEVICE)
+    )
+    assignments = (events.Assignment(n, name) for n, (_, _, name) in enumerate(seats[:4]))
+    return events.Placed((events.Placement(JOB, job.version, tuple(assignments)),))
+
+
+async def start(leader: Leader) -> None:
+    await leader.tell(plan(leader.cluster))
+    await leader.wait(1)
+    reserved = leader.tasks(State.RESERVED)
+    await leader.tell(*(events.Accepted(task.id, task.epoch) for task in reserved))
+    await leader.wait(1)
+    await leader.tell(*(events.Started(task.id, task.epoch) for task in reserved))
+
+
+async def save_and_stop(leader: Leader, task: Task) -> None:
+    """What an agent does when it is told to stop a task: the bytes, the pointer, the exit."""
+    await leader.wait(2)
+    state = f"rank {task.index} at step 1200".encode()
+    blob = Blob(f"{task.id}-{task.epoch}", len(state))
+    await leader.store.put_blob(blob.id, task.job, state)
+    await leader.tell(events.CheckpointSaved(task.id, task.epoch, blob))
+    await leader.tell(events.Exited(task.id, task.epoch, code=0, signalled=True))
+
+
+async def until_the_crash(leader: Leader) -> None:
+    await leader.store.open()
+    await leader.take_over("first")
+    for name in ("ares", "boreas", "castor", "doris"):
+        gpus = {GPU: 2 * DEVICE}
+        agent = events.WorkerRegistered(name, "1", Protocol.SYNC, f"{name}:7000", gpus)
+        await leader.tell(agent, events.Inventoried(name, "1", ()))
+    await leader.tell(events.Submitted(JOB, TRAIN, owner="ada"))
+    await start(leader)
+    await leader.wait(20 * 60)
+    victim = leader.tasks(State.RUNNING)[2]
+    await leader.tell(events.Exited(victim.id, victim.epoch, signal=signal.SIGKILL))
+    for task in leader.tasks(State.PREEMPTING)[:2]:
+        await save_and_stop(leader, task)
+    os.kill(os.getpid(), signal.SIGKILL)  # in the middle of the drain, without a farewell
+
+
+async def after_the_crash(leader: Leader, killer: signal.Signals) -> None:
+    await leader.store.open()
+    leader.now = (await leader.store.records(job=JOB, limit=1000))[-1].at
+    notes = [(leader.now, f"THE LEADER IS KILLED by {killer.name}")]
+    await leader.take_over("second")
+    job, stopping = leader.cluster.gangs[JOB].job, leader.tasks(State.PREEMPTING)
+    notes += [(leader.now, f"ANOTHER LEADS, in term {leader.term}; the file says {job.phase}")]
+    for name in leader.cluster.nodes:
+        has = tuple((task.id, task.epoch) for task in stopping if task.worker == name)
+        await leader.tell(events.Inventoried(name, "1", has))
+    for task in stopping:
+        await save_and_stop(leader, task)
+    await start(leader)
+    await leader.wait(40 * 60)
+    for task in leader.tasks(State.RUNNING):
+        await leader.tell(events.Exited(task.id, task.epoch, code=0))
+    await leader.store.resign(leader.term)
+    told = [(r.at, sentence(r)) for r in await leader.store.records(job=JOB, limit=1000)]
+    for at, what in sorted(told + notes, key=lambda line: line[0]):
+        print(f"{datetime.fromtimestamp(at / SECOND, UTC):%H:%M:%S}  {what}")
+    await show_tasks(leader.store)
+    await leader.store.close()
+
+
+def sentence(record: Record) -> str:
+    detail = record.detail | {"workers": ", ".join(record.detail.get("workers", ()))}
+    fields = {"task": record.task, "worker": record.worker, "epoch": record.epoch, **detail}
+    return SENTENCES[record.kind].format(**fields)
+
+
+async def show_tasks(store: SQLiteStore) -> None:
+    job, tasks = await store.job(JOB) or (None, ())
+    print(f"\nWhat is kept of {job and job.name}, and what each last attempt was given:")
+    for task in tasks:
+        saved = task.checkpoint and await store.get_blob(task.checkpoint.id)
+        given = f'"{saved.decode()}"' if saved else "nothing, having been killed before it saved"
+        print(f"  task {task.index}  {task.state}  attempt {task.attempts}  {task.worker:8}{given}")
+    print("\nNow type: make test, or make bench. How it works: docs/architecture.md")
+
+
+def first_leader(path: Path) -> None:
+    asyncio.run(until_the_crash(Leader(path)))
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "phalanx.db"
+        first = multiprocessing.get_context("spawn").Process(target=first_leader, args=(file,))
+        first.start()
+        first.join()
+        asyncio.run(after_the_crash(Leader(file), signal.Signals(-(first.exitcode or 0))))
