@@ -102,6 +102,7 @@ def a_worker(worker_id: str = "w-1", **fields: Any) -> Worker:
         protocol=Protocol.SYNC,
         address=f"{worker_id}:7070",
         registered_at=1_000,
+        born_at=1_000,
         resources={"gpu": 8000},
     )
     return msgspec.structs.replace(row, **fields)

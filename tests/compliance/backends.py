@@ -6,10 +6,10 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import parse_qsl, urlencode, urlsplit
+from uuid import uuid4
 
 import asyncpg
 import pytest
@@ -35,6 +35,9 @@ class Place(Protocol):
     def handle(self) -> Store:
         """One more handle on it, as another server would have; not yet open."""
 
+    async def fresh(self) -> "Place":
+        """Another empty database of the same kind."""
+
     async def pass_time(self, span: Micros) -> None:
         """Let the store's clock move on."""
 
@@ -57,6 +60,9 @@ class MemoryPlace:
     def handle(self) -> Store:
         return MemoryStore(clock=self.clock, database=self.database)
 
+    async def fresh(self) -> Place:
+        return MemoryPlace()
+
     async def pass_time(self, span: Micros) -> None:
         self.clock.now += span
 
@@ -77,6 +83,9 @@ class SQLitePlace:
 
     def handle(self) -> SQLiteStore:
         return SQLiteStore(self.path, clock=self.clock)
+
+    async def fresh(self) -> Place:
+        return SQLitePlace(self.path.with_name(f"{uuid4().hex}.db"))
 
     async def pass_time(self, span: Micros) -> None:
         self.clock.now += span
@@ -115,7 +124,7 @@ class PostgresServer:
         self.address = f"{host}/.s.PGSQL.{port}" if host.startswith("/") else (host, port)
         self._host, self._port = host, port
         self._data = data
-        self._numbers = count(1)
+        self._schemas: list[str] = []
 
     def dsn(self, *, schema: str | None = None, through: int | None = None) -> str:
         """How to reach it, or the proxy on a local port that leads there."""
@@ -137,10 +146,16 @@ class PostgresServer:
         finally:
             await connection.close()
 
-    async def empty_schema(self) -> str:
-        schema = f"phalanx_{os.getpid()}_{next(self._numbers)}"
+    async def place(self) -> "PostgresPlace":
+        schema = f"phalanx_{uuid4().hex}"
         await self.execute(f"CREATE SCHEMA {schema}")
-        return schema
+        self._schemas.append(schema)
+        return PostgresPlace(self, schema)
+
+    async def clean(self) -> None:
+        """Drop what `place` has made, unless the whole server goes soon anyway."""
+        while self._schemas and self._data is None:
+            await self.execute(f"DROP SCHEMA {self._schemas.pop()} CASCADE")
 
     async def restart(self) -> None:
         """As after a power cut."""
@@ -156,6 +171,9 @@ class PostgresPlace:
 
     def handle(self) -> PostgresStore:
         return PostgresStore(self.server.dsn(schema=self.schema))
+
+    async def fresh(self) -> Place:
+        return await self.server.place()
 
     def handle_through(self, port: int, timeout_s: float) -> PostgresStore:
         return PostgresStore(self.server.dsn(schema=self.schema, through=port), timeout_s=timeout_s)

@@ -28,9 +28,8 @@ def postgres() -> Iterator[PostgresServer]:
 
 @pytest_asyncio.fixture
 async def postgres_place(postgres: PostgresServer) -> AsyncIterator[PostgresPlace]:
-    schema = await postgres.empty_schema()
-    yield PostgresPlace(postgres, schema)
-    await postgres.execute(f"DROP SCHEMA {schema} CASCADE")
+    yield await postgres.place()
+    await postgres.clean()
 
 
 @pytest.fixture

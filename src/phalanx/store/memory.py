@@ -149,7 +149,7 @@ class MemoryStore:
         return tuple(rows.record_from(row.doc) for row in found[:limit])
 
     async def put_blob(self, blob_id: str, job: str, data: bytes) -> None:
-        self._db.blobs[column(blob_id)] = (column(job), bytes(data))
+        self._db.blobs[column(blob_id)] = (column(job), data)
 
     async def get_blob(self, blob_id: str) -> bytes | None:
         found = self._db.blobs.get(column(blob_id))

@@ -1,0 +1,146 @@
+"""Rows with everything in them that has ever broken a store: NUL, quotes, half the planes of
+Unicode, empty strings and maps, numbers at and beyond the edge of 64 bits."""
+
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+
+from phalanx.core.causes import Cause, Kind
+from phalanx.core.model import (
+    Blob,
+    Drain,
+    Exit,
+    Job,
+    Phase,
+    Protocol,
+    Queue,
+    Record,
+    Residue,
+    Suspicion,
+    Task,
+    Worker,
+)
+from phalanx.core.states import State
+from phalanx.store.protocol import Batch
+from tests.builders import a_role, a_spec
+
+NASTY = (
+    "",
+    "\0",
+    "a\0b",
+    "\\",
+    "\\0",
+    "\\u0000",
+    "'; DROP TABLE jobs; --",
+    '"',
+    "𝄞é\u202e",
+    "x" * 999,
+)
+
+text = st.one_of(st.sampled_from(NASTY), st.text(max_size=20))
+in_column = st.integers(-(2**63), 2**63 - 1)
+number = st.one_of(in_column, st.integers(2**63, 2**70))
+resources = st.dictionaries(text, number, max_size=3)
+labels = st.dictionaries(text, text, max_size=3)
+names = st.lists(text, max_size=3).map(tuple)
+maybe_number = st.none() | number
+
+
+def maybe(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.none() | strategy
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | number | text,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
+    max_leaves=5,
+)
+causes = st.builds(Cause, kind=st.sampled_from(Kind), what=text, task=maybe_number, by=maybe(text))
+blobs = st.builds(Blob, id=text, size_bytes=number)
+specs = st.builds(
+    a_spec,
+    name=maybe(text),
+    namespace=text,
+    queue=text,
+    group=names,
+    schedule_timeout=maybe_number,
+    roles=st.builds(a_role, env=labels, resources=resources, command=text | names).map(
+        lambda role: (role,)
+    ),
+)
+jobs = st.builds(
+    Job,
+    id=text,
+    name=text,
+    spec=specs,
+    phase=st.sampled_from(Phase),
+    created_at=number,
+    priority=number,
+    owner=text,
+    key=maybe(text),
+    waits_for=names,
+    not_before=number,
+    drain=maybe(st.builds(Drain, cause=causes, epoch=number, began_at=number)),
+    verdict=maybe(st.sampled_from(Phase)),
+    cause=maybe(causes),
+)
+tasks = st.builds(
+    Task,
+    job=text,
+    index=st.integers(0, 2**63 - 1),
+    role=text,
+    state=st.sampled_from(State),
+    worker=maybe(text),
+    devices=st.lists(number, max_size=3).map(tuple),
+    released_at=maybe_number,
+    exit=maybe(st.builds(Exit, code=maybe_number, signal=maybe_number, signalled=st.booleans())),
+    checkpoint=maybe(blobs),
+)
+workers = st.builds(
+    Worker,
+    id=text,
+    incarnation=text,
+    protocol=st.sampled_from(Protocol),
+    address=text,
+    registered_at=number,
+    born_at=number,
+    resources=resources,
+    labels=labels,
+    cordoned=maybe(text),
+    suspicions=st.lists(st.builds(Suspicion, job=text, at=number), max_size=2).map(tuple),
+)
+queues = st.builds(Queue, name=text, parent=maybe(text), quota=resources, limit=resources)
+residues = st.builds(
+    Residue, task=text, epoch=in_column, worker=text, since=number, resources=resources
+)
+records = st.builds(
+    Record,
+    seq=st.integers(1, 2**63 - 1),
+    at=in_column,
+    kind=text,
+    job=maybe(text),
+    worker=maybe(text),
+    detail=st.dictionaries(text, json_values, max_size=3),
+)
+
+
+def distinct(rows: st.SearchStrategy[Any], *keys: Any) -> st.SearchStrategy[tuple[Any, ...]]:
+    return st.lists(rows, max_size=4, unique_by=keys).map(tuple)
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> Batch:
+    """Every task belongs to a job, as in the rows that the core makes."""
+    drawn = draw(distinct(jobs, lambda job: job.id, lambda job: (job.spec.namespace, job.key)))
+    ids = st.sampled_from([job.id for job in drawn]) if drawn else st.nothing()
+    of_a_job = st.builds(lambda task, job: msgspec.structs.replace(task, job=job), tasks, ids)
+    return Batch(
+        id=draw(text),
+        jobs=drawn,
+        tasks=draw(distinct(of_a_job, lambda task: (task.job, task.index))) if drawn else (),
+        workers=draw(distinct(workers, lambda worker: worker.id)),
+        queues=draw(distinct(queues, lambda queue: queue.name)),
+        residues=draw(distinct(residues, lambda residue: (residue.task, residue.epoch))),
+        records=draw(distinct(records, lambda record: record.seq)),
+    )

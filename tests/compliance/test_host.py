@@ -1,0 +1,64 @@
+"""SQLite is refused where two machines could open one file."""
+
+from pathlib import Path
+
+import pytest
+
+from phalanx.store.host import HostLock, file_system_kind, refuse_network
+from phalanx.store.protocol import StoreError
+
+MOUNTS = r"""
+/dev/vda / ext4 rw,relatime 0 0
+proc /proc proc rw 0 0
+filer:/home /home nfs4 rw,vers=4.2 0 0
+/dev/vdb /home/local xfs rw 0 0
+//nas/share /mnt/the\040share cifs rw 0 0
+ada@host:/ /mnt/far fuse.sshfs rw 0 0
+mgs:/scratch /scratch lustre rw 0 0
+tmpfs /scratch tmpfs rw 0 0
+broken
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/var/lib/phalanx/phalanx.db", "ext4"),
+        ("/home/ada/phalanx.db", "nfs4"),
+        ("/home/local/phalanx.db", "xfs"),
+        ("/homely/phalanx.db", "ext4"),
+        ("/mnt/the share/phalanx.db", "cifs"),
+        ("/mnt/far/deep/down/phalanx.db", "fuse.sshfs"),
+        ("/scratch/phalanx.db", "tmpfs"),
+    ],
+)
+def test_the_kind_of_file_system_is_that_of_the_nearest_mount(path: str, kind: str) -> None:
+    assert file_system_kind(Path(path), MOUNTS) == kind
+
+
+def test_nothing_is_known_without_mounts() -> None:
+    assert file_system_kind(Path("/x"), "") is None
+    refuse_network(Path("/x"), "")
+
+
+@pytest.mark.parametrize("path", ["/home/ada/p.db", "/mnt/the share/p.db", "/mnt/far/p.db"])
+def test_a_network_file_system_is_refused_with_the_cure(path: str) -> None:
+    with pytest.raises(StoreError, match=r"network file system .* local disk, or use PostgreSQL"):
+        refuse_network(Path(path), MOUNTS)
+
+
+@pytest.mark.parametrize("path", ["/var/p.db", "/home/local/p.db", "/scratch/p.db"])
+def test_a_local_file_system_is_welcome(path: str) -> None:
+    refuse_network(Path(path), MOUNTS)
+
+
+def test_a_host_lock_has_one_holder(tmp_path: Path) -> None:
+    first, second = HostLock(tmp_path / "lock"), HostLock(tmp_path / "lock")
+    assert first.acquire()
+    assert first.acquire()
+    assert not second.acquire()
+    first.release()
+    first.release()
+    assert not first.held
+    assert second.acquire()
+    second.release()

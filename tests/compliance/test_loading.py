@@ -1,0 +1,129 @@
+"""A leader that starts finds what was committed, and only what is live."""
+
+from hypothesis import HealthCheck, given, settings
+
+from phalanx.core.model import Rows
+from phalanx.store.protocol import Batch, Store
+from tests.builders import (
+    a_finished_job,
+    a_job,
+    a_queue,
+    a_record,
+    a_residue,
+    a_task,
+    a_worker,
+)
+from tests.compliance.backends import Place
+from tests.compliance.conftest import LEASE
+from tests.compliance.strategies import batches
+
+
+async def test_an_empty_store_loads_nothing(store: Store, term: int) -> None:
+    assert await store.load(term) == Rows()
+
+
+async def test_rows_are_loaded_in_the_order_of_their_keys(store: Store, term: int) -> None:
+    await store.commit(
+        term,
+        Batch(
+            "b-1",
+            jobs=(a_job("j-b"), a_job("j-a"), a_job("j-B")),
+            tasks=(a_task("j-b", 10), a_task("j-b", 9), a_task("j-a", 1), a_task("j-a", 0)),
+            workers=(a_worker("w-é"), a_worker("w-z"), a_worker("w-\uffee"), a_worker("w-𝄞")),
+            queues=(a_queue("b"), a_queue("a")),
+            residues=(a_residue("j-b.0", 11), a_residue("j-b.0", 2), a_residue("j-a.0", 3)),
+        ),
+    )
+    rows = await store.load(term)
+    assert [job.id for job in rows.jobs] == ["j-B", "j-a", "j-b"]
+    assert [task.id for task in rows.tasks] == ["j-a.0", "j-a.1", "j-b.9", "j-b.10"]
+    assert [worker.id for worker in rows.workers] == ["w-z", "w-é", "w-\uffee", "w-𝄞"]
+    assert [queue.name for queue in rows.queues] == ["a", "b"]
+    assert [(row.task, row.epoch) for row in rows.residues] == [
+        ("j-a.0", 3),
+        ("j-b.0", 2),
+        ("j-b.0", 11),
+    ]
+
+
+async def test_finished_jobs_and_their_tasks_are_not_loaded(store: Store, term: int) -> None:
+    await store.commit(
+        term,
+        Batch("b-1", jobs=(a_job("j-1"), a_job("j-2")), tasks=(a_task("j-1"), a_task("j-2"))),
+    )
+    await store.commit(term, Batch("b-2", jobs=(a_finished_job("j-1", 7),)))
+    rows = await store.load(term)
+    assert rows.jobs == [a_job("j-2")]
+    assert rows.tasks == [a_task("j-2")]
+    assert await store.job("j-1") == (a_finished_job("j-1", 7), (a_task("j-1"),))
+
+
+async def test_the_last_record_is_the_highest_that_was_ever_written(
+    store: Store, term: int
+) -> None:
+    await store.commit(term, Batch("b-1", records=(a_record(3), a_record(7), a_record(5))))
+    await store.commit(term, Batch("b-2", workers=(a_worker(),)))
+    assert (await store.load(term)).last_seq == 7
+
+
+async def test_the_next_leader_finds_what_the_last_one_committed(
+    store: Store, place: Place, term: int
+) -> None:
+    await store.commit(
+        term, Batch("b-1", jobs=(a_job(),), tasks=(a_task(),), records=(a_record(4),))
+    )
+    await store.resign(term)
+    await store.close()
+    other = place.handle()
+    await other.open()
+    later = await other.lead("s-2", "", LEASE)
+    assert later is not None
+    assert await other.load(later) == Rows(jobs=[a_job()], tasks=[a_task()], last_seq=4)
+    assert await other.has_batch("b-1")
+    await other.close()
+
+
+async def test_what_is_loaded_is_nobodys_object(store: Store, term: int) -> None:
+    labels = {"zone": "a"}
+    worker = a_worker(labels=labels)
+    await store.commit(term, Batch("b-1", workers=(worker,)))
+    labels["zone"] = "b"
+    first, second = await store.load(term), await store.load(term)
+    assert first.workers[0].labels == {"zone": "a"}
+    assert first.workers[0] is not second.workers[0]
+
+
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(batch=batches())
+async def test_whatever_is_committed_is_loaded_back_equal(place: Place, batch: Batch) -> None:
+    store = (await place.fresh()).handle()
+    await store.open()
+    term = await store.lead("s-1", "", LEASE)
+    assert term is not None
+    await store.commit(term, batch)
+
+    records = sorted(batch.records, key=lambda record: record.seq)
+    assert await store.has_batch(batch.id)
+    assert await store.load(term) == Rows(
+        jobs=sorted(batch.jobs, key=lambda job: job.id),
+        tasks=sorted(batch.tasks, key=lambda task: (task.job, task.index)),
+        workers=sorted(batch.workers, key=lambda worker: worker.id),
+        queues=sorted(batch.queues, key=lambda queue: queue.name),
+        residues=sorted(batch.residues, key=lambda row: (row.task, row.epoch)),
+        last_seq=max((record.seq for record in records), default=0),
+    )
+    assert list(await store.records(limit=100)) == records
+    for job in batch.jobs:
+        tasks = sorted(
+            (task for task in batch.tasks if task.job == job.id), key=lambda task: task.index
+        )
+        assert await store.job(job.id) == (job, tuple(tasks))
+        if job.key is not None:
+            assert await store.job_by_key(job.spec.namespace, job.key) == job
+        mine = tuple(record for record in records if record.job == job.id)
+        assert await store.records(job=job.id, limit=100) == mine
+    await store.close()

@@ -1,0 +1,172 @@
+"""Finished jobs by pages, records by number, jobs by their idempotency key."""
+
+import base64
+
+import pytest
+
+from phalanx.core.model import Phase
+from phalanx.store.protocol import Batch, JobQuery, Store
+from tests.builders import a_finished_job, a_job, a_record, a_spec
+
+ANY = JobQuery()
+
+
+async def _ids(store: Store, query: JobQuery, limit: int = 100) -> list[str]:
+    return [job.id for job in (await store.finished(query, limit=limit)).jobs]
+
+
+async def test_the_latest_finished_job_comes_first_and_ids_break_ties(
+    store: Store, term: int
+) -> None:
+    jobs = (
+        a_finished_job("j-a", 10),
+        a_finished_job("j-c", 20),
+        a_finished_job("j-b", 20),
+        a_finished_job("j-C", 20),
+        a_finished_job("j-d", 5),
+        a_job("j-live"),
+    )
+    await store.commit(term, Batch("b-1", jobs=jobs))
+    assert await _ids(store, ANY) == ["j-c", "j-b", "j-C", "j-a", "j-d"]
+
+
+async def test_a_finished_job_is_found_by_each_thing_that_can_be_asked(
+    store: Store, term: int
+) -> None:
+    vision, speech = a_spec(namespace="vision", queue="batch"), a_spec(namespace="speech")
+    urgent = a_spec(namespace="vision", queue="urgent")
+    jobs = (
+        a_finished_job("j-1", 1, name="train", spec=vision),
+        a_finished_job("j-2", 2, name="train", spec=urgent, phase=Phase.FAILED),
+        a_finished_job("j-3", 3, name="eval", spec=speech),
+        a_finished_job("j-4", 4, name="o'neil \0 \\", spec=vision, phase=Phase.TIMED_OUT),
+    )
+    await store.commit(term, Batch("b-1", jobs=jobs))
+    assert await _ids(store, JobQuery(namespace="vision")) == ["j-4", "j-2", "j-1"]
+    assert await _ids(store, JobQuery(queue="batch")) == ["j-4", "j-1"]
+    assert await _ids(store, JobQuery(phase=Phase.DONE)) == ["j-3", "j-1"]
+    assert await _ids(store, JobQuery(name="train")) == ["j-2", "j-1"]
+    assert await _ids(store, JobQuery(name="o'neil \0 \\")) == ["j-4"]
+    assert await _ids(store, JobQuery("vision", "urgent", Phase.FAILED, "train")) == ["j-2"]
+    assert await _ids(store, JobQuery(namespace="vision", name="eval")) == []
+
+
+async def test_pages_neither_repeat_nor_skip_while_others_finish(store: Store, term: int) -> None:
+    there = tuple(a_finished_job(f"j-{n:02}", 100 + n // 3) for n in range(20))
+    await store.commit(term, Batch("b-0", jobs=there))
+    seen: list[str] = []
+    cursor: str | None = None
+    for n in range(50):
+        page = await store.finished(ANY, limit=3, cursor=cursor)
+        seen.extend(job.id for job in page.jobs)
+        cursor = page.cursor
+        if cursor is None:
+            break
+        # One finishes later than all, and one at the very time at which the first page began.
+        new = (a_finished_job(f"j-new-{n}", 500 + n), a_finished_job(f"j-zzz-{n}", 106))
+        await store.commit(term, Batch(f"b-{n + 1}", jobs=new))
+    assert seen == sorted((job.id for job in there), reverse=True)
+
+
+async def test_pages_of_a_query_hold_only_what_it_asks_for(store: Store, term: int) -> None:
+    jobs = tuple(
+        a_finished_job(f"j-{n}", n, phase=Phase.FAILED if n % 2 else Phase.DONE) for n in range(10)
+    )
+    await store.commit(term, Batch("b-1", jobs=jobs))
+    query = JobQuery(phase=Phase.FAILED, namespace="default")
+    first = await store.finished(query, limit=3)
+    second = await store.finished(query, limit=3, cursor=first.cursor)
+    assert [job.id for job in first.jobs] == ["j-9", "j-7", "j-5"]
+    assert [job.id for job in second.jobs] == ["j-3", "j-1"]
+    assert second.cursor is None
+
+
+async def test_the_last_page_says_so_even_when_it_is_full(store: Store, term: int) -> None:
+    await store.commit(
+        term, Batch("b-1", jobs=tuple(a_finished_job(f"j-{n}", n) for n in range(4)))
+    )
+    first = await store.finished(ANY, limit=2)
+    assert first.cursor is not None
+    assert (await store.finished(ANY, limit=2, cursor=first.cursor)).cursor is None
+    assert (await store.finished(ANY, limit=4)).cursor is None
+
+
+async def test_a_cursor_can_stand_in_a_url(store: Store, term: int) -> None:
+    jobs = tuple(a_finished_job(f"j-{n}?&=+/\0é", n) for n in range(3))
+    await store.commit(term, Batch("b-1", jobs=jobs))
+    cursor = (await store.finished(ANY, limit=1)).cursor
+    assert cursor is not None
+    assert cursor.replace("-", "").replace("_", "").isalnum()
+    assert cursor.isascii()
+    assert (await store.finished(ANY, limit=5, cursor=cursor)).jobs == jobs[1::-1]
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        "",
+        "nonsense",
+        "é",
+        "W10",
+        base64.urlsafe_b64encode(b'["1","j-1"]').decode().rstrip("="),
+        base64.urlsafe_b64encode(b'[1,"j-1",2]').decode().rstrip("="),
+        base64.urlsafe_b64encode(b'[9223372036854775808,"j-1"]').decode().rstrip("="),
+        base64.urlsafe_b64encode(b'[1,"j\\u0000"]').decode().rstrip("="),
+        base64.urlsafe_b64encode(b'[1,"j-1"]').decode().rstrip("=") + "!",
+        base64.urlsafe_b64encode(b'[1,"j-1"]').decode().rstrip("=") + "=",
+        "A" * 5000,
+    ],
+)
+async def test_a_cursor_that_no_store_made_is_refused(store: Store, cursor: str) -> None:
+    with pytest.raises(ValueError, match="not a cursor"):
+        await store.finished(ANY, limit=1, cursor=cursor)
+
+
+async def test_records_come_in_order_above_a_number(store: Store, term: int) -> None:
+    records = tuple(a_record(seq, job=f"j-{seq % 2}", detail={"n": seq}) for seq in range(1, 11))
+    await store.commit(term, Batch("b-1", records=records[5:]))
+    await store.commit(term, Batch("b-2", records=records[:5]))
+    assert await store.records(limit=100) == records
+    assert await store.records(after=4, limit=3) == records[4:7]
+    assert await store.records(after=10, limit=3) == ()
+
+
+async def test_records_of_one_job_are_only_its_own(store: Store, term: int) -> None:
+    records = (
+        a_record(1, job="j-1"),
+        a_record(2, worker="w-1"),
+        a_record(3, job="j-2"),
+        a_record(4, job="j-1", task=0, epoch=2, detail={"exit": {"code": 1}}),
+        a_record(5, job="j-1"),
+    )
+    await store.commit(term, Batch("b-1", records=records))
+    assert await store.records(job="j-1", limit=2) == (records[0], records[3])
+    assert await store.records(job="j-1", after=1, limit=9) == (records[3], records[4])
+    assert await store.records(job="j-3", limit=9) == ()
+
+
+async def test_a_job_is_found_by_its_key_also_after_it_has_finished(
+    store: Store, term: int
+) -> None:
+    job = a_job("j-1", key="nightly-2024-05-01")
+    await store.commit(term, Batch("b-1", jobs=(job, a_job("j-2"))))
+    assert await store.job_by_key("default", "nightly-2024-05-01") == job
+    done = a_finished_job("j-1", 9, key="nightly-2024-05-01")
+    await store.commit(term, Batch("b-2", jobs=(done,)))
+    assert await store.job_by_key("default", "nightly-2024-05-01") == done
+
+
+async def test_a_key_means_something_only_in_its_namespace(store: Store, term: int) -> None:
+    here = a_job("j-1", key="k")
+    there = a_job("j-2", key="k", spec=a_spec(namespace="other"))
+    await store.commit(term, Batch("b-1", jobs=(here, there)))
+    assert await store.job_by_key("default", "k") == here
+    assert await store.job_by_key("other", "k") == there
+    assert await store.job_by_key("third", "k") is None
+    assert await store.job_by_key("default", "K") is None
+
+
+async def test_long_keys_that_differ_at_their_end_are_two_keys(store: Store, term: int) -> None:
+    first, second = a_job("j-1", key="x" * 5000 + "1"), a_job("j-2", key="x" * 5000 + "2")
+    await store.commit(term, Batch("b-1", jobs=(first, second)))
+    assert await store.job_by_key("default", "x" * 5000 + "2") == second

@@ -1,0 +1,229 @@
+"""What only PostgreSQL can suffer: a wire that breaks or goes silent, a server that restarts."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from phalanx.store.postgres import PostgresStore
+from phalanx.store.protocol import (
+    Batch,
+    CommitFailed,
+    OutcomeUnknown,
+    Store,
+    StoreError,
+)
+from tests.builders import a_job, a_record, a_task, a_worker
+from tests.compliance.backends import PostgresPlace
+from tests.compliance.conftest import LEASE
+from tests.compliance.proxy import COMMIT, WORKERS, Fault, Proxy, proxy_to
+
+#: Long enough for a commit on a busy machine, short enough to be waited for.
+TIMEOUT_S = 0.7
+
+BATCH = Batch("b-1", jobs=(a_job(),), workers=(a_worker(),), records=(a_record(1, job="j-1"),))
+
+
+@pytest_asyncio.fixture
+async def proxy(postgres_place: PostgresPlace) -> AsyncIterator[Proxy]:
+    async with proxy_to(postgres_place.server.address) as proxy:
+        yield proxy
+
+
+@pytest_asyncio.fixture
+async def store(postgres_place: PostgresPlace, proxy: Proxy) -> AsyncIterator[PostgresStore]:
+    """One whose every byte goes through the proxy."""
+    store = postgres_place.handle_through(proxy.port, TIMEOUT_S)
+    await store.open()
+    yield store
+    await store.close()
+
+
+async def _is_there(store: Store, term: int) -> bool:
+    """Whether the batch is there; it is an error if only a part of it is."""
+    rows = await store.load(term)
+    records = await store.records(limit=10)
+    parts = {bool(rows.jobs), bool(rows.workers), bool(records), rows.last_seq == 1}
+    assert len(parts) == 1
+    return parts.pop()
+
+
+@pytest.mark.parametrize("fault", [Fault.CUT_BEFORE, Fault.CUT_AFTER, Fault.SILENCE])
+async def test_a_wire_that_fails_half_way_fails_the_commit(
+    store: PostgresStore, term: int, proxy: Proxy, fault: Fault
+) -> None:
+    proxy.arm(WORKERS, fault)
+    with pytest.raises(CommitFailed, match="b-1"):
+        await store.commit(term, BATCH)
+    assert proxy.tripped.is_set()
+    assert not await store.has_batch("b-1")
+    assert not await _is_there(store, term)
+    await store.commit(term, BATCH)
+    assert await _is_there(store, term)
+
+
+@pytest.mark.parametrize(
+    ("fault", "arrives"),
+    [(Fault.CUT_BEFORE, False), (Fault.CUT_AFTER, True), (Fault.SILENCE, False)],
+)
+async def test_a_wire_that_fails_at_commit_leaves_the_outcome_unknown_until_it_is_asked_for(
+    store: PostgresStore, term: int, proxy: Proxy, fault: Fault, arrives: bool
+) -> None:
+    proxy.arm(COMMIT, fault)
+    with pytest.raises(OutcomeUnknown, match="b-1"):
+        await store.commit(term, BATCH)
+    assert await store.has_batch("b-1") is arrives
+    assert await _is_there(store, term) is arrives
+    await store.commit(term, BATCH)
+    assert await _is_there(store, term)
+
+
+async def test_a_no_is_final_even_if_the_commit_arrives_afterwards(
+    store: PostgresStore, term: int, proxy: Proxy
+) -> None:
+    proxy.arm(COMMIT, Fault.SILENCE)
+    with pytest.raises(OutcomeUnknown):
+        await store.commit(term, BATCH)
+    # The transaction is still open on the server, and the word that would complete it is on its
+    # way: the answer must wait until that can no longer happen.
+    assert not await store.has_batch("b-1")
+    await proxy.deliver_late()
+    assert not await store.has_batch("b-1")
+    assert not await _is_there(store, term)
+
+
+async def test_a_yes_waits_for_a_commit_that_is_on_its_way(
+    store: PostgresStore, term: int, proxy: Proxy
+) -> None:
+    proxy.arm(COMMIT, Fault.SILENCE)
+    commit = asyncio.create_task(store.commit(term, BATCH))
+    await proxy.tripped.wait()
+    commit.cancel()
+    await asyncio.gather(commit, return_exceptions=True)
+    asked = asyncio.create_task(store.has_batch("b-1"))
+    await _until_someone_waits_for_a_lock(store)
+    assert not asked.done()
+    await proxy.deliver_late()
+    assert await asked
+    assert await _is_there(store, term)
+
+
+async def _until_someone_waits_for_a_lock(store: PostgresStore) -> None:
+    async with asyncio.timeout(5):
+        while not await store._fetch("SELECT 1 FROM pg_locks WHERE NOT granted"):
+            pass
+
+
+async def test_a_leader_that_falls_silent_half_way_does_not_keep_the_next_one_out(
+    store: PostgresStore, postgres_place: PostgresPlace, proxy: Proxy
+) -> None:
+    term = await store.lead("s-1", "", 0)
+    assert term == 1
+    other = postgres_place.handle()
+    await other.open()
+    proxy.arm(COMMIT, Fault.SILENCE)
+    commit = asyncio.create_task(store.commit(term, BATCH))
+    await proxy.tripped.wait()
+    later = await other.lead("s-2", "", LEASE)
+    assert later == 2
+    await proxy.deliver_late()
+    with pytest.raises(OutcomeUnknown):
+        await commit
+    assert not await _is_there(other, later)
+    await other.close()
+
+
+@pytest.mark.parametrize("message", [WORKERS, COMMIT])
+async def test_a_cancelled_commit_leaves_a_store_that_works(
+    store: PostgresStore, term: int, proxy: Proxy, message: bytes
+) -> None:
+    proxy.arm(message, Fault.SILENCE)
+    commit = asyncio.create_task(store.commit(term, BATCH))
+    await proxy.tripped.wait()
+    commit.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await commit
+    assert not await store.has_batch("b-1")
+    await store.commit(term, BATCH)
+    assert await _is_there(store, term)
+
+
+@pytest.mark.parametrize("fault", [Fault.CUT_BEFORE, Fault.CUT_AFTER, Fault.SILENCE])
+async def test_a_read_that_fails_says_so_and_the_next_one_works(
+    store: PostgresStore, term: int, proxy: Proxy, fault: Fault
+) -> None:
+    await store.commit(term, BATCH)
+    proxy.arm(b"j-1", fault)
+    with pytest.raises(StoreError, match="cannot ask PostgreSQL"):
+        await store.job("j-1")
+    assert await store.job("j-1") == (a_job(), ())
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+async def test_leadership_over_a_broken_wire_is_an_error_and_can_be_asked_for_again(
+    store: PostgresStore, term: int, proxy: Proxy, fault: Fault
+) -> None:
+    proxy.arm(b"UPDATE leader", fault)
+    with pytest.raises(StoreError, match="cannot renew leadership"):
+        await store.renew(term, LEASE)
+    await store.renew(term, LEASE)
+    await store.commit(term, BATCH)
+
+
+async def test_a_server_that_restarts_between_commits_fails_one_at_most(
+    postgres_place: PostgresPlace,
+) -> None:
+    store = postgres_place.handle()
+    await store.open()
+    term = await store.lead("s-1", "", LEASE)
+    assert term is not None
+    await store.commit(term, Batch("b-0", tasks=(a_task(),)))
+    await postgres_place.server.restart()
+    try:
+        await store.commit(term, BATCH)
+    except CommitFailed:
+        assert not await store.has_batch("b-1")
+        await store.commit(term, BATCH)
+    assert await _is_there(store, term)
+    assert await store.has_batch("b-0")
+    await store.close()
+
+
+async def test_a_server_that_is_not_there_is_an_error_with_its_reason() -> None:
+    store = PostgresStore("postgresql://nobody@127.0.0.1:1/nothing", timeout_s=1)
+    with pytest.raises(StoreError, match="cannot open PostgreSQL"):
+        await store.open()
+
+
+async def test_a_commit_on_a_closed_store_fails(store: PostgresStore, term: int) -> None:
+    await store.close()
+    with pytest.raises(CommitFailed, match="closed"):
+        await store.commit(term, BATCH)
+    with pytest.raises(StoreError, match="closed"):
+        await store.job("j-1")
+
+
+async def test_every_session_flushes_what_it_commits(store: PostgresStore) -> None:
+    reading = await store._fetch("SHOW synchronous_commit")
+    assert reading[0][0] == "on"
+    async with store._writing("look") as connection:
+        assert await connection.fetchval("SHOW synchronous_commit") == "on"
+
+
+async def test_a_table_with_nothing_to_write_costs_no_round_trip(
+    store: PostgresStore, term: int
+) -> None:
+    # The first batch of a connection also asks what an array is.
+    await store.commit(term, Batch("b-0", tasks=(a_task(),)))
+    statements: list[str] = []
+    async with store._writing("listen") as connection:
+        connection.add_query_logger(lambda query: statements.append(query.query.split("(")[0]))
+    await store.commit(term, Batch("b-1", tasks=tuple(a_task(index=n) for n in range(1_000))))
+    assert [" ".join(statement.split()[:3]) for statement in statements] == [
+        "BEGIN",
+        "UPDATE leader SET",
+        "INSERT INTO batches",
+        "INSERT INTO tasks",
+        "COMMIT",
+    ]

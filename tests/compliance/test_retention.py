@@ -1,0 +1,86 @@
+"""Retention removes what is old, whole, and nothing else."""
+
+from phalanx.core.model import Rows
+from phalanx.core.spec import HOUR, MINUTE
+from phalanx.store.protocol import Batch, JobQuery, Pruned, Store
+from tests.builders import a_finished_job, a_job, a_record, a_task, a_worker
+from tests.compliance.backends import Place
+
+
+async def _fill(store: Store, term: int) -> None:
+    jobs = (*(a_finished_job(f"j-{n}", n * 10, key=f"k-{n}") for n in range(1, 5)), a_job("j-live"))
+    tasks = tuple(a_task(job.id, index) for job in jobs for index in range(2))
+    records = tuple(a_record(n, job=job.id, at=1) for n, job in enumerate(jobs, 1))
+    await store.commit(term, Batch("b-1", jobs=jobs, tasks=tasks, records=records))
+    for job in jobs:
+        await store.put_blob(f"c-{job.id}", job.id, b"weights")
+
+
+async def test_the_oldest_go_first_with_all_that_is_theirs(store: Store, term: int) -> None:
+    await _fill(store, term)
+
+    assert await store.prune(term, before=40, limit=2) == Pruned(jobs=2, records=2, blobs=2)
+
+    left = await store.finished(JobQuery(), limit=10)
+    assert [job.id for job in left.jobs] == ["j-4", "j-3"]
+    assert await store.job("j-1") is None
+    assert await store.job_by_key("default", "k-2") is None
+    assert await store.records(job="j-2", limit=10) == ()
+    assert await store.get_blob("c-j-1") is None
+    assert await store.get_blob("c-j-3") == b"weights"
+    assert await store.job("j-3") == (
+        a_finished_job("j-3", 30, key="k-3"),
+        (a_task("j-3", 0), a_task("j-3", 1)),
+    )
+    assert await store.prune(term, before=40, limit=2) == Pruned(jobs=1, records=1, blobs=1)
+    assert await store.prune(term, before=40, limit=2) == Pruned()
+    assert await store.job("j-4") is not None
+
+
+async def test_what_is_live_stays_however_old_it_is(store: Store, term: int) -> None:
+    await _fill(store, term)
+    await store.commit(term, Batch("b-2", workers=(a_worker(),)))
+    await store.prune(term, before=10**15, limit=100)
+    assert await store.load(term) == Rows(
+        jobs=[a_job("j-live")],
+        tasks=[a_task("j-live", 0), a_task("j-live", 1)],
+        workers=[a_worker()],
+        last_seq=5,
+    )
+    assert len(await store.records(job="j-live", limit=10)) == 1
+    assert await store.get_blob("c-j-live") == b"weights"
+
+
+async def test_a_key_is_free_again_when_its_job_is_gone(store: Store, term: int) -> None:
+    await _fill(store, term)
+    await store.prune(term, before=15, limit=100)
+    again = a_job("j-again", key="k-1")
+    await store.commit(term, Batch("b-2", jobs=(again,)))
+    assert await store.job_by_key("default", "k-1") == again
+
+
+async def test_old_records_of_no_job_go_and_young_ones_stay(store: Store, term: int) -> None:
+    records = (a_record(1, at=10, worker="w-1"), a_record(2, at=20), a_record(3, at=10, job="j-1"))
+    await store.commit(term, Batch("b-1", jobs=(a_job(),), records=records))
+    assert await store.prune(term, before=20, limit=5) == Pruned(records=1)
+    assert await store.records(limit=5) == records[1:]
+
+
+async def test_the_last_number_of_the_records_outlives_them(store: Store, term: int) -> None:
+    await store.commit(term, Batch("b-1", records=(a_record(41), a_record(42))))
+    assert await store.prune(term, before=10**15, limit=5) == Pruned(records=2)
+    assert (await store.load(term)).last_seq == 42
+
+
+async def test_the_fate_of_a_batch_is_known_for_an_hour_whatever_retention_says(
+    store: Store, place: Place, term: int
+) -> None:
+    await store.commit(term, Batch("b-1", workers=(a_worker("w-1"),)))
+    await place.pass_time(HOUR - MINUTE)
+    await store.prune(term, before=2**62, limit=5)
+    assert await store.has_batch("b-1")
+    await place.pass_time(2 * MINUTE)
+    await store.commit(term, Batch("b-2"))
+    await store.prune(term, before=0, limit=5)
+    assert not await store.has_batch("b-1")
+    assert await store.has_batch("b-2")

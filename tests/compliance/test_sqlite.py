@@ -1,0 +1,215 @@
+"""What only SQLite can suffer: kill -9, two processes on a file, a full disk, a failing flush."""
+
+import asyncio
+import random
+import secrets
+import sqlite3
+import sys
+import threading
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from phalanx.store.protocol import Batch, CommitFailed, OutcomeUnknown, StoreError
+from phalanx.store.sqlite import SQLiteStore
+from tests.builders import a_job, a_task, a_worker
+from tests.compliance.backends import SQLitePlace
+from tests.compliance.committer import TASKS
+from tests.compliance.conftest import LEASE
+
+ROOT = Path(__file__).parents[2]
+
+
+@asynccontextmanager
+async def _leading(place: SQLitePlace) -> AsyncIterator[tuple[SQLiteStore, int]]:
+    store = place.handle()
+    await store.open()
+    term = await store.lead("s-1", "", LEASE)
+    assert term is not None
+    try:
+        yield store, term
+    finally:
+        await store.close()
+
+
+async def _process(what: str, place: SQLitePlace) -> Process:
+    command = (sys.executable, "-m", "tests.compliance.committer", what, str(place.path))
+    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdin=PIPE, stdout=PIPE)
+    assert await _line(process) == "open"
+    return process
+
+
+async def _line(process: Process) -> str:
+    assert process.stdout is not None
+    return (await process.stdout.readline()).decode().strip()
+
+
+async def _rest(process: Process) -> list[str]:
+    """All that it still said, and its end."""
+    out, _ = await process.communicate(b"")
+    *lines, torn = out.decode().split("\n")
+    assert not torn
+    return lines
+
+
+@pytest.fixture
+def seed() -> int:
+    """A new one for each run; pytest shows it where a test fails."""
+    return secrets.randbelow(2**32)
+
+
+async def test_what_was_acknowledged_survives_kill_9_and_every_batch_is_whole(
+    sqlite_place: SQLitePlace, seed: int
+) -> None:
+    moments = random.Random(seed)  # noqa: S311
+    acknowledged: list[str] = []
+    for _ in range(5):
+        process = await _process("commit", sqlite_place)
+        for _ in range(moments.randrange(1, 80)):
+            acknowledged.append(await _line(process))
+        # Not always right after an answer: a commit takes some of these turns of the loop.
+        for _ in range(moments.randrange(200)):
+            await asyncio.sleep(0)
+        process.kill()
+        acknowledged += await _rest(process)
+
+        async with _leading(sqlite_place) as (store, term):
+            rows = await store.load(term)
+            there = [job.id for job in rows.jobs]
+            assert set(acknowledged) <= set(there)
+            # At most the one batch was not yet acknowledged in each round.
+            assert len(there) <= len(acknowledged) + 5
+            assert [task.id for task in rows.tasks] == [
+                a_task(job, index).id for job in there for index in range(TASKS)
+            ]
+            assert rows.last_seq == len(there)
+            assert [record.job for record in await store.records(limit=10_000)] == there
+            assert all([await store.has_batch(f"b-{job}") for job in there[-3:]])
+            await store.resign(term)
+
+
+async def test_of_processes_on_one_file_one_leads(sqlite_place: SQLitePlace) -> None:
+    processes = [await _process("contend", sqlite_place) for _ in range(3)]
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write(b"go\n")
+    answers = [await _line(process) for process in processes]
+    assert sorted(answers) == ["1", "None", "None"]
+    for process in processes:
+        assert await _rest(process) == []
+
+
+async def test_a_full_disk_fails_the_commit_and_leaves_nothing(sqlite_place: SQLitePlace) -> None:
+    async with _leading(sqlite_place) as (store, term):
+        await store.commit(term, Batch("b-1", workers=(a_worker("w-1"),)))
+        before = await store.load(term)
+        await store._writer.run(lambda db: db.execute("PRAGMA max_page_count = 1").fetchall())
+        tasks = tuple(a_task(index=index) for index in range(2_000))
+        large = Batch("b-2", jobs=(a_job(),), workers=(a_worker("w-2"),), tasks=tasks)
+
+        with pytest.raises(CommitFailed, match=r"b-2 was not written.* full"):
+            await store.commit(term, large)
+
+        assert await store.load(term) == before
+        assert not await store.has_batch("b-2")
+        await store._writer.run(lambda db: db.execute("PRAGMA max_page_count = 100000").fetchall())
+        await store.commit(term, large)
+        assert len((await store.load(term)).tasks) == 2_000
+
+
+@pytest.mark.parametrize("reaches_the_disk", [False, True])
+async def test_a_flush_that_fails_leaves_the_outcome_unknown_until_it_is_asked_for(
+    sqlite_place: SQLitePlace, monkeypatch: pytest.MonkeyPatch, reaches_the_disk: bool
+) -> None:
+    class Failing(sqlite3.Connection):
+        broken = False
+
+        def execute(self, text: str, *values: Any) -> sqlite3.Cursor:
+            if text == "COMMIT" and Failing.broken:
+                Failing.broken = False
+                if reaches_the_disk:
+                    super().execute(text)
+                raise sqlite3.OperationalError("disk I/O error")
+            return super().execute(text, *values)
+
+    connect = sqlite3.connect
+    monkeypatch.setattr(
+        sqlite.sqlite3, "connect", lambda *a, **k: connect(*a, **k, factory=Failing)
+    )
+    async with _leading(sqlite_place) as (store, term):
+        batch = Batch("b-1", workers=(a_worker(),))
+        Failing.broken = True
+        with pytest.raises(OutcomeUnknown):
+            await store.commit(term, batch)
+        assert await store.has_batch("b-1") is reaches_the_disk
+        assert len((await store.load(term)).workers) == reaches_the_disk
+        await store.commit(term, batch)
+        assert (await store.load(term)).workers == [a_worker()]
+        assert await store.has_batch("b-1")
+
+
+async def test_asking_for_a_batch_writes_over_what_a_failed_flush_left(
+    sqlite_place: SQLitePlace,
+) -> None:
+    async with _leading(sqlite_place) as (store, _):
+        wal = sqlite_place.path.with_name("phalanx.db-wal")
+        before = wal.stat().st_size
+        assert not await store.has_batch("b-1")
+        assert wal.stat().st_size > before
+
+
+def _pragma(name: str, db: sqlite3.Connection) -> object:
+    return db.execute(f"PRAGMA {name}").fetchone()[0]
+
+
+async def test_a_commit_is_flushed_to_the_disk(sqlite_place: SQLitePlace) -> None:
+    async with _leading(sqlite_place) as (store, _):
+        modes = await store._writer.run(
+            lambda db: [
+                db.execute(f"PRAGMA {name}").fetchone()[0]
+                for name in ("journal_mode", "synchronous")
+            ]
+        )
+        assert modes == ["wal", 2]
+
+
+async def test_a_page_that_is_being_read_delays_no_commit(sqlite_place: SQLitePlace) -> None:
+    async with _leading(sqlite_place) as (store, term):
+        reading, finish = threading.Event(), threading.Event()
+
+        def slow_page(db: sqlite3.Connection) -> int:
+            db.execute("BEGIN")
+            db.execute("SELECT count(*) FROM workers").fetchall()
+            reading.set()
+            finish.wait(10)
+            count: int = db.execute("SELECT count(*) FROM workers").fetchone()[0]
+            db.execute("ROLLBACK")
+            return count
+
+        page = asyncio.create_task(store._reader.run(slow_page))
+        await asyncio.to_thread(reading.wait, 10)
+        await store.commit(term, Batch("b-1", workers=(a_worker(),)))
+        assert not page.done()
+        finish.set()
+        assert await page == 0
+        assert len((await store.load(term)).workers) == 1
+
+
+async def test_a_closed_store_says_so(sqlite_place: SQLitePlace) -> None:
+    async with _leading(sqlite_place) as (store, term):
+        pass
+    with pytest.raises(CommitFailed, match="is closed"):
+        await store.commit(term, Batch("b-1"))
+    with pytest.raises(StoreError, match="is closed"):
+        await store.cluster_id()
+
+
+async def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "nowhere" / "phalanx.db")
+    with pytest.raises(StoreError, match="nowhere"):
+        await store.open()
+    await store.close()
