@@ -9,6 +9,7 @@ import threading
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -136,10 +137,8 @@ async def test_a_flush_that_fails_leaves_the_outcome_unknown_until_it_is_asked_f
                 raise sqlite3.OperationalError("disk I/O error")
             return super().execute(text, *values)
 
-    connect = sqlite3.connect
-    monkeypatch.setattr(
-        sqlite.sqlite3, "connect", lambda *a, **k: connect(*a, **k, factory=Failing)
-    )
+    failing = partial(sqlite3.connect, factory=Failing)
+    monkeypatch.setattr("phalanx.store.sqlite.sqlite3.connect", failing)
     async with _leading(sqlite_place) as (store, term):
         batch = Batch("b-1", workers=(a_worker(),))
         Failing.broken = True
@@ -168,13 +167,8 @@ def _pragma(name: str, db: sqlite3.Connection) -> object:
 
 async def test_a_commit_is_flushed_to_the_disk(sqlite_place: SQLitePlace) -> None:
     async with _leading(sqlite_place) as (store, _):
-        modes = await store._writer.run(
-            lambda db: [
-                db.execute(f"PRAGMA {name}").fetchone()[0]
-                for name in ("journal_mode", "synchronous")
-            ]
-        )
-        assert modes == ["wal", 2]
+        assert await store._writer.run(partial(_pragma, "journal_mode")) == "wal"
+        assert await store._writer.run(partial(_pragma, "synchronous")) == 2
 
 
 async def test_a_page_that_is_being_read_delays_no_commit(sqlite_place: SQLitePlace) -> None:
