@@ -41,7 +41,6 @@ from phalanx.core.spec import SECOND, JobSpec, Micros
 from phalanx.core.states import TERMINAL, State
 from phalanx.core.validation import job_spec
 
-
 K = TypeVar("K")
 V = TypeVar("V")
 S = TypeVar("S", WorkerRegistered, Submitted)

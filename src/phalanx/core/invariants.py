@@ -131,11 +131,11 @@ def _node(cluster: Cluster, node: Node) -> Iterator[str]:
 def _over_commitment(node: Node, used: dict[str, int]) -> Iterator[str]:
     """A machine that came back smaller may be over-committed, but only by what was there before."""
     worker = node.worker
-    fresh = [charge for charge in node.charges.values() if charge.at >= worker.registered_at]
-    for resource in {resource for charge in fresh for resource in charge.resources}:
-        if used[resource] > worker.resources.get(resource, 0):
+    new = [charge for charge in node.charges.values() if charge.at > worker.registered_at]
+    for resource, amount in used.items():
+        if amount > worker.resources.get(resource, 0) and any(resource in c.resources for c in new):
             yield f"worker {worker.id} is over-committed in {resource}"
-    if fresh and worker.slots is not None and len(node.charges) > worker.slots:
+    if worker.slots is not None and len(node.charges) > worker.slots and new:
         yield f"worker {worker.id} has more tasks than slots"
 
 

@@ -13,9 +13,13 @@ def queue_set(tx: Changes, event: QueueSet) -> None:
     above, seen = queue.parent, {queue.name}
     while above is not None:
         if above in seen:
-            raise Invalid([Problem("parent", f"is {queue.parent}, which is below {queue.name} itself")])
+            raise Invalid(
+                [Problem("parent", f"is {queue.parent}, which is below {queue.name} itself")]
+            )
         if above not in known:
-            raise Invalid([Problem("parent", f"is {above}, which does not exist; set that queue first")])
+            raise Invalid(
+                [Problem("parent", f"is {above}, which does not exist; set that queue first")]
+            )
         seen.add(above)
         above = known[above].parent
     if known.get(queue.name) == queue:

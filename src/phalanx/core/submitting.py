@@ -74,12 +74,12 @@ def _problems(tx: Changes, event: Submitted) -> list[Problem]:
     if event.job in base.gangs:
         raise Conflict(f"job {event.job} exists already")
     if spec.schedule is not None:
-        problems.append(
-            Problem("schedule", "is not supported yet; submit each run as a job")
-        )
+        problems.append(Problem("schedule", "is not supported yet; submit each run as a job"))
     if spec.queue not in base.queues:
         known = ", ".join(sorted(base.queues))
-        problems.append(Problem("queue", f"is {spec.queue}, which does not exist; there are: {known}"))
+        problems.append(
+            Problem("queue", f"is {spec.queue}, which does not exist; there are: {known}")
+        )
     holder = None if spec.name is None else base.names.get((spec.namespace, spec.name))
     if holder is not None:
         problems.append(
