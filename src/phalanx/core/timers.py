@@ -19,7 +19,7 @@ from phalanx.core.events import (
 from phalanx.core.gang import Gang
 from phalanx.core.settings import Settings
 from phalanx.core.spec import Micros
-from phalanx.core.states import State
+from phalanx.core.states import PLACED, State
 
 
 def timers_of(gang: Gang, settings: Settings, loaded_at: Micros) -> Iterator[Timer]:
@@ -35,29 +35,22 @@ def timers_of(gang: Gang, settings: Settings, loaded_at: Micros) -> Iterator[Tim
 
 
 def _task_timers(gang: Gang, settings: Settings, loaded_at: Micros) -> Iterator[Timer]:
-    """One timer for all tasks of an epoch that are at the same point."""
+    """One timer for all tasks of an epoch that are at the same point.
+
+    Workers could not report while there was no leader, so they have their whole time again.
+    """
     job, spec = gang.job.id, gang.job.spec
-    reserved: dict[int, Micros] = {}
-    released: dict[int, Micros] = {}
-    running: dict[int, Micros] = {}
-    stopping: dict[Micros, None] = {}
-    for task in gang.tasks:
-        if task.state is State.PREEMPTING and task.stopping_at is not None:
-            stopping[task.stopping_at] = None
-        elif task.state is State.RESERVED and task.released_at is None:
-            reserved[task.epoch] = task.placed_at or loaded_at
-        elif task.state in (State.RESERVED, State.RUNNING) and task.released_at is not None:
-            running[task.epoch] = task.released_at
-            if task.state is State.RESERVED:
-                released[task.epoch] = task.released_at
-    for epoch, at in reserved.items():
-        yield Timer(at + settings.accept, ReservationExpired(job, epoch))
-    for epoch, at in released.items():
-        yield Timer(at + settings.start, StartTimedOut(job, epoch))
-    for at in stopping:
-        yield Timer(at + settings.stop_timeout(spec.grace), StopTimedOut(job))
-    for epoch, at in running.items():
-        if spec.time_limit is not None:
+    unreleased = {task.epoch for task in gang.unreleased()}
+    starting = {t.epoch for t in gang.tasks if t.state is State.RESERVED and t.released}
+    for epoch in sorted(unreleased):
+        yield Timer(loaded_at + settings.accept, ReservationExpired(job, epoch))
+    for epoch in sorted(starting):
+        yield Timer(loaded_at + settings.start, StartTimedOut(job, epoch))
+    if gang.count(State.PREEMPTING):
+        yield Timer(loaded_at + settings.stop_timeout(spec.grace), StopTimedOut(job))
+    attempts = {t.epoch: t.released_at for t in gang.tasks if t.state in PLACED}
+    for epoch, at in attempts.items():
+        if at is not None and spec.time_limit is not None:
             yield Timer(at + spec.time_limit, TimeLimitReached(job, epoch))
-        if spec.stall_after is not None:
+        if at is not None and spec.stall_after is not None:
             yield Timer(max(at, loaded_at) + spec.stall_after, StallDue(job, epoch))
