@@ -18,10 +18,10 @@ from phalanx.core.events import (
     TimeLimitReached,
 )
 from phalanx.core.gang import Gang
-from phalanx.core.model import Protocol
+from phalanx.core.model import Protocol, Task
 from phalanx.core.node import GPU, charge_of
 from phalanx.core.spec import Restart
-from phalanx.core.states import WAITING, Move, State
+from phalanx.core.states import PLACED, WAITING, Move, State
 from phalanx.core.waiting import avoid, wait_again
 
 
@@ -57,7 +57,7 @@ def _check_startable(tx: Changes, gang: Gang, placement: Placement) -> None:
         refusal = "its backoff has not ended"
     elif gang.unreleased():
         refusal = "a reservation is open already"
-    elif job.spec.restart is not Restart.TASK and gang.started():
+    elif job.spec.restart is not Restart.TASK and not gang.is_idle:
         refusal = "it restarts as one and has started"
     if refusal is None:
         refusal = _bad_start_set(gang, [a.task for a in placement.assignments])
@@ -89,8 +89,8 @@ def _reserve(
     gang.accepted = gang.missing = 0
     has_port = any(task.port is not None for task in gang.members())
     by_role_and_worker: dict[tuple[str, str], int] = {}
-    for task in gang.started():
-        if task.worker is not None:
+    for task in gang.tasks:
+        if task.state in PLACED and task.worker is not None:
             key = (task.role, task.worker)
             by_role_and_worker[key] = by_role_and_worker.get(key, 0) + 1
     workers: dict[str, None] = {}
@@ -140,11 +140,18 @@ def accepted(tx: Changes, event: Accepted) -> None:
     bit = 1 << task.index
     if task.state is not State.RESERVED or task.released or gang.accepted & bit:
         return  # said again, or overtaken by the release or by a stop
+    if not _on_agent(tx, task):
+        return  # a plain worker has nothing to prepare; it says by claiming that it is there
     gang.accepted |= bit
     gang.missing -= 1
     gangs = with_mates(tx, gang)
     if not any(mate.missing for mate in gangs):
         release(tx, gangs)
+
+
+def _on_agent(tx: Changes, task: Task) -> bool:
+    node = tx.find_node(task.worker)
+    return node is not None and node.worker.protocol is Protocol.SYNC
 
 
 def with_mates(tx: Changes, gang: Gang) -> list[Gang]:
@@ -195,9 +202,10 @@ def lose_reservation(
     The workers to blame are tried last from now on; losing again and again slows a gang down.
     """
     gangs = with_mates(tx, gang)
-    suspects = [
-        _suspects(each) if suspect is None else [suspect] * _has_on(each, suspect) for each in gangs
-    ]
+    if suspect is None:
+        suspects = _suspects(tx, gangs)
+    else:
+        suspects = [[suspect] * _has_on(each, suspect) for each in gangs]
     give_back(tx, gang, move)
     for each, workers in zip(gangs, suspects, strict=True):
         tx.record("ReservationLost", each.job.id, epoch=each.job.epoch, why=why, suspects=workers)
@@ -206,10 +214,17 @@ def lose_reservation(
         wait_again(tx, each, setbacks=each.job.losses)
 
 
-def _suspects(gang: Gang) -> list[str]:
-    """Workers that have not accepted; if all plain, those that have not claimed."""
-    late = [task for task in gang.unreleased() if not gang.accepted >> task.index & 1]
-    return list(dict.fromkeys(task.worker for task in late if task.worker is not None))
+def _suspects(tx: Changes, gangs: list[Gang]) -> list[list[str]]:
+    """By gang: the agents that have not accepted; if all have, plain workers that did not claim."""
+    agents_late = any(gang.missing for gang in gangs)
+    suspects: list[list[str]] = []
+    for gang in gangs:
+        late = [task for task in gang.unreleased() if not gang.accepted >> task.index & 1]
+        if agents_late:
+            late = [task for task in late if _on_agent(tx, task)]
+        workers = dict.fromkeys(task.worker for task in late if task.worker is not None)
+        suspects.append(list(workers))
+    return suspects
 
 
 def _has_on(gang: Gang, worker: str) -> int:

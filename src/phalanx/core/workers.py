@@ -24,6 +24,8 @@ from phalanx.core.node import Attempt, Node
 from phalanx.core.reserving import lose_reservation
 from phalanx.core.states import PLACED, Move, State
 
+_VANISHED = Fall(Move.VANISHED, "vanished from its worker", gone=True)
+
 
 def worker_registered(tx: Changes, event: WorkerRegistered) -> None:
     """Registering supersedes: whatever spoke for this worker before speaks no longer."""
@@ -37,9 +39,11 @@ def worker_registered(tx: Changes, event: WorkerRegistered) -> None:
         registered_at=tx.now,
         resources=event.resources,
         labels=dict(event.labels),
-        slots=event.slots,
+        slots=1 if event.slots is None and event.protocol is Protocol.PLAIN else event.slots,
     )
-    reborn = known is None or known.worker.incarnation != event.incarnation
+    reborn = known is None or (
+        (known.worker.incarnation, known.worker.protocol) != (event.incarnation, event.protocol)
+    )
     if known is not None:
         worker = replace(worker, cordoned=known.worker.cordoned, suspicions=known.worker.suspicions)
         if not reborn:
@@ -48,10 +52,22 @@ def worker_registered(tx: Changes, event: WorkerRegistered) -> None:
     if event.protocol is Protocol.PLAIN:
         # It cannot tell what it has; it registers when it begins, and then it has nothing.
         node.strays = frozenset()
+        node.inventoried = True
         _free_residues(tx, node, node.charges)
     elif reborn:
         node.inventoried = False
+    if reborn:
+        for gang, tasks in _by_gang(tx, node, node.charges):
+            _forget_acceptance(gang, tasks)
     tx.record("WorkerRegistered", worker=worker.id, incarnation=event.incarnation)
+
+
+def _forget_acceptance(gang: Gang, tasks: Iterable[Task]) -> None:
+    """These are not prepared, or no longer: their agents have to accept them again."""
+    for task in tasks:
+        if task.state is State.RESERVED and not task.released and gang.accepted >> task.index & 1:
+            gang.accepted ^= 1 << task.index
+            gang.missing += 1
 
 
 def _free_residues(tx: Changes, node: Node, attempts: Iterable[Attempt]) -> None:
@@ -72,14 +88,16 @@ def inventoried(tx: Changes, event: Inventoried) -> None:
         node = tx.set_worker(worker)
         tx.record("WorkerReturned", worker=worker.id)
     has = frozenset(event.tasks)
-    if not node.inventoried:
-        tx.replan = True
+    was_open = node.is_open
     node.inventoried = True
     node.strays = has.difference(node.charges)
+    if node.is_open and not was_open:
+        tx.replan = True
     missing = [attempt for attempt in node.charges if attempt not in has]
     _free_residues(tx, node, missing)
     for gang, tasks in _by_gang(tx, node, missing):
-        _miss(tx, gang, [task for task in tasks if _should_be_there(task, worker)])
+        _forget_acceptance(gang, tasks)
+        fall(tx, gang, [task for task in tasks if _should_be_there(task, worker)], _VANISHED)
     if node.strays:
         tx.wake.add(worker.id)
 
@@ -91,23 +109,16 @@ def _should_be_there(task: Task, worker: Worker) -> bool:
     an earlier incarnation, which may have run it.
     """
     if task.state is State.RESERVED:
-        return (task.placed_at or 0) < worker.born_at
+        return task.released_at is not None and task.released_at < worker.born_at
     return task.state in PLACED
-
-
-def _miss(tx: Changes, gang: Gang, tasks: list[Task]) -> None:
-    for task in tasks:
-        # What was accepted by an earlier incarnation is prepared again.
-        if task.state is State.RESERVED and not task.released and gang.accepted >> task.index & 1:
-            gang.accepted ^= 1 << task.index
-            gang.missing += 1
-    fall(tx, gang, tasks, Fall(Move.VANISHED, "vanished from its worker", gone=True))
 
 
 def fall(tx: Changes, gang: Gang, tasks: list[Task], how: Fall) -> None:
     """Tasks of one gang are lost with their worker, each as its state demands."""
     fallen = []
-    for task in tasks:
+    # The last stop may complete the gang, and then the others are to stop as well.
+    for index in [t.index for t in sorted(tasks, key=lambda t: t.state is not State.PREEMPTING)]:
+        task = gang.tasks[index]
         if task.state is State.PREEMPTING:
             stopped = tx.move(gang, task, how.move, State.PREEMPTED, ended_at=tx.now)
             if how.gone:
@@ -116,7 +127,7 @@ def fall(tx: Changes, gang: Gang, tasks: list[Task], how: Fall) -> None:
                 tx.linger(task)
             tx.record("TaskStopped", task=stopped, why=how.what)
             task_stopped(tx, gang, stopped)
-        elif task.state is State.RUNNING or task.released:
+        elif task.released and task.state in (State.RESERVED, State.RUNNING):
             fallen.append(task)
     if fallen:
         fail(tx, gang, fallen, how)
@@ -202,8 +213,7 @@ def gone(tx: Changes, event: Gone) -> None:
         tx.free_residue(node, attempt)
         tx.record("AttemptGone", worker=event.worker, job=split_task(event.task)[0])
     elif attempt in node.charges:
-        how = Fall(Move.VANISHED, "vanished from its worker", gone=True)
         for gang, tasks in _by_gang(tx, node, [attempt]):
-            fall(tx, gang, tasks, how)
+            fall(tx, gang, tasks, _VANISHED)
     else:
         raise Unknown(f"worker {event.worker} is not charged for {event.task} {event.epoch}")
