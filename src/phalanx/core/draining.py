@@ -13,10 +13,10 @@ from phalanx.core.events import Evicted, Shrunk, StopTimedOut, TimeLimitReached
 from phalanx.core.gang import Gang
 from phalanx.core.model import Drain, Phase, Task
 from phalanx.core.reserving import give_back, with_mates
-from phalanx.core.saving import settle_checkpoints
+from phalanx.core.saving import drop_saved, settle_checkpoints
 from phalanx.core.spec import Restart
 from phalanx.core.states import PLACED, TERMINAL, WAITING, Move, State
-from phalanx.core.waiting import wait_again
+from phalanx.core.waiting import forgive, wait_again
 
 #: Verdicts that follow from the cause alone.
 _VERDICTS = {
@@ -35,6 +35,7 @@ def drain(tx: Changes, gang: Gang, cause: Cause, *, counted: bool = False) -> No
         if cause.kind > job.drain.cause.kind:
             tx.set_job(gang, drain=replace(job.drain, cause=cause))
         return
+    forgive(tx, gang)
     tx.set_job(gang, drain=Drain(cause, job.epoch, tx.now, counted))
     if gang.unreleased():
         mates = with_mates(tx, gang)[1:]
@@ -74,6 +75,8 @@ def task_stopped(tx: Changes, gang: Gang, task: Task) -> None:
     if gang.job.drain is not None:
         settle(tx, gang)
         return
+    drop_saved(tx, gang, task)
+    task = gang.tasks[task.index]
     if task.exit is not None and task.exit.is_success:
         tx.move(gang, task, Move.SHRINK_SETTLED, State.DONE, ended_at=tx.now)
     else:
@@ -104,9 +107,10 @@ def settle(tx: Changes, gang: Gang) -> None:
     verdict = job.verdict or _verdict(gang)
     settle_checkpoints(tx, gang)
     had_stopped = gang.count(State.PREEMPTED) > 0
+    keep = verdict is not None or gang.can_go_on_alone
     for task in list(gang.tasks):
         if task.state not in TERMINAL:
-            _settle_task(tx, gang, task, verdict)
+            _settle_task(tx, gang, task, verdict, keep=keep)
     tx.set_job(
         gang,
         drain=None,
@@ -142,16 +146,19 @@ def _verdict(gang: Gang) -> Phase | None:
         return Phase.DONE
     spec = job.spec
     exhausted = job.failures >= spec.max_retries
-    if exhausted or spec.restart is Restart.NEVER or not gang.can_start_again:
+    # A reservation that was given back is no attempt.
+    spent = spec.restart is Restart.NEVER and gang.count(State.PREEMPTED) > 0
+    if exhausted or spent or not gang.can_start_again:
         return Phase.FAILED
     return None
 
 
-def _settle_task(tx: Changes, gang: Gang, task: Task, verdict: Phase | None) -> None:
+def _settle_task(tx: Changes, gang: Gang, task: Task, verdict: Phase | None, *, keep: bool) -> None:
+    """Tasks that ended well by themselves are done, if what they did is kept."""
     waits = task.state in WAITING
     ended_well = not waits and task.exit is not None and task.exit.is_success
     if verdict is None:
-        if ended_well and gang.job.spec.restart is Restart.TASK:
+        if ended_well and keep:
             tx.move(gang, task, Move.DRAIN_SETTLED, State.DONE)
         elif not waits:
             tx.rest(gang, task, Move.DRAIN_SETTLED)

@@ -14,7 +14,7 @@ from phalanx.core.model import Exit, Suspicion, Task, Worker
 from phalanx.core.reserving import lose_reservation
 from phalanx.core.spec import Restart
 from phalanx.core.states import Move, State
-from phalanx.core.waiting import avoid, wait_again
+from phalanx.core.waiting import avoid, forgive, wait_again
 
 
 class Fall(NamedTuple):
@@ -41,6 +41,8 @@ def exited(tx: Changes, event: Exited) -> None:
         done = tx.move(gang, task, move, State.DONE, ended_at=tx.now, exit=end)
         tx.free(task)
         tx.record("TaskDone", task=done)
+        if task.state is State.RESERVED:
+            note_start(tx, gang)
         complete_if_done(tx, gang)
     else:
         fail(tx, gang, [task], Fall(move, str(end), gone=True, exit=end))
@@ -55,7 +57,12 @@ def stopped(tx: Changes, event: Stopped) -> None:
 
 def _stop(tx: Changes, gang: Gang, task: Task, move: Move, end: Exit | None) -> None:
     """A task that was told to stop is gone."""
-    gone = tx.move(gang, task, move, State.PREEMPTED, ended_at=tx.now, exit=end)
+    started_at = task.started_at
+    if move in (Move.EXITED_ZERO, Move.EXITED_NON_ZERO):
+        started_at = started_at or tx.now  # we had not heard of its start yet
+    gone = tx.move(
+        gang, task, move, State.PREEMPTED, started_at=started_at, ended_at=tx.now, exit=end
+    )
     tx.free(task)
     tx.record("TaskStopped", task=gone)
     task_stopped(tx, gang, gone)
@@ -85,8 +92,12 @@ def stall_due(tx: Changes, event: StallDue) -> None:
     if base is None or base.job.drain is not None or base.job.verdict is not None:
         return
     stall_after = base.job.spec.stall_after
-    running = [t for t in base.tasks if t.state is State.RUNNING and t.epoch == event.epoch]
-    if stall_after is None or not running:
+    started = [t for t in base.started() if t.epoch == event.epoch]
+    running = [t for t in started if t.state is State.RUNNING]
+    if stall_after is None or not started:
+        return
+    if not running:
+        tx.timer(tx.now + stall_after, event)
         return
     # Progress from before a restart of the server is not known, so the clock starts there.
     heard_at = max(running[0].released_at or 0, tx.base.loaded_at)
@@ -103,14 +114,21 @@ def stall_due(tx: Changes, event: StallDue) -> None:
 
 
 def fail(tx: Changes, gang: Gang, fallen: list[Task], fall: Fall) -> None:
-    """Tasks of one gang fell at once. The first is the trigger; together they count once."""
+    """Tasks of one gang fell at once. The first is the trigger; together they count once.
+
+    With `restart: task` only they wait again, if they can be placed without the rest.
+    """
     trigger = fallen[0]
     spec = gang.job.spec
     counted = not fall.blameless and _count(tx, gang)
-    if not fall.blameless:
+    if counted:
         _blame(tx, gang, trigger, fall.move)
     exhausted = gang.job.failures >= spec.max_retries
-    alone = spec.restart is Restart.TASK and not exhausted
+    alone = (
+        spec.restart is Restart.TASK
+        and not exhausted
+        and gang.may_start_with([*gang.waiting(), *fallen])
+    )
     for task in fallen:
         tx.record("TaskFailed", task=task, why=fall.what)
         if fall.gone:
@@ -122,7 +140,8 @@ def fail(tx: Changes, gang: Gang, fallen: list[Task], fall: Fall) -> None:
         else:
             tx.move(gang, task, fall.move, State.PREEMPTED, ended_at=tx.now, exit=fall.exit)
     if alone:
-        _repair(tx, gang, counted=counted)
+        wait_again(tx, gang, setbacks=gang.job.failures if counted else 0)
+        note_shortage(tx, gang)
         return
     kind = Kind.EVICTION if fall.blameless else Kind.FAILURE
     cause = Cause(kind, f"task {trigger.id} {fall.what}", task=trigger.index)
@@ -131,14 +150,11 @@ def fail(tx: Changes, gang: Gang, fallen: list[Task], fall: Fall) -> None:
 
 def _count(tx: Changes, gang: Gang) -> bool:
     """Count a failure against the job, unless a shrink is to blame."""
+    forgive(tx, gang)
     job, settings = gang.job, tx.base.settings
-    healthy = job.healthy_since
-    failures, avoided = job.failures, job.avoid
-    if healthy is not None and tx.now - healthy >= settings.healthy_after:
-        failures, avoided = 0, ()
     shrunk = job.shrunk_at
     counted = shrunk is None or tx.now - shrunk > job.spec.grace + settings.shrink_slack
-    tx.set_job(gang, failures=failures + counted, avoid=avoided, healthy_since=None)
+    tx.set_job(gang, failures=job.failures + counted, healthy_since=None)
     return counted
 
 
@@ -169,14 +185,11 @@ def _suspect(tx: Changes, worker: Worker, suspicions: tuple[Suspicion, ...]) -> 
     tx.record("WorkerCordoned", worker=worker.id, why=reason)
 
 
-def _repair(tx: Changes, gang: Gang, *, counted: bool) -> None:
-    """Only the fallen tasks wait again, if they can be placed without the rest."""
-    wait_again(tx, gang, setbacks=gang.job.failures if counted else 0)
-    if not gang.may_start_with(gang.waiting()):
-        what = "what is left of it cannot be completed alone"
-        drain(tx, gang, Cause(Kind.REGROUP, what))
-        return
-    note_shortage(tx, gang)
+def note_start(tx: Changes, gang: Gang) -> None:
+    """The last task of a start set was seen: from here on it runs healthily."""
+    if not gang.count(State.RESERVED):
+        tx.set_job(gang, healthy_since=tx.now)
+        note_shortage(tx, gang)
 
 
 def note_shortage(tx: Changes, gang: Gang) -> None:
@@ -193,6 +206,10 @@ def regroup_due(tx: Changes, event: RegroupDue) -> None:
     base = tx.base.gangs.get(event.job)
     if base is None or base.job.short_since != event.since or base.job.drain is not None:
         return
+    gang = tx.gang(event.job)
+    if not gang.is_short:
+        tx.set_job(gang, short_since=None)  # what was missing is starting just now
+        return
     minutes = tx.base.settings.regroup_after / 60_000_000
     what = f"it was below its minimum for {minutes:g} minutes"
-    drain(tx, tx.gang(event.job), Cause(Kind.REGROUP, what))
+    drain(tx, gang, Cause(Kind.REGROUP, what))

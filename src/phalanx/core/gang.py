@@ -119,11 +119,15 @@ class Gang:
 
     def may_start_with(self, placed: list[Task]) -> bool:
         """Whether placing these now would be lawful under the job's minimum and match policy."""
+        return self._suffices(placed, [t for t in self.tasks if t.state is State.DONE])
+
+    def _suffices(self, placed: list[Task], done: list[Task]) -> bool:
+        """Whether these may start beside those that are done and the others that have started."""
         if not placed:
             return False
         job, match = self.job, self.job.spec.match
-        done = [t for t in self.tasks if t.state is State.DONE]
-        started = self.started()
+        anew = {t.index for t in placed}
+        started = [t for t in self.started() if t.index not in anew]
         # A gang that has its minimum grows as it likes.
         if job.satisfied and (match is Match.ONCE_SATISFIED or self.meets_minimum(started + done)):
             return True
@@ -164,11 +168,17 @@ class Gang:
 
     @property
     def can_start_again(self) -> bool:
-        """Whether its tasks could still start without running finished ones again."""
-        spec = self.job.spec
-        if spec.restart is not Restart.TASK:
+        """Whether its tasks could still start without running done ones again."""
+        if self.job.spec.restart is not Restart.TASK:
             return not self.counts[_DONE]
         return self.may_start_with([t for t in self.tasks if t.state is not State.DONE])
+
+    @property
+    def can_go_on_alone(self) -> bool:
+        """Whether the unfinished tasks could start if those that ended well in a drain are done."""
+        finished = [t for t in self.tasks if _finished(t)]
+        rest = [t for t in self.tasks if not _finished(t)]
+        return self.job.spec.restart is Restart.TASK and self._suffices(rest, finished)
 
     def phase(self) -> Phase:
         job = self.job

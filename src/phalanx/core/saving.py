@@ -4,6 +4,7 @@ from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
 from phalanx.core.events import CheckpointSaved, Progressed
 from phalanx.core.gang import Gang, Progress
+from phalanx.core.model import Task
 from phalanx.core.spec import CheckpointPolicy
 from phalanx.core.states import State
 
@@ -44,6 +45,13 @@ def settle_checkpoints(tx: Changes, gang: Gang) -> None:
     if complete:
         _forget_older(tx, gang, {task.index for task in saved})
         tx.record("CheckpointSetSaved", gang.job.id, epoch=gang.job.epoch, tasks=len(saved))
+
+
+def drop_saved(tx: Changes, gang: Gang, task: Task) -> None:
+    """A task that stops alone is part of no set."""
+    if task.saved is not None:
+        tx.dropped_blobs.append(task.saved.id)
+        tx.update(gang, task, saved=None)
 
 
 def _forget_older(tx: Changes, gang: Gang, saved: set[int]) -> None:

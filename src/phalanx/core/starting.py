@@ -3,7 +3,7 @@
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
 from phalanx.core.events import Claimed, Started, StartTimedOut
-from phalanx.core.failing import Fall, fail, note_shortage
+from phalanx.core.failing import Fall, fail, note_start
 from phalanx.core.gang import Gang
 from phalanx.core.model import Task
 from phalanx.core.node import Charge
@@ -26,13 +26,7 @@ def started(tx: Changes, event: Started) -> None:
 def _run(tx: Changes, gang: Gang, task: Task) -> None:
     running = tx.move(gang, task, Move.STARTED, State.RUNNING, started_at=tx.now)
     tx.record("TaskStarted", task=running)
-    _if_all_run(tx, gang)
-
-
-def _if_all_run(tx: Changes, gang: Gang) -> None:
-    if not gang.count(State.RESERVED):
-        tx.set_job(gang, healthy_since=tx.now)
-        note_shortage(tx, gang)
+    note_start(tx, gang)
 
 
 def claimed(tx: Changes, event: Claimed) -> None:
@@ -68,6 +62,7 @@ def _claim_anonymous(tx: Changes, gang: Gang, task: Task, worker: str | None) ->
         gang,
         epoch=epoch,
         satisfied=True,
+        losses=0,
         waiting_since=None,
         healthy_since=tx.now,
     )

@@ -20,8 +20,9 @@ def wait_again(tx: Changes, gang: Gang, setbacks: int) -> None:
     delay = backoff(tx.base.settings, gang.job.spec, setbacks)
     until = tx.now + delay
     since = gang.job.waiting_since
-    # A waiting period that a lost reservation interrupted goes on; its time-out must still come.
-    tx.set_job(gang, not_before=until, waiting_since=until if since is None else since)
+    # A waiting period that a lost reservation interrupted goes on after the backoff; its time-out
+    # must still come.
+    tx.set_job(gang, not_before=until, waiting_since=until if since is None else since + delay)
     if delay:
         tx.timer(until, BackoffEnded(gang.job.id))
     arm_schedule_timeout(tx, gang)
@@ -33,6 +34,14 @@ def arm_schedule_timeout(tx: Changes, gang: Gang) -> None:
     if job.spec.schedule_timeout is not None and job.waiting_since is not None:
         at = max(tx.now, job.waiting_since + job.spec.schedule_timeout)
         tx.timer(at, ScheduleTimedOut(job.id, job.waiting_since))
+
+
+def forgive(tx: Changes, gang: Gang) -> None:
+    """An attempt that ran healthily for long ends here: what failed before it is forgotten."""
+    job = gang.job
+    healthy = job.healthy_since
+    if healthy is not None and tx.now - healthy >= tx.base.settings.healthy_after:
+        tx.set_job(gang, failures=0, avoid=())
 
 
 def avoid(tx: Changes, gang: Gang, workers: list[str]) -> None:
