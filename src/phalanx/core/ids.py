@@ -7,6 +7,7 @@ from phalanx.core.spec import Micros
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
 _TIME_DIGITS = 10
 _NOISE_DIGITS = 10
+_INDEX_DIGITS = 9
 NOISE_BITS = 5 * _NOISE_DIGITS
 
 
@@ -26,6 +27,6 @@ def task_id(job: str, index: int) -> str:
 def split_task(task: str) -> tuple[str, int]:
     """The job and the index of a task's id."""
     job, _, index = task.rpartition(".")
-    if not job or not index.isdecimal():
+    if not job or not index.isdecimal() or len(index) > _INDEX_DIGITS:
         raise Unknown(f"{task[:80]!r} is not a task; tasks are named JOB.INDEX")
     return job, int(index)

@@ -51,6 +51,8 @@ class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
     def __str__(self) -> str:
         if self.signal is not None:
             return f"was killed by signal {self.signal}"
+        if self.code is None:
+            return "failed"
         return f"exited with code {self.code}"
 
 

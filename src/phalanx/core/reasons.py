@@ -76,7 +76,8 @@ class WaitingForVictims(msgspec.Struct, frozen=True, tag=True):
     tasks: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"it starts when {_listed(self.tasks)} have stopped"
+        have = "has" if len(self.tasks) == 1 else "have"
+        return f"it starts when {_listed(self.tasks)} {have} stopped"
 
 
 class HeldBack(msgspec.Struct, frozen=True, tag=True):
