@@ -1,12 +1,13 @@
 """Changes become a batch: the last version of each row, removals, and records in order."""
 
+from tests.driver import Driver, spec
+
 from phalanx.core import events
 from phalanx.core.changes import Changes
 from phalanx.core.model import Blob, Protocol, Queue
 from phalanx.store.batches import batch_of
 from phalanx.store.memory import MemoryStore
 from phalanx.store.protocol import Batch
-from tests.driver import Driver, spec
 
 
 def test_nothing_changed_is_an_empty_batch() -> None:
