@@ -53,6 +53,8 @@ class Proxy:
                 group.create_task(wire.homeward(far_reader))
         except* (OSError, _CutError):
             pass
+        except* asyncio.CancelledError:
+            pass  # by `hang_up`; asyncio's server would log it as an error
         finally:
             writer.transport.abort()
             far_writer.transport.abort()

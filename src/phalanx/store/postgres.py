@@ -155,18 +155,17 @@ class PostgresStore:
             async with self._held_writer(self._timeout_s) as connection:
                 await connection.execute("BEGIN")
                 await _fence(connection, term, encoded.last_seq)
-                if await _write(connection, encoded):
-                    asked = True
-                    tag = await connection.execute("COMMIT")
-                else:
-                    tag = await connection.execute("ROLLBACK")
+                # A batch that is there already leaves nothing to commit.
+                last = "COMMIT" if await _write(connection, encoded) else "ROLLBACK"
+                asked = True
+                tag = await connection.execute(last)
         except FAULTS as error:
             if asked:
                 raise OutcomeUnknown(
                     f"batch {batch.id} may or may not be in PostgreSQL: {_told(error)}"
                 ) from error
             raise CommitFailed(f"batch {batch.id} was not written: {_told(error)}") from error
-        if asked and tag != "COMMIT":
+        if tag != last:
             raise CommitFailed(f"batch {batch.id} was not written: PostgreSQL answered {tag}")
 
     async def has_batch(self, batch_id: str) -> bool:
@@ -233,8 +232,7 @@ class PostgresStore:
             "application_name": "phalanx",
             "synchronous_commit": "on",
             "default_transaction_isolation": "read committed",
-            "statement_timeout": _ms(statement_s),
-            "lock_timeout": _ms(statement_s),
+            "statement_timeout": _ms(statement_s),  # waiting for a lock counts
             "idle_in_transaction_session_timeout": _ms(self._timeout_s),
             "tcp_keepalives_idle": str(silence_s),
             "tcp_keepalives_interval": str(silence_s),
@@ -313,7 +311,7 @@ class PostgresStore:
         """Apply the next migration; False when there is none."""
         async with self._held_writer(_MIGRATION_S) as connection:
             await connection.execute(
-                "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0;"
+                "BEGIN; SET LOCAL statement_timeout = 0;"
                 f" SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})"
             )
             await connection.execute(
