@@ -1,0 +1,1 @@
+"""What the parts can do, measured against their goals: `make bench`."""
