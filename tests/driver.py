@@ -4,22 +4,26 @@ every step."""
 
 import heapq
 import itertools
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import pytest
 from msgspec.structs import replace
 
 from phalanx.core import invariants
 from phalanx.core.changes import Changes
 from phalanx.core.cluster import Cluster
+from phalanx.core.errors import CoreError
 from phalanx.core.events import (
     Accepted,
     Assignment,
+    Claimed,
     Event,
     Exited,
     Inventoried,
     Placed,
     Placement,
     Started,
+    Stopped,
     Submitted,
     WorkerRegistered,
 )
@@ -75,6 +79,28 @@ class Driver:
             self._set_timer(timer.at, timer.event)
         invariants.check(self.cluster)
         return changes
+
+    def refuse(self, event: Event, error: type[CoreError] = CoreError) -> str:
+        """The event is refused and changes nothing; returns what it was answered."""
+        before = self._picture()
+        with pytest.raises(error) as refusal:
+            self.cluster.apply(event, self.now + 1)
+        assert self._picture() == before
+        return str(refusal.value)
+
+    def _picture(self) -> Any:
+        cluster = self.cluster
+        return (
+            {j: (g.job, list(g.tasks), list(g.counts)) for j, g in cluster.gangs.items()},
+            {j: (g.accepted, g.missing, g.progress) for j, g in cluster.gangs.items()},
+            {
+                name: (n.worker, dict(n.charges), dict(n.used), n.strays, n.inventoried)
+                for name, n in cluster.nodes.items()
+            },
+            dict(cluster.queues),
+            dict(cluster.residues),
+            cluster.last_seq,
+        )
 
     def _set_timer(self, at: Micros, event: Event) -> None:
         heapq.heappush(self._timers, (at, next(self._count), event))
@@ -137,6 +163,16 @@ class Driver:
         if protocol is Protocol.SYNC:
             self.inventory(name)
 
+    def fleet(self, *names: str, **fields: object) -> None:
+        """Several agents alike."""
+        for name in names:
+            self.worker(name, **fields)  # type: ignore[arg-type]
+
+    def plain(self, *names: str, **fields: object) -> None:
+        """Several workers that claim."""
+        for name in names:
+            self.worker(name, Protocol.PLAIN, **fields)
+
     def inventory(self, worker: str, *tasks: tuple[str, int]) -> None:
         incarnation = self.cluster.nodes[worker].worker.incarnation
         self.apply(Inventoried(worker, incarnation, tasks))
@@ -173,7 +209,23 @@ class Driver:
         task = self.task(job, index)
         return self.apply(Exited(task.id, task.epoch, code, signalled=signalled))
 
+    def fail(self, job: str, index: int) -> Changes:
+        return self.exit(job, index, 1)
+
+    def stop(self, job: str, *indices: int) -> None:
+        """These, or all that are told to stop, have stopped."""
+        for index in indices or self.indices(job, State.PREEMPTING):
+            task = self.task(job, index)
+            self.apply(Stopped(task.id, task.epoch))
+
+    def claim(self, job: str, index: int) -> Changes:
+        """The worker that a task is reserved for claims it."""
+        return self.apply(Claimed(self.task(job, index).id, self.task(job, index).worker))
+
     # Asking
+
+    def indices(self, job: str, state: State) -> list[int]:
+        return [task.index for task in self.gang(job).tasks if task.state is state]
 
     def gang(self, job: str) -> Gang:
         return self.cluster.gangs[job]
