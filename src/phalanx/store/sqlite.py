@@ -37,11 +37,27 @@ Work = Callable[[sqlite3.Connection], T]
 
 #: How long to wait for another process that is writing, such as a standby asking for the lead.
 _BUSY_S = 5.0
+_RETRY_S = 0.005
 _WAL_BYTES = 64 * 1024 * 1024
 
 
 def wall_clock() -> Micros:
     return time.time_ns() // 1000
+
+
+def _patiently(work: Callable[[], object]) -> None:
+    """Outwait another process, also where SQLite itself gives up at once: while a fresh file
+    changes to WAL, and while the last one to leave a file tidies it up."""
+    until = time.monotonic() + _BUSY_S
+    while True:
+        try:
+            work()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+            time.sleep(_RETRY_S)
+        else:
+            return
 
 
 class _Lane:
@@ -72,7 +88,7 @@ class _Lane:
         # The module's own transactions are switched off: they would begin too late and too softly.
         db = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None)
         for pragma in self._pragmas:
-            db.execute(f"PRAGMA {pragma}")
+            _patiently(partial(db.execute, f"PRAGMA {pragma}"))
         return db
 
     def _disconnect(self) -> None:
