@@ -193,6 +193,26 @@ async def test_a_page_that_is_being_read_delays_no_commit(sqlite_place: SQLitePl
         assert len((await store.load(term)).workers) == 1
 
 
+async def test_a_file_that_another_process_is_making_is_waited_for(
+    sqlite_place: SQLitePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # SQLite gives up at once, whatever its time-out, when it is to change such a file to WAL.
+    other = sqlite3.connect(sqlite_place.path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    waited: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        if other.in_transaction:
+            other.execute("COMMIT")
+
+    monkeypatch.setattr("phalanx.store.sqlite.time.sleep", wait)
+    async with _leading(sqlite_place) as (store, term):
+        await store.commit(term, Batch("b-1"))
+    assert waited
+    other.close()
+
+
 async def test_a_closed_store_says_so(sqlite_place: SQLitePlace) -> None:
     async with _leading(sqlite_place) as (store, term):
         pass
