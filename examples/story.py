@@ -1,8 +1,8 @@
 """A gang starts, breaks, drains, outlives its leader, starts again and finishes: `make demo`.
 
 The smallest example of how the parts fit: an event is applied to the cluster, what it changed
-becomes a batch, the batch is committed, and only then does anybody act on it. The core, the SQLite
-store and the death of the first leader are real; the workers are played, and time is virtual.
+becomes a batch, the batch is committed, and only then does anybody act on it. The core, planner and
+SQLite file are real, and so is the first leader's death; workers are played, and time is virtual.
 """
 
 import asyncio
@@ -22,14 +22,16 @@ from phalanx.core.node import DEVICE, GPU
 from phalanx.core.spec import SECOND, Micros
 from phalanx.core.states import State
 from phalanx.core.validation import job_spec
+from phalanx.plan.cycle import plan
+from phalanx.plan.snapshot import Snapshot
 from phalanx.store.batches import batch_of
 from phalanx.store.sqlite import SQLiteStore
 
 NINE: Micros = int(datetime(2026, 1, 5, 9, tzinfo=UTC).timestamp()) * SECOND
 LEASE = 10 * SECOND
 JOB = job_id(NINE, noise=2026)
-WORKER = {"replicas": 4, "command": "python train.py", "resources": {"gpu": 1}}
-TRAIN = job_spec({"name": "pretrain-7b", "roles": {"worker": WORKER}, "checkpoint": "each"})
+ROLES = {"worker": {"replicas": 4, "command": "python train.py", "resources": {"gpu": 1}}}
+TRAIN = job_spec({"name": "pretrain-7b", "roles": ROLES, "spread": True, "checkpoint": "each"})
 
 #: How each kind of record reads: its own task, worker and epoch, and its detail.
 SENTENCES = {
@@ -82,20 +84,10 @@ class Leader:
         return [task for task in self.cluster.gangs[JOB].tasks if task.state is state]
 
 
-def plan(cluster: Cluster) -> events.Placed:
-    """A GPU of each worker in turn, the workers that the job avoids last."""
-    job = cluster.gangs[JOB].job
-    seats = sorted(
-        (name in job.avoid, turn, name)
-        for name, node in cluster.nodes.items()
-        for turn in range(node.free(GPU) // DEVICE)
-    )
-    assignments = (events.Assignment(n, name) for n, (_, _, name) in enumerate(seats[:4]))
-    return events.Placed((events.Placement(JOB, job.version, tuple(assignments)),))
-
-
 async def start(leader: Leader) -> None:
-    await leader.tell(plan(leader.cluster))
+    """What the planner decides is an event like any other; then all accept, and all start."""
+    found = plan(Snapshot(leader.now, leader.cluster.gangs, leader.cluster.nodes))
+    await leader.tell(*(events.Placed(decision.placements) for decision in found.decisions))
     await leader.wait(1)
     reserved = leader.tasks(State.RESERVED)
     await leader.tell(*(events.Accepted(task.id, task.epoch) for task in reserved))
