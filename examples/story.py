@@ -157,7 +157,7 @@ async def show_tasks(store: SQLiteStore) -> None:
     print(f"\nWhat is kept of {job and job.name}, and what each last attempt was given:")
     for task in tasks:
         saved = task.checkpoint and await store.get_blob(task.checkpoint.id)
-        given = f'"{saved.decode()}"' if saved else "nothing, having been killed before it saved"
+        given = f'"{saved.decode()}"' if saved else "nothing: it never saved"
         print(f"  task {task.index}  {task.state}  attempt {task.attempts}  {task.worker:8}{given}")
     print("\nNow type: make test, or make bench. How it works: docs/architecture.md")
 
