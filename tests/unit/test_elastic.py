@@ -1,0 +1,192 @@
+"""Elastic gangs: they start with what fits, give their surplus, and end without it."""
+
+from typing import Any
+
+import pytest
+from tests.driver import Driver, spec
+
+from phalanx.core.errors import Conflict
+from phalanx.core.events import Assignment, Evicted, Placed, Placement, Shrunk, WorkerLost
+from phalanx.core.model import Phase
+from phalanx.core.states import State
+from phalanx.core.validation import job_spec
+
+B, R, RUN = State.BLOCKED, State.RESERVED, State.RUNNING
+STOPPING, STOPPED = State.PREEMPTING, State.PREEMPTED
+DONE, FAILED, CANCELLED = State.DONE, State.FAILED, State.CANCELLED
+
+
+def an_elastic_gang(*workers: str, **fields: Any) -> tuple[Driver, str]:
+    driver = Driver()
+    driver.fleet("a", "b", "c", "d")
+    job = driver.submit(spec(4, role={"min": 2}, **fields))
+    driver.run(job, *workers)
+    return driver, job
+
+
+def test_a_gang_starts_with_its_minimum() -> None:
+    driver, job = an_elastic_gang("a", "b")
+    assert driver.states(job) == [RUN, RUN, B, B]
+    assert driver.phase(job) is Phase.RUNNING
+
+
+def test_a_gang_does_not_start_with_less() -> None:
+    driver = Driver()
+    driver.worker("a")
+    job = driver.submit(spec(4, role={"min": 2}))
+    driver.refuse(Placed((Placement(job, 0, (Assignment(0, "a"),)),)), Conflict)
+
+
+def test_a_gang_that_restarts_as_one_grows_at_its_next_start() -> None:
+    driver, job = an_elastic_gang("a", "b")
+    more = Placement(job, driver.job(job).version, (Assignment(2, "c"),))
+    driver.refuse(Placed((more,)), Conflict)
+    driver.fail(job, 0)
+    driver.stop(job)
+    driver.run(job, "a", "b", "c", "d")
+    assert driver.states(job) == [RUN] * 4
+
+
+def test_a_gang_that_restarts_by_task_grows_while_it_runs() -> None:
+    driver, job = an_elastic_gang("a", "b", restart="task")
+    driver.place(job, "c", tasks=[2])
+    driver.start(job)
+    assert driver.states(job) == [RUN, RUN, RUN, B]
+
+
+def test_surplus_that_never_got_a_place_is_cancelled_when_the_work_is_done() -> None:
+    driver, job = an_elastic_gang("a", "b")
+    driver.exit(job, 0)
+    driver.exit(job, 1)
+    assert driver.phase(job) is Phase.DONE
+    assert driver.states(job) == [DONE, DONE, CANCELLED, CANCELLED]
+
+
+def test_surplus_of_a_failed_job_has_failed_with_it() -> None:
+    driver, job = an_elastic_gang("a", "b", max_retries=1)
+    driver.fail(job, 0)
+    driver.stop(job)
+    assert driver.states(job) == [FAILED] * 4
+
+
+def test_a_shrink_stops_the_surplus_alone() -> None:
+    driver, job = an_elastic_gang("a", "b", "c", "d")
+    changes = driver.apply(Shrunk(job, (2, 3), by="j-9"))
+    assert driver.states(job) == [RUN, RUN, STOPPING, STOPPING]
+    assert changes.wake == {"c", "d"}
+    assert driver.phase(job) is Phase.RUNNING
+    assert driver.job(job).drain is None
+    driver.stop(job, 2)
+    driver.exit(job, 3, 1)
+    assert driver.states(job) == [RUN, RUN, B, B]
+    assert driver.job(job).failures == 0
+    assert [len(node.charges) for node in driver.cluster.nodes.values()] == [1, 1, 0, 0]
+
+
+@pytest.mark.parametrize("tasks", [(1, 2, 3), (0, 1, 2, 3)])
+def test_a_shrink_below_the_minimum_is_refused(tasks: tuple[int, ...]) -> None:
+    driver, job = an_elastic_gang("a", "b", "c", "d")
+    refusal = driver.refuse(Shrunk(job, tasks, by="j-9"), Conflict)
+    assert refusal == f"job {job} would fall below its minimum; evict it whole instead"
+
+
+@pytest.mark.parametrize("tasks", [(), (2,), (0, 7)])
+def test_a_shrink_takes_only_tasks_that_have_started(tasks: tuple[int, ...]) -> None:
+    driver, job = an_elastic_gang("a", "b")
+    driver.refuse(Shrunk(job, tasks, by="j-9"), Conflict)
+
+
+def test_tasks_that_are_being_taken_do_not_count_towards_the_minimum() -> None:
+    driver, job = an_elastic_gang("a", "b", "c")
+    driver.apply(Shrunk(job, (2,), by="j-9"))
+    driver.refuse(Shrunk(job, (1,), by="j-9"), Conflict)
+
+
+def test_a_draining_job_gives_nothing_more() -> None:
+    driver, job = an_elastic_gang("a", "b", "c")
+    driver.apply(Evicted(job, by="j-9", why="a test"))
+    driver.refuse(Shrunk(job, (2,), by="j-9"), Conflict)
+
+
+def test_a_shrink_that_times_out_leaves_its_worker_charged() -> None:
+    driver, job = an_elastic_gang("a", "b", "c")
+    driver.apply(Shrunk(job, (2,), by="j-9"))
+    driver.advance(45)
+    assert driver.states(job) == [RUN, RUN, B, B]
+    assert (f"{job}.2", 1) in driver.residues
+
+
+def test_a_shrunk_task_that_ended_well_by_itself_is_done() -> None:
+    driver, job = an_elastic_gang("a", "b", "c")
+    driver.apply(Shrunk(job, (2,), by="j-9"))
+    driver.exit(job, 2)
+    assert driver.states(job) == [RUN, RUN, DONE, B]
+
+
+def test_the_last_stop_of_a_shrink_completes_a_gang_whose_rest_is_done() -> None:
+    driver, job = an_elastic_gang("a", "b", "c")
+    driver.apply(Shrunk(job, (2,), by="j-9"))
+    driver.exit(job, 0)
+    driver.exit(job, 1)
+    assert driver.phase(job) is Phase.RUNNING
+    driver.stop(job, 2)
+    assert driver.states(job) == [DONE, DONE, CANCELLED, CANCELLED]
+
+
+def test_a_drain_takes_over_what_a_shrink_has_begun_and_its_timer() -> None:
+    driver, job = an_elastic_gang("a", "b", "c")
+    driver.apply(Shrunk(job, (2,), by="j-9"))
+    driver.advance(30)
+    driver.apply(Evicted(job, by="j-9", why="a test"))
+    driver.advance(15)
+    assert driver.states(job) == [STOPPING, STOPPING, STOPPED, B]
+    driver.advance(30)
+    assert driver.states(job) == [B] * 4
+
+
+def test_a_gang_with_a_task_that_still_stops_is_not_started_anew() -> None:
+    driver, job = an_elastic_gang("a", "b", "c")
+    driver.exit(job, 0)
+    driver.exit(job, 1)
+    driver, job = an_elastic_gang("a", "b", "c")
+    driver.apply(Shrunk(job, (2,), by="j-9"))
+    driver.exit(job, 0)
+    driver.exit(job, 1)
+    more = Placement(job, driver.job(job).version, (Assignment(3, "d"),))
+    assert "it restarts as one and has started" in driver.refuse(Placed((more,)), Conflict)
+
+
+def test_a_lost_worker_may_complete_a_gang_and_take_what_is_left_of_it() -> None:
+    """The shrunk worker was the last of its role; its server was on the same machine."""
+    driver = Driver()
+    driver.fleet("a", "b")
+    roles = {"ps": {"command": "serve"}, "worker": {"command": "train", "replicas": 2, "min": 1}}
+    job = driver.submit(job_spec({"roles": roles, "complete_when": "worker"}))
+    driver.run(job, "a", "b", "a")
+    driver.apply(Shrunk(job, (2,), by="j-9"))
+    driver.exit(job, 1)
+    driver.apply(WorkerLost("a"))
+    assert driver.phase(job) is Phase.DONE
+    assert driver.states(job) == [DONE, DONE, CANCELLED]
+    assert driver.job(job).finished_at == driver.now
+
+
+def test_roles_keep_their_own_minimum_in_a_shrink() -> None:
+    driver = Driver()
+    driver.fleet("a", "b", "c")
+    roles = {"ps": {"command": "serve"}, "worker": {"command": "train", "replicas": 2, "min": 1}}
+    job = driver.submit(job_spec({"roles": roles}))
+    driver.run(job, "a", "b", "c")
+    driver.refuse(Shrunk(job, (0,), by="j-9"), Conflict)
+    driver.apply(Shrunk(job, (2,), by="j-9"))
+    assert driver.states(job) == [RUN, RUN, STOPPING]
+
+
+def test_shrunk_tasks_come_back_at_the_next_start() -> None:
+    driver, job = an_elastic_gang("a", "b", "c")
+    driver.apply(Shrunk(job, (2,), by="j-9"))
+    driver.stop(job, 2)
+    driver.apply(Evicted(job, by="j-9", why="a test"))
+    driver.stop(job)
+    driver.run(job, "a", "b", "c", "d")
+    assert driver.states(job) == [RUN] * 4

@@ -1,0 +1,595 @@
+"""Failing together: what a fall takes with it, what is counted, who is blamed, when it is tried
+again."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.driver import Driver, spec
+
+from phalanx.core.events import (
+    CancelRequested,
+    CordonChanged,
+    Event,
+    Evicted,
+    Exited,
+    Progressed,
+    Shrunk,
+    SpawnFailed,
+    Started,
+    Vanished,
+    WorkerLost,
+)
+from phalanx.core.model import Phase
+from phalanx.core.spec import HOUR, SECOND
+from phalanx.core.states import State
+
+B, R, RUN = State.BLOCKED, State.RESERVED, State.RUNNING
+STOPPING, STOPPED, DONE, FAILED = State.PREEMPTING, State.PREEMPTED, State.DONE, State.FAILED
+
+
+def a_running_gang(size: int = 3, **fields: Any) -> tuple[Driver, str]:
+    driver = Driver()
+    driver.fleet("a", "b", "c")
+    job = driver.submit(spec(size, **fields))
+    driver.run(job, "a", "b", "c")
+    return driver, job
+
+
+def fall_and_drain(driver: Driver, job: str, index: int) -> None:
+    driver.fail(job, index)
+    driver.stop(job)
+
+
+def backoff_of(driver: Driver, job: str) -> float:
+    return (driver.job(job).not_before - driver.now) / SECOND
+
+
+# The fall
+
+
+def test_the_trigger_is_preempted_at_once_and_its_siblings_are_told_to_stop() -> None:
+    driver, job = a_running_gang()
+    changes = driver.fail(job, 1)
+    assert driver.states(job) == [STOPPING, STOPPED, STOPPING]
+    assert driver.phase(job) is Phase.DRAINING
+    assert changes.wake == {"a", "c"}
+
+
+def test_a_released_sibling_that_was_not_seen_yet_is_told_to_stop_too() -> None:
+    driver = Driver()
+    driver.fleet("a", "b", "c")
+    job = driver.submit(spec(3))
+    driver.place(job, "a", "b", "c")
+    driver.accept(job)
+    driver.apply(Started(f"{job}.0", 1))
+    driver.fail(job, 0)
+    assert driver.states(job) == [STOPPED, STOPPING, STOPPING]
+
+
+def test_a_drain_settles_in_the_commit_in_which_the_last_sibling_stops() -> None:
+    driver, job = a_running_gang()
+    driver.fail(job, 0)
+    driver.stop(job, 2)
+    assert driver.states(job) == [STOPPED, STOPPING, STOPPED]
+    driver.stop(job, 1)
+    assert driver.states(job) == [B, B, B]
+    assert driver.phase(job) is Phase.WAITING
+    assert driver.job(job).drain is None
+
+
+def test_nobody_waits_for_the_trigger() -> None:
+    driver = Driver()
+    driver.worker("a")
+    job = driver.submit(spec())
+    driver.run(job, "a")
+    driver.fail(job, 0)
+    assert driver.states(job) == [State.PENDING]
+    assert not driver.cluster.nodes["a"].charges
+
+
+def test_a_gang_whose_every_task_falls_by_itself_needs_no_acknowledgement() -> None:
+    driver, job = a_running_gang()
+    for index in range(3):
+        driver.fail(job, index)
+    assert driver.states(job) == [B, B, B]
+    assert driver.job(job).failures == 1
+
+
+@pytest.mark.parametrize(
+    "fall",
+    [
+        Exited("j-1.0", 1, 1),
+        Exited("j-1.0", 1, signal=9),
+        Exited("j-1.0", 1),
+        Vanished("j-1.0", 1),
+        WorkerLost("a"),
+        SpawnFailed("j-1.0", 1, "no such file"),
+    ],
+)
+def test_every_kind_of_fall_after_the_release_drains_and_counts(fall: Event) -> None:
+    driver = Driver()
+    driver.fleet("a", "b")
+    driver.submit(spec(2), "j-1")
+    driver.place("j-1", "a", "b")
+    driver.accept("j-1")
+    driver.apply(fall)
+    assert driver.states("j-1") == [STOPPED, STOPPING]
+    assert driver.job("j-1").failures == 1
+    driver.stop("j-1")
+    assert driver.states("j-1") == [B, B]
+    assert driver.job("j-1").avoid == ("a",)
+
+
+def test_a_stalled_task_is_a_counted_failure_whose_process_still_occupies_its_worker() -> None:
+    driver, job = a_running_gang(stall_after="2m")
+    driver.advance(121)
+    assert driver.states(job) == [STOPPED, STOPPING, STOPPING]
+    assert driver.job(job).failures == 1
+    assert driver.residues[f"{job}.0", 1].worker == "a"
+
+
+def test_progress_of_any_task_puts_a_stall_off() -> None:
+    driver, job = a_running_gang(stall_after="2m")
+    driver.advance(100)
+    driver.apply(Progressed(f"{job}.1", 1, step=5))
+    driver.advance(100)
+    assert driver.states(job) == [RUN, RUN, RUN]
+    driver.advance(21)
+    assert driver.phase(job) is Phase.DRAINING
+
+
+def test_the_task_furthest_behind_is_the_one_that_stalled() -> None:
+    driver, job = a_running_gang(stall_after="2m")
+    for index, step in [(0, 7), (1, 7), (2, 6)]:
+        driver.apply(Progressed(f"{job}.{index}", 1, step=step))
+    driver.advance(121)
+    assert driver.states(job) == [STOPPING, STOPPING, STOPPED]
+
+
+def test_a_stall_is_noticed_also_if_it_is_due_before_the_start() -> None:
+    driver = Driver()
+    driver.worker("a")
+    job = driver.submit(spec(stall_after="10s"))
+    driver.place(job, "a")
+    driver.advance(15)
+    driver.start(job)
+    driver.advance(30)
+    assert driver.job(job).failures == 1
+
+
+def test_a_task_that_its_own_worker_stopped_is_nobodys_failure() -> None:
+    driver, job = a_running_gang()
+    driver.exit(job, 0, 0, signalled=True)
+    assert driver.states(job) == [STOPPED, STOPPING, STOPPING]
+    driver.stop(job)
+    assert driver.states(job) == [B, B, B]
+    assert (driver.job(job).failures, driver.job(job).avoid) == (0, ())
+
+
+# Counting
+
+
+def test_three_failures_of_one_task_fail_the_gang() -> None:
+    """The seeds' trace: A fails three times, B and C never count."""
+    driver, job = a_running_gang()
+    for failures in (1, 2):
+        fall_and_drain(driver, job, 0)
+        assert driver.states(job) == [B, B, B]
+        assert driver.job(job).failures == failures
+        driver.advance(400)
+        driver.run(job, "a", "b", "c")
+    fall_and_drain(driver, job, 0)
+    assert driver.phase(job) is Phase.FAILED
+    assert driver.job(job).failures == 3
+    assert driver.kinds(job).count("DrainSettled") == 3
+
+
+def test_alternating_culprits_do_not_multiply_the_retries() -> None:
+    driver, job = a_running_gang()
+    for culprit in (0, 1):
+        fall_and_drain(driver, job, culprit)
+        driver.advance(400)
+        driver.run(job, "a", "b", "c")
+    fall_and_drain(driver, job, 2)
+    assert driver.phase(job) is Phase.FAILED
+    assert driver.job(job).failures == 3
+
+
+@pytest.mark.parametrize(("written", "failures"), [(0, 1), (1, 1), (2, 2), (5, 5)])
+def test_max_retries_is_the_number_of_counted_failures_that_end_a_job(
+    written: int, failures: int
+) -> None:
+    driver, job = a_running_gang(max_retries=written)
+    for n in range(failures):
+        assert driver.phase(job) is Phase.RUNNING
+        fall_and_drain(driver, job, n % 3)
+        driver.advance(400)
+        if n < failures - 1:
+            driver.run(job, "a", "b", "c")
+    assert driver.phase(job) is Phase.FAILED
+    assert driver.states(job) == [FAILED, FAILED, FAILED]
+
+
+def test_siblings_that_fall_in_the_drain_do_not_count() -> None:
+    driver, job = a_running_gang()
+    driver.fail(job, 0)
+    driver.fail(job, 1)
+    driver.apply(WorkerLost("c"))
+    assert driver.states(job) == [B, B, B]
+    assert driver.job(job).failures == 1
+
+
+def test_a_lost_worker_with_several_tasks_of_a_gang_counts_once() -> None:
+    driver = Driver()
+    driver.fleet("a", "b")
+    job = driver.submit(spec(3))
+    driver.run(job, "a", "a", "b")
+    driver.apply(WorkerLost("a"))
+    assert driver.states(job) == [STOPPED, STOPPED, STOPPING]
+    driver.stop(job)
+    assert driver.job(job).failures == 1
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        lambda job: Evicted(job, by="j-9", why="a more urgent job needs its place"),
+        lambda job: CancelRequested(job, by="eve"),
+    ],
+)
+def test_evictions_and_cancels_do_not_count(begin: Callable[[str], Event]) -> None:
+    driver, job = a_running_gang()
+    driver.apply(begin(job))
+    driver.fail(job, 0)
+    driver.stop(job)
+    assert driver.job(job).failures == 0
+
+
+def test_a_sibling_that_fails_soon_after_a_shrink_is_not_to_blame() -> None:
+    driver, job = a_running_gang(role={"min": 1}, grace="15s", max_retries=1)
+    driver.apply(Shrunk(job, (2,), by="j-9"))
+    driver.stop(job, 2)
+    driver.advance(74)
+    driver.fail(job, 0)
+    driver.stop(job)
+    assert driver.states(job) == [B, B, B]
+    assert (driver.job(job).failures, driver.job(job).avoid) == (0, ())
+    assert backoff_of(driver, job) <= 0
+    assert not driver.workers["a"].suspicions
+
+
+def test_a_sibling_that_fails_later_than_that_is() -> None:
+    driver, job = a_running_gang(role={"min": 1}, grace="15s")
+    driver.apply(Shrunk(job, (2,), by="j-9"))
+    driver.stop(job, 2)
+    driver.advance(76)
+    fall_and_drain(driver, job, 0)
+    assert driver.job(job).failures == 1
+
+
+def test_a_shrink_excuses_failures_of_its_own_attempt_only() -> None:
+    driver, job = a_running_gang(role={"min": 1}, grace="15s")
+    driver.apply(Shrunk(job, (2,), by="j-9"))
+    driver.stop(job, 2)
+    driver.apply(Evicted(job, by="j-9", why="a test"))
+    driver.stop(job)
+    driver.run(job, "a", "b", "c")
+    fall_and_drain(driver, job, 0)
+    assert driver.job(job).failures == 1
+
+
+# Healthy running
+
+
+def test_an_hour_of_healthy_running_clears_the_count() -> None:
+    driver, job = a_running_gang()
+    for _ in range(2):
+        fall_and_drain(driver, job, 0)
+        driver.advance(400)
+        driver.run(job, "a", "b", "c")
+    driver.advance(HOUR // SECOND)
+    fall_and_drain(driver, job, 0)
+    assert driver.job(job).failures == 1
+    assert driver.phase(job) is Phase.WAITING
+    assert driver.job(job).avoid == ("a",)
+
+
+def test_less_than_an_hour_does_not() -> None:
+    driver, job = a_running_gang()
+    fall_and_drain(driver, job, 0)
+    driver.run(job, "a", "b", "c")
+    driver.advance(HOUR // SECOND - 1)
+    fall_and_drain(driver, job, 1)
+    assert driver.job(job).failures == 2
+
+
+def test_an_hour_counts_only_once_the_whole_gang_runs() -> None:
+    driver, job = a_running_gang()
+    fall_and_drain(driver, job, 0)
+    driver.place(job, "a", "b", "c")
+    driver.accept(job)
+    driver.apply(Started(f"{job}.0", 2))
+    assert driver.job(job).healthy_since is None
+    driver.start(job)
+    assert driver.job(job).healthy_since == driver.now
+
+
+def test_a_healthy_hour_that_an_eviction_ended_counts_too() -> None:
+    driver, job = a_running_gang()
+    for _ in range(2):
+        fall_and_drain(driver, job, 0)
+        driver.advance(400)
+        driver.run(job, "a", "b", "c")
+    driver.advance(HOUR // SECOND)
+    driver.apply(Evicted(job, by="j-9", why="a test"))
+    driver.stop(job)
+    driver.run(job, "a", "b", "c")
+    fall_and_drain(driver, job, 0)
+    assert driver.job(job).failures == 1
+
+
+def test_a_task_that_starts_and_ends_in_one_step_completes_a_healthy_start() -> None:
+    driver = Driver()
+    driver.fleet("a", "b")
+    job = driver.submit(spec(2))
+    driver.place(job, "a", "b")
+    driver.accept(job)
+    driver.apply(Started(f"{job}.0", 1))
+    driver.exit(job, 1)
+    assert driver.job(job).healthy_since == driver.now
+
+
+# Backoff
+
+
+def test_the_first_restart_is_at_once_and_later_ones_wait_twice_as_long_each() -> None:
+    driver, job = a_running_gang(max_retries=9)
+    waits = []
+    for _ in range(8):
+        fall_and_drain(driver, job, 0)
+        waits.append(backoff_of(driver, job))
+        driver.advance(max(0, waits[-1]))
+        driver.run(job, "a", "b", "c")
+    assert waits == [0, 10, 20, 40, 80, 160, 300, 300]
+
+
+def test_a_job_chooses_its_first_backoff() -> None:
+    driver, job = a_running_gang(backoff="3s", max_retries=9)
+    fall_and_drain(driver, job, 0)
+    driver.run(job, "a", "b", "c")
+    fall_and_drain(driver, job, 0)
+    assert backoff_of(driver, job) == 3
+
+
+def test_an_eviction_has_no_backoff_however_often_the_job_failed() -> None:
+    driver, job = a_running_gang(max_retries=9)
+    for _ in range(4):
+        fall_and_drain(driver, job, 0)
+        driver.advance(400)
+        driver.run(job, "a", "b", "c")
+    driver.apply(Evicted(job, by="j-9", why="a test"))
+    driver.stop(job)
+    assert backoff_of(driver, job) <= 0
+    assert driver.run(job, "a", "b", "c") == 6
+
+
+def test_the_end_of_a_backoff_wakes_the_planner() -> None:
+    driver, job = a_running_gang()
+    fall_and_drain(driver, job, 0)
+    driver.run(job, "a", "b", "c")
+    driver.fail(job, 0)
+    driver.fail(job, 1)
+    [timer] = [t for t in driver.fail(job, 2).timers if t.at == driver.job(job).not_before]
+    driver.now = timer.at
+    assert driver.apply(timer.event).replan
+
+
+# Finished work
+
+
+def test_a_gang_with_a_task_done_is_never_run_again() -> None:
+    driver, job = a_running_gang()
+    driver.exit(job, 0)
+    done = driver.task(job, 0)
+    driver.fail(job, 1)
+    driver.stop(job)
+    assert driver.phase(job) is Phase.FAILED
+    assert driver.states(job) == [DONE, FAILED, FAILED]
+    assert driver.task(job, 0) == done
+
+
+def test_an_eviction_of_a_gang_with_a_task_done_fails_it_too() -> None:
+    driver, job = a_running_gang()
+    driver.exit(job, 2)
+    driver.apply(Evicted(job, by="j-9", why="a test"))
+    driver.stop(job)
+    assert driver.states(job) == [FAILED, FAILED, DONE]
+
+
+def test_a_job_whose_every_task_ended_well_in_the_drain_is_done_after_all() -> None:
+    driver, job = a_running_gang()
+    driver.apply(Evicted(job, by="j-9", why="a test"))
+    for index in range(3):
+        assert driver.phase(job) is Phase.DRAINING
+        driver.exit(job, index)
+    assert driver.phase(job) is Phase.DONE
+    assert driver.states(job) == [DONE, DONE, DONE]
+
+
+def test_a_task_that_ended_well_because_it_was_told_to_is_not_done() -> None:
+    driver, job = a_running_gang()
+    driver.apply(Evicted(job, by="j-9", why="a test"))
+    driver.exit(job, 0)
+    driver.exit(job, 1, 0, signalled=True)
+    driver.exit(job, 2)
+    assert driver.states(job) == [B, B, B]
+
+
+# Blame
+
+
+def test_the_next_attempt_avoids_the_triggers_worker() -> None:
+    driver, job = a_running_gang()
+    fall_and_drain(driver, job, 1)
+    assert driver.job(job).avoid == ("b",)
+
+
+def test_a_worker_is_remembered_once_and_only_so_many() -> None:
+    driver = Driver()
+    names = [f"w{n:02}" for n in range(20)]
+    driver.fleet(*names)
+    job = driver.submit(spec(max_retries=100))
+    for name in [*names, names[-1]]:
+        driver.run(job, name)
+        driver.fail(job, 0)
+        driver.advance(400)
+    assert driver.job(job).avoid == tuple(names[-16:])
+
+
+def failing_first(driver: Driver, worker: str, **fields: Any) -> str:
+    job = driver.submit(spec(**fields))
+    driver.run(job, worker)
+    driver.fail(job, 0)
+    return job
+
+
+def test_three_first_failures_of_distinct_jobs_cordon_a_worker() -> None:
+    driver = Driver()
+    driver.fleet("a", "b")
+    for _ in range(2):
+        failing_first(driver, "a")
+    assert driver.workers["a"].cordoned is None
+    failing_first(driver, "a")
+    assert driver.workers["a"].cordoned == "3 jobs failed first here within 10 minutes"
+    assert driver.workers["b"].cordoned is None
+    assert "WorkerCordoned" in [record.kind for record in driver.records if record.worker == "a"]
+
+
+def test_one_job_that_fails_again_and_again_does_not_cordon_a_worker() -> None:
+    driver = Driver()
+    driver.worker("a")
+    job = driver.submit(spec(max_retries=9, backoff="1s"))
+    for _ in range(5):
+        driver.run(job, "a")
+        driver.fail(job, 0)
+        driver.advance(20)
+    assert driver.workers["a"].cordoned is None
+
+
+def test_first_failures_far_apart_do_not_cordon_a_worker() -> None:
+    driver = Driver()
+    driver.worker("a")
+    for _ in range(6):
+        failing_first(driver, "a")
+        driver.advance(301)
+    assert driver.workers["a"].cordoned is None
+
+
+def test_only_the_trigger_of_a_drain_is_a_first_failure() -> None:
+    driver = Driver()
+    driver.fleet("a", "b")
+    for _ in range(3):
+        job = driver.submit(spec(2))
+        driver.run(job, "a", "b")
+        driver.fail(job, 0)
+        driver.fail(job, 1)
+        driver.advance(1)
+    assert driver.workers["a"].cordoned is not None
+    assert driver.workers["b"].cordoned is None
+
+
+def test_an_operator_who_opens_a_worker_again_wipes_the_slate() -> None:
+    driver = Driver()
+    driver.worker("a")
+    for _ in range(3):
+        failing_first(driver, "a")
+    driver.apply(CordonChanged("a", None))
+    for _ in range(2):
+        failing_first(driver, "a")
+    assert driver.workers["a"].cordoned is None
+
+
+# The stuck state of the seeds
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_plain_workers_that_run_are_drained_when_a_siblings_reservation_is_lost(lost: bool) -> None:
+    driver = Driver()
+    driver.plain("p", "q", "r")
+    job = driver.submit(spec(3))
+    driver.place(job, "p", "q", "r")
+    driver.claim(job, 0)
+    driver.claim(job, 1)
+    assert driver.states(job) == [RUN, RUN, R]
+    if lost:
+        driver.apply(WorkerLost("r"))
+    else:
+        driver.advance(31)
+    assert driver.states(job) == [STOPPING, STOPPING, STOPPED]
+    driver.stop(job)
+    assert driver.states(job) == [B, B, B]
+    assert driver.phase(job) is Phase.WAITING
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_agents_that_run_are_drained_when_a_siblings_start_is_lost(lost: bool) -> None:
+    driver = Driver()
+    driver.fleet("a", "b", "c")
+    job = driver.submit(spec(3))
+    driver.place(job, "a", "b", "c")
+    driver.accept(job)
+    driver.apply(Started(f"{job}.0", 1))
+    driver.apply(Started(f"{job}.2", 1))
+    if lost:
+        driver.apply(WorkerLost("b"))
+    else:
+        driver.advance(31)
+    assert driver.states(job) == [STOPPING, STOPPED, STOPPING]
+    driver.stop(job)
+    assert driver.states(job) == [B, B, B]
+    if lost:
+        driver.inventory("b")
+    assert driver.place(job, "a", "b", "c") == 2
+
+
+def test_two_lost_tasks_of_one_gang_never_wait_outside_it() -> None:
+    driver, job = a_running_gang()
+    driver.apply(WorkerLost("a"))
+    driver.apply(WorkerLost("b"))
+    assert driver.states(job) == [STOPPED, STOPPED, STOPPING]
+    driver.stop(job)
+    assert driver.states(job) == [B, B, B]
+
+
+# Never again
+
+
+def test_with_restart_never_the_first_failure_fails_the_job_and_stops_the_rest() -> None:
+    driver, job = a_running_gang(restart="never")
+    driver.fail(job, 0)
+    assert driver.states(job) == [STOPPED, STOPPING, STOPPING]
+    driver.stop(job)
+    assert driver.phase(job) is Phase.FAILED
+    assert driver.states(job) == [FAILED, FAILED, FAILED]
+    assert str(driver.job(job).cause) == f"task {job}.0 exited with code 1"
+
+
+def test_with_restart_never_an_eviction_fails_the_job_with_its_sentence() -> None:
+    driver, job = a_running_gang(restart="never")
+    driver.apply(Evicted(job, by="j-9", why="j-9 has a higher priority"))
+    driver.stop(job)
+    assert driver.phase(job) is Phase.FAILED
+    assert str(driver.job(job).cause) == "j-9 has a higher priority"
+
+
+def test_with_restart_never_a_reservation_may_be_lost_or_taken_at_no_cost() -> None:
+    driver = Driver()
+    driver.fleet("a", "b")
+    job = driver.submit(spec(2, restart="never"))
+    driver.place(job, "a", "b")
+    driver.advance(31)
+    driver.place(job, "a", "b")
+    driver.apply(Evicted(job, by="j-9", why="a test"))
+    assert driver.phase(job) is Phase.WAITING
+    assert driver.states(job) == [B, B]
