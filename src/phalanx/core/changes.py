@@ -72,6 +72,19 @@ class Changes:
         self.wake: set[str] = set()  #: workers that have something to hear
         self.replan = False  #: something changed that a plan depends on
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether there is anything to commit; what only memory knows is not."""
+        return bool(
+            self.jobs
+            or self.tasks
+            or self.workers
+            or self.queues
+            or self.residues
+            or self.records
+            or self.dropped_blobs
+        )
+
     # Reading
 
     def find_gang(self, job: str) -> Gang | None:

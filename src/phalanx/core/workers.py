@@ -162,6 +162,7 @@ def worker_lost(tx: Changes, event: WorkerLost) -> None:
     if node is None or node.worker.lost_at is not None:
         return
     node = tx.set_worker(replace(node.worker, lost_at=tx.now))
+    node.inventoried = node.worker.protocol is Protocol.PLAIN
     tx.record("WorkerLost", worker=event.worker)
     _lose_tasks(tx, node)
 

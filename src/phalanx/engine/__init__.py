@@ -1,0 +1,1 @@
+"""The one writer: commands in, one commit for all of them, and only then the answers."""

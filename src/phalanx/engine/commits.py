@@ -1,0 +1,70 @@
+"""Commits under one term, and the lease that says how long this leader may speak.
+
+The lease is reckoned on our own monotonic clock from before it was asked for, so it ends here no
+later than it ends in the store.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from phalanx.core.changes import Changes
+from phalanx.core.spec import SECOND
+from phalanx.store.batches import batch_of
+from phalanx.store.protocol import Batch, CommitFailed, Deposed, OutcomeUnknown, Store, StoreError
+
+#: Between two attempts at a store that does not answer.
+_RETRY_S = 0.2
+
+
+class Commits:
+    def __init__(
+        self, store: Store, term: int, lease_s: float, began_s: float, new_id: Callable[[], str]
+    ) -> None:
+        self._store = store
+        self.term = term
+        self._lease_s = lease_s
+        self._lease_until_s = began_s + lease_s
+        self._new_id = new_id
+        self._loop = asyncio.get_running_loop()
+
+    def holds_lease(self) -> bool:
+        return self._loop.time() < self._lease_until_s
+
+    async def keep_lease(self) -> None:
+        """Renew the lease in time, for ever. Raises Deposed."""
+        while True:
+            await asyncio.sleep(self._lease_s / 4)
+            began = self._loop.time()
+            try:
+                await self._store.renew(self.term, round(self._lease_s * SECOND))
+            except Deposed:
+                raise
+            except StoreError:
+                # Without an answer the lease runs out by itself; it comes back with the store,
+                # unless somebody else has taken over by then.
+                continue
+            self._lease_until_s = began + self._lease_s
+
+    async def commit(self, changes: Sequence[Changes]) -> None:
+        """Make the changes durable. Raises Deposed or CommitFailed, after which memory is void."""
+        if not changes:
+            return
+        batch = batch_of(self._new_id(), changes)
+        try:
+            await self._store.commit(self.term, batch)
+        except OutcomeUnknown:
+            await self._resolve(batch)
+
+    async def _resolve(self, batch: Batch) -> None:
+        """Find out what became of the batch; it is sent again as long as it is not there."""
+        while True:
+            try:
+                if await self._store.has_batch(batch.id):
+                    return
+                await self._store.commit(self.term, batch)
+            except (Deposed, CommitFailed):
+                raise
+            except StoreError:
+                await asyncio.sleep(_RETRY_S)
+            else:
+                return

@@ -1,0 +1,175 @@
+"""Where agents sync: their reports become events, and they are held until there is news for them.
+
+What is known of an agent's last call is in memory only. A leader that does not know it asks for the
+whole inventory, and nothing is placed on that worker before it has come.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from phalanx.core import events
+from phalanx.core.errors import Conflict, CoreError, IllegalTransition, StaleEpoch, Unknown
+from phalanx.core.ids import split_task
+from phalanx.core.node import Attempt
+from phalanx.engine.engine import Engine
+from phalanx.engine.orders import orders_for
+from phalanx.engine.turn import Turn
+from phalanx.store.protocol import Store
+from phalanx.wire.sync import Order, Reported, SyncReply, SyncRequest, TaskReport, Want
+
+
+class _Session:
+    """One agent, as of its last call."""
+
+    def __init__(self, incarnation: str) -> None:
+        self.incarnation = incarnation
+        self.seq = -1
+        self.calls = 0  #: a new call ends the one that is held
+        self.told: frozenset[tuple[str, int, Want]] = frozenset()
+        self.news = asyncio.Event()
+
+
+class Desk:
+    def __init__(self, engine: Engine, store: Store) -> None:
+        self._engine = engine
+        self._store = store
+        self._sessions: dict[str, _Session] = {}
+
+    def observe(self, turn: Turn) -> None:
+        for worker in sorted(turn.woken()):
+            session = self._sessions.get(worker)
+            if session is not None:
+                session.news.set()
+
+    async def sync(self, worker: str, request: SyncRequest) -> SyncReply:
+        """Raises Unknown for a worker that has to register, Conflict for a superseded one."""
+        session = self._session(worker, request)
+        session.calls += 1
+        call = session.calls
+        session.news.set()  # whoever is held is let go
+        known = await self._known_jobs(request)
+        orders, full = await self._engine.do(
+            lambda turn: self._take(turn, worker, session, request, known)
+        )
+        self._engine.hear(worker)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + min(request.wait, self._engine.settings.sync_wait_s)
+        while not full and call == session.calls and not _has_news(session, orders):
+            session.news.clear()
+            try:
+                async with asyncio.timeout_at(until):
+                    await session.news.wait()
+            except TimeoutError:
+                break
+            orders, full = await self._engine.do(lambda turn: _orders(turn, worker))
+        session.told = frozenset((o.id, o.epoch, o.want) for o in orders)
+        return SyncReply(
+            cluster_id=await self._store.cluster_id(),
+            term=self._engine.term or 0,
+            lost_after=self._engine.settings.lost_after_s,
+            tasks=tuple(orders),
+            full=full,
+        )
+
+    def _session(self, worker: str, request: SyncRequest) -> _Session:
+        session = self._sessions.get(worker)
+        if session is None or session.incarnation != request.incarnation:
+            session = self._sessions[worker] = _Session(request.incarnation)
+        return session
+
+    async def _known_jobs(self, request: SyncRequest) -> frozenset[str]:
+        """Which of the jobs in a full inventory the store has heard of, be they finished."""
+        jobs = {split_task(report.id)[0] for report in request.tasks} if request.full else set()
+        live = await self._engine.do(lambda turn: jobs & turn.cluster.gangs.keys())
+        found = {job for job in jobs - live if await self._store.job(job) is not None}
+        return frozenset(live | found)
+
+    def _take(
+        self,
+        turn: Turn,
+        worker: str,
+        session: _Session,
+        request: SyncRequest,
+        known: frozenset[str],
+    ) -> tuple[list[Order], bool]:
+        node = turn.cluster.nodes.get(worker)
+        if node is None:
+            raise Unknown(f"worker {worker} is not registered; register it first")
+        if node.worker.incarnation != request.incarnation:
+            raise Conflict(
+                f"worker {worker} was registered again since; incarnation {request.incarnation} "
+                "must stop its tasks"
+            )
+        if request.term != self._engine.term:
+            return [], True
+        extra: list[Order] = []
+        if request.seq > session.seq:
+            session.seq = request.seq
+            session.told = frozenset()
+            if request.full:
+                has = tuple((report.id, report.epoch) for report in request.tasks)
+                turn.apply(events.Inventoried(worker, request.incarnation, has))
+            for report in request.tasks:
+                order = _report(turn, worker, report, known if request.full else None)
+                if order is not None:
+                    extra.append(order)
+        orders, full = _orders(turn, worker)
+        return extra + orders, full
+
+
+def _orders(turn: Turn, worker: str) -> tuple[list[Order], bool]:
+    node = turn.cluster.nodes.get(worker)
+    if node is None:
+        return [], False
+    return orders_for(turn.cluster, node), not node.inventoried
+
+
+def _has_news(session: _Session, orders: list[Order]) -> bool:
+    return any((order.id, order.epoch, order.want) not in session.told for order in orders)
+
+
+_EVENTS: dict[Reported, Callable[[str, TaskReport], events.Event]] = {
+    Reported.ACCEPTED: lambda worker, r: events.Accepted(r.id, r.epoch),
+    Reported.RUNNING: lambda worker, r: events.Started(r.id, r.epoch),
+    Reported.EXITED: lambda worker, r: events.Exited(
+        r.id, r.epoch, r.exit_code, r.signal, r.signalled
+    ),
+    Reported.SPAWN_FAILED: lambda worker, r: events.SpawnFailed(r.id, r.epoch, r.message),
+    Reported.GONE: lambda worker, r: events.Gone(worker, r.id, r.epoch),
+}
+_OVER = (Reported.EXITED, Reported.SPAWN_FAILED, Reported.GONE)
+
+
+def _report(
+    turn: Turn, worker: str, report: TaskReport, known: frozenset[str] | None
+) -> Order | None:
+    """One report becomes an event; what does not concern a present attempt is cleared away."""
+    attempt: Attempt = (report.id, report.epoch)
+    over = report.state in _OVER
+    cluster = turn.cluster
+    if attempt not in cluster.nodes[worker].charges or attempt in cluster.residues:
+        return _not_present(turn, worker, report, known)
+    try:
+        if report.state is Reported.RUNNING and (report.safe or report.step is not None):
+            turn.apply(events.Started(*attempt))
+            turn.apply(events.Progressed(*attempt, report.step, report.safe))
+        else:
+            turn.apply(_EVENTS[report.state](worker, report))
+    except (StaleEpoch, Unknown, IllegalTransition):
+        return _not_present(turn, worker, report, known)
+    return Order(*attempt, Want.FORGET) if over else None
+
+
+def _not_present(
+    turn: Turn, worker: str, report: TaskReport, known: frozenset[str] | None
+) -> Order | None:
+    """An attempt that is not the present one: it is stopped, and forgotten once it is over."""
+    attempt: Attempt = (report.id, report.epoch)
+    if report.state in _OVER:
+        with suppress(CoreError):  # perhaps nobody was charged for it
+            turn.apply(events.Gone(worker, *attempt))
+        return Order(*attempt, Want.FORGET)
+    if known is not None and split_task(report.id)[0] not in known:
+        return None  # the store never heard of the job; an operator has to look at it
+    return Order(*attempt, Want.STOP)

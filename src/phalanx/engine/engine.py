@@ -1,0 +1,181 @@
+"""A server's life: contend for leadership, lead, lose it, contend again.
+
+Time, ids, store and planner are arguments, so that a simulation runs this very code.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from phalanx.core.changes import Changes
+from phalanx.core.cluster import Cluster
+from phalanx.core.events import Event
+from phalanx.core.reasons import Reason
+from phalanx.core.spec import SECOND, Micros
+from phalanx.engine.commits import Commits
+from phalanx.engine.errors import NotLeading
+from phalanx.engine.planning import Planner, Planning, plan_beside
+from phalanx.engine.reign import Observer, Reign, Work
+from phalanx.engine.settings import EngineSettings
+from phalanx.store.protocol import CommitFailed, Deposed, Leader, Store, StoreError
+
+T = TypeVar("T")
+
+#: Between two attempts at a store that does not answer.
+_RETRY_S = 0.5
+#: How often the loop is looked at for stalls.
+_PULSE_S = 0.5
+
+
+class Outside(NamedTuple):
+    """What a run does not decide by itself: a simulation gives all of it from a seed."""
+
+    name: str  #: of this server, for people
+    url: str  #: where this server is reached
+    clock: Callable[[], Micros]
+    new_id: Callable[[], str]
+
+
+class Engine:
+    def __init__(
+        self,
+        store: Store,
+        outside: Outside,
+        settings: EngineSettings | None = None,
+        *,
+        planner: Planner = plan_beside,
+        observers: Sequence[Observer] = (),
+    ) -> None:
+        self._store = store
+        self._outside = outside
+        self.settings = settings or EngineSettings()
+        self._planner = planner
+        self.observers = list(observers)
+        self._reign: Reign | None = None
+        self._commits: Commits | None = None
+        self._planning: Planning | None = None
+        self._leader: Leader | None = None
+
+    # Asking
+
+    @property
+    def is_leading(self) -> bool:
+        return self._reign is not None and self._commits is not None and self._commits.holds_lease()
+
+    @property
+    def term(self) -> int | None:
+        return self._commits.term if self._commits is not None else None
+
+    @property
+    def reasons(self) -> Mapping[str, Reason]:
+        return self._planning.reasons if self._planning is not None else {}
+
+    async def do(self, work: Work[T]) -> T:
+        """Run a command in the next turn. Raises NotLeading or Unavailable besides its own."""
+        reign = self._reign
+        if reign is None or not self.is_leading:
+            raise NotLeading(self._leader.url if self._leader is not None else None)
+        return await reign.do(work)
+
+    async def apply(self, event: Event) -> Changes:
+        return await self.do(lambda turn: turn.apply(event))
+
+    def hear(self, worker: str) -> None:
+        """A worker has spoken; its deadline starts again."""
+        if self._reign is not None:
+            self._reign.attendance.hear(worker, asyncio.get_running_loop().time())
+
+    # Living
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            began = asyncio.get_running_loop().time()
+            term = await self._contend()
+            if term is None:
+                await asyncio.sleep(self.settings.lease_s / 4)
+            else:
+                await self._lead(term, began)
+
+    async def _contend(self) -> int | None:
+        try:
+            lease = round(self.settings.lease_s * SECOND)
+            term = await self._store.lead(self._outside.name, self._outside.url, lease)
+            self._leader = None if term is not None else await self._store.leader()
+        except StoreError:
+            await asyncio.sleep(_RETRY_S)
+            return None
+        return term
+
+    async def _lead(self, term: int, began_s: float) -> None:
+        """Lead under this term until somebody else does."""
+        new_id = self._outside.new_id
+        self._commits = Commits(self._store, term, self.settings.lease_s, began_s, new_id)
+        keeper = asyncio.create_task(self._commits.keep_lease())
+        try:
+            while True:
+                try:
+                    await self._reign_once(self._commits, keeper)
+                except CommitFailed:
+                    continue  # memory is void; the rows are not
+        except Deposed:
+            return
+        finally:
+            self._reign = self._commits = self._planning = None
+            keeper.cancel()
+
+    async def _reign_once(self, commits: Commits, keeper: asyncio.Task[None]) -> None:
+        """Load, and take turns until a commit fails. Raises CommitFailed or Deposed."""
+        cluster = await self._load(commits.term)
+        reign = Reign(cluster, commits, self.settings, clock=self._outside.clock)
+        planning = Planning(reign, self._planner, self.settings)
+        reign.observers += [*self.observers, planning.observe]
+        self._reign, self._planning = reign, planning
+        tasks = [
+            asyncio.create_task(reign.run()),
+            asyncio.create_task(planning.run()),
+            asyncio.create_task(_watch_for_stalls(reign, self.settings.stall_s)),
+            keeper,
+        ]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._reign = None
+            reign.close(NotLeading())
+            for task in tasks:
+                if task is not keeper:
+                    task.cancel()
+            await asyncio.gather(*tasks[:-1], return_exceptions=True)
+        for task in (tasks[0], keeper, *done):
+            if task.done() and not task.cancelled() and task.exception() is not None:
+                raise task.exception() or AssertionError()
+
+    async def _load(self, term: int) -> Cluster:
+        while True:
+            try:
+                rows = await self._store.load(term)
+            except Deposed:
+                raise
+            except StoreError:
+                await asyncio.sleep(_RETRY_S)
+            else:
+                return Cluster.load(rows, self._outside.clock(), self.settings.core)
+
+    async def resign(self) -> None:
+        """Finish what was taken, answer it, and let a standby lead at once."""
+        reign, commits = self._reign, self._commits
+        if reign is None or commits is None:
+            return
+        await reign.finish()
+        await self._store.resign(commits.term)
+
+
+async def _watch_for_stalls(reign: Reign, threshold_s: float) -> None:
+    """While the loop stood still nobody could be heard."""
+    loop = asyncio.get_running_loop()
+    while True:
+        began = loop.time()
+        await asyncio.sleep(_PULSE_S)
+        late = loop.time() - began - _PULSE_S
+        if late > threshold_s:
+            reign.attendance.stalled(late)

@@ -1,0 +1,200 @@
+"""One leader's time in office, from loading the rows to losing the lease or the trust in memory.
+
+Commands wait in a queue. Each turn applies what has arrived, then what is due, commits once, and
+then answers. Nothing that a turn produced is seen by anyone before its commit has succeeded.
+"""
+
+import asyncio
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar
+
+from phalanx.core.changes import Timer
+from phalanx.core.cluster import Cluster
+from phalanx.core.errors import CoreError
+from phalanx.core.events import Event, WorkerLost
+from phalanx.core.spec import Micros
+from phalanx.engine.attendance import Attendance
+from phalanx.engine.commits import Commits
+from phalanx.engine.errors import NotLeading, Unavailable
+from phalanx.engine.settings import EngineSettings
+from phalanx.engine.turn import Turn
+from phalanx.store.protocol import StoreError
+
+#: Clocks of different grain may disagree by less than this on whether something is due.
+_TICK_S = 0.001
+
+T = TypeVar("T")
+Work = Callable[[Turn], T]
+#: Told of every turn once it is durable: streams, logs, metrics, whoever waits.
+Observer = Callable[[Turn], None]
+
+
+class _Command(NamedTuple):
+    work: Work[Any]
+    answer: asyncio.Future[Any]
+
+
+class Reign:
+    def __init__(
+        self,
+        cluster: Cluster,
+        commits: Commits,
+        settings: EngineSettings,
+        *,
+        clock: Callable[[], Micros],
+    ) -> None:
+        self._cluster = cluster
+        self._commits = commits
+        self._settings = settings
+        self._clock = clock
+        self.observers: list[Observer] = []
+        self._loop = asyncio.get_running_loop()
+        self._commands: deque[_Command] = deque()
+        self._arrived = asyncio.Event()
+        self._closed: Exception | None = None
+        self._now = cluster.loaded_at
+        self._timers: list[tuple[Micros, int, Event]] = []
+        self._order = itertools.count()
+        self._set_timers(cluster.timers())
+        self.attendance = Attendance(settings, self._loop.time())
+        for worker, node in cluster.nodes.items():
+            if node.worker.lost_at is None:
+                self.attendance.hear(worker, self._loop.time())
+
+    async def do(self, work: Work[T]) -> T:
+        """Run this in the next turn; its result, once what it changed is durable.
+
+        What `work` raises is raised here, also only then.
+        """
+        if self._closed is not None:
+            raise self._closed
+        answer: asyncio.Future[T] = self._loop.create_future()
+        self._commands.append(_Command(work, answer))
+        self._arrived.set()
+        return await answer
+
+    async def run(self) -> None:
+        """Take turns until the store refuses one. Raises what it said."""
+        try:
+            while True:
+                await self._wait()
+                await self._take_turn()
+        except StoreError as error:
+            self.close(Unavailable(str(error)))
+            raise
+        finally:
+            self.close(NotLeading())
+
+    def close(self, why: Exception) -> None:
+        """Nobody who still waits will be answered otherwise."""
+        if self._closed is None:
+            self._closed = why
+        for command in self._commands:
+            if not command.answer.done():
+                command.answer.set_exception(self._closed)
+        self._commands.clear()
+
+    async def finish(self) -> None:
+        """Take no more commands, and return when those that were taken are answered."""
+        last = self.do(lambda turn: None)
+        task = asyncio.ensure_future(last)
+        await asyncio.sleep(0)
+        self._closed = NotLeading()
+        await task
+
+    async def _wait(self) -> None:
+        """Until a command arrives or something is due."""
+        if self._commands:
+            return
+        self._arrived.clear()
+        delays = []
+        if self._timers:
+            delays.append((self._timers[0][0] - self._tell_time()) / 1_000_000)
+        deadline = self.attendance.next_deadline()
+        if deadline is not None:
+            delays.append(deadline - self._loop.time())
+        try:
+            async with asyncio.timeout(max(_TICK_S, min(delays)) if delays else None):
+                await self._arrived.wait()
+        except TimeoutError:
+            pass
+
+    def _tell_time(self) -> Micros:
+        """The wall clock, but never backwards."""
+        self._now = max(self._now, self._clock())
+        return self._now
+
+    async def _take_turn(self) -> None:
+        turn = Turn(self._cluster, self._tell_time())
+        answers = self._run_commands(turn)
+        # What has arrived counts before what is due: a worker that was heard is not lost.
+        self._fire_timers(turn)
+        self._lose_workers(turn)
+        self._set_timers(turn.timers())
+        began = self._loop.time()
+        try:
+            await self._commits.commit(turn.durable())
+        except StoreError as error:
+            for answer in answers:
+                answer(Unavailable(str(error)))
+            raise
+        except BaseException:
+            for answer in answers:
+                answer(NotLeading())
+            raise
+        took = self._loop.time() - began
+        if took > self._settings.stall_s:
+            self.attendance.stalled(took)
+        refusal = None if self._commits.holds_lease() else NotLeading()
+        for answer in answers:
+            answer(refusal)
+        for observer in self.observers:
+            observer(turn)
+
+    def _run_commands(self, turn: Turn) -> list[Callable[[Exception | None], None]]:
+        """Run what has arrived; the answers are kept back until the commit."""
+        answers = []
+        for _ in range(min(len(self._commands), self._settings.turn_limit)):
+            command = self._commands.popleft()
+            if command.answer.done():
+                continue  # whoever asked has gone
+            result, error = None, None
+            try:
+                result = command.work(turn)
+            except Exception as raised:  # the asker's own; it is refused alone
+                error = raised
+            answers.append(_answer(command.answer, result, error))
+        return answers
+
+    def _fire_timers(self, turn: Turn) -> None:
+        while self._timers and self._timers[0][0] <= turn.now:
+            _, _, event = heapq.heappop(self._timers)
+            turn.apply(event)
+
+    def _lose_workers(self, turn: Turn) -> None:
+        for worker in self.attendance.take_lost(self._loop.time()):
+            try:
+                turn.apply(WorkerLost(worker))
+            except CoreError:
+                continue  # removed in the meantime
+
+    def _set_timers(self, timers: Iterable[Timer]) -> None:
+        for timer in timers:
+            heapq.heappush(self._timers, (timer.at, next(self._order), timer.event))
+
+
+def _answer(
+    future: asyncio.Future[Any], result: Any, error: Exception | None
+) -> Callable[[Exception | None], None]:
+    def deliver(refusal: Exception | None) -> None:
+        if future.done():
+            return
+        if refusal is not None or error is not None:
+            future.set_exception(refusal or error or AssertionError())
+        else:
+            future.set_result(result)
+
+    return deliver

@@ -1,0 +1,21 @@
+"""The numbers the engine reckons with. Times are seconds on the loop's own clock."""
+
+import msgspec
+
+from phalanx.core.settings import Settings
+
+
+class EngineSettings(msgspec.Struct, frozen=True):
+    core: Settings = Settings()
+    lease_s: float = 10.0  #: how long a leader leads without renewing
+    sync_wait_s: float = 10.0  #: how long a sync is held at most
+    lost_after_s: float = 30.0  #: a worker that is silent this long is lost
+    plan_tick_s: float = 5.0  #: plan at least this often
+    plan_debounce_s: float = 0.005  #: let changes gather this long before planning
+    turn_limit: int = 1000  #: commands that share one commit at most
+    stall_s: float = 1.0  #: what takes longer extends every worker's deadline
+    brake_share: float = 0.2  #: more than this share of the workers lost at once…
+    brake_count: int = 10  #: …and more than this many: nothing is drained for a while
+    brake_window_s: float = 30.0
+    brake_hold_s: float = 300.0
+    ring_size: int = 10_000  #: records that a stream can still be given from memory

@@ -1,0 +1,43 @@
+"""One round of the writer: all that was asked since the last one, applied in order."""
+
+from collections.abc import Iterator
+
+from phalanx.core.changes import Changes, Timer
+from phalanx.core.cluster import Cluster
+from phalanx.core.events import Event
+from phalanx.core.model import Record
+from phalanx.core.spec import Micros
+
+
+class Turn:
+    """What a command sees: the cluster as it is, and the way to change it."""
+
+    def __init__(self, cluster: Cluster, now: Micros) -> None:
+        self.cluster = cluster
+        self.now = now
+        self.changes: list[Changes] = []
+
+    def apply(self, event: Event) -> Changes:
+        """Raises a CoreError, and then nothing was changed by this event."""
+        changes = self.cluster.apply(event, self.now)
+        self.changes.append(changes)
+        return changes
+
+    def durable(self) -> list[Changes]:
+        """Those changes that have rows in them; the others are of memory only."""
+        return [changes for changes in self.changes if changes.has_rows]
+
+    def records(self) -> Iterator[Record]:
+        for changes in self.changes:
+            yield from changes.records
+
+    def timers(self) -> Iterator[Timer]:
+        for changes in self.changes:
+            yield from changes.timers
+
+    def woken(self) -> set[str]:
+        return {worker for changes in self.changes for worker in changes.wake}
+
+    @property
+    def replan(self) -> bool:
+        return any(changes.replan for changes in self.changes)

@@ -1,0 +1,326 @@
+"""A whole cluster from a seed: servers, machines, users, and everything that can go wrong between.
+
+What is checked besides the core's invariants, against the machines as they really are: no process
+before its release is committed, no attempt run twice, no device used by two processes at once,
+nothing that was acknowledged missing, and in the end every job over.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+from phalanx.core import events
+from phalanx.core.errors import Conflict, CoreError, Unknown
+from phalanx.core.ids import NOISE_BITS, job_id, split_task
+from phalanx.core.model import Job
+from phalanx.core.reasons import After, NeverFits, NotEnough
+from phalanx.core.spec import SECOND, Micros
+from phalanx.core.validation import job_spec
+from phalanx.engine.errors import NotLeading, Unavailable
+from phalanx.engine.settings import EngineSettings
+from phalanx.sim.faults import Faults
+from phalanx.sim.machine import Machine, Superseded, Unregistered
+from phalanx.sim.server import Server
+from phalanx.store import rows
+from phalanx.wire.sync import SyncReply, SyncRequest
+
+#: The simulation begins here, as far as its rows know.
+_EPOCH: Micros = 1_700_000_000 * SECOND
+#: After the last fault, everything must be over by then: retries, backoffs and time-outs included.
+_PATIENCE_S = 4 * 3600.0
+
+
+class World:
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)  # noqa: S311
+        loop = asyncio.get_running_loop()
+        self.faults = Faults(lambda: _EPOCH + int(loop.time() * SECOND))
+        settings = EngineSettings()
+        self.servers = [
+            Server(name, self.random, self.faults, settings) for name in ("north", "south")
+        ]
+        self.machines = [
+            Machine(f"m{n}", self.random, self._register, self._sync)
+            for n in range(self.random.randint(2, 6))
+        ]
+        self.acknowledged: list[str] = []
+        self.loss_rate = 0.0
+
+    # The network
+
+    async def _call(self, ask: Callable[[Server], Any]) -> Any:
+        """Ask whoever leads; requests and answers may be late or lost."""
+        await asyncio.sleep(self._latency())
+        if self.random.random() < self.loss_rate:
+            raise ConnectionError("the request was lost")
+        server = self.random.choice(self.servers)
+        if not server.is_up or not server.store.awake.is_set():
+            await asyncio.sleep(1.0)
+            raise ConnectionError("nobody answers")
+        try:
+            answer = await ask(server)
+        except (NotLeading, Unavailable) as error:
+            raise ConnectionError(str(error)) from error
+        await server.store.awake.wait()
+        await asyncio.sleep(self._latency())
+        if self.random.random() < self.loss_rate:
+            raise ConnectionError("the answer was lost")
+        return answer
+
+    def _latency(self) -> float:
+        return self.random.uniform(0, 5.0 if self.random.random() < self.loss_rate else 0.02)
+
+    async def _register(self, event: events.WorkerRegistered) -> None:
+        await self._call(lambda server: server.engine.apply(event))
+        # The server hears a worker whenever it speaks.
+        for server in self.servers:
+            if server.is_up:
+                server.engine.hear(event.worker)
+
+    async def _sync(self, worker: str, request: SyncRequest) -> SyncReply:
+        try:
+            if self.random.random() < self.loss_rate:
+                # The network repeats the request, and the answer to one of them is lost.
+                with suppress(ConnectionError):
+                    await self._call(lambda server: server.desk.sync(worker, request))
+            reply: SyncReply = await self._call(lambda server: server.desk.sync(worker, request))
+        except Unknown as error:
+            raise Unregistered from error
+        except Conflict as error:
+            raise Superseded from error
+        return reply
+
+    # Users
+
+    async def _command(self, event: events.Event) -> bool:
+        """Whether it was acknowledged."""
+        try:
+            await self._call(lambda server: server.engine.apply(event))
+        except (ConnectionError, CoreError):
+            return False
+        return True
+
+    async def submit(self) -> None:
+        random = self.random
+        replicas = random.choice([1, 1, 2, 3, 4, 6])
+        document: dict[str, Any] = {
+            "roles": {
+                "worker": {
+                    "command": "train",
+                    "replicas": replicas,
+                    "min": random.choice([replicas, replicas, max(1, replicas - 1)]),
+                    "resources": random.choice([{}, {"gpu": 1}, {"gpu": 0.5}, {"gpu": 2}]),
+                }
+            },
+            "restart": random.choice(["gang", "gang", "task", "never"]),
+            "match": random.choice(["only-waiting", "waiting-and-running", "once-satisfied"]),
+            "grace": random.choice(["1s", "15s"]),
+            "backoff": "5s",
+            "time_limit": random.choice([None, "30s"]),
+            "after": random.sample(self.acknowledged, random.choice([0, 0, 0, 1]))
+            if self.acknowledged
+            else [],
+        }
+        job = job_id(self.faults.clock(), random.getrandbits(NOISE_BITS))
+        ended = self._ended(document["after"])
+        event = events.Submitted(job, job_spec(document), ended=ended)
+        if await self._command(event):
+            self.acknowledged.append(job)
+
+    def _ended(self, jobs: list[str]) -> dict[str, Any]:
+        found = {job: self.row(job) for job in jobs}
+        return {job: row.phase for job, row in found.items() if row and not row.is_live}
+
+    def row(self, job: str) -> Job | None:
+        """As it is in the database."""
+        row = self.faults.database.jobs.get(job)
+        return None if row is None else rows.job_from(row.doc)
+
+    # What goes wrong
+
+    async def befall(self) -> None:
+        """One thing happens."""
+        action, weight = self.random.choice, self.random.random()
+        machine, server = action(self.machines), action(self.servers)
+        happenings: list[Callable[[], Any]] = [
+            self.submit,
+            self.submit,
+            self.submit,
+            self._cancel,
+            self._evict,
+            lambda: self._kill_process(machine),
+            lambda: self._freeze(machine.awake, self.random.choice([1, 20, 60])),
+            lambda: self._reboot(machine),
+            lambda: self._crash_server(server),
+            lambda: self._freeze(server.store.awake, self.random.choice([1, 15])),
+            self._bad_network,
+            self._bad_store,
+        ]
+        happening = happenings[int(weight * len(happenings))]
+        result = happening()
+        if asyncio.iscoroutine(result):
+            await result
+
+    async def _cancel(self) -> None:
+        if self.acknowledged:
+            await self._command(events.CancelRequested(self.random.choice(self.acknowledged)))
+
+    async def _evict(self) -> None:
+        if self.acknowledged:
+            job = self.random.choice(self.acknowledged)
+            await self._command(events.Evicted(job, by="chance", why="chance wanted its place"))
+
+    def _kill_process(self, machine: Machine) -> None:
+        if machine.processes:
+            process = machine.processes[self.random.choice(sorted(machine.processes))]
+            process.code = 137
+            process.ends_at = 0.0
+
+    async def _freeze(self, awake: asyncio.Event, seconds: float) -> None:
+        awake.clear()
+        self._later(seconds, awake.set)
+
+    def _reboot(self, machine: Machine) -> None:
+        if machine.is_up:
+            machine.crash()
+            self._later(self.random.uniform(0, 60), machine.boot)
+
+    def _crash_server(self, server: Server) -> None:
+        if server.is_up:
+            server.kill()
+            self._later(self.random.uniform(0, 20), server.boot)
+
+    def _bad_network(self) -> None:
+        self.loss_rate = 0.2
+        self._later(self.random.uniform(1, 60), self._good_network)
+
+    def _good_network(self) -> None:
+        self.loss_rate = 0.0
+
+    def _bad_store(self) -> None:
+        self.faults.rate = 0.2
+        self._later(self.random.uniform(1, 30), self._good_store)
+
+    def _good_store(self) -> None:
+        self.faults.rate = 0.0
+
+    def _later(self, seconds: float, what: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_later(seconds, what)
+
+    # Running
+
+    async def run(self, steps: int) -> None:
+        for server in self.servers:
+            server.boot()
+        for machine in self.machines:
+            machine.boot()
+        watch = asyncio.create_task(self._watch())
+        try:
+            for _ in range(steps):
+                await asyncio.sleep(self.random.choice([0.0, 0.1, 1.0, 5.0, 20.0]))
+                await self.befall()
+                self.check()
+                if watch.done():
+                    watch.result()
+            await self._end(watch)
+        finally:
+            watch.cancel()
+            for server in self.servers:
+                server.kill()
+            for machine in self.machines:
+                machine.crash()
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(0.25)
+            self.check()
+
+    async def _end(self, watch: asyncio.Task[None]) -> None:
+        """No more faults: every job comes to its end, and nothing that was promised is missing."""
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(120.0)  # what is frozen or down comes back
+        for machine in self.machines:
+            # An operator looks at machines that are cordoned for having failed too often.
+            while not await self._command(events.CordonChanged(machine.name, None)):
+                await asyncio.sleep(1.0)
+        until = loop.time() + _PATIENCE_S
+        while left := [job for job in self.acknowledged if not self._is_settled(job)]:
+            if loop.time() > until:
+                raise AssertionError(f"bug: these jobs never end: {self._told(left)}")
+            if watch.done():
+                watch.result()
+            await asyncio.sleep(5.0)
+        await asyncio.sleep(200.0)
+        self.check()
+        alive = [attempt for machine in self.machines for attempt in machine.processes]
+        if alive:
+            raise AssertionError(f"bug: every job is over and these processes live: {alive}")
+
+    def _is_settled(self, job: str) -> bool:
+        """Over, or waiting for a reason that is true and will stay so."""
+        row = self.row(job)
+        if row is None:
+            return False
+        if not row.is_live:
+            return True
+        leader = next((s.engine for s in self.servers if s.is_up and s.engine.is_leading), None)
+        reason = None if leader is None else leader.reasons.get(job)
+        if isinstance(reason, After):
+            return all(self._is_settled(other) for other in row.waits_for)
+        [role] = row.spec.roles
+        gpu = role.resources.get("gpu", 0)
+        room = len(self.machines) * (2000 // gpu) if gpu else role.replicas
+        return isinstance(reason, NeverFits | NotEnough) and room < row.spec.min_available
+
+    def _told(self, jobs: list[str]) -> list[str]:
+        return [f"{job}: {self.row(job)}" for job in jobs]
+
+    # Checking
+
+    def check(self) -> None:
+        for server in self.servers:
+            server.check_alive()
+        for job in self.acknowledged:
+            if job not in self.faults.database.jobs:
+                raise AssertionError(f"bug: job {job} was acknowledged and is not in the store")
+        started = [attempt for machine in self.machines for attempt in machine.started]
+        if len(started) != len(set(started)):
+            twice = sorted({a for a in started if started.count(a) > 1})
+            raise AssertionError(f"bug: these attempts were run twice: {twice}")
+        for machine in self.machines:
+            self._check_machine(machine)
+
+    def _check_machine(self, machine: Machine) -> None:
+        for task, epoch in machine.started:
+            self._check_released(task, epoch)
+        shared: dict[str, list[str]] = {}
+        for (task, _), process in machine.processes.items():
+            for device in process.devices:
+                shared.setdefault(device, []).append(task)
+        for device, tasks in shared.items():
+            if len(tasks) > self._sharers(tasks):
+                raise AssertionError(f"bug: device {device} of {machine.name} is used by {tasks}")
+
+    def _sharers(self, tasks: list[str]) -> int:
+        """How many of these tasks may share one device."""
+        fraction = 1000
+        for task in tasks:
+            row = self.row(split_task(task)[0])
+            if row is not None:
+                fraction = min(fraction, row.spec.roles[0].resources.get("gpu", 1000))
+        return 2 if fraction < 1000 and len(tasks) == 2 else 1
+
+    def _check_released(self, task: str, epoch: int) -> None:
+        job, index = split_task(task)
+        doc = self.faults.database.tasks[job][index]
+        row = rows.task_from(doc)
+        if row.epoch == epoch and row.worker is not None and not row.released:
+            raise AssertionError(f"bug: a process before its release: {row.story}")
+
+
+async def simulate(seed: int, steps: int) -> World:
+    world = World(seed)
+    await world.run(steps)
+    return world

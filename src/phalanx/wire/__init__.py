@@ -1,0 +1,1 @@
+"""The shapes that travel between server, agents and clients; they import only the core."""
