@@ -1,0 +1,216 @@
+"""Jobs that run after others: blocked, released one by one, or failed with what they wait for."""
+
+import pytest
+from tests.driver import Driver, spec
+
+from phalanx.core.causes import Kind
+from phalanx.core.errors import Conflict, Invalid
+from phalanx.core.events import (
+    Assignment,
+    CancelRequested,
+    Claimed,
+    HoldChanged,
+    Placed,
+    Placement,
+    Submitted,
+)
+from phalanx.core.model import Phase
+from phalanx.core.states import State
+from phalanx.core.validation import job_spec
+
+B, PENDING = State.BLOCKED, State.PENDING
+
+
+def finish(driver: Driver, job: str, code: int = 0) -> None:
+    """Run a job of one task to its end."""
+    driver.apply(Claimed(f"{job}.0"))
+    driver.exit(job, 0, code)
+
+
+def test_a_job_with_dependencies_starts_blocked() -> None:
+    driver = Driver()
+    first = driver.submit(spec())
+    job = driver.submit(spec(after=[first]))
+    assert driver.states(job) == [B]
+    assert driver.job(job).waits_for == (first,)
+    driver.refuse(Claimed(f"{job}.0"), Conflict)
+
+
+def test_it_cannot_be_placed_before_they_are_done() -> None:
+    driver = Driver()
+    driver.worker("a")
+    first = driver.submit(spec())
+    job = driver.submit(spec(after=[first]))
+    early = Placed((Placement(job, 0, (Assignment(0, "a"),)),))
+    assert f"it waits for {first}" in driver.refuse(early, Conflict)
+
+
+def test_it_is_released_when_the_last_of_them_is_done() -> None:
+    driver = Driver()
+    one, two = driver.submit(spec()), driver.submit(spec())
+    job = driver.submit(spec(after=[one, two]))
+    finish(driver, two)
+    assert driver.job(job).waits_for == (one,)
+    assert driver.states(job) == [B]
+    finish(driver, one)
+    assert driver.states(job) == [PENDING]
+    assert driver.job(job).waiting_since == driver.now
+    finish(driver, job)
+    assert driver.phase(job) is Phase.DONE
+
+
+def test_a_chain_is_released_one_by_one() -> None:
+    driver = Driver()
+    one = driver.submit(spec())
+    two = driver.submit(spec(after=[one]))
+    three = driver.submit(spec(after=[two]))
+    finish(driver, one)
+    assert (driver.states(two), driver.states(three)) == ([PENDING], [B])
+    finish(driver, two)
+    assert driver.states(three) == [PENDING]
+    finish(driver, three)
+    assert not driver.cluster.gangs
+
+
+def test_one_job_may_release_many() -> None:
+    driver = Driver()
+    one = driver.submit(spec())
+    jobs = [driver.submit(spec(after=[one])) for _ in range(3)]
+    finish(driver, one)
+    assert [driver.states(job) for job in jobs] == [[PENDING]] * 3
+
+
+def test_the_tasks_of_a_gang_are_not_released_by_its_dependencies() -> None:
+    driver = Driver()
+    driver.fleet("a", "b")
+    first = driver.submit(spec())
+    job = driver.submit(spec(2, after=[first]))
+    finish(driver, first)
+    assert driver.states(job) == [B, B]
+    driver.run(job, "a", "b")
+    assert driver.phase(job) is Phase.RUNNING
+
+
+def test_a_failed_dependency_fails_its_dependants_transitively() -> None:
+    driver = Driver()
+    one = driver.submit(spec(max_retries=1))
+    two = driver.submit(spec(2, after=[one]))
+    three = driver.submit(spec(after=[two]))
+    finish(driver, one, 1)
+    assert [driver.phase(job) for job in (one, two, three)] == [Phase.FAILED] * 3
+    assert driver.states(two) == [State.FAILED, State.FAILED]
+    cause = driver.job(three).cause
+    assert cause is not None
+    assert (cause.kind, cause.by) == (Kind.DEPENDENCY, two)
+    assert str(cause) == f"it was to run after {two}, which is failed"
+    assert not driver.cluster.gangs
+    assert not driver.cluster.dependants
+
+
+def test_a_dependency_that_fails_and_is_tried_again_fails_nobody() -> None:
+    driver = Driver()
+    one = driver.submit(spec(max_retries=2))
+    two = driver.submit(spec(after=[one]))
+    finish(driver, one, 1)
+    assert driver.states(two) == [B]
+    finish(driver, one)
+    assert driver.states(two) == [PENDING]
+
+
+def test_a_cancelled_dependency_fails_its_dependants() -> None:
+    driver = Driver()
+    one = driver.submit(spec())
+    two = driver.submit(spec(after=[one]))
+    driver.apply(CancelRequested(one))
+    assert driver.phase(two) is Phase.FAILED
+    assert str(driver.job(two).cause) == f"it was to run after {one}, which is cancelled"
+
+
+def test_a_timed_out_dependency_fails_its_dependants() -> None:
+    driver = Driver()
+    one = driver.submit(spec(schedule_timeout="1m"))
+    two = driver.submit(spec(after=[one]))
+    driver.advance(60)
+    assert driver.phase(two) is Phase.FAILED
+    assert str(driver.job(two).cause) == f"it was to run after {one}, which is timed-out"
+
+
+def test_of_two_dependencies_one_failure_is_enough() -> None:
+    driver = Driver()
+    one, two = driver.submit(spec(max_retries=1)), driver.submit(spec())
+    job = driver.submit(spec(after=[one, two]))
+    finish(driver, one, 1)
+    assert driver.phase(job) is Phase.FAILED
+    finish(driver, two)
+    assert driver.phase(job) is Phase.FAILED
+
+
+@pytest.mark.parametrize("phase", [Phase.FAILED, Phase.CANCELLED, Phase.TIMED_OUT])
+def test_a_dependency_that_had_failed_before_fails_the_submission_at_once(phase: Phase) -> None:
+    driver = Driver()
+    live = driver.submit(spec())
+    job = driver.submit(spec(after=[live, "j-old"]), ended={"j-old": phase})
+    assert driver.phase(job) is Phase.FAILED
+    assert str(driver.job(job).cause) == f"it was to run after j-old, which is {phase}"
+    assert driver.job(job).finished_at == driver.now
+    finish(driver, live)
+
+
+def test_a_dependency_that_was_done_before_holds_nobody_up() -> None:
+    driver = Driver()
+    live = driver.submit(spec())
+    one = driver.submit(spec(after=["j-old"]), ended={"j-old": Phase.DONE})
+    two = driver.submit(spec(after=["j-old", live]), ended={"j-old": Phase.DONE})
+    assert (driver.states(one), driver.states(two)) == ([PENDING], [B])
+    assert driver.job(two).waits_for == (live,)
+
+
+def test_a_job_that_is_done_while_its_servers_stop_counts_as_done() -> None:
+    driver = Driver()
+    driver.fleet("a", "b")
+    roles = {"ps": {"command": "serve"}, "worker": {"command": "train"}}
+    first = driver.submit(job_spec({"roles": roles, "complete_when": "worker"}))
+    waiting = driver.submit(spec(after=[first]))
+    driver.run(first, "a", "b")
+    driver.exit(first, 1)
+    assert driver.states(first) == [State.PREEMPTING, State.DONE]
+    assert driver.states(waiting) == [PENDING]
+    assert driver.states(driver.submit(spec(after=[first]))) == [PENDING]
+
+
+def test_an_unknown_dependency_is_refused() -> None:
+    driver = Driver()
+    refusal = driver.refuse(Submitted("j-1", spec(after=["j-9"])), Invalid)
+    assert refusal == "after[0] is j-9, and there is no such job"
+
+
+def test_a_job_cannot_wait_for_itself() -> None:
+    Driver().refuse(Submitted("j-1", spec(after=["j-1"])), Invalid)
+
+
+def test_dependencies_are_still_met_after_a_change_of_leader() -> None:
+    driver = Driver()
+    one = driver.submit(spec())
+    two = driver.submit(spec(after=[one]))
+    driver.restart()
+    finish(driver, one)
+    assert driver.states(two) == [PENDING]
+
+
+def test_a_job_on_hold_stays_on_hold_when_its_dependencies_are_met() -> None:
+    driver = Driver()
+    one = driver.submit(spec())
+    two = driver.submit(spec(after=[one]))
+    driver.apply(HoldChanged(two, on_hold=True))
+    finish(driver, one)
+    assert driver.states(two) == [PENDING]
+    driver.refuse(Claimed(f"{two}.0"), Conflict)
+
+
+def test_a_cancelled_dependant_leaves_what_it_waited_for_alone() -> None:
+    driver = Driver()
+    one = driver.submit(spec())
+    two = driver.submit(spec(after=[one]))
+    driver.apply(CancelRequested(two))
+    finish(driver, one)
+    assert (driver.phase(one), driver.phase(two)) == (Phase.DONE, Phase.CANCELLED)

@@ -1,0 +1,70 @@
+"""Queues form a tree with `default` in it, and no change strands a job."""
+
+import pytest
+from tests.driver import Driver, spec
+
+from phalanx.core.errors import Conflict, Invalid, Unknown
+from phalanx.core.events import CancelRequested, QueueRemoved, QueueSet
+from phalanx.core.model import Queue
+
+
+def test_there_is_always_a_default_queue() -> None:
+    driver = Driver()
+    assert list(driver.cluster.queues) == ["default"]
+    driver.restart()
+    assert list(driver.cluster.queues) == ["default"]
+    assert "cannot be removed" in driver.refuse(QueueRemoved("default"), Conflict)
+
+
+def test_a_queue_is_set_and_set_anew() -> None:
+    driver = Driver()
+    assert driver.apply(QueueSet(Queue("q", weight=2))).replan
+    driver.apply(QueueSet(Queue("q", weight=3, limit={"gpu": 8000})))
+    assert driver.cluster.queues["q"] == Queue("q", weight=3, limit={"gpu": 8000})
+    assert not driver.apply(QueueSet(Queue("q", weight=3, limit={"gpu": 8000}))).has_rows
+
+
+def test_the_default_queue_can_be_given_a_weight_that_lasts() -> None:
+    driver = Driver()
+    driver.apply(QueueSet(Queue("default", weight=5)))
+    driver.restart()
+    assert driver.cluster.queues["default"].weight == 5
+
+
+def test_a_parent_has_to_exist() -> None:
+    driver = Driver()
+    refusal = driver.refuse(QueueSet(Queue("q", parent="r")), Invalid)
+    assert refusal == "parent is r, which does not exist; set that queue first"
+
+
+@pytest.mark.parametrize("parent", ["a", "b", "c"])
+def test_a_queue_is_never_below_itself(parent: str) -> None:
+    driver = Driver()
+    driver.apply(QueueSet(Queue("a")))
+    driver.apply(QueueSet(Queue("b", parent="a")))
+    driver.apply(QueueSet(Queue("c", parent="b")))
+    refusal = driver.refuse(QueueSet(Queue("a", parent=parent)), Invalid)
+    assert refusal == f"parent is {parent}, which is below a itself"
+
+
+def test_a_queue_with_children_stays() -> None:
+    driver = Driver()
+    driver.apply(QueueSet(Queue("a")))
+    driver.apply(QueueSet(Queue("b", parent="a")))
+    assert "has the child b" in driver.refuse(QueueRemoved("a"), Conflict)
+    driver.apply(QueueRemoved("b"))
+    driver.apply(QueueRemoved("a"))
+    assert list(driver.cluster.queues) == ["default"]
+
+
+def test_a_queue_with_unfinished_jobs_stays() -> None:
+    driver = Driver()
+    driver.apply(QueueSet(Queue("q")))
+    job = driver.submit(spec(queue="q"))
+    assert f"has unfinished jobs, among them {job}" in driver.refuse(QueueRemoved("q"), Conflict)
+    driver.apply(CancelRequested(job))
+    assert driver.apply(QueueRemoved("q")).replan
+
+
+def test_a_queue_nobody_knows_cannot_be_removed() -> None:
+    Driver().refuse(QueueRemoved("q"), Unknown)
