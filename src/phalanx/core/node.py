@@ -69,7 +69,7 @@ class Node:
             if amount > self.free(resource):
                 return f"it has {self.free(resource)} {resource} free, not {amount}"
         if self.pick_devices(role.resources.get(GPU, 0)) is None:
-            return "no device has the fraction of a GPU free that is asked for"
+            return "enough of its devices is free in sum, but in pieces"
         return None
 
     def _closed(self) -> str:

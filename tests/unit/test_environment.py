@@ -1,0 +1,163 @@
+"""What a process is told about its gang."""
+
+from typing import Any
+
+import pytest
+from tests.driver import Driver, spec
+
+from phalanx.core.environment import World
+from phalanx.core.events import Claimed
+from phalanx.core.model import host_of
+from phalanx.core.validation import job_spec
+
+ROLES = {"ps": {"command": "serve"}, "worker": {"command": "train", "replicas": 3, "min": 2}}
+ALONE: dict[str, Any] = {"roles": {"worker": {"command": "train"}}}
+
+
+def environments(driver: Driver, job: str) -> dict[int, dict[str, str]]:
+    gang = driver.gang(job)
+    world = World(gang, driver.cluster.nodes)
+    return {task.index: world.environment(task) for task in gang.members()}
+
+
+def values(driver: Driver, job: str, name: str) -> list[str]:
+    return [env[name] for env in environments(driver, job).values()]
+
+
+def placed(document: dict[str, Any], *workers: str, **fleet: Any) -> tuple[Driver, str]:
+    driver = Driver()
+    driver.fleet(*dict.fromkeys(workers), **fleet)
+    job = driver.submit(job_spec(document), "j-1")
+    driver.place(job, *workers)
+    return driver, job
+
+
+def test_ranks_are_dense_role_by_role_lowest_task_first() -> None:
+    driver, job = placed({"roles": ROLES}, "a", "b", "a", "c")
+    assert values(driver, job, "RANK") == ["0", "1", "2", "3"]
+    assert values(driver, job, "PHALANX_ROLE") == ["ps", "worker", "worker", "worker"]
+    assert set(values(driver, job, "WORLD_SIZE")) == {"4"}
+
+
+def test_local_ranks_count_on_each_node_and_node_ranks_count_nodes() -> None:
+    driver, job = placed({"roles": ROLES}, "b", "a", "b", "c")
+    assert values(driver, job, "LOCAL_RANK") == ["0", "0", "1", "0"]
+    assert values(driver, job, "NODE_RANK") == ["0", "1", "0", "2"]
+
+
+def test_ranks_stay_dense_when_an_elastic_gang_starts_with_a_part() -> None:
+    driver = Driver()
+    driver.fleet("a", "b", "c")
+    job = driver.submit(job_spec({"roles": ROLES}))
+    driver.place(job, "a", "b", "c", tasks=[0, 1, 3])
+    assert values(driver, job, "PHALANX_TASK") == [f"{job}.0", f"{job}.1", f"{job}.3"]
+    assert values(driver, job, "RANK") == ["0", "1", "2"]
+    assert set(values(driver, job, "WORLD_SIZE")) == {"3"}
+    assert set(values(driver, job, "GANG_PEERS")) == {"a.example,b.example,c.example"}
+
+
+def test_the_seeds_names_say_the_same() -> None:
+    driver, job = placed({"roles": ROLES}, "a", "b", "a", "c")
+    for rank, env in environments(driver, job).items():
+        assert env["GANG_ID"] == env["PHALANX_JOB"] == job
+        assert (env["GANG_SIZE"], env["GANG_INDEX"]) == ("4", str(rank))
+        assert env["GANG_PEERS"] == "a.example,b.example,a.example,c.example"
+
+
+def test_all_meet_on_the_node_of_rank_zero() -> None:
+    driver, job = placed({"roles": ROLES}, "c", "b", "a", "c")
+    assert set(values(driver, job, "MASTER_ADDR")) == {"c.example"}
+    assert set(values(driver, job, "MASTER_PORT")) == {"29500"}
+
+
+def test_a_process_is_told_which_attempt_it_is() -> None:
+    driver, job = placed(ALONE | {"max_retries": 9}, "a")
+    assert values(driver, job, "PHALANX_EPOCH") == ["1"]
+    driver.start(job)
+    driver.fail(job, 0)
+    driver.run(job, "a")
+    assert values(driver, job, "PHALANX_EPOCH") == ["2"]
+    assert values(driver, job, "PHALANX_ATTEMPT") == ["2"]
+
+
+def test_a_process_sees_the_devices_it_was_given() -> None:
+    role = {"command": "train", "replicas": 2, "resources": {"gpu": 2}}
+    driver, job = placed({"roles": {"worker": role}}, "a", "a", resources={"gpu": 4000})
+    assert values(driver, job, "CUDA_VISIBLE_DEVICES") == ["0,1", "2,3"]
+
+
+def test_a_process_with_a_fraction_sees_its_one_device() -> None:
+    role = {"command": "train", "replicas": 3, "resources": {"gpu": 0.5}}
+    driver, job = placed({"roles": {"worker": role}}, "a", "a", "a", resources={"gpu": 2000})
+    assert values(driver, job, "CUDA_VISIBLE_DEVICES") == ["0", "0", "1"]
+
+
+def test_a_process_that_asked_for_no_device_sees_none_of_a_machine_that_has_some() -> None:
+    driver, job = placed(ALONE, "a", resources={"gpu": 2000})
+    assert values(driver, job, "CUDA_VISIBLE_DEVICES") == [""]
+
+
+def test_on_a_machine_without_devices_nothing_is_said_about_them() -> None:
+    driver, job = placed(ALONE, "a")
+    assert "CUDA_VISIBLE_DEVICES" not in environments(driver, job)[0]
+
+
+@pytest.mark.parametrize("address", ["", ":7000"])
+def test_peers_are_never_blank(address: str) -> None:
+    driver = Driver()
+    driver.worker("a", address=address)
+    driver.worker("b", address="10.0.0.2")
+    job = driver.submit(spec(2))
+    driver.place(job, "a", "b")
+    assert set(values(driver, job, "GANG_PEERS")) == {"a,10.0.0.2"}
+
+
+def test_a_task_that_nobody_in_particular_claimed_has_itself_for_a_peer() -> None:
+    driver = Driver()
+    job = driver.submit(spec())
+    driver.apply(Claimed(f"{job}.0"))
+    env = environments(driver, job)[0]
+    assert env["GANG_PEERS"] == "127.0.0.1"
+    assert (env["RANK"], env["WORLD_SIZE"], env["LOCAL_RANK"], env["NODE_RANK"]) == (
+        "0",
+        "1",
+        "0",
+        "0",
+    )
+
+
+def test_a_repaired_task_keeps_its_rank_also_beside_done_ones() -> None:
+    driver = Driver()
+    driver.fleet("a", "b", "c")
+    job = driver.submit(spec(3, restart="task", match="waiting-running-succeed"))
+    driver.run(job, "a", "b", "c")
+    driver.exit(job, 0)
+    driver.fail(job, 1)
+    driver.place(job, "c")
+    env = environments(driver, job)[1]
+    assert (env["RANK"], env["WORLD_SIZE"], env["LOCAL_RANK"]) == ("1", "3", "0")
+    assert env["GANG_PEERS"] == "a.example,c.example,c.example"
+    assert env["MASTER_ADDR"] == "a.example"
+
+
+def test_a_process_is_told_the_same_after_a_change_of_leader() -> None:
+    driver, job = placed({"roles": ROLES}, "a", "b", "a", "c")
+    before = environments(driver, job)
+    driver.restart()
+    assert environments(driver, job) == before
+
+
+@pytest.mark.parametrize(
+    ("address", "host"),
+    [
+        ("gpu-7", "gpu-7"),
+        ("gpu-7:7000", "gpu-7"),
+        ("10.0.0.1:7000", "10.0.0.1"),
+        ("[fe80::1]:7000", "fe80::1"),
+        ("fe80::1", "fe80::1"),
+        ("gpu-7:", "gpu-7:"),
+        ("", ""),
+    ],
+)
+def test_the_host_of_an_address(address: str, host: str) -> None:
+    assert host_of(address) == host
