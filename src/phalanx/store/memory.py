@@ -18,6 +18,7 @@ from phalanx.store.protocol import (
     JobQuery,
     Leader,
     Pruned,
+    Token,
 )
 from phalanx.store.rows import (
     Clock,
@@ -48,6 +49,7 @@ class MemoryDatabase:
         self.others: defaultdict[str, dict[Row, str]] = defaultdict(dict)
         self.records: dict[int, RecordRow] = {}
         self.blobs: dict[str, tuple[str, bytes]] = {}
+        self.tokens: dict[str, str] = {}
 
 
 class MemoryStore:
@@ -181,6 +183,16 @@ class MemoryStore:
         oldest = self._clock() - rows.BATCHES_KEPT
         db.batches = {batch: at for batch, at in db.batches.items() if at >= oldest}
         return Pruned(jobs=len(gone), records=len(records), blobs=len(blobs))
+
+    async def add_token(self, token: Token) -> bool:
+        name, doc = rows.token_row(token)
+        return self._db.tokens.setdefault(name, doc) is doc
+
+    async def remove_token(self, name: str) -> bool:
+        return self._db.tokens.pop(column(name), None) is not None
+
+    async def tokens(self) -> tuple[Token, ...]:
+        return tuple(rows.token_from(doc) for _, doc in sorted(self._db.tokens.items()))
 
     def _check(self, term: int) -> None:
         if self._db.leader.term != term:

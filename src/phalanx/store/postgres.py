@@ -24,6 +24,7 @@ from phalanx.store.protocol import (
     OutcomeUnknown,
     Pruned,
     StoreError,
+    Token,
 )
 from phalanx.store.rows import Cursor, Table, column
 
@@ -223,6 +224,17 @@ class PostgresStore:
             await connection.execute(sql.PRUNE_BATCHES, oldest)
             await connection.execute("COMMIT")
         return Pruned(len(gone), counts["records"] + others, counts["blobs"])
+
+    async def add_token(self, token: Token) -> bool:
+        async with self._writing("add a token") as connection:
+            return _touched(await connection.execute(sql.ADD_TOKEN, *rows.token_row(token))) == 1
+
+    async def remove_token(self, name: str) -> bool:
+        async with self._writing("remove a token") as connection:
+            return _touched(await connection.execute(sql.REMOVE_TOKEN, column(name))) == 1
+
+    async def tokens(self) -> tuple[Token, ...]:
+        return tuple(rows.token_from(row[0]) for row in await self._fetch(sql.TOKENS))
 
     def _settings(self, statement_s: float) -> dict[str, str]:
         """What every session of ours is told: acknowledge only what is flushed, and give up on a

@@ -61,6 +61,17 @@ class Pruned(msgspec.Struct, frozen=True):
     blobs: int = 0
 
 
+class Token(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who may speak to the server, without the token itself: only its digest is kept."""
+
+    name: str
+    role: str
+    digest: str  #: SHA-256 of the token, in hex
+    prefix: str  #: how the token begins, for people to tell it by
+    created_at: Micros
+    namespaces: tuple[str, ...] = ()
+
+
 class StoreError(Exception):
     """The store did not do what was asked; nothing was changed."""
 
@@ -153,3 +164,13 @@ class Store(Protocol):
         old by the store's clock, whatever `before` says.
 
         Raises Deposed."""
+
+    async def add_token(self, token: Token) -> bool:
+        """Keep a token, durably; False if its name is taken. Needs no term: the first token has to
+        be there before a server listens, and any process may add one beside it."""
+
+    async def remove_token(self, name: str) -> bool:
+        """Forget a token; False if there is none of that name."""
+
+    async def tokens(self) -> tuple[Token, ...]:
+        """All of them, by name."""

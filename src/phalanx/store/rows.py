@@ -15,7 +15,7 @@ import msgspec
 
 from phalanx.core.model import Job, Queue, Record, Residue, Rows, Task, Worker
 from phalanx.core.spec import HOUR, Micros
-from phalanx.store.protocol import Batch, CommitFailed, JobPage
+from phalanx.store.protocol import Batch, CommitFailed, JobPage, Token
 
 #: The store's own time, in microseconds.
 Clock = Callable[[], Micros]
@@ -204,6 +204,11 @@ worker_from = msgspec.json.Decoder(Worker).decode
 queue_from = msgspec.json.Decoder(Queue).decode
 residue_from = msgspec.json.Decoder(Residue).decode
 record_from = msgspec.json.Decoder(Record).decode
+token_from = msgspec.json.Decoder(Token).decode
+
+
+def token_row(token: Token) -> tuple[str, str]:
+    return column(token.name), _doc(token)
 
 
 def live_rows(docs: Mapping[str, Sequence[str]], last_seq: int) -> Rows:

@@ -37,6 +37,10 @@ PUT_BLOB = """
     ON CONFLICT (id) DO UPDATE SET job = excluded.job, data = excluded.data
 """
 
+ADD_TOKEN = "INSERT INTO tokens (name, doc) VALUES ($1, $2) ON CONFLICT DO NOTHING"  # noqa: S105
+REMOVE_TOKEN = "DELETE FROM tokens WHERE name = $1"  # noqa: S105
+TOKENS = "SELECT doc FROM tokens ORDER BY name"
+
 #: What goes when its job goes: table → the column that names the job.
 OF_A_JOB = {"tasks": "job", "records": "job", "blobs": "job", "jobs": "id"}
 PRUNABLE_JOBS = """

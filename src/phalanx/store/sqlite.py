@@ -29,6 +29,7 @@ from phalanx.store.protocol import (
     OutcomeUnknown,
     Pruned,
     StoreError,
+    Token,
 )
 from phalanx.store.rows import Clock, Cursor, Encoded, Table, Value, column
 
@@ -275,6 +276,24 @@ class SQLiteStore:
             records=max(0, counts["records"]) + others,
             blobs=max(0, counts["blobs"]),
         )
+
+    async def add_token(self, token: Token) -> bool:
+        return await self._write(sql.ADD_TOKEN, *rows.token_row(token)) == 1
+
+    async def remove_token(self, name: str) -> bool:
+        return await self._write(sql.REMOVE_TOKEN, column(name)) == 1
+
+    async def tokens(self) -> tuple[Token, ...]:
+        return tuple(rows.token_from(doc) for (doc,) in await self._read(sql.TOKENS))
+
+    async def _write(self, query: str, *values: Value) -> int:
+        """One statement without a term; how many rows it touched."""
+
+        def work(db: sqlite3.Connection) -> int:
+            with _transaction(db):
+                return db.execute(_own(query), values).rowcount
+
+        return await self._writer.run(work)
 
     async def _read(self, query: str, *values: Value) -> list[tuple[Any, ...]]:
         return await self._reader.run(lambda db: db.execute(_own(query), values).fetchall())
