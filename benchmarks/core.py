@@ -12,6 +12,7 @@ import tracemalloc
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import NamedTuple
 
 import msgspec
@@ -53,9 +54,9 @@ class Tally(NamedTuple):
     def rate(self, kind: str) -> float:
         return self.counts[kind] / (self.nanoseconds[kind] / 1e9)
 
-    @property
-    def overall(self) -> float:
-        return self.counts.total() / (self.nanoseconds.total() / 1e9)
+    def overall(self, kinds: list[str]) -> float:
+        seconds = sum(self.nanoseconds[kind] for kind in kinds) / 1e9
+        return sum(self.counts[kind] for kind in kinds) / seconds
 
 
 class Site:
@@ -167,15 +168,22 @@ _REQUESTS = {size: json.dumps(_document(size)) for size in SIZES}
 
 
 def a_gang(size: int) -> JobSpec:
-    """A specification that shares nothing with the others, as each comes from its own request."""
+    """A specification of its own request: equal to others, but not the same object."""
     return job_spec(json.loads(_REQUESTS[size]))
 
 
-def submitted(size: int, tasks: int) -> Cluster:
+def a_gang_like_no_other(size: int, number: int) -> JobSpec:
+    document = json.loads(_REQUESTS[size])
+    document["roles"]["worker"]["env"]["SEED"] = str(number)
+    return job_spec(document)
+
+
+def submitted(size: int, tasks: int, *, alike: bool) -> Cluster:
     """A cluster in which so many tasks wait."""
     cluster = Cluster()
     for number in range(tasks // size):
-        cluster.apply(events.Submitted(job_id(SECOND, number), a_gang(size), owner="ada"), SECOND)
+        spec = a_gang(size) if alike else a_gang_like_no_other(size, number)
+        cluster.apply(events.Submitted(job_id(SECOND, number), spec, owner="ada"), SECOND)
     return cluster
 
 
@@ -211,21 +219,24 @@ def measure_events() -> None:
         (kind, f"{count:,}", f"{tally.rate(kind):,.0f}", f"{1e6 / tally.rate(kind):.1f}", "")
         for kind, count in tally.counts.most_common()
     ]
-    rate, total = tally.overall, f"{tally.counts.total():,}"
-    rows.append(("all", total, f"{rate:,.0f}", f"{1e6 / rate:.1f}", EVENTS_GOAL.verdict(rate)))
+    # Reports of progress change no row, and there are many; the goal has to hold without them.
+    changing = [kind for kind in tally.counts if kind != "Progressed"]
+    for what, kinds in (("all", list(tally.counts)), ("all but Progressed", changing)):
+        total, rate = sum(tally.counts[kind] for kind in kinds), tally.overall(kinds)
+        goal = EVENTS_GOAL.verdict(rate)
+        rows.append((what, f"{total:,}", f"{rate:,.0f}", f"{1e6 / rate:.1f}", goal))
     table(("event", "count", "per second", "µs each", "goal"), rows)
 
 
 def measure_memory() -> None:
     print(f"The core: {WAITING_TASKS:,} waiting tasks in memory")
     used: dict[str, float] = {}
-    for size in (1, 8):
-        cluster, used[f"gangs of {size}, as submitted"] = measured(
-            partial(submitted, size, WAITING_TASKS)
-        )
+    for size, alike in product((1, 8), (True, False)):
+        what = f"gangs of {size}, {'all alike' if alike else 'no two alike'}"
+        cluster, used[what] = measured(partial(submitted, size, WAITING_TASKS, alike=alike))
         rows = stored(cluster)
         del cluster
-        _, used[f"gangs of {size}, as loaded from a store"] = measured(partial(loaded, rows))
+        _, used[f"{what}, loaded"] = measured(partial(loaded, rows))
     table(
         ("what", "bytes per task", "goal"),
         [(what, f"{size:,.0f}", BYTES_GOAL.verdict(size)) for what, size in used.items()],

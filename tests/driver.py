@@ -91,7 +91,7 @@ class Driver:
     def _picture(self) -> Any:
         cluster = self.cluster
         return (
-            {j: (g.job, list(g.tasks), list(g.counts)) for j, g in cluster.gangs.items()},
+            {j: (g.job, list(g.tasks), g.counts) for j, g in cluster.gangs.items()},
             {j: (g.accepted, g.missing, g.progress) for j, g in cluster.gangs.items()},
             {
                 name: (n.worker, dict(n.charges), dict(n.used), n.strays, n.inventoried)

@@ -30,7 +30,7 @@ def test_a_task_moves_where_the_table_leads_and_nowhere_else(
     allowed = TARGETS.get((state, released, move), frozenset())
     for target in State:
         tx, gang, task = transaction(state, released=released)
-        counts, tasks = list(gang.counts), list(gang.tasks)
+        counts, tasks = gang.counts, list(gang.tasks)
         if target in allowed:
             assert tx.move(gang, task, move, target) == replace(task, state=target)
             assert tx.tasks == {(task.job, 0): gang.tasks[0]}

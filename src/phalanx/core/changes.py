@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from phalanx.core.errors import IllegalTransition, StaleEpoch, Unknown
 from phalanx.core.events import Event
-from phalanx.core.gang import ORDINAL, Gang
+from phalanx.core.gang import ONE, Gang
 from phalanx.core.ids import split_task
 from phalanx.core.model import Job, Queue, Record, Residue, Task, Worker
 from phalanx.core.node import Attempt, Node, residue_of
@@ -142,8 +142,7 @@ class Changes:
                 f"{move} cannot take a task from {task.state} to {target}: {task.story}"
             )
         moved = replace(task, state=target, **fields)
-        gang.counts[ORDINAL[task.state]] -= 1
-        gang.counts[ORDINAL[target]] += 1
+        gang.counts += ONE[target] - ONE[task.state]
         self._put(gang, moved)
         return moved
 

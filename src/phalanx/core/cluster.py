@@ -23,6 +23,7 @@ from phalanx.core.gang import Gang
 from phalanx.core.model import Job, Phase, Protocol, Queue, Residue, Rows, Task
 from phalanx.core.node import Attempt, Charge, Node, charge_of
 from phalanx.core.settings import Settings
+from phalanx.core.sharing import shared_rows
 from phalanx.core.spec import Micros
 from phalanx.core.states import PLACED
 from phalanx.core.timers import timers_of
@@ -96,7 +97,7 @@ class Cluster:
         for task in sorted(rows.tasks, key=lambda task: task.index):
             by_job.setdefault(task.job, []).append(task)
         for job in rows.jobs:
-            cluster._add(Gang(job, by_job[job.id]))
+            cluster._add(Gang(*shared_rows(job, by_job[job.id])))
         for residue in rows.residues:
             cluster._add_residue(residue)
         return cluster

@@ -5,14 +5,17 @@
 
 from phalanx.core.model import Job, Phase, Task, role_of
 from phalanx.core.spec import Match, Micros, Restart, Role
-from phalanx.core.states import TERMINAL, State
+from phalanx.core.states import PLACED, TERMINAL, State
 
-ORDINAL: dict[State, int] = {state: n for n, state in enumerate(State)}
-
-_BLOCKED, _PENDING = ORDINAL[State.BLOCKED], ORDINAL[State.PENDING]
-_RESERVED, _RUNNING = ORDINAL[State.RESERVED], ORDINAL[State.RUNNING]
-_PREEMPTING, _DONE = ORDINAL[State.PREEMPTING], ORDINAL[State.DONE]
-_TERMINAL = tuple(ORDINAL[state] for state in TERMINAL)
+#: Counts of tasks by state are one integer, with a field of this width for each state: it is copied
+#: for free, and most jobs that wait have but one task.
+_WIDTH = 20
+_FIELD = (1 << _WIDTH) - 1
+_SHIFT: dict[State, int] = {state: n * _WIDTH for n, state in enumerate(State)}
+#: What one task in that state adds to the counts.
+ONE: dict[State, int] = {state: 1 << shift for state, shift in _SHIFT.items()}
+#: Whether any task has a place.
+_ANY_PLACED = sum(_FIELD << _SHIFT[state] for state in PLACED)
 
 
 class Progress:
@@ -37,10 +40,7 @@ class Gang:
     def __init__(self, job: Job, tasks: list[Task]) -> None:
         self.job = job
         self.tasks = tasks
-        #: How many tasks are in each state, by ordinal.
-        self.counts = [0] * len(ORDINAL)
-        for task in tasks:
-            self.counts[ORDINAL[task.state]] += 1
+        self.counts = sum(ONE[task.state] for task in tasks)
         #: Which agents have accepted, a bit per task, and how many are still to. In memory only:
         #: after a restart the agents say it again.
         self.accepted = 0
@@ -51,14 +51,14 @@ class Gang:
         twin = Gang.__new__(Gang)
         twin.job = self.job
         twin.tasks = self.tasks.copy()
-        twin.counts = self.counts.copy()
+        twin.counts = self.counts
         twin.accepted = self.accepted
         twin.missing = self.missing
         twin.progress = self.progress
         return twin
 
     def count(self, state: State) -> int:
-        return self.counts[ORDINAL[state]]
+        return self.counts >> _SHIFT[state] & _FIELD
 
     @property
     def size(self) -> int:
@@ -72,19 +72,18 @@ class Gang:
     @property
     def is_idle(self) -> bool:
         """No task is placed."""
-        counts = self.counts
-        return not (counts[_RESERVED] or counts[_RUNNING] or counts[_PREEMPTING])
+        return not self.counts & _ANY_PLACED
 
     @property
     def is_over(self) -> bool:
-        return sum(self.counts[n] for n in _TERMINAL) == len(self.tasks)
+        return sum(map(self.count, TERMINAL)) == len(self.tasks)
 
     def role(self, index: int) -> Role:
         return role_of(self.job.spec, index)
 
     def unreleased(self) -> list[Task]:
         """The start set that waits for its release."""
-        if not self.counts[_RESERVED]:
+        if not self.count(State.RESERVED):
             return []
         return [t for t in self.tasks if t.state is State.RESERVED and t.released_at is None]
 
@@ -155,13 +154,12 @@ class Gang:
         got a place; they are not needed any more.
         """
         spec = self.job.spec
-        if not self.counts[_DONE] and self.job.drain is None:
+        if not self.count(State.DONE) and self.job.drain is None:
             return False
         surplus = State.BLOCKED if spec.restart is not Restart.TASK else State.DONE
         if spec.complete_when == "all" and self.job.drain is None:
-            return self.counts[_DONE] + (
-                self.counts[_BLOCKED] if surplus is State.BLOCKED else 0
-            ) == len(self.tasks)
+            waiting = self.count(State.BLOCKED) if surplus is State.BLOCKED else 0
+            return self.count(State.DONE) + waiting == len(self.tasks)
         wanted = [t for t in self.tasks if spec.complete_when in ("all", t.role)]
         finished = [t for t in wanted if _finished(t)]
         return bool(finished) and all(_finished(t) or t.state is surplus for t in wanted)
@@ -170,7 +168,7 @@ class Gang:
     def can_start_again(self) -> bool:
         """Whether its tasks could still start without running done ones again."""
         if self.job.spec.restart is not Restart.TASK:
-            return not self.counts[_DONE]
+            return not self.count(State.DONE)
         return self.may_start_with([t for t in self.tasks if t.state is not State.DONE])
 
     @property
@@ -186,10 +184,9 @@ class Gang:
             return job.verdict
         if job.drain is not None:
             return Phase.DRAINING
-        counts = self.counts
-        if counts[_RUNNING] or counts[_PREEMPTING]:
+        if self.count(State.RUNNING) or self.count(State.PREEMPTING):
             return Phase.RUNNING
-        if counts[_RESERVED]:
+        if self.count(State.RESERVED):
             return Phase.STARTING
         return Phase.WAITING
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from phalanx.core.cluster import Cluster
-from phalanx.core.gang import ORDINAL, Gang
+from phalanx.core.gang import Gang
 from phalanx.core.ids import split_task
 from phalanx.core.model import Task
 from phalanx.core.node import DEVICE, GPU, Node
@@ -33,8 +33,8 @@ def _gang(gang: Gang) -> Iterator[str]:
         yield f"job {job.id} is finished and still in memory"
     if job.phase is not gang.phase():
         yield f"job {job.id} says {job.phase} but is {gang.phase()}"
-    for state, ordinal in ORDINAL.items():
-        if gang.counts[ordinal] != sum(task.state is state for task in gang.tasks):
+    for state in State:
+        if gang.count(state) != sum(task.state is state for task in gang.tasks):
             yield f"job {job.id} miscounts its {state} tasks"
     if job.failures > job.spec.max_retries:
         yield f"job {job.id} has {job.failures} counted failures of {job.spec.max_retries}"

@@ -16,6 +16,7 @@ from phalanx.core.events import (
 )
 from phalanx.core.gang import Gang
 from phalanx.core.model import ENDED, Job, Phase, Task
+from phalanx.core.sharing import shared_spec
 from phalanx.core.spec import JobSpec
 from phalanx.core.states import Move, State
 from phalanx.core.waiting import arm_schedule_timeout
@@ -30,7 +31,7 @@ class Duplicate(Conflict):
 
 
 def submitted(tx: Changes, event: Submitted) -> None:
-    spec = event.spec
+    spec = shared_spec(event.spec)
     if event.key is not None:
         known = tx.base.keys.get((spec.namespace, event.key))
         if known is not None:
