@@ -24,6 +24,8 @@ class Commits:
         self.term = term
         self._lease_s = lease_s
         self._lease_until_s = began_s + lease_s
+        #: How long in all nobody could be answered, because the lease had run out.
+        self.silence_s = 0.0
         self._new_id = new_id
         self._loop = asyncio.get_running_loop()
 
@@ -43,6 +45,7 @@ class Commits:
                 # Without an answer the lease runs out by itself; it comes back with the store,
                 # unless somebody else has taken over by then.
                 continue
+            self.silence_s += max(0.0, self._loop.time() - self._lease_until_s)
             self._lease_until_s = began + self._lease_s
 
     async def commit(self, changes: Sequence[Changes]) -> None:

@@ -5,6 +5,7 @@ Time, ids, store and planner are arguments, so that a simulation runs this very 
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 from phalanx.core.changes import Changes
@@ -13,10 +14,11 @@ from phalanx.core.events import Event
 from phalanx.core.reasons import Reason
 from phalanx.core.spec import SECOND, Micros
 from phalanx.engine.commits import Commits
-from phalanx.engine.errors import NotLeading
+from phalanx.engine.errors import NotLeading, Unavailable
 from phalanx.engine.planning import Planner, Planning, plan_beside
 from phalanx.engine.reign import Observer, Reign, Work
 from phalanx.engine.settings import EngineSettings
+from phalanx.engine.watching import UNWATCHED, Watcher
 from phalanx.store.protocol import CommitFailed, Deposed, Leader, Store, StoreError
 
 T = TypeVar("T")
@@ -50,6 +52,8 @@ class Engine:
         self._outside = outside
         self.settings = settings or EngineSettings()
         self._planner = planner
+        self.watcher: Watcher = UNWATCHED
+        self._running: asyncio.Task[None] | None = None
         self.observers = list(observers)
         self._reign: Reign | None = None
         self._commits: Commits | None = None
@@ -88,7 +92,8 @@ class Engine:
     # Living
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Until stopped or cancelled."""
+        self._running = asyncio.current_task()
         while True:
             began = asyncio.get_running_loop().time()
             term = await self._contend()
@@ -102,9 +107,12 @@ class Engine:
             lease = round(self.settings.lease_s * SECOND)
             term = await self._store.lead(self._outside.name, self._outside.url, lease)
             self._leader = None if term is not None else await self._store.leader()
-        except StoreError:
+        except StoreError as error:
+            self.watcher.store_failed(str(error))
             await asyncio.sleep(_RETRY_S)
             return None
+        if term is None:
+            self.watcher.standing_by(self._leader)
         return term
 
     async def _lead(self, term: int, began_s: float) -> None:
@@ -116,21 +124,25 @@ class Engine:
             while True:
                 try:
                     await self._reign_once(self._commits, keeper)
-                except CommitFailed:
-                    continue  # memory is void; the rows are not
-        except Deposed:
-            return
+                except CommitFailed as error:
+                    self.watcher.store_failed(str(error))  # memory is void; the rows are not
+        except Deposed as error:
+            self.watcher.stepped_down(term, str(error))
         finally:
             self._reign = self._commits = self._planning = None
             keeper.cancel()
+            await asyncio.gather(keeper, return_exceptions=True)
 
     async def _reign_once(self, commits: Commits, keeper: asyncio.Task[None]) -> None:
         """Load, and take turns until a commit fails. Raises CommitFailed or Deposed."""
         cluster = await self._load(commits.term)
-        reign = Reign(cluster, commits, self.settings, clock=self._outside.clock)
-        planning = Planning(reign, self._planner, self.settings)
+        reign = Reign(
+            cluster, commits, self.settings, clock=self._outside.clock, watcher=self.watcher
+        )
+        planning = Planning(reign, self._planner, self.settings, self.watcher)
         reign.observers += [*self.observers, planning.observe]
         self._reign, self._planning = reign, planning
+        self.watcher.leading(commits.term, cluster)
         tasks = [
             asyncio.create_task(reign.run()),
             asyncio.create_task(planning.run()),
@@ -156,18 +168,25 @@ class Engine:
                 rows = await self._store.load(term)
             except Deposed:
                 raise
-            except StoreError:
+            except StoreError as error:
+                self.watcher.store_failed(str(error))
                 await asyncio.sleep(_RETRY_S)
             else:
                 return Cluster.load(rows, self._outside.clock(), self.settings.core)
 
-    async def resign(self) -> None:
-        """Finish what was taken, answer it, and let a standby lead at once."""
-        reign, commits = self._reign, self._commits
-        if reign is None or commits is None:
-            return
-        await reign.finish()
-        await self._store.resign(commits.term)
+    async def stop(self) -> None:
+        """Finish what was taken, answer it, end `run`, and let a standby lead at once."""
+        term, reign, running = self.term, self._reign, self._running
+        if reign is not None:
+            with suppress(NotLeading, Unavailable):
+                await reign.finish()
+        if running is not None:
+            running.cancel()
+            await asyncio.wait([running])
+        # Only now, so that nobody renews what was given up.
+        if term is not None:
+            with suppress(StoreError):
+                await self._store.resign(term)
 
 
 async def _watch_for_stalls(reign: Reign, threshold_s: float) -> None:

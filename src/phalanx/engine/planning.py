@@ -15,6 +15,7 @@ from phalanx.engine.errors import NotLeading, Unavailable
 from phalanx.engine.reign import Reign
 from phalanx.engine.settings import EngineSettings
 from phalanx.engine.turn import Turn
+from phalanx.engine.watching import UNWATCHED, Watcher
 from phalanx.plan.cycle import plan
 from phalanx.plan.snapshot import Plan, Snapshot
 
@@ -32,7 +33,14 @@ async def plan_beside(snapshot: Snapshot) -> Plan:
 
 
 class Planning:
-    def __init__(self, reign: Reign, planner: Planner, settings: EngineSettings) -> None:
+    def __init__(
+        self,
+        reign: Reign,
+        planner: Planner,
+        settings: EngineSettings,
+        watcher: Watcher = UNWATCHED,
+    ) -> None:
+        self._watcher = watcher
         self._reign = reign
         self._planner = planner
         self._settings = settings
@@ -68,7 +76,9 @@ class Planning:
 
     async def _plan_once(self) -> None:
         snapshot = await self._reign.do(_snapshot)
+        began = asyncio.get_running_loop().time()
         made = await self._planner(snapshot)
+        self._watcher.planned(asyncio.get_running_loop().time() - began, snapshot, made)
         self.reasons = made.reasons
         if made.decisions:
             await self._reign.do(lambda turn: self._carry_out(turn, made))
@@ -79,6 +89,7 @@ class Planning:
                 turn.apply(Placed(decision.placements))
             except CoreError as error:
                 self.rejected[type(error).__name__] += 1
+                self._watcher.rejected(type(error).__name__)
 
 
 def _snapshot(turn: Turn) -> Snapshot:

@@ -21,10 +21,13 @@ from phalanx.engine.commits import Commits
 from phalanx.engine.errors import NotLeading, Unavailable
 from phalanx.engine.settings import EngineSettings
 from phalanx.engine.turn import Turn
+from phalanx.engine.watching import UNWATCHED, Watcher
 from phalanx.store.protocol import StoreError
 
 #: Clocks of different grain may disagree by less than this on whether something is due.
 _TICK_S = 0.001
+#: How often to look whether a lease that has run out is back.
+_NO_LEASE_S = 0.25
 
 T = TypeVar("T")
 Work = Callable[[Turn], T]
@@ -45,11 +48,14 @@ class Reign:
         settings: EngineSettings,
         *,
         clock: Callable[[], Micros],
+        watcher: Watcher = UNWATCHED,
     ) -> None:
         self._cluster = cluster
         self._commits = commits
         self._settings = settings
         self._clock = clock
+        self._watcher = watcher
+        self._silence_s = commits.silence_s
         self.observers: list[Observer] = []
         self._loop = asyncio.get_running_loop()
         self._commands: deque[_Command] = deque()
@@ -115,7 +121,8 @@ class Reign:
             delays.append((self._timers[0][0] - self._tell_time()) / 1_000_000)
         deadline = self.attendance.next_deadline()
         if deadline is not None:
-            delays.append(deadline - self._loop.time())
+            least = 0.0 if self._commits.holds_lease() else _NO_LEASE_S
+            delays.append(max(least, deadline - self._loop.time()))
         try:
             async with asyncio.timeout(max(_TICK_S, min(delays)) if delays else None):
                 await self._arrived.wait()
@@ -134,9 +141,10 @@ class Reign:
         self._fire_timers(turn)
         self._lose_workers(turn)
         self._set_timers(turn.timers())
+        durable = turn.durable()
         began = self._loop.time()
         try:
-            await self._commits.commit(turn.durable())
+            await self._commits.commit(durable)
         except StoreError as error:
             for answer in answers:
                 answer(Unavailable(str(error)))
@@ -148,6 +156,8 @@ class Reign:
         took = self._loop.time() - began
         if took > self._settings.stall_s:
             self.attendance.stalled(took)
+        if durable:
+            self._watcher.committed(took, len(answers), len(durable))
         refusal = None if self._commits.holds_lease() else NotLeading()
         for answer in answers:
             answer(refusal)
@@ -175,6 +185,17 @@ class Reign:
             turn.apply(event)
 
     def _lose_workers(self, turn: Turn) -> None:
+        # Without a lease nobody is answered, so nobody can be heard: that is no worker's fault.
+        if not self._commits.holds_lease():
+            return
+        self.attendance.stalled(self._commits.silence_s - self._silence_s)
+        self._silence_s = self._commits.silence_s
+        was_braked = self.attendance.is_braked
+        self._declare_lost(turn)
+        if self.attendance.is_braked and not was_braked:
+            self._watcher.braked()
+
+    def _declare_lost(self, turn: Turn) -> None:
         for worker in self.attendance.take_lost(self._loop.time()):
             try:
                 turn.apply(WorkerLost(worker))
