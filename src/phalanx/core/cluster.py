@@ -123,12 +123,15 @@ class Cluster:
         for name in changes.added:
             self._index(changes.gangs[name].job)
         self.gangs.update(changes.gangs)
-        self.nodes.update(changes.nodes)
+        if changes.nodes:
+            self.nodes.update(changes.nodes)
         for worker, row in changes.workers.items():
             if row is None:
                 del self.nodes[worker]
-        _merge(self.queues, changes.queues)
-        _merge(self.residues, changes.residues)
+        if changes.queues:
+            _merge(self.queues, changes.queues)
+        if changes.residues:
+            _merge(self.residues, changes.residues)
         for name in changes.verdicts:
             self.dependants.pop(name, None)
         for job in changes.jobs.values():

@@ -16,6 +16,8 @@ _SHIFT: dict[State, int] = {state: n * _WIDTH for n, state in enumerate(State)}
 ONE: dict[State, int] = {state: 1 << shift for state, shift in _SHIFT.items()}
 #: Whether any task has a place.
 _ANY_PLACED = sum(_FIELD << _SHIFT[state] for state in PLACED)
+#: Whether any task has had a process.
+_ANY_PROCESS = sum(_FIELD << _SHIFT[state] for state in (State.RUNNING, State.PREEMPTING))
 
 
 class Progress:
@@ -184,11 +186,9 @@ class Gang:
             return job.verdict
         if job.drain is not None:
             return Phase.DRAINING
-        if self.count(State.RUNNING) or self.count(State.PREEMPTING):
-            return Phase.RUNNING
-        if self.count(State.RESERVED):
-            return Phase.STARTING
-        return Phase.WAITING
+        if not self.counts & _ANY_PLACED:
+            return Phase.WAITING
+        return Phase.RUNNING if self.counts & _ANY_PROCESS else Phase.STARTING
 
 
 def _finished(task: Task) -> bool:
