@@ -45,6 +45,10 @@ class Place(Protocol):
         """Do what the operating system does when the store's process ends or freezes for good;
         the handle goes on existing, as a process that wakes up too late."""
 
+
+class PlaceWithSchema(Place, Protocol):
+    """One that outlives its process, so that an older or newer version may find it."""
+
     async def pretend_schema(self, number: int) -> None:
         """Leave the mark of another version."""
 
@@ -68,12 +72,6 @@ class MemoryPlace:
 
     async def die(self, store: Store) -> None:
         pass
-
-    async def pretend_schema(self, number: int) -> None:
-        pytest.skip("memory has no schema")
-
-    async def schema_numbers(self) -> list[int]:
-        pytest.skip("memory has no schema")
 
 
 class SQLitePlace:

@@ -11,6 +11,7 @@ from phalanx.store.protocol import Store
 from tests.compliance.backends import (
     MemoryPlace,
     Place,
+    PlaceWithSchema,
     PostgresPlace,
     PostgresServer,
     SQLitePlace,
@@ -45,6 +46,12 @@ def memory_place() -> MemoryPlace:
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 def place(request: pytest.FixtureRequest) -> Place:
     found: Place = request.getfixturevalue(f"{request.param}_place")
+    return found
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place_with_schema(request: pytest.FixtureRequest) -> PlaceWithSchema:
+    found: PlaceWithSchema = request.getfixturevalue(f"{request.param}_place")
     return found
 
 
