@@ -146,9 +146,6 @@ def test_a_drain_takes_over_what_a_shrink_has_begun_and_its_timer() -> None:
 
 def test_a_gang_with_a_task_that_still_stops_is_not_started_anew() -> None:
     driver, job = an_elastic_gang("a", "b", "c")
-    driver.exit(job, 0)
-    driver.exit(job, 1)
-    driver, job = an_elastic_gang("a", "b", "c")
     driver.apply(Shrunk(job, (2,), by="j-9"))
     driver.exit(job, 0)
     driver.exit(job, 1)

@@ -253,6 +253,23 @@ def test_an_early_stop_timer_leaves_the_stop_its_time() -> None:
     assert not driver.apply(StopTimedOut(job)).has_rows
 
 
+def test_an_early_time_limit_leaves_the_attempt_its_time() -> None:
+    driver, job = running(time_limit="45s")
+    driver.advance(44)
+    assert not driver.apply(TimeLimitReached(job, 1)).has_rows
+    assert driver.states(job) == [RUN, RUN]
+
+
+def test_a_time_limit_counts_from_the_release_and_not_from_the_submission() -> None:
+    driver = a_fleet()
+    job = driver.submit(spec(2, time_limit="45s"))
+    driver.advance(3600)
+    driver.run(job, "a", "b")
+    driver.advance(44)
+    assert not driver.apply(TimeLimitReached(job, 1)).has_rows
+    assert driver.states(job) == [RUN, RUN]
+
+
 def test_timers_set_while_running_are_those_of_a_new_leader() -> None:
     driver, job = accepting()
     driver.apply(Accepted(f"{job}.0", 1))
