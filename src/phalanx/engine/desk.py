@@ -63,7 +63,9 @@ class Desk:
             except TimeoutError:
                 break
             orders, full = await self._engine.do(lambda turn: _orders(turn, worker))
-        session.told = frozenset((o.id, o.epoch, o.want) for o in orders)
+        if call == session.calls:
+            # Whoever made an older call has gone, and with it what is said in its answer.
+            session.told = frozenset((o.id, o.epoch, o.want) for o in orders)
         return SyncReply(
             cluster_id=await self._store.cluster_id(),
             term=self._engine.term or 0,

@@ -89,6 +89,11 @@ class Engine:
         if self._reign is not None:
             self._reign.attendance.hear(worker, asyncio.get_running_loop().time())
 
+    def hear_runner(self, task: str, epoch: int) -> None:
+        """Somebody who is no worker has spoken for the task it runs."""
+        if self._reign is not None:
+            self._reign.hear_runner(task, epoch)
+
     # Living
 
     async def run(self) -> None:
@@ -197,4 +202,4 @@ async def _watch_for_stalls(reign: Reign, threshold_s: float) -> None:
         await asyncio.sleep(_PULSE_S)
         late = loop.time() - began - _PULSE_S
         if late > threshold_s:
-            reign.attendance.stalled(late)
+            reign.stalled(late)

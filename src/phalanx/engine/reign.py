@@ -11,11 +11,14 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
+from msgspec.structs import replace
+
 from phalanx.core.changes import Timer
 from phalanx.core.cluster import Cluster
 from phalanx.core.errors import CoreError
-from phalanx.core.events import Event, WorkerLost
+from phalanx.core.events import Event, Vanished, WorkerLost
 from phalanx.core.spec import Micros
+from phalanx.core.states import State
 from phalanx.engine.attendance import Attendance
 from phalanx.engine.commits import Commits
 from phalanx.engine.errors import NotLeading, Unavailable
@@ -26,6 +29,8 @@ from phalanx.store.protocol import StoreError
 
 #: Clocks of different grain may disagree by less than this on whether something is due.
 _TICK_S = 0.001
+#: Runners that are no workers come and go as they like; many at once mean nothing.
+_NO_BRAKE = 1 << 62
 #: How often to look whether a lease that has run out is back.
 _NO_LEASE_S = 0.25
 
@@ -69,6 +74,19 @@ class Reign:
         for worker, node in cluster.nodes.items():
             if node.worker.lost_at is None:
                 self.attendance.hear(worker, self._loop.time())
+        #: Whoever runs a task without being a worker: nothing but silence tells that it is gone.
+        self.runners = Attendance(replace(settings, brake_count=_NO_BRAKE), self._loop.time())
+        for gang in cluster.gangs.values():
+            for task in gang.tasks:
+                if task.worker is None and task.state in (State.RUNNING, State.PREEMPTING):
+                    self.hear_runner(task.id, task.epoch)
+
+    def hear_runner(self, task: str, epoch: int) -> None:
+        self.runners.hear(f"{task} {epoch}", self._loop.time())
+
+    def stalled(self, seconds: float) -> None:
+        self.attendance.stalled(seconds)
+        self.runners.stalled(seconds)
 
     async def do(self, work: Work[T]) -> T:
         """Run this in the next turn; its result, once what it changed is durable.
@@ -119,10 +137,10 @@ class Reign:
         delays = []
         if self._timers:
             delays.append((self._timers[0][0] - self._tell_time()) / 1_000_000)
-        deadline = self.attendance.next_deadline()
-        if deadline is not None:
-            least = 0.0 if self._commits.holds_lease() else _NO_LEASE_S
-            delays.append(max(least, deadline - self._loop.time()))
+        least = 0.0 if self._commits.holds_lease() else _NO_LEASE_S
+        for deadline in (self.attendance.next_deadline(), self.runners.next_deadline()):
+            if deadline is not None:
+                delays.append(max(least, deadline - self._loop.time()))
         try:
             async with asyncio.timeout(max(_TICK_S, min(delays)) if delays else None):
                 await self._arrived.wait()
@@ -155,7 +173,7 @@ class Reign:
             raise
         took = self._loop.time() - began
         if took > self._settings.stall_s:
-            self.attendance.stalled(took)
+            self.stalled(took)
         if durable:
             self._watcher.committed(took, len(answers), len(durable))
         refusal = None if self._commits.holds_lease() else NotLeading()
@@ -188,7 +206,7 @@ class Reign:
         # Without a lease nobody is answered, so nobody can be heard: that is no worker's fault.
         if not self._commits.holds_lease():
             return
-        self.attendance.stalled(self._commits.silence_s - self._silence_s)
+        self.stalled(self._commits.silence_s - self._silence_s)
         self._silence_s = self._commits.silence_s
         was_braked = self.attendance.is_braked
         self._declare_lost(turn)
@@ -201,6 +219,12 @@ class Reign:
                 turn.apply(WorkerLost(worker))
             except CoreError:
                 continue  # removed in the meantime
+        for runner in self.runners.take_lost(self._loop.time()):
+            task, _, epoch = runner.rpartition(" ")
+            try:
+                turn.apply(Vanished(task, int(epoch)))
+            except CoreError:
+                continue  # it had ended
 
     def _set_timers(self, timers: Iterable[Timer]) -> None:
         for timer in timers:
