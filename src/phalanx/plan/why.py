@@ -5,16 +5,15 @@ from collections.abc import Iterable, Mapping
 from phalanx.core.gang import Gang
 from phalanx.core.node import Node
 from phalanx.core.reasons import Fragmented, NeverFits, NoNodeMatches, NotEnough, Reason
-from phalanx.core.spec import Role
+from phalanx.core.spec import JobSpec, Role
 from phalanx.plan.place import Room
 
 
 def why(gang: Gang, room: Room, nodes: Mapping[str, Node]) -> Reason:
-    for role in gang.job.spec.roles:
-        if role.min or gang.job.spec.min_available:
-            impossible = _impossible(role, nodes)
-            if impossible is not None:
-                return impossible
+    for role, _ in _minimum(gang.job.spec):
+        impossible = _impossible(role, nodes)
+        if impossible is not None:
+            return impossible
     return _short(gang, room)
 
 
@@ -36,19 +35,31 @@ def _matches(node: Node, role: Role) -> bool:
 
 def _short(gang: Gang, room: Room) -> Reason:
     """How much of the minimum fits now, and what is missing for the rest."""
-    spec = gang.job.spec
-    want = spec.min_available
+    spec, nodes = gang.job.spec, room.nodes.values()
+    minimum = _minimum(spec)
     needed: dict[str, int] = {}
-    for role in spec.roles:
+    for role, count in minimum:
         for resource, amount in role.resources.items():
-            needed[resource] = needed.get(resource, 0) + amount * max(role.min, 1)
-    free = {r: _sum(node.free(r) for node in room.nodes.values()) for r in needed}
-    missing = [r for r, amount in needed.items() if amount > free[r]]
-    fits = sum(_fitting(node, spec.roles[0]) for node in room.nodes.values())
-    if missing or not needed:
-        return NotEnough(want, min(fits, want), missing[0] if missing else "slots")
-    best = max((_fitting(node, spec.roles[0]) for node in room.nodes.values()), default=0)
-    return Fragmented("node", best)
+            needed[resource] = needed.get(resource, 0) + amount * count
+    short = [r for r, amount in needed.items() if amount > _sum(node.free(r) for node in nodes)]
+    fits = sum(min(count, sum(_fitting(n, role) for n in nodes)) for role, count in minimum)
+    if short or not needed:
+        return NotEnough(spec.min_available, fits, short[0] if short else "slots")
+    hardest = max(minimum, key=lambda wanted: max(wanted[0].resources.values(), default=0))[0]
+    return Fragmented("node", max((_fitting(node, hardest) for node in nodes), default=0))
+
+
+def _minimum(spec: JobSpec) -> list[tuple[Role, int]]:
+    """How many tasks of each role a start takes at least; what only the sum demands goes to the
+    first roles that have more."""
+    rest = spec.min_available - sum(role.min for role in spec.roles)
+    wanted = []
+    for role in spec.roles:
+        more = min(rest, role.replicas - role.min)
+        rest -= more
+        if role.min + more:
+            wanted.append((role, role.min + more))
+    return wanted
 
 
 def _sum(amounts: Iterable[int]) -> int:

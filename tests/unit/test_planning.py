@@ -1,0 +1,204 @@
+"""The planner: order, best fit, all or nothing, and a true reason for whoever waits."""
+
+from tests.driver import Driver, spec
+
+from phalanx.core.events import CordonChanged, HoldChanged, Placed, WorkerLost
+from phalanx.core.reasons import (
+    After,
+    Backoff,
+    Fragmented,
+    NeverFits,
+    NoNodeMatches,
+    NotEnough,
+    OnHold,
+    Reason,
+)
+from phalanx.core.validation import job_spec
+from phalanx.plan.cycle import plan
+from phalanx.plan.snapshot import Plan, Snapshot
+
+
+def planned(driver: Driver) -> Plan:
+    cluster = driver.cluster
+    return plan(Snapshot(driver.now, cluster.gangs, cluster.nodes))
+
+
+def carry_out(driver: Driver) -> dict[str, list[str]]:
+    """Plan once and apply it all; where each job's tasks went."""
+    made = planned(driver)
+    for decision in made.decisions:
+        driver.apply(Placed(decision.placements))
+    return {
+        placement.job: [assignment.worker for assignment in placement.assignments]
+        for decision in made.decisions
+        for placement in decision.placements
+    }
+
+
+def reason(driver: Driver, job: str) -> Reason:
+    return planned(driver).reasons[job]
+
+
+def a_cluster(*gpus: int, **labels: str) -> Driver:
+    driver = Driver()
+    for n, count in enumerate(gpus):
+        resources = {"gpu": 1000 * count, "cpu": 8000}
+        driver.worker(f"w{n}", resources=resources, labels=dict(labels))
+    return driver
+
+
+def gpus(count: int) -> dict[str, object]:
+    return {"resources": {"gpu": count}}
+
+
+def test_a_gang_is_placed_whole() -> None:
+    driver = a_cluster(1, 1, 1)
+    job = driver.submit(spec(3, role=gpus(1)))
+    assert carry_out(driver) == {job: ["w0", "w1", "w2"]}
+
+
+def test_a_gang_that_does_not_fit_whole_takes_nothing() -> None:
+    driver = a_cluster(1, 1)
+    large = driver.submit(spec(3, role=gpus(1)))
+    small = driver.submit(spec(2, role=gpus(1)))
+    assert carry_out(driver) == {small: ["w0", "w1"]}
+    assert reason(driver, large) == NotEnough(want=3, fits=0, short_of="gpu")
+
+
+def test_what_is_placed_is_used_for_the_rest_of_the_pass() -> None:
+    driver = a_cluster(2)
+    first = driver.submit(spec(role=gpus(2)))
+    second = driver.submit(spec(role=gpus(2)))
+    assert list(carry_out(driver)) == [first]
+    assert second not in carry_out(driver)
+
+
+def test_priority_goes_before_size_and_size_before_age() -> None:
+    driver = a_cluster(4)
+    driver.submit(spec(1, role=gpus(4)))
+    large = driver.submit(spec(4, role=gpus(1)))
+    urgent = driver.submit(spec(1, role=gpus(4), priority=5))
+    assert list(carry_out(driver)) == [urgent]
+    for job in (urgent,):
+        driver.start(job)
+        driver.exit(job, 0)
+    assert list(carry_out(driver)) == [large]
+
+
+def test_the_fullest_worker_that_fits_is_taken() -> None:
+    driver = a_cluster(4, 4)
+    carry_out_first = driver.submit(spec(role=gpus(1)))
+    carry_out(driver)
+    second = driver.submit(spec(role=gpus(1)))
+    third = driver.submit(spec(role=gpus(4)))
+    where = carry_out(driver)
+    assert driver.task(carry_out_first, 0).worker == "w0"
+    assert where == {second: ["w0"], third: ["w1"]}
+
+
+def test_spread_takes_the_emptiest() -> None:
+    driver = a_cluster(4, 4)
+    driver.submit(spec(role=gpus(1)))
+    carry_out(driver)
+    job = driver.submit(spec(role=gpus(1), spread=True))
+    assert carry_out(driver) == {job: ["w1"]}
+
+
+def test_a_worker_to_avoid_is_taken_only_if_nothing_else_fits() -> None:
+    driver = a_cluster(1, 1)
+    job = driver.submit(spec(role=gpus(1)))
+    driver.run(job, "w0")
+    driver.exit(job, 0, code=1)
+    assert carry_out(driver) == {job: ["w1"]}
+
+
+def test_an_elastic_gang_starts_with_what_fits() -> None:
+    driver = a_cluster(1, 1)
+    job = driver.submit(spec(4, role=gpus(1) | {"min": 2}))
+    assert carry_out(driver) == {job: ["w0", "w1"]}
+
+
+def test_at_most_so_many_tasks_of_a_role_share_a_node() -> None:
+    driver = a_cluster(4, 4)
+    job = driver.submit(spec(2, role=gpus(1) | {"per_node": 1}))
+    assert sorted(carry_out(driver)[job]) == ["w0", "w1"]
+
+
+def test_fractions_share_a_device_and_whole_ones_do_not() -> None:
+    driver = a_cluster(1)
+    halves = driver.submit(spec(2, role={"resources": {"gpu": 0.5}}))
+    whole = driver.submit(spec(role=gpus(1)))
+    assert carry_out(driver) == {halves: ["w0", "w0"]}
+    assert reason(driver, whole) == NotEnough(want=1, fits=0, short_of="gpu")
+
+
+def test_a_lost_or_cordoned_worker_is_not_used() -> None:
+    driver = a_cluster(1, 1, 1)
+    driver.apply(WorkerLost("w0"))
+    driver.apply(CordonChanged("w1", "for repair"))
+    job = driver.submit(spec(role=gpus(1)))
+    assert carry_out(driver) == {job: ["w2"]}
+
+
+def test_a_task_that_restarts_alone_is_placed_before_new_work() -> None:
+    driver = a_cluster(1, 1)
+    fields = {"restart": "task", "match": "waiting-and-running"}
+    job = driver.submit(spec(2, role=gpus(1), **fields))
+    driver.run(job, "w0", "w1")
+    driver.exit(job, 0, code=1)
+    driver.submit(spec(role=gpus(1), priority=9))
+    assert carry_out(driver) == {job: ["w0"]}
+
+
+def test_who_waits_by_itself_says_so() -> None:
+    driver = a_cluster(1)
+    held = driver.submit(spec(role=gpus(1)))
+    driver.apply(HoldChanged(held, on_hold=True))
+    after = driver.submit(spec(after=[held], role=gpus(1)))
+    failing = driver.submit(spec(role=gpus(1)))
+    for _ in range(2):
+        driver.run(failing, "w0")
+        driver.exit(failing, 0, code=1)
+    reasons = planned(driver).reasons
+    assert reasons[held] == OnHold()
+    assert reasons[after] == After((held,))
+    assert isinstance(reasons[failing], Backoff)
+
+
+def test_a_selector_that_nobody_has_is_named() -> None:
+    driver = a_cluster(1, model="a100")
+    job = driver.submit(spec(role=gpus(1) | {"node_selector": {"model": "h100"}}))
+    assert reason(driver, job) == NoNodeMatches({"model": "h100"})
+
+
+def test_what_no_machine_has_never_fits() -> None:
+    driver = a_cluster(4, 4)
+    job = driver.submit(spec(role=gpus(8)))
+    assert reason(driver, job) == NeverFits("gpu", want=8000, largest=4000)
+
+
+def test_enough_in_sum_but_nowhere_together_is_fragmented() -> None:
+    driver = a_cluster(2, 2)
+    small = [driver.submit(spec(role=gpus(1), spread=True)) for _ in range(2)]
+    assert sorted(carry_out(driver)) == sorted(small)
+    job = driver.submit(spec(role=gpus(2)))
+    assert reason(driver, job) == Fragmented("node", best=0)
+
+
+def test_a_reason_counts_all_roles_of_the_minimum() -> None:
+    driver = a_cluster(2)
+    document = {
+        "roles": {
+            "ps": {"command": "x", "resources": {"cpu": 1}},
+            "worker": {"command": "x", "replicas": 4, "resources": {"gpu": 1}},
+        }
+    }
+    job = driver.submit(job_spec(document))
+    assert reason(driver, job) == NotEnough(want=5, fits=3, short_of="gpu")
+
+
+def test_the_same_snapshot_gives_the_same_plan() -> None:
+    driver = a_cluster(2, 3, 4)
+    for size in (1, 2, 3):
+        driver.submit(spec(size, role=gpus(1)))
+    assert planned(driver) == planned(driver)
