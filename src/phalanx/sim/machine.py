@@ -33,7 +33,8 @@ class Process:
     def __init__(self, spec: TaskSpec, random: Random, now_s: float) -> None:
         self.devices = [d for d in spec.env.get("CUDA_VISIBLE_DEVICES", "").split(",") if d]
         self.ends_at = now_s + random.choice([0.1, 1.0, 20.0, 100.0])
-        self.code = 1 if random.random() < 0.15 else 0
+        doomed = "DOOMED" in spec.env
+        self.code = 1 if doomed or random.random() < 0.15 else 0
         #: How long it takes to die once told, the grace included.
         grace_s = spec.grace / SECOND
         self.dying_s = random.choice([0.0, 0.5, grace_s, grace_s, 90.0])
@@ -58,6 +59,7 @@ class Machine:
         self.incarnation = ""
         self.processes: dict[Attempt, Process] = {}
         self.started: list[Attempt] = []
+        self.prepared: set[Attempt] = set()
         self._reports: dict[Attempt, TaskReport] = {}
         self._sent_full = False
         self._next_full = 0.0
@@ -166,6 +168,7 @@ class Machine:
             elif known is None or known.state is Reported.ACCEPTED:
                 self._report(attempt, Reported.GONE)
         elif order.want is Want.PREPARE and known is None:
+            self.prepared.add(attempt)
             self._report(attempt, Reported.ACCEPTED)
         elif order.want is Want.RUN and (known is None or known.state is Reported.ACCEPTED):
             self._spawn(attempt, order)

@@ -1,30 +1,25 @@
 """A whole cluster from a seed: servers, machines, users, and everything that can go wrong between.
 
-What is checked besides the core's invariants, against the machines as they really are: no process
-before its release is committed, no attempt run twice, no device used by two processes at once,
-nothing that was acknowledged missing, and in the end every job over.
+The core's invariants are checked after every turn, and the truth about the machines all the time.
+In the end every job is over, or waits for a reason that is true.
 """
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from random import Random
 from typing import Any
 
 from phalanx.core import events
-from phalanx.core.errors import Conflict, CoreError, Unknown
-from phalanx.core.ids import NOISE_BITS, job_id, split_task
-from phalanx.core.model import Job
+from phalanx.core.ids import NOISE_BITS, job_id
 from phalanx.core.reasons import After, NeverFits, NotEnough
 from phalanx.core.spec import SECOND, Micros
 from phalanx.core.validation import job_spec
-from phalanx.engine.errors import NotLeading, Unavailable
 from phalanx.engine.settings import EngineSettings
 from phalanx.sim.faults import Faults
-from phalanx.sim.machine import Machine, Superseded, Unregistered
+from phalanx.sim.machine import Machine
+from phalanx.sim.network import Network
 from phalanx.sim.server import Server
-from phalanx.store import rows
-from phalanx.wire.sync import SyncReply, SyncRequest
+from phalanx.sim.truth import Truth
 
 #: The simulation begins here, as far as its rows know.
 _EPOCH: Micros = 1_700_000_000 * SECOND
@@ -41,66 +36,15 @@ class World:
         self.servers = [
             Server(name, self.random, self.faults, settings) for name in ("north", "south")
         ]
+        self.network = Network(self.random, self.servers)
         self.machines = [
-            Machine(f"m{n}", self.random, self._register, self._sync)
+            Machine(f"m{n}", self.random, self.network.register, self.network.sync)
             for n in range(self.random.randint(2, 6))
         ]
+        self.truth = Truth(self.faults.database, self.machines)
         self.acknowledged: list[str] = []
-        self.loss_rate = 0.0
-
-    # The network
-
-    async def _call(self, ask: Callable[[Server], Any]) -> Any:
-        """Ask whoever leads; requests and answers may be late or lost."""
-        await asyncio.sleep(self._latency())
-        if self.random.random() < self.loss_rate:
-            raise ConnectionError("the request was lost")
-        server = self.random.choice(self.servers)
-        if not server.is_up or not server.store.awake.is_set():
-            await asyncio.sleep(1.0)
-            raise ConnectionError("nobody answers")
-        try:
-            answer = await ask(server)
-        except (NotLeading, Unavailable) as error:
-            raise ConnectionError(str(error)) from error
-        await server.store.awake.wait()
-        await asyncio.sleep(self._latency())
-        if self.random.random() < self.loss_rate:
-            raise ConnectionError("the answer was lost")
-        return answer
-
-    def _latency(self) -> float:
-        return self.random.uniform(0, 5.0 if self.random.random() < self.loss_rate else 0.02)
-
-    async def _register(self, event: events.WorkerRegistered) -> None:
-        await self._call(lambda server: server.engine.apply(event))
-        # The server hears a worker whenever it speaks.
-        for server in self.servers:
-            if server.is_up:
-                server.engine.hear(event.worker)
-
-    async def _sync(self, worker: str, request: SyncRequest) -> SyncReply:
-        try:
-            if self.random.random() < self.loss_rate:
-                # The network repeats the request, and the answer to one of them is lost.
-                with suppress(ConnectionError):
-                    await self._call(lambda server: server.desk.sync(worker, request))
-            reply: SyncReply = await self._call(lambda server: server.desk.sync(worker, request))
-        except Unknown as error:
-            raise Unregistered from error
-        except Conflict as error:
-            raise Superseded from error
-        return reply
 
     # Users
-
-    async def _command(self, event: events.Event) -> bool:
-        """Whether it was acknowledged."""
-        try:
-            await self._call(lambda server: server.engine.apply(event))
-        except (ConnectionError, CoreError):
-            return False
-        return True
 
     async def submit(self) -> None:
         random = self.random
@@ -112,6 +56,7 @@ class World:
                     "replicas": replicas,
                     "min": random.choice([replicas, replicas, max(1, replicas - 1)]),
                     "resources": random.choice([{}, {"gpu": 1}, {"gpu": 0.5}, {"gpu": 2}]),
+                    "env": {"DOOMED": "yes"} if random.random() < 0.1 else {},
                 }
             },
             "restart": random.choice(["gang", "gang", "task", "never"]),
@@ -126,17 +71,12 @@ class World:
         job = job_id(self.faults.clock(), random.getrandbits(NOISE_BITS))
         ended = self._ended(document["after"])
         event = events.Submitted(job, job_spec(document), ended=ended)
-        if await self._command(event):
+        if await self.network.command(event):
             self.acknowledged.append(job)
 
     def _ended(self, jobs: list[str]) -> dict[str, Any]:
-        found = {job: self.row(job) for job in jobs}
+        found = {job: self.truth.job(job) for job in jobs}
         return {job: row.phase for job, row in found.items() if row and not row.is_live}
-
-    def row(self, job: str) -> Job | None:
-        """As it is in the database."""
-        row = self.faults.database.jobs.get(job)
-        return None if row is None else rows.job_from(row.doc)
 
     # What goes wrong
 
@@ -165,12 +105,16 @@ class World:
 
     async def _cancel(self) -> None:
         if self.acknowledged:
-            await self._command(events.CancelRequested(self.random.choice(self.acknowledged)))
+            await self.network.command(
+                events.CancelRequested(self.random.choice(self.acknowledged))
+            )
 
     async def _evict(self) -> None:
         if self.acknowledged:
             job = self.random.choice(self.acknowledged)
-            await self._command(events.Evicted(job, by="chance", why="chance wanted its place"))
+            await self.network.command(
+                events.Evicted(job, by="chance", why="chance wanted its place")
+            )
 
     def _kill_process(self, machine: Machine) -> None:
         if machine.processes:
@@ -193,11 +137,11 @@ class World:
             self._later(self.random.uniform(0, 20), server.boot)
 
     def _bad_network(self) -> None:
-        self.loss_rate = 0.2
+        self.network.loss_rate = 0.2
         self._later(self.random.uniform(1, 60), self._good_network)
 
     def _good_network(self) -> None:
-        self.loss_rate = 0.0
+        self.network.loss_rate = 0.0
 
     def _bad_store(self) -> None:
         self.faults.rate = 0.2
@@ -243,7 +187,7 @@ class World:
         await asyncio.sleep(120.0)  # what is frozen or down comes back
         for machine in self.machines:
             # An operator looks at machines that are cordoned for having failed too often.
-            while not await self._command(events.CordonChanged(machine.name, None)):
+            while not await self.network.command(events.CordonChanged(machine.name, None)):
                 await asyncio.sleep(1.0)
         until = loop.time() + _PATIENCE_S
         while left := [job for job in self.acknowledged if not self._is_settled(job)]:
@@ -260,7 +204,7 @@ class World:
 
     def _is_settled(self, job: str) -> bool:
         """Over, or waiting for a reason that is true and will stay so."""
-        row = self.row(job)
+        row = self.truth.job(job)
         if row is None:
             return False
         if not row.is_live:
@@ -275,49 +219,12 @@ class World:
         return isinstance(reason, NeverFits | NotEnough) and room < row.spec.min_available
 
     def _told(self, jobs: list[str]) -> list[str]:
-        return [f"{job}: {self.row(job)}" for job in jobs]
-
-    # Checking
+        return [f"{job}: {self.truth.job(job)}" for job in jobs]
 
     def check(self) -> None:
         for server in self.servers:
             server.check_alive()
-        for job in self.acknowledged:
-            if job not in self.faults.database.jobs:
-                raise AssertionError(f"bug: job {job} was acknowledged and is not in the store")
-        started = [attempt for machine in self.machines for attempt in machine.started]
-        if len(started) != len(set(started)):
-            twice = sorted({a for a in started if started.count(a) > 1})
-            raise AssertionError(f"bug: these attempts were run twice: {twice}")
-        for machine in self.machines:
-            self._check_machine(machine)
-
-    def _check_machine(self, machine: Machine) -> None:
-        for task, epoch in machine.started:
-            self._check_released(task, epoch)
-        shared: dict[str, list[str]] = {}
-        for (task, _), process in machine.processes.items():
-            for device in process.devices:
-                shared.setdefault(device, []).append(task)
-        for device, tasks in shared.items():
-            if len(tasks) > self._sharers(tasks):
-                raise AssertionError(f"bug: device {device} of {machine.name} is used by {tasks}")
-
-    def _sharers(self, tasks: list[str]) -> int:
-        """How many of these tasks may share one device."""
-        fraction = 1000
-        for task in tasks:
-            row = self.row(split_task(task)[0])
-            if row is not None:
-                fraction = min(fraction, row.spec.roles[0].resources.get("gpu", 1000))
-        return 2 if fraction < 1000 and len(tasks) == 2 else 1
-
-    def _check_released(self, task: str, epoch: int) -> None:
-        job, index = split_task(task)
-        doc = self.faults.database.tasks[job][index]
-        row = rows.task_from(doc)
-        if row.epoch == epoch and row.worker is not None and not row.released:
-            raise AssertionError(f"bug: a process before its release: {row.story}")
+        self.truth.check(self.acknowledged)
 
 
 async def simulate(seed: int, steps: int) -> World:
