@@ -26,7 +26,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "api": {"core", "plan", "store", "manifest", "wire", "engine"},
     "agent": {"core", "wire"},
     "client": {"core", "manifest", "wire"},
-    "cli": {"core", "plan", "manifest", "wire", "client", "agent", "api"},
+    "server": {"core", "plan", "store", "wire", "engine", "api"},
+    "cli": {"core", "plan", "store", "manifest", "wire", "client", "agent", "api", "server"},
     "sim": {"core", "plan", "store", "manifest", "wire", "engine", "api", "agent"},
     "kube": {"core", "plan", "manifest"},
 }

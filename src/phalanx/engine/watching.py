@@ -34,32 +34,43 @@ class Watcher(Protocol):
         """So many workers were lost at once that nothing is drained for them."""
 
 
-class Unwatched:
-    """Nobody watches."""
+class Watchers:
+    """Several watchers as one; none at all is one that does not look."""
+
+    def __init__(self, *watchers: Watcher) -> None:
+        self._watchers = watchers
 
     def leading(self, term: int, cluster: Cluster) -> None:
-        pass
+        for each in self._watchers:
+            each.leading(term, cluster)
 
     def standing_by(self, leader: Leader | None) -> None:
-        pass
+        for each in self._watchers:
+            each.standing_by(leader)
 
     def stepped_down(self, term: int, why: str) -> None:
-        pass
+        for each in self._watchers:
+            each.stepped_down(term, why)
 
     def store_failed(self, what: str) -> None:
-        pass
+        for each in self._watchers:
+            each.store_failed(what)
 
     def committed(self, seconds: float, commands: int, changes: int) -> None:
-        pass
+        for each in self._watchers:
+            each.committed(seconds, commands, changes)
 
     def planned(self, seconds: float, snapshot: Snapshot, made: Plan) -> None:
-        pass
+        for each in self._watchers:
+            each.planned(seconds, snapshot, made)
 
     def rejected(self, cause: str) -> None:
-        pass
+        for each in self._watchers:
+            each.rejected(cause)
 
     def braked(self) -> None:
-        pass
+        for each in self._watchers:
+            each.braked()
 
 
-UNWATCHED = Unwatched()
+UNWATCHED = Watchers()

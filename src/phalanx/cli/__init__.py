@@ -1,0 +1,24 @@
+"""The command line: one file per command, put together here.
+
+A command imports what it needs when it runs, so that asking for help is quick.
+"""
+
+import typer
+
+from phalanx.cli import config, serve, token
+
+app = typer.Typer(
+    name="phalanx",
+    help="A gang scheduler: all of a job's processes start together, or none does.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("serve")(serve.serve)
+app.command("config")(config.config)
+app.add_typer(token.app, name="token")
+
+
+def main() -> None:
+    app()

@@ -1,0 +1,78 @@
+"""A server's settings as flags of a command, made from their table."""
+
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from phalanx.server.config import Config, ConfigError, load
+from phalanx.server.options import OPTIONS, Option
+
+_FILE = typer.Option("--config", metavar="FILE", help="A TOML file with settings.")
+
+
+def with_settings(
+    *names: str,
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command that takes a `Config` first these settings as flags; none means all.
+
+    What the command itself declares after it stays.
+    """
+    chosen = [option for option in OPTIONS if not names or option.name in names]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+
+        def run(**given: Any) -> None:
+            file = given.pop("config_file")
+            flags = {option.name: given.pop(option.name) for option in chosen}
+            command(_loaded(flags, file), **given)
+
+        parameters = [
+            *own,
+            inspect.Parameter(
+                "config_file",
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None,
+                annotation=Annotated[str | None, _FILE],
+            ),
+            *(_parameter(option) for option in chosen),
+        ]
+        parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
+        run.__name__ = command.__name__
+        run.__doc__ = command.__doc__
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {each.name: each.annotation for each in parameters}
+        return run
+
+    return decorate
+
+
+def _parameter(option: Option) -> inspect.Parameter:
+    default = option.shown(option.default)
+    text = f"{option.help} (default: {default})" if default else option.help
+    flag = typer.Option(
+        option.flag, metavar=option.form.upper(), help=text, rich_help_panel=option.group
+    )
+    return inspect.Parameter(
+        option.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[str | None, flag],
+    )
+
+
+def _loaded(flags: dict[str, Any], file: str | None) -> Config:
+    try:
+        return load(flags, file=file)
+    except ConfigError as error:
+        refuse(*error.problems)
+
+
+def refuse(*problems: str) -> NoReturn:
+    """Say what is wrong and end with status 2, as for any wrong use of a command."""
+    for problem in problems:
+        print(f"phalanx: {problem}", file=sys.stderr)  # noqa: T201
+    raise typer.Exit(2)

@@ -1,0 +1,1 @@
+"""A server as a process: its configuration, who may speak to it, and what is seen of it."""

@@ -1,0 +1,58 @@
+"""Counting what there is: a pure look over a planner's snapshot, made beside the planner.
+
+Nothing is counted on the event loop; a scrape finds what the last look found.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+
+import msgspec
+
+from phalanx.core.gang import Gang
+from phalanx.core.reasons import Reason
+from phalanx.core.states import PLACED, State
+from phalanx.plan.snapshot import Plan, Snapshot
+
+_PLACED = tuple(PLACED)
+
+
+class Census(msgspec.Struct, frozen=True):
+    jobs: Counter[str]  #: by phase
+    tasks: Counter[str]  #: by state
+    workers: Counter[str]  #: open, cordoned, lost
+    reasons: Counter[str]  #: why jobs wait
+    usage: Counter[tuple[str, str]]  #: by (queue, resource), in the unit of its normal form
+    capacity: Counter[str]  #: of the workers that are there, by resource
+
+
+def take(snapshot: Snapshot, made: Plan) -> Census:
+    census = Census(Counter(), Counter(), Counter(), _reasons(made.reasons), Counter(), Counter())
+    for gang in snapshot.gangs.values():
+        census.jobs[gang.job.phase] += 1
+        for state in State:
+            count = gang.count(state)
+            if count:
+                census.tasks[state] += count
+        _add_usage(census, gang)
+    for node in snapshot.nodes.values():
+        worker = node.worker
+        lost = worker.lost_at is not None
+        census.workers["lost" if lost else "cordoned" if worker.cordoned else "open"] += 1
+        if not lost:
+            census.capacity.update(worker.resources)
+    return census
+
+
+def _reasons(reasons: Mapping[str, Reason]) -> Counter[str]:
+    return Counter(type(reason).__name__ for reason in reasons.values())
+
+
+def _add_usage(census: Census, gang: Gang) -> None:
+    queue, roles = gang.job.spec.queue, gang.job.spec.roles
+    placed = Counter({roles[0].name: sum(gang.count(state) for state in _PLACED)})
+    if len(roles) > 1 and placed.total():
+        placed = Counter(task.role for task in gang.tasks if task.state in PLACED)
+    for role in roles:
+        for resource, amount in role.resources.items():
+            if placed[role.name]:
+                census.usage[queue, resource] += placed[role.name] * amount

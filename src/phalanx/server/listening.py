@@ -1,0 +1,70 @@
+"""Where a server listens: the socket, its address, and whether anybody but this host reaches it."""
+
+import ipaddress
+import socket
+
+from phalanx.server.config import Config
+
+
+class CannotListen(Exception):  # noqa: N818
+    """The address cannot be had; the message says why."""
+
+
+class Listening:
+    """A bound socket that does not listen yet."""
+
+    def __init__(self, config: Config) -> None:
+        """Raises CannotListen."""
+        self._host: str = config["host"]
+        self._advertised: str | None = config["advertise_url"]
+        self.scheme = "http" if config["tls_cert"] is None else "https"
+        try:
+            self.socket = _bind(self._host, config["port"])
+        except OSError as error:
+            raise CannotListen(
+                f"cannot listen on {self._host} port {config['port']}: {error.strerror or error};"
+                " choose another with --host and --port"
+            ) from error
+        self.port: int = self.socket.getsockname()[1]
+
+    @property
+    def url(self) -> str:
+        host = self._host
+        if _is_any(host):
+            host = socket.gethostname()
+        return f"{self.scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    @property
+    def advertised(self) -> str:
+        return self._advertised or self.url
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nobody but this host can reach what listens there."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_any(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, kind, protocol, _, address = found[0]
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError:
+        bound.close()
+        raise
+    bound.setblocking(False)
+    return bound

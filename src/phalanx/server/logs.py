@@ -1,0 +1,189 @@
+"""One event, one line: what becomes of records, of the engine's own news, and of other libraries'.
+
+The lines that operators of gang schedulers know keep their words and keys.
+"""
+
+import asyncio
+import logging
+import re
+import sys
+from collections.abc import Callable
+from typing import Any, TextIO
+
+import msgspec
+import structlog
+
+from phalanx.core.cluster import Cluster
+from phalanx.core.model import Record
+from phalanx.engine.turn import Turn
+from phalanx.plan.snapshot import Plan, Snapshot
+from phalanx.server.options import LogFormat, LogLevel
+from phalanx.store.protocol import Leader
+
+Logger = structlog.typing.FilteringBoundLogger
+Fields = dict[str, Any]
+
+#: Told only to those who want to see everything.
+_ROUTINE = {
+    *("TaskStarted", "TaskClaimed", "TaskDone", "GangReleased", "AttemptGone", "WorkSafe"),
+    *("CheckpointSaved", "DependenciesMet"),
+}
+_ALARMING = {"WorkerLost", "TaskFailed", "StopTimedOut", "ReservationLost", "WorkerCordoned"}
+
+
+def set_up(form: LogFormat, level: LogLevel, stream: TextIO | None = None) -> None:
+    """All logging of the process, ours and that of libraries, goes to one stream in one form."""
+    stream = sys.stderr if stream is None else stream
+    number = logging.getLevelNamesMapping()[level.upper()]
+    shared: list[structlog.typing.Processor] = [
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    rendering: list[structlog.typing.Processor] = (
+        [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(_json)]
+        if form is LogFormat.JSON
+        else [structlog.dev.ConsoleRenderer(colors=stream.isatty(), sort_keys=False)]
+    )
+    structlog.configure(
+        processors=[*shared, *rendering],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.PrintLoggerFactory(stream),
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    # What libraries say when all goes well is of no use to an operator.
+    root.setLevel(max(number, logging.WARNING) if number > logging.DEBUG else number)
+
+
+def _json(value: object, **_: object) -> str:
+    return msgspec.json.encode(value, enc_hook=str).decode()
+
+
+class Chronicle:
+    """Logs every turn's records, and what the engine tells those who watch it."""
+
+    def __init__(self, log: Logger) -> None:
+        self._log = log
+        self.leader: Leader | None = None  #: as a standby last heard
+        self.decided = asyncio.Event()  #: set once it is known who leads
+        self._failing = False
+
+    def observe(self, turn: Turn) -> None:
+        for record in turn.records():
+            method = (
+                self._log.debug
+                if record.kind in _ROUTINE
+                else self._log.warning
+                if record.kind in _ALARMING
+                else self._log.info
+            )
+            words, fields = line_of(record)
+            method(words, **fields)
+
+    def leading(self, term: int, cluster: Cluster) -> None:
+        self.leader, self._failing = None, False
+        self.decided.set()
+        self._log.info("leading", term=term, jobs=len(cluster.gangs), workers=len(cluster.nodes))
+
+    def standing_by(self, leader: Leader | None) -> None:
+        if leader is not None and leader != self.leader:
+            self._log.info("standing by", leader=leader.holder, url=leader.url, term=leader.term)
+        self.leader, self._failing = leader, False
+        self.decided.set()
+
+    def stepped_down(self, term: int, why: str) -> None:
+        self._log.warning("stepped down", term=term, why=why)
+
+    def store_failed(self, what: str) -> None:
+        if not self._failing:
+            self._log.warning("store failed", why=what)
+        self._failing = True
+
+    def committed(self, seconds: float, commands: int, changes: int) -> None:
+        self._failing = False
+        if seconds > 1:
+            self._log.warning("commit was slow", seconds=round(seconds, 3), commands=commands)
+
+    def planned(self, seconds: float, snapshot: Snapshot, made: Plan) -> None:
+        pass
+
+    def rejected(self, cause: str) -> None:
+        self._log.debug("decision rejected", cause=cause)
+
+    def braked(self) -> None:
+        self._log.error(
+            "many workers lost at once",
+            cure="nothing is drained for them for a while; look at the network",
+        )
+
+
+def line_of(record: Record) -> tuple[str, Fields]:
+    """The words and the keys of a record's line."""
+    known = _KNOWN.get(record.kind)
+    if known is not None:
+        return known(record)
+    fields: Fields = {
+        "job": record.job,
+        "task": record.task,
+        "epoch": record.epoch,
+        "worker": record.worker,
+    }
+    fields |= {key if key != "event" else "what": value for key, value in record.detail.items()}
+    return _words(record.kind), {key: value for key, value in fields.items() if value is not None}
+
+
+def _words(kind: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", " ", kind).lower()
+
+
+def _drain_started(record: Record) -> tuple[str, Fields]:
+    trigger = record.detail.get("trigger")
+    return "gang drain started", {
+        "gang_id": record.job,
+        "trigger_job_id": None if trigger is None else f"{record.job}.{trigger}",
+        "preemption_epoch": record.epoch,
+        "transitioned": record.detail.get("transitioned"),
+        "why": record.detail.get("why"),
+    }
+
+
+def _preempted(record: Record) -> tuple[str, Fields]:
+    return "job preempted", {
+        "job_id": f"{record.job}.{record.task}",
+        "preemption_epoch": record.epoch,
+        "worker": record.worker,
+    }
+
+
+def _drain_completed(record: Record) -> tuple[str, Fields]:
+    return "gang drain completed", {
+        "gang_id": record.job,
+        "preemption_epoch": record.epoch,
+        "outcome": record.detail.get("outcome"),
+        "seconds": record.detail.get("seconds"),
+    }
+
+
+def _reserved(record: Record) -> tuple[str, Fields]:
+    return "gang reserved", {
+        "gang_id": record.job,
+        "gang_size": record.detail.get("size"),
+        "epoch": record.epoch,
+        "workers": record.detail.get("workers"),
+    }
+
+
+_KNOWN: dict[str, Callable[[Record], tuple[str, Fields]]] = {
+    "DrainBegan": _drain_started,
+    "TaskStopped": _preempted,
+    "DrainSettled": _drain_completed,
+    "GangReserved": _reserved,
+}

@@ -1,0 +1,284 @@
+"""What is measured, for Prometheus: fed by turns once they are durable, and by the engine's news.
+
+Counters begin at nothing with the process. Gauges of what there is come from the last census.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from phalanx.core.changes import Changes
+from phalanx.core.cluster import Cluster
+from phalanx.core.model import ENDED, Phase, Record
+from phalanx.core.spec import Micros
+from phalanx.core.states import State
+from phalanx.engine.turn import Turn
+from phalanx.plan.cycle import plan
+from phalanx.plan.snapshot import Plan, Snapshot
+from phalanx.server.census import Census, take
+from phalanx.server.compute import Compute
+from phalanx.store.protocol import Leader
+
+#: How often at most everything is counted.
+_CENSUS_S = 2.0
+
+_SPANS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 6 * 3600, 24 * 3600)
+_MOMENTS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+
+#: Units of the normal form in one that people count in.
+_SCALES = {"cpu": 1000, "gpu": 1000}
+
+
+class Metrics:
+    """A watcher and an observer of an engine; `text` is what a scrape is answered with."""
+
+    content_type = "text/plain; version=0.0.4; charset=utf-8"
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self.compute = Compute()
+        self.census: Census | None = None
+        self._counted_at = float("-inf")
+        #: job → when it became eligible; → first start and how many are still to start.
+        self._waiting: dict[str, Micros] = {}
+        self._starting: dict[str, tuple[int, Micros, int]] = {}
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"phalanx_{name}", text, labels, registry=registry)
+
+        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(f"phalanx_{name}", text, buckets=buckets, registry=registry)
+
+        self._submitted = counter("jobs_submitted", "Jobs that were taken.")
+        self._claimed = counter("jobs_claimed", "Tasks that began to run.")
+        self._ended = {
+            Phase.DONE: counter("jobs_completed", "Jobs that ended well."),
+            Phase.FAILED: counter("jobs_failed", "Jobs that failed for good."),
+            Phase.CANCELLED: counter("jobs_cancelled", "Jobs that were cancelled."),
+            Phase.TIMED_OUT: counter("jobs_timed_out", "Jobs that waited for too long."),
+        }
+        self._retried = counter("jobs_retried", "Times a job went back to waiting.")
+        self._reaped = counter("jobs_reaped", "Jobs hit by a lost worker.", "outcome")
+        self._preempted = counter("gangs_preempted", "Drains that began.")
+        self._forced = counter("gang_preemptions_force_drained", "Drains that timed out.")
+        self._drained = counter("gang_preemptions_completed", "Drains that settled.", "outcome")
+        self._workers_lost = counter("workers_lost", "Workers declared lost.")
+        self._reservations_lost = counter("reservations_lost", "Start sets that went back.")
+        self._rejected = counter("decisions_rejected", "Decisions that came too late.", "cause")
+        self._store_failures = counter("store_failures", "Times the store did not answer.")
+        self._execution = histogram(
+            "job_execution_duration_seconds", "From a task's start to its end.", _SPANS
+        )
+        self._wait = histogram("job_queue_wait_seconds", "From eligible to released.", _SPANS)
+        self._drain = histogram(
+            "gang_preemption_drain_seconds", "From the first order to stop to settled.", _SPANS
+        )
+        self._skew = histogram(
+            "gang_start_skew_seconds", "From the first start in a gang to the last.", _MOMENTS
+        )
+        self._plan = histogram("plan_seconds", "Time to make a plan.", _MOMENTS)
+        self._commit = histogram("commit_seconds", "Time to make a turn durable.", _MOMENTS)
+        self._batch = histogram("commit_batch_size", "Commands that shared a commit.", _SIZES)
+        self._leads = Gauge("phalanx_leader", "Whether this server leads.", registry=registry)
+        for outcome in ("blocked", "failed"):
+            self._drained.labels(outcome)
+        registry.register(_Standing(self))
+
+    def text(self) -> bytes:
+        return generate_latest(self.registry)
+
+    # As a watcher
+
+    def leading(self, term: int, cluster: Cluster) -> None:
+        self._leads.set(1)
+        self._starting.clear()
+        self._waiting = {
+            job: gang.job.waiting_since
+            for job, gang in cluster.gangs.items()
+            if gang.job.waiting_since is not None
+        }
+        self.compute.load(cluster)
+
+    def standing_by(self, leader: Leader | None) -> None:
+        self._leads.set(0)
+        self.census = None
+
+    def stepped_down(self, term: int, why: str) -> None:
+        self._leads.set(0)
+        self.census = None
+
+    def store_failed(self, what: str) -> None:
+        self._store_failures.inc()
+
+    def committed(self, seconds: float, commands: int, changes: int) -> None:
+        self._commit.observe(seconds)
+        self._batch.observe(commands)
+
+    def planned(self, seconds: float, snapshot: Snapshot, made: Plan) -> None:
+        self._plan.observe(seconds)
+
+    def rejected(self, cause: str) -> None:
+        self._rejected.labels(cause).inc()
+
+    def braked(self) -> None:
+        pass
+
+    # Beside the planner
+
+    async def plan_and_count(self, snapshot: Snapshot) -> Plan:
+        """The planner in a thread, and now and then a census of what it was given."""
+        return await asyncio.to_thread(self._plan_and_count, snapshot)
+
+    def _plan_and_count(self, snapshot: Snapshot) -> Plan:
+        made = plan(snapshot)
+        now = time.monotonic()
+        if now - self._counted_at >= _CENSUS_S:
+            self._counted_at = now
+            self.census = take(snapshot, made)
+        return made
+
+    # As an observer
+
+    def observe(self, turn: Turn) -> None:
+        for changes in turn.changes:
+            for job in changes.jobs.values():
+                if job.waiting_since is not None:
+                    self._waiting.setdefault(job.id, job.waiting_since)
+            for record in changes.records:
+                self._note(changes, record)
+                self.compute.note(record)
+            if changes.records:
+                self._note_reaped(changes)
+
+    def _note(self, changes: Changes, record: Record) -> None:
+        match record.kind:
+            case "JobSubmitted":
+                self._submitted.inc()
+            case "TaskStarted" | "TaskClaimed":
+                self._note_start(changes, record)
+            case "GangReleased":
+                self._note_release(record)
+            case "TaskDone" | "TaskFailed" | "TaskStopped":
+                self._note_end(changes, record)
+            case "JobEnded":
+                self._ended[Phase(record.detail["phase"])].inc()
+                self._waiting.pop(record.job or "", None)
+                self._starting.pop(record.job or "", None)
+            case "DrainBegan":
+                self._preempted.inc()
+                self._starting.pop(record.job or "", None)
+            case "DrainSettled":
+                self._drained.labels(str(record.detail["outcome"])).inc()
+                self._drain.observe(record.detail["seconds"])
+                if record.detail["outcome"] == State.BLOCKED:
+                    self._retried.inc()
+            case "WorkerLost":
+                self._workers_lost.inc()
+            case "ReservationLost":
+                self._reservations_lost.inc()
+
+    def _note_release(self, record: Record) -> None:
+        job = record.job or ""
+        self._observe_wait(job, record.at)
+        if record.detail["size"] > 1:
+            self._starting[job] = (record.detail["size"], 0, record.epoch or 0)
+
+    def _observe_wait(self, job: str, at: Micros) -> None:
+        since = self._waiting.pop(job, None)
+        if since is not None:
+            self._wait.observe(max(0, at - since) / 1_000_000)
+
+    def _note_start(self, changes: Changes, record: Record) -> None:
+        job = record.job or ""
+        self._claimed.inc()
+        gang = changes.gangs.get(job)
+        if gang is not None:
+            self.compute.start(job, gang.job.spec, record.task or 0, record.at)
+        if record.kind == "TaskClaimed":
+            self._observe_wait(job, record.at)
+        left, first, epoch = self._starting.pop(job, (0, 0, 0))
+        if not left or epoch != record.epoch:
+            return
+        if left > 1:
+            self._starting[job] = (left - 1, first or record.at, epoch)
+        else:
+            self._skew.observe((record.at - first) / 1_000_000)
+
+    def _note_end(self, changes: Changes, record: Record) -> None:
+        task = changes.tasks.get((record.job or "", record.task or 0))
+        if task is not None and task.started_at is not None and task.ended_at is not None:
+            self._execution.observe(max(0, task.ended_at - task.started_at) / 1_000_000)
+
+    def _note_reaped(self, changes: Changes) -> None:
+        """What a lost worker took with it, and drains that ended by time-out."""
+        kinds = {record.kind for record in changes.records}
+        if "StopTimedOut" in kinds:
+            self._forced.inc()
+        if "WorkerLost" in kinds:
+            for record in changes.records:
+                if record.kind == "TaskFailed":
+                    job = changes.jobs.get(record.job or "")
+                    ended = job is not None and job.verdict in ENDED
+                    self._reaped.labels("failed" if ended else "requeued").inc()
+
+
+class _Standing(Collector):
+    """What there is, as of the last census."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        compute, census = self._metrics.compute, self._metrics.census
+        used = CounterMetricFamily("phalanx_gpu_seconds_used", "GPU-seconds given to tasks.")
+        used.add_metric([], compute.used_gpu_s)
+        yield used
+        lost = CounterMetricFamily("phalanx_gpu_seconds_lost", "GPU-seconds that came to nothing.")
+        lost.add_metric([], compute.lost_gpu_s)
+        yield lost
+        if census is not None:
+            yield from _gauges(census)
+
+    def describe(self) -> Iterator[Metric]:
+        return iter(())
+
+
+def _gauges(census: Census) -> Iterator[Metric]:
+    for name, states in _BY_STATE.items():
+        count = sum(census.tasks[state] for state in states)
+        yield GaugeMetricFamily(f"phalanx_jobs_{name}", f"Tasks that are {name}.", value=count)
+    yield _family("jobs", "Unfinished jobs.", "phase", census.jobs)
+    yield _family("tasks", "Tasks of unfinished jobs.", "state", census.tasks)
+    yield _family("workers", "Workers that are known.", "state", census.workers)
+    yield _family("waiting", "Waiting jobs by what they wait for.", "reason", census.reasons)
+    usage = GaugeMetricFamily(
+        "phalanx_queue_usage", "What a queue's tasks occupy.", labels=["queue", "resource"]
+    )
+    share = GaugeMetricFamily(
+        "phalanx_queue_share", "The part of all workers it is.", labels=["queue", "resource"]
+    )
+    for (queue, resource), amount in sorted(census.usage.items()):
+        usage.add_metric([queue, resource], amount / _SCALES.get(resource, 1))
+        if census.capacity[resource]:
+            share.add_metric([queue, resource], amount / census.capacity[resource])
+    yield usage
+    yield share
+
+
+_BY_STATE = {
+    "pending": (State.PENDING,),
+    "blocked": (State.BLOCKED,),
+    "running": (State.RUNNING,),
+}
+
+
+def _family(name: str, text: str, label: str, counts: dict[str, int]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"phalanx_{name}", text, labels=[label])
+    for value, count in sorted(counts.items()):
+        family.add_metric([str(value)], count)
+    return family

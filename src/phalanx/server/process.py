@@ -1,0 +1,240 @@
+"""A server's life as a process: put together, started, and stopped so that nothing is lost.
+
+The first SIGTERM finishes what was accepted, resigns and leaves; the second leaves at once.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import structlog
+import uvicorn
+import uvloop
+
+from phalanx.api.app import create_app
+from phalanx.api.services import Info, Services
+from phalanx.engine.desk import Desk
+from phalanx.engine.engine import Engine, Outside
+from phalanx.engine.ring import Ring
+from phalanx.engine.watching import Watchers
+from phalanx.server import stores
+from phalanx.server.config import Config
+from phalanx.server.listening import CannotListen, Listening, is_loopback
+from phalanx.server.logs import Chronicle, Logger
+from phalanx.server.metrics import Metrics
+from phalanx.server.retention import keep_pruning
+from phalanx.server.tokens import TokenDesk
+from phalanx.store.protocol import Leader, Store, StoreError
+from phalanx.store.sqlite import wall_clock
+
+#: How long connections have after SIGTERM to take their last answer.
+_LINGER_S = 1
+#: How long the start message waits to know who leads.
+_PATIENCE_S = 5.0
+_KEEP_ALIVE_S = 75
+
+
+class CannotServe(Exception):  # noqa: N818
+    """The server does not start; the message says why and what to do."""
+
+
+class Started(NamedTuple):
+    """What the start message tells."""
+
+    url: str
+    store: str
+    term: int | None  #: None on a standby
+    leader: Leader | None
+    needs_tokens: bool
+
+
+Announce = Callable[[Started], None]
+
+
+def run(config: Config, announce: Announce) -> int:
+    """Serve until told to stop; the exit status. Raises CannotServe."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(config, announce))
+
+
+async def _serve(config: Config, announce: Announce) -> int:
+    place = stores.place_of(config)
+    store = stores.store_at(place, config["lease"])
+    log: Logger = structlog.get_logger()
+    try:
+        await store.open()
+        tokens = await _tokens(config, store, place)
+        listening = Listening(config)
+    except (StoreError, CannotListen, OSError) as error:
+        await store.close()
+        raise CannotServe(f"{stores.shown(place)}: {error}") from error
+    except CannotServe:
+        await store.close()
+        raise
+    server = Server(config, store, tokens, listening, log)
+    log.info("listening", url=listening.url, store=stores.shown(place), name=server.name)
+    try:
+        return await server.live(lambda: announce(server.started(stores.shown(place))))
+    finally:
+        with suppress(TimeoutError):  # a store that hangs must not keep us
+            async with asyncio.timeout(_LINGER_S):
+                await store.close()
+
+
+async def _tokens(config: Config, store: Store, place: str) -> TokenDesk:
+    """Nobody but this host may speak without a token. Raises CannotServe."""
+    local = is_loopback(config["host"])
+    desk = TokenDesk(store, open_on_loopback=local and config["loopback_open"])
+    await desk.look()
+    if local or desk.has_tokens:
+        return desk
+    host = config["host"]
+    if place == "memory":
+        raise CannotServe(
+            f"listening on {host} needs tokens, and the memory store is empty at every start; "
+            "name a store that lasts with --store"
+        )
+    raise CannotServe(
+        f"listening on {host} needs tokens, and there is none; make one first:\n"
+        f"  phalanx token create admin --role admin --store '{place}'"
+    )
+
+
+class Server:
+    """The parts of one server, and the tasks that run them."""
+
+    def __init__(
+        self, config: Config, store: Store, tokens: TokenDesk, listening: Listening, log: Logger
+    ) -> None:
+        self.name: str = config["name"] or f"{socket.gethostname()}-{os.getpid()}"
+        self._config = config
+        self._store = store
+        self._tokens = tokens
+        self._listening = listening
+        self._log = log
+        self._stopping = asyncio.Event()
+        self._chronicle = Chronicle(log)
+        settings = config.engine()
+        self.metrics = Metrics()
+        ring = Ring(settings.ring_size)
+        self.engine = Engine(
+            store,
+            Outside(self.name, listening.advertised, wall_clock, lambda: uuid4().hex),
+            settings,
+            planner=self.metrics.plan_and_count,
+            observers=[self._chronicle.observe, self.metrics.observe],
+        )
+        self.engine.watcher = Watchers(self._chronicle, self.metrics)
+        self._services = Services(
+            engine=self.engine,
+            desk=Desk(self.engine, store),
+            store=store,
+            ring=ring,
+            auth=tokens,
+            metrics=lambda: (self.metrics.text(), self.metrics.content_type),
+            info=Info(
+                body_limit_bytes=config["body_limit"],
+                checkpoint_limit_bytes=config["checkpoint_limit"],
+                priority_classes=config["priority_classes"],
+            ),
+        )
+        self._http = _Http(self._http_config())
+
+    def _http_config(self) -> uvicorn.Config:
+        return uvicorn.Config(
+            create_app(self._services),
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=_LINGER_S,
+            ssl_certfile=self._config["tls_cert"],
+            ssl_keyfile=self._config["tls_key"],
+        )
+
+    def started(self, store: str) -> Started:
+        leader = self._chronicle.leader
+        return Started(
+            self._listening.url,
+            store,
+            self.engine.term,
+            leader,
+            not (is_loopback(self._config["host"]) and self._config["loopback_open"]),
+        )
+
+    async def live(self, announce: Callable[[], None]) -> int:
+        """Until a signal, or until a part breaks; the exit status."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, number)
+        works: dict[str, Coroutine[Any, Any, None]] = {
+            "engine": self.engine.run(),
+            "http": self._http.serve(sockets=[self._listening.socket]),
+            "tokens": self._tokens.keep_looking(),
+            "retention": keep_pruning(
+                self.engine, self._store, self._config["retention"], self._log
+            ),
+        }
+        tasks = [asyncio.create_task(work, name=name) for name, work in works.items()]
+        greeting = asyncio.create_task(self._greet(announce))
+        stop = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait([stop, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        broken = [task for task in tasks if task.done()]
+        for task in broken:
+            self._log.critical(
+                "a part of the server broke", part=task.get_name(), exc_info=_of(task)
+            )
+        status = await self._leave(tasks) or int(bool(broken))
+        rest: list[asyncio.Task[Any]] = [greeting, stop, *tasks]
+        for each in rest:
+            each.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
+        self._log.info("stopped", name=self.name)
+        return status
+
+    async def _greet(self, announce: Callable[[], None]) -> None:
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                await self._chronicle.decided.wait()
+        except TimeoutError:
+            self._log.warning("nobody leads yet", why="the store has not said who does")
+        announce()
+
+    async def _leave(self, tasks: list[asyncio.Task[None]]) -> int:
+        """Finish what was accepted, resign, and let go of everybody; the exit status."""
+        self._log.info("stopping", name=self.name)
+        http = next(task for task in tasks if task.get_name() == "http")
+        try:
+            async with asyncio.timeout(self._config["stop_wait"]):
+                await self.engine.stop()
+                self._http.should_exit = True
+                await asyncio.wait([http])
+        except TimeoutError:
+            self._log.error(
+                "left before everything was finished", waited_s=self._config["stop_wait"]
+            )
+            return 1
+        return 0
+
+    def _on_signal(self, number: int) -> None:
+        if self._stopping.is_set():
+            # Whatever is not durable was not acknowledged either.
+            os._exit(128 + number)
+        self._stopping.set()
+
+
+class _Http(uvicorn.Server):
+    """Leaves signals to us."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _of(task: asyncio.Task[None]) -> BaseException | None:
+    return None if task.cancelled() else task.exception()

@@ -1,0 +1,40 @@
+"""Removing what finished long ago, a little at a time, so that no commit waits for it."""
+
+import asyncio
+
+from phalanx.core.spec import Micros
+from phalanx.engine.engine import Engine
+from phalanx.server.logs import Logger
+from phalanx.store.protocol import Pruned, Store, StoreError
+from phalanx.store.sqlite import wall_clock
+
+#: How often to look for something to remove.
+_LOOK_S = 300.0
+#: Jobs removed in one transaction, and the pause before the next.
+_LIMIT = 200
+_PAUSE_S = 0.2
+
+
+async def keep_pruning(engine: Engine, store: Store, retention: Micros, log: Logger) -> None:
+    """For ever, while this server leads."""
+    while True:
+        await asyncio.sleep(_LOOK_S)
+        try:
+            pruned = await prune(engine, store, wall_clock() - retention)
+        except StoreError as error:
+            log.warning("pruning failed", why=str(error))
+            continue
+        if pruned.jobs or pruned.records:
+            log.info("pruned", jobs=pruned.jobs, records=pruned.records, blobs=pruned.blobs)
+
+
+async def prune(engine: Engine, store: Store, before: Micros) -> Pruned:
+    """Remove all that finished before then, as long as this server leads. Raises StoreError."""
+    jobs = records = blobs = 0
+    while engine.is_leading and (term := engine.term) is not None:
+        pruned = await store.prune(term, before=before, limit=_LIMIT)
+        jobs, records, blobs = jobs + pruned.jobs, records + pruned.records, blobs + pruned.blobs
+        if pruned.jobs < _LIMIT:
+            break
+        await asyncio.sleep(_PAUSE_S)
+    return Pruned(jobs, records, blobs)

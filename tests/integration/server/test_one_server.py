@@ -1,0 +1,119 @@
+"""One server on SQLite: killed, stopped, and joined by a second one."""
+
+import asyncio
+import signal
+from pathlib import Path
+
+import httpx
+
+from tests.integration.server.processes import (
+    COMMAND,
+    Start,
+    environment,
+    phalanx,
+    sqlite_at,
+)
+from tests.integration.server.test_failover import FAST, GANG, check
+from tests.integration.server.traffic import Agents, Fleet, Submitter
+from tests.integration.server.waiting import eventually, within
+
+
+async def test_a_server_killed_under_load_and_started_again_has_lost_nothing(
+    start: Start, tmp_path: Path
+) -> None:
+    first = await start(sqlite_at(tmp_path), "first", *FAST)
+    await first.line("leading")
+    fleet = Fleet(first.url)
+    agents = Agents(fleet, 3)
+    agents.boot()
+    load = [Submitter(fleet, **GANG) for _ in range(4)]
+    await asyncio.gather(*(each.more(10) for each in load))
+    await first.kill()
+    again = await start(sqlite_at(tmp_path), "again", *FAST)
+    fleet.urls[:] = [again.url]
+    await again.line("leading")
+    await asyncio.gather(*(each.more(10) for each in load))
+    jobs = [job for each in load for job in await each.stop()]
+    await check(fleet, agents, jobs)
+    assert not again.seen("worker lost")
+    agents.crash()
+    await fleet.close()
+
+
+async def test_a_second_server_on_the_same_file_stands_by_and_takes_over(
+    start: Start, tmp_path: Path
+) -> None:
+    first = await start(sqlite_at(tmp_path), "first", *FAST)
+    await first.line("leading")
+    second = await start(sqlite_at(tmp_path), "second", *FAST)
+    assert (await second.line("standing by"))["url"] == first.url
+    assert await first.ready()
+    assert not await second.ready()
+    first.send(signal.SIGTERM)
+    assert await first.ended(5) == 0
+    await second.line("leading")
+    await eventually(second.ready, 5)
+
+
+async def test_sigterm_answers_what_was_accepted_ends_what_is_held_and_leaves(
+    start: Start, tmp_path: Path
+) -> None:
+    server = await start(sqlite_at(tmp_path), "only")
+    await server.line("leading")
+    fleet = Fleet(server.url)
+    agents = Agents(fleet, 2)
+    agents.boot()
+    load = [Submitter(fleet, **GANG) for _ in range(4)]
+    await asyncio.gather(*(each.more(5) for each in load))
+    async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
+        held = asyncio.create_task(client.get("/jobs/next", params={"wait": "20"}))
+        async with client.stream("GET", "/events") as stream:
+            assert stream.status_code == 200
+            began = asyncio.get_running_loop().time()
+            server.send(signal.SIGTERM)
+            assert await server.ended(5) == 0
+            took = asyncio.get_running_loop().time() - began
+        await within(5, asyncio.wait([held]))
+    assert took < 3
+    assert not held.cancelled()
+    jobs = [job for each in load for job in await each.stop()]
+    again = await start(sqlite_at(tmp_path), "again")
+    fleet.urls[:] = [again.url]
+    await again.line("leading", deadline_s=3)
+    await check(fleet, agents, jobs)
+    agents.crash()
+    await fleet.close()
+
+
+async def test_an_address_that_is_taken_is_said(start: Start, tmp_path: Path) -> None:
+    first = await start(sqlite_at(tmp_path), "first")
+    port = first.url.rpartition(":")[2]
+    status, out, err = await phalanx("serve", "--store=memory", f"--port={port}")
+    assert (status, out) == (2, "")
+    assert f"cannot listen on 127.0.0.1 port {port}" in err
+    assert "Traceback" not in err
+
+
+async def test_the_start_message_fits_on_a_screen(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *COMMAND,
+        "serve",
+        f"--store={sqlite_at(tmp_path)}",
+        "--port=0",
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        env=environment(),
+    )
+    assert process.stdout is not None
+    said = b""
+    while b"Ctrl-C" not in said:
+        line = await within(20, process.stdout.readline())
+        assert line, said
+        said += line
+    process.send_signal(signal.SIGINT)
+    assert await within(10, process.wait()) == 0
+    text = said.decode()
+    assert "listens on  http://127.0.0.1:" in text
+    assert f"store       {sqlite_at(tmp_path)}" in text
+    assert "role        leader, term 1" in text
+    assert len(text.splitlines()) < 24

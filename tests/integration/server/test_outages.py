@@ -1,0 +1,76 @@
+"""PostgreSQL goes away under load: nobody is blamed for it, and nothing is lost."""
+
+import asyncio
+import signal
+
+from tests.compliance.backends import PostgresServer
+from tests.integration.server.conftest import Frozen
+from tests.integration.server.processes import Start
+from tests.integration.server.test_failover import FAST, GANG, blame, check
+from tests.integration.server.traffic import Agents, Fleet, Submitter
+from tests.integration.server.waiting import pass_time
+
+
+async def test_postgres_restarted_under_load_costs_nothing(
+    start: Start, postgres: PostgresServer, dsn: str
+) -> None:
+    server = await start(dsn, "only", *FAST)
+    await server.line("leading")
+    fleet = Fleet(server.url)
+    agents = Agents(fleet, 3)
+    agents.boot()
+    load = [Submitter(fleet, **GANG) for _ in range(4)]
+    await asyncio.gather(*(each.more(10) for each in load))
+    await postgres.restart()
+    await asyncio.gather(*(each.more(10) for each in load))
+    jobs = [job for each in load for job in await each.stop()]
+    await check(fleet, agents, jobs)
+    assert await blame(postgres, dsn) == []
+    agents.crash()
+    await fleet.close()
+
+
+async def test_postgres_hung_for_longer_than_workers_may_be_silent_costs_nothing(
+    start: Start, postgres: PostgresServer, dsn: str
+) -> None:
+    """Forty seconds at the usual settings are eight at these."""
+    first = await start(dsn, "first", *FAST)
+    await first.line("leading")
+    second = await start(dsn, "second", *FAST)
+    await second.line("standing by")
+    fleet = Fleet(first.url, second.url)
+    agents = Agents(fleet, 3)
+    agents.boot()
+    load = [Submitter(fleet, **GANG) for _ in range(4)]
+    await asyncio.gather(*(each.more(10) for each in load))
+    with Frozen(postgres):
+        await pass_time(8)
+    await asyncio.gather(*(each.more(10) for each in load))
+    jobs = [job for each in load for job in await each.stop()]
+    await check(fleet, agents, jobs)
+    assert await blame(postgres, dsn) == []
+    agents.crash()
+    await fleet.close()
+
+
+async def test_a_second_sigterm_leaves_at_once_though_the_store_hangs(
+    start: Start, postgres: PostgresServer, dsn: str
+) -> None:
+    server = await start(dsn, "only")
+    await server.line("leading")
+    with Frozen(postgres):
+        server.send(signal.SIGTERM)
+        await server.line("stopping")
+        server.send(signal.SIGTERM)
+        assert await server.ended(2) == 128 + signal.SIGTERM
+
+
+async def test_one_sigterm_leaves_in_time_though_the_store_hangs(
+    start: Start, postgres: PostgresServer, dsn: str
+) -> None:
+    server = await start(dsn, "only", "--stop-wait=1s")
+    await server.line("leading")
+    with Frozen(postgres):
+        server.send(signal.SIGTERM)
+        await server.line("left before everything was finished")
+        assert await server.ended(8) == 1
