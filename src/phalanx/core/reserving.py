@@ -105,8 +105,6 @@ def _reserve(
             misfit = f"it may have at most {role.per_node} tasks of role {role.name}"
         devices = node.pick_devices(role.resources.get(GPU, 0))
         port = None if has_port else node.pick_port(tx.base.settings.ports)
-        if misfit is None and port is None and not has_port:
-            misfit = "every rendezvous port is taken"
         if misfit is not None or devices is None:
             raise Conflict(f"task {task.id} cannot be placed on {assignment.worker}: {misfit}")
         reserved = tx.move(
