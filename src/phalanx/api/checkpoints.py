@@ -1,0 +1,83 @@
+"""Checkpoints: opaque bytes that a task which is told to stop hands to its next attempt."""
+
+from typing import Any
+
+from litestar import MediaType, Request, Response, get, post
+from litestar.openapi.spec import OpenAPIMediaType, Operation, RequestBody, Schema
+from litestar.params import FromPath
+
+from phalanx.api import bodies
+from phalanx.api.auth import ANYBODY, WORKERS
+from phalanx.api.errors import wrong
+from phalanx.api.lookup import find_task
+from phalanx.api.plain import Epoch
+from phalanx.api.services import services_of
+from phalanx.core.errors import Conflict
+from phalanx.core.events import CheckpointSaved
+from phalanx.core.model import Blob, Task
+from phalanx.core.states import State
+from phalanx.engine.reports import Speaker
+from phalanx.engine.submissions import new_job
+from phalanx.engine.turn import Turn
+
+_BYTES = "application/octet-stream"
+
+
+class _Bytes(Operation):
+    def __post_init__(self) -> None:
+        anything = Schema(type="string", format="binary")  # type: ignore[arg-type]
+        self.request_body = RequestBody(
+            content={_BYTES: OpenAPIMediaType(schema=anything)}, required=True
+        )
+
+
+@post(
+    "/jobs/{task:str}/checkpoint",
+    operation_class=_Bytes,
+    opt={"allowed": WORKERS},
+    status_code=200,
+    summary="Save the state of a task that is told to stop",
+)
+async def save(
+    request: Request[Any, Any, Any], task: FromPath[str], epoch: Epoch
+) -> Response[None]:
+    """The body is kept bit for bit."""
+    services = services_of(request)
+    data = await bodies.raw(request, services.info.checkpoint_limit_bytes)
+    if not data:
+        raise wrong("", "the body is empty; send the bytes to keep")
+    speaker = Speaker(task, epoch)
+    row = await services.reports.take(speaker, _stopping)
+    blob = Blob(f"{row.id}/{epoch}/{new_job(0)}", len(data))
+    # The bytes are durable before anything points at them.
+    await services.store.put_blob(blob.id, row.job, data)
+    await services.reports.apply(speaker, lambda now: CheckpointSaved(now.id, now.epoch, blob))
+    return Response(None, status_code=200)
+
+
+def _stopping(turn: Turn, task: Task) -> Task:
+    if task.state is not State.PREEMPTING:
+        raise Conflict(
+            f"task {task.id} is {task.state}; a checkpoint is only taken while it is preempting"
+        )
+    return task
+
+
+@get(
+    "/jobs/{task:str}/checkpoint",
+    opt={"allowed": ANYBODY},
+    media_type=_BYTES,
+    summary="Get the bytes that the next attempt is given",
+)
+async def load(request: Request[Any, Any, Any], task: FromPath[str]) -> Response[bytes | None]:
+    """204 if there are none."""
+    _, row = await find_task(request, task)
+    data = None
+    if row.checkpoint is not None:
+        data = await services_of(request).store.get_blob(row.checkpoint.id)
+    if data is None:
+        return Response(None, status_code=204, media_type=MediaType.TEXT)
+    return Response(data, status_code=200, media_type=_BYTES)
+
+
+ROUTES = [save, load]

@@ -1,0 +1,138 @@
+"""What every request passes through: its id, and the short way for an agent's sync.
+
+Sync is most of the traffic of a fleet, so it is read, answered and written here, without the
+framework; `sync` below is the same route for the framework, which describes it.
+"""
+
+import re
+from typing import Any
+from urllib.parse import unquote
+from uuid import uuid4
+
+import msgspec
+from litestar import Request, post
+from litestar.enums import ScopeType
+from litestar.openapi.spec import Schema
+from litestar.params import FromPath
+from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
+
+from phalanx.api import bodies
+from phalanx.api.auth import WORKERS, check_role, identify
+from phalanx.api.errors import refusal_of, wrong
+from phalanx.api.services import Services, services_of
+from phalanx.wire.sync import SyncReply, SyncRequest
+
+_GIVEN_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+_SYNC = re.compile(r"/workers/([^/]+)/sync")
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(SyncRequest).decode
+
+
+class Gate:
+    def __init__(self, app: ASGIApp, services: Services) -> None:
+        self._app = app
+        self._services = services
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != ScopeType.HTTP:
+            await self._app(scope, receive, send)
+            return
+        request_id = _request_id(scope)
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (b"x-request-id", request_id)]
+            await send(message)
+
+        path = scope["path"]
+        found = _SYNC.fullmatch(path) if path.endswith("/sync") else None
+        if found is not None and scope["method"] == "POST":
+            await self._sync(scope, receive, send_with_id, found[1])
+        else:
+            await self._app(scope, receive, send_with_id)
+
+    async def _sync(self, scope: HTTPScope, receive: Receive, send: Send, worker: str) -> None:
+        status, headers = 200, [(b"content-type", b"application/json")]
+        try:
+            check_role(await identify(self._services.auth, scope), WORKERS)
+            data = await _body(receive, self._services.info.body_limit_bytes)
+            body = _encode(await self._services.desk.sync(unquote(worker), _request(data)))
+        except Exception as error:  # whatever it is, it is answered in the one form
+            refusal = refusal_of(error, scope)
+            status, body = refusal.status, refusal.body
+            headers += [(k.lower().encode(), v.encode()) for k, v in refusal.headers.items()]
+        headers.append((b"content-length", b"%d" % len(body)))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+def _request_id(scope: HTTPScope) -> bytes:
+    for name, value in scope["headers"]:
+        if name == b"x-request-id" and _GIVEN_ID.fullmatch(value):
+            return bytes(value)
+    return uuid4().hex.encode()
+
+
+async def _body(receive: Receive, limit_bytes: int) -> bytes:
+    data = b""
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return data
+        data += message["body"]
+        if len(data) > limit_bytes:
+            raise bodies.too_large(limit_bytes)
+        if not message["more_body"]:
+            return data
+
+
+def _request(data: bytes) -> SyncRequest:
+    """Raises Invalid with the path of what is wrong."""
+    try:
+        request = _decode(data)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `$")
+        raise wrong(path.rstrip("`").lstrip("."), message) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise wrong("", f"the body is not JSON: {error}") from None
+    if not 0 <= request.wait < float("inf"):
+        raise wrong("wait", "is no number of seconds")
+    return request
+
+
+_BODY = bodies.documented(
+    {
+        "incarnation": Schema(type="string"),  # type: ignore[arg-type]
+        "seq": Schema(type="integer"),  # type: ignore[arg-type]
+        "term": Schema(type="integer"),  # type: ignore[arg-type]
+        "full": Schema(type="boolean"),  # type: ignore[arg-type]
+        "tasks": Schema(type="array", items=Schema(type="object")),  # type: ignore[arg-type]
+        "wait": Schema(type="number"),  # type: ignore[arg-type]
+    },
+    {
+        "incarnation": "i-1",
+        "seq": 7,
+        "term": 3,
+        "tasks": [{"id": "j-01h2xcejqtf2nbrexx3v.0", "epoch": 1, "state": "running"}],
+        "wait": 10,
+    },
+    required=("incarnation", "seq"),
+)
+
+
+@post(
+    "/workers/{worker_id:str}/sync",
+    operation_class=_BODY,
+    opt={"allowed": WORKERS},
+    status_code=200,
+    summary="An agent says what changed, and is told what should",
+)
+async def sync(request: Request[Any, Any, Any], worker_id: FromPath[str]) -> SyncReply:
+    """The answer may take `wait` seconds: it comes when there is something to say."""
+    services = services_of(request)
+    data = await bodies.raw(request, services.info.body_limit_bytes)
+    return await services.desk.sync(worker_id, _request(data))
+
+
+ROUTES = [sync]

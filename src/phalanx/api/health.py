@@ -1,0 +1,55 @@
+"""Whether the server lives, whether it leads, and its numbers."""
+
+from typing import Any
+
+import msgspec
+from litestar import Request, Response, get
+
+from phalanx.api.auth import ANYBODY
+from phalanx.api.services import services_of
+from phalanx.core.errors import Unknown
+
+
+class Health(msgspec.Struct, frozen=True):
+    status: str
+    version: str
+    leading: bool
+    term: int | None
+
+
+def _health(request: Request[Any, Any, Any]) -> Health:
+    services = services_of(request)
+    leading = services.engine.is_leading
+    return Health("ok", services.info.version, leading, services.engine.term if leading else None)
+
+
+@get("/health", summary="The server lives")
+async def health(request: Request[Any, Any, Any]) -> Health:
+    return _health(request)
+
+
+@get("/healthz", summary="The server lives")
+async def healthz(request: Request[Any, Any, Any]) -> Health:
+    return _health(request)
+
+
+@get("/readyz", summary="The server leads")
+async def readyz(request: Request[Any, Any, Any]) -> Health:
+    """200 on the leader; 307 or 503 elsewhere, as for every other request."""
+    engine = services_of(request).engine
+    await engine.do(lambda turn: None)
+    return _health(request)
+
+
+@get(
+    "/metrics", opt={"allowed": ANYBODY}, media_type="text/plain", summary="Numbers for Prometheus"
+)
+async def metrics(request: Request[Any, Any, Any]) -> Response[bytes]:
+    measure = services_of(request).metrics
+    if measure is None:
+        raise Unknown("this server keeps no metrics")
+    body, media_type = measure()
+    return Response(body, media_type=media_type)
+
+
+ROUTES = [health, healthz, readyz, metrics]

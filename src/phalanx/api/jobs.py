@@ -1,0 +1,96 @@
+"""Jobs: listing, showing, cancelling, their stories, and why they wait."""
+
+from typing import Annotated, Any
+
+from litestar import Request, delete, get
+from litestar.params import FromPath, FromQuery, QueryParameter
+
+from phalanx.api.auth import ANYBODY, USERS, check_namespace, principal_of
+from phalanx.api.listing import Wanted, listed
+from phalanx.api.lookup import change, find
+from phalanx.api.services import services_of
+from phalanx.api.views import job_detail, job_view, reason_view, record_view, task_view
+from phalanx.core.events import CancelRequested
+from phalanx.core.gang import Gang
+from phalanx.core.model import Job, Phase
+from phalanx.core.reasons import Reason
+from phalanx.engine.turn import Turn
+from phalanx.store.protocol import JobQuery
+from phalanx.wire.jobs import JobDetail, JobList, JobView, Story, TaskView, Why
+
+_BIGGEST = 2**63 - 1
+
+Limit = Annotated[int, QueryParameter(ge=1, le=1000, description="How many at most.")]
+
+
+@get("/jobs", opt={"allowed": USERS}, summary="List jobs, unfinished ones first")
+async def list_jobs(  # noqa: PLR0913, PLR0917
+    request: Request[Any, Any, Any],
+    namespace: FromQuery[str | None] = None,
+    queue: FromQuery[str | None] = None,
+    phase: FromQuery[Phase | None] = None,
+    name: FromQuery[str | None] = None,
+    limit: Limit = 100,
+    cursor: FromQuery[str | None] = None,
+) -> JobList:
+    """The latest first. A job that ends between two pages may be on both; none is left out."""
+    principal = principal_of(request)
+    if namespace is not None:
+        check_namespace(principal, namespace)
+    namespaces = principal.confined_to if namespace is None else (namespace,)
+    wanted = Wanted(JobQuery(namespace, queue, phase, name), namespaces)
+    return await listed(services_of(request), wanted, limit, cursor)
+
+
+@get("/jobs/{job_id:str}", opt={"allowed": ANYBODY}, summary="Show a job with its tasks")
+async def show_job(request: Request[Any, Any, Any], job_id: FromPath[str]) -> JobDetail:
+    """A job of one task also has the fields that the plain protocol knows."""
+    found = await find(request, job_id)
+    return job_detail(found.job, found.tasks, found.reason)
+
+
+@delete("/jobs/{job_id:str}", opt={"allowed": USERS}, status_code=200, summary="Cancel a job")
+async def cancel_job(request: Request[Any, Any, Any], job_id: FromPath[str]) -> JobView:
+    def cancel(turn: Turn, gang: Gang, by: Any) -> Job:
+        return turn.apply(CancelRequested(gang.job.id, by.name)).gangs[gang.job.id].job
+
+    return job_view(await change(request, job_id, cancel))
+
+
+@get("/gangs/{job_id:str}", opt={"allowed": ANYBODY}, summary="Show the tasks of a gang, in order")
+async def show_gang(request: Request[Any, Any, Any], job_id: FromPath[str]) -> list[TaskView]:
+    found = await find(request, job_id)
+    return [task_view(found.job, task) for task in found.tasks]
+
+
+@get("/jobs/{job_id:str}/events", opt={"allowed": USERS}, summary="Tell the story of a job")
+async def job_events(
+    request: Request[Any, Any, Any],
+    job_id: FromPath[str],
+    after: Annotated[int, QueryParameter(ge=0, le=_BIGGEST)] = 0,
+    limit: Limit = 100,
+) -> Story:
+    found = await find(request, job_id)
+    records = await services_of(request).store.records(job=found.job.id, after=after, limit=limit)
+    more = records[-1].seq if len(records) == limit else None
+    return Story(tuple(record_view(record) for record in records), more)
+
+
+@get("/jobs/{job_id:str}/why", opt={"allowed": USERS}, summary="Say why a job waits")
+async def why(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Why:
+    found = await find(request, job_id)
+    return Why(
+        found.job.id, found.job.phase, _why(found.job, found.reason), reason_view(found.reason)
+    )
+
+
+def _why(job: Job, reason: Reason | None) -> str:
+    if reason is not None:
+        return f"it waits: {reason}"
+    if job.phase is Phase.WAITING:
+        return "it waits for the next plan"
+    cause = job.cause or (job.drain.cause if job.drain is not None else None)
+    return f"it is {job.phase}" + (f": {cause}" if cause is not None else "")
+
+
+ROUTES = [list_jobs, show_job, cancel_job, show_gang, job_events, why]

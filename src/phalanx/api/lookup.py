@@ -1,0 +1,88 @@
+"""Finding what a path names: a job or a task of one, ended or not, if the caller may see it."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from litestar import Request
+
+from phalanx.api.auth import Principal, principal_of
+from phalanx.api.services import services_of
+from phalanx.api.views import reason_of
+from phalanx.core.errors import Conflict, Unknown
+from phalanx.core.gang import Gang
+from phalanx.core.ids import split_task
+from phalanx.core.model import Job, Task
+from phalanx.core.reasons import Reason
+from phalanx.engine.turn import Turn
+
+T = TypeVar("T")
+
+
+class Found(NamedTuple):
+    job: Job
+    tasks: tuple[Task, ...]
+    reason: Reason | None = None
+
+
+def job_of(name: str) -> str:
+    """The job that an id is of: its own, or one of its tasks'."""
+    return name.rpartition(".")[0] or name
+
+
+def unknown(name: str) -> Unknown:
+    return Unknown(f"there is no job {name[:80]}")
+
+
+async def find(request: Request[Any, Any, Any], name: str) -> Found:
+    """The job, from memory or from the store. Raises Unknown."""
+    services, principal = services_of(request), principal_of(request)
+    job = job_of(name)
+    found = await services.engine.do(lambda turn: _live(turn, job, services.engine.reasons))
+    if found is None:
+        row = await services.store.job(job)
+        found = None if row is None else Found(*row)
+    if found is None or not principal.may_see(found.job.spec.namespace):
+        raise unknown(name)
+    if name != job and not 0 <= split_task(name)[1] < len(found.tasks):
+        raise unknown(name)
+    return found
+
+
+def _live(turn: Turn, job: str, reasons: Any) -> Found | None:
+    gang = turn.cluster.gangs.get(job)
+    if gang is None:
+        return None
+    return Found(gang.job, tuple(gang.tasks), reason_of(gang, reasons, turn.now))
+
+
+async def find_task(request: Request[Any, Any, Any], name: str) -> tuple[Job, Task]:
+    """The task; a job of one task may be named by either id. Raises Unknown."""
+    found = await find(request, name)
+    if name != found.job.id:
+        return found.job, found.tasks[split_task(name)[1]]
+    if len(found.tasks) > 1:
+        raise Unknown(f"job {name} has {len(found.tasks)} tasks; name one of them: {name}.0, …")
+    return found.job, found.tasks[0]
+
+
+async def change(
+    request: Request[Any, Any, Any], name: str, work: Callable[[Turn, Gang, Principal], T]
+) -> T:
+    """Change an unfinished job that the caller may see. Raises Unknown for one that is neither
+    unfinished nor finished, and Conflict for one that is finished."""
+    services, principal = services_of(request), principal_of(request)
+    job = job_of(name)
+
+    def visible(turn: Turn) -> T | None:
+        gang = turn.cluster.gangs.get(job)
+        if gang is None:
+            return None
+        if not principal.may_see(gang.job.spec.namespace):
+            raise unknown(name)
+        return work(turn, gang, principal)
+
+    result = await services.engine.do(visible)
+    if result is None:
+        ended = (await find(request, name)).job
+        raise Conflict(f"job {ended.id} is {ended.phase}; a {ended.phase} job cannot be changed")
+    return result

@@ -1,0 +1,63 @@
+"""What the routes work with. Whoever serves them puts it together."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from litestar.connection import ASGIConnection
+
+from phalanx.engine.claims import Claims
+from phalanx.engine.desk import Desk
+from phalanx.engine.engine import Engine
+from phalanx.engine.reports import Reports
+from phalanx.engine.ring import Ring
+from phalanx.engine.submissions import Submissions
+from phalanx.store.protocol import Store
+
+if TYPE_CHECKING:
+    from phalanx.api.auth import Authenticator
+
+#: The body of /metrics and its content type.
+Metrics = Callable[[], tuple[bytes, str]]
+
+
+class Info(msgspec.Struct, frozen=True):
+    version: str = "0.1.0"
+    body_limit_bytes: int = 1024 * 1024
+    checkpoint_limit_bytes: int = 1024 * 1024
+    priority_classes: dict[str, int] = {}
+    keepalive_s: float = 15.0  #: a quiet stream says this often that it lives
+
+
+class Services:
+    """The engine must not have begun to run: what is made here wants to see every turn."""
+
+    def __init__(  # noqa: PLR0913
+        self,
+        engine: Engine,
+        desk: Desk,
+        store: Store,
+        ring: Ring,
+        *,
+        auth: "Authenticator | None" = None,
+        metrics: Metrics | None = None,
+        info: Info | None = None,
+    ) -> None:
+        self.engine = engine
+        self.desk = desk
+        self.store = store
+        self.ring = ring
+        self.auth = auth
+        self.metrics = metrics
+        self.info = info or Info()
+        self.submissions = Submissions(engine, store)
+        self.claims = Claims(engine, store)
+        self.reports = Reports(engine, store)
+        for observer in (desk.observe, ring.observe, self.claims.observe):
+            if observer not in engine.observers:
+                engine.observers.append(observer)
+
+
+def services_of(connection: ASGIConnection[Any, Any, Any, Any]) -> Services:
+    found: Services = connection.app.state["services"]
+    return found

@@ -1,0 +1,206 @@
+"""Submissions: one job or many, in the native form or the short one, for good or on trial."""
+
+import asyncio
+from typing import Annotated, Any, NamedTuple
+
+from litestar import Request, Response, post
+from litestar.openapi.spec import Schema
+from litestar.params import HeaderParameter
+
+from phalanx.api import bodies
+from phalanx.api.auth import USERS, Forbidden, check_namespace, principal_of
+from phalanx.api.errors import info_of, wrong
+from phalanx.api.services import Services, services_of
+from phalanx.api.views import reason_view, submitted_view
+from phalanx.core.cluster import Cluster
+from phalanx.core.errors import CoreError, Invalid
+from phalanx.core.events import Submitted as SubmittedEvent
+from phalanx.core.spec import SECOND, JobSpec
+from phalanx.core.validation import is_short_form, job_spec, short_form
+from phalanx.engine.submissions import Submission, Taken, new_job
+from phalanx.engine.turn import Turn
+from phalanx.plan.cycle import plan
+from phalanx.plan.snapshot import Snapshot
+from phalanx.wire.errors import ErrorInfo
+from phalanx.wire.jobs import BatchItem, BatchReply, PlannedTask, PlanView, Submitted
+
+_KEY_CHARS = 255
+
+SHORT_EXAMPLE = {"command": "python train.py", "gang_size": 4, "resources": {"vram_mb": 8192}}
+NATIVE_EXAMPLE = {
+    "name": "pretrain-7b",
+    "roles": {
+        "worker": {"replicas": 8, "command": ["python", "train.py"], "resources": {"gpu": 1}}
+    },
+    "checkpoint": "each",
+}
+_JOB = Schema(
+    type="object",  # type: ignore[arg-type]
+    description="The native form (`roles`) or the short form (`command`); see the job reference.",
+)
+_JOB_BODY = bodies.documented(
+    {}, NATIVE_EXAMPLE, SHORT_EXAMPLE, media=("application/json", "application/yaml"), schema=_JOB
+)
+_BATCH_BODY = bodies.documented(
+    {},
+    [SHORT_EXAMPLE, NATIVE_EXAMPLE],
+    media=("application/json", "application/yaml"),
+    schema=Schema(type="array", items=_JOB),  # type: ignore[arg-type]
+)
+
+IdempotencyKey = Annotated[
+    str | None,
+    HeaderParameter(
+        name="Idempotency-Key",
+        required=False,
+        description="Submitting again with the same key gives the first job, also when it is over.",
+    ),
+]
+
+
+class _Read(NamedTuple):
+    spec: JobSpec
+    is_short: bool
+
+
+@post("/jobs", operation_class=_JOB_BODY, opt={"allowed": USERS}, summary="Submit a job")
+async def submit(
+    request: Request[Any, Any, Any], key: IdempotencyKey = None
+) -> Response[Submitted]:
+    services = services_of(request)
+    documents = await bodies.read(request)
+    if len(documents) > 1:
+        raise wrong("", "the body has several documents; submit them at /jobs:batch")
+    read = _spec(services, documents[0])
+    principal = principal_of(request)
+    check_namespace(principal, read.spec.namespace)
+    submission = Submission(read.spec, principal.name, _checked_key(key))
+    [outcome] = await services.submissions.submit([submission])
+    if isinstance(outcome, CoreError):
+        raise outcome
+    return Response(
+        submitted_view(outcome.job, is_short=read.is_short),
+        status_code=201 if outcome.is_new else 200,
+        headers={"Location": f"/jobs/{outcome.job.id}"},
+    )
+
+
+@post(
+    "/jobs:batch",
+    operation_class=_BATCH_BODY,
+    opt={"allowed": USERS},
+    status_code=200,
+    summary="Submit many jobs, each accepted or refused",
+)
+async def submit_batch(request: Request[Any, Any, Any], key: IdempotencyKey = None) -> BatchReply:
+    """A list of jobs, or many documents of YAML. All that are accepted are in one commit."""
+    services, principal = services_of(request), principal_of(request)
+    found = await bodies.read(request)
+    documents = found[0] if len(found) == 1 and isinstance(found[0], list) else found
+    base = _checked_key(key)
+    items: list[_Read | ErrorInfo] = []
+    submissions = []
+    for number, document in enumerate(documents):
+        try:
+            read = _spec(services, document)
+            check_namespace(principal, read.spec.namespace)
+        except Invalid as error:
+            items.append(info_of(error))
+            continue
+        except Forbidden as error:
+            items.append(ErrorInfo("forbidden", str(error)))
+            continue
+        items.append(read)
+        one_key = None if base is None else f"{base}.{number}"
+        submissions.append(Submission(read.spec, principal.name, one_key))
+    outcomes = iter(await services.submissions.submit(submissions))
+    results = [
+        BatchItem(error=item) if isinstance(item, ErrorInfo) else _batch_item(next(outcomes), item)
+        for item in items
+    ]
+    refused = sum(result.error is not None for result in results)
+    return BatchReply(len(results) - refused, refused, tuple(results))
+
+
+def _batch_item(outcome: Taken | CoreError, read: _Read) -> BatchItem:
+    if isinstance(outcome, CoreError):
+        return BatchItem(error=info_of(outcome))
+    return BatchItem(job=submitted_view(outcome.job, is_short=read.is_short))
+
+
+def _spec(services: Services, document: object) -> _Read:
+    if is_short_form(document):
+        return _Read(short_form(document), is_short=True)
+    lost_after = round(services.engine.settings.lost_after_s * SECOND)
+    classes = services.info.priority_classes
+    return _Read(
+        job_spec(document, priority_classes=classes, lost_after=lost_after), is_short=False
+    )
+
+
+def _checked_key(key: str | None) -> str | None:
+    if key is None:
+        return None
+    if not key or len(key) > _KEY_CHARS or not key.isascii() or not key.isprintable():
+        raise wrong("Idempotency-Key", f"must have 1 to {_KEY_CHARS} printable characters of ASCII")
+    return key
+
+
+@post(
+    "/plan",
+    operation_class=_JOB_BODY,
+    opt={"allowed": USERS},
+    status_code=200,
+    summary="Say what would happen if this job were submitted now",
+)
+async def plan_only(request: Request[Any, Any, Any]) -> PlanView:
+    """Nothing is kept."""
+    services = services_of(request)
+    documents = await bodies.read(request)
+    if len(documents) > 1:
+        raise wrong("", "the body has several documents; plan one job at a time")
+    spec = _spec(services, documents[0]).spec
+    check_namespace(principal_of(request), spec.namespace)
+    ended = {}
+    for dependency in spec.after:
+        row = await services.store.job(dependency)
+        if row is not None and not row[0].is_live:
+            ended[dependency] = row[0].phase
+
+    def scratch(turn: Turn) -> tuple[str, Snapshot]:
+        cluster = _copy(turn.cluster)
+        job = new_job(turn.now)
+        cluster.apply(SubmittedEvent(job, spec, ended=ended), turn.now)
+        return job, Snapshot(turn.now, cluster.gangs, cluster.nodes)
+
+    job, snapshot = await services.engine.do(scratch)
+    return await asyncio.to_thread(_planned, job, snapshot)
+
+
+def _copy(cluster: Cluster) -> Cluster:
+    """A cluster to try things on. What it shares with the real one is never changed."""
+    twin = Cluster(cluster.settings)
+    twin.gangs, twin.nodes = cluster.gangs.copy(), cluster.nodes.copy()
+    twin.queues, twin.residues = cluster.queues.copy(), cluster.residues.copy()
+    twin.names, twin.keys = cluster.names.copy(), cluster.keys.copy()
+    twin.dependants = {job: set(waiting) for job, waiting in cluster.dependants.items()}
+    twin.last_seq, twin.loaded_at = cluster.last_seq, cluster.loaded_at
+    return twin
+
+
+def _planned(job: str, snapshot: Snapshot) -> PlanView:
+    if job not in snapshot.gangs:
+        return PlanView(starts=False, message="it fails: a job it is to run after has", warnings=())
+    made = plan(snapshot)
+    for decision in made.decisions:
+        for placement in decision.placements:
+            if placement.job == job:
+                places = tuple(PlannedTask(a.task, a.worker) for a in placement.assignments)
+                told = f"it starts at once, with {len(places)} tasks"
+                return PlanView(starts=True, message=told, warnings=(), placements=places)
+    reason = made.reasons.get(job)
+    told = "it waits" if reason is None else f"it waits: {reason}"
+    return PlanView(starts=False, message=told, warnings=(), reason=reason_view(reason))
+
+
+ROUTES = [submit, submit_batch, plan_only]

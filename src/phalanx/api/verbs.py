@@ -1,0 +1,110 @@
+"""What operators and owners do to jobs: hold, release, requeue, change the priority, retry."""
+
+from typing import Any
+
+from litestar import Request, Response, post
+from litestar.openapi.spec import Schema
+from litestar.params import FromPath
+from msgspec.structs import replace
+
+from phalanx.api import bodies
+from phalanx.api.auth import USERS, Principal, principal_of
+from phalanx.api.lookup import change, find
+from phalanx.api.services import services_of
+from phalanx.api.views import job_view, submitted_view
+from phalanx.core.errors import Conflict, CoreError
+from phalanx.core.events import Evicted, HoldChanged, PriorityChanged
+from phalanx.core.fields import REQUIRED
+from phalanx.core.gang import Gang
+from phalanx.core.model import ENDED, Job
+from phalanx.core.schema import JOB_FIELDS
+from phalanx.engine.submissions import Submission
+from phalanx.engine.turn import Turn
+from phalanx.wire.jobs import JobView, Submitted
+
+_PRIORITY = {"priority": JOB_FIELDS["priority"]._replace(default=REQUIRED)}
+_PRIORITY_BODY = bodies.documented(
+    {"priority": Schema(type="integer")},  # type: ignore[arg-type]
+    {"priority": 10},
+    required=("priority",),
+)
+
+
+def _after(turn: Turn, gang: Gang) -> Job:
+    """The job as it is now."""
+    return turn.cluster.gangs[gang.job.id].job
+
+
+@post("/jobs/{job_id:str}/hold", opt={"allowed": USERS}, status_code=200, summary="Put on hold")
+async def hold(request: Request[Any, Any, Any], job_id: FromPath[str]) -> JobView:
+    """It does not start until it is released; what runs goes on."""
+    return await _set_hold(request, job_id, on_hold=True)
+
+
+@post("/jobs/{job_id:str}/release", opt={"allowed": USERS}, status_code=200, summary="End a hold")
+async def release(request: Request[Any, Any, Any], job_id: FromPath[str]) -> JobView:
+    return await _set_hold(request, job_id, on_hold=False)
+
+
+async def _set_hold(
+    request: Request[Any, Any, Any], job_id: FromPath[str], *, on_hold: bool
+) -> JobView:
+    def work(turn: Turn, gang: Gang, by: Principal) -> Job:
+        turn.apply(HoldChanged(gang.job.id, on_hold, by.name))
+        return _after(turn, gang)
+
+    return job_view(await change(request, job_id, work))
+
+
+@post(
+    "/jobs/{job_id:str}/requeue",
+    opt={"allowed": USERS},
+    status_code=200,
+    summary="Stop a job and let it wait again",
+)
+async def requeue(request: Request[Any, Any, Any], job_id: FromPath[str]) -> JobView:
+    """It is stopped like an evicted one, and no failure is counted."""
+
+    def work(turn: Turn, gang: Gang, by: Principal) -> Job:
+        why = "it was requeued" + (f" by {by.name}" if by.name else "")
+        return turn.apply(Evicted(gang.job.id, by.name, why)).gangs[gang.job.id].job
+
+    return job_view(await change(request, job_id, work))
+
+
+@post(
+    "/jobs/{job_id:str}/priority",
+    operation_class=_PRIORITY_BODY,
+    opt={"allowed": USERS},
+    status_code=200,
+    summary="Change the priority of a job",
+)
+async def set_priority(request: Request[Any, Any, Any], job_id: FromPath[str]) -> JobView:
+    fields = await bodies.read_one(request, "a mapping, like {priority: 10}", _PRIORITY)
+
+    def work(turn: Turn, gang: Gang, by: Principal) -> Job:
+        turn.apply(PriorityChanged(gang.job.id, fields["priority"], by.name))
+        return _after(turn, gang)
+
+    return job_view(await change(request, job_id, work))
+
+
+@post("/jobs/{job_id:str}/retry", opt={"allowed": USERS}, summary="Submit an ended job anew")
+async def retry(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Response[Submitted]:
+    """A new job with the same specification. What the old one waited for is over."""
+    services, by = services_of(request), principal_of(request)
+    old = (await find(request, job_id)).job
+    if old.phase not in ENDED:
+        raise Conflict(f"job {old.id} is {old.phase}; only a job that has ended can be retried")
+    spec = replace(old.spec, after=())
+    [outcome] = await services.submissions.submit([Submission(spec, by.name)])
+    if isinstance(outcome, CoreError):
+        raise outcome
+    return Response(
+        submitted_view(outcome.job, is_short=False),
+        status_code=201,
+        headers={"Location": f"/jobs/{outcome.job.id}"},
+    )
+
+
+ROUTES = [hold, release, requeue, set_priority, retry]

@@ -1,0 +1,36 @@
+"""Workers and queues as they are shown. Amounts are written as users write them."""
+
+from typing import Any
+
+import msgspec
+
+from phalanx.core.model import Protocol
+
+
+class WorkerView(msgspec.Struct, frozen=True, omit_defaults=True):
+    id: str
+    status: str  #: `active`, `cordoned` or `lost`
+    protocol: Protocol
+    incarnation: str
+    exec_addr: str
+    resources: dict[str, Any]
+    free: dict[str, Any]
+    tags: dict[str, str]
+    tasks: tuple[str, ...]  #: what occupies it
+    registered_at: str
+    slots: int | None = None
+    cordoned: str | None = None
+    lost_at: str | None = None
+
+
+class DrainReply(msgspec.Struct, frozen=True):
+    worker: WorkerView
+    evicted: tuple[str, ...]  #: the jobs that were asked to give way
+
+
+class QueueView(msgspec.Struct, frozen=True, omit_defaults=True):
+    name: str
+    weight: int
+    quota: dict[str, Any]
+    limit: dict[str, Any]
+    parent: str | None = None

@@ -1,0 +1,33 @@
+"""A server on each of the stores; those of the compliance suite are used as they are."""
+
+from collections.abc import AsyncIterator
+
+import pytest_asyncio
+
+from phalanx.store.memory import MemoryStore
+from phalanx.store.protocol import Store
+from phalanx.store.sqlite import wall_clock
+from tests.compliance.conftest import (
+    memory_place,
+    place,
+    postgres,
+    postgres_place,
+    sqlite_place,
+    store,
+)
+from tests.integration.api.serving import Running, serving
+
+__all__ = ["memory_place", "place", "postgres", "postgres_place", "sqlite_place", "store"]
+
+
+@pytest_asyncio.fixture
+async def on_each_store(store: Store) -> AsyncIterator[Running]:
+    async with serving(store) as running:
+        yield running
+
+
+@pytest_asyncio.fixture
+async def server() -> AsyncIterator[Running]:
+    """In memory, for what no store can change."""
+    async with serving(MemoryStore(clock=wall_clock)) as running:
+        yield running

@@ -1,0 +1,145 @@
+"""A server in this process on a port of its own, and clients that speak to it over the network."""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import httpx
+import uvicorn
+from msgspec.structs import replace
+
+from phalanx.api.app import create_app
+from phalanx.api.auth import Authenticator
+from phalanx.api.services import Info, Services
+from phalanx.core.cluster import Cluster
+from phalanx.engine.desk import Desk
+from phalanx.engine.engine import Engine, Outside
+from phalanx.engine.ring import Ring
+from phalanx.engine.settings import EngineSettings
+from phalanx.engine.turn import Turn
+from phalanx.store.protocol import Store
+from phalanx.store.sqlite import wall_clock
+
+PATIENCE_S = 20.0
+
+
+class Reply(NamedTuple):
+    status: int
+    body: Any
+
+
+class Running:
+    """One server with its engine."""
+
+    def __init__(self, engine: Engine, services: Services, url: str) -> None:
+        self.engine = engine
+        self.services = services
+        self.url = url
+        self.client = httpx.AsyncClient(base_url=url, timeout=PATIENCE_S)
+        self._changed = asyncio.Event()
+        engine.observers.append(self._observe)
+
+    def _observe(self, turn: Turn) -> None:
+        if turn.changes:
+            self._changed.set()
+            self._changed = asyncio.Event()
+
+    async def until(self, holds: Callable[[Cluster], Any]) -> None:
+        """Wait until this is true of the cluster."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                changed = self._changed
+                if await self.engine.do(lambda turn: holds(turn.cluster)):
+                    return
+                await changed.wait()
+
+    async def lead(self) -> None:
+        """Wait until it leads."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not self.engine.is_leading:
+                await asyncio.sleep(0)
+
+    async def call(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
+        """JSON in, JSON out."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        content = body if isinstance(body, bytes) else None if body is None else json.dumps(body)
+        if body is not None and not isinstance(body, bytes):
+            named.setdefault("content-type", "application/json")
+        reply = await self.client.request(method, path, content=content, headers=named)
+        return Reply(reply.status_code, _parsed(reply.content))
+
+    async def curl(self, *arguments: str) -> Reply:
+        """`curl ARGUMENTS`, with the server's address before each path."""
+        words = [f"{self.url}{word}" if word.startswith("/") else word for word in arguments]
+        process = await asyncio.create_subprocess_exec(
+            *("curl", "-sS", "--max-time", "20", "-w", "\n%{http_code}", *words),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        output, _ = await process.communicate()
+        body, _, status = output.rpartition(b"\n")
+        return Reply(int(status), _parsed(body))
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError:
+        return body
+
+
+@asynccontextmanager
+async def serving(
+    store: Store,
+    *,
+    settings: EngineSettings | None = None,
+    auth: Authenticator | None = None,
+    info: Info | None = None,
+    ring_size: int = 10_000,
+    leads: bool = True,
+) -> AsyncIterator[Running]:
+    """Until the end of the block. The store is open already."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    outside = Outside(url, url, wall_clock, lambda: uuid4().hex)
+    engine = Engine(store, outside, settings or EngineSettings())
+    services = Services(
+        engine,
+        Desk(engine, store),
+        store,
+        Ring(ring_size),
+        auth=auth,
+        metrics=lambda: (b"phalanx_up 1\n", "text/plain; version=0.0.4"),
+        info=info,
+    )
+    running = Running(engine, services, url)
+    config = uvicorn.Config(
+        create_app(services),
+        log_config=None,
+        ws="none",
+        lifespan="off",
+        timeout_graceful_shutdown=1,
+    )
+    server = uvicorn.Server(config)
+    life = asyncio.create_task(engine.run())
+    served = asyncio.create_task(server.serve(sockets=[listening]))
+    try:
+        if leads:
+            await running.lead()
+        yield running
+        if life.done():
+            life.result()
+    finally:
+        await running.client.aclose()
+        server.should_exit = True
+        await served
+        life.cancel()
+        await asyncio.gather(life, return_exceptions=True)
+
+
+def quick(**fields: Any) -> EngineSettings:
+    """Settings under which what takes seconds takes a moment."""
+    return replace(EngineSettings(), **fields)
