@@ -1,0 +1,119 @@
+"""What an operator sees of a gang that breaks: the log's lines, and the numbers."""
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.integration.server.processes import ServerProcess, Start, sqlite_at
+from tests.integration.server.waiting import eventually
+
+
+async def numbers(client: httpx.AsyncClient) -> dict[str, float]:
+    """Every sample of a scrape: `name{label=value}` → value."""
+    answer = await client.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    found = {}
+    for family in text_string_to_metric_families(answer.text):
+        for sample in family.samples:
+            labels = ",".join(f"{key}={value}" for key, value in sorted(sample.labels.items()))
+            found[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
+    return found
+
+
+async def post(client: httpx.AsyncClient, path: str, **given: Any) -> Any:
+    answer = await client.post(path, **given)
+    assert answer.is_success, answer.text
+    return answer.json() if answer.content else None
+
+
+async def a_gang_that_breaks(client: httpx.AsyncClient) -> str:
+    """Two plain workers take a gang; one of them fails, the other gives up its task."""
+    for worker in ("w-1", "w-2"):
+        await post(client, "/workers/register", json={"id": worker, "resources": {"gpu": 1}})
+    gang = {"command": "train", "gang_size": 2, "resources": {"gpu": 1}}
+    job: str = (await post(client, "/jobs", json=gang))["id"]
+    claims = {}
+    for worker in ("w-1", "w-2"):
+        claim = await client.get("/jobs/next", params={"worker_id": worker, "wait": 10})
+        claims[worker] = claim.json()["id"]
+    await post(client, f"/jobs/{claims['w-1']}/fail", params={"worker_id": "w-1"})
+    told = await post(client, f"/jobs/{claims['w-2']}/heartbeat", params={"worker_id": "w-2"})
+    assert told == {"action": "preempt", "preemption_epoch": 1}
+    await post(client, f"/jobs/{claims['w-2']}/preempted", params={"epoch": 1})
+    return job
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    return sqlite_at(tmp_path)
+
+
+async def led(start: Start, store: str, *flags: str) -> ServerProcess:
+    server = await start(store, "only", *flags)
+    await server.line("leading")
+    return server
+
+
+async def test_the_lines_that_operators_know_keep_their_words_and_keys(
+    start: Start, store: str
+) -> None:
+    server = await led(start, store)
+    async with httpx.AsyncClient(base_url=server.url, timeout=20) as client:
+        job = await a_gang_that_breaks(client)
+    reserved = await server.line("gang reserved")
+    assert (reserved["gang_id"], reserved["gang_size"]) == (job, 2)
+    started = await server.line("gang drain started")
+    wanted = {"gang_id": job, "preemption_epoch": 1, "transitioned": 1}
+    assert wanted.items() <= started.items()
+    assert started["trigger_job_id"] in (f"{job}.0", f"{job}.1")
+    preempted = await server.line("job preempted")
+    assert preempted["preemption_epoch"] == 1
+    assert preempted["job_id"] in {f"{job}.0", f"{job}.1"} - {started["trigger_job_id"]}
+    completed = await server.line("gang drain completed")
+    wanted = {"gang_id": job, "preemption_epoch": 1, "outcome": "blocked"}
+    assert wanted.items() <= completed.items()
+    assert server.others == [], "every line is one event"
+    assert all({"timestamp", "level", "event"} <= line.keys() for line in server.lines)
+
+
+async def test_the_numbers_tell_the_same_story(start: Start, store: str) -> None:
+    server = await led(start, store)
+    async with httpx.AsyncClient(base_url=server.url, timeout=20) as client:
+        await a_gang_that_breaks(client)
+        found = await numbers(client)
+        assert found["phalanx_jobs_submitted_total"] == 1
+        assert found["phalanx_jobs_claimed_total"] == 2
+        assert found["phalanx_gangs_preempted_total"] == 1
+        assert found["phalanx_gang_preemptions_completed_total{outcome=blocked}"] == 1
+        assert found["phalanx_gang_preemptions_completed_total{outcome=failed}"] == 0
+        assert found["phalanx_gang_preemptions_force_drained_total"] == 0
+        assert found["phalanx_jobs_retried_total"] == 1
+        assert found["phalanx_gang_preemption_drain_seconds_count"] == 1
+        assert found["phalanx_job_queue_wait_seconds_count"] >= 1
+        assert found["phalanx_gang_start_skew_seconds_count"] == 1
+        assert found["phalanx_gpu_seconds_used_total"] > 0
+        assert found["phalanx_gpu_seconds_lost_total"] > 0
+        assert found["phalanx_commit_seconds_count"] >= 5
+        assert found["phalanx_plan_seconds_count"] >= 1
+        assert found["phalanx_leader"] == 1
+
+        async def counted() -> bool:
+            now = await numbers(client)
+            return now.get("phalanx_workers{state=open}") == 2 and any(
+                name.startswith("phalanx_jobs{") for name in now
+            )
+
+        await eventually(counted, 15)
+
+
+async def test_a_standby_has_numbers_too(start: Start, store: str) -> None:
+    await led(start, store)
+    standby = await start(store, "standby")
+    await standby.line("standing by")
+    async with httpx.AsyncClient(base_url=standby.url) as client:
+        found = await numbers(client)
+    assert found["phalanx_leader"] == 0
+    assert not any(name.startswith("phalanx_jobs{") for name in found)

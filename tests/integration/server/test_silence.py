@@ -1,0 +1,62 @@
+"""A leader that cannot reach its store cannot hear its workers either; they are not to blame."""
+
+import asyncio
+
+from phalanx.core.events import WorkerRegistered
+from phalanx.core.model import Protocol
+from phalanx.core.spec import Micros
+from phalanx.engine.engine import Engine, Outside
+from phalanx.engine.planning import plan_inline
+from phalanx.engine.turn import Turn
+from phalanx.sim.loop import run_virtually
+from phalanx.store.memory import MemoryStore
+from phalanx.store.protocol import StoreError
+from tests.integration.server.waiting import pass_time
+
+
+class Absent(MemoryStore):
+    """Reads and commits as ever, but leases cannot be renewed while it is away."""
+
+    is_away = False
+
+    async def renew(self, term: int, lease: Micros) -> None:
+        if self.is_away:
+            raise StoreError("away")
+        await super().renew(term, lease)
+
+
+def test_a_worker_is_not_lost_for_the_time_in_which_nobody_could_answer_it() -> None:
+    async def story() -> tuple[list[str], list[str]]:
+        loop = asyncio.get_running_loop()
+
+        def clock() -> Micros:
+            return round(loop.time() * 1_000_000) + 1
+
+        store = Absent(clock=clock)
+        records: list[str] = []
+
+        def observe(turn: Turn) -> None:
+            records.extend(record.kind for record in turn.records())
+
+        outside = Outside("s", "http://s", clock, lambda: str(loop.time()))
+        engine = Engine(store, outside, planner=plan_inline, observers=[observe])
+        running = asyncio.create_task(engine.run())
+        await pass_time(1)
+        await engine.apply(WorkerRegistered("w-1", "i-1", Protocol.SYNC, "w-1"))
+        engine.hear("w-1")
+        # Ten seconds of lease, then silence for longer than a worker may be silent.
+        store.is_away = True
+        await pass_time(45)
+        assert not engine.is_leading
+        store.is_away = False
+        await pass_time(5)
+        assert engine.is_leading
+        during = list(records)
+        # From here on its own silence counts.
+        await pass_time(40)
+        running.cancel()
+        return during, records
+
+    during, after = run_virtually(story())
+    assert "WorkerLost" not in during
+    assert "WorkerLost" in after
