@@ -24,6 +24,7 @@ from phalanx.engine.ring import Ring
 from phalanx.engine.watching import Watchers
 from phalanx.server import stores
 from phalanx.server.config import Config
+from phalanx.server.dismissal import Dismissal
 from phalanx.server.listening import CannotListen, Listening, is_loopback
 from phalanx.server.logs import Chronicle, Logger
 from phalanx.server.metrics import Metrics
@@ -143,11 +144,12 @@ class Server:
                 priority_classes=config["priority_classes"],
             ),
         )
+        self._requests = Dismissal(create_app(self._services))
         self._http = _Http(self._http_config())
 
     def _http_config(self) -> uvicorn.Config:
         return uvicorn.Config(
-            create_app(self._services),
+            self._requests,
             log_config=None,
             access_log=False,
             server_header=False,
@@ -212,6 +214,7 @@ class Server:
         try:
             async with asyncio.timeout(self._config["stop_wait"]):
                 await self.engine.stop()
+                await self._requests.dismiss()
                 self._http.should_exit = True
                 await asyncio.wait([http])
         except TimeoutError:

@@ -155,6 +155,50 @@ class Agents:
         return msgspec.json.decode(answer.content, type=SyncReply)
 
 
+class PlainWorker:
+    """What a shell script with curl would be: it claims, runs, and says that it is done."""
+
+    def __init__(self, fleet: Fleet, name: str) -> None:
+        self._fleet = fleet
+        self._name = name
+        self.ran: list[tuple[str, int]] = []
+        self._task = asyncio.create_task(self._work())
+
+    async def _work(self) -> None:
+        await self._register()
+        while True:
+            try:
+                claim = await self._fleet.call(
+                    "GET", "/jobs/next", params={"worker_id": self._name, "wait": 2}
+                )
+            except ConnectionError:
+                # Perhaps it was given something and did not hear of it: it begins anew.
+                await self._register()
+                continue
+            if claim.status_code == 200:
+                await self._run(claim.json())
+
+    async def _register(self) -> None:
+        await self._fleet.insist("POST", "/workers/register", json={"id": self._name})
+
+    async def _run(self, claim: dict[str, Any]) -> None:
+        attempt = (claim["id"], claim["reservation_epoch"])
+        self.ran.append(attempt)
+        answer = await self._fleet.insist(
+            "POST",
+            f"/jobs/{attempt[0]}/done",
+            params={"epoch": attempt[1], "worker_id": self._name},
+        )
+        # Said twice, because the first answer was lost.
+        assert answer.status_code in (200, 404, 409), answer.text
+
+    async def stop(self) -> list[tuple[str, int]]:
+        self._task.cancel()
+        [ended] = await asyncio.gather(self._task, return_exceptions=True)
+        assert isinstance(ended, asyncio.CancelledError), ended
+        return self.ran
+
+
 async def all_done(fleet: Fleet, jobs: list[str], seconds: float = 60) -> None:
     """Every one of these jobs is there and comes to a good end."""
     left = dict.fromkeys(jobs)
