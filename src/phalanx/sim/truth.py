@@ -2,9 +2,10 @@
 
 No process before its release is committed and every agent of its start set was ready; no attempt
 run twice; no device used by two processes at once; no task given up for vanished whose process
-lives; nothing that was acknowledged missing.
+lives; no job that goes on failing; nothing that was acknowledged missing.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from phalanx.core.ids import split_task
@@ -21,6 +22,8 @@ class Truth:
         self._database = database
         self._machines = {machine.name: machine for machine in machines}
         self._last_seq = 0
+        #: Tasks that fell, by job.
+        self._failures: Counter[str] = Counter()
 
     def job(self, job: str) -> Job | None:
         """As it is in the database."""
@@ -38,7 +41,7 @@ class Truth:
                 raise AssertionError(f"bug: job {job} was acknowledged and is not in the store")
         self._check_starts()
         self._check_devices()
-        self._check_vanished()
+        self._check_records()
 
     def _check_starts(self) -> None:
         started = [attempt for machine in self._machines.values() for attempt in machine.started]
@@ -79,16 +82,28 @@ class Truth:
                         f"{sorted(machine.processes)}"
                     )
 
-    def _check_vanished(self) -> None:
+    def _check_records(self) -> None:
         for seq in range(self._last_seq + 1, self._database.last_seq + 1):
             row = self._database.records.get(seq)
             if row is not None:
-                self._check_record(rows.record_from(row.doc))
+                record = rows.record_from(row.doc)
+                if record.kind == "TaskFailed":
+                    self._check_fall(record)
         self._last_seq = self._database.last_seq
 
-    def _check_record(self, record: Record) -> None:
-        if record.kind != "TaskFailed" or "vanished" not in record.detail["why"]:
+    def _check_fall(self, record: Record) -> None:
+        job = self.job(record.job or "")
+        if job is None or "by its worker" in record.detail["why"]:
             return
+        # No job here runs long enough for its failures to be forgiven, and no failure takes more
+        # than all of its tasks.
+        self._failures[job.id] += 1
+        if self._failures[job.id] > job.spec.max_retries * job.spec.size:
+            raise AssertionError(f"bug: job {job.id} goes on failing")
+        if "vanished" in record.detail["why"]:
+            self._check_vanished(record)
+
+    def _check_vanished(self, record: Record) -> None:
         attempt = (f"{record.job}.{record.task}", record.epoch or 0)
         machine = self._machines[record.worker or ""]
         if attempt in machine.processes and machine.is_up:

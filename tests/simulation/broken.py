@@ -1,0 +1,135 @@
+"""Rules broken on purpose, to see that the simulator notices: each function breaks one."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from phalanx.core import cluster, events, failing, reserving, starting, workers
+from phalanx.core.changes import Changes
+from phalanx.core.gang import Gang
+from phalanx.core.model import Task
+from phalanx.engine import desk, orders, reign
+from phalanx.engine.commits import Commits
+from phalanx.store.memory import MemoryStore
+from phalanx.store.protocol import Batch, CommitFailed, Deposed
+from phalanx.wire.sync import Want
+
+Break = Callable[[pytest.MonkeyPatch], None]
+
+
+def the_epoch_of_a_report_is_not_checked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Changes, "attempt", lambda self, task, epoch: self.task(task))
+    patch.setattr(desk, "_not_present", lambda *args: None)
+
+
+def one_acceptance_releases_the_whole_start_set(patch: pytest.MonkeyPatch) -> None:
+    def accepted(tx: Changes, event: Any) -> None:
+        gang, _ = tx.attempt(event.task, event.epoch)
+        if gang.unreleased():
+            reserving.release(tx, reserving.with_mates(tx, gang))
+
+    patch.setitem(cluster._HANDLERS, events.Accepted, accepted)
+
+
+def an_agent_runs_what_it_has_only_prepared(patch: pytest.MonkeyPatch) -> None:
+    original = orders._want
+
+    def want(gang: Gang, task: Task) -> Any:
+        found = original(gang, task)
+        return Want.RUN if found is Want.PREPARE else found
+
+    patch.setattr(orders, "_want", want)
+
+
+def a_settled_task_occupies_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Changes, "linger", Changes.free)
+
+
+def siblings_of_a_failed_task_run_on(patch: pytest.MonkeyPatch) -> None:
+    def fail(tx: Changes, gang: Gang, fallen: Any, fall: Any) -> None:
+        for task in fallen:
+            tx.free(task)
+            tx.rest(gang, task, fall.move)
+
+    for module in (failing, starting, workers):
+        patch.setattr(module, "fail", fail)
+
+
+def failures_are_not_counted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(failing, "_count", lambda tx, gang: False)
+
+
+def a_deposed_leader_may_write(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MemoryStore, "_check", lambda self, term: None)
+
+
+def answers_leave_before_the_commit(patch: pytest.MonkeyPatch) -> None:
+    original = Commits.commit
+
+    async def commit(self: Commits, changes: Sequence[Changes]) -> None:
+        try:
+            await original(self, changes)
+        except (Deposed, CommitFailed):
+            return
+
+    patch.setattr(Commits, "commit", commit)
+
+
+def an_unknown_outcome_counts_as_success(patch: pytest.MonkeyPatch) -> None:
+    async def resolve(self: Commits, batch: Batch) -> None:
+        return None
+
+    patch.setattr(Commits, "_resolve", resolve)
+
+
+def an_unknown_outcome_counts_as_failure_and_memory_is_kept(patch: pytest.MonkeyPatch) -> None:
+    original = reign.Reign._take_turn
+
+    async def take_turn(self: reign.Reign) -> None:
+        try:
+            await original(self)
+        except CommitFailed:
+            return
+
+    async def resolve(self: Commits, batch: Batch) -> None:
+        raise CommitFailed("unknown")
+
+    patch.setattr(reign.Reign, "_take_turn", take_turn)
+    patch.setattr(Commits, "_resolve", resolve)
+
+
+def old_reports_are_taken_for_new_ones(patch: pytest.MonkeyPatch) -> None:
+    original = desk.Desk._session
+
+    def session(self: desk.Desk, worker: str, request: Any) -> Any:
+        found = original(self, worker, request)
+        found.seq = -1
+        return found
+
+    patch.setattr(desk.Desk, "_session", session)
+
+
+def a_vanished_task_is_not_missed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(workers, "_should_be_there", lambda task, worker: False)
+
+
+def a_lost_worker_keeps_its_tasks(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(workers, "_lose_tasks", lambda tx, node: None)
+
+
+BREAKS: list[Break] = [
+    the_epoch_of_a_report_is_not_checked,
+    one_acceptance_releases_the_whole_start_set,
+    an_agent_runs_what_it_has_only_prepared,
+    a_settled_task_occupies_nothing,
+    siblings_of_a_failed_task_run_on,
+    failures_are_not_counted,
+    a_deposed_leader_may_write,
+    answers_leave_before_the_commit,
+    an_unknown_outcome_counts_as_success,
+    an_unknown_outcome_counts_as_failure_and_memory_is_kept,
+    old_reports_are_taken_for_new_ones,
+    a_vanished_task_is_not_missed,
+    a_lost_worker_keeps_its_tasks,
+]

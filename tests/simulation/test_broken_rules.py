@@ -1,0 +1,22 @@
+"""A simulator that finds nothing proves nothing: each rule, broken on purpose, is found."""
+
+import pytest
+from tests.simulation.broken import BREAKS, Break
+
+from phalanx.sim.loop import run_virtually
+from phalanx.sim.world import simulate
+
+STEPS = 60
+SEEDS = 100
+
+
+@pytest.mark.filterwarnings("ignore")  # what a broken engine leaves behind is not the point
+@pytest.mark.parametrize("break_rule", BREAKS, ids=lambda each: each.__name__)
+def test_a_broken_rule_is_noticed(break_rule: Break, monkeypatch: pytest.MonkeyPatch) -> None:
+    break_rule(monkeypatch)
+    for seed in range(SEEDS):
+        try:
+            run_virtually(simulate(seed, STEPS))
+        except Exception:
+            return
+    pytest.fail(f"{SEEDS} histories, and nobody noticed that {break_rule.__name__}")
