@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format docs bench lock clean
+.PHONY: help demo test soak check format docs bench lock clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ demo: $(READY) ## Watch a gang start, break, drain, restart and finish
 
 test: $(READY) ## Run every test, PostgreSQL included (ARGS="-k name" narrows)
 	$(BIN)/python -m pytest $(ARGS)
+
+soak: $(READY) ## Simulate clusters with every fault until stopped (ARGS="--seed 7" begins there)
+	$(BIN)/python -m phalanx.sim --seeds 0 $(ARGS)
 
 check: $(READY) ## Lint, formatting and types
 	$(BIN)/ruff check .

@@ -10,11 +10,12 @@ from phalanx.core.reasons import Reason, own_reason
 from phalanx.core.spec import Restart
 from phalanx.plan.place import Room
 from phalanx.plan.snapshot import Plan, Reserve, Snapshot
-from phalanx.plan.why import why
+from phalanx.plan.why import Explainer
 
 
 def plan(snapshot: Snapshot) -> Plan:
     room = Room(snapshot.nodes)
+    explain = Explainer(room, snapshot.nodes)
     decisions: list[Reserve] = []
     reasons: dict[str, Reason] = {}
     for gang in sorted(filter(_wants_a_place, snapshot.gangs.values()), key=_order):
@@ -25,8 +26,9 @@ def plan(snapshot: Snapshot) -> Plan:
         assignments = room.place(gang)
         if assignments:
             decisions.append(Reserve((_placement(gang, assignments),)))
+            explain.forget()
         elif gang.job.phase is Phase.WAITING:
-            reasons[gang.job.id] = why(gang, room, snapshot.nodes)
+            reasons[gang.job.id] = explain.why(gang.job.spec)
     return Plan(tuple(decisions), reasons)
 
 

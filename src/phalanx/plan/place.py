@@ -1,7 +1,6 @@
 """Finding places: best fit over whatever resources are asked for, all of the minimum or nothing."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from phalanx.core.events import Assignment
 from phalanx.core.gang import Gang
@@ -20,13 +19,15 @@ class Room:
         #: Never written to: a node is copied before it is charged.
         self.nodes = {name: node for name, node in sorted(nodes.items()) if node.is_open}
         self._full: set[_Shape] = set()
+        #: By role; equal jobs share theirs.
+        self._shapes: dict[int, _Shape] = {}
 
     def place(self, gang: Gang) -> list[Assignment]:
         """Places for the gang's minimum and for as many more of its tasks as fit; or nothing."""
         trial = _Trial(self.nodes, gang)
         chosen: list[Task] = []
         for role, tasks in _hardest_first(gang):
-            shape = _shape(role)
+            shape = self._shape(role)
             if shape in self._full:
                 continue
             for task in tasks:
@@ -40,6 +41,13 @@ class Room:
             return []
         self.nodes |= trial.touched
         return trial.assignments
+
+    def _shape(self, role: Role) -> _Shape:
+        shape = self._shapes.get(id(role))
+        if shape is None:
+            resources, selector = sorted(role.resources.items()), sorted(role.node_selector.items())
+            shape = self._shapes[id(role)] = (tuple(resources), tuple(selector), role.per_node)
+        return shape
 
 
 class _Trial:
@@ -113,11 +121,3 @@ def _hardest_first(gang: Gang) -> list[tuple[Role, list[Task]]]:
 
 def _hardness(role: Role) -> tuple[int, int, int]:
     return (role.resources.get(GPU, 0), len(role.node_selector), sum(role.resources.values()))
-
-
-def _shape(role: Role) -> _Shape:
-    return (_items(role.resources.items()), _items(role.node_selector.items()), role.per_node)
-
-
-def _items(pairs: Iterable[tuple[str, int]] | Iterable[tuple[str, str]]) -> tuple[Any, ...]:
-    return tuple(sorted(pairs))

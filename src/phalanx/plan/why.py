@@ -2,19 +2,38 @@
 
 from collections.abc import Iterable, Mapping
 
-from phalanx.core.gang import Gang
 from phalanx.core.node import Node
 from phalanx.core.reasons import Fragmented, NeverFits, NoNodeMatches, NotEnough, Reason
 from phalanx.core.spec import JobSpec, Role
 from phalanx.plan.place import Room
 
 
-def why(gang: Gang, room: Room, nodes: Mapping[str, Node]) -> Reason:
-    for role, _ in _minimum(gang.job.spec):
-        impossible = _impossible(role, nodes)
-        if impossible is not None:
-            return impossible
-    return _short(gang, room)
+class Explainer:
+    """Equal jobs wait for equal reasons, so each question is answered once."""
+
+    def __init__(self, room: Room, nodes: Mapping[str, Node]) -> None:
+        self._room = room
+        self._nodes = nodes
+        #: By the roles, which equal jobs share, and the minimum over them.
+        self._known: dict[tuple[int, int], Reason] = {}
+
+    def forget(self) -> None:
+        """There is less room now than there was."""
+        self._known.clear()
+
+    def why(self, spec: JobSpec) -> Reason:
+        question = (id(spec.roles), spec.min_available)
+        known = self._known.get(question)
+        if known is None:
+            known = self._known[question] = self._answer(spec)
+        return known
+
+    def _answer(self, spec: JobSpec) -> Reason:
+        for role, _ in _minimum(spec):
+            impossible = _impossible(role, self._nodes)
+            if impossible is not None:
+                return impossible
+        return _short(spec, self._room)
 
 
 def _impossible(role: Role, nodes: Mapping[str, Node]) -> Reason | None:
@@ -33,9 +52,9 @@ def _matches(node: Node, role: Role) -> bool:
     return all(node.worker.labels.get(k) == v for k, v in role.node_selector.items())
 
 
-def _short(gang: Gang, room: Room) -> Reason:
+def _short(spec: JobSpec, room: Room) -> Reason:
     """How much of the minimum fits now, and what is missing for the rest."""
-    spec, nodes = gang.job.spec, room.nodes.values()
+    nodes = room.nodes.values()
     minimum = _minimum(spec)
     needed: dict[str, int] = {}
     for role, count in minimum:
