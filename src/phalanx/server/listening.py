@@ -2,6 +2,7 @@
 
 import ipaddress
 import socket
+import ssl
 
 from phalanx.server.config import Config
 
@@ -18,6 +19,8 @@ class Listening:
         self._host: str = config["host"]
         self._advertised: str | None = config["advertise_url"]
         self.scheme = "http" if config["tls_cert"] is None else "https"
+        if config["tls_cert"] is not None:
+            _check_certificate(config["tls_cert"], config["tls_key"])
         try:
             self.socket = _bind(self._host, config["port"])
         except OSError as error:
@@ -47,6 +50,15 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _check_certificate(cert: str, key: str) -> None:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
+    except (OSError, ssl.SSLError) as error:
+        raise CannotListen(
+            f"cannot use the certificate {cert} with the key {key}: {error.strerror or error}"
+        ) from error
 
 
 def _is_any(host: str) -> bool:

@@ -1,0 +1,110 @@
+"""The command line around a server: settings, refusals, and HTTPS."""
+
+import asyncio
+import json
+import shutil
+import sqlite3
+import ssl
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.integration.server.processes import Start, phalanx, sqlite_at
+
+
+async def test_config_tells_what_is_in_force_and_where_it_came_from(tmp_path: Path) -> None:
+    file = tmp_path / "phalanx.toml"
+    file.write_text('port = 1234\nlease = "5s"\n')
+    flags = ("config", "--json", f"--config={file}", "--lost-after=45s")
+    status, out, err = await phalanx(*flags, PHALANX_LEASE="7s")
+    assert status == 0, err
+    told = json.loads(out)
+    assert told["port"] == {"value": "1234", "from": f"{file}:1"}
+    assert told["lease"] == {"value": "7s", "from": "PHALANX_LEASE"}
+    assert told["lost_after"] == {"value": "45s", "from": "--lost-after"}
+    assert told["host"] == {"value": "127.0.0.1", "from": "default"}
+    status, out, _ = await phalanx("config", f"--config={file}")
+    assert status == 0
+    assert [line.split()[:2] for line in out.splitlines() if line.startswith("port ")] == [
+        ["port", "1234"]
+    ]
+
+
+async def test_config_shows_no_password() -> None:
+    _, out, _ = await phalanx("config", "--store=postgres://ada:secret@db/x")
+    assert "secret" not in out
+    assert "postgres://ada:…@db/x" in out
+
+
+@pytest.mark.parametrize("command", ["serve", "config"])
+async def test_all_that_is_wrong_is_said_at_once(tmp_path: Path, command: str) -> None:
+    file = tmp_path / "phalanx.toml"
+    file.write_text("potr = 1\n")
+    status, out, err = await phalanx(command, f"--config={file}", "--lease=soon")
+    assert (status, out) == (2, "")
+    assert f"{file}:1: potr is not a setting; did you mean port?" in err
+    assert '--lease: lease is "soon", not a duration' in err
+    assert "Traceback" not in err
+
+
+async def test_an_unknown_flag_is_refused_with_a_suggestion() -> None:
+    status, _, err = await phalanx("serve", "--lost-aftr=1m")
+    assert status == 2
+    assert "--lost-after" in err
+
+
+@pytest.mark.parametrize(
+    ("store", "words"),
+    [
+        ("postgres://nobody@127.0.0.1:1/none", "cannot open PostgreSQL"),
+        ("sqlite:/proc/phalanx.db", "phalanx.db"),
+    ],
+)
+async def test_a_store_that_cannot_be_opened_is_said_without_a_traceback(
+    store: str, words: str
+) -> None:
+    for command in (("serve", "--port=0"), ("token", "list")):
+        status, _, err = await phalanx(*command, f"--store={store}")
+        assert status == 2
+        assert words in err
+        assert "Traceback" not in err
+
+
+async def test_a_file_from_a_newer_phalanx_is_refused(tmp_path: Path) -> None:
+    store = sqlite_at(tmp_path)
+    assert (await phalanx("token", "list", f"--store={store}"))[0] == 0
+    with sqlite3.connect(store.removeprefix("sqlite:")) as db:
+        db.execute("INSERT INTO schema_version VALUES (99, 'later')")
+    db.close()
+    status, _, err = await phalanx("serve", "--port=0", f"--store={store}")
+    assert status == 2
+    assert "upgrade Phalanx" in err
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificate with openssl")
+async def test_https_is_spoken_with_a_certificate(start: Start, tmp_path: Path) -> None:
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    making = await asyncio.create_subprocess_exec(
+        *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
+        *("-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"),
+        *("-out", str(cert), "-keyout", str(key)),
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    assert await making.wait() == 0
+    store = sqlite_at(tmp_path)
+    server = await start(store, "only", f"--tls-cert={cert}", f"--tls-key={key}")
+    await server.line("leading")
+    assert server.url.startswith("https://")
+    trust = ssl.create_default_context(cafile=str(cert))
+    async with httpx.AsyncClient(base_url=server.url, verify=trust) as client:
+        assert (await client.get("/healthz")).status_code == 200
+
+
+async def test_a_certificate_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+    status, _, err = await phalanx(
+        "serve", "--store=memory", "--port=0", "--tls-cert=/nowhere.pem", "--tls-key=/nowhere.key"
+    )
+    assert status == 2
+    assert "/nowhere.pem" in err
+    assert "Traceback" not in err
