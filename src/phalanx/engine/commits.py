@@ -26,6 +26,8 @@ class Commits:
         self._lease_until_s = began_s + lease_s
         #: How long in all nobody could be answered, because the lease had run out.
         self.silence_s = 0.0
+        self._renewing = asyncio.Lock()
+        self._is_given_up = False
         self._new_id = new_id
         self._loop = asyncio.get_running_loop()
 
@@ -36,17 +38,30 @@ class Commits:
         """Renew the lease in time, for ever. Raises Deposed."""
         while True:
             await asyncio.sleep(self._lease_s / 4)
-            began = self._loop.time()
-            try:
-                await self._store.renew(self.term, round(self._lease_s * SECOND))
-            except Deposed:
-                raise
-            except StoreError:
-                # Without an answer the lease runs out by itself; it comes back with the store,
-                # unless somebody else has taken over by then.
-                continue
-            self.silence_s += max(0.0, self._loop.time() - self._lease_until_s)
-            self._lease_until_s = began + self._lease_s
+            async with self._renewing:
+                if self._is_given_up:
+                    raise Deposed(f"term {self.term} was given up")
+                await self._renew()
+
+    async def _renew(self) -> None:
+        began = self._loop.time()
+        try:
+            await self._store.renew(self.term, round(self._lease_s * SECOND))
+        except Deposed:
+            raise
+        except StoreError:
+            # Without an answer the lease runs out by itself; it comes back with the store,
+            # unless somebody else has taken over by then.
+            return
+        self.silence_s += max(0.0, self._loop.time() - self._lease_until_s)
+        self._lease_until_s = began + self._lease_s
+
+    async def give_up(self) -> None:
+        """End the lease, here and in the store, so that a standby need not wait for its end."""
+        async with self._renewing:  # nobody must renew what was given up
+            self._is_given_up = True
+            self._lease_until_s = self._loop.time()
+            await self._store.resign(self.term)
 
     async def commit(self, changes: Sequence[Changes]) -> None:
         """Make the changes durable. Raises Deposed or CommitFailed, after which memory is void."""

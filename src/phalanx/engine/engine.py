@@ -54,6 +54,7 @@ class Engine:
         self._planner = planner
         self.watcher: Watcher = UNWATCHED
         self._running: asyncio.Task[None] | None = None
+        self._is_stopping = False
         self.observers = list(observers)
         self._reign: Reign | None = None
         self._commits: Commits | None = None
@@ -99,13 +100,16 @@ class Engine:
     async def run(self) -> None:
         """Until stopped or cancelled."""
         self._running = asyncio.current_task()
-        while True:
-            began = asyncio.get_running_loop().time()
-            term = await self._contend()
-            if term is None:
-                await asyncio.sleep(self.settings.lease_s / 4)
-            else:
-                await self._lead(term, began)
+        try:
+            while not self._is_stopping:
+                began = asyncio.get_running_loop().time()
+                term = await self._contend()
+                if term is None:
+                    await asyncio.sleep(self.settings.lease_s / 4)
+                else:
+                    await self._lead(term, began)
+        finally:
+            self._running = None
 
     async def _contend(self) -> int | None:
         try:
@@ -179,19 +183,24 @@ class Engine:
             else:
                 return Cluster.load(rows, self._outside.clock(), self.settings.core)
 
-    async def stop(self) -> None:
-        """Finish what was taken, answer it, end `run`, and let a standby lead at once."""
-        term, reign, running = self.term, self._reign, self._running
+    async def resign(self) -> None:
+        """Finish what was taken, answer it, and let a standby lead at once; then stand by."""
+        reign, commits = self._reign, self._commits
         if reign is not None:
             with suppress(NotLeading, Unavailable):
                 await reign.finish()
+        if commits is not None:
+            with suppress(StoreError):
+                await commits.give_up()
+
+    async def stop(self) -> None:
+        """Resign, and end `run`."""
+        self._is_stopping = True
+        await self.resign()
+        running = self._running
         if running is not None:
             running.cancel()
             await asyncio.wait([running])
-        # Only now, so that nobody renews what was given up.
-        if term is not None:
-            with suppress(StoreError):
-                await self._store.resign(term)
 
 
 async def _watch_for_stalls(reign: Reign, threshold_s: float) -> None:

@@ -2,13 +2,13 @@
 
 import asyncio
 
-from phalanx.core.spec import Micros
+from phalanx.core.spec import SECOND, Micros
 from phalanx.engine.engine import Engine
 from phalanx.server.logs import Logger
 from phalanx.store.protocol import Pruned, Store, StoreError
 from phalanx.store.sqlite import wall_clock
 
-#: How often to look for something to remove.
+#: How often to look for something to remove, at least.
 _LOOK_S = 300.0
 #: Jobs removed in one transaction, and the pause before the next.
 _LIMIT = 200
@@ -17,8 +17,9 @@ _PAUSE_S = 0.2
 
 async def keep_pruning(engine: Engine, store: Store, retention: Micros, log: Logger) -> None:
     """For ever, while this server leads."""
+    pause_s = min(_LOOK_S, max(1.0, retention / SECOND / 4))
     while True:
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(pause_s)
         try:
             pruned = await prune(engine, store, wall_clock() - retention)
         except StoreError as error:

@@ -140,3 +140,16 @@ async def test_the_start_message_fits_on_a_screen(tmp_path: Path) -> None:
     assert f"store       {sqlite_at(tmp_path)}" in text
     assert "role        leader, term 1" in text
     assert len(text.splitlines()) < 24
+
+
+async def test_what_finished_long_ago_is_removed(start: Start, tmp_path: Path) -> None:
+    server = await start(sqlite_at(tmp_path), "only", "--retention=2s")
+    await server.line("leading")
+    async with httpx.AsyncClient(base_url=server.url) as client:
+        job = (await client.post("/jobs", json={"command": "true"})).json()["id"]
+        kept = (await client.post("/jobs", json={"command": "true"})).json()["id"]
+        assert (await client.delete(f"/jobs/{job}")).is_success
+        assert (await client.get(f"/jobs/{job}")).json()["phase"] == "cancelled"
+        assert (await server.line("pruned"))["jobs"] == 1
+        assert (await client.get(f"/jobs/{job}")).status_code == 404
+        assert (await client.get(f"/jobs/{kept}")).status_code == 200

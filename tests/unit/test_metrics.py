@@ -1,0 +1,152 @@
+"""The numbers follow the records: what was used and lost, what waits, who was hit."""
+
+from typing import Any
+
+import pytest
+from tests.driver import Driver, spec
+
+from phalanx.core.changes import Changes
+from phalanx.core.events import Event, Progressed, WorkerLost
+from phalanx.core.validation import job_spec
+from phalanx.engine.turn import Turn
+from phalanx.plan.cycle import plan
+from phalanx.plan.snapshot import Snapshot
+from phalanx.server.census import take
+from phalanx.server.logs import line_of
+from phalanx.server.metrics import Metrics
+
+GPU = {"resources": {"gpu": 1}}
+
+
+class Watched(Driver):
+    """A cluster with somebody who counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.metrics = Metrics()
+        self.metrics.leading(1, self.cluster)
+
+    def apply(self, event: Event) -> Changes:
+        changes = super().apply(event)
+        turn = Turn(self.cluster, self.now)
+        turn.changes.append(changes)
+        self.metrics.observe(turn)
+        return changes
+
+    def value(self, name: str, **labels: str) -> float:
+        found = self.metrics.registry.get_sample_value(f"phalanx_{name}", labels)
+        assert found is not None, name
+        return found
+
+
+@pytest.fixture
+def cluster() -> Watched:
+    cluster = Watched()
+    cluster.fleet("w-1", "w-2", resources={"gpu": 1000})
+    return cluster
+
+
+def seconds(value: float) -> Any:
+    return pytest.approx(value, abs=0.01)
+
+
+def test_a_job_that_ends_well_has_lost_nothing(cluster: Watched) -> None:
+    job = cluster.submit(spec(2, role=GPU))
+    cluster.advance(7)
+    cluster.run(job, "w-1", "w-2")
+    cluster.advance(100)
+    cluster.exit(job, 0)
+    cluster.exit(job, 1)
+    assert cluster.value("gpu_seconds_used_total") == seconds(200)
+    assert cluster.value("gpu_seconds_lost_total") == 0
+    assert cluster.value("jobs_completed_total") == 1
+    assert cluster.value("job_queue_wait_seconds_sum") == seconds(7)
+    assert cluster.value("job_execution_duration_seconds_sum") == seconds(200)
+    assert cluster.value("gang_start_skew_seconds_count") == 1
+
+
+def test_what_an_attempt_did_since_its_last_safe_point_is_lost_with_it(cluster: Watched) -> None:
+    job = cluster.submit(spec(2, role=GPU))
+    epoch = cluster.run(job, "w-1", "w-2")
+    cluster.advance(60)
+    cluster.apply(Progressed(f"{job}.0", epoch, 1, safe=True))
+    cluster.advance(40)
+    cluster.fail(job, 0)
+    cluster.stop(job)
+    assert cluster.value("gpu_seconds_used_total") == seconds(200)
+    assert cluster.value("gpu_seconds_lost_total") == seconds(80)
+    assert cluster.value("jobs_retried_total") == 1
+
+
+def test_a_new_leader_goes_on_counting_what_runs(cluster: Watched) -> None:
+    job = cluster.submit(spec(2, role=GPU))
+    cluster.run(job, "w-1", "w-2")
+    cluster.advance(50)
+    cluster.restart()
+    cluster.metrics.leading(2, cluster.cluster)
+    cluster.advance(50)
+    cluster.exit(job, 0)
+    cluster.exit(job, 1)
+    assert cluster.value("gpu_seconds_used_total") == seconds(200)
+
+
+def test_a_lost_worker_reaps_the_jobs_on_it(cluster: Watched) -> None:
+    again = cluster.submit(spec(1, role=GPU))
+    ends = cluster.submit(spec(1, role=GPU, restart="never"))
+    cluster.run(again, "w-1")
+    cluster.run(ends, "w-2")
+    cluster.apply(WorkerLost("w-1"))
+    cluster.apply(WorkerLost("w-2"))
+    assert cluster.value("workers_lost_total") == 2
+    assert cluster.value("jobs_reaped_total", outcome="requeued") == 1
+    assert cluster.value("jobs_reaped_total", outcome="failed") == 1
+
+
+def test_a_drain_that_times_out_is_counted_as_forced(cluster: Watched) -> None:
+    job = cluster.submit(spec(2, role=GPU))
+    cluster.run(job, "w-1", "w-2")
+    cluster.fail(job, 0)
+    cluster.advance(46)
+    assert cluster.value("gangs_preempted_total") == 1
+    assert cluster.value("gang_preemptions_force_drained_total") == 1
+    assert cluster.value("gang_preemptions_completed_total", outcome="blocked") == 1
+    assert cluster.value("gang_preemption_drain_seconds_sum") == seconds(45)
+
+
+def test_a_census_counts_jobs_tasks_workers_and_what_queues_use(cluster: Watched) -> None:
+    roles = {
+        "ps": {"command": "x", "replicas": 1, "resources": {"cpu": 2}},
+        "worker": {"command": "x", "replicas": 1, "resources": {"gpu": 1}},
+    }
+    cluster.worker("w-3", resources={"cpu": 4000})
+    running = cluster.submit(job_spec({"roles": roles}))
+    cluster.run(running, "w-3", "w-1")
+    cluster.submit(spec(4, role=GPU))
+    cluster.apply(WorkerLost("w-2"))
+    snapshot = Snapshot(cluster.now, dict(cluster.cluster.gangs), dict(cluster.cluster.nodes))
+    census = take(snapshot, plan(snapshot))
+    assert census.jobs == {"running": 1, "waiting": 1}
+    assert census.tasks == {"running": 2, "blocked": 4}
+    assert census.workers == {"open": 2, "lost": 1}
+    assert census.usage == {("default", "cpu"): 2000, ("default", "gpu"): 1000}
+    assert census.capacity == {"cpu": 4000, "gpu": 1000}
+    assert census.reasons.total() == 1
+    cluster.metrics.census = census
+    assert cluster.value("queue_usage", queue="default", resource="gpu") == 1
+    assert cluster.value("queue_share", queue="default", resource="cpu") == 0.5
+    assert cluster.value("jobs_blocked") == 4
+    cluster.metrics.standing_by(None)
+    assert b"phalanx_queue_usage{" not in cluster.metrics.text()
+
+
+def test_every_record_has_a_line_that_names_what_it_is_about(cluster: Watched) -> None:
+    job = cluster.submit(spec(2, role=GPU))
+    cluster.run(job, "w-1", "w-2")
+    cluster.fail(job, 0)
+    cluster.stop(job)
+    for record in cluster.records:
+        words, fields = line_of(record)
+        assert words == words.lower()
+        assert "event" not in fields
+        if record.job is not None:
+            assert any(str(value).startswith(job) for value in fields.values())

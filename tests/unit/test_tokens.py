@@ -1,0 +1,122 @@
+"""Whose a token is, and how soon a change is noticed."""
+
+import asyncio
+
+import pytest
+
+from phalanx.api.auth import Unauthorised
+from phalanx.server.tokens import TokenDesk, digest, mint
+from phalanx.sim.loop import run_virtually
+from phalanx.store.memory import MemoryStore
+from phalanx.store.protocol import StoreError, Token
+
+
+class CountingStore(MemoryStore):
+    def __init__(self) -> None:
+        super().__init__(clock=lambda: 0)
+        self.asked = 0
+        self.is_away = False
+
+    async def tokens(self) -> tuple[Token, ...]:
+        self.asked += 1
+        if self.is_away:
+            raise StoreError("away")
+        return await super().tokens()
+
+
+def test_a_token_is_256_bits_of_chance_and_only_its_digest_is_kept() -> None:
+    minted, other = (mint("ada", "user", ("ml",), 7) for _ in range(2))
+    assert minted.secret != other.secret
+    assert len(minted.secret) == len("phx_") + 43
+    assert minted.token == Token(
+        "ada", "user", digest(minted.secret), minted.secret[:10], 7, ("ml",)
+    )
+    assert minted.secret not in repr(minted.token)
+
+
+def test_without_a_token_only_loopback_is_let_in_and_only_if_it_is_open() -> None:
+    async def story() -> None:
+        store = CountingStore()
+        open_desk = TokenDesk(store, open_on_loopback=True)
+        closed_desk = TokenDesk(store, open_on_loopback=False)
+        assert (await open_desk.principal(None, loopback=True)).role == "admin"
+        for desk, loopback in ((open_desk, False), (closed_desk, True), (closed_desk, False)):
+            with pytest.raises(Unauthorised, match="a token is needed"):
+                await desk.principal(None, loopback=loopback)
+
+    run_virtually(story())
+
+
+def test_a_wrong_token_is_refused_also_where_none_is_needed() -> None:
+    async def story() -> None:
+        desk = TokenDesk(CountingStore(), open_on_loopback=True)
+        with pytest.raises(Unauthorised, match="not known"):
+            await desk.principal("phx_wrong", loopback=True)
+
+    run_virtually(story())
+
+
+def test_a_new_token_is_known_at_once_and_a_revoked_one_soon_not_any_more() -> None:
+    async def story() -> None:
+        store = CountingStore()
+        desk = TokenDesk(store, open_on_loopback=False)
+        looking = asyncio.create_task(desk.keep_looking())
+        minted = mint("ada", "user", ("ml",), 0)
+        await store.add_token(minted.token)
+        principal = await desk.principal(minted.secret, loopback=False)
+        assert (principal.name, principal.role, principal.namespaces) == ("ada", "user", ("ml",))
+        await store.remove_token("ada")
+        await _pass(3)
+        with pytest.raises(Unauthorised):
+            await desk.principal(minted.secret, loopback=False)
+        looking.cancel()
+
+    run_virtually(story())
+
+
+def test_guessing_does_not_keep_the_store_busy() -> None:
+    async def story() -> None:
+        store = CountingStore()
+        desk = TokenDesk(store, open_on_loopback=False)
+        for number in range(1000):
+            with pytest.raises(Unauthorised):
+                await desk.principal(f"phx_{number}", loopback=False)
+        assert store.asked == 1
+
+    run_virtually(story())
+
+
+def test_a_store_that_is_away_does_not_lock_anybody_out() -> None:
+    async def story() -> None:
+        store = CountingStore()
+        minted = mint("ada", "admin", (), 0)
+        await store.add_token(minted.token)
+        desk = TokenDesk(store, open_on_loopback=False)
+        await desk.look()
+        looking = asyncio.create_task(desk.keep_looking())
+        store.is_away = True
+        await _pass(60)
+        assert (await desk.principal(minted.secret, loopback=False)).role == "admin"
+        with pytest.raises(Unauthorised):
+            await desk.principal("phx_wrong", loopback=False)
+        looking.cancel()
+
+    run_virtually(story())
+
+
+def test_a_role_from_the_future_opens_nothing() -> None:
+    async def story() -> None:
+        store = CountingStore()
+        minted = mint("ada", "emperor", (), 0)
+        await store.add_token(minted.token)
+        desk = TokenDesk(store, open_on_loopback=True)
+        with pytest.raises(Unauthorised, match="emperor"):
+            await desk.principal(minted.secret, loopback=True)
+
+    run_virtually(story())
+
+
+async def _pass(seconds: float) -> None:
+    over = asyncio.Event()
+    asyncio.get_running_loop().call_later(seconds, over.set)
+    await over.wait()
