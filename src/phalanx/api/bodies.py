@@ -1,6 +1,7 @@
 """Bodies of requests: bounded while they come in, and refused with the field that is wrong."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from litestar import Request
@@ -86,6 +87,7 @@ def documented(
         required=True,
     )
 
+    @dataclass
     class Documented(Operation):
         def __post_init__(self) -> None:
             self.request_body = body

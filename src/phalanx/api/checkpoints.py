@@ -1,5 +1,6 @@
 """Checkpoints: opaque bytes that a task which is told to stop hands to its next attempt."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from litestar import MediaType, Request, Response, get, post
@@ -23,6 +24,7 @@ from phalanx.engine.turn import Turn
 _BYTES = "application/octet-stream"
 
 
+@dataclass
 class _Bytes(Operation):
     def __post_init__(self) -> None:
         anything = Schema(type="string", format="binary")  # type: ignore[arg-type]

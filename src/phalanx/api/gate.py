@@ -23,6 +23,7 @@ from phalanx.api.services import Services, services_of
 from phalanx.wire.sync import SyncReply, SyncRequest
 
 _GIVEN_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+_MISSING = re.compile(r"missing required field `(\w+)`")
 _SYNC = re.compile(r"/workers/([^/]+)/sync")
 
 _encode = msgspec.json.Encoder().encode
@@ -92,13 +93,21 @@ def _request(data: bytes) -> SyncRequest:
     try:
         request = _decode(data)
     except msgspec.ValidationError as error:
-        message, _, path = str(error).partition(" - at `$")
-        raise wrong(path.rstrip("`").lstrip("."), message) from None
+        raise _misread(str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise wrong("", f"the body is not JSON: {error}") from None
     if not 0 <= request.wait < float("inf"):
         raise wrong("wait", "is no number of seconds")
     return request
+
+
+def _misread(said: str) -> Exception:
+    """`Object missing required field `seq` - at `$.tasks[0]``, by the path of the field."""
+    message, _, path = said.partition(" - at `$")
+    path = path.rstrip("`").lstrip(".")
+    if missing := _MISSING.search(message):
+        return wrong(f"{path}.{missing[1]}".lstrip("."), "is missing; it has no default")
+    return wrong(path, message)
 
 
 _BODY = bodies.documented(

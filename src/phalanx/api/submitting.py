@@ -34,8 +34,20 @@ NATIVE_EXAMPLE = {
     },
     "checkpoint": "each",
 }
+_STRING, _INTEGER = Schema(type="string"), Schema(type="integer")  # type: ignore[arg-type]
+_OBJECT = Schema(type="object")  # type: ignore[arg-type]
 _JOB = Schema(
     type="object",  # type: ignore[arg-type]
+    properties={
+        "name": _STRING,
+        "namespace": _STRING,
+        "queue": _STRING,
+        "priority": _INTEGER,
+        "roles": _OBJECT,
+        "command": _STRING,
+        "gang_size": _INTEGER,
+        "resources": _OBJECT,
+    },
     description="The native form (`roles`) or the short form (`command`); see the job reference.",
 )
 _JOB_BODY = bodies.documented(

@@ -119,7 +119,7 @@ class Claims:
         Raises Unknown for a worker that has to register, Conflict for an agent.
         """
         loop = asyncio.get_running_loop()
-        until = loop.time() + wait_s
+        until = loop.time() + min(wait_s, self._engine.settings.sync_wait_s)
         while True:
             news = self._listen(worker)
             try:

@@ -103,14 +103,18 @@ def _take(
     speaker: Speaker, work: Callable[[Turn, Task], T], cleared: int, turn: Turn
 ) -> tuple[Task, T]:
     try:
-        task = _meant(turn, speaker, cleared)
+        task = _alive(_meant(turn, speaker, cleared))
     except (Conflict, _NotLive):
         if speaker.is_over:
             _free_residue(turn, speaker)
         raise
+    return task, work(turn, task)
+
+
+def _alive(task: Task) -> Task:
     if task.state not in _ALIVE:
         raise Conflict(f"task {task.id} is {task.state}; it has no process to speak of")
-    return task, work(turn, task)
+    return task
 
 
 def _meant(turn: Turn, speaker: Speaker, cleared: int) -> Task:

@@ -130,7 +130,7 @@ async def serving(
         if leads:
             await running.lead()
         yield running
-        if life.done():
+        if life.done() and not life.cancelled():
             life.result()
     finally:
         await running.client.aclose()

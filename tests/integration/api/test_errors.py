@@ -1,0 +1,166 @@
+"""Refusals: one form for all of them, the field that is wrong, and the id of the request."""
+
+import json
+from typing import Any
+
+import pytest
+
+from phalanx.api.services import Info
+from phalanx.store.memory import MemoryStore
+from phalanx.store.sqlite import wall_clock
+from tests.integration.api.serving import Running, serving
+from tests.integration.api.test_jobs import submit
+
+
+def error(body: Any) -> dict[str, Any]:
+    assert set(body) == {"error"}
+    assert set(body["error"]) == {"code", "message", "details"}
+    found: dict[str, Any] = body["error"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/nothing/here", 404, "not_found"),
+        ("GET", "/jobs/j-0", 404, "not_found"),
+        ("GET", "/gangs/j-0", 404, "not_found"),
+        ("GET", "/jobs/%00", 404, "not_found"),
+        ("GET", "/jobs/j-0.x", 404, "not_found"),
+        ("DELETE", "/jobs/j-0", 404, "not_found"),
+        ("GET", "/queues/nothing", 404, "not_found"),
+        ("DELETE", "/queues/nothing", 404, "not_found"),
+        ("DELETE", "/queues/default", 409, "conflict"),
+        ("DELETE", "/workers/nobody", 404, "not_found"),
+        ("POST", "/workers/nobody/drain", 404, "not_found"),
+        ("PATCH", "/jobs", 405, "method_not_allowed"),
+        ("GET", "/workers/w-1/sync", 405, "method_not_allowed"),
+    ],
+)
+async def test_refusals_have_one_form(
+    server: Running, method: str, path: str, status: int, code: str
+) -> None:
+    reply = await server.call(method, path)
+    assert reply.status == status
+    assert error(reply.body)["code"] == code
+    assert error(reply.body)["message"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "named"),
+    [
+        ("POST", "/jobs", {"command": ""}, "command"),
+        ("POST", "/jobs", {"command": "x", "gang_size": 0}, "gang_size"),
+        ("POST", "/jobs", {"command": "x", "gang": 1}, "gang"),
+        ("POST", "/jobs", {"roles": {"w": {"command": "x", "min": 2}}}, "roles.w.min"),
+        ("POST", "/jobs", {"roles": {"w": {"command": "x"}}, "queue": "none"}, "queue"),
+        ("POST", "/plan", {"roles": {"w": {}}}, "roles.w.command"),
+        ("POST", "/jobs/JOB/priority", {"priority": "high"}, "priority"),
+        ("POST", "/jobs/JOB/priority", {}, "priority"),
+        ("POST", "/workers/register", {}, "id"),
+        ("POST", "/workers/register", {"id": "a b"}, "id"),
+        ("POST", "/workers/register", {"id": "w", "resources": {"gpu": -1}}, "resources.gpu"),
+        ("POST", "/workers/register", {"id": "w", "slots": 0}, "slots"),
+        ("POST", "/workers/register", {"id": "w", "tags": 3}, "tags"),
+        ("POST", "/workers/register", {"id": "w", "protocol": "smoke"}, "protocol"),
+        ("POST", "/workers/w/sync", {"incarnation": "i"}, "seq"),
+        ("POST", "/workers/w/sync", {"incarnation": 1, "seq": 1}, "incarnation"),
+        (
+            *("POST", "/workers/w/sync"),
+            {"incarnation": "i", "seq": 1, "tasks": [{"id": "x", "epoch": 1, "state": "odd"}]},
+            "tasks[0].state",
+        ),
+        ("PUT", "/queues/q", {"weight": 0}, "weight"),
+        ("PUT", "/queues/q", {"parent": "none"}, "parent"),
+        ("PUT", "/queues/q", {"quota": {"gpu": "much"}}, "quota.gpu"),
+        ("PUT", "/queues/Q", {}, "name"),
+        ("GET", "/jobs?limit=0", None, "limit"),
+        ("GET", "/jobs?phase=odd", None, "phase"),
+        ("GET", "/jobs/next?wait=-1", None, "wait"),
+        ("GET", "/jobs/next?wait=nan", None, "wait"),
+        ("GET", "/events?since=x", None, "since"),
+        ("POST", "/jobs/JOB/preempted", None, "epoch"),
+        ("POST", "/jobs/JOB/preempted?epoch=x", None, "epoch"),
+        ("POST", "/jobs/JOB/checkpointed", None, "epoch"),
+        ("POST", "/jobs/JOB/done?epoch=x", None, "epoch"),
+        ("POST", "/jobs/JOB/fail?exit_code=0", None, "exit_code"),
+        ("POST", "/jobs/JOB/checkpoint", b"x", "epoch"),
+        ("GET", "/jobs/JOB/events?after=-1", None, "after"),
+    ],
+)
+async def test_bad_input_is_refused_with_the_field_that_is_wrong(
+    server: Running, method: str, path: str, body: Any, named: str
+) -> None:
+    job = (await submit(server))["id"]
+    reply = await server.call(method, path.replace("JOB", job), body)
+    assert reply.status == 400, reply.body
+    assert error(reply.body)["code"] == "invalid"
+    assert named in [detail["path"] for detail in error(reply.body)["details"]]
+    assert all(detail["message"] for detail in error(reply.body)["details"])
+
+
+@pytest.mark.parametrize(
+    "path", ["/jobs", "/jobs:batch", "/plan", "/workers/register", "/jobs/JOB/priority"]
+)
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[1", b"- {", b"3"])
+async def test_bodies_that_are_nothing_are_refused(server: Running, path: str, body: bytes) -> None:
+    job = (await submit(server))["id"]
+    reply = await server.call("POST", path.replace("JOB", job), body)
+    if path == "/jobs:batch" and body == b"3":
+        assert reply.body["refused"] == 1
+    else:
+        assert reply.status == 400
+        assert error(reply.body)["details"]
+
+
+async def test_every_problem_of_a_job_is_named(server: Running) -> None:
+    body = {"roles": {"w": {"replicas": 0}}, "grace": "long", "prority": 1}
+    reply = await server.call("POST", "/jobs", body)
+    paths = [detail["path"] for detail in error(reply.body)["details"]]
+    assert sorted(paths) == ["grace", "prority", "roles.w.command", "roles.w.replicas"]
+
+
+async def test_a_content_type_that_is_not_read_is_refused(server: Running) -> None:
+    reply = await server.call("POST", "/jobs", b"<job/>", content_type="application/xml")
+    assert (reply.status, error(reply.body)["code"]) == (415, "unsupported_media_type")
+
+
+async def test_bodies_are_bounded() -> None:
+    info = Info(body_limit_bytes=1000, checkpoint_limit_bytes=10)
+    async with serving(MemoryStore(clock=wall_clock), info=info) as server:
+        large = {"command": "x" * 2000}
+        for path in ("/jobs", "/plan", "/workers/register", "/workers/w/sync"):
+            reply = await server.call("POST", path, large)
+            assert (reply.status, error(reply.body)["code"]) == (413, "too_large"), path
+
+        async def chunks() -> Any:
+            for _ in range(20):
+                yield b" " * 100
+
+        streamed = await server.client.post("/jobs", content=chunks())
+        assert streamed.status_code == 413
+
+
+async def test_every_answer_carries_the_id_of_its_request(server: Running) -> None:
+    for path in ("/health", "/nothing", "/jobs", "/jobs/j-0"):
+        reply = await server.client.get(path, headers={"X-Request-ID": "mine-1"})
+        assert reply.headers["x-request-id"] == "mine-1"
+        made = {(await server.client.get(path)).headers["x-request-id"] for _ in range(2)}
+        assert len(made) == 2
+        odd = await server.client.get(path, headers={"X-Request-ID": "a b"})
+        assert odd.headers["x-request-id"] != "a b"
+    reply = await server.client.post("/workers/w/sync", content=b"{", headers={"X-Request-ID": "z"})
+    assert reply.headers["x-request-id"] == "z"
+
+
+async def test_a_key_that_is_none_is_refused(server: Running) -> None:
+    reply = await server.call("POST", "/jobs", {"command": "x"}, idempotency_key="k" * 256)
+    assert error(reply.body)["details"][0]["path"] == "Idempotency-Key"
+
+
+async def test_metrics_and_health_are_served(server: Running) -> None:
+    reply = await server.client.get("/metrics")
+    assert (reply.status_code, reply.content) == (200, b"phalanx_up 1\n")
+    for path in ("/health", "/healthz", "/readyz"):
+        body = json.loads((await server.client.get(path)).content)
+        assert (body["status"], body["leading"]) == ("ok", True)

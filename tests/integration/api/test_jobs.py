@@ -1,0 +1,239 @@
+"""Jobs over HTTP: submitting, listing, showing, and what is done to them."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from phalanx.core.states import State
+from tests.integration.api.serving import PATIENCE_S, Running
+
+NATIVE: dict[str, Any] = {
+    "name": "pretrain",
+    "roles": {"worker": {"command": ["python", "train.py"], "replicas": 2}},
+}
+LARGE = {"command": "train", "gang_size": 2, "resources": {"gpu": 1}}
+
+
+async def submit(server: Running, body: Any = None, **headers: str) -> dict[str, Any]:
+    reply = await server.call("POST", "/jobs", body or {"command": "true"}, **headers)
+    assert reply.status in (200, 201), reply.body
+    found: dict[str, Any] = reply.body
+    return found
+
+
+async def test_a_native_job_is_submitted_and_shown(on_each_store: Running) -> None:
+    server = on_each_store
+    made = await submit(server, NATIVE)
+    assert (made["phase"], made["size"], made["warnings"]) == ("waiting", 2, [])
+    shown = (await server.call("GET", f"/jobs/{made['id']}")).body
+    assert shown["name"] == "pretrain"
+    assert shown["counts"] == {
+        "succeeded": 0,
+        "failed": 0,
+        "running": 0,
+        "waiting": 2,
+        "total": 2,
+    }
+    assert [task["id"] for task in shown["tasks"]] == [f"{made['id']}.0", f"{made['id']}.1"]
+    assert shown["spec"] == NATIVE
+    of_task = await server.call("GET", f"/jobs/{made['id']}.1")
+    assert of_task.body["id"] == made["id"]
+    assert (await server.call("GET", f"/jobs/{made['id']}.2")).status == 404
+
+
+async def test_a_job_in_yaml_is_the_same_job(server: Running) -> None:
+    text = b"name: pretrain\nroles:\n  worker: {command: [python, train.py], replicas: 2}\n"
+    reply = await server.call("POST", "/jobs", text, content_type="application/yaml")
+    assert reply.status == 201
+    assert (await server.call("GET", f"/jobs/{reply.body['id']}")).body["spec"] == NATIVE
+
+
+async def test_a_job_of_one_task_has_the_names_that_the_seeds_scripts_read(server: Running) -> None:
+    made = await submit(server, {"command": "echo hi", "priority": 3})
+    assert made["status"] == "pending"
+    shown = (await server.call("GET", f"/jobs/{made['id']}")).body
+    expected = {
+        "command": "echo hi",
+        "status": "pending",
+        "priority": 3,
+        "queue_name": "default",
+        "max_retries": 3,
+        "attempts": 0,
+        "gang_id": made["id"],
+        "gang_size": 1,
+        "gang_index": 0,
+        "reservation_epoch": 0,
+        "preemption_epoch": 0,
+        "resources": {},
+    }
+    assert expected.items() <= shown.items()
+    assert shown["created_at"].endswith("Z")
+
+
+async def test_submitting_again_with_the_same_key_gives_the_first_job(
+    on_each_store: Running,
+) -> None:
+    server = on_each_store
+    first = await server.call("POST", "/jobs", {"command": "true"}, idempotency_key="k-1")
+    again = await server.call("POST", "/jobs", {"command": "true"}, idempotency_key="k-1")
+    assert (first.status, again.status) == (201, 200)
+    assert first.body["id"] == again.body["id"]
+    assert (await server.call("DELETE", f"/jobs/{first.body['id']}")).status == 200
+    later = await server.call("POST", "/jobs", {"command": "true"}, idempotency_key="k-1")
+    assert (later.status, later.body["id"]) == (200, first.body["id"])
+    assert later.body["phase"] == "cancelled"
+
+
+async def test_many_at_once_with_one_key_make_one_job(on_each_store: Running) -> None:
+    replies = await asyncio.gather(
+        *(
+            on_each_store.call("POST", "/jobs", {"command": "true"}, idempotency_key="same")
+            for _ in range(20)
+        )
+    )
+    assert sorted(reply.status for reply in replies) == [200] * 19 + [201]
+    assert len({reply.body["id"] for reply in replies}) == 1
+
+
+async def test_a_batch_accepts_and_refuses_one_by_one(on_each_store: Running) -> None:
+    server = on_each_store
+    jobs = [{"command": "true"}, {"command": ""}, NATIVE, NATIVE]
+    reply = await server.call("POST", "/jobs:batch", jobs, idempotency_key="b")
+    assert (reply.status, reply.body["accepted"], reply.body["refused"]) == (200, 2, 2)
+    results = reply.body["results"]
+    assert results[1]["error"]["details"][0]["path"] == "command"
+    assert results[3]["error"]["details"][0]["path"] == "name"
+    again = await server.call("POST", "/jobs:batch", jobs, idempotency_key="b")
+    assert again.body["results"][0]["job"]["id"] == results[0]["job"]["id"]
+    two = b"command: 'true'\n---\ncommand: 'false'\n"
+    reply = await server.call("POST", "/jobs:batch", two, content_type="application/yaml")
+    assert reply.body["accepted"] == 2
+
+
+async def test_pages_go_over_unfinished_and_finished_jobs(on_each_store: Running) -> None:
+    server = on_each_store
+    made = [(await submit(server))["id"] for _ in range(7)]
+    for job in made[:3]:
+        await server.call("DELETE", f"/jobs/{job}")
+    for limit in (1, 2, 3, 4, 100):
+        seen: list[str] = []
+        cursor = ""
+        while True:
+            page = (await server.call("GET", f"/jobs?limit={limit}{cursor}")).body
+            assert len(page["jobs"]) <= limit
+            seen += [job["id"] for job in page["jobs"]]
+            if page["cursor"] is None:
+                break
+            cursor = f"&cursor={page['cursor']}"
+        assert seen == [*made[:2:-1], *made[2::-1]], limit
+
+
+async def test_lists_are_cut_to_what_is_asked_for(server: Running) -> None:
+    await server.call("PUT", "/queues/research", {})
+    one = await submit(server, {**NATIVE, "queue": "research"})
+    two = await submit(server, {**NATIVE, "namespace": "ml"})
+    await server.call("DELETE", f"/jobs/{two['id']}")
+    for query, expected in (
+        ("queue=research", [one["id"]]),
+        ("namespace=ml", [two["id"]]),
+        ("phase=cancelled", [two["id"]]),
+        ("phase=waiting", [one["id"]]),
+        ("name=pretrain", [one["id"], two["id"]]),
+        ("name=other", []),
+    ):
+        page = (await server.call("GET", f"/jobs?{query}")).body
+        assert [job["id"] for job in page["jobs"]] == expected, query
+
+
+@pytest.mark.parametrize("cursor", ["nonsense", "live.", "finished.nonsense", "finished."])
+async def test_a_cursor_that_no_page_gave_is_refused_or_empty(server: Running, cursor: str) -> None:
+    reply = await server.call("GET", f"/jobs?cursor={cursor}")
+    assert reply.status == 200 or reply.body["error"]["details"][0]["path"] == "cursor"
+
+
+async def test_a_job_says_why_it_waits(server: Running) -> None:
+    made = await submit(server, LARGE)
+    async with asyncio.timeout(PATIENCE_S):
+        while made["id"] not in server.engine.reasons:
+            await asyncio.sleep(0)
+    why = (await server.call("GET", f"/jobs/{made['id']}/why")).body
+    assert why["reason"]["type"] == "NeverFits"
+    assert why["reason"]["short_of"] == "gpu"
+    assert "it needs 1 gpu" in why["message"]
+    await server.call("POST", f"/jobs/{made['id']}/hold")
+    why = (await server.call("GET", f"/jobs/{made['id']}/why")).body
+    assert why["reason"]["type"] == "OnHold"
+    await server.call("DELETE", f"/jobs/{made['id']}")
+    why = (await server.call("GET", f"/jobs/{made['id']}/why")).body
+    assert (why["phase"], why["reason"]) == ("cancelled", None)
+
+
+async def test_a_job_tells_its_story_in_pages(on_each_store: Running) -> None:
+    server = on_each_store
+    made = await submit(server)
+    await server.call("DELETE", f"/jobs/{made['id']}")
+    story = (await server.call("GET", f"/jobs/{made['id']}/events")).body
+    kinds = [event["kind"] for event in story["events"]]
+    assert kinds[0] == "JobSubmitted"
+    assert kinds[-1] == "JobEnded"
+    page = (await server.call("GET", f"/jobs/{made['id']}/events?limit=1")).body
+    rest = (await server.call("GET", f"/jobs/{made['id']}/events?after={page['next']}")).body
+    assert page["events"] + rest["events"] == story["events"]
+
+
+async def test_what_is_done_to_a_job(server: Running) -> None:
+    await server.call("POST", "/workers/register", {"id": "w-1", "slots": 4})
+    made = await submit(server, NATIVE)
+    job = made["id"]
+    await server.until(lambda cluster: cluster.gangs[job].count(State.RESERVED) == 2)
+    for _ in range(2):
+        assert (await server.call("GET", "/jobs/next?worker_id=w-1")).status == 200
+    assert (await server.call("POST", f"/jobs/{job}/hold")).body["on_hold"]
+    requeued = await server.call("POST", f"/jobs/{job}/requeue")
+    assert (requeued.status, requeued.body["phase"]) == (200, "draining")
+    for task in (f"{job}.0", f"{job}.1"):
+        assert (await server.call("POST", f"/jobs/{task}/preempted?epoch=1")).status == 200
+    shown = (await server.call("GET", f"/jobs/{job}")).body
+    assert (shown["phase"], shown["failures"]) == ("waiting", 0)
+    assert (await server.call("POST", f"/jobs/{job}/requeue")).status == 409
+    raised = await server.call("POST", f"/jobs/{job}/priority", {"priority": 9})
+    assert raised.body["priority"] == 9
+    assert (await server.call("POST", f"/jobs/{job}/retry")).status == 409
+    cancelled = await server.call("DELETE", f"/jobs/{job}")
+    assert cancelled.body["phase"] == "cancelled"
+    assert (await server.call("DELETE", f"/jobs/{job}")).status == 409
+    assert (await server.call("POST", f"/jobs/{job}/hold")).status == 409
+    anew = await server.call("POST", f"/jobs/{job}/retry")
+    assert anew.status == 201
+    assert anew.body["id"] != job
+    assert (await server.call("GET", f"/jobs/{anew.body['id']}")).body["spec"] == NATIVE
+
+
+async def test_a_plan_says_what_would_happen_and_keeps_nothing(on_each_store: Running) -> None:
+    server = on_each_store
+    waits = (await server.call("POST", "/plan", LARGE)).body
+    assert (waits["starts"], waits["reason"]["type"]) == (False, "NeverFits")
+    await server.call("POST", "/workers/register", {"id": "w", "slots": 2, "resources": {"gpu": 2}})
+    starts = (await server.call("POST", "/plan", LARGE)).body
+    assert starts["starts"]
+    assert starts["placements"] == [{"task": 0, "worker": "w"}, {"task": 1, "worker": "w"}]
+    assert (await server.call("GET", "/jobs")).body["jobs"] == []
+    refused = await server.call("POST", "/plan", {**LARGE, "depends_on": ["j-0"]})
+    assert refused.status == 400
+
+
+async def test_dependencies_are_looked_up_wherever_they_are(on_each_store: Running) -> None:
+    server = on_each_store
+    first = await submit(server)
+    second = await submit(server, {"command": "true", "depends_on": [first["id"]]})
+    assert second["status"] == "blocked"
+    claimed = await server.call("GET", "/jobs/next")
+    assert claimed.body["gang_id"] == first["id"]
+    assert (await server.call("POST", f"/jobs/{first['id']}/done")).status == 200
+    shown = await server.call("GET", f"/jobs/{second['id']}")
+    assert shown.body["status"] == "pending"
+    third = await submit(server, {"command": "true", "depends_on": [first["id"]]})
+    assert third["status"] == "pending"
+    unknown = await server.call("POST", "/jobs", {"command": "true", "depends_on": ["j-0"]})
+    assert unknown.body["error"]["details"][0]["path"] == "after[0]"

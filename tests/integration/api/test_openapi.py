@@ -1,0 +1,123 @@
+"""The description of the routes: complete, with examples, and nothing that fits it breaks us."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.errors import Unsatisfiable
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+
+from phalanx.api.app import OPENAPI_PATH
+from phalanx.store.memory import MemoryStore
+from phalanx.store.sqlite import wall_clock
+from tests.integration.api.serving import PATIENCE_S, Running, quick, serving
+
+
+class Aside:
+    """A server in a thread, for clients that block."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self._ready = threading.Event()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run)
+        self._main: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> "Aside":
+        self._thread.start()
+        assert self._ready.wait(PATIENCE_S)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._main is not None
+        self._loop.call_soon_threadsafe(self._main.cancel)
+        self._thread.join(PATIENCE_S)
+
+    def _run(self) -> None:
+        self._main = self._loop.create_task(self._serve())
+        with suppress(asyncio.CancelledError):
+            self._loop.run_until_complete(self._main)
+        self._loop.close()
+
+    async def _serve(self) -> None:
+        store = MemoryStore(clock=wall_clock)
+        async with serving(store, settings=quick(sync_wait_s=0.01)) as running:
+            self.url = running.url
+            self._ready.set()
+            await asyncio.Event().wait()
+
+
+@pytest.fixture(scope="module")
+def described() -> Iterator[Any]:
+    with Aside() as aside:
+        # A stream never ends, so it is not called with everything that comes to mind.
+        yield schemathesis.openapi.from_url(f"{aside.url}{OPENAPI_PATH}/openapi.json").exclude(
+            path="/events"
+        )
+
+
+#: All that can be sent to one operation, in an order that is always the same.
+BOUNDED = settings(
+    max_examples=12,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    phases=(Phase.explicit, Phase.generate),
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("mode", list(GenerationMode))
+def test_nothing_that_is_sent_breaks_the_server(described: Any, mode: GenerationMode) -> None:
+    """Neither what fits the description nor what does not."""
+    for found in described.get_all_operations():
+        _try_all(found.ok(), mode)
+
+
+def _try_all(operation: Any, mode: GenerationMode) -> None:
+    @given(case=operation.as_strategy(generation_mode=mode))
+    @BOUNDED
+    def check(case: Any) -> None:
+        response = case.call()
+        case.validate_response(response, checks=[not_a_server_error])
+        assert "x-request-id" in {name.lower() for name in response.headers}
+
+    with suppress(Unsatisfiable):  # nothing can be wrong with a request that says nothing
+        check()
+
+
+async def test_the_page_that_describes_the_routes_is_served(server: Running) -> None:
+    page = await server.client.get(OPENAPI_PATH)
+    assert page.status_code == 200
+    assert "text/html" in page.headers["content-type"]
+
+
+async def test_bodies_are_described_with_examples(server: Running) -> None:
+    described = (await server.call("GET", f"{OPENAPI_PATH}/openapi.json")).body
+    for path, method in (
+        ("/jobs", "post"),
+        ("/jobs:batch", "post"),
+        ("/plan", "post"),
+        ("/jobs/{job_id}/priority", "post"),
+        ("/workers/register", "post"),
+        ("/workers/{worker_id}/sync", "post"),
+        ("/queues/{name}", "put"),
+    ):
+        content = described["paths"][path][method]["requestBody"]["content"]
+        assert content["application/json"]["examples"], path
+
+
+async def test_every_example_is_taken(server: Running) -> None:
+    described = (await server.call("GET", f"{OPENAPI_PATH}/openapi.json")).body
+    for path in ("/plan", "/workers/register", "/jobs:batch"):
+        content = described["paths"][path]["post"]["requestBody"]["content"]["application/json"]
+        for example in content["examples"].values():
+            reply = await server.client.post(path, json=example["value"])
+            assert reply.status_code in (200, 201), reply.text

@@ -1,0 +1,285 @@
+"""The plain protocol: claims, heartbeats, reports, and who may speak for which attempt."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from phalanx.core.model import Phase
+from phalanx.core.settings import Settings
+from phalanx.core.spec import SECOND
+from phalanx.core.states import State
+from phalanx.store.memory import MemoryStore
+from phalanx.store.protocol import Store
+from phalanx.store.sqlite import wall_clock
+from tests.integration.api.serving import Running, quick, serving
+from tests.integration.api.test_jobs import submit
+
+
+async def claim(server: Running, worker: str | None = None, wait: float = 0) -> dict[str, Any]:
+    query = f"wait={wait}" + (f"&worker_id={worker}" if worker else "")
+    reply = await server.call("GET", f"/jobs/next?{query}")
+    assert reply.status == 200, reply
+    found: dict[str, Any] = reply.body
+    return found
+
+
+async def a_worker(server: Running, worker: str = "w-1", **fields: Any) -> None:
+    reply = await server.call("POST", "/workers/register", {"id": worker, **fields})
+    assert reply.status == 201
+
+
+async def test_anybody_may_claim_a_job_that_asks_for_nothing(on_each_store: Running) -> None:
+    server = on_each_store
+    low = await submit(server, {"command": "low"})
+    high = await submit(server, {"command": "high", "priority": 5})
+    first, second = await claim(server), await claim(server)
+    assert [first["gang_id"], second["gang_id"]] == [high["id"], low["id"]]
+    assert (await server.call("GET", "/jobs/next")).status == 204
+    assert (await server.call("POST", f"/jobs/{first['id']}/done")).status == 200
+    assert (await server.call("GET", f"/jobs/{high['id']}")).body["phase"] == "done"
+    assert (await server.call("POST", f"/jobs/{low['id']}/done")).status == 200
+
+
+async def test_a_job_that_names_resources_is_not_claimed_without_a_place(server: Running) -> None:
+    await submit(server, {"command": "x", "resources": {"gpu": 1}})
+    assert (await server.call("GET", "/jobs/next")).status == 204
+
+
+async def test_many_claims_at_once_never_get_the_same_job(on_each_store: Running) -> None:
+    server = on_each_store
+    for _ in range(10):
+        await submit(server)
+    replies = await asyncio.gather(*(server.call("GET", "/jobs/next") for _ in range(25)))
+    claimed = [reply.body["id"] for reply in replies if reply.status == 200]
+    assert len(claimed) == len(set(claimed)) == 10
+
+
+async def test_a_job_on_hold_is_not_claimed_until_it_is_released(server: Running) -> None:
+    held = await submit(server)
+    await server.call("POST", f"/jobs/{held['id']}/hold")
+    assert (await server.call("GET", "/jobs/next")).status == 204
+    await server.call("POST", f"/jobs/{held['id']}/release")
+    assert (await claim(server))["gang_id"] == held["id"]
+
+
+async def test_a_claim_that_waits_is_woken_by_a_job(server: Running) -> None:
+    waiting = [asyncio.create_task(claim(server, wait=10)) for _ in range(2)]
+    while len(server.services.claims._held) < 2:
+        await asyncio.sleep(0)
+    one, two = await submit(server), await submit(server)
+    claimed = await asyncio.gather(*waiting)
+    assert {task["gang_id"] for task in claimed} == {one["id"], two["id"]}
+
+
+async def test_a_worker_that_waits_is_woken_by_its_reservation(server: Running) -> None:
+    await a_worker(server, resources={"gpu": 1})
+    waiting = asyncio.create_task(claim(server, "w-1", wait=10))
+    made = await submit(server, {"command": "x", "resources": {"gpu": 1}})
+    assert (await waiting)["gang_id"] == made["id"]
+
+
+async def test_nothing_is_claimed_for_somebody_who_has_hung_up(server: Running) -> None:
+    hanging = asyncio.create_task(server.call("GET", "/jobs/next?wait=10"))
+    while not server.services.claims._held:
+        await asyncio.sleep(0)
+    hanging.cancel()
+    await asyncio.gather(hanging, return_exceptions=True)
+    async with asyncio.timeout(10):
+        while server.services.claims._held:
+            await asyncio.sleep(0)
+    made = await submit(server)
+    assert (await claim(server))["gang_id"] == made["id"]
+
+
+async def test_a_worker_has_to_register_before_it_claims(server: Running) -> None:
+    reply = await server.call("GET", "/jobs/next?worker_id=nobody")
+    assert (reply.status, reply.body["error"]["code"]) == (404, "not_found")
+    assert (await server.call("POST", "/workers/nobody/heartbeat")).status == 404
+
+
+async def test_a_plain_worker_has_one_slot_unless_it_registers_more(server: Running) -> None:
+    await a_worker(server)
+    for _ in range(3):
+        await submit(server)
+    first = await claim(server, "w-1", wait=5)
+    assert (await server.call("GET", "/jobs/next?worker_id=w-1")).status == 204
+    assert (await server.call("POST", f"/jobs/{first['id']}/done?worker_id=w-1")).status == 200
+    await a_worker(server, slots=2)
+    await claim(server, "w-1", wait=5)
+    await claim(server, "w-1", wait=5)
+    shown = (await server.call("GET", "/workers")).body
+    assert (shown[0]["slots"], len(shown[0]["tasks"])) == (2, 2)
+
+
+async def test_a_runner_without_a_name_that_falls_silent_is_noticed(store: Store) -> None:
+    async with serving(store, settings=quick(lost_after_s=0.3)) as server:
+        made = await submit(server)
+        first = await claim(server)
+        assert first["reservation_epoch"] == 1
+        again = await claim(server, wait=10)
+        assert (again["id"], again["reservation_epoch"]) == (first["id"], 2)
+        shown = await server.call("GET", f"/jobs/{made['id']}")
+        assert (shown.body["failures"], shown.body["attempts"]) == (1, 2)
+
+
+async def test_a_runner_without_a_name_that_speaks_is_kept() -> None:
+    async with serving(MemoryStore(clock=wall_clock), settings=quick(lost_after_s=0.5)) as server:
+        await submit(server)
+        task = (await claim(server))["id"]
+        loop = asyncio.get_running_loop()
+        until = loop.time() + 1.0
+        while loop.time() < until:
+            assert (await server.call("POST", f"/jobs/{task}/heartbeat")).status == 200
+        assert (await server.call("POST", f"/jobs/{task}/done")).status == 200
+
+
+async def test_a_task_of_several_has_to_be_named(server: Running) -> None:
+    made = await submit(server, {"command": "x", "gang_size": 2})
+    reply = await server.call("POST", f"/jobs/{made['id']}/done")
+    assert reply.status == 404
+    assert "name one of them" in reply.body["error"]["message"]
+
+
+@pytest.mark.parametrize("verb", ["done", "fail", "heartbeat"])
+async def test_reports_on_what_has_no_process_are_refused(server: Running, verb: str) -> None:
+    made = await submit(server)
+    assert (await server.call("POST", f"/jobs/{made['id']}/{verb}")).status == 409
+    assert (await server.call("POST", f"/jobs/j-0/{verb}")).status == 404
+    await server.call("DELETE", f"/jobs/{made['id']}")
+    assert (await server.call("POST", f"/jobs/{made['id']}/{verb}")).status == 409
+
+
+async def test_a_report_of_another_worker_is_refused(server: Running) -> None:
+    await a_worker(server)
+    await submit(server)
+    task = (await claim(server, "w-1", wait=5))["id"]
+    for verb in ("heartbeat", "done", "fail"):
+        assert (await server.call("POST", f"/jobs/{task}/{verb}?worker_id=w-2")).status == 409
+    assert (await server.call("POST", f"/jobs/{task}/done?worker_id=w-1")).status == 200
+
+
+async def test_work_that_is_safe_is_marked(server: Running) -> None:
+    made = await submit(server)
+    task = (await claim(server))["id"]
+    path = f"/jobs/{task}/checkpointed"
+    assert (await server.call("POST", f"{path}?epoch=2")).status == 409
+    assert (await server.call("POST", f"{path}?epoch=1&step=120")).status == 200
+    story = (await server.call("GET", f"/jobs/{made['id']}/events")).body["events"]
+    assert story[-1]["kind"] == "WorkSafe"
+    assert (await server.call("POST", f"/jobs/{made['id']}/requeue")).status == 200
+    assert (await server.call("POST", f"{path}?epoch=1")).status == 409
+
+
+async def test_checkpoints_are_bounded_and_kept_bit_for_bit(on_each_store: Running) -> None:
+    server = on_each_store
+    made = await submit(server)
+    task = (await claim(server))["id"]
+    path = f"/jobs/{task}/checkpoint"
+    assert (await server.call("GET", path)).status == 204
+    assert (await server.call("POST", f"{path}?epoch=1", b"x")).status == 409
+    assert (await server.call("POST", f"/jobs/{made['id']}/requeue")).status == 200
+    assert (await server.call("POST", f"{path}?epoch=1", b"")).status == 400
+    assert (await server.call("POST", path, b"x")).status == 400
+    too_large = bytes(2**20 + 1)
+    refused = await server.call("POST", f"{path}?epoch=1", too_large)
+    assert (refused.status, refused.body["error"]["code"]) == (413, "too_large")
+    data = bytes(range(256)) * 4096
+    assert len(data) == 2**20
+    assert (await server.call("POST", f"{path}?epoch=1", data)).status == 200
+    assert (await server.client.get(path)).content == data
+    assert (await server.call("POST", f"/jobs/{task}/preempted?epoch=1")).status == 200
+    again = await claim(server, wait=5)
+    assert "CHECKPOINT_DATA" not in again["env"]  # too large for a variable
+    assert (again["checkpoint_bytes"], again["reservation_epoch"]) == (2**20, 2)
+    assert (await server.client.get(path)).content == data
+    assert (await server.call("POST", f"/jobs/{task}/done?epoch=2")).status == 200
+    assert (await server.client.get(path)).content == data
+
+
+async def test_a_lost_worker_is_taken_back_and_its_late_report_frees_its_slot() -> None:
+    settings = quick(lost_after_s=0.3)
+    async with serving(MemoryStore(clock=wall_clock), settings=settings) as server:
+        await a_worker(server, resources={"gpu": 1})
+        made = await submit(server, {"command": "x", "resources": {"gpu": 1}})
+        task = (await claim(server, "w-1", wait=5))["id"]
+        await server.until(lambda c: c.nodes["w-1"].worker.lost_at is not None)
+        shown = (await server.call("POST", "/workers/w-1/heartbeat")).body
+        assert (shown["status"], shown["tasks"], shown["free"]) == ("active", [task], {"gpu": 0})
+        late = await server.call("POST", f"/jobs/{task}/done?epoch=1")
+        assert late.status == 409
+        await server.until(lambda c: (task, 1) not in c.residues)
+        assert (await server.call("GET", f"/jobs/{made['id']}")).body["phase"] != "done"
+
+
+async def test_a_plain_worker_that_begins_anew_has_lost_what_it_ran(server: Running) -> None:
+    await a_worker(server, incarnation="i-1")
+    made = await submit(server)
+    await claim(server, "w-1", wait=5)
+    await a_worker(server, incarnation="i-1")
+    assert (await server.call("GET", f"/jobs/{made['id']}")).body["phase"] == "running"
+    await a_worker(server, incarnation="i-2")
+    await server.until(lambda c: c.gangs[made["id"]].job.phase is not Phase.RUNNING)
+    assert (await claim(server, "w-1", wait=5))["reservation_epoch"] == 2
+
+
+async def test_a_worker_is_drained_and_opened_again(server: Running) -> None:
+    await a_worker(server)
+    made = await submit(server)
+    task = (await claim(server, "w-1", wait=5))["id"]
+    drained = (await server.call("POST", "/workers/w-1/drain?reason=new+fans")).body
+    assert drained["evicted"] == [made["id"]]
+    assert drained["worker"]["cordoned"] == "new fans"
+    told = (await server.call("POST", f"/jobs/{task}/heartbeat")).body
+    assert told == {"action": "preempt", "preemption_epoch": 1}
+    assert (await server.call("POST", f"/jobs/{task}/preempted?epoch=1")).status == 200
+    assert (await server.call("GET", "/jobs/next?worker_id=w-1")).status == 204
+    assert (await server.call("POST", "/workers/w-1/uncordon")).body["status"] == "active"
+    assert (await claim(server, "w-1", wait=5))["id"] == task
+    assert (await server.call("POST", "/workers/w-1/cordon")).body["status"] == "cordoned"
+    assert (await server.call("DELETE", "/workers/w-1")).status == 204
+    assert (await server.call("GET", "/workers")).body == []
+
+
+async def test_a_stop_that_nobody_acknowledges_makes_later_reports_say_their_epoch() -> None:
+    core = Settings(stop_floor=SECOND // 10, stop_slack=0)
+    async with serving(MemoryStore(clock=wall_clock), settings=quick(core=core)) as server:
+        made = await submit(server, {"roles": {"w": {"command": "x"}}, "grace": 0})
+        task = (await claim(server))["id"]
+        await server.call("POST", f"/jobs/{made['id']}/requeue")
+        assert (await claim(server, wait=5))["reservation_epoch"] == 2
+        # The first attempt may be alive, and this may come from it.
+        assert (await server.call("POST", f"/jobs/{task}/done")).status == 409
+        assert (await server.call("POST", f"/jobs/{task}/done?epoch=1")).status == 409
+        assert (await server.call("POST", f"/jobs/{task}/done?epoch=2")).status == 200
+
+
+async def test_an_attempt_whose_end_was_seen_leaves_later_reports_free(server: Running) -> None:
+    await submit(server)
+    task = (await claim(server))["id"]
+    assert (await server.call("POST", f"/jobs/{task}/fail?exit_code=3")).status == 200
+    assert (await claim(server, wait=5))["reservation_epoch"] == 2
+    assert (await server.call("POST", f"/jobs/{task}/done")).status == 200
+
+
+async def test_a_gang_with_agents_starts_when_they_have_accepted(server: Running) -> None:
+    await a_worker(server, "plain")
+    agent = {"id": "agent", "protocol": "sync", "incarnation": "i-1", "slots": 1}
+    await server.call("POST", "/workers/register", agent)
+    term = server.engine.term
+    sync: dict[str, Any] = {"incarnation": "i-1", "seq": 1, "term": term, "full": True}
+    assert (await server.call("POST", "/workers/agent/sync", sync)).status == 200
+    made = await submit(server, {"command": "x", "gang_size": 2})
+    job = made["gang_id"]
+    await server.until(lambda c: c.gangs[job].count(State.RESERVED) == 2)
+    assert (await server.call("GET", "/jobs/next?worker_id=plain")).status == 204
+    told = (
+        await server.call("POST", "/workers/agent/sync", {**sync, "seq": 2, "full": False})
+    ).body
+    [order] = told["tasks"]
+    assert order["want"] == "prepare"
+    report = {"id": order["id"], "epoch": order["epoch"], "state": "accepted"}
+    sync |= {"seq": 3, "full": False, "tasks": [report]}
+    told = (await server.call("POST", "/workers/agent/sync", sync)).body
+    assert [order["want"] for order in told["tasks"]] == ["run"]
+    assert (await claim(server, "plain"))["gang_id"] == job
