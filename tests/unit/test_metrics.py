@@ -15,7 +15,7 @@ from phalanx.server.census import take
 from phalanx.server.logs import line_of
 from phalanx.server.metrics import Metrics
 
-GPU = {"resources": {"gpu": 1}}
+GPU: dict[str, object] = {"resources": {"gpu": 1}}
 
 
 class Watched(Driver):

@@ -25,6 +25,8 @@ T = TypeVar("T")
 
 #: Between two attempts at a store that does not answer.
 _RETRY_S = 0.5
+#: How often a standby asks for the lead: a leader that resigned is soon succeeded.
+_CONTEND_S = 0.5
 #: How often the loop is looked at for stalls.
 _PULSE_S = 0.5
 
@@ -105,7 +107,7 @@ class Engine:
                 began = asyncio.get_running_loop().time()
                 term = await self._contend()
                 if term is None:
-                    await asyncio.sleep(self.settings.lease_s / 4)
+                    await asyncio.sleep(min(_CONTEND_S, self.settings.lease_s / 4))
                 else:
                     await self._lead(term, began)
         finally:

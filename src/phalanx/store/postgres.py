@@ -119,7 +119,11 @@ class PostgresStore:
 
     async def lead(self, holder: str, url: str, lease: Micros) -> int | None:
         async with self._writing("take leadership") as connection:
+            # In steps, each after the answer to the one before: a server that hung and wakes must
+            # not take the lead for somebody who has given up waiting.
+            await connection.execute("BEGIN")
             term: int | None = await connection.fetchval(_LEAD, holder, url, lease)
+            await connection.execute("COMMIT")
             return term
 
     async def renew(self, term: int, lease: Micros) -> None:

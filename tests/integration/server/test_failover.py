@@ -94,8 +94,7 @@ async def test_a_leader_that_is_asked_to_stop_hands_over_at_once(start: Start, d
     await asyncio.gather(*(each.more(10) for each in load))
     first.send(signal.SIGTERM)
     assert await first.ended(5) == 0
-    # It asks four times in a lease of ten seconds.
-    await second.line("leading", deadline_s=5)
+    await second.line("leading", deadline_s=2)
     await asyncio.gather(*(each.more(5) for each in load))
     jobs = [job for each in load for job in await each.stop()]
     await check(fleet, agents, jobs)

@@ -3,6 +3,10 @@
 import asyncio
 import signal
 
+import pytest
+
+from phalanx.store.postgres import PostgresStore
+from phalanx.store.protocol import StoreError
 from tests.compliance.backends import PostgresServer
 from tests.integration.server.conftest import Frozen
 from tests.integration.server.processes import Start
@@ -51,6 +55,22 @@ async def test_postgres_hung_for_longer_than_workers_may_be_silent_costs_nothing
     assert await blame(postgres, dsn) == []
     agents.crash()
     await fleet.close()
+
+
+async def test_a_database_that_wakes_does_not_give_the_lead_to_somebody_who_has_gone(
+    postgres: PostgresServer, dsn: str
+) -> None:
+    store = PostgresStore(dsn, timeout_s=0.5)
+    await store.open()
+    # It has asked before, so that the statement is known and one message is enough.
+    assert await store.lead("impatient", "http://impatient", 1) is not None
+    with Frozen(postgres), pytest.raises(StoreError):
+        await store.lead("impatient", "http://impatient", 60_000_000)
+    patient = PostgresStore(dsn, timeout_s=10)
+    await patient.open()
+    assert await patient.lead("patient", "http://patient", 60_000_000) is not None
+    await store.close()
+    await patient.close()
 
 
 async def test_a_second_sigterm_leaves_at_once_though_the_store_hangs(
