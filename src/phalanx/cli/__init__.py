@@ -3,6 +3,9 @@
 A command imports what it needs when it runs, so that asking for help is quick.
 """
 
+from importlib.metadata import version
+from typing import Annotated
+
 import typer
 
 from phalanx.cli import config, serve, token
@@ -18,6 +21,23 @@ app = typer.Typer(
 app.command("serve")(serve.serve)
 app.command("config")(config.config)
 app.add_typer(token.app, name="token")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"phalanx {version('phalanx')}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool,
+    typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
+]
+
+
+@app.callback()
+def phalanx(*, show_version: Version = False) -> None:
+    """A gang scheduler: all of a job's processes start together, or none does."""
 
 
 def main() -> None:

@@ -10,11 +10,13 @@ import socket
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import structlog
 import uvicorn
 import uvloop
+from litestar.types import ASGIApp
 
 from phalanx.api.app import create_app
 from phalanx.api.services import Info, Services
@@ -28,6 +30,7 @@ from phalanx.server.dismissal import Dismissal
 from phalanx.server.listening import CannotListen, Listening, is_loopback
 from phalanx.server.logs import Chronicle, Logger
 from phalanx.server.metrics import Metrics
+from phalanx.server.origin import SameOrigin
 from phalanx.server.retention import keep_pruning
 from phalanx.server.tokens import TokenDesk
 from phalanx.store.protocol import Leader, Store, StoreError
@@ -89,10 +92,9 @@ async def _serve(config: Config, announce: Announce) -> int:
 
 async def _tokens(config: Config, store: Store, place: str) -> TokenDesk:
     """Nobody but this host may speak without a token. Raises CannotServe."""
-    local = is_loopback(config["host"])
-    desk = TokenDesk(store, open_on_loopback=local and config["loopback_open"])
+    desk = TokenDesk(store, open_on_loopback=_is_open(config))
     await desk.look()
-    if local or desk.has_tokens:
+    if is_loopback(config["host"]) or desk.has_tokens:
         return desk
     host = config["host"]
     if place == "memory":
@@ -104,6 +106,11 @@ async def _tokens(config: Config, store: Store, place: str) -> TokenDesk:
         f"listening on {host} needs tokens, and there is none; make one first:\n"
         f"  phalanx token create admin --role admin --store '{place}'"
     )
+
+
+def _is_open(config: Config) -> bool:
+    """Whether no token is needed."""
+    return is_loopback(config["host"]) and bool(config["loopback_open"])
 
 
 class Server:
@@ -144,8 +151,15 @@ class Server:
                 priority_classes=config["priority_classes"],
             ),
         )
-        self._requests = Dismissal(create_app(self._services))
+        self._requests = Dismissal(self._application())
         self._http = _Http(self._http_config())
+
+    def _application(self) -> ASGIApp:
+        app: ASGIApp = create_app(self._services)
+        if _is_open(self._config):
+            known = (self._listening.url, self._listening.advertised)
+            return SameOrigin(app, *(urlsplit(url).hostname or "" for url in known))
+        return app
 
     def _http_config(self) -> uvicorn.Config:
         return uvicorn.Config(
@@ -166,7 +180,7 @@ class Server:
             store,
             self.engine.term,
             leader,
-            not (is_loopback(self._config["host"]) and self._config["loopback_open"]),
+            not _is_open(self._config),
         )
 
     async def live(self, announce: Callable[[], None]) -> int:

@@ -5,12 +5,14 @@ import json
 import shutil
 import sqlite3
 import ssl
+import sys
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.integration.server.processes import Start, phalanx, sqlite_at
+from tests.integration.server.processes import Start, environment, phalanx, sqlite_at
+from tests.integration.server.waiting import within
 
 
 async def test_config_tells_what_is_in_force_and_where_it_came_from(tmp_path: Path) -> None:
@@ -108,3 +110,34 @@ async def test_a_certificate_that_cannot_be_read_is_said(tmp_path: Path) -> None
     assert status == 2
     assert "/nowhere.pem" in err
     assert "Traceback" not in err
+
+
+async def test_the_version_is_told() -> None:
+    status, out, _ = await phalanx("--version")
+    assert (status, out) == (0, "phalanx 0.1.0\n")
+
+
+BROKEN = """
+from phalanx.cli import main
+from phalanx.engine.engine import Engine
+
+async def broken(self):
+    raise RuntimeError("bug: on purpose")
+
+Engine.run = broken
+main()
+"""
+
+
+async def test_a_part_that_breaks_is_told_and_ends_the_server(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", BROKEN, "serve", f"--store={sqlite_at(tmp_path)}", "--port=0"),
+        "--log-format=json",
+        stderr=asyncio.subprocess.PIPE,
+        env=environment(),
+    )
+    _, err = await within(20, process.communicate())
+    assert process.returncode == 1
+    [line] = [line for line in map(json.loads, err.splitlines()) if line["level"] == "critical"]
+    assert line["part"] == "engine"
+    assert "bug: on purpose" in line["exception"]
