@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
+import asyncpg
 import uvicorn
 
 from benchmarks.stores import STORES, _folder, _postgres
@@ -52,10 +53,22 @@ async def run(names: list[str]) -> None:
         with _folder() as folder, ExitStack() as stack:
             dsn = stack.enter_context(_postgres(folder)) if name == "postgres" else ""
             for measure in MEASURES:
-                with _served(name, folder / f"{uuid4().hex}.db", dsn) as server:
-                    lines.append((name, *_measured(measure, server)))
+                place = await _place(folder, dsn)
+                with _served(name, place) as server:
+                    lines.append((name, *await _measured(measure, server)))
     head = ("what", "a second", "p50 ms", "p99 ms", "changes in a commit", "")
     table(head, [(f"{name}: {what}", *rest) for name, what, *rest in lines])
+
+
+async def _place(folder: Path, dsn: str) -> str:
+    """An empty database: a file, or a schema of its own."""
+    name = f"bench_{uuid4().hex}"
+    if not dsn:
+        return str(folder / name)
+    connection = await asyncpg.connect(dsn)
+    await connection.execute(f"CREATE SCHEMA {name}")
+    await connection.close()
+    return f"{dsn}{'&' if '?' in dsn else '?'}search_path={name}"
 
 
 # The server
@@ -73,10 +86,10 @@ class Server(NamedTuple):
 
 
 @contextmanager
-def _served(name: str, path: Path, dsn: str) -> Iterator[Server]:
+def _served(name: str, place: str) -> Iterator[Server]:
     ours, theirs = multiprocessing.Pipe()
     context = multiprocessing.get_context("spawn")
-    process = context.Process(target=_serve, args=(name, path, dsn, theirs), daemon=True)
+    process = context.Process(target=_serve, args=(name, place, theirs), daemon=True)
     process.start()
     try:
         yield Server(ours.recv(), ours)
@@ -86,18 +99,18 @@ def _served(name: str, path: Path, dsn: str) -> Iterator[Server]:
         process.kill()
 
 
-def _serve(name: str, path: Path, dsn: str, pipe: Connection) -> None:
+def _serve(name: str, place: str, pipe: Connection) -> None:
     import uvloop  # noqa: PLC0415
 
-    uvloop.run(_live(name, path, dsn, pipe))
+    uvloop.run(_live(name, place, pipe))
 
 
-async def _live(name: str, path: Path, dsn: str, pipe: Connection) -> None:
+async def _live(name: str, place: str, pipe: Connection) -> None:
     store: Store = MemoryStore(clock=wall_clock)
     if name == "sqlite":
-        store = SQLiteStore(path)
+        store = SQLiteStore(Path(place))
     elif name == "postgres":
-        store = PostgresStore(dsn)
+        store = PostgresStore(place)
     await store.open()
     engine = Engine(store, Outside("bench", "", wall_clock, lambda: uuid4().hex))
     counts = [0, 0]
@@ -175,12 +188,7 @@ async def submit_batch(client: Client, memory: dict[str, Any]) -> int:
 
 
 async def claim(client: Client, memory: dict[str, Any]) -> int:
-    """Claims, and now and then a batch of what can be claimed."""
-    found = await client.call("GET", "/jobs/next")
-    if found is None:
-        await client.call("POST", "/jobs:batch", [JOB] * BATCH)
-        return 0
-    return 1
+    return int(await client.call("GET", "/jobs/next") is not None)
 
 
 async def sync(client: Client, memory: dict[str, Any]) -> int:
@@ -206,17 +214,19 @@ class Measure(NamedTuple):
     step: Step
     clients: int
     goal: Goal | None = None
+    waiting: int = 0  #: jobs that are there when it begins
 
 
 MEASURES = (
     Measure("submissions, one by one", submit, CLIENTS, Goal("a second", at_least=2_000)),
     Measure(f"submissions, {BATCH} at once", submit_batch, 4, Goal("a second", at_least=5_000)),
-    Measure("claims", claim, CLIENTS),
+    Measure("claims", claim, CLIENTS, waiting=20_000),
     Measure("syncs with nothing new", sync, AGENTS),
 )
 
 
-def _measured(measure: Measure, server: Server) -> tuple[str, ...]:
+async def _measured(measure: Measure, server: Server) -> tuple[str, ...]:
+    await _fill(server.port, measure.waiting)
     server.commits()
     context = multiprocessing.get_context("spawn")
     share = max(1, measure.clients // PROCESSES)
@@ -235,6 +245,12 @@ def _measured(measure: Measure, server: Server) -> tuple[str, ...]:
         f"{changes / commits:,.1f}" if commits else "-",
         measure.goal.verdict(rate) if measure.goal is not None else "",
     )
+
+
+async def _fill(port: int, count: int) -> None:
+    client = await Client(port).open()
+    for _ in range(count // BATCH):
+        await client.call("POST", "/jobs:batch", [JOB] * BATCH)
 
 
 def _drive(port: int, what: str, clients: int) -> tuple[int, float, list[float]]:

@@ -5,9 +5,10 @@ framework; `sync` below is the same route for the framework, which describes it.
 """
 
 import re
+import secrets
+from itertools import count
 from typing import Any
 from urllib.parse import unquote
-from uuid import uuid4
 
 import msgspec
 from litestar import Request, post
@@ -22,6 +23,9 @@ from phalanx.api.errors import refusal_of, wrong
 from phalanx.api.services import Services, services_of
 from phalanx.wire.sync import SyncReply, SyncRequest
 
+#: A request that brings no id is given this and its number.
+_PROCESS = secrets.token_hex(6).encode()
+_COUNT = count(1)
 _GIVEN_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _MISSING = re.compile(r"missing required field `(\w+)`")
 _SYNC = re.compile(r"/workers/([^/]+)/sync")
@@ -72,7 +76,7 @@ def _request_id(scope: HTTPScope) -> bytes:
     for name, value in scope["headers"]:
         if name == b"x-request-id" and _GIVEN_ID.fullmatch(value):
             return bytes(value)
-    return uuid4().hex.encode()
+    return b"%s-%x" % (_PROCESS, next(_COUNT))
 
 
 async def _body(receive: Receive, limit_bytes: int) -> bytes:

@@ -43,6 +43,10 @@ class _NeedsBytes(NamedTuple):
     blob: Blob
 
 
+class _NoRoom(NamedTuple):
+    """The worker can take nothing but what is reserved for it."""
+
+
 class Claims:
     def __init__(self, engine: Engine, store: Store) -> None:
         self._engine = engine
@@ -64,6 +68,7 @@ class Claims:
                 gang = turn.cluster.gangs.get(job)
                 if gang is not None:
                     self._offer(gang)
+        self._offer_due(turn)
         for worker in turn.woken() & self._by_worker.keys():
             self._by_worker[worker].set()
 
@@ -85,20 +90,20 @@ class Claims:
             heapq.heappush(self._open, key)
             self._wake_one()
 
-    def _wake_one(self) -> None:
-        while self._held:
-            news = self._held.popleft()
-            if not news.is_set():
-                news.set()
-                return
-
-    def _first(self, turn: Turn) -> Gang | None:
-        """The first job that anybody may take now. It stays where it is."""
-        self._attend(turn.cluster)
+    def _offer_due(self, turn: Turn) -> None:
         while self._later and self._later[0][0] <= turn.now:
             gang = turn.cluster.gangs.get(heapq.heappop(self._later)[1])
             if gang is not None:
                 self._offer(gang)
+
+    def _wake_one(self) -> None:
+        if self._held:
+            self._held.popleft().set()
+
+    def _first(self, turn: Turn) -> Gang | None:
+        """The first job that anybody may take now. It stays where it is."""
+        self._attend(turn.cluster)
+        self._offer_due(turn)
         while self._open:
             key = self._open[0]
             gang = turn.cluster.gangs.get(key[2])
@@ -124,8 +129,12 @@ class Claims:
             news = self._listen(worker)
             try:
                 claim = await self._claim(worker)
-                if claim is not None or loop.time() >= until:
+                if isinstance(claim, _NoRoom):
+                    self._leave(news)  # to somebody who can take it
+                elif claim is not None:
                     return claim
+                if loop.time() >= until:
+                    return None
                 async with asyncio.timeout_at(until):
                     await news.wait()
             except TimeoutError:
@@ -143,26 +152,30 @@ class Claims:
     def _stop_listening(self, worker: str | None, news: asyncio.Event) -> None:
         if worker is not None and self._by_worker.get(worker) is news:
             del self._by_worker[worker]
-        if not news.is_set():
+        self._leave(news)
+
+    def _leave(self, news: asyncio.Event) -> None:
+        """Whoever was woken for a job may not have taken it, and then another one shall."""
+        if news in self._held:
             self._held.remove(news)
         elif self._open:
-            self._wake_one()  # perhaps it did not take what it was woken for
+            self._wake_one()
 
-    async def _claim(self, worker: str | None) -> Claim | None:
+    async def _claim(self, worker: str | None) -> Claim | _NoRoom | None:
         data: dict[str, bytes] = {}
         while True:
             found = await self._engine.do(lambda turn: self._take(turn, worker, data))
             if worker is not None:
                 self._engine.hear(worker)
             if not isinstance(found, _NeedsBytes):
-                if found is not None and found.task.worker is None:
+                if isinstance(found, Claim) and found.task.worker is None:
                     self._engine.hear_runner(found.task.id, found.task.epoch)
                 return found
             data[found.blob.id] = await self._store.get_blob(found.blob.id) or b""
 
     def _take(
         self, turn: Turn, worker: str | None, data: dict[str, bytes]
-    ) -> Claim | _NeedsBytes | None:
+    ) -> Claim | _NeedsBytes | _NoRoom | None:
         if worker is not None:
             node = _plain_node(turn, worker)
             for gang, task in _reserved(turn, node):
@@ -175,7 +188,7 @@ class Claims:
                     continue  # agents of the same gang have not accepted yet
                 return _claim(turn, gang.job.id, task.index, data)
             if not _has_room(node):
-                return None
+                return _NoRoom()
         first = self._first(turn)
         if first is None:
             return None

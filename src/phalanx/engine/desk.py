@@ -35,6 +35,7 @@ class Desk:
         self._engine = engine
         self._store = store
         self._sessions: dict[str, _Session] = {}
+        self._cluster_id = ""
 
     def observe(self, turn: Turn) -> None:
         for worker in sorted(turn.woken()):
@@ -67,12 +68,17 @@ class Desk:
             # Whoever made an older call has gone, and with it what is said in its answer.
             session.told = frozenset((o.id, o.epoch, o.want) for o in orders)
         return SyncReply(
-            cluster_id=await self._store.cluster_id(),
+            cluster_id=await self._cluster(),
             term=self._engine.term or 0,
             lost_after=self._engine.settings.lost_after_s,
             tasks=tuple(orders),
             full=full,
         )
+
+    async def _cluster(self) -> str:
+        if not self._cluster_id:
+            self._cluster_id = await self._store.cluster_id()  # which never changes
+        return self._cluster_id
 
     def _session(self, worker: str, request: SyncRequest) -> _Session:
         session = self._sessions.get(worker)
@@ -82,7 +88,9 @@ class Desk:
 
     async def _known_jobs(self, request: SyncRequest) -> frozenset[str]:
         """Which of the jobs in a full inventory the store has heard of, be they finished."""
-        jobs = {split_task(report.id)[0] for report in request.tasks} if request.full else set()
+        if not request.full or not request.tasks:
+            return frozenset()
+        jobs = {split_task(report.id)[0] for report in request.tasks}
         live = await self._engine.do(lambda turn: jobs & turn.cluster.gangs.keys())
         found = {job for job in jobs - live if await self._store.job(job) is not None}
         return frozenset(live | found)

@@ -283,3 +283,48 @@ async def test_a_gang_with_agents_starts_when_they_have_accepted(server: Running
     told = (await server.call("POST", "/workers/agent/sync", sync)).body
     assert [order["want"] for order in told["tasks"]] == ["run"]
     assert (await claim(server, "plain"))["gang_id"] == job
+
+
+async def test_workers_that_are_full_leave_a_job_to_somebody_else(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for worker in ("w-1", "w-2"):
+        await a_worker(server, worker)
+        await submit(server)
+    for worker in ("w-1", "w-2"):
+        await claim(server, worker, wait=5)
+    claims, attempts = server.services.claims, []
+    attempt = claims._claim
+
+    async def counted(worker: str | None) -> Any:
+        attempts.append(worker)
+        return await attempt(worker)
+
+    monkeypatch.setattr(claims, "_claim", counted)
+    full = [
+        asyncio.create_task(server.call("GET", f"/jobs/next?worker_id={worker}&wait=10"))
+        for worker in ("w-1", "w-2")
+    ]
+    while len(attempts) < 2:
+        await asyncio.sleep(0)
+    free = asyncio.create_task(claim(server, wait=10))
+    while len(attempts) < 3:
+        await asyncio.sleep(0)
+    made = await submit(server)
+    assert (await free)["gang_id"] == made["id"]
+    await submit(server)
+    assert (await server.call("GET", "/jobs")).status == 200
+    assert len(attempts) <= 6
+    for waiting in full:
+        waiting.cancel()
+    await asyncio.gather(*full, return_exceptions=True)
+
+
+async def test_a_claim_that_waits_is_woken_when_a_backoff_ends(server: Running) -> None:
+    role = {"roles": {"w": {"command": "x"}}, "backoff": "300ms", "max_retries": 5}
+    job = (await submit(server, role))["id"]
+    for epoch in (1, 2):
+        assert (await claim(server, wait=10))["reservation_epoch"] == epoch
+        assert (await server.call("POST", f"/jobs/{job}/fail")).status == 200
+    assert (await server.call("GET", "/jobs/next")).status == 204
+    assert (await claim(server, wait=10))["reservation_epoch"] == 3
