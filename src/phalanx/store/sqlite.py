@@ -146,10 +146,11 @@ class SQLiteStore:
         try:
             with _transaction(db):
                 now = self._clock()
+                # A lock that was free says that whoever led has ended; its lease binds nobody.
                 found = db.execute(
                     "UPDATE leader SET term = term + 1, holder = ?, url = ?, expires_at = ?,"
-                    " writes = writes + 1 WHERE expires_at <= ? RETURNING term",
-                    (holder, url, now + lease, now),
+                    " writes = writes + 1 WHERE expires_at <= ? OR ? RETURNING term",
+                    (holder, url, now + lease, now, not held),
                 ).fetchall()
             term = found[0][0] if found else None
         finally:

@@ -16,7 +16,7 @@ from tests.integration.server.processes import (
 )
 from tests.integration.server.test_failover import FAST, GANG, check
 from tests.integration.server.traffic import Agents, Fleet, PlainWorker, Submitter, all_done
-from tests.integration.server.waiting import eventually, within
+from tests.integration.server.waiting import eventually, pass_time, within
 
 
 async def test_a_server_killed_under_load_and_started_again_has_lost_nothing(
@@ -39,6 +39,32 @@ async def test_a_server_killed_under_load_and_started_again_has_lost_nothing(
     assert not again.seen("worker lost")
     agents.crash()
     await fleet.close()
+
+
+async def test_a_server_that_was_killed_leads_as_soon_as_it_is_back(
+    start: Start, tmp_path: Path
+) -> None:
+    """Its lease of ten seconds is not over, but its lock went with its process."""
+    first = await start(sqlite_at(tmp_path), "first")
+    await first.line("leading")
+    await first.kill()
+    again = await start(sqlite_at(tmp_path), "again")
+    assert (await again.line("leading", deadline_s=5))["term"] == 2
+    assert not again.seen("standing by")
+
+
+async def test_a_frozen_server_is_not_succeeded_on_the_same_file(
+    start: Start, tmp_path: Path
+) -> None:
+    first = await start(sqlite_at(tmp_path), "first", *FAST)
+    await first.line("leading")
+    second = await start(sqlite_at(tmp_path), "second", *FAST)
+    await second.line("standing by")
+    first.send(signal.SIGSTOP)
+    await pass_time(3)
+    assert not second.seen("leading")
+    first.send(signal.SIGCONT)
+    await eventually(first.ready, 10)
 
 
 async def test_plain_workers_outlive_a_killed_server_too(start: Start, tmp_path: Path) -> None:
