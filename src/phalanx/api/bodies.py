@@ -1,5 +1,6 @@
 """Bodies of requests: bounded while they come in, and refused with the field that is wrong."""
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,8 @@ from phalanx.manifest import documents
 
 #: `curl -d` says it sends a form and sends what it was given; that is read for what it is.
 _READ = ("application/json", "application/x-www-form-urlencoded", "")
+#: Larger bodies are read in a thread, so that others are answered meanwhile.
+_AT_ONCE_BYTES = 64 * 1024
 _YAML = ("application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml")
 
 
@@ -46,7 +49,10 @@ async def read(request: Request[Any, Any, Any]) -> list[object]:
     """The documents in a body of JSON or YAML."""
     _check_type(request, (*_READ, *_YAML))
     limit = services_of(request).info.body_limit_bytes
-    return documents.read(await raw(request, limit), limit_bytes=limit)
+    data = await raw(request, limit)
+    if len(data) > _AT_ONCE_BYTES:
+        return await asyncio.to_thread(documents.read, data, limit_bytes=limit)
+    return documents.read(data, limit_bytes=limit)
 
 
 async def read_one(

@@ -8,7 +8,6 @@ import re
 import secrets
 from itertools import count
 from typing import Any
-from urllib.parse import unquote
 
 import msgspec
 from litestar import Request, post
@@ -62,7 +61,7 @@ class Gate:
         try:
             check_role(await identify(self._services.auth, scope), WORKERS)
             data = await _body(receive, self._services.info.body_limit_bytes)
-            body = _encode(await self._services.desk.sync(unquote(worker), _request(data)))
+            body = _encode(await self._services.desk.sync(worker, _request(data)))
         except Exception as error:  # whatever it is, it is answered in the one form
             refusal = refusal_of(error, scope)
             status, body = refusal.status, refusal.body

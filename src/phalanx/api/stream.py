@@ -38,9 +38,9 @@ async def events(request: Request[Any, Any, Any], since: Since = None) -> Stream
     show anew, and go on reading."""
     services = services_of(request)
     last = await services.engine.do(lambda turn: turn.cluster.last_seq)
-    start = _start(request, since, last)
+    services.ring.catch_up(last)
     return Stream(
-        _follow(services, principal_of(request), start, last),
+        _follow(services, principal_of(request), _start(request, since, last)),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
@@ -57,20 +57,14 @@ def _start(request: Request[Any, Any, Any], since: int | None, last: int) -> int
     return int(told)
 
 
-async def _follow(
-    services: Services, principal: Principal, since: int, last: int
-) -> AsyncIterator[bytes]:
+async def _follow(services: Services, principal: Principal, since: int) -> AsyncIterator[bytes]:
     ring, engine = services.ring, services.engine
     yield b": the stream begins\n\n"
-    if ring.last is None and since != last:
-        # Nothing has happened yet under this leader; what did before it is not here.
-        yield _resync(last)
-        since = last
     while engine.is_leading:
         news = ring.news
         entries = ring.since(since)
-        if entries is None or (ring.last is not None and since > ring.last):
-            since = ring.last or last
+        if entries is None or since > (ring.last or 0):
+            since = ring.last or 0
             yield _resync(since)
         elif entries:
             since = entries[-1].record.seq

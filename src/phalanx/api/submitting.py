@@ -25,6 +25,8 @@ from phalanx.wire.errors import ErrorInfo
 from phalanx.wire.jobs import BatchItem, BatchReply, PlannedTask, PlanView, Submitted
 
 _KEY_CHARS = 255
+#: How many jobs of a batch are read in one go.
+_AT_ONCE = 50
 
 SHORT_EXAMPLE = {"command": "python train.py", "gang_size": 4, "resources": {"vram_mb": 8192}}
 NATIVE_EXAMPLE = {
@@ -113,6 +115,8 @@ async def submit_batch(request: Request[Any, Any, Any], key: IdempotencyKey = No
     items: list[_Read | ErrorInfo] = []
     submissions = []
     for number, document in enumerate(documents):
+        if number % _AT_ONCE == 0:
+            await asyncio.sleep(0)  # others are answered meanwhile
         try:
             read = _spec(services, document)
             check_namespace(principal, read.spec.namespace)

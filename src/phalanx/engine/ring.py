@@ -21,16 +21,21 @@ class Entry(NamedTuple):
 class Ring:
     def __init__(self, size: int) -> None:
         self._entries: deque[Entry] = deque(maxlen=size)
-        #: The number of the last record, once there was one.
+        #: The number of the last record that we know of, once we know of one.
         self.last: int | None = None
         self._news = asyncio.Event()
+
+    def catch_up(self, last: int) -> None:
+        """The last record has this number. What we have not seen, somebody else has written."""
+        if self.last is None or self.last < last:
+            self._entries.clear()
+            self.last = last
 
     def observe(self, turn: Turn) -> None:
         entries = list(_entries(turn))
         if not entries:
             return
-        if self.last is not None and entries[0].record.seq != self.last + 1:
-            self._entries.clear()  # somebody else led in between, and we have not seen its records
+        self.catch_up(entries[0].record.seq - 1)
         self._entries.extend(entries)
         self.last = entries[-1].record.seq
         self._news.set()
@@ -40,7 +45,7 @@ class Ring:
         """What came after that record; None if some of it is no longer here."""
         if self.last is None or seq >= self.last:
             return []
-        if seq + 1 < self._entries[0].record.seq:
+        if not self._entries or seq + 1 < self._entries[0].record.seq:
             return None
         found = []
         for entry in reversed(self._entries):
