@@ -50,6 +50,8 @@ class Desk:
         call = session.calls
         session.news.set()  # whoever is held is let go
         known = await self._known_jobs(request)
+        # Before looking: the turn in which we look may have more news for this worker after it.
+        session.news.clear()
         orders, full = await self._engine.do(
             lambda turn: self._take(turn, worker, session, request, known)
         )
@@ -57,12 +59,14 @@ class Desk:
         loop = asyncio.get_running_loop()
         until = loop.time() + min(request.wait, self._engine.settings.sync_wait_s)
         while not full and call == session.calls and not _has_news(session, orders):
-            session.news.clear()
             try:
                 async with asyncio.timeout_at(until):
                     await session.news.wait()
             except TimeoutError:
                 break
+            if call != session.calls:
+                break
+            session.news.clear()
             orders, full = await self._engine.do(lambda turn: _orders(turn, worker))
         if call == session.calls:
             # Whoever made an older call has gone, and with it what is said in its answer.

@@ -1,0 +1,66 @@
+"""News that comes in the very turn in which an agent's call looks is not missed."""
+
+import asyncio
+
+from phalanx.core.events import (
+    Accepted,
+    Assignment,
+    Inventoried,
+    Placed,
+    Placement,
+    Submitted,
+    WorkerRegistered,
+)
+from phalanx.core.model import Protocol
+from phalanx.core.spec import Micros
+from phalanx.engine.desk import Desk
+from phalanx.engine.engine import Engine, Outside
+from phalanx.plan.snapshot import Plan, Snapshot
+from phalanx.sim.loop import run_virtually
+from phalanx.store.memory import MemoryStore
+from phalanx.wire.sync import SyncRequest, Want
+from tests.driver import spec
+from tests.integration.server.waiting import pass_time
+
+
+async def plan_nothing(snapshot: Snapshot) -> Plan:
+    return Plan(reasons={}, decisions=())
+
+
+def test_a_release_in_the_turn_of_a_sync_reaches_the_agent_at_once() -> None:
+    async def story() -> float:
+        loop = asyncio.get_running_loop()
+
+        def clock() -> Micros:
+            return round(loop.time() * 1_000_000) + 1
+
+        store = MemoryStore(clock=clock)
+        ids = iter(map(str, range(10**9)))
+        outside = Outside("s", "http://s", clock, lambda: next(ids))
+        engine = Engine(store, outside, planner=plan_nothing)
+        desk = Desk(engine, store)
+        engine.observers.append(desk.observe)
+        running = asyncio.create_task(engine.run())
+        await pass_time(1)
+        for worker in ("w-1", "w-2"):
+            await engine.apply(WorkerRegistered(worker, "i", Protocol.SYNC, worker))
+            await engine.apply(Inventoried(worker, "i", ()))
+        await engine.apply(Submitted("j-1", spec(2)))
+        version = await engine.do(lambda turn: turn.cluster.gangs["j-1"].job.version)
+        assignments = (Assignment(0, "w-1"), Assignment(1, "w-2"))
+        await engine.apply(Placed((Placement("j-1", version, assignments),)))
+        await engine.apply(Accepted("j-1.0", 1))
+        # The call of the first looks, and then, in the same turn, the second accepts.
+        request = SyncRequest("i", 1, engine.term or 0, wait=10)
+        call = asyncio.create_task(desk.sync("w-1", request))
+        while not engine._reign._commands:  # type: ignore[union-attr]
+            await asyncio.sleep(0)
+        began = loop.time()
+        await engine.apply(Accepted("j-1.1", 1))
+        reply = await call
+        took = loop.time() - began
+        assert [order.want for order in reply.tasks] == [Want.RUN]
+        running.cancel()
+        return took
+
+    assert run_virtually(story()) < 1
