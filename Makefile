@@ -35,8 +35,9 @@ format: $(READY) ## Rewrite the code in the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(READY) ## Write the state machine into docs/architecture.md from its table
+docs: $(READY) ## Write what docs/ takes from the code: the state machine, the settings
 	$(BIN)/python -m docs.diagram
+	$(BIN)/python -m docs.settings
 
 bench: $(READY) ## Measure the core and every store (ARGS="core" or a store's name narrows)
 	$(BIN)/python -m benchmarks $(ARGS)
