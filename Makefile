@@ -39,7 +39,7 @@ docs: $(READY) ## Write what docs/ takes from the code: the state machine, the s
 	$(BIN)/python -m docs.diagram
 	$(BIN)/python -m docs.settings
 
-bench: $(READY) ## Measure the core and every store (ARGS="core" or a store's name narrows)
+bench: $(READY) ## Measure the core, every store and the server (ARGS="core" narrows)
 	$(BIN)/python -m benchmarks $(ARGS)
 
 lock: $(READY) ## Write requirements/dev.lock anew from pyproject.toml

@@ -1,23 +1,27 @@
-"""`python -m benchmarks [core] [stores] [memory] [sqlite] [postgres]`; all of it without a name."""
+"""`python -m benchmarks [core] [stores] [server] [memory] [sqlite] [postgres]`; all without a name.
+
+The name of a store measures it both by itself and under a server.
+"""
 
 import asyncio
 import sys
 
-from benchmarks import core, stores
+from benchmarks import api, core, stores
 
 
 def main(names: list[str]) -> None:
-    known = ("core", "stores", *stores.STORES)
+    known = ("core", "stores", "server", *stores.STORES)
     unknown = [name for name in names if name not in known]
     if unknown:
         sys.exit(f"{unknown[0]} cannot be measured; there are: {', '.join(known)}")
-    wanted = names or ["core", "stores"]
+    wanted = names or ["core", "stores", "server"]
     if "core" in wanted:
         core.run()
-    named = [name for name in stores.STORES if name in wanted or "stores" in wanted]
-    if named:
-        print("\nThe stores" if "core" in wanted else "The stores")
-        asyncio.run(stores.run(named))
+    for what, run in (("stores", stores.run), ("server", api.run)):
+        named = [name for name in stores.STORES if name in wanted or what in wanted]
+        if named:
+            print(f"\nThe {what}")
+            asyncio.run(run(named))
 
 
 if __name__ == "__main__":
