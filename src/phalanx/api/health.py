@@ -34,11 +34,10 @@ async def healthz(request: Request[Any, Any, Any]) -> Health:
 
 
 @get("/readyz", summary="The server leads")
-async def readyz(request: Request[Any, Any, Any]) -> Health:
-    """200 on the leader; 307 or 503 elsewhere, as for every other request."""
-    engine = services_of(request).engine
-    await engine.do(lambda turn: None)
-    return _health(request)
+async def readyz(request: Request[Any, Any, Any]) -> Response[Health]:
+    """200 on the leader, 503 elsewhere; never a redirect, which a probe would take for a yes."""
+    health = _health(request)
+    return Response(health, status_code=200 if health.leading else 503)
 
 
 @get(

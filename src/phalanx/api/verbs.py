@@ -14,7 +14,7 @@ from phalanx.api.services import services_of
 from phalanx.api.views import job_view, submitted_view
 from phalanx.core.errors import Conflict, CoreError
 from phalanx.core.events import Evicted, HoldChanged, PriorityChanged
-from phalanx.core.fields import REQUIRED
+from phalanx.core.fields import REQUIRED, Field
 from phalanx.core.gang import Gang
 from phalanx.core.model import ENDED, Job
 from phalanx.core.schema import JOB_FIELDS
@@ -22,7 +22,7 @@ from phalanx.engine.submissions import Submission
 from phalanx.engine.turn import Turn
 from phalanx.wire.jobs import JobView, Submitted
 
-_PRIORITY = {"priority": JOB_FIELDS["priority"]._replace(default=REQUIRED)}
+_PRIORITY = {"priority": Field(JOB_FIELDS["priority"].read, REQUIRED)}
 _PRIORITY_BODY = bodies.documented(
     {"priority": Schema(type="integer")},  # type: ignore[arg-type]
     {"priority": 10},

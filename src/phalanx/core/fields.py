@@ -9,9 +9,11 @@ import difflib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from types import MappingProxyType, TracebackType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from phalanx.core.errors import Invalid, Problem
 
@@ -105,10 +107,16 @@ def as_is(value: Any) -> object:
     return value
 
 
-class Field(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Field:
     read: Reader[Any]
     default: object = None  #: as a user would write it; None leaves the normal form null
     write: Callable[[Any], object] = as_is  #: the normal form back to what a user would write
+
+    @cached_property
+    def absent(self) -> Any:
+        """The normal form of the default; read once, for nobody changes what was read."""
+        return None if self.default is None else self.read(self.default)
 
 
 def mapping(value: object, what: str) -> Mapping[Any, object]:
@@ -139,15 +147,13 @@ def read_fields(
             place.at(as_key(key)).wrong(astray.get(key) or _unknown(key, table, place))
     for name, field in table.items():
         given = document.get(name)
-        if given is None:
-            given = field.default
-        if given is REQUIRED:
-            place.at(name).wrong("is missing; it has no default")
-        elif given is None:
-            values[name] = None
-        else:
+        if given is not None:
             with place.at(name):
                 values[name] = field.read(given)
+        elif field.default is REQUIRED:
+            place.at(name).wrong("is missing; it has no default")
+        else:
+            values[name] = field.absent
     return values
 
 

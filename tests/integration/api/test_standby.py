@@ -15,9 +15,11 @@ async def test_a_standby_sends_everybody_to_the_leader() -> None:
         serving(following, leads=False, settings=quick(lease_s=1.0)) as standby,
     ):
         job = await submit(leader)
-        while (found := await standby.client.get("/readyz")).status_code == 503:
+        while (found := await standby.client.get("/jobs")).status_code == 503:
             assert found.headers["retry-after"]
         assert found.status_code == 307
+        probe = await standby.client.get("/readyz")
+        assert (probe.status_code, probe.json()["leading"]) == (503, False)
         for method, path in (
             ("GET", f"/jobs/{job['id']}?a=b%20c&d"),
             ("POST", "/jobs/j-0.1/done?epoch=3"),
