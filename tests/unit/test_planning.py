@@ -2,25 +2,29 @@
 
 from tests.driver import Driver, spec
 
-from phalanx.core.events import CordonChanged, HoldChanged, Placed, WorkerLost
+from phalanx.core.events import CordonChanged, HoldChanged, Placed, QueueSet, WorkerLost
+from phalanx.core.model import Queue
 from phalanx.core.reasons import (
     After,
     Backoff,
     Fragmented,
+    HeldBack,
     NeverFits,
     NoNodeMatches,
     NotEnough,
     OnHold,
+    QueueStopped,
     Reason,
 )
+from phalanx.core.spec import MINUTE
 from phalanx.core.validation import job_spec
 from phalanx.plan.cycle import plan
-from phalanx.plan.snapshot import Plan, Snapshot
+from phalanx.plan.snapshot import Plan, snapshot_of
 
 
 def planned(driver: Driver) -> Plan:
     cluster = driver.cluster
-    return plan(Snapshot(driver.now, cluster.gangs, cluster.nodes))
+    return plan(snapshot_of(cluster, driver.now, 10 * MINUTE))
 
 
 def carry_out(driver: Driver) -> dict[str, list[str]]:
@@ -202,3 +206,72 @@ def test_the_same_snapshot_gives_the_same_plan() -> None:
     for size in (1, 2, 3):
         driver.submit(spec(size, role=gpus(1)))
     assert planned(driver) == planned(driver)
+
+
+def a_stream_of_small_jobs(driver: Driver) -> str:
+    """One always runs on one of the two workers, so that both are never free at once."""
+    running = driver.submit(spec(role=gpus(1)))
+    carry_out(driver)
+    driver.start(running)
+    return running
+
+
+def test_a_large_gang_does_not_starve_behind_a_stream_of_small_ones() -> None:
+    driver = a_cluster(1, 1)
+    running = [a_stream_of_small_jobs(driver)]
+    large = driver.submit(spec(2, role=gpus(1)))
+    placed: dict[str, list[str]] = {}
+    minutes = 0
+    while large not in placed:
+        assert minutes < 30, "it starves"
+        small = driver.submit(spec(role=gpus(1)))
+        placed = carry_out(driver)
+        if small in placed:
+            driver.start(small)
+            running.append(small)
+        if running:
+            driver.exit(running.pop(0), 0)
+        driver.advance(60)
+        minutes += 1
+    assert minutes > 10
+
+
+def test_who_is_held_back_for_a_starving_gang_says_so() -> None:
+    driver = a_cluster(1, 1)
+    a_stream_of_small_jobs(driver)
+    large = driver.submit(spec(2, role=gpus(1)))
+    driver.advance(601)
+    small = driver.submit(spec(role=gpus(1)))
+    reasons = planned(driver).reasons
+    assert reasons[large] == NotEnough(want=2, fits=1, short_of="gpu")
+    assert reasons[small] == HeldBack(large, until=None)
+
+
+def test_a_starving_gang_keeps_only_what_it_could_use() -> None:
+    driver = a_cluster(1, 1)
+    driver.worker("cpu", resources={"cpu": 8000})
+    a_stream_of_small_jobs(driver)
+    driver.submit(spec(2, role=gpus(1)))
+    driver.advance(601)
+    small = driver.submit(spec(role={"resources": {"cpu": 1}}))
+    assert carry_out(driver) == {small: ["cpu"]}
+
+
+def test_one_that_can_never_fit_holds_nobody_back() -> None:
+    driver = a_cluster(1, 1)
+    driver.submit(spec(role=gpus(8)))
+    driver.advance(601)
+    small = driver.submit(spec(role=gpus(1)))
+    assert carry_out(driver) == {small: ["w0"]}
+
+
+def test_nothing_starts_from_a_queue_that_is_stopped_or_below_one() -> None:
+    driver = a_cluster(1, 1)
+    driver.apply(QueueSet(Queue("team", stopped=True)))
+    driver.apply(QueueSet(Queue("child", parent="team")))
+    stopped = driver.submit(spec(role=gpus(1), queue="child"))
+    other = driver.submit(spec(role=gpus(1)))
+    assert reason(driver, stopped) == QueueStopped("team")
+    assert carry_out(driver) == {other: ["w0"]}
+    driver.apply(QueueSet(Queue("team")))
+    assert carry_out(driver) == {stopped: ["w1"]}

@@ -14,6 +14,7 @@ from phalanx.core.reasons import (
     NotEnough,
     OnHold,
     QueueLimit,
+    QueueStopped,
     Reason,
     WaitingForGroup,
     WaitingForMembers,
@@ -26,6 +27,7 @@ NOON = 1_700_049_600 * SECOND
 
 SENTENCES: list[tuple[Reason, str]] = [
     (OnHold(), "an operator has put it on hold"),
+    (QueueStopped("team-a"), "queue team-a is stopped"),
     (After(("j-1",)), "it starts after j-1"),
     (After(("j-1", "j-2")), "it starts after j-1, j-2"),
     (

@@ -11,6 +11,7 @@ from phalanx.core.events import (
     CancelRequested,
     Claimed,
     CordonChanged,
+    DrainRequested,
     Evicted,
     Exited,
     Gone,
@@ -23,7 +24,8 @@ from phalanx.core.events import (
     WorkerRemoved,
     WorkerReturned,
 )
-from phalanx.core.model import Protocol
+from phalanx.core.model import Phase, Protocol
+from phalanx.core.spec import SECOND
 from phalanx.core.states import State
 
 B, R, RUN = State.BLOCKED, State.RESERVED, State.RUNNING
@@ -465,3 +467,42 @@ def test_a_report_of_a_start_does_not_bring_back_a_lost_task() -> None:
     driver, job = a_running_gang()
     driver.apply(WorkerLost("a"))
     driver.refuse(Started(f"{job}.0", 1))
+
+
+def test_a_worker_that_is_drained_at_once_loses_its_jobs_to_others() -> None:
+    driver = Driver()
+    driver.fleet("a", "b")
+    job = driver.submit(spec())
+    driver.run(job, "a")
+    driver.apply(DrainRequested("a", "for repair", by="ada"))
+    assert driver.phase(job) is Phase.DRAINING
+    assert driver.workers["a"].cordoned == "for repair"
+    driver.exit(job, 0, code=143, signalled=True)
+    assert driver.job(job).failures == 0
+    assert driver.phase(job) is Phase.WAITING
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_worker_with_a_deadline_keeps_its_jobs_until_then(restart: bool) -> None:
+    driver = Driver()
+    driver.worker("a")
+    job = driver.submit(spec())
+    driver.run(job, "a")
+    driver.apply(DrainRequested("a", "for repair", by="ada", deadline=driver.now + 60 * SECOND))
+    if restart:
+        driver.restart()
+    driver.advance(59)
+    assert driver.phase(job) is Phase.RUNNING
+    driver.advance(2)
+    assert driver.phase(job) is Phase.DRAINING
+
+
+def test_a_worker_that_is_opened_again_is_not_drained() -> None:
+    driver = Driver()
+    driver.worker("a")
+    job = driver.submit(spec())
+    driver.run(job, "a")
+    driver.apply(DrainRequested("a", "for repair", by="ada", deadline=driver.now + 60 * SECOND))
+    driver.apply(CordonChanged("a", None))
+    driver.advance(120)
+    assert driver.phase(job) is Phase.RUNNING

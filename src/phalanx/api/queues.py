@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from litestar import Request, delete, get, put
+from litestar import Request, delete, get, post, put
 from litestar.openapi.spec import Schema
 from litestar.params import FromPath
+from msgspec.structs import replace
 
 from phalanx.api import bodies
 from phalanx.api.auth import ADMINS, ANYBODY
@@ -13,7 +14,7 @@ from phalanx.api.views import queue_view
 from phalanx.core import quantities
 from phalanx.core.errors import Unknown
 from phalanx.core.events import QueueRemoved, QueueSet
-from phalanx.core.fields import Field, Place, integer
+from phalanx.core.fields import Field, Place, boolean, integer
 from phalanx.core.model import Queue
 from phalanx.core.names import dns_subdomain
 from phalanx.engine.turn import Turn
@@ -24,6 +25,7 @@ _FIELDS = {
     "weight": Field(integer(1, 1_000_000), 1),
     "quota": Field(quantities.capacity, {}),
     "limit": Field(quantities.capacity, {}),
+    "stopped": Field(boolean, default=False),
 }
 _OBJECT = Schema(type="object")  # type: ignore[arg-type]
 _BODY = bodies.documented(
@@ -32,6 +34,7 @@ _BODY = bodies.documented(
         "weight": Schema(type="integer"),  # type: ignore[arg-type]
         "quota": _OBJECT,
         "limit": _OBJECT,
+        "stopped": Schema(type="boolean"),  # type: ignore[arg-type]
     },
     {"weight": 3, "quota": {"gpu": 16}, "limit": {"gpu": 32}},
 )
@@ -47,13 +50,14 @@ async def list_queues(request: Request[Any, Any, Any]) -> list[QueueView]:
 
 @get("/queues/{name:str}", opt={"allowed": ANYBODY}, summary="Show a queue")
 async def show_queue(request: Request[Any, Any, Any], name: FromPath[str]) -> QueueView:
-    def work(turn: Turn) -> QueueView:
-        queue = turn.cluster.queues.get(name)
-        if queue is None:
-            raise Unknown(f"there is no queue {name[:80]}")
-        return queue_view(queue)
+    return await services_of(request).engine.do(lambda turn: queue_view(_queue(turn, name)))
 
-    return await services_of(request).engine.do(work)
+
+def _queue(turn: Turn, name: str) -> Queue:
+    queue = turn.cluster.queues.get(name)
+    if queue is None:
+        raise Unknown(f"there is no queue {name[:80]}")
+    return queue
 
 
 @put("/queues/{name:str}", operation_class=_BODY, opt={"allowed": ADMINS}, summary="Set a queue")
@@ -69,9 +73,30 @@ async def set_queue(request: Request[Any, Any, Any], name: FromPath[str]) -> Que
     return queue_view(queue)
 
 
+@post("/queues/{name:str}/stop", opt={"allowed": ADMINS}, status_code=200, summary="Stop a queue")
+async def stop_queue(request: Request[Any, Any, Any], name: FromPath[str]) -> QueueView:
+    """Nothing of it or below it starts any more; what runs goes on."""
+    return await _set_stopped(request, name, stopped=True)
+
+
+@post("/queues/{name:str}/start", opt={"allowed": ADMINS}, status_code=200, summary="Start a queue")
+async def start_queue(request: Request[Any, Any, Any], name: FromPath[str]) -> QueueView:
+    """Jobs of a queue that was stopped may start again."""
+    return await _set_stopped(request, name, stopped=False)
+
+
+async def _set_stopped(request: Request[Any, Any, Any], name: str, *, stopped: bool) -> QueueView:
+    def work(turn: Turn) -> QueueView:
+        queue = replace(_queue(turn, name), stopped=stopped)
+        turn.apply(QueueSet(queue))
+        return queue_view(queue)
+
+    return await services_of(request).engine.do(work)
+
+
 @delete("/queues/{name:str}", opt={"allowed": ADMINS}, status_code=204, summary="Remove a queue")
 async def remove_queue(request: Request[Any, Any, Any], name: FromPath[str]) -> None:
     await services_of(request).engine.apply(QueueRemoved(name))
 
 
-ROUTES = [list_queues, show_queue, set_queue, remove_queue]
+ROUTES = [list_queues, show_queue, set_queue, stop_queue, start_queue, remove_queue]

@@ -219,4 +219,5 @@ def queue_view(queue: Queue) -> QueueView:
         weight=queue.weight,
         quota=quantities.native(queue.quota),
         limit=quantities.native(queue.limit),
+        stopped=queue.stopped,
     )

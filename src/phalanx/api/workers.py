@@ -14,18 +14,30 @@ from phalanx.api.auth import ADMINS, ANYBODY, WORKERS, principal_of
 from phalanx.api.services import services_of
 from phalanx.api.views import worker_view
 from phalanx.core import quantities
+from phalanx.core.durations import duration
 from phalanx.core.errors import Unknown
 from phalanx.core.events import (
     CordonChanged,
-    Evicted,
+    DrainRequested,
     Vanished,
     WorkerRegistered,
     WorkerRemoved,
     WorkerReturned,
 )
-from phalanx.core.fields import REQUIRED, Field, integer, items, one_of, refusal, shown, text, texts
+from phalanx.core.fields import (
+    REQUIRED,
+    Field,
+    Place,
+    integer,
+    items,
+    one_of,
+    refusal,
+    shown,
+    text,
+    texts,
+)
 from phalanx.core.ids import split_task
-from phalanx.core.model import ENDED, Protocol
+from phalanx.core.model import Protocol
 from phalanx.core.names import label_key
 from phalanx.core.node import Node
 from phalanx.core.states import State
@@ -225,20 +237,37 @@ async def uncordon(request: Request[Any, Any, Any], worker_id: FromPath[str]) ->
     summary="Cordon a worker and evict what is on it",
 )
 async def drain(
-    request: Request[Any, Any, Any], worker_id: FromPath[str], reason: FromQuery[str | None] = None
+    request: Request[Any, Any, Any],
+    worker_id: FromPath[str],
+    reason: FromQuery[str | None] = None,
+    deadline: FromQuery[str | None] = None,
 ) -> Response[DrainReply]:
-    """The jobs are stopped like evicted ones and placed elsewhere."""
+    """What is there may go on for as long as `deadline` says, then it is stopped like an evicted
+    job and placed elsewhere; without one, at once."""
     why, by = _reason(request, reason, "drained"), principal_of(request).name
+    place = Place()
+    with place.at("deadline"):
+        delay = 0 if deadline is None else duration(deadline)
+    place.close()
 
     def work(turn: Turn) -> DrainReply:
-        turn.apply(CordonChanged(worker_id, why))
-        evicted = []
-        for job in _jobs_on(turn, worker_id):
-            turn.apply(Evicted(job, by, f"worker {worker_id} is being {why}"))
-            evicted.append(job)
-        return DrainReply(worker_view(turn.cluster.nodes[worker_id]), tuple(evicted))
+        changes = turn.apply(DrainRequested(worker_id, why, by, turn.now + delay))
+        told = tuple(record.job or "" for record in changes.records if record.kind == "Evicted")
+        return DrainReply(worker_view(turn.cluster.nodes[worker_id]), told)
 
     return Response(await services_of(request).engine.do(work), status_code=200)
+
+
+@post(
+    "/workers/brake/release",
+    opt={"allowed": ADMINS},
+    status_code=204,
+    summary="Declare workers lost although many are",
+)
+async def release_brake(request: Request[Any, Any, Any]) -> None:
+    """When many workers fall silent at once, nothing is drained for a while, for it is more likely
+    the network. Whoever calls this has looked, and says that they are gone."""
+    await services_of(request).engine.release_brake()
 
 
 def _reason(request: Request[Any, Any, Any], given: str | None, what: str) -> str:
@@ -246,17 +275,4 @@ def _reason(request: Request[Any, Any, Any], given: str | None, what: str) -> st
     return text(given)[:1000] if given else what + (f" by {by}" if by else "")
 
 
-def _jobs_on(turn: Turn, worker: str) -> list[str]:
-    """Jobs with a present task there that can be evicted."""
-    jobs: dict[str, None] = {}
-    for task_id, epoch in _node(turn, worker).charges:
-        job, _ = split_task(task_id)
-        gang = turn.cluster.gangs.get(job)
-        if gang is None or (task_id, epoch) in turn.cluster.residues:
-            continue
-        if gang.job.drain is None and gang.job.phase not in ENDED and not gang.is_idle:
-            jobs[job] = None
-    return list(jobs)
-
-
-ROUTES = [register, heartbeat, list_workers, remove, cordon, uncordon, drain]
+ROUTES = [register, heartbeat, list_workers, remove, cordon, uncordon, drain, release_brake]

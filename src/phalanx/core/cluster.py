@@ -62,6 +62,8 @@ _HANDLERS: dict[type, Callable[[Changes, Any], None]] = {
     events.WorkerLost: workers.worker_lost,
     events.WorkerRemoved: workers.worker_removed,
     events.CordonChanged: workers.cordon_changed,
+    events.DrainRequested: workers.drain_requested,
+    events.DrainDue: workers.drain_due,
     events.Gone: workers.gone,
     events.QueueSet: queues.queue_set,
     events.QueueRemoved: queues.queue_removed,
@@ -117,6 +119,10 @@ class Cluster:
         """All timers that the rows call for, to start from after loading."""
         for gang in self.gangs.values():
             yield from timers_of(gang, self.settings, self.loaded_at)
+        for node in self.nodes.values():
+            if node.worker.drain_at is not None:
+                at = node.worker.drain_at
+                yield Timer(at, events.DrainDue(node.worker.id, at))
 
     def _take_over(self, changes: Changes) -> None:
         self.last_seq = changes.seq

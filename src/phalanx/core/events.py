@@ -243,6 +243,22 @@ class CordonChanged(msgspec.Struct, frozen=True):
     reason: str | None  #: None opens the worker again
 
 
+class DrainRequested(msgspec.Struct, frozen=True):
+    """A worker is to be emptied: nothing new is placed there, and the rest has until then."""
+
+    worker: str
+    why: str
+    by: str
+    deadline: Micros | None = None  #: None: at once
+
+
+class DrainDue(msgspec.Struct, frozen=True):
+    """Timer: what is still on a worker that is being emptied has to go."""
+
+    worker: str
+    at: Micros
+
+
 class Gone(msgspec.Struct, frozen=True):
     """A worker reports that an attempt has left nothing behind."""
 
@@ -293,6 +309,8 @@ Event = (
     | WorkerLost
     | WorkerRemoved
     | CordonChanged
+    | DrainRequested
+    | DrainDue
     | Gone
     | QueueSet
     | QueueRemoved

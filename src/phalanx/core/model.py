@@ -172,6 +172,7 @@ class Worker(msgspec.Struct, frozen=True, omit_defaults=True):
     generation: int = 0  #: changes whenever a plan made for the worker may no longer hold
     lost_at: Micros | None = None
     cordoned: str | None = None  #: why nothing new is placed here
+    drain_at: Micros | None = None  #: what is still here then is evicted
     suspicions: tuple[Suspicion, ...] = ()
 
     @property
@@ -204,6 +205,7 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
     weight: int = 1
     quota: Resources = {}
     limit: Resources = {}
+    stopped: bool = False  #: nothing of it or below it starts
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):

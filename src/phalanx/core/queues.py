@@ -1,5 +1,7 @@
 """Queues: a tree with `default` in it, whose shape never strands a job."""
 
+from collections.abc import Mapping
+
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict, Invalid, Problem, Unknown
 from phalanx.core.events import QueueRemoved, QueueSet
@@ -27,6 +29,16 @@ def queue_set(tx: Changes, event: QueueSet) -> None:
     tx.queues[queue.name] = queue
     tx.record("QueueSet", queue=queue.name)
     tx.replan = True
+
+
+def stopped_by(queues: Mapping[str, Queue], name: str) -> str | None:
+    """The queue that keeps jobs of this one from starting: itself, or one above it."""
+    queue = queues.get(name)
+    while queue is not None:
+        if queue.stopped:
+            return queue.name
+        queue = queues.get(queue.parent) if queue.parent is not None else None
+    return None
 
 
 def queue_removed(tx: Changes, event: QueueRemoved) -> None:

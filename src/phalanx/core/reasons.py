@@ -17,6 +17,13 @@ class OnHold(msgspec.Struct, frozen=True, tag=True):
         return "an operator has put it on hold"
 
 
+class QueueStopped(msgspec.Struct, frozen=True, tag=True):
+    queue: str
+
+    def __str__(self) -> str:
+        return f"queue {self.queue} is stopped"
+
+
 class After(msgspec.Struct, frozen=True, tag=True):
     jobs: tuple[str, ...]
 
@@ -108,6 +115,7 @@ class Fragmented(msgspec.Struct, frozen=True, tag=True):
 
 Reason = (
     OnHold
+    | QueueStopped
     | After
     | Backoff
     | WaitingForMembers

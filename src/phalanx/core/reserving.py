@@ -20,6 +20,7 @@ from phalanx.core.events import (
 from phalanx.core.gang import Gang
 from phalanx.core.model import Protocol, Task
 from phalanx.core.node import GPU, charge_of
+from phalanx.core.queues import stopped_by
 from phalanx.core.spec import Restart
 from phalanx.core.states import PLACED, WAITING, Move, State
 from phalanx.core.waiting import avoid, wait_again
@@ -51,6 +52,8 @@ def _check_startable(tx: Changes, gang: Gang, placement: Placement) -> None:
         refusal = f"it is {job.phase}"
     elif job.on_hold:
         refusal = "it is on hold"
+    elif (queue := stopped_by(tx.base.queues, job.spec.queue)) is not None:
+        refusal = f"queue {queue} is stopped"
     elif job.waits_for:
         refusal = f"it waits for {', '.join(job.waits_for)}"
     elif job.not_before > tx.now:

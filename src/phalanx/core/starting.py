@@ -7,6 +7,7 @@ from phalanx.core.failing import Fall, fail, note_start
 from phalanx.core.gang import Gang
 from phalanx.core.model import Task
 from phalanx.core.node import Charge
+from phalanx.core.queues import stopped_by
 from phalanx.core.reserving import arm_attempt, release, with_mates
 from phalanx.core.states import Move, State
 
@@ -49,7 +50,8 @@ def _claim_anonymous(tx: Changes, gang: Gang, task: Task, worker: str | None) ->
     job = gang.job
     if not job.spec.is_anonymous:
         raise Conflict(f"task {task.id} asks for resources, so it has to be placed first")
-    if job.on_hold or job.not_before > tx.now:
+    stopped = stopped_by(tx.base.queues, job.spec.queue)
+    if job.on_hold or job.not_before > tx.now or stopped is not None:
         raise Conflict(f"job {job.id} may not start yet")
     epoch = job.epoch + 1
     if worker is not None:

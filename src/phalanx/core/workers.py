@@ -5,10 +5,13 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from phalanx.core.changes import Changes
-from phalanx.core.draining import task_stopped
+from phalanx.core.draining import evicted, task_stopped
 from phalanx.core.errors import Conflict, Unknown
 from phalanx.core.events import (
     CordonChanged,
+    DrainDue,
+    DrainRequested,
+    Evicted,
     Gone,
     Inventoried,
     WorkerLost,
@@ -45,7 +48,12 @@ def worker_registered(tx: Changes, event: WorkerRegistered) -> None:
         (known.worker.incarnation, known.worker.protocol) != (event.incarnation, event.protocol)
     )
     if known is not None:
-        worker = replace(worker, cordoned=known.worker.cordoned, suspicions=known.worker.suspicions)
+        worker = replace(
+            worker,
+            cordoned=known.worker.cordoned,
+            drain_at=known.worker.drain_at,
+            suspicions=known.worker.suspicions,
+        )
         if not reborn:
             worker = replace(worker, born_at=known.worker.born_at)
     node = tx.set_worker(worker)
@@ -196,11 +204,33 @@ def cordon_changed(tx: Changes, event: CordonChanged) -> None:
     if worker.cordoned == event.reason:
         return
     # Whoever opens a worker again has looked at it, so old suspicions are void.
-    tx.set_worker(replace(worker, cordoned=event.reason, suspicions=()))
+    tx.set_worker(replace(worker, cordoned=event.reason, drain_at=None, suspicions=()))
     if event.reason is None:
         tx.record("WorkerUncordoned", worker=worker.id)
     else:
         tx.record("WorkerCordoned", worker=worker.id, why=event.reason)
+
+
+def drain_requested(tx: Changes, event: DrainRequested) -> None:
+    cordon_changed(tx, CordonChanged(event.worker, event.why))
+    worker = tx.node(event.worker).worker
+    at = max(tx.now, event.deadline or tx.now)
+    tx.set_worker(replace(worker, drain_at=at))
+    tx.record("WorkerDraining", worker=worker.id, by=event.by, why=event.why, until=at)
+    if at > tx.now:
+        tx.timer(at, DrainDue(worker.id, at))
+    else:
+        drain_due(tx, DrainDue(worker.id, at))
+
+
+def drain_due(tx: Changes, event: DrainDue) -> None:
+    node = tx.find_node(event.worker)
+    if node is None or node.worker.drain_at != event.at or event.at > tx.now:
+        return
+    why = f"worker {event.worker} is being emptied: {node.worker.cordoned}"
+    for gang, _ in _by_gang(tx, node, node.charges):
+        if gang.job.verdict is None and gang.job.drain is None:
+            evicted(tx, Evicted(gang.job.id, by=event.worker, why=why))
 
 
 def gone(tx: Changes, event: Gone) -> None:

@@ -18,6 +18,7 @@ from phalanx.core.gang import Gang
 from phalanx.core.ids import split_task
 from phalanx.core.model import Blob, Protocol, Task
 from phalanx.core.node import Node
+from phalanx.core.queues import stopped_by
 from phalanx.core.spec import Micros
 from phalanx.core.states import State
 from phalanx.engine.engine import Engine
@@ -62,12 +63,14 @@ class Claims:
     # What is there to be claimed
 
     def observe(self, turn: Turn) -> None:
+        if any(changes.queues for changes in turn.changes):
+            self._cluster = None  # a queue may have been stopped or started: begin again
         self._attend(turn.cluster)
         for changes in turn.changes:
             for job in changes.gangs:
                 gang = turn.cluster.gangs.get(job)
                 if gang is not None:
-                    self._offer(gang)
+                    self._offer(turn.cluster, gang)
         self._offer_due(turn)
         for worker in turn.woken() & self._by_worker.keys():
             self._by_worker[worker].set()
@@ -78,10 +81,10 @@ class Claims:
             self._cluster = cluster
             self._open, self._keys, self._later = [], {}, []
             for gang in cluster.gangs.values():
-                self._offer(gang)
+                self._offer(cluster, gang)
 
-    def _offer(self, gang: Gang) -> None:
-        if not _is_claimable(gang):
+    def _offer(self, cluster: Cluster, gang: Gang) -> None:
+        if not _is_claimable(cluster, gang):
             return
         job = gang.job
         key = (-job.priority, job.created_at, job.id)
@@ -94,7 +97,7 @@ class Claims:
         while self._later and self._later[0][0] <= turn.now:
             gang = turn.cluster.gangs.get(heapq.heappop(self._later)[1])
             if gang is not None:
-                self._offer(gang)
+                self._offer(turn.cluster, gang)
 
     def _wake_one(self) -> None:
         if self._held:
@@ -107,7 +110,8 @@ class Claims:
         while self._open:
             key = self._open[0]
             gang = turn.cluster.gangs.get(key[2])
-            if self._keys.get(key[2]) == key and gang is not None and _is_claimable(gang):
+            is_offered = self._keys.get(key[2]) == key
+            if is_offered and gang is not None and _is_claimable(turn.cluster, gang):
                 if gang.job.not_before <= turn.now:
                     return gang
                 heapq.heappush(self._later, (gang.job.not_before, key[2]))
@@ -200,12 +204,13 @@ class Claims:
         return _claim(turn, first.job.id, 0, data)
 
 
-def _is_claimable(gang: Gang) -> bool:
+def _is_claimable(cluster: Cluster, gang: Gang) -> bool:
     return (
         len(gang.tasks) == 1
         and gang.tasks[0].state is State.PENDING
         and not gang.job.on_hold
         and gang.job.spec.is_anonymous
+        and stopped_by(cluster.queues, gang.job.spec.queue) is None
     )
 
 

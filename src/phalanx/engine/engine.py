@@ -87,6 +87,11 @@ class Engine:
     async def apply(self, event: Event) -> Changes:
         return await self.do(lambda turn: turn.apply(event))
 
+    async def release_brake(self) -> None:
+        """Workers whose loss was held back are lost after all; an operator says so."""
+        reign = self._reign
+        await self.do(lambda turn: None if reign is None else reign.attendance.release_brake())
+
     def hear(self, worker: str) -> None:
         """A worker has spoken; its deadline starts again."""
         if self._reign is not None:

@@ -17,7 +17,7 @@ from phalanx.engine.settings import EngineSettings
 from phalanx.engine.turn import Turn
 from phalanx.engine.watching import UNWATCHED, Watcher
 from phalanx.plan.cycle import plan
-from phalanx.plan.snapshot import Plan, Snapshot
+from phalanx.plan.snapshot import Plan, Snapshot, snapshot_of
 
 Planner = Callable[[Snapshot], Awaitable[Plan]]
 
@@ -75,7 +75,10 @@ class Planning:
             await asyncio.sleep(loop.time() - began)
 
     async def _plan_once(self) -> None:
-        snapshot = await self._reign.do(_snapshot)
+        starve_after = self._settings.starve_after
+        snapshot = await self._reign.do(
+            lambda turn: snapshot_of(turn.cluster, turn.now, starve_after)
+        )
         began = asyncio.get_running_loop().time()
         made = await self._planner(snapshot)
         self._watcher.planned(asyncio.get_running_loop().time() - began, snapshot, made)
@@ -90,8 +93,3 @@ class Planning:
             except CoreError as error:
                 self.rejected[type(error).__name__] += 1
                 self._watcher.rejected(type(error).__name__)
-
-
-def _snapshot(turn: Turn) -> Snapshot:
-    cluster = turn.cluster
-    return Snapshot(turn.now, dict(cluster.gangs), dict(cluster.nodes))

@@ -3,6 +3,7 @@
 import msgspec
 
 from phalanx.core.settings import Settings
+from phalanx.core.spec import SECOND, Micros
 
 
 class EngineSettings(msgspec.Struct, frozen=True):
@@ -11,6 +12,7 @@ class EngineSettings(msgspec.Struct, frozen=True):
     sync_wait_s: float = 10.0  #: how long a sync is held at most
     lost_after_s: float = 30.0  #: a worker that is silent this long is lost
     plan_tick_s: float = 5.0  #: plan at least this often
+    starve_after_s: float = 600.0  #: a gang that waits longer keeps nodes from others
     plan_debounce_s: float = 0.005  #: let changes gather this long before planning
     turn_limit: int = 1000  #: commands that share one commit at most
     stall_s: float = 1.0  #: what takes longer extends every worker's deadline
@@ -19,3 +21,7 @@ class EngineSettings(msgspec.Struct, frozen=True):
     brake_window_s: float = 30.0
     brake_hold_s: float = 300.0
     ring_size: int = 10_000  #: records that a stream can still be given from memory
+
+    @property
+    def starve_after(self) -> Micros:
+        return round(self.starve_after_s * SECOND)

@@ -1,12 +1,17 @@
 """One pass over all that waits: in order, each gang whole or not at all, a reason for the rest.
 
-Capacity only falls within a pass, so a shape that did not fit is not tried again in it.
+Capacity only falls within a pass, so a shape that did not fit is not tried again in it. A gang that
+has waited too long keeps the nodes it could use from those that come after it.
 """
+
+from functools import partial
 
 from phalanx.core.events import Assignment, Placement
 from phalanx.core.gang import Gang
 from phalanx.core.model import Phase
-from phalanx.core.reasons import Reason, own_reason
+from phalanx.core.queues import stopped_by
+from phalanx.core.reasons import Fragmented, NotEnough, QueueStopped, Reason, own_reason
+from phalanx.core.schema import TASK_LIMIT
 from phalanx.core.spec import Restart
 from phalanx.plan.place import Room
 from phalanx.plan.snapshot import Plan, Reserve, Snapshot
@@ -18,18 +23,35 @@ def plan(snapshot: Snapshot) -> Plan:
     explain = Explainer(room, snapshot.nodes)
     decisions: list[Reserve] = []
     reasons: dict[str, Reason] = {}
-    for gang in sorted(filter(_wants_a_place, snapshot.gangs.values()), key=_order):
-        own = own_reason(gang, snapshot.now)
+    starving = partial(_is_starving, snapshot)
+    waiting = filter(_wants_a_place, snapshot.gangs.values())
+    for gang in sorted(waiting, key=lambda gang: _order(gang, starving=starving(gang))):
+        job = gang.job
+        own = _own_reason(gang, snapshot)
         if own is not None:
-            reasons[gang.job.id] = own
+            reasons[job.id] = own
             continue
         assignments = room.place(gang)
         if assignments:
             decisions.append(Reserve((_placement(gang, assignments),)))
             explain.forget()
-        elif gang.job.phase is Phase.WAITING:
-            reasons[gang.job.id] = explain.why(gang.job.spec)
+        elif job.phase is Phase.WAITING:
+            reasons[job.id] = explain.why(job.spec)
+            if starving(gang) and isinstance(reasons[job.id], NotEnough | Fragmented):
+                room.keep_for(job)
+                explain.forget()
     return Plan(tuple(decisions), reasons)
+
+
+def _own_reason(gang: Gang, snapshot: Snapshot) -> Reason | None:
+    stopped = stopped_by(snapshot.queues, gang.job.spec.queue)
+    own = own_reason(gang, snapshot.now)
+    return own if own is not None or stopped is None else QueueStopped(stopped)
+
+
+def _is_starving(snapshot: Snapshot, gang: Gang) -> bool:
+    since = gang.job.waiting_since
+    return since is not None and snapshot.now - since >= snapshot.starve_after
 
 
 def _wants_a_place(gang: Gang) -> bool:
@@ -41,10 +63,11 @@ def _wants_a_place(gang: Gang) -> bool:
     return bool(gang.waiting())
 
 
-def _order(gang: Gang) -> tuple[bool, int, int, int, str]:
-    """Repairs first; then by priority, size and age."""
+def _order(gang: Gang, *, starving: bool) -> tuple[bool, int, int, int, str]:
+    """Repairs first; then by priority, size and age. Who has waited too long goes by age alone."""
     job = gang.job
-    return (gang.is_idle, -job.priority, -len(gang.tasks), job.created_at, job.id)
+    size = -TASK_LIMIT if starving else -len(gang.tasks)
+    return (gang.is_idle, -job.priority, size, job.created_at, job.id)
 
 
 def _placement(gang: Gang, assignments: list[Assignment]) -> Placement:

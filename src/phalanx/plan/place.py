@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from phalanx.core.events import Assignment
 from phalanx.core.gang import Gang
-from phalanx.core.model import Task
+from phalanx.core.model import Job, Task
 from phalanx.core.node import GPU, Charge, Node
 from phalanx.core.spec import Role
 
@@ -18,6 +18,8 @@ class Room:
     def __init__(self, nodes: Mapping[str, Node]) -> None:
         #: Never written to: a node is copied before it is charged.
         self.nodes = {name: node for name, node in sorted(nodes.items()) if node.is_open}
+        #: The job that nodes are kept for, if any.
+        self.kept_for: str | None = None
         self._full: set[_Shape] = set()
         #: By role; equal jobs share theirs.
         self._shapes: dict[int, _Shape] = {}
@@ -41,6 +43,15 @@ class Room:
             return []
         self.nodes |= trial.touched
         return trial.assignments
+
+    def keep_for(self, job: Job) -> None:
+        """Give nobody else in this pass a node that the job could use if it were empty."""
+        self.kept_for = job.id
+        self.nodes = {
+            name: node
+            for name, node in self.nodes.items()
+            if not any(could_hold(node, role) for role in job.spec.roles)
+        }
 
     def _shape(self, role: Role) -> _Shape:
         shape = self._shapes.get(id(role))
@@ -93,6 +104,14 @@ class _Trial:
                 score = (name in self._job.avoid, sign * left_behind(node, role), name)
                 best = score if best is None else min(best, score)
         return None if best is None else best[2]
+
+
+def could_hold(node: Node, role: Role) -> bool:
+    """Whether a task of the role would fit if nothing else were there."""
+    has, labels = node.worker.resources, node.worker.labels
+    return all(has.get(r, 0) >= amount for r, amount in role.resources.items()) and all(
+        labels.get(label) == value for label, value in role.node_selector.items()
+    )
 
 
 def left_behind(node: Node, role: Role) -> float:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from phalanx.core.node import Node
-from phalanx.core.reasons import Fragmented, NeverFits, NoNodeMatches, NotEnough, Reason
+from phalanx.core.reasons import Fragmented, HeldBack, NeverFits, NoNodeMatches, NotEnough, Reason
 from phalanx.core.spec import JobSpec, Role
 from phalanx.plan.place import Room
 
@@ -33,6 +33,8 @@ class Explainer:
             impossible = _impossible(role, self._nodes)
             if impossible is not None:
                 return impossible
+        if self._room.kept_for is not None:
+            return HeldBack(self._room.kept_for, None)
         return _short(spec, self._room)
 
 

@@ -290,6 +290,9 @@ OPTIONS: tuple[Option, ...] = (
     _of_core("Workers", "avoid_cap", "How many workers a job remembers to try last.", **_count(0)),
     # Planning
     _of_engine("Planning", "plan_tick", "Plan at least this often."),
+    _of_engine(
+        "Planning", "starve_after", "A gang that waits longer keeps what it could use from others."
+    ),
     _of_engine("Planning", "plan_debounce", "Let changes gather this long before planning."),
     # Jobs
     _of_core("Jobs", "accept", "A reservation that is not accepted by then is given back."),

@@ -24,7 +24,7 @@ from phalanx.sim.truth import Truth
 #: The simulation begins here, as far as its rows know.
 _EPOCH: Micros = 1_700_000_000 * SECOND
 #: After the last fault, everything must be over by then: retries, backoffs and time-outs included.
-_PATIENCE_S = 4 * 3600.0
+_PATIENCE_S = 2 * 3600.0
 
 
 class World:
@@ -183,24 +183,30 @@ class World:
 
     async def _end(self, watch: asyncio.Task[None]) -> None:
         """No more faults: every job comes to its end, and nothing that was promised is missing."""
-        loop = asyncio.get_running_loop()
         await asyncio.sleep(120.0)  # what is frozen or down comes back
-        for machine in self.machines:
-            # An operator looks at machines that are cordoned for having failed too often.
-            while not await self.network.command(events.CordonChanged(machine.name, None)):
-                await asyncio.sleep(1.0)
-        until = loop.time() + _PATIENCE_S
-        while left := [job for job in self.acknowledged if not self._is_settled(job)]:
-            if loop.time() > until:
-                raise AssertionError(f"bug: these jobs never end: {self._told(left)}")
-            if watch.done():
-                watch.result()
-            await asyncio.sleep(5.0)
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                await self._uncordon()
+                while self._unsettled():
+                    if watch.done():
+                        watch.result()
+                    await asyncio.sleep(5.0)
+        except TimeoutError:
+            raise AssertionError(f"bug: these never end: {self._told(self._unsettled())}") from None
         await asyncio.sleep(200.0)
         self.check()
         alive = [attempt for machine in self.machines for attempt in machine.processes]
         if alive:
             raise AssertionError(f"bug: every job is over and these processes live: {alive}")
+
+    async def _uncordon(self) -> None:
+        """An operator looks at machines that are cordoned for having failed too often."""
+        for machine in self.machines:
+            while not await self.network.command(events.CordonChanged(machine.name, None)):
+                await asyncio.sleep(1.0)
+
+    def _unsettled(self) -> list[str]:
+        return [job for job in self.acknowledged if not self._is_settled(job)]
 
     def _is_settled(self, job: str) -> bool:
         """Over, or waiting for a reason that is true and will stay so."""

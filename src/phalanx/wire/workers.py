@@ -34,3 +34,4 @@ class QueueView(msgspec.Struct, frozen=True, omit_defaults=True):
     quota: dict[str, Any]
     limit: dict[str, Any]
     parent: str | None = None
+    stopped: bool = False

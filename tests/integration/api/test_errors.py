@@ -30,6 +30,8 @@ def error(body: Any) -> dict[str, Any]:
         ("DELETE", "/jobs/j-0", 404, "not_found"),
         ("GET", "/queues/nothing", 404, "not_found"),
         ("DELETE", "/queues/nothing", 404, "not_found"),
+        ("POST", "/queues/nothing/stop", 404, "not_found"),
+        ("POST", "/workers/nobody/drain?deadline=soon", 400, "invalid"),
         ("DELETE", "/queues/default", 409, "conflict"),
         ("DELETE", "/workers/nobody", 404, "not_found"),
         ("POST", "/workers/nobody/drain", 404, "not_found"),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from phalanx.core.cluster import Cluster
 from phalanx.core.gang import Gang
 from phalanx.core.model import Phase
 from phalanx.core.settings import Settings
@@ -252,9 +253,9 @@ async def test_fault_16_a_claim_does_not_look_at_every_job(
     looked: list[str] = []
     offer = server.services.claims._offer
 
-    def look(gang: Gang) -> None:
+    def look(cluster: Cluster, gang: Gang) -> None:
         looked.append(gang.job.id)
-        offer(gang)
+        offer(cluster, gang)
 
     monkeypatch.setattr(server.services.claims, "_offer", look)
     await claim(server)

@@ -241,6 +241,30 @@ async def test_a_worker_is_drained_and_opened_again(server: Running) -> None:
     assert (await server.call("GET", "/workers")).body == []
 
 
+async def test_a_worker_with_a_deadline_is_not_emptied_before(server: Running) -> None:
+    await a_worker(server)
+    await submit(server)
+    task = (await claim(server, "w-1", wait=5))["id"]
+    drained = (await server.call("POST", "/workers/w-1/drain?deadline=1h")).body
+    assert (drained["evicted"], drained["worker"]["status"]) == ([], "cordoned")
+    assert (await server.call("POST", f"/jobs/{task}/heartbeat")).body == {}
+
+
+async def test_nothing_is_claimed_from_a_queue_that_is_stopped(server: Running) -> None:
+    await a_worker(server)
+    assert (await server.call("POST", "/queues/default/stop")).body["stopped"] is True
+    made = await submit(server)
+    assert (await server.call("GET", "/jobs/next")).status == 204
+    assert (await server.call("GET", "/jobs/next?worker_id=w-1")).status == 204
+    started = (await server.call("POST", "/queues/default/start")).body
+    assert "stopped" not in started
+    assert (await claim(server, "w-1", wait=5))["id"] == f"{made['id']}.0"
+
+
+async def test_an_operator_may_let_the_brake_go(server: Running) -> None:
+    assert (await server.call("POST", "/workers/brake/release")).status == 204
+
+
 async def test_a_stop_that_nobody_acknowledges_makes_later_reports_say_their_epoch() -> None:
     core = Settings(stop_floor=SECOND // 10, stop_slack=0)
     async with serving(MemoryStore(clock=wall_clock), settings=quick(core=core)) as server:

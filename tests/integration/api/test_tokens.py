@@ -67,6 +67,9 @@ ADMINS_MAY = [
     ("POST", "/workers/w/cordon"),
     ("POST", "/workers/w/uncordon"),
     ("POST", "/workers/w/drain"),
+    ("POST", "/workers/brake/release"),
+    ("POST", "/queues/q/stop"),
+    ("POST", "/queues/q/start"),
     ("PUT", "/queues/q"),
     ("DELETE", "/queues/q"),
 ]
