@@ -20,7 +20,7 @@ from phalanx.core.validation import is_short_form, job_spec, short_form
 from phalanx.engine.submissions import Submission, Taken, new_job
 from phalanx.engine.turn import Turn
 from phalanx.plan.cycle import plan
-from phalanx.plan.snapshot import Snapshot
+from phalanx.plan.snapshot import Snapshot, snapshot_of
 from phalanx.wire.errors import ErrorInfo
 from phalanx.wire.jobs import BatchItem, BatchReply, PlannedTask, PlanView, Submitted
 
@@ -187,7 +187,7 @@ async def plan_only(request: Request[Any, Any, Any]) -> PlanView:
         cluster = _copy(turn.cluster)
         job = new_job(turn.now)
         cluster.apply(SubmittedEvent(job, spec, ended=ended), turn.now)
-        return job, Snapshot(turn.now, cluster.gangs, cluster.nodes)
+        return job, snapshot_of(cluster, turn.now, services.engine.settings.starve_after)
 
     job, snapshot = await services.engine.do(scratch)
     return await asyncio.to_thread(_planned, job, snapshot)

@@ -15,6 +15,7 @@ from phalanx.core.reasons import Reason
 from phalanx.core.spec import SECOND, Micros
 from phalanx.engine.commits import Commits
 from phalanx.engine.errors import NotLeading, Unavailable
+from phalanx.engine.picture import Picture
 from phalanx.engine.planning import Planner, Planning, plan_beside
 from phalanx.engine.reign import Observer, Reign, Work
 from phalanx.engine.settings import EngineSettings
@@ -155,7 +156,8 @@ class Engine:
         reign = Reign(
             cluster, commits, self.settings, clock=self._outside.clock, watcher=self.watcher
         )
-        planning = Planning(reign, self._planner, self.settings, self.watcher)
+        picture = Picture(cluster)
+        planning = Planning(reign, picture, self._planner, self.settings, self.watcher)
         reign.observers += [*self.observers, planning.observe]
         self._reign, self._planning = reign, planning
         self.watcher.leading(commits.term, cluster)

@@ -12,12 +12,13 @@ from phalanx.core.errors import CoreError
 from phalanx.core.events import Placed
 from phalanx.core.reasons import Reason
 from phalanx.engine.errors import NotLeading, Unavailable
+from phalanx.engine.picture import Picture
 from phalanx.engine.reign import Reign
 from phalanx.engine.settings import EngineSettings
 from phalanx.engine.turn import Turn
 from phalanx.engine.watching import UNWATCHED, Watcher
 from phalanx.plan.cycle import plan
-from phalanx.plan.snapshot import Plan, Snapshot, snapshot_of
+from phalanx.plan.snapshot import Plan, Snapshot
 
 Planner = Callable[[Snapshot], Awaitable[Plan]]
 
@@ -36,12 +37,14 @@ class Planning:
     def __init__(
         self,
         reign: Reign,
+        picture: Picture,
         planner: Planner,
         settings: EngineSettings,
         watcher: Watcher = UNWATCHED,
     ) -> None:
         self._watcher = watcher
         self._reign = reign
+        self._picture = picture
         self._planner = planner
         self._settings = settings
         self._changed = asyncio.Event()
@@ -52,6 +55,7 @@ class Planning:
         self.rejected: Counter[str] = Counter()
 
     def observe(self, turn: Turn) -> None:
+        self._picture.note(turn)
         if turn.replan:
             self._changed.set()
 
@@ -75,10 +79,7 @@ class Planning:
             await asyncio.sleep(loop.time() - began)
 
     async def _plan_once(self) -> None:
-        starve_after = self._settings.starve_after
-        snapshot = await self._reign.do(
-            lambda turn: snapshot_of(turn.cluster, turn.now, starve_after)
-        )
+        snapshot = self._picture.snapshot(self._reign.tell_time(), self._settings.starve_after)
         began = asyncio.get_running_loop().time()
         made = await self._planner(snapshot)
         self._watcher.planned(asyncio.get_running_loop().time() - began, snapshot, made)

@@ -136,7 +136,7 @@ class Reign:
         self._arrived.clear()
         delays = []
         if self._timers:
-            delays.append((self._timers[0][0] - self._tell_time()) / 1_000_000)
+            delays.append((self._timers[0][0] - self.tell_time()) / 1_000_000)
         least = 0.0 if self._commits.holds_lease() else _NO_LEASE_S
         for deadline in (self.attendance.next_deadline(), self.runners.next_deadline()):
             if deadline is not None:
@@ -147,13 +147,13 @@ class Reign:
         except TimeoutError:
             pass
 
-    def _tell_time(self) -> Micros:
+    def tell_time(self) -> Micros:
         """The wall clock, but never backwards."""
         self._now = max(self._now, self._clock())
         return self._now
 
     async def _take_turn(self) -> None:
-        turn = Turn(self._cluster, self._tell_time())
+        turn = Turn(self._cluster, self.tell_time())
         answers = self._run_commands(turn)
         # What has arrived counts before what is due: a worker that was heard is not lost.
         self._fire_timers(turn)
