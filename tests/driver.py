@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from phalanx.core import invariants
-from phalanx.core.changes import Changes
+from phalanx.core.changes import Changes, merge
 from phalanx.core.cluster import Cluster
 from phalanx.core.errors import CoreError
 from phalanx.core.events import (
@@ -45,8 +45,6 @@ from phalanx.core.spec import SECOND, JobSpec, Micros
 from phalanx.core.states import TERMINAL, State
 from phalanx.core.validation import job_spec
 
-K = TypeVar("K")
-V = TypeVar("V")
 S = TypeVar("S", WorkerRegistered, Submitted)
 
 
@@ -142,9 +140,9 @@ class Driver:
             old = self.tasks.get(key)
             assert old is None or old.state not in TERMINAL, f"{task.id} is finished and changed"
             self.tasks[key] = task
-        _merge(self.workers, changes.workers)
-        _merge(self.queues, changes.queues)
-        _merge(self.residues, changes.residues)
+        merge(self.workers, changes.workers)
+        merge(self.queues, changes.queues)
+        merge(self.residues, changes.residues)
         for record in changes.records:
             assert record.seq == (self.records[-1].seq if self.records else 0) + 1
             self.records.append(record)
@@ -244,14 +242,6 @@ class Driver:
 
     def kinds(self, job: str) -> list[str]:
         return [record.kind for record in self.records if record.job == job]
-
-
-def _merge(rows: dict[K, V], changed: dict[K, V | None]) -> None:
-    for key, row in changed.items():
-        if row is None:
-            rows.pop(key, None)
-        else:
-            rows[key] = row
 
 
 def _with(event: S, fields: dict[str, object]) -> S:

@@ -1,5 +1,6 @@
 """The planner's picture: what is durable, no more and no less, at the cost of what changed."""
 
+import pytest
 from tests.driver import spec
 
 from phalanx.core.cluster import Cluster
@@ -38,24 +39,20 @@ def seen(picture: Picture) -> Snapshot:
     return picture.snapshot(NOW, SECOND)
 
 
-def test_the_picture_is_the_cluster_after_every_turn_that_was_noted() -> None:
-    cluster = Cluster()
-    picture = Picture(cluster)
-    for event in EVENTS:
-        turn = Turn(cluster, NOW)
-        turn.apply(event)
-        picture.note(turn)
-        assert seen(picture) == snapshot_of(cluster, NOW, SECOND)
+def take_turn(cluster: Cluster, picture: Picture, event: Event) -> None:
+    turn = Turn(cluster, NOW)
+    turn.apply(event)
+    picture.note(turn)
 
 
-def test_several_turns_between_two_plans_are_seen_together() -> None:
+@pytest.mark.parametrize("turns_between_plans", [1, 2, len(EVENTS)])
+def test_the_picture_is_the_cluster_as_it_was_noted(turns_between_plans: int) -> None:
     cluster = Cluster()
     picture = Picture(cluster)
-    for event in EVENTS:
-        turn = Turn(cluster, NOW)
-        turn.apply(event)
-        picture.note(turn)
-    assert seen(picture) == snapshot_of(cluster, NOW, SECOND)
+    for n, event in enumerate(EVENTS, 1):
+        take_turn(cluster, picture, event)
+        if n % turns_between_plans == 0:
+            assert seen(picture) == snapshot_of(cluster, NOW, SECOND)
 
 
 def test_a_turn_that_is_not_durable_yet_is_not_seen() -> None:
@@ -70,7 +67,5 @@ def test_a_plan_that_is_being_made_is_not_disturbed() -> None:
     cluster = Cluster()
     picture = Picture(cluster)
     given = seen(picture)
-    turn = Turn(cluster, NOW)
-    turn.apply(Submitted("j-1", spec()))
-    picture.note(turn)
+    take_turn(cluster, picture, Submitted("j-1", spec()))
     assert "j-1" not in given.gangs

@@ -4,7 +4,8 @@ The rows in it are what must be committed; the rest tells the engine whom to wak
 again. Nothing outside this module makes a new version of a row.
 """
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -20,6 +21,19 @@ from phalanx.core.states import TARGETS, Move, State
 
 if TYPE_CHECKING:
     from phalanx.core.cluster import Cluster
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def merge(rows: dict[K, V], changed: Mapping[K, V | None]) -> None:
+    """Take changed rows over; None removes one."""
+    for key, row in changed.items():
+        if row is None:
+            rows.pop(key, None)
+        else:
+            rows[key] = row
 
 
 class Timer(msgspec.Struct, frozen=True):

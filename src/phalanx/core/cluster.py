@@ -5,7 +5,7 @@ every step was legal. The same events at the same times give the same rows, alwa
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 from phalanx.core import (
     draining,
@@ -18,7 +18,7 @@ from phalanx.core import (
     submitting,
     workers,
 )
-from phalanx.core.changes import Changes, Timer
+from phalanx.core.changes import Changes, Timer, merge
 from phalanx.core.gang import Gang
 from phalanx.core.model import Job, Phase, Protocol, Queue, Residue, Rows, Task
 from phalanx.core.node import Attempt, Charge, Node, charge_of
@@ -27,9 +27,6 @@ from phalanx.core.sharing import shared_rows
 from phalanx.core.spec import Micros
 from phalanx.core.states import PLACED
 from phalanx.core.timers import timers_of
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 _HANDLERS: dict[type, Callable[[Changes, Any], None]] = {
     events.Submitted: submitting.submitted,
@@ -135,9 +132,9 @@ class Cluster:
             if row is None:
                 del self.nodes[worker]
         if changes.queues:
-            _merge(self.queues, changes.queues)
+            merge(self.queues, changes.queues)
         if changes.residues:
-            _merge(self.residues, changes.residues)
+            merge(self.residues, changes.residues)
         for name in changes.verdicts:
             self.dependants.pop(name, None)
         for job in changes.jobs.values():
@@ -184,14 +181,6 @@ class Cluster:
         for dependency in job.waits_for:
             if dependency in self.dependants:
                 self.dependants[dependency].discard(job.id)
-
-
-def _merge(rows: dict[K, V], changed: dict[K, V | None]) -> None:
-    for key, row in changed.items():
-        if row is None:
-            rows.pop(key, None)
-        else:
-            rows[key] = row
 
 
 def _conclude(changes: Changes) -> None:

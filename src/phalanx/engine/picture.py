@@ -4,8 +4,7 @@ Turns are noted when they are durable, so a plan never rests on what may yet be 
 is put into the picture only between two plans: the one that is being made reads it in a thread.
 """
 
-from typing import TypeVar
-
+from phalanx.core.changes import merge
 from phalanx.core.cluster import Cluster
 from phalanx.core.gang import Gang
 from phalanx.core.model import Queue
@@ -13,8 +12,6 @@ from phalanx.core.node import Node
 from phalanx.core.spec import Micros
 from phalanx.engine.turn import Turn
 from phalanx.plan.snapshot import Snapshot
-
-T = TypeVar("T")
 
 
 class Picture:
@@ -37,16 +34,8 @@ class Picture:
 
     def snapshot(self, now: Micros, starve_after: Micros) -> Snapshot:
         """Not to be asked for while a plan is being made from the last one."""
-        _bring_up_to_date(self._gangs, self._new_gangs)
-        _bring_up_to_date(self._nodes, self._new_nodes)
-        _bring_up_to_date(self._queues, self._new_queues)
+        merge(self._gangs, self._new_gangs)
+        merge(self._nodes, self._new_nodes)
+        merge(self._queues, self._new_queues)
+        self._new_gangs, self._new_nodes, self._new_queues = {}, {}, {}
         return Snapshot(now, self._gangs, self._nodes, self._queues, starve_after)
-
-
-def _bring_up_to_date(known: dict[str, T], changed: dict[str, T | None]) -> None:
-    for key, value in changed.items():
-        if value is None:
-            known.pop(key, None)
-        else:
-            known[key] = value
-    changed.clear()
