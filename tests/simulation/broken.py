@@ -52,7 +52,7 @@ def siblings_of_a_failed_task_run_on(patch: pytest.MonkeyPatch) -> None:
             tx.free(task)
             tx.rest(gang, task, fall.move)
 
-    for module in (failing, starting, workers):
+    for module in (failing, starting):
         patch.setattr(module, "fail", fail)
 
 

@@ -112,6 +112,10 @@ class Cluster:
         self._take_over(changes)
         return changes
 
+    def task(self, task: str) -> Task:
+        """A task of an unfinished job. Raises Unknown."""
+        return Changes(self, 0).task(task)[1]
+
     def timers(self) -> Iterator[Timer]:
         """All timers that the rows call for, to start from after loading."""
         for gang in self.gangs.values():

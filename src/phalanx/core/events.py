@@ -160,6 +160,7 @@ class Vanished(msgspec.Struct, frozen=True):
 
     task: str
     epoch: int
+    gone: bool = True  #: it cannot be alive; else its worker stays charged
 
 
 class StopTimedOut(msgspec.Struct, frozen=True):

@@ -81,7 +81,10 @@ def spawn_failed(tx: Changes, event: SpawnFailed) -> None:
 
 def vanished(tx: Changes, event: Vanished) -> None:
     gang, task = tx.attempt(event.task, event.epoch)
-    if task.state is State.PREEMPTING:
+    if not event.gone:
+        how = Fall(Move.VANISHED, "was not heard of any more", gone=False)
+        fall(tx, gang, [task], how)
+    elif task.state is State.PREEMPTING:
         _stop(tx, gang, task, Move.VANISHED, None)
     else:
         fail(tx, gang, [task], Fall(Move.VANISHED, "vanished from its worker", gone=True))
@@ -111,6 +114,26 @@ def stall_due(tx: Changes, event: StallDue) -> None:
         return
     what = f"made no progress for {stall_after / 1_000_000:g} s"
     fail(tx, tx.gang(event.job), [laggard], Fall(Move.STALLED, what, gone=False))
+
+
+def fall(tx: Changes, gang: Gang, tasks: list[Task], how: Fall) -> None:
+    """Tasks of one gang are lost with their worker, each as its state demands."""
+    fallen = []
+    # The last stop may complete the gang, and then the others are to stop as well.
+    for index in [t.index for t in sorted(tasks, key=lambda t: t.state is not State.PREEMPTING)]:
+        task = gang.tasks[index]
+        if task.state is State.PREEMPTING:
+            stopped = tx.move(gang, task, how.move, State.PREEMPTED, ended_at=tx.now)
+            if how.gone:
+                tx.free(task)
+            else:
+                tx.linger(task)
+            tx.record("TaskStopped", task=stopped, why=how.what)
+            task_stopped(tx, gang, stopped)
+        elif task.released and task.state in (State.RESERVED, State.RUNNING):
+            fallen.append(task)
+    if fallen:
+        fail(tx, gang, fallen, how)
 
 
 def fail(tx: Changes, gang: Gang, fallen: list[Task], fall: Fall) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from phalanx.core.changes import Changes
-from phalanx.core.draining import evicted, task_stopped
+from phalanx.core.draining import evicted
 from phalanx.core.errors import Conflict, Unknown
 from phalanx.core.events import (
     CordonChanged,
@@ -19,7 +19,7 @@ from phalanx.core.events import (
     WorkerRemoved,
     WorkerReturned,
 )
-from phalanx.core.failing import Fall, fail
+from phalanx.core.failing import Fall, fall
 from phalanx.core.gang import Gang
 from phalanx.core.ids import split_task
 from phalanx.core.model import Protocol, Task, Worker
@@ -119,26 +119,6 @@ def _should_be_there(task: Task, worker: Worker) -> bool:
     if task.state is State.RESERVED:
         return task.released_at is not None and task.released_at < worker.born_at
     return task.state in PLACED
-
-
-def fall(tx: Changes, gang: Gang, tasks: list[Task], how: Fall) -> None:
-    """Tasks of one gang are lost with their worker, each as its state demands."""
-    fallen = []
-    # The last stop may complete the gang, and then the others are to stop as well.
-    for index in [t.index for t in sorted(tasks, key=lambda t: t.state is not State.PREEMPTING)]:
-        task = gang.tasks[index]
-        if task.state is State.PREEMPTING:
-            stopped = tx.move(gang, task, how.move, State.PREEMPTED, ended_at=tx.now)
-            if how.gone:
-                tx.free(task)
-            else:
-                tx.linger(task)
-            tx.record("TaskStopped", task=stopped, why=how.what)
-            task_stopped(tx, gang, stopped)
-        elif task.released and task.state in (State.RESERVED, State.RUNNING):
-            fallen.append(task)
-    if fallen:
-        fail(tx, gang, fallen, how)
 
 
 def _by_gang(tx: Changes, node: Node, attempts: Iterable[Attempt]) -> list[tuple[Gang, list[Task]]]:

@@ -31,11 +31,14 @@ class Attendance:
     def stalled(self, seconds: float) -> None:
         self._stalled_s += seconds
 
-    def hear(self, worker: str, now_s: float) -> None:
+    def hear(self, worker: str, now_s: float) -> bool:
+        """Whether it is new, so that there is a deadline that nobody waits for yet."""
         heard = self.attended(now_s)
-        if worker not in self._heard:
+        is_new = worker not in self._heard
+        if is_new:
             heapq.heappush(self._deadlines, (heard + self._settings.lost_after_s, worker))
         self._heard[worker] = heard
+        return is_new
 
     def forget(self, worker: str) -> None:
         self._heard.pop(worker, None)

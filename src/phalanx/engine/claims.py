@@ -13,7 +13,7 @@ from typing import NamedTuple
 from phalanx.core.cluster import Cluster
 from phalanx.core.environment import World
 from phalanx.core.errors import Conflict, Unknown
-from phalanx.core.events import Claimed, WorkerReturned
+from phalanx.core.events import Claimed, Gone, WorkerReturned
 from phalanx.core.gang import Gang
 from phalanx.core.ids import split_task
 from phalanx.core.model import Blob, Protocol, Task
@@ -172,7 +172,7 @@ class Claims:
             if worker is not None:
                 self._engine.hear(worker)
             if not isinstance(found, _NeedsBytes):
-                if isinstance(found, Claim) and found.task.worker is None:
+                if isinstance(found, Claim):
                     self._engine.hear_runner(found.task.id, found.task.epoch)
                 return found
             data[found.blob.id] = await self._store.get_blob(found.blob.id) or b""
@@ -182,6 +182,7 @@ class Claims:
     ) -> Claim | _NeedsBytes | _NoRoom | None:
         if worker is not None:
             node = _plain_node(turn, worker)
+            _free_residues(turn, node)
             for gang, task in _reserved(turn, node):
                 needed = _needed(task, data)
                 if needed is not None:
@@ -223,6 +224,13 @@ def _plain_node(turn: Turn, worker: str) -> Node:
     if node.worker.lost_at is not None:
         turn.apply(WorkerReturned(worker))
     return turn.cluster.nodes[worker]
+
+
+def _free_residues(turn: Turn, node: Node) -> None:
+    """A worker that does one thing at a time asks for work only when it does nothing."""
+    if node.worker.slots == 1:
+        for attempt in node.charges.keys() & turn.cluster.residues.keys():
+            turn.apply(Gone(node.worker.id, *attempt))
 
 
 def _reserved(turn: Turn, node: Node) -> list[tuple[Gang, Task]]:

@@ -96,10 +96,10 @@ class Engine:
     def hear(self, worker: str) -> None:
         """A worker has spoken; its deadline starts again."""
         if self._reign is not None:
-            self._reign.attendance.hear(worker, asyncio.get_running_loop().time())
+            self._reign.hear(worker)
 
     def hear_runner(self, task: str, epoch: int) -> None:
-        """Somebody who is no worker has spoken for the task it runs."""
+        """A task that is run over the plain protocol was spoken for."""
         if self._reign is not None:
             self._reign.hear_runner(task, epoch)
 

@@ -17,6 +17,7 @@ from phalanx.core.changes import Timer
 from phalanx.core.cluster import Cluster
 from phalanx.core.errors import CoreError
 from phalanx.core.events import Event, Vanished, WorkerLost
+from phalanx.core.model import Protocol, Task
 from phalanx.core.spec import Micros
 from phalanx.core.states import State
 from phalanx.engine.attendance import Attendance
@@ -73,16 +74,22 @@ class Reign:
         self.attendance = Attendance(settings, self._loop.time())
         for worker, node in cluster.nodes.items():
             if node.worker.lost_at is None:
-                self.attendance.hear(worker, self._loop.time())
-        #: Whoever runs a task without being a worker: nothing but silence tells that it is gone.
+                self.hear(worker)
+        #: Tasks that are run over the plain protocol, each by its own heartbeats: a worker that
+        #: goes on may have dropped one, or never have heard that it was given one.
         self.runners = Attendance(replace(settings, brake_count=_NO_BRAKE), self._loop.time())
         for gang in cluster.gangs.values():
             for task in gang.tasks:
-                if task.worker is None and task.state in (State.RUNNING, State.PREEMPTING):
+                if task.state in (State.RUNNING, State.PREEMPTING) and _is_plain(cluster, task):
                     self.hear_runner(task.id, task.epoch)
 
+    def hear(self, worker: str) -> None:
+        if self.attendance.hear(worker, self._loop.time()):
+            self._arrived.set()
+
     def hear_runner(self, task: str, epoch: int) -> None:
-        self.runners.hear(f"{task} {epoch}", self._loop.time())
+        if self.runners.hear(f"{task} {epoch}", self._loop.time()):
+            self._arrived.set()
 
     def stalled(self, seconds: float) -> None:
         self.attendance.stalled(seconds)
@@ -220,15 +227,22 @@ class Reign:
             except CoreError:
                 continue  # removed in the meantime
         for runner in self.runners.take_lost(self._loop.time()):
-            task, _, epoch = runner.rpartition(" ")
+            name, _, epoch = runner.rpartition(" ")
             try:
-                turn.apply(Vanished(task, int(epoch)))
+                # Without a worker there is no telling where it would be alive.
+                task = turn.cluster.task(name)
+                turn.apply(Vanished(name, int(epoch), gone=task.worker is None))
             except CoreError:
                 continue  # it had ended
 
     def _set_timers(self, timers: Iterable[Timer]) -> None:
         for timer in timers:
             heapq.heappush(self._timers, (timer.at, next(self._order), timer.event))
+
+
+def _is_plain(cluster: Cluster, task: Task) -> bool:
+    node = None if task.worker is None else cluster.nodes.get(task.worker)
+    return node is None or node.worker.protocol is Protocol.PLAIN
 
 
 def _answer(

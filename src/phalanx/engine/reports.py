@@ -75,9 +75,8 @@ class Reports:
                 cleared = unclear.epoch
                 await self._check_story(speaker, unclear)
                 continue
-            if task.worker is None:
-                self._engine.hear_runner(task.id, task.epoch)
-            else:
+            self._engine.hear_runner(task.id, task.epoch)
+            if task.worker is not None:
                 self._engine.hear(task.worker)
             return result
 

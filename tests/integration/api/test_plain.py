@@ -134,6 +134,17 @@ async def test_a_runner_without_a_name_that_speaks_is_kept() -> None:
         assert (await server.call("POST", f"/jobs/{task}/done")).status == 200
 
 
+async def test_a_task_whose_claim_was_never_heard_is_given_again(store: Store) -> None:
+    async with serving(store, settings=quick(lost_after_s=0.3)) as server:
+        await a_worker(server, resources={"gpu": 1})
+        await submit(server, {"command": "x", "resources": {"gpu": 1}})
+        lost = await claim(server, "w-1", wait=5)
+        # The worker did not get that answer, and goes on asking.
+        while (reply := await server.call("GET", "/jobs/next?worker_id=w-1")).status == 204:
+            assert server.engine.is_leading
+        assert (reply.body["id"], reply.body["reservation_epoch"]) == (lost["id"], 2)
+
+
 async def test_a_task_of_several_has_to_be_named(server: Running) -> None:
     made = await submit(server, {"command": "x", "gang_size": 2})
     reply = await server.call("POST", f"/jobs/{made['id']}/done")
