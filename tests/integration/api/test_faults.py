@@ -1,7 +1,7 @@
 """What goes wrong in the system of the seeds, fault by fault, and does not here.
 
 Left out are those of its worker, a shutdown that kills at once (14) and commands that are split on
-blanks (15), which are the agent's to get right, and the starving of large gangs (8), the planner's.
+blanks (15), which are the agent's to get right.
 """
 
 import asyncio
@@ -165,6 +165,30 @@ async def test_fault_7_lost_reservations_slow_down() -> None:
         await server.until(lambda c: c.gangs[job].job.losses == 2)
         why = (await server.call("GET", f"/jobs/{job}/why")).body
         assert why["reason"]["type"] == "Backoff"
+
+
+async def test_fault_8_a_large_gang_does_not_starve_behind_a_stream_of_small_jobs() -> None:
+    small = {"command": "x", "resources": {"gpu": 1}}
+    async with (
+        serving(memory(), settings=quick(starve_after_s=0.3)) as server,
+        asyncio.timeout(30),
+    ):
+        for worker in ("w-1", "w-2"):
+            await a_worker(server, worker, resources={"gpu": 1})
+        await submit(server, small)
+        running = {"w-1": (await claim(server, "w-1", wait=5))["id"]}
+        large = (await submit(server, {**small, "gang_size": 2}))["gang_id"]
+        # One small job always runs and another one waits, so both workers are never free at once.
+        while True:
+            [(busy, task)] = running.items()
+            await submit(server, small)
+            free = "w-2" if busy == "w-1" else "w-1"
+            reply = await server.call("GET", f"/jobs/next?wait=0.2&worker_id={free}")
+            assert await tell(server, task, "done?epoch=1") == 200
+            if reply.status == 204:
+                break  # it was kept for the large gang
+            running = {free: reply.body["id"]}
+        await server.until(lambda c: c.gangs[large].count(State.RESERVED) == 2)
 
 
 async def test_fault_9_a_reservation_and_a_submission_are_whole_or_not_at_all() -> None:
