@@ -510,7 +510,7 @@ def test_an_operator_who_opens_a_worker_again_wipes_the_slate() -> None:
     assert driver.workers["a"].cordoned is None
 
 
-# The stuck state of the seeds
+# A gang that is stuck: some run, and the rest will never start
 
 
 @pytest.mark.parametrize("lost", [True, False])

@@ -1,6 +1,6 @@
 """Jobs, tasks and their stories as they are shown. Times are RFC 3339 in UTC.
 
-A task carries the names of the seeds' job (`status`, `gang_id`, `reservation_epoch`, …), and so
+A task carries the names of Workron's job (`status`, `gang_id`, `reservation_epoch`, …), and so
 does a job of one task, so that scripts written for them go on working.
 """
 
@@ -98,7 +98,7 @@ class JobDetail(JobView, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Submitted(JobView, frozen=True, omit_defaults=True, kw_only=True):
-    """The answer to a submission. With the short form, the seeds' names are in it too."""
+    """The answer to a submission. With the short form, Workron's names are in it too."""
 
     warnings: tuple[dict[str, Any], ...]
     gang_id: str | None = None

@@ -1,4 +1,4 @@
-"""What goes wrong in the system of the seeds, fault by fault, and does not here.
+"""What goes wrong in Workron, fault by fault, and does not here.
 
 Left out are those of its worker, a shutdown that kills at once (14) and commands that are split on
 blanks (15), which are the agent's to get right.
