@@ -1,4 +1,4 @@
-"""The walk through the plain protocol, typed with curl: a gang starts, breaks, drains, and goes on."""
+"""The plain protocol, typed with curl: a gang starts, breaks, drains, and goes on."""
 
 import base64
 
