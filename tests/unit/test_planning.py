@@ -62,7 +62,8 @@ def test_a_gang_is_placed_whole() -> None:
 
 
 def test_a_gang_that_does_not_fit_whole_takes_nothing() -> None:
-    driver = a_cluster(1, 1)
+    driver = a_cluster(1, 1, 1)
+    driver.run(driver.submit(spec(role=gpus(1))), "w2")
     large = driver.submit(spec(3, role=gpus(1)))
     small = driver.submit(spec(2, role=gpus(1)))
     assert carry_out(driver) == {small: ["w0", "w1"]}
@@ -190,7 +191,8 @@ def test_enough_in_sum_but_nowhere_together_is_fragmented() -> None:
 
 
 def test_a_reason_counts_all_roles_of_the_minimum() -> None:
-    driver = a_cluster(2)
+    driver = a_cluster(2, 2)
+    driver.run(driver.submit(spec(role=gpus(2))), "w1")
     document = {
         "roles": {
             "ps": {"command": "x", "resources": {"cpu": 1}},
@@ -199,6 +201,18 @@ def test_a_reason_counts_all_roles_of_the_minimum() -> None:
     }
     job = driver.submit(job_spec(document))
     assert reason(driver, job) == NotEnough(want=5, fits=3, short_of="gpu")
+
+
+def test_a_gang_that_is_larger_than_the_cluster_never_fits() -> None:
+    driver = a_cluster(2, 2)
+    job = driver.submit(spec(3, role=gpus(2)))
+    assert reason(driver, job) == NeverFits("gpu", want=6000, largest=4000)
+
+
+def test_a_gang_whose_tasks_do_not_divide_the_nodes_never_fits() -> None:
+    driver = a_cluster(3, 3)
+    job = driver.submit(spec(3, role=gpus(2)))
+    assert reason(driver, job) == NeverFits("gpu", want=6000, largest=4000)
 
 
 def test_the_same_snapshot_gives_the_same_plan() -> None:
@@ -260,6 +274,7 @@ def test_a_starving_gang_keeps_only_what_it_could_use() -> None:
 def test_one_that_can_never_fit_holds_nobody_back() -> None:
     driver = a_cluster(1, 1)
     driver.submit(spec(role=gpus(8)))
+    driver.submit(spec(8, role=gpus(1)))
     driver.advance(601)
     small = driver.submit(spec(role=gpus(1)))
     assert carry_out(driver) == {small: ["w0"]}

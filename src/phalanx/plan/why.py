@@ -29,10 +29,15 @@ class Explainer:
         return known
 
     def _answer(self, spec: JobSpec) -> Reason:
-        for role, _ in _minimum(spec):
+        minimum = _minimum(spec)
+        for role, _ in minimum:
             impossible = _impossible(role, self._nodes)
             if impossible is not None:
                 return impossible
+        usable = [node for node in self._nodes.values() if node.worker.is_open]
+        never = _never(minimum, usable)
+        if never is not None:
+            return never
         if self._room.kept_for is not None:
             return HeldBack(self._room.kept_for, None)
         return _short(spec, self._room)
@@ -54,14 +59,42 @@ def _matches(node: Node, role: Role) -> bool:
     return all(node.worker.labels.get(k) == v for k, v in role.node_selector.items())
 
 
-def _short(spec: JobSpec, room: Room) -> Reason:
-    """How much of the minimum fits now, and what is missing for the rest."""
-    nodes = room.nodes.values()
-    minimum = _minimum(spec)
+def _never(minimum: list[tuple[Role, int]], nodes: list[Node]) -> Reason | None:
+    """What all nodes together could not give to the whole gang, were they empty."""
+    for resource, needed in _needed(minimum).items():
+        total = sum(node.worker.resources.get(resource, 0) for node in nodes)
+        if needed > total:
+            return NeverFits(resource, needed, total)
+    for role, count in minimum:
+        holds = sum(_holds(node, role) for node in nodes)
+        if holds < count:
+            resource, amount = next(iter(role.resources.items()), ("slots", 1))
+            return NeverFits(resource, amount * count, amount * holds)
+    return None
+
+
+def _needed(minimum: list[tuple[Role, int]]) -> dict[str, int]:
     needed: dict[str, int] = {}
     for role, count in minimum:
         for resource, amount in role.resources.items():
             needed[resource] = needed.get(resource, 0) + amount * count
+    return needed
+
+
+def _holds(node: Node, role: Role) -> int:
+    """How many tasks of the role the node could take if it were empty."""
+    if not _matches(node, role):
+        return 0
+    room = [node.worker.resources.get(r, 0) // amount for r, amount in role.resources.items()]
+    room += [limit for limit in (node.worker.slots, role.per_node) if limit is not None]
+    return min(room, default=role.replicas)
+
+
+def _short(spec: JobSpec, room: Room) -> Reason:
+    """How much of the minimum fits now, and what is missing for the rest."""
+    nodes = room.nodes.values()
+    minimum = _minimum(spec)
+    needed = _needed(minimum)
     short = [r for r, amount in needed.items() if amount > _sum(node.free(r) for node in nodes)]
     fits = sum(min(count, sum(_fitting(n, role) for n in nodes)) for role, count in minimum)
     if short or not needed:
