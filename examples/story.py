@@ -58,7 +58,7 @@ class Leader:
         self.batches = count(1)
 
     async def take_over(self, name: str) -> None:
-        """Wait for the last leader's lease to run out, and load what is live."""
+        """Take the lead as soon as it can be had, and load what is live."""
         while (term := await self.store.lead(name, f"http://{name}", LEASE)) is None:
             self.now += SECOND
         self.term = term

@@ -106,11 +106,16 @@ class _Trial:
         return None if best is None else best[2]
 
 
+def matches(node: Node, role: Role) -> bool:
+    labels = node.worker.labels
+    return all(labels.get(label) == value for label, value in role.node_selector.items())
+
+
 def could_hold(node: Node, role: Role) -> bool:
     """Whether a task of the role would fit if nothing else were there."""
-    has, labels = node.worker.resources, node.worker.labels
-    return all(has.get(r, 0) >= amount for r, amount in role.resources.items()) and all(
-        labels.get(label) == value for label, value in role.node_selector.items()
+    has = node.worker.resources
+    return matches(node, role) and all(
+        has.get(resource, 0) >= amount for resource, amount in role.resources.items()
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from phalanx.core.node import Node
 from phalanx.core.reasons import Fragmented, HeldBack, NeverFits, NoNodeMatches, NotEnough, Reason
 from phalanx.core.spec import JobSpec, Role
-from phalanx.plan.place import Room
+from phalanx.plan.place import Room, matches
 
 
 class Explainer:
@@ -45,7 +45,7 @@ class Explainer:
 
 def _impossible(role: Role, nodes: Mapping[str, Node]) -> Reason | None:
     """What not even the empty cluster could give to one task of the role."""
-    matching = [node for node in nodes.values() if _matches(node, role)]
+    matching = [node for node in nodes.values() if matches(node, role)]
     if role.node_selector and not matching:
         return NoNodeMatches(role.node_selector)
     for resource, amount in role.resources.items():
@@ -53,10 +53,6 @@ def _impossible(role: Role, nodes: Mapping[str, Node]) -> Reason | None:
         if amount > largest:
             return NeverFits(resource, amount, largest)
     return None
-
-
-def _matches(node: Node, role: Role) -> bool:
-    return all(node.worker.labels.get(k) == v for k, v in role.node_selector.items())
 
 
 def _never(minimum: list[tuple[Role, int]], nodes: list[Node]) -> Reason | None:
@@ -83,7 +79,7 @@ def _needed(minimum: list[tuple[Role, int]]) -> dict[str, int]:
 
 def _holds(node: Node, role: Role) -> int:
     """How many tasks of the role the node could take if it were empty."""
-    if not _matches(node, role):
+    if not matches(node, role):
         return 0
     room = [node.worker.resources.get(r, 0) // amount for r, amount in role.resources.items()]
     room += [limit for limit in (node.worker.slots, role.per_node) if limit is not None]
