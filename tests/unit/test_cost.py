@@ -1,0 +1,38 @@
+"""What a stop would cost."""
+
+from tests.builders import a_job, a_role, a_spec, a_task
+
+from phalanx.core.cost import at_risk
+from phalanx.core.gang import Gang
+from phalanx.core.spec import HOUR, MINUTE, CheckpointPolicy, Micros
+from phalanx.core.states import State
+
+NOW: Micros = 10 * HOUR
+
+
+def running(checkpoint: CheckpointPolicy = CheckpointPolicy.NONE, **fields: object) -> Gang:
+    """Four tasks with one GPU each that have run for five hours."""
+    spec = a_spec(roles=(a_role(replicas=4, min=4),), min_available=4, checkpoint=checkpoint)
+    tasks = [
+        a_task(index=n, state=State.RUNNING, released_at=NOW - 5 * HOUR, started_at=NOW - 5 * HOUR)
+        for n in range(4)
+    ]
+    return Gang(a_job(spec=spec, **fields), tasks)
+
+
+def test_work_that_was_never_saved_counts_from_its_start() -> None:
+    assert at_risk(running(), NOW) == 4 * 1000 * 5 * HOUR
+
+
+def test_work_that_was_reported_safe_counts_from_there() -> None:
+    assert at_risk(running(safe_at=NOW - 2 * MINUTE), NOW) == 4 * 1000 * 2 * MINUTE
+
+
+def test_a_job_that_saves_when_asked_to_stop_loses_its_grace() -> None:
+    gang = running(CheckpointPolicy.ALL)
+    assert at_risk(gang, NOW) == 4 * 1000 * gang.job.spec.grace
+
+
+def test_only_the_named_tasks_count() -> None:
+    gang = running()
+    assert at_risk(gang, NOW, gang.tasks[:1]) == 1000 * 5 * HOUR
