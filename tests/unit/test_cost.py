@@ -10,14 +10,16 @@ from phalanx.core.states import State
 NOW: Micros = 10 * HOUR
 
 
-def running(checkpoint: CheckpointPolicy = CheckpointPolicy.NONE, **fields: object) -> Gang:
+def running(
+    checkpoint: CheckpointPolicy = CheckpointPolicy.NONE, safe_at: Micros | None = None
+) -> Gang:
     """Four tasks with one GPU each that have run for five hours."""
     spec = a_spec(roles=(a_role(replicas=4, min=4),), min_available=4, checkpoint=checkpoint)
     tasks = [
         a_task(index=n, state=State.RUNNING, released_at=NOW - 5 * HOUR, started_at=NOW - 5 * HOUR)
         for n in range(4)
     ]
-    return Gang(a_job(spec=spec, **fields), tasks)
+    return Gang(a_job(spec=spec, safe_at=safe_at), tasks)
 
 
 def test_work_that_was_never_saved_counts_from_its_start() -> None:
