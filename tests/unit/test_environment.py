@@ -8,9 +8,13 @@ from tests.driver import Driver, spec
 from phalanx.core.environment import World
 from phalanx.core.events import Claimed
 from phalanx.core.model import host_of
+from phalanx.core.references import literal
 from phalanx.core.validation import job_spec
 
-ROLES = {"ps": {"command": "serve"}, "worker": {"command": "train", "replicas": 3, "min": 2}}
+ROLES: dict[str, Any] = {
+    "ps": {"command": "serve"},
+    "worker": {"command": "train", "replicas": 3, "min": 2},
+}
 ALONE: dict[str, Any] = {"roles": {"worker": {"command": "train"}}}
 
 
@@ -161,3 +165,45 @@ def test_a_process_is_told_the_same_after_a_change_of_leader() -> None:
 )
 def test_the_host_of_an_address(address: str, host: str) -> None:
     assert host_of(address) == host
+
+
+def with_variables(**env: str) -> dict[str, Any]:
+    return {"roles": ROLES | {"worker": {**ROLES["worker"], "env": env}}}
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ("$(task.index)", ["0", "1", "2"]),
+        ("$(count.worker) of $(count.ps)", ["3 of 1"] * 3),
+        ("$(hosts.worker)", ["b.example,a.example,c.example"] * 3),
+        ("$(hosts.ps):80", ["a.example:80"] * 3),
+        ("$(addresses.worker.9)", ['["b.example:9", "a.example:10", "c.example:9"]'] * 3),
+        ("$$(task.index)", ["$(task.index)"] * 3),
+        ("$(date) $HOME $(RANK)", ["$(date) $HOME $(RANK)"] * 3),
+    ],
+)
+def test_a_variable_may_refer_to_what_is_known_at_the_start(written: str, told: list[str]) -> None:
+    driver, job = placed(with_variables(X=written), "a", "b", "a", "c")
+    assert [env.get("X") for env in environments(driver, job).values()] == [None, *told]
+
+
+def test_references_count_only_those_that_started() -> None:
+    driver = Driver()
+    driver.fleet("a", "b", "c")
+    job = driver.submit(job_spec(with_variables(X="$(task.index) of $(count.worker)")))
+    driver.place(job, "a", "b", "c", tasks=[0, 1, 3])
+    workers = list(environments(driver, job).values())[1:]
+    assert [env["X"] for env in workers] == ["0 of 2", "1 of 2"]
+
+
+def test_what_is_told_of_the_gang_comes_over_a_variable_of_the_user() -> None:
+    driver, job = placed(with_variables(RANK="9", MINE="1"), "a", "b", "a", "c")
+    env = environments(driver, job)[1]
+    assert (env["RANK"], env["MINE"]) == ("1", "1")
+
+
+@pytest.mark.parametrize("text", ["$(task.index)", "$$(hosts.ps)", "$(date)", "$$", "a"])
+def test_a_literal_is_resolved_to_itself(text: str) -> None:
+    driver, job = placed(with_variables(X=literal(text)), "a", "b", "a", "c")
+    assert environments(driver, job)[1]["X"] == text

@@ -50,17 +50,23 @@ amounts = st.fixed_dictionaries(
 @st.composite
 def roles(draw: st.DrawFn, name: str) -> Role:
     replicas = draw(st.integers(1, 1000))
+    image = draw(st.none() | names)
+    has_own_program = image is not None and draw(st.booleans())
     command = draw(words.filter(str.strip) | st.lists(words, max_size=3))
+    given = command if isinstance(command, str) else ("run", *command)
+    selector = {} if image is None else {"runtime": draw(st.sampled_from(["containers", "runc"]))}
     return Role(
         name=name,
-        command=command if isinstance(command, str) else ("run", *command),
+        command=() if has_own_program else given,
         replicas=replicas,
         min=draw(st.integers(0, replicas) | st.just(replicas)),
         env=draw(st.dictionaries(names, words, max_size=3)),
         workdir=draw(st.none() | words.map(lambda word: "/" + word)),
         resources=draw(amounts),
-        node_selector=draw(st.dictionaries(names, words, max_size=2)),
+        node_selector=draw(st.dictionaries(names, words, max_size=2)) | selector,
         per_node=draw(st.none() | st.integers(1, 8)),
+        image=image,
+        args=tuple(draw(st.lists(words, max_size=2))) if has_own_program else (),
     )
 
 

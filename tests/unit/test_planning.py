@@ -290,3 +290,11 @@ def test_nothing_starts_from_a_queue_that_is_stopped_or_below_one() -> None:
     assert carry_out(driver) == {other: ["w0"]}
     driver.apply(QueueSet(Queue("team")))
     assert carry_out(driver) == {stopped: ["w1"]}
+
+
+def test_a_task_with_an_image_waits_for_a_worker_that_runs_containers() -> None:
+    driver = a_cluster(1)
+    job = driver.submit(job_spec({"roles": {"w": {"image": "train:7b"}}}))
+    assert reason(driver, job) == NoNodeMatches({"runtime": "containers"})
+    driver.worker("c", resources={"gpu": 1000}, labels={"runtime": "containers"})
+    assert carry_out(driver) == {job: ["c"]}

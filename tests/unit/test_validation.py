@@ -482,3 +482,34 @@ def test_the_short_form_names_its_own_fields() -> None:
 )
 def test_the_short_form_is_known_by_its_fields(document: object, expected: bool) -> None:
     assert is_short_form(document) is expected
+
+
+def test_a_role_with_an_image_needs_a_worker_that_runs_containers() -> None:
+    [role] = job_spec({"roles": {"w": {"image": "train:7b", "args": ["-v"]}}}).roles
+    assert (role.image, role.command, role.args) == ("train:7b", (), ("-v",))
+    assert role.node_selector == {"runtime": "containers"}
+
+
+def test_a_role_may_ask_for_another_runtime() -> None:
+    document = {"image": "train:7b", "command": "run", "node_selector": {"runtime": "runc"}}
+    [role] = job_spec({"roles": {"w": document}}).roles
+    assert role.node_selector == {"runtime": "runc"}
+
+
+def test_a_job_with_an_image_is_not_for_anybody_to_claim() -> None:
+    assert not job_spec({"roles": {"w": {"image": "train:7b"}}}).is_anonymous
+
+
+@pytest.mark.parametrize(
+    ("role", "path"),
+    [
+        ({"args": ["-v"], "command": "run"}, "roles.w.args"),
+        ({"args": ["-v"], "command": "run", "image": "i"}, "roles.w.args"),
+        ({"image": "two words"}, "roles.w.image"),
+        ({"image": ""}, "roles.w.image"),
+        ({"command": "run", "env": {"A": "$(hosts.x)"}}, "roles.w.env.A"),
+        ({"command": "run", "env": {"A": "$(addresses.w.70000)"}}, "roles.w.env.A"),
+    ],
+)
+def test_programs_and_references_that_cannot_be_are_refused(role: object, path: str) -> None:
+    assert list(problems({"roles": {"w": role}})) == [path]

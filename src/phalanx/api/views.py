@@ -149,6 +149,8 @@ def claim_view(claim: Claim) -> ClaimView:
         grace_s=job.spec.grace / SECOND,
         workdir=role.workdir,
         env=claim.env,
+        image=role.image,
+        args=role.args,
     )
 
 

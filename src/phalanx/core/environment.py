@@ -4,11 +4,14 @@ Ranks are dense over the tasks that make up the present world, role by role, low
 a gang that starts whole this is its start set; a task that is repaired alone keeps its rank.
 """
 
+import json
 from collections.abc import Mapping
+from functools import partial
 
 from phalanx.core.gang import Gang
 from phalanx.core.model import Task
 from phalanx.core.node import GPU, Node
+from phalanx.core.references import Reference, resolved
 
 _NO_ADDRESS = "127.0.0.1"
 
@@ -18,6 +21,7 @@ class World:
 
     def __init__(self, gang: Gang, nodes: Mapping[str, Node]) -> None:
         self.job = gang.job
+        self._role_of = gang.role
         self.members = gang.members()
         self.rank = {task.index: rank for rank, task in enumerate(self.members)}
         self._nodes = nodes
@@ -35,7 +39,25 @@ class World:
         return _NO_ADDRESS if node is None else node.worker.host
 
     def environment(self, task: Task) -> dict[str, str]:
-        """The variables of one task. The role's own variables are the user's and come first."""
+        """The variables of one task: its role's own, and over them what we say of the gang."""
+        own = self._role_of(task.index).env
+        resolve = partial(self._known, task)
+        return {name: resolved(v, resolve) for name, v in own.items()} | self._told(task)
+
+    def _known(self, task: Task, reference: Reference) -> str:
+        if reference.kind == "index":
+            before = self.members[: self.rank[task.index]]
+            return str(sum(member.role == task.role for member in before))
+        ranks = [self.rank[m.index] for m in self.members if m.role == reference.role]
+        if reference.kind == "count":
+            return str(len(ranks))
+        hosts = [self.hosts[rank] for rank in ranks]
+        if reference.port is None:
+            return ",".join(hosts)
+        ports = [reference.port + self._local_rank[self.members[rank].index] for rank in ranks]
+        return json.dumps([f"{host}:{port}" for host, port in zip(hosts, ports, strict=True)])
+
+    def _told(self, task: Task) -> dict[str, str]:
         rank = self.rank[task.index]
         size = len(self.members)
         variables = {

@@ -5,7 +5,7 @@
 
 from phalanx.core.fields import write_fields
 from phalanx.core.schema import JOB_FIELDS, ROLE_FIELDS
-from phalanx.core.spec import JobSpec, Role
+from phalanx.core.spec import NEEDS_RUNTIME, JobSpec, Role
 
 
 def native(spec: JobSpec) -> dict[str, object]:
@@ -22,6 +22,10 @@ def native(spec: JobSpec) -> dict[str, object]:
 
 def _role(role: Role, *, is_over_all: bool) -> dict[str, object]:
     written = write_fields(role, ROLE_FIELDS)
+    if role.image is not None and role.node_selector.items() >= NEEDS_RUNTIME.items():
+        selector = {k: v for k, v in role.node_selector.items() if k not in NEEDS_RUNTIME}
+        written.pop("node_selector")
+        written |= {"node_selector": selector} if selector else {}
     if role.min == (0 if is_over_all else role.replicas):
         del written["min"]
     return written

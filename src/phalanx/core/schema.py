@@ -47,6 +47,8 @@ TASK_LIMIT = 100_000
 #: Linux refuses to start a process with a longer argument or variable.
 ARGUMENT_LIMIT_BYTES = 128 * 1024 - 1
 
+IMAGE_LIMIT_CHARS = 1024
+
 GRACE_LIMIT: Micros = HOUR
 BACKOFF_LIMIT: Micros = 5 * MINUTE
 
@@ -67,16 +69,30 @@ def _command(value: object) -> str | tuple[str, ...]:
         if not value.strip():
             raise refusal("is empty; write what to run")
         return _argument(value)
-    words = items(value, "a string for sh, or a list of strings to execute")
-    place = Place()
-    result = []
-    for index, word in enumerate(words):
-        with place.at(index):
-            result.append(_argument(word))
-    place.close()
-    if not result or not result[0]:
+    words = _arguments("a string for sh, or a list of strings to execute")(value)
+    if not words or not words[0]:
         raise refusal("names no program; write what to run")
-    return tuple(result)
+    return words
+
+
+def _arguments(what: str) -> Reader[tuple[str, ...]]:
+    def read(value: object) -> tuple[str, ...]:
+        place = Place()
+        result = []
+        for index, word in enumerate(items(value, what)):
+            with place.at(index):
+                result.append(_argument(word))
+        place.close()
+        return tuple(result)
+
+    return read
+
+
+def _image(value: object) -> str:
+    name = text(value)
+    if not name or not name.isprintable() or " " in name or len(name) > IMAGE_LIMIT_CHARS:
+        raise refusal(f"is {shown(name)}; write an image, like registry.example/train@sha256:…")
+    return name
 
 
 def _at_most(limit: Micros) -> Reader[Micros]:
@@ -149,8 +165,8 @@ def _written_schedule(schedule: Schedule) -> dict[str, object]:
     return write_fields(schedule, _SCHEDULE_FIELDS) | ({"keep": keep} if keep else {})
 
 
-def _written_command(command: str | tuple[str, ...]) -> str | list[str]:
-    return command if isinstance(command, str) else list(command)
+def _written_command(command: str | tuple[str, ...]) -> str | list[str] | None:
+    return command if isinstance(command, str) else list(command) or None
 
 
 def _roles(value: object) -> Mapping[Any, object]:
@@ -164,12 +180,14 @@ def _roles(value: object) -> Mapping[Any, object]:
 ROLE_FIELDS = {
     "replicas": Field(integer(1, TASK_LIMIT), 1),
     "min": Field(integer(0, TASK_LIMIT)),
-    "command": Field(_command, REQUIRED, _written_command),
+    "command": Field(_command, None, _written_command),
     "env": Field(texts("a mapping of names to strings", names.variable, _argument), {}, dict),
     "workdir": Field(names.absolute_path),
     "resources": Field(quantities.resources, {}, quantities.native),
     "node_selector": Field(texts("a mapping of labels to values", names.label_key, text), {}, dict),
     "per_node": Field(integer(1, TASK_LIMIT)),
+    "image": Field(_image),
+    "args": Field(_arguments("a list of strings"), [], list),
 }
 
 _PRIORITY = Field(integer(-(2**31), 2**31 - 1), 0)
@@ -206,7 +224,7 @@ JOB_FIELDS = {
 
 #: The short form: one role, called `worker`.
 SHORT_FIELDS = {
-    "command": ROLE_FIELDS["command"],
+    "command": Field(_command, REQUIRED),
     "gang_size": ROLE_FIELDS["replicas"],
     "resources": ROLE_FIELDS["resources"],
     "priority": _PRIORITY,

@@ -88,11 +88,16 @@ class Schedule(msgspec.Struct, frozen=True):
     keep_failed: int
 
 
+#: What is asked of a node by a role that has an image: workers that can run one say so by label.
+NEEDS_RUNTIME = {"runtime": "containers"}
+
+
 class Role(msgspec.Struct, frozen=True):
     """A named set of identical tasks."""
 
     name: str
-    command: str | tuple[str, ...]  #: a list is executed; a string is run by `sh -c`
+    #: A list is executed; a string is run by `sh -c`; the empty list is the image's own program.
+    command: str | tuple[str, ...]
     replicas: int
     min: int  #: the role may start with this many tasks
     env: dict[str, str]
@@ -100,6 +105,8 @@ class Role(msgspec.Struct, frozen=True):
     resources: Resources
     node_selector: dict[str, str]
     per_node: int | None  #: at most this many of the role's tasks on one node
+    image: str | None = None  #: what its processes run in; only nodes with a container runtime do
+    args: tuple[str, ...] = ()  #: for the image's own program
 
 
 class JobSpec(msgspec.Struct, frozen=True):

@@ -12,8 +12,9 @@ from phalanx.core import names
 from phalanx.core.durations import printed
 from phalanx.core.errors import Invalid, Problem
 from phalanx.core.fields import Place, as_key, mapping, read_fields, refusal, shown
+from phalanx.core.references import references
 from phalanx.core.schema import JOB_FIELDS, ROLE_FIELDS, SHORT_FIELDS, TASK_LIMIT
-from phalanx.core.spec import SECOND, JobSpec, Micros, Role
+from phalanx.core.spec import NEEDS_RUNTIME, SECOND, JobSpec, Micros, Role
 
 #: A fenced task must be dead before its gang is placed again: the room its lease leaves for that.
 FENCE_MARGIN: Micros = 7 * SECOND
@@ -51,6 +52,7 @@ def job_spec(
     _settle_priority(values, priority_classes, place, is_given=document.get("priority") is not None)
     _settle_minimums(values, roles, place)
     _check_completion(values, roles, place)
+    _check_references(roles, place)
     _check_fence(values, lost_after, place)
     _check_schedule(values, timezones, place)
     place.close()
@@ -97,7 +99,24 @@ def _read_roles(document: Mapping[Any, object], place: Place) -> dict[str, _Valu
         with here:
             fields = mapping(role, "a mapping with a command, like {command: ./train}")
             roles[as_key(key)] = read_fields(fields, ROLE_FIELDS, here, _JOB_FIELDS_ASTRAY)
+            _settle_program(roles[as_key(key)], fields, here)
     return roles
+
+
+def _settle_program(role: _Values, given: Mapping[Any, object], place: Place) -> None:
+    """What a task runs: a command, the program of its image, or a command in its image."""
+    has_image = given.get("image") is not None
+    if given.get("command") is None:
+        role["command"] = ()
+        if not has_image:
+            place.at("command").wrong("is missing; it has no default")
+    if given.get("args"):
+        if not has_image:
+            place.at("args").wrong("are for the program of an image; write them in command")
+        elif given.get("command") is not None:
+            place.at("args").wrong("are given together with command; write them in command")
+    if has_image and "node_selector" in role:
+        role["node_selector"] = NEEDS_RUNTIME | role["node_selector"]
 
 
 def _check_role_name(key: object) -> None:
@@ -161,6 +180,18 @@ def _check_completion(values: _Values, roles: dict[str, _Values], place: Place) 
         place.at("complete_when").wrong(
             f"is {shown(wanted)}, which is not a role; write all or the name of a role: {known}"
         )
+
+
+def _check_references(roles: dict[str, _Values], place: Place) -> None:
+    for name, role in roles.items():
+        for variable, value in role.get("env", {}).items():
+            here = place.at("roles").at(name).at("env").at(variable)
+            for reference in references(value):
+                if reference.role is not None and reference.role not in roles:
+                    known = ", ".join(list(roles)[:5])
+                    here.wrong(f"refers to the role {reference.role}, which is none of {known}")
+                if not 0 < (reference.port or 1) < 2**16:
+                    here.wrong(f"has the port {reference.port}; write one from 1 to 65535")
 
 
 def _check_fence(values: _Values, lost_after: Micros, place: Place) -> None:

@@ -262,7 +262,7 @@ def _needed(task: Task, data: dict[str, bytes]) -> _NeedsBytes | None:
 def _claim(turn: Turn, job: str, index: int, data: dict[str, bytes]) -> Claim:
     gang = turn.cluster.gangs[job]
     task = gang.tasks[index]
-    env = gang.role(index).env | World(gang, turn.cluster.nodes).environment(task)
+    env = World(gang, turn.cluster.nodes).environment(task)
     if task.checkpoint is not None and task.checkpoint.id in data:
         env["CHECKPOINT_DATA"] = base64.b64encode(data[task.checkpoint.id]).decode()
     return Claim(gang, task, env)

@@ -51,10 +51,12 @@ def _spec(gang: Gang, task: Task, world: World) -> TaskSpec:
     role, spec = gang.role(task.index), gang.job.spec
     return TaskSpec(
         command=role.command,
-        env=role.env | world.environment(task),
+        env=world.environment(task),
         grace=spec.grace,
         workdir=role.workdir,
         time_limit=spec.time_limit,
         fence=spec.fence,
         checkpoint=task.checkpoint,
+        image=role.image,
+        args=role.args,
     )

@@ -46,6 +46,8 @@ class ClaimView(TaskView, frozen=True, omit_defaults=True, kw_only=True):
     grace_s: float
     workdir: str | None = None
     env: dict[str, str] = {}
+    image: str | None = None
+    args: tuple[str, ...] = ()  #: for the image's own program
 
 
 class Counts(msgspec.Struct, frozen=True):

@@ -59,6 +59,8 @@ class TaskSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     time_limit: Micros | None = None
     fence: bool = False
     checkpoint: Blob | None = None
+    image: str | None = None  #: an agent without a container runtime must not run it bare
+    args: tuple[str, ...] = ()  #: for the image's own program, where there is no command
 
 
 class Order(msgspec.Struct, frozen=True, omit_defaults=True):
