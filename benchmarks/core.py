@@ -21,7 +21,7 @@ from benchmarks.tables import Goal, table
 from phalanx.core import events
 from phalanx.core.cluster import Cluster
 from phalanx.core.ids import job_id
-from phalanx.core.model import Blob, Protocol, Rows, Task
+from phalanx.core.model import Assignment, Blob, Protocol, Rows, Task
 from phalanx.core.node import DEVICE, GPU
 from phalanx.core.settings import Settings
 from phalanx.core.spec import SECOND, JobSpec, Micros
@@ -112,7 +112,7 @@ class Site:
     def _start(self, job: str) -> str:
         gang = self._cluster.gangs[job]
         taken, self._seats = self._seats[: gang.size], self._seats[gang.size :]
-        assignments = tuple(events.Assignment(n, worker) for n, worker in enumerate(taken))
+        assignments = tuple(Assignment(n, worker) for n, worker in enumerate(taken))
         self._apply(events.Placed((events.Placement(job, gang.job.version, assignments),)))
         for task in self._cluster.gangs[job].unreleased():
             self._apply(events.Accepted(task.id, task.epoch))

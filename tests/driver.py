@@ -15,7 +15,6 @@ from phalanx.core.cluster import Cluster
 from phalanx.core.errors import CoreError
 from phalanx.core.events import (
     Accepted,
-    Assignment,
     Claimed,
     Event,
     Exited,
@@ -29,6 +28,7 @@ from phalanx.core.events import (
 )
 from phalanx.core.gang import Gang
 from phalanx.core.model import (
+    Assignment,
     Job,
     Phase,
     Protocol,

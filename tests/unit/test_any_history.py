@@ -15,7 +15,7 @@ from tests.driver import Driver
 from phalanx.core import events
 from phalanx.core.cluster import Cluster
 from phalanx.core.errors import CoreError
-from phalanx.core.model import ENDED, Blob, Protocol, Queue, Task
+from phalanx.core.model import ENDED, Assignment, Blob, Protocol, Queue, Task
 from phalanx.core.states import State
 from phalanx.core.validation import job_spec
 
@@ -170,7 +170,7 @@ class AnyHistory(RuleBasedStateMachine):
         gang = waiting[pick % len(waiting)]
         indices = [task.index for task in gang.waiting()]
         chosen = indices[: len(indices) - fewer]
-        assignments = tuple(map(events.Assignment, chosen, workers))
+        assignments = tuple(map(Assignment, chosen, workers))
         return events.Placement(gang.job.id, gang.job.version, assignments)
 
     @rule(pick=PICK)

@@ -4,7 +4,7 @@ from tests.driver import Driver, spec
 
 from phalanx.core import events
 from phalanx.core.changes import Changes
-from phalanx.core.model import Blob, Protocol, Queue
+from phalanx.core.model import Assignment, Blob, Protocol, Queue
 from phalanx.store.batches import batch_of
 from phalanx.store.memory import MemoryStore
 from phalanx.store.protocol import Batch
@@ -128,9 +128,7 @@ def _history(driver: Driver) -> list[Changes]:
         events.QueueSet(Queue("night")),
         events.Submitted("j-1", spec(2)),
         events.Submitted("j-2", spec(), key="once"),
-        events.Placed(
-            (events.Placement("j-1", 0, (events.Assignment(0, "a"), events.Assignment(1, "b"))),)
-        ),
+        events.Placed((events.Placement("j-1", 0, (Assignment(0, "a"), Assignment(1, "b"))),)),
         events.Accepted("j-1.0", 1),
         events.Accepted("j-1.1", 1),
         events.Started("j-1.0", 1),

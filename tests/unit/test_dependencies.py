@@ -6,7 +6,6 @@ from tests.driver import Driver, spec
 from phalanx.core.causes import Kind
 from phalanx.core.errors import Conflict, Invalid
 from phalanx.core.events import (
-    Assignment,
     CancelRequested,
     Claimed,
     HoldChanged,
@@ -14,7 +13,7 @@ from phalanx.core.events import (
     Placement,
     Submitted,
 )
-from phalanx.core.model import Phase
+from phalanx.core.model import Assignment, Phase
 from phalanx.core.states import State
 from phalanx.core.validation import job_spec
 

@@ -7,8 +7,8 @@ from tests.builders import a_worker
 from tests.driver import Driver, spec
 
 from phalanx.core.errors import Conflict
-from phalanx.core.events import Assignment, Evicted, Placed, Placement, WorkerRegistered
-from phalanx.core.model import Protocol
+from phalanx.core.events import Evicted, Placed, Placement, WorkerRegistered
+from phalanx.core.model import Assignment, Protocol
 from phalanx.core.node import DEVICE, Charge, Node
 from phalanx.core.settings import Settings
 

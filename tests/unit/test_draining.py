@@ -8,7 +8,6 @@ from tests.driver import Driver, spec
 from phalanx.core.causes import Kind
 from phalanx.core.errors import Conflict, IllegalTransition, StaleEpoch, Unknown
 from phalanx.core.events import (
-    Assignment,
     CancelRequested,
     Evicted,
     Exited,
@@ -22,7 +21,7 @@ from phalanx.core.events import (
     WorkerLost,
     WorkerRemoved,
 )
-from phalanx.core.model import Phase
+from phalanx.core.model import Assignment, Phase
 from phalanx.core.spec import SECOND
 from phalanx.core.states import State
 from phalanx.core.validation import job_spec

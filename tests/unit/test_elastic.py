@@ -6,8 +6,8 @@ import pytest
 from tests.driver import Driver, spec
 
 from phalanx.core.errors import Conflict
-from phalanx.core.events import Assignment, Evicted, Placed, Placement, Shrunk, WorkerLost
-from phalanx.core.model import Phase
+from phalanx.core.events import Evicted, Placed, Placement, Shrunk, WorkerLost
+from phalanx.core.model import Assignment, Phase
 from phalanx.core.states import State
 from phalanx.core.validation import job_spec
 

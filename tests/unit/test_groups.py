@@ -6,7 +6,6 @@ from tests.driver import Driver, spec
 from phalanx.core.errors import Conflict
 from phalanx.core.events import (
     Accepted,
-    Assignment,
     CancelRequested,
     Claimed,
     Evicted,
@@ -16,7 +15,7 @@ from phalanx.core.events import (
     SpawnFailed,
     WorkerLost,
 )
-from phalanx.core.model import Phase
+from phalanx.core.model import Assignment, Phase
 from phalanx.core.states import State
 
 B, R, RUN = State.BLOCKED, State.RESERVED, State.RUNNING

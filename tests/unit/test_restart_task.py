@@ -10,7 +10,6 @@ from phalanx.core.causes import Kind
 from phalanx.core.errors import Conflict
 from phalanx.core.events import (
     Accepted,
-    Assignment,
     Evicted,
     Placed,
     Placement,
@@ -18,7 +17,7 @@ from phalanx.core.events import (
     StartTimedOut,
     WorkerLost,
 )
-from phalanx.core.model import Phase
+from phalanx.core.model import Assignment, Phase
 from phalanx.core.spec import SECOND
 from phalanx.core.states import State
 from phalanx.core.validation import job_spec

@@ -6,7 +6,6 @@ from tests.driver import Driver, spec
 from phalanx.core.errors import Conflict, IllegalTransition, StaleEpoch, Unknown
 from phalanx.core.events import (
     Accepted,
-    Assignment,
     CheckpointSaved,
     Claimed,
     Event,
@@ -21,7 +20,7 @@ from phalanx.core.events import (
     Vanished,
     WorkerLost,
 )
-from phalanx.core.model import Blob, Phase, Task
+from phalanx.core.model import Assignment, Blob, Phase, Task
 from phalanx.core.spec import SECOND
 from phalanx.core.states import State
 

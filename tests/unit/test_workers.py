@@ -7,7 +7,6 @@ from tests.driver import Driver, spec
 from phalanx.core.errors import Conflict, Unknown
 from phalanx.core.events import (
     Accepted,
-    Assignment,
     CancelRequested,
     Claimed,
     CordonChanged,
@@ -24,7 +23,7 @@ from phalanx.core.events import (
     WorkerRemoved,
     WorkerReturned,
 )
-from phalanx.core.model import Phase, Protocol
+from phalanx.core.model import Assignment, Phase, Protocol
 from phalanx.core.spec import SECOND
 from phalanx.core.states import State
 

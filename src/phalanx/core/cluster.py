@@ -11,6 +11,9 @@ from phalanx.core import (
     draining,
     events,
     failing,
+    groups,
+    holding,
+    nominating,
     queues,
     reserving,
     saving,
@@ -36,6 +39,10 @@ _HANDLERS: dict[type, Callable[[Changes, Any], None]] = {
     events.BackoffEnded: submitting.backoff_ended,
     events.ScheduleTimedOut: submitting.schedule_timed_out,
     events.Placed: reserving.placed,
+    events.Nominated: nominating.nominated,
+    events.NominationEnded: nominating.nomination_ended,
+    events.Held: holding.held,
+    events.HoldsReleased: holding.holds_released,
     events.Accepted: reserving.accepted,
     events.ReservationExpired: reserving.reservation_expired,
     events.Claimed: starting.claimed,
@@ -83,6 +90,8 @@ class Cluster:
         self.keys: dict[tuple[str, str], str] = {}
         #: job → the jobs that wait for it.
         self.dependants: dict[str, set[str]] = {}
+        #: namespace/name → the jobs that want to start with it.
+        self.wanted_by: dict[str, set[str]] = {}
 
     @classmethod
     def load(cls, rows: Rows, now: Micros, settings: Settings | None = None) -> "Cluster":
@@ -154,6 +163,9 @@ class Cluster:
             node = self.nodes.get(task.worker) if task.worker is not None else None
             if node is not None and task.state in PLACED:
                 node.charge((task.id, task.epoch), charge_of(task, gang.role(task.index)))
+        for assignment in job.held:
+            if assignment.worker in self.nodes:
+                holding.charge_hold(self.nodes[assignment.worker], gang, assignment)
         gang.missing = sum(
             self.nodes[task.worker].worker.protocol is Protocol.SYNC
             for task in gang.unreleased()
@@ -174,6 +186,8 @@ class Cluster:
             self.keys[job.spec.namespace, job.key] = job.id
         for dependency in job.waits_for:
             self.dependants.setdefault(dependency, set()).add(job.id)
+        for name in job.spec.group:
+            self.wanted_by.setdefault(name, set()).add(job.id)
 
     def _forget(self, job: Job) -> None:
         """A finished job is the store's alone. Its residues stay with their workers."""
@@ -185,6 +199,10 @@ class Cluster:
         for dependency in job.waits_for:
             if dependency in self.dependants:
                 self.dependants[dependency].discard(job.id)
+        for name in job.spec.group:
+            self.wanted_by[name].discard(job.id)
+            if not self.wanted_by[name]:
+                del self.wanted_by[name]
 
 
 def _conclude(changes: Changes) -> None:
@@ -195,6 +213,7 @@ def _conclude(changes: Changes) -> None:
             submitting.dependency_ended(
                 changes, changes.gang(dependant), job, gang.job.verdict or Phase.FAILED
             )
+        groups.member_ended(changes, gang)
     for gang in changes.gangs.values():
         fields: dict[str, Any] = {}
         phase = gang.phase()

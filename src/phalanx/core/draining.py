@@ -11,6 +11,7 @@ from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
 from phalanx.core.events import Evicted, Shrunk, StopTimedOut, TimeLimitReached
 from phalanx.core.gang import Gang
+from phalanx.core.holding import let_go
 from phalanx.core.model import Drain, Phase, Task
 from phalanx.core.reserving import give_back, with_mates
 from phalanx.core.saving import drop_saved, settle_checkpoints
@@ -36,7 +37,8 @@ def drain(tx: Changes, gang: Gang, cause: Cause, *, counted: bool = False) -> No
             tx.set_job(gang, drain=replace(job.drain, cause=cause))
         return
     forgive(tx, gang)
-    tx.set_job(gang, drain=Drain(cause, job.epoch, tx.now, counted))
+    let_go(tx, gang)
+    tx.set_job(gang, nomination=None, drain=Drain(cause, job.epoch, tx.now, counted))
     if gang.unreleased():
         mates = with_mates(tx, gang)[1:]
         give_back(tx, gang, Move.DRAIN_BEGAN)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from phalanx.core.model import Blob, Phase, Protocol, Queue
+from phalanx.core.model import Assignment, Blob, Phase, Protocol, Queue
 from phalanx.core.spec import JobSpec, Micros, Resources
 
 # Jobs
@@ -79,11 +79,6 @@ class RegroupDue(msgspec.Struct, frozen=True):
 # Starting
 
 
-class Assignment(msgspec.Struct, frozen=True):
-    task: int
-    worker: str
-
-
 class Placement(msgspec.Struct, frozen=True):
     """A start set: tasks of one job and where they go."""
 
@@ -96,6 +91,42 @@ class Placed(msgspec.Struct, frozen=True):
     """One claimant's start sets, one per job of its group. All are reserved or none is."""
 
     placements: tuple[Placement, ...]
+
+
+class Victim(msgspec.Struct, frozen=True):
+    """A gang that gives way: the named tasks beyond its minimum, or all of it."""
+
+    job: str
+    version: int  #: the job's version when the plan was made
+    tasks: tuple[int, ...] = ()
+
+
+class Nominated(msgspec.Struct, frozen=True):
+    """Victims make room for one claimant, which keeps it until it starts. All of it or nothing."""
+
+    placements: tuple[Placement, ...]
+    victims: tuple[Victim, ...]
+
+
+class NominationEnded(msgspec.Struct, frozen=True):
+    """Timer: room that was kept since then and is still not used is given up."""
+
+    job: str
+    at: Micros
+
+
+class Held(msgspec.Struct, frozen=True):
+    """A non-strict gang keeps these places, besides those it holds, until it has its minimum."""
+
+    placement: Placement
+
+
+class HoldsReleased(msgspec.Struct, frozen=True):
+    """A gang gives up what it holds."""
+
+    job: str
+    version: int
+    why: str
 
 
 class ReservationExpired(msgspec.Struct, frozen=True):
@@ -290,6 +321,10 @@ Event = (
     | ScheduleTimedOut
     | RegroupDue
     | Placed
+    | Nominated
+    | NominationEnded
+    | Held
+    | HoldsReleased
     | ReservationExpired
     | Accepted
     | Claimed

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from phalanx.core.cluster import Cluster
 from phalanx.core.gang import Gang
 from phalanx.core.ids import split_task
-from phalanx.core.model import Task
+from phalanx.core.model import Assignment, Task
 from phalanx.core.node import DEVICE, GPU, Node
 from phalanx.core.spec import Match, Restart
 from phalanx.core.states import PLACED, State
@@ -48,6 +48,9 @@ def _gang(gang: Gang) -> Iterator[str]:
         yield f"job {job.id} has a preempted task and no drain"
     for task in gang.tasks:
         yield from _task(gang, task)
+    waits = job.drain is None and job.verdict is None and not gang.unreleased()
+    if (job.held or job.nomination is not None) and not waits:
+        yield f"job {job.id} keeps room and does not wait for it"
     yield from _start_set(gang)
     yield from _minimum(gang)
 
@@ -103,18 +106,26 @@ def _charges_of(cluster: Cluster, gang: Gang) -> Iterator[str]:
             yield f"a place that nobody is charged for: {task.story}"
         elif node.worker.lost_at is not None:
             yield f"a place on a lost worker: {task.story}"
+    for assignment in gang.job.held:
+        node = cluster.nodes.get(assignment.worker)
+        if node is None or gang.tasks[assignment.task].id not in node.holds:
+            yield f"job {gang.job.id} holds {assignment.worker}, which is not charged for it"
 
 
 def _node(cluster: Cluster, node: Node) -> Iterator[str]:
     name = node.worker.id
     used: dict[str, int] = {}
     taken: dict[int, int] = {}
-    for attempt, charge in node.charges.items():
+    for charge in (*node.charges.values(), *node.holds.values()):
         for resource, amount in charge.resources.items():
             used[resource] = used.get(resource, 0) + amount
         for device in charge.devices:
             share = min(charge.resources[GPU], DEVICE)
             taken[device] = taken.get(device, 0) + share
+    for task in node.holds:
+        if not _is_held(cluster, node, task):
+            yield f"worker {name} is held for {task}, which does not hold it"
+    for attempt in node.charges:
         if not _is_known(cluster, node, attempt):
             yield f"worker {name} is charged for {attempt}, which nobody knows"
     if {resource: n for resource, n in node.used.items() if n} != used:
@@ -135,7 +146,7 @@ def _over_commitment(node: Node, used: dict[str, int]) -> Iterator[str]:
     for resource, amount in used.items():
         if amount > worker.resources.get(resource, 0) and any(resource in c.resources for c in new):
             yield f"worker {worker.id} is over-committed in {resource}"
-    if worker.slots is not None and len(node.charges) > worker.slots and new:
+    if worker.slots is not None and node.occupants > worker.slots and new:
         yield f"worker {worker.id} has more tasks than slots"
 
 
@@ -148,6 +159,12 @@ def _is_known(cluster: Cluster, node: Node, attempt: tuple[str, int]) -> bool:
         return False
     task = gang.tasks[index]
     return task.epoch == attempt[1] and task.worker == node.worker.id and task.state in PLACED
+
+
+def _is_held(cluster: Cluster, node: Node, task: str) -> bool:
+    job, index = split_task(task)
+    gang = cluster.gangs.get(job)
+    return gang is not None and Assignment(index, node.worker.id) in gang.job.held
 
 
 def _indexes(cluster: Cluster) -> Iterator[str]:

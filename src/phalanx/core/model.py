@@ -98,6 +98,20 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
         return ", ".join(told)
 
 
+class Assignment(msgspec.Struct, frozen=True):
+    task: int
+    worker: str
+
+
+class Nomination(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Room that others are leaving, kept for the gang that they leave for."""
+
+    assignments: tuple[Assignment, ...]
+    at: Micros
+    until: Micros  #: by then it is used or given up
+    victims: tuple[str, ...] = ()  #: the tasks that have to stop first
+
+
 class Drain(msgspec.Struct, frozen=True, omit_defaults=True):
     """The stopping of a gang. A job has at most one."""
 
@@ -133,6 +147,11 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     shrunk_at: Micros | None = None
     safe_at: Micros | None = None  #: work up to here would survive a stop
     avoid: tuple[str, ...] = ()  #: workers to try last
+    held: tuple[Assignment, ...] = ()  #: what a non-strict gang has gathered and keeps
+    held_since: Micros | None = None
+    nomination: Nomination | None = None
+    unused: int = 0  #: nominations in a row that came to nothing
+    evicts_from: Micros = 0  #: not before then may others be evicted for it
     drain: Drain | None = None
     verdict: Phase | None = None
     cause: Cause | None = None  #: why it ended
@@ -197,15 +216,35 @@ class Residue(msgspec.Struct, frozen=True, omit_defaults=True):
     port: int | None = None
 
 
+class PreemptWithin(StrEnum):
+    """Whom a job may evict inside its own queue."""
+
+    NEVER = "never"
+    LOWER_PRIORITY = "lower_priority"
+    LOWER_OR_NEWER_EQUAL = "lower_or_newer_equal"
+
+
+class ReclaimFrom(StrEnum):
+    """Whom a queue may evict in others to get what it deserves."""
+
+    NEVER = "never"
+    LOWER_PRIORITY = "lower_priority"
+    ANY = "any"
+
+
 class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
     """A share of the cluster."""
 
     name: str
     parent: str | None = None
-    weight: int = 1
-    quota: Resources = {}
-    limit: Resources = {}
+    weight: int = 1  #: its share of what the quotas leave
+    quota: Resources = {}  #: what it is owed first
+    limit: Resources = {}  #: the most that it and those below it may use
     stopped: bool = False  #: nothing of it or below it starts
+    priority: int = 0  #: among siblings whose need is equal
+    preempt_within_queue: PreemptWithin = PreemptWithin.LOWER_PRIORITY
+    reclaim_from_siblings: ReclaimFrom = ReclaimFrom.ANY
+    reclaimable: bool = True  #: whether others may take back what it uses beyond its share
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -24,11 +24,13 @@ class Charge(msgspec.Struct, frozen=True):
 
 
 class Node:
-    __slots__ = ("charges", "devices", "inventoried", "strays", "used", "worker")
+    __slots__ = ("charges", "devices", "holds", "inventoried", "strays", "used", "worker")
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self.charges: dict[Attempt, Charge] = {}
+        #: By task: what gangs that are still gathering keep here.
+        self.holds: dict[str, Charge] = {}
         self.used: dict[str, int] = {}
         #: Thousandths free on each device, by index.
         self.devices = [DEVICE] * (worker.resources.get(GPU, 0) // DEVICE)
@@ -41,6 +43,7 @@ class Node:
         twin = Node.__new__(Node)
         twin.worker = self.worker
         twin.charges = self.charges.copy()
+        twin.holds = self.holds.copy()
         twin.used = self.used.copy()
         twin.devices = self.devices.copy()
         twin.strays = self.strays
@@ -51,6 +54,10 @@ class Node:
     def is_open(self) -> bool:
         """Whether anything may be placed here."""
         return self.worker.is_open and self.inventoried and not self.strays
+
+    @property
+    def occupants(self) -> int:
+        return len(self.charges) + len(self.holds)
 
     def free(self, resource: str) -> int:
         return self.worker.resources.get(resource, 0) - self.used.get(resource, 0)
@@ -63,7 +70,7 @@ class Node:
         for label, value in role.node_selector.items():
             if worker.labels.get(label) != value:
                 return f"its label {label} is not {value}"
-        if worker.slots is not None and len(self.charges) >= worker.slots:
+        if worker.slots is not None and self.occupants >= worker.slots:
             return f"all of its {worker.slots} slots are taken"
         for resource, amount in role.resources.items():
             if amount > self.free(resource):
@@ -105,7 +112,7 @@ class Node:
         if not same_size:
             self.devices = [DEVICE] * (worker.resources.get(GPU, 0) // DEVICE)
             self.used = {}
-            for charge in self.charges.values():
+            for charge in (*self.charges.values(), *self.holds.values()):
                 self._count(charge, 1)
 
     def charge(self, attempt: Attempt, charge: Charge) -> None:
@@ -118,6 +125,15 @@ class Node:
             return False
         self._count(charge, -1)
         return True
+
+    def hold(self, task: str, charge: Charge) -> None:
+        self.holds[task] = charge
+        self._count(charge, 1)
+
+    def let_go(self, task: str) -> None:
+        charge = self.holds.pop(task, None)
+        if charge is not None:
+            self._count(charge, -1)
 
     def _count(self, charge: Charge, sign: int) -> None:
         for resource, amount in charge.resources.items():

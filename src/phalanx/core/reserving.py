@@ -18,10 +18,10 @@ from phalanx.core.events import (
     TimeLimitReached,
 )
 from phalanx.core.gang import Gang
+from phalanx.core.holding import let_go
 from phalanx.core.model import Protocol, Task
 from phalanx.core.node import GPU, charge_of
-from phalanx.core.queues import stopped_by
-from phalanx.core.spec import Restart
+from phalanx.core.startable import check_startable
 from phalanx.core.states import PLACED, WAITING, Move, State
 from phalanx.core.waiting import avoid, wait_again
 
@@ -32,7 +32,11 @@ def placed(tx: Changes, event: Placed) -> None:
     workers: set[str] = set()
     for placement in event.placements:
         gang = tx.gang(placement.job)
-        _check_startable(tx, gang, placement)
+        check_startable(tx, gang, placement.version)
+        refusal = _bad_start_set(gang, [a.task for a in placement.assignments])
+        if refusal is not None:
+            raise Conflict(f"job {gang.job.id} cannot be placed: {refusal}")
+        let_go(tx, gang)
         together = tuple(job for job in jobs if job != placement.job)
         workers.update(_reserve(tx, gang, placement, together))
         gangs.append(gang)
@@ -41,31 +45,6 @@ def placed(tx: Changes, event: Placed) -> None:
     # One agent needs no rendezvous with others, so there is nothing to prepare for.
     if len(workers) == 1 and all(gang.missing for gang in gangs):
         release(tx, gangs)
-
-
-def _check_startable(tx: Changes, gang: Gang, placement: Placement) -> None:
-    job = gang.job
-    refusal = None
-    if placement.version != job.version:
-        refusal = f"it has changed since version {placement.version}"
-    elif job.verdict is not None or job.drain is not None:
-        refusal = f"it is {job.phase}"
-    elif job.on_hold:
-        refusal = "it is on hold"
-    elif (queue := stopped_by(tx.base.queues, job.spec.queue)) is not None:
-        refusal = f"queue {queue} is stopped"
-    elif job.waits_for:
-        refusal = f"it waits for {', '.join(job.waits_for)}"
-    elif job.not_before > tx.now:
-        refusal = "its backoff has not ended"
-    elif gang.unreleased():
-        refusal = "a reservation is open already"
-    elif job.spec.restart is not Restart.TASK and not gang.is_idle:
-        refusal = "it restarts as one and has started"
-    if refusal is None:
-        refusal = _bad_start_set(gang, [a.task for a in placement.assignments])
-    if refusal is not None:
-        raise Conflict(f"job {job.id} cannot be placed: {refusal}")
 
 
 def _bad_start_set(gang: Gang, indices: list[int]) -> str | None:
@@ -88,7 +67,7 @@ def _reserve(
     """Charge a worker for each task of the start set, and stamp them with a new epoch."""
     job = gang.job
     epoch = job.epoch + 1
-    tx.set_job(gang, epoch=epoch, together=together)
+    tx.set_job(gang, epoch=epoch, together=together, nomination=None, unused=0, evicts_from=tx.now)
     gang.accepted = gang.missing = 0
     has_port = any(task.port is not None for task in gang.members())
     by_role_and_worker: dict[tuple[str, str], int] = {}

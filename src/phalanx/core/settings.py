@@ -10,6 +10,7 @@ class Settings(msgspec.Struct, frozen=True):
     start: Micros = 30 * SECOND  #: a released task that has not started by then has failed
     stop_floor: Micros = 45 * SECOND  #: the least time a worker has to report a stop
     stop_slack: Micros = 30 * SECOND  #: the time beyond its grace a worker has to report a stop
+    nomination: Micros = 30 * SECOND  #: how long room is kept after its victims have had their time
     regroup_after: Micros = 10 * MINUTE  #: below its minimum this long, a gang is placed again
     healthy_after: Micros = HOUR  #: running this long clears the count of failures
     shrink_slack: Micros = MINUTE  #: siblings failing this long after a shrink are not to blame

@@ -15,11 +15,12 @@ from phalanx.core.events import (
     Submitted,
 )
 from phalanx.core.gang import Gang
+from phalanx.core.holding import let_go
 from phalanx.core.model import ENDED, Job, Phase, Task
 from phalanx.core.sharing import shared_spec
 from phalanx.core.spec import JobSpec
 from phalanx.core.states import Move, State
-from phalanx.core.waiting import arm_schedule_timeout
+from phalanx.core.waiting import arm_schedule_timeout, waits_from
 
 
 class Duplicate(Conflict):
@@ -138,7 +139,8 @@ def hold_changed(tx: Changes, event: HoldChanged) -> None:
     gang = _unfinished(tx, event.job, "be put on hold")
     if gang.job.on_hold == event.on_hold:
         return
-    tx.set_job(gang, on_hold=event.on_hold)
+    let_go(tx, gang)
+    tx.set_job(gang, on_hold=event.on_hold, nomination=None)
     tx.record("HoldChanged", event.job, on_hold=event.on_hold, by=event.by)
     tx.replan = True
 
@@ -172,7 +174,7 @@ def schedule_timed_out(tx: Changes, event: ScheduleTimedOut) -> None:
     if gang is None or gang.job.phase is not Phase.WAITING:
         return
     job, timeout = gang.job, gang.job.spec.schedule_timeout
-    if timeout is None or job.waiting_since != event.since or tx.now < event.since + timeout:
+    if timeout is None or waits_from(job) != event.since or tx.now < event.since + timeout:
         return
     seconds = timeout / 1_000_000
     what = f"it could not be started within {seconds:g} s"

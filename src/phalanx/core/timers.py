@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from phalanx.core.changes import Timer
 from phalanx.core.events import (
     BackoffEnded,
+    NominationEnded,
     RegroupDue,
     ReservationExpired,
     ScheduleTimedOut,
@@ -20,15 +21,18 @@ from phalanx.core.gang import Gang
 from phalanx.core.settings import Settings
 from phalanx.core.spec import Micros
 from phalanx.core.states import PLACED, State
+from phalanx.core.waiting import waits_from
 
 
 def timers_of(gang: Gang, settings: Settings, loaded_at: Micros) -> Iterator[Timer]:
     job, spec = gang.job, gang.job.spec
     if job.not_before > loaded_at:
         yield Timer(job.not_before, BackoffEnded(job.id))
-    if job.waiting_since is not None and spec.schedule_timeout is not None:
-        at = job.waiting_since + spec.schedule_timeout
-        yield Timer(at, ScheduleTimedOut(job.id, job.waiting_since))
+    since = waits_from(job)
+    if since is not None and spec.schedule_timeout is not None:
+        yield Timer(since + spec.schedule_timeout, ScheduleTimedOut(job.id, since))
+    if job.nomination is not None:
+        yield Timer(job.nomination.until, NominationEnded(job.id, job.nomination.at))
     if job.short_since is not None:
         yield Timer(job.short_since + settings.regroup_after, RegroupDue(job.id, job.short_since))
     yield from _task_timers(gang, settings, loaded_at)

@@ -3,8 +3,9 @@
 from phalanx.core.changes import Changes
 from phalanx.core.events import BackoffEnded, ScheduleTimedOut
 from phalanx.core.gang import Gang
+from phalanx.core.model import Job
 from phalanx.core.settings import Settings
-from phalanx.core.spec import JobSpec, Micros
+from phalanx.core.spec import JobSpec, Micros, Mode
 
 
 def backoff(settings: Settings, spec: JobSpec, setbacks: int) -> Micros:
@@ -30,10 +31,15 @@ def wait_again(tx: Changes, gang: Gang, setbacks: int) -> None:
 
 
 def arm_schedule_timeout(tx: Changes, gang: Gang) -> None:
-    job = gang.job
-    if job.spec.schedule_timeout is not None and job.waiting_since is not None:
-        at = max(tx.now, job.waiting_since + job.spec.schedule_timeout)
-        tx.timer(at, ScheduleTimedOut(job.id, job.waiting_since))
+    since = waits_from(gang.job)
+    if gang.job.spec.schedule_timeout is not None and since is not None:
+        at = max(tx.now, since + gang.job.spec.schedule_timeout)
+        tx.timer(at, ScheduleTimedOut(gang.job.id, since))
+
+
+def waits_from(job: Job) -> Micros | None:
+    """From when its patience counts: since it may start, or since it first held anything."""
+    return job.held_since if job.spec.mode is Mode.NON_STRICT else job.waiting_since
 
 
 def forgive(tx: Changes, gang: Gang) -> None:

@@ -21,6 +21,7 @@ from phalanx.core.events import (
 )
 from phalanx.core.failing import Fall, fall
 from phalanx.core.gang import Gang
+from phalanx.core.holding import lose_holds
 from phalanx.core.ids import split_task
 from phalanx.core.model import Protocol, Task, Worker
 from phalanx.core.node import Attempt, Node
@@ -157,6 +158,7 @@ def worker_lost(tx: Changes, event: WorkerLost) -> None:
 
 def _lose_tasks(tx: Changes, node: Node) -> None:
     worker = node.worker.id
+    lose_holds(tx, node)
     how = Fall(Move.WORKER_LOST, f"was on {worker}, which was lost", gone=False)
     for gang, tasks in _by_gang(tx, node, list(node.charges)):
         # A mate's loss may have given this one's reservation back already.
@@ -184,10 +186,11 @@ def cordon_changed(tx: Changes, event: CordonChanged) -> None:
     if worker.cordoned == event.reason:
         return
     # Whoever opens a worker again has looked at it, so old suspicions are void.
-    tx.set_worker(replace(worker, cordoned=event.reason, drain_at=None, suspicions=()))
+    node = tx.set_worker(replace(worker, cordoned=event.reason, drain_at=None, suspicions=()))
     if event.reason is None:
         tx.record("WorkerUncordoned", worker=worker.id)
     else:
+        lose_holds(tx, node)
         tx.record("WorkerCordoned", worker=worker.id, why=event.reason)
 
 

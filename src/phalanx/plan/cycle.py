@@ -6,9 +6,9 @@ has waited too long keeps the nodes it could use from those that come after it.
 
 from functools import partial
 
-from phalanx.core.events import Assignment, Placement
+from phalanx.core.events import Placement
 from phalanx.core.gang import Gang
-from phalanx.core.model import Phase
+from phalanx.core.model import Assignment, Phase
 from phalanx.core.queues import stopped_by
 from phalanx.core.reasons import Fragmented, NotEnough, QueueStopped, Reason, own_reason
 from phalanx.core.schema import TASK_LIMIT

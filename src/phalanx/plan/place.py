@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping
 
-from phalanx.core.events import Assignment
 from phalanx.core.gang import Gang
-from phalanx.core.model import Job, Task
+from phalanx.core.model import Assignment, Job, Task
 from phalanx.core.node import GPU, Charge, Node
 from phalanx.core.spec import Role
 

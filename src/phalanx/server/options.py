@@ -299,6 +299,7 @@ OPTIONS: tuple[Option, ...] = (
     _of_core("Jobs", "start", "A released task that has not started by then has failed."),
     _of_core("Jobs", "stop_floor", "The least time a worker has to report a stop."),
     _of_core("Jobs", "stop_slack", "The time beyond a job's grace to report a stop."),
+    _of_core("Jobs", "nomination", "How long room is kept once its victims had their time."),
     _of_core("Jobs", "regroup_after", "Below its minimum this long, a gang is placed anew."),
     _of_core("Jobs", "healthy_after", "Running this long clears the count of failures."),
     _of_core("Jobs", "shrink_slack", "Failures this soon after a shrink blame nobody."),

@@ -4,14 +4,13 @@ import asyncio
 
 from phalanx.core.events import (
     Accepted,
-    Assignment,
     Inventoried,
     Placed,
     Placement,
     Submitted,
     WorkerRegistered,
 )
-from phalanx.core.model import Protocol
+from phalanx.core.model import Assignment, Protocol
 from phalanx.core.spec import Micros
 from phalanx.engine.desk import Desk
 from phalanx.engine.engine import Engine, Outside

@@ -1,0 +1,68 @@
+"""Evictions and the room they make, which is kept for the gang they were made for.
+
+The claimant's nomination and all of its evictions are one change. The victims' shares are the
+claimant's from then on; if it does not start in time, the room is free for all, and for a while
+nobody is evicted for it again.
+"""
+
+from phalanx.core.changes import Changes
+from phalanx.core.draining import evicted, shrunk
+from phalanx.core.errors import Conflict
+from phalanx.core.events import Evicted, Nominated, NominationEnded, Shrunk, Victim
+from phalanx.core.gang import Gang
+from phalanx.core.model import Nomination
+from phalanx.core.spec import Micros
+from phalanx.core.startable import check_startable
+from phalanx.core.states import State
+from phalanx.core.waiting import backoff
+
+
+def nominated(tx: Changes, event: Nominated) -> None:
+    claimants = [tx.gang(placement.job) for placement in event.placements]
+    for gang, placement in zip(claimants, event.placements, strict=True):
+        check_startable(tx, gang, placement.version)
+        if gang.job.nomination is not None:
+            raise Conflict(f"job {gang.job.id} waits for its victims already")
+    claimant = claimants[0].job
+    by = f"{claimant.spec.namespace}/{claimant.name}"
+    leaving: list[str] = []
+    patience: Micros = 0
+    for victim in event.victims:
+        gang = tx.gang(victim.job)
+        leaving += _give_way(tx, gang, victim, by)
+        patience = max(patience, tx.base.settings.stop_timeout(gang.job.spec.grace))
+    until = tx.now + patience + tx.base.settings.nomination
+    for gang, placement in zip(claimants, event.placements, strict=True):
+        nomination = Nomination(placement.assignments, tx.now, until, tuple(leaving))
+        tx.set_job(gang, nomination=nomination)
+        tx.record("Nominated", gang.job.id, size=len(placement.assignments), victims=leaving)
+        tx.timer(until, NominationEnded(gang.job.id, tx.now))
+    tx.replan = True
+
+
+def _give_way(tx: Changes, gang: Gang, victim: Victim, by: str) -> list[str]:
+    """Stop a victim, or what it has beyond its minimum; the tasks that are leaving."""
+    job = gang.job
+    if job.version != victim.version:
+        raise Conflict(f"victim {job.id} has changed since version {victim.version}")
+    if not job.spec.preemptible:
+        raise Conflict(f"victim {job.id} is not preemptible")
+    if victim.tasks:
+        shrunk(tx, Shrunk(job.id, victim.tasks, by))
+    else:
+        evicted(tx, Evicted(job.id, by, f"it gave way to {by}"))
+    stopping = [task for task in gang.tasks if task.state is State.PREEMPTING]
+    return [task.id for task in stopping if not victim.tasks or task.index in victim.tasks]
+
+
+def nomination_ended(tx: Changes, event: NominationEnded) -> None:
+    base = tx.base.gangs.get(event.job)
+    if base is None or base.job.nomination is None or base.job.nomination.at != event.at:
+        return
+    gang = tx.gang(event.job)
+    unused = gang.job.unused + 1
+    # The first time counts as a setback as well, or it would be tried again at once.
+    pause = max(tx.base.settings.nomination, backoff(tx.base.settings, gang.job.spec, unused + 1))
+    tx.set_job(gang, nomination=None, unused=unused, evicts_from=tx.now + pause)
+    tx.record("NominationEnded", event.job, why="it could not start in time")
+    tx.replan = True

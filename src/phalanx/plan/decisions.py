@@ -1,0 +1,76 @@
+"""What comes out of a plan. Each decision is applied whole or not at all."""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from phalanx.core.events import Placement
+from phalanx.core.reasons import Reason
+from phalanx.core.spec import Micros
+
+
+class Reserve(msgspec.Struct, frozen=True):
+    """One claimant starts: every placement in it, or none."""
+
+    placements: tuple[Placement, ...]
+
+
+class Victim(msgspec.Struct, frozen=True):
+    job: str
+    version: int
+    tasks: tuple[int, ...] = ()  #: the tasks it gives; none named means that it goes whole
+    #: Thousandths of a GPU times seconds that are lost with it.
+    lost: float = 0.0
+
+
+class Evict(msgspec.Struct, frozen=True):
+    """Victims make room, and it is kept for the claimant's placements.
+
+    Without victims: room that others are leaving anyway is kept.
+    """
+
+    placements: tuple[Placement, ...]
+    victims: tuple[Victim, ...]
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """A non-strict gang keeps these places, besides what it holds, while it waits for the rest."""
+
+    placement: Placement
+
+
+class LetGo(msgspec.Struct, frozen=True):
+    """A gang gives up what it holds, because nobody who holds could ever start."""
+
+    job: str
+    version: int
+
+
+class TimeOut(msgspec.Struct, frozen=True):
+    """A gang has waited as long as it may."""
+
+    job: str
+    since: Micros
+
+
+Decision = Reserve | Evict | Hold | LetGo | TimeOut
+
+
+class Head(msgspec.Struct, frozen=True):
+    """A gang whose start is kept free: from then on, on these nodes."""
+
+    job: str
+    nodes: tuple[str, ...]
+    at: Micros | None  #: None: nobody knows when, but it has waited too long already
+
+
+class Plan(msgspec.Struct, frozen=True):
+    decisions: tuple[Decision, ...]
+    #: Why each job that is left waiting waits.
+    reasons: Mapping[str, Reason]
+    heads: tuple[Head, ...] = ()
+
+    def reserved(self) -> Iterator[Placement]:
+        for decision in self.decisions:
+            if isinstance(decision, Reserve):
+                yield from decision.placements
