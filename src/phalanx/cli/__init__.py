@@ -1,4 +1,4 @@
-"""The command line: one file per command, put together here.
+"""The command line: one file per command or noun, put together here.
 
 A command imports what it needs when it runs, so that asking for help is quick.
 """
@@ -8,19 +8,29 @@ from typing import Annotated
 
 import typer
 
-from phalanx.cli import config, serve, token
+from phalanx.cli import config, job, jobs, serve, submit, tasks, token
 
 app = typer.Typer(
     name="phalanx",
     help="A gang scheduler: all of a job's processes start together, or none does.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("serve")(serve.serve)
-app.command("config")(config.config)
-app.add_typer(token.app, name="token")
+_JOBS, _SERVER = "Jobs", "Servers"
+
+for panel, commands in {
+    _JOBS: {
+        "submit": submit.submit,
+        "jobs": jobs.jobs,
+        "job": job.job,
+        "tasks": tasks.tasks,
+    },
+    _SERVER: {"serve": serve.serve, "config": config.config},
+}.items():
+    for name, command in commands.items():
+        app.command(name, rich_help_panel=panel)(command)
+app.add_typer(token.app, name="token", rich_help_panel=_SERVER)
 
 
 def _show_version(wanted: bool) -> None:

@@ -1,12 +1,13 @@
 """A server's settings as flags of a command, made from their table."""
 
 import inspect
-import sys
 from collections.abc import Callable
 from typing import Annotated, Any, NoReturn
 
 import typer
 
+from phalanx.cli.exits import Status, end
+from phalanx.cli.signatures import extended
 from phalanx.server.config import Config, ConfigError, load
 from phalanx.server.options import OPTIONS, Option
 
@@ -23,29 +24,18 @@ def with_settings(
     chosen = [option for option in OPTIONS if not names or option.name in names]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-
         def run(**given: Any) -> None:
             file = given.pop("config_file")
             flags = {option.name: given.pop(option.name) for option in chosen}
             command(_loaded(flags, file), **given)
 
-        parameters = [
-            *own,
-            inspect.Parameter(
-                "config_file",
-                inspect.Parameter.KEYWORD_ONLY,
-                default=None,
-                annotation=Annotated[str | None, _FILE],
-            ),
-            *(_parameter(option) for option in chosen),
-        ]
-        parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
-        run.__name__ = command.__name__
-        run.__doc__ = command.__doc__
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {each.name: each.annotation for each in parameters}
-        return run
+        file = inspect.Parameter(
+            "config_file",
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[str | None, _FILE],
+        )
+        return extended(command, run, file, *(_parameter(option) for option in chosen))
 
     return decorate
 
@@ -72,7 +62,5 @@ def _loaded(flags: dict[str, Any], file: str | None) -> Config:
 
 
 def refuse(*problems: str) -> NoReturn:
-    """Say what is wrong and end with status 2, as for any wrong use of a command."""
-    for problem in problems:
-        print(f"phalanx: {problem}", file=sys.stderr)  # noqa: T201
-    raise typer.Exit(2)
+    """Say what is wrong and end as for any wrong use of a command."""
+    end(Status.USAGE, *problems)

@@ -1,0 +1,73 @@
+"""What a shell offers when Tab is pressed: the ids and names that a server knows just now.
+
+Whatever goes wrong, nothing is offered and nothing is said.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from phalanx.client import Client
+
+_QUICK_S = 1.0
+_MOST = 200
+
+Offer = tuple[str, str]
+
+
+def _asking(ask: "Callable[[Client], Iterator[Offer]]") -> Callable[..., list[Offer]]:
+    def complete(ctx: typer.Context, incomplete: str) -> list[Offer]:
+        from phalanx.client import Client, PhalanxError  # noqa: PLC0415
+
+        given: dict[str, Any] = ctx.params
+        try:
+            with Client(
+                given.get("server"), given.get("token"), timeout_s=_QUICK_S, patience_s=0
+            ) as client:
+                return [offer for offer in ask(client) if offer[0].startswith(incomplete)]
+        except (PhalanxError, ValueError):
+            return []
+
+    return complete
+
+
+def _jobs(client: "Client") -> Iterator[Offer]:
+    for job in islice(client.jobs(page=_MOST), _MOST):
+        yield job.id, f"{job.phase} {job.name if job.name != job.id else ''}".strip()
+        if job.name != job.id:
+            yield (
+                (job.name if job.namespace == "default" else f"{job.namespace}/{job.name}"),
+                job.id,
+            )
+
+
+def _workers(client: "Client") -> Iterator[Offer]:
+    return ((worker.id, worker.status) for worker in client.workers())
+
+
+def _queues(client: "Client") -> Iterator[Offer]:
+    return ((queue.name, "stopped" if queue.stopped else "") for queue in client.queues())
+
+
+jobs, workers, queues = _asking(_jobs), _asking(_workers), _asking(_queues)
+
+Job = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB",
+        help="Its id, the beginning of it, its name, or NAMESPACE/NAME.",
+        autocompletion=jobs,
+        show_default=False,
+    ),
+]
+Worker = Annotated[
+    str,
+    typer.Argument(metavar="WORKER", help="Its id.", autocompletion=workers, show_default=False),
+]
+Queue = Annotated[
+    str,
+    typer.Argument(metavar="QUEUE", help="Its name.", autocompletion=queues, show_default=False),
+]

@@ -1,0 +1,67 @@
+"""`phalanx job`: one job and its tasks."""
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.text import Text
+
+from phalanx.cli import words
+from phalanx.cli.completion import Job
+from phalanx.cli.connection import with_client
+from phalanx.cli.output import Json, print_facts, print_json
+from phalanx.cli.tasks import print_tasks
+
+if TYPE_CHECKING:
+    from phalanx.client import Client
+    from phalanx.wire.jobs import JobDetail
+
+
+@with_client
+def job(client: "Client", *, called: Job, as_json: Json = False) -> None:
+    """Show one job: how it stands and why, what it asks for, and its tasks."""
+    found = client.get(client.find(called))
+    if as_json:
+        print_json(found)
+        return
+    print_job(found)
+
+
+def print_job(job: "JobDetail") -> None:
+    print_facts(_facts(job))
+    typer.echo()
+    print_tasks(job.tasks)
+
+
+def _facts(job: "JobDetail") -> list[tuple[str, str | Text]]:
+    now = words.now()
+    phase = words.state(job.phase)
+    why = words.explanation(job)
+    roles = job.spec.get("roles", {})
+    submitted = words.ago(job.created_at, now) + (f" by {job.owner}" if job.owner else "")
+    name = "" if job.name == job.id else job.name
+    return [
+        ("job", job.id),
+        ("name", name if job.namespace == "default" else f"{job.namespace}/{job.name}"),
+        ("phase", Text.assemble(phase, f": {why}") if why else phase),
+        ("hold", "on hold; `phalanx release` ends it" if job.on_hold else ""),
+        ("queue", job.queue),
+        ("priority", str(job.priority) if job.priority else ""),
+        ("submitted", submitted),
+        ("ended", _ended(job)),
+        ("failures", str(job.failures) if job.failures else ""),
+        ("tasks", words.counted(job.counts)),
+        *((f"{role}", _asked(fields)) for role, fields in roles.items()),
+    ]
+
+
+def _ended(job: "JobDetail") -> str:
+    if job.finished_at is None:
+        return ""
+    return words.ago(job.finished_at, words.now())
+
+
+def _asked(role: "dict[str, Any]") -> str:
+    """`4 of: python train.py (gpu 1 each)`."""
+    resources = role.get("resources")
+    asks = f" ({words.amounts(resources)} each)" if resources else ""
+    return f"{role.get('replicas', 1)} of: {words.shell(role['command'])}{asks}"

@@ -1,0 +1,80 @@
+"""`phalanx jobs`: what there is, the unfinished first."""
+
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from phalanx.cli import words
+from phalanx.cli.connection import with_client
+from phalanx.cli.output import Json, note, print_json, print_table
+from phalanx.core.model import Phase
+
+if TYPE_CHECKING:
+    from phalanx.client import Client
+    from phalanx.wire.jobs import JobView
+
+_SHOWN = 30
+
+Namespace = Annotated[str | None, typer.Option("--namespace", help="Only of this namespace.")]
+Queue = Annotated[str | None, typer.Option("--queue", help="Only of this queue.")]
+Name = Annotated[str | None, typer.Option("--name", help="Only of this name.")]
+InPhase = Annotated[Phase | None, typer.Option("--phase", help="Only in this phase.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="At most this many.")]
+All = Annotated[bool, typer.Option("--all", "-a", help="However many they are.")]
+
+
+@with_client
+def jobs(  # noqa: PLR0913
+    client: "Client",
+    *,
+    namespace: Namespace = None,
+    queue: Queue = None,
+    phase: InPhase = None,
+    name: Name = None,
+    limit: Limit = _SHOWN,
+    show_all: All = False,
+    as_json: Json = False,
+) -> None:
+    """List jobs: the unfinished first, then the finished, each the latest first."""
+    most = None if show_all else limit
+    found = client.jobs(
+        namespace=namespace, queue=queue, phase=phase, name=name, page=min(1000, (most or 999) + 1)
+    )
+    listed = list(islice(found, None if most is None else most + 1))
+    shown = listed[:most]
+    if as_json:
+        print_json(shown)
+        return
+    if not shown:
+        note("there are no such jobs" if namespace or queue or phase or name else "no jobs yet")
+        return
+    print_jobs(shown)
+    if len(shown) < len(listed):
+        note(f"… and more; -n {2 * limit} shows some of them, --all all")
+
+
+def print_jobs(shown: "list[JobView]") -> None:
+    now = words.now()
+    rows = [
+        (
+            job.id,
+            words.title(job),
+            words.state(job.phase),
+            str(job.size),
+            job.queue,
+            str(job.priority),
+            words.age(job, now),
+            words.explanation(job),
+        )
+        for job in shown
+    ]
+    heads = ["JOB", "NAME", "PHASE", "#TASKS", "QUEUE", "#PRIORITY", "AGE", "WHY"]
+    # What is the same for all says nothing.
+    dull = {
+        at
+        for at, usual in {1: "-", 4: "default", 5: "0", 7: ""}.items()
+        if all(row[at] == usual for row in rows)
+    }
+    kept = [at for at in range(len(heads)) if at not in dull]
+    print_table([heads[at] for at in kept], [[row[at] for at in kept] for row in rows])

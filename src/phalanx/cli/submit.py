@@ -1,0 +1,237 @@
+"""`phalanx submit`: a job from a file or from the command line."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from urllib.parse import urlsplit
+
+import typer
+
+from phalanx.cli import words
+from phalanx.cli.connection import PATIENT_S, with_client
+from phalanx.cli.exits import Status, end
+from phalanx.cli.output import Json, note, print_json, warn
+from phalanx.cli.waiting import status_of, tell_end, wait_for
+from phalanx.core.spec import CheckpointPolicy
+
+if TYPE_CHECKING:
+    from phalanx.client import Client
+    from phalanx.wire.jobs import BatchItem, Submitted
+
+_ROLE = "The gang"
+_JOB = "The job"
+_RESOURCES = ("gpu", "cpu", "memory")
+
+Command = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="-- COMMAND…", help="What each task runs.", show_default=False),
+]
+File = Annotated[
+    str | None,
+    typer.Option("--file", "-f", metavar="FILE", help="YAML or JSON; - is standard input."),
+]
+Gang = Annotated[
+    int | None, typer.Option("--gang", min=1, help="How many tasks.", rich_help_panel=_ROLE)
+]
+Gpu = Annotated[str | None, typer.Option("--gpu", help="GPUs of each task.", rich_help_panel=_ROLE)]
+Cpu = Annotated[str | None, typer.Option("--cpu", help="CPUs of each task.", rich_help_panel=_ROLE)]
+Memory = Annotated[
+    str | None, typer.Option("--memory", help="Memory of each, like 32Gi.", rich_help_panel=_ROLE)
+]
+Environment = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env", metavar="NAME=VALUE", help="A variable; repeat for more.", rich_help_panel=_ROLE
+    ),
+]
+Workdir = Annotated[
+    str | None,
+    typer.Option(
+        "--workdir",
+        metavar="DIR",
+        help="Where it runs on the worker; here, if the server is on this machine.",
+        rich_help_panel=_ROLE,
+    ),
+]
+Name = Annotated[str | None, typer.Option("--name", help="What to call it.", rich_help_panel=_JOB)]
+Namespace = Annotated[
+    str | None, typer.Option("--namespace", help="Whose it is.", rich_help_panel=_JOB)
+]
+Queue = Annotated[
+    str | None, typer.Option("--queue", help="Whose share it uses.", rich_help_panel=_JOB)
+]
+Priority = Annotated[
+    int | None, typer.Option("--priority", help="Higher starts first.", rich_help_panel=_JOB)
+]
+TimeLimit = Annotated[
+    str | None,
+    typer.Option("--time-limit", metavar="TIME", help="Like 90m or 6h.", rich_help_panel=_JOB),
+]
+Checkpoint = Annotated[
+    CheckpointPolicy | None,
+    typer.Option("--checkpoint", help="What it saves when it is stopped.", rich_help_panel=_JOB),
+]
+Retries = Annotated[
+    int | None,
+    typer.Option("--max-retries", help="Failures that end it.", rich_help_panel=_JOB),
+]
+Key = Annotated[
+    str | None,
+    typer.Option("--key", help="Submitting again with the same key gives the same job."),
+]
+Wait = Annotated[
+    bool, typer.Option("--wait", "-w", help="Wait for its end; status 1 if that is not a good one.")
+]
+Follow = Annotated[bool, typer.Option("--follow", help="Show its output, and wait.")]
+
+
+@with_client
+def submit(  # noqa: PLR0913
+    client: "Client",
+    *,
+    command: Command = None,
+    file: File = None,
+    gang: Gang = None,
+    gpu: Gpu = None,
+    cpu: Cpu = None,
+    memory: Memory = None,
+    env: Environment = None,
+    workdir: Workdir = None,
+    name: Name = None,
+    namespace: Namespace = None,
+    queue: Queue = None,
+    priority: Priority = None,
+    time_limit: TimeLimit = None,
+    checkpoint: Checkpoint = None,
+    max_retries: Retries = None,
+    key: Key = None,
+    wait: Wait = False,
+    follow: Follow = False,
+    as_json: Json = False,
+) -> None:
+    """Submit a job, and print its id.
+
+    `phalanx submit --gang 4 --gpu 1 -- python train.py`, or `phalanx submit -f job.yaml`.
+    """
+    fields: dict[str, Any] = {
+        "gang": gang,
+        "gpu": gpu,
+        "cpu": cpu,
+        "memory": memory,
+        "env": _variables(env),
+        "workdir": workdir,
+        "name": name,
+        "namespace": namespace,
+        "queue": queue,
+        "priority": priority,
+        "time_limit": time_limit,
+        "checkpoint": checkpoint,
+        "max_retries": max_retries,
+    }
+    given = {field: value for field, value in fields.items() if value is not None}
+    if file is not None:
+        _refuse_mixture(command, given)
+        items = _submit_file(client, file, key)
+        submitted = [item.job for item in items if item.job is not None]
+    elif command:
+        items = ()
+        submitted = [client.submit(_document(client, command, given), key=key)]
+    else:
+        end(Status.USAGE, "nothing to submit; give -f FILE, or a command after --")
+    _tell(submitted, as_json=as_json)
+    _end_if_refused(items, file or "")
+    if wait or follow:
+        _see_out(client, submitted, follow=follow)
+
+
+def _refuse_mixture(command: list[str] | None, given: dict[str, Any]) -> None:
+    """What a file says is not overruled: it would not be what was reviewed."""
+    if command:
+        end(Status.USAGE, "there are a file and a command; give one of them")
+    for field in given:
+        flag = "--" + field.replace("_", "-")
+        end(Status.USAGE, f"{flag} is for a command; write {field} into the file")
+
+
+def _variables(given: list[str] | None) -> dict[str, str] | None:
+    if not given:
+        return None
+    pairs = [variable.partition("=") for variable in given]
+    for name, equals, _ in pairs:
+        if not equals:
+            end(Status.USAGE, f"--env {name} has no value; write NAME=VALUE")
+    return {name: value for name, _, value in pairs}
+
+
+def _document(client: "Client", command: list[str], given: dict[str, Any]) -> dict[str, Any]:
+    from phalanx.client.submission import one_role  # noqa: PLC0415
+
+    resources: dict[str, Any] = {name: given.pop(name) for name in _RESOURCES if name in given}
+    if all(_is_here(server) for server in client.servers):
+        given.setdefault("workdir", str(Path.cwd()))
+    return one_role(command, resources=resources, **given)
+
+
+def _is_here(server: str) -> bool:
+    return urlsplit(server).hostname in ("127.0.0.1", "localhost", "::1")
+
+
+def _submit_file(client: "Client", file: str, key: str | None) -> "tuple[BatchItem, ...]":
+    """What became of each document. Ends the command if the file cannot be read at all."""
+    from phalanx.cli.refusals import wrongs_of  # noqa: PLC0415
+    from phalanx.client.errors import InvalidError  # noqa: PLC0415
+
+    try:
+        text = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        end(Status.USAGE, f"{file}: {error.strerror}")
+    try:
+        return client.submit_all(text, key=key).results
+    except InvalidError as error:
+        end(Status.USAGE, *(f"{_shown(file)}: {wrong}" for wrong in wrongs_of(error.info)))
+
+
+def _shown(file: str) -> str:
+    return "standard input" if file == "-" else file
+
+
+def _end_if_refused(items: "tuple[BatchItem, ...]", file: str) -> None:
+    from phalanx.cli.refusals import wrongs_of  # noqa: PLC0415
+
+    refused = [(number, item.error) for number, item in enumerate(items, 1) if item.error]
+    if not refused:
+        return
+    wrongs = [
+        f"{_shown(file)}{f', document {number}' if len(items) > 1 else ''}: {wrong}"
+        for number, error in refused
+        for wrong in wrongs_of(error)
+    ]
+    is_wrong = all(error.code == "invalid" for _, error in refused)
+    end(Status.USAGE if is_wrong else Status.REFUSED, *wrongs)
+
+
+def _tell(submitted: "list[Submitted]", *, as_json: bool) -> None:
+    if as_json:
+        print_json(submitted[0] if len(submitted) == 1 else submitted)
+    for job in submitted:
+        for warning in job.warnings:
+            warn(str(warning.get("message", warning)))
+        if not as_json:
+            typer.echo(job.id)
+    if len(submitted) == 1:
+        [job] = submitted
+        note(f"{words.counted_as(job.size, 'task')}; `phalanx logs -f {job.name}` shows the output")
+
+
+def _see_out(client: "Client", submitted: "list[Submitted]", *, follow: bool) -> NoReturn:
+    """Wait for all of them, and end well only if all did."""
+    worst = Status.OK
+    for job in submitted:
+        if follow:
+            client.patience_s = PATIENT_S
+            for line in client.logs(job.id, follow=True):
+                typer.echo(line)
+        ended = wait_for(client, job.id)
+        tell_end(ended)
+        worst = max(worst, status_of(ended))
+    raise typer.Exit(worst)

@@ -1,0 +1,48 @@
+"""Waiting for a job in front of a person: what it waits for, as it changes, and how it ended."""
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from phalanx.cli import words
+from phalanx.cli.connection import PATIENT_S
+from phalanx.cli.exits import Status
+from phalanx.cli.output import console, note
+from phalanx.core.model import Phase
+
+if TYPE_CHECKING:
+    from phalanx.client import Client
+    from phalanx.wire.jobs import JobDetail
+
+
+def wait_for(client: "Client", job: str) -> "JobDetail":
+    """The job when it has ended. Only on a terminal is anything shown meanwhile."""
+    client.patience_s = PATIENT_S
+    screen = console(on_stderr=True)
+    if not screen.is_terminal:
+        return client.wait(job)
+    with screen.status("") as status:
+        found = None
+        for found in client.watch(job):
+            status.update(_standing(found))
+    if found is None:
+        raise AssertionError("bug: a job that was watched was never seen")
+    return found
+
+
+def _standing(job: "JobDetail") -> Text:
+    why = words.explanation(job)
+    told = words.counted(job.counts) if job.phase is Phase.RUNNING else why
+    return Text.assemble(words.state(job.phase), f": {told}" if told else "")
+
+
+def status_of(job: "JobDetail") -> Status:
+    """What a script is told of a job that has ended."""
+    return Status.OK if job.phase is Phase.DONE else Status.UNSUCCESSFUL
+
+
+def tell_end(job: "JobDetail") -> None:
+    took = words.since(job.created_at, words.moment(job.finished_at)) if job.finished_at else ""
+    why = words.explanation(job)
+    told = Text.assemble(words.state(job.phase), f" after {took}", f": {why}" if why else "")
+    note(told)

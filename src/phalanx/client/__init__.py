@@ -1,0 +1,25 @@
+"""The Python SDK: a client, and the errors that it raises."""
+
+from phalanx.client.client import Client
+from phalanx.client.errors import (
+    ConflictError,
+    DeniedError,
+    InvalidError,
+    NotFoundError,
+    PhalanxError,
+    RefusedError,
+    UnavailableError,
+    UnreachableError,
+)
+
+__all__ = [
+    "Client",
+    "ConflictError",
+    "DeniedError",
+    "InvalidError",
+    "NotFoundError",
+    "PhalanxError",
+    "RefusedError",
+    "UnavailableError",
+    "UnreachableError",
+]

@@ -1,0 +1,26 @@
+"""One server for the tests of a module, and a terminal that knows where it is."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.terminal import Server, Terminal
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def terminal(server: Server) -> Terminal:
+    return Terminal(server.url)
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[Server]:
+    """For a test that has workers of its own."""
+    with Server(tmp_path) as running:
+        yield running

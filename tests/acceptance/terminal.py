@@ -1,0 +1,151 @@
+"""What a user has: a server that runs, a terminal to type in, and workers that do as they are told.
+
+Commands go through the script that is installed with the package.
+"""
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import httpx
+
+SCRIPT = str(Path(sys.executable).with_name("phalanx"))
+PATIENCE_S = 60
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Ours without any setting of Phalanx's, and nothing of the user's."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PHALANX_")}
+    kept.pop("COLUMNS", None)
+    return kept | {"XDG_CONFIG_HOME": "/nonexistent", "NO_COLOR": "1"} | more
+
+
+class Said(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+class Terminal:
+    """Knows where the server is by its environment, like a user's shell."""
+
+    def __init__(self, url: str, **variables: str) -> None:
+        self.variables = {"PHALANX_SERVER": url} | variables
+
+    def type(self, *words: str, stdin: str | None = None, **variables: str) -> Said:
+        done = subprocess.run(  # noqa: S603
+            [SCRIPT, *words],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            env=environment(**(self.variables | variables)),
+            check=False,
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        return Said(done.returncode, done.stdout, done.stderr)
+
+    def start(self, *words: str, **variables: str) -> "subprocess.Popen[str]":
+        """A command that goes on; whoever starts it reads it, or ends it."""
+        return subprocess.Popen(  # noqa: S603
+            [SCRIPT, *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(**(self.variables | variables)),
+        )
+
+
+class Server:
+    """A `phalanx serve` on a file of its own. Until the end of the block."""
+
+    def __init__(self, folder: Path, *flags: str) -> None:
+        self._flags = (f"--store=sqlite:{folder / 'phalanx.db'}", "--log-format=json", *flags)
+        self._lines: queue.Queue[str] = queue.Queue()
+        self.url = ""
+
+    def __enter__(self) -> "Server":
+        self._process = subprocess.Popen(  # noqa: S603
+            [SCRIPT, "serve", "--port=0", *self._flags],
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+            env=environment(),
+        )
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+        self.url = self._line("listening")["url"]
+        self._line("leading")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+
+    def _read(self) -> None:
+        assert self._process.stderr is not None
+        with self._process.stderr as lines:
+            for line in lines:
+                self._lines.put(line)
+
+    def _line(self, event: str) -> dict[str, Any]:
+        while True:
+            found: dict[str, Any] = json.loads(self._lines.get(timeout=PATIENCE_S))
+            if found["event"] == event:
+                return found
+
+
+class Worker:
+    """A worker that speaks the plain protocol, one call at a time."""
+
+    def __init__(self, url: str, name: str, **resources: object) -> None:
+        self.name = name
+        self._http = httpx.Client(base_url=url, timeout=PATIENCE_S)
+        body = {"id": name, "resources": resources, "slots": 100}
+        self._call("POST", "/workers/register", json=body)
+
+    def __enter__(self) -> "Worker":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._http.close()
+
+    def _call(self, method: str, path: str, **given: Any) -> Any:
+        answer = self._http.request(method, path, **given)
+        assert answer.status_code < 300, answer.text
+        return answer.json() if answer.content else None
+
+    def claim(self) -> dict[str, Any]:
+        """The next task that is for it."""
+        while True:
+            found = self._call("GET", "/jobs/next", params={"worker_id": self.name, "wait": 10})
+            if found is not None:
+                claimed: dict[str, Any] = found
+                return claimed
+
+    def end(self, claim: dict[str, Any], exit_code: int = 0) -> None:
+        params = {"epoch": claim["reservation_epoch"], "worker_id": self.name}
+        if exit_code:
+            params["exit_code"] = exit_code
+        self._call("POST", f"/jobs/{claim['id']}/{'fail' if exit_code else 'done'}", params=params)

@@ -1,0 +1,85 @@
+"""Submitting: from a command, from a file, and what becomes of what is wrong."""
+
+import re
+from pathlib import Path
+
+from tests.acceptance.terminal import Terminal
+
+ID = re.compile(r"j-[0-9a-z]{20}\n")
+
+
+def test_a_command_is_submitted_and_only_its_id_is_printed(terminal: Terminal) -> None:
+    said = terminal.type("submit", "--gang", "4", "--gpu", "1", "--", "python", "train.py")
+    assert said.status == 0
+    assert ID.fullmatch(said.out)
+    assert said.err == ""
+    job = terminal.type("job", said.out.strip(), "--json").json
+    assert job["size"] == 4
+    role = job["spec"]["roles"]["worker"]
+    assert role["command"] == ["python", "train.py"]
+    assert role["resources"] == {"gpu": 1}
+    assert role["workdir"] == str(Path.cwd())
+
+
+def test_every_field_that_has_a_flag_reaches_the_job(terminal: Terminal) -> None:
+    said = terminal.type(
+        *("submit", "--name", "full", "--namespace", "lab", "--priority", "7", "--cpu", "500m"),
+        *("--memory", "1Gi", "--time-limit", "90m", "--checkpoint", "all", "--max-retries", "5"),
+        *("--env", "A=b=c", "--workdir", "/srv", "--json", "--", "x"),
+    )
+    job = terminal.type("job", said.json["id"], "--json").json
+    assert (job["name"], job["namespace"], job["priority"]) == ("full", "lab", 7)
+    spec = job["spec"]
+    assert (spec["time_limit"], spec["checkpoint"], spec["max_retries"]) == ("90m", "all", 5)
+    role = spec["roles"]["worker"]
+    assert role["resources"] == {"cpu": "500m", "memory": "1Gi"}
+    assert (role["env"], role["workdir"]) == ({"A": "b=c"}, "/srv")
+
+
+def test_a_file_with_several_jobs_is_submitted_from_standard_input(terminal: Terminal) -> None:
+    text = "roles: {a: {command: one}}\n---\nroles: {b: {command: two}}\n"
+    said = terminal.type("submit", "-f", "-", stdin=text)
+    assert said.status == 0
+    assert len(said.out.split()) == 2
+
+
+def test_what_is_wrong_in_a_file_is_named_by_file_document_and_path(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    file = tmp_path / "jobs.yaml"
+    file.write_text("name: kept\nroles: {a: {command: one}}\n---\nroles: {b: {min: 2}}\n")
+    said = terminal.type("submit", "-f", str(file))
+    assert said.status == 2
+    assert len(said.out.split()) == 1
+    assert f"phalanx: {file}, document 2: roles.b.command is missing" in said.err
+
+
+def test_a_file_that_is_not_there_is_said(terminal: Terminal) -> None:
+    said = terminal.type("submit", "-f", "/nowhere.yaml")
+    assert (said.status, said.out) == (2, "")
+    assert said.err == "phalanx: /nowhere.yaml: No such file or directory\n"
+
+
+def test_nothing_to_submit_is_said_with_the_cure(terminal: Terminal) -> None:
+    said = terminal.type("submit", "--gang", "4")
+    assert said.status == 2
+    assert "give -f FILE, or a command after --" in said.err
+
+
+def test_a_flag_beside_a_file_is_refused_rather_than_ignored(terminal: Terminal) -> None:
+    said = terminal.type("submit", "-f", "-", "--time-limit", "1h", stdin="{}")
+    assert said.status == 2
+    assert "write time_limit into the file" in said.err
+
+
+def test_the_same_key_gives_the_same_job(terminal: Terminal) -> None:
+    first = terminal.type("submit", "--key", "nightly-7", "--", "x")
+    again = terminal.type("submit", "--key", "nightly-7", "--", "x")
+    assert first.out == again.out
+
+
+def test_a_bad_field_is_refused_and_nothing_is_kept(terminal: Terminal) -> None:
+    said = terminal.type("submit", "--name", "bad", "--gpu", "1.5", "--", "x")
+    assert (said.status, said.out) == (2, "")
+    assert "roles.worker.resources.gpu is" in said.err
+    assert terminal.type("jobs", "--name", "bad", "--json").json == []
