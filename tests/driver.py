@@ -27,6 +27,7 @@ from phalanx.core.events import (
     WorkerRegistered,
 )
 from phalanx.core.gang import Gang
+from phalanx.core.ledger import Account
 from phalanx.core.model import (
     Assignment,
     Job,
@@ -63,6 +64,7 @@ class Driver:
         self.workers: dict[str, Worker] = {}
         self.queues: dict[str, Queue] = {}
         self.residues: dict[Attempt, Residue] = {}
+        self.accounts: dict[str, Account] = {}
         self.records: list[Record] = []
         self._timers: list[tuple[Micros, int, Event]] = []
         self._count = itertools.count()
@@ -128,6 +130,7 @@ class Driver:
             workers=[row for _, row in sorted(self.workers.items())],
             queues=[row for _, row in sorted(self.queues.items())],
             residues=[row for _, row in sorted(self.residues.items())],
+            accounts=[row for _, row in sorted(self.accounts.items())],
             last_seq=self.records[-1].seq if self.records else 0,
         )
 
@@ -143,6 +146,7 @@ class Driver:
         merge(self.workers, changes.workers)
         merge(self.queues, changes.queues)
         merge(self.residues, changes.residues)
+        self.accounts |= changes.accounts
         for record in changes.records:
             assert record.seq == (self.records[-1].seq if self.records else 0) + 1
             self.records.append(record)

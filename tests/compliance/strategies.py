@@ -7,6 +7,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from phalanx.core.causes import Cause, Kind
+from phalanx.core.ledger import Account, Line, Loss, Lost, LostTo, Tally
 from phalanx.core.model import (
     Blob,
     Drain,
@@ -69,6 +70,8 @@ specs = st.builds(
         lambda role: (role,)
     ),
 )
+tallies = st.builds(Tally, gpu=number, cost=number, count=number)
+losses = st.builds(Loss, at=number, to=st.sampled_from(LostTo), by=text, gpu=number, cost=number)
 jobs = st.builds(
     Job,
     id=text,
@@ -84,6 +87,9 @@ jobs = st.builds(
     drain=maybe(st.builds(Drain, cause=causes, epoch=number, began_at=number)),
     verdict=maybe(st.sampled_from(Phase)),
     cause=maybe(causes),
+    lost=maybe(
+        st.builds(Lost, eviction=tallies, evictions=st.lists(losses, max_size=2).map(tuple))
+    ),
 )
 tasks = st.builds(
     Task,
@@ -114,6 +120,14 @@ queues = st.builds(Queue, name=text, parent=maybe(text), quota=resources, limit=
 residues = st.builds(
     Residue, task=text, epoch=in_column, worker=text, since=number, resources=resources
 )
+accounts = st.builds(
+    Account,
+    queue=text,
+    eviction=tallies,
+    jobs=st.dictionaries(text, st.builds(Line, name=text, lost=tallies), max_size=2),
+    evictors=st.dictionaries(text, tallies, max_size=2),
+    days=st.dictionaries(in_column, number, max_size=2),
+)
 records = st.builds(
     Record,
     seq=st.integers(1, 2**63 - 1),
@@ -142,5 +156,6 @@ def batches(draw: st.DrawFn) -> Batch:
         workers=draw(distinct(workers, lambda worker: worker.id)),
         queues=draw(distinct(queues, lambda queue: queue.name)),
         residues=draw(distinct(residues, lambda residue: (residue.task, residue.epoch))),
+        accounts=draw(distinct(accounts, lambda account: account.queue)),
         records=draw(distinct(records, lambda record: record.seq)),
     )

@@ -124,6 +124,9 @@ def test_all_problems_are_told_at_once_each_with_where_it_is(file: Path) -> None
         ({"loopback_open": "maybe"}, "true or false"),
         ({"name": ""}, "is empty"),
         ({"priority_classes": "high"}, "like high=1000,low=-10"),
+        ({"price": "gpu"}, "like gpu=3.50,cpu=0.04"),
+        ({"price": "gpu=dear"}, "like 3.50"),
+        ({"price": "gpu=-1"}, "like 3.50"),
     ],
 )
 def test_what_cannot_be_is_refused(flags: dict[str, str], words: str) -> None:
@@ -139,9 +142,10 @@ def test_a_file_that_is_not_there_or_is_no_toml_is_refused(file: Path) -> None:
 def test_the_file_is_found_where_configuration_lies(tmp_path: Path) -> None:
     (tmp_path / "phalanx").mkdir()
     file = tmp_path / "phalanx" / "phalanx.toml"
-    file.write_text("port = 7\n[priority_classes]\nhigh = 10\n")
+    file.write_text("port = 7\n[priority_classes]\nhigh = 10\n[price]\ngpu = 3.50\n")
     config = load({}, environ={"XDG_CONFIG_HOME": str(tmp_path)})
     assert (config["port"], config["priority_classes"], config.file) == (7, {"high": 10}, file)
+    assert config.engine().core.price == loaded(price="gpu=3.5/h")["price"] == {"gpu": 3_500_000}
     named = tmp_path / "other.toml"
     named.write_text("port = 8\n")
     environ = {"XDG_CONFIG_HOME": str(tmp_path), "PHALANX_CONFIG": str(named)}

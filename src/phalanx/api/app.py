@@ -7,6 +7,7 @@ from litestar.openapi.plugins import ScalarRenderPlugin
 
 from phalanx.api import (
     checkpoints,
+    cost,
     gate,
     health,
     jobs,
@@ -30,6 +31,7 @@ _TOPICS = (
     workers,
     gate,
     queues,
+    cost,
     stream,
     health,
 )

@@ -9,6 +9,7 @@ import msgspec
 
 from phalanx.core import quantities
 from phalanx.core.gang import Gang
+from phalanx.core.ledger import Lost, Tally, gpu_seconds
 from phalanx.core.model import Job, Phase, Queue, Record, Task, role_of
 from phalanx.core.native import native
 from phalanx.core.node import Node
@@ -16,6 +17,7 @@ from phalanx.core.reasons import Reason, own_reason
 from phalanx.core.spec import SECOND, Micros, Role
 from phalanx.core.states import State
 from phalanx.engine.claims import Claim
+from phalanx.wire.cost import EvictionView, LostView, TallyView
 from phalanx.wire.jobs import (
     ClaimView,
     Counts,
@@ -96,7 +98,39 @@ def job_detail(job: Job, tasks: Sequence[Task], reason: Reason | None = None) ->
             for name in JobDetail.__struct_fields__
             if name in TaskView.__struct_fields__ and name not in fields
         }
-    return JobDetail(**fields, counts=_counts(tasks), tasks=views, spec=native(job.spec))
+    return JobDetail(
+        **fields,
+        counts=_counts(tasks),
+        tasks=views,
+        spec=native(job.spec),
+        lost=lost_view(job.lost or Lost()),
+    )
+
+
+def tally_view(tally: Tally) -> TallyView:
+    return TallyView(_gpu_s(tally.gpu), _money(tally.cost), tally.count)
+
+
+def lost_view(lost: Lost) -> LostView:
+    total = lost.total
+    return LostView(
+        gpu_s=_gpu_s(total.gpu),
+        cost=_money(total.cost),
+        to_eviction=tally_view(lost.eviction),
+        to_failure=tally_view(lost.failure),
+        evictions=tuple(
+            EvictionView(moment(each.at), each.by, _gpu_s(each.gpu), _money(each.cost))
+            for each in lost.evictions
+        ),
+    )
+
+
+def _gpu_s(gpu: int) -> float:
+    return round(gpu_seconds(gpu), 3)
+
+
+def _money(millionths: int) -> float:
+    return round(millionths / 1_000_000, 2)
 
 
 def _counts(tasks: Sequence[Task]) -> Counts:

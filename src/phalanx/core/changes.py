@@ -14,6 +14,7 @@ from phalanx.core.errors import IllegalTransition, StaleEpoch, Unknown
 from phalanx.core.events import Event
 from phalanx.core.gang import ONE, Gang
 from phalanx.core.ids import split_task
+from phalanx.core.ledger import Account
 from phalanx.core.model import Job, Queue, Record, Residue, Task, Worker
 from phalanx.core.node import Attempt, Node, residue_of
 from phalanx.core.spec import Micros
@@ -45,6 +46,7 @@ class Timer(msgspec.Struct, frozen=True):
 
 class Changes:
     __slots__ = (
+        "accounts",
         "added",
         "base",
         "dropped_blobs",
@@ -77,6 +79,7 @@ class Changes:
         self.workers: dict[str, Worker | None] = {}
         self.queues: dict[str, Queue | None] = {}
         self.residues: dict[Attempt, Residue | None] = {}
+        self.accounts: dict[str, Account] = {}
         self.records: list[Record] = []
         self.dropped_blobs: list[str] = []
         # What follows.
@@ -95,6 +98,7 @@ class Changes:
             or self.workers
             or self.queues
             or self.residues
+            or self.accounts
             or self.records
             or self.dropped_blobs
         )

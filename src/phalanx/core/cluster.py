@@ -23,6 +23,7 @@ from phalanx.core import (
 )
 from phalanx.core.changes import Changes, Timer, merge
 from phalanx.core.gang import Gang
+from phalanx.core.ledger import Account
 from phalanx.core.model import Job, Phase, Protocol, Queue, Residue, Rows, Task
 from phalanx.core.node import Attempt, Charge, Node, charge_of
 from phalanx.core.settings import Settings
@@ -81,6 +82,7 @@ class Cluster:
         self.nodes: dict[str, Node] = {}
         self.queues: dict[str, Queue] = {queues.DEFAULT.name: queues.DEFAULT}
         self.residues: dict[Attempt, Residue] = {}
+        self.accounts: dict[str, Account] = {}
         #: The number of the last record.
         self.last_seq = 0
         #: When this memory was filled from the store; what is older is not known in every detail.
@@ -100,6 +102,7 @@ class Cluster:
         cluster.loaded_at = now
         cluster.last_seq = rows.last_seq
         cluster.queues |= {queue.name: queue for queue in rows.queues}
+        cluster.accounts = {account.queue: account for account in rows.accounts}
         cluster.nodes = {worker.id: Node(worker) for worker in rows.workers}
         by_job: dict[str, list[Task]] = {}
         for task in sorted(rows.tasks, key=lambda task: task.index):
@@ -148,6 +151,7 @@ class Cluster:
             merge(self.queues, changes.queues)
         if changes.residues:
             merge(self.residues, changes.residues)
+        self.accounts |= changes.accounts
         for name in changes.verdicts:
             self.dependants.pop(name, None)
         for job in changes.jobs.values():

@@ -12,6 +12,7 @@ from phalanx.core.errors import Conflict
 from phalanx.core.events import Evicted, Shrunk, StopTimedOut, TimeLimitReached
 from phalanx.core.gang import Gang
 from phalanx.core.holding import let_go
+from phalanx.core.losing import lose
 from phalanx.core.model import Drain, Phase, Task
 from phalanx.core.reserving import give_back, with_mates
 from phalanx.core.saving import drop_saved, settle_checkpoints
@@ -45,6 +46,7 @@ def drain(tx: Changes, gang: Gang, cause: Cause, *, counted: bool = False) -> No
         for mate in mates:
             wait_again(tx, mate, setbacks=0)
     stopping = gang.started()
+    lose(tx, gang, cause, stopping, [t for t in gang.tasks if t.state is State.PREEMPTED])
     for task in stopping:
         _tell_to_stop(tx, gang, task, Move.DRAIN_BEGAN)
     if stopping or gang.count(State.PREEMPTED):
@@ -234,6 +236,7 @@ def shrunk(tx: Changes, event: Shrunk) -> None:
     rest += [task for task in gang.tasks if task.state is State.DONE]
     if not gang.meets_minimum(rest):
         raise Conflict(f"job {job.id} would fall below its minimum; evict it whole instead")
+    lose(tx, gang, Cause(Kind.EVICTION, "it gave tasks", by=event.by), taken)
     for task in taken:
         _tell_to_stop(tx, gang, task, Move.SHRUNK)
     tx.set_job(gang, shrunk_at=tx.now)

@@ -10,6 +10,7 @@ from phalanx.core.draining import complete_if_done, drain, task_stopped
 from phalanx.core.errors import Conflict
 from phalanx.core.events import Exited, RegroupDue, SpawnFailed, StallDue, Stopped, Vanished
 from phalanx.core.gang import Gang
+from phalanx.core.losing import lose
 from phalanx.core.model import Exit, Suspicion, Task, Worker
 from phalanx.core.reserving import lose_reservation
 from phalanx.core.spec import Restart
@@ -152,6 +153,10 @@ def fail(tx: Changes, gang: Gang, fallen: list[Task], fall: Fall) -> None:
         and not exhausted
         and gang.may_start_with([*gang.waiting(), *fallen])
     )
+    kind = Kind.EVICTION if fall.blameless else Kind.FAILURE
+    cause = Cause(kind, f"task {trigger.id} {fall.what}", task=trigger.index)
+    if alone:
+        lose(tx, gang, cause, (), fallen)
     for task in fallen:
         tx.record("TaskFailed", task=task, why=fall.what)
         if fall.gone:
@@ -166,8 +171,6 @@ def fail(tx: Changes, gang: Gang, fallen: list[Task], fall: Fall) -> None:
         wait_again(tx, gang, setbacks=gang.job.failures if counted else 0)
         note_shortage(tx, gang)
         return
-    kind = Kind.EVICTION if fall.blameless else Kind.FAILURE
-    cause = Cause(kind, f"task {trigger.id} {fall.what}", task=trigger.index)
     drain(tx, gang, cause, counted=counted)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from phalanx.core.causes import Cause
+from phalanx.core.ledger import Account, Lost
 from phalanx.core.spec import JobSpec, Micros, Resources, Role
 from phalanx.core.states import State
 
@@ -155,6 +156,7 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     drain: Drain | None = None
     verdict: Phase | None = None
     cause: Cause | None = None  #: why it ended
+    lost: Lost | None = None  #: what stops have cost it
     finished_at: Micros | None = None  #: every task is terminal; the row never changes again
 
     @property
@@ -192,6 +194,7 @@ class Worker(msgspec.Struct, frozen=True, omit_defaults=True):
     lost_at: Micros | None = None
     cordoned: str | None = None  #: why nothing new is placed here
     drain_at: Micros | None = None  #: what is still here then is evicted
+    drained_by: str = ""  #: who wants it empty
     suspicions: tuple[Suspicion, ...] = ()
 
     @property
@@ -268,6 +271,7 @@ class Rows(msgspec.Struct):
     workers: list[Worker] = []
     queues: list[Queue] = []
     residues: list[Residue] = []
+    accounts: list[Account] = []
     last_seq: int = 0
 
 

@@ -1,5 +1,7 @@
 """The numbers the core reckons with. The server fills them from its configuration."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from phalanx.core.spec import HOUR, MINUTE, SECOND, Micros
@@ -18,6 +20,7 @@ class Settings(msgspec.Struct, frozen=True):
     suspect_window: Micros = 10 * MINUTE
     suspect_jobs: int = 3  #: this many jobs failing first on a worker in the window cordon it
     avoid_cap: int = 16  #: how many workers a job remembers to try last
+    price: Mapping[str, int] = {}  #: millionths, for an hour of one of each resource
     ports: tuple[int, int] = (29500, 32767)  #: rendezvous ports, below the kernel's own range
 
     def stop_timeout(self, grace: Micros) -> Micros:

@@ -53,6 +53,7 @@ def worker_registered(tx: Changes, event: WorkerRegistered) -> None:
             worker,
             cordoned=known.worker.cordoned,
             drain_at=known.worker.drain_at,
+            drained_by=known.worker.drained_by,
             suspicions=known.worker.suspicions,
         )
         if not reborn:
@@ -198,7 +199,7 @@ def drain_requested(tx: Changes, event: DrainRequested) -> None:
     cordon_changed(tx, CordonChanged(event.worker, event.why))
     worker = tx.node(event.worker).worker
     at = max(tx.now, event.deadline or tx.now)
-    tx.set_worker(replace(worker, drain_at=at))
+    tx.set_worker(replace(worker, drain_at=at, drained_by=event.by))
     tx.record("WorkerDraining", worker=worker.id, by=event.by, why=event.why, until=at)
     if at > tx.now:
         tx.timer(at, DrainDue(worker.id, at))
@@ -213,7 +214,7 @@ def drain_due(tx: Changes, event: DrainDue) -> None:
     why = f"worker {event.worker} is being emptied: {node.worker.cordoned}"
     for gang, _ in _by_gang(tx, node, node.charges):
         if gang.job.verdict is None and gang.job.drain is None:
-            evicted(tx, Evicted(gang.job.id, by=event.worker, why=why))
+            evicted(tx, Evicted(gang.job.id, by=node.worker.drained_by, why=why))
 
 
 def gone(tx: Changes, event: Gone) -> None:

@@ -5,7 +5,7 @@ Counters begin at nothing with the process. Gauges of what there is come from th
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from phalanx.core.changes import Changes
 from phalanx.core.cluster import Cluster
+from phalanx.core.ledger import Account, LostTo, gpu_seconds
 from phalanx.core.model import ENDED, Phase, Record
 from phalanx.core.spec import Micros
 from phalanx.core.states import State
@@ -42,6 +43,7 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         self.compute = Compute()
+        self.accounts: dict[str, Account] = {}
         self.census: Census | None = None
         self._counted_at = float("-inf")
         #: job → when it became eligible; → first start and how many are still to start.
@@ -103,6 +105,7 @@ class Metrics:
             if gang.job.waiting_since is not None
         }
         self.compute.load(cluster)
+        self.accounts = dict(cluster.accounts)
 
     def standing_by(self, leader: Leader | None) -> None:
         self._leads.set(0)
@@ -146,6 +149,7 @@ class Metrics:
 
     def observe(self, turn: Turn) -> None:
         for changes in turn.changes:
+            self.accounts |= changes.accounts
             for job in changes.jobs.values():
                 if job.waiting_since is not None:
                     self._waiting.setdefault(job.id, job.waiting_since)
@@ -238,14 +242,26 @@ class _Standing(Collector):
         used = CounterMetricFamily("phalanx_gpu_seconds_used", "GPU-seconds given to tasks.")
         used.add_metric([], compute.used_gpu_s)
         yield used
-        lost = CounterMetricFamily("phalanx_gpu_seconds_lost", "GPU-seconds that came to nothing.")
-        lost.add_metric([], compute.lost_gpu_s)
-        yield lost
+        yield from _losses(self._metrics.accounts)
         if census is not None:
             yield from _gauges(census)
 
     def describe(self) -> Iterator[Metric]:
         return iter(())
+
+
+def _losses(accounts: Mapping[str, Account]) -> Iterator[Metric]:
+    labels = ["queue", "to"]
+    gpu = CounterMetricFamily(
+        "phalanx_gpu_seconds_lost", "GPU-seconds that came to nothing.", labels=labels
+    )
+    cost = CounterMetricFamily("phalanx_lost_cost", "What that cost when it was.", labels=labels)
+    for queue, account in sorted(accounts.items()):
+        for to, tally in ((LostTo.EVICTION, account.eviction), (LostTo.FAILURE, account.failure)):
+            gpu.add_metric([queue, to], gpu_seconds(tally.gpu))
+            cost.add_metric([queue, to], tally.cost / 1_000_000)
+    yield gpu
+    yield cost
 
 
 def _gauges(census: Census) -> Iterator[Metric]:

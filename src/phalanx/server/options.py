@@ -8,13 +8,15 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from phalanx.core import durations, quantities
+from phalanx.core import durations, names, quantities
 from phalanx.core.fields import Reader, as_is, boolean, integer, one_of, refusal, shown, text
 from phalanx.core.settings import Settings as CoreSettings
 from phalanx.core.spec import SECOND, Micros
 from phalanx.engine.settings import EngineSettings
 
 PREFIX = "PHALANX_"
+#: No hour of anything costs more.
+_DEAREST = 1e9
 
 
 class LogFormat(StrEnum):
@@ -142,16 +144,43 @@ def _ports(value: object) -> tuple[int, int]:
 
 def _classes(value: object) -> dict[str, int]:
     read = _number(-(2**31), 2**31 - 1)
+    named = _named(value, "names and priorities, like high=1000,low=-10")
+    return {name: read(priority) for name, priority in named.items()}
+
+
+def _named(value: object, what: str) -> dict[str, object]:
+    """A table from the file, or `name=value,…`."""
+    named = value
     if isinstance(value, str) and value:
         pairs = [pair.partition("=") for pair in value.split(",")]
-        value = {name if equals else "": number for name, equals, number in pairs}
-    if not isinstance(value, dict) or not all(value):
-        raise refusal(f"is {shown(value)}; write names and priorities, like high=1000,low=-10")
-    return {name: read(priority) for name, priority in value.items()}
+        named = {name if equals else "": each for name, equals, each in pairs}
+    if not isinstance(named, dict) or not all(named):
+        raise refusal(f"is {shown(value)}; write {what}")
+    return named
 
 
 def _printed_classes(classes: dict[str, int]) -> str:
     return ",".join(f"{name}={priority}" for name, priority in classes.items())
+
+
+def _prices(value: object) -> dict[str, int]:
+    """Millionths for an hour, by resource."""
+    named = _named(value, "what an hour of one costs, like gpu=3.50,cpu=0.04")
+    return {names.resource(name): _price(price) for name, price in named.items()}
+
+
+def _price(value: object) -> int:
+    try:
+        price = float(str(value).removesuffix("/h"))
+    except ValueError:
+        price = -1.0
+    if isinstance(value, bool) or not 0 <= price <= _DEAREST:
+        raise refusal(f"has {shown(value)}; write what an hour of one costs, like 3.50")
+    return round(price * 1_000_000)
+
+
+def _printed_prices(prices: dict[str, int]) -> str:
+    return ",".join(f"{name}={price / 1_000_000:g}" for name, price in prices.items())
 
 
 def _printed_ports(ports: tuple[int, int]) -> str:
@@ -321,6 +350,15 @@ OPTIONS: tuple[Option, ...] = (
         "What names of priority classes stand for; a table in the file.",
         _printed_classes,
         "none",
+    ),
+    _of_core(
+        "Jobs",
+        "price",
+        "What an hour of one CPU, GPU or GiB costs; a table in the file.",
+        form="name=number,…",
+        read=_prices,
+        write=_printed_prices,
+        otherwise="none",
     ),
     # Limits
     _of_engine("Limits", "ring_size", "Events that a stream can resume over.", **_count()),

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from phalanx.core.changes import Changes
+from phalanx.core.ledger import Account
 from phalanx.core.model import Job, Queue, Record, Residue, Task, Worker
 from phalanx.store.protocol import Batch
 
@@ -20,6 +21,7 @@ def batch_of(batch_id: str, changes: Iterable[Changes]) -> Batch:
     workers: dict[str, Worker | None] = {}
     queues: dict[str, Queue | None] = {}
     residues: dict[tuple[str, int], Residue | None] = {}
+    accounts: dict[str, Account] = {}
     records: list[Record] = []
     dropped: dict[str, None] = {}
     for each in changes:
@@ -28,6 +30,7 @@ def batch_of(batch_id: str, changes: Iterable[Changes]) -> Batch:
         workers |= each.workers
         queues |= each.queues
         residues |= each.residues
+        accounts |= each.accounts
         records += each.records
         dropped |= dict.fromkeys(each.dropped_blobs)
     return Batch(
@@ -40,6 +43,7 @@ def batch_of(batch_id: str, changes: Iterable[Changes]) -> Batch:
         removed_queues=_removed(queues),
         residues=_written(residues),
         removed_residues=_removed(residues),
+        accounts=tuple(accounts.values()),
         records=tuple(records),
         dropped_blobs=_unused(dropped, tasks.values()) if dropped else (),
     )

@@ -45,7 +45,7 @@ class MemoryDatabase:
         self.jobs: dict[str, JobRow] = {}
         self.job_by_key: dict[tuple[str, str], str] = {}
         self.tasks: defaultdict[str, dict[int, str]] = defaultdict(dict)
-        #: Workers, queues and residues by table and key.
+        #: Workers, queues, residues and accounts by table and key.
         self.others: defaultdict[str, dict[Row, str]] = defaultdict(dict)
         self.records: dict[int, RecordRow] = {}
         self.blobs: dict[str, tuple[str, bytes]] = {}
@@ -92,7 +92,7 @@ class MemoryStore:
         live = [row for row in self._db.jobs.values() if row.finished_at is None]
         docs: dict[str, list[str]] = {
             table.name: list(self._db.others[table.name].values())
-            for table in (rows.WORKERS, rows.QUEUES, rows.RESIDUES)
+            for table in (rows.WORKERS, rows.QUEUES, rows.RESIDUES, rows.ACCOUNTS)
         }
         docs["jobs"] = [row.doc for row in live]
         docs["tasks"] = [doc for row in live for _, doc in self._tasks_of(row.id)]

@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from phalanx.core.ledger import Account
 from phalanx.core.model import Job, Phase, Queue, Record, Residue, Rows, Task, Worker
 from phalanx.core.spec import Micros
 
@@ -27,6 +28,7 @@ class Batch(msgspec.Struct, frozen=True):
     removed_queues: tuple[str, ...] = ()
     residues: tuple[Residue, ...] = ()
     removed_residues: tuple[tuple[str, int], ...] = ()  #: (task id, epoch)
+    accounts: tuple[Account, ...] = ()
     records: tuple[Record, ...] = ()
     dropped_blobs: tuple[str, ...] = ()
 
@@ -124,8 +126,8 @@ class Store(Protocol):
         """Who leads now, or None when no lease is in force."""
 
     async def load(self, term: int) -> Rows:
-        """Unfinished jobs with all their tasks (by job and index), all workers, queues and residues
-        (each by its key), and the last record's number. Raises Deposed."""
+        """Unfinished jobs with all their tasks (by job and index), all workers, queues, residues
+        and accounts (each by its key), and the last record's number. Raises Deposed."""
 
     async def commit(self, term: int, batch: Batch) -> None:
         """Write the batch and its id in one transaction, durably.

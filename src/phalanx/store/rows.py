@@ -13,6 +13,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
+from phalanx.core.ledger import Account
 from phalanx.core.model import Job, Queue, Record, Residue, Rows, Task, Worker
 from phalanx.core.spec import HOUR, Micros
 from phalanx.store.protocol import Batch, CommitFailed, JobPage, Token
@@ -81,6 +82,7 @@ TASKS = Table("tasks", ("job", "position"), {"job": TEXT, "position": BIGINT, "d
 WORKERS = Table("workers", ("id",), {"id": TEXT, "doc": TEXT})
 QUEUES = Table("queues", ("name",), {"name": TEXT, "doc": TEXT})
 RESIDUES = Table("residues", ("task", "epoch"), {"task": TEXT, "epoch": BIGINT, "doc": TEXT})
+ACCOUNTS = Table("accounts", ("queue",), {"queue": TEXT, "doc": TEXT})
 RECORDS = Table(
     "records", ("seq",), {"seq": BIGINT, "job": TEXT, "recorded_at": BIGINT, "doc": TEXT}
 )
@@ -161,6 +163,10 @@ def _residue(residue: Residue) -> Row:
     return (column(residue.task), residue.epoch, _doc(residue))
 
 
+def _account(account: Account) -> Row:
+    return (column(account.queue), _doc(account))
+
+
 def _record(record: Record) -> RecordRow:
     return RecordRow(record.seq, _column_or_none(record.job), record.at, _doc(record))
 
@@ -184,6 +190,7 @@ def encode(batch: Batch) -> Encoded:
             _write(WORKERS, map(_worker, batch.workers)),
             _write(QUEUES, map(_queue, batch.queues)),
             _write(RESIDUES, map(_residue, batch.residues)),
+            _write(ACCOUNTS, map(_account, batch.accounts)),
             _write(TASKS, map(_task, batch.tasks)),
             _write(JOBS, map(_job, batch.jobs)),
             _write(RECORDS, map(_record, batch.records)),
@@ -203,6 +210,7 @@ task_from = msgspec.json.Decoder(Task).decode
 worker_from = msgspec.json.Decoder(Worker).decode
 queue_from = msgspec.json.Decoder(Queue).decode
 residue_from = msgspec.json.Decoder(Residue).decode
+account_from = msgspec.json.Decoder(Account).decode
 record_from = msgspec.json.Decoder(Record).decode
 token_from = msgspec.json.Decoder(Token).decode
 
@@ -219,6 +227,7 @@ def live_rows(docs: Mapping[str, Sequence[str]], last_seq: int) -> Rows:
         workers=[worker_from(doc) for doc in docs[WORKERS.name]],
         queues=[queue_from(doc) for doc in docs[QUEUES.name]],
         residues=[residue_from(doc) for doc in docs[RESIDUES.name]],
+        accounts=[account_from(doc) for doc in docs[ACCOUNTS.name]],
         last_seq=last_seq,
     )
     rows.jobs.sort(key=lambda job: job.id)
@@ -226,6 +235,7 @@ def live_rows(docs: Mapping[str, Sequence[str]], last_seq: int) -> Rows:
     rows.workers.sort(key=lambda worker: worker.id)
     rows.queues.sort(key=lambda queue: queue.name)
     rows.residues.sort(key=lambda residue: (residue.task, residue.epoch))
+    rows.accounts.sort(key=lambda account: account.queue)
     return rows
 
 

@@ -16,6 +16,7 @@ LIVE = {
     "workers": "SELECT doc FROM workers",
     "queues": "SELECT doc FROM queues",
     "residues": "SELECT doc FROM residues",
+    "accounts": "SELECT doc FROM accounts",
 }
 
 #: A job and its tasks in one statement, so that they are of one moment; the job comes first.

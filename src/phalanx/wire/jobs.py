@@ -10,6 +10,7 @@ import msgspec
 
 from phalanx.core.model import Exit, Phase
 from phalanx.core.states import State
+from phalanx.wire.cost import LostView
 from phalanx.wire.errors import ErrorInfo
 
 
@@ -80,6 +81,7 @@ class JobDetail(JobView, frozen=True, omit_defaults=True, kw_only=True):
     counts: Counts
     tasks: tuple[TaskView, ...]
     spec: dict[str, Any]  #: in the native form
+    lost: LostView  #: what stops have cost it
     # The seeds' names, for a job of one task.
     gang_id: str | None = None
     gang_index: int | None = None

@@ -95,7 +95,7 @@ async def test_the_numbers_tell_the_same_story(start: Start, store: str) -> None
         assert found["phalanx_job_queue_wait_seconds_count"] >= 1
         assert found["phalanx_gang_start_skew_seconds_count"] == 1
         assert found["phalanx_gpu_seconds_used_total"] > 0
-        assert found["phalanx_gpu_seconds_lost_total"] > 0
+        assert found["phalanx_gpu_seconds_lost_total{queue=default,to=failure}"] > 0
         assert found["phalanx_commit_seconds_count"] >= 5
         assert found["phalanx_plan_seconds_count"] >= 1
         assert found["phalanx_leader"] == 1

@@ -1,0 +1,187 @@
+"""What stops have cost is written down once, on the job and on its queue's account."""
+
+from typing import Any
+
+import pytest
+from tests.driver import Driver, spec
+
+from phalanx.core import events
+from phalanx.core.ledger import DAYS_KEPT, EVICTIONS_KEPT, NAMES_KEPT, LostTo, Tally
+from phalanx.core.model import Phase, Queue
+from phalanx.core.settings import Settings
+
+GPU: dict[str, object] = {"resources": {"gpu": 1}}
+FIVE_HOURS = 5 * 3600
+DOLLAR = 1_000_000
+
+
+@pytest.fixture
+def cluster() -> Driver:
+    cluster = Driver(Settings(price={"gpu": 3_500_000}))
+    cluster.fleet("w-1", "w-2", "w-3", "w-4", resources={"gpu": 1000})
+    cluster.apply(events.QueueSet(Queue("research")))
+    return cluster
+
+
+def running(cluster: Driver, **fields: Any) -> str:
+    """Four GPUs for five hours."""
+    job = cluster.submit(spec(4, role=GPU, queue="research", **fields))
+    cluster.run(job, "w-1", "w-2", "w-3", "w-4")
+    cluster.advance(FIVE_HOURS)
+    return job
+
+
+def dollars(cost: int) -> str:
+    return f"${cost / DOLLAR:.2f}"
+
+
+def evict_for_team_b(cluster: Driver, job: str) -> None:
+    by = cluster.submit(spec(name="team-b-urgent", namespace="ml"))
+    cluster.apply(events.Evicted(job, by=by, why="team b is in a hurry"))
+
+
+def test_five_hours_on_four_gpus_without_a_checkpoint_cost_seventy_dollars(cluster: Driver) -> None:
+    job = running(cluster)
+    evict_for_team_b(cluster, job)
+    lost = cluster.job(job).lost
+    assert lost is not None
+    assert dollars(lost.total.cost) == "$70.00"
+    [eviction] = lost.evictions
+    assert eviction.by == "ml/team-b-urgent"
+    assert dollars(eviction.cost) == "$70.00"
+    assert eviction.gpu // 1_000_000_000 == 4 * FIVE_HOURS
+
+
+def test_work_that_was_reported_safe_is_not_lost(cluster: Driver) -> None:
+    job = running(cluster)
+    task = cluster.task(job, 0)
+    cluster.apply(events.Progressed(task.id, task.epoch, 100, safe=True))
+    cluster.advance(120)
+    evict_for_team_b(cluster, job)
+    lost = cluster.job(job).lost
+    assert lost is not None
+    assert dollars(lost.total.cost) == "$0.47"
+
+
+def test_a_failure_loses_work_and_is_no_eviction(cluster: Driver) -> None:
+    job = running(cluster)
+    cluster.fail(job, 2)
+    lost = cluster.job(job).lost
+    assert lost is not None
+    assert lost.evictions == ()
+    assert lost.eviction == Tally()
+    assert dollars(lost.failure.cost) == "$70.00"
+
+
+def test_who_fell_could_not_save(cluster: Driver) -> None:
+    job = running(cluster, checkpoint="each", grace="15s")
+    cluster.fail(job, 2)
+    lost = cluster.job(job).lost
+    assert lost is not None
+    assert lost.total.gpu // 1_000_000_000 == FIVE_HOURS + 3 * 15
+
+
+def test_a_set_that_misses_one_saves_nobody(cluster: Driver) -> None:
+    job = running(cluster, checkpoint="all")
+    cluster.fail(job, 2)
+    lost = cluster.job(job).lost
+    assert lost is not None
+    assert lost.total.gpu // 1_000_000_000 == 4 * FIVE_HOURS
+
+
+def test_a_task_that_restarts_alone_loses_its_own_work(cluster: Driver) -> None:
+    job = running(cluster, restart="task", match="once-satisfied")
+    cluster.fail(job, 2)
+    lost = cluster.job(job).lost
+    assert lost is not None
+    assert lost.total.gpu // 1_000_000_000 == FIVE_HOURS
+
+
+def test_tasks_that_are_given_away_are_lost_alone(cluster: Driver) -> None:
+    job = running(cluster, min_available=2)
+    cluster.apply(events.Shrunk(job, (2, 3), by="ops"))
+    lost = cluster.job(job).lost
+    assert lost is not None
+    [eviction] = lost.evictions
+    assert (eviction.by, dollars(eviction.cost)) == ("ops", "$35.00")
+
+
+def test_nobody_loses_what_its_user_does_not_want(cluster: Driver) -> None:
+    job = running(cluster)
+    cluster.apply(events.CancelRequested(job))
+    cluster.stop(job)
+    assert cluster.phase(job) is Phase.CANCELLED
+    assert cluster.job(job).lost is None
+    assert cluster.accounts == {}
+
+
+def test_a_worker_that_is_emptied_evicts_for_whoever_asked(cluster: Driver) -> None:
+    job = running(cluster)
+    cluster.apply(
+        events.DrainRequested("w-1", "new disk", by="ada", deadline=cluster.now + 60_000_000)
+    )
+    assert cluster.job(job).lost is None
+    cluster.restart()
+    cluster.advance(61)
+    lost = cluster.job(job).lost
+    assert lost is not None
+    assert [eviction.by for eviction in lost.evictions] == ["ada"]
+
+
+def test_a_stop_is_priced_once_however_many_causes_it_has(cluster: Driver) -> None:
+    job = running(cluster)
+    evict_for_team_b(cluster, job)
+    cluster.fail(job, 0)
+    lost = cluster.job(job).lost
+    assert lost is not None
+    assert dollars(lost.total.cost) == "$70.00"
+    assert [r.detail["to"] for r in cluster.records if r.kind == "ComputeLost"] == [LostTo.EVICTION]
+
+
+def test_a_queue_keeps_its_account_when_its_jobs_are_gone(cluster: Driver) -> None:
+    job = running(cluster)
+    evict_for_team_b(cluster, job)
+    cluster.stop(job)
+    cluster.run(job, "w-1", "w-2", "w-3", "w-4")
+    cluster.advance(FIVE_HOURS)
+    cluster.fail(job, 0)
+    cluster.stop(job)
+    cluster.apply(events.CancelRequested(job))
+    cluster.restart()
+    account = cluster.cluster.accounts["research"]
+    assert dollars(account.eviction.cost) == "$70.00"
+    assert dollars(account.failure.cost) == "$70.00"
+    assert account.eviction.count == 1
+    assert dollars(account.evictors["ml/team-b-urgent"].cost) == "$70.00"
+    assert dollars(account.jobs[job].lost.cost) == "$140.00"
+
+
+def test_the_lists_are_bounded_and_the_totals_exact(cluster: Driver) -> None:
+    job = cluster.submit(spec(1, role=GPU, queue="research"))
+    rounds = max(EVICTIONS_KEPT, NAMES_KEPT) + 5
+    for number in range(rounds):
+        cluster.run(job, "w-1")
+        cluster.advance(60)
+        cluster.apply(events.Evicted(job, by=f"operator-{number}", why="a test"))
+        cluster.stop(job)
+    lost = cluster.job(job).lost
+    assert lost is not None
+    assert [e.by for e in lost.evictions] == [
+        f"operator-{n}" for n in range(rounds - EVICTIONS_KEPT, rounds)
+    ]
+    account = cluster.accounts["research"]
+    assert len(account.evictors) == NAMES_KEPT
+    assert account.eviction == lost.eviction
+    assert lost.eviction.count == rounds
+
+
+def test_evictions_are_counted_by_day_for_a_week(cluster: Driver) -> None:
+    job = cluster.submit(spec(1, role=GPU, queue="research"))
+    for _ in range(DAYS_KEPT + 3):
+        cluster.run(job, "w-1")
+        cluster.apply(events.Evicted(job, by="ops", why="a test"))
+        cluster.stop(job)
+        cluster.advance(24 * 3600)
+    account = cluster.accounts["research"]
+    assert sorted(account.days.values()) == [1] * DAYS_KEPT
+    assert account.evictions_since(max(account.days)) == 1
