@@ -5,6 +5,7 @@ that somebody still holds.
 """
 
 from collections import defaultdict
+from collections.abc import Sequence
 from uuid import uuid4
 
 from phalanx.core.model import Job, Record, Rows, Task
@@ -12,12 +13,15 @@ from phalanx.core.spec import Micros
 from phalanx.store import rows
 from phalanx.store.protocol import (
     Batch,
+    Chunk,
     CommitFailed,
+    Cut,
     Deposed,
     JobPage,
     JobQuery,
     Leader,
     Pruned,
+    Span,
     Token,
 )
 from phalanx.store.rows import (
@@ -25,6 +29,7 @@ from phalanx.store.rows import (
     Cursor,
     Encoded,
     JobRow,
+    OutputRow,
     RecordRow,
     Row,
     Table,
@@ -49,6 +54,8 @@ class MemoryDatabase:
         self.others: defaultdict[str, dict[Row, str]] = defaultdict(dict)
         self.records: dict[int, RecordRow] = {}
         self.blobs: dict[str, tuple[str, bytes]] = {}
+        #: job → (position, epoch) → begins → the whole row.
+        self.output: dict[str, dict[tuple[int, int], dict[int, OutputRow]]] = {}
         self.tokens: dict[str, str] = {}
 
 
@@ -157,6 +164,48 @@ class MemoryStore:
         found = self._db.blobs.get(column(blob_id))
         return None if found is None else found[1]
 
+    async def put_output(self, term: int, chunks: Sequence[Chunk], cuts: Sequence[Cut] = ()) -> int:
+        self._check(term)
+        for row in rows.output_rows(chunks):
+            job, position, epoch, begins, ends, *_ = row
+            if job not in self._db.jobs:
+                continue
+            attempts = self._db.output.setdefault(job, {})
+            attempt = attempts.setdefault((position, epoch), {})
+            if begins not in attempt or attempt[begins][4] < ends:
+                attempt[begins] = row
+        return sum(self._cut(*cut) for cut in rows.cut_rows(cuts))
+
+    def _cut(self, job: str, position: int, epoch: int, before: int) -> int:
+        attempts = self._db.output.get(job, {})
+        attempt = attempts.get((position, epoch), {})
+        gone = [row for row in attempt.values() if row[4] <= before]
+        for row in gone:
+            del attempt[row[3]]
+        if not attempt:
+            attempts.pop((position, epoch), None)
+        return sum(len(row[6]) for row in gone)
+
+    async def output_spans(self, job: str) -> tuple[Span, ...]:
+        attempts = self._db.output.get(column(job), {})
+        return tuple(
+            Span(*key, max(row[5] for row in found.values()), max(row[4] for row in found.values()))
+            for key, found in sorted(attempts.items())
+        )
+
+    async def output(
+        self, job: str, task: int, epoch: int, *, offset: int, span: int
+    ) -> tuple[Chunk, ...]:
+        attempt = self._db.output.get(column(job), {}).get((task, epoch), {})
+        low = max((begins for begins in attempt if begins <= offset), default=offset)
+        high = span + min((begins for begins in attempt if begins >= offset), default=offset)
+        found = [
+            (row[5], begins, row[6])
+            for begins, row in sorted(attempt.items())
+            if low <= begins < high and row[4] > offset
+        ]
+        return rows.chunks_from(job, task, epoch, found)
+
     async def prune(self, term: int, *, before: Micros, limit: int) -> Pruned:
         self._check(term)
         db = self._db
@@ -175,6 +224,7 @@ class MemoryStore:
         for job in gone:
             del db.jobs[job]
             db.tasks.pop(job, None)
+            db.output.pop(job, None)
         db.job_by_key = {key: job for key, job in db.job_by_key.items() if job not in gone}
         for seq in records:
             del db.records[seq]

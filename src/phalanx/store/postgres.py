@@ -6,7 +6,7 @@ connection that saw any fault is thrown away, and the next call makes a new one.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -16,13 +16,16 @@ from phalanx.core.spec import Micros
 from phalanx.store import rows, schema, sql
 from phalanx.store.protocol import (
     Batch,
+    Chunk,
     CommitFailed,
+    Cut,
     Deposed,
     JobPage,
     JobQuery,
     Leader,
     OutcomeUnknown,
     Pruned,
+    Span,
     StoreError,
     Token,
 )
@@ -69,6 +72,16 @@ _LEADER = f"SELECT term, holder, url FROM leader WHERE expires_at > {_NOW}"  # n
 
 _FENCE = "UPDATE leader SET last_seq = greatest(last_seq, $2) WHERE term = $1"
 _ADD_BATCH = f"INSERT INTO batches (id, committed_at) VALUES ($1, {_NOW}) ON CONFLICT DO NOTHING"  # noqa: S608
+
+_KNOWN_JOBS = "SELECT id FROM jobs WHERE id = ANY($1)"
+_CUT = """
+    WITH gone AS (
+        DELETE FROM output o
+        USING unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[]) AS c(job, pos, ep, bef)
+        WHERE o.job = c.job AND position = pos AND epoch = ep AND begins < bef AND ends <= bef
+        RETURNING ends - begins AS size
+    ) SELECT coalesce(sum(size), 0) FROM gone
+"""
 
 
 class PostgresStore:
@@ -144,9 +157,7 @@ class PostgresStore:
             self._reading(_SLOW_S) as connection,
             connection.transaction(isolation="repeatable_read", readonly=True),
         ):
-            [(latest, last_seq)] = await connection.fetch(sql.TERM_AND_LAST_SEQ)
-            if latest != term:
-                raise Deposed(f"term {term} is over: {latest} is the latest")
+            last_seq = await _last_seq(connection, term)
             docs = {
                 name: [row[0] for row in await connection.fetch(query)]
                 for name, query in sql.LIVE.items()
@@ -211,6 +222,25 @@ class PostgresStore:
         async with self._reading(_SLOW_S) as connection:
             data: bytes | None = await connection.fetchval(sql.BLOB, column(blob_id))
             return data
+
+    async def put_output(self, term: int, chunks: Sequence[Chunk], cuts: Sequence[Cut] = ()) -> int:
+        new, old = rows.output_rows(chunks), rows.cut_rows(cuts)
+        # Beside the write connection and without the leader's row, so that no commit waits for it.
+        async with self._reading(_SLOW_S) as connection, connection.transaction():
+            await _last_seq(connection, term)
+            found = await connection.fetch(_KNOWN_JOBS, [row[0] for row in new])
+            known = {row[0] for row in found}
+            await connection.executemany(sql.PUT_OUTPUT, [row for row in new if row[0] in known])
+            return int(await connection.fetchval(_CUT, *_arrays(old))) if old else 0
+
+    async def output_spans(self, job: str) -> tuple[Span, ...]:
+        return tuple(Span(*row) for row in await self._fetch(sql.OUTPUT_SPANS, column(job)))
+
+    async def output(
+        self, job: str, task: int, epoch: int, *, offset: int, span: int
+    ) -> tuple[Chunk, ...]:
+        found = await self._fetch(sql.OUTPUT, column(job), task, epoch, offset, span)
+        return rows.chunks_from(job, task, epoch, found)
 
     async def prune(self, term: int, *, before: Micros, limit: int) -> Pruned:
         async with self._writing("prune", self._patience_s) as connection:
@@ -347,6 +377,14 @@ class PostgresStore:
             return migration is not None
 
 
+async def _last_seq(connection: "Connection", term: int) -> int:
+    """Raises Deposed unless that term is the latest, as of now."""
+    [(latest, last_seq)] = await connection.fetch(sql.TERM_AND_LAST_SEQ)
+    if latest != term:
+        raise Deposed(f"term {term} is over: {latest} is the latest")
+    return int(last_seq)
+
+
 async def _fence(connection: "Connection", term: int, last_seq: int = 0) -> None:
     """Let only the latest term through, and keep others out until the end. Raises Deposed."""
     if _touched(await connection.execute(_FENCE, term, last_seq)) != 1:
@@ -364,7 +402,7 @@ async def _write(connection: "Connection", encoded: rows.Encoded) -> bool:
     return True
 
 
-def _arrays(found: list[rows.Row]) -> list[tuple[rows.Value, ...]]:
+def _arrays(found: Sequence[rows.Row]) -> list[tuple[rows.Value, ...]]:
     return list(zip(*found, strict=True))
 
 

@@ -4,6 +4,7 @@ Leadership is a term, not a lock: every commit names the term it was made under,
 it through only while that term is the latest one. Expiry is judged by the store's own clock.
 """
 
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -61,6 +62,39 @@ class Pruned(msgspec.Struct, frozen=True):
     jobs: int = 0
     records: int = 0
     blobs: int = 0
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """Some of what an attempt of a task has written, by where it stands in all of it."""
+
+    job: str
+    task: int
+    epoch: int
+    attempt: int  #: which attempt of the task it is, for people
+    offset: int
+    data: bytes
+
+    @property
+    def end(self) -> int:
+        return self.offset + len(self.data)
+
+
+class Cut(msgspec.Struct, frozen=True):
+    """Chunks of an attempt that end at `before` or earlier are no longer wanted."""
+
+    job: str
+    task: int
+    epoch: int
+    before: int
+
+
+class Span(msgspec.Struct, frozen=True):
+    """How far the output of an attempt reaches that is there."""
+
+    task: int
+    epoch: int
+    attempt: int
+    end: int
 
 
 class Token(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -160,10 +194,26 @@ class Store(Protocol):
 
     async def get_blob(self, blob_id: str) -> bytes | None: ...
 
+    async def put_output(self, term: int, chunks: Sequence[Chunk], cuts: Sequence[Cut] = ()) -> int:
+        """Keep these chunks, durably, then remove what is cut; the number of bytes removed.
+
+        Of two chunks of one attempt with one offset the longer stays. Chunks of a job that is not
+        there are not kept. Slows no commit. Raises Deposed, as of the moment of asking.
+        """
+
+    async def output_spans(self, job: str) -> tuple[Span, ...]:
+        """All attempts of a job that have output here, by task and epoch."""
+
+    async def output(
+        self, job: str, task: int, epoch: int, *, offset: int, span: int
+    ) -> tuple[Chunk, ...]:
+        """Chunks of an attempt that end after `offset`, in order: the one that it lies in, and
+        those that begin within `span` bytes of it, or of the next chunk where there is a gap."""
+
     async def prune(self, term: int, *, before: Micros, limit: int) -> Pruned:
         """Remove at most `limit` jobs that finished before then, oldest first, with their tasks,
-        records and blobs; also records of no job older than that, and batch ids more than an hour
-        old by the store's clock, whatever `before` says.
+        records, blobs and output; also records of no job older than that, and batch ids more than
+        an hour old by the store's clock, whatever `before` says.
 
         Raises Deposed."""
 

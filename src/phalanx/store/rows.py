@@ -16,7 +16,7 @@ import msgspec
 from phalanx.core.ledger import Account
 from phalanx.core.model import Job, Queue, Record, Residue, Rows, Task, Worker
 from phalanx.core.spec import HOUR, Micros
-from phalanx.store.protocol import Batch, CommitFailed, JobPage, Token
+from phalanx.store.protocol import Batch, Chunk, CommitFailed, Cut, JobPage, Token
 
 #: The store's own time, in microseconds.
 Clock = Callable[[], Micros]
@@ -217,6 +217,27 @@ token_from = msgspec.json.Decoder(Token).decode
 
 def token_row(token: Token) -> tuple[str, str]:
     return column(token.name), _doc(token)
+
+
+#: job, position, epoch, begins, ends, attempt, data
+OutputRow = tuple[str, int, int, int, int, int, bytes]
+
+
+def output_rows(chunks: Iterable[Chunk]) -> list[OutputRow]:
+    return [(column(c.job), c.task, c.epoch, c.offset, c.end, c.attempt, c.data) for c in chunks]
+
+
+def cut_rows(cuts: Iterable[Cut]) -> list[tuple[str, int, int, int]]:
+    return [(column(cut.job), cut.task, cut.epoch, cut.before) for cut in cuts]
+
+
+def chunks_from(
+    job: str, task: int, epoch: int, found: Iterable[Sequence[Any]]
+) -> tuple[Chunk, ...]:
+    """From (attempt, begins, data) in order."""
+    return tuple(
+        Chunk(job, task, epoch, attempt, begins, bytes(data)) for attempt, begins, data in found
+    )
 
 
 def live_rows(docs: Mapping[str, Sequence[str]], last_seq: int) -> Rows:

@@ -38,12 +38,30 @@ PUT_BLOB = """
     ON CONFLICT (id) DO UPDATE SET job = excluded.job, data = excluded.data
 """
 
+PUT_OUTPUT = """
+    INSERT INTO output (job, position, epoch, begins, ends, attempt, data)
+    VALUES ($1, $2, $3, $4, $5, $6, $7)
+    ON CONFLICT (job, position, epoch, begins)
+    DO UPDATE SET ends = excluded.ends, data = excluded.data WHERE excluded.ends > output.ends
+"""
+OUTPUT_SPANS = """
+    SELECT position, epoch, max(attempt), max(ends) FROM output WHERE job = $1
+    GROUP BY position, epoch ORDER BY position, epoch
+"""
+_ATTEMPT = "FROM output WHERE job = $1 AND position = $2 AND epoch = $3"
+OUTPUT = f"""
+    SELECT attempt, begins, data {_ATTEMPT} AND ends > $4
+    AND begins >= coalesce((SELECT max(begins) {_ATTEMPT} AND begins <= $4), $4)
+    AND begins < $5 + coalesce((SELECT min(begins) {_ATTEMPT} AND begins >= $4), $4)
+    ORDER BY begins
+"""
+
 ADD_TOKEN = "INSERT INTO tokens (name, doc) VALUES ($1, $2) ON CONFLICT DO NOTHING"  # noqa: S105
 REMOVE_TOKEN = "DELETE FROM tokens WHERE name = $1"  # noqa: S105
 TOKENS = "SELECT doc FROM tokens ORDER BY name"
 
 #: What goes when its job goes: table → the column that names the job.
-OF_A_JOB = {"tasks": "job", "records": "job", "blobs": "job", "jobs": "id"}
+OF_A_JOB = {"tasks": "job", "records": "job", "blobs": "job", "output": "job", "jobs": "id"}
 PRUNABLE_JOBS = """
     SELECT id FROM jobs WHERE finished_at IS NOT NULL AND finished_at < $1
     ORDER BY finished_at, id LIMIT $2

@@ -8,7 +8,7 @@ clock, and the lock keeps a second leader out when that clock is set forward.
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from functools import cache, partial
@@ -21,13 +21,16 @@ from phalanx.store import rows, schema, sql
 from phalanx.store.host import HostLock, refuse_network
 from phalanx.store.protocol import (
     Batch,
+    Chunk,
     CommitFailed,
+    Cut,
     Deposed,
     JobPage,
     JobQuery,
     Leader,
     OutcomeUnknown,
     Pruned,
+    Span,
     StoreError,
     Token,
 )
@@ -40,6 +43,12 @@ Work = Callable[[sqlite3.Connection], T]
 _BUSY_S = 5.0
 _RETRY_S = 0.005
 _WAL_BYTES = 64 * 1024 * 1024
+
+_HAS_JOB = "SELECT 1 FROM jobs WHERE id = ?"
+_CUT = """
+    DELETE FROM output WHERE job = ?1 AND position = ?2 AND epoch = ?3
+    AND begins < ?4 AND ends <= ?4 RETURNING ends - begins
+"""
 
 
 def wall_clock() -> Micros:
@@ -258,6 +267,28 @@ class SQLiteStore:
     async def get_blob(self, blob_id: str) -> bytes | None:
         found = await self._read(sql.BLOB, column(blob_id))
         return bytes(found[0][0]) if found else None
+
+    async def put_output(self, term: int, chunks: Sequence[Chunk], cuts: Sequence[Cut] = ()) -> int:
+        new, old = rows.output_rows(chunks), rows.cut_rows(cuts)
+
+        def work(db: sqlite3.Connection) -> int:
+            with _transaction(db):
+                _term_and_last_seq(db, term)
+                jobs = {row[0] for row in new}
+                known = {job for job in jobs if db.execute(_HAS_JOB, (job,)).fetchone()}
+                db.executemany(_own(sql.PUT_OUTPUT), [row for row in new if row[0] in known])
+                return sum(size for cut in old for (size,) in db.execute(_CUT, cut).fetchall())
+
+        return await self._writer.run(work)
+
+    async def output_spans(self, job: str) -> tuple[Span, ...]:
+        return tuple(Span(*row) for row in await self._read(sql.OUTPUT_SPANS, column(job)))
+
+    async def output(
+        self, job: str, task: int, epoch: int, *, offset: int, span: int
+    ) -> tuple[Chunk, ...]:
+        found = await self._read(sql.OUTPUT, column(job), task, epoch, offset, span)
+        return rows.chunks_from(job, task, epoch, found)
 
     async def prune(self, term: int, *, before: Micros, limit: int) -> Pruned:
         return await self._writer.run(partial(self._prune, term, before, limit))
