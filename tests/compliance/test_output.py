@@ -95,7 +95,9 @@ async def test_a_cut_removes_whole_chunks_from_the_front_and_says_how_much(
     assert await store.put_output(there, [], [Cut("j-1", 0, 1, 25)]) == 20
     assert await read(store) == chunks[2:]
     more = chunk(50, b"more")
-    assert await store.put_output(there, [more], [Cut("j-1", 0, 2, ALL), Cut("j-1", 0, 1, 30)]) == 17
+    assert (
+        await store.put_output(there, [more], [Cut("j-1", 0, 2, ALL), Cut("j-1", 0, 1, 30)]) == 17
+    )
     assert await read(store) == [*chunks[3:], more]
     assert await read(store, task=1) == others[:1]
     assert await store.output_spans("j-1") == (Span(0, 1, 1, 54), Span(1, 1, 1, 5))

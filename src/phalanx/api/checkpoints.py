@@ -25,7 +25,9 @@ _BYTES = "application/octet-stream"
 
 
 @dataclass
-class _Bytes(Operation):
+class Bytes(Operation):
+    """The body is bytes, whatever they are."""
+
     def __post_init__(self) -> None:
         anything = Schema(type="string", format="binary")  # type: ignore[arg-type]
         self.request_body = RequestBody(
@@ -35,7 +37,7 @@ class _Bytes(Operation):
 
 @post(
     "/jobs/{task:str}/checkpoint",
-    operation_class=_Bytes,
+    operation_class=Bytes,
     opt={"allowed": WORKERS},
     status_code=200,
     summary="Save the state of a task that is told to stop",

@@ -9,6 +9,7 @@ from litestar.connection import ASGIConnection
 from phalanx.engine.claims import Claims
 from phalanx.engine.desk import Desk
 from phalanx.engine.engine import Engine
+from phalanx.engine.output import Outputs
 from phalanx.engine.reports import Reports
 from phalanx.engine.ring import Ring
 from phalanx.engine.submissions import Submissions
@@ -26,7 +27,9 @@ class Info(msgspec.Struct, frozen=True):
     body_limit_bytes: int = 1024 * 1024
     checkpoint_limit_bytes: int = 1024 * 1024
     priority_classes: dict[str, int] = {}
+    output_limit_bytes: int = 1024 * 1024  #: of each attempt, the last of it
     keepalive_s: float = 15.0  #: a quiet stream says this often that it lives
+    linger_s: float = 1.0  #: how long output of a job that has ended is waited for
 
 
 class Services:
@@ -53,7 +56,8 @@ class Services:
         self.submissions = Submissions(engine, store)
         self.claims = Claims(engine, store)
         self.reports = Reports(engine, store)
-        for observer in (desk.observe, ring.observe, self.claims.observe):
+        self.outputs = Outputs(engine, store, self.info.output_limit_bytes)
+        for observer in (desk.observe, ring.observe, self.claims.observe, self.outputs.observe):
             if observer not in engine.observers:
                 engine.observers.append(observer)
 

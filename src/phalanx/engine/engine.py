@@ -78,12 +78,18 @@ class Engine:
     def reasons(self) -> Mapping[str, Reason]:
         return self._planning.reasons if self._planning is not None else {}
 
+    def check_leading(self) -> int:
+        """The term that this server leads under at this moment. Raises NotLeading."""
+        if self._commits is None or not self.is_leading:
+            raise NotLeading(self._leader.url if self._leader is not None else None)
+        return self._commits.term
+
     async def do(self, work: Work[T]) -> T:
         """Run a command in the next turn. Raises NotLeading or Unavailable besides its own."""
-        reign = self._reign
-        if reign is None or not self.is_leading:
-            raise NotLeading(self._leader.url if self._leader is not None else None)
-        return await reign.do(work)
+        self.check_leading()
+        if self._reign is None:
+            raise AssertionError("bug: a leader that does not reign")
+        return await self._reign.do(work)
 
     async def apply(self, event: Event) -> Changes:
         return await self.do(lambda turn: turn.apply(event))

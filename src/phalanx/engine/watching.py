@@ -33,6 +33,9 @@ class Watcher(Protocol):
     def braked(self) -> None:
         """So many workers were lost at once that nothing is drained for them."""
 
+    def output_kept(self, size_bytes: int, dropped_bytes: int) -> None:
+        """So much of what tasks write is durable, and so much older output went for it."""
+
 
 class Watchers:
     """Several watchers as one; none at all is one that does not look."""
@@ -71,6 +74,10 @@ class Watchers:
     def braked(self) -> None:
         for each in self._watchers:
             each.braked()
+
+    def output_kept(self, size_bytes: int, dropped_bytes: int) -> None:
+        for each in self._watchers:
+            each.output_kept(size_bytes, dropped_bytes)
 
 
 UNWATCHED = Watchers()

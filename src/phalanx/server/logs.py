@@ -124,6 +124,9 @@ class Chronicle:
             cure="nothing is drained for them for a while; look at the network",
         )
 
+    def output_kept(self, size_bytes: int, dropped_bytes: int) -> None:
+        pass
+
 
 def line_of(record: Record) -> tuple[str, Fields]:
     """The words and the keys of a record's line."""

@@ -73,6 +73,10 @@ class Metrics:
         self._reservations_lost = counter("reservations_lost", "Start sets that went back.")
         self._rejected = counter("decisions_rejected", "Decisions that came too late.", "cause")
         self._store_failures = counter("store_failures", "Times the store did not answer.")
+        self._output_received = counter("output_received_bytes", "Output of tasks that was kept.")
+        self._output_dropped = counter(
+            "output_dropped_bytes", "Output of tasks that went to make room for newer."
+        )
         self._execution = histogram(
             "job_execution_duration_seconds", "From a task's start to its end.", _SPANS
         )
@@ -130,6 +134,10 @@ class Metrics:
 
     def braked(self) -> None:
         pass
+
+    def output_kept(self, size_bytes: int, dropped_bytes: int) -> None:
+        self._output_received.inc(size_bytes)
+        self._output_dropped.inc(dropped_bytes)
 
     # Beside the planner
 

@@ -281,7 +281,7 @@ OPTIONS: tuple[Option, ...] = (
         "duration",
         _positive,
         30 * 24 * 3600 * SECOND,
-        "How long finished jobs, their events and checkpoints are kept.",
+        "How long finished jobs, their events, output and checkpoints are kept.",
         durations.printed,
     ),
     # Logs
@@ -378,6 +378,15 @@ OPTIONS: tuple[Option, ...] = (
         _size,
         16 * _MIB,
         "The largest checkpoint that is taken.",
+        _printed_size,
+    ),
+    Option(
+        "output_limit",
+        "Limits",
+        "size",
+        _size,
+        _MIB,
+        "How much of the output of each attempt of a task is kept: the last of it.",
         _printed_size,
     ),
 )

@@ -148,6 +148,7 @@ class Server:
             info=Info(
                 body_limit_bytes=config["body_limit"],
                 checkpoint_limit_bytes=config["checkpoint_limit"],
+                output_limit_bytes=config["output_limit"],
                 priority_classes=config["priority_classes"],
             ),
         )

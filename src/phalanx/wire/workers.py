@@ -28,6 +28,10 @@ class DrainReply(msgspec.Struct, frozen=True):
     evicted: tuple[str, ...]  #: the jobs that were asked to give way
 
 
+class OutputReply(msgspec.Struct, frozen=True):
+    next: int  #: the first byte that the server does not have
+
+
 class QueueView(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     weight: int

@@ -47,6 +47,7 @@ USERS_MAY = [
     ("POST", "/jobs/j-0/hold"),
     ("POST", "/jobs/j-0/retry"),
     ("GET", "/jobs/j-0/why"),
+    ("GET", "/jobs/j-0/logs"),
     ("GET", "/workers"),
     ("GET", "/queues"),
 ]
@@ -61,6 +62,7 @@ WORKERS_MAY = [
     ("POST", "/workers/register"),
     ("POST", "/workers/w/heartbeat"),
     ("POST", "/workers/w/sync"),
+    ("POST", "/workers/w/output?task=j-0.0&epoch=1&offset=0"),
 ]
 ADMINS_MAY = [
     ("DELETE", "/workers/w"),
@@ -106,6 +108,7 @@ async def test_users_see_and_touch_only_their_namespaces() -> None:
         for method, what in (
             *(("GET", ""), ("DELETE", ""), ("POST", "/hold"), ("POST", "/requeue")),
             *(("POST", "/retry"), ("GET", "/events"), ("GET", "/why"), ("GET", "/checkpoint")),
+            ("GET", "/logs"),
         ):
             assert (await call(server, "t-bob", method, path + what)).status == 404
             assert (await call(server, "t-eve", method, path + what)).status != 404

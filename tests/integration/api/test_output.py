@@ -1,0 +1,479 @@
+"""What tasks write: brought in chunks by their workers, read and followed by users."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import pytest
+
+from phalanx.api.services import Info
+from phalanx.core.states import State
+from phalanx.engine import output
+from phalanx.engine.engine import Engine
+from phalanx.store.memory import MemoryDatabase, MemoryStore
+from phalanx.store.protocol import Store, StoreError
+from phalanx.store.sqlite import wall_clock
+from tests.integration.api.serving import PATIENCE_S, Reply, Running, quick, serving
+from tests.integration.api.test_jobs import submit
+from tests.integration.api.test_plain import a_worker, claim
+
+GANG = {"roles": {"ps": {"command": "x"}, "worker": {"command": "x", "replicas": 2}}}
+RETRIED = {"roles": {"w": {"command": "x"}}, "max_retries": 9, "backoff": "0s"}
+GAP = " bytes left out …\n".encode()
+NO_LINGER = Info(linger_s=0.0)
+
+
+class Writer(NamedTuple):
+    """An attempt that runs, as its worker speaks of it."""
+
+    server: Running
+    worker: str
+    task: str
+    epoch: int
+
+    async def bring(self, offset: int, data: bytes, **other: Any) -> Reply:
+        of = {"task": self.task, "epoch": self.epoch, "worker": self.worker} | other
+        query = f"task={of['task']}&epoch={of['epoch']}&offset={offset}"
+        return await self.server.call("POST", f"/workers/{of['worker']}/output?{query}", data)
+
+    async def write(self, offset: int, data: bytes) -> int:
+        reply = await self.bring(offset, data)
+        assert reply.status == 200, reply
+        found: int = reply.body["next"]
+        return found
+
+    async def end(self, how: str = "done") -> None:
+        path = f"/jobs/{self.task}/{how}?epoch={self.epoch}"
+        assert (await self.server.call("POST", path)).status == 200
+
+    @property
+    def job(self) -> str:
+        return self.task.rpartition(".")[0]
+
+
+async def writing(server: Running, worker: str = "w-1") -> Writer:
+    """The next task for this worker, claimed."""
+    found = await claim(server, worker, wait=10)
+    return Writer(server, worker, found["id"], found["reservation_epoch"])
+
+
+async def a_writer(server: Running, **job: Any) -> Writer:
+    await a_worker(server)
+    await submit(server, job or {"command": "x"})
+    return await writing(server)
+
+
+async def a_gang(server: Running) -> list[Writer]:
+    for number in range(3):
+        await a_worker(server, f"w-{number}")
+    job = (await submit(server, GANG))["id"]
+    await server.until(lambda c: c.gangs[job].count(State.RESERVED) == 3)
+    found = [await writing(server, f"w-{number}") for number in range(3)]
+    return sorted(found, key=lambda writer: writer.task)
+
+
+async def logs(server: Running, job: str, query: str = "") -> bytes:
+    reply = await server.client.get(f"/jobs/{job}/logs?{query}")
+    assert reply.status_code == 200, reply.text
+    assert reply.headers["content-type"] == "text/plain; charset=utf-8"
+    return reply.content
+
+
+@asynccontextmanager
+async def following(
+    server: Running, job: str, query: str = "follow=true"
+) -> AsyncIterator[AsyncIterator[str]]:
+    async with server.client.stream("GET", f"/jobs/{job}/logs?{query}") as reply:
+        assert reply.status_code == 200
+        yield reply.aiter_lines()
+
+
+# Bringing
+
+
+async def test_output_is_read_as_it_was_written(on_each_store: Running) -> None:
+    writer = await a_writer(on_each_store)
+    assert await logs(on_each_store, writer.job) == b""
+    assert await writer.write(0, b"one\ntw") == 6
+    assert await writer.write(6, b"o\n\x00\xff no end") == 17
+    assert await logs(on_each_store, writer.job) == b"one\ntwo\n\x00\xff no end"
+    assert await logs(on_each_store, writer.task) == b"one\ntwo\n\x00\xff no end"
+    await writer.end()
+    assert await writer.write(17, b"\nlate\n") == 23
+    told = await logs(on_each_store, writer.job, "task=0&follow=true")
+    assert told == b"one\ntwo\n\x00\xff no end\nlate\n"
+
+
+async def test_what_comes_again_or_overlaps_is_passed_over(on_each_store: Running) -> None:
+    writer = await a_writer(on_each_store)
+    assert await writer.write(0, b"") == 0
+    assert await writer.write(0, b"abcd") == 4
+    assert await writer.write(0, b"abcd") == 4
+    assert await writer.write(1, b"bc") == 4
+    assert await writer.write(2, b"cdef") == 6
+    assert await writer.write(99, b"") == 6
+    at_once = await asyncio.gather(*(writer.write(6, b"gh") for _ in range(5)))
+    assert at_once == [8] * 5
+    assert await logs(on_each_store, writer.job) == b"abcdefgh"
+
+
+async def test_a_jump_ahead_is_told_as_a_gap(on_each_store: Running) -> None:
+    writer = await a_writer(on_each_store)
+    assert await writer.write(10, b"begun") == 15
+    assert await writer.write(2**61, b"far\n") == 2**61 + 4
+    assert await writer.write(20, b"too late") == 2**61 + 4
+    told = (await logs(on_each_store, writer.job)).decode()
+    assert told == f"… {2**61} bytes left out …\nfar\n"  # the rest is beyond what is kept
+
+
+async def test_a_small_gap_stands_on_a_line_of_its_own(server: Running) -> None:
+    writer = await a_writer(server)
+    await writer.write(0, b"half a line")
+    await writer.write(20, b"on\n")
+    told = (await logs(server, writer.job)).decode()
+    assert told == "half a line\n… 9 bytes left out …\non\n"
+
+
+async def test_only_the_last_of_an_attempt_is_kept(store: Store) -> None:
+    async with serving(store, info=Info(output_limit_bytes=100)) as server:
+        writer = await a_writer(server)
+        for number in range(30):
+            await writer.write(number * 10, b"line %04d\n" % number)
+        told = (await logs(server, writer.job)).decode().splitlines()
+        assert told == ["… 200 bytes left out …", *(f"line {n:04}" for n in range(20, 30))]
+
+
+async def test_a_chunk_has_its_limit(server: Running) -> None:
+    writer = await a_writer(server)
+    assert await writer.write(0, b"x" * 262_144) == 262_144
+    for data in (b"x" * 262_145, b"x" * 900_000):
+        reply = await writer.bring(262_144, data)
+        assert (reply.status, reply.body["error"]["code"]) == (413, "too_large")
+    assert await writer.write(262_144, b"") == 262_144
+
+
+async def test_output_of_what_never_ran_there_is_refused(on_each_store: Running) -> None:
+    server = on_each_store
+    writer = await a_writer(server)
+    await a_worker(server, "w-2")
+    for other, status, said in (
+        ({"worker": "w-2"}, 404, "was not on worker w-2 at epoch 1"),
+        ({"worker": "w-3"}, 404, "was not on worker w-3"),
+        ({"task": "j-nobody.0"}, 404, "there is no task j-nobody.0"),
+        ({"task": f"{writer.job}.1"}, 404, f"there is no task {writer.job}.1"),
+        ({"task": writer.job}, 404, "tasks are named JOB.INDEX"),
+        ({"epoch": 2}, 409, "is at epoch 1; there is no epoch 2"),
+        ({"epoch": 0}, 404, "was not on worker w-1 at epoch 0"),
+        ({"epoch": -1}, 400, "epoch"),
+        ({"epoch": "x"}, 400, "epoch"),
+    ):
+        reply = await writer.bring(0, b"x", **other)
+        assert (reply.status, said in str(reply.body)) == (status, True), reply
+    for offset in (-1, 2**63):
+        assert (await writer.bring(offset, b"x")).status == 400
+    assert await logs(server, writer.job) == b""
+
+
+async def test_too_much_output_at_once_is_to_be_sent_again(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "_ROOM_BYTES", 10)
+    writer = await a_writer(server)
+    reply = await writer.bring(0, b"x" * 11)
+    assert (reply.status, reply.body["error"]["code"]) == (503, "unavailable")
+    assert await writer.write(0, b"x" * 10) == 10
+
+
+# Attempts
+
+
+async def test_attempts_are_told_apart_and_the_last_three_are_kept(on_each_store: Running) -> None:
+    server = on_each_store
+    first = writer = await a_writer(server, **RETRIED)
+    for number in range(1, 5):
+        await writer.write(0, b"this is %d\n" % number)
+        if number < 4:
+            await writer.end("fail")
+            writer = await writing(server)
+    assert (await logs(server, writer.job)).decode().splitlines() == [
+        "── attempt 2 (epoch 2) ──",
+        "this is 2",
+        "── attempt 3 (epoch 3) ──",
+        "this is 3",
+        "── attempt 4 (epoch 4) ──",
+        "this is 4",
+    ]
+    assert await logs(server, writer.job, "attempt=3") == b"this is 3\n"
+    assert await logs(server, writer.job, "attempt=1") == b""
+    late = await first.bring(10, b"late")
+    assert (late.status, late.body["error"]["code"]) == (409, "conflict")
+    recent = first._replace(epoch=3)
+    assert await recent.write(10, b"late\n") == 15
+    assert await logs(server, writer.job, "attempt=3") == b"this is 3\nlate\n"
+
+
+async def test_output_of_an_earlier_attempt_is_taken_though_none_of_it_came_before(
+    on_each_store: Running,
+) -> None:
+    """Its row has forgotten where it was; its story has not."""
+    first = await a_writer(on_each_store, **RETRIED)
+    await first.end("fail")
+    second = await writing(on_each_store)
+    await second.write(0, b"second\n")
+    assert (await first.bring(0, b"x", worker="w-2")).status == 404
+    assert await first.write(0, b"first\n") == 6
+    told = (await logs(on_each_store, first.job)).decode()
+    assert told == "first\n── attempt 2 (epoch 2) ──\nsecond\n"
+
+
+# Reading
+
+
+async def test_several_tasks_are_told_line_by_line_with_their_names(on_each_store: Running) -> None:
+    server = on_each_store
+    writers = await a_gang(server)
+    for number, writer in enumerate(writers):
+        await writer.write(0, b"a%d\nb%d" % (number, number))
+    job = writers[0].job
+    assert (await logs(server, job)).decode().splitlines() == [
+        "ps/0 | a0",
+        "ps/0 | b0",
+        "worker/1 | a1",
+        "worker/1 | b1",
+        "worker/2 | a2",
+        "worker/2 | b2",
+    ]
+    assert await logs(server, job, "task=1") == b"a1\nb1"
+
+
+@pytest.mark.parametrize("lines", [0, 1, 2, 3, 4, 5, 6, 7, 100])
+async def test_a_tail_is_the_last_lines_over_all_attempts(server: Running, lines: int) -> None:
+    first = await a_writer(server, **RETRIED)
+    for offset, data in ((0, b"1\n2"), (3, b"\n"), (4, b"3\n4\n")):
+        await first.write(offset, data)
+    await first.end("fail")
+    second = await writing(server)
+    for offset, data in ((0, b"5\n"), (2, b"6 has no"), (10, b" end")):
+        await second.write(offset, data)
+    told = (await logs(server, first.job, f"tail={lines}")).decode().splitlines()
+    whole = ["1", "2", "3", "4", "── attempt 2 (epoch 2) ──", "5", "6 has no end"]
+    expected = whole[-lines:] if 0 < lines <= 2 else whole[-lines - 1 :] if lines else []
+    assert told == expected
+
+
+async def test_a_job_that_never_ran_has_written_nothing(server: Running) -> None:
+    job = (await submit(server, {"command": "x", "resources": {"gpu": 1}}))["id"]
+    assert await logs(server, job) == b""
+    reading = asyncio.create_task(logs(server, job, "follow=true"))
+    await server.call("DELETE", f"/jobs/{job}")
+    assert await reading == b""
+
+
+async def test_what_cannot_be_read_is_refused_with_what_could_be(server: Running) -> None:
+    writers = await a_gang(server)
+    job = writers[0].job
+    for path, status, said in (
+        ("j-nobody/logs", 404, "there is no job j-nobody"),
+        (f"{job}/logs?task=3", 404, f"job {job} has no task 3; its tasks are 0 to 2"),
+        (f"{job}.3/logs", 404, "there is no job"),
+        (f"{job}.1/logs?task=2", 400, "is 2, and the path names task 1"),
+        (f"{job}/logs?attempt=2", 404, "has no epoch 2; it has had 1 to 1"),
+        (f"{job}/logs?task=-1", 400, "task"),
+        (f"{job}/logs?task=x", 400, "task"),
+        (f"{job}/logs?tail=-1", 400, "tail"),
+        (f"{job}/logs?follow=perhaps", 400, "follow"),
+    ):
+        reply = await server.call("GET", f"/jobs/{path}")
+        assert (reply.status, said in str(reply.body)) == (status, True), reply
+
+
+# Following
+
+
+async def test_output_is_followed_over_attempts_until_the_job_has_ended(
+    on_each_store: Running,
+) -> None:
+    server = on_each_store
+    first = await a_writer(server, **RETRIED)
+    await first.write(0, b"before\n")
+    async with following(server, first.job) as lines:
+        assert await anext(lines) == "before"
+        await first.write(7, b"while\n")
+        assert await anext(lines) == "while"
+        await first.end("fail")
+        second = await writing(server)
+        await second.write(0, b"again\n")
+        assert [await anext(lines) for _ in range(2)] == ["── attempt 2 (epoch 2) ──", "again"]
+        await first.write(13, b"late\n")
+        assert [await anext(lines) for _ in range(2)] == ["── attempt 1 (epoch 1) ──", "late"]
+        await second.end()
+        assert [line async for line in lines] == []
+
+
+async def test_last_words_are_waited_for() -> None:
+    info = Info(linger_s=PATIENCE_S)
+    async with serving(MemoryStore(clock=wall_clock), info=info) as server:
+        writer = await a_writer(server)
+        async with following(server, writer.job) as lines:
+            await writer.end()
+            assert (await server.call("GET", f"/jobs/{writer.job}")).body["phase"] == "done"
+            await writer.write(0, b"last words\n")
+            assert await anext(lines) == "last words"
+
+
+async def test_lines_of_several_tasks_come_whole_and_as_they_arrive(server: Running) -> None:
+    one, two, three = await a_gang(server)
+    async with following(server, one.job) as lines:
+        await two.write(0, b"half")
+        await three.write(0, b"three\n")
+        assert await anext(lines) == "worker/2 | three"
+        await one.write(0, b"one\n")
+        assert await anext(lines) == "ps/0 | one"
+        await two.write(4, b" and half\nunended")
+        assert await anext(lines) == "worker/1 | half and half"
+        for writer in (one, two, three):
+            await writer.end()
+        assert [line async for line in lines] == ["worker/1 | unended"]
+
+
+async def test_following_one_attempt_ends_with_it() -> None:
+    async with serving(MemoryStore(clock=wall_clock), info=NO_LINGER) as server:
+        first = await a_writer(server, **RETRIED)
+        async with following(server, first.job, "follow=true&attempt=1&tail=0") as lines:
+            await first.write(0, b"one\n")
+            assert await anext(lines) == "one"
+            await first.end("fail")
+            assert [line async for line in lines] == []
+
+
+async def test_a_follower_is_not_told_what_was_before_when_it_asks_for_no_tail(
+    server: Running,
+) -> None:
+    writer = await a_writer(server)
+    await writer.write(0, b"before\n")
+    async with following(server, writer.job, "follow=true&tail=0") as lines:
+        await writer.write(7, b"after\n")
+        assert await anext(lines) == "after"
+
+
+async def test_a_reader_who_is_slow_finds_a_gap_and_holds_up_nobody() -> None:
+    info = Info(output_limit_bytes=100_000, linger_s=0.0)
+    async with serving(MemoryStore(clock=wall_clock), info=info) as server:
+        writer = await a_writer(server)
+        line = b"x" * 99 + b"\n"
+        async with server.client.stream("GET", f"/jobs/{writer.job}/logs?follow=true") as reply:
+            offset = 0
+            for _ in range(200):  # far more than the buffers on the way can take
+                offset = await writer.write(offset, line * 2000)
+            await writer.end()
+            size, text = 0, b""
+            async for data in reply.aiter_bytes():
+                size += len(data)
+                text = text if GAP in text else (text + data)[-200_000:]
+        assert size < offset
+        assert GAP in text
+
+
+async def test_a_follower_is_let_go_when_its_server_leads_no_longer() -> None:
+    async with serving(MemoryStore(clock=wall_clock), info=Info(keepalive_s=0.05)) as server:
+        writer = await a_writer(server)
+        await writer.write(0, b"line\n")
+        async with following(server, writer.job) as lines:
+            assert await anext(lines) == "line"
+            await server.engine.stop()
+            assert [line async for line in lines] == []
+
+
+# Stores and servers that fail
+
+
+class Failing(MemoryStore):
+    """Refuses output while it is told to."""
+
+    fails = False
+
+    async def put_output(self, term: int, chunks: Any, cuts: Any = ()) -> int:
+        if self.fails:
+            raise StoreError("the disk is full")
+        return await super().put_output(term, chunks, cuts)
+
+
+async def test_what_the_store_did_not_take_is_wanted_again() -> None:
+    store = Failing(clock=wall_clock)
+    async with serving(store) as server:
+        writer = await a_writer(server)
+        await writer.write(0, b"kept\n")
+        store.fails = True
+        replies = await asyncio.gather(writer.bring(5, b"lost\n"), writer.bring(10, b"more\n"))
+        assert [reply.status for reply in replies] == [503, 503]
+        store.fails = False
+        assert await writer.write(0, b"") == 5
+        assert await writer.write(5, b"again\n") == 11
+        assert await logs(server, writer.job) == b"kept\nagain\n"
+
+
+async def test_what_was_acknowledged_is_there_after_a_takeover() -> None:
+    database = MemoryDatabase()
+    stores = [MemoryStore(clock=wall_clock, database=database) for _ in range(2)]
+    async with (
+        serving(stores[0]) as leader,
+        serving(stores[1], leads=False, settings=quick(lease_s=1.0)) as standby,
+    ):
+        writer = await a_writer(leader)
+        acknowledged = await writer.write(0, b"acknowledged\n")
+        await leader.engine.stop()
+        await standby.lead()
+        there = writer._replace(server=standby)
+        assert await there.write(acknowledged, b"") == acknowledged
+        assert await there.write(0, b"acknowledged\nand more\n") == acknowledged + 9
+        assert await logs(standby, writer.job) == b"acknowledged\nand more\n"
+        assert (await writer.bring(0, b"x")).status in (307, 503)
+
+
+async def test_chunks_that_come_together_are_written_together_and_pass_the_queue_by() -> None:
+    store = Counting(clock=wall_clock)
+    async with serving(store) as server:
+        writer = await a_writer(server)
+        await writer.write(0, b"x")
+        commands = Commands(server.engine)
+        store.gate.clear()
+        writes = [asyncio.create_task(writer.write(n, b"x")) for n in range(1, 20)]
+        async with asyncio.timeout(20):
+            while server.services.outputs._held_bytes < 19:
+                await asyncio.sleep(0)
+        store.gate.set()
+        await asyncio.gather(*writes)
+        assert store.batches[:2] == [1, 1]
+        assert sum(store.batches) <= 20
+        assert len(store.batches) < 10
+        assert commands.count == 0
+
+
+class Counting(MemoryStore):
+    """Waits at a gate, and remembers how many chunks came at once."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.batches: list[int] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def put_output(self, term: int, chunks: Any, cuts: Any = ()) -> int:
+        self.batches.append(len(chunks))
+        await self.gate.wait()
+        return await super().put_output(term, chunks, cuts)
+
+
+class Commands:
+    """Counts what goes through the engine's queue."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.count = 0
+        do = engine.do
+
+        async def counted(work: Any) -> Any:
+            self.count += 1
+            return await do(work)
+
+        engine.do = counted  # type: ignore[method-assign]
