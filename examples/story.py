@@ -40,6 +40,7 @@ SENTENCES = {
     "GangReleased": "all {size} are accepted, so all {size} are released",
     "TaskStarted": "  task {task} starts on {worker}",
     "TaskFailed": "  task {task} {why} on {worker}",
+    "ComputeLost": "the {to} costs {gpu_s:.0f} GPU-seconds of work",
     "DrainBegan": "the gang drains: the {transitioned} others are told to stop",
     "CheckpointSaved": "  task {task} saves {size_bytes} bytes",
     "TaskStopped": "  task {task} has stopped",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from litestar.connection import ASGIConnection
 
+from phalanx.engine.advice import Advice
 from phalanx.engine.claims import Claims
 from phalanx.engine.desk import Desk
 from phalanx.engine.engine import Engine
@@ -53,11 +54,13 @@ class Services:
         self.auth = auth
         self.metrics = metrics
         self.info = info or Info()
-        self.submissions = Submissions(engine, store)
+        self.advice = Advice(self.info.priority_classes)
+        self.submissions = Submissions(engine, store, advice=self.advice)
         self.claims = Claims(engine, store)
         self.reports = Reports(engine, store)
         self.outputs = Outputs(engine, store, self.info.output_limit_bytes)
-        for observer in (desk.observe, ring.observe, self.claims.observe, self.outputs.observe):
+        watching = (desk, ring, self.claims, self.outputs, self.advice)
+        for observer in (each.observe for each in watching):
             if observer not in engine.observers:
                 engine.observers.append(observer)
 

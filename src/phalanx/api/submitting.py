@@ -6,17 +6,19 @@ from typing import Annotated, Any, NamedTuple
 from litestar import Request, Response, post
 from litestar.openapi.spec import Schema
 from litestar.params import HeaderParameter
+from msgspec.structs import replace
 
 from phalanx.api import bodies
 from phalanx.api.auth import USERS, Forbidden, check_namespace, principal_of
 from phalanx.api.errors import info_of, wrong
 from phalanx.api.services import Services, services_of
-from phalanx.api.views import reason_view, submitted_view
+from phalanx.api.views import reason_view, submitted_view, warning_views
 from phalanx.core.cluster import Cluster
 from phalanx.core.errors import CoreError, Invalid
 from phalanx.core.events import Submitted as SubmittedEvent
 from phalanx.core.spec import SECOND, JobSpec
 from phalanx.core.validation import is_short_form, job_spec, short_form
+from phalanx.core.warnings import AnyWarning
 from phalanx.engine.submissions import Submission, Taken, new_job
 from phalanx.engine.turn import Turn
 from phalanx.plan.cycle import plan
@@ -93,7 +95,7 @@ async def submit(
     if isinstance(outcome, CoreError):
         raise outcome
     return Response(
-        submitted_view(outcome.job, is_short=read.is_short),
+        submitted_view(outcome.job, outcome.warnings, is_short=read.is_short),
         status_code=201 if outcome.is_new else 200,
         headers={"Location": f"/jobs/{outcome.job.id}"},
     )
@@ -141,7 +143,7 @@ async def submit_batch(request: Request[Any, Any, Any], key: IdempotencyKey = No
 def _batch_item(outcome: Taken | CoreError, read: _Read) -> BatchItem:
     if isinstance(outcome, CoreError):
         return BatchItem(error=info_of(outcome))
-    return BatchItem(job=submitted_view(outcome.job, is_short=read.is_short))
+    return BatchItem(job=submitted_view(outcome.job, outcome.warnings, is_short=read.is_short))
 
 
 def _spec(services: Services, document: object) -> _Read:
@@ -183,14 +185,16 @@ async def plan_only(request: Request[Any, Any, Any]) -> PlanView:
         if row is not None and not row[0].is_live:
             ended[dependency] = row[0].phase
 
-    def scratch(turn: Turn) -> tuple[str, Snapshot]:
+    def scratch(turn: Turn) -> tuple[str, Snapshot, tuple[AnyWarning, ...]]:
         cluster = _copy(turn.cluster)
         job = new_job(turn.now)
         cluster.apply(SubmittedEvent(job, spec, ended=ended), turn.now)
-        return job, snapshot_of(cluster, turn.now, services.engine.settings.starve_after)
+        snapshot = snapshot_of(cluster, turn.now, services.engine.settings.starve_after)
+        return job, snapshot, services.advice.on(turn, spec)
 
-    job, snapshot = await services.engine.do(scratch)
-    return await asyncio.to_thread(_planned, job, snapshot)
+    job, snapshot, warned = await services.engine.do(scratch)
+    planned = await asyncio.to_thread(_planned, job, snapshot)
+    return replace(planned, warnings=warning_views(warned))
 
 
 def _copy(cluster: Cluster) -> Cluster:

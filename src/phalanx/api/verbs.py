@@ -101,7 +101,7 @@ async def retry(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Respo
     if isinstance(outcome, CoreError):
         raise outcome
     return Response(
-        submitted_view(outcome.job, is_short=False),
+        submitted_view(outcome.job, outcome.warnings, is_short=False),
         status_code=201,
         headers={"Location": f"/jobs/{outcome.job.id}"},
     )

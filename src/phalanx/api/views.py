@@ -1,7 +1,7 @@
 """From rows to what is shown of them."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -50,10 +50,17 @@ def shell_command(role: Role) -> str:
 
 
 def reason_view(reason: Reason | None) -> dict[str, Any] | None:
-    if reason is None:
-        return None
-    data: dict[str, Any] = msgspec.to_builtins(reason)
-    return {**data, "message": str(reason)}
+    return None if reason is None else _told(reason)
+
+
+def warning_views(warnings: Iterable[msgspec.Struct]) -> tuple[dict[str, Any], ...]:
+    return tuple(map(_told, warnings))
+
+
+def _told(typed: msgspec.Struct) -> dict[str, Any]:
+    """As data, and in words."""
+    data: dict[str, Any] = msgspec.to_builtins(typed)
+    return {**data, "message": str(typed)}
 
 
 def reason_of(gang: Gang, reasons: Mapping[str, Reason], now: Micros) -> Reason | None:
@@ -188,7 +195,9 @@ def claim_view(claim: Claim) -> ClaimView:
     )
 
 
-def submitted_view(job: Job, *, is_short: bool) -> Submitted:
+def submitted_view(
+    job: Job, warnings: Iterable[msgspec.Struct] = (), *, is_short: bool
+) -> Submitted:
     fields = _job_fields(job, None)
     if is_short and job.spec.size > 1:
         fields |= {
@@ -205,7 +214,7 @@ def submitted_view(job: Job, *, is_short: bool) -> Submitted:
             "max_retries": job.spec.max_retries,
             "depends_on": job.spec.after,
         }
-    return Submitted(**fields, warnings=())
+    return Submitted(**fields, warnings=warning_views(warnings))
 
 
 def _first_state(job: Job) -> State:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from phalanx.cli import config, job, jobs, serve, submit, tasks, token
+from phalanx.cli import config, cost, job, jobs, serve, submit, tasks, token
 
 app = typer.Typer(
     name="phalanx",
@@ -25,6 +25,7 @@ for panel, commands in {
         "jobs": jobs.jobs,
         "job": job.job,
         "tasks": tasks.tasks,
+        "cost": cost.cost,
     },
     _SERVER: {"serve": serve.serve, "config": config.config},
 }.items():

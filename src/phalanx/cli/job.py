@@ -49,6 +49,7 @@ def _facts(job: "JobDetail") -> list[tuple[str, str | Text]]:
         ("submitted", submitted),
         ("ended", _ended(job)),
         ("failures", str(job.failures) if job.failures else ""),
+        ("lost", _lost(job)),
         ("tasks", words.counted(job.counts)),
         *((f"{role}", _asked(fields)) for role, fields in roles.items()),
     ]
@@ -58,6 +59,23 @@ def _ended(job: "JobDetail") -> str:
     if job.finished_at is None:
         return ""
     return words.ago(job.finished_at, words.now())
+
+
+def _lost(job: "JobDetail") -> str:
+    """`$70.00 (20 GPU-hours): 1 eviction, the last by ml/urgent 3m ago`."""
+    lost = job.lost
+    if not lost.to_eviction.count + lost.to_failure.count:
+        return ""
+    stops = [
+        words.counted_as(tally.count, noun)
+        for tally, noun in ((lost.to_eviction, "eviction"), (lost.to_failure, "failure"))
+        if tally.count
+    ]
+    told = f"{words.money(lost.cost)} ({lost.gpu_s / 3600:.2f} GPU-hours): {' and '.join(stops)}"
+    if not lost.evictions:
+        return told
+    last = lost.evictions[-1]
+    return f"{told}, the last eviction by {last.by} {words.ago(last.at, words.now())}"
 
 
 def _asked(role: "dict[str, Any]") -> str:

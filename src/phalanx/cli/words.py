@@ -117,6 +117,10 @@ def counted(counts: Counts) -> str:
     return f"{counted_as(counts.total, 'task')}: {told}"
 
 
+def money(amount: float) -> str:
+    return f"${amount:,.2f}"
+
+
 def counted_as(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 

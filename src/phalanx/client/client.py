@@ -19,6 +19,7 @@ from phalanx.client.errors import ConflictError, UnreachableError
 from phalanx.client.servers import Ask, Servers
 from phalanx.client.submission import Submittable, body_of, one_role
 from phalanx.core.model import Phase
+from phalanx.wire.cost import CostView
 from phalanx.wire.jobs import (
     BatchReply,
     JobDetail,
@@ -298,6 +299,10 @@ class Client:
 
     def start_queue(self, name: str) -> QueueView:
         return self._do(QueueView, _path("queues", name, "start"))
+
+    def cost(self) -> CostView:
+        """What evictions and failures have cost, by queue, job and evictor."""
+        return self._ask(CostView, Ask("GET", "/cost"))
 
     # Asking
 

@@ -18,6 +18,8 @@ from phalanx.core.gang import Gang
 from phalanx.core.model import Job, Phase
 from phalanx.core.spec import JobSpec, Micros
 from phalanx.core.submitting import Duplicate
+from phalanx.core.warnings import AnyWarning
+from phalanx.engine.advice import Advice
 from phalanx.engine.engine import Engine
 from phalanx.engine.turn import Turn
 from phalanx.store.protocol import Store
@@ -34,6 +36,7 @@ class Taken(NamedTuple):
 
     job: Job
     is_new: bool
+    warnings: tuple[AnyWarning, ...] = ()
 
 
 class _Again(Exception):  # noqa: N818
@@ -50,8 +53,14 @@ def new_job(at: Micros) -> str:
 
 class Submissions:
     def __init__(
-        self, engine: Engine, store: Store, new_job: Callable[[Micros], str] = new_job
+        self,
+        engine: Engine,
+        store: Store,
+        new_job: Callable[[Micros], str] = new_job,
+        advice: Advice | None = None,
     ) -> None:
+        """Without advice nobody is warned."""
+        self._advice = advice
         self._engine = engine
         self._store = store
         self._new_job = new_job
@@ -96,15 +105,20 @@ class Submissions:
             first = known.get((submission.spec.namespace, submission.key or ""))
             if first is not None:
                 gang = live.get(first.id)
-                taken.append(Taken(first if gang is None else gang.job, is_new=False))
+                taken.append(self._taken(turn, first if gang is None else gang.job, is_new=False))
                 continue
             try:
-                taken.append(Taken(self._submit(turn, submission, ended).job, is_new=True))
+                job = self._submit(turn, submission, ended).job
+                taken.append(self._taken(turn, job, is_new=True))
             except Duplicate as error:
-                taken.append(Taken(live[error.job].job, is_new=False))
+                taken.append(self._taken(turn, live[error.job].job, is_new=False))
             except CoreError as error:
                 taken.append(error)
         return taken
+
+    def _taken(self, turn: Turn, job: Job, *, is_new: bool) -> Taken:
+        warned = () if self._advice is None else self._advice.on(turn, job.spec)
+        return Taken(job, is_new, warned)
 
     def _submit(self, turn: Turn, submission: Submission, ended: dict[str, Phase]) -> Gang:
         job = self._new_job(turn.now)

@@ -1,0 +1,83 @@
+"""Warnings in the answer to a submission and to a question; they refuse nothing."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest_asyncio
+from msgspec.structs import replace
+
+from phalanx.api.services import Info
+from phalanx.core.settings import Settings
+from phalanx.store.memory import MemoryStore
+from phalanx.store.sqlite import wall_clock
+from tests.integration.api.serving import Running, quick, serving
+
+PRICED = quick(core=replace(Settings(), price={"gpu": 3_500_000}))
+
+
+def gang(gpus: int = 4, **fields: Any) -> dict[str, Any]:
+    role = {"command": "train", "replicas": gpus, "resources": {"gpu": 1}}
+    return {"roles": {"worker": role}, **fields}
+
+
+@pytest_asyncio.fixture
+async def warned() -> AsyncIterator[Running]:
+    """A server with a class that is higher than most jobs, and four GPUs."""
+    store, info = MemoryStore(clock=wall_clock), Info(priority_classes={"high": 10})
+    async with serving(store, settings=PRICED, info=info) as running:
+        body = {"id": "w-1", "resources": {"gpu": 4}, "slots": 4}
+        await running.call("POST", "/workers/register", body)
+        yield running
+
+
+def types(body: dict[str, Any]) -> list[str]:
+    return [warning["type"] for warning in body["warnings"]]
+
+
+async def test_whoever_risks_seventy_dollars_is_told_and_accepted(warned: Running) -> None:
+    made = await warned.call("POST", "/jobs", gang(time_limit="5h"))
+    assert made.status == 201
+    assert types(made.body) == ["PreemptionRisk", "NoCheckpoint"]
+    assert made.body["warnings"][1]["cost"] == 70.0
+    assert "$70.00" in made.body["warnings"][1]["message"]
+
+
+async def test_a_job_that_does_not_fit_is_told_and_accepted(warned: Running) -> None:
+    made = await warned.call("POST", "/jobs", gang(5, priority=10))
+    assert made.status == 201
+    assert types(made.body) == ["NeverFits"]
+    assert made.body["warnings"][0]["why"]["short_of"] == "gpu"
+
+
+async def test_what_fits_follows_the_workers(warned: Running) -> None:
+    job = gang(5, priority=10)
+    assert types((await warned.call("POST", "/jobs", job)).body) == ["NeverFits"]
+    await warned.call(
+        "POST", "/workers/register", {"id": "w-2", "resources": {"gpu": 4}, "slots": 4}
+    )
+    assert types((await warned.call("POST", "/jobs", job)).body) == []
+
+
+async def test_a_question_is_answered_with_the_same_warnings(warned: Running) -> None:
+    asked = await warned.call("POST", "/plan", gang(time_limit="5h"))
+    made = await warned.call("POST", "/jobs", gang(time_limit="5h"))
+    assert asked.body["warnings"] == made.body["warnings"]
+
+
+async def test_each_job_of_a_batch_has_its_own(warned: Running) -> None:
+    reply = await warned.call("POST", "/jobs:batch", [gang(1, priority=10), gang(9, priority=10)])
+    assert [types(item["job"]) for item in reply.body["results"]] == [[], ["NeverFits"]]
+
+
+async def test_submitting_again_with_the_same_key_warns_again(warned: Running) -> None:
+    first = await warned.call("POST", "/jobs", gang(), idempotency_key="k")
+    again = await warned.call("POST", "/jobs", gang(), idempotency_key="k")
+    assert again.status == 200
+    assert first.body["warnings"] == again.body["warnings"] != []
+
+
+async def test_a_queue_that_would_run_above_its_quota_is_named(warned: Running) -> None:
+    await warned.call("PUT", "/queues/research", {"quota": {"gpu": 2}})
+    made = await warned.call("POST", "/jobs", gang(queue="research", priority=10))
+    assert types(made.body) == ["PreemptionRisk", "NoCheckpoint"]
+    assert "above its quota of gpu" in made.body["warnings"][0]["message"]
