@@ -94,7 +94,14 @@ class Driver:
             {j: (g.job, list(g.tasks), g.counts) for j, g in cluster.gangs.items()},
             {j: (g.accepted, g.missing, g.progress) for j, g in cluster.gangs.items()},
             {
-                name: (n.worker, dict(n.charges), dict(n.used), n.strays, n.inventoried)
+                name: (
+                    n.worker,
+                    dict(n.charges),
+                    dict(n.holds),
+                    dict(n.used),
+                    n.strays,
+                    n.inventoried,
+                )
                 for name, n in cluster.nodes.items()
             },
             dict(cluster.queues),

@@ -1,0 +1,211 @@
+"""Victims make room, and it is kept for the gang they made it for: one change, or nothing."""
+
+import pytest
+from tests.driver import Driver, spec
+
+from phalanx.core.errors import Conflict
+from phalanx.core.events import (
+    CancelRequested,
+    HoldChanged,
+    Nominated,
+    Placed,
+    Placement,
+    PriorityChanged,
+    Victim,
+)
+from phalanx.core.model import Assignment, Nomination, Phase
+from phalanx.core.settings import Settings
+from phalanx.core.spec import SECOND, JobSpec
+from phalanx.core.states import State
+
+B, RUN, STOPPING = State.BLOCKED, State.RUNNING, State.PREEMPTING
+
+
+def gpus(replicas: int, **fields: object) -> JobSpec:
+    role: dict[str, object] = {"resources": {"gpu": 1}}
+    if "min" in fields:
+        role["min"] = fields.pop("min")
+    return spec(replicas, role=role, **fields)
+
+
+def crowded(**victim: object) -> tuple[Driver, str, str]:
+    """Two workers of one GPU, both taken by a gang; another waits for them."""
+    driver = Driver()
+    driver.fleet("a", "b", resources={"gpu": 1000})
+    low = driver.submit(gpus(2, **victim), "j-low")
+    driver.run(low, "a", "b")
+    high = driver.submit(gpus(2, priority=9, name="urgent"), "j-high")
+    return driver, low, high
+
+
+def start_set(driver: Driver, job: str, *workers: str) -> Placement:
+    assignments = tuple(Assignment(n, worker) for n, worker in enumerate(workers))
+    return Placement(job, driver.job(job).version, assignments)
+
+
+def nomination(driver: Driver, claimant: str, victim: str, *tasks: int) -> Nominated:
+    placement = start_set(driver, claimant, "a", "b")
+    return Nominated((placement,), (Victim(victim, driver.job(victim).version, tasks),))
+
+
+def nominated(**victim: object) -> tuple[Driver, str, str]:
+    driver, low, high = crowded(**victim)
+    driver.apply(nomination(driver, high, low))
+    return driver, low, high
+
+
+def kept(driver: Driver, job: str) -> Nomination:
+    found = driver.job(job).nomination
+    assert found is not None
+    return found
+
+
+def test_a_nomination_and_its_evictions_are_one_change() -> None:
+    driver, low, high = crowded()
+    changes = driver.apply(nomination(driver, high, low))
+    assert driver.states(low) == [STOPPING, STOPPING]
+    assert kept(driver, high).assignments == (Assignment(0, "a"), Assignment(1, "b"))
+    assert kept(driver, high).victims == ("j-low.0", "j-low.1")
+    assert {record.kind for record in changes.records} >= {"Evicted", "Nominated"}
+    assert driver.kinds(low).count("Evicted") == 1
+
+
+def test_the_victim_knows_for_whom_it_was_evicted() -> None:
+    driver, low, _ = nominated()
+    drain = driver.job(low).drain
+    assert drain is not None
+    assert drain.cause.by == "default/urgent"
+
+
+@pytest.mark.parametrize("stale", ["claimant", "victim"])
+def test_a_plan_made_for_an_earlier_version_evicts_nobody(stale: str) -> None:
+    driver, low, high = crowded()
+    plan = nomination(driver, high, low)
+    changed = high if stale == "claimant" else low
+    driver.apply(PriorityChanged(changed, 5))
+    driver.refuse(plan, Conflict)
+    assert driver.states(low) == [RUN, RUN]
+    assert driver.job(high).nomination is None
+
+
+def test_one_victim_that_cannot_go_saves_all_of_them() -> None:
+    driver = Driver()
+    driver.fleet("a", "b", resources={"gpu": 1000})
+    soft, hard = driver.submit(gpus(1)), driver.submit(gpus(1, preemptible=False))
+    driver.run(soft, "a")
+    driver.run(hard, "b")
+    high = driver.submit(gpus(2, priority=9))
+    victims = tuple(Victim(job, driver.job(job).version) for job in (soft, hard))
+    told = driver.refuse(Nominated((start_set(driver, high, "a", "b"),), victims), Conflict)
+    assert told == f"victim {hard} is not preemptible"
+    assert driver.states(soft) + driver.states(hard) == [RUN, RUN]
+
+
+def test_a_gang_with_victims_on_their_way_evicts_nobody_else() -> None:
+    driver, _, high = nominated()
+    driver.worker("c", resources={"gpu": 1000})
+    other = driver.submit(gpus(1))
+    driver.run(other, "c")
+    refusal = driver.refuse(nomination(driver, high, other), Conflict)
+    assert "waits for its victims already" in refusal
+
+
+def test_a_job_that_waits_is_no_victim() -> None:
+    driver, low, high = crowded()
+    other = driver.submit(gpus(1))
+    driver.refuse(nomination(driver, high, other), Conflict)
+    assert driver.states(low) == [RUN, RUN]
+
+
+def test_an_elastic_victim_gives_what_it_has_beyond_its_minimum() -> None:
+    driver, low, high = crowded(min=1)
+    driver.apply(nomination(driver, high, low, 1))
+    assert driver.states(low) == [RUN, STOPPING]
+    assert kept(driver, high).victims == ("j-low.1",)
+    assert driver.phase(low) is Phase.RUNNING
+
+
+def test_nobody_is_shrunk_below_its_minimum() -> None:
+    driver, low, high = crowded(min=2)
+    refusal = driver.refuse(nomination(driver, high, low, 1), Conflict)
+    assert "below its minimum" in refusal
+    assert driver.job(high).nomination is None
+
+
+def test_a_nomination_ends_with_the_start_it_was_made_for() -> None:
+    driver, low, high = nominated()
+    driver.stop(low)
+    driver.apply(Placed((start_set(driver, high, "a", "b"),)))
+    assert driver.job(high).nomination is None
+    assert driver.phase(high) is Phase.STARTING
+    assert driver.job(high).unused == 0
+
+
+def test_a_nomination_ends_with_its_claimant() -> None:
+    driver, _, high = nominated()
+    driver.apply(CancelRequested(high))
+    assert driver.job(high).nomination is None
+    assert driver.phase(high) is Phase.CANCELLED
+
+
+def test_a_claimant_that_is_put_on_hold_keeps_no_room() -> None:
+    driver, _, high = nominated()
+    driver.apply(HoldChanged(high, on_hold=True))
+    assert driver.job(high).nomination is None
+
+
+def test_a_nomination_outlives_the_time_its_victims_have_to_stop() -> None:
+    driver, _, high = nominated()
+    settings = Settings()
+    ahead = kept(driver, high).until - driver.now
+    assert ahead == settings.stop_timeout(15 * SECOND) + settings.nomination
+
+
+def test_room_that_is_not_used_in_time_is_given_up_and_the_pause_doubles() -> None:
+    driver, low, high = nominated()
+    pauses = []
+    for _ in range(4):
+        driver.stop(low)
+        driver.advance((kept(driver, high).until - driver.now) / SECOND)
+        assert driver.job(high).nomination is None
+        pauses.append((driver.job(high).evicts_from - driver.now) // SECOND)
+        driver.run(low, "a", "b")
+        driver.apply(nomination(driver, high, low))
+    assert pauses == [30, 30, 40, 80]
+    assert driver.job(high).unused == 4
+
+
+def test_a_nomination_and_its_end_survive_a_change_of_leader() -> None:
+    driver, low, high = nominated()
+    before = kept(driver, high)
+    driver.restart()
+    assert driver.gang(high).job.nomination == before
+    driver.inventory("a", (f"{low}.0", 1))
+    driver.inventory("b", (f"{low}.1", 1))
+    driver.stop(low)
+    driver.advance((before.until - driver.now) / SECOND)
+    assert driver.job(high).nomination is None
+    assert driver.kinds(high)[-1] == "NominationEnded"
+
+
+def test_the_end_of_an_earlier_nomination_does_not_end_a_later_one() -> None:
+    driver, low, high = nominated()
+    driver.stop(low)
+    driver.apply(HoldChanged(high, on_hold=True))
+    driver.apply(HoldChanged(high, on_hold=False))
+    driver.advance(40)
+    driver.run(low, "a", "b")
+    driver.apply(nomination(driver, high, low))
+    later = kept(driver, high)
+    driver.advance(50)  # the first one would have ended by now
+    assert driver.job(high).nomination == later
+
+
+def test_victims_make_room_for_a_whole_group() -> None:
+    driver, low, _ = crowded()
+    one = driver.submit(gpus(1, name="one", group=["default/two"]), "j-one")
+    two = driver.submit(gpus(1, name="two"), "j-two")
+    placements = (start_set(driver, one, "a"), start_set(driver, two, "b"))
+    driver.apply(Nominated(placements, (Victim(low, driver.job(low).version),)))
+    assert kept(driver, one).victims == kept(driver, two).victims
+    assert kept(driver, two).assignments == (Assignment(0, "b"),)
