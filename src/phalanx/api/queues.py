@@ -14,27 +14,36 @@ from phalanx.api.views import queue_view
 from phalanx.core import quantities
 from phalanx.core.errors import Unknown
 from phalanx.core.events import QueueRemoved, QueueSet
-from phalanx.core.fields import Field, Place, boolean, integer
-from phalanx.core.model import Queue
+from phalanx.core.fields import Field, Place, boolean, integer, one_of
+from phalanx.core.model import PreemptWithin, Queue, ReclaimFrom
 from phalanx.core.names import dns_subdomain
 from phalanx.engine.turn import Turn
 from phalanx.wire.workers import QueueView
 
 _FIELDS = {
     "parent": Field(dns_subdomain),
-    "weight": Field(integer(1, 1_000_000), 1),
+    "weight": Field(integer(0, 1_000_000), 1),
     "quota": Field(quantities.capacity, {}),
     "limit": Field(quantities.capacity, {}),
     "stopped": Field(boolean, default=False),
+    "priority": Field(integer(-1_000_000_000, 1_000_000_000), 0),
+    "preempt_within_queue": Field(one_of(PreemptWithin), PreemptWithin.LOWER_PRIORITY.value),
+    "reclaim_from_siblings": Field(one_of(ReclaimFrom), ReclaimFrom.ANY.value),
+    "reclaimable": Field(boolean, default=True),
 }
-_OBJECT = Schema(type="object")  # type: ignore[arg-type]
+_OBJECT, _INTEGER = Schema(type="object"), Schema(type="integer")  # type: ignore[arg-type]
+_STRING, _BOOLEAN = Schema(type="string"), Schema(type="boolean")  # type: ignore[arg-type]
 _BODY = bodies.documented(
     {
-        "parent": Schema(type="string"),  # type: ignore[arg-type]
-        "weight": Schema(type="integer"),  # type: ignore[arg-type]
+        "parent": _STRING,
+        "weight": _INTEGER,
         "quota": _OBJECT,
         "limit": _OBJECT,
-        "stopped": Schema(type="boolean"),  # type: ignore[arg-type]
+        "stopped": _BOOLEAN,
+        "priority": _INTEGER,
+        "preempt_within_queue": Schema(type="string", enum=list(PreemptWithin)),  # type: ignore[arg-type]
+        "reclaim_from_siblings": Schema(type="string", enum=list(ReclaimFrom)),  # type: ignore[arg-type]
+        "reclaimable": _BOOLEAN,
     },
     {"weight": 3, "quota": {"gpu": 16}, "limit": {"gpu": 32}},
 )

@@ -265,4 +265,8 @@ def queue_view(queue: Queue) -> QueueView:
         quota=quantities.native(queue.quota),
         limit=quantities.native(queue.limit),
         stopped=queue.stopped,
+        priority=queue.priority,
+        preempt_within_queue=queue.preempt_within_queue,
+        reclaim_from_siblings=queue.reclaim_from_siblings,
+        reclaimable=queue.reclaimable,
     )

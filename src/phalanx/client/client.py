@@ -286,8 +286,8 @@ class Client:
         return self._ask(QueueView, Ask("GET", _path("queues", name)))
 
     def set_queue(self, name: str, **fields: Any) -> QueueView:
-        """Make or replace it: `parent`, `weight`, `quota`, `limit`. What is left out has its
-        default."""
+        """Make or replace it: `parent`, `weight`, `quota`, `limit`, `priority`, …. What is left out
+        has its default."""
         return self._put_json("PUT", _path("queues", name), QueueView, **fields)
 
     def delete_queue(self, name: str) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from phalanx.core.model import Protocol
+from phalanx.core.model import PreemptWithin, Protocol, ReclaimFrom
 
 
 class WorkerView(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -39,3 +39,7 @@ class QueueView(msgspec.Struct, frozen=True, omit_defaults=True):
     limit: dict[str, Any]
     parent: str | None = None
     stopped: bool = False
+    priority: int = 0  #: among siblings whose need is equal
+    preempt_within_queue: PreemptWithin = PreemptWithin.LOWER_PRIORITY
+    reclaim_from_siblings: ReclaimFrom = ReclaimFrom.ANY
+    reclaimable: bool = True

@@ -1,0 +1,33 @@
+"""Queues over HTTP: what is set is shown, kept, and has its defaults."""
+
+from tests.integration.api.serving import Running
+
+RULES = {
+    "weight": 0,
+    "priority": -5,
+    "preempt_within_queue": "lower_or_newer_equal",
+    "reclaim_from_siblings": "lower_priority",
+    "reclaimable": False,
+}
+
+
+async def test_the_rules_of_a_queue_are_kept_as_they_were_set(on_each_store: Running) -> None:
+    server = on_each_store
+    answer = await server.call("PUT", "/queues/scavengers", {**RULES, "quota": {"gpu": 2}})
+    assert answer.status == 200
+    expected = {"name": "scavengers", **RULES, "quota": {"gpu": 2}, "limit": {}}
+    assert answer.body == expected
+    assert (await server.call("GET", "/queues/scavengers")).body == expected
+
+
+async def test_stopping_a_queue_leaves_its_rules_alone(server: Running) -> None:
+    await server.call("PUT", "/queues/scavengers", RULES)
+    await server.call("POST", "/queues/scavengers/stop")
+    found = (await server.call("POST", "/queues/scavengers/start")).body
+    assert {field: found[field] for field in RULES} == RULES
+
+
+async def test_what_is_left_out_has_its_default(server: Running) -> None:
+    await server.call("PUT", "/queues/q", RULES)
+    found = (await server.call("PUT", "/queues/q", {})).body
+    assert found == {"name": "q", "weight": 1, "quota": {}, "limit": {}}
