@@ -1,5 +1,7 @@
 """Until the first start a group ends as one; from then on each of its jobs is on its own."""
 
+from typing import Any
+
 import pytest
 from tests.driver import Driver, spec
 
@@ -9,7 +11,7 @@ from phalanx.core.model import Assignment, Phase
 NAMES = ("one", "two", "three")
 
 
-def group(**first: object) -> tuple[Driver, list[str]]:
+def group(**first: Any) -> tuple[Driver, list[str]]:
     """Three jobs, connected only in a row: the first names the second, the third the second."""
     driver = Driver()
     driver.fleet("a", "b", "c")

@@ -1,5 +1,7 @@
 """What a non-strict gang has gathered is charged like a task, and given up when it should be."""
 
+from typing import Any
+
 import pytest
 from tests.driver import Driver, spec
 
@@ -35,7 +37,7 @@ def held(driver: Driver, job: str, *places: tuple[int, str]) -> Held:
     return Held(Placement(job, driver.job(job).version, assignments))
 
 
-def holder(**fields: object) -> tuple[Driver, str]:
+def holder(**fields: Any) -> tuple[Driver, str]:
     """A gang of three that holds two places."""
     driver = fleet()
     job = driver.submit(gathering(**fields), "j-1")
