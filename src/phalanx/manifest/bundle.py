@@ -1,0 +1,155 @@
+"""All that is in a file: jobs and queues in the native form, from documents of any dialect.
+
+One table says who reads which kind. A file is taken whole or refused whole.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from phalanx.core.errors import Invalid
+from phalanx.core.fields import shown
+from phalanx.core.spec import JobSpec
+from phalanx.core.validation import is_short_form, job_spec, short_form
+from phalanx.manifest import batchjob, documents, kubeflow, lattice, podgroup, volcano
+from phalanx.manifest.draft import Draft
+from phalanx.manifest.findings import Findings, Settings, Told, Where
+from phalanx.manifest.gangs import Gathering, Member, check_groups
+from phalanx.manifest.pod import pod_of
+from phalanx.manifest.view import View
+
+
+class Bundle(NamedTuple):
+    jobs: list[JobSpec]
+    warnings: list[Told]
+
+
+class _Reading:
+    """One pass over the documents of a file."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.findings = Findings(ignore_unsupported=settings.ignore_unsupported)
+        self.gathering = Gathering(self.findings)
+        self.drafts: list[Draft] = []
+        self.specs: list[JobSpec] = []
+
+    def take(self, document: Mapping[str, object], where: Where) -> None:
+        view = View(document, where, self.findings)
+        version, kind = view.take("apiVersion"), view.take("kind")
+        read = _KINDS.get((version, kind)) if isinstance(version, str) else None
+        if read is None:
+            view.wrong(_unknown(version, kind))
+            return
+        read(self, view, str(version))
+        view.close()
+
+    def finish(self) -> None:
+        drafts = [*self.drafts, *self.gathering.drafts()]
+        check_groups(drafts, self.findings)
+        for draft in drafts:
+            spec = draft.spec(self.settings, self.findings)
+            if spec is not None:
+                self.specs.append(spec)
+
+    def take_native(self, document: object, where: Where, *, is_alone: bool) -> None:
+        settings = self.settings
+        try:
+            if is_short_form(document):
+                self.specs.append(short_form(document))
+                return
+            if settings.ignore_image:
+                document = without_images(document)
+            self.specs.append(
+                job_spec(
+                    document,
+                    priority_classes=settings.priority_classes,
+                    lost_after=settings.lost_after,
+                    timezones=settings.timezones,
+                )
+            )
+        except Invalid as error:
+            if is_alone:
+                self.findings.problems += error.problems
+            else:
+                self.findings.all_wrong(where, error.problems)
+
+
+def read(data: bytes, settings: Settings | None = None) -> Bundle:
+    return bundle(documents.read(data), settings)
+
+
+def bundle(found: list[object], settings: Settings | None = None) -> Bundle:
+    """The jobs of all documents; `Invalid` with the problems of all of them if one has any."""
+    reading = _Reading(settings or Settings())
+    for number, document in enumerate(found, 1):
+        where = Where(number)
+        if isinstance(document, Mapping) and ("apiVersion" in document or "kind" in document):
+            reading.take(document, where)
+        else:
+            reading.take_native(document, where, is_alone=len(found) == 1)
+    reading.finish()
+    reading.findings.close()
+    return Bundle(reading.specs, reading.findings.warnings)
+
+
+def without_images(document: object) -> object:
+    """The native form with its roles on the bare worker."""
+    if not isinstance(document, Mapping) or not isinstance(document.get("roles"), Mapping):
+        return document
+    roles = {
+        name: {k: v for k, v in role.items() if k not in ("image", "args")}
+        if isinstance(role, Mapping)
+        else role
+        for name, role in document["roles"].items()
+    }
+    return {**document, "roles": roles}
+
+
+def _unknown(version: object, kind: object) -> str:
+    known = sorted({f"{version} {kind}" for version, kind in _KINDS})
+    return (
+        f"the kind {shown(kind)} of apiVersion {shown(version)} is not read here; write a job in"
+        f" the native form, without either, or one of: {', '.join(known)}"
+    )
+
+
+def _take_pod(reading: _Reading, view: View, _: str) -> None:
+    view.skip("status")
+    reading.gathering.add(Member(pod_of(view, reading.settings)))
+
+
+def _take_pod_group(reading: _Reading, view: View, version: str) -> None:
+    reading.gathering.add_group(podgroup.pod_group_of(view, version))
+
+
+def _take_batch_job(reading: _Reading, view: View, _: str) -> None:
+    reading.gathering.add(batchjob.member_of(view, reading.settings))
+
+
+def _take_volcano_job(reading: _Reading, view: View, _: str) -> None:
+    reading.drafts.append(volcano.draft_of(view, reading.settings))
+
+
+def _take_tf_job(reading: _Reading, view: View, _: str) -> None:
+    reading.drafts.append(kubeflow.draft_of(view, reading.settings, kubeflow.TENSORFLOW))
+
+
+def _take_pytorch_job(reading: _Reading, view: View, _: str) -> None:
+    reading.drafts.append(kubeflow.draft_of(view, reading.settings, kubeflow.PYTORCH))
+
+
+def _take_lattice_job(reading: _Reading, view: View, _: str) -> None:
+    reading.drafts.append(lattice.draft_of(view, reading.settings))
+
+
+_KINDS: dict[tuple[str, object], Callable[[_Reading, View, str], None]] = {
+    ("v1", "Pod"): _take_pod,
+    ("batch/v1", "Job"): _take_batch_job,
+    (podgroup.PRESENT, "PodGroup"): _take_pod_group,
+    (podgroup.VOLCANO, "PodGroup"): _take_pod_group,
+    **{(version, "PodGroup"): _take_pod_group for version in podgroup.OLDER},
+    (volcano.VERSION, "Job"): _take_volcano_job,
+    (kubeflow.VERSION, "TFJob"): _take_tf_job,
+    (kubeflow.VERSION, "PyTorchJob"): _take_pytorch_job,
+    **{(version, "LatticeJob"): _take_lattice_job for version in lattice.VERSIONS},
+}

@@ -1,0 +1,116 @@
+"""A job in the native form while it is put together, and where each part of it was written.
+
+The core validates it; what is wrong with it is told in the words of its own document.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from phalanx.core.errors import Invalid
+from phalanx.core.fields import joined
+from phalanx.core.spec import JobSpec
+from phalanx.core.validation import job_spec
+from phalanx.manifest.findings import Findings, Settings, Where
+
+
+class Said(NamedTuple):
+    """A value and where it was written."""
+
+    value: object
+    where: Where
+
+
+class RoleDraft:
+    def __init__(self, where: Where) -> None:
+        self.fields: dict[str, object] = {}
+        #: By their paths from the role.
+        self.origins: dict[str, Where] = {"": where}
+
+    @property
+    def where(self) -> Where:
+        return self.origins[""]
+
+    @property
+    def replicas(self) -> int:
+        count = self.fields.get("replicas")
+        return count if isinstance(count, int) else 1
+
+    def put(self, name: str, value: object, where: Where) -> None:
+        if value is not None:
+            self.fields[name] = value
+            self.origins[name] = where
+
+    def put_in(self, name: str, key: str, value: object, where: Where) -> None:
+        """One entry of a field that is a mapping."""
+        entries = self.fields.setdefault(name, {})
+        if isinstance(entries, dict):
+            entries[key] = value
+        self.origins[joined(name, key)] = where
+
+
+class Draft:
+    def __init__(self, where: Where) -> None:
+        self.fields: dict[str, object] = {}
+        self.roles: dict[str, RoleDraft] = {}
+        self._origins: dict[str, Where] = {"": where}
+
+    @property
+    def where(self) -> Where:
+        return self._origins[""]
+
+    @property
+    def member(self) -> str:
+        """`namespace/name`."""
+        return f"{self.fields.get('namespace', 'default')}/{self.fields.get('name')}"
+
+    def put(self, name: str, value: object, where: Where) -> None:
+        """Of an earlier and a later value the later one stands."""
+        if value is not None:
+            self.fields[name] = value
+            self._origins[name] = where
+
+    def locate(self, path: str, where: Where) -> None:
+        """Where a part of a field was written."""
+        self._origins[path] = where
+
+    def put_minimum(self, least: int, where: Where) -> None:
+        """A minimum of all is what every role has by itself."""
+        if least < self.size:
+            self.put("min_available", least, where)
+
+    @property
+    def size(self) -> int:
+        return sum(role.replicas for role in self.roles.values())
+
+    def put_all(self, said: Mapping[str, Said]) -> None:
+        for name, one in said.items():
+            self.put(name, one.value, one.where)
+
+    def origin(self, path: str) -> Where:
+        """Where the part with this path of the native form was written, or what it is part of."""
+        for known in sorted(self._origins, key=len, reverse=True):
+            if path == known or path.startswith((f"{known}.", f"{known}[")) or not known:
+                rest = path.removeprefix(known).lstrip(".")
+                here = self._origins[known]
+                return here.below(rest) if known else here
+        raise AssertionError("bug: a draft without an origin")
+
+    def spec(self, settings: Settings, findings: Findings) -> JobSpec | None:
+        roles = {}
+        for name, role in self.roles.items():
+            roles[name] = role.fields
+            prefix = joined("roles", name)
+            for path, where in role.origins.items():
+                dot = "." if path else ""
+                self._origins[f"{prefix}{dot}{path}"] = where
+        try:
+            return job_spec(
+                {**self.fields, "roles": roles},
+                priority_classes=settings.priority_classes,
+                lost_after=settings.lost_after,
+                timezones=settings.timezones,
+            )
+        except Invalid as error:
+            for problem in error.problems:
+                findings.wrong(self.origin(problem.path), problem.message)
+            return None

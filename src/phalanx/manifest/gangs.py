@@ -1,0 +1,315 @@
+"""Pods that belong together, put together: one gang is one job, whatever order they come in.
+
+All members stand in one file, for a job never grows. Pods with equal templates are the replicas of
+one role; a pod that names no gang is a job of its own.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, count
+from types import MappingProxyType
+from typing import NamedTuple
+
+from phalanx.core import quantities
+from phalanx.core.errors import Invalid
+from phalanx.core.spec import Match
+from phalanx.manifest import ack, koordinator
+from phalanx.manifest.draft import Draft, RoleDraft, Said
+from phalanx.manifest.findings import Findings, Where
+from phalanx.manifest.pod import Pod
+from phalanx.manifest.podgroup import PodGroup
+
+_ORDINAL = re.compile(r"-[0-9]+$")
+#: Volcano's way to name a PodGroup.
+_VOLCANO_GROUP = "scheduling.k8s.io/group-name"
+#: Members of a gang have these in common.
+_SHARED = ("priority", "priority_class", "preemption_policy")
+
+
+class Member(NamedTuple):
+    """A pod, or a Job with several."""
+
+    pod: Pod
+    replicas: int = 1
+    job: Mapping[str, Said] = MappingProxyType({})  #: fields of the job that it sets itself
+
+    @property
+    def name(self) -> str:
+        return self.pod.metadata.name or "task"
+
+    @property
+    def home(self) -> str:
+        return self.pod.metadata.home
+
+    @property
+    def where(self) -> Where:
+        return self.pod.metadata.where
+
+
+class Claim(NamedTuple):
+    """What one member says about its gang."""
+
+    gang: Said | None
+    terms: dict[str, Said]
+    is_koordinator: bool
+
+
+def claim_of(pod: Pod) -> Claim:
+    """Koordinator's annotations come over labels."""
+    labels, annotations = pod.metadata.labels, pod.metadata.annotations
+    by_annotation = koordinator.gang_of(annotations)
+    gang = by_annotation or ack.gang_of(labels) or ack.gang_of(annotations)
+    if gang is None and (name := annotations.read(_VOLCANO_GROUP, str)) is not None:
+        gang = Said(name, annotations.where.at(_VOLCANO_GROUP))
+    terms = ack.terms_of(labels) | ack.terms_of(annotations) | koordinator.terms_of(annotations)
+    return Claim(gang, terms, is_koordinator=by_annotation is not None)
+
+
+class Gathering:
+    """The pods and PodGroups of a file, until all of it has been read."""
+
+    def __init__(self, findings: Findings) -> None:
+        self._findings = findings
+        self._alone: list[Member] = []
+        self._gangs: dict[tuple[str, str], list[tuple[Member, Claim]]] = {}
+        self._groups: dict[tuple[str, str], PodGroup] = {}
+        self._pods: dict[tuple[str, str], Where] = {}
+
+    def add(self, member: Member) -> None:
+        key = (member.home, member.name)
+        if member.pod.metadata.name is None:
+            self._findings.wrong(member.where.at("name"), "is missing; write the pod's name")
+        elif key in self._pods and member.replicas == 1:
+            first = self._pods[key].document
+            self._findings.wrong(
+                member.where.at("name"), f"is {member.name}, as in document {first}; choose another"
+            )
+        self._pods.setdefault(key, member.where)
+        claim = claim_of(member.pod)
+        if claim.gang is None:
+            self._alone.append(member)
+        else:
+            gang = (member.home, str(claim.gang.value))
+            self._gangs.setdefault(gang, []).append((member, claim))
+
+    def add_group(self, group: PodGroup) -> None:
+        key = (group.metadata.home, group.metadata.name or "")
+        if key in self._groups:
+            first = self._groups[key].metadata.where.document
+            self._findings.wrong(
+                group.metadata.where.at("name"),
+                f"is {key[1]}, the PodGroup of document {first}; keep one of them",
+            )
+        self._groups.setdefault(key, group)
+
+    def drafts(self) -> Iterator[Draft]:
+        for key, group in self._groups.items():
+            if key not in self._gangs and group.metadata.name is not None:
+                self._findings.wrong(
+                    group.metadata.where.at("name"),
+                    f"is {key[1]}, and no pod of namespace {key[0]} in this file belongs to it; add"
+                    f" its pods, with the label {ack.NAMES[0]}: {key[1]}",
+                )
+        for key, members in self._gangs.items():
+            draft = self._gang(key, members)
+            if draft is not None:
+                yield draft
+        for member in self._alone:
+            yield self._single(member)
+
+    def _single(self, member: Member) -> Draft:
+        draft = Draft(member.where)
+        member.pod.metadata.name_job(draft)
+        self._put_members(draft, [member])
+        if member.replicas > 1:
+            draft.put("min_available", 1, member.where)
+        return draft
+
+    def _gang(self, key: tuple[str, str], members: list[tuple[Member, Claim]]) -> Draft | None:
+        first, claim = members[0]
+        if claim.gang is None:
+            return None
+        group = self._groups.get(key)
+        draft = Draft(claim.gang.where)
+        draft.put("name", key[1], claim.gang.where)
+        draft.put("namespace", key[0], first.where.at("namespace"))
+        put_koordinator(draft, claim)
+        if group is not None:
+            draft.put_all({k: said for k, said in group.terms.items() if k != "min_available"})
+        terms = self._agreed(key[1], members, group)
+        draft.put_all({k: said for k, said in terms.items() if k != "min_available"})
+        least = terms.get("min_available") or (group.terms.get("min_available") if group else None)
+        if least is None and group is None:
+            self._findings.wrong(claim.gang.where, self._why_no_minimum(key))
+        self._put_members(draft, [member for member, _ in members])
+        self._put_minimum(draft, least, sum(member.replicas for member, _ in members))
+        if group is not None and group.least is not None:
+            self._check_resources(draft, group, int(str(least.value)) if least else 1)
+        return draft
+
+    def _why_no_minimum(self, key: tuple[str, str]) -> str:
+        elsewhere = next((space for space, name in self._groups if name == key[1]), None)
+        if elsewhere is not None:
+            return (
+                f"is {key[1]}, a PodGroup of namespace {elsewhere}, and this pod is in {key[0]};"
+                " put both in one namespace"
+            )
+        return (
+            f"is {key[1]}, and there is no such PodGroup in this file; put it and all of its pods"
+            " in one file, or write min-available beside it"
+        )
+
+    def _agreed(
+        self, gang: str, members: list[tuple[Member, Claim]], group: PodGroup | None
+    ) -> dict[str, Said]:
+        """What the members say, where they say the same. Labels may not gainsay a PodGroup."""
+        terms: dict[str, Said] = {}
+        for _, claim in members:
+            for field, said in claim.terms.items():
+                other = terms.setdefault(field, said)
+                if group is not None and not claim.is_koordinator and field in group.terms:
+                    other = group.terms[field]
+                if other.value != said.value:
+                    self._findings.wrong(
+                        said.where,
+                        f"is {said.value}, and {other.where} is {other.value}; all that is said of"
+                        f" the gang {gang} must be the same",
+                    )
+        return terms
+
+    def _put_minimum(self, draft: Draft, least: Said | None, total: int) -> None:
+        if least is None or not isinstance(least.value, int):
+            return
+        if least.value > total:
+            self._findings.wrong(
+                least.where,
+                f"is {least.value}, and {total} of its members are in this file; put all of them"
+                " in one file: a gang does not grow after it was submitted",
+            )
+        else:
+            draft.put_minimum(least.value, least.where)
+
+    def _put_members(self, draft: Draft, members: list[Member]) -> None:
+        put_shared(draft, [(member.name, member.pod) for member in members], self._findings)
+        draft.put("restart", "task", draft.where)
+        draft.put_all(self._restart(members))
+        for member in members:
+            draft.put_all(member.job)
+        for member in members:
+            equal = next((r for r in draft.roles.values() if _same(r, member.pod.role)), None)
+            if equal is None:
+                role = member.pod.role
+                draft.roles[role_name(member.name, draft.roles)] = role
+                role.put("replicas", member.replicas, role.where)
+            else:
+                equal.fields["replicas"] = equal.replicas + member.replicas
+
+    def _restart(self, members: list[Member]) -> dict[str, Said]:
+        policies = [member.pod.restart for member in members if member.pod.restart is not None]
+        for policy in policies:
+            if policy.value == "Always":
+                self._findings.read_as(
+                    policy.where, "is Always, read as OnFailure: a task that ends well is done"
+                )
+        never = [policy for policy in policies if policy.value == "Never"]
+        if not never:
+            return {}
+        if len(never) < len(members):
+            self._findings.unsupported(
+                never[0].where, "is Never for a part of the gang, and a job has one policy"
+            )
+            return {}
+        return {"restart": Said("never", never[0].where)}
+
+    def _check_resources(self, draft: Draft, group: PodGroup, least: int) -> None:
+        """The gate on the sum is kept if the fewest members that may start ask for as much."""
+        wanted, where = group.least or ({}, draft.where)
+        for name, amount in wanted.items():
+            asked = sorted(share for role in draft.roles.values() for share in _shares(role, name))
+            if sum(asked[:least]) < amount:
+                self._findings.unsupported(
+                    where.at(name),
+                    f"is {quantities.printed(name, amount)}, more than {least} of its pods request,"
+                    " and is no gate of its own: let the pods request it",
+                )
+
+
+def put_shared(draft: Draft, pods: Sequence[tuple[str, Pod]], findings: Findings) -> None:
+    """Fields of the job that pods set. Its priority is that of all; its times are the longest."""
+    for field in _SHARED:
+        name, first = pods[0]
+        mine = first.job.get(field)
+        for other, pod in pods[1:]:
+            theirs = pod.job.get(field)
+            if (mine and mine.value) != (theirs and theirs.value):
+                findings.wrong(
+                    theirs.where if theirs else pod.role.where,
+                    f"gives {other} {_named(field, theirs)}, and {name} has {_named(field, mine)};"
+                    " members of a gang have the same",
+                )
+                break
+        if mine is not None:
+            draft.put(field, mine.value, mine.where)
+    for field in ("grace", "time_limit"):
+        said = [pod.job[field] for _, pod in pods if field in pod.job]
+        if said:
+            longest = max(said, key=lambda one: int(str(one.value)))
+            draft.put(field, longest.value, longest.where)
+
+
+def put_koordinator(draft: Draft, claim: Claim) -> None:
+    """What Koordinator has for a gang that says nothing else."""
+    if claim.gang is not None and claim.is_koordinator:
+        draft.put("match", Match.ONCE_SATISFIED.value, claim.gang.where)
+        draft.put("schedule_timeout", koordinator.WAITING_TIME, claim.gang.where)
+
+
+def role_name(pod: str, taken: Iterable[str]) -> str:
+    """`worker` for `worker-0`, as long as that name is free."""
+    stem = _ORDINAL.sub("", pod).replace(".", "-")[:63].strip("-") or "task"
+    whole = pod.replace(".", "-")[:63].strip("-")
+    known = {*taken, "all"}
+    numbered = (f"task-{n}" for n in count())
+    return next(name for name in chain((stem, whole), numbered) if name not in known)
+
+
+def check_groups(drafts: list[Draft], findings: Findings) -> None:
+    """Jobs that name each other as a group name the same group."""
+    by_name = {draft.member: draft for draft in drafts}
+    for draft in drafts:
+        own = _group(draft)
+        for name in own:
+            other = by_name.get(name)
+            if other is None or other is draft:
+                continue
+            theirs = _group(other)
+            if theirs and theirs | {name} != own | {draft.member}:
+                findings.wrong(
+                    draft.origin("group"),
+                    f"names {name}, which names another group: {', '.join(sorted(theirs))}; groups"
+                    " that lead from one to the next, or in a circle, are written as one list on"
+                    " each of them",
+                )
+                break
+
+
+def _group(draft: Draft) -> set[str]:
+    names = draft.fields.get("group")
+    return set(names) if isinstance(names, list) else set()
+
+
+def _same(one: RoleDraft, other: RoleDraft) -> bool:
+    return {k: v for k, v in one.fields.items() if k != "replicas"} == other.fields
+
+
+def _named(field: str, said: Said | None) -> str:
+    return f"no {field}" if said is None else f"{field} {said.value}"
+
+
+def _shares(role: RoleDraft, name: str) -> list[int]:
+    """How much of a resource each task of the role asks for."""
+    try:
+        amounts = quantities.resources(role.fields.get("resources", {}))
+    except Invalid:
+        return []  # the core says what is wrong with them
+    return [amounts.get(name, 0)] * role.replicas

@@ -1,0 +1,57 @@
+"""The metadata of a Kubernetes object: its name, its namespace, its labels and annotations."""
+
+from typing import NamedTuple
+
+from phalanx.core.names import dns_subdomain
+from phalanx.manifest.draft import Draft
+from phalanx.manifest.findings import Findings, Where
+from phalanx.manifest.view import View, word
+
+#: What a cluster writes, and what says nothing about how to run something.
+_SKIPPED = (
+    *("creationTimestamp", "uid", "resourceVersion", "generation", "managedFields"),
+    *("selfLink", "ownerReferences", "finalizers"),
+)
+
+
+class Metadata(NamedTuple):
+    where: Where
+    name: str | None
+    namespace: str | None
+    labels: View
+    annotations: View
+
+    @property
+    def home(self) -> str:
+        return self.namespace or "default"
+
+    def name_job(self, draft: Draft) -> None:
+        draft.put("name", self.name, self.where.at("name"))
+        draft.put("namespace", self.namespace, self.where.at("namespace"))
+
+
+def metadata_of(document: View, *, needs_name: bool = True) -> Metadata:
+    """Labels and annotations that nobody asks for are nobody's business: they are not closed."""
+    view = document.view("metadata")
+    view.skip(*_SKIPPED)
+    name = view.read("name", dns_subdomain)
+    stem = view.read("generateName", word)
+    if name is None and stem:
+        name = stem.rstrip("-")
+    if name is None and needs_name:
+        view.wrong("is missing; write the name of the object", "name")
+    namespace = view.read("namespace", word)
+    if namespace is not None:
+        namespace = lowered(namespace, view.where.at("namespace"), view.findings)
+    return Metadata(view.where, name, namespace, _open(view, "labels"), _open(view, "annotations"))
+
+
+def _open(view: View, key: str) -> View:
+    return View(view.take(key), view.where.at(key), view.findings)
+
+
+def lowered(namespace: str, where: Where, findings: Findings) -> str:
+    """Namespaces have lower-case letters only; documents that were never applied may not know."""
+    if namespace != namespace.lower():
+        findings.read_as(where, f'is read as "{namespace.lower()}": namespaces are lower-case')
+    return namespace.lower()
