@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import pytest
 from docs import diagram
+from tests.manifests import jobs_of
 
 from phalanx.core.errors import Invalid
 from phalanx.core.states import TABLE
-from phalanx.manifest.native import jobs
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -88,7 +88,7 @@ def test_every_target_is_explained_to_contributors(target: str) -> None:
 
 @pytest.mark.parametrize("block", [b for b in blocks("yaml") if b.page != REFERENCE], ids=str)
 def test_every_job_that_is_shown_is_accepted(block: Found) -> None:
-    [spec] = jobs(block.text.encode())
+    [spec] = jobs_of(block.text.encode())
     assert spec.size >= 1
 
 
@@ -100,7 +100,7 @@ def test_every_piece_of_python_can_be_parsed() -> None:
 def test_the_refusal_on_the_front_page_is_what_a_user_reads() -> None:
     bad = b"roles: {worker: {command: train, replicas: 8, min: 9}}"
     with pytest.raises(Invalid) as refused:
-        jobs(bad)
+        jobs_of(bad)
     assert f"`{refused.value}`" in (ROOT / "README.md").read_text("utf-8")
 
 

@@ -7,10 +7,10 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.manifests import jobs_of
 
 from phalanx.core.errors import Invalid
 from phalanx.manifest import documents
-from phalanx.manifest.native import jobs
 from phalanx.manifest.tree import DEPTH_LIMIT, NODE_LIMIT
 
 
@@ -265,7 +265,7 @@ def test_any_json_reads_as_it_was_written(document: dict[str, object]) -> None:
 
 def test_each_document_is_a_job() -> None:
     data = b"name: a\nroles: {w: {command: x}}\n---\nname: b\nroles: {w: {command: y}}\n"
-    assert [spec.name for spec in jobs(data)] == ["a", "b"]
+    assert [spec.name for spec in jobs_of(data)] == ["a", "b"]
 
 
 def test_the_problems_of_all_documents_are_told_with_their_number() -> None:
@@ -273,7 +273,7 @@ def test_the_problems_of_all_documents_are_told_with_their_number() -> None:
         b"roles: {w: {command: x, min: 2}}\n---\nroles: {w: {command: x}}\n---\n[]\n---\nnme: a\n"
     )
     with pytest.raises(Invalid) as refused:
-        jobs(data)
+        jobs_of(data)
     assert [str(problem) for problem in refused.value.problems] == [
         "document 1: roles.w.min is 2 but replicas is 1; lower min or raise replicas",
         "document 3: a job is a mapping with roles in it, not a list",
@@ -284,10 +284,10 @@ def test_the_problems_of_all_documents_are_told_with_their_number() -> None:
 
 def test_the_only_document_has_no_number() -> None:
     with pytest.raises(Invalid, match=r"^roles is missing"):
-        jobs(b"name: a")
+        jobs_of(b"name: a")
 
 
 def test_settings_reach_the_validation() -> None:
     data = b"priority_class: high\nroles: {w: {command: x}}"
-    [spec] = jobs(data, priority_classes={"high": 5})
+    [spec] = jobs_of(data, priority_classes={"high": 5})
     assert spec.priority == 5

@@ -5,10 +5,10 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.manifests import jobs_of
 
 from phalanx.core.schema import JOB_FIELDS, ROLE_FIELDS, SHORT_FIELDS
 from phalanx.core.validation import is_short_form, short_form
-from phalanx.manifest.native import jobs
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "job.md").read_text()
 
@@ -19,7 +19,7 @@ def examples(language: str) -> list[str]:
 
 @pytest.mark.parametrize("example", examples("yaml"))
 def test_every_example_is_accepted(example: str) -> None:
-    [spec] = jobs(example.encode(), timezones={"UTC", "Europe/Zurich"})
+    [spec] = jobs_of(example.encode(), timezones={"UTC", "Europe/Zurich"})
     assert spec.size >= 1
 
 

@@ -11,26 +11,15 @@ from phalanx.api import bodies
 from phalanx.api.auth import ADMINS, ANYBODY
 from phalanx.api.services import services_of
 from phalanx.api.views import queue_view
-from phalanx.core import quantities
 from phalanx.core.errors import Unknown
 from phalanx.core.events import QueueRemoved, QueueSet
-from phalanx.core.fields import Field, Place, boolean, integer, one_of
+from phalanx.core.fields import Place
 from phalanx.core.model import PreemptWithin, Queue, ReclaimFrom
 from phalanx.core.names import dns_subdomain
+from phalanx.core.schema import QUEUE_FIELDS
 from phalanx.engine.turn import Turn
 from phalanx.wire.workers import QueueView
 
-_FIELDS = {
-    "parent": Field(dns_subdomain),
-    "weight": Field(integer(0, 1_000_000), 1),
-    "quota": Field(quantities.capacity, {}),
-    "limit": Field(quantities.capacity, {}),
-    "stopped": Field(boolean, default=False),
-    "priority": Field(integer(-1_000_000_000, 1_000_000_000), 0),
-    "preempt_within_queue": Field(one_of(PreemptWithin), PreemptWithin.LOWER_PRIORITY.value),
-    "reclaim_from_siblings": Field(one_of(ReclaimFrom), ReclaimFrom.ANY.value),
-    "reclaimable": Field(boolean, default=True),
-}
 _OBJECT, _INTEGER = Schema(type="object"), Schema(type="integer")  # type: ignore[arg-type]
 _STRING, _BOOLEAN = Schema(type="string"), Schema(type="boolean")  # type: ignore[arg-type]
 _BODY = bodies.documented(
@@ -76,7 +65,7 @@ async def set_queue(request: Request[Any, Any, Any], name: FromPath[str]) -> Que
     with place.at("name"):
         dns_subdomain(name)
     place.close()
-    fields = await bodies.read_one(request, "a mapping, like {weight: 3}", _FIELDS)
+    fields = await bodies.read_one(request, "a mapping, like {weight: 3}", QUEUE_FIELDS)
     queue = Queue(name=name, **fields)
     await services_of(request).engine.apply(QueueSet(queue))
     return queue_view(queue)

@@ -4,7 +4,8 @@
 """
 
 from phalanx.core.fields import write_fields
-from phalanx.core.schema import JOB_FIELDS, ROLE_FIELDS
+from phalanx.core.model import Queue
+from phalanx.core.schema import JOB_FIELDS, QUEUE_FIELDS, ROLE_FIELDS
 from phalanx.core.spec import NEEDS_RUNTIME, JobSpec, Role
 
 
@@ -18,6 +19,10 @@ def native(spec: JobSpec) -> dict[str, object]:
         written.pop("priority", None)
     written["roles"] = {role.name: _role(role, is_over_all=is_over_all) for role in spec.roles}
     return written
+
+
+def native_queue(queue: Queue) -> dict[str, object]:
+    return {"kind": "Queue", "name": queue.name} | write_fields(queue, QUEUE_FIELDS)
 
 
 def _role(role: Role, *, is_over_all: bool) -> dict[str, object]:

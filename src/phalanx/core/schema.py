@@ -26,6 +26,7 @@ from phalanx.core.fields import (
     texts,
     write_fields,
 )
+from phalanx.core.model import PreemptWithin, ReclaimFrom
 from phalanx.core.spec import (
     HOUR,
     MINUTE,
@@ -220,6 +221,19 @@ JOB_FIELDS = {
     "fence": Field(boolean, default=False),
     "after": _JOB_IDS,
     "schedule": Field(_schedule, None, _written_schedule),
+}
+
+#: A queue, apart from its name.
+QUEUE_FIELDS = {
+    "parent": Field(names.dns_subdomain),
+    "weight": Field(integer(0, 1_000_000), 1),
+    "quota": Field(quantities.capacity, {}, quantities.native),
+    "limit": Field(quantities.capacity, {}, quantities.native),
+    "stopped": Field(boolean, default=False),
+    "priority": Field(integer(-1_000_000_000, 1_000_000_000), 0),
+    "preempt_within_queue": Field(one_of(PreemptWithin), "lower_priority", str),
+    "reclaim_from_siblings": Field(one_of(ReclaimFrom), "any", str),
+    "reclaimable": Field(boolean, default=True),
 }
 
 #: The short form: one role, called `worker`.

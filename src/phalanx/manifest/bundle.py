@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from phalanx.core.errors import Invalid
 from phalanx.core.fields import shown
+from phalanx.core.model import Queue
 from phalanx.core.spec import JobSpec
 from phalanx.core.validation import is_short_form, job_spec, short_form
-from phalanx.manifest import batchjob, documents, kubeflow, lattice, podgroup, volcano
+from phalanx.manifest import batchjob, documents, kubeflow, lattice, podgroup, queue, volcano
 from phalanx.manifest.draft import Draft
 from phalanx.manifest.findings import Findings, Settings, Told, Where
 from phalanx.manifest.gangs import Gathering, Member, check_groups
@@ -20,6 +21,7 @@ from phalanx.manifest.view import View
 
 class Bundle(NamedTuple):
     jobs: list[JobSpec]
+    queues: list[Queue]  #: parents before their children
     warnings: list[Told]
 
 
@@ -32,15 +34,17 @@ class _Reading:
         self.gathering = Gathering(self.findings)
         self.drafts: list[Draft] = []
         self.specs: list[JobSpec] = []
+        self.queues: list[queue.Named] = []
 
     def take(self, document: Mapping[str, object], where: Where) -> None:
         view = View(document, where, self.findings)
         version, kind = view.take("apiVersion"), view.take("kind")
-        read = _KINDS.get((version, kind)) if isinstance(version, str) else None
+        key = ("" if version is None else shown(version), shown(kind))
+        read = _BY_WORDS.get(key)
         if read is None:
             view.wrong(_unknown(version, kind))
             return
-        read(self, view, str(version))
+        read(self, view, str(version or ""))
         view.close()
 
     def finish(self) -> None:
@@ -88,8 +92,9 @@ def bundle(found: list[object], settings: Settings | None = None) -> Bundle:
         else:
             reading.take_native(document, where, is_alone=len(found) == 1)
     reading.finish()
+    queues = queue.in_order(reading.queues, reading.findings)
     reading.findings.close()
-    return Bundle(reading.specs, reading.findings.warnings)
+    return Bundle(reading.specs, queues, reading.findings.warnings)
 
 
 def without_images(document: object) -> object:
@@ -106,7 +111,7 @@ def without_images(document: object) -> object:
 
 
 def _unknown(version: object, kind: object) -> str:
-    known = sorted({f"{version} {kind}" for version, kind in _KINDS})
+    known = sorted(f"{version} {kind}".strip() for version, kind in _KINDS)
     return (
         f"the kind {shown(kind)} of apiVersion {shown(version)} is not read here; write a job in"
         f" the native form, without either, or one of: {', '.join(known)}"
@@ -142,7 +147,15 @@ def _take_lattice_job(reading: _Reading, view: View, _: str) -> None:
     reading.drafts.append(lattice.draft_of(view, reading.settings))
 
 
-_KINDS: dict[tuple[str, object], Callable[[_Reading, View, str], None]] = {
+def _take_volcano_queue(reading: _Reading, view: View, _: str) -> None:
+    reading.queues.append(queue.volcano_queue(view))
+
+
+def _take_queue(reading: _Reading, view: View, _: str) -> None:
+    reading.queues.append(queue.native_queue(view))
+
+
+_KINDS: dict[tuple[str, str], Callable[[_Reading, View, str], None]] = {
     ("v1", "Pod"): _take_pod,
     ("batch/v1", "Job"): _take_batch_job,
     (podgroup.PRESENT, "PodGroup"): _take_pod_group,
@@ -151,5 +164,13 @@ _KINDS: dict[tuple[str, object], Callable[[_Reading, View, str], None]] = {
     (volcano.VERSION, "Job"): _take_volcano_job,
     (kubeflow.VERSION, "TFJob"): _take_tf_job,
     (kubeflow.VERSION, "PyTorchJob"): _take_pytorch_job,
+    (queue.VOLCANO, "Queue"): _take_volcano_queue,
+    ("", "Queue"): _take_queue,
     **{(version, "LatticeJob"): _take_lattice_job for version in lattice.VERSIONS},
+}
+
+#: As they are shown: what a document has there need not be a string.
+_BY_WORDS = {
+    (shown(version) if version else "", shown(kind)): read
+    for (version, kind), read in _KINDS.items()
 }

@@ -135,12 +135,13 @@ def _put_restart(
         if policy == "exit-code":
             view.findings.unsupported(where, "is ExitCode, which is not supported")
             policy = "task"
-        said = Said(policy or framework.restart, where)
-        if first is not None and first.value != said.value:
+        if policy is None:
+            continue
+        if first is not None and first.value != policy:
             view.findings.unsupported(where, f"differs from {first.where}, and a job has one")
-        first = first or said
-    if first is not None:
-        draft.put("restart", first.value, first.where)
+        first = first or Said(policy, where)
+    first = first or Said(framework.restart, draft.where)
+    draft.put("restart", first.value, first.where)
 
 
 def _put_gang(draft: Draft, pods: dict[str, Pod], findings: Findings) -> None:

@@ -200,6 +200,13 @@ def _put_words(
     role.origins |= {f"{field}[{n}]": place for n, place in enumerate(places)}
 
 
+def renamed(amounts: object) -> object:
+    """Resources by our names; anything else as it is."""
+    if not isinstance(amounts, Mapping):
+        return amounts
+    return {RESOURCES.get(name, name): amount for name, amount in amounts.items()}
+
+
 def put_resources(role: RoleDraft, resources: View) -> None:
     """Requests; a limit stands in for a request that is absent."""
     for part in ("limits", "requests"):

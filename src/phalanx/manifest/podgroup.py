@@ -9,7 +9,7 @@ from phalanx.manifest import ack, koordinator
 from phalanx.manifest.draft import Said
 from phalanx.manifest.findings import Where
 from phalanx.manifest.metadata import Metadata, metadata_of
-from phalanx.manifest.pod import RESOURCES
+from phalanx.manifest.pod import renamed
 from phalanx.manifest.view import View, whole
 
 PRESENT = "scheduling.x-k8s.io/v1alpha1"
@@ -49,10 +49,5 @@ def pod_group_of(document: View, version: str) -> PodGroup:
 
 
 def _least(spec: View) -> tuple[Resources, Where] | None:
-    def read(value: object) -> Resources:
-        found = value if isinstance(value, dict) else {}
-        renamed = {RESOURCES.get(name, name): amount for name, amount in found.items()}
-        return quantities.resources(renamed if isinstance(value, dict) else value)
-
-    least = spec.read("minResources", read)
+    least = spec.read("minResources", lambda value: quantities.resources(renamed(value)))
     return None if least is None else (least, spec.where.at("minResources"))

@@ -116,7 +116,8 @@ def whole(low: int) -> Reader[int]:
     """A whole number, also in quotes, as labels and annotations have it."""
 
     def read(value: object) -> int:
-        written = word(value).strip()
+        is_number = isinstance(value, int | str) and not isinstance(value, bool)
+        written = str(value).strip() if is_number else ""
         if not (written.isascii() and written.isdecimal() and len(written) < 10):
             raise refusal(f"is {shown(value)}; write a whole number of at least {low}")
         if int(written) < low:

@@ -84,6 +84,8 @@ def _tasks(spec: View) -> list[_Task]:
         name = view.read("name", dns_label) or f"default{number}"
         if name in tasks:
             view.wrong(f"is {name}, which is listed before; choose another", "name")
+            view.skip(*view.rest())
+            continue
         replicas = view.read("replicas", whole(1)) or 1
         least = view.read("minAvailable", whole(0))
         if least is not None and least > replicas:

@@ -1,0 +1,72 @@
+"""Whole files: many documents of many kinds, taken whole or refused whole."""
+
+import json
+
+import pytest
+import yaml
+from tests.manifests import as_json, bundled, converted, pod, refused
+
+from phalanx.core.errors import Invalid
+from phalanx.manifest.bundle import read
+
+NATIVE = """
+---
+name: plain
+roles: {worker: {command: train}}
+"""
+
+
+def test_documents_of_many_kinds_may_share_a_file() -> None:
+    text = NATIVE + pod("a") + "---\n{command: train, gang_size: 2}\n---\n{kind: Queue, name: q}"
+    found = bundled(text)
+    assert [job.name for job in found.jobs] == ["plain", None, "a"]
+    assert [queue.name for queue in found.queues] == ["q"]
+
+
+def test_json_is_read_as_well() -> None:
+    document = yaml.safe_load(pod("a"))
+    assert read(json.dumps(document).encode()) == bundled(pod("a"))
+
+
+def test_one_wrong_document_refuses_the_whole_file() -> None:
+    text = NATIVE + pod("a") + pod("b", spec="volumes: [{}]") + NATIVE.replace("command", "comand")
+    assert set(refused(text)) == {
+        "document 3: spec.volumes",
+        "document 4: roles.worker.comand",
+        "document 4: roles.worker.command",
+    }
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        "{apiVersion: apps/v1, kind: Deployment}",
+        "{apiVersion: v1}",
+        "{kind: Pod}",
+        "{apiVersion: 7, kind: [Pod]}",
+        "{apiVersion: kubeflow.org/v1beta1, kind: TFJob}",
+    ],
+)
+def test_a_kind_that_is_not_known_is_told_which_are(document: str) -> None:
+    [(path, message)] = refused(NATIVE + "---\n" + document).items()
+    assert path == "document 2:"
+    assert "kubeflow.org/v1 TFJob" in message
+
+
+@pytest.mark.parametrize("value", ["7", "text", "[1]", "true"])
+@pytest.mark.parametrize("key", ["metadata", "spec"])
+def test_a_part_that_is_no_mapping_is_refused_by_its_path(key: str, value: str) -> None:
+    for kind in ("v1 Pod", "batch/v1 Job", "batch.volcano.sh/v1alpha1 Job", "v1alpha1 LatticeJob"):
+        version, name = kind.split()
+        document = {"apiVersion": version, "kind": name, key: yaml.safe_load(value)}
+        with pytest.raises(Invalid) as error:
+            read(as_json(document))
+        assert f"document 1: {key}" in dict(error.value.problems)
+
+
+def test_an_image_of_the_native_form_can_be_ignored_too() -> None:
+    text = "roles: {w: {image: i, command: train}}"
+    [job] = converted(text, ignore_image=True)
+    assert job == {"roles": {"w": {"command": "train"}}}
+    [path] = refused("roles: {w: {image: i}}", ignore_image=True)
+    assert path == "roles.w.command"

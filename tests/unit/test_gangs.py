@@ -1,0 +1,354 @@
+"""Pods that belong together: PodGroups, ACK's labels, Kubernetes' own Job."""
+
+import pytest
+from tests.manifests import bundled, converted, only, pod, refused, warnings
+
+GROUP = """
+apiVersion: scheduling.x-k8s.io/v1alpha1
+kind: PodGroup
+metadata: {name: nginx}
+spec: {minMember: 3, scheduleTimeoutSeconds: 10}
+"""
+IN_GROUP = "{scheduling.x-k8s.io/pod-group: nginx}"
+PREFIX = "pod-group.scheduling.sigs.k8s.io"
+
+
+def labelled(name: str, least: object, **more: str) -> str:
+    words = "".join(f", {PREFIX}/{key.replace('_', '-')}: {value}" for key, value in more.items())
+    return f'{{{PREFIX}/name: {name}, {PREFIX}/min-available: "{least}"{words}}}'
+
+
+def test_a_pod_group_with_its_pods_is_one_job() -> None:
+    pods = "".join(pod(f"web-{n}", labels=IN_GROUP) for n in range(4))
+    assert only(GROUP + pods) == {
+        "name": "nginx",
+        "roles": {"web": {"replicas": 4, "command": ["train"]}},
+        "min_available": 3,
+        "schedule_timeout": "10s",
+        "restart": "task",
+    }
+
+
+def test_pods_may_come_before_their_pod_group() -> None:
+    pods = "".join(pod(f"web-{n}", labels=IN_GROUP) for n in range(3))
+    assert only(pods + "---" + GROUP) == only(GROUP + pods)
+
+
+@pytest.mark.parametrize("key", [f"{PREFIX}/name", PREFIX, "scheduling.x-k8s.io/pod-group"])
+def test_every_label_that_names_a_pod_group_is_known(key: str) -> None:
+    pods = "".join(pod(f"web-{n}", labels=f"{{{key}: nginx}}") for n in range(3))
+    assert only(GROUP + pods)["name"] == "nginx"
+
+
+@pytest.mark.parametrize("version", ["scheduling.sigs.k8s.io/v1alpha1", "v1alpha1"])
+def test_an_older_version_of_the_pod_group_is_read_with_a_note(version: str) -> None:
+    text = GROUP.replace("scheduling.x-k8s.io/v1alpha1", version)
+    text += "".join(pod(f"web-{n}", labels=IN_GROUP) for n in range(3))
+    [note] = warnings(text)
+    assert note.startswith("document 1: apiVersion is an older name")
+
+
+def test_labels_alone_make_a_gang() -> None:
+    text = "".join(pod(f"w-{n}", labels=labelled("tf-smoke", 3)) for n in range(3))
+    assert only(text) == {
+        "name": "tf-smoke",
+        "roles": {"w": {"replicas": 3, "command": ["train"]}},
+        "restart": "task",
+    }
+
+
+def test_a_group_of_gangs_and_a_match_policy_stand_in_labels() -> None:
+    names = r'"[\"default/a\", \"default/b\"]"'
+    text = pod("a-0", labels=labelled("a", 1, groups=names, match_policy="waiting-and-running"))
+    text += pod("b-0", labels=labelled("b", 1, groups=names))
+    first, second = converted(text)
+    assert first["group"] == second["group"] == ["default/a", "default/b"]
+    assert (first["match"], second.get("match")) == ("waiting-and-running", None)
+
+
+def test_on_a_pod_group_they_stand_beside_its_name() -> None:
+    text = GROUP.replace(
+        "{name: nginx}", f"{{name: nginx, labels: {{{PREFIX}/match-policy: once-satisfied}}}}"
+    )
+    text += "".join(pod(f"web-{n}", labels=IN_GROUP) for n in range(3))
+    assert only(text)["match"] == "once-satisfied"
+
+
+def test_equal_templates_are_one_role_and_others_are_their_own() -> None:
+    gang = labelled("mixed", 3)
+    text = pod("ps-0", labels=gang, spec="nodeSelector: {zone: a}")
+    text += pod("worker-0", labels=gang) + pod("worker-1", labels=gang)
+    assert only(text)["roles"] == {
+        "ps": {"command": ["train"], "node_selector": {"zone": "a"}},
+        "worker": {"replicas": 2, "command": ["train"]},
+    }
+
+
+def test_roles_of_one_stem_have_names_of_their_own() -> None:
+    gang = labelled("mixed", 2)
+    text = pod("w-0", labels=gang) + pod("w-1", labels=gang, spec="nodeSelector: {zone: a}")
+    assert list(only(text)["roles"]) == ["w", "w-1"]
+
+
+def test_a_pod_without_a_gang_is_a_job_of_its_own() -> None:
+    assert only(pod("alone")) == {
+        "name": "alone",
+        "roles": {"alone": {"command": ["train"]}},
+        "restart": "task",
+    }
+
+
+FULL = """
+apiVersion: v1
+kind: Pod
+metadata: {name: full, namespace: ml}
+spec:
+  priorityClassName: high
+  priority: 1000
+  preemptionPolicy: Never
+  restartPolicy: Never
+  terminationGracePeriodSeconds: 60
+  activeDeadlineSeconds: 3600
+  schedulerName: other
+  nodeSelector: {gpu_model: h100}
+  containers:
+    - name: main
+      image: registry.example/train:7b
+      command: [python, train.py]
+      args: ["--out=$(OUT)/$(MISSING)", "$$(OUT)"]
+      workingDir: /srv
+      ports: [{containerPort: 2222}]
+      env:
+        - {name: ROOT, value: /data}
+        - {name: OUT, value: $(ROOT)/out}
+        - {name: ODD, value: $(task.index)}
+      resources:
+        requests: {cpu: 500m}
+        limits: {cpu: 2, memory: 1Gi, nvidia.com/gpu: 1, example.com/nic: 2}
+"""
+
+
+def test_all_that_a_pod_says_about_its_process_is_kept() -> None:
+    assert only(FULL, priority_classes={"high": 1000}) == {
+        "name": "full",
+        "namespace": "ml",
+        "priority_class": "high",
+        "preemption_policy": "never",
+        "restart": "never",
+        "grace": "1m",
+        "time_limit": "1h",
+        "roles": {
+            "full": {
+                "image": "registry.example/train:7b",
+                "command": ["python", "train.py", "--out=/data/out/$(MISSING)", "$(OUT)"],
+                "workdir": "/srv",
+                "env": {"ROOT": "/data", "OUT": "/data/out", "ODD": "$$(task.index)"},
+                "resources": {"cpu": "500m", "memory": "1Gi", "gpu": 1, "example.com/nic": 2},
+                "node_selector": {"gpu_model": "h100"},
+            }
+        },
+    }
+
+
+JOB = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: sweep}
+spec:
+  completions: 4
+  parallelism: 4
+  completionMode: Indexed
+  backoffLimit: 4
+  activeDeadlineSeconds: 600
+  template:
+    metadata: {labels: LABELS}
+    spec:
+      restartPolicy: Never
+      containers:
+        - {name: main, command: [run], env: [{name: SHARD, value: part-$(JOB_COMPLETION_INDEX)}]}
+"""
+
+
+def test_a_job_in_a_pod_group_is_its_members() -> None:
+    group = GROUP.replace("minMember: 3", "minMember: 4").replace("nginx", "sweep-gang")
+    text = group + "---" + JOB.replace("LABELS", "{scheduling.x-k8s.io/pod-group: sweep-gang}")
+    assert only(text) == {
+        "name": "sweep-gang",
+        "roles": {
+            "sweep": {
+                "replicas": 4,
+                "command": ["run"],
+                "env": {"SHARD": "part-$(task.index)", "JOB_COMPLETION_INDEX": "$(task.index)"},
+            }
+        },
+        "schedule_timeout": "10s",
+        "restart": "task",
+        "max_retries": 5,
+        "time_limit": "10m",
+    }
+
+
+def test_a_job_without_a_gang_starts_with_what_fits() -> None:
+    assert only(JOB.replace("LABELS", "{}"))["min_available"] == 1
+
+
+def test_more_completions_than_run_at_once_are_refused() -> None:
+    text = JOB.replace("LABELS", "{}").replace("completions: 4", "completions: 9")
+    assert list(refused(text)) == ["document 1: spec.completions"]
+
+
+def test_a_variable_known_at_the_start_cannot_be_part_of_a_command() -> None:
+    text = JOB.replace("LABELS", "{}").replace("[run]", "[run, $(JOB_COMPLETION_INDEX)]")
+    [(path, message)] = refused(text).items()
+    assert path == "document 1: spec.template.spec.containers[0].command[1]"
+    assert "let a shell or the program read the variable" in message
+
+
+# What is refused
+
+
+def test_two_priorities_in_one_gang_are_refused_and_both_are_named() -> None:
+    gang = labelled("g", 2)
+    text = pod("a-0", labels=gang, spec="priority: 5") + pod("b-0", labels=gang, spec="priority: 7")
+    [(path, message)] = refused(text).items()
+    assert path == "document 2: spec.priority"
+    assert message.startswith("gives b-0 priority 7, and a-0 has priority 5")
+
+
+def test_a_pod_group_of_another_namespace_is_named() -> None:
+    text = GROUP + pod("web-0", labels=IN_GROUP, namespace="other")
+    problems = refused(text)
+    where = 'document 2: metadata.labels["scheduling.x-k8s.io/pod-group"]'
+    assert "a PodGroup of namespace default, and this pod is in other" in problems[where]
+
+
+def test_a_pod_group_that_is_not_in_the_file_is_asked_for() -> None:
+    [message] = refused(pod("web-0", labels=IN_GROUP)).values()
+    assert "put it and all of its pods in one file" in message
+
+
+def test_a_pod_group_without_pods_is_refused() -> None:
+    [(path, message)] = refused(GROUP).items()
+    assert path == "document 1: metadata.name"
+    assert "scheduling.x-k8s.io/pod-group: nginx" in message
+
+
+def test_fewer_pods_than_the_minimum_are_refused_for_a_gang_does_not_grow() -> None:
+    [(path, message)] = refused(GROUP + pod("web-0", labels=IN_GROUP)).items()
+    assert path == "document 1: spec.minMember"
+    assert message.startswith("is 3, and 1 of its members are in this file")
+
+
+@pytest.mark.parametrize("least", ["0", "-1", "many", "1.5"])
+def test_a_minimum_that_is_none_is_refused(least: str) -> None:
+    text = GROUP.replace("minMember: 3", f"minMember: {least}") + pod("web-0", labels=IN_GROUP)
+    assert "at least 1" in refused(text)["document 1: spec.minMember"]
+
+
+def test_labels_that_differ_are_refused() -> None:
+    text = pod("a-0", labels=labelled("g", 1)) + pod("a-1", labels=labelled("g", 2))
+    [(path, message)] = refused(text).items()
+    assert path == f'document 2: metadata.labels["{PREFIX}/min-available"]'
+    assert "document 1" in message
+
+
+def test_groups_that_are_not_json_are_refused() -> None:
+    text = pod("a-0", labels=labelled("a", 1, groups="'[\"default/a\"'"))
+    [(path, message)] = refused(text).items()
+    assert path == f'document 1: metadata.labels["{PREFIX}/groups"]'
+    assert 'write a JSON list, like ["default/gang-a"' in message
+
+
+def test_groups_in_a_circle_are_refused() -> None:
+    text = ""
+    for name, after in (("a", "b"), ("b", "c"), ("c", "a")):
+        text += pod(name, labels=labelled(name, 1, groups=f"'[\"default/{after}\"]'"))
+    problems = refused(text)
+    assert len(problems) == 3
+    assert all("in a circle" in message for message in problems.values())
+
+
+def test_two_pods_of_one_name_are_refused() -> None:
+    assert list(refused(pod("a") + pod("a"))) == ["document 2: metadata.name"]
+
+
+UNSUPPORTED = {
+    "volumes: [{name: data}]": "spec.volumes",
+    "securityContext: {runAsUser: 0}": "spec.securityContext",
+    "affinity: {}": "spec.affinity",
+    "initContainers: [{name: x}]": "spec.initContainers",
+    "serviceAccountName: bob": "spec.serviceAccountName",
+}
+
+
+@pytest.mark.parametrize("spec", UNSUPPORTED)
+def test_what_cannot_be_honoured_is_refused_or_told(spec: str) -> None:
+    path = f"document 1: {UNSUPPORTED[spec]}"
+    [(found, message)] = refused(pod("a", spec=spec)).items()
+    assert (found, "ask to ignore" in message) == (path, True)
+    [warning] = bundled(pod("a", spec=spec), ignore_unsupported=True).warnings
+    assert type(warning).__name__ == "Unsupported"
+    assert warning.path == path
+    assert only(pod("a", spec=spec), ignore_unsupported=True) == only(pod("a"))
+
+
+def test_a_sidecar_is_refused_by_its_place() -> None:
+    text = pod("a").replace("[train]}]", "[train]}, {name: proxy, image: envoy}]")
+    assert list(refused(text)) == ["document 1: spec.containers[1]"]
+    assert list(only(text, ignore_unsupported=True)["roles"]) == ["a"]
+
+
+def test_what_the_core_refuses_is_told_in_the_words_of_the_document() -> None:
+    text = FULL.replace("500m", "lots").replace("/srv", "srv").replace("value: /data", "value: 7")
+    assert set(refused(text, priority_classes={"high": 1})) == {
+        "document 1: spec.containers[0].resources.requests.cpu",
+        "document 1: spec.containers[0].workingDir",
+        "document 1: spec.containers[0].env[0].value",
+    }
+
+
+# Images
+
+
+def test_an_image_is_left_out_when_that_is_asked_for() -> None:
+    job = only(FULL, ignore_image=True, priority_classes={"high": 1})
+    assert "image" not in job["roles"]["full"]
+    assert job["roles"]["full"]["node_selector"] == {"gpu_model": "h100"}
+
+
+def test_an_image_without_a_command_cannot_be_run_bare() -> None:
+    text = pod("a").replace("command: [train]", "image: train:7b")
+    assert only(text)["roles"] == {"a": {"image": "train:7b"}}
+    [(path, message)] = refused(text, ignore_image=True).items()
+    assert path == "document 1: spec.containers[0].command"
+    assert message == "is missing; write what to run: the image's own program cannot be run bare"
+
+
+def test_arguments_of_an_image_are_run_as_the_command_with_a_note() -> None:
+    text = pod("a").replace("command: [train]", "image: i, args: [python, x.py]")
+    assert only(text)["roles"] == {"a": {"image": "i", "args": ["python", "x.py"]}}
+    assert only(text, ignore_image=True)["roles"] == {"a": {"command": ["python", "x.py"]}}
+    [note] = warnings(text, ignore_image=True)
+    assert note.startswith("document 1: spec.containers[0].args is run as the command")
+
+
+# The gate on the sum
+
+
+def gated(amount: str) -> str:
+    group = GROUP.replace("minMember: 3", f"minMember: 2, minResources: {{cpu: {amount}}}")
+    asking = pod("w-0", labels=IN_GROUP).replace(
+        "[train]", "[train], resources: {limits: {cpu: 2}}"
+    )
+    return group + asking + asking.replace("w-0", "w-1")
+
+
+def test_minimum_resources_that_the_pods_ask_for_anyway_are_kept() -> None:
+    assert only(gated("4"))["roles"]["w"]["resources"] == {"cpu": 2}
+
+
+def test_minimum_resources_beyond_that_are_refused() -> None:
+    [(path, message)] = refused(gated("5")).items()
+    assert path == "document 1: spec.minResources.cpu"
+    assert "let the pods request it" in message
+    assert only(gated("5"), ignore_unsupported=True) == only(gated("4"))

@@ -1,0 +1,145 @@
+"""Koordinator's annotations on pods and on PodGroups."""
+
+import pytest
+from tests.manifests import converted, only, pod, refused, warnings
+
+PREFIX = "gang.scheduling.koordinator.sh/"
+
+
+def annotated(**keys: object) -> str:
+    words = [f"{PREFIX}{key.replace('_', '-')}: {value}" for key, value in keys.items()]
+    return "{" + ", ".join(words) + "}"
+
+
+def gang(name: str = "gang-a", least: object = 2, pods: int = 2, **keys: object) -> str:
+    words = annotated(name=name, min_available=least, **keys)
+    return "".join(pod(f"{name}-{n}", annotations=words) for n in range(pods))
+
+
+def test_two_annotations_make_a_gang_with_koordinators_defaults() -> None:
+    assert only(gang()) == {
+        "name": "gang-a",
+        "roles": {"gang-a": {"replicas": 2, "command": ["train"]}},
+        "match": "once-satisfied",
+        "schedule_timeout": "10m",
+        "restart": "task",
+    }
+
+
+def test_every_annotation_is_read() -> None:
+    job = only(
+        gang(
+            least=1,
+            waiting_time="3600s",
+            total_number=5,
+            mode="NonStrict",
+            match_policy="only-waiting",
+            groups='["default/gang-a"]',
+            network_topology_spec='\'{"gatherStrategy": [{"layer": "rack", "strategy":'
+            ' "MustGather"}]}\'',
+        )
+    )
+    del job["roles"], job["restart"]
+    assert job == {
+        "name": "gang-a",
+        "min_available": 1,
+        "mode": "non-strict",
+        "group": ["default/gang-a"],
+        "schedule_timeout": "1h",
+        "pack": {"by": "rack"},
+    }
+
+
+@pytest.mark.parametrize("groups", ['["default/a", "default/b"]', '\'["default/a", "default/b"]\''])
+def test_groups_are_a_list_or_a_list_in_a_string(groups: str) -> None:
+    first, second = converted(gang("a", 1, 1, groups=groups) + gang("b", 1, 1, groups=groups))
+    assert first["group"] == second["group"] == ["default/a", "default/b"]
+
+
+def test_empty_groups_are_none() -> None:
+    assert "group" not in only(gang(groups='""'))
+
+
+@pytest.mark.parametrize("given", ["soon", "-5s", "0s"])
+def test_a_waiting_time_that_is_none_is_the_default_with_a_note(given: str) -> None:
+    text = gang(waiting_time=given)
+    assert only(text)["schedule_timeout"] == "10m"
+    assert len(warnings(text)) == 2, "one for each pod"
+
+
+def test_an_unknown_mode_is_strict_with_a_note() -> None:
+    text = gang(pods=1, least=1, mode="Loose")
+    assert "mode" not in only(text)
+    assert warnings(text) == [
+        f'document 1: metadata.annotations["{PREFIX}mode"] is "Loose", read as Strict'
+    ]
+
+
+@pytest.mark.parametrize("total", ["1", "many"])
+def test_a_total_below_the_minimum_is_read_as_the_minimum(total: str) -> None:
+    notes = warnings(gang(total_number=total))
+    assert notes[0].endswith(f'is "{total}", read as the minimum')
+
+
+def test_a_gang_that_has_timed_out_is_not_started_again() -> None:
+    problems = refused(gang(timeout='"true"'))
+    assert all("has given up" in message for message in problems.values())
+
+
+def test_a_key_that_koordinator_does_not_have_is_refused() -> None:
+    [path, _] = refused(gang(min_avail=3))
+    assert path == f'document 1: metadata.annotations["{PREFIX}min-avail"]'
+
+
+@pytest.mark.parametrize("spec", ["'{'", "'{}'", "7", "'{\"gatherStrategy\": [{}]}'"])
+def test_a_topology_that_cannot_be_read_is_refused(spec: str) -> None:
+    assert len(refused(gang(network_topology_spec=spec))) == 2
+
+
+GROUP = """
+apiVersion: v1alpha1
+kind: PodGroup
+metadata:
+  creationTimestamp: "2022-07-11T18:26:33Z"
+  name: gang-a
+  namespace: namespaceA
+  annotations:
+    gang.scheduling.koordinator.sh/total-number: 5
+    gang.scheduling.koordinator.sh/mode: Strict
+    gang.scheduling.koordinator.sh/groups: ["namespaceA/gang-a", "namespaceB/gang-b"]
+spec:
+  minMember: 2
+  scheduleTimeoutSeconds: 600
+"""
+IN_GROUP = {"labels": "{pod-group.scheduling.sigs.k8s.io: gang-a}", "namespace": "namespaceA"}
+
+
+def test_a_pod_group_has_the_same_annotations() -> None:
+    text = GROUP + pod("a-0", **IN_GROUP) + pod("a-1", **IN_GROUP)
+    assert only(text) == {
+        "name": "gang-a",
+        "namespace": "namespacea",
+        "roles": {"a": {"replicas": 2, "command": ["train"]}},
+        "group": ["namespacea/gang-a", "namespaceb/gang-b"],
+        "schedule_timeout": "10m",
+        "restart": "task",
+    }
+    assert any("namespaces are lower-case" in note for note in warnings(text))
+
+
+def test_what_pods_say_comes_over_their_pod_group() -> None:
+    words = annotated(name="gang-a", min_available=1, mode="NonStrict", waiting_time="60s")
+    members = [pod(f"a-{n}", annotations=words, namespace="namespaceA") for n in range(2)]
+    job = only(GROUP + "".join(members))
+    assert (job["min_available"], job["mode"], job["schedule_timeout"]) == (1, "non-strict", "1m")
+
+
+def test_a_group_may_cross_namespaces() -> None:
+    names = '["ml/a", "web/b"]'
+    text = pod(
+        "a-0", annotations=annotated(name="a", min_available=1, groups=names), namespace="ml"
+    )
+    text += pod(
+        "b-0", annotations=annotated(name="b", min_available=1, groups=names), namespace="web"
+    )
+    assert [job["namespace"] for job in converted(text)] == ["ml", "web"]

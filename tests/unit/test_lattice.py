@@ -1,0 +1,140 @@
+"""LatticeJobs."""
+
+import pytest
+from tests.manifests import only, refused, warnings
+
+JOB = """
+apiVersion: VERSION
+kind: LatticeJob
+metadata: {name: training-run, namespace: ml}
+spec:
+  queue: ml-training
+  priorityClassName: high
+  minAvailable: 8
+  tasks:
+    workers:
+      replicas: 8
+      restartPolicy: OnFailure
+      workload:
+        containers:
+          trainer:
+            image: registry.example/trainer@sha256:def456
+            command: [train]
+            args: [--fast]
+            variables: {MODE: full}
+            resources:
+              requests: {cpu: "4", memory: 32Gi, nvidia.com/gpu: "1"}
+              limits: {cpu: "8"}
+  defaults: {variables: {MODE: half, REGION: eu}}
+"""
+CLASSES = {"high": 100}
+
+
+def job(**words: str) -> str:
+    text = JOB
+    for old, new in words.items():
+        assert old in text
+        text = text.replace(old, new)
+    return text.replace("VERSION", "lattice.dev/v1alpha1")
+
+
+@pytest.mark.parametrize("version", ["lattice.dev/v1alpha1", "v1alpha1"])
+def test_tasks_are_roles(version: str) -> None:
+    assert only(JOB.replace("VERSION", version), priority_classes=CLASSES) == {
+        "name": "training-run",
+        "namespace": "ml",
+        "queue": "ml-training",
+        "priority_class": "high",
+        "roles": {
+            "workers": {
+                "replicas": 8,
+                "image": "registry.example/trainer@sha256:def456",
+                "command": ["train", "--fast"],
+                "env": {"MODE": "full", "REGION": "eu"},
+                "resources": {"cpu": 4, "memory": "32Gi", "gpu": 1},
+            }
+        },
+    }
+
+
+def test_never_is_never_and_fewer_are_enough() -> None:
+    text = job(OnFailure="Never").replace("minAvailable: 8", "minAvailable: 6")
+    found = only(text, priority_classes=CLASSES)
+    assert (found["restart"], found["min_available"]) == ("never", 6)
+
+
+SCHEDULED = """
+  schedule: "0 2 * * *"
+  timeZone: Europe/Zurich
+  concurrencyPolicy: Replace
+  successfulJobsHistoryLimit: 5
+  failedJobsHistoryLimit: 2
+"""
+
+
+def scheduled(old: str = "", new: str = "") -> str:
+    assert old in SCHEDULED
+    return job() + SCHEDULED.replace(old, new)
+
+
+def test_a_schedule_is_kept() -> None:
+    assert only(scheduled(), priority_classes=CLASSES)["schedule"] == {
+        "cron": "0 2 * * *",
+        "timezone": "Europe/Zurich",
+        "concurrency": "replace",
+        "keep": {"done": 5, "failed": 2},
+    }
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "path", "said"),
+    [
+        ("0 2 * * *", "0 0 2 * * *", "schedule", "with 6 fields; write five"),
+        ("Europe/Zurich", "Mars/Olympus", "timeZone", "not a time zone; write one like"),
+        ("Replace", "Sometimes", "concurrencyPolicy", "write Allow or Forbid or Replace"),
+        ("Limit: 5", "Limit: -1", "successfulJobsHistoryLimit", "at least 0"),
+        ('schedule: "0 2 * * *"', "", "timeZone", "is for a job with a schedule"),
+    ],
+)
+def test_a_schedule_that_cannot_be_is_refused(old: str, new: str, path: str, said: str) -> None:
+    problems = refused(
+        scheduled(old, new), priority_classes=CLASSES, timezones={"UTC", "Europe/Zurich"}
+    )
+    assert said in problems[f"document 1: spec.{path}"]
+
+
+DECLARED = """
+  resources:
+    training-data: {type: secret, params: {keys: [bucket]}}
+    s3: {type: external-service, direction: outbound, params: {endpoints: {s3: https://s3}}}
+"""
+
+
+def test_secrets_stay_references_and_services_are_not_enforced() -> None:
+    text = job(full='"${resources.training-data.bucket}"') + DECLARED
+    path = "document 1: spec.tasks.workers.workload.containers.trainer.variables.MODE"
+    assert list(refused(text, priority_classes=CLASSES)) == [path]
+    settings = {"priority_classes": CLASSES, "ignore_unsupported": True}
+    role = only(text, **settings)["roles"]["workers"]
+    assert role["env"]["MODE"] == "${resources.training-data.bucket}"
+    assert warnings(text, **settings) == [
+        "document 1: spec.resources.s3 is declared, and not enforced",
+        f"{path} refers to the secret training-data, and none is looked up yet; it was ignored",
+    ]
+
+
+def test_a_secret_that_is_not_declared_is_refused() -> None:
+    text = job(full='"${resources.training-data.token}"') + DECLARED
+    [message] = refused(text, priority_classes=CLASSES, ignore_unsupported=True).values()
+    assert message == "refers to ${resources.training-data.token}, which resources do not declare"
+
+
+def test_protections_are_refused_and_not_forgotten() -> None:
+    text = job().replace("command: [train]", "command: [train]\n            security: {user: 0}")
+    [path] = refused(text, priority_classes=CLASSES)
+    assert path == "document 1: spec.tasks.workers.workload.containers.trainer.security"
+
+
+def test_a_minimum_above_the_replicas_is_refused() -> None:
+    text = job().replace("minAvailable: 8", "minAvailable: 9")
+    assert list(refused(text, priority_classes=CLASSES)) == ["document 1: spec.minAvailable"]
