@@ -3,12 +3,30 @@
 A command imports what it needs when it runs, so that asking for help is quick.
 """
 
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
-from phalanx.cli import config, cost, job, jobs, serve, submit, tasks, token
+from phalanx.cli import (
+    config,
+    cost,
+    events,
+    job,
+    jobs,
+    logs,
+    queues,
+    serve,
+    submit,
+    tasks,
+    token,
+    top,
+    up,
+    verbs,
+    why,
+    workers,
+)
 
 app = typer.Typer(
     name="phalanx",
@@ -17,21 +35,46 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_JOBS, _SERVER = "Jobs", "Servers"
-
-for panel, commands in {
-    _JOBS: {
+#: The commands as help shows them.
+_PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
+    "Jobs": {
         "submit": submit.submit,
         "jobs": jobs.jobs,
         "job": job.job,
         "tasks": tasks.tasks,
+        "why": why.why,
+        "logs": logs.logs,
+        "events": events.events,
         "cost": cost.cost,
+        "cancel": verbs.cancel,
+        "retry": verbs.retry,
+        "hold": verbs.hold,
+        "release": verbs.release,
+        "requeue": verbs.requeue,
+        "priority": verbs.priority,
     },
-    _SERVER: {"serve": serve.serve, "config": config.config},
-}.items():
-    for name, command in commands.items():
-        app.command(name, rich_help_panel=panel)(command)
-app.add_typer(token.app, name="token", rich_help_panel=_SERVER)
+    "The cluster": {
+        "top": top.top,
+        "workers": workers.workers,
+        "cordon": workers.cordon,
+        "uncordon": workers.uncordon,
+        "drain": workers.drain,
+        "queues": queues.queues,
+        "queue": queues.app,
+    },
+    "Running it": {
+        "up": up.up,
+        "serve": serve.serve,
+        "config": config.config,
+        "token": token.app,
+    },
+}
+for _panel, _commands in _PANELS.items():
+    for _name, _command in _commands.items():
+        if isinstance(_command, typer.Typer):
+            app.add_typer(_command, name=_name, rich_help_panel=_panel)
+        else:
+            app.command(_name, rich_help_panel=_panel)(_command)
 
 
 def _show_version(wanted: bool) -> None:

@@ -27,9 +27,11 @@ def _asking(ask: "Callable[[Client], Iterator[Offer]]") -> Callable[..., list[Of
             with Client(
                 given.get("server"), given.get("token"), timeout_s=_QUICK_S, patience_s=0
             ) as client:
-                return [offer for offer in ask(client) if offer[0].startswith(incomplete)]
+                # A name that was used again is offered once, for the job that it means now.
+                offers = dict(reversed(list(ask(client))))
         except (PhalanxError, ValueError):
             return []
+        return [offer for offer in reversed(offers.items()) if offer[0].startswith(incomplete)]
 
     return complete
 
@@ -54,14 +56,10 @@ def _queues(client: "Client") -> Iterator[Offer]:
 
 jobs, workers, queues = _asking(_jobs), _asking(_workers), _asking(_queues)
 
+JOB_HELP = "Its id, the beginning of it, its name, or NAMESPACE/NAME."
 Job = Annotated[
     str,
-    typer.Argument(
-        metavar="JOB",
-        help="Its id, the beginning of it, its name, or NAMESPACE/NAME.",
-        autocompletion=jobs,
-        show_default=False,
-    ),
+    typer.Argument(metavar="JOB", help=JOB_HELP, autocompletion=jobs, show_default=False),
 ]
 Worker = Annotated[
     str,

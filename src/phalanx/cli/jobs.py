@@ -1,13 +1,15 @@
 """`phalanx jobs`: what there is, the unfinished first."""
 
+from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table
 
 from phalanx.cli import words
 from phalanx.cli.connection import with_client
-from phalanx.cli.output import Json, note, print_json, print_table
+from phalanx.cli.output import Json, note, print_json, print_trimmed, table_of
 from phalanx.core.model import Phase
 
 if TYPE_CHECKING:
@@ -16,11 +18,15 @@ if TYPE_CHECKING:
 
 _SHOWN = 30
 
-Namespace = Annotated[str | None, typer.Option("--namespace", help="Only of this namespace.")]
-Queue = Annotated[str | None, typer.Option("--queue", help="Only of this queue.")]
-Name = Annotated[str | None, typer.Option("--name", help="Only of this name.")]
+Namespace = Annotated[
+    str | None, typer.Option("--namespace", metavar="NAME", help="Only of this namespace.")
+]
+Queue = Annotated[str | None, typer.Option("--queue", metavar="NAME", help="Only of this queue.")]
+Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Only of this name.")]
 InPhase = Annotated[Phase | None, typer.Option("--phase", help="Only in this phase.")]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="At most this many.")]
+Limit = Annotated[
+    int, typer.Option("--limit", "-n", metavar="NUMBER", min=1, help="At most this many.")
+]
 All = Annotated[bool, typer.Option("--all", "-a", help="However many they are.")]
 
 
@@ -49,12 +55,12 @@ def jobs(  # noqa: PLR0913
     if not shown:
         note("there are no such jobs" if namespace or queue or phase or name else "no jobs yet")
         return
-    print_jobs(shown)
+    print_trimmed(jobs_table(shown))
     if len(shown) < len(listed):
         note(f"… and more; -n {2 * limit} shows some of them, --all all")
 
 
-def print_jobs(shown: "list[JobView]") -> None:
+def jobs_table(shown: "Sequence[JobView]") -> Table:
     now = words.now()
     rows = [
         (
@@ -64,12 +70,12 @@ def print_jobs(shown: "list[JobView]") -> None:
             str(job.size),
             job.queue,
             str(job.priority),
-            words.age(job, now),
+            words.age(job.created_at, now),
             words.explanation(job),
         )
         for job in shown
     ]
-    heads = ["JOB", "NAME", "PHASE", "#TASKS", "QUEUE", "#PRIORITY", "AGE", "WHY"]
+    heads = ["JOB", "NAME", "PHASE", "#TASKS", "QUEUE", "#PRIO", "#AGE", "WHY"]
     # What is the same for all says nothing.
     dull = {
         at
@@ -77,4 +83,4 @@ def print_jobs(shown: "list[JobView]") -> None:
         if all(row[at] == usual for row in rows)
     }
     kept = [at for at in range(len(heads)) if at not in dull]
-    print_table([heads[at] for at in kept], [[row[at] for at in kept] for row in rows])
+    return table_of([heads[at] for at in kept], [[row[at] for at in kept] for row in rows])

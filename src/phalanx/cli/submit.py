@@ -10,7 +10,7 @@ import typer
 from phalanx.cli import words
 from phalanx.cli.connection import PATIENT_S, with_client
 from phalanx.cli.exits import Status, end
-from phalanx.cli.output import Json, note, print_json, warn
+from phalanx.cli.output import Json, note, print_json, print_output, warn
 from phalanx.cli.waiting import status_of, tell_end, wait_for
 from phalanx.core.spec import CheckpointPolicy
 
@@ -24,19 +24,29 @@ _RESOURCES = ("gpu", "cpu", "memory")
 
 Command = Annotated[
     list[str] | None,
-    typer.Argument(metavar="-- COMMAND…", help="What each task runs.", show_default=False),
+    typer.Argument(metavar="COMMAND", help="What each task runs, after --.", show_default=False),
 ]
 File = Annotated[
     str | None,
     typer.Option("--file", "-f", metavar="FILE", help="YAML or JSON; - is standard input."),
 ]
 Gang = Annotated[
-    int | None, typer.Option("--gang", min=1, help="How many tasks.", rich_help_panel=_ROLE)
+    int | None,
+    typer.Option("--gang", metavar="NUMBER", min=1, help="How many tasks.", rich_help_panel=_ROLE),
 ]
-Gpu = Annotated[str | None, typer.Option("--gpu", help="GPUs of each task.", rich_help_panel=_ROLE)]
-Cpu = Annotated[str | None, typer.Option("--cpu", help="CPUs of each task.", rich_help_panel=_ROLE)]
+Gpu = Annotated[
+    str | None,
+    typer.Option("--gpu", metavar="AMOUNT", help="GPUs of each task.", rich_help_panel=_ROLE),
+]
+Cpu = Annotated[
+    str | None,
+    typer.Option("--cpu", metavar="AMOUNT", help="CPUs of each task.", rich_help_panel=_ROLE),
+]
 Memory = Annotated[
-    str | None, typer.Option("--memory", help="Memory of each, like 32Gi.", rich_help_panel=_ROLE)
+    str | None,
+    typer.Option(
+        "--memory", metavar="AMOUNT", help="Memory of each, like 32Gi.", rich_help_panel=_ROLE
+    ),
 ]
 Environment = Annotated[
     list[str] | None,
@@ -53,15 +63,21 @@ Workdir = Annotated[
         rich_help_panel=_ROLE,
     ),
 ]
-Name = Annotated[str | None, typer.Option("--name", help="What to call it.", rich_help_panel=_JOB)]
+Name = Annotated[
+    str | None,
+    typer.Option("--name", metavar="NAME", help="What to call it.", rich_help_panel=_JOB),
+]
 Namespace = Annotated[
-    str | None, typer.Option("--namespace", help="Whose it is.", rich_help_panel=_JOB)
+    str | None,
+    typer.Option("--namespace", metavar="NAME", help="Whose it is.", rich_help_panel=_JOB),
 ]
 Queue = Annotated[
-    str | None, typer.Option("--queue", help="Whose share it uses.", rich_help_panel=_JOB)
+    str | None,
+    typer.Option("--queue", metavar="NAME", help="Whose share it uses.", rich_help_panel=_JOB),
 ]
 Priority = Annotated[
-    int | None, typer.Option("--priority", help="Higher starts first.", rich_help_panel=_JOB)
+    int | None,
+    typer.Option("--priority", metavar="NUMBER", help="Higher starts first.", rich_help_panel=_JOB),
 ]
 TimeLimit = Annotated[
     str | None,
@@ -73,11 +89,15 @@ Checkpoint = Annotated[
 ]
 Retries = Annotated[
     int | None,
-    typer.Option("--max-retries", help="Failures that end it.", rich_help_panel=_JOB),
+    typer.Option(
+        "--max-retries", metavar="NUMBER", help="Failures that end it.", rich_help_panel=_JOB
+    ),
 ]
 Key = Annotated[
     str | None,
-    typer.Option("--key", help="Submitting again with the same key gives the same job."),
+    typer.Option(
+        "--key", metavar="KEY", help="Submitting again with the same key gives the same job."
+    ),
 ]
 Wait = Annotated[
     bool, typer.Option("--wait", "-w", help="Wait for its end; status 1 if that is not a good one.")
@@ -109,9 +129,9 @@ def submit(  # noqa: PLR0913
     follow: Follow = False,
     as_json: Json = False,
 ) -> None:
-    """Submit a job, and print its id.
+    """Submit a job from a file or a command, and print its id.
 
-    `phalanx submit --gang 4 --gpu 1 -- python train.py`, or `phalanx submit -f job.yaml`.
+    phalanx submit --gang 4 --gpu 1 -- python train.py
     """
     fields: dict[str, Any] = {
         "gang": gang,
@@ -229,8 +249,7 @@ def _see_out(client: "Client", submitted: "list[Submitted]", *, follow: bool) ->
     for job in submitted:
         if follow:
             client.patience_s = PATIENT_S
-            for line in client.logs(job.id, follow=True):
-                typer.echo(line)
+            print_output(client.logs(job.id, follow=True))
         ended = wait_for(client, job.id)
         tell_end(ended)
         worst = max(worst, status_of(ended))

@@ -71,6 +71,10 @@ def clock(at: str) -> str:
     return moment(at).astimezone().strftime("%H:%M:%S")
 
 
+def day(at: str) -> str:
+    return moment(at).astimezone().strftime("%Y-%m-%d")
+
+
 def amounts(resources: Mapping[str, Any]) -> str:
     """`gpu 2, cpu 8, memory 64Gi`: what is scarce first."""
     order = {"gpu": 0, "cpu": 1, "memory": 2}
@@ -94,11 +98,9 @@ def explanation(job: JobView) -> str:
     return "" if job.cause is None or job.phase is Phase.DONE else job.cause
 
 
-def age(job: JobView, until: datetime) -> str:
-    """How long ago it ended, or how long it has been here."""
-    if job.finished_at is not None:
-        return ago(job.finished_at, until)
-    return since(job.created_at, until)
+def age(at: str, until: datetime) -> str:
+    """How long ago, in the one unit that matters: `42s`, `3m`, `2h`."""
+    return since(at, until).partition(" ")[0]
 
 
 def has_ended(job: JobView) -> bool:

@@ -1,0 +1,194 @@
+"""A server and its workers as children of one process: started, heard, and stopped in order."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from asyncio.subprocess import PIPE, STDOUT, Process
+from pathlib import Path
+
+import httpx
+import typer
+
+from phalanx.cli.exits import Status
+from phalanx.cli.output import console, owned
+from phalanx.cli.words import counted_as
+from phalanx.client.settings import DEFAULT_SERVER
+
+_SERVER = "server"
+_HOST = "127.0.0.1"
+#: How long a server has to begin to answer, and a part to leave.
+_START_S, _STOP_S = 30.0, 60.0
+#: A worker that ends sooner than this after its start would do so again.
+_BRIEF_S = 5.0
+_MOMENT_S = 0.1
+
+
+class _Part:
+    """One process of ours, and what it is called."""
+
+    def __init__(self, name: str, process: Process) -> None:
+        self.name = name
+        self.process = process
+        self.began = time.monotonic()
+
+
+class Household:
+    def __init__(self, folder: Path, port: int, workers: int, gpus: int) -> None:
+        self._folder = folder
+        self._url = f"http://{_HOST}:{port}"
+        self._port = port
+        self._names = [f"w-{number}" for number in range(1, workers + 1)]
+        self._gpus = gpus
+        self._parts: dict[str, _Part] = {}
+        self._told: set[asyncio.Task[None]] = set()
+        self._stop = asyncio.Event()
+        self._out = console()
+        self._width = max(len(_SERVER), *(len(name) for name in self._names or [""]))
+
+    async def live(self) -> int:
+        """Until it is told to stop, or cannot go on. The status to leave with."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._be_told)
+        try:
+            await self._start(_SERVER, *self._serve())
+            if await self._is_answering():
+                for name in self._names:
+                    await self._start(name, *self._work(name))
+                self._greet()
+                return await self._watch()
+            return Status.OK if self._stop.is_set() else Status.UNSUCCESSFUL
+        finally:
+            await self._stop_all()
+
+    def _be_told(self) -> None:
+        """The first time in order; the second time at once."""
+        if self._stop.is_set():
+            for part in self._parts.values():
+                with contextlib.suppress(ProcessLookupError):
+                    part.process.kill()
+        self._stop.set()
+
+    # What is started
+
+    def _serve(self) -> tuple[str, ...]:
+        return (
+            "serve",
+            f"--host={_HOST}",
+            f"--port={self._port}",
+            f"--store=sqlite:{self._folder / 'phalanx.db'}",
+        )
+
+    def _work(self, name: str) -> tuple[str, ...]:
+        return (
+            "worker",
+            f"--server={self._url}",
+            f"--id={name}",
+            f"--resources={self._resources()}",
+            f"--state-dir={self._folder / 'workers' / name}",
+        )
+
+    def _resources(self) -> str:
+        """A fair part of this machine for each, and GPUs that nobody has."""
+        count = max(1, len(self._names))
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // count // 1024**2
+        cores = max(1, (os.cpu_count() or 1) // count)
+        given = {"cpu": cores, "memory": f"{memory}Mi", "gpu": self._gpus}
+        return ",".join(f"{name}={amount}" for name, amount in given.items() if amount)
+
+    async def _start(self, name: str, *words: str) -> None:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "phalanx.cli", *words),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=PIPE,
+            stderr=STDOUT,
+            # Ctrl-C is for us alone: whoever is stopped is stopped in order.
+            start_new_session=True,
+        )
+        self._parts[name] = _Part(name, process)
+        task = asyncio.create_task(self._tell(name, process))
+        self._told.add(task)
+        task.add_done_callback(self._told.discard)
+
+    async def _tell(self, name: str, process: Process) -> None:
+        """Everything it says, behind its name."""
+        if process.stdout is None:
+            raise AssertionError("bug: a part without output")
+        async for raw in process.stdout:
+            self._say(name, raw.decode(errors="replace").rstrip())
+
+    def _say(self, name: str, line: str) -> None:
+        self._out.print(owned(name.ljust(self._width), line), soft_wrap=True)
+
+    # What is watched
+
+    async def _is_answering(self) -> bool:
+        server = self._parts[_SERVER].process
+        until = time.monotonic() + _START_S
+        async with httpx.AsyncClient(timeout=1) as client:
+            while time.monotonic() < until and not self._stop.is_set():
+                if server.returncode is not None:
+                    self._say(_SERVER, f"it ended with status {server.returncode}")
+                    return False
+                with contextlib.suppress(httpx.HTTPError):
+                    if (await client.get(f"{self._url}/readyz")).status_code == 200:
+                        return True
+                await asyncio.sleep(_MOMENT_S)
+        return False
+
+    async def _watch(self) -> int:
+        """A worker that ends is started again; without the server there is nothing to do."""
+        while not self._stop.is_set():
+            waits = {asyncio.create_task(p.process.wait()): p for p in self._parts.values()}
+            stop = asyncio.create_task(self._stop.wait())
+            await asyncio.wait([stop, *waits], return_when=asyncio.FIRST_COMPLETED)
+            for task in (stop, *waits):
+                task.cancel()
+            ended = [part for part in waits.values() if part.process.returncode is not None]
+            for part in () if self._stop.is_set() else ended:
+                self._say(part.name, f"it ended with status {part.process.returncode}")
+                if part.name == _SERVER or time.monotonic() - part.began < _BRIEF_S:
+                    return Status.UNSUCCESSFUL
+                self._say(part.name, "it is started again")
+                await self._start(part.name, *self._work(part.name))
+        return Status.OK
+
+    async def _stop_all(self) -> None:
+        """The workers first, so that the server hears how their tasks ended."""
+        server = self._parts.pop(_SERVER, None)
+        await asyncio.gather(*(_stopped(part) for part in self._parts.values()))
+        if server is not None:
+            await _stopped(server)
+        await asyncio.gather(*self._told)
+
+    def _greet(self) -> None:
+        count = len(self._names)
+        has = counted_as(count, "worker")
+        gpus = f", each with {self._gpus} pretended GPUs" if self._gpus and count else ""
+        ask = " --gpu 1" if self._gpus else ""
+        at = "" if self._url == DEFAULT_SERVER else f"  export PHALANX_SERVER={self._url}\n"
+        typer.echo(
+            f"\nPhalanx is up at {self._url} with {has}{gpus}.\n"
+            f"Everything is kept in {self._folder}.\n\n"
+            f"In another terminal:\n{at}"
+            f"  phalanx submit --gang {max(1, count)}{ask} --follow -- "
+            "sh -c 'echo rank $RANK of $WORLD_SIZE'\n"
+            "  phalanx top\n\n"
+            "Ctrl-C stops everything.\n"
+        )
+
+
+async def _stopped(part: _Part) -> None:
+    if part.process.returncode is not None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        part.process.terminate()
+    try:
+        async with asyncio.timeout(_STOP_S):
+            await part.process.wait()
+    except TimeoutError:
+        part.process.kill()
+        await part.process.wait()

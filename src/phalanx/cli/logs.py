@@ -1,0 +1,35 @@
+"""`phalanx logs`: what the tasks of a job printed."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from phalanx.cli import words
+from phalanx.cli.completion import Job
+from phalanx.cli.connection import PATIENT_S, with_client
+from phalanx.cli.output import note, print_output
+from phalanx.core.model import Phase
+
+if TYPE_CHECKING:
+    from phalanx.client import Client
+
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")]
+Task = Annotated[
+    int | None, typer.Option("--task", "-t", metavar="INDEX", min=0, help="Only of this task.")
+]
+Tail = Annotated[
+    int | None, typer.Option("--tail", "-n", metavar="LINES", min=0, help="Only the last lines.")
+]
+
+
+@with_client
+def logs(
+    client: "Client", *, called: Job, follow: Follow = False, task: Task = None, tail: Tail = None
+) -> None:
+    """Print the output of a job's tasks. Of several, each line begins with whose it is."""
+    found = client.get(client.find(called))
+    if found.phase is Phase.WAITING:
+        note(f"it waits: {words.explanation(found)}")
+    if follow:
+        client.patience_s = PATIENT_S
+    print_output(client.logs(found.id, task=task, follow=follow, tail=tail))
