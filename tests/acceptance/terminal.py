@@ -9,6 +9,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -64,6 +65,50 @@ class Terminal:
             text=True,
             env=environment(**(self.variables | variables)),
         )
+
+
+class Following:
+    """A command that goes on, and what it has printed so far. Killed at the end of the block."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self.process = process
+        self.seen: list[str] = []
+        self._lines: queue.Queue[str] = queue.Queue()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def __enter__(self) -> "Following":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._reader.join()
+        if self.process.stderr is not None:
+            self.process.stderr.close()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as lines:
+            for line in lines:
+                self._lines.put(line)
+
+    def line_with(self, words: str, wait_s: float = 1.0) -> bool:
+        """Whether such a line comes within this time."""
+        until = time.monotonic() + wait_s
+        while (left := until - time.monotonic()) > 0:
+            try:
+                self.seen.append(self._lines.get(timeout=left))
+            except queue.Empty:
+                break
+            if words in self.seen[-1]:
+                return True
+        return False
 
 
 class Server:

@@ -47,7 +47,8 @@ class Servers:
         headers = {"Accept": "application/json"}
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
-        self._http = httpx.Client(headers=headers, timeout=timeout_s)
+        self._timeout_s = timeout_s
+        self._http = httpx.Client(headers=headers)
 
     def __enter__(self) -> "Servers":
         return self
@@ -98,16 +99,14 @@ class Servers:
         return answer
 
     def _send(self, url: str, ask: Ask) -> httpx.Response:
-        timeout = httpx.Timeout(self._http.timeout)
-        if ask.streamed:
-            timeout = httpx.Timeout(timeout, read=_STREAM_SILENCE_S)
+        silence = max(self._timeout_s, _STREAM_SILENCE_S) if ask.streamed else self._timeout_s
         request = self._http.build_request(
             ask.method,
             url + ask.path,
             params={name: value for name, value in ask.params.items() if value is not None},
             content=ask.content,
             headers=dict(ask.headers),
-            timeout=timeout,
+            timeout=httpx.Timeout(self._timeout_s, read=silence),
         )
         try:
             answer = self._http.send(request, stream=ask.streamed)

@@ -1,0 +1,125 @@
+"""A job from its submission to its end, as its user sees it."""
+
+import pytest
+
+from tests.acceptance.terminal import PATIENCE_S, Following, Server, Terminal, Worker
+
+
+@pytest.fixture
+def at(own_server: Server) -> Terminal:
+    return Terminal(own_server.url)
+
+
+def test_waiting_for_a_job_that_ends_well_is_status_0(own_server: Server, at: Terminal) -> None:
+    with Worker(own_server.url, "w-1", gpu=2) as worker:
+        waiting = at.start(
+            "submit", "--gang", "2", "--gpu", "1", "--name", "train", "-w", "--", "x"
+        )
+        for _ in range(2):
+            worker.end(worker.claim())
+        out, err = waiting.communicate(timeout=PATIENCE_S)
+    assert (waiting.returncode, err) == (0, "")
+    [job] = out.split()
+    shown = at.type("job", job).out
+    assert "2 of: x (gpu 1 each)" in shown
+    assert "2 tasks: 2 done" in shown
+    tasks = [line.split() for line in at.type("tasks", "train").out.splitlines()]
+    assert [line[:4] for line in tasks[1:]] == [
+        ["0", "worker", "done", "w-1"],
+        ["1", "worker", "done", "w-1"],
+    ]
+    assert at.type("why", "train").out == f"{job}: it is done: it is complete\n"
+
+
+def test_waiting_for_a_job_that_fails_is_status_1(own_server: Server, at: Terminal) -> None:
+    with Worker(own_server.url, "w-1") as worker:
+        waiting = at.start("submit", "--max-retries", "1", "--name", "bad", "--wait", "--", "x")
+        worker.end(worker.claim(), exit_code=3)
+        waiting.communicate(timeout=PATIENCE_S)
+    assert waiting.returncode == 1
+    story = at.type("events", "bad").out
+    assert "task 0 exited with code 3 on w-1" in story
+    assert story.splitlines()[-1].split("  ")[1].startswith("failed: ")
+
+
+def test_waiting_for_a_job_that_is_cancelled_is_status_1(at: Terminal) -> None:
+    waiting = at.start("submit", "--gpu", "1", "--name", "gone", "--wait", "--", "x")
+    assert waiting.stdout is not None
+    job = waiting.stdout.readline().strip()
+    assert at.type("cancel", job).out == f"{job} is cancelled\n"
+    waiting.communicate(timeout=PATIENCE_S)
+    assert waiting.returncode == 1
+    # Asking for what is so already is no error.
+    assert at.type("cancel", job).status == 0
+
+
+def test_the_story_of_a_job_is_followed_to_its_end(own_server: Server, at: Terminal) -> None:
+    at.type("submit", "--name", "told", "--", "x")
+    following = at.start("events", "told", "-f", "--json")
+    assert following.stdout is not None
+    first = following.stdout.readline()
+    with Worker(own_server.url, "w-1") as worker:
+        worker.end(worker.claim())
+        out, _ = following.communicate(timeout=PATIENCE_S)
+    assert following.returncode == 0
+    kinds = [line.split('"kind":"')[1].split('"')[0] for line in (first + out).splitlines()]
+    assert kinds[0] == "JobSubmitted"
+    assert kinds[-1] == "JobEnded"
+    assert [each["kind"] for each in at.type("events", "told", "--json").json] == kinds
+
+
+def test_all_that_happens_is_followed_without_a_job(at: Terminal) -> None:
+    with Following(at.start("events", "-f")) as heard:
+        for weight in range(1, 1000):  # something happens until it listens
+            at.type("queue", "set", "seen", "--weight", str(weight))
+            if heard.line_with("queue seen was set"):
+                break
+        else:
+            pytest.fail(f"it never told: {heard.seen}")
+
+
+def test_a_story_needs_somebody_whose_it_is(at: Terminal) -> None:
+    said = at.type("events")
+    assert said.status == 2
+    assert "name a job, or follow all that happens with -f" in said.err
+
+
+def test_a_job_on_hold_waits_until_it_is_released(at: Terminal) -> None:
+    job = at.type("submit", "--gpu", "1", "--name", "later", "--", "x").out.strip()
+    assert at.type("hold", "later").out == f"{job} is on hold\n"
+    assert at.type("why", "later").out == f"{job}: it waits: an operator has put it on hold\n"
+    assert at.type("release", "later", "--json").json[0].get("on_hold", False) is False
+    assert "on hold" not in at.type("why", "later").out
+
+
+def test_a_job_that_runs_can_be_made_to_wait_again(own_server: Server, at: Terminal) -> None:
+    job = at.type("submit", "--name", "moved", "--", "x").out.strip()
+    with Worker(own_server.url, "w-1") as worker:
+        worker.claim()
+        said = at.type("requeue", "moved")
+    assert said.out == f"{job} is being stopped, and will wait again\n"
+
+
+def test_the_priority_of_a_job_is_changed(at: Terminal) -> None:
+    at.type("submit", "--gpu", "1", "--name", "first", "--", "x")
+    assert at.type("priority", "first", "--json", "--", "-5").json[0]["priority"] == -5
+
+
+def test_a_job_that_has_ended_is_submitted_anew(at: Terminal) -> None:
+    old = at.type("submit", "--gpu", "1", "--name", "over", "--", "x").out.strip()
+    said = at.type("retry", "over")
+    assert said.status == 4
+    assert said.err == (
+        f"phalanx: job {old} is waiting; only a job that has ended can be retried\n"
+    )
+    at.type("cancel", "over")
+    new = at.type("retry", "over").out.strip()
+    assert new != old
+    assert at.type("job", "over", "--json").json["id"] == new
+
+
+def test_several_are_cancelled_at_once_and_a_misspelt_one_stops_all_of_it(at: Terminal) -> None:
+    jobs = [at.type("submit", "--gpu", "1", "--", "x").out.strip() for _ in range(2)]
+    assert at.type("cancel", *jobs, "misspelt").status == 3
+    assert len(at.type("jobs", "--phase", "waiting", "--json").json) == 2
+    assert at.type("cancel", *jobs).out.split()[::3] == jobs

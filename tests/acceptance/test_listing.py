@@ -1,0 +1,106 @@
+"""Finding jobs: lists, names, the beginnings of ids, and what a shell offers."""
+
+import os
+import pty
+import subprocess
+
+from tests.acceptance.terminal import SCRIPT, Terminal, environment
+
+
+def submitted(terminal: Terminal, *words: str) -> str:
+    said = terminal.type("submit", *words, "--", "true")
+    assert said.status == 0, said.err
+    return said.out.strip()
+
+
+def test_a_list_in_a_pipe_has_a_line_for_each_job_and_nothing_is_cut(terminal: Terminal) -> None:
+    wanted = {
+        submitted(terminal, "--namespace", "wide", "--gpu", "64", "--name", f"{'x' * 60}-{n}")
+        for n in range(3)
+    }
+    said = terminal.type("jobs", "--namespace", "wide")
+    head, *lines = said.out.splitlines()
+    assert head.split()[:3] == ["JOB", "NAME", "PHASE"]
+    assert {line.split()[0] for line in lines} == wanted
+    assert all("and 0 gpu is the most" in line for line in lines), said.out
+    assert "…" not in said.out
+    assert all(line == line.rstrip() for line in said.out.splitlines())
+
+
+def test_a_narrow_screen_keeps_ids_whole_and_cuts_the_reason(terminal: Terminal) -> None:
+    job = submitted(terminal, "--namespace", "narrow", "--gpu", "64", "--name", "train")
+    said = terminal.type("jobs", "--namespace", "narrow", COLUMNS="80")
+    [line] = said.out.splitlines()[1:]
+    assert line.split()[:3] == [job, "narrow/train", "waiting"]
+    assert line.endswith("…")
+    assert len(line) <= 80
+
+
+def test_a_list_is_as_long_as_it_is_asked_to_be(terminal: Terminal) -> None:
+    made = [submitted(terminal, "--namespace", "many") for _ in range(3)]
+    listed = terminal.type("jobs", "--namespace", "many", "-n", "2", "--json").json
+    assert [job["id"] for job in listed] == made[:0:-1]
+    everything = terminal.type("jobs", "--namespace", "many", "--all", "--json").json
+    assert [job["id"] for job in everything] == made[::-1]
+    assert terminal.type("jobs", "--namespace", "many", "--phase", "done", "--json").json == []
+
+
+def test_a_job_is_found_by_its_id_its_beginning_or_its_name(terminal: Terminal) -> None:
+    job = submitted(terminal, "--namespace", "found", "--name", "needle")
+    for called in (job, job[:-1], "needle", "found/needle"):
+        assert terminal.type("job", called, "--json").json["id"] == job
+
+
+def test_a_name_that_several_have_is_refused_with_all_of_them(terminal: Terminal) -> None:
+    jobs = [submitted(terminal, "--namespace", each, "--name", "twin") for each in ("a", "b")]
+    said = terminal.type("job", "twin")
+    assert said.status == 2
+    assert all(job in said.err for job in jobs)
+    assert said.err.endswith("say which\n")
+    assert terminal.type("job", "a/twin", "--json").json["id"] == jobs[0]
+
+
+def test_a_name_that_was_used_again_means_the_unfinished_job(terminal: Terminal) -> None:
+    first = submitted(terminal, "--namespace", "again", "--name", "phoenix")
+    assert terminal.type("cancel", "again/phoenix").status == 0
+    assert terminal.type("job", "again/phoenix", "--json").json["id"] == first
+    second = submitted(terminal, "--namespace", "again", "--name", "phoenix")
+    assert terminal.type("job", "again/phoenix", "--json").json["id"] == second
+
+
+def test_a_job_that_is_not_there_is_said_with_status_3(terminal: Terminal) -> None:
+    for called in ("nosuch", "j-zzz", "j-" + "0" * 20, "no/such"):
+        said = terminal.type("job", called)
+        assert (said.status, said.out) == (3, "")
+        assert said.err == f"phalanx: there is no job {called}\n"
+
+
+def test_a_shell_is_offered_the_ids_and_names_that_fit(terminal: Terminal) -> None:
+    job = submitted(terminal, "--namespace", "tab", "--name", "press")
+    asking = {"_PHALANX_COMPLETE": "complete_bash", "COMP_CWORD": "2"}
+    said = terminal.type(COMP_WORDS=f"phalanx job {job[:-2]}", **asking)
+    assert said.out.split() == [job]
+    said = terminal.type(COMP_WORDS="phalanx cancel tab/p", **asking)
+    assert said.out.split() == ["tab/press"]
+
+
+def test_a_shell_is_offered_nothing_where_there_is_no_server() -> None:
+    said = Terminal("http://127.0.0.1:9").type(
+        _PHALANX_COMPLETE="complete_bash", COMP_CWORD="2", COMP_WORDS="phalanx job j"
+    )
+    assert (said.out.strip(), said.err) == ("", "")
+
+
+def test_on_a_terminal_the_phase_has_its_colour(terminal: Terminal) -> None:
+    submitted(terminal, "--namespace", "colour", "--gpu", "64")
+    ours, theirs = pty.openpty()
+    variables = environment(**terminal.variables) | {"TERM": "xterm", "COLUMNS": "80"}
+    del variables["NO_COLOR"]
+    with subprocess.Popen(  # noqa: S603
+        [SCRIPT, "jobs", "--namespace", "colour"], stdout=theirs, stderr=theirs, env=variables
+    ) as process:
+        os.close(theirs)
+        assert process.wait(timeout=60) == 0
+    seen = os.read(ours, 65536).decode()
+    os.close(ours)
+    assert "\x1b[33mwaiting\x1b[0m" in seen
