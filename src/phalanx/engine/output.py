@@ -29,7 +29,9 @@ MAX_OFFSET = 2**62
 #: What calls may hold in memory all together.
 _ROOM_BYTES = 64 * 1024 * 1024
 #: What is written at once at most, so that a commit behind it does not wait for long.
-_BATCH_BYTES = 2 * 1024 * 1024
+_BATCH_BYTES = 512 * 1024
+#: The longest pause between two batches.
+_PAUSE_S = 0.25
 #: Jobs that are remembered though nobody follows them.
 _REMEMBERED = 10_000
 #: A story is read this much at a time.
@@ -264,9 +266,14 @@ class Outputs:
             yield Cut(chunk.job, chunk.task, epoch, 2 * MAX_OFFSET - 1)
 
     async def _write_all(self) -> None:
+        loop = asyncio.get_running_loop()
         try:
             while self._queue:
+                began_s = loop.time()
                 await self._write_some(self._batch())
+                if self._queue:
+                    # The disk is ours for half of the time at most; the rest is for commits.
+                    await asyncio.sleep(min(_PAUSE_S, loop.time() - began_s))
         finally:
             self._writer = None
 

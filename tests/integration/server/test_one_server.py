@@ -7,6 +7,7 @@ from pathlib import Path
 
 import httpx
 
+from tests.integration.server.load import FAST, a_pair, loaded
 from tests.integration.server.processes import (
     COMMAND,
     Start,
@@ -14,8 +15,7 @@ from tests.integration.server.processes import (
     phalanx,
     sqlite_at,
 )
-from tests.integration.server.test_failover import FAST, GANG, check
-from tests.integration.server.traffic import Agents, Fleet, PlainWorker, Submitter, all_done
+from tests.integration.server.traffic import Fleet, PlainWorker, Submitter, all_done
 from tests.integration.server.waiting import eventually, pass_time, within
 
 
@@ -24,21 +24,13 @@ async def test_a_server_killed_under_load_and_started_again_has_lost_nothing(
 ) -> None:
     first = await start(sqlite_at(tmp_path), "first", *FAST)
     await first.line("leading")
-    fleet = Fleet(first.url)
-    agents = Agents(fleet, 3)
-    agents.boot()
-    load = [Submitter(fleet, **GANG) for _ in range(4)]
-    await asyncio.gather(*(each.more(10) for each in load))
-    await first.kill()
-    again = await start(sqlite_at(tmp_path), "again", *FAST)
-    fleet.urls[:] = [again.url]
-    await again.line("leading")
-    await asyncio.gather(*(each.more(10) for each in load))
-    jobs = [job for each in load for job in await each.stop()]
-    await check(fleet, agents, jobs)
+    async with loaded(first) as load:
+        await first.kill()
+        again = await start(sqlite_at(tmp_path), "again", *FAST)
+        load.fleet.urls[:] = [again.url]
+        await again.line("leading")
+        await load.more(10)
     assert not again.seen("worker lost")
-    agents.crash()
-    await fleet.close()
 
 
 async def test_a_server_that_was_killed_leads_as_soon_as_it_is_back(
@@ -56,10 +48,7 @@ async def test_a_server_that_was_killed_leads_as_soon_as_it_is_back(
 async def test_a_frozen_server_is_not_succeeded_on_the_same_file(
     start: Start, tmp_path: Path
 ) -> None:
-    first = await start(sqlite_at(tmp_path), "first", *FAST)
-    await first.line("leading")
-    second = await start(sqlite_at(tmp_path), "second", *FAST)
-    await second.line("standing by")
+    first, second = await a_pair(start, sqlite_at(tmp_path), *FAST)
     first.send(signal.SIGSTOP)
     await pass_time(3)
     assert not second.seen("leading")
@@ -106,32 +95,24 @@ async def test_sigterm_answers_what_was_accepted_ends_what_is_held_and_leaves(
 ) -> None:
     server = await start(sqlite_at(tmp_path), "only")
     await server.line("leading")
-    fleet = Fleet(server.url)
-    agents = Agents(fleet, 2)
-    agents.boot()
-    load = [Submitter(fleet, **GANG) for _ in range(4)]
-    await asyncio.gather(*(each.more(5) for each in load))
-    async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
-        held = asyncio.create_task(client.get("/jobs/next", params={"wait": "20"}))
-        async with client.stream("GET", "/events") as stream:
-            assert stream.status_code == 200
-            began = asyncio.get_running_loop().time()
-            server.send(signal.SIGTERM)
-            await within(5, stream.aread())
-        answer = await within(5, held)
-    assert await server.ended(5) == 0
-    assert asyncio.get_running_loop().time() - began < 3
-    assert answer.status_code == 503
-    assert answer.json()["error"]["code"] in ("stopping", "no_leader")
-    assert not [line for line in server.lines if line["level"] in ("error", "critical")]
-    assert server.others == []
-    jobs = [job for each in load for job in await each.stop()]
-    again = await start(sqlite_at(tmp_path), "again")
-    fleet.urls[:] = [again.url]
-    await again.line("leading", deadline_s=3)
-    await check(fleet, agents, jobs)
-    agents.crash()
-    await fleet.close()
+    async with loaded(server) as load:
+        async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
+            held = asyncio.create_task(client.get("/jobs/next", params={"wait": "20"}))
+            async with client.stream("GET", "/events") as stream:
+                assert stream.status_code == 200
+                began = asyncio.get_running_loop().time()
+                server.send(signal.SIGTERM)
+                await within(5, stream.aread())
+            answer = await within(5, held)
+        assert await server.ended(5) == 0
+        assert asyncio.get_running_loop().time() - began < 3
+        assert answer.status_code == 503
+        assert answer.json()["error"]["code"] in ("stopping", "no_leader")
+        assert not [line for line in server.lines if line["level"] in ("error", "critical")]
+        assert server.others == []
+        again = await start(sqlite_at(tmp_path), "again")
+        load.fleet.urls[:] = [again.url]
+        await again.line("leading", deadline_s=3)
 
 
 async def test_an_address_that_is_taken_is_said(start: Start, tmp_path: Path) -> None:

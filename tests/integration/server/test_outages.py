@@ -1,6 +1,5 @@
 """PostgreSQL goes away under load: nobody is blamed for it, and nothing is lost."""
 
-import asyncio
 import signal
 
 import pytest
@@ -9,9 +8,8 @@ from phalanx.store.postgres import PostgresStore
 from phalanx.store.protocol import StoreError
 from tests.compliance.backends import PostgresServer
 from tests.integration.server.conftest import Frozen
+from tests.integration.server.load import FAST, a_pair, blame, loaded
 from tests.integration.server.processes import Start
-from tests.integration.server.test_failover import FAST, GANG, blame, check
-from tests.integration.server.traffic import Agents, Fleet, Submitter
 from tests.integration.server.waiting import pass_time
 
 
@@ -20,41 +18,22 @@ async def test_postgres_restarted_under_load_costs_nothing(
 ) -> None:
     server = await start(dsn, "only", *FAST)
     await server.line("leading")
-    fleet = Fleet(server.url)
-    agents = Agents(fleet, 3)
-    agents.boot()
-    load = [Submitter(fleet, **GANG) for _ in range(4)]
-    await asyncio.gather(*(each.more(10) for each in load))
-    await postgres.restart()
-    await asyncio.gather(*(each.more(10) for each in load))
-    jobs = [job for each in load for job in await each.stop()]
-    await check(fleet, agents, jobs)
+    async with loaded(server) as load:
+        await postgres.restart()
+        await load.more(10)
     assert await blame(postgres, dsn) == []
-    agents.crash()
-    await fleet.close()
 
 
 async def test_postgres_hung_for_longer_than_workers_may_be_silent_costs_nothing(
     start: Start, postgres: PostgresServer, dsn: str
 ) -> None:
     """Forty seconds at the usual settings are eight at these."""
-    first = await start(dsn, "first", *FAST)
-    await first.line("leading")
-    second = await start(dsn, "second", *FAST)
-    await second.line("standing by")
-    fleet = Fleet(first.url, second.url)
-    agents = Agents(fleet, 3)
-    agents.boot()
-    load = [Submitter(fleet, **GANG) for _ in range(4)]
-    await asyncio.gather(*(each.more(10) for each in load))
-    with Frozen(postgres):
-        await pass_time(8)
-    await asyncio.gather(*(each.more(10) for each in load))
-    jobs = [job for each in load for job in await each.stop()]
-    await check(fleet, agents, jobs)
+    first, second = await a_pair(start, dsn, *FAST)
+    async with loaded(first, second) as load:
+        with Frozen(postgres):
+            await pass_time(8)
+        await load.more(10)
     assert await blame(postgres, dsn) == []
-    agents.crash()
-    await fleet.close()
 
 
 async def test_a_database_that_wakes_does_not_give_the_lead_to_somebody_who_has_gone(

@@ -109,6 +109,21 @@ async def test_the_numbers_tell_the_same_story(start: Start, store: str) -> None
         await eventually(counted, 15)
 
 
+async def test_output_is_counted_as_it_comes_and_as_it_goes(start: Start, store: str) -> None:
+    server = await led(start, store, "--output-limit=1Ki")
+    async with httpx.AsyncClient(base_url=server.url, timeout=20) as client:
+        await post(client, "/workers/register", json={"id": "w-1"})
+        await post(client, "/jobs", json={"command": "x"})
+        claim = await client.get("/jobs/next", params={"worker_id": "w-1", "wait": 10})
+        where = {"task": claim.json()["id"], "epoch": 1}
+        for offset in (0, 1000, 2000, 2000):
+            params = {**where, "offset": offset}
+            await post(client, "/workers/w-1/output", params=params, content=b"x" * 1000)
+        found = await numbers(client)
+    assert found["phalanx_output_received_bytes_total"] == 3000
+    assert found["phalanx_output_dropped_bytes_total"] == 1000
+
+
 async def test_a_standby_has_numbers_too(start: Start, store: str) -> None:
     await led(start, store)
     standby = await start(store, "standby")
