@@ -7,7 +7,7 @@ only one who writes, so it knows how far each attempt reaches without looking.
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 from weakref import WeakValueDictionary
@@ -17,7 +17,7 @@ from phalanx.core.model import Task
 from phalanx.engine.engine import Engine
 from phalanx.engine.errors import NotLeading, Unavailable
 from phalanx.engine.turn import Turn
-from phalanx.store.protocol import Chunk, Cut, Deposed, Span, Store, StoreError
+from phalanx.store.protocol import Chunk, Cut, Deposed, Span, Store
 
 #: The most that one call may bring.
 CHUNK_BYTES = 256 * 1024
@@ -61,11 +61,18 @@ class JobOutput:
         self.events = 0  #: counts what happened to the job itself
         self._news = asyncio.Event()
         for span in spans:
-            self.of(span.task)[span.epoch] = Reach(span.attempt, span.end)
+            self.add(span.task, span.epoch, Reach(span.attempt, span.end))
 
-    def of(self, task: int) -> dict[int, Reach]:
-        """The attempts of a task by epoch; they can be added to."""
-        return self._tasks.setdefault(task, {})
+    def of(self, task: int) -> Mapping[int, Reach]:
+        """The attempts of a task by epoch."""
+        return self._tasks.get(task, {})
+
+    def add(self, task: int, epoch: int, reach: Reach) -> Reach:
+        """Whatever is known of this attempt, or else that."""
+        return self._tasks.setdefault(task, {}).setdefault(epoch, reach)
+
+    def forget(self, task: int, epoch: int) -> None:
+        del self._tasks[task][epoch]
 
     @property
     def news(self) -> asyncio.Event:
@@ -196,14 +203,13 @@ class Outputs:
         # Nothing is remembered of what does not exist.
         number = await self._placed(worker, chunk)
         output = await self.of(chunk.job)
-        attempts = output.of(chunk.task)
-        newer = sum(epoch > chunk.epoch for epoch in attempts)
+        newer = sum(epoch > chunk.epoch for epoch in output.of(chunk.task))
         if newer >= KEPT_ATTEMPTS:
             raise Conflict(
                 f"task {chunk.job}.{chunk.task} has output of {newer} attempts after epoch"
                 f" {chunk.epoch}; only that of the last {KEPT_ATTEMPTS} is kept"
             )
-        reach = attempts.setdefault(chunk.epoch, Reach(number))
+        reach = output.add(chunk.task, chunk.epoch, Reach(number))
         reach.worker = worker
         return output, reach
 
@@ -260,9 +266,8 @@ class Outputs:
         """What this chunk pushes out: the front of its attempt, and attempts that are too old."""
         if chunk.end > self._keep_bytes:
             yield Cut(chunk.job, chunk.task, chunk.epoch, chunk.end - self._keep_bytes)
-        attempts = output.of(chunk.task)
-        for epoch in sorted(attempts)[:-KEPT_ATTEMPTS]:
-            del attempts[epoch]
+        for epoch in sorted(output.of(chunk.task))[:-KEPT_ATTEMPTS]:
+            output.forget(chunk.task, epoch)
             yield Cut(chunk.job, chunk.task, epoch, 2 * MAX_OFFSET - 1)
 
     async def _write_all(self) -> None:
@@ -294,7 +299,7 @@ class Outputs:
         except Deposed:
             self._give_up(batch, NotLeading())
             return
-        except StoreError as error:
+        except Exception as error:  # whatever it is, nobody waits for ever
             self._give_up(batch, error)
             return
         self._engine.watcher.output_kept(sum(len(chunk.data) for chunk in chunks), removed)

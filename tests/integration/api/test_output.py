@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from phalanx.api.services import Info
+from phalanx.core.spec import SECOND
 from phalanx.core.states import State
 from phalanx.engine import output
 from phalanx.engine.engine import Engine
 from phalanx.store.memory import MemoryDatabase, MemoryStore
-from phalanx.store.protocol import Store, StoreError
+from phalanx.store.protocol import Chunk, Store, StoreError
 from phalanx.store.sqlite import wall_clock
 from tests.integration.api.serving import PATIENCE_S, Reply, Running, quick, serving
 from tests.integration.api.test_jobs import submit
@@ -429,6 +430,28 @@ async def test_what_was_acknowledged_is_there_after_a_takeover() -> None:
         assert await there.write(0, b"acknowledged\nand more\n") == acknowledged + 9
         assert await logs(standby, writer.job) == b"acknowledged\nand more\n"
         assert (await writer.bring(0, b"x")).status in (307, 503)
+
+
+async def test_who_leads_again_knows_what_another_leader_took_meanwhile() -> None:
+    database = MemoryDatabase()
+    store, other = (MemoryStore(clock=wall_clock, database=database) for _ in range(2))
+    async with serving(store, settings=quick(lease_s=1.0)) as server:
+        writer = await a_writer(server)
+        await writer.write(0, b"ours\n")
+        term = None
+        while term is None:
+            await server.engine.resign()
+            term = await other.lead("other", "http://other", 60 * SECOND)
+        theirs = Chunk(writer.job, 0, writer.epoch, 1, 5, b"theirs\n")
+        await other.put_output(term, [theirs])
+        assert (await writer.bring(5, b"x")).status in (307, 503)
+        await other.resign(term)
+        async with asyncio.timeout(PATIENCE_S):
+            while server.engine.term in (None, term - 1):
+                await asyncio.sleep(0)
+        await server.lead()
+        assert await writer.write(5, b"theirs\nours again\n") == 23
+        assert await logs(server, writer.job) == b"ours\ntheirs\nours again\n"
 
 
 async def test_chunks_that_come_together_are_written_together_and_pass_the_queue_by() -> None:
