@@ -240,6 +240,8 @@ def record_view(record: Record) -> RecordView:
 def worker_view(node: Node) -> WorkerView:
     worker = node.worker
     status = "active" if worker.cordoned is None else "cordoned"
+    if worker.leaving:
+        status = "leaving"
     return WorkerView(
         id=worker.id,
         status=status if worker.lost_at is None else "lost",

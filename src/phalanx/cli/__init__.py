@@ -25,6 +25,7 @@ from phalanx.cli import (
     up,
     verbs,
     why,
+    worker,
     workers,
 )
 
@@ -65,6 +66,7 @@ _PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "Running it": {
         "up": up.up,
         "serve": serve.serve,
+        "worker": worker.worker,
         "config": config.config,
         "token": token.app,
     },

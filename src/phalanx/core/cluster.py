@@ -68,6 +68,7 @@ _HANDLERS: dict[type, Callable[[Changes, Any], None]] = {
     events.WorkerRemoved: workers.worker_removed,
     events.CordonChanged: workers.cordon_changed,
     events.DrainRequested: workers.drain_requested,
+    events.WorkerLeaving: workers.worker_leaving,
     events.DrainDue: workers.drain_due,
     events.Gone: workers.gone,
     events.QueueSet: queues.queue_set,

@@ -275,6 +275,12 @@ class CordonChanged(msgspec.Struct, frozen=True):
     reason: str | None  #: None opens the worker again
 
 
+class WorkerLeaving(msgspec.Struct, frozen=True):
+    """Its agent is about to end: nothing more goes there, and what is there goes elsewhere."""
+
+    worker: str
+
+
 class DrainRequested(msgspec.Struct, frozen=True):
     """A worker is to be emptied: nothing new is placed there, and the rest has until then."""
 
@@ -347,6 +353,7 @@ Event = (
     | CordonChanged
     | DrainRequested
     | DrainDue
+    | WorkerLeaving
     | Gone
     | QueueSet
     | QueueRemoved

@@ -195,11 +195,12 @@ class Worker(msgspec.Struct, frozen=True, omit_defaults=True):
     cordoned: str | None = None  #: why nothing new is placed here
     drain_at: Micros | None = None  #: what is still here then is evicted
     drained_by: str = ""  #: who wants it empty
+    leaving: bool = False  #: its agent is about to end, until it registers again
     suspicions: tuple[Suspicion, ...] = ()
 
     @property
     def is_open(self) -> bool:
-        return self.lost_at is None and self.cordoned is None
+        return self.lost_at is None and self.cordoned is None and not self.leaving
 
     @property
     def host(self) -> str:

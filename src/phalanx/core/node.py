@@ -83,6 +83,8 @@ class Node:
         worker = self.worker
         if worker.lost_at is not None:
             return "it is lost"
+        if worker.leaving:
+            return "it is shutting down"
         if worker.cordoned is not None:
             return f"it is cordoned: {worker.cordoned}"
         if not self.inventoried:

@@ -14,6 +14,7 @@ from phalanx.core.events import (
     Evicted,
     Gone,
     Inventoried,
+    WorkerLeaving,
     WorkerLost,
     WorkerRegistered,
     WorkerRemoved,
@@ -211,7 +212,20 @@ def drain_due(tx: Changes, event: DrainDue) -> None:
     node = tx.find_node(event.worker)
     if node is None or node.worker.drain_at != event.at or event.at > tx.now:
         return
-    why = f"worker {event.worker} is being emptied: {node.worker.cordoned}"
+    _empty(tx, node, f"worker {event.worker} is being emptied: {node.worker.cordoned}")
+
+
+def worker_leaving(tx: Changes, event: WorkerLeaving) -> None:
+    worker = tx.node(event.worker).worker
+    if worker.leaving:
+        return
+    node = tx.set_worker(replace(worker, leaving=True))
+    tx.record("WorkerLeaving", worker=worker.id)
+    _empty(tx, node, f"worker {worker.id} is shutting down")
+
+
+def _empty(tx: Changes, node: Node, why: str) -> None:
+    """Evict whatever has a place here."""
     for gang, _ in _by_gang(tx, node, node.charges):
         if gang.job.verdict is None and gang.job.drain is None:
             evicted(tx, Evicted(gang.job.id, by=node.worker.drained_by, why=why))

@@ -26,7 +26,9 @@ class _Session:
         self.incarnation = incarnation
         self.seq = -1
         self.calls = 0  #: a new call ends the one that is held
+        #: What was said in the answer to the call of that number.
         self.told: frozenset[tuple[str, int, Want]] = frozenset()
+        self.told_in = -1
         self.news = asyncio.Event()
 
 
@@ -71,6 +73,7 @@ class Desk:
         if call == session.calls:
             # Whoever made an older call has gone, and with it what is said in its answer.
             session.told = frozenset((o.id, o.epoch, o.want) for o in orders)
+            session.told_in = request.seq
         return SyncReply(
             cluster_id=await self._cluster(),
             term=self._engine.term or 0,
@@ -120,7 +123,10 @@ class Desk:
         extra: list[Order] = []
         if request.seq > session.seq:
             session.seq = request.seq
-            session.told = frozenset()
+            if request.heard != session.told_in:
+                session.told = frozenset()  # it may not have heard of it
+            if request.leaving:
+                turn.apply(events.WorkerLeaving(worker))
             if request.full:
                 has = tuple((report.id, report.epoch) for report in request.tasks)
                 turn.apply(events.Inventoried(worker, request.incarnation, has))

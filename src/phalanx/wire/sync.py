@@ -47,6 +47,9 @@ class SyncRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     full: bool = False  #: the tasks are all that the worker has
     tasks: tuple[TaskReport, ...] = ()
     wait: float = 0.0
+    #: The `seq` of the last call whose answer has arrived: what was said in it is not said again.
+    heard: int = -1
+    leaving: bool = False  #: the agent is about to end; what it runs has to go elsewhere
 
 
 class TaskSpec(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -9,7 +9,7 @@ from phalanx.core.model import PreemptWithin, Protocol, ReclaimFrom
 
 class WorkerView(msgspec.Struct, frozen=True, omit_defaults=True):
     id: str
-    status: str  #: `active`, `cordoned` or `lost`
+    status: str  #: `active`, `cordoned`, `leaving` or `lost`
     protocol: Protocol
     incarnation: str
     exec_addr: str

@@ -1,0 +1,112 @@
+"""One attempt in the hands of the spawner: a tree of processes from its fork until nothing is left.
+
+It is over when its first process and everything that came of it have gone, and not before.
+"""
+
+import os
+import signal
+
+from msgspec.structs import replace
+
+from phalanx.agent import birth, tree
+from phalanx.agent.messages import Life, Run
+from phalanx.agent.output import Output
+from phalanx.core.spec import SECOND
+
+#: While something must die and does not, it is killed again this often: it may have forked.
+_AGAIN_S = 0.1
+#: The server ends what is beyond its limit; we do it this much later if nobody told us.
+_LIMIT_SLACK_S = 5.0
+#: A fenced task must be dead this long before the server may think it lost.
+_LEASE_SLACK_S = 2.0
+
+
+class Attempt:
+    def __init__(self, run: Run, mark: int, born: birth.Born, output: Output, now: float) -> None:
+        self.life = Life(run.id, run.epoch, fence=run.grace if run.fence else None)
+        self.run = run
+        self.pid = born.pid
+        self.mark = mark
+        self.verdict: int | None = born.verdict
+        self.output = output
+        self._grace_s = run.grace / SECOND
+        #: When to ask it to end, if nobody else does; and when to end it.
+        self._limit = (
+            None if run.time_limit is None else now + run.time_limit / SECOND + _LIMIT_SLACK_S
+        )
+        self.stop_at = self._limit
+        self.kill_at: float | None = None
+        self._exit: tuple[int | None, int | None] | None = None
+        self._failure: str | None = None
+
+    @property
+    def due_at(self) -> float | None:
+        """When it next needs attention."""
+        return self.stop_at if self.kill_at is None else self.kill_at
+
+    @property
+    def is_first_gone(self) -> bool:
+        return self._exit is not None
+
+    def renew(self, sent_at: float, lost_after: float) -> None:
+        """The server was heard of: the lease runs from when it was asked."""
+        if self.run.fence:
+            until = sent_at + lost_after - self._grace_s - _LEASE_SLACK_S
+            self.stop_at = until if self._limit is None else min(self._limit, until)
+
+    def stop(self, now: float) -> None:
+        """Ask every process of it to end; those that have not by then are killed."""
+        if self.kill_at is not None:
+            return
+        self.life = replace(self.life, signalled=True)
+        self.kill_at = now + self._grace_s
+        if not self.is_first_gone:
+            tree.signal_group(self.pid, signal.SIGTERM)
+        tree.signal_all(self.mark, signal.SIGTERM, but_group=self.pid)
+
+    def kill(self, now: float) -> None:
+        if not self.is_first_gone:
+            tree.signal_group(self.pid, signal.SIGKILL)
+        tree.signal_all(self.mark, signal.SIGKILL)
+        self.kill_at = now + _AGAIN_S
+
+    def attend(self, now: float) -> None:
+        """Do what is due."""
+        if self.kill_at is not None and now >= self.kill_at:
+            self.kill(now)
+        elif self.kill_at is None and self.stop_at is not None and now >= self.stop_at:
+            self.stop(now)
+
+    def first_gone(self, how: int, status: int) -> None:
+        """As waitid tells it: an exit with a code, or a death by a signal."""
+        self._exit = (status, None) if how == os.CLD_EXITED else (None, status)
+
+    def take_verdict(self) -> bool:
+        """Whether it is known by now if the program began."""
+        if self.verdict is None:
+            return True
+        try:
+            told = os.read(self.verdict, 64)
+        except BlockingIOError:
+            return False
+        os.close(self.verdict)
+        self.verdict = None
+        if told:
+            self._failure = birth.failure(self.run, told)
+        else:
+            self.life = replace(self.life, begun=True)
+        return True
+
+    def end(self, now: float) -> Life:
+        """Nothing is left of it."""
+        self.take_verdict()
+        self.output.close(now)
+        code, number = (None, None) if self._exit is None or self._failure else self._exit
+        self.life = replace(
+            self.life,
+            failure=self._failure,
+            exit_code=code,
+            signal=number,
+            output_bytes=self.output.total_bytes,
+        )
+        return self.life

@@ -1,0 +1,348 @@
+"""The process that owns the tasks of a worker: it forks, reaps, stops and remembers them.
+
+It has one thread and one loop, runs an attempt at most once, and goes on without a link. What it
+tells is in the journal first; everything that happened in one turn of the loop is told together.
+"""
+
+import os
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
+
+from phalanx.agent import birth, tree
+from phalanx.agent.attempt import Attempt
+from phalanx.agent.journal import Began, Ended, Forgotten, Journal
+from phalanx.agent.lock import Lock
+from phalanx.agent.messages import (
+    Changed,
+    Forget,
+    Frames,
+    Key,
+    Lease,
+    Life,
+    Order,
+    Quit,
+    Run,
+    Stop,
+    StopAll,
+    Told,
+    Welcome,
+    framed,
+    read_order,
+)
+from phalanx.agent.output import Output
+from phalanx.agent.places import Places
+
+#: An end that the server has not acknowledged by then is made to survive the machine.
+_FLUSH_S = 1.0
+#: Timers may be this late after the machine was suspended.
+_TICK_S = 1.0
+#: A link that does not read is dropped, and asks anew when it is back.
+_UNREAD_BYTES = 4 * 1024**2
+_READ_BYTES = 256 * 1024
+#: So many attempts are remembered after they were forgotten, to refuse late orders to run them.
+_REMEMBERED = 10_000
+
+
+def now() -> float:
+    """Leases are reckoned on the clock that goes on while the machine is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Peer:
+    """The connection to the link."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self.connection = connection
+        self.frames = Frames()
+        self.unsent = bytearray()
+
+    def push(self) -> bool:
+        """Send what there is; whether the link still takes it."""
+        while self.unsent:
+            try:
+                del self.unsent[: self.connection.send(self.unsent)]
+            except BlockingIOError:
+                return len(self.unsent) <= _UNREAD_BYTES
+            except OSError:
+                return False
+        return True
+
+
+class Spawner:
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._journal = Journal(places.journal)
+        self._incarnation = uuid4().hex
+        self._links = 0
+        self._peer: Peer | None = None
+        self._attempts: dict[Key, Attempt] = {}
+        self._by_pid: dict[int, Attempt] = {}
+        self._lingering: set[Key] = set()  #: the first process has gone, others have not
+        self._over: dict[Key, Life] = {}
+        self._past: dict[str, int] = {}  #: the last epoch of tasks that were forgotten
+        self._changed: dict[Key, Life] = {}
+        self._unflushed_at: float | None = None
+        self._is_quitting = False
+        self._lease: Lease | None = None
+        self._children = tree.Children()
+        self._nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        self._open_files = birth.raise_open_files()
+        self._epoll = select.epoll()
+        self._readers: dict[int, Callable[[], None]] = {}
+        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        self._deaths, wake = socket.socketpair()
+        self._deaths.setblocking(False)
+        wake.setblocking(False)
+        self._wake = wake
+
+    # Beginning
+
+    def begin(self) -> None:
+        """End what an earlier spawner has left, and take calls."""
+        tree.become_subreaper()
+        began, ended = self._journal.load()
+        tree.end(list(began.values()))
+        for life in ended:
+            self._over[life.key] = life
+        for key in began:
+            self._over[key] = Life(*key, gone=True)
+            self._journal.add(Ended(self._over[key]))
+        self._journal.write()
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
+        self._places.socket.unlink(missing_ok=True)
+        self._listening.bind(str(self._places.socket))
+        self._listening.listen(8)
+        self._read(self._listening.fileno(), self._accept)
+        self._read(self._deaths.fileno(), self._reap)
+
+    def _read(self, fd: int, reader: Callable[[], None]) -> None:
+        self._readers[fd] = reader
+        self._epoll.register(fd, select.EPOLLIN)
+
+    def _unread(self, fd: int) -> None:
+        if self._readers.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
+
+    def run(self) -> None:
+        while not (self._is_quitting and not self._attempts and self._is_told):
+            for fd, _ in self._epoll.poll(self._patience()):
+                reader = self._readers.get(fd)
+                if reader is not None:
+                    reader()
+            self._attend()
+            self._tell()
+
+    @property
+    def _is_told(self) -> bool:
+        return self._peer is None or not self._peer.unsent
+
+    def _patience(self) -> float:
+        due = [a.due_at for a in self._attempts.values() if a.due_at is not None]
+        if self._unflushed_at is not None:
+            due.append(self._unflushed_at + _FLUSH_S)
+        if not due:
+            return -1
+        return max(0.0, min(min(due) - now(), _TICK_S))
+
+    def _attend(self) -> None:
+        at = now()
+        for attempt in self._attempts.values():
+            attempt.attend(at)
+        if self._unflushed_at is not None and at >= self._unflushed_at + _FLUSH_S:
+            self._unflushed_at = None
+            if any(key not in self._attempts for key in self._over):
+                self._journal.flush()
+
+    # The link
+
+    def _accept(self) -> None:
+        connection, _ = self._listening.accept()
+        self._drop_peer()
+        self._links += 1
+        peer = self._peer = Peer(connection)
+        self._read(connection.fileno(), lambda: self._hear(peer))
+        lives = [attempt.life for attempt in self._attempts.values()]
+        self._changed.clear()
+        self._say(Welcome(self._incarnation, self._links, (*lives, *self._over.values())))
+
+    def _drop_peer(self) -> None:
+        if self._peer is not None:
+            self._unread(self._peer.connection.fileno())
+            self._peer.connection.close()
+        self._peer = None
+
+    def _hear(self, peer: Peer) -> None:
+        try:
+            data = peer.connection.recv(_READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._drop_peer()
+        for body in peer.frames.feed(data):
+            self._obey(read_order(body))
+
+    def _say(self, message: Told) -> None:
+        if self._peer is not None:
+            self._peer.unsent += framed(message)
+            if not self._peer.push():
+                self._drop_peer()
+
+    def _tell(self) -> None:
+        """The journal first, then the link."""
+        with suppress(OSError):  # a full disk: what could not be written is tried again
+            self._journal.write()
+        if self._changed:
+            lives = tuple(self._changed.values())
+            self._changed.clear()
+            self._say(Changed(lives))
+        elif not self._is_told and self._peer is not None and not self._peer.push():
+            self._drop_peer()
+
+    # Orders
+
+    def _obey(self, order: Order) -> None:
+        match order:
+            case Run():
+                self._run(order)
+            case Stop():
+                self._stop((order.id, order.epoch))
+            case Forget():
+                self._forget((order.id, order.epoch))
+            case StopAll():
+                for attempt in self._attempts.values():
+                    attempt.stop(now())
+                    if order.kill:
+                        attempt.kill(now())
+            case Lease():
+                self._lease = order
+                for attempt in self._attempts.values():
+                    attempt.renew(order.sent_at, order.lost_after)
+            case Quit():
+                self._is_quitting = True
+
+    def _run(self, run: Run) -> None:
+        key = run.key
+        if key in self._attempts or key in self._over:
+            return
+        if self._past.get(run.id, -1) >= run.epoch:
+            self._changed[key] = Life(*key, gone=True)
+            return
+        mark = tree.new_mark()
+        try:
+            # Whoever comes after us must be able to find what we are about to start.
+            self._journal.add(Began(*key, mark))
+            self._journal.write()
+            born = birth.spawn(run, birth.Surroundings(mark, self._open_files))
+        except OSError as error:
+            self._ended(Life(*key, failure=f"its worker cannot start anything: {error.strerror}"))
+            return
+        output = Output(self._places, key, born.output, self._nowhere)
+        attempt = Attempt(run, mark, born, output, now())
+        if self._lease is not None:
+            attempt.renew(self._lease.sent_at, self._lease.lost_after)
+        self._attempts[key] = self._by_pid[born.pid] = attempt
+        self._read(born.verdict, lambda: self._take_verdict(attempt, born.verdict))
+        self._read(born.output, lambda: self._take_output(attempt))
+
+    def _stop(self, key: Key) -> None:
+        attempt = self._attempts.get(key)
+        if attempt is not None:
+            attempt.stop(now())
+        elif key not in self._over:
+            # It was never run here; from now on it never will be.
+            self._ended(Life(*key, gone=True))
+        else:
+            self._changed[key] = self._over[key]
+
+    def _forget(self, key: Key) -> None:
+        if self._over.pop(key, None) is None:
+            return
+        self._journal.add(Forgotten(*key))
+        self._past[key[0]] = max(key[1], self._past.pop(key[0], -1))
+        if len(self._past) > _REMEMBERED:
+            del self._past[next(iter(self._past))]
+
+    # What becomes of them
+
+    def _take_verdict(self, attempt: Attempt, verdict: int) -> None:
+        self._unread(verdict)
+        attempt.take_verdict()
+        if attempt.life.begun:
+            self._changed[attempt.life.key] = attempt.life
+
+    def _take_output(self, attempt: Attempt) -> None:
+        if not attempt.output.take(now()):
+            self._unread(attempt.output.pipe)
+
+    def _reap(self) -> None:
+        self._deaths.recv(_READ_BYTES)
+        while True:
+            try:
+                dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG)
+            except ChildProcessError:
+                break
+            if dead is None:
+                break
+            attempt = self._by_pid.pop(dead.si_pid, None)
+            if attempt is not None:
+                attempt.first_gone(dead.si_code, dead.si_status)
+                self._lingering.add(attempt.life.key)
+        for key in list(self._lingering):
+            self._end_if_gone(self._attempts[key])
+
+    def _end_if_gone(self, attempt: Attempt) -> None:
+        if self._children.left_of(attempt.mark, self._by_pid):
+            if attempt.kill_at is None:
+                # It ended by itself, and what it left behind goes with it.
+                attempt.kill(now())
+            return
+        if attempt.verdict is not None:
+            self._unread(attempt.verdict)
+        self._unread(attempt.output.pipe)
+        life = attempt.end(now())
+        del self._attempts[life.key]
+        self._lingering.discard(life.key)
+        self._ended(life)
+
+    def _ended(self, life: Life) -> None:
+        self._over[life.key] = self._changed[life.key] = life
+        self._journal.add(Ended(life))
+        if self._unflushed_at is None:
+            self._unflushed_at = now()
+
+
+def main(state: str) -> None:
+    """Become the spawner of a state directory, unless there is one."""
+    places = Places(Path(state))
+    lock = Lock.take(places.spawner_lock)
+    if lock is None:
+        return
+    # Tasks and the terminal's signals are the link's business; ours is to outlive them.
+    signal.pthread_sigmask(
+        signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
+    )
+    spawner = Spawner(places)
+    try:
+        spawner.begin()
+        spawner.run()
+    except Exception:
+        traceback.print_exc()
+        raise SystemExit(1) from None
+    finally:
+        lock.release()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
