@@ -22,8 +22,7 @@ from phalanx.core.node import DEVICE, GPU
 from phalanx.core.spec import SECOND, Micros
 from phalanx.core.states import State
 from phalanx.core.validation import job_spec
-from phalanx.plan.cycle import plan
-from phalanx.plan.snapshot import Snapshot
+from phalanx.plan.picture import Picture
 from phalanx.store.batches import batch_of
 from phalanx.store.sqlite import SQLiteStore
 
@@ -87,8 +86,8 @@ class Leader:
 
 async def start(leader: Leader) -> None:
     """What the planner decides is an event like any other; then all accept, and all start."""
-    found = plan(Snapshot(leader.now, leader.cluster.gangs, leader.cluster.nodes))
-    await leader.tell(*(events.Placed(decision.placements) for decision in found.decisions))
+    found = Picture(leader.cluster).plan(leader.now)
+    await leader.tell(events.Placed(tuple(found.reserved())))
     await leader.wait(1)
     reserved = leader.tasks(State.RESERVED)
     await leader.tell(*(events.Accepted(task.id, task.epoch) for task in reserved))

@@ -9,8 +9,7 @@ from phalanx.core.changes import Changes
 from phalanx.core.events import Event, Progressed, WorkerLost
 from phalanx.core.validation import job_spec
 from phalanx.engine.turn import Turn
-from phalanx.plan.cycle import plan
-from phalanx.plan.snapshot import Snapshot
+from phalanx.plan.picture import Picture
 from phalanx.server.census import take
 from phalanx.server.logs import line_of
 from phalanx.server.metrics import Metrics
@@ -127,8 +126,8 @@ def test_a_census_counts_jobs_tasks_workers_and_what_queues_use(cluster: Watched
     cluster.run(running, "w-3", "w-1")
     cluster.submit(spec(4, role=GPU))
     cluster.apply(WorkerLost("w-2"))
-    snapshot = Snapshot(cluster.now, dict(cluster.cluster.gangs), dict(cluster.cluster.nodes))
-    census = take(snapshot, plan(snapshot))
+    picture = Picture(cluster.cluster)
+    census = take(picture, picture.plan(cluster.now))
     assert census.jobs == {"running": 1, "waiting": 1}
     assert census.tasks == {"running": 2, "blocked": 4}
     assert census.workers == {"open": 2, "lost": 1}

@@ -2,7 +2,7 @@
 
 from tests.driver import Driver, spec
 
-from phalanx.core.events import CordonChanged, HoldChanged, Placed, QueueSet, WorkerLost
+from phalanx.core.events import CordonChanged, HoldChanged, QueueSet, WorkerLost
 from phalanx.core.model import Queue
 from phalanx.core.reasons import (
     After,
@@ -16,26 +16,24 @@ from phalanx.core.reasons import (
     QueueStopped,
     Reason,
 )
-from phalanx.core.spec import MINUTE
 from phalanx.core.validation import job_spec
-from phalanx.plan.cycle import plan
-from phalanx.plan.snapshot import Plan, snapshot_of
+from phalanx.engine.planning import event_of
+from phalanx.plan.decisions import Plan
+from phalanx.plan.picture import Picture
 
 
 def planned(driver: Driver) -> Plan:
-    cluster = driver.cluster
-    return plan(snapshot_of(cluster, driver.now, 10 * MINUTE))
+    return Picture(driver.cluster).plan(driver.now)
 
 
 def carry_out(driver: Driver) -> dict[str, list[str]]:
     """Plan once and apply it all; where each job's tasks went."""
     made = planned(driver)
     for decision in made.decisions:
-        driver.apply(Placed(decision.placements))
+        driver.apply(event_of(decision))
     return {
         placement.job: [assignment.worker for assignment in placement.assignments]
-        for decision in made.decisions
-        for placement in decision.placements
+        for placement in made.reserved()
     }
 
 
@@ -151,7 +149,7 @@ def test_a_task_that_restarts_alone_is_placed_before_new_work() -> None:
     job = driver.submit(spec(2, role=gpus(1), **fields))
     driver.run(job, "w0", "w1")
     driver.exit(job, 0, code=1)
-    driver.submit(spec(role=gpus(1), priority=9))
+    driver.submit(spec(role=gpus(1)))
     assert carry_out(driver) == {job: ["w0"]}
 
 

@@ -16,13 +16,14 @@ from phalanx.api.views import reason_view, submitted_view, warning_views
 from phalanx.core.cluster import Cluster
 from phalanx.core.errors import CoreError, Invalid
 from phalanx.core.events import Submitted as SubmittedEvent
-from phalanx.core.spec import SECOND, JobSpec
+from phalanx.core.spec import SECOND, JobSpec, Micros
 from phalanx.core.validation import is_short_form, job_spec, short_form
 from phalanx.core.warnings import AnyWarning
 from phalanx.engine.submissions import Submission, Taken, new_job
 from phalanx.engine.turn import Turn
-from phalanx.plan.cycle import plan
-from phalanx.plan.snapshot import Snapshot, snapshot_of
+from phalanx.plan.decisions import Reserve
+from phalanx.plan.model import Policy
+from phalanx.plan.picture import Picture
 from phalanx.wire.errors import ErrorInfo
 from phalanx.wire.jobs import BatchItem, BatchReply, PlannedTask, PlanView, Submitted
 
@@ -185,15 +186,15 @@ async def plan_only(request: Request[Any, Any, Any]) -> PlanView:
         if row is not None and not row[0].is_live:
             ended[dependency] = row[0].phase
 
-    def scratch(turn: Turn) -> tuple[str, Snapshot, tuple[AnyWarning, ...]]:
+    def scratch(turn: Turn) -> tuple[str, Cluster, Micros, tuple[AnyWarning, ...]]:
         cluster = _copy(turn.cluster)
         job = new_job(turn.now)
         cluster.apply(SubmittedEvent(job, spec, ended=ended), turn.now)
-        snapshot = snapshot_of(cluster, turn.now, services.engine.settings.starve_after)
-        return job, snapshot, services.advice.on(turn, spec)
+        return job, cluster, turn.now, services.advice.on(turn, spec)
 
-    job, snapshot, warned = await services.engine.do(scratch)
-    planned = await asyncio.to_thread(_planned, job, snapshot)
+    job, cluster, now, warned = await services.engine.do(scratch)
+    policy = services.engine.settings.policy
+    planned = await asyncio.to_thread(_planned, job, cluster, policy, now)
     return replace(planned, warnings=warning_views(warned))
 
 
@@ -208,12 +209,12 @@ def _copy(cluster: Cluster) -> Cluster:
     return twin
 
 
-def _planned(job: str, snapshot: Snapshot) -> PlanView:
-    if job not in snapshot.gangs:
+def _planned(job: str, cluster: Cluster, policy: Policy, now: Micros) -> PlanView:
+    if job not in cluster.gangs:
         return PlanView(starts=False, message="it fails: a job it is to run after has", warnings=())
-    made = plan(snapshot)
+    made = Picture(cluster, policy).plan(now)
     for decision in made.decisions:
-        for placement in decision.placements:
+        for placement in decision.placements if isinstance(decision, Reserve) else ():
             if placement.job == job:
                 places = tuple(PlannedTask(a.task, a.worker) for a in placement.assignments)
                 told = f"it starts at once, with {len(places)} tasks"

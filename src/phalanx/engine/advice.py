@@ -21,8 +21,7 @@ from phalanx.core.warnings import (
     risks,
 )
 from phalanx.engine.turn import Turn
-from phalanx.plan.place import Room
-from phalanx.plan.why import Explainer
+from phalanx.plan.fitting import Fitting
 
 #: How old the usage of queues may be.
 _USAGE_S = 1.0
@@ -38,7 +37,8 @@ class Advice:
     def __init__(self, priority_classes: Mapping[str, int]) -> None:
         self._classes = priority_classes
         #: What was found of roles, which equal jobs share, with each minimum.
-        self._fitting: dict[tuple[int, int], _Found] = {}
+        self._found: dict[tuple[int, int], _Found] = {}
+        self._fitting: Fitting | None = None
         self._cluster: Cluster | None = None
         self._usage: dict[str, Resources] = {}
         self._counted_at = float("-inf")
@@ -46,13 +46,17 @@ class Advice:
     def observe(self, turn: Turn) -> None:
         """Whether a job fits changes with the workers."""
         if any(changes.workers for changes in turn.changes):
-            self._fitting.clear()
+            self._forget()
+
+    def _forget(self) -> None:
+        self._found.clear()
+        self._fitting = None
 
     def on(self, turn: Turn, spec: JobSpec) -> tuple[AnyWarning, ...]:
         cluster = turn.cluster
         if cluster is not self._cluster:
             self._cluster, self._counted_at = cluster, float("-inf")
-            self._fitting.clear()
+            self._forget()
         spec = shared_spec(spec)
         # Where there is no worker yet, nothing fits, and nobody need be told.
         is_moot = spec.is_anonymous or not cluster.nodes
@@ -62,11 +66,15 @@ class Advice:
 
     def _unfit(self, cluster: Cluster, spec: JobSpec) -> Unfit | None:
         question = (id(spec.roles), spec.min_available)
-        found = self._fitting.get(question)
+        found = self._found.get(question)
         if found is None:
-            if len(self._fitting) >= _ANSWERS_KEPT:
-                self._fitting.clear()
-            found = self._fitting[question] = _Found(spec.roles, unfit(cluster, spec))
+            if len(self._found) >= _ANSWERS_KEPT:
+                self._found.clear()
+            if self._fitting is None:
+                self._fitting = Fitting(cluster.nodes)
+            why = self._fitting.why_never(spec)
+            unfit = why if isinstance(why, DoesNotFit | NoNodeMatches) else None
+            found = self._found[question] = _Found(spec.roles, unfit)
         return found.why
 
     def _standing(self, turn: Turn, spec: JobSpec) -> Standing:
@@ -87,12 +95,6 @@ class Advice:
         if now_s - self._counted_at >= _USAGE_S:
             self._usage, self._counted_at = _usage(cluster), now_s
         return self._usage.get(queue, {})
-
-
-def unfit(cluster: Cluster, spec: JobSpec) -> Unfit | None:
-    """What keeps the job from ever starting on these workers, as the planner sees it."""
-    why = Explainer(Room(cluster.nodes), cluster.nodes).why(spec)
-    return why if isinstance(why, DoesNotFit | NoNodeMatches) else None
 
 
 def _usage(cluster: Cluster) -> dict[str, Resources]:

@@ -15,11 +15,11 @@ from phalanx.core.reasons import Reason
 from phalanx.core.spec import SECOND, Micros
 from phalanx.engine.commits import Commits
 from phalanx.engine.errors import NotLeading, Unavailable
-from phalanx.engine.picture import Picture
 from phalanx.engine.planning import Planner, Planning, plan_beside
 from phalanx.engine.reign import Observer, Reign, Work
 from phalanx.engine.settings import EngineSettings
 from phalanx.engine.watching import UNWATCHED, Watcher
+from phalanx.plan.picture import Picture
 from phalanx.store.protocol import CommitFailed, Deposed, Leader, Store, StoreError
 
 T = TypeVar("T")
@@ -162,7 +162,7 @@ class Engine:
         reign = Reign(
             cluster, commits, self.settings, clock=self._outside.clock, watcher=self.watcher
         )
-        picture = Picture(cluster)
+        picture = Picture(cluster, self.settings.policy)
         planning = Planning(reign, picture, self._planner, self.settings, self.watcher)
         reign.observers += [*self.observers, planning.observe]
         self._reign, self._planning = reign, planning

@@ -9,28 +9,37 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 
 from phalanx.core.errors import CoreError
-from phalanx.core.events import Placed
+from phalanx.core.events import (
+    Event,
+    Held,
+    HoldsReleased,
+    Nominated,
+    Placed,
+    ScheduleTimedOut,
+    Victim,
+)
 from phalanx.core.reasons import Reason
+from phalanx.core.spec import Micros
 from phalanx.engine.errors import NotLeading, Unavailable
-from phalanx.engine.picture import Picture
+from phalanx.engine.news import News, plan_anew
 from phalanx.engine.reign import Reign
 from phalanx.engine.settings import EngineSettings
 from phalanx.engine.turn import Turn
 from phalanx.engine.watching import UNWATCHED, Watcher
-from phalanx.plan.cycle import plan
-from phalanx.plan.snapshot import Plan, Snapshot
+from phalanx.plan.decisions import Decision, Evict, Hold, LetGo, Plan, Reserve
+from phalanx.plan.picture import Picture
 
-Planner = Callable[[Snapshot], Awaitable[Plan]]
+Planner = Callable[[Picture, News, Micros], Awaitable[Plan]]
 
 
-async def plan_inline(snapshot: Snapshot) -> Plan:
+async def plan_inline(picture: Picture, news: News, now: Micros) -> Plan:
     """In the loop itself: for simulations, where every run has to be the same."""
-    return plan(snapshot)
+    return plan_anew(picture, news, now)
 
 
-async def plan_beside(snapshot: Snapshot) -> Plan:
+async def plan_beside(picture: Picture, news: News, now: Micros) -> Plan:
     """In a thread, so that the loop goes on answering."""
-    return await asyncio.to_thread(plan, snapshot)
+    return await asyncio.to_thread(plan_anew, picture, news, now)
 
 
 class Planning:
@@ -45,6 +54,7 @@ class Planning:
         self._watcher = watcher
         self._reign = reign
         self._picture = picture
+        self._news = News()
         self._planner = planner
         self._settings = settings
         self._changed = asyncio.Event()
@@ -55,7 +65,7 @@ class Planning:
         self.rejected: Counter[str] = Counter()
 
     def observe(self, turn: Turn) -> None:
-        self._picture.note(turn)
+        self._news.note(turn)
         if turn.replan:
             self._changed.set()
 
@@ -79,18 +89,38 @@ class Planning:
             await asyncio.sleep(loop.time() - began)
 
     async def _plan_once(self) -> None:
-        snapshot = self._picture.snapshot(self._reign.tell_time(), self._settings.starve_after)
+        news, self._news = self._news, News()
         began = asyncio.get_running_loop().time()
-        made = await self._planner(snapshot)
-        self._watcher.planned(asyncio.get_running_loop().time() - began, snapshot, made)
+        made = await self._planner(self._picture, news, self._reign.tell_time())
+        self._watcher.planned(asyncio.get_running_loop().time() - began, made)
         self.reasons = made.reasons
         if made.decisions:
             await self._reign.do(lambda turn: self._carry_out(turn, made))
 
     def _carry_out(self, turn: Turn, made: Plan) -> None:
+        if turn.cluster.queues != self._picture.snapshot.queues:
+            self._reject("QueuesChanged")  # limits and shares may not be what they were
+            return
         for decision in made.decisions:
             try:
-                turn.apply(Placed(decision.placements))
+                turn.apply(event_of(decision))
             except CoreError as error:
-                self.rejected[type(error).__name__] += 1
-                self._watcher.rejected(type(error).__name__)
+                self._reject(type(error).__name__)
+
+    def _reject(self, cause: str) -> None:
+        self.rejected[cause] += 1
+        self._watcher.rejected(cause)
+
+
+def event_of(decision: Decision) -> Event:
+    """What a decision means to the core."""
+    if isinstance(decision, Reserve):
+        return Placed(decision.placements)
+    if isinstance(decision, Evict):
+        victims = (Victim(victim.job, victim.version, victim.tasks) for victim in decision.victims)
+        return Nominated(decision.placements, tuple(victims))
+    if isinstance(decision, Hold):
+        return Held(decision.placement)
+    if isinstance(decision, LetGo):
+        return HoldsReleased(decision.job, decision.version, "nobody who holds could ever start")
+    return ScheduleTimedOut(decision.job, decision.since)

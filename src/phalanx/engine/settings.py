@@ -3,7 +3,8 @@
 import msgspec
 
 from phalanx.core.settings import Settings
-from phalanx.core.spec import SECOND, Micros
+from phalanx.core.spec import SECOND
+from phalanx.plan.model import Key, Policy
 
 
 class EngineSettings(msgspec.Struct, frozen=True):
@@ -13,6 +14,9 @@ class EngineSettings(msgspec.Struct, frozen=True):
     lost_after_s: float = 30.0  #: a worker that is silent this long is lost
     plan_tick_s: float = 5.0  #: plan at least this often
     starve_after_s: float = 600.0  #: a gang that waits longer keeps nodes from others
+    min_runtime_s: float = 60.0  #: what runs for less is not taken back for another queue
+    order: tuple[Key, ...] = Policy().order  #: by what gangs of one queue are ordered
+    backfill: bool = True  #: keep a start time for those that do not fit yet
     plan_debounce_s: float = 0.005  #: let changes gather this long before planning
     turn_limit: int = 1000  #: commands that share one commit at most
     stall_s: float = 1.0  #: what takes longer extends every worker's deadline
@@ -23,5 +27,11 @@ class EngineSettings(msgspec.Struct, frozen=True):
     ring_size: int = 10_000  #: records that a stream can still be given from memory
 
     @property
-    def starve_after(self) -> Micros:
-        return round(self.starve_after_s * SECOND)
+    def policy(self) -> Policy:
+        """The planner's rules."""
+        return Policy(
+            order=self.order,
+            starve_after=round(self.starve_after_s * SECOND),
+            min_runtime=round(self.min_runtime_s * SECOND),
+            backfill=self.backfill,
+        )

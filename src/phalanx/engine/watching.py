@@ -6,7 +6,7 @@ A watcher is called on the loop and must be quick; it decides nothing.
 from typing import Protocol
 
 from phalanx.core.cluster import Cluster
-from phalanx.plan.snapshot import Plan, Snapshot
+from phalanx.plan.decisions import Plan
 from phalanx.store.protocol import Leader
 
 
@@ -25,7 +25,7 @@ class Watcher(Protocol):
     def committed(self, seconds: float, commands: int, changes: int) -> None:
         """A turn is durable: so many commands were answered, so many changes written."""
 
-    def planned(self, seconds: float, snapshot: Snapshot, made: Plan) -> None: ...
+    def planned(self, seconds: float, made: Plan) -> None: ...
 
     def rejected(self, cause: str) -> None:
         """A decision no longer held when it came to be applied."""
@@ -63,9 +63,9 @@ class Watchers:
         for each in self._watchers:
             each.committed(seconds, commands, changes)
 
-    def planned(self, seconds: float, snapshot: Snapshot, made: Plan) -> None:
+    def planned(self, seconds: float, made: Plan) -> None:
         for each in self._watchers:
-            each.planned(seconds, snapshot, made)
+            each.planned(seconds, made)
 
     def rejected(self, cause: str) -> None:
         for each in self._watchers:

@@ -1,74 +1,427 @@
-"""One pass over all that waits: in order, each gang whole or not at all, a reason for the rest.
+"""One pass over all that waits. The recipe is `plan`; each step is told where it is done.
 
-Capacity only falls within a pass, so a shape that did not fit is not tried again in it. A gang that
-has waited too long keeps the nodes it could use from those that come after it.
+A gang that cannot start stands in nobody's way, unless they would delay the start it was promised.
 """
 
-from functools import partial
+from collections.abc import Sequence
+
+import numpy as np
 
 from phalanx.core.events import Placement
-from phalanx.core.gang import Gang
-from phalanx.core.model import Assignment, Phase
 from phalanx.core.queues import stopped_by
-from phalanx.core.reasons import Fragmented, NotEnough, QueueStopped, Reason, own_reason
-from phalanx.core.schema import TASK_LIMIT
-from phalanx.core.spec import Restart
-from phalanx.plan.place import Room
-from phalanx.plan.snapshot import Plan, Reserve, Snapshot
-from phalanx.plan.why import Explainer
+from phalanx.core.reasons import (
+    HeldBack,
+    QueueLimit,
+    QueueStopped,
+    Reason,
+    WaitingForGroup,
+    WaitingForVictims,
+)
+from phalanx.core.spec import Micros
+from phalanx.plan import why
+from phalanx.plan.backfill import Backfill
+from phalanx.plan.decisions import Decision, Evict, Hold, LetGo, Plan, Reserve, TimeOut
+from phalanx.plan.groups import assembled
+from phalanx.plan.holds import deadlocked
+from phalanx.plan.model import Claim
+from phalanx.plan.nodes import Floats
+from phalanx.plan.order import Order, Turn
+from phalanx.plan.place import Budget, Trial, all_of, holds, need_of
+from phalanx.plan.share import Shares, with_parents
+from phalanx.plan.snapshot import Snapshot
+from phalanx.plan.verdicts import Reasons
+from phalanx.plan.victims import Search
+from phalanx.plan.view import Occupant, View
+from phalanx.plan.waiting import Line, is_starving, order_key
 
 
-def plan(snapshot: Snapshot) -> Plan:
-    room = Room(snapshot.nodes)
-    explain = Explainer(room, snapshot.nodes)
-    decisions: list[Reserve] = []
-    reasons: dict[str, Reason] = {}
-    starving = partial(_is_starving, snapshot)
-    waiting = filter(_wants_a_place, snapshot.gangs.values())
-    for gang in sorted(waiting, key=lambda gang: _order(gang, starving=starving(gang))):
-        job = gang.job
-        own = _own_reason(gang, snapshot)
-        if own is not None:
-            reasons[job.id] = own
-            continue
-        assignments = room.place(gang)
-        if assignments:
-            decisions.append(Reserve((_placement(gang, assignments),)))
-            explain.forget()
-        elif job.phase is Phase.WAITING:
-            reasons[job.id] = explain.why(job.spec)
-            if starving(gang) and isinstance(reasons[job.id], NotEnough | Fragmented):
-                room.keep_for(job)
-                explain.forget()
-    return Plan(tuple(decisions), reasons)
+def plan(snapshot: Snapshot, now: Micros) -> Plan:
+    """What to do now, and why everybody else waits."""
+    work = _Pass(snapshot.at(now))
+    work.give_up()
+    work.break_deadlocks()
+    work.divide()
+    work.line_up()
+    while (turn := work.order.pop()) is not None:
+        work.serve(turn)
+    work.grow()
+    return work.result()
 
 
-def _own_reason(gang: Gang, snapshot: Snapshot) -> Reason | None:
-    stopped = stopped_by(snapshot.queues, gang.job.spec.queue)
-    own = own_reason(gang, snapshot.now)
-    return own if own is not None or stopped is None else QueueStopped(stopped)
+class _Pass:
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.now = snapshot.now
+        self.policy = snapshot.policy
+        self.table = snapshot.table
+        self.waiting = snapshot.waiting
+        tenants = snapshot.tenants
+        names = {claim.queue for claim in self.waiting.claims.values()} | {*tenants.used}
+        self.queues = with_parents(snapshot.queues, sorted(names | {*tenants.returning}))
+        self.shares = Shares(self.queues, self.table)
+        self.order = Order(self.policy, self.shares, self.now)
+        #: What is free now; and what will be once all who were told to leave have left, without
+        #: what was promised to others. Whoever starts now needs room in both.
+        self.present = snapshot.present.fork()
+        self.soon = self.present
+        if tenants.leaving or self.waiting.nominated:
+            self.look_ahead()
+            self.soon.vacate(tenants.departures())
+        self.promised = {job: self._promise(c) for job, c in self.waiting.nominated.items()}
+        self.backfill = Backfill(tenants, self.soon, self.now)
+        self.search = Search(tenants, self.shares, self.now, self.policy.min_runtime)
+        self.searches = 0
+        self.skipped = 0
+        self.tried_heads = 0
+        self.starts: list[tuple[Trial, ...]] = []
+        self.decisions: list[Decision] = []
+        self.reasons = Reasons(self.waiting)
+        self.out: set[str] = set()  #: gave up in this pass
+
+    def look_ahead(self) -> None:
+        """From here on, what is free soon is not what is free now."""
+        if self.soon is self.present:
+            self.soon = self.present.fork()
+
+    def _promise(self, claim: Claim) -> list[Occupant]:
+        """Take what victims make room for out of what will be free."""
+        asks = {task: part.ask for part in claim.parts for task in part.tasks}
+        nomination = claim.nomination
+        occupants: list[Occupant] = [
+            (self.table.index[place.worker], self.table.vector(asks[place.task].resources), ())
+            for place in (nomination.assignments if nomination is not None else ())
+            if place.worker in self.table.index and place.task in asks
+        ]
+        self.soon.vacate(occupants, -1)
+        return occupants
+
+    # 1. Who has waited long enough, and who waits in vain
+
+    def give_up(self) -> None:
+        for claim in list(self.waiting.impatient.values()):
+            if claim.gives_up_at is not None and claim.gives_up_at <= self.now:
+                for mate in assembled(claim, self.waiting).members:
+                    self._give_up(mate)
+
+    def _give_up(self, claim: Claim) -> None:
+        since = claim.since if claim.strict else claim.held_since
+        if claim.job not in self.out:
+            self.out.add(claim.job)
+            self.decisions.append(TimeOut(claim.job, since or 0))
+
+    def break_deadlocks(self) -> None:
+        holders = {j: c for j, c in self.waiting.holders.items() if j not in self.out}
+        for claim in deadlocked(holders, self.snapshot.empty, self.shares) if holders else ():
+            self.decisions.append(LetGo(claim.job, claim.version))
+            self.out.add(claim.job)
+            self.reasons.explicit[claim.job] = why.short((claim,), claim, (self.present,))
+            self._let_go(claim)
+
+    def _let_go(self, claim: Claim) -> None:
+        asks = {task: part.ask for part in claim.parts for task in part.tasks}
+        freed: list[Occupant] = [
+            (self.table.index[hold.worker], self.table.vector(asks[hold.task].resources), ())
+            for hold in claim.held
+            if hold.worker in self.table.index
+        ]
+        for view in self._now_and_soon():
+            view.vacate(freed)
+
+    # 2. What everybody deserves
+
+    def divide(self) -> None:
+        shares, tenants = self.shares, self.snapshot.tenants
+        for queue, used in tenants.used.items():
+            shares.use(queue, self._vector(used))
+        for queue, wanted in tenants.returning.items():
+            shares.want(queue, self._vector(wanted))
+        for claim in self.waiting.holders.values():
+            if claim.job not in self.out:
+                shares.use(claim.queue, holds(claim, self.table))
+        for claim in self.waiting.nominated.values():
+            shares.use(claim.queue, need_of(claim, self.table))
+        for line in self.waiting.lines.values():
+            if self._never(line) is None and not self._stopped(line.first):
+                shares.want(line.first.queue, self._wants(line.first) * len(line.seats))
+        for claim in self.waiting.grouped.values():
+            if not assembled(claim, self.waiting).missing:
+                shares.want(claim.queue, self._wants(claim))
+        shares.settle()
+
+    def _vector(self, amounts: dict[str, int]) -> Floats:
+        vector = np.zeros(len(self.table.rows))
+        for resource, amount in amounts.items():
+            vector[self.table.rows[resource]] = amount
+        return vector
+
+    def _wants(self, claim: Claim) -> Floats:
+        counted = need_of(claim, self.table) if claim.nomination is not None else 0.0
+        return all_of(claim, self.table) - holds(claim, self.table) - counted
+
+    def _never(self, line: Line) -> Reason | None:
+        """What even the empty cluster lacks for a line; worked out once for each cluster."""
+        generation, reason = line.never
+        if generation != self.snapshot.generation:
+            reason = why.never((line.first,), self.snapshot.empty)
+            line.never = (self.snapshot.generation, reason)
+        return reason
+
+    def _stopped(self, claim: Claim) -> QueueStopped | None:
+        queue = stopped_by(self.queues, claim.queue)
+        return None if queue is None else QueueStopped(queue)
+
+    # 3. Who stands where
+
+    def line_up(self) -> None:
+        for line in self.waiting.lines.values():
+            hopeless = self._stopped(line.first) or self._never(line)
+            if hopeless is not None:
+                self.reasons.of_line(line, 0, hopeless)
+            else:
+                self.order.add_line(line)
+        seen: set[str] = set()
+        for claim in self.waiting.grouped.values():
+            if claim.job in seen:
+                continue
+            group = assembled(claim, self.waiting)
+            seen.update(member.job for member in group.members)
+            self._line_up_group(group.members, group.missing)
+
+    def _line_up_group(self, members: tuple[Claim, ...], missing: tuple[str, ...]) -> None:
+        reason: Reason | None = WaitingForGroup(missing) if missing else None
+        for member in members:
+            reason = reason or self._stopped(member)
+        reason = reason or why.never(members, self.snapshot.empty)
+        if reason is None:
+            self.order.add_group(members)
+            return
+        for member in members:
+            self.reasons.explicit[member.job] = reason
+
+    # 4. Whose turn it is
+
+    def serve(self, turn: Turn) -> None:
+        claims = turn.claims
+        if any(claim.job in self.out for claim in claims):
+            self._next(turn)
+            return
+        promised = [job for job in (c.job for c in claims) if job in self.promised]
+        for job in promised:
+            self._take_back(job)
+        if self._start(claims) or self._evict(claims) or self._hold(claims):
+            self._next(turn)
+            return
+        reason = self._explain(claims)
+        for job in promised:
+            reason = self._promise_again(job) or reason
+        self._stay(turn, reason)
+
+    def _next(self, turn: Turn) -> None:
+        if turn.line is not None:
+            self.order.add_line(turn.line, turn.position + 1)
+
+    def _stay(self, turn: Turn, reason: Reason) -> None:
+        """What keeps the first of a line from starting keeps all of it."""
+        if turn.line is None:
+            for claim in turn.claims:
+                self.reasons.explicit[claim.job] = self._own(claim, turn.claims, reason)
+            return
+        self.reasons.of_line(turn.line, turn.position, reason)
+
+    def _own(self, claim: Claim, claims: Sequence[Claim], reason: Reason) -> Reason:
+        """A member's share of why its group waits."""
+        if isinstance(reason, WaitingForVictims | HeldBack | QueueLimit):
+            return reason
+        return why.short(claims, claim, self._now_and_soon())
+
+    def _take_back(self, job: str) -> None:
+        """Whoever room is kept for may use it."""
+        claim = self.waiting.claims[job]
+        self.soon.vacate(self.promised[job])
+        self.shares.use(claim.queue, -need_of(claim, self.table))
+
+    def _promise_again(self, job: str) -> Reason | None:
+        claim = self.waiting.claims[job]
+        self.soon.vacate(self.promised[job], -1)
+        self.shares.use(claim.queue, need_of(claim, self.table))
+        leaving = self.snapshot.tenants.leaving_tasks()
+        nomination = claim.nomination
+        left = tuple(t for t in (nomination.victims if nomination else ()) if t in leaving)
+        return WaitingForVictims(left) if left else None
+
+    def _now_and_soon(self) -> tuple[View, ...]:
+        return (self.present,) if self.soon is self.present else (self.present, self.soon)
+
+    def _start(self, claims: Sequence[Claim]) -> bool:
+        """Place the claimant now: all of its minimum, within the limits, delaying no head."""
+        if self._limit(claims) is not None:
+            return False
+        views = self._now_and_soon()
+        if len(claims) == 1 and not self._might_fit(claims[0], views[0]):
+            return False
+        trials: list[Trial] = []
+        only = None if self.backfill.kept is None else ~self.backfill.kept
+        for claim in claims:
+            trial = Trial(claim, (*views, *self.backfill.in_the_way(claim.lasts)), only)
+            if not trial.minimum():
+                for earlier in reversed(trials):
+                    earlier.undo()
+                return False
+            trials.append(trial)
+        self.starts.append(tuple(trials))
+        for trial in trials:
+            self._use(trial.claim, need_of(trial.claim, self.table))
+            self.backfill.started(trial.claim.lasts, trial.occupants())
+        return True
+
+    def _might_fit(self, claim: Claim, view: View) -> bool:
+        """Cheaper than a trial: whether there are enough places for some part at all."""
+        needed = claim.parts[0].need or (claim.need if len(claim.parts) == 1 else 0)
+        return needed <= len(claim.held) + view.fit(claim.parts[0].ask).total
+
+    def _use(self, claim: Claim, amounts: Floats) -> None:
+        self.shares.use(claim.queue, amounts)
+        self.order.changed(claim.queue)
+
+    def _limit(self, claims: Sequence[Claim]) -> QueueLimit | None:
+        for n, claim in enumerate(claims):
+            needs = [need_of(c, self.table) for c in claims[: n + 1] if c.queue == claim.queue]
+            bound = self.shares.binding_limit(claim.queue, np.sum(needs, axis=0))
+            if bound is not None:
+                return QueueLimit(bound[0].queue.name, bound[1])
+        return None
+
+    # 5. Who has to give way
+
+    def _evict(self, claims: Sequence[Claim]) -> bool:
+        if not all(self._may_evict(claim) for claim in claims) or not self._may_search():
+            return False
+        later = self.backfill.in_the_way(claims[0].lasts)
+        self.look_ahead()
+        found = self.search.find(claims, self.soon, later)
+        if found is None:
+            return False
+        victims = found.victims()
+        for unit in found.units:
+            tenant = unit.occupancy.tenant
+            self.search.spoken_for.add(tenant.job)
+            self.soon.vacate(unit.occupants())
+            self.shares.use(tenant.queue, -unit.amounts)
+            self.order.changed(tenant.queue)
+        for claim in claims:
+            self._use(claim, need_of(claim, self.table))
+        self.decisions.append(Evict(tuple(map(_placement, found.trials)), victims))
+        tasks = tuple(task for unit in found.units for task in unit.task_ids())
+        for claim in claims:
+            self.reasons.explicit[claim.job] = WaitingForVictims(tasks)
+        return True
+
+    def _may_evict(self, claim: Claim) -> bool:
+        from_ = claim.evicts_from
+        return from_ is not None and from_ <= self.now and claim.nomination is None
+
+    def _may_search(self) -> bool:
+        """Searches are dear, so a pass has only so many; the next one begins where it ended."""
+        if not self.snapshot.tenants.by_job:
+            return False
+        if self.skipped < self.snapshot.cursor:
+            self.skipped += 1
+            return False
+        self.searches += 1
+        return self.searches <= self.policy.searches
+
+    # A non-strict gang keeps what it gets
+
+    def _hold(self, claims: Sequence[Claim]) -> bool:
+        if len(claims) > 1 or claims[0].strict:
+            return False
+        claim = claims[0]
+        views = (*self._now_and_soon(), *self.backfill.in_the_way(None))
+        trial = Trial(claim, views)
+        if not trial.gather(self._budget(claim)):
+            return False
+        new = tuple(a for a in trial.assignments() if a.task not in trial.held)
+        self._use(claim, trial.amounts())
+        self.decisions.append(Hold(Placement(claim.job, claim.version, new)))
+        self.reasons.explicit[claim.job] = why.short(claims, claim, views)
+        return True
+
+    def _budget(self, claim: Claim) -> Budget:
+        path = self.shares.branches[claim.queue].path()
+        return Budget(np.min([branch.limit - branch.used for branch in path], axis=0), self.table)
+
+    # 6. Who cannot start yet, and what is kept for them
+
+    def _explain(self, claims: Sequence[Claim]) -> Reason:
+        limit = self._limit(claims)
+        if limit is not None:
+            return limit
+        held_back = self._held_back(claims)
+        if held_back is not None:
+            return held_back
+        claim = claims[0]
+        reason = why.short(claims, claim, self._now_and_soon())
+        if len(claims) == 1 and claim.strict and claim.nomination is None:
+            self._reserve(claim)
+        return reason
+
+    def _held_back(self, claims: Sequence[Claim]) -> HeldBack | None:
+        """Who it would delay, if it could start but for them."""
+        heads = [self.backfill.delayed_by(claim.lasts) for claim in claims]
+        head = next((head for head in heads if head is not None), None)
+        head = head or next(iter(self.backfill.keepers), None)
+        if head is None:
+            return None
+        trials = [Trial(claim, self._now_and_soon()) for claim in claims]
+        fits = all(trial.minimum() for trial in trials)
+        for trial in reversed(trials):
+            trial.undo()
+        return HeldBack(head.job, head.at) if fits else None
+
+    def _reserve(self, claim: Claim) -> None:
+        """Give a head its start time; one that has waited too long without any, its nodes."""
+        if not self.policy.backfill or len(self.backfill.heads) >= self.policy.heads:
+            return
+        last = next((head for head in self.snapshot.heads if head.job == claim.job), None)
+        if last is not None and self.backfill.keep(claim, last):
+            return
+        if self.tried_heads >= 2 * self.policy.heads:
+            return
+        self.tried_heads += 1
+        if self.backfill.reserve(claim) is None and is_starving(self.policy, claim, self.now):
+            self.backfill.keep_nodes(claim, self.snapshot.empty, last)
+
+    # 7. What is left over
+
+    def grow(self) -> None:
+        """Tasks beyond the minimum, in the same order."""
+        for trials in self.starts:
+            for trial in trials:
+                if len(trial.assignments()) < sum(len(p.tasks) for p in trial.claim.parts):
+                    self._grow(trial)
+            self.decisions.append(Reserve(tuple(map(_placement, trials))))
+        more = [c for c in self.waiting.growing.values() if self._stopped(c) is None]
+        for claim in sorted(more, key=lambda c: order_key(self.policy, (c,), self.now)):
+            trial = Trial(claim, (*self._now_and_soon(), *self.backfill.in_the_way(claim.lasts)))
+            trial.minimum()
+            if self._grow(trial):
+                self.decisions.append(Reserve((_placement(trial),)))
+
+    def _grow(self, trial: Trial) -> bool:
+        before = trial.amounts()
+        if not trial.surplus(self._budget(trial.claim)):
+            return False
+        self._use(trial.claim, trial.amounts() - before)
+        return True
+
+    # 8. What comes out of it
+
+    def result(self) -> Plan:
+        heads = tuple(reserved.head for reserved in self.backfill.heads)
+        done = self.searches <= self.policy.searches
+        cursor = 0 if done else self.snapshot.cursor + self.policy.searches
+        return Plan(tuple(self.decisions), self.reasons, (*heads, *self.backfill.keepers), cursor)
 
 
-def _is_starving(snapshot: Snapshot, gang: Gang) -> bool:
-    since = gang.job.waiting_since
-    return since is not None and snapshot.now - since >= snapshot.starve_after
-
-
-def _wants_a_place(gang: Gang) -> bool:
-    job = gang.job
-    if job.verdict is not None or job.drain is not None or gang.unreleased():
-        return False
-    if job.spec.restart is not Restart.TASK and not gang.is_idle:
-        return False
-    return bool(gang.waiting())
-
-
-def _order(gang: Gang, *, starving: bool) -> tuple[bool, int, int, int, str]:
-    """Repairs first; then by priority, size and age. Who has waited too long goes by age alone."""
-    job = gang.job
-    size = -TASK_LIMIT if starving else -len(gang.tasks)
-    return (gang.is_idle, -job.priority, size, job.created_at, job.id)
-
-
-def _placement(gang: Gang, assignments: list[Assignment]) -> Placement:
-    return Placement(gang.job.id, gang.job.version, tuple(assignments))
+def _placement(trial: Trial) -> Placement:
+    return Placement(trial.claim.job, trial.claim.version, trial.assignments())

@@ -1,12 +1,12 @@
 """What comes out of a plan. Each decision is applied whole or not at all."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import msgspec
 
 from phalanx.core.events import Placement
-from phalanx.core.reasons import Reason
 from phalanx.core.spec import Micros
+from phalanx.plan.verdicts import Reasons
 
 
 class Reserve(msgspec.Struct, frozen=True):
@@ -67,8 +67,9 @@ class Head(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True):
     decisions: tuple[Decision, ...]
     #: Why each job that is left waiting waits.
-    reasons: Mapping[str, Reason]
+    reasons: Reasons
     heads: tuple[Head, ...] = ()
+    cursor: int = 0  #: where the next plan's searches for victims begin
 
     def reserved(self) -> Iterator[Placement]:
         for decision in self.decisions:

@@ -1,146 +1,343 @@
-"""Finding places: best fit over whatever resources are asked for, all of the minimum or nothing."""
+"""Finding places for a claimant: all of its minimum or nothing, then what else there is room for.
 
-from collections.abc import Mapping
+Best fit fills the node that leaves least behind, so that whole nodes stay free; `spread` does the
+opposite. Views that are looked at together all have to have room, each at its own time.
+"""
 
-from phalanx.core.gang import Gang
-from phalanx.core.model import Assignment, Job, Task
-from phalanx.core.node import GPU, Charge, Node
-from phalanx.core.spec import Role
+import heapq
+from collections.abc import Iterator, Sequence
 
-#: What decides where a task fits: resources, selector, limit on one node.
-_Shape = tuple[tuple[tuple[str, int], ...], tuple[tuple[str, str], ...], int | None]
+import numpy as np
 
+from phalanx.core.model import Assignment
+from phalanx.core.node import GPU
+from phalanx.core.spec import PackMode
+from phalanx.plan.model import Ask, Claim, Part
+from phalanx.plan.nodes import SLOTS, Bools, Floats, Ints, NodeTable
+from phalanx.plan.view import Occupant, Taken, View
 
-class Room:
-    """What is free, falling as the pass goes on."""
-
-    def __init__(self, nodes: Mapping[str, Node]) -> None:
-        #: Never written to: a node is copied before it is charged.
-        self.nodes = {name: node for name, node in sorted(nodes.items()) if node.is_open}
-        #: The job that nodes are kept for, if any.
-        self.kept_for: str | None = None
-        self._full: set[_Shape] = set()
-        #: By role; equal jobs share theirs.
-        self._shapes: dict[int, _Shape] = {}
-
-    def place(self, gang: Gang) -> list[Assignment]:
-        """Places for the gang's minimum and for as many more of its tasks as fit; or nothing."""
-        trial = _Trial(self.nodes, gang)
-        chosen: list[Task] = []
-        for role, tasks in _hardest_first(gang):
-            shape = self._shape(role)
-            if shape in self._full:
-                continue
-            for task in tasks:
-                if not trial.put(task, role):
-                    # Only a gang that has been nowhere yet proves that nobody else can fit.
-                    if not chosen and role.per_node is None:
-                        self._full.add(shape)
-                    break
-                chosen.append(task)
-        if not chosen or not gang.may_start_with(chosen):
-            return []
-        self.nodes |= trial.touched
-        return trial.assignments
-
-    def keep_for(self, job: Job) -> None:
-        """Give nobody else in this pass a node that the job could use if it were empty."""
-        self.kept_for = job.id
-        self.nodes = {
-            name: node
-            for name, node in self.nodes.items()
-            if not any(could_hold(node, role) for role in job.spec.roles)
-        }
-
-    def _shape(self, role: Role) -> _Shape:
-        shape = self._shapes.get(id(role))
-        if shape is None:
-            resources, selector = sorted(role.resources.items()), sorted(role.node_selector.items())
-            shape = self._shapes[id(role)] = (tuple(resources), tuple(selector), role.per_node)
-        return shape
+#: More than any node could leave behind.
+_LAST = 1e6
+#: A required domain is looked for among this many of the tightest.
+_DOMAINS = 64
 
 
-class _Trial:
-    """Charges that count only if the whole gang finds its places."""
+class Trial:
+    """A gang's places while they are being found, and what they take of every view."""
 
-    def __init__(self, nodes: Mapping[str, Node], gang: Gang) -> None:
-        self._nodes = nodes
-        self._job = gang.job
-        self.touched: dict[str, Node] = {}
-        self.assignments: list[Assignment] = []
-        self._of_role: dict[tuple[str, str], int] = {}
-        for task in gang.started():
-            if task.worker is not None:
-                self._count(task.role, task.worker)
+    def __init__(
+        self,
+        claim: Claim,
+        views: Sequence[View],
+        only: Bools | None = None,
+        penalty: Floats | None = None,
+    ) -> None:
+        """On these nodes only, if they are given; those with a penalty come later."""
+        self.claim = claim
+        self.views = views
+        self.table: NodeTable = views[0].table
+        #: By part: how many of its tasks are placed, and where.
+        self.placed: dict[str, int] = {part.role: 0 for part in claim.parts}
+        self.where: dict[str, list[Ints]] = {part.role: [] for part in claim.parts}
+        self.held: dict[int, str] = {hold.task: hold.worker for hold in claim.held}
+        self._taken: list[tuple[View, Taken]] = []
+        self._only = only
+        self._allowed: Bools | None = None
+        self._penalty = penalty
+        self._there: dict[str, dict[int, int]] = {}
+        for role, node, count in claim.there:
+            if node in self.table.index:
+                self._there.setdefault(role, {})[self.table.index[node]] = count
 
-    def _count(self, role: str, worker: str) -> None:
-        key = (role, worker)
-        self._of_role[key] = self._of_role.get(key, 0) + 1
+    # The whole claim
 
-    def put(self, task: Task, role: Role) -> bool:
-        name = self._best(role)
-        if name is None:
+    def minimum(self) -> bool:
+        """Place what the gang needs to start. Leaves nothing behind if that cannot be done."""
+        pack = self.claim.pack
+        if self.claim.avoid:
+            self._penalty = self._avoiding()
+        if pack is None:
+            return self._minimum()
+        codes, values = self.table.domains(pack.by)
+        if self.claim.domain is not None:
+            values_of = {value: n for n, value in enumerate(values)}
+            self._allowed = codes == values_of.get(self.claim.domain, -2)
+            return self._minimum()
+        for domain in self._tightest(codes, len(values)):
+            self._allowed = codes == domain
+            if self._minimum():
+                return True
+        self._allowed = None
+        if pack.mode is PackMode.REQUIRE:
             return False
-        node = self.touched.get(name)
-        if node is None:
-            node = self.touched[name] = self._nodes[name].copy()
-        devices = node.pick_devices(role.resources.get(GPU, 0)) or ()
-        node.charge((task.id, self._job.epoch + 1), Charge(0, role.resources, devices))
-        self._count(role.name, name)
-        self.assignments.append(Assignment(task.index, name))
+        self._penalty = self._fewest(codes, len(values))
+        return self._minimum()
+
+    def _minimum(self) -> bool:
+        claim = self.claim
+        waiting = {part.role: self._waiting(part) for part in claim.parts}
+        has = {part.role: len(part.tasks) - len(waiting[part.role]) for part in claim.parts}
+        hardest = sorted(claim.parts, key=_hardness, reverse=True)
+        for part in hardest:
+            need = part.need - has[part.role]
+            if need > 0 and self.put(part, need, whole=True) < need:
+                self.undo()
+                return False
+        rest = claim.need - sum(has.values()) - sum(self.placed.values())
+        # Any task will do for what only the sum demands, so those that fit most easily go first.
+        for part in reversed(hardest):
+            if rest <= 0:
+                break
+            room = len(waiting[part.role]) - self.placed[part.role]
+            rest -= self.put(part, min(rest, room))
+        if rest > 0:
+            self.undo()
+            return False
         return True
 
-    def _best(self, role: Role) -> str | None:
-        """The node that leaves least behind; with `spread`, most. Avoided ones come last."""
-        sign = -1 if self._job.spec.spread else 1
-        best: tuple[bool, float, str] | None = None
-        for name, base in self._nodes.items():
-            node = self.touched.get(name, base)
-            limit = role.per_node
-            if limit is not None and self._of_role.get((role.name, name), 0) >= limit:
-                continue
-            if node.misfit(role) is None:
-                score = (name in self._job.avoid, sign * left_behind(node, role), name)
-                best = score if best is None else min(best, score)
-        return None if best is None else best[2]
+    def gather(self, budget: "Budget") -> int:
+        """Place as much of the minimum as fits; how many tasks that is."""
+        rest = self.claim.need - len(self.held)
+        for part in sorted(self.claim.parts, key=_hardness, reverse=True):
+            wanted = min(rest, len(self._waiting(part)))
+            rest -= self._put_within(part, wanted, budget)
+        return self.count
+
+    def surplus(self, budget: "Budget") -> int:
+        """Place as many more tasks as fit; how many those are."""
+        return sum(
+            self._put_within(part, len(self._waiting(part)) - self.placed[part.role], budget)
+            for part in self.claim.parts
+        )
+
+    def _put_within(self, part: Part, wanted: int, budget: "Budget") -> int:
+        wanted = budget.allows(part, wanted)
+        placed = self.put(part, wanted) if wanted > 0 else 0
+        budget.spend(part, placed)
+        return placed
+
+    def _waiting(self, part: Part) -> list[int]:
+        return (
+            [task for task in part.tasks if task not in self.held] if self.held else [*part.tasks]
+        )
+
+    @property
+    def count(self) -> int:
+        return sum(self.placed.values())
+
+    def assignments(self) -> tuple[Assignment, ...]:
+        """Where each placed or held task goes: the lowest tasks of a role first."""
+        return tuple(Assignment(task, node) for task, node in sorted(self._assigned()))
+
+    def _assigned(self) -> Iterator[tuple[int, str]]:
+        for part in self.claim.parts:
+            yield from ((task, self.held[task]) for task in part.tasks if task in self.held)
+            if self.where[part.role]:
+                nodes = np.concatenate(self.where[part.role]).tolist()
+                tasks = self._waiting(part)[: len(nodes)]
+                yield from zip(tasks, map(self.table.name, nodes), strict=True)
+
+    def occupants(self) -> list[Occupant]:
+        """Every placed task by the position of its node."""
+        found: list[Occupant] = []
+        for part in self.claim.parts:
+            vector = self.table.vector(part.ask.resources)
+            for nodes in self.where[part.role]:
+                found += ((node, vector, ()) for node in nodes.tolist())
+        return found
+
+    def amounts(self) -> Floats:
+        """What all placed tasks take, by row."""
+        total = np.zeros(len(self.table.rows))
+        for part in self.claim.parts:
+            vector = self.table.vector(part.ask.resources)
+            total[vector.rows] += vector.amounts * self.placed[part.role]
+        return total
+
+    def undo(self) -> None:
+        while self._taken:
+            view, taken = self._taken.pop()
+            view.give_back(taken)
+        self.placed = dict.fromkeys(self.placed, 0)
+        self.where = {role: [] for role in self.where}
+
+    # One part
+
+    def put(self, part: Part, wanted: int, *, whole: bool = False) -> int:
+        """Place tasks of a part, at most so many, or with `whole` so many or none."""
+        counts = self.counts(part)
+        candidates = np.flatnonzero(counts)
+        total = int(counts[candidates].sum())
+        if total == 0 or (whole and total < wanted):
+            return 0
+        left = self.views[0].fit(part.ask).left[candidates]
+        if self._penalty is not None:
+            left = left + self._penalty[candidates]
+        if self.claim.spread:
+            step = self._step(part.ask)[candidates]
+            nodes, chosen = _spread(candidates, counts[candidates], left, step, wanted)
+        else:
+            nodes, chosen = _fill(candidates, counts[candidates], left, wanted)
+        vector = self.table.vector(part.ask.resources)
+        for view in self.views:
+            self._taken.append((view, view.take(vector, nodes, chosen)))
+        placed = int(chosen.sum())
+        self.placed[part.role] += placed
+        self.where[part.role].append(np.repeat(nodes, chosen))
+        if part.ask.per_node is not None:
+            there = self._there.setdefault(part.role, {})
+            for node, count in zip(nodes.tolist(), chosen.tolist(), strict=True):
+                there[node] = there.get(node, 0) + count
+        return placed
+
+    def counts(self, part: Part) -> Ints:
+        """How many tasks of the part each node can take at all times that are looked at."""
+        counts = self.views[0].fit(part.ask).counts
+        for view in self.views[1:]:
+            counts = np.minimum(counts, view.fit(part.ask).counts)
+        limit = part.ask.per_node
+        if limit is not None:
+            counts = np.minimum(counts, limit)
+            for node, there in self._there.get(part.role, {}).items():
+                counts[node] = min(counts[node], max(0, limit - there))
+        for allowed in (self._only, self._allowed):
+            if allowed is not None:
+                counts = np.where(allowed, counts, 0)
+        return counts
+
+    def _step(self, ask: Ask) -> Floats:
+        """How much emptier a node seems without one task."""
+        step = np.zeros(self.views[0].free.shape[1])
+        for resource, amount in ask.resources or ((SLOTS, 1),):
+            step += amount / np.maximum(self.table.capacity[self.table.rows[resource]], 1)
+        return step
+
+    # Domains and nodes to avoid
+
+    def _tightest(self, codes: Ints, domains: int) -> list[int]:
+        """The domains that may hold the whole minimum, those with least to spare first."""
+        inside = codes >= 0
+        part = max(self.claim.parts, key=lambda part: (part.need, _hardness(part)))
+        need = part.need or min(self.claim.need, len(part.tasks))
+        if len(self.claim.parts) > 1:
+            need = max(part.need, 0)
+        counts = self.counts(part)
+        room = np.bincount(codes[inside], weights=counts[inside], minlength=domains)
+        fitting = [n for n in np.argsort(room, kind="stable").tolist() if room[n] >= max(need, 1)]
+        return fitting[:_DOMAINS]
+
+    def _fewest(self, codes: Ints, domains: int) -> Floats:
+        """A penalty that fills the roomiest domains first; nodes in none come last."""
+        inside = codes >= 0
+        part = max(self.claim.parts, key=_hardness)
+        counts = self.counts(part)
+        room = np.bincount(codes[inside], weights=counts[inside], minlength=domains)
+        rank = np.empty(domains + 1)
+        rank[np.argsort(-room, kind="stable")] = np.arange(domains)
+        rank[domains] = domains
+        penalty: Floats = rank[codes] * _LAST
+        return penalty if self._penalty is None else penalty + self._penalty
+
+    def _avoiding(self) -> Floats:
+        penalty = np.zeros(self.views[0].free.shape[1])
+        if self._penalty is not None:
+            penalty += self._penalty
+        for name in self.claim.avoid:
+            at = self.table.index.get(name)
+            if at is not None:
+                penalty[at] += _LAST * _LAST
+        return penalty
 
 
-def matches(node: Node, role: Role) -> bool:
-    labels = node.worker.labels
-    return all(labels.get(label) == value for label, value in role.node_selector.items())
+class Budget:
+    """What the limits of a queue leave for tasks beyond the minimum."""
+
+    def __init__(self, room: Floats, table: NodeTable) -> None:
+        self._room = room.copy()
+        self._table = table
+
+    def allows(self, part: Part, wanted: int) -> int:
+        vector = self._table.vector(part.ask.resources)
+        most = np.floor((self._room[vector.rows] + 1e-6) / vector.amounts).min()
+        return int(max(0, min(wanted, most)))
+
+    def spend(self, part: Part, count: int) -> None:
+        vector = self._table.vector(part.ask.resources)
+        self._room[vector.rows] -= vector.amounts * count
 
 
-def could_hold(node: Node, role: Role) -> bool:
-    """Whether a task of the role would fit if nothing else were there."""
-    has = node.worker.resources
-    return matches(node, role) and all(
-        has.get(resource, 0) >= amount for resource, amount in role.resources.items()
-    )
+def _fill(nodes: Ints, counts: Ints, left: Floats, wanted: int) -> tuple[Ints, Ints]:
+    """Fill the nodes that leave least behind. A node that has been chosen stays the best."""
+    if len(nodes) > wanted:
+        some = np.argpartition(left, wanted - 1)[:wanted]
+        nodes, counts, left = nodes[some], counts[some], left[some]
+    order = np.lexsort((nodes, left))
+    nodes, counts = nodes[order], counts[order]
+    ends = np.cumsum(counts)
+    last = min(int(np.searchsorted(ends, wanted)), len(nodes) - 1)
+    chosen = counts[: last + 1].copy()
+    chosen[-1] -= max(0, int(ends[last]) - wanted)
+    return nodes[: last + 1], chosen
 
 
-def left_behind(node: Node, role: Role) -> float:
-    """The share of the node that stays free, over the resources that are asked for.
+def _spread(
+    nodes: Ints, counts: Ints, left: Floats, step: Floats, wanted: int
+) -> tuple[Ints, Ints]:
+    """Always the node that is emptiest by now."""
+    heap = [(-space, n) for n, space in enumerate(left.tolist())]
+    heapq.heapify(heap)
+    chosen = np.zeros(len(nodes), np.int64)
+    for _ in range(wanted):
+        if not heap:
+            break
+        space, n = heapq.heappop(heap)
+        chosen[n] += 1
+        if chosen[n] < counts[n]:
+            heapq.heappush(heap, (space + float(step[n]), n))
+    used = chosen > 0
+    return nodes[used], chosen[used]
 
-    A task that asks for nothing goes by the number of tasks.
+
+def _hardness(part: Part) -> tuple[int, int, int]:
+    resources = dict(part.ask.resources)
+    return (resources.get(GPU, 0), len(part.ask.selector), sum(resources.values()))
+
+
+def need_of(claim: Claim, table: NodeTable) -> Floats:
+    """What the gang takes to start, besides what it holds; by row.
+
+    What only the sum demands is reckoned with its lightest tasks.
     """
-    if not role.resources:
-        return -len(node.charges)
-    shares = (
-        (node.free(resource) - amount) / (node.worker.resources[resource] or 1)
-        for resource, amount in role.resources.items()
-    )
-    return sum(shares)
+    need = np.zeros(len(table.rows))
+    has = {part.role: held_of(claim, part) for part in claim.parts}
+    rest = claim.need - sum(max(part.need, has[part.role]) for part in claim.parts)
+    for part in sorted(claim.parts, key=_hardness):
+        vector = table.vector(part.ask.resources)
+        floor = max(part.need, has[part.role])
+        more = max(0, min(rest, len(part.tasks) - floor))
+        rest -= more
+        need[vector.rows] += vector.amounts * (floor + more - has[part.role])
+    return need
 
 
-def _hardest_first(gang: Gang) -> list[tuple[Role, list[Task]]]:
-    """Roles with their waiting tasks; those that ask for most GPUs, then for most, go first."""
-    waiting: dict[str, list[Task]] = {}
-    for task in gang.waiting():
-        waiting.setdefault(task.role, []).append(task)
-    roles = [role for role in gang.job.spec.roles if role.name in waiting]
-    roles.sort(key=_hardness, reverse=True)
-    return [(role, waiting[role.name]) for role in roles]
+def held_of(claim: Claim, part: Part) -> int:
+    """How many tasks of the part have a place that the gang holds."""
+    return sum(hold.task in part.tasks for hold in claim.held) if claim.held else 0
 
 
-def _hardness(role: Role) -> tuple[int, int, int]:
-    return (role.resources.get(GPU, 0), len(role.node_selector), sum(role.resources.values()))
+def holds(claim: Claim, table: NodeTable) -> Floats:
+    """What the gang holds, by row."""
+    held = np.zeros(len(table.rows))
+    for part in claim.parts:
+        vector = table.vector(part.ask.resources)
+        held[vector.rows] += vector.amounts * held_of(claim, part)
+    return held
+
+
+def all_of(claim: Claim, table: NodeTable) -> Floats:
+    """What all of the gang's waiting tasks would take."""
+    every = np.zeros(len(table.rows))
+    for part in claim.parts:
+        vector = table.vector(part.ask.resources)
+        every[vector.rows] += vector.amounts * len(part.tasks)
+    return every

@@ -1,43 +1,100 @@
-"""What a plan is made from, and what comes out of it.
+"""The cluster as the planner sees it, kept up to date at the cost of what changed.
 
-Gangs and nodes are never changed once the cluster has taken them over, so a snapshot shares them
-and may be read in another thread while the cluster goes on.
+A plan only reads it. What it works out about requests and nodes stays for the next plan.
 """
 
 from collections.abc import Mapping
 
-import msgspec
+import numpy as np
 
-from phalanx.core.cluster import Cluster
-from phalanx.core.events import Placement
-from phalanx.core.gang import Gang
 from phalanx.core.model import Queue
-from phalanx.core.node import Node
-from phalanx.core.reasons import Reason
-from phalanx.core.spec import MINUTE, Micros
+from phalanx.core.spec import Micros
+from phalanx.plan.decisions import Head
+from phalanx.plan.model import Claim, Policy, Tenant
+from phalanx.plan.nodes import Machine, NodeTable
+from phalanx.plan.tenants import Tenants
+from phalanx.plan.view import View
+from phalanx.plan.waiting import Waiting
 
 
-class Snapshot(msgspec.Struct, frozen=True):
-    now: Micros
-    gangs: Mapping[str, Gang]
-    nodes: Mapping[str, Node]
-    queues: Mapping[str, Queue] = {}
-    starve_after: Micros = 10 * MINUTE  #: whoever waits longer is waited for
+class Snapshot:
+    def __init__(self, policy: Policy | None = None) -> None:
+        self.policy = policy or Policy()
+        self.now: Micros = 0
+        self.queues: Mapping[str, Queue] = {}
+        self.waiting = Waiting()
+        self.table = NodeTable()
+        self.tenants = Tenants(self.table)
+        #: What is free now, and what would be if nothing ran.
+        self.present = View(self.table)
+        self.empty = View(self.table, empty=True)
+        #: Changes whenever what the empty cluster could hold does.
+        self.generation = 0
+        #: Whose start the last plan kept free, and where its searches for victims ended.
+        self.heads: tuple[Head, ...] = ()
+        self.cursor = 0
+        self._shape: tuple[int, ...] = ()
 
+    def put_node(self, name: str, machine: Machine) -> None:
+        before = self._size_of(name)
+        at = self.table.put(name, machine)
+        self._touched(at)
+        if before != self._size_of(name):
+            self.generation += 1
 
-def snapshot_of(cluster: Cluster, now: Micros, starve_after: Micros) -> Snapshot:
-    """The cluster as it is now, whatever becomes of it."""
-    gangs, nodes, queues = dict(cluster.gangs), dict(cluster.nodes), dict(cluster.queues)
-    return Snapshot(now, gangs, nodes, queues, starve_after)
+    def remove_node(self, name: str) -> None:
+        if name in self.table.index:
+            self._touched(self.table.remove(name))
+            self.generation += 1
 
+    def _size_of(self, name: str) -> object:
+        at = self.table.index.get(name)
+        if at is None:
+            return None
+        labels = self.table.labels(at)
+        return bool(self.table.open[at]), self.table.capacity[:, at].tobytes(), labels
 
-class Reserve(msgspec.Struct, frozen=True):
-    """One claimant starts: every placement in it, or none."""
+    def _touched(self, at: int) -> None:
+        self._fit_shape()
+        for view in (self.present, self.empty):
+            view.note(np.array([at]))
+            if view.is_worn:
+                view.forget()
 
-    placements: tuple[Placement, ...]
+    def _fit_shape(self) -> None:
+        """Arrays that have grown make all that was worked out over them void."""
+        if self.table.free.shape != self._shape:
+            self._shape = self.table.free.shape
+            self.present.forget()
+            self.empty.forget()
 
+    def put_claim(self, claim: Claim) -> None:
+        # Rows for all that is asked for exist before a plan forks the table.
+        for part in claim.parts:
+            self.table.vector(part.ask.resources)
+        self._fit_shape()
+        self.waiting.put(claim, self.now)
 
-class Plan(msgspec.Struct, frozen=True):
-    decisions: tuple[Reserve, ...]
-    #: Why each job that is left waiting waits.
-    reasons: Mapping[str, Reason]
+    def remove_claim(self, job: str) -> None:
+        if job in self.waiting.claims:
+            self.waiting.remove(job)
+
+    def put_tenant(self, tenant: Tenant) -> None:
+        self.tenants.put(tenant)
+        self._fit_shape()
+
+    def remove_tenant(self, job: str) -> None:
+        self.tenants.remove(job)
+
+    def set_queues(self, queues: Mapping[str, Queue]) -> None:
+        self.queues = queues
+        for queue in queues.values():
+            for resource in (*queue.quota, *queue.limit):
+                self.table.row(resource)
+        self._fit_shape()
+
+    def at(self, now: Micros) -> "Snapshot":
+        """The same, at a later time."""
+        self.now = now
+        self.waiting.wake(now)
+        return self

@@ -1,127 +1,111 @@
 """Why a gang found no place: the first thing that stands in its way."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 
-from phalanx.core.node import Node
-from phalanx.core.reasons import Fragmented, HeldBack, NeverFits, NoNodeMatches, NotEnough, Reason
-from phalanx.core.spec import JobSpec, Role
-from phalanx.plan.place import Room, matches
+import numpy as np
+
+from phalanx.core.reasons import Fragmented, NeverFits, NoNodeMatches, NotEnough, Reason
+from phalanx.core.spec import PackMode
+from phalanx.plan.model import Claim, Part
+from phalanx.plan.nodes import SLOTS, WHOLE, Floats
+from phalanx.plan.place import Trial, need_of
+from phalanx.plan.view import View
 
 
-class Explainer:
-    """Equal jobs wait for equal reasons, so each question is answered once."""
+def never(claims: Sequence[Claim], empty: View) -> Reason | None:
+    """What the cluster lacks for the claimant even if nothing else ran.
 
-    def __init__(self, room: Room, nodes: Mapping[str, Node]) -> None:
-        self._room = room
-        self._nodes = nodes
-        #: By the roles, which equal jobs share, and the minimum over them.
-        self._known: dict[tuple[int, int], Reason] = {}
-
-    def forget(self) -> None:
-        """There is less room now than there was."""
-        self._known.clear()
-
-    def why(self, spec: JobSpec) -> Reason:
-        question = (id(spec.roles), spec.min_available)
-        known = self._known.get(question)
-        if known is None:
-            known = self._known[question] = self._answer(spec)
-        return known
-
-    def _answer(self, spec: JobSpec) -> Reason:
-        minimum = _minimum(spec)
-        for role, _ in minimum:
-            impossible = _impossible(role, self._nodes)
+    The view is left as it was.
+    """
+    for claim in claims:
+        for part in _needed(claim):
+            impossible = _impossible(claim, part, empty)
             if impossible is not None:
                 return impossible
-        usable = [node for node in self._nodes.values() if node.worker.is_open]
-        never = _never(minimum, usable)
-        if never is not None:
-            return never
-        if self._room.kept_for is not None:
-            return HeldBack(self._room.kept_for, None)
-        return _short(spec, self._room)
+    if len(claims) == 1 and _is_simple(claims[0]):
+        claim = claims[0]
+        part = claim.parts[0]
+        if empty.fit(part.ask).total >= claim.need:
+            return None
+        return _too_many(claim, part, empty)
+    trials = []
+    short = None
+    for claim in claims:
+        trial = Trial(claim, (empty,))
+        if not trial.minimum():
+            short = claim
+            break
+        trials.append(trial)
+    for trial in reversed(trials):
+        trial.undo()
+    return None if short is None else _never_together(claims, short, empty)
 
 
-def _impossible(role: Role, nodes: Mapping[str, Node]) -> Reason | None:
-    """What not even the empty cluster could give to one task of the role."""
-    matching = [node for node in nodes.values() if matches(node, role)]
-    if role.node_selector and not matching:
-        return NoNodeMatches(role.node_selector)
-    for resource, amount in role.resources.items():
-        largest = max((n.worker.resources.get(resource, 0) for n in matching), default=0)
+def _is_simple(claim: Claim) -> bool:
+    return (
+        len(claim.parts) == 1
+        and claim.pack is None
+        and not claim.held
+        and claim.parts[0].ask.per_node is None
+    )
+
+
+def _needed(claim: Claim) -> list[Part]:
+    """The parts without which the gang cannot start."""
+    spare = sum(len(part.tasks) for part in claim.parts) - claim.need
+    return [part for part in claim.parts if part.need or len(part.tasks) > spare]
+
+
+def _impossible(claim: Claim, part: Part, empty: View) -> Reason | None:
+    """What no node could give to one task of the part."""
+    table = empty.table
+    mask = table.mask(part.ask)
+    if part.ask.selector and not mask.any():
+        return NoNodeMatches(dict(part.ask.selector))
+    for resource, amount in part.ask.resources:
+        capacity = table.capacity[table.rows[resource]][mask]
+        largest = int(capacity.max(initial=0))
         if amount > largest:
             return NeverFits(resource, amount, largest)
     return None
 
 
-def _never(minimum: list[tuple[Role, int]], nodes: list[Node]) -> Reason | None:
-    """What all nodes together could not give to the whole gang, were they empty."""
-    for resource, needed in _needed(minimum).items():
-        total = sum(node.worker.resources.get(resource, 0) for node in nodes)
-        if needed > total:
-            return NeverFits(resource, needed, total)
-    for role, count in minimum:
-        holds = sum(_holds(node, role) for node in nodes)
-        if holds < count:
-            resource, amount = next(iter(role.resources.items()), ("slots", 1))
-            return NeverFits(resource, amount * count, amount * holds)
-    return None
+def _too_many(claim: Claim, part: Part, empty: View) -> Reason:
+    resource, amount = next(iter(part.ask.resources), (SLOTS, 1))
+    return NeverFits(resource, amount * claim.need, amount * empty.fit(part.ask).total)
 
 
-def _needed(minimum: list[tuple[Role, int]]) -> dict[str, int]:
-    needed: dict[str, int] = {}
-    for role, count in minimum:
-        for resource, amount in role.resources.items():
-            needed[resource] = needed.get(resource, 0) + amount * count
-    return needed
+def _never_together(claims: Sequence[Claim], short: Claim, empty: View) -> Reason:
+    need = sum(need_of(claim, empty.table) for claim in claims)
+    capacity = np.maximum(empty.free[:, empty.table.open], 0).sum(axis=1)
+    for resource, row in empty.table.rows.items():
+        if resource not in (SLOTS, WHOLE) and np.asarray(need)[row] > capacity[row]:
+            return NeverFits(resource, int(np.asarray(need)[row]), int(capacity[row]))
+    part = max(_needed(short) or short.parts, key=lambda part: len(part.tasks))
+    return _too_many(short, part, empty)
 
 
-def _holds(node: Node, role: Role) -> int:
-    """How many tasks of the role the node could take if it were empty."""
-    if not matches(node, role):
-        return 0
-    room = [node.worker.resources.get(r, 0) // amount for r, amount in role.resources.items()]
-    room += [limit for limit in (node.worker.slots, role.per_node) if limit is not None]
-    return min(room, default=role.replicas)
-
-
-def _short(spec: JobSpec, room: Room) -> Reason:
-    """How much of the minimum fits now, and what is missing for the rest."""
-    nodes = room.nodes.values()
-    minimum = _minimum(spec)
-    needed = _needed(minimum)
-    short = [r for r, amount in needed.items() if amount > _sum(node.free(r) for node in nodes)]
-    fits = sum(min(count, sum(_fitting(n, role) for n in nodes)) for role, count in minimum)
-    if short or not needed:
-        return NotEnough(spec.min_available, fits, short[0] if short else "slots")
-    hardest = max(minimum, key=lambda wanted: max(wanted[0].resources.values(), default=0))[0]
-    return Fragmented("node", max((_fitting(node, hardest) for node in nodes), default=0))
-
-
-def _minimum(spec: JobSpec) -> list[tuple[Role, int]]:
-    """How many tasks of each role a start takes at least; what only the sum demands goes to the
-    first roles that have more."""
-    rest = spec.min_available - sum(role.min for role in spec.roles)
-    wanted = []
-    for role in spec.roles:
-        more = min(rest, role.replicas - role.min)
-        rest -= more
-        if role.min + more:
-            wanted.append((role, role.min + more))
-    return wanted
-
-
-def _sum(amounts: Iterable[int]) -> int:
-    return sum(max(0, amount) for amount in amounts)
-
-
-def _fitting(node: Node, role: Role) -> int:
-    """How many tasks of the role the node could take by its free resources."""
-    if node.misfit(role) is not None:
-        return 0
-    room = [node.free(r) // amount for r, amount in role.resources.items() if amount]
-    slots = node.worker.slots
-    if slots is not None:
-        room.append(slots - len(node.charges))
-    return min(room, default=1)
+def short(claims: Sequence[Claim], claim: Claim, views: Sequence[View]) -> Reason:
+    """How much of the gang fits now, and what is missing for it and those that start with it."""
+    view = views[0]
+    need: Floats = np.asarray(sum(need_of(each, view.table) for each in claims))
+    free = np.maximum(view.free[:, view.table.open], 0).sum(axis=1)
+    trial = Trial(claim, views)
+    fitting = {part.role: trial.counts(part) for part in claim.parts}
+    fits = sum(
+        min(part.need or len(part.tasks), int(fitting[part.role].sum())) for part in claim.parts
+    )
+    fits = min(fits, claim.need)
+    for resource, row in view.table.rows.items():
+        if resource not in (SLOTS, WHOLE) and need[row] > free[row]:
+            return NotEnough(claim.need, fits, resource)
+    hardest = max(claim.parts, key=lambda part: max((n for _, n in part.ask.resources), default=0))
+    if not hardest.ask.resources:
+        return NotEnough(claim.need, fits, SLOTS)
+    counts = fitting[hardest.role]
+    if claim.pack is not None and claim.pack.mode is PackMode.REQUIRE:
+        codes, values = view.table.domains(claim.pack.by)
+        inside = codes >= 0
+        sums = np.bincount(codes[inside], weights=counts[inside], minlength=len(values))
+        return Fragmented(claim.pack.by, int(sums.max(initial=0)))
+    return Fragmented("node", int(counts.max(initial=0)))

@@ -4,14 +4,13 @@ Nothing is counted on the event loop; a scrape finds what the last look found.
 """
 
 from collections import Counter
-from collections.abc import Mapping
 
 import msgspec
 
 from phalanx.core.gang import Gang
-from phalanx.core.reasons import Reason
 from phalanx.core.states import PLACED, State
-from phalanx.plan.snapshot import Plan, Snapshot
+from phalanx.plan.decisions import Plan
+from phalanx.plan.picture import Picture
 
 _PLACED = tuple(PLACED)
 
@@ -25,26 +24,23 @@ class Census(msgspec.Struct, frozen=True):
     capacity: Counter[str]  #: of the workers that are there, by resource
 
 
-def take(snapshot: Snapshot, made: Plan) -> Census:
-    census = Census(Counter(), Counter(), Counter(), _reasons(made.reasons), Counter(), Counter())
-    for gang in snapshot.gangs.values():
+def take(picture: Picture, made: Plan) -> Census:
+    reasons = made.reasons.tally()
+    census = Census(Counter(), Counter(), Counter(), reasons, Counter(), Counter())
+    for gang in picture.gangs.values():
         census.jobs[gang.job.phase] += 1
         for state in State:
             count = gang.count(state)
             if count:
                 census.tasks[state] += count
         _add_usage(census, gang)
-    for node in snapshot.nodes.values():
+    for node in picture.nodes.values():
         worker = node.worker
         lost = worker.lost_at is not None
         census.workers["lost" if lost else "cordoned" if worker.cordoned else "open"] += 1
         if not lost:
             census.capacity.update(worker.resources)
     return census
-
-
-def _reasons(reasons: Mapping[str, Reason]) -> Counter[str]:
-    return Counter(type(reason).__name__ for reason in reasons.values())
 
 
 def _add_usage(census: Census, gang: Gang) -> None:

@@ -16,7 +16,7 @@ import structlog
 from phalanx.core.cluster import Cluster
 from phalanx.core.model import Record
 from phalanx.engine.turn import Turn
-from phalanx.plan.snapshot import Plan, Snapshot
+from phalanx.plan.decisions import Plan
 from phalanx.server.options import LogFormat, LogLevel
 from phalanx.store.protocol import Leader
 
@@ -112,7 +112,7 @@ class Chronicle:
         if seconds > 1:
             self._log.warning("commit was slow", seconds=round(seconds, 3), commands=commands)
 
-    def planned(self, seconds: float, snapshot: Snapshot, made: Plan) -> None:
+    def planned(self, seconds: float, made: Plan) -> None:
         pass
 
     def rejected(self, cause: str) -> None:

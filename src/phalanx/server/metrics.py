@@ -17,9 +17,10 @@ from phalanx.core.ledger import Account, LostTo, gpu_seconds
 from phalanx.core.model import ENDED, Phase, Record
 from phalanx.core.spec import Micros
 from phalanx.core.states import State
+from phalanx.engine.news import News, plan_anew
 from phalanx.engine.turn import Turn
-from phalanx.plan.cycle import plan
-from phalanx.plan.snapshot import Plan, Snapshot
+from phalanx.plan.decisions import Plan
+from phalanx.plan.picture import Picture
 from phalanx.server.census import Census, take
 from phalanx.server.compute import Compute
 from phalanx.store.protocol import Leader
@@ -126,7 +127,7 @@ class Metrics:
         self._commit.observe(seconds)
         self._batch.observe(commands)
 
-    def planned(self, seconds: float, snapshot: Snapshot, made: Plan) -> None:
+    def planned(self, seconds: float, made: Plan) -> None:
         self._plan.observe(seconds)
 
     def rejected(self, cause: str) -> None:
@@ -141,16 +142,16 @@ class Metrics:
 
     # Beside the planner
 
-    async def plan_and_count(self, snapshot: Snapshot) -> Plan:
+    async def plan_and_count(self, picture: Picture, news: News, now: Micros) -> Plan:
         """The planner in a thread, and now and then a census of what it was given."""
-        return await asyncio.to_thread(self._plan_and_count, snapshot)
+        return await asyncio.to_thread(self._plan_and_count, picture, news, now)
 
-    def _plan_and_count(self, snapshot: Snapshot) -> Plan:
-        made = plan(snapshot)
+    def _plan_and_count(self, picture: Picture, news: News, at: Micros) -> Plan:
+        made = plan_anew(picture, news, at)
         now = time.monotonic()
         if now - self._counted_at >= _CENSUS_S:
             self._counted_at = now
-            self.census = take(snapshot, made)
+            self.census = take(picture, made)
         return made
 
     # As an observer

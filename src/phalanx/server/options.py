@@ -13,6 +13,7 @@ from phalanx.core.fields import Reader, as_is, boolean, integer, one_of, refusal
 from phalanx.core.settings import Settings as CoreSettings
 from phalanx.core.spec import SECOND, Micros
 from phalanx.engine.settings import EngineSettings
+from phalanx.plan.model import Key
 
 PREFIX = "PHALANX_"
 #: No hour of anything costs more.
@@ -183,6 +184,17 @@ def _printed_prices(prices: dict[str, int]) -> str:
     return ",".join(f"{name}={price / 1_000_000:g}" for name, price in prices.items())
 
 
+def _order(value: object) -> tuple[Key, ...]:
+    names = value.split(",") if isinstance(value, str) else value
+    if isinstance(names, list | tuple) and names and len(set(names)) == len(names):
+        try:
+            return tuple(Key(name) for name in names)
+        except ValueError:
+            pass
+    known = ",".join(Key)
+    raise refusal(f"is {shown(value)}; write some of these keys in order: {known}")
+
+
 def _printed_ports(ports: tuple[int, int]) -> str:
     return f"{ports[0]}-{ports[1]}"
 
@@ -321,6 +333,23 @@ OPTIONS: tuple[Option, ...] = (
     _of_engine("Planning", "plan_tick", "Plan at least this often."),
     _of_engine(
         "Planning", "starve_after", "A gang that waits longer keeps what it could use from others."
+    ),
+    _of_engine("Planning", "min_runtime", "What has run for less is not taken back by a queue."),
+    _of_engine(
+        "Planning",
+        "order",
+        "By what the gangs of a queue are ordered.",
+        form="keys",
+        read=_order,
+        write=",".join,
+    ),
+    _of_engine(
+        "Planning",
+        "backfill",
+        "Keep a start time for gangs that do not fit yet, and fill the time before it.",
+        form="true or false",
+        read=_truth,
+        write=lambda value: str(value).lower(),
     ),
     _of_engine("Planning", "plan_debounce", "Let changes gather this long before planning."),
     # Jobs

@@ -14,7 +14,10 @@ from phalanx.core.model import Assignment, Protocol
 from phalanx.core.spec import Micros
 from phalanx.engine.desk import Desk
 from phalanx.engine.engine import Engine, Outside
-from phalanx.plan.snapshot import Plan, Snapshot
+from phalanx.engine.news import News
+from phalanx.plan.decisions import Plan
+from phalanx.plan.picture import Picture
+from phalanx.plan.verdicts import Reasons
 from phalanx.sim.loop import run_virtually
 from phalanx.store.memory import MemoryStore
 from phalanx.wire.sync import SyncRequest, Want
@@ -22,8 +25,8 @@ from tests.driver import spec
 from tests.integration.server.waiting import pass_time
 
 
-async def plan_nothing(snapshot: Snapshot) -> Plan:
-    return Plan(reasons={}, decisions=())
+async def plan_nothing(picture: Picture, news: News, now: Micros) -> Plan:
+    return Plan((), Reasons(picture.snapshot.waiting))
 
 
 def test_a_release_in_the_turn_of_a_sync_reaches_the_agent_at_once() -> None:

@@ -1,0 +1,61 @@
+"""Gangs that hold places and wait for more: when none of them could ever get it, some let go."""
+
+from collections.abc import Mapping
+
+from phalanx.plan.model import Claim
+from phalanx.plan.nodes import Floats
+from phalanx.plan.place import Trial, holds, need_of
+from phalanx.plan.share import Shares
+from phalanx.plan.view import Occupant, View
+
+
+def deadlocked(holders: Mapping[str, Claim], empty: View, shares: Shares) -> list[Claim]:
+    """Who has to let go so that one of the others could start, were all else to end.
+
+    The lowest priority goes first, then the latest.
+    """
+    view = empty.fork()
+    table = view.table
+    keep = sorted(holders.values(), key=lambda claim: (-claim.priority, claim.created_at))
+    occupied = {claim.job: _occupants(claim, view) for claim in keep}
+    for claim in keep:
+        view.vacate(occupied[claim.job], -1)
+    gone: list[Claim] = []
+    while keep and not any(_could_start(claim, keep, view, shares) for claim in keep):
+        last = keep.pop()
+        view.vacate(occupied[last.job])
+        gone.append(last)
+    # Whoever could not even start alone is not to blame on the others.
+    return gone if keep and table else []
+
+
+def _occupants(claim: Claim, view: View) -> list[Occupant]:
+    table = view.table
+    asks = {task: part.ask for part in claim.parts for task in part.tasks}
+    return [
+        (table.index[hold.worker], table.vector(asks[hold.task].resources), ())
+        for hold in claim.held
+        if hold.worker in table.index and hold.task in asks
+    ]
+
+
+def _could_start(claim: Claim, holders: list[Claim], view: View, shares: Shares) -> bool:
+    trial = Trial(claim, (view,))
+    if not trial.minimum():
+        return False
+    trial.undo()
+    return _limits_allow(claim, holders, shares)
+
+
+def _limits_allow(claim: Claim, holders: list[Claim], shares: Shares) -> bool:
+    """Whether the limits let it start beside what the others hold, were all else to end."""
+    table = shares.table
+    used: dict[str, Floats] = {}
+    for each in holders:
+        for branch in shares.branches[each.queue].path():
+            used[branch.queue.name] = used.get(branch.queue.name, 0.0) + holds(each, table)
+    need = need_of(claim, table)
+    return all(
+        not bool(((used[branch.queue.name] + need > branch.limit) & (need > 0)).any())
+        for branch in shares.branches[claim.queue].path()
+    )

@@ -1,0 +1,179 @@
+"""Whom a claimant may evict: lower priorities in its own queue; in other queues, whoever has what
+its own deserves.
+
+Taking back must make the sharing fairer, or it would be taken back in turn without end.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from phalanx.core.model import PreemptWithin, ReclaimFrom
+from phalanx.plan.model import Claim, Tenant
+from phalanx.plan.nodes import Bools, Floats
+from phalanx.plan.place import need_of
+from phalanx.plan.share import Branch, Shares
+from phalanx.plan.view import View
+
+if TYPE_CHECKING:
+    from phalanx.plan.victims import Unit
+
+_HAIR = 1e-6
+
+
+class Rights:
+    def __init__(self, shares: Shares, claims: Sequence[Claim], soon: View) -> None:
+        self._shares = shares
+        self._claims = claims
+        self._needs = [(claim, need_of(claim, shares.table)) for claim in claims]
+        self._lacks = self._what_is_short(soon)
+        self._excess = shares.excess()
+        #: By queue: whether it may be taken from, as long as nothing has been taken yet.
+        self._open: dict[str, bool] = {}
+
+    def _what_is_short(self, soon: View) -> Bools:
+        """The resources that the claimant lacks; if none is short in sum, all that it takes."""
+        total = sum(need for _, need in self._needs)
+        free = np.maximum(soon.free[:, soon.table.open], 0).sum(axis=1)
+        takes = (np.asarray(total) > 0) & self._shares.shared
+        short: Bools = takes & (np.asarray(total) > free)
+        return short if short.any() else takes
+
+    def over(self, tenant: Tenant, *, young: bool) -> bool:
+        """Whether any gang of the claimant may evict the tenant, to begin with."""
+        return any(
+            self._preempts(claim, tenant) or (not young and self._reclaims(claim, need, tenant))
+            for claim, need in self._needs
+        )
+
+    def _preempts(self, claim: Claim, tenant: Tenant) -> bool:
+        if claim.queue != tenant.queue:
+            return False
+        policy = self._shares.branches[claim.queue].queue.preempt_within_queue
+        if policy is PreemptWithin.NEVER:
+            return False
+        if tenant.priority < claim.priority:
+            return True
+        newer = tenant.priority == claim.priority and tenant.created_at > claim.created_at
+        return newer and policy is PreemptWithin.LOWER_OR_NEWER_EQUAL
+
+    def _reclaims(self, claim: Claim, need: Floats, tenant: Tenant) -> bool:
+        if claim.queue == tenant.queue:
+            return False
+        policy = self._shares.branches[claim.queue].queue.reclaim_from_siblings
+        if policy is ReclaimFrom.NEVER:
+            return False
+        if policy is ReclaimFrom.LOWER_PRIORITY and tenant.priority >= claim.priority:
+            return False
+        known = self._open.get(tenant.queue)
+        if known is None:
+            ours, theirs = self._sides(claim.queue, tenant.queue)
+            known = (
+                all(branch.queue.reclaimable for branch in theirs)
+                and all(self._is_over(branch, 0.0) for branch in theirs)
+                and bool(ours)
+            )
+            self._open[tenant.queue] = known
+        return known
+
+    def _sides(self, ours: str, theirs: str) -> tuple[list[Branch], list[Branch]]:
+        """The queues from each of the two up to where they meet."""
+        mine = list(self._shares.branches[ours].path())
+        other = list(self._shares.branches[theirs].path())
+        common = {id(branch) for branch in mine} & {id(branch) for branch in other}
+        return (
+            [branch for branch in mine if id(branch) not in common],
+            [branch for branch in other if id(branch) not in common],
+        )
+
+    def _is_over(self, branch: Branch, taken: Floats | float) -> bool:
+        """Whether a queue has more than it deserves of something that the claimant lacks."""
+        over = branch.used - taken > branch.deserved + _HAIR
+        return bool((over & self._lacks).any())
+
+    def may_add(self, unit: "Unit", chosen: "Iterable[Unit]") -> bool:
+        """Whether this unit may go, after those that were chosen."""
+        tenant = unit.occupancy.tenant
+        if any(self._preempts(claim, tenant) for claim in self._claims):
+            return True
+        taken = self._taken(chosen)
+        _, theirs = self._sides(self._claims[0].queue, tenant.queue)
+        for branch in theirs:
+            before = taken.get(branch.queue.name, 0.0)
+            if not self._is_over(branch, before):
+                return False
+            if self._breaks_quota(branch, branch.used - before, unit.amounts):
+                return False
+        return True
+
+    def _breaks_quota(self, branch: Branch, used: Floats, goes: Floats) -> bool:
+        """Whether the queue would have less than its quota of something that the claimant lacks.
+
+        A single gang that is larger than the quota could never go otherwise.
+        """
+        owed = (branch.quota > 0) & self._lacks & (goes > 0)
+        below = used - goes < branch.quota - _HAIR
+        return bool((owed & below & (goes <= branch.quota + _HAIR)).any())
+
+    def _taken(self, units: "Iterable[Unit]") -> dict[str, Floats]:
+        """By queue: what these units free in it and below it."""
+        taken: dict[str, Floats] = {}
+        for unit in units:
+            for branch in self._shares.branches[unit.occupancy.tenant.queue].path():
+                name = branch.queue.name
+                taken[name] = taken.get(name, 0.0) + unit.amounts
+        return taken
+
+    def suffice(self, chosen: "Iterable[Unit]") -> bool:
+        """Whether the claimant would be within its limits, and its rights, without these."""
+        units = list(chosen)
+        taken = self._taken(units)
+        if not self._limits_hold(taken):
+            return False
+        reclaimed = [unit for unit in units if not self._is_preempted(unit)]
+        if not reclaimed:
+            return True
+        for unit in reclaimed:
+            if not self._may_reclaim(unit, taken):
+                return False
+        return self._is_fairer(units)
+
+    def _is_preempted(self, unit: "Unit") -> bool:
+        return any(self._preempts(claim, unit.occupancy.tenant) for claim in self._claims)
+
+    def _limits_hold(self, taken: dict[str, Floats]) -> bool:
+        wanted: dict[str, Floats] = {}
+        for claim, need in self._needs:
+            for branch in self._shares.branches[claim.queue].path():
+                wanted[branch.queue.name] = wanted.get(branch.queue.name, 0.0) + need
+        for name, need in wanted.items():
+            branch = self._shares.branches.get(name, self._shares.root)
+            after = branch.used - taken.get(name, 0.0) + need
+            if bool(((after > branch.limit + _HAIR) & (need > 0)).any()):
+                return False
+        return True
+
+    def _may_reclaim(self, unit: "Unit", taken: dict[str, Floats]) -> bool:
+        """Whether the claimant's side stays within what it deserves, up to where they meet."""
+        for claim, need in self._needs:
+            ours, _ = self._sides(claim.queue, unit.occupancy.tenant.queue)
+            takes = (need > 0) & self._shares.shared
+            for branch in ours:
+                after = branch.used - taken.get(branch.queue.name, 0.0) + need
+                if bool((after > branch.deserved + _HAIR)[takes].any()):
+                    return False
+        return True
+
+    def _is_fairer(self, units: "list[Unit]") -> bool:
+        shares = self._shares
+        for unit in units:
+            shares.use(unit.occupancy.tenant.queue, -unit.amounts)
+        for claim, need in self._needs:
+            shares.use(claim.queue, need)
+        after = shares.excess()
+        for claim, need in self._needs:
+            shares.use(claim.queue, -need)
+        for unit in units:
+            shares.use(unit.occupancy.tenant.queue, unit.amounts)
+        return after < self._excess - _HAIR * 1e-3

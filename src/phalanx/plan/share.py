@@ -1,0 +1,166 @@
+"""Queues as a tree: what each uses, wants, and deserves, and which of them is served next.
+
+What a queue deserves is settled once in a pass: it depends on use and want together, and placing or
+evicting only moves the one into the other. What it uses changes with every gang that is placed.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+
+from phalanx.core.model import Queue
+from phalanx.plan.nodes import SLOTS, WHOLE, Floats, NodeTable
+
+#: Shares are real numbers; less than this is no difference.
+_HAIR = 1e-6
+
+
+class Branch:
+    """A queue with those below it."""
+
+    def __init__(self, queue: Queue, rows: int) -> None:
+        self.queue = queue
+        self.parent: Branch | None = None
+        self.children: list[Branch] = []
+        self.used: Floats = np.zeros(rows)
+        self.wanted: Floats = np.zeros(rows)  #: by those that wait and could start
+        self.limit: Floats = np.full(rows, np.inf)
+        self.quota: Floats = np.zeros(rows)
+        self.deserved: Floats = np.zeros(rows)
+
+    def path(self) -> "Iterator[Branch]":
+        """Itself and all above it."""
+        branch: Branch | None = self
+        while branch is not None:
+            yield branch
+            branch = branch.parent
+
+    @property
+    def demand(self) -> Floats:
+        return np.minimum(self.used + self.wanted, self.limit)
+
+
+class Shares:
+    def __init__(self, queues: Mapping[str, Queue], table: NodeTable) -> None:
+        self.table = table
+        self._rows = len(table.rows)
+        #: Rows that queues share; slots and whole devices only say how a node is filled.
+        self.shared = np.array([name not in (SLOTS, WHOLE) for name in table.rows], np.bool_)
+        self.capacity = table.capacity[:, table.open].sum(axis=1).astype(float)
+        self.branches = {queue.name: self._branch(queue) for queue in queues.values()}
+        self.root = Branch(Queue(name=""), self._rows)
+        for branch in self.branches.values():
+            above = self.branches.get(branch.queue.parent or "")
+            branch.parent = self.root if above is None else above
+            branch.parent.children.append(branch)
+
+    def _branch(self, queue: Queue) -> Branch:
+        branch = Branch(queue, self._rows)
+        for resource, amount in queue.limit.items():
+            branch.limit[self.table.rows[resource]] = amount
+        for resource, amount in queue.quota.items():
+            branch.quota[self.table.rows[resource]] = amount
+        return branch
+
+    # Before the pass
+
+    def use(self, queue: str, amounts: Floats) -> None:
+        """Something of the queue takes this, or gives it back if it is negative."""
+        for branch in self.branches[queue].path():
+            branch.used += amounts
+
+    def want(self, queue: str, amounts: Floats) -> None:
+        self.branches[queue].wanted += amounts
+
+    def settle(self) -> None:
+        """Work out what everybody deserves."""
+        for child in self.root.children:
+            self._gather(child)
+        self.root.deserved = self.capacity
+        self._divide(self.root)
+
+    def _gather(self, branch: Branch) -> None:
+        """Wants and quotas of what is below count above, as far as limits let them."""
+        own_quota = bool(branch.queue.quota)
+        for child in branch.children:
+            self._gather(child)
+            branch.wanted += np.maximum(child.demand - child.used, 0.0)
+            if not own_quota:
+                branch.quota += child.quota
+
+    def _divide(self, branch: Branch) -> None:
+        children = branch.children
+        if not children:
+            return
+        available = branch.deserved
+        demands = np.array([child.demand for child in children])
+        owed = np.minimum(np.array([child.quota for child in children]), demands)
+        total = owed.sum(axis=0)
+        scale = np.where(total > available, available / np.maximum(total, _HAIR), 1.0)
+        granted = owed * scale
+        weights = np.array([float(child.queue.weight) for child in children])
+        for row in range(self._rows):
+            rest = available[row] - granted[:, row].sum()
+            granted[:, row] += water_fill(rest, weights, demands[:, row] - granted[:, row])
+        for child, share in zip(children, granted, strict=True):
+            child.deserved = share
+            self._divide(child)
+
+    # In the pass
+
+    def binding_limit(self, queue: str, need: Floats) -> tuple[Branch, str] | None:
+        """The first queue, from this one up, that would exceed its limit, and in what."""
+        for branch in self.branches[queue].path():
+            over = (branch.used + need > branch.limit + _HAIR) & (need > 0)
+            if over.any():
+                names = list(self.table.rows)
+                return branch, names[int(np.flatnonzero(over)[0])]
+        return None
+
+    def rank(self, branch: Branch, need: Floats) -> tuple[bool, float]:
+        """How well a queue is served once this is placed too: beyond its share, and how far."""
+        after = (branch.used + need)[self.shared]
+        deserved = branch.deserved[self.shared]
+        above = bool(((after > deserved + _HAIR) & (need[self.shared] > 0)).any())
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = np.where(after <= _HAIR, 0.0, after / deserved)
+        return above, round(float(ratios.max(initial=0.0)), 9)
+
+    def excess(self) -> float:
+        """How unfairly the cluster is shared: what queues use beyond what they deserve, in sum."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares = [
+                np.where(over > _HAIR, over / self.capacity, 0.0)[self.shared]
+                for branch in self.branches.values()
+                for over in (np.maximum(branch.used - branch.deserved, 0.0),)
+            ]
+        return float(sum(np.nan_to_num(share, posinf=0.0).sum() for share in shares))
+
+    def within_share(self, branch: Branch, need: Floats) -> bool:
+        """Whether the queue stays within what it deserves in all that it takes."""
+        takes = (need > 0) & self.shared
+        return not bool((branch.used + need > branch.deserved + _HAIR)[takes].any())
+
+
+def water_fill(rest: float, weights: Floats, wants: Floats) -> Floats:
+    """Divide what is left by weight, nobody getting more than they want."""
+    got = np.zeros(len(weights))
+    open_ = (weights > 0) & (wants > _HAIR)
+    while rest > _HAIR and open_.any():
+        part = rest * weights * open_ / (weights * open_).sum()
+        give = np.minimum(part, wants - got) * open_
+        got += give
+        rest -= float(give.sum())
+        full = open_ & (wants - got <= _HAIR)
+        if not full.any():
+            break
+        open_ &= ~full
+    return got
+
+
+def with_parents(queues: Mapping[str, Queue], named: Iterable[str]) -> dict[str, Queue]:
+    """The queues, and a plain one for every name that is used and not known."""
+    known = dict(queues)
+    for name in named:
+        known.setdefault(name, Queue(name=name))
+    return known

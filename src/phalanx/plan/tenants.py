@@ -1,0 +1,103 @@
+"""Who has places, ready to be asked what would be free without them, and when they will be gone."""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from phalanx.core.node import DEVICE, GPU
+from phalanx.core.spec import Micros
+from phalanx.plan.model import Place, Tenant
+from phalanx.plan.nodes import Floats, Ints, NodeTable
+from phalanx.plan.view import Occupant
+
+#: Later than any time.
+NEVER: Micros = 1 << 62
+
+
+class Occupancy:
+    """A tenant's places, by the positions of their nodes."""
+
+    __slots__ = ("amounts", "gpus", "nodes", "occupants", "safe", "tenant", "until")
+
+    def __init__(self, tenant: Tenant, table: NodeTable) -> None:
+        self.tenant = tenant
+        self.occupants: list[Occupant] = [
+            (table.index[place.node], table.vector(place.resources), place.devices)
+            for place in tenant.places
+        ]
+        self.nodes: Ints = np.array([node for node, _, _ in self.occupants], np.int64)
+        self.amounts: Ints = np.zeros((len(self.occupants), len(table.rows)), np.int64)
+        for row, (_, vector, _) in zip(self.amounts, self.occupants, strict=True):
+            row[vector.rows] = vector.amounts
+        places = tenant.places
+        #: When the last of it is gone, if all of its ends are known.
+        self.until: Micros = max(
+            (NEVER if place.ends_at is None else place.ends_at for place in places), default=NEVER
+        )
+        #: GPUs, and GPUs times the second up to which their work is safe: the cost of a stop is a
+        #: straight line over time.
+        self.gpus: Floats = np.array([_gpus(place) for place in places])
+        self.safe: Floats = np.array([_gpus(place) * place.safe_at / 1e6 for place in places])
+
+    def cost(self, now: Micros, positions: Iterable[int] | None = None) -> float:
+        """GPU-seconds that stopping these of its places, or all, would lose."""
+        some = slice(None) if positions is None else list(positions)
+        gpus = float(self.gpus[some].sum())
+        lost = gpus * now / 1e6 - float(self.safe[some].sum())
+        grace = self.tenant.grace
+        return max(0.0, lost if grace is None else min(lost, gpus * grace / 1e6))
+
+
+def _gpus(place: Place) -> float:
+    return next((amount / DEVICE for name, amount in place.resources if name == GPU), 0.0)
+
+
+class Tenants:
+    def __init__(self, table: NodeTable) -> None:
+        self._table = table
+        self.by_job: dict[str, Occupancy] = {}
+        #: Tenants of which something is leaving, and those that all end at a known time.
+        self.leaving: dict[str, Occupancy] = {}
+        self.ending: dict[str, Occupancy] = {}
+        #: By queue and resource: what is used, and what was taken away and will be wanted again.
+        self.used: dict[str, dict[str, int]] = {}
+        self.returning: dict[str, dict[str, int]] = {}
+
+    def put(self, tenant: Tenant) -> None:
+        self.remove(tenant.job)
+        occupancy = self.by_job[tenant.job] = Occupancy(tenant, self._table)
+        if any(place.leaving for place in tenant.places):
+            self.leaving[tenant.job] = occupancy
+        if any(place.ends_at is not None for place in tenant.places):
+            self.ending[tenant.job] = occupancy
+        self._count(tenant, 1)
+
+    def remove(self, job: str) -> None:
+        known = self.by_job.pop(job, None)
+        if known is not None:
+            self.leaving.pop(job, None)
+            self.ending.pop(job, None)
+            self._count(known.tenant, -1)
+
+    def _count(self, tenant: Tenant, sign: int) -> None:
+        for place in tenant.places:
+            gone = place.leaving and tenant.evicted
+            amounts = (self.returning if gone else self.used).setdefault(tenant.queue, {})
+            for resource, amount in place.resources:
+                amounts[resource] = amounts.get(resource, 0) + sign * amount
+
+    def leaving_tasks(self) -> set[str]:
+        """The ids of tasks that were told to stop and are still there."""
+        return {
+            f"{job}.{place.task}"
+            for job, occupancy in self.leaving.items()
+            for place in occupancy.tenant.places
+            if place.leaving
+        }
+
+    def departures(self) -> Iterator[Occupant]:
+        """All that was told to stop and is still there."""
+        for occupancy in self.leaving.values():
+            for occupant, place in zip(occupancy.occupants, occupancy.tenant.places, strict=True):
+                if place.leaving:
+                    yield occupant

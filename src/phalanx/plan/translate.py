@@ -1,0 +1,203 @@
+"""The core's gangs and nodes in the planner's words."""
+
+from collections.abc import Mapping
+
+from phalanx.core.causes import Kind
+from phalanx.core.gang import Gang
+from phalanx.core.groups import full_name
+from phalanx.core.model import Task
+from phalanx.core.node import DEVICE, Node
+from phalanx.core.reasons import own_reason
+from phalanx.core.settings import Settings
+from phalanx.core.spec import (
+    CheckpointPolicy,
+    Match,
+    Mode,
+    PackMode,
+    PreemptionPolicy,
+    Restart,
+    Role,
+)
+from phalanx.core.states import PLACED, State
+from phalanx.core.waiting import waits_from
+from phalanx.plan.model import Ask, Claim, Part, Place, Tenant
+from phalanx.plan.nodes import Machine
+
+
+def machine_of(node: Node) -> Machine:
+    worker = node.worker
+    devices = len(node.devices)
+    partial = {n: left for n, left in enumerate(node.devices) if 0 < left < DEVICE}
+    # A device that fractions fill is neither free nor shared.
+    full = sum(left <= 0 for left in node.devices)
+    used = dict(node.used)
+    if devices:
+        shared = sum(DEVICE - left for left in partial.values())
+        used["gpu"] = full * DEVICE + shared
+    return Machine(
+        worker.resources,
+        used,
+        worker.labels,
+        worker.slots,
+        node.occupants,
+        node.is_open,
+        partial,
+    )
+
+
+class Translator:
+    """Equal roles give one request, so that equal gangs stand in one line."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._asks: dict[int, tuple[Role, Ask]] = {}
+
+    def ask(self, role: Role) -> Ask:
+        known = self._asks.get(id(role))
+        if known is None or known[0] is not role:
+            resources = tuple(sorted(role.resources.items()))
+            selector = tuple(sorted(role.node_selector.items()))
+            known = self._asks[id(role)] = (role, Ask(resources, selector, role.per_node))
+        return known[1]
+
+    def claim_of(self, gang: Gang, nodes: Mapping[str, Node]) -> Claim | None:
+        """What the gang wants, if it wants anything."""
+        job, spec = gang.job, gang.job.spec
+        if job.verdict is not None or job.drain is not None or gang.unreleased():
+            return None
+        if spec.restart is not Restart.TASK and not gang.is_idle:
+            return None
+        waiting: dict[str, list[int]] = {}
+        for task in gang.waiting():
+            waiting.setdefault(task.role, []).append(task.index)
+        if not waiting:
+            return None
+        here = [] if gang.is_idle else gang.started()
+        done = [task for task in gang.tasks if task.state is State.DONE]
+        counted = _counted(gang, here, done)
+        roles = [role for role in spec.roles if role.name in waiting]
+        grows = job.satisfied and bool(here) and gang.meets_minimum(here + done)
+        alone = job.satisfied and spec.match is Match.ONCE_SATISFIED
+        parts, need = [], 0
+        for role in roles:
+            tasks = waiting[role.name]
+            floor = max(0, role.min - counted.count(role.name)) if not (grows or alone) else 0
+            parts.append(Part(role.name, self.ask(role), tuple(tasks), min(floor, len(tasks))))
+        if not grows:
+            need = 1 if alone else max(1, spec.min_available - len(counted))
+        stop = self._settings.stop_timeout(spec.grace)
+        since = waits_from(job)
+        patience = spec.schedule_timeout
+        never = spec.preemption_policy is PreemptionPolicy.NEVER
+        return Claim(
+            job=job.id,
+            name=full_name(job),
+            version=job.version,
+            queue=spec.queue,
+            priority=job.priority,
+            created_at=job.created_at,
+            size=gang.size,
+            parts=tuple(parts),
+            need=need,
+            since=job.waiting_since,
+            not_before=job.not_before,
+            blocked=own_reason(gang, job.not_before),
+            repairs=bool(here),
+            strict=spec.mode is Mode.STRICT,
+            group=() if job.satisfied else spec.group,
+            pack=spec.pack,
+            domain=_domain(gang, here, nodes),
+            spread=spec.spread,
+            avoid=job.avoid,
+            evicts_from=None if never else job.evicts_from,
+            lasts=None if spec.time_limit is None else spec.time_limit + stop,
+            gives_up_at=None if since is None or patience is None else since + patience,
+            held=job.held,
+            held_since=job.held_since,
+            nomination=job.nomination,
+            there=_there(gang, here),
+        )
+
+    def tenant_of(self, gang: Gang) -> Tenant | None:
+        """The gang with its places, if it has any."""
+        if gang.is_idle:
+            return None
+        job, spec = gang.job, gang.job.spec
+        places = tuple(self._place(gang, task) for task in gang.tasks if task.state in PLACED)
+        done = gang.count(State.DONE)
+        done_of = [task.role for task in gang.tasks if task.state is State.DONE]
+        lost_with_it = spec.restart is Restart.GANG and done > 0
+        evicted = job.drain is None or job.drain.cause.kind is Kind.EVICTION
+        started = min(task.placed_at or 0 for task in gang.tasks if task.state in PLACED)
+        return Tenant(
+            job=job.id,
+            name=full_name(job),
+            version=job.version,
+            queue=spec.queue,
+            priority=job.priority,
+            created_at=job.created_at,
+            started_at=started,
+            places=places,
+            min_available=max(0, spec.min_available - done),
+            role_min=tuple(
+                (role.name, max(0, role.min - done_of.count(role.name))) for role in spec.roles
+            ),
+            evictable=(
+                spec.preemptible
+                and job.drain is None
+                and job.verdict is None
+                and not lost_with_it
+                and not any(place.leaving for place in places)
+            ),
+            grace=None if spec.checkpoint is CheckpointPolicy.NONE else spec.grace,
+            evicted=evicted,
+        )
+
+    def _place(self, gang: Gang, task: Task) -> Place:
+        job, spec = gang.job, gang.job.spec
+        role = gang.role(task.index)
+        ends_at = None
+        if spec.time_limit is not None:
+            stop = self._settings.stop_timeout(spec.grace)
+            ends_at = (task.released_at or task.placed_at or 0) + spec.time_limit + stop
+        return Place(
+            task=task.index,
+            role=task.role,
+            node=task.worker or "",
+            resources=self.ask(role).resources,
+            devices=task.devices,
+            leaving=task.state is State.PREEMPTING,
+            ends_at=ends_at,
+            safe_at=max(task.started_at or task.placed_at or 0, job.safe_at or 0),
+        )
+
+
+def _counted(gang: Gang, here: list[Task], done: list[Task]) -> list[str]:
+    """The roles of tasks that count towards the minimum besides those that are placed now."""
+    match = gang.job.spec.match
+    tasks: list[Task] = []
+    if match in (Match.WAITING_AND_RUNNING, Match.WAITING_RUNNING_SUCCEED):
+        tasks += here
+    if match is Match.WAITING_RUNNING_SUCCEED:
+        tasks += done
+    return [task.role for task in tasks]
+
+
+def _domain(gang: Gang, here: list[Task], nodes: Mapping[str, Node]) -> str | None:
+    """Where the rest of a gang has to be that must stay in one domain."""
+    pack = gang.job.spec.pack
+    if pack is None or pack.mode is not PackMode.REQUIRE or not here:
+        return None
+    node = nodes.get(here[0].worker or "")
+    return None if node is None else node.worker.labels.get(pack.by)
+
+
+def _there(gang: Gang, here: list[Task]) -> tuple[tuple[str, str, int], ...]:
+    """How many tasks of roles that limit this each node has already."""
+    limited = {role.name for role in gang.job.spec.roles if role.per_node is not None}
+    counts: dict[tuple[str, str], int] = {}
+    for task in here:
+        if task.role in limited and task.worker is not None:
+            key = (task.role, task.worker)
+            counts[key] = counts.get(key, 0) + 1
+    return tuple((role, node, count) for (role, node), count in sorted(counts.items()))

@@ -1,0 +1,54 @@
+"""Why each gang waits, kept line by line: a hundred thousand gangs have a few hundred reasons."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from phalanx.core.reasons import Reason
+from phalanx.plan.waiting import Line, Waiting, line_key
+
+
+class Reasons(Mapping[str, Reason]):
+    """As of one plan. Jobs that have come since are not in it."""
+
+    def __init__(self, waiting: Waiting) -> None:
+        self._waiting = waiting
+        #: Of single gangs.
+        self.explicit: dict[str, Reason] = {}
+        self._of_line: dict[Line, tuple[int, Reason]] = {}
+
+    def of_line(self, line: Line, position: int, reason: Reason) -> None:
+        """All of the line from that position on wait for this."""
+        self._of_line[line] = (position, reason)
+
+    def __getitem__(self, job: str) -> Reason:
+        known = self.explicit.get(job)
+        if known is not None:
+            return known
+        claim = self._waiting.claims[job]
+        if job in self._waiting.idle:
+            return self._waiting.reason_of_idle(claim)
+        line = self._waiting.lines.get(line_key(claim))
+        if line is None or line not in self._of_line:
+            raise KeyError(job)
+        return self._of_line[line][1]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.explicit
+        yield from (job for job in self._waiting.idle if job not in self.explicit)
+        for line, (position, _) in self._of_line.items():
+            for claim in line.after(position):
+                if claim.job not in self.explicit:
+                    yield claim.job
+
+    def __len__(self) -> int:
+        return sum(self.tally().values())
+
+    def tally(self) -> Counter[str]:
+        """How many wait for each kind of reason."""
+        counts = Counter(type(reason).__name__ for reason in self.explicit.values())
+        for job, claim in self._waiting.idle.items():
+            if job not in self.explicit:
+                counts[type(self._waiting.reason_of_idle(claim)).__name__] += 1
+        for line, (position, reason) in self._of_line.items():
+            counts[type(reason).__name__] += len(line.seats) - position
+        return counts

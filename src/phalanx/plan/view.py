@@ -1,0 +1,211 @@
+"""What is free, at one moment or after something that may happen. It can be forked and undone.
+
+How many tasks of a request each node could take is worked out once and then only for nodes that
+have changed since; a fork begins with what is known of its origin.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from phalanx.core.node import DEVICE
+from phalanx.plan.model import Ask
+from phalanx.plan.nodes import WHOLE, Floats, Ints, NodeTable, Vector
+
+
+class Fit:
+    """For one request: how many tasks each node takes, and what the first of them leaves behind."""
+
+    __slots__ = ("counts", "left", "seen", "total")
+
+    def __init__(self, counts: Ints, left: Floats, seen: int) -> None:
+        self.counts = counts
+        self.left = left
+        self.seen = seen  #: how much of the log is in it
+        self.total = int(counts.sum())  #: how many tasks fit in all
+
+
+#: A task on a node: the node, what it takes there, and the devices it shares.
+Occupant = tuple[int, Vector, tuple[int, ...]]
+
+
+class Taken(NamedTuple):
+    """What was taken from a view, so that it can be given back."""
+
+    vector: Vector
+    nodes: Ints
+    counts: Ints
+    shared: dict[int, dict[int, int] | None]  #: how the devices of those nodes were shared before
+
+
+class View:
+    def __init__(
+        self, table: NodeTable, origin: "View | None" = None, *, empty: bool = False
+    ) -> None:
+        """Of the table itself, as it is or as if nothing ran; or of another view, to be changed."""
+        self.table = table
+        self._origin = origin
+        self._empty = empty
+        self._free: Ints | None = None if origin is None else origin.free.copy()
+        self.partial: dict[int, dict[int, int]] = {}
+        if not empty:
+            self.partial = table.partial if origin is None else dict(origin.partial)
+        self._fits: dict[Ask, Fit] = {}
+        #: Nodes that have changed, in order, some of them more than once.
+        self._log: Ints = np.zeros(64, np.int64)
+        self._logged = 0
+
+    @property
+    def free(self) -> Ints:
+        if self._free is not None:
+            return self._free
+        return self.table.capacity if self._empty else self.table.free
+
+    def fork(self) -> "View":
+        return View(self.table, self)
+
+    def note(self, nodes: Ints) -> None:
+        """These nodes are not what they were."""
+        end = self._logged + len(nodes)
+        if end > len(self._log):
+            self._log = np.concatenate((self._log, np.zeros(max(end, len(self._log)), np.int64)))
+        self._log[self._logged : end] = nodes
+        self._logged = end
+
+    def forget(self) -> None:
+        """Nothing that was worked out holds any more."""
+        self._fits.clear()
+        self._logged = 0
+
+    @property
+    def is_worn(self) -> bool:
+        """Whether it is cheaper to begin anew than to go on patching."""
+        return self._logged > 4 * len(self.table) + 1024
+
+    def fit(self, ask: Ask) -> Fit:
+        fit = self._fits.get(ask)
+        if fit is None:
+            if self._origin is not None and self._logged < len(self.table):
+                known = self._origin.fit(ask)
+                fit = Fit(known.counts.copy(), known.left.copy(), 0)
+            else:
+                size = self.free.shape[1]
+                fit = Fit(np.zeros(size, np.int64), np.zeros(size), self._logged)
+                self._work_out(ask, fit, None)
+            self._fits[ask] = fit
+        if fit.seen < self._logged:
+            self._work_out(ask, fit, self._log[fit.seen : self._logged])
+            fit.seen = self._logged
+        return fit
+
+    def _work_out(self, ask: Ask, fit: Fit, nodes: Ints | None) -> None:
+        table, vector = self.table, self.table.vector(ask.resources)
+        at = slice(None) if nodes is None else nodes
+        free = self.free[:, at]
+        counts = free[0].copy()
+        left = np.zeros(counts.shape)
+        whole = table.rows.get(WHOLE)
+        for row, amount in zip(vector.rows[1:].tolist(), vector.amounts[1:].tolist(), strict=True):
+            counts = np.minimum(counts, free[row] // amount)
+            if row != whole:
+                left += (free[row] - amount) / np.maximum(table.capacity[row][at], 1)
+        if len(vector.rows) == 1:
+            left = free[0] / np.maximum(table.capacity[0][at], 1)
+        if vector.fraction:
+            counts = np.minimum(counts, self._shares(vector.fraction, free, nodes))
+        counts[~table.mask(ask)[at]] = 0
+        np.maximum(counts, 0, out=counts)
+        fit.counts[at] = counts
+        fit.left[at] = left
+        fit.total = int(fit.counts.sum())
+
+    def _shares(self, fraction: int, free: Ints, nodes: Ints | None) -> Ints:
+        """How many tasks that share a device each of the nodes can take."""
+        shares: Ints = free[self.table.rows[WHOLE]] * (DEVICE // fraction)
+        at = np.arange(self.free.shape[1]) if nodes is None else nodes
+        for n in np.flatnonzero(np.isin(at, list(self.partial))).tolist():
+            pieces = self.partial[int(at[n])].values()
+            shares[n] += sum(left // fraction for left in pieces)
+        return shares
+
+    # Changing
+
+    def take(self, vector: Vector, nodes: Ints, counts: Ints) -> Taken:
+        """Let so many tasks occupy each of the nodes, which are distinct."""
+        shared: dict[int, dict[int, int] | None] = {}
+        if vector.fraction:
+            for node, count in zip(nodes.tolist(), counts.tolist(), strict=True):
+                shared[node] = self.partial.get(node)
+                self._share(node, vector.fraction, count)
+        self.free[vector.rows[:, None], nodes] -= vector.amounts[:, None] * counts
+        self.note(nodes)
+        return Taken(vector, nodes, counts, shared)
+
+    def give_back(self, taken: Taken) -> None:
+        vector, nodes = taken.vector, taken.nodes
+        self.free[vector.rows[:, None], nodes] += vector.amounts[:, None] * taken.counts
+        for node, before in taken.shared.items():
+            whole = len(self.partial[node]) - len(before or {})
+            self.free[self.table.rows[WHOLE], node] += whole
+            if before is None:
+                del self.partial[node]
+            else:
+                self.partial[node] = before
+        self.note(nodes)
+
+    def _share(self, node: int, fraction: int, count: int) -> None:
+        """Put tasks on the fullest devices that have room, and break whole ones for the rest."""
+        pieces = dict(self.partial.get(node, {}))
+        for _ in range(count):
+            room = [(left, n) for n, left in pieces.items() if left >= fraction]
+            if room:
+                pieces[min(room)[1]] -= fraction
+            else:
+                # Which device it is does not matter here; below zero it is none that has a number.
+                pieces[min(-1, min(pieces, default=0) - 1)] = DEVICE - fraction
+                self.free[self.table.rows[WHOLE], node] -= 1
+        self.partial[node] = pieces
+
+    def vacate(self, gone: Iterable[Occupant], sign: int = 1) -> None:
+        """These tasks are there no longer; with -1, they are there after all."""
+        touched = []
+        for node, vector, devices in gone:
+            self.free[vector.rows, node] += sign * vector.amounts
+            touched.append(node)
+            if vector.fraction:
+                self._unshare(node, sign * vector.fraction, devices)
+        self.note(np.array(touched, np.int64))
+
+    def _unshare(self, node: int, fraction: int, devices: tuple[int, ...]) -> None:
+        pieces = dict(self.partial.get(node, {}))
+        whole = len(pieces)
+        for device in devices:
+            pieces[device] = pieces.get(device, DEVICE) + fraction
+            if pieces[device] >= DEVICE:
+                del pieces[device]
+        self.partial[node] = pieces
+        self.free[self.table.rows[WHOLE], node] += whole - len(pieces)
+
+    def add(self, nodes: Ints, amounts: Ints) -> None:
+        """Give these amounts, a line of rows for each node, back to their nodes."""
+        size = self.free.shape[1]
+        for row in range(amounts.shape[1]):
+            more = np.bincount(nodes, weights=amounts[:, row], minlength=size)
+            self.free[row] += more.astype(np.int64)
+        self.note(np.unique(nodes))
+
+    def busyness(self) -> Floats:
+        """How much of each node is taken, over all that it has."""
+        capacity = self.table.capacity[1:]
+        taken = np.where(capacity > 0, (capacity - self.free[1:]) / np.maximum(capacity, 1), 0.0)
+        busyness: Floats = taken.sum(axis=0)
+        return busyness
+
+    def total(self, resource: str) -> int:
+        """What is free on open nodes in sum."""
+        row = self.table.rows.get(resource)
+        if row is None:
+            return 0
+        free = self.free[row][self.table.open]
+        return int(free[free > 0].sum())
