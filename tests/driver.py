@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from phalanx.core import invariants
 from phalanx.core.changes import Changes, merge
 from phalanx.core.cluster import Cluster
+from phalanx.core.counsel import Counsel
 from phalanx.core.errors import CoreError
 from phalanx.core.events import (
     Accepted,
@@ -30,6 +31,7 @@ from phalanx.core.gang import Gang
 from phalanx.core.ledger import Account
 from phalanx.core.model import (
     Assignment,
+    Cron,
     Job,
     Phase,
     Protocol,
@@ -56,15 +58,16 @@ def spec(replicas: int = 1, *, role: dict[str, object] | None = None, **fields: 
 
 
 class Driver:
-    def __init__(self, settings: Settings | None = None) -> None:
+    def __init__(self, settings: Settings | None = None, counsel: Counsel | None = None) -> None:
         self.now: Micros = 1_700_000_000 * SECOND
-        self.cluster = Cluster(settings)
+        self.cluster = Cluster(settings, counsel)
         self.jobs: dict[str, Job] = {}
         self.tasks: dict[tuple[str, int], Task] = {}
         self.workers: dict[str, Worker] = {}
         self.queues: dict[str, Queue] = {}
         self.residues: dict[Attempt, Residue] = {}
         self.accounts: dict[str, Account] = {}
+        self.crons: dict[str, Cron] = {}
         self.records: list[Record] = []
         self._timers: list[tuple[Micros, int, Event]] = []
         self._count = itertools.count()
@@ -106,6 +109,7 @@ class Driver:
             },
             dict(cluster.queues),
             dict(cluster.residues),
+            dict(cluster.crons),
             cluster.last_seq,
         )
 
@@ -123,7 +127,9 @@ class Driver:
 
     def restart(self) -> None:
         """A new leader loads what was kept."""
-        self.cluster = Cluster.load(self.rows(), self.now, self.cluster.settings)
+        self.cluster = Cluster.load(
+            self.rows(), self.now, self.cluster.settings, self.cluster.counsel
+        )
         self._timers = []
         for timer in self.cluster.timers():
             self._set_timer(timer.at, timer.event)
@@ -137,6 +143,7 @@ class Driver:
             workers=[row for _, row in sorted(self.workers.items())],
             queues=[row for _, row in sorted(self.queues.items())],
             residues=[row for _, row in sorted(self.residues.items())],
+            crons=[row for _, row in sorted(self.crons.items())],
             accounts=[row for _, row in sorted(self.accounts.items())],
             last_seq=self.records[-1].seq if self.records else 0,
         )
@@ -154,6 +161,7 @@ class Driver:
         merge(self.queues, changes.queues)
         merge(self.residues, changes.residues)
         self.accounts |= changes.accounts
+        merge(self.crons, changes.crons)
         for record in changes.records:
             assert record.seq == (self.records[-1].seq if self.records else 0) + 1
             self.records.append(record)

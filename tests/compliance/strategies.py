@@ -10,14 +10,17 @@ from phalanx.core.causes import Cause, Kind
 from phalanx.core.ledger import Account, Line, Loss, Lost, LostTo, Tally
 from phalanx.core.model import (
     Blob,
+    Cron,
     Drain,
     Exit,
     Job,
+    Outcome,
     Phase,
     Protocol,
     Queue,
     Record,
     Residue,
+    Run,
     Suspicion,
     Task,
     Worker,
@@ -128,6 +131,19 @@ accounts = st.builds(
     evictors=st.dictionaries(text, tallies, max_size=2),
     days=st.dictionaries(in_column, number, max_size=2),
 )
+crons = st.builds(
+    Cron,
+    key=text,
+    spec=specs,
+    owner=text,
+    created_at=number,
+    next_at=maybe_number,
+    last=maybe(st.builds(Outcome, at=number, what=text, job=maybe(text))),
+    runs=st.lists(
+        st.builds(Run, job=text, name=text, at=number, phase=maybe(st.sampled_from(Phase))),
+        max_size=2,
+    ).map(tuple),
+)
 records = st.builds(
     Record,
     seq=st.integers(1, 2**63 - 1),
@@ -157,5 +173,6 @@ def batches(draw: st.DrawFn) -> Batch:
         queues=draw(distinct(queues, lambda queue: queue.name)),
         residues=draw(distinct(residues, lambda residue: (residue.task, residue.epoch))),
         accounts=draw(distinct(accounts, lambda account: account.queue)),
+        crons=draw(distinct(crons, lambda cron: cron.key)),
         records=draw(distinct(records, lambda record: record.seq)),
     )

@@ -114,6 +114,7 @@ async def test_whatever_is_committed_is_loaded_back_equal(place: Place, batch: B
         workers=sorted(batch.workers, key=lambda worker: worker.id),
         queues=sorted(batch.queues, key=lambda queue: queue.name),
         residues=sorted(batch.residues, key=lambda row: (row.task, row.epoch)),
+        crons=sorted(batch.crons, key=lambda cron: cron.key),
         accounts=sorted(batch.accounts, key=lambda account: account.queue),
         last_seq=max((record.seq for record in records), default=0),
     )

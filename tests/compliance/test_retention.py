@@ -84,3 +84,20 @@ async def test_the_fate_of_a_batch_is_known_for_an_hour_whatever_retention_says(
     await store.prune(term, before=0, limit=5)
     assert not await store.has_batch("b-1")
     assert await store.has_batch("b-2")
+
+
+async def test_a_job_that_is_forgotten_goes_with_all_that_is_its(store: Store, term: int) -> None:
+    await store.put_blob("blob", "j-1", b"state")
+    kept = a_finished_job("j-2", 10)
+    batch = Batch(
+        "b-1",
+        jobs=(a_finished_job("j-1", 10), kept),
+        tasks=(a_task("j-1"), a_task("j-2")),
+        records=(a_record(1, job="j-1"), a_record(2, job="j-2")),
+        forgotten_jobs=("j-1",),
+    )
+    await store.commit(term, batch)
+    assert await store.job("j-1") is None
+    assert await store.get_blob("blob") is None
+    assert await store.job("j-2") == (kept, (a_task("j-2"),))
+    assert [record.seq for record in await store.records(limit=9)] == [2]

@@ -15,7 +15,7 @@ from phalanx.core.events import Event
 from phalanx.core.gang import ONE, Gang
 from phalanx.core.ids import split_task
 from phalanx.core.ledger import Account
-from phalanx.core.model import Job, Queue, Record, Residue, Task, Worker
+from phalanx.core.model import Cron, Job, Queue, Record, Residue, Task, Worker
 from phalanx.core.node import Attempt, Node, residue_of
 from phalanx.core.spec import Micros
 from phalanx.core.states import TARGETS, Move, State
@@ -49,7 +49,9 @@ class Changes:
         "accounts",
         "added",
         "base",
+        "crons",
         "dropped_blobs",
+        "forgotten",
         "gangs",
         "jobs",
         "nodes",
@@ -80,8 +82,10 @@ class Changes:
         self.queues: dict[str, Queue | None] = {}
         self.residues: dict[Attempt, Residue | None] = {}
         self.accounts: dict[str, Account] = {}
+        self.crons: dict[str, Cron | None] = {}
         self.records: list[Record] = []
         self.dropped_blobs: list[str] = []
+        self.forgotten: list[str] = []  #: ended jobs that are to be kept no longer
         # What follows.
         self.added: list[str] = []  #: jobs that are new
         self.verdicts: list[str] = []  #: jobs that ended
@@ -99,6 +103,7 @@ class Changes:
             or self.queues
             or self.residues
             or self.accounts
+            or self.crons
             or self.records
             or self.dropped_blobs
         )

@@ -17,14 +17,16 @@ from phalanx.core import (
     queues,
     reserving,
     saving,
+    scheduling,
     starting,
     submitting,
     workers,
 )
 from phalanx.core.changes import Changes, Timer, merge
+from phalanx.core.counsel import Counsel
 from phalanx.core.gang import Gang
 from phalanx.core.ledger import Account
-from phalanx.core.model import Job, Phase, Protocol, Queue, Residue, Rows, Task
+from phalanx.core.model import Cron, Job, Phase, Protocol, Queue, Residue, Rows, Task
 from phalanx.core.node import Attempt, Charge, Node, charge_of
 from phalanx.core.settings import Settings
 from phalanx.core.sharing import shared_rows
@@ -73,17 +75,24 @@ _HANDLERS: dict[type, Callable[[Changes, Any], None]] = {
     events.Gone: workers.gone,
     events.QueueSet: queues.queue_set,
     events.QueueRemoved: queues.queue_removed,
+    events.CronSet: scheduling.cron_set,
+    events.CronRemoved: scheduling.cron_removed,
+    events.CronPaused: scheduling.cron_paused,
+    events.CronRequested: scheduling.cron_requested,
+    events.CronDue: scheduling.cron_due,
 }
 
 
 class Cluster:
-    def __init__(self, settings: Settings | None = None) -> None:
+    def __init__(self, settings: Settings | None = None, counsel: Counsel | None = None) -> None:
         self.settings = settings or Settings()
+        self.counsel = counsel or Counsel()
         self.gangs: dict[str, Gang] = {}
         self.nodes: dict[str, Node] = {}
         self.queues: dict[str, Queue] = {queues.DEFAULT.name: queues.DEFAULT}
         self.residues: dict[Attempt, Residue] = {}
         self.accounts: dict[str, Account] = {}
+        self.crons: dict[str, Cron] = {}
         #: The number of the last record.
         self.last_seq = 0
         #: When this memory was filled from the store; what is older is not known in every detail.
@@ -97,12 +106,19 @@ class Cluster:
         self.wanted_by: dict[str, set[str]] = {}
 
     @classmethod
-    def load(cls, rows: Rows, now: Micros, settings: Settings | None = None) -> "Cluster":
+    def load(
+        cls,
+        rows: Rows,
+        now: Micros,
+        settings: Settings | None = None,
+        counsel: Counsel | None = None,
+    ) -> "Cluster":
         """The cluster that these rows are of. What was only in memory is asked for again."""
-        cluster = cls(settings)
+        cluster = cls(settings, counsel)
         cluster.loaded_at = now
         cluster.last_seq = rows.last_seq
         cluster.queues |= {queue.name: queue for queue in rows.queues}
+        cluster.crons = {cron.key: cron for cron in rows.crons}
         cluster.accounts = {account.queue: account for account in rows.accounts}
         cluster.nodes = {worker.id: Node(worker) for worker in rows.workers}
         by_job: dict[str, list[Task]] = {}
@@ -137,6 +153,9 @@ class Cluster:
             if node.worker.drain_at is not None:
                 at = node.worker.drain_at
                 yield Timer(at, events.DrainDue(node.worker.id, at))
+        for cron in self.crons.values():
+            if cron.next_at is not None:
+                yield Timer(cron.next_at, events.CronDue(cron.key, cron.next_at))
 
     def _take_over(self, changes: Changes) -> None:
         self.last_seq = changes.seq
@@ -153,6 +172,8 @@ class Cluster:
         if changes.residues:
             merge(self.residues, changes.residues)
         self.accounts |= changes.accounts
+        if changes.crons:
+            merge(self.crons, changes.crons)
         for name in changes.verdicts:
             self.dependants.pop(name, None)
         for job in changes.jobs.values():
@@ -219,6 +240,7 @@ def _conclude(changes: Changes) -> None:
                 changes, changes.gang(dependant), job, gang.job.verdict or Phase.FAILED
             )
         groups.member_ended(changes, gang)
+    runs: list[Job] = []
     for gang in changes.gangs.values():
         fields: dict[str, Any] = {}
         phase = gang.phase()
@@ -228,3 +250,7 @@ def _conclude(changes: Changes) -> None:
             fields["finished_at"] = changes.now
         if fields:
             changes.set_job(gang, **fields)
+            if "finished_at" in fields and gang.job.cron is not None:
+                runs.append(gang.job)
+    for run in runs:
+        scheduling.run_ended(changes, run)

@@ -316,6 +316,41 @@ class QueueRemoved(msgspec.Struct, frozen=True):
     queue: str
 
 
+# Crons
+
+
+class CronSet(msgspec.Struct, frozen=True):
+    """A job with a schedule was submitted; it takes the place of the one that has its name."""
+
+    spec: JobSpec
+    owner: str = ""
+
+
+class CronRemoved(msgspec.Struct, frozen=True):
+    cron: str
+    by: str = ""
+
+
+class CronPaused(msgspec.Struct, frozen=True):
+    cron: str
+    paused: bool
+    by: str = ""
+
+
+class CronRequested(msgspec.Struct, frozen=True):
+    """Somebody wants a run now."""
+
+    cron: str
+    by: str = ""
+
+
+class CronDue(msgspec.Struct, frozen=True):
+    """Timer: a run is due, unless it was made already."""
+
+    cron: str
+    at: Micros
+
+
 Event = (
     Submitted
     | CancelRequested
@@ -357,4 +392,9 @@ Event = (
     | Gone
     | QueueSet
     | QueueRemoved
+    | CronSet
+    | CronRemoved
+    | CronPaused
+    | CronRequested
+    | CronDue
 )

@@ -156,6 +156,8 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     drain: Drain | None = None
     verdict: Phase | None = None
     cause: Cause | None = None  #: why it ended
+    cron: str | None = None  #: the cron that made it
+    due_at: Micros | None = None  #: when the cron was due
     lost: Lost | None = None  #: what stops have cost it
     finished_at: Micros | None = None  #: every task is terminal; the row never changes again
 
@@ -251,6 +253,37 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
     reclaimable: bool = True  #: whether others may take back what it uses beyond its share
 
 
+class Run(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A job that a cron has made."""
+
+    job: str
+    name: str
+    at: Micros  #: when it was due
+    phase: Phase | None = None  #: how it ended
+
+
+class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of the last time that a cron was due."""
+
+    at: Micros
+    what: str
+    job: str | None = None
+
+
+class Cron(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A job that is made again and again."""
+
+    key: str  #: namespace/name
+    spec: JobSpec
+    owner: str
+    created_at: Micros
+    paused: bool = False
+    next_at: Micros | None = None  #: None while it is paused
+    last: Outcome | None = None
+    runs: tuple[Run, ...] = ()  #: the unfinished ones, and the last that ended
+    replacing_at: Micros | None = None  #: a run that was due then starts when the old one is gone
+
+
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     """One fact in the story of a job, a worker or a queue; kept for good."""
 
@@ -273,6 +306,7 @@ class Rows(msgspec.Struct):
     queues: list[Queue] = []
     residues: list[Residue] = []
     accounts: list[Account] = []
+    crons: list[Cron] = []
     last_seq: int = 0
 
 

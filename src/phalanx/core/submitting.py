@@ -72,16 +72,12 @@ def _tasks(job: str, spec: JobSpec, state: State) -> list[Task]:
 
 def _problems(tx: Changes, event: Submitted) -> list[Problem]:
     spec, base = event.spec, tx.base
-    problems = []
+    problems: list[Problem] = []
+    if spec.schedule is not None:
+        raise AssertionError("bug: a job with a schedule is no run; it makes a cron")
     if event.job in base.gangs:
         raise Conflict(f"job {event.job} exists already")
-    if spec.schedule is not None:
-        problems.append(Problem("schedule", "is not supported yet; submit each run as a job"))
-    if spec.queue not in base.queues:
-        known = ", ".join(sorted(base.queues))
-        problems.append(
-            Problem("queue", f"is {spec.queue}, which does not exist; there are: {known}")
-        )
+    problems += unknown_queue(tx, spec)
     holder = None if spec.name is None else base.names.get((spec.namespace, spec.name))
     if holder is not None:
         problems.append(
@@ -97,6 +93,14 @@ def _problems(tx: Changes, event: Submitted) -> list[Problem]:
         if job not in base.gangs and job not in event.ended
     )
     return problems
+
+
+def unknown_queue(tx: Changes, spec: JobSpec) -> list[Problem]:
+    known = tx.base.queues
+    if spec.queue in known:
+        return []
+    there_are = ", ".join(sorted(known))
+    return [Problem("queue", f"is {spec.queue}, which does not exist; there are: {there_are}")]
 
 
 def _ending(tx: Changes, job: str, ended: Mapping[str, Phase]) -> Phase | None:

@@ -20,7 +20,7 @@ from phalanx.core.spec import NEEDS_RUNTIME, SECOND, JobSpec, Micros, Role
 FENCE_MARGIN: Micros = 7 * SECOND
 
 #: A run of a cron is named after the cron and its minute.
-CRON_NAME_LIMIT = names.NAME_LIMIT - len("-202601310200")
+CRON_NAME_LIMIT = names.NAME_LIMIT - len("-20260131020000")
 
 _ROLE_FIELDS_ASTRAY = {
     name: f"is a field of a role; write it as roles.NAME.{name}" for name in ROLE_FIELDS

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from phalanx.core.changes import Changes
 from phalanx.core.cluster import Cluster
+from phalanx.core.counsel import Counsel
 from phalanx.core.events import Event
 from phalanx.core.reasons import Reason
 from phalanx.core.spec import SECOND, Micros
@@ -19,6 +20,7 @@ from phalanx.engine.planning import Planner, Planning, plan_beside
 from phalanx.engine.reign import Observer, Reign, Work
 from phalanx.engine.settings import EngineSettings
 from phalanx.engine.watching import UNWATCHED, Watcher
+from phalanx.engine.zones import zone
 from phalanx.plan.picture import Picture
 from phalanx.store.protocol import CommitFailed, Deposed, Leader, Store, StoreError
 
@@ -50,11 +52,13 @@ class Engine:
         *,
         planner: Planner = plan_beside,
         observers: Sequence[Observer] = (),
+        counsel: Counsel | None = None,
     ) -> None:
         self._store = store
         self._outside = outside
         self.settings = settings or EngineSettings()
         self._planner = planner
+        self._counsel = counsel or Counsel(zone)
         self.watcher: Watcher = UNWATCHED
         self._running: asyncio.Task[None] | None = None
         self._is_stopping = False
@@ -196,7 +200,8 @@ class Engine:
                 self.watcher.store_failed(str(error))
                 await asyncio.sleep(_RETRY_S)
             else:
-                return Cluster.load(rows, self._outside.clock(), self.settings.core)
+                now = self._outside.clock()
+                return Cluster.load(rows, now, self.settings.core, self._counsel)
 
     async def resign(self) -> None:
         """Finish what was taken, answer it, and let a standby lead at once; then stand by."""

@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 from phalanx.core import ids
 from phalanx.core.errors import CoreError
-from phalanx.core.events import Submitted
+from phalanx.core.events import CronSet, Submitted
 from phalanx.core.gang import Gang
-from phalanx.core.model import Job, Phase
+from phalanx.core.model import Cron, Job, Phase
+from phalanx.core.scheduling import cron_key
 from phalanx.core.spec import JobSpec, Micros
 from phalanx.core.submitting import Duplicate
 from phalanx.core.warnings import AnyWarning
@@ -39,9 +40,19 @@ class Taken(NamedTuple):
     warnings: tuple[AnyWarning, ...] = ()
 
 
+class Scheduled(NamedTuple):
+    """A submission with a schedule: a cron was set."""
+
+    cron: Cron
+    is_new: bool
+    warnings: tuple[AnyWarning, ...] = ()
+
+
 class _Again(Exception):  # noqa: N818
     """A dependency has ended since it was looked up."""
 
+
+Outcome = Taken | Scheduled | CoreError
 
 #: Ids are names and no secrets; the generator is seeded by the system.
 _NOISE = Random()  # noqa: S311
@@ -67,7 +78,7 @@ class Submissions:
         #: (namespace, key) → its lock and how many want it.
         self._locks: dict[tuple[str, str], tuple[asyncio.Lock, int]] = {}
 
-    async def submit(self, submissions: Sequence[Submission]) -> list[Taken | CoreError]:
+    async def submit(self, submissions: Sequence[Submission]) -> list[Outcome]:
         """Each is accepted or refused by itself; all in one turn, and so in one commit."""
         keys = {(s.spec.namespace, s.key) for s in submissions if s.key is not None}
         async with self._alone(keys):
@@ -95,13 +106,16 @@ class Submissions:
         known: dict[tuple[str, str], Job | None],
         looked_up: dict[str, Phase | None],
         turn: Turn,
-    ) -> list[Taken | CoreError]:
+    ) -> list[Outcome]:
         live = turn.cluster.gangs
         if any(phase is None and job not in live for job, phase in looked_up.items()):
             raise _Again
         ended = {job: phase for job, phase in looked_up.items() if phase is not None}
-        taken: list[Taken | CoreError] = []
+        taken: list[Outcome] = []
         for submission in submissions:
+            if submission.spec.schedule is not None:
+                taken.append(self._schedule(turn, submission))
+                continue
             first = known.get((submission.spec.namespace, submission.key or ""))
             if first is not None:
                 gang = live.get(first.id)
@@ -119,6 +133,18 @@ class Submissions:
     def _taken(self, turn: Turn, job: Job, *, is_new: bool) -> Taken:
         warned = () if self._advice is None else self._advice.on(turn, job.spec)
         return Taken(job, is_new, warned)
+
+    def _schedule(self, turn: Turn, submission: Submission) -> Scheduled | CoreError:
+        """Setting the same cron again changes nothing, so it needs no key."""
+        spec = submission.spec
+        key = cron_key(spec.namespace, spec.name or "")
+        is_new = key not in turn.cluster.crons
+        try:
+            turn.apply(CronSet(spec, submission.owner))
+        except CoreError as error:
+            return error
+        warned = () if self._advice is None else self._advice.on(turn, spec)
+        return Scheduled(turn.cluster.crons[key], is_new, warned)
 
     def _submit(self, turn: Turn, submission: Submission, ended: dict[str, Phase]) -> Gang:
         job = self._new_job(turn.now)

@@ -20,10 +20,12 @@ from litestar.types import ASGIApp
 
 from phalanx.api.app import create_app
 from phalanx.api.services import Info, Services
+from phalanx.core.counsel import Counsel
 from phalanx.engine.desk import Desk
 from phalanx.engine.engine import Engine, Outside
 from phalanx.engine.ring import Ring
 from phalanx.engine.watching import Watchers
+from phalanx.engine.zones import zone
 from phalanx.server import stores
 from phalanx.server.config import Config
 from phalanx.server.dismissal import Dismissal
@@ -136,6 +138,7 @@ class Server:
             settings,
             planner=self.metrics.plan_and_count,
             observers=[self._chronicle.observe, self.metrics.observe],
+            counsel=Counsel(zone, tokens.refusal),
         )
         self.engine.watcher = Watchers(self._chronicle, self.metrics)
         self._services = Services(

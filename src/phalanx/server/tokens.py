@@ -10,10 +10,12 @@ import hmac
 import secrets
 from typing import NamedTuple, cast
 
-from phalanx.api.auth import Principal, Role, Unauthorised
-from phalanx.core.spec import Micros
+from phalanx.api.auth import Forbidden, Principal, Role, Unauthorised, check_namespace
+from phalanx.core.spec import JobSpec, Micros
 from phalanx.store.protocol import Store, StoreError, Token
 
+#: Whoever speaks on the host of an open server.
+_LOCAL = "local"
 ROLES = ("user", "worker", "admin")
 _MARK = "phx_"
 _SHOWN = len(_MARK) + 6
@@ -67,7 +69,7 @@ class TokenDesk:
         """Raises Unauthorised."""
         if bearer is None:
             if loopback and self._open_on_loopback:
-                return Principal("local", "admin", ())
+                return Principal(_LOCAL, "admin", ())
             raise Unauthorised("a token is needed; send it as `Authorization: Bearer TOKEN`")
         token = self._find(bearer)
         if token is None:
@@ -76,6 +78,19 @@ class TokenDesk:
         if token is None:
             raise Unauthorised("the token is not known; it may have been revoked")
         return _principal(token)
+
+    def refusal(self, spec: JobSpec, owner: str) -> str | None:
+        """Why an owner may no longer run this; None if it may."""
+        if owner == _LOCAL and self._open_on_loopback:
+            return None
+        token = next((each for each in self._tokens.values() if each.name == owner), None)
+        if token is None:
+            return f"{owner or 'its owner'} has no token any more"
+        try:
+            check_namespace(_principal(token), spec.namespace)
+        except (Forbidden, Unauthorised) as error:
+            return str(error)
+        return None
 
     def _find(self, bearer: str) -> Token | None:
         asked = digest(bearer)

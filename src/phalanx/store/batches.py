@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from phalanx.core.changes import Changes
 from phalanx.core.ledger import Account
-from phalanx.core.model import Job, Queue, Record, Residue, Task, Worker
+from phalanx.core.model import Cron, Job, Queue, Record, Residue, Task, Worker
 from phalanx.store.protocol import Batch
 
 K = TypeVar("K")
@@ -22,6 +22,8 @@ def batch_of(batch_id: str, changes: Iterable[Changes]) -> Batch:
     queues: dict[str, Queue | None] = {}
     residues: dict[tuple[str, int], Residue | None] = {}
     accounts: dict[str, Account] = {}
+    crons: dict[str, Cron | None] = {}
+    forgotten: list[str] = []
     records: list[Record] = []
     dropped: dict[str, None] = {}
     for each in changes:
@@ -31,6 +33,8 @@ def batch_of(batch_id: str, changes: Iterable[Changes]) -> Batch:
         queues |= each.queues
         residues |= each.residues
         accounts |= each.accounts
+        crons |= each.crons
+        forgotten += each.forgotten
         records += each.records
         dropped |= dict.fromkeys(each.dropped_blobs)
     return Batch(
@@ -44,8 +48,11 @@ def batch_of(batch_id: str, changes: Iterable[Changes]) -> Batch:
         residues=_written(residues),
         removed_residues=_removed(residues),
         accounts=tuple(accounts.values()),
+        crons=_written(crons),
+        removed_crons=_removed(crons),
         records=tuple(records),
         dropped_blobs=_unused(dropped, tasks.values()) if dropped else (),
+        forgotten_jobs=tuple(forgotten),
     )
 
 

@@ -8,6 +8,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from uuid import uuid4
 
+from msgspec.structs import replace
+
 from phalanx.core.model import Job, Record, Rows, Task
 from phalanx.core.spec import Micros
 from phalanx.store import rows
@@ -50,7 +52,7 @@ class MemoryDatabase:
         self.jobs: dict[str, JobRow] = {}
         self.job_by_key: dict[tuple[str, str], str] = {}
         self.tasks: defaultdict[str, dict[int, str]] = defaultdict(dict)
-        #: Workers, queues, residues and accounts by table and key.
+        #: Workers, queues, residues, accounts and crons by table and key.
         self.others: defaultdict[str, dict[Row, str]] = defaultdict(dict)
         self.records: dict[int, RecordRow] = {}
         self.blobs: dict[str, tuple[str, bytes]] = {}
@@ -99,7 +101,7 @@ class MemoryStore:
         live = [row for row in self._db.jobs.values() if row.finished_at is None]
         docs: dict[str, list[str]] = {
             table.name: list(self._db.others[table.name].values())
-            for table in (rows.WORKERS, rows.QUEUES, rows.RESIDUES, rows.ACCOUNTS)
+            for table in (rows.WORKERS, rows.QUEUES, rows.RESIDUES, rows.ACCOUNTS, rows.CRONS)
         }
         docs["jobs"] = [row.doc for row in live]
         docs["tasks"] = [doc for row in live for _, doc in self._tasks_of(row.id)]
@@ -119,6 +121,7 @@ class MemoryStore:
             for row in write.rows:
                 self._write(write.table, row)
         self._db.job_by_key.update(keys)
+        self._forget(set(encoded.forgotten))
         self._db.last_seq = max(self._db.last_seq, encoded.last_seq)
         self._db.batches[encoded.id] = self._clock()
 
@@ -215,14 +218,25 @@ class MemoryStore:
             if row.finished_at is not None and row.finished_at < before
         )
         gone = {job for _, job in old[:limit]}
-        records = [
-            row.seq
-            for row in db.records.values()
-            if row.job in gone or (row.job is None and row.recorded_at < before)
+        pruned = self._forget(gone)
+        others = [
+            row.seq for row in db.records.values() if row.job is None and row.recorded_at < before
         ]
+        for seq in others:
+            del db.records[seq]
+        oldest = self._clock() - rows.BATCHES_KEPT
+        db.batches = {batch: at for batch, at in db.batches.items() if at >= oldest}
+        return replace(pruned, records=pruned.records + len(others))
+
+    def _forget(self, gone: set[str]) -> Pruned:
+        """These jobs, with all that is theirs."""
+        db = self._db
+        if not gone:
+            return Pruned()
+        records = [row.seq for row in db.records.values() if row.job in gone]
         blobs = [blob for blob, (job, _) in db.blobs.items() if job in gone]
         for job in gone:
-            del db.jobs[job]
+            db.jobs.pop(job, None)
             db.tasks.pop(job, None)
             db.output.pop(job, None)
         db.job_by_key = {key: job for key, job in db.job_by_key.items() if job not in gone}
@@ -230,8 +244,6 @@ class MemoryStore:
             del db.records[seq]
         for blob in blobs:
             del db.blobs[blob]
-        oldest = self._clock() - rows.BATCHES_KEPT
-        db.batches = {batch: at for batch, at in db.batches.items() if at >= oldest}
         return Pruned(jobs=len(gone), records=len(records), blobs=len(blobs))
 
     async def add_token(self, token: Token) -> bool:

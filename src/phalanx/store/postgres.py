@@ -247,12 +247,7 @@ class PostgresStore:
             await connection.execute("BEGIN")
             await _fence(connection, term)
             gone = [row[0] for row in await connection.fetch(sql.PRUNABLE_JOBS, before, limit)]
-            counts = {
-                table: _touched(
-                    await connection.execute(f"DELETE FROM {table} WHERE {key} = ANY($1)", gone)  # noqa: S608
-                )
-                for table, key in sql.OF_A_JOB.items()
-            }
+            counts = await _forget(connection, gone)
             others = _touched(await connection.execute(sql.PRUNE_RECORDS_OF_NO_JOB, before))
             oldest = await connection.fetchval(f"SELECT {_NOW} - $1::bigint", rows.BATCHES_KEPT)
             await connection.execute(sql.PRUNE_BATCHES, oldest)
@@ -399,7 +394,18 @@ async def _write(connection: "Connection", encoded: rows.Encoded) -> bool:
         await connection.execute(_delete(removal.table), *_arrays(removal.keys))
     for write in encoded.writes:
         await connection.execute(_upsert(write.table), *_arrays(write.rows))
+    if encoded.forgotten:
+        await _forget(connection, encoded.forgotten)
     return True
+
+
+async def _forget(connection: "Connection", jobs: list[str]) -> dict[str, int]:
+    return {
+        table: _touched(
+            await connection.execute(f"DELETE FROM {table} WHERE {key} = ANY($1)", jobs)  # noqa: S608
+        )
+        for table, key in sql.OF_A_JOB.items()
+    }
 
 
 def _arrays(found: Sequence[rows.Row]) -> list[tuple[rows.Value, ...]]:

@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from phalanx.core.ledger import Account
-from phalanx.core.model import Job, Phase, Queue, Record, Residue, Rows, Task, Worker
+from phalanx.core.model import Cron, Job, Phase, Queue, Record, Residue, Rows, Task, Worker
 from phalanx.core.spec import Micros
 
 
@@ -18,6 +18,7 @@ class Batch(msgspec.Struct, frozen=True):
     """Rows that become durable together or not at all. The id lets its fate be looked up.
 
     What is removed goes before what is written comes, and of two rows with one key the later stays.
+    Jobs that are forgotten go last, with their tasks, records, blobs and output.
     """
 
     id: str
@@ -30,8 +31,11 @@ class Batch(msgspec.Struct, frozen=True):
     residues: tuple[Residue, ...] = ()
     removed_residues: tuple[tuple[str, int], ...] = ()  #: (task id, epoch)
     accounts: tuple[Account, ...] = ()
+    crons: tuple[Cron, ...] = ()
+    removed_crons: tuple[str, ...] = ()
     records: tuple[Record, ...] = ()
     dropped_blobs: tuple[str, ...] = ()
+    forgotten_jobs: tuple[str, ...] = ()
 
 
 class Leader(msgspec.Struct, frozen=True):
@@ -160,8 +164,8 @@ class Store(Protocol):
         """Who leads now, or None when no lease is in force."""
 
     async def load(self, term: int) -> Rows:
-        """Unfinished jobs with all their tasks (by job and index), all workers, queues, residues
-        and accounts (each by its key), and the last record's number. Raises Deposed."""
+        """Unfinished jobs with all their tasks (by job and index), all workers, queues, residues,
+        accounts and crons (each by its key), and the last record's number. Raises Deposed."""
 
     async def commit(self, term: int, batch: Batch) -> None:
         """Write the batch and its id in one transaction, durably.

@@ -14,7 +14,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from phalanx.core.ledger import Account
-from phalanx.core.model import Job, Queue, Record, Residue, Rows, Task, Worker
+from phalanx.core.model import Cron, Job, Queue, Record, Residue, Rows, Task, Worker
 from phalanx.core.spec import HOUR, Micros
 from phalanx.store.protocol import Batch, Chunk, CommitFailed, Cut, JobPage, Token
 
@@ -83,6 +83,7 @@ WORKERS = Table("workers", ("id",), {"id": TEXT, "doc": TEXT})
 QUEUES = Table("queues", ("name",), {"name": TEXT, "doc": TEXT})
 RESIDUES = Table("residues", ("task", "epoch"), {"task": TEXT, "epoch": BIGINT, "doc": TEXT})
 ACCOUNTS = Table("accounts", ("queue",), {"queue": TEXT, "doc": TEXT})
+CRONS = Table("crons", ("key",), {"key": TEXT, "doc": TEXT})
 RECORDS = Table(
     "records", ("seq",), {"seq": BIGINT, "job": TEXT, "recorded_at": BIGINT, "doc": TEXT}
 )
@@ -108,6 +109,7 @@ class Encoded(NamedTuple):
     last_seq: int  #: the highest record number in it, or 0
     removals: list[Removal]
     writes: list[Write]
+    forgotten: list[str]  #: jobs, after all else
 
 
 def column(text: str) -> str:
@@ -167,6 +169,10 @@ def _account(account: Account) -> Row:
     return (column(account.queue), _doc(account))
 
 
+def _cron(cron: Cron) -> Row:
+    return (column(cron.key), _doc(cron))
+
+
 def _record(record: Record) -> RecordRow:
     return RecordRow(record.seq, _column_or_none(record.job), record.at, _doc(record))
 
@@ -184,6 +190,7 @@ def encode(batch: Batch) -> Encoded:
             Removal(WORKERS, [(column(worker),) for worker in batch.removed_workers]),
             Removal(QUEUES, [(column(queue),) for queue in batch.removed_queues]),
             Removal(RESIDUES, [(column(task), epoch) for task, epoch in batch.removed_residues]),
+            Removal(CRONS, [(column(cron),) for cron in batch.removed_crons]),
             Removal(BLOBS, [(column(blob),) for blob in batch.dropped_blobs]),
         )
         writes = (
@@ -191,6 +198,7 @@ def encode(batch: Batch) -> Encoded:
             _write(QUEUES, map(_queue, batch.queues)),
             _write(RESIDUES, map(_residue, batch.residues)),
             _write(ACCOUNTS, map(_account, batch.accounts)),
+            _write(CRONS, map(_cron, batch.crons)),
             _write(TASKS, map(_task, batch.tasks)),
             _write(JOBS, map(_job, batch.jobs)),
             _write(RECORDS, map(_record, batch.records)),
@@ -202,6 +210,7 @@ def encode(batch: Batch) -> Encoded:
         last_seq=max((record.seq for record in batch.records), default=0),
         removals=[removal for removal in removals if removal.keys],
         writes=[write for write in writes if write.rows],
+        forgotten=[column(job) for job in batch.forgotten_jobs],
     )
 
 
@@ -211,6 +220,7 @@ worker_from = msgspec.json.Decoder(Worker).decode
 queue_from = msgspec.json.Decoder(Queue).decode
 residue_from = msgspec.json.Decoder(Residue).decode
 account_from = msgspec.json.Decoder(Account).decode
+cron_from = msgspec.json.Decoder(Cron).decode
 record_from = msgspec.json.Decoder(Record).decode
 token_from = msgspec.json.Decoder(Token).decode
 
@@ -249,6 +259,7 @@ def live_rows(docs: Mapping[str, Sequence[str]], last_seq: int) -> Rows:
         queues=[queue_from(doc) for doc in docs[QUEUES.name]],
         residues=[residue_from(doc) for doc in docs[RESIDUES.name]],
         accounts=[account_from(doc) for doc in docs[ACCOUNTS.name]],
+        crons=[cron_from(doc) for doc in docs[CRONS.name]],
         last_seq=last_seq,
     )
     rows.jobs.sort(key=lambda job: job.id)
@@ -256,6 +267,7 @@ def live_rows(docs: Mapping[str, Sequence[str]], last_seq: int) -> Rows:
     rows.workers.sort(key=lambda worker: worker.id)
     rows.queues.sort(key=lambda queue: queue.name)
     rows.residues.sort(key=lambda residue: (residue.task, residue.epoch))
+    rows.crons.sort(key=lambda cron: cron.key)
     rows.accounts.sort(key=lambda account: account.queue)
     return rows
 

@@ -17,6 +17,7 @@ LIVE = {
     "queues": "SELECT doc FROM queues",
     "residues": "SELECT doc FROM residues",
     "accounts": "SELECT doc FROM accounts",
+    "crons": "SELECT doc FROM crons",
 }
 
 #: A job and its tasks in one statement, so that they are of one moment; the job comes first.

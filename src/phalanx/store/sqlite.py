@@ -226,6 +226,8 @@ class SQLiteStore:
                 db.executemany(_delete(removal.table), removal.keys)
             for write in encoded.writes:
                 db.executemany(_upsert(write.table), write.rows)
+            if encoded.forgotten:
+                _forget(db, [(job,) for job in encoded.forgotten])
 
     async def has_batch(self, batch_id: str) -> bool:
         def work(db: sqlite3.Connection) -> bool:
@@ -297,10 +299,7 @@ class SQLiteStore:
         with _transaction(db):
             _fence(db, term)
             gone = db.execute(_own(sql.PRUNABLE_JOBS), (before, limit)).fetchall()
-            counts = {
-                table: db.executemany(f"DELETE FROM {table} WHERE {key} = ?", gone).rowcount  # noqa: S608
-                for table, key in sql.OF_A_JOB.items()
-            }
+            counts = _forget(db, gone)
             others = db.execute(_own(sql.PRUNE_RECORDS_OF_NO_JOB), (before,)).rowcount
             db.execute(_own(sql.PRUNE_BATCHES), (self._clock() - rows.BATCHES_KEPT,))
         return Pruned(
@@ -329,6 +328,14 @@ class SQLiteStore:
 
     async def _read(self, query: str, *values: Value) -> list[tuple[Any, ...]]:
         return await self._reader.run(lambda db: db.execute(_own(query), values).fetchall())
+
+
+def _forget(db: sqlite3.Connection, jobs: list[tuple[str]]) -> dict[str, int]:
+    """These jobs with all that is theirs; how many rows of each table."""
+    return {
+        table: db.executemany(f"DELETE FROM {table} WHERE {key} = ?", jobs).rowcount  # noqa: S608
+        for table, key in sql.OF_A_JOB.items()
+    }
 
 
 def _own(query: str) -> str:

@@ -1,0 +1,239 @@
+"""Crons under a virtual clock: each run once, whatever happens in between."""
+
+from datetime import UTC, datetime, tzinfo
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from tests.driver import Driver, spec
+
+from phalanx.core import events
+from phalanx.core.counsel import Counsel
+from phalanx.core.errors import Conflict, Invalid, Unknown
+from phalanx.core.model import Cron, Phase, Queue
+from phalanx.core.spec import SECOND, JobSpec
+from phalanx.core.states import State
+
+HOUR_S = 3600
+NIGHTLY = "default/nightly"
+#: The driver's clock begins on 2023-11-14 at 22:13:20 UTC.
+TO_TWO = 3 * HOUR_S + 46 * 60 + 40
+
+
+def zone(name: str) -> tzinfo | None:
+    return {"UTC": UTC, "Asia/Tokyo": ZoneInfo("Asia/Tokyo")}.get(name)
+
+
+@pytest.fixture
+def cluster() -> Driver:
+    cluster = Driver(counsel=Counsel(zone=zone))
+    cluster.fleet("a", "b")
+    return cluster
+
+
+def nightly(**fields: Any) -> JobSpec:
+    schedule = {"cron": "0 2 * * *", **fields.pop("schedule", {})}
+    return spec(**{"name": "nightly", "schedule": schedule, **fields})
+
+
+def schedule(cluster: Driver, **fields: Any) -> None:
+    cluster.apply(events.CronSet(nightly(**fields), owner="ada"))
+
+
+def row(cluster: Driver) -> Cron:
+    return cluster.cluster.crons[NIGHTLY]
+
+
+def names(cluster: Driver) -> list[str]:
+    return [job.name for _, job in sorted(cluster.jobs.items())]
+
+
+def run_named(cluster: Driver, name: str) -> str:
+    return next(job.id for job in cluster.jobs.values() if job.name == name)
+
+
+def kinds(cluster: Driver) -> list[str]:
+    return [record.kind for record in cluster.records if record.kind.startswith("Cron")]
+
+
+def finish(cluster: Driver, job: str, code: int = 0) -> None:
+    cluster.run(job, "a")
+    cluster.exit(job, 0, code)
+
+
+def test_a_cron_fires_at_two_and_not_before(cluster: Driver) -> None:
+    schedule(cluster)
+    cluster.advance(TO_TWO - 1)
+    assert names(cluster) == []
+    cluster.advance(2)
+    [job] = cluster.jobs.values()
+    assert job.name == "nightly-202311150200"
+    assert (job.cron, job.owner) == (NIGHTLY, "ada")
+    assert job.spec.schedule is None
+    assert datetime.fromtimestamp((job.due_at or 0) / SECOND, UTC).hour == 2
+    assert kinds(cluster) == ["CronSet", "CronFired"]
+
+
+def test_it_fires_on_its_own_clock(cluster: Driver) -> None:
+    schedule(cluster, schedule={"cron": "0 8 * * *", "timezone": "Asia/Tokyo"})
+    cluster.advance(HOUR_S)
+    assert names(cluster) == ["nightly-202311150800"]
+
+
+def test_an_overlap_is_forbidden_and_told(cluster: Driver) -> None:
+    schedule(cluster)
+    cluster.advance(TO_TWO + 24 * HOUR_S)
+    assert names(cluster) == ["nightly-202311150200"]
+    assert kinds(cluster) == ["CronSet", "CronFired", "CronSkipped"]
+    assert row(cluster).last is not None
+    finish(cluster, run_named(cluster, "nightly-202311150200"))
+    cluster.advance(24 * HOUR_S)
+    assert names(cluster)[-1] == "nightly-202311170200"
+
+
+def test_an_overlap_may_be_allowed(cluster: Driver) -> None:
+    schedule(cluster, schedule={"concurrency": "allow"})
+    cluster.advance(TO_TWO + 24 * HOUR_S)
+    assert names(cluster) == ["nightly-202311150200", "nightly-202311160200"]
+
+
+def test_the_next_run_starts_when_the_one_it_replaces_is_gone(cluster: Driver) -> None:
+    schedule(cluster, schedule={"concurrency": "replace"})
+    cluster.advance(TO_TWO + 1)
+    old = run_named(cluster, "nightly-202311150200")
+    cluster.run(old, "a")
+    cluster.advance(24 * HOUR_S)
+    assert cluster.states(old) == [State.PREEMPTING]
+    assert names(cluster) == ["nightly-202311150200"]
+    cluster.restart()
+    cluster.stop(old)
+    assert cluster.phase(old) is Phase.CANCELLED
+    assert names(cluster) == ["nightly-202311150200", "nightly-202311160200"]
+    assert kinds(cluster) == ["CronSet", "CronFired", "CronReplacing", "CronFired"]
+
+
+def test_a_run_that_only_waited_is_replaced_at_once(cluster: Driver) -> None:
+    schedule(cluster, schedule={"concurrency": "replace"})
+    cluster.advance(TO_TWO + 24 * HOUR_S)
+    assert names(cluster) == ["nightly-202311150200", "nightly-202311160200"]
+    assert cluster.phase(run_named(cluster, "nightly-202311150200")) is Phase.CANCELLED
+
+
+def test_older_runs_are_forgotten(cluster: Driver) -> None:
+    schedule(cluster, schedule={"keep": {"done": 2, "failed": 1}}, max_retries=1)
+    forgotten: list[str] = []
+    for day in range(5):
+        cluster.advance(24 * HOUR_S)
+        job = max(cluster.jobs)
+        cluster.run(job, "a")
+        forgotten += cluster.exit(job, 0, int(day in (1, 2))).forgotten
+    first, second, *_ = sorted(cluster.jobs)
+    assert forgotten == [second, first]
+    phases = [run.phase for run in row(cluster).runs]
+    assert phases == [Phase.FAILED, Phase.DONE, Phase.DONE]
+
+
+def test_after_an_outage_one_run_makes_up_for_all(cluster: Driver) -> None:
+    schedule(cluster, schedule={"concurrency": "allow"})
+    cluster.now += (TO_TWO + 5 * 24 * HOUR_S) * SECOND
+    cluster.restart()
+    cluster.advance(1)
+    assert names(cluster) == ["nightly-202311200200"]
+    cluster.restart()
+    cluster.advance(1)
+    assert len(cluster.jobs) == 1
+
+
+def test_a_timer_that_comes_again_finds_it_done(cluster: Driver) -> None:
+    schedule(cluster, schedule={"concurrency": "allow"})
+    due = row(cluster).next_at
+    assert due is not None
+    cluster.advance(TO_TWO + 1)
+    cluster.apply(events.CronDue(NIGHTLY, due))
+    assert len(cluster.jobs) == 1
+
+
+def test_a_refused_run_is_told_and_the_next_is_tried(cluster: Driver) -> None:
+    why = ["ada has left"]
+    cluster.cluster.counsel = Counsel(
+        zone=zone, refusal=lambda spec, owner: why[0] if why else None
+    )
+    schedule(cluster)
+    cluster.advance(TO_TWO + 1)
+    assert names(cluster) == []
+    [denied] = [record for record in cluster.records if record.kind == "CronDenied"]
+    assert denied.detail["why"] == "ada has left"
+    why.clear()
+    cluster.advance(24 * HOUR_S)
+    assert names(cluster) == ["nightly-202311160200"]
+
+
+def test_a_queue_that_went_away_denies_the_run(cluster: Driver) -> None:
+    cluster.apply(events.QueueSet(Queue("research")))
+    schedule(cluster, queue="research")
+    cluster.apply(events.QueueRemoved("research"))
+    cluster.advance(TO_TWO + 1)
+    assert names(cluster) == []
+    assert kinds(cluster) == ["CronSet", "CronDenied"]
+
+
+def test_a_paused_cron_rests_and_makes_up_for_nothing(cluster: Driver) -> None:
+    schedule(cluster)
+    cluster.apply(events.CronPaused(NIGHTLY, paused=True))
+    cluster.advance(TO_TWO + 24 * HOUR_S)
+    cluster.apply(events.CronPaused(NIGHTLY, paused=False))
+    cluster.advance(1)
+    assert names(cluster) == []
+    cluster.advance(24 * HOUR_S)
+    assert names(cluster) == ["nightly-202311170200"]
+
+
+def test_a_run_that_is_asked_for_starts_now(cluster: Driver) -> None:
+    schedule(cluster)
+    due = row(cluster).next_at
+    cluster.apply(events.CronRequested(NIGHTLY))
+    [name] = names(cluster)
+    assert name == "nightly-20231114221320"
+    assert row(cluster).next_at == due
+    assert "unfinished" in cluster.refuse(events.CronRequested(NIGHTLY), Conflict)
+
+
+def test_submitting_the_same_name_again_changes_the_cron(cluster: Driver) -> None:
+    schedule(cluster)
+    schedule(cluster)
+    assert kinds(cluster) == ["CronSet"]
+    schedule(cluster, schedule={"cron": "0 3 * * *"}, role={"command": "other"})
+    assert kinds(cluster) == ["CronSet", "CronChanged"]
+    cluster.advance(TO_TWO + HOUR_S + 1)
+    assert names(cluster) == ["nightly-202311150300"]
+    [job] = cluster.jobs.values()
+    assert job.spec.roles[0].command == "other"
+
+
+def test_a_cron_that_is_removed_leaves_its_runs(cluster: Driver) -> None:
+    schedule(cluster)
+    cluster.advance(TO_TWO + 1)
+    cluster.apply(events.CronRemoved(NIGHTLY))
+    [job] = cluster.jobs
+    finish(cluster, job)
+    cluster.advance(24 * HOUR_S)
+    assert cluster.phase(job) is Phase.DONE
+    assert len(cluster.jobs) == 1
+    cluster.refuse(events.CronRemoved(NIGHTLY), Unknown)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"name": None}, "name is missing; a job with a schedule needs one"),
+        ({"queue": "nowhere"}, "queue is nowhere, which does not exist"),
+        (
+            {"schedule": {"timezone": "Mars/Olympus"}},
+            "schedule.timezone is Mars/Olympus, which is not a time zone here",
+        ),
+    ],
+)
+def test_a_cron_that_cannot_be_is_refused(
+    cluster: Driver, fields: dict[str, Any], words: str
+) -> None:
+    assert words in cluster.refuse(events.CronSet(nightly(**fields)), Invalid)
