@@ -8,6 +8,7 @@ from litestar.openapi.plugins import ScalarRenderPlugin
 from phalanx.api import (
     checkpoints,
     cost,
+    crons,
     gate,
     health,
     jobs,
@@ -33,6 +34,7 @@ _TOPICS = (
     workers,
     gate,
     queues,
+    crons,
     cost,
     stream,
     health,

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from phalanx.api import bodies
 from phalanx.api.auth import USERS, Forbidden, check_namespace, principal_of
+from phalanx.api.crons import cron_view
 from phalanx.api.errors import info_of, wrong
 from phalanx.api.services import Services, services_of
 from phalanx.api.views import reason_view, submitted_view, warning_views
@@ -19,11 +20,12 @@ from phalanx.core.events import Submitted as SubmittedEvent
 from phalanx.core.spec import SECOND, JobSpec, Micros
 from phalanx.core.validation import is_short_form, job_spec, short_form
 from phalanx.core.warnings import AnyWarning
-from phalanx.engine.submissions import Submission, Taken, new_job
+from phalanx.engine.submissions import Outcome, Scheduled, Submission, new_job
 from phalanx.engine.turn import Turn
 from phalanx.plan.decisions import Reserve
 from phalanx.plan.model import Policy
 from phalanx.plan.picture import Picture
+from phalanx.wire.crons import CronView
 from phalanx.wire.errors import ErrorInfo
 from phalanx.wire.jobs import BatchItem, BatchReply, PlannedTask, PlanView, Submitted
 
@@ -83,7 +85,8 @@ class _Read(NamedTuple):
 @post("/jobs", operation_class=_JOB_BODY, opt={"allowed": USERS}, summary="Submit a job")
 async def submit(
     request: Request[Any, Any, Any], key: IdempotencyKey = None
-) -> Response[Submitted]:
+) -> Response[Submitted | CronView]:
+    """A job with a schedule sets a cron, which is made or replaced."""
     services = services_of(request)
     documents = await bodies.read(request)
     if len(documents) > 1:
@@ -95,9 +98,16 @@ async def submit(
     [outcome] = await services.submissions.submit([submission])
     if isinstance(outcome, CoreError):
         raise outcome
+    status_code = 201 if outcome.is_new else 200
+    if isinstance(outcome, Scheduled):
+        return Response(
+            cron_view(outcome.cron, outcome.warnings),
+            status_code=status_code,
+            headers={"Location": f"/crons/{outcome.cron.key}"},
+        )
     return Response(
         submitted_view(outcome.job, outcome.warnings, is_short=read.is_short),
-        status_code=201 if outcome.is_new else 200,
+        status_code=status_code,
         headers={"Location": f"/jobs/{outcome.job.id}"},
     )
 
@@ -141,9 +151,11 @@ async def submit_batch(request: Request[Any, Any, Any], key: IdempotencyKey = No
     return BatchReply(len(results) - refused, refused, tuple(results))
 
 
-def _batch_item(outcome: Taken | CoreError, read: _Read) -> BatchItem:
+def _batch_item(outcome: Outcome, read: _Read) -> BatchItem:
     if isinstance(outcome, CoreError):
         return BatchItem(error=info_of(outcome))
+    if isinstance(outcome, Scheduled):
+        return BatchItem(cron=cron_view(outcome.cron, outcome.warnings))
     return BatchItem(job=submitted_view(outcome.job, outcome.warnings, is_short=read.is_short))
 
 
@@ -178,7 +190,7 @@ async def plan_only(request: Request[Any, Any, Any]) -> PlanView:
     documents = await bodies.read(request)
     if len(documents) > 1:
         raise wrong("", "the body has several documents; plan one job at a time")
-    spec = _spec(services, documents[0]).spec
+    spec = replace(_spec(services, documents[0]).spec, schedule=None)  # what a run would do
     check_namespace(principal_of(request), spec.namespace)
     ended = {}
     for dependency in spec.after:

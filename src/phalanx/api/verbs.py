@@ -18,7 +18,7 @@ from phalanx.core.fields import REQUIRED, Field
 from phalanx.core.gang import Gang
 from phalanx.core.model import ENDED, Job
 from phalanx.core.schema import JOB_FIELDS
-from phalanx.engine.submissions import Submission
+from phalanx.engine.submissions import Submission, Taken
 from phalanx.engine.turn import Turn
 from phalanx.wire.jobs import JobView, Submitted
 
@@ -98,8 +98,8 @@ async def retry(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Respo
         raise Conflict(f"job {old.id} is {old.phase}; only a job that has ended can be retried")
     spec = replace(old.spec, after=())
     [outcome] = await services.submissions.submit([Submission(spec, by.name)])
-    if isinstance(outcome, CoreError):
-        raise outcome
+    if not isinstance(outcome, Taken):
+        raise outcome if isinstance(outcome, CoreError) else AssertionError("bug: a run is no cron")
     return Response(
         submitted_view(outcome.job, outcome.warnings, is_short=False),
         status_code=201,

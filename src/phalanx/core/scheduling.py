@@ -60,7 +60,7 @@ def _problems(tx: Changes, spec: JobSpec) -> list[Problem]:
     problems = unknown_queue(tx, spec)
     if spec.name is None:
         problems.append(Problem("name", "is missing; a job with a schedule needs one"))
-    timezone = _schedule(spec).timezone
+    timezone = schedule_of(spec).timezone
     if tx.base.counsel.zone(timezone) is None:
         problems.append(
             Problem(
@@ -71,24 +71,24 @@ def _problems(tx: Changes, spec: JobSpec) -> list[Problem]:
     return problems
 
 
-def _schedule(spec: JobSpec) -> Schedule:
+def schedule_of(spec: JobSpec) -> Schedule:
     if spec.schedule is None:
         raise AssertionError("bug: a cron without a schedule")
     return spec.schedule
 
 
 def _times(spec: JobSpec) -> tuple[str, str]:
-    schedule = _schedule(spec)
+    schedule = schedule_of(spec)
     return schedule.cron, schedule.timezone
 
 
 def _zone(tx: Changes, spec: JobSpec) -> tzinfo:
     """A zone that this server does not know any more is read as UTC: late is better than never."""
-    return tx.base.counsel.zone(_schedule(spec).timezone) or UTC
+    return tx.base.counsel.zone(schedule_of(spec).timezone) or UTC
 
 
 def _next(tx: Changes, spec: JobSpec, after: Micros) -> Micros | None:
-    return next_due(expression.parse(_schedule(spec).cron), _zone(tx, spec), after)
+    return next_due(expression.parse(schedule_of(spec).cron), _zone(tx, spec), after)
 
 
 def _put(tx: Changes, row: Cron) -> None:
@@ -125,12 +125,12 @@ def cron_due(tx: Changes, event: CronDue) -> None:
     row = tx.base.crons.get(event.cron)
     if row is None or row.next_at != event.at or tx.now < event.at:
         return
-    schedule = expression.parse(_schedule(row.spec).cron)
+    schedule = expression.parse(schedule_of(row.spec).cron)
     at = last_due(schedule, _zone(tx, row.spec), event.at, tx.now)
     row = replace(row, next_at=_next(tx, row.spec, tx.now))
     _put(tx, row)
     unfinished = _unfinished(row)
-    if unfinished and _schedule(row.spec).concurrency is Concurrency.FORBID:
+    if unfinished and schedule_of(row.spec).concurrency is Concurrency.FORBID:
         tx.crons[row.key] = replace(
             row, last=Outcome(at, f"skipped: {unfinished[0].job} still ran")
         )
@@ -143,7 +143,7 @@ def cron_requested(tx: Changes, event: CronRequested) -> None:
     """Somebody wants a run now; when the next one is due does not change."""
     row = _cron(tx, event.cron)
     unfinished = _unfinished(row)
-    if unfinished and _schedule(row.spec).concurrency is Concurrency.FORBID:
+    if unfinished and schedule_of(row.spec).concurrency is Concurrency.FORBID:
         raise Conflict(
             f"cron {row.key} forbids two runs at a time, and {unfinished[0].job} is unfinished;"
             " cancel that, or wait for it"
@@ -158,7 +158,7 @@ def _unfinished(row: Cron) -> list[Run]:
 
 def _run(tx: Changes, row: Cron, at: Micros) -> None:
     unfinished = _unfinished(row)
-    if not unfinished or _schedule(row.spec).concurrency is Concurrency.ALLOW:
+    if not unfinished or schedule_of(row.spec).concurrency is Concurrency.ALLOW:
         _start(tx, row, at)
         return
     # The old one has to be gone before the new one is made; `run_ended` makes it then.
@@ -200,7 +200,7 @@ def run_ended(tx: Changes, job: Job) -> None:
     if row is None:
         return
     runs = [replace(run, phase=job.verdict) if run.job == job.id else run for run in row.runs]
-    kept = _kept(runs, _schedule(row.spec))
+    kept = _kept(runs, schedule_of(row.spec))
     tx.forgotten += [run.job for run in runs if run not in kept]
     row = replace(row, runs=tuple(kept))
     tx.crons[key] = row

@@ -41,6 +41,7 @@ class Outside(NamedTuple):
     url: str  #: where this server is reached
     clock: Callable[[], Micros]
     new_id: Callable[[], str]
+    counsel: Counsel = Counsel(zone)
 
 
 class Engine:
@@ -52,13 +53,11 @@ class Engine:
         *,
         planner: Planner = plan_beside,
         observers: Sequence[Observer] = (),
-        counsel: Counsel | None = None,
     ) -> None:
         self._store = store
         self._outside = outside
         self.settings = settings or EngineSettings()
         self._planner = planner
-        self._counsel = counsel or Counsel(zone)
         self.watcher: Watcher = UNWATCHED
         self._running: asyncio.Task[None] | None = None
         self._is_stopping = False
@@ -201,7 +200,7 @@ class Engine:
                 await asyncio.sleep(_RETRY_S)
             else:
                 now = self._outside.clock()
-                return Cluster.load(rows, now, self.settings.core, self._counsel)
+                return Cluster.load(rows, now, self.settings.core, self._outside.counsel)
 
     async def resign(self) -> None:
         """Finish what was taken, answer it, and let a standby lead at once; then stand by."""

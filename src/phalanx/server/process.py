@@ -134,11 +134,16 @@ class Server:
         ring = Ring(settings.ring_size)
         self.engine = Engine(
             store,
-            Outside(self.name, listening.advertised, wall_clock, lambda: uuid4().hex),
+            Outside(
+                self.name,
+                listening.advertised,
+                wall_clock,
+                lambda: uuid4().hex,
+                Counsel(zone, tokens.refusal),
+            ),
             settings,
             planner=self.metrics.plan_and_count,
             observers=[self._chronicle.observe, self.metrics.observe],
-            counsel=Counsel(zone, tokens.refusal),
         )
         self.engine.watcher = Watchers(self._chronicle, self.metrics)
         self._services = Services(

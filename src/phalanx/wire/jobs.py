@@ -11,6 +11,7 @@ import msgspec
 from phalanx.core.model import Exit, Phase
 from phalanx.core.states import State
 from phalanx.wire.cost import LostView
+from phalanx.wire.crons import CronView
 from phalanx.wire.errors import ErrorInfo
 
 
@@ -117,6 +118,7 @@ class Submitted(JobView, frozen=True, omit_defaults=True, kw_only=True):
 
 class BatchItem(msgspec.Struct, frozen=True, omit_defaults=True):
     job: Submitted | None = None
+    cron: CronView | None = None  #: where the job has a schedule
     error: ErrorInfo | None = None
 
 

@@ -1,0 +1,159 @@
+"""Crons: listing and showing them, and what is done to them. Submitting a job sets one."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import msgspec
+from litestar import Request, delete, get, post
+from litestar.params import FromPath, FromQuery
+
+from phalanx.api.auth import USERS, Principal, check_namespace, principal_of
+from phalanx.api.services import services_of
+from phalanx.api.views import moment, warning_views, when
+from phalanx.core.errors import Unknown
+from phalanx.core.events import CronPaused, CronRemoved, CronRequested
+from phalanx.core.model import Cron
+from phalanx.core.native import native
+from phalanx.core.scheduling import cron_key, schedule_of
+from phalanx.engine.turn import Turn
+from phalanx.wire.crons import CronView, LastView, RunView
+
+T = TypeVar("T")
+
+
+def cron_view(cron: Cron, warnings: Iterable[msgspec.Struct] = ()) -> CronView:
+    spec, last, schedule = cron.spec, cron.last, schedule_of(cron.spec)
+    return CronView(
+        name=spec.name or "",
+        namespace=spec.namespace,
+        queue=spec.queue,
+        cron=schedule.cron,
+        timezone=schedule.timezone,
+        concurrency=schedule.concurrency,
+        paused=cron.paused,
+        created_at=moment(cron.created_at),
+        next_at=when(cron.next_at),
+        last=None if last is None else LastView(moment(last.at), last.what, last.job),
+        runs=tuple(RunView(run.job, run.name, moment(run.at), run.phase) for run in cron.runs),
+        spec=native(spec),
+        owner=cron.owner,
+        warnings=warning_views(warnings),
+    )
+
+
+@get("/crons", opt={"allowed": USERS}, summary="List the crons")
+async def list_crons(
+    request: Request[Any, Any, Any], namespace: FromQuery[str | None] = None
+) -> list[CronView]:
+    """By namespace and name."""
+    principal = principal_of(request)
+    if namespace is not None:
+        check_namespace(principal, namespace)
+
+    def work(turn: Turn) -> list[CronView]:
+        return [
+            cron_view(cron)
+            for _, cron in sorted(turn.cluster.crons.items())
+            if principal.may_see(cron.spec.namespace) and namespace in (None, cron.spec.namespace)
+        ]
+
+    return await services_of(request).engine.do(work)
+
+
+async def _on(
+    request: Request[Any, Any, Any],
+    namespace: str,
+    name: str,
+    work: Callable[[Turn, Cron, Principal], T],
+) -> T:
+    """Do something with a cron that the caller may see. Raises Unknown."""
+    principal, key = principal_of(request), cron_key(namespace, name)
+
+    def visible(turn: Turn) -> T:
+        cron = turn.cluster.crons.get(key)
+        if cron is None or not principal.may_see(namespace):
+            raise Unknown(f"there is no cron {key[:80]}")
+        return work(turn, cron, principal)
+
+    return await services_of(request).engine.do(visible)
+
+
+@get("/crons/{namespace:str}/{name:str}", opt={"allowed": USERS}, summary="Show a cron")
+async def show_cron(
+    request: Request[Any, Any, Any], namespace: FromPath[str], name: FromPath[str]
+) -> CronView:
+    return await _on(request, namespace, name, lambda turn, cron, by: cron_view(cron))
+
+
+@delete(
+    "/crons/{namespace:str}/{name:str}",
+    opt={"allowed": USERS},
+    status_code=204,
+    summary="Remove a cron",
+)
+async def remove_cron(
+    request: Request[Any, Any, Any], namespace: FromPath[str], name: FromPath[str]
+) -> None:
+    """What it has started goes on."""
+
+    def work(turn: Turn, cron: Cron, by: Principal) -> None:
+        turn.apply(CronRemoved(cron.key, by.name))
+
+    await _on(request, namespace, name, work)
+
+
+@post(
+    "/crons/{namespace:str}/{name:str}/pause",
+    opt={"allowed": USERS},
+    status_code=200,
+    summary="Pause a cron",
+)
+async def pause_cron(
+    request: Request[Any, Any, Any], namespace: FromPath[str], name: FromPath[str]
+) -> CronView:
+    """What runs goes on."""
+    return await _pause(request, namespace, name, paused=True)
+
+
+@post(
+    "/crons/{namespace:str}/{name:str}/resume",
+    opt={"allowed": USERS},
+    status_code=200,
+    summary="End a pause",
+)
+async def resume_cron(
+    request: Request[Any, Any, Any], namespace: FromPath[str], name: FromPath[str]
+) -> CronView:
+    """What would have been due in the pause is not made up for."""
+    return await _pause(request, namespace, name, paused=False)
+
+
+async def _pause(
+    request: Request[Any, Any, Any], namespace: str, name: str, *, paused: bool
+) -> CronView:
+    def work(turn: Turn, cron: Cron, by: Principal) -> CronView:
+        turn.apply(CronPaused(cron.key, paused, by.name))
+        return cron_view(turn.cluster.crons[cron.key])
+
+    return await _on(request, namespace, name, work)
+
+
+@post(
+    "/crons/{namespace:str}/{name:str}/run",
+    opt={"allowed": USERS},
+    status_code=201,
+    summary="Run a cron now",
+)
+async def run_cron(
+    request: Request[Any, Any, Any], namespace: FromPath[str], name: FromPath[str]
+) -> CronView:
+    """Its next time stays what it is. With `replace` the run starts when the old one is gone."""
+
+    def work(turn: Turn, cron: Cron, by: Principal) -> CronView:
+        turn.apply(CronRequested(cron.key, by.name))
+        return cron_view(turn.cluster.crons[cron.key])
+
+    return await _on(request, namespace, name, work)
+
+
+ROUTES = [list_crons, show_cron, remove_cron, pause_cron, resume_cron, run_cron]

@@ -1,0 +1,110 @@
+"""Crons over HTTP."""
+
+from typing import Any
+
+from phalanx.api.auth import Principal
+from phalanx.store.memory import MemoryStore
+from phalanx.store.protocol import Store
+from phalanx.store.sqlite import wall_clock
+from tests.integration.api.serving import Running, serving
+
+#: Not due while a test runs, unless it runs on a leap day at midnight.
+RARE = {"cron": "0 0 29 2 *"}
+NIGHTLY: dict[str, Any] = {
+    "name": "nightly",
+    "schedule": RARE,
+    "roles": {"report": {"command": "report"}},
+}
+PATH = "/crons/default/nightly"
+
+
+async def test_a_job_with_a_schedule_sets_a_cron_that_outlives_the_server(store: Store) -> None:
+    async with serving(store) as server:
+        made = await server.call("POST", "/jobs", NIGHTLY)
+        assert made.status == 201
+        assert (made.body["name"], made.body["cron"]) == ("nightly", RARE["cron"])
+        again = await server.call("POST", "/jobs", NIGHTLY)
+        assert again.status == 200
+        assert (await server.call("GET", "/jobs")).body["jobs"] == []
+        await server.engine.resign()
+    async with serving(store) as server:
+        shown = (await server.call("GET", PATH)).body
+        assert shown["spec"] == NIGHTLY
+        assert shown["next_at"].endswith("-02-29T00:00:00.000000Z")
+        assert (await server.call("GET", "/crons")).body == [shown]
+
+
+async def test_a_run_that_is_asked_for_is_a_job(on_each_store: Running) -> None:
+    server = on_each_store
+    await server.call("POST", "/jobs", NIGHTLY)
+    ran = await server.call("POST", f"{PATH}/run")
+    assert ran.status == 201
+    [run] = ran.body["runs"]
+    job = (await server.call("GET", f"/jobs/{run['job']}")).body
+    assert job["name"] == run["name"]
+    assert job["name"].startswith("nightly-20")
+    refused = await server.call("POST", f"{PATH}/run")
+    assert refused.status == 409
+    assert "forbids two runs" in refused.body["error"]["message"]
+
+
+async def test_runs_that_are_not_kept_are_gone_from_the_store(on_each_store: Running) -> None:
+    server = on_each_store
+    keep = {"done": 0, "failed": 0}
+    await server.call("POST", "/jobs", NIGHTLY | {"schedule": RARE | {"keep": keep}})
+    [run] = (await server.call("POST", f"{PATH}/run")).body["runs"]
+    assert (await server.call("DELETE", f"/jobs/{run['job']}")).status == 200
+    assert (await server.call("GET", f"/jobs/{run['job']}")).status == 404
+    assert (await server.call("GET", PATH)).body["runs"] == []
+
+
+async def test_a_cron_is_paused_resumed_and_removed(server: Running) -> None:
+    await server.call("POST", "/jobs", NIGHTLY)
+    paused = await server.call("POST", f"{PATH}/pause")
+    assert (paused.body["paused"], paused.body["next_at"]) == (True, None)
+    resumed = await server.call("POST", f"{PATH}/resume")
+    assert resumed.body["next_at"] is not None
+    assert (await server.call("DELETE", PATH)).status == 204
+    assert (await server.call("GET", PATH)).status == 404
+    assert (await server.call("POST", f"{PATH}/pause")).status == 404
+
+
+async def test_in_a_batch_crons_and_jobs_may_be_mixed(server: Running) -> None:
+    reply = await server.call("POST", "/jobs:batch", [NIGHTLY, {"command": "x"}])
+    cron, job = reply.body["results"]
+    assert cron["cron"]["name"] == "nightly"
+    assert job["job"]["phase"] == "waiting"
+
+
+async def test_a_time_zone_that_is_none_is_refused_by_its_path(server: Running) -> None:
+    schedule = RARE | {"timezone": "Mars/Olympus"}
+    reply = await server.call("POST", "/jobs", NIGHTLY | {"schedule": schedule})
+    assert reply.status == 400
+    assert reply.body["error"]["details"][0]["path"] == "schedule.timezone"
+    assert (await server.call("GET", "/crons")).body == []
+
+
+async def test_a_question_about_a_cron_is_one_about_its_runs(server: Running) -> None:
+    reply = await server.call("POST", "/plan", NIGHTLY)
+    assert reply.status == 200
+    assert (await server.call("GET", "/crons")).body == []
+
+
+class _ByToken:
+    """Whoever brings a token has that name, and the namespace of that name."""
+
+    async def principal(self, bearer: str | None, *, loopback: bool) -> Principal:
+        return Principal(bearer or "", "user", (bearer or "",))
+
+
+async def test_nobody_sees_or_touches_crons_of_others() -> None:
+    async with serving(MemoryStore(clock=wall_clock), auth=_ByToken()) as server:
+        ada, bob = {"authorization": "Bearer ada"}, {"authorization": "Bearer bob"}
+        made = await server.call("POST", "/jobs", NIGHTLY | {"namespace": "ada"}, **ada)
+        assert made.body["owner"] == "ada"
+        assert (await server.call("GET", "/crons", **bob)).body == []
+        assert (await server.call("GET", "/crons?namespace=ada", **bob)).status == 403
+        for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/run")):
+            reply = await server.call(method, f"/crons/ada/nightly{path}", **bob)
+            assert reply.status == 404
+        assert len((await server.call("GET", "/crons", **ada)).body) == 1
