@@ -4,17 +4,8 @@ import re
 from pathlib import Path
 
 from phalanx.client import Client
+from tests.acceptance.pages import commands
 from tests.acceptance.terminal import Server, Terminal, Worker
-
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "cost.md"
-
-
-def commands() -> list[list[str]]:
-    """What the page says to type."""
-    blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
-    lines = [line.split() for block in blocks for line in block.splitlines()]
-    assert all(line[0] == "phalanx" for line in lines)
-    return [line[1:] for line in lines]
 
 
 def test_an_eviction_is_found_in_every_list_that_the_page_shows(tmp_path: Path) -> None:
@@ -27,7 +18,7 @@ def test_an_eviction_is_found_in_every_list_that_the_page_shows(tmp_path: Path) 
                 client.requeue(said.out.strip())
         shown = terminal.type("job", "train")
         assert re.search(r"lost +\$[\d,.]+ .*: 1 eviction, the last eviction by local", shown.out)
-        by_queue, by_job, by_evictor, as_json = [terminal.type(*each) for each in commands()]
+        by_queue, by_job, by_evictor, as_json = [terminal.type(*each) for each in commands("cost")]
     found = as_json.json
     money = f"${found['to_eviction']['cost']:,.2f}"
     assert re.search(rf"default +1 +[\d.]+ +{re.escape(money)} +0 ", by_queue.out)

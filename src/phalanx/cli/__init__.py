@@ -12,6 +12,7 @@ import typer
 from phalanx.cli import (
     config,
     cost,
+    crons,
     events,
     job,
     jobs,
@@ -47,6 +48,8 @@ _PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "logs": logs.logs,
         "events": events.events,
         "cost": cost.cost,
+        "crons": crons.crons,
+        "cron": crons.app,
         "cancel": verbs.cancel,
         "retry": verbs.retry,
         "hold": verbs.hold,

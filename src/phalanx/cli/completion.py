@@ -54,7 +54,14 @@ def _queues(client: "Client") -> Iterator[Offer]:
     return ((queue.name, "stopped" if queue.stopped else "") for queue in client.queues())
 
 
+def _crons(client: "Client") -> Iterator[Offer]:
+    for cron in client.crons():
+        is_default = cron.namespace == "default"
+        yield cron.name if is_default else f"{cron.namespace}/{cron.name}", cron.cron
+
+
 jobs, workers, queues = _asking(_jobs), _asking(_workers), _asking(_queues)
+crons = _asking(_crons)
 
 JOB_HELP = "Its id, the beginning of it, its name, or NAMESPACE/NAME."
 Job = Annotated[

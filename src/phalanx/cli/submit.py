@@ -16,6 +16,7 @@ from phalanx.core.spec import CheckpointPolicy
 
 if TYPE_CHECKING:
     from phalanx.client import Client
+    from phalanx.wire.crons import CronView
     from phalanx.wire.jobs import BatchItem, Submitted
 
 _ROLE = "The gang"
@@ -153,12 +154,13 @@ def submit(  # noqa: PLR0913
         _refuse_mixture(command, given)
         items = _submit_file(client, file, key)
         submitted = [item.job for item in items if item.job is not None]
+        crons = [item.cron for item in items if item.cron is not None]
     elif command:
-        items = ()
+        items, crons = (), []
         submitted = [client.submit(_document(client, command, given), key=key)]
     else:
         end(Status.USAGE, "nothing to submit; give -f FILE, or a command after --")
-    _tell(submitted, as_json=as_json)
+    _tell([*submitted, *crons], as_json=as_json)
     _end_if_refused(items, file or "")
     if wait or follow:
         _see_out(client, submitted, follow=follow)
@@ -230,17 +232,24 @@ def _end_if_refused(items: "tuple[BatchItem, ...]", file: str) -> None:
     end(Status.USAGE if is_wrong else Status.REFUSED, *wrongs)
 
 
-def _tell(submitted: "list[Submitted]", *, as_json: bool) -> None:
+def _tell(made: "list[Submitted | CronView]", *, as_json: bool) -> None:
+    from phalanx.wire.crons import CronView  # noqa: PLC0415
+
     if as_json:
-        print_json(submitted[0] if len(submitted) == 1 else submitted)
-    for job in submitted:
-        for warning in job.warnings:
+        print_json(made[0] if len(made) == 1 else made)
+    for each in made:
+        for warning in each.warnings:
             warn(str(warning.get("message", warning)))
         if not as_json:
-            typer.echo(job.id)
-    if len(submitted) == 1:
-        [job] = submitted
-        note(f"{words.counted_as(job.size, 'task')}; `phalanx logs -f {job.name}` shows the output")
+            name = f"{each.namespace}/{each.name}"
+            typer.echo(name if isinstance(each, CronView) else each.id)
+    if len(made) == 1:
+        [one] = made
+        if isinstance(one, CronView):
+            note(f"due next at {one.next_at}; `phalanx cron show {one.name}` shows its runs")
+        else:
+            told = words.counted_as(one.size, "task")
+            note(f"{told}; `phalanx logs -f {one.name}` shows the output")
 
 
 def _see_out(client: "Client", submitted: "list[Submitted]", *, follow: bool) -> NoReturn:

@@ -20,6 +20,7 @@ from phalanx.client.servers import Ask, Servers
 from phalanx.client.submission import Submittable, body_of, one_role
 from phalanx.core.model import Phase
 from phalanx.wire.cost import CostView
+from phalanx.wire.crons import CronView
 from phalanx.wire.jobs import (
     BatchReply,
     JobDetail,
@@ -300,6 +301,35 @@ class Client:
     def start_queue(self, name: str) -> QueueView:
         return self._do(QueueView, _path("queues", name, "start"))
 
+    # Crons
+
+    def schedule(self, job: Submittable) -> CronView:
+        """Set a cron: submit a job that has a name and a `schedule`. One of the same name is
+        replaced."""
+        return self._submission("/jobs", job, None, CronView)
+
+    def crons(self, *, namespace: str | None = None) -> list[CronView]:
+        return self._ask(list[CronView], Ask("GET", "/crons", {"namespace": namespace}))
+
+    def cron(self, called: str) -> CronView:
+        """By its name, or namespace/name."""
+        return self._ask(CronView, Ask("GET", _cron_path(called)))
+
+    def pause_cron(self, called: str) -> CronView:
+        return self._do(CronView, _cron_path(called) + "/pause")
+
+    def resume_cron(self, called: str) -> CronView:
+        return self._do(CronView, _cron_path(called) + "/resume")
+
+    def run_cron(self, called: str) -> CronView:
+        """Start a run now."""
+        return self._do(CronView, _cron_path(called) + "/run", repeatable=False)
+
+    def delete_cron(self, called: str) -> None:
+        self._servers.ask(Ask("DELETE", _cron_path(called), repeatable=False))
+
+    # Cost
+
     def cost(self) -> CostView:
         """What evictions and failures have cost, by queue, job and evictor."""
         return self._ask(CostView, Ask("GET", "/cost"))
@@ -318,6 +348,11 @@ class Client:
         return self._ask(
             kind, Ask(method, path, content=msgspec.json.encode(given), headers=headers)
         )
+
+
+def _cron_path(called: str) -> str:
+    namespace, slash, name = called.partition("/")
+    return _path("crons", namespace, name) if slash else _path("crons", "default", called)
 
 
 def _path(*parts: str) -> str:
