@@ -123,12 +123,16 @@ class Translator:
         if gang.is_idle:
             return None
         job, spec = gang.job, gang.job.spec
-        places = tuple(self._place(gang, task) for task in gang.tasks if task.state in PLACED)
+        # What nobody placed has no worker and takes nothing from any.
+        placed = [t for t in gang.tasks if t.state in PLACED and t.worker is not None]
+        if not placed:
+            return None
+        places = tuple(self._place(gang, task) for task in placed)
         done = gang.count(State.DONE)
         done_of = [task.role for task in gang.tasks if task.state is State.DONE]
         lost_with_it = spec.restart is Restart.GANG and done > 0
         evicted = job.drain is None or job.drain.cause.kind is Kind.EVICTION
-        started = min(task.placed_at or 0 for task in gang.tasks if task.state in PLACED)
+        started = min(task.placed_at or 0 for task in placed)
         return Tenant(
             job=job.id,
             name=full_name(job),
