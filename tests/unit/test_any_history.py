@@ -70,6 +70,21 @@ BEFALLS: list[Callable[[str], events.Event]] = [
     lambda worker: events.CordonChanged(worker, "a test"),
     lambda worker: events.CordonChanged(worker, None),
 ]
+CRONS = [
+    job_spec(
+        {
+            "name": "often",
+            "schedule": {
+                "cron": "*/10 * * * *",
+                "concurrency": concurrency,
+                "keep": {"done": 1, "failed": 0},
+            },
+            "roles": {"worker": {"command": "x"}},
+            "grace": "1s",
+        }
+    )
+    for concurrency in ("allow", "forbid", "replace")
+]
 
 
 def durable(cluster: Cluster) -> Any:
@@ -90,6 +105,8 @@ def durable(cluster: Cluster) -> Any:
         cluster.names,
         cluster.keys,
         {job: others for job, others in cluster.dependants.items() if others},
+        cluster.accounts,
+        cluster.crons,
         cluster.last_seq,
     )
 
@@ -279,6 +296,10 @@ class AnyHistory(RuleBasedStateMachine):
                 events.QueueSet(Queue("r", parent="q")),
                 events.QueueRemoved("q"),
                 events.QueueRemoved("default"),
+                *(events.CronSet(cron) for cron in CRONS),
+                *(events.CronPaused("default/often", paused) for paused in (True, False)),
+                events.CronRequested("default/often"),
+                events.CronRemoved("default/often"),
             ]
         )
     )
@@ -311,6 +332,8 @@ class AnyHistory(RuleBasedStateMachine):
     def teardown(self) -> None:
         """On a healthy cluster every job ends: none was forgotten, none is stuck."""
         driver = self.driver
+        for cron in list(driver.cluster.crons):
+            driver.apply(events.CronRemoved(cron))
         for worker in list(driver.cluster.nodes):
             driver.apply(events.WorkerRemoved(worker))
         for n in range(6):

@@ -198,6 +198,12 @@ def test_a_run_that_is_asked_for_starts_now(cluster: Driver) -> None:
     assert "unfinished" in cluster.refuse(events.CronRequested(NIGHTLY), Conflict)
 
 
+def test_a_run_that_is_asked_for_and_denied_is_an_error(cluster: Driver) -> None:
+    schedule(cluster, schedule={"concurrency": "allow"})
+    cluster.cluster.counsel = Counsel(zone=zone, refusal=lambda spec, owner: f"{owner} has left")
+    assert "ada has left" in cluster.refuse(events.CronRequested(NIGHTLY), Conflict)
+
+
 def test_submitting_the_same_name_again_changes_the_cron(cluster: Driver) -> None:
     schedule(cluster)
     schedule(cluster)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from phalanx.core.cluster import Cluster
 from phalanx.core.gang import Gang
 from phalanx.core.ids import split_task
-from phalanx.core.model import Assignment, Task
+from phalanx.core.model import Assignment, Cron, Task
 from phalanx.core.node import DEVICE, GPU, Node
 from phalanx.core.spec import Match, Restart
 from phalanx.core.states import PLACED, State
@@ -24,7 +24,22 @@ def violations(cluster: Cluster) -> Iterator[str]:
         yield from _charges_of(cluster, gang)
     for node in cluster.nodes.values():
         yield from _node(cluster, node)
+    for cron in cluster.crons.values():
+        yield from _cron(cluster, cron)
     yield from _indexes(cluster)
+
+
+def _cron(cluster: Cluster, cron: Cron) -> Iterator[str]:
+    if cron.paused and cron.next_at is not None:
+        yield f"cron {cron.key} is paused and due"
+    unfinished = [run.job for run in cron.runs if run.phase is None]
+    for job in unfinished:
+        if job not in cluster.gangs:
+            yield f"cron {cron.key} thinks that {job} is unfinished"
+    if cron.replacing_at is not None and not unfinished:
+        yield f"cron {cron.key} waits for the end of a run, and there is none"
+    if len({run.at for run in cron.runs}) != len(cron.runs):
+        yield f"cron {cron.key} has run a time twice"
 
 
 def _gang(gang: Gang) -> Iterator[str]:

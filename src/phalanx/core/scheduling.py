@@ -24,7 +24,7 @@ from phalanx.core.events import (
 )
 from phalanx.core.ids import NOISE_BITS, job_id
 from phalanx.core.model import Cron, Job, Outcome, Phase, Run
-from phalanx.core.spec import SECOND, Concurrency, JobSpec, Micros, Schedule
+from phalanx.core.spec import Concurrency, JobSpec, Micros, Schedule
 from phalanx.core.submitting import submitted, unknown_queue
 
 #: Spreads the numbers of records over the noise of an id.
@@ -149,27 +149,30 @@ def cron_requested(tx: Changes, event: CronRequested) -> None:
             " cancel that, or wait for it"
         )
     tx.record("CronRequested", cron=row.key, by=event.by)
-    _run(tx, row, tx.now // SECOND * SECOND)
+    why = _run(tx, row, tx.now)
+    if why is not None:
+        raise Conflict(f"cron {row.key} cannot run now: {why}")
 
 
 def _unfinished(row: Cron) -> list[Run]:
     return [run for run in row.runs if run.phase is None]
 
 
-def _run(tx: Changes, row: Cron, at: Micros) -> None:
+def _run(tx: Changes, row: Cron, at: Micros) -> str | None:
+    """Why it may not run; None if it may."""
     unfinished = _unfinished(row)
     if not unfinished or schedule_of(row.spec).concurrency is Concurrency.ALLOW:
-        _start(tx, row, at)
-        return
+        return _start(tx, row, at)
     # The old one has to be gone before the new one is made; `run_ended` makes it then.
     tx.crons[row.key] = replace(row, replacing_at=at)
     tx.record("CronReplacing", cron=row.key, due_at=at)
     for run in unfinished:
         cause = Cause(Kind.CANCEL, f"the next run of {row.key} took its place", by=row.key)
         drain(tx, tx.gang(run.job), cause)
+    return None
 
 
-def _start(tx: Changes, row: Cron, at: Micros) -> None:
+def _start(tx: Changes, row: Cron, at: Micros) -> str | None:
     name = f"{row.spec.name}-{stamp(at, _zone(tx, row.spec))}"
     spec = replace(row.spec, name=name, schedule=None)
     job = job_id(tx.now, (tx.seq * _SPREAD) % (1 << NOISE_BITS))
@@ -182,7 +185,7 @@ def _start(tx: Changes, row: Cron, at: Micros) -> None:
     if why is not None:
         tx.crons[row.key] = replace(row, replacing_at=None, last=Outcome(at, f"denied: {why}"))
         tx.record("CronDenied", cron=row.key, due_at=at, owner=row.owner, why=why)
-        return
+        return why
     tx.set_job(tx.gang(job), cron=row.key, due_at=at)
     tx.crons[row.key] = replace(
         row,
@@ -191,6 +194,7 @@ def _start(tx: Changes, row: Cron, at: Micros) -> None:
         runs=(*row.runs, Run(job, name, at)),
     )
     tx.record("CronFired", job, cron=row.key, due_at=at)
+    return None
 
 
 def run_ended(tx: Changes, job: Job) -> None:
