@@ -105,6 +105,7 @@ def durable(cluster: Cluster) -> Any:
         cluster.names,
         cluster.keys,
         {job: others for job, others in cluster.dependants.items() if others},
+        cluster.followers,
         cluster.accounts,
         cluster.crons,
         cluster.last_seq,

@@ -4,10 +4,12 @@ from typing import Annotated, Any
 
 from litestar import Request, delete, get
 from litestar.params import FromPath, FromQuery, QueryParameter
+from msgspec.structs import replace
 
 from phalanx.api.auth import ANYBODY, USERS, check_namespace, principal_of
 from phalanx.api.listing import Wanted, listed
 from phalanx.api.lookup import change, find
+from phalanx.api.relatives import relatives
 from phalanx.api.services import services_of
 from phalanx.api.views import job_detail, job_view, reason_view, record_view, task_view
 from phalanx.core.events import CancelRequested
@@ -46,7 +48,9 @@ async def list_jobs(  # noqa: PLR0913, PLR0917
 async def show_job(request: Request[Any, Any, Any], job_id: FromPath[str]) -> JobDetail:
     """A job of one task also has the fields that the plain protocol knows."""
     found = await find(request, job_id)
-    return job_detail(found.job, found.tasks, found.reason)
+    detail = job_detail(found.job, found.tasks, found.reason)
+    before, behind = await relatives(request, found.job)
+    return replace(detail, after=before, dependants=behind)
 
 
 @delete("/jobs/{job_id:str}", opt={"allowed": USERS}, status_code=200, summary="Cancel a job")

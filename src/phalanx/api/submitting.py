@@ -217,6 +217,7 @@ def _copy(cluster: Cluster) -> Cluster:
     twin.queues, twin.residues = cluster.queues.copy(), cluster.residues.copy()
     twin.names, twin.keys = cluster.names.copy(), cluster.keys.copy()
     twin.dependants = {job: set(waiting) for job, waiting in cluster.dependants.items()}
+    twin.followers = {job: set(others) for job, others in cluster.followers.items()}
     twin.last_seq, twin.loaded_at = cluster.last_seq, cluster.loaded_at
     return twin
 

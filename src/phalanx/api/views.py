@@ -111,6 +111,7 @@ def job_detail(job: Job, tasks: Sequence[Task], reason: Reason | None = None) ->
         tasks=views,
         spec=native(job.spec),
         lost=lost_view(job.lost or Lost()),
+        cron=job.cron,
     )
 
 

@@ -8,7 +8,8 @@ from rich.text import Text
 from phalanx.cli import words
 from phalanx.cli.completion import Job
 from phalanx.cli.connection import with_client
-from phalanx.cli.output import Json, print_facts, print_json
+from phalanx.cli.family import trees
+from phalanx.cli.output import Json, print_facts, print_json, print_trimmed
 from phalanx.cli.tasks import print_tasks
 
 if TYPE_CHECKING:
@@ -18,12 +19,15 @@ if TYPE_CHECKING:
 
 @with_client
 def job(client: "Client", *, called: Job, as_json: Json = False) -> None:
-    """Show one job: how it stands and why, what it asks for, and its tasks."""
+    """Show one job: how it stands and why, what it asks for, its tasks, and the jobs around it."""
     found = client.get(client.find(called))
     if as_json:
         print_json(found)
         return
     print_job(found)
+    for tree in trees(client, found):
+        typer.echo()
+        print_trimmed(tree)
 
 
 def print_job(job: "JobDetail") -> None:
@@ -44,6 +48,7 @@ def _facts(job: "JobDetail") -> list[tuple[str, str | Text]]:
         ("name", name if job.namespace == "default" else f"{job.namespace}/{job.name}"),
         ("phase", Text.assemble(phase, f": {why}") if why else phase),
         ("hold", "on hold; `phalanx release` ends it" if job.on_hold else ""),
+        ("cron", job.cron or ""),
         ("queue", job.queue),
         ("priority", str(job.priority) if job.priority else ""),
         ("submitted", submitted),

@@ -13,6 +13,7 @@ from rich.cells import cell_len
 from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
+from rich.tree import Tree
 
 Json = Annotated[bool, typer.Option("--json", help="For programs.")]
 
@@ -102,7 +103,7 @@ def print_facts(facts: Iterable[tuple[str, str | Text]]) -> None:
     print_trimmed(table)
 
 
-def print_trimmed(table: Table) -> None:
+def print_trimmed(table: Table | Tree) -> None:
     """Without the blanks that would pad its lines."""
     out = console()
     with out.capture() as captured:

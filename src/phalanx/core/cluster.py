@@ -102,6 +102,8 @@ class Cluster:
         self.keys: dict[tuple[str, str], str] = {}
         #: job → the jobs that wait for it.
         self.dependants: dict[str, set[str]] = {}
+        #: job → the unfinished jobs that are to run after it, or already may.
+        self.followers: dict[str, set[str]] = {}
         #: namespace/name → the jobs that want to start with it.
         self.wanted_by: dict[str, set[str]] = {}
 
@@ -212,6 +214,8 @@ class Cluster:
             self.keys[job.spec.namespace, job.key] = job.id
         for dependency in job.waits_for:
             self.dependants.setdefault(dependency, set()).add(job.id)
+        for dependency in job.spec.after:
+            self.followers.setdefault(dependency, set()).add(job.id)
         for name in job.spec.group:
             self.wanted_by.setdefault(name, set()).add(job.id)
 
@@ -225,6 +229,11 @@ class Cluster:
         for dependency in job.waits_for:
             if dependency in self.dependants:
                 self.dependants[dependency].discard(job.id)
+        for dependency in job.spec.after:
+            followers = self.followers[dependency]
+            followers.discard(job.id)
+            if not followers:
+                del self.followers[dependency]
         for name in job.spec.group:
             self.wanted_by[name].discard(job.id)
             if not self.wanted_by[name]:

@@ -78,11 +78,22 @@ class JobView(msgspec.Struct, frozen=True, omit_defaults=True):
     cause: str | None = None  #: why it ended, or is being stopped
 
 
+class Relative(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A job that another runs after, or before."""
+
+    id: str
+    name: str = ""
+    phase: Phase | None = None  #: none if it is kept no longer
+
+
 class JobDetail(JobView, frozen=True, omit_defaults=True, kw_only=True):
     counts: Counts
     tasks: tuple[TaskView, ...]
     spec: dict[str, Any]  #: in the native form
     lost: LostView  #: what stops have cost it
+    after: tuple[Relative, ...] = ()  #: what it runs after
+    dependants: tuple[Relative, ...] = ()  #: what runs after it and is unfinished
+    cron: str | None = None  #: the cron that made it
     # The seeds' names, for a job of one task.
     gang_id: str | None = None
     gang_index: int | None = None

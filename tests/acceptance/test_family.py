@@ -1,0 +1,51 @@
+"""The jobs around one, as `phalanx job` shows them."""
+
+from tests.acceptance.terminal import Terminal
+
+
+def submitted(terminal: Terminal, name: str, *after: str) -> str:
+    text = f"{{name: {name}, after: [{', '.join(after)}], roles: {{a: {{command: x}}}}}}"
+    said = terminal.type("submit", "-f", "-", stdin=text)
+    assert said.status == 0, said.err
+    return said.out.strip()
+
+
+def test_what_a_job_runs_after_and_before_is_shown_as_trees(terminal: Terminal) -> None:
+    fetch = submitted(terminal, "fetch")
+    clean = submitted(terminal, "clean", fetch)
+    other = submitted(terminal, "other")
+    train = submitted(terminal, "train", clean, other)
+    report = submitted(terminal, "report", train)
+    publish = submitted(terminal, "publish", report)
+    shown = terminal.type("job", "train").out
+    assert shown.endswith(
+        "\n".join(
+            [
+                "",
+                "runs after",
+                f"├── {clean} clean waiting",
+                f"│   └── {fetch} fetch waiting",
+                f"└── {other} other waiting",
+                "",
+                "before",
+                f"└── {report} report waiting",
+                f"    └── {publish} publish waiting",
+                "",
+            ]
+        )
+    )
+    found = terminal.type("job", "train", "--json").json
+    assert found["after"][0] == {"id": clean, "name": "clean", "phase": "waiting"}
+    assert [each["id"] for each in found["dependants"]] == [report]
+
+
+def test_what_has_ended_keeps_its_place_above(terminal: Terminal) -> None:
+    first = submitted(terminal, "first")
+    then = submitted(terminal, "then", first)
+    terminal.type("cancel", first)
+    assert f"└── {first} first cancelled" in terminal.type("job", then).out
+
+
+def test_a_job_that_is_alone_has_no_tree(terminal: Terminal) -> None:
+    submitted(terminal, "alone")
+    assert "after" not in terminal.type("job", "alone").out
