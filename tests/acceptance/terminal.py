@@ -114,7 +114,8 @@ class Following:
 class Server:
     """A `phalanx serve` on a file of its own. Until the end of the block."""
 
-    def __init__(self, folder: Path, *flags: str) -> None:
+    def __init__(self, folder: Path, *flags: str, leads: bool = True) -> None:
+        self._awaited = "leading" if leads else "standing by"
         self._flags = (f"--store=sqlite:{folder / 'phalanx.db'}", "--log-format=json", *flags)
         self._lines: queue.Queue[str] = queue.Queue()
         self.url = ""
@@ -129,8 +130,8 @@ class Server:
         )
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
-        self.url = self._line("listening")["url"]
-        self._line("leading")
+        self.url = self.line("listening")["url"]
+        self.line(self._awaited)
         return self
 
     def __exit__(
@@ -139,6 +140,9 @@ class Server:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.kill()
+
+    def kill(self) -> None:
         self._process.kill()
         self._process.wait()
         self._reader.join()
@@ -149,7 +153,7 @@ class Server:
             for line in lines:
                 self._lines.put(line)
 
-    def _line(self, event: str) -> dict[str, Any]:
+    def line(self, event: str) -> dict[str, Any]:
         while True:
             found: dict[str, Any] = json.loads(self._lines.get(timeout=PATIENCE_S))
             if found["event"] == event:
@@ -159,11 +163,17 @@ class Server:
 class Worker:
     """A worker that speaks the plain protocol, one call at a time."""
 
-    def __init__(self, url: str, name: str, **resources: object) -> None:
+    def __init__(self, url: str, name: str, *, registers: bool = True, **resources: object) -> None:
         self.name = name
         self._http = httpx.Client(base_url=url, timeout=PATIENCE_S)
-        body = {"id": name, "resources": resources, "slots": 100}
-        self._call("POST", "/workers/register", json=body)
+        if registers:
+            body = {"id": name, "resources": resources, "slots": 100}
+            self._call("POST", "/workers/register", json=body)
+
+    @classmethod
+    def known(cls, url: str, name: str) -> "Worker":
+        """One that another server knows already."""
+        return cls(url, name, registers=False)
 
     def __enter__(self) -> "Worker":
         return self
@@ -194,3 +204,14 @@ class Worker:
         if exit_code:
             params["exit_code"] = exit_code
         self._call("POST", f"/jobs/{claim['id']}/{'fail' if exit_code else 'done'}", params=params)
+
+    def preempted(self, claim: dict[str, Any]) -> None:
+        """It was told to stop, and has."""
+        params = {"epoch": claim["reservation_epoch"]}
+        self._call("POST", f"/jobs/{claim['id']}/preempted", params=params)
+
+    def write(self, claim: dict[str, Any], text: str, at: int = 0) -> None:
+        """What the task printed, from this byte on."""
+        params = {"task": claim["id"], "epoch": claim["reservation_epoch"], "offset": at}
+        path = f"/workers/{self.name}/output"
+        self._call("POST", path, params=params, content=text.encode())

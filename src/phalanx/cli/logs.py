@@ -21,10 +21,21 @@ Tail = Annotated[
     int | None, typer.Option("--tail", "-n", metavar="LINES", min=0, help="Only the last lines.")
 ]
 
+Attempt = Annotated[
+    int | None,
+    typer.Option("--attempt", metavar="EPOCH", min=1, help="Only of this attempt."),
+]
+
 
 @with_client
-def logs(
-    client: "Client", *, called: Job, follow: Follow = False, task: Task = None, tail: Tail = None
+def logs(  # noqa: PLR0913
+    client: "Client",
+    *,
+    called: Job,
+    follow: Follow = False,
+    task: Task = None,
+    attempt: Attempt = None,
+    tail: Tail = None,
 ) -> None:
     """Print the output of a job's tasks. Of several, each line begins with whose it is."""
     found = client.get(client.find(called))
@@ -32,4 +43,4 @@ def logs(
         note(f"it waits: {words.explanation(found)}")
     if follow:
         client.patience_s = PATIENT_S
-    print_output(client.logs(found.id, task=task, follow=follow, tail=tail))
+    print_output(client.logs(found.id, task=task, attempt=attempt, follow=follow, tail=tail))

@@ -11,7 +11,7 @@ from phalanx.cli import words
 from phalanx.cli.completion import Queue
 from phalanx.cli.connection import with_client
 from phalanx.cli.exits import Status, end
-from phalanx.cli.output import Json, note, print_json, print_trimmed, table_of
+from phalanx.cli.output import Json, print_json, print_trimmed, table_of
 
 if TYPE_CHECKING:
     from phalanx.client import Client
@@ -43,8 +43,6 @@ def queues(client: "Client", *, as_json: Json = False) -> None:
     found = client.queues()
     if as_json:
         print_json(found)
-    elif not found:
-        note("no queues were set: all jobs share alike; `phalanx queue set NAME` makes one")
     else:
         print_trimmed(queues_table(found))
 

@@ -11,11 +11,10 @@ from types import TracebackType
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-import httpx
 import msgspec
 
-from phalanx.client import finding, settings, stories
-from phalanx.client.errors import ConflictError, UnreachableError
+from phalanx.client import finding, settings, stories, transcript
+from phalanx.client.errors import ConflictError
 from phalanx.client.servers import Ask, Servers
 from phalanx.client.submission import Submittable, body_of, one_role
 from phalanx.core.model import Phase
@@ -213,18 +212,19 @@ class Client:
         job: str,
         *,
         task: int | None = None,
+        attempt: int | None = None,
         follow: bool = False,
         tail: int | None = None,
     ) -> Iterator[str]:
-        """The output of a job, line by line: of one task, or of all with their names before it."""
-        params = {"task": task, "follow": follow or None, "tail": tail}
-        answer = self._servers.ask(Ask("GET", _path("jobs", job, "logs"), params, streamed=True))
-        try:
-            yield from answer.iter_lines()
-        except httpx.TransportError as error:
-            raise UnreachableError(f"the output of {job} broke off: {error}") from None
-        finally:
-            answer.close()
+        """The output of a job, line by line: of one task, or of all with their names before it;
+        of one attempt (by its epoch), or of all; from the beginning, or the last lines. With
+        `follow` until the job, or that attempt, has ended."""
+        params: dict[str, int | None] = {"task": task, "attempt": attempt}
+        path = _path("jobs", job)
+        if follow and attempt is None:
+            return transcript.followed(self._servers, path, params, tail=tail)
+        params |= {"tail": tail, "follow": follow or None}
+        return transcript.printed(self._servers, f"{path}/logs", params)
 
     def cancel(self, job: str) -> JobView:
         """One that is cancelled already stays so, and that is no error."""

@@ -1,7 +1,7 @@
 """Asking the server that leads: finding it, following it, and asking again where that is safe."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -15,8 +15,6 @@ from phalanx.wire.errors import ErrorBody, ErrorInfo
 #: A standby may send us to one that has just lost the lead itself.
 _HOPS = 3
 _PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
-#: A stream says every few seconds that it lives.
-_STREAM_SILENCE_S = 60.0
 
 _decode_error = msgspec.json.Decoder(ErrorBody).decode
 
@@ -29,6 +27,8 @@ class Ask(NamedTuple):
     headers: Mapping[str, str] = {}
     repeatable: bool = True  #: whether doing it twice does no harm
     streamed: bool = False
+    #: How long a stream may be silent; the server's own say every few seconds that they live.
+    silence_s: float | None = 60.0
 
 
 class _TryAnotherError(Exception):
@@ -43,6 +43,7 @@ class Servers:
     ) -> None:
         self.urls = urls
         self.patience_s = patience_s
+        self.detours = 0  #: how often a server could not serve us
         self._leader = urls[0]
         headers = {"Accept": "application/json"}
         if token is not None:
@@ -75,6 +76,7 @@ class Servers:
                     return self._ask_one(url, ask)
                 except _TryAnotherError as error:
                     problems[url] = str(error)
+                    self.detours += 1
             if time.monotonic() + pause > deadline:
                 raise UnreachableError(_unreachable(problems))
             time.sleep(pause)
@@ -99,7 +101,7 @@ class Servers:
         return answer
 
     def _send(self, url: str, ask: Ask) -> httpx.Response:
-        silence = max(self._timeout_s, _STREAM_SILENCE_S) if ask.streamed else self._timeout_s
+        silence = ask.silence_s if ask.streamed else self._timeout_s
         request = self._http.build_request(
             ask.method,
             url + ask.path,
@@ -122,6 +124,18 @@ class Servers:
                 " you ask again"
             ) from None
         return answer
+
+
+def lines_of(answer: httpx.Response) -> Iterator[str]:
+    """The lines of a stream as they come. Only a line feed ends one: what else looks like an end
+    to Unicode is part of what somebody printed."""
+    rest = b""
+    for data in answer.iter_bytes():
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            yield line.decode(errors="replace")
+    if rest:
+        yield rest.decode(errors="replace")
 
 
 def _said(error: httpx.TransportError) -> str:

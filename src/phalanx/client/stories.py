@@ -7,7 +7,7 @@ from typing import NamedTuple
 import httpx
 import msgspec
 
-from phalanx.client.servers import Ask, Servers
+from phalanx.client.servers import Ask, Servers, lines_of
 from phalanx.wire.jobs import RecordView, Story
 
 #: What a stream yields where some events were missed; the server calls it so.
@@ -76,7 +76,7 @@ def stream(servers: Servers, since: int | None = None) -> Iterator[RecordView]:
 
 def _events(answer: httpx.Response) -> Iterator[_Event]:
     fields: dict[str, str] = {}
-    for line in answer.iter_lines():
+    for line in lines_of(answer):
         if line:
             name, _, value = line.partition(":")
             fields[name] = value.removeprefix(" ")

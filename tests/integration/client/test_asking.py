@@ -1,0 +1,151 @@
+"""Which server is asked, how often, and what is done when none answers as it should."""
+
+import re
+
+import pytest
+
+from phalanx import Client
+from phalanx.client import (
+    ConflictError,
+    DeniedError,
+    InvalidError,
+    NotFoundError,
+    RefusedError,
+    UnavailableError,
+    UnreachableError,
+)
+from tests.integration.client.crooked import CUT, Crooked, answer, refusal
+
+JOB = {
+    "id": "j-1",
+    "name": "j-1",
+    "namespace": "default",
+    "queue": "default",
+    "phase": "waiting",
+    "priority": 0,
+    "size": 1,
+    "created_at": "2026-01-01T00:00:00Z",
+    "epoch": 0,
+    "failures": 0,
+    "warnings": [],
+}
+OK = answer(200, JOB)
+TOKEN = "s3cret"  # noqa: S105
+NOWHERE = "http://127.0.0.1:9"
+
+
+def keys(server: Crooked) -> set[str]:
+    return {
+        found[1]
+        for request in server.requests
+        if (found := re.search(r"idempotency-key: (\S+)", request, re.IGNORECASE))
+    }
+
+
+@pytest.mark.parametrize("trouble", [CUT, refusal(503, "no_leader"), refusal(503, "unavailable")])
+def test_a_submission_is_sent_again_under_the_same_key(trouble: bytes) -> None:
+    with Crooked(trouble, trouble, OK) as server, Client(server.url) as client:
+        assert client.submit(command="x").id == "j-1"
+        assert len(server.requests) == 3
+        assert len(keys(server)) == 1
+
+
+def test_what_may_not_be_done_twice_is_not_asked_twice() -> None:
+    with Crooked(CUT, OK) as server, Client(server.url) as client:
+        with pytest.raises(UnreachableError, match="it may have done it or not"):
+            client.retry("j-1")
+        assert len(server.requests) == 1
+
+
+def test_what_nobody_began_is_asked_again_even_if_it_may_not_be_done_twice() -> None:
+    with (
+        Crooked(refusal(503, "no_leader"), OK) as server,
+        Client([NOWHERE, server.url]) as client,
+    ):
+        assert client.retry("j-1").id == "j-1"
+
+
+def test_a_server_that_cannot_answer_now_is_said_where_asking_again_is_not_safe() -> None:
+    with (
+        Crooked(refusal(503, "unavailable")) as server,
+        Client(server.url) as client,
+        pytest.raises(UnavailableError),
+    ):
+        client.retry("j-1")
+
+
+def test_a_standby_is_followed_to_the_leader_with_token_and_query_and_remembered() -> None:
+    with Crooked(answer(200, {"jobs": [], "cursor": None})) as leader:
+        location = f"{leader.url}/jobs?ignored"
+        with Crooked(answer(307, {}, Location=location)) as standby:
+            with Client(standby.url, TOKEN) as client:
+                assert list(client.jobs(queue="lab")) == []
+                assert list(client.jobs(queue="lab")) == []
+            assert len(standby.requests) == 1
+        assert len(leader.requests) == 2
+        assert all(f"Authorization: Bearer {TOKEN}" in each for each in leader.requests)
+        assert all("queue=lab" in each.split("\r\n")[0] for each in leader.requests)
+
+
+def test_standbys_that_name_each_other_are_given_up() -> None:
+    with Crooked(answer(307, {}, Location="http://x/")) as one:
+        one._answers[:] = [answer(307, {}, Location=f"{one.url}/jobs")]
+        told = pytest.raises(UnreachableError, match="stands by, and so does the one")
+        with Client(one.url, patience_s=0) as client, told:
+            client.workers()
+
+
+def test_another_server_is_asked_where_one_does_not_answer() -> None:
+    with Crooked(answer(200, [])) as server, Client([NOWHERE, server.url]) as client:
+        assert client.workers() == []
+        assert client.workers() == []
+
+
+def test_patience_ends_and_says_whom_it_asked() -> None:
+    told = pytest.raises(UnreachableError, match=re.escape(NOWHERE))
+    with Client(NOWHERE, patience_s=0.3) as client, told:
+        client.workers()
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, InvalidError),
+        (401, DeniedError),
+        (403, DeniedError),
+        (404, NotFoundError),
+        (409, ConflictError),
+        (418, RefusedError),
+    ],
+)
+def test_a_refusal_is_an_error_of_its_kind_with_all_that_was_said(
+    status: int, kind: type[RefusedError]
+) -> None:
+    body = {
+        "error": {"code": "c", "message": "m", "details": [{"path": "p", "message": "is wrong"}]}
+    }
+    with (
+        Crooked(answer(status, body, X_Request_ID="r-7")) as server,
+        Client(server.url) as client,
+        pytest.raises(kind) as refused,
+    ):
+        client.get("j-1")
+    error = refused.value
+    assert (error.status, error.code, str(error), error.request_id) == (status, "c", "m", "r-7")
+    assert [(each.path, each.message) for each in error.details] == [("p", "is wrong")]
+
+
+def test_a_refusal_that_is_not_ours_is_told_by_its_status() -> None:
+    with (
+        Crooked(answer(502, "bad gateway")) as server,
+        Client(server.url) as client,
+        pytest.raises(RefusedError, match="answered 502"),
+    ):
+        client.get("j-1")
+
+
+def test_an_id_is_a_name_and_never_a_path() -> None:
+    with Crooked(refusal(404, "not_found")) as server, Client(server.url) as client:
+        with pytest.raises(NotFoundError):
+            client.get("../queues?x=1")
+        assert server.requests[0].startswith("GET /jobs/..%2Fqueues%3Fx%3D1 ")

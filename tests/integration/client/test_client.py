@@ -1,0 +1,197 @@
+"""The SDK against a real server: what is asked for is done, and comes back in the wire's shapes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from phalanx import Client
+from phalanx.client import ConflictError, InvalidError, NotFoundError
+from phalanx.core.model import Phase
+from phalanx.core.validation import job_spec
+from tests.acceptance.terminal import Server, Worker
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(tmp_path_factory.mktemp("sdk")) as running:
+        yield running
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[Client]:
+    with Client(server.url) as connected:
+        yield connected
+
+
+@pytest.fixture
+def worker(server: Server, client: Client) -> Iterator[Worker]:
+    """With nothing to do but what the test gives it."""
+    for job in client.jobs():
+        if job.finished_at is None:
+            client.cancel(job.id)
+    with Worker(server.url, "w-1", gpu=2) as running:
+        yield running
+    client.remove_worker("w-1")
+
+
+NATIVE = {"roles": {"w": {"command": ["a", "b"], "replicas": 2, "resources": {"gpu": 1}}}}
+
+
+def test_a_job_is_submitted_in_any_of_its_forms(client: Client) -> None:
+    forms = [
+        client.submit(NATIVE),
+        client.submit(job_spec(NATIVE)),
+        client.submit("roles: {w: {command: [a, b], replicas: 2, resources: {gpu: 1}}}"),
+    ]
+    specs = [client.get(job.id).spec for job in forms]
+    assert specs[0] == specs[1] == specs[2]
+    client.set_queue("lab")
+    short = client.submit(command="a b", gang=2, resources={"gpu": 1}, queue="lab", env={"A": "b"})
+    found = client.get(short.id)
+    assert (found.size, found.queue) == (2, "lab")
+    assert found.spec["roles"]["worker"]["env"] == {"A": "b"}
+
+
+def test_a_job_and_fields_beside_it_are_refused_before_anything_is_sent(client: Client) -> None:
+    with pytest.raises(TypeError):
+        client.submit(NATIVE, name="x")
+    with pytest.raises(TypeError):
+        client.submit()
+
+
+def test_a_wrong_job_is_refused_with_the_path_of_what_is_wrong(client: Client) -> None:
+    with pytest.raises(InvalidError) as refused:
+        client.submit(command="x", gang=0)
+    assert [each.path for each in refused.value.details] == ["roles.worker.replicas"]
+
+
+def test_many_jobs_are_each_accepted_or_refused(client: Client) -> None:
+    reply = client.submit_all([NATIVE, {"roles": {}}])
+    assert (reply.accepted, reply.refused) == (1, 1)
+    assert client.submit_all("command: a\n---\ncommand: b\n").accepted == 2
+
+
+def test_lists_are_read_to_their_end_page_by_page(client: Client) -> None:
+    made = [client.submit(command="x", namespace="pages").id for _ in range(5)]
+    client.cancel(made[0])
+    listed = [job.id for job in client.jobs(namespace="pages", page=2)]
+    assert listed == [*made[:0:-1], made[0]]
+
+
+def test_a_job_runs_to_its_end_and_is_waited_for(client: Client, worker: Worker) -> None:
+    job = client.submit(command="x", gang=2, resources={"gpu": 1}, name="whole").id
+    assert client.find("whole") == job
+    for claim in [worker.claim(), worker.claim()]:
+        worker.end(claim)
+    ended = client.wait(job, timeout_s=60)
+    assert ended.phase is Phase.DONE
+    assert [task.status for task in client.tasks(job)] == ["done", "done"]
+    kinds = [record.kind for record in client.events(job)]
+    assert (kinds[0], kinds[-1]) == ("JobSubmitted", "JobEnded")
+    assert kinds == [record.kind for record in client.events(job, follow=True)]
+
+
+def test_waiting_ends_when_its_time_is_over(client: Client) -> None:
+    job = client.submit(command="x", resources={"gpu": 100})
+    with pytest.raises(TimeoutError, match=r"is waiting after 0\.2 s"):
+        client.wait(job.id, timeout_s=0.2)
+
+
+def test_whoever_watches_sees_every_change_until_the_end(client: Client, worker: Worker) -> None:
+    job = client.submit(command="x").id
+    watched = client.watch(job)
+    assert next(watched).phase is Phase.WAITING
+    claim = worker.claim()
+    assert next(watched).phase is Phase.RUNNING
+    worker.end(claim)
+    assert [seen.phase for seen in watched][-1] is Phase.DONE
+
+
+def test_the_verbs_do_what_they_say(client: Client, worker: Worker) -> None:
+    job = client.submit(command="x", resources={"gpu": 100}).id
+    assert client.hold(job).on_hold
+    assert client.why(job).reason == {"type": "OnHold", "message": "an operator has put it on hold"}
+    assert not client.release(job).on_hold
+    assert client.set_priority(job, -3).priority == -3
+    with pytest.raises(ConflictError, match="only a job that has ended"):
+        client.retry(job)
+    assert client.cancel(job).phase is Phase.CANCELLED
+    assert client.cancel(job).phase is Phase.CANCELLED
+    assert client.retry(job).id != job
+    runs = client.submit(command="y").id
+    claim = worker.claim()
+    assert client.requeue(runs).phase is Phase.DRAINING
+    worker.preempted(claim)
+    assert client.cancel(runs).phase is Phase.CANCELLED
+    done = client.submit(command="z").id
+    worker.end(worker.claim())
+    client.wait(done, timeout_s=60)
+    with pytest.raises(ConflictError, match="is done"):
+        client.cancel(done)
+
+
+def test_workers_are_seen_cordoned_and_emptied(client: Client, worker: Worker) -> None:
+    assert [each.id for each in client.workers()] == [worker.name]
+    assert client.cordon(worker.name, reason="new fans").cordoned == "new fans"
+    assert client.uncordon(worker.name).status == "active"
+    assert client.drain(worker.name, deadline="2h").evicted == ()
+    client.uncordon(worker.name)
+    with pytest.raises(NotFoundError):
+        client.cordon("nobody")
+
+
+def test_queues_are_set_stopped_started_and_deleted(client: Client) -> None:
+    assert client.set_queue("q", weight=3, quota={"gpu": 2}).quota == {"gpu": 2}
+    assert client.stop_queue("q").stopped
+    assert not client.start_queue("q").stopped
+    assert "q" in [queue.name for queue in client.queues()]
+    client.delete_queue("q")
+    with pytest.raises(NotFoundError):
+        client.queue("q")
+
+
+def test_a_plan_says_what_would_happen_and_keeps_nothing(client: Client, worker: Worker) -> None:
+    before = len(list(client.jobs()))
+    assert client.plan(NATIVE).starts
+    assert not client.plan({"command": "x", "gang_size": 9, "resources": {"gpu": 1}}).starts
+    assert len(list(client.jobs())) == before
+
+
+def test_output_is_read_line_by_line_and_followed_to_the_end(
+    client: Client, worker: Worker
+) -> None:
+    job = client.submit(command="x").id
+    claim = worker.claim()
+    followed = client.logs(job, follow=True)
+    worker.write(claim, "one\rsame line\u2028still\nzwei ä\n")
+    assert next(followed) == "one\rsame line\u2028still"
+    assert list(client.logs(job, tail=1)) == ["zwei ä"]
+    worker.end(claim)
+    assert list(followed) == ["zwei ä"]
+    with pytest.raises(NotFoundError):
+        list(client.logs(job, task=7))
+
+
+def test_the_client_goes_on_where_another_server_leads(tmp_path: Path) -> None:
+    with (
+        Server(tmp_path) as first,
+        Server(tmp_path, leads=False) as second,
+        Client([second.url, first.url]) as client,
+    ):
+        with Worker(first.url, "w-1") as worker:
+            job = client.submit(command="x").id
+            claim = worker.claim()
+            worker.write(claim, "before\n")
+        story, output = client.events(job, follow=True), client.logs(job, follow=True)
+        assert next(story).kind == "JobSubmitted"
+        assert next(story).kind == "TaskClaimed"
+        assert next(output) == "before"
+        first.kill()
+        second.line("leading")
+        with Worker.known(second.url, "w-1") as worker:
+            worker.write(claim, "after\n", at=len("before\n"))
+            worker.end(claim)
+        assert [record.kind for record in story][-1] == "JobEnded"
+        assert list(output) == ["after"]
+        assert client.wait(job, timeout_s=60).phase is Phase.DONE
