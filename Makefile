@@ -35,9 +35,10 @@ format: $(READY) ## Rewrite the code in the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(READY) ## Write what docs/ takes from the code: the state machine, the settings
+docs: $(READY) ## Write what docs/ takes from the code: the state machine, the settings, the commands
 	$(BIN)/python -m docs.diagram
 	$(BIN)/python -m docs.settings
+	$(BIN)/python -m docs.commands
 
 bench: $(READY) ## Measure the core, every store and the server (ARGS="core" narrows)
 	$(BIN)/python -m benchmarks $(ARGS)

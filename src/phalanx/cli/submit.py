@@ -86,7 +86,12 @@ TimeLimit = Annotated[
 ]
 Checkpoint = Annotated[
     CheckpointPolicy | None,
-    typer.Option("--checkpoint", help="What it saves when it is stopped.", rich_help_panel=_JOB),
+    typer.Option(
+        "--checkpoint",
+        metavar="POLICY",
+        help="Whether it saves when it is stopped: none, each or all.",
+        rich_help_panel=_JOB,
+    ),
 ]
 Retries = Annotated[
     int | None,

@@ -1,0 +1,46 @@
+"""Which server a client speaks to: arguments, then variables, then the file, then the default."""
+
+from pathlib import Path
+
+import pytest
+
+from phalanx.client import settings
+from phalanx.server.options import BY_NAME
+
+
+def test_the_default_is_where_a_server_listens() -> None:
+    host, port = BY_NAME["host"].default, BY_NAME["port"].default
+    assert f"http://{host}:{port}" == settings.DEFAULT_SERVER
+    found = settings.load(environ={"XDG_CONFIG_HOME": "/nonexistent"})
+    assert found == ((settings.DEFAULT_SERVER,), None, True)
+
+
+def at_home(folder: Path, text: str, **more: str) -> dict[str, str]:
+    (folder / "phalanx").mkdir(exist_ok=True)
+    (folder / "phalanx" / "client.toml").write_text(text)
+    return {"XDG_CONFIG_HOME": str(folder)} | more
+
+
+def test_what_is_nearer_counts(tmp_path: Path) -> None:
+    file = 'server = "http://file/"\ntoken = "file"\n'
+    found = settings.load(environ=at_home(tmp_path, file))
+    assert found == (("http://file",), "file", False)
+    environ = at_home(tmp_path, file, PHALANX_SERVER="http://a, https://b", PHALANX_TOKEN="v")  # noqa: S106
+    assert settings.load(environ=environ) == (("http://a", "https://b"), "v", False)
+    assert settings.load(["http://x"], "arg", environ) == (("http://x",), "arg", False)
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        ("server = 7", "server is 7; write it like"),
+        ('server = "host:80"', "server is 'host:80'; write it like"),
+        ("server = [7]", "server is 7; write it like"),
+        ("token = 7", "token is not a string"),
+        ("= 7", "client.toml: "),
+    ],
+)
+def test_a_file_that_is_wrong_is_said_with_its_name(tmp_path: Path, file: str, words: str) -> None:
+    with pytest.raises(ValueError, match=r"client\.toml") as refused:
+        settings.load(environ=at_home(tmp_path, file))
+    assert words in str(refused.value)
