@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from asyncio.subprocess import PIPE, STDOUT, Process
+from asyncio.subprocess import DEVNULL, PIPE, Process
 from pathlib import Path
 
 import httpx
@@ -21,8 +21,8 @@ _SERVER = "server"
 _HOST = "127.0.0.1"
 #: How long a server has to begin to answer, and a part to leave.
 _START_S, _STOP_S = 30.0, 60.0
-#: A worker that ends sooner than this after its start would do so again.
-_BRIEF_S = 5.0
+#: Before a worker that ended is started again.
+_PAUSE_S = 1.0
 _MOMENT_S = 0.1
 
 
@@ -32,7 +32,6 @@ class _Part:
     def __init__(self, name: str, process: Process) -> None:
         self.name = name
         self.process = process
-        self.began = time.monotonic()
 
 
 class Household:
@@ -45,6 +44,7 @@ class Household:
         self._parts: dict[str, _Part] = {}
         self._told: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
+        self._is_complete = False  #: all have been there once
         self._out = console()
         self._width = max(len(_SERVER), *(len(name) for name in self._names or [""]))
 
@@ -58,8 +58,10 @@ class Household:
             if await self._is_answering():
                 for name in self._names:
                     await self._start(name, *self._work(name))
-                self._greet()
-                return await self._watch()
+                greeting = asyncio.create_task(self._greet())
+                status = await self._watch()
+                greeting.cancel()
+                return status
             return Status.OK if self._stop.is_set() else Status.UNSUCCESSFUL
         finally:
             await self._stop_all()
@@ -92,19 +94,22 @@ class Household:
         )
 
     def _resources(self) -> str:
-        """A fair part of this machine for each, and GPUs that nobody has."""
+        """A fair part of this machine for each. One alone finds its GPUs itself; among several,
+        nobody has any but those that are pretended."""
         count = max(1, len(self._names))
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // count // 1024**2
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // count // 1024**3
         cores = max(1, (os.cpu_count() or 1) // count)
-        given = {"cpu": cores, "memory": f"{memory}Mi", "gpu": self._gpus}
-        return ",".join(f"{name}={amount}" for name, amount in given.items() if amount)
+        given = [f"cpu={cores}", f"memory={memory}Gi"]
+        if self._gpus or count > 1:
+            given.append(f"gpu={self._gpus}")
+        return ",".join(given)
 
     async def _start(self, name: str, *words: str) -> None:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "phalanx.cli", *words),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=PIPE,
-            stderr=STDOUT,
+            stdin=DEVNULL,
+            stdout=DEVNULL,  # a server greets there, and that is for us to do
+            stderr=PIPE,
             # Ctrl-C is for us alone: whoever is stopped is stopped in order.
             start_new_session=True,
         )
@@ -115,9 +120,9 @@ class Household:
 
     async def _tell(self, name: str, process: Process) -> None:
         """Everything it says, behind its name."""
-        if process.stdout is None:
+        if process.stderr is None:
             raise AssertionError("bug: a part without output")
-        async for raw in process.stdout:
+        async for raw in process.stderr:
             self._say(name, raw.decode(errors="replace").rstrip())
 
     def _say(self, name: str, line: str) -> None:
@@ -126,21 +131,28 @@ class Household:
     # What is watched
 
     async def _is_answering(self) -> bool:
+        """Wait until the server leads. False if it ends, or takes too long, or we are to stop."""
         server = self._parts[_SERVER].process
         until = time.monotonic() + _START_S
-        async with httpx.AsyncClient(timeout=1) as client:
-            while time.monotonic() < until and not self._stop.is_set():
-                if server.returncode is not None:
-                    self._say(_SERVER, f"it ended with status {server.returncode}")
-                    return False
-                with contextlib.suppress(httpx.HTTPError):
-                    if (await client.get(f"{self._url}/readyz")).status_code == 200:
-                        return True
-                await asyncio.sleep(_MOMENT_S)
+        while time.monotonic() < until and not self._stop.is_set():
+            if server.returncode is not None:
+                self._say(_SERVER, f"it ended with status {server.returncode}")
+                return False
+            if await self._ask("/readyz"):
+                return True
+            await asyncio.sleep(_MOMENT_S)
         return False
 
+    async def _ask(self, path: str) -> httpx.Response | None:
+        async with httpx.AsyncClient(timeout=1) as client:
+            with contextlib.suppress(httpx.HTTPError):
+                answer = await client.get(self._url + path)
+                return answer if answer.status_code == 200 else None
+        return None
+
     async def _watch(self) -> int:
-        """A worker that ends is started again; without the server there is nothing to do."""
+        """A worker that ends is started again, unless it never worked; without the server there is
+        nothing to do."""
         while not self._stop.is_set():
             waits = {asyncio.create_task(p.process.wait()): p for p in self._parts.values()}
             stop = asyncio.create_task(self._stop.wait())
@@ -150,9 +162,10 @@ class Household:
             ended = [part for part in waits.values() if part.process.returncode is not None]
             for part in () if self._stop.is_set() else ended:
                 self._say(part.name, f"it ended with status {part.process.returncode}")
-                if part.name == _SERVER or time.monotonic() - part.began < _BRIEF_S:
+                if part.name == _SERVER or not self._is_complete:
                     return Status.UNSUCCESSFUL
                 self._say(part.name, "it is started again")
+                await asyncio.sleep(_PAUSE_S)
                 await self._start(part.name, *self._work(part.name))
         return Status.OK
 
@@ -164,14 +177,20 @@ class Household:
             await _stopped(server)
         await asyncio.gather(*self._told)
 
-    def _greet(self) -> None:
+    async def _greet(self) -> None:
+        """Once all are there."""
+        there: set[str] = set()
+        while not there.issuperset(self._names):
+            await asyncio.sleep(_MOMENT_S)
+            answer = await self._ask("/workers")
+            there = {worker["id"] for worker in answer.json()} if answer else set()
+        self._is_complete = True
         count = len(self._names)
-        has = counted_as(count, "worker")
-        gpus = f", each with {self._gpus} pretended GPUs" if self._gpus and count else ""
+        gpus = f", each with {counted_as(self._gpus, 'pretended GPU')}" if self._gpus else ""
         ask = " --gpu 1" if self._gpus else ""
         at = "" if self._url == DEFAULT_SERVER else f"  export PHALANX_SERVER={self._url}\n"
         typer.echo(
-            f"\nPhalanx is up at {self._url} with {has}{gpus}.\n"
+            f"\nPhalanx is up at {self._url} with {counted_as(count, 'worker')}{gpus}.\n"
             f"Everything is kept in {self._folder}.\n\n"
             f"In another terminal:\n{at}"
             f"  phalanx submit --gang {max(1, count)}{ask} --follow -- "

@@ -30,6 +30,10 @@ _PLAIN = {
     "Evicted": "evicted: {why}",
     "GangReleased": "all are ready, so {size} may start",
     "GangReserved": "attempt {epoch}: places for {size} on {workers}",
+    "HoldsReleased": "it gave up the {size} places that it held: {why}",
+    "Nominated": "room for {size} is kept for it until {victims} have stopped",
+    "NominationEnded": "the room that was kept for it is free again: {why}",
+    "PlacesHeld": "it holds {size} places and waits for the rest",
     "PriorityChanged": "its priority is {after}, and was {before}",
     "QueueRemoved": "queue {queue} was removed",
     "QueueSet": "queue {queue} was set",
@@ -44,6 +48,7 @@ _PLAIN = {
     "WorkSafe": "task {task} is safe up to step {step}",
     "WorkerCordoned": "worker {worker} takes nothing new: {why}",
     "WorkerDraining": "worker {worker} is being emptied: {why}",
+    "WorkerLeaving": "worker {worker} is leaving",
     "WorkerLost": "worker {worker} is lost",
     "WorkerRegistered": "worker {worker} registered",
     "WorkerRemoved": "worker {worker} was removed",
@@ -68,6 +73,11 @@ def _cancelled(detail: Detail) -> str:
     return "somebody cancels it" if not detail.get("by") else f"{detail['by']} cancels it"
 
 
+def _lost(detail: Detail) -> str:
+    hours = detail.get("gpu_s", 0) / 3600
+    return f"{hours:.2f} GPU-hours of work are lost to {detail.get('to', 'a stop')}"
+
+
 def _held(detail: Detail) -> str:
     return "put on hold" if detail.get("on_hold") else "released from its hold"
 
@@ -81,6 +91,7 @@ _SPECIAL: dict[str, Callable[[Detail], str]] = {
     "JobSubmitted": _submitted,
     "DrainSettled": _settled,
     "CancelRequested": _cancelled,
+    "ComputeLost": _lost,
     "HoldChanged": _held,
     "JobEnded": _ended,
 }

@@ -128,8 +128,8 @@ def counted_as(count: int, noun: str) -> str:
 
 
 def outcome(task: TaskView) -> str:
-    """How its process ended."""
-    return "" if task.exit is None else str(task.exit)
+    """How its process ended, if that was not well."""
+    return "" if task.exit is None or task.exit.is_success else str(task.exit)
 
 
 def lived(task: TaskView, until: datetime) -> str:

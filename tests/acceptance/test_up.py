@@ -1,0 +1,104 @@
+"""`phalanx up`: a server and workers in one terminal, with tasks that are real processes."""
+
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.terminal import PATIENCE_S, Following, Terminal
+
+NOWHERE = Terminal("")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port: int = found.getsockname()[1]
+        return port
+
+
+@pytest.fixture
+def port() -> int:
+    return free_port()
+
+
+@contextmanager
+def up(port: int, folder: Path, *words: str) -> Iterator[Following]:
+    """Ended as a user ends it, if it has not ended by itself."""
+    process = NOWHERE.start("up", f"--port={port}", f"--data={folder}", *words)
+    with Following(process) as running:
+        try:
+            yield running
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(PATIENCE_S)
+
+
+def test_a_gang_runs_on_two_workers_and_ctrl_c_ends_everything(port: int, tmp_path: Path) -> None:
+    at = Terminal(f"http://127.0.0.1:{port}")
+    with up(port, tmp_path, "--workers", "2", "--gpus", "2") as running:
+        assert running.line_with("Ctrl-C stops everything.", PATIENCE_S), running.seen
+        told = "".join(running.seen)
+        assert f"export PHALANX_SERVER=http://127.0.0.1:{port}\n" in told
+        assert "with 2 workers, each with 2 pretended GPUs." in told
+        said = at.type(
+            *("submit", "--gang", "4", "--gpu", "1", "--name", "hello", "--follow", "--"),
+            *("sh", "-c", "echo rank $RANK of $WORLD_SIZE"),
+        )
+        assert said.status == 0, said
+        _, *lines = said.out.splitlines()
+        assert sorted(lines) == [f"worker/{n} | rank {n} of 4" for n in range(4)]
+        assert at.type("logs", "hello", "--task", "3").out == "rank 3 of 4\n"
+        assert {task["worker_id"] for task in at.type("tasks", "hello", "--json").json} == {
+            "w-1",
+            "w-2",
+        }
+        at.type("submit", "--name", "endless", "--", "sleep", "1000")
+        while at.type("job", "endless", "--json").json["phase"] != "running":
+            pass
+        running.process.send_signal(signal.SIGINT)
+        assert running.process.wait(PATIENCE_S) == 0
+        assert running.line_with("stopped", PATIENCE_S)
+    stopped = [line.split(" | ")[0].strip() for line in running.seen if "leaving" in line]
+    assert set(stopped[:2]) == {"w-1", "w-2"}
+    assert running.seen[-1].startswith("server | ")
+    # The state is kept: another time, the job is tried again.
+    with up(port, tmp_path, "--workers", "0") as again:
+        assert again.line_with("Ctrl-C stops everything.", PATIENCE_S), again.seen
+        assert at.type("job", "endless", "--json").json["phase"] == "waiting"
+
+
+def test_a_port_that_is_taken_is_said_and_nothing_is_left_running(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with up(port, tmp_path) as running:
+            assert running.process.wait(PATIENCE_S) == 1
+            assert running.line_with("it ended with status 2", PATIENCE_S), running.seen
+    assert f"cannot listen on 127.0.0.1 port {port}: " in running.seen[0]
+
+
+def test_a_worker_that_dies_is_started_again(port: int, tmp_path: Path) -> None:
+    at = Terminal(f"http://127.0.0.1:{port}")
+    with up(port, tmp_path, "--workers", "1") as running:
+        assert running.line_with("Ctrl-C stops everything.", PATIENCE_S), running.seen
+        _kill_worker(tmp_path)
+        assert running.line_with("it is started again", PATIENCE_S), running.seen
+        assert running.line_with("registered", PATIENCE_S), running.seen
+        assert at.type("submit", "--wait", "--", "true").status == 0
+
+
+def _kill_worker(folder: Path) -> None:
+    """The process that was started with the state directory of the worker."""
+    wanted = f"--state-dir={folder / 'workers' / 'w-1'}".encode()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue  # it has just ended
+        if wanted in words:
+            os.kill(int(process.name), signal.SIGKILL)
+            return
+    pytest.fail("there is no worker to kill")
