@@ -20,6 +20,8 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 REFERENCE = ROOT / "docs" / "reference" / "job.md"
 #: Shows commands of phalanx; test_configuration_page runs them.
 HOW_TO = ROOT / "docs" / "how-to"
+#: Shows them too; tests/acceptance/test_tutorial types them.
+TUTORIAL = ROOT / "docs" / "tutorial.md"
 
 #: How the folder list marks a package that need not be there.
 PROMISES = ("(being built)", "(not built yet)")
@@ -57,7 +59,7 @@ def prose(page: Path) -> str:
 def commands() -> Iterator[Found]:
     """Lines of `sh` blocks, and whatever in running text begins with make."""
     for page, text in blocks("sh"):
-        if page.is_relative_to(HOW_TO):
+        if page.is_relative_to(HOW_TO) or page == TUTORIAL:
             continue
         yield from (Found(page, line) for line in text.splitlines() if line.strip())
     for page in PAGES:

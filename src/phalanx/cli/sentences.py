@@ -74,8 +74,9 @@ def _cancelled(detail: Detail) -> str:
 
 
 def _lost(detail: Detail) -> str:
-    hours = detail.get("gpu_s", 0) / 3600
-    return f"{hours:.2f} GPU-hours of work are lost to {detail.get('to', 'a stop')}"
+    seconds = detail.get("gpu_s", 0)
+    amount = f"{seconds / 3600:.1f} GPU-hours" if seconds >= 3600 else f"{seconds:.0f} GPU-seconds"
+    return f"{amount} of work are lost to {detail.get('to', 'a stop')}"
 
 
 def _held(detail: Detail) -> str:

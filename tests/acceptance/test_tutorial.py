@@ -1,0 +1,100 @@
+"""The tutorial, typed as it is printed, and the blocks of the Python reference, run in order."""
+
+import contextlib
+import io
+import os
+import re
+import shlex
+import signal
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.terminal import PATIENCE_S, SCRIPT, Following, Server, Terminal, Worker
+
+DOCS = Path(__file__).parents[2] / "docs"
+TUTORIAL = DOCS / "tutorial.md"
+REFERENCE = DOCS / "reference" / "python.md"
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    text = page.read_text("utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        number: int = found.getsockname()[1]
+        return number
+
+
+@pytest.fixture
+def at(port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """A user in an empty folder, with the package's programs on the path."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(SCRIPT).parent}{os.pathsep}{os.environ['PATH']}")
+    return Terminal(f"http://127.0.0.1:{port}")
+
+
+def test_what_the_tutorial_shows_works(at: Terminal, port: int, tmp_path: Path) -> None:
+    [program] = blocks(TUTORIAL, "python")
+    (tmp_path / "train.py").write_text(program)
+    first, *lines = "".join(blocks(TUTORIAL, "sh")).splitlines()
+    begun, *words = shlex.split(first)
+    assert (begun, words[0]) == ("phalanx", "up")
+    process = at.start(*words, f"--port={port}", f"--data={tmp_path / 'data'}")
+    with Following(process) as running:
+        assert running.line_with("Ctrl-C stops everything.", PATIENCE_S), running.seen
+        said: dict[str, str] = {}
+        for line in lines:
+            assert line.startswith("phalanx ")
+            if "requeue" in line:  # a user is never so quick
+                while at.type("job", line.split()[-1], "--json").json["epoch"] == 0:
+                    pass
+            answer = at.type(*shlex.split(line)[1:])
+            assert answer.status == 0, (line, answer)
+            said[line] = answer.out
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_S) == 0
+    output, refusal, *_ = [
+        block for block in blocks(TUTORIAL, "text") if "rank" in block or "waits" in block
+    ]
+    assert set(output.splitlines()) <= set(said["phalanx logs -f first"].splitlines())
+    assert refusal.strip() in said["phalanx why large"]
+    moved = said["phalanx logs -f moved"].splitlines()
+    assert {f"worker/{n} | rank {n} leaves at step 50" for n in range(2)} <= set(moved)
+
+
+def test_the_blocks_of_the_python_reference_run_one_after_another(tmp_path: Path) -> None:
+    printed = io.StringIO()
+    names: dict[str, Any] = {}
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with Server(tmp_path) as server, Worker(server.url, "w-1", gpu=4) as worker:
+            for block in blocks(REFERENCE, "python"):
+                if "client.wait(" in block:
+                    run_whole(worker, names["job"].id)
+                code = compile(block.replace("http://127.0.0.1:8080", server.url), "page", "exec")
+                with contextlib.redirect_stdout(printed):
+                    exec(code, names)  # noqa: S102
+            names["client"].close()
+    finally:
+        signal.signal(signal.SIGTERM, before)  # the page asks whether it should stop
+    told = printed.getvalue()
+    assert "1 1 " in told
+    assert "done 4\n" in told
+    assert "'roles.worker.replicas'" in told
+    assert "not_found there is no job j-nosuch" in told
+    assert "0 1 0 0\n" in told
+
+
+def run_whole(worker: Worker, job: str) -> None:
+    """Run whatever comes until all four tasks of the job are done."""
+    left = 4
+    while left:
+        claim = worker.claim()
+        worker.end(claim)
+        left -= claim["gang_id"] == job
