@@ -8,20 +8,29 @@ from litestar.openapi.spec import Schema
 from litestar.params import HeaderParameter
 from msgspec.structs import replace
 
-from phalanx.api import bodies
-from phalanx.api.auth import USERS, Forbidden, check_namespace, principal_of
+from phalanx.api import bodies, manifests
+from phalanx.api.auth import (
+    ADMINS,
+    USERS,
+    Forbidden,
+    check_namespace,
+    check_role,
+    principal_of,
+)
 from phalanx.api.crons import cron_view
 from phalanx.api.errors import info_of, wrong
+from phalanx.api.manifests import IgnoreImage, IgnoreUnsupported, settings_of
 from phalanx.api.services import Services, services_of
 from phalanx.api.views import reason_view, submitted_view, warning_views
 from phalanx.core.cluster import Cluster
 from phalanx.core.errors import CoreError, Invalid
 from phalanx.core.events import Submitted as SubmittedEvent
-from phalanx.core.spec import SECOND, JobSpec, Micros
-from phalanx.core.validation import is_short_form, job_spec, short_form
+from phalanx.core.spec import JobSpec, Micros
+from phalanx.core.validation import is_short_form
 from phalanx.core.warnings import AnyWarning
 from phalanx.engine.submissions import Outcome, Scheduled, Submission, new_job
 from phalanx.engine.turn import Turn
+from phalanx.manifest.bundle import Bundle, bundle
 from phalanx.plan.decisions import Reserve
 from phalanx.plan.model import Policy
 from phalanx.plan.picture import Picture
@@ -82,34 +91,65 @@ class _Read(NamedTuple):
     is_short: bool
 
 
-@post("/jobs", operation_class=_JOB_BODY, opt={"allowed": USERS}, summary="Submit a job")
+@post("/jobs", operation_class=_JOB_BODY, opt={"allowed": USERS}, summary="Submit a job, or a file")
 async def submit(
-    request: Request[Any, Any, Any], key: IdempotencyKey = None
-) -> Response[Submitted | CronView]:
-    """A job with a schedule sets a cron, which is made or replaced."""
-    services = services_of(request)
-    documents = await bodies.read(request)
-    if len(documents) > 1:
-        raise wrong("", "the body has several documents; submit them at /jobs:batch")
-    read = _spec(services, documents[0])
-    principal = principal_of(request)
-    check_namespace(principal, read.spec.namespace)
-    submission = Submission(read.spec, principal.name, _checked_key(key))
+    request: Request[Any, Any, Any],
+    key: IdempotencyKey = None,
+    ignore_image: IgnoreImage = False,
+    ignore_unsupported: IgnoreUnsupported = False,
+) -> Response[Submitted | CronView | BatchReply]:
+    """A job with a schedule sets a cron, which is made or replaced.
+
+    A file with several jobs, or with queues, is taken whole or refused whole.
+    """
+    services, principal = services_of(request), principal_of(request)
+    settings = settings_of(
+        services, ignore_image=ignore_image, ignore_unsupported=ignore_unsupported
+    )
+    documents, found = await manifests.read(request, settings)
+    for spec in found.jobs:
+        check_namespace(principal, spec.namespace)
+    if found.queues:
+        check_role(principal, ADMINS)
+    base = _checked_key(key)
+    if len(found.jobs) != 1 or found.queues:
+        return await _submit_together(services, found, principal.name, base)
+    submission = Submission(found.jobs[0], principal.name, base)
     [outcome] = await services.submissions.submit([submission])
     if isinstance(outcome, CoreError):
         raise outcome
     status_code = 201 if outcome.is_new else 200
+    warned = (*outcome.warnings, *found.warnings)
     if isinstance(outcome, Scheduled):
         return Response(
-            cron_view(outcome.cron, outcome.warnings),
+            cron_view(outcome.cron, warned),
             status_code=status_code,
             headers={"Location": f"/crons/{outcome.cron.key}"},
         )
     return Response(
-        submitted_view(outcome.job, outcome.warnings, is_short=read.is_short),
+        submitted_view(outcome.job, warned, is_short=is_short_form(documents[0])),
         status_code=status_code,
         headers={"Location": f"/jobs/{outcome.job.id}"},
     )
+
+
+async def _submit_together(
+    services: Services, found: Bundle, owner: str, key: str | None
+) -> Response[Submitted | CronView | BatchReply]:
+    submissions = [
+        Submission(spec, owner, None if key is None else f"{key}.{number}")
+        for number, spec in enumerate(found.jobs)
+    ]
+    taken = await services.submissions.submit_together(submissions, found.queues)
+    reply = BatchReply(
+        accepted=len(taken),
+        refused=0,
+        results=tuple(_batch_item(one, is_short=False) for one in taken),
+        queues=tuple(queue.name for queue in found.queues),
+        warnings=warning_views(found.warnings),
+    )
+    is_new = not taken or any(one.is_new for one in taken)
+    return Response(reply, status_code=201 if is_new else 200)
 
 
 @post(
@@ -144,29 +184,29 @@ async def submit_batch(request: Request[Any, Any, Any], key: IdempotencyKey = No
         submissions.append(Submission(read.spec, principal.name, one_key))
     outcomes = iter(await services.submissions.submit(submissions))
     results = [
-        BatchItem(error=item) if isinstance(item, ErrorInfo) else _batch_item(next(outcomes), item)
+        BatchItem(error=item)
+        if isinstance(item, ErrorInfo)
+        else _batch_item(next(outcomes), is_short=item.is_short)
         for item in items
     ]
     refused = sum(result.error is not None for result in results)
     return BatchReply(len(results) - refused, refused, tuple(results))
 
 
-def _batch_item(outcome: Outcome, read: _Read) -> BatchItem:
+def _batch_item(outcome: Outcome, *, is_short: bool) -> BatchItem:
     if isinstance(outcome, CoreError):
         return BatchItem(error=info_of(outcome))
     if isinstance(outcome, Scheduled):
         return BatchItem(cron=cron_view(outcome.cron, outcome.warnings))
-    return BatchItem(job=submitted_view(outcome.job, outcome.warnings, is_short=read.is_short))
+    return BatchItem(job=submitted_view(outcome.job, outcome.warnings, is_short=is_short))
 
 
 def _spec(services: Services, document: object) -> _Read:
-    if is_short_form(document):
-        return _Read(short_form(document), is_short=True)
-    lost_after = round(services.engine.settings.lost_after_s * SECOND)
-    classes = services.info.priority_classes
-    return _Read(
-        job_spec(document, priority_classes=classes, lost_after=lost_after), is_short=False
-    )
+    """The one job of a document that stands for itself."""
+    found = bundle([document], settings_of(services))
+    if len(found.jobs) != 1:
+        raise wrong("", "a document here is one job; submit a file with queues at /jobs")
+    return _Read(found.jobs[0], is_short=is_short_form(document))
 
 
 def _checked_key(key: str | None) -> str | None:
@@ -184,13 +224,20 @@ def _checked_key(key: str | None) -> str | None:
     status_code=200,
     summary="Say what would happen if this job were submitted now",
 )
-async def plan_only(request: Request[Any, Any, Any]) -> PlanView:
+async def plan_only(
+    request: Request[Any, Any, Any],
+    ignore_image: IgnoreImage = False,
+    ignore_unsupported: IgnoreUnsupported = False,
+) -> PlanView:
     """Nothing is kept."""
     services = services_of(request)
-    documents = await bodies.read(request)
-    if len(documents) > 1:
-        raise wrong("", "the body has several documents; plan one job at a time")
-    spec = replace(_spec(services, documents[0]).spec, schedule=None)  # what a run would do
+    settings = settings_of(
+        services, ignore_image=ignore_image, ignore_unsupported=ignore_unsupported
+    )
+    _, found = await manifests.read(request, settings)
+    if len(found.jobs) != 1 or found.queues:
+        raise wrong("", f"the body has {len(found.jobs)} jobs; plan one job at a time")
+    spec = replace(found.jobs[0], schedule=None)  # what a run would do
     check_namespace(principal_of(request), spec.namespace)
     ended = {}
     for dependency in spec.after:
@@ -199,7 +246,7 @@ async def plan_only(request: Request[Any, Any, Any]) -> PlanView:
             ended[dependency] = row[0].phase
 
     def scratch(turn: Turn) -> tuple[str, Cluster, Micros, tuple[AnyWarning, ...]]:
-        cluster = _copy(turn.cluster)
+        cluster = turn.cluster.twin()
         job = new_job(turn.now)
         cluster.apply(SubmittedEvent(job, spec, ended=ended), turn.now)
         return job, cluster, turn.now, services.advice.on(turn, spec)
@@ -207,19 +254,7 @@ async def plan_only(request: Request[Any, Any, Any]) -> PlanView:
     job, cluster, now, warned = await services.engine.do(scratch)
     policy = services.engine.settings.policy
     planned = await asyncio.to_thread(_planned, job, cluster, policy, now)
-    return replace(planned, warnings=warning_views(warned))
-
-
-def _copy(cluster: Cluster) -> Cluster:
-    """A cluster to try things on. What it shares with the real one is never changed."""
-    twin = Cluster(cluster.settings)
-    twin.gangs, twin.nodes = cluster.gangs.copy(), cluster.nodes.copy()
-    twin.queues, twin.residues = cluster.queues.copy(), cluster.residues.copy()
-    twin.names, twin.keys = cluster.names.copy(), cluster.keys.copy()
-    twin.dependants = {job: set(waiting) for job, waiting in cluster.dependants.items()}
-    twin.followers = {job: set(others) for job, others in cluster.followers.items()}
-    twin.last_seq, twin.loaded_at = cluster.last_seq, cluster.loaded_at
-    return twin
+    return replace(planned, warnings=warning_views((*warned, *found.warnings)))
 
 
 def _planned(job: str, cluster: Cluster, policy: Policy, now: Micros) -> PlanView:

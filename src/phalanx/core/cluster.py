@@ -132,6 +132,15 @@ class Cluster:
             cluster._add_residue(residue)
         return cluster
 
+    def twin(self) -> "Cluster":
+        """A cluster to try things on. What it shares with this one is never changed."""
+        other = Cluster(self.settings)
+        for name, value in vars(self).items():
+            if isinstance(value, dict):
+                value = {k: set(v) if isinstance(v, set) else v for k, v in value.items()}  # noqa: PLW2901
+            setattr(other, name, value)
+        return other
+
     def apply(self, event: events.Event, now: Micros) -> Changes:
         """Work out what follows from the event, take it over, and return it.
 

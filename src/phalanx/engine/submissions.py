@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from phalanx.core import ids
-from phalanx.core.errors import CoreError
-from phalanx.core.events import CronSet, Submitted
+from phalanx.core.errors import CoreError, Invalid, Problem
+from phalanx.core.events import CronSet, QueueSet, Submitted
 from phalanx.core.gang import Gang
-from phalanx.core.model import Cron, Job, Phase
+from phalanx.core.model import Cron, Job, Phase, Queue
 from phalanx.core.scheduling import cron_key
 from phalanx.core.spec import JobSpec, Micros
 from phalanx.core.submitting import Duplicate
@@ -24,6 +24,8 @@ from phalanx.engine.advice import Advice
 from phalanx.engine.engine import Engine
 from phalanx.engine.turn import Turn
 from phalanx.store.protocol import Store
+
+T = TypeVar("T")
 
 
 class Submission(NamedTuple):
@@ -48,11 +50,20 @@ class Scheduled(NamedTuple):
     warnings: tuple[AnyWarning, ...] = ()
 
 
+class _LookedUp(NamedTuple):
+    """Submissions with what only the store knows about them."""
+
+    submissions: Sequence[Submission]
+    known: dict[tuple[str, str], Job | None]  #: by namespace and key
+    ended: dict[str, Phase | None]  #: jobs that are waited for; None for one that has not
+
+
 class _Again(Exception):  # noqa: N818
     """A dependency has ended since it was looked up."""
 
 
-Outcome = Taken | Scheduled | CoreError
+Accepted = Taken | Scheduled
+Outcome = Accepted | CoreError
 
 #: Ids are names and no secrets; the generator is seeded by the system.
 _NOISE = Random()  # noqa: S311
@@ -80,13 +91,27 @@ class Submissions:
 
     async def submit(self, submissions: Sequence[Submission]) -> list[Outcome]:
         """Each is accepted or refused by itself; all in one turn, and so in one commit."""
+        return await self._in_one_turn(submissions, self._take_each)
+
+    async def submit_together(
+        self, submissions: Sequence[Submission], queues: Sequence[Queue] = ()
+    ) -> list[Accepted]:
+        """All of them or none, with queues that are set first.
+
+        Raises Invalid with every problem, each with the name of its job or queue.
+        """
+        return await self._in_one_turn(submissions, partial(self._take_all, queues))
+
+    async def _in_one_turn(
+        self, submissions: Sequence[Submission], take: Callable[[_LookedUp, Turn], T]
+    ) -> T:
         keys = {(s.spec.namespace, s.key) for s in submissions if s.key is not None}
         async with self._alone(keys):
             known = {key: await self._store.job_by_key(*key) for key in sorted(keys)}
             while True:
-                take = partial(self._take, submissions, known, await self._ended(submissions))
+                looked_up = _LookedUp(submissions, known, await self._ended(submissions))
                 try:
-                    return await self._engine.do(take)
+                    return await self._engine.do(partial(take, looked_up))
                 except _Again:
                     continue
 
@@ -100,39 +125,52 @@ class Submissions:
                 found[job] = None if row[0].is_live else row[0].phase
         return found
 
-    def _take(
-        self,
-        submissions: Sequence[Submission],
-        known: dict[tuple[str, str], Job | None],
-        looked_up: dict[str, Phase | None],
-        turn: Turn,
-    ) -> list[Outcome]:
+    def _take_each(self, looked_up: _LookedUp, turn: Turn) -> list[Outcome]:
+        return [
+            one if isinstance(one, CoreError) else self._advised(turn, one)
+            for one in self._outcomes(turn, looked_up)
+        ]
+
+    def _take_all(
+        self, queues: Sequence[Queue], looked_up: _LookedUp, turn: Turn
+    ) -> list[Accepted]:
+        # What would be refused is found on a twin: a turn cannot take back what it applied.
+        trial = Turn(turn.cluster.twin(), turn.now)
+        _check_together(_set_queues(trial, queues), looked_up, self._outcomes(trial, looked_up))
+        _set_queues(turn, queues)
+        return [
+            self._advised(turn, one)
+            for one in self._outcomes(turn, looked_up)
+            if not isinstance(one, CoreError)
+        ]
+
+    def _outcomes(self, turn: Turn, looked_up: _LookedUp) -> list[Outcome]:
         live = turn.cluster.gangs
-        if any(phase is None and job not in live for job, phase in looked_up.items()):
+        if any(phase is None and job not in live for job, phase in looked_up.ended.items()):
             raise _Again
-        ended = {job: phase for job, phase in looked_up.items() if phase is not None}
+        ended = {job: phase for job, phase in looked_up.ended.items() if phase is not None}
         taken: list[Outcome] = []
-        for submission in submissions:
+        for submission in looked_up.submissions:
             if submission.spec.schedule is not None:
                 taken.append(self._schedule(turn, submission))
                 continue
-            first = known.get((submission.spec.namespace, submission.key or ""))
+            first = looked_up.known.get((submission.spec.namespace, submission.key or ""))
             if first is not None:
                 gang = live.get(first.id)
-                taken.append(self._taken(turn, first if gang is None else gang.job, is_new=False))
+                taken.append(Taken(first if gang is None else gang.job, is_new=False))
                 continue
             try:
-                job = self._submit(turn, submission, ended).job
-                taken.append(self._taken(turn, job, is_new=True))
+                taken.append(Taken(self._submit(turn, submission, ended).job, is_new=True))
             except Duplicate as error:
-                taken.append(self._taken(turn, live[error.job].job, is_new=False))
+                taken.append(Taken(live[error.job].job, is_new=False))
             except CoreError as error:
                 taken.append(error)
         return taken
 
-    def _taken(self, turn: Turn, job: Job, *, is_new: bool) -> Taken:
-        warned = () if self._advice is None else self._advice.on(turn, job.spec)
-        return Taken(job, is_new, warned)
+    def _advised(self, turn: Turn, one: Accepted) -> Accepted:
+        spec = one.cron.spec if isinstance(one, Scheduled) else one.job.spec
+        warned = () if self._advice is None else self._advice.on(turn, spec)
+        return one._replace(warnings=warned)
 
     def _schedule(self, turn: Turn, submission: Submission) -> Scheduled | CoreError:
         """Setting the same cron again changes nothing, so it needs no key."""
@@ -143,8 +181,7 @@ class Submissions:
             turn.apply(CronSet(spec, submission.owner))
         except CoreError as error:
             return error
-        warned = () if self._advice is None else self._advice.on(turn, spec)
-        return Scheduled(turn.cluster.crons[key], is_new, warned)
+        return Scheduled(turn.cluster.crons[key], is_new)
 
     def _submit(self, turn: Turn, submission: Submission, ended: dict[str, Phase]) -> Gang:
         job = self._new_job(turn.now)
@@ -170,3 +207,27 @@ class Submissions:
                 lock, users = self._locks.pop(key)
                 if users > 1:
                     self._locks[key] = (lock, users - 1)
+
+
+def _set_queues(turn: Turn, queues: Sequence[Queue]) -> list[Problem]:
+    problems = []
+    for queue in queues:
+        try:
+            turn.apply(QueueSet(queue))
+        except Invalid as error:
+            problems += [
+                Problem(f"queue {queue.name}: {p.path}", p.message) for p in error.problems
+            ]
+    return problems
+
+
+def _check_together(problems: list[Problem], looked_up: _LookedUp, outcomes: list[Outcome]) -> None:
+    """Raises what keeps any of them from being accepted."""
+    for submission, outcome in zip(looked_up.submissions, outcomes, strict=True):
+        name = submission.spec.name or "without a name"
+        if isinstance(outcome, Invalid):
+            problems += [Problem(f"job {name}: {p.path}", p.message) for p in outcome.problems]
+        elif isinstance(outcome, CoreError):
+            raise outcome
+    if problems:
+        raise Invalid(problems)

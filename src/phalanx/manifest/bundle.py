@@ -35,6 +35,7 @@ class _Reading:
         self.drafts: list[Draft] = []
         self.specs: list[JobSpec] = []
         self.queues: list[queue.Named] = []
+        self._named: dict[tuple[str, str], Where] = {}
 
     def take(self, document: Mapping[str, object], where: Where) -> None:
         view = View(document, where, self.findings)
@@ -53,24 +54,33 @@ class _Reading:
         for draft in drafts:
             spec = draft.spec(self.settings, self.findings)
             if spec is not None:
-                self.specs.append(spec)
+                self._keep(spec, draft.origin("name"))
+
+    def _keep(self, spec: JobSpec, where: Where) -> None:
+        self.specs.append(spec)
+        if spec.name is None:
+            return
+        first = self._named.setdefault((spec.namespace, spec.name), where)
+        if first is not where:
+            self.findings.wrong(
+                where, f"is {spec.name}, as in document {first.document}; choose another"
+            )
 
     def take_native(self, document: object, where: Where, *, is_alone: bool) -> None:
         settings = self.settings
         try:
             if is_short_form(document):
-                self.specs.append(short_form(document))
+                self._keep(short_form(document), where)
                 return
             if settings.ignore_image:
                 document = without_images(document)
-            self.specs.append(
-                job_spec(
-                    document,
-                    priority_classes=settings.priority_classes,
-                    lost_after=settings.lost_after,
-                    timezones=settings.timezones,
-                )
+            spec = job_spec(
+                document,
+                priority_classes=settings.priority_classes,
+                lost_after=settings.lost_after,
+                timezones=settings.timezones,
             )
+            self._keep(spec, where.at("name"))
         except Invalid as error:
             if is_alone:
                 self.findings.problems += error.problems

@@ -133,12 +133,14 @@ class BatchItem(msgspec.Struct, frozen=True, omit_defaults=True):
     error: ErrorInfo | None = None
 
 
-class BatchReply(msgspec.Struct, frozen=True):
+class BatchReply(msgspec.Struct, frozen=True, omit_defaults=True):
     """In the order of the submission, each accepted or refused."""
 
     accepted: int
     refused: int
     results: tuple[BatchItem, ...]
+    queues: tuple[str, ...] = ()  #: that the submission has set
+    warnings: tuple[dict[str, Any], ...] = ()  #: about the file as a whole
 
 
 class JobList(msgspec.Struct, frozen=True):

@@ -1,0 +1,51 @@
+"""What a body submits: jobs and queues, from documents of any dialect."""
+
+import asyncio
+from functools import cache
+from typing import Annotated, Any
+from zoneinfo import available_timezones
+
+from litestar import Request
+from litestar.params import QueryParameter
+
+from phalanx.api import bodies
+from phalanx.api.services import Services
+from phalanx.core.spec import SECOND
+from phalanx.manifest.bundle import Bundle, bundle
+from phalanx.manifest.findings import Settings
+
+#: More documents than this are read in a thread, so that others are answered meanwhile.
+_AT_ONCE = 20
+
+IgnoreImage = Annotated[
+    bool, QueryParameter(description="Run commands on bare workers, without their images.")
+]
+IgnoreUnsupported = Annotated[
+    bool, QueryParameter(description="Leave out what cannot be honoured, with a warning.")
+]
+
+
+@cache
+def _timezones() -> frozenset[str] | None:
+    """None on a machine that knows of none: any name is taken then."""
+    return frozenset(available_timezones()) or None
+
+
+def settings_of(
+    services: Services, *, ignore_image: bool = False, ignore_unsupported: bool = False
+) -> Settings:
+    return Settings(
+        priority_classes=services.info.priority_classes,
+        lost_after=round(services.engine.settings.lost_after_s * SECOND),
+        timezones=_timezones(),
+        ignore_image=ignore_image,
+        ignore_unsupported=ignore_unsupported,
+    )
+
+
+async def read(request: Request[Any, Any, Any], settings: Settings) -> tuple[list[object], Bundle]:
+    """The documents of the body, and what they come to. Raises Invalid with every problem."""
+    documents = await bodies.read(request)
+    if len(documents) > _AT_ONCE:
+        return documents, await asyncio.to_thread(bundle, documents, settings)
+    return documents, bundle(documents, settings)

@@ -1,0 +1,158 @@
+"""Files of any dialect over HTTP: taken whole or refused whole."""
+
+from typing import Any
+
+import pytest
+
+from phalanx.api.auth import Principal
+from phalanx.store.memory import MemoryStore
+from phalanx.store.sqlite import wall_clock
+from tests.integration.api.serving import Reply, Running, serving
+from tests.manifests import pod
+
+GROUP = """
+apiVersion: scheduling.x-k8s.io/v1alpha1
+kind: PodGroup
+metadata: {name: nginx}
+spec: {minMember: 2}
+"""
+LABELS = "{scheduling.x-k8s.io/pod-group: nginx}"
+QUEUE = """
+---
+apiVersion: scheduling.volcano.sh/v1beta1
+kind: Queue
+metadata: {name: research}
+spec: {weight: 3}
+"""
+IMAGE = "{name: imaged, roles: {w: {image: train:7b, command: train}}}"
+
+
+async def send(server: Running, text: str, path: str = "/jobs", **headers: str) -> Reply:
+    return await server.call(
+        "POST", path, text.encode(), content_type="application/yaml", **headers
+    )
+
+
+async def names(server: Running) -> list[str]:
+    found: dict[str, Any] = (await server.call("GET", "/jobs")).body
+    return sorted(job["name"] for job in found["jobs"])
+
+
+async def test_a_gang_of_pods_is_one_job(on_each_store: Running) -> None:
+    text = GROUP + pod("web-0", labels=LABELS) + pod("web-1", labels=LABELS)
+    made = await send(on_each_store, text)
+    assert (made.status, made.body["name"], made.body["size"]) == (201, "nginx", 2)
+    shown = (await on_each_store.call("GET", f"/jobs/{made.body['id']}")).body
+    assert shown["spec"]["roles"] == {"web": {"replicas": 2, "command": ["train"]}}
+
+
+async def test_json_of_a_dialect_is_read_too(server: Running) -> None:
+    document = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "one"},
+        "spec": {"containers": [{"command": ["train"]}]},
+    }
+    made = await server.call("POST", "/jobs", document)
+    assert (made.status, made.body["name"]) == (201, "one")
+
+
+async def test_several_jobs_of_a_file_are_submitted_together(on_each_store: Running) -> None:
+    server = on_each_store
+    made = await send(server, pod("a") + pod("b"), idempotency_key="k")
+    assert (made.status, made.body["accepted"], made.body["refused"]) == (201, 2, 0)
+    ids = [one["job"]["id"] for one in made.body["results"]]
+    again = await send(server, pod("a") + pod("b"), idempotency_key="k")
+    assert (again.status, [one["job"]["id"] for one in again.body["results"]]) == (200, ids)
+    assert await names(server) == ["a", "b"]
+
+
+async def test_one_job_that_the_server_refuses_keeps_all_others_out(on_each_store: Running) -> None:
+    server = on_each_store
+    await send(server, pod("b"))
+    refused = await send(
+        server, pod("a") + pod("b") + "---\n{name: c, queue: x, roles: {w: {command: t}}}"
+    )
+    assert refused.status == 400
+    assert [one["path"] for one in refused.body["error"]["details"]] == [
+        "job c: queue",
+        "job b: name",
+    ]
+    assert await names(server) == ["b"]
+
+
+async def test_one_document_that_is_wrong_keeps_all_others_out(server: Running) -> None:
+    refused = await send(server, pod("a") + pod("b", spec="volumes: [{}]"))
+    assert refused.status == 400
+    assert [one["path"] for one in refused.body["error"]["details"]] == ["document 2: spec.volumes"]
+    assert await names(server) == []
+
+
+async def test_what_is_unsupported_may_be_ignored_with_a_warning(server: Running) -> None:
+    text = pod("b", spec="volumes: [{}]")
+    made = await send(server, text, "/jobs?ignore_unsupported=true")
+    assert made.status == 201
+    told = [one for one in made.body["warnings"] if one["type"] == "Unsupported"]
+    assert [one["path"] for one in told] == ["document 1: spec.volumes"]
+    assert told[0]["message"] == "document 1: spec.volumes is not supported; it was ignored"
+    planned = await send(
+        server, text.replace("name: b", "name: c"), "/plan?ignore_unsupported=true"
+    )
+    assert told[0] in planned.body["warnings"]
+
+
+async def test_an_image_waits_for_a_runtime_unless_it_is_ignored(server: Running) -> None:
+    worker = {"id": "w", "exec_addr": "w:1", "resources": {"cpu": 4}}
+    assert (await server.call("POST", "/workers/register", worker)).status in (200, 201)
+    planned = (await send(server, IMAGE, "/plan")).body
+    assert planned["reason"]["type"] == "NoNodeMatches"
+    assert planned["reason"]["selector"] == {"runtime": "containers"}
+    assert (await send(server, IMAGE, "/plan?ignore_image=true")).body["starts"]
+    made = (await send(server, IMAGE, "/jobs?ignore_image=true")).body
+    shown = (await server.call("GET", f"/jobs/{made['id']}")).body
+    assert shown["spec"]["roles"] == {"w": {"command": "train"}}
+
+
+async def test_queues_and_the_jobs_that_use_them_come_in_one_file(on_each_store: Running) -> None:
+    server = on_each_store
+    made = await send(server, "{name: c, queue: research, roles: {w: {command: t}}}" + QUEUE)
+    assert (made.status, made.body["queues"], made.body["accepted"]) == (201, ["research"], 1)
+    assert (await server.call("GET", "/queues/research")).body["weight"] == 3
+
+
+async def test_a_file_that_is_refused_sets_no_queue(server: Running) -> None:
+    refused = await send(server, "{name: c, queue: other, roles: {w: {command: t}}}" + QUEUE)
+    assert [one["path"] for one in refused.body["error"]["details"]] == ["job c: queue"]
+    child = await send(server, QUEUE.replace("weight: 3", "parent: nobody"))
+    assert [one["path"] for one in child.body["error"]["details"]] == ["queue research: parent"]
+    assert (await server.call("GET", "/queues/research")).status == 404
+
+
+@pytest.mark.parametrize(
+    ("line", "path"),
+    [
+        ('schedule: {cron: "0 0 2 * * *"}', "schedule.cron"),
+        ('schedule: {cron: "0 2 * * *", timezone: Mars/Olympus}', "schedule.timezone"),
+    ],
+)
+async def test_a_schedule_that_never_comes_is_refused(
+    server: Running, line: str, path: str
+) -> None:
+    refused = await send(server, f"name: n\nroles: {{w: {{command: t}}}}\n{line}")
+    assert [one["path"] for one in refused.body["error"]["details"]] == [path]
+
+
+class Bob:
+    """Everybody is a user of the namespace ml."""
+
+    async def principal(self, bearer: str | None, *, loopback: bool) -> Principal:
+        del bearer, loopback
+        return Principal("bob", "user", ("ml",))
+
+
+async def test_only_what_a_user_may_do_is_done() -> None:
+    async with serving(MemoryStore(clock=wall_clock), auth=Bob()) as server:
+        assert (await send(server, QUEUE)).status == 403
+        mixed = await send(server, pod("a", namespace="ml") + pod("b", namespace="web"))
+        assert (mixed.status, await names(server)) == (403, [])
+        assert (await send(server, pod("a", namespace="ml"))).status == 201
