@@ -10,6 +10,7 @@ from phalanx.core.native import native
 from phalanx.core.spec import JobSpec
 from phalanx.manifest.bundle import Bundle, read
 from phalanx.manifest.findings import Settings
+from phalanx.manifest.writing import written
 
 
 def bundled(text: str, **settings: Any) -> Bundle:
@@ -23,8 +24,7 @@ def jobs_of(data: bytes, **settings: Any) -> list[JobSpec]:
 def converted(text: str, **settings: Any) -> list[dict[str, Any]]:
     """Each job in the native form. Reading that gives the same job."""
     jobs = bundled(text, **settings).jobs
-    again = [read(as_json(native(job)), Settings(**settings)).jobs for job in jobs]
-    assert again == [[job] for job in jobs]
+    assert read(written(jobs).encode(), Settings(**settings)).jobs == jobs
     return [native(job) for job in jobs]
 
 

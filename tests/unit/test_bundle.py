@@ -28,6 +28,20 @@ def test_json_is_read_as_well() -> None:
     assert read(json.dumps(document).encode()) == bundled(pod("a"))
 
 
+def test_a_list_that_stands_alone_is_many_documents() -> None:
+    [first, second] = yaml.safe_load_all(pod("a") + pod("b"))
+    assert read(json.dumps([first, second]).encode()) == bundled(pod("a") + pod("b"))
+
+
+def test_two_jobs_of_one_name_are_refused() -> None:
+    assert refused(NATIVE + NATIVE) == {
+        "document 2: name": "is plain, as in document 1; choose another"
+    }
+    assert refused(NATIVE + pod("plain")) == {
+        "document 2: metadata.name": "is plain, as in document 1; choose another"
+    }
+
+
 def test_one_wrong_document_refuses_the_whole_file() -> None:
     text = NATIVE + pod("a") + pod("b", spec="volumes: [{}]") + NATIVE.replace("command", "comand")
     assert set(refused(text)) == {

@@ -18,6 +18,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 #: Held to the code by a test of its own.
 REFERENCE = ROOT / "docs" / "reference" / "job.md"
+#: Full of keys that look like paths; test_manifest_pages runs its examples.
+MANIFESTS = ROOT / "docs" / "manifests"
 #: Shows commands of phalanx; test_configuration_page runs them.
 HOW_TO = ROOT / "docs" / "how-to"
 #: Shows them too; tests/acceptance/test_tutorial types them.
@@ -88,7 +90,7 @@ def test_every_target_is_explained_to_contributors(target: str) -> None:
     assert f"`make {target}`" in (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 
 
-@pytest.mark.parametrize("block", [b for b in blocks("yaml") if b.page != REFERENCE], ids=str)
+@pytest.mark.parametrize("block", [b for b in blocks("yaml") if b.page not in {REFERENCE, *MANIFESTS.iterdir()}], ids=str)
 def test_every_job_that_is_shown_is_accepted(block: Found) -> None:
     [spec] = jobs_of(block.text.encode())
     assert spec.size >= 1
@@ -146,7 +148,7 @@ def files() -> list[Found]:
     return [
         Found(page, code.rstrip("/"))
         for page in PAGES
-        if page != REFERENCE
+        if page not in {REFERENCE, *MANIFESTS.iterdir()}
         for code in INLINE.findall(prose(page))
         if FILE.fullmatch(code)
     ]

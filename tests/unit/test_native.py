@@ -27,6 +27,9 @@ from phalanx.core.spec import (
     Schedule,
 )
 from phalanx.core.validation import job_spec, short_form
+from phalanx.manifest.bundle import read
+from phalanx.manifest.findings import Settings
+from phalanx.manifest.writing import written
 
 CLASSES = {"high": 1000, "low": -1000}
 
@@ -128,6 +131,12 @@ def specs(draw: st.DrawFn) -> JobSpec:
 @given(specs())
 def test_a_printed_specification_reads_back_equal(spec: JobSpec) -> None:
     assert job_spec(native(spec), priority_classes=CLASSES) == spec
+
+
+@given(specs())
+def test_a_specification_in_a_file_reads_back_equal(spec: JobSpec) -> None:
+    found = read(written([spec]).encode(), Settings(priority_classes=CLASSES))
+    assert found.jobs == [spec]
 
 
 def test_what_has_its_default_is_not_printed() -> None:

@@ -11,6 +11,7 @@ import typer
 
 from phalanx.cli import (
     config,
+    convert,
     cost,
     crons,
     events,
@@ -41,6 +42,7 @@ app = typer.Typer(
 _PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "Jobs": {
         "submit": submit.submit,
+        "convert": convert.convert,
         "jobs": jobs.jobs,
         "job": job.job,
         "tasks": tasks.tasks,

@@ -1,6 +1,5 @@
 """`phalanx submit`: a job from a file or from the command line."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 from urllib.parse import urlsplit
@@ -10,6 +9,7 @@ import typer
 from phalanx.cli import words
 from phalanx.cli.connection import PATIENT_S, with_client
 from phalanx.cli.exits import Status, end
+from phalanx.cli.files import IgnoreImage, IgnoreUnsupported, about, contents
 from phalanx.cli.output import Json, note, print_json, print_output, warn
 from phalanx.cli.waiting import status_of, tell_end, wait_for
 from phalanx.core.spec import CheckpointPolicy
@@ -131,6 +131,8 @@ def submit(  # noqa: PLR0913
     checkpoint: Checkpoint = None,
     max_retries: Retries = None,
     key: Key = None,
+    ignore_image: IgnoreImage = False,
+    ignore_unsupported: IgnoreUnsupported = False,
     wait: Wait = False,
     follow: Follow = False,
     as_json: Json = False,
@@ -157,16 +159,19 @@ def submit(  # noqa: PLR0913
     given = {field: value for field, value in fields.items() if value is not None}
     if file is not None:
         _refuse_mixture(command, given)
-        items = _submit_file(client, file, key)
+        items = _submit_file(
+            client, file, key, ignore_image=ignore_image, ignore_unsupported=ignore_unsupported
+        )
         submitted = [item.job for item in items if item.job is not None]
         crons = [item.cron for item in items if item.cron is not None]
+    elif ignore_image or ignore_unsupported:
+        end(Status.USAGE, "--ignore-image and --ignore-unsupported are for a file; give -f FILE")
     elif command:
-        items, crons = (), []
+        crons = []
         submitted = [client.submit(_document(client, command, given), key=key)]
     else:
         end(Status.USAGE, "nothing to submit; give -f FILE, or a command after --")
     _tell([*submitted, *crons], as_json=as_json)
-    _end_if_refused(items, file or "")
     if wait or follow:
         _see_out(client, submitted, follow=follow)
 
@@ -203,38 +208,27 @@ def _is_here(server: str) -> bool:
     return urlsplit(server).hostname in ("127.0.0.1", "localhost", "::1")
 
 
-def _submit_file(client: "Client", file: str, key: str | None) -> "tuple[BatchItem, ...]":
-    """What became of each document. Ends the command if the file cannot be read at all."""
+def _submit_file(
+    client: "Client", file: str, key: str | None, *, ignore_image: bool, ignore_unsupported: bool
+) -> "tuple[BatchItem, ...]":
+    """The jobs of a file, all of them or none. Ends the command if one is refused."""
     from phalanx.cli.refusals import wrongs_of  # noqa: PLC0415
     from phalanx.client.errors import InvalidError  # noqa: PLC0415
 
     try:
-        text = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-    except OSError as error:
-        end(Status.USAGE, f"{file}: {error.strerror}")
-    try:
-        return client.submit_all(text, key=key).results
+        reply = client.submit_file(
+            contents(file),
+            key=key,
+            ignore_image=ignore_image,
+            ignore_unsupported=ignore_unsupported,
+        )
     except InvalidError as error:
-        end(Status.USAGE, *(f"{_shown(file)}: {wrong}" for wrong in wrongs_of(error.info)))
-
-
-def _shown(file: str) -> str:
-    return "standard input" if file == "-" else file
-
-
-def _end_if_refused(items: "tuple[BatchItem, ...]", file: str) -> None:
-    from phalanx.cli.refusals import wrongs_of  # noqa: PLC0415
-
-    refused = [(number, item.error) for number, item in enumerate(items, 1) if item.error]
-    if not refused:
-        return
-    wrongs = [
-        f"{_shown(file)}{f', document {number}' if len(items) > 1 else ''}: {wrong}"
-        for number, error in refused
-        for wrong in wrongs_of(error)
-    ]
-    is_wrong = all(error.code == "invalid" for _, error in refused)
-    end(Status.USAGE if is_wrong else Status.REFUSED, *wrongs)
+        end(Status.USAGE, *(about(file, wrong) for wrong in wrongs_of(error.info)))
+    for warning in reply.warnings:
+        warn(str(warning.get("message", warning)))
+    for queue in reply.queues:
+        note(f"queue {queue} is set")
+    return reply.results
 
 
 def _tell(made: "list[Submitted | CronView]", *, as_json: bool) -> None:

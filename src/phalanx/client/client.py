@@ -21,6 +21,7 @@ from phalanx.core.model import Phase
 from phalanx.wire.cost import CostView
 from phalanx.wire.crons import CronView
 from phalanx.wire.jobs import (
+    BatchItem,
     BatchReply,
     JobDetail,
     JobList,
@@ -109,6 +110,24 @@ class Client:
         """Submit many jobs, or a file with many documents; each is accepted or refused."""
         return self._submission("/jobs:batch", jobs, key, BatchReply)
 
+    def submit_file(
+        self,
+        text: str | bytes,
+        *,
+        key: str | None = None,
+        ignore_image: bool = False,
+        ignore_unsupported: bool = False,
+    ) -> BatchReply:
+        """Submit all jobs of a file in any dialect, or none of them if one is refused."""
+        flags = {"ignore_image": ignore_image, "ignore_unsupported": ignore_unsupported}
+        params = {name: "true" for name, is_set in flags.items() if is_set}
+        reply = self._submission("/jobs", text, key, dict[str, Any], params)
+        if "results" in reply:
+            return msgspec.convert(reply, BatchReply)
+        if "cron" in reply:
+            return BatchReply(1, 0, (BatchItem(cron=msgspec.convert(reply, CronView)),))
+        return BatchReply(1, 0, (BatchItem(job=msgspec.convert(reply, Submitted)),))
+
     def plan(self, job: Submittable) -> PlanView:
         """What would happen if this were submitted now. Nothing is kept."""
         body = body_of(job)
@@ -116,14 +135,20 @@ class Client:
         return self._ask(PlanView, Ask("POST", "/plan", content=body.content, headers=headers))
 
     def _submission(
-        self, path: str, job: Submittable | Sequence[Submittable], key: str | None, kind: type[T]
+        self,
+        path: str,
+        job: Submittable | Sequence[Submittable],
+        key: str | None,
+        kind: type[T],
+        params: Mapping[str, str | None] | None = None,
     ) -> T:
         body = body_of(job)
         headers = {
             "Content-Type": body.media_type,
             "Idempotency-Key": key or uuid.uuid4().hex,
         }
-        return self._ask(kind, Ask("POST", path, content=body.content, headers=headers))
+        ask = Ask("POST", path, params or {}, content=body.content, headers=headers)
+        return self._ask(kind, ask)
 
     # Jobs
 

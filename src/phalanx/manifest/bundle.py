@@ -93,7 +93,12 @@ def read(data: bytes, settings: Settings | None = None) -> Bundle:
 
 
 def bundle(found: list[object], settings: Settings | None = None) -> Bundle:
-    """The jobs of all documents; `Invalid` with the problems of all of them if one has any."""
+    """The jobs of all documents; `Invalid` with the problems of all of them if one has any.
+
+    A list that stands alone is many documents, as JSON has them.
+    """
+    if len(found) == 1 and isinstance(found[0], list) and found[0]:
+        found = found[0]
     reading = _Reading(settings or Settings())
     for number, document in enumerate(found, 1):
         where = Where(number)

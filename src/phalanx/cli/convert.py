@@ -1,0 +1,66 @@
+"""`phalanx convert`: a file of any dialect in the native form. No server is asked."""
+
+from typing import TYPE_CHECKING, Annotated
+from zoneinfo import available_timezones
+
+import typer
+
+from phalanx.cli.exits import Status, end
+from phalanx.cli.files import IgnoreImage, IgnoreUnsupported, about, contents
+from phalanx.cli.output import warn
+
+if TYPE_CHECKING:
+    from phalanx.manifest.bundle import Bundle
+
+File = Annotated[
+    str,
+    typer.Option(
+        "--file",
+        "-f",
+        metavar="FILE",
+        help="YAML or JSON; - is standard input.",
+        show_default=False,
+    ),
+]
+
+
+class _AnyClass(dict[str, int]):
+    """The server knows which priority classes there are; here every name is kept."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+    def __missing__(self, name: str) -> int:
+        return 0
+
+
+def convert(
+    file: File, *, ignore_image: IgnoreImage = False, ignore_unsupported: IgnoreUnsupported = False
+) -> None:
+    """Print the jobs and queues of a file in the native form.
+
+    phalanx convert -f pods.yaml > job.yaml
+    """
+    from phalanx.manifest.writing import written  # noqa: PLC0415
+
+    found = _read(file, ignore_image=ignore_image, ignore_unsupported=ignore_unsupported)
+    for warning in found.warnings:
+        warn(str(warning))
+    typer.echo(written(found.jobs, found.queues), nl=False)
+
+
+def _read(file: str, *, ignore_image: bool, ignore_unsupported: bool) -> "Bundle":
+    from phalanx.core.errors import Invalid  # noqa: PLC0415
+    from phalanx.manifest.bundle import read  # noqa: PLC0415
+    from phalanx.manifest.findings import Settings  # noqa: PLC0415
+
+    settings = Settings(
+        priority_classes=_AnyClass(),
+        timezones=available_timezones() or None,
+        ignore_image=ignore_image,
+        ignore_unsupported=ignore_unsupported,
+    )
+    try:
+        return read(contents(file), settings)
+    except Invalid as error:
+        end(Status.USAGE, *(about(file, str(problem)) for problem in error.problems))

@@ -1,0 +1,29 @@
+"""Jobs and queues as a file in the native form, which `bundle.read` reads back to the same."""
+
+from collections.abc import Iterable
+
+import yaml
+
+from phalanx.core.model import Queue
+from phalanx.core.native import native, native_queue
+from phalanx.core.spec import JobSpec
+from phalanx.manifest.scalars import resolved
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes what YAML 1.2 would take for a number: the dumper itself knows 1.1 only."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True  # nobody who reads a job wants to look things up
+
+    def represent_text(self, data: str) -> yaml.ScalarNode:
+        is_plain = resolved(data) == data and data.isprintable()
+        return self.represent_scalar("tag:yaml.org,2002:str", data, None if is_plain else '"')
+
+
+_Dumper.add_representer(str, _Dumper.represent_text)
+
+
+def written(jobs: Iterable[JobSpec], queues: Iterable[Queue] = ()) -> str:
+    documents = [*(native_queue(queue) for queue in queues), *(native(job) for job in jobs)]
+    return yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)

@@ -1,0 +1,71 @@
+"""Manifests on the command line: converted without a server, submitted with one."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.terminal import Terminal
+from tests.manifests import pod
+
+PREFIX = "pod-group.scheduling.sigs.k8s.io"
+NOWHERE = Terminal("http://127.0.0.1:9")
+
+
+def gang(name: str) -> str:
+    labels = f"{{{PREFIX}/name: {name}, {PREFIX}/min-available: 2}}"
+    return pod(f"{name}-0", labels=labels) + pod(f"{name}-1", labels=labels)
+
+
+def test_a_file_is_converted_without_a_server() -> None:
+    said = NOWHERE.type("convert", "-f", "-", stdin=gang("web"))
+    assert (said.status, said.err) == (0, "")
+    assert said.out == (
+        "name: web\nroles:\n  web:\n    replicas: 2\n    command:\n    - train\nrestart: task\n"
+    )
+
+
+def test_what_was_converted_is_submitted_as_the_same_job(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    file = tmp_path / "native.yaml"
+    file.write_text(NOWHERE.type("convert", "-f", "-", stdin=gang("twin")).out)
+    first = terminal.type("submit", "-f", str(file), "--json").json
+    assert terminal.type("cancel", first["id"]).status == 0
+    second = terminal.type("submit", "-f", "-", "--json", stdin=gang("twin")).json
+    specs = [terminal.type("job", job["id"], "--json").json["spec"] for job in (first, second)]
+    assert specs[0] == specs[1]
+
+
+def test_a_priority_class_is_kept_for_the_server_to_know() -> None:
+    text = pod("a", spec="priorityClassName: urgent")
+    assert "priority_class: urgent\n" in NOWHERE.type("convert", "-f", "-", stdin=text).out
+
+
+@pytest.mark.parametrize("command", ["convert", "submit"])
+def test_what_cannot_be_honoured_is_refused_or_told(command: str, terminal: Terminal) -> None:
+    text = pod(f"odd-{command}", spec="volumes: [{}]")
+    said = terminal.type(command, "-f", "-", stdin=text)
+    assert (said.status, said.out) == (2, "")
+    assert said.err.startswith("phalanx: standard input, document 1: spec.volumes is not supported")
+    said = terminal.type(command, "-f", "-", "--ignore-unsupported", stdin=text)
+    assert said.status == 0
+    assert "warning: document 1: spec.volumes is not supported; it was ignored" in said.err
+
+
+def test_an_image_is_left_out_when_that_is_asked_for(terminal: Terminal) -> None:
+    text = pod("imaged").replace("command:", "image: train:7b, command:")
+    said = terminal.type("submit", "-f", "-", "--ignore-image", "--json", stdin=text)
+    spec = terminal.type("job", said.json["id"], "--json").json["spec"]
+    assert spec["roles"] == {"imaged": {"command": ["train"]}}
+
+
+def test_the_flags_are_for_files(terminal: Terminal) -> None:
+    said = terminal.type("submit", "--ignore-image", "--", "train")
+    assert (said.status, said.out) == (2, "")
+    assert "are for a file" in said.err
+
+
+def test_queues_come_with_their_jobs(terminal: Terminal) -> None:
+    text = "{kind: Queue, name: vision, weight: 3}\n---\n{queue: vision, roles: {w: {command: t}}}"
+    assert terminal.type("submit", "-f", "-", stdin=text).status == 0
+    assert "vision" in terminal.type("queues").out
