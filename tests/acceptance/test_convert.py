@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.terminal import Terminal
+from tests.acceptance.terminal import Following, Server, Terminal
 from tests.manifests import pod
 
 PREFIX = "pod-group.scheduling.sigs.k8s.io"
@@ -69,3 +69,15 @@ def test_queues_come_with_their_jobs(terminal: Terminal) -> None:
     text = "{kind: Queue, name: vision, weight: 3}\n---\n{queue: vision, roles: {w: {command: t}}}"
     assert terminal.type("submit", "-f", "-", stdin=text).status == 0
     assert "vision" in terminal.type("queues").out
+
+
+def test_a_worker_without_a_runtime_never_runs_an_image_bare(
+    own_server: Server, tmp_path: Path
+) -> None:
+    terminal = Terminal(own_server.url)
+    state = f"--state-dir={tmp_path / 'worker'}"
+    with Following(terminal.start("worker", state, "--id=w", "--label=runtime=containers")):
+        text = pod("imaged").replace("command:", "image: train:7b, command:")
+        job = terminal.type("submit", "-f", "-", stdin=text).out.strip()
+        with Following(terminal.start("events", "-f", job)) as events:
+            assert events.line_with("this worker has no container runtime", wait_s=30)

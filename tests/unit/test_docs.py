@@ -90,7 +90,9 @@ def test_every_target_is_explained_to_contributors(target: str) -> None:
     assert f"`make {target}`" in (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 
 
-@pytest.mark.parametrize("block", [b for b in blocks("yaml") if b.page not in {REFERENCE, *MANIFESTS.iterdir()}], ids=str)
+@pytest.mark.parametrize(
+    "block", [b for b in blocks("yaml") if b.page not in {REFERENCE, *MANIFESTS.iterdir()}], ids=str
+)
 def test_every_job_that_is_shown_is_accepted(block: Found) -> None:
     [spec] = jobs_of(block.text.encode())
     assert spec.size >= 1

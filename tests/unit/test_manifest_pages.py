@@ -1,13 +1,20 @@
 """The pages about manifests: each example is followed by what it becomes."""
 
 import re
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.manifests import bundled
 
-from phalanx.manifest.bundle import _KINDS
+from phalanx.core.errors import Invalid
+from phalanx.manifest import documents
+from phalanx.manifest.bundle import _KINDS, bundle, read
+from phalanx.manifest.findings import Settings
+from phalanx.manifest.writing import written
 
 PAGES = sorted((Path(__file__).parents[2] / "docs" / "manifests").glob("*.md"))
 FENCE = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -45,3 +52,37 @@ def test_every_kind_is_on_a_page(kind: str) -> None:
 def test_every_page_but_the_first_has_an_example() -> None:
     shown = {example.page for example in examples()}
     assert {page.name for page in PAGES if page not in shown} == {"overview.md"}
+
+
+# Whatever somebody writes instead
+
+
+def parts(value: Any) -> list[tuple[Any, Any]]:
+    """Every place in a document, as its parent and the key there."""
+    keys: Any = value.keys() if isinstance(value, dict) else range(len(value))
+    found = [(value, key) for key in keys]
+    for key in keys:
+        if isinstance(value[key], dict | list):
+            found += parts(value[key])
+    return found
+
+
+SCALARS = st.none() | st.booleans() | st.integers(-2, 9) | st.floats() | st.text(max_size=4)
+ODD = SCALARS | st.lists(SCALARS, max_size=2) | st.dictionaries(st.text(max_size=4), SCALARS)
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_a_document_with_anything_in_any_place_is_read_or_refused(data: st.DataObject) -> None:
+    example = data.draw(st.sampled_from(examples()))
+    found = documents.read(example.given.encode())
+    for _ in range(data.draw(st.integers(1, 3))):
+        parent, key = data.draw(st.sampled_from(parts(found)))
+        parent[key] = data.draw(ODD)
+    ignore = data.draw(st.booleans())
+    lenient = Settings(ignore_image=ignore, ignore_unsupported=ignore)
+    jobs = []
+    with suppress(Invalid):
+        jobs = bundle(found, lenient).jobs
+    if jobs:
+        assert read(written(jobs).encode()).jobs == jobs

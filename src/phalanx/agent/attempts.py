@@ -29,6 +29,9 @@ _PROGRESS_S = 0.5
 _AGAIN_S = 0.5
 
 
+_NO_RUNTIME = "this worker has no container runtime; take the label runtime from it"
+
+
 class Attempts:
     def __init__(
         self, worker: str, owner: Owner, places: Places, servers: Servers, log: Logger
@@ -153,6 +156,12 @@ class Attempts:
     def _begin(self, key: Key, spec: TaskSpec | None, *, is_run: bool) -> None:
         if spec is None:
             raise AssertionError(f"bug: told to run {key} without saying what")
+        if spec.image is not None:
+            # The command is meant for what is in the image: it is never run bare.
+            failed = TaskReport(*key, Reported.SPAWN_FAILED, message=_NO_RUNTIME)
+            self.reports.put(failed)
+            self.news.set()
+            return
         if spec.checkpoint is None:
             self._variables[key] = {}
         if key in self._variables:
