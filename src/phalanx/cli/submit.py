@@ -159,18 +159,16 @@ def submit(  # noqa: PLR0913
     given = {field: value for field, value in fields.items() if value is not None}
     if file is not None:
         _refuse_mixture(command, given)
-        items = _submit_file(
-            client, file, key, ignore_image=ignore_image, ignore_unsupported=ignore_unsupported
-        )
-        submitted = [item.job for item in items if item.job is not None]
-        crons = [item.cron for item in items if item.cron is not None]
+        ignored = {"ignore_image": ignore_image, "ignore_unsupported": ignore_unsupported}
+        items = _submit_file(client, file, key, **ignored)
     elif ignore_image or ignore_unsupported:
         end(Status.USAGE, "--ignore-image and --ignore-unsupported are for a file; give -f FILE")
     elif command:
-        crons = []
-        submitted = [client.submit(_document(client, command, given), key=key)]
+        items = (_submit_command(client, command, given, key),)
     else:
         end(Status.USAGE, "nothing to submit; give -f FILE, or a command after --")
+    submitted = [item.job for item in items if item.job is not None]
+    crons = [item.cron for item in items if item.cron is not None]
     _tell([*submitted, *crons], as_json=as_json)
     if wait or follow:
         _see_out(client, submitted, follow=follow)
@@ -193,6 +191,14 @@ def _variables(given: list[str] | None) -> dict[str, str] | None:
         if not equals:
             end(Status.USAGE, f"--env {name} has no value; write NAME=VALUE")
     return {name: value for name, _, value in pairs}
+
+
+def _submit_command(
+    client: "Client", command: list[str], given: dict[str, Any], key: str | None
+) -> "BatchItem":
+    from phalanx.wire.jobs import BatchItem  # noqa: PLC0415
+
+    return BatchItem(job=client.submit(_document(client, command, given), key=key))
 
 
 def _document(client: "Client", command: list[str], given: dict[str, Any]) -> dict[str, Any]:
