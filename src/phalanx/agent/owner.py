@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from phalanx.agent.messages import Frames, Order, Told, framed, read_told
-from phalanx.agent.places import Places
+from phalanx.agent.places import Places, near
 
 _READ_BYTES = 256 * 1024
 #: A new spawner first ends what an earlier one left; meanwhile it does not answer.
@@ -27,8 +27,8 @@ class Owner:
         """Starts one if there is none."""
         process: asyncio.subprocess.Process | None = None
         while True:
-            with suppress(FileNotFoundError, ConnectionRefusedError):
-                return cls(*await asyncio.open_unix_connection(str(places.socket)))
+            with suppress(FileNotFoundError, ConnectionRefusedError), near(places.socket) as name:
+                return cls(*await asyncio.open_unix_connection(name))
             if process is None or process.returncode is not None:
                 process = await _start(places)
             await asyncio.sleep(_AGAIN_S)

@@ -1,12 +1,18 @@
 """Where things lie in a worker's state directory."""
 
 import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from phalanx.agent.messages import Key
 
-_OUTPUT = ".out."
+_FILE = re.compile(
+    r"(?P<task>.+\.\d+)\.(?P<epoch>\d+)\."
+    r"(?:progress|checkpoint\.in|checkpoint\.out|out\.(?P<base>\d+))"
+)
 
 
 class Segment(NamedTuple):
@@ -52,11 +58,11 @@ class Places:
         """The files with output that are still there, oldest first."""
         found: dict[Key, list[Segment]] = {}
         with os.scandir(self.attempts) as entries:
-            names = [entry.name for entry in entries if _OUTPUT in entry.name]
-        for name in names:
-            task, epoch, _, base = name.rsplit(".", 3)
-            segment = Segment(self.attempts / name, int(base))
-            found.setdefault((task, int(epoch)), []).append(segment)
+            files = [_FILE.fullmatch(entry.name) for entry in entries]
+        for file in files:
+            if file is not None and file["base"] is not None:
+                segment = Segment(self.attempts / file.string, int(file["base"]))
+                found.setdefault((file["task"], int(file["epoch"])), []).append(segment)
         for segments in found.values():
             segments.sort(key=lambda segment: segment.base)
         return found
@@ -70,10 +76,18 @@ class Places:
                 segment.path.unlink(missing_ok=True)
 
     def sweep(self, known: set[Key]) -> None:
-        """What crashes have left of attempts that nobody knows any more."""
+        """Remove what crashes have left of attempts that nobody knows any more."""
         for path in self.attempts.iterdir():
-            task, _, rest = path.name.rpartition(".")[0].partition(".")
-            index, _, rest = rest.partition(".")
-            epoch = rest.partition(".")[0]
-            if not epoch.isdigit() or (f"{task}.{index}", int(epoch)) not in known:
+            found = _FILE.fullmatch(path.name)
+            if found is None or (found["task"], int(found["epoch"])) not in known:
                 path.unlink(missing_ok=True)
+
+
+@contextmanager
+def near(path: Path) -> Iterator[str]:
+    """A short name for a socket, which may have no long one."""
+    folder = os.open(path.parent, os.O_PATH | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)

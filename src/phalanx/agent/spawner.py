@@ -38,7 +38,7 @@ from phalanx.agent.messages import (
     read_order,
 )
 from phalanx.agent.output import Output
-from phalanx.agent.places import Places
+from phalanx.agent.places import Places, near
 
 #: An end that the server has not acknowledged by then is made to survive the machine.
 _FLUSH_S = 1.0
@@ -120,7 +120,8 @@ class Spawner:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
         self._places.socket.unlink(missing_ok=True)
-        self._listening.bind(str(self._places.socket))
+        with near(self._places.socket) as name:
+            self._listening.bind(name)
         self._listening.listen(8)
         self._read(self._listening.fileno(), self._accept)
         self._read(self._deaths.fileno(), self._reap)

@@ -1,0 +1,166 @@
+"""Workers as operators have them: real agents on a real server, that can be killed and frozen."""
+
+import asyncio
+import json
+import os
+import signal
+from asyncio.subprocess import PIPE, Process
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.integration.server.processes import COMMAND, ServerProcess, environment, sqlite_at
+from tests.integration.server.waiting import eventually, within
+
+#: Long enough for a machine that is busy with other tests, short enough to wait for.
+LOST_AFTER_S = 12
+
+
+class Machine:
+    """One `phalanx worker` and its spawner."""
+
+    def __init__(self, folder: Path, name: str, url: str) -> None:
+        self.name = name
+        self.state = folder / name
+        self.url = url
+        self.lines: list[dict[str, Any]] = []
+        self._process: Process | None = None
+        self._reading: asyncio.Task[None] | None = None
+
+    async def start(self, *flags: str, before: tuple[str, ...] = (), **variables: str) -> None:
+        self._process = await asyncio.create_subprocess_exec(
+            *before,
+            *(*COMMAND, "worker", f"--server={self.url}", f"--id={self.name}"),
+            *(f"--state-dir={self.state}", "--resources=gpu=1,cpu=2", "--log-format=json"),
+            *flags,
+            stderr=PIPE,
+            env=environment(**variables),
+        )
+        self._reading = asyncio.create_task(self._read(self._process))
+
+    async def _read(self, process: Process) -> None:
+        assert process.stderr is not None
+        async for line in process.stderr:
+            with suppress(ValueError):
+                self.lines.append(json.loads(line))
+
+    def told(self) -> str:
+        return "\n".join(map(str, self.lines[-30:]))
+
+    def seen(self, event: str) -> list[dict[str, Any]]:
+        return [line for line in self.lines if line["event"] == event]
+
+    @property
+    def link(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def spawner(self) -> int:
+        return int((self.state / "spawner.lock").read_text())
+
+    @property
+    def is_up(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
+    def send(self, number: signal.Signals, *, link: bool = True, spawner: bool = True) -> None:
+        pids = [self.link] if link and self.is_up else []
+        pids += [self.spawner] if spawner and is_alive(self.spawner) else []
+        for pid in pids:
+            os.kill(pid, number)
+
+    async def ended(self) -> int:
+        assert self._process is not None
+        assert self._reading is not None
+        status = await within(60, self._process.wait(), self.told)
+        await self._reading
+        return status
+
+    async def kill(self) -> None:
+        """Link, spawner, and with it the tasks; whatever state they are in."""
+        if self._process is None:
+            return
+        if (self.state / "spawner.lock").exists():
+            self.send(signal.SIGKILL, link=False)
+        self.send(signal.SIGKILL, spawner=False)
+        await self.ended()
+
+
+class Fleet:
+    """A server with workers, and what a user does with it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.machines: list[Machine] = []
+        self.client = httpx.AsyncClient(timeout=20)
+        self._flags: tuple[str, ...] = ()
+
+    async def serve(self, *flags: str) -> None:
+        self._flags = flags or self._flags
+        port = f"--port={self.server.url.rpartition(':')[2]}" if self.machines else "--port=0"
+        given = (port, f"--lost-after={LOST_AFTER_S}s", "--sync-wait=5s", *self._flags)
+        self.server = await ServerProcess.start(sqlite_at(self.folder), "s", *given)
+        await self.server.line("leading")
+
+    async def work(self, count: int, *flags: str, prefix: str = "w") -> list[Machine]:
+        """So many more workers."""
+        made = [Machine(self.folder, f"{prefix}-{n}", self.server.url) for n in range(count)]
+        self.machines += made
+        await asyncio.gather(*(machine.start(*flags) for machine in made))
+        await self.ready()
+        return made
+
+    async def ready(self) -> None:
+        """All workers that are up can be given something."""
+
+        async def are_there() -> bool:
+            listed = {each["id"]: each for each in await self.get("/workers")}
+            up = [machine.name for machine in self.machines if machine.is_up]
+            return all(name in listed and listed[name]["status"] == "active" for name in up)
+
+        await eventually(are_there, 60, lambda: "\n".join(m.told() for m in self.machines))
+
+    async def close(self) -> None:
+        await asyncio.gather(*(machine.kill() for machine in self.machines))
+        await self.client.aclose()
+        await self.server.kill()
+
+    async def get(self, path: str) -> Any:
+        answer = await self.client.get(self.server.url + path)
+        assert answer.status_code in (200, 204), answer.text
+        return answer.json() if answer.status_code == 200 else None
+
+    async def submit(self, **job: Any) -> str:
+        answer = await self.client.post(f"{self.server.url}/jobs", json=job)
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["id"])
+
+    async def cancel(self, job: str) -> None:
+        answer = await self.client.delete(f"{self.server.url}/jobs/{job}")
+        assert answer.status_code < 300, answer.text
+
+    async def reach(self, job: str, *phases: str, seconds: float = 60) -> dict[str, Any]:
+        seen: list[dict[str, Any]] = [{}]
+
+        async def there() -> bool:
+            with suppress(httpx.HTTPError):
+                seen[0] = await self.get(f"/jobs/{job}")
+            return seen[0].get("phase") in phases
+
+        await eventually(there, seconds, lambda: f"{seen[0]}\n{self.server.told()}")
+        return seen[0]
+
+    async def story(self, job: str) -> list[dict[str, Any]]:
+        """The events of a job, oldest first."""
+        found: list[dict[str, Any]] = (await self.get(f"/jobs/{job}/events"))["events"]
+        return found
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(") ")[2][0] not in "ZX"

@@ -1,0 +1,100 @@
+"""Ranks that leave marks: who started in which epoch, and whether two ever lived at once.
+
+Each rank, and whatever it starts, holds a lock for as long as it lives.
+"""
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.integration.agent.machines import Fleet, is_alive
+from tests.integration.server.waiting import eventually
+
+_RANK = """
+exec 9>>"$MARKS/lock.$RANK"
+flock -n 9 || { echo "$PHALANX_TASK $PHALANX_EPOCH" >>"$MARKS/doubles"; exit 99; }
+echo "$RANK $PHALANX_EPOCH $$" >>"$MARKS/starts"
+"""
+#: Works until the test says that it is finished.
+WORK = 'while [ ! -e "$MARKS/finish" ]; do sleep 0.1; done'
+
+
+class Start(NamedTuple):
+    rank: int
+    epoch: int
+    pid: int
+
+
+class Ranks:
+    def __init__(self, fleet: Fleet, marks: Path, size: int = 8) -> None:
+        self._fleet = fleet
+        self.marks = marks
+        self.size = size
+        self.job = ""
+        marks.mkdir()
+
+    async def submit(self, body: str = WORK, **job: Any) -> str:
+        role = {
+            "replicas": self.size,
+            "command": _RANK + body,
+            "env": {"MARKS": str(self.marks)},
+            "resources": {"gpu": 1},
+        }
+        defaults: dict[str, Any] = {"grace": "5s", "backoff": "1s"}
+        self.job = await self._fleet.submit(
+            **{"name": self.marks.name, "roles": {"worker": role}} | defaults | job
+        )
+        return self.job
+
+    def starts(self, epoch: int | None = None) -> list[Start]:
+        path = self.marks / "starts"
+        lines = path.read_text().splitlines() if path.exists() else []
+        found = [Start(*map(int, line.split())) for line in lines]
+        return [start for start in found if epoch in (None, start.epoch)]
+
+    async def all_run(self, epoch: int, seconds: float = 60) -> list[Start]:
+        """Every rank of the gang has started in this epoch, and the server knows it."""
+
+        async def started() -> bool:
+            return len(self.starts(epoch)) == self.size
+
+        def told() -> str:
+            return f"{self.starts()}\n{self._fleet.server.told()}"
+
+        await eventually(started, seconds, told)
+        await self._fleet.reach(self.job, "running")
+        return sorted(self.starts(epoch))
+
+    async def finish(self) -> dict[str, Any]:
+        (self.marks / "finish").touch()
+        job = await self._fleet.reach(self.job, "done")
+        await self.are_gone()
+        return job
+
+    async def are_gone(self) -> None:
+        """Nothing of the gang lives, and at no moment did two of one rank."""
+
+        async def free() -> bool:
+            return not any(_is_held(path) for path in self.marks.glob("lock.*"))
+
+        await eventually(free, 30, lambda: f"still alive: {self.living()}")
+        assert not self.living()
+        assert not (self.marks / "doubles").exists(), (self.marks / "doubles").read_text()
+
+    def living(self) -> list[Start]:
+        return [start for start in self.starts() if is_alive(start.pid)]
+
+    async def kinds(self) -> list[str]:
+        return [event["kind"] for event in await self._fleet.story(self.job)]
+
+
+def _is_held(path: Path) -> bool:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(file)
+    return False

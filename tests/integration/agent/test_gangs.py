@@ -1,0 +1,210 @@
+"""A gang of eight on eight real workers, and everything that can break under it."""
+
+import os
+import signal
+
+import pytest
+
+from tests.integration.agent.machines import Fleet
+from tests.integration.agent.ranks import WORK, Ranks
+from tests.integration.server.waiting import eventually
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def test_a_gang_runs_on_eight_workers_and_is_done(fleet: Fleet, ranks: Ranks) -> None:
+    await ranks.submit()
+    started = await ranks.all_run(1)
+    assert [start.rank for start in started] == list(range(8))
+    done = await ranks.finish()
+    assert done["failures"] == 0
+    assert len(ranks.starts()) == 8
+
+
+async def test_a_rank_that_is_killed_takes_its_gang_with_it_and_all_start_again(
+    fleet: Fleet, ranks: Ranks
+) -> None:
+    await ranks.submit()
+    started = await ranks.all_run(1)
+    os.kill(started[3].pid, signal.SIGKILL)
+    await ranks.all_run(2)
+    assert (await ranks.finish())["failures"] == 1
+    story = await fleet.story(ranks.job)
+    [failed] = [event for event in story if event["kind"] == "TaskFailed"]
+    assert "killed by signal 9" in failed["detail"]["why"]
+    assert [event["kind"] for event in story].count("DrainBegan") == 1
+
+
+async def test_a_worker_that_is_killed_with_its_tasks_is_missed_and_the_gang_starts_again(
+    fleet: Fleet, ranks: Ranks
+) -> None:
+    await ranks.submit()
+    await ranks.all_run(1)
+    victim = fleet.machines[2]
+    await victim.kill()
+    await victim.start()
+    await ranks.all_run(2)
+    assert (await ranks.finish())["failures"] == 1
+    [failed] = [event for event in await fleet.story(ranks.job) if event["kind"] == "TaskFailed"]
+    assert failed["worker"] == victim.name
+
+
+async def test_a_worker_that_froze_is_lost_and_stops_its_zombie_when_it_wakes(
+    fleet: Fleet, ranks: Ranks
+) -> None:
+    await ranks.submit()
+    await ranks.all_run(1)
+    victim = fleet.machines[5]
+    victim.send(signal.SIGSTOP)
+    await fleet.server.line("worker lost")
+    await fleet.reach(ranks.job, "waiting")
+    # Its rank lives on, unheard; the gang may not start while it occupies the eighth worker.
+    assert len(ranks.living()) == 1
+    victim.send(signal.SIGCONT)
+    await ranks.all_run(2)
+    assert (await ranks.finish())["failures"] == 1
+
+
+async def test_a_link_that_is_killed_finds_its_tasks_again(fleet: Fleet, ranks: Ranks) -> None:
+    await ranks.submit()
+    await ranks.all_run(1)
+    victim = fleet.machines[0]
+    victim.send(signal.SIGKILL, spawner=False)
+    await victim.ended()
+    await victim.start()
+    await fleet.ready()
+    assert (await ranks.finish())["failures"] == 0
+    assert len(ranks.starts()) == 8
+
+
+async def test_what_ended_while_there_was_no_link_is_told_by_the_next_one(
+    fleet: Fleet, ranks: Ranks
+) -> None:
+    await ranks.submit()
+    await ranks.all_run(1)
+    victim = fleet.machines[1]
+    victim.send(signal.SIGKILL, spawner=False)
+    await victim.ended()
+    (ranks.marks / "finish").touch()
+    await ranks.are_gone()
+    await victim.start()
+    assert (await fleet.reach(ranks.job, "done"))["failures"] == 0
+
+
+async def test_a_spawner_that_is_killed_takes_its_tasks_along_and_is_replaced(
+    fleet: Fleet, ranks: Ranks
+) -> None:
+    await ranks.submit('(setsid sh -c "sleep 1000" &); ' + WORK)
+    await ranks.all_run(1)
+    victim = fleet.machines[6]
+    victim.send(signal.SIGKILL, link=False)
+    await ranks.all_run(2)
+    assert victim.seen("spawner died")
+    await ranks.finish()
+
+
+async def test_ranks_that_ignore_sigterm_are_killed_after_their_grace(
+    fleet: Fleet, ranks: Ranks
+) -> None:
+    await ranks.submit("trap '' TERM; " + WORK, grace="1s")
+    await ranks.all_run(1)
+    await fleet.cancel(ranks.job)
+    await fleet.reach(ranks.job, "cancelled")
+    await ranks.are_gone()
+    stopped = [event for event in await fleet.story(ranks.job) if event["kind"] == "TaskStopped"]
+    assert len(stopped) == 8
+    tasks = (await fleet.get(f"/jobs/{ranks.job}"))["tasks"]
+    assert {task["exit"]["signal"] for task in tasks} == {signal.SIGKILL}
+
+
+async def test_grandchildren_in_sessions_of_their_own_do_not_outlive_their_task(
+    fleet: Fleet, ranks: Ranks
+) -> None:
+    await ranks.submit(
+        """
+        (setsid sh -c 'trap "" TERM; sleep 1000' &)
+        setsid env -i sh -c 'sleep 1000' &
+        [ "$RANK" = 4 ] && { while [ ! -e "$MARKS/finish" ]; do sleep 0.1; done; exit 3; }
+        sleep 1000
+        """,
+        restart="never",
+        grace="1s",
+    )
+    await ranks.all_run(1)
+    (ranks.marks / "finish").touch()
+    await fleet.reach(ranks.job, "failed")
+    await ranks.are_gone()
+
+
+async def test_a_command_that_does_not_exist_fails_the_job_with_its_name(fleet: Fleet) -> None:
+    job = await fleet.submit(
+        name="nowhere",
+        max_retries=1,
+        roles={"worker": {"replicas": 8, "command": ["no-such-program"], "resources": {"gpu": 1}}},
+    )
+    await fleet.reach(job, "failed")
+    whys = [e["detail"]["why"] for e in await fleet.story(job) if e["kind"] == "TaskFailed"]
+    assert any("no-such-program cannot be run: No such file or directory" in why for why in whys)
+
+
+async def test_a_server_that_is_killed_in_the_barrier_starts_the_gang_once(
+    fleet: Fleet, ranks: Ranks
+) -> None:
+    # One link is deaf, so its acceptance is missing and the gang stands at the barrier.
+    fleet.machines[7].send(signal.SIGSTOP, spawner=False)
+    reserved = len(fleet.server.seen("gang reserved"))
+    await ranks.submit()
+    await fleet.server.line("gang reserved", count=reserved + 1)
+    await fleet.server.kill()
+    assert not ranks.starts()
+    await fleet.serve()
+    fleet.machines[7].send(signal.SIGCONT, spawner=False)
+    epoch = (await fleet.reach(ranks.job, "running"))["epoch"]
+    await ranks.all_run(epoch)
+    assert (await ranks.finish())["failures"] == 0
+    assert len(ranks.starts()) == 8
+
+
+async def test_a_gang_does_not_notice_that_its_server_was_killed(
+    fleet: Fleet, ranks: Ranks
+) -> None:
+    await ranks.submit()
+    await ranks.all_run(1)
+    await fleet.server.kill()
+    assert len(ranks.living()) == 8
+    await fleet.serve()
+    await fleet.ready()
+    await fleet.reach(ranks.job, "running")
+    assert (await ranks.finish())["failures"] == 0
+    assert len(ranks.starts()) == 8
+
+
+async def test_a_server_that_is_killed_in_a_drain_finishes_it_after_its_return(
+    fleet: Fleet, ranks: Ranks
+) -> None:
+    await ranks.submit('trap "" TERM; [ "$PHALANX_EPOCH" = 1 ] || trap - TERM; ' + WORK)
+    started = await ranks.all_run(1)
+    drains = len(fleet.server.seen("gang drain started"))
+    os.kill(started[0].pid, signal.SIGKILL)
+    await fleet.server.line("gang drain started", count=drains + 1)
+    await fleet.server.kill()
+    await fleet.serve()
+    await ranks.all_run(2)
+    assert (await ranks.finish())["failures"] == 1
+    assert (await ranks.kinds()).count("DrainSettled") == 1
+
+
+async def test_ranks_that_write_much_are_not_held_up_and_their_last_words_arrive(
+    fleet: Fleet, ranks: Ranks
+) -> None:
+    await ranks.submit("yes 0123456789 | head -c 40000000; echo; echo last words of $RANK")
+    await fleet.reach(ranks.job, "done")
+    await ranks.are_gone()
+
+    async def is_cleared() -> bool:
+        return not any(list((each.state / "attempts").iterdir()) for each in fleet.machines)
+
+    await eventually(is_cleared, 60)
+    for rank in range(8):
+        answer = await fleet.client.get(f"{fleet.server.url}/jobs/{ranks.job}/logs?task={rank}")
+        assert answer.text.endswith(f"\nlast words of {rank}\n"), answer.text[-200:]
