@@ -43,9 +43,13 @@ class Output:
 
     def close(self, now: float) -> None:
         """Take the rest: nobody is left to write more."""
+        self._again_at = now
         with suppress(BlockingIOError):  # somebody else was given the pipe
             while self._move(now):
                 pass
+        if self._lost_bytes:
+            with suppress(OSError):
+                self._begin()
         os.close(self.pipe)
         self._close_file()
 

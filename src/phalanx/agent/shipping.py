@@ -104,7 +104,7 @@ class Shipper:
 
     async def _ship(self, key: Key, shipment: Shipment, segments: list[Segment]) -> None:
         while not shipment.is_done:
-            data = _next(shipment, segments)
+            data = next_bytes(shipment, segments)
             if not data:
                 if shipment.total_bytes is not None:
                     shipment.offset = shipment.total_bytes  # the rest was lost
@@ -127,7 +127,7 @@ class Shipper:
                 return  # the rest has to wait for its next turn
 
 
-def _next(shipment: Shipment, segments: list[Segment]) -> bytes:
+def next_bytes(shipment: Shipment, segments: list[Segment]) -> bytes:
     """The bytes from the offset on, which is moved to where there are some."""
     ends = []
     for segment in segments:

@@ -19,6 +19,15 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
     await made.close()
 
 
+@pytest_asyncio.fixture(loop_scope="module")
+async def small(tmp_path: Path) -> AsyncIterator[Fleet]:
+    """A server whose workers the test starts itself."""
+    made = Fleet(tmp_path)
+    await made.serve()
+    yield made
+    await made.close()
+
+
 @pytest.fixture
 def ranks(fleet: Fleet, tmp_path: Path) -> Ranks:
     return Ranks(fleet, tmp_path / "gang")

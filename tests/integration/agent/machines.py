@@ -94,6 +94,7 @@ class Fleet:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.machines: list[Machine] = []
+        self.server: ServerProcess
         self.client = httpx.AsyncClient(timeout=20)
         self._flags: tuple[str, ...] = ()
 

@@ -1,7 +1,7 @@
 """What goes wrong in Workron, fault by fault, and does not here.
 
 Left out are those of its worker, a shutdown that kills at once (14) and commands that are split on
-blanks (15), which are the agent's to get right.
+blanks (15), which tests/integration/agent has.
 """
 
 import asyncio

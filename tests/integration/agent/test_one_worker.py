@@ -1,0 +1,158 @@
+"""One worker and what its operator can do: upgrade it, misuse it, fill its disk, cut it off."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.integration.agent.machines import Fleet, Machine
+from tests.integration.agent.ranks import WORK, Ranks
+from tests.integration.server.processes import phalanx, sqlite_at
+from tests.integration.server.waiting import eventually
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def test_tasks_that_are_kept_are_adopted_by_the_next_worker(
+    small: Fleet, tmp_path: Path
+) -> None:
+    [machine] = await small.work(1, "--keep")
+    ranks = Ranks(small, tmp_path / "gang", size=1)
+    await ranks.submit()
+    [started] = await ranks.all_run(1)
+    machine.send(signal.SIGTERM, spawner=False)
+    assert await machine.ended() == 0
+    assert ranks.living() == [started]
+    await machine.start()
+    await small.ready()
+    assert (await ranks.finish())["failures"] == 0
+    assert ranks.starts() == [started]
+
+
+async def test_a_state_directory_has_one_worker(small: Fleet) -> None:
+    [machine] = await small.work(1)
+    status, _, err = await phalanx("worker", f"--state-dir={machine.state}")
+    assert status == 2
+    assert f"another worker, process {machine.link}, uses {machine.state}" in err
+
+
+@pytest.mark.parametrize(
+    ("flag", "words"),
+    [
+        ("--resources=cpu=many", '--resources: cpu is "many", not a quantity'),
+        ("--resources=cpu", "--resources: cpu has no value; write it like name=value"),
+        ("--label=rack", "--label: rack has no value; write it like name=value"),
+        ("--server=scheduler", "--server: scheduler is no address"),
+        ("--token-file=/nowhere", "--token-file: /nowhere cannot be read"),
+        ("--state-dir=/proc/nowhere", "the state directory /proc/nowhere cannot be used"),
+    ],
+)
+async def test_a_setting_that_is_wrong_is_named(flag: str, words: str, tmp_path: Path) -> None:
+    status, _, err = await phalanx("worker", f"--state-dir={tmp_path}", flag)
+    assert status == 2
+    assert words in err
+    assert "Traceback" not in err
+
+
+async def test_output_that_finds_no_room_is_lost_and_the_task_goes_on(small: Fleet) -> None:
+    machine = Machine(small.folder, "full", small.server.url)
+    small.machines.append(machine)
+    # No file may grow beyond a quarter of a MiB: to the spawner that is a full disk.
+    await machine.start(before=("sh", "-c", 'ulimit -f 512; exec "$@"', "sh"))
+    await small.ready()
+    job = await small.submit(command="head -c 9000000 /dev/zero; sleep 1.2; echo; echo the end")
+    await small.reach(job, "done")
+
+    async def is_told() -> bool:
+        answer = await small.client.get(f"{small.server.url}/jobs/{job}/logs?task=0")
+        return "bytes of output were lost: File too large]\n\nthe end\n" in answer.text
+
+    await eventually(is_told, 30)
+
+
+async def test_a_token_opens_the_server_and_is_not_shown_to_tasks(tmp_path: Path) -> None:
+    made = await phalanx(
+        "token", "create", "rack", "--role=worker", f"--store={sqlite_at(tmp_path)}"
+    )
+    token = made[1].split()[-1]
+    (tmp_path / "token").write_text(token + "\n")
+    admin = await phalanx("token", "create", "me", "--role=admin", f"--store={sqlite_at(tmp_path)}")
+    fleet = Fleet(tmp_path)
+    fleet.client.headers["Authorization"] = f"Bearer {admin[1].split()[-1]}"
+    await fleet.serve("--loopback-open=false")
+    try:
+        await fleet.work(1, f"--token-file={tmp_path / 'token'}")
+        seen = tmp_path / "seen"
+        await fleet.reach(await fleet.submit(command=f"env >{seen}"), "done")
+        assert "PHALANX_TASK=" in seen.read_text()
+        assert token not in seen.read_text()
+    finally:
+        await fleet.close()
+
+
+async def test_progress_is_reported_with_its_steps_and_what_is_safe(
+    small: Fleet, tmp_path: Path
+) -> None:
+    await small.work(1)
+    ranks = Ranks(small, tmp_path / "gang", size=1)
+    await ranks.submit("""echo '{"step": 7, "checkpoint": true}' >>"$PHALANX_PROGRESS"; """ + WORK)
+    await ranks.all_run(1)
+
+    async def is_safe() -> bool:
+        return "WorkSafe" in await ranks.kinds()
+
+    await eventually(is_safe, 30)
+    await ranks.finish()
+
+
+async def test_a_fenced_task_ends_with_its_lease_and_others_go_on(
+    small: Fleet, tmp_path: Path
+) -> None:
+    await small.work(2)
+    fenced = Ranks(small, tmp_path / "fenced", size=1)
+    free = Ranks(small, tmp_path / "free", size=1)
+    await fenced.submit(fence=True, grace="1s")
+    await free.submit()
+    await fenced.all_run(1)
+    await free.all_run(1)
+    await small.server.kill()
+    await fenced.are_gone()
+    assert len(free.living()) == 1
+    await small.serve()
+    await free.finish()
+    await fenced.all_run(2)
+    await fenced.finish()
+
+
+async def test_a_task_beyond_its_time_is_ended_even_if_nobody_says_so(
+    small: Fleet, tmp_path: Path
+) -> None:
+    await small.work(1)
+    ranks = Ranks(small, tmp_path / "gang", size=1)
+    await ranks.submit(time_limit="3s")
+    await ranks.all_run(1)
+    await small.server.kill()
+    await ranks.are_gone()
+    await small.serve()
+    assert "limit" in (await small.reach(ranks.job, "failed"))["cause"]
+
+
+async def test_a_server_of_another_cluster_gives_no_orders(small: Fleet, tmp_path: Path) -> None:
+    [machine] = await small.work(1)
+    ranks = Ranks(small, tmp_path / "gang", size=1)
+    await ranks.submit()
+    await ranks.all_run(1)
+    await small.server.kill()
+    ours, small.folder = small.folder, tmp_path / "another"
+    small.folder.mkdir()
+    await small.serve()
+
+    async def is_noticed() -> bool:
+        return any("another cluster" in line["why"] for line in machine.seen("server not reached"))
+
+    await eventually(is_noticed, 30)
+    assert len(ranks.living()) == 1
+    await small.server.kill()
+    small.folder = ours
+    await small.serve()
+    assert (await ranks.finish())["failures"] == 0

@@ -1,0 +1,55 @@
+"""The commands of the page about workers, as they are printed there."""
+
+import re
+import shlex
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.integration.agent.machines import Fleet, Machine
+from tests.integration.server.processes import phalanx, sqlite_at
+from tests.integration.server.waiting import eventually
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+_PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "run-a-worker.md"
+
+
+def commands() -> list[str]:
+    blocks = re.findall(r"^```sh\n(.*?)^```$", _PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    return "".join(blocks).splitlines()
+
+
+@pytest.mark.parametrize("command", commands())
+async def test_every_command_that_is_shown_makes_a_worker(
+    command: str, small: Fleet, tmp_path: Path
+) -> None:
+    store = f"--store={sqlite_at(small.folder)}"
+    made = await phalanx("token", "create", "rack-7", "--role=worker", store)
+    (tmp_path / "token").write_text(made[1].split()[-1])
+    here = command.replace("/etc/phalanx", str(tmp_path)).replace("/srv/phalanx", str(tmp_path))
+    here = re.sub(r"https://\w+\.example:8080", small.server.url, here)
+    words = shlex.split(here)
+    assert words[:2] == ["phalanx", "worker"]
+    name = words[words.index("--id") + 1] if "--id" in words else "shown"
+    machine = Machine(tmp_path, name, small.server.url)
+    small.machines.append(machine)
+    # What is shown stands last, so it is what counts.
+    await machine.start(*words[2:])
+
+    async def is_there() -> bool:
+        return any(each["id"] == name for each in await small.get("/workers"))
+
+    await eventually(is_there, 30, machine.told)
+    machine.send(signal.SIGTERM, spawner=False)
+    assert await machine.ended() == 0
+
+
+async def test_every_flag_is_on_the_page() -> None:
+    source = (_PAGE.parents[2] / "src" / "phalanx" / "cli" / "worker.py").read_text("utf-8")
+    flags = re.findall(r'"(--[a-z-]+)"', source)
+    variables = re.findall(r'envvar="(\w+)"', source)
+    assert len(flags) > 8
+    page = _PAGE.read_text("utf-8")
+    assert [name for name in {*flags, *variables} if f"`{name}`" not in page] == []

@@ -1,0 +1,312 @@
+"""The parts of a worker's agent that need no worker: files, frames, reports, and process trees."""
+
+import asyncio
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from phalanx.agent import output as output_module
+from phalanx.agent import tree
+from phalanx.agent.http import Request, Server
+from phalanx.agent.journal import Began, Ended, Forgotten, Journal
+from phalanx.agent.messages import Changed, Frames, Life, Run, framed, read_order, read_told
+from phalanx.agent.output import Output
+from phalanx.agent.places import Places, Segment
+from phalanx.agent.progress import Progress, ProgressFile
+from phalanx.agent.reports import Reports, report_of
+from phalanx.agent.shipping import Shipment, next_bytes
+from phalanx.wire.sync import Reported, TaskReport
+
+KEY = ("j-1.0", 3)
+
+
+# Frames
+
+
+def test_messages_come_out_whole_however_they_were_cut() -> None:
+    sent = [
+        Changed((Life(*KEY, exit_code=0),)),
+        Changed((Life(*KEY, failure="no"), Life("j-1.1", 3, begun=True))),
+    ]
+    stream = b"".join(map(framed, sent))
+    for size in (1, 3, len(stream)):
+        frames = Frames()
+        pieces = [stream[at : at + size] for at in range(0, len(stream), size)]
+        assert [read_told(body) for piece in pieces for body in frames.feed(piece)] == sent
+
+
+def test_an_order_arrives_as_it_was_given() -> None:
+    run = Run(*KEY, ("echo", "a b"), {"A": "ü"}, 15_000_000, fence=True)
+    [body] = Frames().feed(framed(run))
+    assert read_order(body) == run
+
+
+# The journal
+
+
+def test_a_journal_tells_what_began_and_what_ended(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal")
+    journal.load()
+    life = Life("j-1.1", 1, exit_code=4)
+    for fact in (
+        Began(*KEY, 77),
+        Began("j-1.1", 1, 78),
+        Ended(life),
+        Began("j-1.2", 1, 79),
+        Ended(Life("j-1.2", 1, gone=True)),
+        Forgotten("j-1.2", 1),
+    ):
+        journal.add(fact)
+        journal.write()
+    assert Journal(tmp_path / "journal").load() == ({KEY: 77}, [life])
+
+
+def test_a_line_that_a_crash_has_cut_off_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    journal = Journal(path)
+    journal.add(Began(*KEY, 77))
+    journal.write()
+    with path.open("ab") as file:
+        file.write(b'{"type":"Ended","life":{"id":"j-1.0"')
+    assert Journal(path).load() == ({KEY: 77}, [])
+
+
+def test_a_journal_that_could_not_be_written_is_written_whole_later(tmp_path: Path) -> None:
+    path = tmp_path / "there" / "journal"
+    journal = Journal(path)
+    journal.add(Began(*KEY, 77))
+    with pytest.raises(OSError, match="No such file"):
+        journal.write()
+    path.parent.mkdir()
+    journal.write()
+    assert Journal(path).load() == ({KEY: 77}, [])
+
+
+# Output
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Places:
+    made = Places(tmp_path / "state")
+    made.create()
+    return made
+
+
+class Writer:
+    """An attempt's end of the pipe, and the spawner's."""
+
+    def __init__(self, places: Places) -> None:
+        read, self._write = os.pipe()
+        os.set_blocking(read, False)
+        self.output = Output(places, KEY, read, os.open(os.devnull, os.O_WRONLY))
+
+    def write(self, data: bytes, now: float = 0.0) -> None:
+        os.write(self._write, data)
+        while select.select([self.output.pipe], [], [], 0)[0]:
+            assert self.output.take(now)
+
+    def close(self) -> None:
+        os.close(self._write)
+        self.output.close(0.0)
+
+
+def written(places: Places) -> dict[int, bytes]:
+    return {each.base: each.path.read_bytes() for each in places.outputs().get(KEY, [])}
+
+
+def test_output_is_kept_in_files_of_bounded_size(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output_module, "_SEGMENT_BYTES", 4)
+    writer = Writer(places)
+    for piece in (b"abcd", b"ef", b"gh", b"ij"):
+        writer.write(piece)
+    writer.close()
+    assert written(places) == {4: b"efgh", 8: b"ij"}
+    assert writer.output.total_bytes == 10
+
+
+def test_no_file_is_made_for_a_task_that_writes_nothing(places: Places) -> None:
+    writer = Writer(places)
+    writer.close()
+    assert written(places) == {}
+
+
+def test_what_a_full_disk_cannot_take_is_counted_and_told(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output_module, "_SEGMENT_BYTES", 5)
+    writer = Writer(places)
+    writer.write(b"first")
+    places.attempts.rename(places.state / "gone")
+    writer.write(b"lost", now=10.0)
+    (places.state / "gone").rename(places.attempts)
+    writer.write(b"lost too", now=10.5)
+    monkeypatch.undo()
+    writer.write(b"last", now=11.5)
+    writer.close()
+    note = b"[phalanx: 12 bytes of output were lost: No such file or directory]\n"
+    assert written(places) == {0: b"first", 17: note + b"last"}
+
+
+def test_a_shipment_that_is_far_behind_goes_on_near_the_end(places: Places) -> None:
+    old, new = (Segment(places.output(KEY, base), base) for base in (0, 20 * 1024**2))
+    old.path.write_bytes(b"a" * 10)
+    new.path.write_bytes(b"b" * 100)
+    shipment = Shipment()
+    assert next_bytes(shipment, [old]) == b"a" * 10
+    assert next_bytes(shipment, [old, new]) == b"b" * 100
+    assert shipment.offset == 20 * 1024**2
+    shipment.offset += 100
+    assert next_bytes(shipment, [old, new]) == b""
+
+
+def test_what_nobody_knows_any_more_is_swept(places: Places) -> None:
+    for key in (KEY, ("j-1.0", 2), ("j-9.0", 3)):
+        places.output(key, 0).touch()
+        places.progress(key).touch()
+    places.sweep({KEY})
+    assert {path.name for path in places.attempts.iterdir()} == {
+        "j-1.0.3.out.0",
+        "j-1.0.3.progress",
+    }
+
+
+# Progress
+
+
+def test_progress_is_the_last_step_and_whether_anything_was_safe(tmp_path: Path) -> None:
+    path = tmp_path / "progress"
+    file = ProgressFile(path)
+    assert file.read() is None
+    path.write_text('{"step": 1, "checkpoint": true}\nnonsense\n{"step": 2}\n{"step": 3')
+    assert file.read() == Progress(2, safe=True)
+    assert file.read() is None
+    with path.open("a") as more:
+        more.write("}\n")
+    assert file.read() == Progress(3, safe=False)
+
+
+# Reports
+
+
+def test_a_report_is_repeated_until_it_was_heard() -> None:
+    reports = Reports()
+    running = TaskReport(*KEY, Reported.RUNNING)
+    reports.put(running)
+    said = reports.take(full=False)
+    assert said == (running,)
+    ended = TaskReport(*KEY, Reported.EXITED, exit_code=0)
+    reports.put(ended)
+    reports.heard(said)
+    assert reports.take(full=False) == (ended,), "the newer one was not heard yet"
+    reports.heard((ended,))
+    assert reports.take(full=False) == ()
+    assert reports.take(full=True) == (ended,)
+
+
+def test_what_is_safe_is_said_once() -> None:
+    reports = Reports()
+    reports.put(TaskReport(*KEY, Reported.RUNNING))
+    reports.progressed(KEY, Progress(4, safe=True))
+    reports.progressed(KEY, Progress(5, safe=False))
+    said = reports.take(full=True)
+    assert said == (TaskReport(*KEY, Reported.RUNNING, step=5, safe=True),)
+    reports.heard(said)
+    assert reports.take(full=True) == (TaskReport(*KEY, Reported.RUNNING),)
+
+
+@pytest.mark.parametrize(
+    ("life", "state"),
+    [
+        (Life(*KEY, begun=True), Reported.RUNNING),
+        (Life(*KEY, begun=True, exit_code=0), Reported.EXITED),
+        (Life(*KEY, begun=True, signal=9), Reported.EXITED),
+        (Life(*KEY, failure="no"), Reported.SPAWN_FAILED),
+        (Life(*KEY, gone=True), Reported.GONE),
+    ],
+)
+def test_every_life_has_its_report(life: Life, state: Reported) -> None:
+    report = report_of(life)
+    assert report is not None
+    assert report.state is state
+
+
+def test_a_process_that_does_not_run_yet_is_not_reported() -> None:
+    assert report_of(Life(*KEY)) is None
+
+
+# Trees
+
+
+_MARKED = """
+import os, subprocess, sys
+from phalanx.agent import tree
+tree.put_on(int(sys.argv[1]))
+child = subprocess.Popen(["sleep", "1000"], start_new_session=True, env={}, stdout=2)
+print(child.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_mark_is_found_on_everything_that_came_of_a_process() -> None:
+    mark = tree.new_mark()
+    with subprocess.Popen(  # noqa: S603
+        [sys.executable, "-c", _MARKED, str(mark)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        assert set(tree.members(mark)) == {process.pid, child}
+        assert tree.members(tree.new_mark()) == []
+        tree.end([mark])
+        assert tree.members(mark) == []
+        assert process.wait() == -signal.SIGKILL
+
+
+def test_marks_limit_nothing() -> None:
+    assert tree.new_mark() > 1 << 61
+    assert resource.getrlimit(resource.RLIMIT_RSS)[1] == resource.RLIM_INFINITY
+
+
+# Calls
+
+
+async def test_a_cancelled_call_does_not_spoil_the_connection_for_the_next() -> None:
+    asked: list[asyncio.StreamWriter] = []
+    arrived = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.readuntil(b"\r\n\r\n"):
+            asked.append(writer)
+            arrived.set()
+
+    def answer(writer: asyncio.StreamWriter, body: bytes) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    server = Server(f"http://127.0.0.1:{port}")
+    request = Request("POST", "/", {}, b"", 10)
+    held = asyncio.create_task(server.call(request))
+    await arrived.wait()
+    held.cancel()
+    await asyncio.gather(held, return_exceptions=True)
+    arrived.clear()
+    second = asyncio.create_task(server.call(request))
+    await arrived.wait()
+    assert asked[0] is not asked[1], "the first connection still waits for its answer"
+    answer(asked[0], b"old")
+    answer(asked[1], b"new")
+    assert (await second).body == b"new"
+    server.close()
+    for writer in asked:
+        writer.close()
+    listening.close()
