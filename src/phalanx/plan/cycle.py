@@ -3,6 +3,7 @@
 A gang that cannot start stands in nobody's way, unless they would delay the start it was promised.
 """
 
+import heapq
 from collections.abc import Sequence
 
 import numpy as np
@@ -23,16 +24,17 @@ from phalanx.plan.backfill import Backfill
 from phalanx.plan.decisions import Decision, Evict, Hold, LetGo, Plan, Reserve, TimeOut
 from phalanx.plan.groups import assembled
 from phalanx.plan.holds import deadlocked
-from phalanx.plan.model import Claim
+from phalanx.plan.model import Ask, Claim
 from phalanx.plan.nodes import Floats
 from phalanx.plan.order import Order, Turn
 from phalanx.plan.place import Budget, Trial, all_of, holds, need_of
 from phalanx.plan.share import Shares, with_parents
 from phalanx.plan.snapshot import Snapshot
+from phalanx.plan.tenants import NEVER
 from phalanx.plan.verdicts import Reasons
 from phalanx.plan.victims import Search
 from phalanx.plan.view import Occupant, View
-from phalanx.plan.waiting import Line, is_starving, order_key
+from phalanx.plan.waiting import Line, is_simple, is_starving, order_key
 
 
 def plan(snapshot: Snapshot, now: Micros) -> Plan:
@@ -59,7 +61,7 @@ class _Pass:
         names = {claim.queue for claim in self.waiting.claims.values()} | {*tenants.used}
         self.queues = with_parents(snapshot.queues, sorted(names | {*tenants.returning}))
         self.shares = Shares(self.queues, self.table)
-        self.order = Order(self.policy, self.shares, self.now)
+        self.order = Order(self.policy, self.shares, self.now, self._is_in_vain)
         #: What is free now; and what will be once all who were told to leave have left, without
         #: what was promised to others. Whoever starts now needs room in both.
         self.present = snapshot.present.fork()
@@ -76,6 +78,22 @@ class _Pass:
         self.starts: list[tuple[Trial, ...]] = []
         self.decisions: list[Decision] = []
         self.reasons = Reasons(self.waiting)
+        self.short_of: set[Ask] = set()
+        self.stopped = {
+            name: by for name in self.queues if (by := stopped_by(self.queues, name)) is not None
+        }
+        #: By request: this many tasks were too many for what is left.
+        self.too_many: dict[Ask, int] = {}
+        #: Lines that are served although they do not fit: others may have to leave, or to wait.
+        self.served_anyway: set[Line] = set()
+        #: Lines that may not start, or never could.
+        self.hopeless = {
+            line: reason
+            for line in self.waiting.lines.values()
+            if (reason := self._stopped(line.first) or line.never) is not None
+        }
+        for line, reason in self.hopeless.items():
+            self.reasons.of_line(line, 0, reason)
         self.out: set[str] = set()  #: gave up in this pass
 
     def look_ahead(self) -> None:
@@ -135,17 +153,20 @@ class _Pass:
             shares.use(queue, self._vector(used))
         for queue, wanted in tenants.returning.items():
             shares.want(queue, self._vector(wanted))
-        for claim in self.waiting.holders.values():
-            if claim.job not in self.out:
-                shares.use(claim.queue, holds(claim, self.table))
-        for claim in self.waiting.nominated.values():
-            shares.use(claim.queue, need_of(claim, self.table))
-        for line in self.waiting.lines.values():
-            if self._never(line) is None and not self._stopped(line.first):
-                shares.want(line.first.queue, self._wants(line.first) * len(line.seats))
+        for queue, wanted in self.waiting.wanted.items():
+            shares.want(queue, self._vector(wanted))
         for claim in self.waiting.grouped.values():
             if not assembled(claim, self.waiting).missing:
-                shares.want(claim.queue, self._wants(claim))
+                shares.want(claim.queue, all_of(claim, self.table))
+        # What is held or promised is not wanted any more but used.
+        kept = [(c, holds(c, self.table)) for c in self.waiting.holders.values()]
+        kept += [(c, need_of(c, self.table)) for c in self.waiting.nominated.values()]
+        for claim, amounts in kept:
+            if claim.job not in self.out:
+                shares.use(claim.queue, amounts)
+                shares.want(claim.queue, -amounts)
+        for line in self.hopeless:
+            shares.want(line.first.queue, -all_of(line.first, self.table) * len(line.seats))
         shares.settle()
 
     def _vector(self, amounts: dict[str, int]) -> Floats:
@@ -154,31 +175,41 @@ class _Pass:
             vector[self.table.rows[resource]] = amount
         return vector
 
-    def _wants(self, claim: Claim) -> Floats:
-        counted = need_of(claim, self.table) if claim.nomination is not None else 0.0
-        return all_of(claim, self.table) - holds(claim, self.table) - counted
-
-    def _never(self, line: Line) -> Reason | None:
-        """What even the empty cluster lacks for a line; worked out once for each cluster."""
-        generation, reason = line.never
-        if generation != self.snapshot.generation:
-            reason = why.never((line.first,), self.snapshot.empty)
-            line.never = (self.snapshot.generation, reason)
-        return reason
-
     def _stopped(self, claim: Claim) -> QueueStopped | None:
-        queue = stopped_by(self.queues, claim.queue)
+        queue = self.stopped.get(claim.queue)
         return None if queue is None else QueueStopped(queue)
 
     # 3. Who stands where
 
     def line_up(self) -> None:
-        for line in self.waiting.lines.values():
-            hopeless = self._stopped(line.first) or self._never(line)
-            if hopeless is not None:
-                self.reasons.of_line(line, 0, hopeless)
-            else:
-                self.order.add_line(line)
+        """Free room only shrinks in a pass, so whoever does not fit now will not fit later in it.
+        Of those only the first few are served: for them others may have to leave, or to wait."""
+        fitting: list[Line] = []
+        short: list[Line] = []
+        for ask, lines in self.waiting.by_ask.items():
+            room = self.snapshot.present.fit(ask).total
+            for line in lines:
+                if line not in self.hopeless:
+                    (short if line.need > room else fitting).append(line)
+        for line in short:
+            self._lacks(line, 0)
+        self.served_anyway = set(self._worth_serving([*fitting, *short]))
+        self.order.add_lines([*fitting, *(line for line in short if line in self.served_anyway)])
+        self._line_up_groups()
+
+    def _worth_serving(self, lines: list[Line]) -> list[Line]:
+        """The first of those for whom something can be done although they do not fit."""
+        ends = bool(self.snapshot.tenants.ending) and self.policy.backfill
+        worth = [line for line in lines if ends or self._has_rights(line.head)]
+        most = 2 * self.policy.heads + self.policy.searches + self.snapshot.cursor
+        return heapq.nsmallest(most, worth, key=self.order.key_of)
+
+    def _has_rights(self, claim: Claim) -> bool:
+        if is_starving(self.policy, claim, self.now):
+            return True
+        return self._may_evict(claim) and self.search.is_worthwhile(claim.queue, claim.priority)
+
+    def _line_up_groups(self) -> None:
         seen: set[str] = set()
         for claim in self.waiting.grouped.values():
             if claim.job in seen:
@@ -200,6 +231,19 @@ class _Pass:
 
     # 4. Whose turn it is
 
+    def _is_in_vain(self, turn: Turn) -> bool:
+        """Whether nothing can be done for a gang for which too little was left at an earlier turn.
+
+        Most gangs that wait are dealt with here.
+        """
+        line, claim = turn.line, turn.last
+        if line is None or line.need < self.too_many.get(claim.parts[0].ask, NEVER):
+            return False
+        if line in self.served_anyway:
+            return False
+        self._lacks(line, turn.position)
+        return True
+
     def serve(self, turn: Turn) -> None:
         claims = turn.claims
         if any(claim.job in self.out for claim in claims):
@@ -220,15 +264,23 @@ class _Pass:
         if turn.line is not None:
             self.order.add_line(turn.line, turn.position + 1)
 
-    def _stay(self, turn: Turn, reason: Reason) -> None:
+    def _stay(self, turn: Turn, reason: Reason | None) -> None:
         """What keeps the first of a line from starting keeps all of it."""
         if turn.line is None:
             for claim in turn.claims:
                 self.reasons.explicit[claim.job] = self._own(claim, turn.claims, reason)
             return
-        self.reasons.of_line(turn.line, turn.position, reason)
+        if reason is None:
+            self._lacks(turn.line, turn.position)
+        else:
+            self.reasons.of_line(turn.line, turn.position, reason)
 
-    def _own(self, claim: Claim, claims: Sequence[Claim], reason: Reason) -> Reason:
+    def _lacks(self, line: Line, position: int) -> None:
+        """It is only that too little is free; how much is said when somebody asks."""
+        self.short_of.add(line.first.parts[0].ask)
+        self.reasons.of_line(line, position, None)
+
+    def _own(self, claim: Claim, claims: Sequence[Claim], reason: Reason | None) -> Reason:
         """A member's share of why its group waits."""
         if isinstance(reason, WaitingForVictims | HeldBack | QueueLimit):
             return reason
@@ -276,8 +328,11 @@ class _Pass:
 
     def _might_fit(self, claim: Claim, view: View) -> bool:
         """Cheaper than a trial: whether there are enough places for some part at all."""
+        ask = claim.parts[0].ask
         needed = claim.parts[0].need or (claim.need if len(claim.parts) == 1 else 0)
-        return needed <= len(claim.held) + view.fit(claim.parts[0].ask).total
+        room = view.room(ask)
+        self.too_many[ask] = room + 1
+        return needed <= len(claim.held) + room
 
     def _use(self, claim: Claim, amounts: Floats) -> None:
         self.shares.use(claim.queue, amounts)
@@ -285,6 +340,8 @@ class _Pass:
 
     def _limit(self, claims: Sequence[Claim]) -> QueueLimit | None:
         for n, claim in enumerate(claims):
+            if claim.queue not in self.shares.limited:
+                continue
             needs = [need_of(c, self.table) for c in claims[: n + 1] if c.queue == claim.queue]
             bound = self.shares.binding_limit(claim.queue, np.sum(needs, axis=0))
             if bound is not None:
@@ -294,7 +351,11 @@ class _Pass:
     # 5. Who has to give way
 
     def _evict(self, claims: Sequence[Claim]) -> bool:
-        if not all(self._may_evict(claim) for claim in claims) or not self._may_search():
+        if not all(self._may_evict(claim) for claim in claims):
+            return False
+        if not any(self.search.is_worthwhile(claim.queue, claim.priority) for claim in claims):
+            return False
+        if not self._may_search():
             return False
         later = self.backfill.in_the_way(claims[0].lasts)
         self.look_ahead()
@@ -322,8 +383,6 @@ class _Pass:
 
     def _may_search(self) -> bool:
         """Searches are dear, so a pass has only so many; the next one begins where it ended."""
-        if not self.snapshot.tenants.by_job:
-            return False
         if self.skipped < self.snapshot.cursor:
             self.skipped += 1
             return False
@@ -352,7 +411,8 @@ class _Pass:
 
     # 6. Who cannot start yet, and what is kept for them
 
-    def _explain(self, claims: Sequence[Claim]) -> Reason:
+    def _explain(self, claims: Sequence[Claim]) -> Reason | None:
+        """Why it cannot start; None if it is only that too little is free."""
         limit = self._limit(claims)
         if limit is not None:
             return limit
@@ -360,7 +420,8 @@ class _Pass:
         if held_back is not None:
             return held_back
         claim = claims[0]
-        reason = why.short(claims, claim, self._now_and_soon())
+        simple = len(claims) == 1 and is_simple(claim) and self.soon is self.present
+        reason = None if simple else why.short(claims, claim, self._now_and_soon())
         if len(claims) == 1 and claim.strict and claim.nomination is None:
             self._reserve(claim)
         return reason
@@ -401,7 +462,7 @@ class _Pass:
                     self._grow(trial)
             self.decisions.append(Reserve(tuple(map(_placement, trials))))
         more = [c for c in self.waiting.growing.values() if self._stopped(c) is None]
-        for claim in sorted(more, key=lambda c: order_key(self.policy, (c,), self.now)):
+        for claim in sorted(more, key=lambda c: order_key(self.policy, c, self.now)):
             trial = Trial(claim, (*self._now_and_soon(), *self.backfill.in_the_way(claim.lasts)))
             trial.minimum()
             if self._grow(trial):
@@ -417,6 +478,8 @@ class _Pass:
     # 8. What comes out of it
 
     def result(self) -> Plan:
+        limits = self.shares.room_in_limits()
+        self.reasons.shortage = why.Shortage(self.present, self.short_of, limits)
         heads = tuple(reserved.head for reserved in self.backfill.heads)
         done = self.searches <= self.policy.searches
         cursor = 0 if done else self.snapshot.cursor + self.policy.searches

@@ -5,14 +5,16 @@ use or first gang has changed are looked at again.
 """
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from phalanx.core.spec import Micros
 from phalanx.plan.model import Claim, Policy
-from phalanx.plan.nodes import Floats
 from phalanx.plan.place import need_of
 from phalanx.plan.share import Branch, Shares
+from phalanx.plan.tenants import NEVER
 from phalanx.plan.waiting import Line, order_key
 
 _Key = tuple[object, ...]
@@ -22,10 +24,13 @@ class Turn(NamedTuple):
     """A claimant that is to be served: a gang, or the gangs of a group."""
 
     claims: tuple[Claim, ...]
-    queue: str  #: in whose turn it is; of a group, that of the member that stands last
-    need: Floats  #: what that queue would give
+    last: Claim  #: the member that stands last; it is its queue's turn
     line: Line | None = None
     position: int = 0
+
+    @property
+    def queue(self) -> str:
+        return self.last.queue
 
 
 class _Stand(NamedTuple):
@@ -37,74 +42,101 @@ class _Stand(NamedTuple):
 
 
 class Order:
-    def __init__(self, policy: Policy, shares: Shares, now: Micros) -> None:
+    def __init__(
+        self, policy: Policy, shares: Shares, now: Micros, in_vain: Callable[[Turn], bool]
+    ) -> None:
+        """Turns that would be in vain are passed over."""
+        self._in_vain = in_vain
         self._policy = policy
         self._shares = shares
         self._now = now
         self._heaps: dict[str, list[_Stand]] = {name: [] for name in shares.branches}
         self._count = 0
-        #: For each queue: its claimant that would be next, and how the queue ranks with it.
-        self._best: dict[str, tuple[_Key, Turn] | None] = {}
+        #: For each queue, itself and those below it: the claimant that would be next; and how the
+        #: queue ranks among its siblings with it, once that matters.
+        self._best: dict[str, Turn | None] = {}
+        self._ranks: dict[str, _Key] = {}
 
-    def add_line(self, line: Line, position: int = 0) -> None:
+    def key_of(self, line: Line) -> _Key:
+        """Where the first of a line stands."""
+        if line.key is None or line.key_until <= self._now:
+            head = line.head
+            line.key = order_key(self._policy, head, self._now)
+            starves_at = NEVER if head.since is None else head.since + self._policy.starve_after
+            line.key_until = starves_at if starves_at > self._now else NEVER
+        return line.key
+
+    def add_lines(self, lines: Iterable[Line]) -> None:
+        """All of a pass's lines at once."""
+        for line in lines:
+            head = line.head
+            self._count += 1
+            stand = _Stand(self.key_of(line), self._count, Turn((head,), head, line, 0))
+            self._heaps[head.queue].append(stand)
+        for heap in self._heaps.values():
+            heapq.heapify(heap)
+        self._best.clear()
+        self._ranks.clear()
+
+    def add_line(self, line: Line, position: int) -> None:
+        """What is left of a line."""
         claim = line.claim(position)
         if claim is not None:
-            self._add((claim,), line, position)
+            self._add(Turn((claim,), claim, line, position), claim)
 
     def add_group(self, claims: tuple[Claim, ...]) -> None:
-        self._add(claims, None, 0)
-
-    def _add(self, claims: tuple[Claim, ...], line: Line | None, position: int) -> None:
+        """A group stands where the lowest priority and the latest creation of its members do."""
         last = max(claims, key=lambda claim: (-claim.priority, claim.created_at, claim.name))
-        turn = Turn(claims, last.queue, need_of(last, self._shares.table), line, position)
-        key = order_key(self._policy, claims, self._now)
+        size = sum(claim.size for claim in claims)
+        created = max(claim.created_at for claim in claims)
+        self._add(Turn(claims, last), replace(last, size=size, created_at=created))
+
+    def _add(self, turn: Turn, stands_as: Claim) -> None:
+        key = order_key(self._policy, stands_as, self._now)
         self._count += 1
-        heapq.heappush(self._heaps[last.queue], _Stand(key, self._count, turn))
-        self.changed(last.queue)
+        heapq.heappush(self._heaps[turn.queue], _Stand(key, self._count, turn))
+        self.changed(turn.queue)
 
     def changed(self, queue: str) -> None:
         """What the queue uses, or who stands first in it, is not what it was."""
         for branch in self._shares.branches[queue].path():
             self._best.pop(branch.queue.name, None)
+            self._ranks.pop(branch.queue.name, None)
 
     def pop(self) -> Turn | None:
-        found = self._first(self._shares.root.children)
-        if found is None:
+        turn = self._first(self._shares.root)
+        if turn is None:
             return None
-        turn = found[1]
         heapq.heappop(self._heaps[turn.queue])
         self.changed(turn.queue)
         return turn
 
-    def _first(self, branches: Iterable[Branch]) -> tuple[_Key, Turn] | None:
-        best: tuple[_Key, Turn] | None = None
-        for branch in branches:
-            found = self._of(branch)
-            if found is not None and (best is None or found[0] < best[0]):
-                best = found
-        return best
-
-    def _of(self, branch: Branch) -> tuple[_Key, Turn] | None:
-        """A queue's next claimant, with the queue's rank among its siblings."""
+    def _first(self, branch: Branch) -> Turn | None:
+        """The next claimant of a queue or of those below it."""
         name = branch.queue.name
         if name in self._best:
             return self._best[name]
-        heap = self._heaps[name]
-        below = self._first(branch.children)
-        if heap and below is not None:
+        own = self._heaps.get(name)
+        while own and self._in_vain(own[0].turn):
+            heapq.heappop(own)
+        turns = [(child, turn) for child in branch.children if (turn := self._first(child))]
+        if own:
             # Gangs of a queue that has queues below it compete with those as a child would.
-            own = self._ranked(branch, heap[0].turn)
-            found: tuple[_Key, Turn] | None = min(own, below, key=lambda ranked: ranked[0])
-        elif heap:
-            found = (), heap[0].turn
-        else:
-            found = below
-        ranked = None if found is None else self._ranked(branch, found[1])
-        self._best[name] = ranked
-        return ranked
+            turns.append((branch, own[0].turn))
+        best = None
+        if len(turns) == 1:
+            best = turns[0][1]
+        elif turns:
+            best = min(turns, key=lambda found: self._rank(*found))[1]
+        self._best[name] = best
+        return best
 
-    def _ranked(self, branch: Branch, turn: Turn) -> tuple[_Key, Turn]:
-        above, share = self._shares.rank(branch, turn.need)
-        oldest = min(claim.created_at for claim in turn.claims)
-        queue = branch.queue
-        return (above, share, -queue.priority, oldest, queue.name), turn
+    def _rank(self, branch: Branch, turn: Turn) -> _Key:
+        known = self._ranks.get(branch.queue.name)
+        if known is None:
+            need = need_of(turn.last, self._shares.table)
+            above, share = self._shares.rank(branch, need)
+            oldest = min(claim.created_at for claim in turn.claims)
+            queue = branch.queue
+            known = self._ranks[queue.name] = (above, share, -queue.priority, oldest, queue.name)
+        return known

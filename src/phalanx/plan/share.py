@@ -53,6 +53,12 @@ class Shares:
             above = self.branches.get(branch.queue.parent or "")
             branch.parent = self.root if above is None else above
             branch.parent.children.append(branch)
+        #: Queues that have a limit, or are below one that has.
+        self.limited = {
+            name
+            for name, branch in self.branches.items()
+            if any(above.queue.limit for above in branch.path())
+        }
 
     def _branch(self, queue: Queue) -> Branch:
         branch = Branch(queue, self._rows)
@@ -136,10 +142,21 @@ class Shares:
             ]
         return float(sum(np.nan_to_num(share, posinf=0.0).sum() for share in shares))
 
-    def within_share(self, branch: Branch, need: Floats) -> bool:
-        """Whether the queue stays within what it deserves in all that it takes."""
-        takes = (need > 0) & self.shared
-        return not bool((branch.used + need > branch.deserved + _HAIR)[takes].any())
+    def is_sated(self, branch: Branch) -> bool:
+        """Whether the queue has all that it deserves."""
+        return not bool((branch.used + _HAIR < branch.deserved)[self.shared].any())
+
+    def room_in_limits(self) -> dict[str, list[tuple[str, str, float]]]:
+        """For each queue that has limits: whose they are, on what, and what they leave."""
+        names = list(self.table.rows)
+        return {
+            name: [
+                (branch.queue.name, names[row], float(branch.limit[row] - branch.used[row]))
+                for branch in self.branches[name].path()
+                for row in np.flatnonzero(np.isfinite(branch.limit)).tolist()
+            ]
+            for name in self.limited
+        }
 
 
 def water_fill(rest: float, weights: Floats, wants: Floats) -> Floats:

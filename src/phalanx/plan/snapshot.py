@@ -15,6 +15,7 @@ from phalanx.plan.nodes import Machine, NodeTable
 from phalanx.plan.tenants import Tenants
 from phalanx.plan.view import View
 from phalanx.plan.waiting import Waiting
+from phalanx.plan.why import never
 
 
 class Snapshot:
@@ -28,8 +29,8 @@ class Snapshot:
         #: What is free now, and what would be if nothing ran.
         self.present = View(self.table)
         self.empty = View(self.table, empty=True)
-        #: Changes whenever what the empty cluster could hold does.
-        self.generation = 0
+        #: What the empty cluster can hold has changed since it was last asked.
+        self._resized = True
         #: Whose start the last plan kept free, and where its searches for victims ended.
         self.heads: tuple[Head, ...] = ()
         self.cursor = 0
@@ -40,12 +41,12 @@ class Snapshot:
         at = self.table.put(name, machine)
         self._touched(at)
         if before != self._size_of(name):
-            self.generation += 1
+            self._resized = True
 
     def remove_node(self, name: str) -> None:
         if name in self.table.index:
             self._touched(self.table.remove(name))
-            self.generation += 1
+            self._resized = True
 
     def _size_of(self, name: str) -> object:
         at = self.table.index.get(name)
@@ -97,4 +98,14 @@ class Snapshot:
         """The same, at a later time."""
         self.now = now
         self.waiting.wake(now)
+        self._judge()
         return self
+
+    def _judge(self) -> None:
+        """Find out which lines the cluster could never serve, as far as that may have changed."""
+        waiting = self.waiting
+        lines = waiting.lines.values() if self._resized else waiting.new_lines
+        for line in lines:
+            line.never = never((line.first,), self.empty)
+        self._resized = False
+        waiting.new_lines.clear()

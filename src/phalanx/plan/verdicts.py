@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from phalanx.core.reasons import Reason
 from phalanx.plan.waiting import Line, Waiting, line_key
+from phalanx.plan.why import Shortage
 
 
 class Reasons(Mapping[str, Reason]):
@@ -14,10 +15,11 @@ class Reasons(Mapping[str, Reason]):
         self._waiting = waiting
         #: Of single gangs.
         self.explicit: dict[str, Reason] = {}
-        self._of_line: dict[Line, tuple[int, Reason]] = {}
+        self._of_line: dict[Line, tuple[int, Reason | None]] = {}
+        self.shortage: Shortage | None = None
 
-    def of_line(self, line: Line, position: int, reason: Reason) -> None:
-        """All of the line from that position on wait for this."""
+    def of_line(self, line: Line, position: int, reason: Reason | None) -> None:
+        """All of the line from that position on wait for this; None: for what is short."""
         self._of_line[line] = (position, reason)
 
     def __getitem__(self, job: str) -> Reason:
@@ -30,7 +32,15 @@ class Reasons(Mapping[str, Reason]):
         line = self._waiting.lines.get(line_key(claim))
         if line is None or line not in self._of_line:
             raise KeyError(job)
-        return self._of_line[line][1]
+        return self._reason(line)
+
+    def _reason(self, line: Line) -> Reason:
+        reason = self._of_line[line][1]
+        if reason is None:
+            if self.shortage is None:
+                raise AssertionError("bug: the plan is not finished")
+            reason = self.shortage.of(line.first)
+        return reason
 
     def __iter__(self) -> Iterator[str]:
         yield from self.explicit
@@ -49,6 +59,6 @@ class Reasons(Mapping[str, Reason]):
         for job, claim in self._waiting.idle.items():
             if job not in self.explicit:
                 counts[type(self._waiting.reason_of_idle(claim)).__name__] += 1
-        for line, (position, reason) in self._of_line.items():
-            counts[type(reason).__name__] += len(line.seats) - position
+        for line, (position, _) in self._of_line.items():
+            counts[type(self._reason(line)).__name__] += len(line.seats) - position
         return counts

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from phalanx.core.model import PreemptWithin
 from phalanx.core.spec import Micros
 from phalanx.plan.decisions import Victim
 from phalanx.plan.model import Claim, Part
@@ -73,6 +74,33 @@ class Search:
         self._min_runtime = min_runtime
         #: Gangs that give way already in this pass, whole or in part.
         self.spoken_for: set[str] = set()
+        #: By queue: the lowest priority of those that can be evicted.
+        self._lowest: dict[str, int] | None = None
+        self._worth: dict[tuple[str, int], bool] = {}
+
+    def is_worthwhile(self, queue: str, priority: int) -> bool:
+        """Whether a gang of that queue and priority might have a right to anybody, at a glance."""
+        if self._lowest is None:
+            self._lowest = {}
+            for occupancy in self._tenants.by_job.values():
+                tenant = occupancy.tenant
+                if tenant.evictable:
+                    known = self._lowest.get(tenant.queue, tenant.priority)
+                    self._lowest[tenant.queue] = min(known, tenant.priority)
+        if not self._lowest:
+            return False
+        worth = self._worth.get((queue, priority))
+        if worth is None:
+            worth = self._worth[queue, priority] = self._might_have_rights(queue, priority)
+        return worth
+
+    def _might_have_rights(self, queue: str, priority: int) -> bool:
+        lowest = self._lowest or {}
+        own = self._shares.branches[queue]
+        equal = own.queue.preempt_within_queue is PreemptWithin.LOWER_OR_NEWER_EQUAL
+        if lowest.get(queue, priority + 1) < priority + equal:
+            return True
+        return any(other != queue for other in lowest) and not self._shares.is_sated(own)
 
     def find(self, claims: Sequence[Claim], soon: View, later: Sequence[View]) -> Found | None:
         """Victims for a claimant, with the places it would have. All views are left as they were,

@@ -99,7 +99,32 @@ class View:
             fit.seen = self._logged
         return fit
 
+    def room(self, ask: Ask) -> int:
+        """How many tasks of a request fit, without working out where unless that is known."""
+        if self._origin is None or ask in self._fits or self._logged > len(self.table) // 8:
+            return self.fit(ask).total
+        known = self._origin.fit(ask)
+        nodes = np.unique(self._log[: self._logged])
+        counts, _ = self._count(ask, nodes)
+        return known.total + int(counts.sum()) - int(known.counts[nodes].sum())
+
+    def best(self, ask: Ask) -> int:
+        """How many tasks of a request fit on the node that takes most."""
+        if self._origin is not None and ask not in self._fits:
+            # What was taken since only made nodes worse.
+            known = self._origin.fit(ask).counts
+            at = int(known.argmax())
+            if not (self._log[: self._logged] == at).any():
+                return int(known[at])
+        return int(self.fit(ask).counts.max(initial=0))
+
     def _work_out(self, ask: Ask, fit: Fit, nodes: Ints | None) -> None:
+        at = slice(None) if nodes is None else nodes
+        fit.counts[at], fit.left[at] = self._count(ask, nodes)
+        fit.total = int(fit.counts.sum())
+
+    def _count(self, ask: Ask, nodes: Ints | None) -> tuple[Ints, Floats]:
+        """How many tasks each of the nodes takes, and what the first leaves behind there."""
         table, vector = self.table, self.table.vector(ask.resources)
         at = slice(None) if nodes is None else nodes
         free = self.free[:, at]
@@ -116,9 +141,7 @@ class View:
             counts = np.minimum(counts, self._shares(vector.fraction, free, nodes))
         counts[~table.mask(ask)[at]] = 0
         np.maximum(counts, 0, out=counts)
-        fit.counts[at] = counts
-        fit.left[at] = left
-        fit.total = int(fit.counts.sum())
+        return counts, left
 
     def _shares(self, fraction: int, free: Ints, nodes: Ints | None) -> Ints:
         """How many tasks that share a device each of the nodes can take."""

@@ -5,35 +5,46 @@ the number of lines and not by how many gangs stand in them.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from phalanx.core.reasons import Backoff, Reason
 from phalanx.core.schema import TASK_LIMIT
 from phalanx.core.spec import Micros
-from phalanx.plan.model import Claim, Key, Policy
+from phalanx.plan.model import Ask, Claim, Key, Policy
 
 #: (created, name, job): the order inside a line.
 _Seat = tuple[Micros, str, str]
+_LineKey = tuple[object, ...]
 
 
 class Line:
-    __slots__ = ("claims", "first", "never", "seats")
+    __slots__ = ("claims", "first", "key", "key_until", "need", "never", "seats")
 
     def __init__(self, first: Claim) -> None:
         self.first = first  #: one of its gangs, to read what they have in common
         self.claims: dict[str, Claim] = {}
         self.seats: list[_Seat] = []
-        #: What even the empty cluster lacks for it, and of which cluster that is true.
-        self.never: tuple[int, Reason | None] = (-1, None)
+        #: What even the empty cluster lacks for it.
+        self.never: Reason | None = None
+        #: How many tasks of a single request it takes; 0 where it is not as simple as that.
+        self.need = first.need if is_simple(first) else 0
+        #: Where the first stands in its queue, and how long that holds; None if it has changed.
+        self.key: tuple[object, ...] | None = None
+        self.key_until: Micros = 0
+
+    @property
+    def head(self) -> Claim:
+        return self.claims[self.seats[0][2]]
 
     def add(self, claim: Claim) -> None:
         self.claims[claim.job] = claim
         insort(self.seats, _seat(claim))
+        self.key = None
 
     def remove(self, claim: Claim) -> None:
         del self.claims[claim.job]
-        at = bisect_left(self.seats, _seat(claim))
-        del self.seats[at]
+        del self.seats[bisect_left(self.seats, _seat(claim))]
+        self.key = None
 
     def claim(self, position: int) -> Claim | None:
         if position >= len(self.seats):
@@ -48,23 +59,26 @@ def _seat(claim: Claim) -> _Seat:
     return (claim.created_at, claim.name, claim.job)
 
 
-_LineKey = tuple[object, ...]
-
-
 class Waiting:
     def __init__(self) -> None:
         self.claims: dict[str, Claim] = {}
         self.lines: dict[_LineKey, Line] = {}
+        #: Lines by what the first part of their gangs asks for.
+        self.by_ask: dict[Ask, dict[Line, None]] = {}
+        #: Lines that have come since they were last looked at.
+        self.new_lines: list[Line] = []
         #: Gangs that may not be placed now, whatever is free: blocked, or in their backoff.
         self.idle: dict[str, Claim] = {}
-        #: Gangs that start with others, by job and by name.
+        #: Gangs that start with others.
         self.grouped: dict[str, Claim] = {}
+        #: Gangs that run and could use more than they need.
+        self.growing: dict[str, Claim] = {}
         #: Gangs that give up at some time; that hold places; that victims make room for.
         self.impatient: dict[str, Claim] = {}
         self.holders: dict[str, Claim] = {}
         self.nominated: dict[str, Claim] = {}
-        #: Gangs that run and could use more than they need.
-        self.growing: dict[str, Claim] = {}
+        #: By queue and resource: what all that stand in line want.
+        self.wanted: dict[str, dict[str, int]] = {}
 
     def put(self, claim: Claim, now: Micros) -> None:
         if claim.job in self.claims:
@@ -91,11 +105,36 @@ class Waiting:
             some.pop(job, None)
         apart = [some.pop(job, None) for some in (self.idle, self.growing, self.grouped)]
         if not any(apart):
-            key = line_key(claim)
-            line = self.lines[key]
-            line.remove(claim)
-            if not line.seats:
-                del self.lines[key]
+            self._leave(claim)
+
+    def _line_up(self, claim: Claim) -> None:
+        key = line_key(claim)
+        line = self.lines.get(key)
+        if line is None:
+            line = self.lines[key] = Line(claim)
+            self.new_lines.append(line)
+            self.by_ask.setdefault(claim.parts[0].ask, {})[line] = None
+        line.add(claim)
+        self._want(claim, 1)
+
+    def _leave(self, claim: Claim) -> None:
+        key = line_key(claim)
+        line = self.lines[key]
+        line.remove(claim)
+        self._want(claim, -1)
+        if not line.seats:
+            del self.lines[key]
+            ask = claim.parts[0].ask
+            del self.by_ask[ask][line]
+            if not self.by_ask[ask]:
+                del self.by_ask[ask]
+
+    def _want(self, claim: Claim, sign: int) -> None:
+        wanted = self.wanted.setdefault(claim.queue, {})
+        for part in claim.parts:
+            for resource, amount in part.ask.resources:
+                more = sign * amount * len(part.tasks)
+                wanted[resource] = wanted.get(resource, 0) + more
 
     def wake(self, now: Micros) -> None:
         """Those whose backoff has ended stand in line from now on."""
@@ -103,28 +142,26 @@ class Waiting:
         for claim in ready:
             self.put(claim, now)
 
-    def _line_up(self, claim: Claim) -> None:
-        key = line_key(claim)
-        line = self.lines.get(key)
-        if line is None:
-            line = self.lines[key] = Line(claim)
-        line.add(claim)
-
     def reason_of_idle(self, claim: Claim) -> Reason:
         return claim.blocked if claim.blocked is not None else Backoff(claim.not_before)
 
 
+def is_simple(claim: Claim) -> bool:
+    """Whether it starts if and only if enough tasks of one request fit anywhere."""
+    return (
+        len(claim.parts) == 1
+        and claim.strict
+        and claim.pack is None
+        and claim.nomination is None
+        and not claim.held
+        and claim.parts[0].ask.per_node is None
+    )
+
+
 def line_key(claim: Claim) -> _LineKey:
     """Equal for gangs of which either all find a place now or none does."""
-    singular = (
-        claim.repairs
-        or claim.held
-        or claim.nomination
-        or claim.avoid
-        or claim.domain
-        or claim.there
-    )
-    if singular:
+    state = (claim.held, claim.nomination, claim.avoid, claim.domain, claim.there)
+    if claim.repairs or any(state):
         return (claim.job,)
     return (
         claim.queue,
@@ -140,24 +177,20 @@ def line_key(claim: Claim) -> _LineKey:
     )
 
 
-def order_key(policy: Policy, claims: Iterable[Claim], now: Micros) -> tuple[object, ...]:
-    """Where a claimant stands in its queue; a group by its lowest priority and latest creation.
+def order_key(policy: Policy, claim: Claim, now: Micros) -> tuple[object, ...]:
+    """Where a gang stands in its queue.
 
     Repairs go before new gangs of their priority. Who has waited too long goes by age alone.
     """
-    members = list(claims)
-    priority = min(claim.priority for claim in members)
-    created = max(claim.created_at for claim in members)
-    size = sum(claim.size for claim in members)
-    fresh = not any(claim.repairs for claim in members)
-    starving = any(is_starving(policy, claim, now) for claim in members)
-    values: dict[Key, tuple[int, ...]] = {
-        Key.PRIORITY: (-priority, fresh),
-        Key.SIZE: (-TASK_LIMIT if starving else -size,),
-        Key.CREATED: (created,),
-    }
-    lead = () if Key.PRIORITY in policy.order else (fresh,)
-    return (*lead, *(n for key in policy.order for n in values[key]), created, members[0].name)
+    key: list[object] = [] if Key.PRIORITY in policy.order else [not claim.repairs]
+    for by in policy.order:
+        if by is Key.PRIORITY:
+            key += (-claim.priority, not claim.repairs)
+        elif by is Key.SIZE:
+            key.append(-TASK_LIMIT if is_starving(policy, claim, now) else -claim.size)
+        else:
+            key.append(claim.created_at)
+    return (*key, claim.created_at, claim.name)
 
 
 def is_starving(policy: Policy, claim: Claim, now: Micros) -> bool:

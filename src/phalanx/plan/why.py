@@ -1,15 +1,26 @@
 """Why a gang found no place: the first thing that stands in its way."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from phalanx.core.reasons import Fragmented, NeverFits, NoNodeMatches, NotEnough, Reason
+from phalanx.core.reasons import (
+    Fragmented,
+    NeverFits,
+    NoNodeMatches,
+    NotEnough,
+    QueueLimit,
+    Reason,
+)
 from phalanx.core.spec import PackMode
-from phalanx.plan.model import Claim, Part
+from phalanx.plan.model import Ask, Claim, Part
 from phalanx.plan.nodes import SLOTS, WHOLE, Floats
 from phalanx.plan.place import Trial, need_of
 from phalanx.plan.view import View
+from phalanx.plan.waiting import is_simple
+
+#: Rows that only say how a node is filled.
+_APART = (SLOTS, WHOLE)
 
 
 def never(claims: Sequence[Claim], empty: View) -> Reason | None:
@@ -17,17 +28,16 @@ def never(claims: Sequence[Claim], empty: View) -> Reason | None:
 
     The view is left as it was.
     """
+    simple = claims[0] if len(claims) == 1 and is_simple(claims[0]) else None
+    if simple is not None and empty.fit(simple.parts[0].ask).total >= simple.need:
+        return None
     for claim in claims:
         for part in _needed(claim):
-            impossible = _impossible(claim, part, empty)
+            impossible = _impossible(part, empty)
             if impossible is not None:
                 return impossible
-    if len(claims) == 1 and _is_simple(claims[0]):
-        claim = claims[0]
-        part = claim.parts[0]
-        if empty.fit(part.ask).total >= claim.need:
-            return None
-        return _too_many(claim, part, empty)
+    if simple is not None:
+        return _too_many(simple, simple.parts[0], empty)
     trials = []
     short = None
     for claim in claims:
@@ -41,22 +51,13 @@ def never(claims: Sequence[Claim], empty: View) -> Reason | None:
     return None if short is None else _never_together(claims, short, empty)
 
 
-def _is_simple(claim: Claim) -> bool:
-    return (
-        len(claim.parts) == 1
-        and claim.pack is None
-        and not claim.held
-        and claim.parts[0].ask.per_node is None
-    )
-
-
 def _needed(claim: Claim) -> list[Part]:
     """The parts without which the gang cannot start."""
     spare = sum(len(part.tasks) for part in claim.parts) - claim.need
     return [part for part in claim.parts if part.need or len(part.tasks) > spare]
 
 
-def _impossible(claim: Claim, part: Part, empty: View) -> Reason | None:
+def _impossible(part: Part, empty: View) -> Reason | None:
     """What no node could give to one task of the part."""
     table = empty.table
     mask = table.mask(part.ask)
@@ -77,19 +78,53 @@ def _too_many(claim: Claim, part: Part, empty: View) -> Reason:
 
 def _never_together(claims: Sequence[Claim], short: Claim, empty: View) -> Reason:
     need = sum(need_of(claim, empty.table) for claim in claims)
-    capacity = np.maximum(empty.free[:, empty.table.open], 0).sum(axis=1)
+    capacity = _free_in_sum(empty)
     for resource, row in empty.table.rows.items():
-        if resource not in (SLOTS, WHOLE) and np.asarray(need)[row] > capacity[row]:
-            return NeverFits(resource, int(np.asarray(need)[row]), int(capacity[row]))
+        if resource not in _APART and np.asarray(need)[row] > capacity[row]:
+            return NeverFits(resource, int(np.asarray(need)[row]), capacity[row])
     part = max(_needed(short) or short.parts, key=lambda part: len(part.tasks))
     return _too_many(short, part, empty)
+
+
+class Shortage:
+    """What is free, in numbers that stay true when the views they are from have moved on.
+
+    Most gangs that wait are never asked why, so their answers are made when they are.
+    """
+
+    def __init__(
+        self, view: View, asks: Iterable[Ask], limits: dict[str, list[tuple[str, str, float]]]
+    ) -> None:
+        self._free = _free_in_sum(view)
+        self._rows = {name: row for name, row in view.table.rows.items() if name not in _APART}
+        #: By request: how many tasks fit, and how many on the best node.
+        self._fits = {ask: (view.room(ask), view.best(ask)) for ask in asks}
+        #: By queue: whose limits bind it, on what, and what they leave.
+        self._limits = limits
+
+    def of(self, claim: Claim) -> Reason:
+        """Of a gang that is as simple as can be."""
+        ask = claim.parts[0].ask
+        for queue, resource, room in self._limits.get(claim.queue, ()):
+            if dict(ask.resources).get(resource, 0) * claim.need > room:
+                return QueueLimit(queue, resource)
+        total, best = self._fits[ask]
+        for resource, amount in ask.resources:
+            if amount * claim.need > self._free[self._rows[resource]]:
+                return NotEnough(claim.need, min(total, claim.need), resource)
+        return Fragmented("node", best) if ask.resources else NotEnough(claim.need, total, SLOTS)
+
+
+def _free_in_sum(view: View) -> list[int]:
+    free = view.free[:, view.table.open]
+    return [int(amount) for amount in np.maximum(free, 0).sum(axis=1)]
 
 
 def short(claims: Sequence[Claim], claim: Claim, views: Sequence[View]) -> Reason:
     """How much of the gang fits now, and what is missing for it and those that start with it."""
     view = views[0]
     need: Floats = np.asarray(sum(need_of(each, view.table) for each in claims))
-    free = np.maximum(view.free[:, view.table.open], 0).sum(axis=1)
+    free = _free_in_sum(view)
     trial = Trial(claim, views)
     fitting = {part.role: trial.counts(part) for part in claim.parts}
     fits = sum(
@@ -97,7 +132,7 @@ def short(claims: Sequence[Claim], claim: Claim, views: Sequence[View]) -> Reaso
     )
     fits = min(fits, claim.need)
     for resource, row in view.table.rows.items():
-        if resource not in (SLOTS, WHOLE) and need[row] > free[row]:
+        if resource not in _APART and need[row] > free[row]:
             return NotEnough(claim.need, fits, resource)
     hardest = max(claim.parts, key=lambda part: max((n for _, n in part.ask.resources), default=0))
     if not hardest.ask.resources:
