@@ -51,10 +51,23 @@ class Where(NamedTuple):
 def with_client(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command that takes a `Client` first the options to name its server."""
 
-    def run(**given: Any) -> None:
-        where = Where(given.pop("server"), given.pop("token"))
+    def use(where: Where, given: dict[str, Any]) -> None:
         with connected(where) as client:
             command(client, **given)
+
+    return _with_options(command, use)
+
+
+def with_where(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command that takes a `Where` first the same options: it may do without a server."""
+    return _with_options(command, lambda where, given: command(where, **given))
+
+
+def _with_options(
+    command: Callable[..., None], use: Callable[[Where, dict[str, Any]], None]
+) -> Callable[..., None]:
+    def run(**given: Any) -> None:
+        use(Where(given.pop("server"), given.pop("token")), given)
 
     more = (
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
