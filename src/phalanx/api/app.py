@@ -14,6 +14,7 @@ from phalanx.api import (
     jobs,
     output,
     plain,
+    plan,
     queues,
     stream,
     submitting,
@@ -26,6 +27,7 @@ from phalanx.api.services import Services
 
 _TOPICS = (
     submitting,
+    plan,
     jobs,
     verbs,
     plain,

@@ -11,14 +11,13 @@ from phalanx.api.listing import Wanted, listed
 from phalanx.api.lookup import change, find
 from phalanx.api.relatives import relatives
 from phalanx.api.services import services_of
-from phalanx.api.views import job_detail, job_view, reason_view, record_view, task_view
+from phalanx.api.views import job_detail, job_view, record_view, task_view
 from phalanx.core.events import CancelRequested
 from phalanx.core.gang import Gang
 from phalanx.core.model import Job, Phase
-from phalanx.core.reasons import Reason
 from phalanx.engine.turn import Turn
 from phalanx.store.protocol import JobQuery
-from phalanx.wire.jobs import JobDetail, JobList, JobView, Story, TaskView, Why
+from phalanx.wire.jobs import JobDetail, JobList, JobView, Story, TaskView
 
 _BIGGEST = 2**63 - 1
 
@@ -80,21 +79,4 @@ async def job_events(
     return Story(tuple(record_view(record) for record in records), more)
 
 
-@get("/jobs/{job_id:str}/why", opt={"allowed": USERS}, summary="Say why a job waits")
-async def why(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Why:
-    found = await find(request, job_id)
-    return Why(
-        found.job.id, found.job.phase, _why(found.job, found.reason), reason_view(found.reason)
-    )
-
-
-def _why(job: Job, reason: Reason | None) -> str:
-    if reason is not None:
-        return f"it waits: {reason}"
-    if job.phase is Phase.WAITING:
-        return "it waits for the next plan"
-    cause = job.cause or (job.drain.cause if job.drain is not None else None)
-    return f"it is {job.phase}" + (f": {cause}" if cause is not None else "")
-
-
-ROUTES = [list_jobs, show_job, cancel_job, show_gang, job_events, why]
+ROUTES = [list_jobs, show_job, cancel_job, show_gang, job_events]

@@ -6,7 +6,6 @@ from typing import Annotated, Any, NamedTuple
 from litestar import Request, Response, post
 from litestar.openapi.spec import Schema
 from litestar.params import HeaderParameter
-from msgspec.structs import replace
 
 from phalanx.api import bodies, manifests
 from phalanx.api.auth import (
@@ -21,22 +20,15 @@ from phalanx.api.crons import cron_view
 from phalanx.api.errors import info_of, wrong
 from phalanx.api.manifests import IgnoreImage, IgnoreUnsupported, settings_of
 from phalanx.api.services import Services, services_of
-from phalanx.api.views import reason_view, submitted_view, warning_views
-from phalanx.core.cluster import Cluster
+from phalanx.api.views import submitted_view
 from phalanx.core.errors import CoreError, Invalid
-from phalanx.core.events import Submitted as SubmittedEvent
-from phalanx.core.spec import JobSpec, Micros
+from phalanx.core.spec import JobSpec
 from phalanx.core.validation import is_short_form
-from phalanx.core.warnings import AnyWarning
-from phalanx.engine.submissions import Outcome, Scheduled, Submission, new_job
-from phalanx.engine.turn import Turn
+from phalanx.engine.submissions import Outcome, Scheduled, Submission
 from phalanx.manifest.bundle import Bundle, bundle
-from phalanx.plan.decisions import Reserve
-from phalanx.plan.model import Policy
-from phalanx.plan.picture import Picture
 from phalanx.wire.crons import CronView
 from phalanx.wire.errors import ErrorInfo
-from phalanx.wire.jobs import BatchItem, BatchReply, PlannedTask, PlanView, Submitted
+from phalanx.wire.jobs import BatchItem, BatchReply, Submitted
 
 _KEY_CHARS = 255
 #: How many jobs of a batch are read in one go.
@@ -66,7 +58,7 @@ _JOB = Schema(
     },
     description="The native form (`roles`) or the short form (`command`); see the job reference.",
 )
-_JOB_BODY = bodies.documented(
+JOB_BODY = bodies.documented(
     {}, NATIVE_EXAMPLE, SHORT_EXAMPLE, media=("application/json", "application/yaml"), schema=_JOB
 )
 _BATCH_BODY = bodies.documented(
@@ -91,7 +83,7 @@ class _Read(NamedTuple):
     is_short: bool
 
 
-@post("/jobs", operation_class=_JOB_BODY, opt={"allowed": USERS}, summary="Submit a job, or a file")
+@post("/jobs", operation_class=JOB_BODY, opt={"allowed": USERS}, summary="Submit a job, or a file")
 async def submit(
     request: Request[Any, Any, Any],
     key: IdempotencyKey = None,
@@ -217,59 +209,4 @@ def _checked_key(key: str | None) -> str | None:
     return key
 
 
-@post(
-    "/plan",
-    operation_class=_JOB_BODY,
-    opt={"allowed": USERS},
-    status_code=200,
-    summary="Say what would happen if this job were submitted now",
-)
-async def plan_only(
-    request: Request[Any, Any, Any],
-    ignore_image: IgnoreImage = False,
-    ignore_unsupported: IgnoreUnsupported = False,
-) -> PlanView:
-    """Nothing is kept."""
-    services = services_of(request)
-    settings = settings_of(
-        services, ignore_image=ignore_image, ignore_unsupported=ignore_unsupported
-    )
-    _, found = await manifests.read(request, settings)
-    if len(found.jobs) != 1 or found.queues:
-        raise wrong("", f"the body has {len(found.jobs)} jobs; plan one job at a time")
-    spec = replace(found.jobs[0], schedule=None)  # what a run would do
-    check_namespace(principal_of(request), spec.namespace)
-    ended = {}
-    for dependency in spec.after:
-        row = await services.store.job(dependency)
-        if row is not None and not row[0].is_live:
-            ended[dependency] = row[0].phase
-
-    def scratch(turn: Turn) -> tuple[str, Cluster, Micros, tuple[AnyWarning, ...]]:
-        cluster = turn.cluster.twin()
-        job = new_job(turn.now)
-        cluster.apply(SubmittedEvent(job, spec, ended=ended), turn.now)
-        return job, cluster, turn.now, services.advice.on(turn, spec)
-
-    job, cluster, now, warned = await services.engine.do(scratch)
-    policy = services.engine.settings.policy
-    planned = await asyncio.to_thread(_planned, job, cluster, policy, now)
-    return replace(planned, warnings=warning_views((*warned, *found.warnings)))
-
-
-def _planned(job: str, cluster: Cluster, policy: Policy, now: Micros) -> PlanView:
-    if job not in cluster.gangs:
-        return PlanView(starts=False, message="it fails: a job it is to run after has", warnings=())
-    made = Picture(cluster, policy).plan(now)
-    for decision in made.decisions:
-        for placement in decision.placements if isinstance(decision, Reserve) else ():
-            if placement.job == job:
-                places = tuple(PlannedTask(a.task, a.worker) for a in placement.assignments)
-                told = f"it starts at once, with {len(places)} tasks"
-                return PlanView(starts=True, message=told, warnings=(), placements=places)
-    reason = made.reasons.get(job)
-    told = "it waits" if reason is None else f"it waits: {reason}"
-    return PlanView(starts=False, message=told, warnings=(), reason=reason_view(reason))
-
-
-ROUTES = [submit, submit_batch, plan_only]
+ROUTES = [submit, submit_batch]

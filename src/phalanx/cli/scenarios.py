@@ -79,7 +79,8 @@ def _told(outcome: Outcome) -> Iterator[str]:
         when = "as soon as it can" if head.at is None else f"in {lasting((head.at - NOW) / SECOND)}"
         yield f"{head.job} is to start {when} on {', '.join(head.nodes)}"
     for gang, reason in outcome.reasons.items():
-        yield f"{gang} waits: {reason}"
+        if gang not in outcome.placed:
+            yield f"{gang} waits: {reason}"
     if not outcome.decisions and not outcome.reasons:
         yield "nothing happens"
 

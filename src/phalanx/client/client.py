@@ -26,12 +26,11 @@ from phalanx.wire.jobs import (
     JobDetail,
     JobList,
     JobView,
-    PlanView,
     RecordView,
     Submitted,
     TaskView,
-    Why,
 )
+from phalanx.wire.plan import PlanView, Why
 from phalanx.wire.workers import DrainReply, QueueView, WorkerView
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import msgspec
 from msgspec.structs import replace
 
-from phalanx.core.durations import printed as lasting
+from phalanx.core import reasons as why
 from phalanx.core.model import Assignment
 from phalanx.core.reasons import HeldBack, Reason
 from phalanx.core.spec import SECOND, Micros
@@ -40,36 +40,24 @@ class Forecast(msgspec.Struct, frozen=True):
         return sum(victim.lost for victim in self.victims)
 
 
-class Fewer(msgspec.Struct, frozen=True, tag=True):
+class Fewer(msgspec.Struct, frozen=True):
     """It would start at once if it needed fewer tasks."""
 
     tasks: int
     of: int
 
-    def __str__(self) -> str:
-        return f"with {self.tasks} of its {self.of} tasks it would start now"
 
-
-class Shorter(msgspec.Struct, frozen=True, tag=True):
+class Shorter(msgspec.Struct, frozen=True):
     """It would start at once if it were sure to end in time."""
 
     limit: Micros
 
-    def __str__(self) -> str:
-        return f"with a time limit of {lasting(self.limit)} it would start now"
 
-
-class Higher(msgspec.Struct, frozen=True, tag=True):
+class Higher(msgspec.Struct, frozen=True):
     """It could start if it were more important, because others would give way."""
 
     priority: int
     victims: tuple[Victim, ...]
-
-    def __str__(self) -> str:
-        jobs = ", ".join(victim.job for victim in self.victims)
-        lost = sum(victim.lost for victim in self.victims) / 3600
-        price = f", losing {lost:.1f} GPU-hours" if lost else ""
-        return f"with a priority of {self.priority} it would evict {jobs}{price}"
 
 
 Alternative = Fewer | Shorter | Higher
@@ -164,3 +152,23 @@ class _Trial:
             if found.victims:
                 yield Higher(priority, found.victims)
                 return
+
+
+#: What would have to change; a gang with any other reason only has to wait.
+_REMEDIES: dict[type, str] = {
+    why.OnHold: "release it",
+    why.QueueStopped: "start queue {queue} again",
+    why.WaitingForMembers: "submit the rest of its members",
+    why.WaitingForGroup: "submit those that are missing, or submit it again without the group",
+    why.NoNodeMatches: "bring a worker with these labels, or ask for others",
+    why.NeverFits: "bring workers with more {short_of}, or ask for less",
+    why.QueueLimit: "wait for jobs of queue {queue} to end, or raise its limit of {resource}",
+    why.NotEnough: "wait for {short_of} to become free, or bring workers that have it",
+    why.Fragmented: "wait for a {domain} with room for it, or ask for smaller tasks",
+}
+
+
+def remedy(reason: Reason) -> str | None:
+    """What would have to change, if anything but time."""
+    told = _REMEDIES.get(type(reason))
+    return None if told is None else told.format(**msgspec.structs.asdict(reason))

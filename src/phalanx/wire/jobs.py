@@ -166,32 +166,8 @@ class Story(msgspec.Struct, frozen=True):
     next: int | None  #: the `after` of the next page; null on the last one
 
 
-class Why(msgspec.Struct, frozen=True):
-    """Why a job does not run, in words and as data."""
-
-    job: str
-    phase: Phase
-    message: str
-    reason: dict[str, Any] | None = None
-
-
 class Preempt(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a runner is told when it says that it lives: nothing, or to stop."""
 
     action: str | None = None
     preemption_epoch: int | None = None
-
-
-class PlannedTask(msgspec.Struct, frozen=True):
-    task: int
-    worker: str
-
-
-class PlanView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What would happen if this were submitted now."""
-
-    starts: bool
-    message: str
-    warnings: tuple[dict[str, Any], ...]
-    placements: tuple[PlannedTask, ...] = ()
-    reason: dict[str, Any] | None = None

@@ -1,0 +1,144 @@
+"""What a plan holds for one job: made beside the loop, from a copy of the cluster, and not kept."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from phalanx.api.auth import Principal
+from phalanx.api.services import Services
+from phalanx.api.views import moment
+from phalanx.core.cluster import Cluster
+from phalanx.core.cost import lost_work, money
+from phalanx.core.durations import printed as lasting
+from phalanx.core.groups import full_name
+from phalanx.core.node import GPU
+from phalanx.core.reasons import NeverFits, NoNodeMatches
+from phalanx.core.spec import SECOND, Micros
+from phalanx.plan.decisions import Victim
+from phalanx.plan.model import Policy
+from phalanx.plan.picture import Picture
+from phalanx.plan.whatif import (
+    Alternative,
+    Fewer,
+    Forecast,
+    Higher,
+    Shorter,
+    alternatives,
+    forecast,
+)
+from phalanx.wire.plan import AlternativeView, PlannedTask, VictimView
+
+#: So many workers or jobs are named in a sentence.
+_NAMED = 5
+
+
+class Outlook(NamedTuple):
+    cluster: Cluster  #: the copy that was planned with
+    now: Micros
+    forecast: Forecast
+    alternatives: tuple[Alternative, ...]
+
+
+async def outlook(services: Services, cluster: Cluster, job: str, now: Micros) -> Outlook:
+    """What becomes of a job of the cluster, which is a copy."""
+    return await asyncio.to_thread(_look, cluster, services.engine.settings.policy, job, now)
+
+
+def _look(cluster: Cluster, policy: Policy, job: str, now: Micros) -> Outlook:
+    picture = Picture(cluster, policy)
+    found = forecast(picture.plan(now), job)
+    tried: tuple[Alternative, ...] = ()
+    if not found.places:
+        stop = cluster.settings.stop_timeout(cluster.gangs[job].job.spec.grace)
+        tried = tuple(alternatives(picture.snapshot, job, now, stop))
+    return Outlook(cluster, now, found, tried)
+
+
+def placement_views(found: Forecast) -> tuple[PlannedTask, ...]:
+    return tuple(PlannedTask(place.task, place.worker) for place in found.places)
+
+
+def start_view(found: Forecast) -> str | None:
+    return None if found.head is None or found.head.at is None else moment(found.head.at)
+
+
+def victim_views(
+    seen: Outlook, victims: Iterable[Victim], principal: Principal
+) -> tuple[VictimView, ...]:
+    return tuple(_victim_view(seen, victim, principal) for victim in victims)
+
+
+def _victim_view(seen: Outlook, victim: Victim, principal: Principal) -> VictimView:
+    gang = seen.cluster.gangs[victim.job]
+    taken = [t for t in gang.started() if not victim.tasks or t.index in victim.tasks]
+    work = lost_work(gang, seen.now, taken)
+    visible = principal.may_see(gang.job.spec.namespace)
+    return VictimView(
+        gpu_s=work.get(GPU, 0) / (1000 * SECOND),
+        cost=money(work, seen.cluster.settings.price) / 1_000_000,
+        job=victim.job if visible else None,
+        name=full_name(gang.job) if visible else None,
+        tasks=victim.tasks,
+    )
+
+
+def alternative_views(seen: Outlook, principal: Principal) -> tuple[AlternativeView, ...]:
+    return tuple(_alternative_view(seen, tried, principal) for tried in seen.alternatives)
+
+
+def _alternative_view(seen: Outlook, tried: Alternative, principal: Principal) -> AlternativeView:
+    kind = type(tried).__name__
+    match tried:
+        case Fewer(tasks, of):
+            told = f"with {tasks} of its {of} tasks it would start now"
+            return AlternativeView(kind, told, tasks=tasks)
+        case Shorter(limit):
+            told = f"with a time limit of {lasting(limit)} it would start now"
+            return AlternativeView(kind, told, time_limit_s=limit / SECOND)
+        case Higher(priority, given):
+            victims = victim_views(seen, given, principal)
+            told = f"with a priority of {priority} it would evict {evicting(victims)}"
+            return AlternativeView(kind, told, priority=priority, victims=victims)
+
+
+def message(seen: Outlook, principal: Principal) -> str:
+    """What would become of the job, in one sentence."""
+    found = seen.forecast
+    places = f"{len(found.places)} task" + ("s" if len(found.places) > 1 else "")
+    if found.starts_now:
+        return f"it would start now, with {places} on {_listed(p.worker for p in found.places)}"
+    if found.victims:
+        gone = evicting(victim_views(seen, found.victims, principal))
+        return f"it would evict {gone}, and start when they have stopped"
+    reason = found.reason
+    if isinstance(reason, NeverFits | NoNodeMatches):
+        return f"it would never start: {reason}"
+    if found.holds:
+        return f"it would hold places for {places} and wait for the rest: {reason}"
+    if found.places:
+        return f"it would start, with {places}, when what is leaving has left"
+    at = start_view(found)
+    when = "" if at is None else f" until about {at[:16].replace('T', ' ')} UTC"
+    return f"it would wait{when}" + (" for the next plan" if reason is None else f": {reason}")
+
+
+def evicting(victims: Iterable[VictimView]) -> str:
+    """`ml/train and 2 tasks of ml/tune, losing 3.2 GPU-hours (11.20)`."""
+    gone = list(victims)
+    names = _listed(_gives(victim) for victim in gone)
+    lost, cost = sum(v.gpu_s for v in gone) / 3600, sum(v.cost for v in gone)
+    price = f" ({cost:.2f})" if cost else ""
+    return names + (f", losing {lost:.1f} GPU-hours{price}" if lost else "")
+
+
+def _gives(victim: VictimView) -> str:
+    name = victim.name or "a job of another namespace"
+    count = len(victim.tasks)
+    return name if not count else f"{count} task{'s' if count > 1 else ''} of {name}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    distinct = list(dict.fromkeys(names))
+    if len(distinct) <= _NAMED:
+        return ", ".join(distinct)
+    return ", ".join(distinct[:_NAMED]) + f" and {len(distinct) - _NAMED} more"

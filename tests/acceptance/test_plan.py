@@ -1,0 +1,133 @@
+"""`phalanx plan` and `phalanx why`, as users type them: scenarios, and jobs that are only tried."""
+
+import json
+from pathlib import Path
+
+from tests.acceptance.terminal import Server, Terminal, Worker
+
+SCENARIOS = Path(__file__).parents[2] / "examples" / "scenarios"
+
+QUESTION = """
+name: %s
+nodes: [{name: n1, resources: {gpu: 2}}]
+running: [{gang: low, started_s_ago: 3600, tasks: [{name: l0, node: n1, resources: {gpu: 2}}]}]
+pending:
+- gang: high
+  priority: 9
+  tasks: [{name: h0, resources: {gpu: 1}}, {name: h1, resources: {gpu: 1}}]
+- {gang: wide, tasks: [{name: w0, resources: {gpu: 3}}]}
+expect: {placed: {high: %d}, evicted_any_of: [[l0]], reasons: {wide: NeverFits}}
+"""
+
+#: No server is there, and none is needed.
+ALONE = Terminal("http://127.0.0.1:9")
+
+
+def written(folder: Path, name: str, placed: int) -> str:
+    path = folder / f"{name}.yaml"
+    path.write_text(QUESTION % (name, placed))
+    return str(path)
+
+
+def test_every_rule_of_the_planner_holds_in_our_own_scenarios() -> None:
+    files = sorted(map(str, SCENARIOS.glob("*.yaml")))
+    said = ALONE.type("plan", "--check", *files)
+    *lines, last = said.out.splitlines()
+    assert [line for line in lines if not line.startswith("ok ")] == []
+    assert last == f"{len(lines)} passed, 0 failed"
+    assert said.status == 0
+    assert len(lines) > 100
+
+
+def test_a_check_that_fails_says_what_differs(tmp_path: Path) -> None:
+    good, bad = written(tmp_path, "good", 2), written(tmp_path, "bad", 1)
+    said = ALONE.type("plan", "--check", good, bad)
+    assert said.status == 1
+    assert said.out.splitlines() == [
+        "ok good",
+        "FAIL bad: placed: expected 1 of high, got 2 of high",
+        "1 passed, 1 failed",
+    ]
+
+
+def test_a_file_that_cannot_be_read_fails_and_the_others_are_checked(tmp_path: Path) -> None:
+    odd = tmp_path / "odd.yaml"
+    odd.write_text("name: odd\nnodes: [{name: n1, colour: red}]\n")
+    said = ALONE.type("plan", "--check", str(odd), "/nowhere.yaml", written(tmp_path, "good", 2))
+    assert said.status == 1
+    assert f"FAIL {odd}: nodes[0].colour is not a field; remove it" in said.out
+    assert "FAIL /nowhere.yaml: /nowhere.yaml: No such file or directory" in said.out
+    assert said.out.endswith("ok good\n1 passed, 2 failed\n")
+
+
+def test_a_scenario_is_answered_in_words(tmp_path: Path) -> None:
+    said = ALONE.type("plan", written(tmp_path, "a-case", 2))
+    assert said.status == 0
+    assert said.out.splitlines() == [
+        "a-case:",
+        "  evict l0 of low for high, losing 2.0 GPU-hours",
+        "    then start high: h0, h1 on n1",
+        "  wide waits: it does not fit the cluster as it is: it needs 3 gpu, and 2 gpu is the most",
+    ]
+
+
+def test_a_scenario_is_answered_as_data(tmp_path: Path) -> None:
+    found = ALONE.type("plan", "--json", written(tmp_path, "a-case", 2)).json
+    [evict] = found["decisions"]
+    assert (evict["decision"], evict["victims"]) == ("Evict", {"low": ["l0"]})
+    assert found["placed"] == {"high": 2}
+    assert found["placement"] == {"h0": "n1", "h1": "n1"}
+    assert found["reasons"]["wide"]["type"] == "NeverFits"
+
+
+def test_a_question_without_anything_to_ask_is_refused(tmp_path: Path) -> None:
+    assert ALONE.type("plan").status == 2
+    said = ALONE.type("plan", "-f", "job.yaml", written(tmp_path, "a-case", 2))
+    assert said.status == 2
+    assert "give a job with -f, or scenarios" in said.err
+    wrong = ALONE.type("plan", str(tmp_path))
+    assert wrong.status == 2
+    assert "Is a directory" in wrong.err
+
+
+def job(folder: Path, size: int, **fields: object) -> str:
+    path = folder / f"job-{size}.json"
+    role = {"command": "true", "replicas": size, "resources": {"gpu": 1}}
+    path.write_text(json.dumps({"roles": {"worker": role}, **fields}))
+    return str(path)
+
+
+def test_a_job_is_tried_on_the_cluster_and_not_kept(own_server: Server, tmp_path: Path) -> None:
+    terminal = Terminal(own_server.url)
+    with Worker(own_server.url, "w-1", gpu=2) as worker:
+        said = terminal.type("plan", "-f", job(tmp_path, 2))
+        assert said.out == "it would start now, with 2 tasks on w-1\n"
+        never = terminal.type("plan", "-f", job(tmp_path, 3))
+        assert never.out.startswith("it would never start: ")
+        assert terminal.type("jobs", "--json").json == []
+
+        terminal.type("submit", "--name", "busy", "--gpu", "1", "--", "true")
+        worker.claim()
+        waits = terminal.type("plan", "-f", job(tmp_path, 2))
+        assert waits.out.splitlines() == [
+            "it would wait: there is room for 1 of 2 tasks; gpu is short",
+            "or: with 1 of its 2 tasks it would start now",
+            waits.out.splitlines()[2],
+        ]
+        assert waits.out.splitlines()[2].startswith("or: with a priority of 1 it would evict")
+        evicts = terminal.type("plan", "-f", job(tmp_path, 2, priority=3))
+        assert evicts.out.startswith("it would evict default/busy")
+        assert evicts.out.endswith("and start when they have stopped\n")
+
+
+def test_why_says_what_helps(own_server: Server) -> None:
+    terminal = Terminal(own_server.url)
+    with Worker(own_server.url, "w-1", gpu=2) as worker:
+        terminal.type("submit", "--name", "busy", "--gpu", "1", "--", "true")
+        worker.claim()
+        terminal.type("submit", "--name", "pair", "--gang", "2", "--gpu", "1", "--", "true")
+        said = terminal.type("why", "pair").out.splitlines()
+    assert said[0].endswith(": it waits: there is room for 1 of 2 tasks; gpu is short")
+    assert said[1] == "what helps: wait for gpu to become free, or bring workers that have it"
+    assert said[2] == "or: with 1 of its 2 tasks it would start now"
+    assert said[3].startswith("or: with a priority of 1 it would evict default/busy")

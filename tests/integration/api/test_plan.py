@@ -1,0 +1,128 @@
+"""What would happen to a job that is not submitted, and why one that was waits."""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from phalanx.api.auth import Principal
+from phalanx.core.settings import Settings
+from phalanx.store.memory import MemoryStore
+from phalanx.store.sqlite import wall_clock
+from tests.integration.api.serving import Running, quick, serving
+
+PRICED = quick(core=replace(Settings(), price={"gpu": 3_600_000_000}))
+
+
+def gang(size: int = 1, **fields: Any) -> dict[str, Any]:
+    role = {"command": "train", "replicas": size, "resources": {"gpu": 1}}
+    return {"roles": {"worker": role}, **fields}
+
+
+async def worker(server: Running, gpus: int = 4) -> None:
+    body = {"id": "w-1", "slots": 9, "resources": {"gpu": gpus}}
+    assert (await server.call("POST", "/workers/register", body)).status == 201
+
+
+async def running(server: Running, size: int, **fields: Any) -> str:
+    """A job whose tasks all run."""
+    job: str = (await server.call("POST", "/jobs", gang(size, **fields))).body["id"]
+    for _ in range(size):
+        claimed = await server.call("GET", "/jobs/next?worker_id=w-1&wait=10")
+        assert claimed.body["gang_id"] == job
+    return job
+
+
+async def planned(server: Running, body: dict[str, Any]) -> Any:
+    reply = await server.call("POST", "/plan", body)
+    assert reply.status == 200, reply.body
+    return reply.body
+
+
+class Confined:
+    """Everybody who asks may see the namespace ml alone."""
+
+    async def principal(self, bearer: str | None, *, loopback: bool) -> Principal:
+        return Principal("ada", "user", ("ml",))
+
+
+async def test_a_job_that_fits_would_start_now_and_is_told_where(server: Running) -> None:
+    await worker(server)
+    found = await planned(server, gang(2))
+    assert (found["starts"], found["message"]) == (True, "it would start now, with 2 tasks on w-1")
+    assert found["placements"] == [{"task": n, "worker": "w-1"} for n in range(2)]
+    assert "alternatives" not in found
+
+
+async def test_a_job_that_would_evict_is_told_whom_and_at_what_price() -> None:
+    async with serving(MemoryStore(clock=wall_clock), settings=PRICED) as server:
+        await worker(server)
+        low = await running(server, 4, name="low")
+        found = await planned(server, gang(2, priority=9))
+    [victim] = found["victims"]
+    assert (victim["job"], victim["name"]) == (low, "default/low")
+    assert victim["cost"] > 0
+    assert victim["cost"] == round(victim["gpu_s"], 6)
+    assert not found["starts"]
+    assert found["message"].startswith("it would evict default/low")
+    assert found["reason"]["type"] == "WaitingForVictims"
+
+
+async def test_who_may_not_see_a_victim_is_not_told_its_name() -> None:
+    async with serving(MemoryStore(clock=wall_clock)) as server:
+        await worker(server)
+        await running(server, 4, name="secret")
+        server.services.auth = Confined()
+        found = await planned(server, gang(2, priority=9, namespace="ml"))
+    [victim] = found["victims"]
+    assert "name" not in victim
+    assert "job" not in victim
+    assert "secret" not in found["message"]
+
+
+async def test_a_job_whose_start_can_be_foreseen_is_told_when(server: Running) -> None:
+    await worker(server)
+    await running(server, 3, time_limit="1h", preemptible=False)
+    found = await planned(server, gang(4))
+    assert found["starts_at"] > "20"
+    assert "it would wait until about" in found["message"]
+    assert [each["type"] for each in found["alternatives"]] == ["Fewer"]
+    assert found["alternatives"][0]["tasks"] == 1
+
+
+async def test_a_job_that_does_not_fit_the_cluster_would_never_start(server: Running) -> None:
+    await worker(server)
+    found = await planned(server, gang(5))
+    assert found["message"].startswith("it would never start: it does not fit the cluster")
+
+
+async def test_why_says_what_helps_and_what_was_tried(server: Running) -> None:
+    await worker(server)
+    await running(server, 3, name="busy", priority=2)
+    job = (await server.call("POST", "/jobs", gang(2))).body["id"]
+    found = (await server.call("GET", f"/jobs/{job}/why")).body
+    assert found["reason"]["type"] == "NotEnough"
+    assert found["message"] == "it waits: there is room for 1 of 2 tasks; gpu is short"
+    assert found["remedy"] == "wait for gpu to become free, or bring workers that have it"
+    fewer, higher = found["alternatives"]
+    assert fewer["message"] == "with 1 of its 2 tasks it would start now"
+    assert (higher["priority"], higher["victims"][0]["name"]) == (3, "default/busy")
+    assert (await server.call("GET", f"/jobs/{job}")).body["phase"] == "waiting"
+
+
+async def test_why_of_a_job_that_has_ended_says_how(server: Running) -> None:
+    job = (await server.call("POST", "/jobs", gang())).body["id"]
+    await server.call("DELETE", f"/jobs/{job}")
+    found = (await server.call("GET", f"/jobs/{job}/why")).body
+    assert found["phase"] == "cancelled"
+    assert found["alternatives"] == []
+
+
+async def test_a_member_of_a_group_is_tried_with_its_mates(server: Running) -> None:
+    await worker(server)
+    await server.call("POST", "/jobs", gang(3, name="one", group=["default/two"]))
+    alone = await planned(server, gang(1, name="three"))
+    assert alone["starts"]
+    fits = await planned(server, gang(1, name="two", group=["default/one"]))
+    assert fits["starts"]
+    too_many = await planned(server, gang(2, name="two", group=["default/one"]))
+    assert too_many["reason"]["type"] == "NeverFits"

@@ -1,0 +1,107 @@
+"""What would become of a gang, and what the planner has tried for it."""
+
+from typing import Any
+
+import pytest
+from tests.unit.test_scenario import gang, scenario, task
+
+from phalanx.core.reasons import NeverFits, OnHold, QueueLimit, WaitingForVictims
+from phalanx.core.settings import Settings
+from phalanx.core.spec import MINUTE, SECOND
+from phalanx.plan.cycle import plan
+from phalanx.plan.scenario import NOW, Scenario
+from phalanx.plan.whatif import (
+    Alternative,
+    Fewer,
+    Forecast,
+    Higher,
+    Shorter,
+    alternatives,
+    forecast,
+    remedy,
+)
+
+STOP = Settings().stop_timeout(15 * SECOND)
+
+
+def foreseen(read: Scenario, job: str) -> Forecast:
+    return forecast(plan(read.snapshot(), NOW), job)
+
+
+def tried(read: Scenario, job: str) -> list[Alternative]:
+    return list(alternatives(read.snapshot(), job, NOW, STOP))
+
+
+def busy(*pending: dict[str, Any], **fields: Any) -> Scenario:
+    """Three GPUs, of which one is taken for another 50 minutes."""
+    says = {"time_limit_s": 3600, "started_s_ago": 600, "priority": 3, **fields}
+    running = gang("busy", task("b0", node="n1"), **says)
+    return scenario(running=[running], pending=list(pending))
+
+
+def test_a_gang_that_fits_starts_now() -> None:
+    found = foreseen(busy(gang("g", "t0", "t1")), "g")
+    assert found.starts_now
+    assert sorted(place.worker for place in found.places) == ["n1", "n2"]
+
+
+def test_a_gang_that_evicts_says_whom_and_at_what_price() -> None:
+    found = foreseen(busy(gang("g", "t0", "t1", "t2", priority=9)), "g")
+    assert not found.starts_now
+    assert [victim.job for victim in found.victims] == ["busy"]
+    assert found.lost_gpu_s == pytest.approx(600)
+    assert isinstance(found.reason, WaitingForVictims)
+
+
+def test_a_gang_whose_start_is_kept_free_says_when() -> None:
+    found = foreseen(busy(gang("g", "t0", "t1", "t2")), "g")
+    assert found.head is not None
+    assert found.head.at == NOW + 50 * MINUTE + STOP
+    assert not found.places
+
+
+def test_the_largest_number_of_tasks_that_would_start_is_found() -> None:
+    assert Fewer(2, 3) in tried(busy(gang("g", "t0", "t1", "t2"), preemptible=False), "g")
+
+
+def test_a_gang_of_which_nothing_fits_is_not_told_to_be_smaller() -> None:
+    wide = [task(f"t{n}", resources={"gpu": 2}) for n in range(3)]
+    read = busy(gang("g", *wide), preemptible=False)
+    assert not any(isinstance(each, Fewer) for each in tried(read, "g"))
+
+
+def test_the_lowest_priority_with_which_others_give_way_is_found() -> None:
+    [found] = [e for e in tried(busy(gang("g", "t0", "t1", "t2")), "g") if isinstance(e, Higher)]
+    assert found.priority == 4
+    assert [victim.job for victim in found.victims] == ["busy"]
+
+
+def test_nobody_is_told_to_be_more_important_than_what_cannot_be_evicted() -> None:
+    read = busy(gang("g", "t0", "t1", "t2"), preemptible=False)
+    assert not any(isinstance(each, Higher) for each in tried(read, "g"))
+
+
+def test_work_that_is_held_back_is_told_how_short_it_would_have_to_be() -> None:
+    read = busy(gang("head", "h0", "h1", "h2"), gang("g", "t0", submit_order=9), preemptible=False)
+    assert tried(read, "g") == [Shorter(50 * MINUTE)]
+
+
+def test_what_was_tried_leaves_the_gang_as_it_was() -> None:
+    read = busy(gang("g", "t0", "t1", "t2"))
+    snapshot = read.snapshot()
+    before = snapshot.waiting.claims["g"]
+    list(alternatives(snapshot, "g", NOW, STOP))
+    assert snapshot.waiting.claims["g"] == before
+
+
+def test_a_gang_that_nobody_knows_has_no_alternatives() -> None:
+    assert tried(busy(gang("g", "t0")), "other") == []
+
+
+def test_a_reason_says_what_would_have_to_change() -> None:
+    assert remedy(QueueLimit("ml", "gpu")) == (
+        "wait for jobs of queue ml to end, or raise its limit of gpu"
+    )
+    assert remedy(NeverFits("gpu", 8000, 4000)) == "bring workers with more gpu, or ask for less"
+    assert remedy(OnHold()) == "release it"
+    assert remedy(WaitingForVictims(("j-1.0",))) is None
