@@ -20,7 +20,7 @@ from phalanx.api.crons import cron_view
 from phalanx.api.errors import info_of, wrong
 from phalanx.api.manifests import IgnoreImage, IgnoreUnsupported, settings_of
 from phalanx.api.services import Services, services_of
-from phalanx.api.views import submitted_view
+from phalanx.api.views import submitted_view, warning_views
 from phalanx.core.errors import CoreError, Invalid
 from phalanx.core.spec import JobSpec
 from phalanx.core.validation import is_short_form
