@@ -10,7 +10,7 @@ from phalanx.cli.output import Json
 
 Files = Annotated[
     list[str] | None,
-    typer.Argument(metavar="SCENARIO…", help="Files, each with a cluster and its work."),
+    typer.Argument(metavar="SCENARIO", help="Files, each with a cluster and its work."),
 ]
 JobFile = Annotated[
     str | None,
