@@ -1,5 +1,6 @@
 """The planner: order, best fit, all or nothing, and a true reason for whoever waits."""
 
+import pytest
 from tests.driver import Driver, spec
 
 from phalanx.core.events import CordonChanged, HoldChanged, QueueSet, WorkerLost
@@ -107,9 +108,10 @@ def test_spread_takes_the_emptiest() -> None:
     assert carry_out(driver) == {job: ["w1"]}
 
 
-def test_a_worker_to_avoid_is_taken_only_if_nothing_else_fits() -> None:
+@pytest.mark.parametrize("spread", [False, True])
+def test_a_worker_to_avoid_is_taken_only_if_nothing_else_fits(spread: bool) -> None:
     driver = a_cluster(1, 1)
-    job = driver.submit(spec(role=gpus(1)))
+    job = driver.submit(spec(role=gpus(1), spread=spread))
     driver.run(job, "w0")
     driver.exit(job, 0, code=1)
     assert carry_out(driver) == {job: ["w1"]}

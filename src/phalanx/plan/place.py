@@ -172,7 +172,8 @@ class Trial:
             return 0
         left = self.views[0].fit(part.ask).left[candidates]
         if self._penalty is not None:
-            left = left + self._penalty[candidates]
+            last = self._penalty[candidates]
+            left = left - last if self.claim.spread else left + last
         if self.claim.spread:
             step = self._step(part.ask)[candidates]
             nodes, chosen = _spread(candidates, counts[candidates], left, step, wanted)
