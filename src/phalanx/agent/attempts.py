@@ -6,6 +6,7 @@ Whatever an order needs is fetched first; whatever an end leaves is brought to s
 import asyncio
 import os
 from collections.abc import Coroutine, Iterable
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -55,6 +56,8 @@ class Attempts:
         self._environment = {
             name: value for name, value in os.environ.items() if not name.startswith("PHALANX_")
         }
+        #: Where a task begins that names no place of its own.
+        self._workdir = str(Path.cwd())
 
     # What there is
 
@@ -178,7 +181,8 @@ class Attempts:
         env["PHALANX_PROGRESS"] = str(self._places.progress(key))
         env["PHALANX_CHECKPOINT_OUT"] = str(self._places.checkpoint_out(key))
         self._sent.add(key)
-        run = Run(*key, spec.command, env, spec.grace, spec.workdir, spec.time_limit, spec.fence)
+        workdir = spec.workdir or self._workdir
+        run = Run(*key, spec.command, env, spec.grace, workdir, spec.time_limit, spec.fence)
         if spec.fence and self._lease is not None:
             self._owner.send(self._lease)
         self._owner.send(run)
