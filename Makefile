@@ -17,8 +17,8 @@ $(READY): pyproject.toml requirements/dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
-demo: $(READY) ## Watch a gang start, break, drain, restart and finish
-	$(BIN)/python examples/story.py $(ARGS)
+demo: $(READY) ## Watch a gang of real processes start, break, drain and go on where it stopped
+	$(BIN)/python examples/demo.py
 
 test: $(READY) ## Run every test, PostgreSQL included (ARGS="-k name" narrows)
 	$(BIN)/python -m pytest $(ARGS)

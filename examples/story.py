@@ -1,4 +1,4 @@
-"""A gang starts, breaks, drains, outlives its leader, starts again and finishes: `make demo`.
+"""A gang starts, breaks, drains, outlives its leader, starts again and finishes, in virtual time.
 
 The smallest example of how the parts fit: an event is applied to the cluster, what it changed
 becomes a batch, the batch is committed, and only then does anybody act on it. The core, planner and
