@@ -4,21 +4,25 @@ from typing import Any
 
 from litestar import Request, delete, get, post, put
 from litestar.openapi.spec import Schema
-from litestar.params import FromPath
+from litestar.params import FromPath, FromQuery
 from msgspec.structs import replace
 
 from phalanx.api import bodies
-from phalanx.api.auth import ADMINS, ANYBODY
+from phalanx.api.auth import ADMINS, ANYBODY, principal_of
+from phalanx.api.errors import wrong
 from phalanx.api.services import services_of
-from phalanx.api.views import queue_view
+from phalanx.api.views import queue_view, warning_views
 from phalanx.core.errors import Unknown
-from phalanx.core.events import QueueRemoved, QueueSet
+from phalanx.core.events import QueueRemoved, QueueSet, QueuesSet
 from phalanx.core.fields import Place
 from phalanx.core.model import PreemptWithin, Queue, ReclaimFrom
 from phalanx.core.names import dns_subdomain
+from phalanx.core.queues import changed
 from phalanx.core.schema import QUEUE_FIELDS
 from phalanx.engine.turn import Turn
-from phalanx.wire.workers import QueueView
+from phalanx.manifest.bundle import bundle
+from phalanx.manifest.findings import Settings
+from phalanx.wire.workers import QueueChange, QueuesReply, QueueView
 
 _OBJECT, _INTEGER = Schema(type="object"), Schema(type="integer")  # type: ignore[arg-type]
 _STRING, _BOOLEAN = Schema(type="string"), Schema(type="boolean")  # type: ignore[arg-type]
@@ -35,6 +39,13 @@ _BODY = bodies.documented(
         "reclaimable": _BOOLEAN,
     },
     {"weight": 3, "quota": {"gpu": 16}, "limit": {"gpu": 32}},
+)
+
+_FILE = bodies.documented(
+    {},
+    [{"kind": "Queue", "name": "research", "weight": 3, "quota": {"gpu": 16}}],
+    media=("application/json", "application/yaml"),
+    schema=Schema(type="array", items=_OBJECT),  # type: ignore[arg-type]
 )
 
 
@@ -71,6 +82,38 @@ async def set_queue(request: Request[Any, Any, Any], name: FromPath[str]) -> Que
     return queue_view(queue)
 
 
+@put("/queues", operation_class=_FILE, opt={"allowed": ADMINS}, summary="Set several queues")
+async def set_queues(
+    request: Request[Any, Any, Any],
+    dry_run: FromQuery[bool] = False,
+    ignore_unsupported: FromQuery[bool] = False,
+) -> QueuesReply:
+    """All of them or none. Those that are not named stay as they are."""
+    by = principal_of(request).name
+    found = await bodies.read(request)
+    documents = found[0] if len(found) == 1 and isinstance(found[0], list) else found
+    read = bundle(documents, Settings(ignore_unsupported=ignore_unsupported))
+    if read.jobs:
+        raise wrong("", "there is a job among the queues; submit it at /jobs")
+
+    def work(turn: Turn) -> QueuesReply:
+        before = dict(turn.cluster.queues)
+        news = changed(before, read.queues)
+        if not dry_run:
+            turn.apply(QueuesSet(tuple(read.queues), by))
+        return QueuesReply(
+            changes=tuple(_change(before.get(queue.name), queue) for queue in news),
+            unchanged=tuple(queue.name for queue in read.queues if queue not in news),
+            warnings=warning_views(read.warnings),
+        )
+
+    return await services_of(request).engine.do(work)
+
+
+def _change(before: Queue | None, after: Queue) -> QueueChange:
+    return QueueChange(None if before is None else queue_view(before), queue_view(after))
+
+
 @post("/queues/{name:str}/stop", opt={"allowed": ADMINS}, status_code=200, summary="Stop a queue")
 async def stop_queue(request: Request[Any, Any, Any], name: FromPath[str]) -> QueueView:
     """Nothing of it or below it starts any more; what runs goes on."""
@@ -97,4 +140,4 @@ async def remove_queue(request: Request[Any, Any, Any], name: FromPath[str]) -> 
     await services_of(request).engine.apply(QueueRemoved(name))
 
 
-ROUTES = [list_queues, show_queue, set_queue, stop_queue, start_queue, remove_queue]
+ROUTES = [list_queues, show_queue, set_queue, set_queues, stop_queue, start_queue, remove_queue]

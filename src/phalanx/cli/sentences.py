@@ -36,6 +36,7 @@ _PLAIN = {
     "PlacesHeld": "it holds {size} places and waits for the rest",
     "PriorityChanged": "its priority is {after}, and was {before}",
     "QueueRemoved": "queue {queue} was removed",
+    "QueuesSet": "{by} set the queues {queues}",
     "QueueSet": "queue {queue} was set",
     "ReservationLost": "it lost its places: {why}",
     "Shrunk": "tasks {tasks} are given up",

@@ -31,7 +31,7 @@ from phalanx.wire.jobs import (
     TaskView,
 )
 from phalanx.wire.plan import PlanView, Why
-from phalanx.wire.workers import DrainReply, QueueView, WorkerView
+from phalanx.wire.workers import DrainReply, QueuesReply, QueueView, WorkerView
 
 T = TypeVar("T")
 
@@ -314,6 +314,20 @@ class Client:
         """Make or replace it: `parent`, `weight`, `quota`, `limit`, `priority`, …. What is left out
         has its default."""
         return self._put_json("PUT", _path("queues", name), QueueView, **fields)
+
+    def apply_queues(
+        self, text: str | bytes, *, dry_run: bool = False, ignore_unsupported: bool = False
+    ) -> QueuesReply:
+        """Set all queues of a file, ours or Volcano's, or none; what changes, or would."""
+        params = {
+            "dry_run": "true" if dry_run else None,
+            "ignore_unsupported": "true" if ignore_unsupported else None,
+        }
+        content = text.encode() if isinstance(text, str) else text
+        headers = {"Content-Type": "application/yaml"}
+        return self._ask(
+            QueuesReply, Ask("PUT", "/queues", params, content=content, headers=headers)
+        )
 
     def delete_queue(self, name: str) -> None:
         self._servers.ask(Ask("DELETE", _path("queues", name), repeatable=False))

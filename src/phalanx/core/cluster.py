@@ -74,6 +74,7 @@ _HANDLERS: dict[type, Callable[[Changes, Any], None]] = {
     events.DrainDue: workers.drain_due,
     events.Gone: workers.gone,
     events.QueueSet: queues.queue_set,
+    events.QueuesSet: queues.queues_set,
     events.QueueRemoved: queues.queue_removed,
     events.CronSet: scheduling.cron_set,
     events.CronRemoved: scheduling.cron_removed,

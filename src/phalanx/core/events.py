@@ -312,6 +312,13 @@ class QueueSet(msgspec.Struct, frozen=True):
     queue: Queue
 
 
+class QueuesSet(msgspec.Struct, frozen=True):
+    """Several at once: all are set or none is. Parents may come with their children."""
+
+    queues: tuple[Queue, ...]
+    by: str = ""
+
+
 class QueueRemoved(msgspec.Struct, frozen=True):
     queue: str
 
@@ -391,6 +398,7 @@ Event = (
     | WorkerLeaving
     | Gone
     | QueueSet
+    | QueuesSet
     | QueueRemoved
     | CronSet
     | CronRemoved

@@ -1,34 +1,51 @@
 """Queues: a tree with `default` in it, whose shape never strands a job."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict, Invalid, Problem, Unknown
-from phalanx.core.events import QueueRemoved, QueueSet
+from phalanx.core.events import QueueRemoved, QueueSet, QueuesSet
 from phalanx.core.model import Queue
 
 DEFAULT = Queue(name="default")
 
 
 def queue_set(tx: Changes, event: QueueSet) -> None:
-    queue, known = event.queue, tx.base.queues
-    above, seen = queue.parent, {queue.name}
-    while above is not None:
-        if above in seen:
-            raise Invalid(
-                [Problem("parent", f"is {queue.parent}, which is below {queue.name} itself")]
-            )
-        if above not in known:
-            raise Invalid(
-                [Problem("parent", f"is {above}, which does not exist; set that queue first")]
-            )
-        seen.add(above)
-        above = known[above].parent
-    if known.get(queue.name) == queue:
+    for queue in changed(tx.base.queues, [event.queue]):
+        tx.queues[queue.name] = queue
+        tx.record("QueueSet", queue=queue.name)
+        tx.replan = True
+
+
+def queues_set(tx: Changes, event: QueuesSet) -> None:
+    news = changed(tx.base.queues, event.queues)
+    if not news:
         return
-    tx.queues[queue.name] = queue
-    tx.record("QueueSet", queue=queue.name)
+    for queue in news:
+        tx.queues[queue.name] = queue
+        tx.record("QueueSet", queue=queue.name)
+    tx.record("QueuesSet", queues=[queue.name for queue in news], by=event.by)
     tx.replan = True
+
+
+def changed(known: Mapping[str, Queue], queues: Sequence[Queue]) -> list[Queue]:
+    """Those among these that are not so yet. Raises Invalid if together they make no tree."""
+    there = {**known, **{queue.name: queue for queue in queues}}
+    for queue in queues:
+        above, seen = queue.parent, {queue.name}
+        while above is not None:
+            path = "parent" if len(queues) == 1 else f"{queue.name}.parent"
+            if above in seen:
+                raise Invalid(
+                    [Problem(path, f"is {queue.parent}, which is below {queue.name} itself")]
+                )
+            if above not in there:
+                raise Invalid(
+                    [Problem(path, f"is {above}, which does not exist; set that queue first")]
+                )
+            seen.add(above)
+            above = there[above].parent
+    return [queue for queue in queues if known.get(queue.name) != queue]
 
 
 def stopped_by(queues: Mapping[str, Queue], name: str) -> str | None:

@@ -43,3 +43,16 @@ class QueueView(msgspec.Struct, frozen=True, omit_defaults=True):
     preempt_within_queue: PreemptWithin = PreemptWithin.LOWER_PRIORITY
     reclaim_from_siblings: ReclaimFrom = ReclaimFrom.ANY
     reclaimable: bool = True
+
+
+class QueueChange(msgspec.Struct, frozen=True):
+    before: QueueView | None  #: null where it is new
+    after: QueueView
+
+
+class QueuesReply(msgspec.Struct, frozen=True):
+    """What a file of queues changes, or would."""
+
+    changes: tuple[QueueChange, ...]
+    unchanged: tuple[str, ...]
+    warnings: tuple[dict[str, Any], ...]
