@@ -4,7 +4,7 @@ import pytest
 from tests.driver import Driver, spec
 
 from phalanx.core.errors import Conflict, Invalid, Unknown
-from phalanx.core.events import CancelRequested, QueueRemoved, QueueSet
+from phalanx.core.events import CancelRequested, QueueRemoved, QueueSet, QueuesSet
 from phalanx.core.model import Queue
 
 
@@ -68,3 +68,21 @@ def test_a_queue_with_unfinished_jobs_stays() -> None:
 
 def test_a_queue_nobody_knows_cannot_be_removed() -> None:
     Driver().refuse(QueueRemoved("q"), Unknown)
+
+
+def test_several_queues_are_set_at_once_with_their_parents() -> None:
+    driver = Driver()
+    child, parent = Queue("vision", parent="research"), Queue("research")
+    driver.apply(QueuesSet((child, parent), by="ada"))
+    assert {"vision", "research"} <= driver.cluster.queues.keys()
+    assert [r.kind for r in driver.records] == ["QueueSet", "QueueSet", "QueuesSet"]
+    driver.apply(QueuesSet((child, parent), by="ada"))
+    assert len(driver.records) == 3
+
+
+def test_if_one_of_several_queues_is_wrong_none_is_set() -> None:
+    driver = Driver()
+    bad = (Queue("a"), Queue("b", parent="nowhere"))
+    assert "b.parent is nowhere" in driver.refuse(QueuesSet(bad), Invalid)
+    ring = (Queue("a", parent="b"), Queue("b", parent="a"))
+    assert "below a itself" in driver.refuse(QueuesSet(ring), Invalid)

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from phalanx.cli import (
+    apply,
     config,
     convert,
     cost,
@@ -67,6 +68,7 @@ _PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "cordon": workers.cordon,
         "uncordon": workers.uncordon,
         "drain": workers.drain,
+        "apply": apply.apply,
         "queues": queues.queues,
         "queue": queues.app,
     },
