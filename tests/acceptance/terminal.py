@@ -5,13 +5,14 @@ Commands go through the script that is installed with the package.
 
 import json
 import os
+import pty
 import queue
+import select
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import httpx
@@ -67,6 +68,46 @@ class Terminal:
         )
 
 
+class Screen:
+    """A command on a real terminal, 80 columns wide. Killed at the end of the block."""
+
+    def __init__(self, terminal: Terminal, *words: str) -> None:
+        variables = environment(**terminal.variables) | {"TERM": "xterm", "COLUMNS": "80"}
+        del variables["NO_COLOR"]
+        self._ours, theirs = pty.openpty()
+        self.process = subprocess.Popen(  # noqa: S603
+            [SCRIPT, *words],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=variables,
+            start_new_session=True,
+        )
+        os.close(theirs)
+        self.seen = ""
+
+    def __enter__(self) -> "Screen":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._ours)
+
+    def until(self, words: str) -> None:
+        """Read until this was shown."""
+        deadline = time.monotonic() + PATIENCE_S
+        while words not in self.seen:
+            ready, _, _ = select.select([self._ours], [], [], deadline - time.monotonic())
+            assert ready, f"it never showed {words!r}: {self.seen}"
+            try:
+                data = os.read(self._ours, 65536)
+            except OSError:  # the last of the other side has closed it
+                data = b""
+            assert data, f"it ended without {words!r}: {self.seen}"
+            self.seen += data.decode(errors="replace")
+
+
 class Following:
     """A command that goes on, and what it has printed so far. Killed at the end of the block."""
 
@@ -80,12 +121,7 @@ class Following:
     def __enter__(self) -> "Following":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.process.kill()
         self.process.wait()
         self._reader.join()
@@ -134,12 +170,7 @@ class Server:
         self.line(self._awaited)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.kill()
 
     def kill(self) -> None:
@@ -178,12 +209,7 @@ class Worker:
     def __enter__(self) -> "Worker":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._http.close()
 
     def _call(self, method: str, path: str, **given: Any) -> Any:

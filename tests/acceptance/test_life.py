@@ -1,8 +1,10 @@
 """A job from its submission to its end, as its user sees it."""
 
+import signal
+
 import pytest
 
-from tests.acceptance.terminal import PATIENCE_S, Following, Server, Terminal, Worker
+from tests.acceptance.terminal import PATIENCE_S, Following, Screen, Server, Terminal, Worker
 
 
 @pytest.fixture
@@ -51,6 +53,39 @@ def test_waiting_for_a_job_that_is_cancelled_is_status_1(at: Terminal) -> None:
     assert waiting.returncode == 1
     # Asking for what is so already is no error.
     assert at.type("cancel", job).status == 0
+
+
+def test_whoever_waits_at_a_terminal_sees_why_and_may_leave(at: Terminal) -> None:
+    words = ("submit", "--gpu", "1", "--name", "patient", "--wait", "--", "x")
+    with Screen(at, *words) as screen:
+        screen.until("waiting\x1b[0m: it does not fit the cluster as it is")
+        screen.process.send_signal(signal.SIGINT)
+        screen.until("it goes on without you; `phalanx cancel patient` stops it")
+        assert screen.process.wait(PATIENCE_S) == 130
+    assert at.type("job", "patient", "--json").json["phase"] == "waiting"
+
+
+def test_whoever_follows_at_a_terminal_sees_why_nothing_comes(
+    own_server: Server, at: Terminal
+) -> None:
+    at.type("submit", "--cpu", "1", "--name", "spoken", "--", "x")
+    with Screen(at, "logs", "-f", "spoken") as screen:
+        screen.until("waiting\x1b[0m: it does not fit the cluster as it is")
+        with Worker(own_server.url, "w-1", cpu=1) as worker:
+            claim = worker.claim()
+            worker.write(claim, "at last\n")
+            screen.until("at last")
+            worker.end(claim)
+            assert screen.process.wait(PATIENCE_S) == 0
+
+
+def test_the_cluster_is_watched_until_ctrl_c(own_server: Server, at: Terminal) -> None:
+    with Screen(at, "top", "--interval", "0.1") as screen:
+        screen.until("no unfinished jobs")
+        with Worker(own_server.url, "w-1", cpu=1):
+            screen.until("w-1")
+        screen.process.send_signal(signal.SIGINT)
+        assert screen.process.wait(PATIENCE_S) == 130
 
 
 def test_the_story_of_a_job_is_followed_to_its_end(own_server: Server, at: Terminal) -> None:

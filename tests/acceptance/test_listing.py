@@ -1,10 +1,6 @@
 """Finding jobs: lists, names, the beginnings of ids, and what a shell offers."""
 
-import os
-import pty
-import subprocess
-
-from tests.acceptance.terminal import SCRIPT, Terminal, environment
+from tests.acceptance.terminal import Screen, Terminal
 
 
 def submitted(terminal: Terminal, *words: str) -> str:
@@ -93,14 +89,5 @@ def test_a_shell_is_offered_nothing_where_there_is_no_server() -> None:
 
 def test_on_a_terminal_the_phase_has_its_colour(terminal: Terminal) -> None:
     submitted(terminal, "--namespace", "colour", "--gpu", "64")
-    ours, theirs = pty.openpty()
-    variables = environment(**terminal.variables) | {"TERM": "xterm", "COLUMNS": "80"}
-    del variables["NO_COLOR"]
-    with subprocess.Popen(  # noqa: S603
-        [SCRIPT, "jobs", "--namespace", "colour"], stdout=theirs, stderr=theirs, env=variables
-    ) as process:
-        os.close(theirs)
-        assert process.wait(timeout=60) == 0
-    seen = os.read(ours, 65536).decode()
-    os.close(ours)
-    assert "\x1b[33mwaiting\x1b[0m" in seen
+    with Screen(terminal, "jobs", "--namespace", "colour") as screen:
+        screen.until("\x1b[33mwaiting\x1b[0m")

@@ -4,11 +4,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from phalanx.cli import words
 from phalanx.cli.completion import Job
-from phalanx.cli.connection import PATIENT_S, with_client
-from phalanx.cli.output import note, print_output
-from phalanx.core.model import Phase
+from phalanx.cli.connection import with_client
+from phalanx.cli.output import print_output
+from phalanx.cli.waiting import wait_for_start
 
 if TYPE_CHECKING:
     from phalanx.client import Client
@@ -38,9 +37,7 @@ def logs(  # noqa: PLR0913
     tail: Tail = None,
 ) -> None:
     """Print the output of a job's tasks. Of several, each line begins with whose it is."""
-    found = client.get(client.find(called))
-    if found.phase is Phase.WAITING:
-        note(f"it waits: {words.explanation(found)}")
+    job = client.find(called)
     if follow:
-        client.patience_s = PATIENT_S
-    print_output(client.logs(found.id, task=task, attempt=attempt, follow=follow, tail=tail))
+        wait_for_start(client, job)
+    print_output(client.logs(job, task=task, attempt=attempt, follow=follow, tail=tail))

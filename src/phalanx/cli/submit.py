@@ -7,11 +7,11 @@ from urllib.parse import urlsplit
 import typer
 
 from phalanx.cli import words
-from phalanx.cli.connection import PATIENT_S, with_client
+from phalanx.cli.connection import with_client
 from phalanx.cli.exits import Status, end
 from phalanx.cli.files import IgnoreImage, IgnoreUnsupported, about, contents
 from phalanx.cli.output import Json, note, print_json, print_output, warn
-from phalanx.cli.waiting import status_of, tell_end, wait_for
+from phalanx.cli.waiting import status_of, tell_end, wait_for, wait_for_start
 from phalanx.core.spec import CheckpointPolicy
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def submit(  # noqa: PLR0913
         end(Status.USAGE, "nothing to submit; give -f FILE, or a command after --")
     submitted = [item.job for item in items if item.job is not None]
     crons = [item.cron for item in items if item.cron is not None]
-    _tell([*submitted, *crons], as_json=as_json)
+    _tell([*submitted, *crons], as_json=as_json, is_awaited=wait or follow)
     if wait or follow:
         _see_out(client, submitted, follow=follow)
 
@@ -237,7 +237,7 @@ def _submit_file(
     return reply.results
 
 
-def _tell(made: "list[Submitted | CronView]", *, as_json: bool) -> None:
+def _tell(made: "list[Submitted | CronView]", *, as_json: bool, is_awaited: bool) -> None:
     from phalanx.wire.crons import CronView  # noqa: PLC0415
 
     if as_json:
@@ -248,7 +248,7 @@ def _tell(made: "list[Submitted | CronView]", *, as_json: bool) -> None:
         if not as_json:
             name = f"{each.namespace}/{each.name}"
             typer.echo(name if isinstance(each, CronView) else each.id)
-    if len(made) == 1:
+    if len(made) == 1 and not is_awaited:
         [one] = made
         if isinstance(one, CronView):
             note(f"due next at {one.next_at}; `phalanx cron show {one.name}` shows its runs")
@@ -261,10 +261,14 @@ def _see_out(client: "Client", submitted: "list[Submitted]", *, follow: bool) ->
     """Wait for all of them, and end well only if all did."""
     worst = Status.OK
     for job in submitted:
-        if follow:
-            client.patience_s = PATIENT_S
-            print_output(client.logs(job.id, follow=True))
-        ended = wait_for(client, job.id)
+        try:
+            if follow:
+                wait_for_start(client, job.id)
+                print_output(client.logs(job.id, follow=True))
+            ended = wait_for(client, job.id)
+        except KeyboardInterrupt:
+            note(f"it goes on without you; `phalanx cancel {job.name}` stops it")
+            raise
         tell_end(ended)
         worst = max(worst, status_of(ended))
     raise typer.Exit(worst)

@@ -98,10 +98,12 @@ def _summary(glance: Glance) -> Text:
     """`12:03:44  3 of 4 workers open   2 running, 1 waiting`."""
     is_open = sum(worker.status == "active" for worker in glance.workers)
     phases = Counter(job.phase for job in glance.jobs)
-    line = Text(words.now().astimezone().strftime("%H:%M:%S"), style="dim")
-    line.append(f"  {is_open} of {words.counted_as(len(glance.workers), 'worker')} open  ", "")
     told = [Text(f"{phases[phase]} ") + words.state(phase) for phase in _PHASES if phases[phase]]
-    return line + (Text(", ").join(told) if told else Text("no unfinished jobs"))
+    return Text.assemble(
+        (words.now().astimezone().strftime("%H:%M:%S"), "dim"),
+        f"  {is_open} of {words.counted_as(len(glance.workers), 'worker')} open  ",
+        Text(", ").join(told) if told else "no unfinished jobs",
+    )
 
 
 def _rest(there: int, shown: int) -> Text:

@@ -1,5 +1,6 @@
 """Waiting for a job in front of a person: what it waits for, as it changes, and how it ended."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -18,15 +19,25 @@ if TYPE_CHECKING:
 def wait_for(client: "Client", job: str) -> "JobDetail":
     """The job when it has ended. Only on a terminal is anything shown meanwhile."""
     client.patience_s = PATIENT_S
+    return _watched(client, job, lambda _: False)
+
+
+def wait_for_start(client: "Client", job: str) -> None:
+    """Until there may be output. Whoever does not look on need not wait for it here."""
+    client.patience_s = PATIENT_S
+    if console(on_stderr=True).is_terminal:
+        _watched(client, job, lambda found: found.epoch > 0)
+
+
+def _watched(client: "Client", job: str, is_enough: "Callable[[JobDetail], bool]") -> "JobDetail":
     screen = console(on_stderr=True)
     if not screen.is_terminal:
         return client.wait(job)
     with screen.status("") as status:
-        found = None
         for found in client.watch(job):
             status.update(_standing(found))
-    if found is None:
-        raise AssertionError("bug: a job that was watched was never seen")
+            if is_enough(found):
+                break
     return found
 
 

@@ -7,7 +7,6 @@ client may be shared by threads; one stream of it is for one thread.
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -61,12 +60,7 @@ class Client:
     def __enter__(self) -> "Client":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

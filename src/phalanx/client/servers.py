@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator, Mapping
-from types import TracebackType
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -50,17 +49,6 @@ class Servers:
             headers["Authorization"] = f"Bearer {token}"
         self._timeout_s = timeout_s
         self._http = httpx.Client(headers=headers)
-
-    def __enter__(self) -> "Servers":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         self._http.close()

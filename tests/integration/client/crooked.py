@@ -3,7 +3,6 @@
 import json
 import socket
 import threading
-from types import TracebackType
 
 
 def answer(status: int, body: object, **headers: str) -> bytes:
@@ -35,12 +34,7 @@ class Crooked:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         self._thread.join()
