@@ -13,6 +13,7 @@ from phalanx.plan.decisions import Head
 from phalanx.plan.model import Claim
 from phalanx.plan.nodes import Bools, Ints, NodeTable
 from phalanx.plan.place import Trial
+from phalanx.plan.room import Room
 from phalanx.plan.tenants import NEVER, Tenants
 from phalanx.plan.view import Occupant, View
 
@@ -64,9 +65,9 @@ class Reserved:
 
 
 class Backfill:
-    def __init__(self, tenants: Tenants, base: View, now: Micros) -> None:
+    def __init__(self, tenants: Tenants, room: Room, now: Micros) -> None:
         self._tenants = tenants
-        self._base = base
+        self._room = room
         self._now = now
         self._ends: Ends | None = None
         self.heads: list[Reserved] = []
@@ -114,7 +115,7 @@ class Backfill:
 
     def keep(self, claim: Claim, head: Head) -> bool:
         """Go on with a reservation of the last pass, if it still can be."""
-        table = self._base.table
+        table = self._room.soon.table
         known = all(name in table.index and table.open[table.index[name]] for name in head.nodes)
         if not known or head.at is None or head.at <= self._now:
             return False
@@ -147,7 +148,7 @@ class Backfill:
 
     def _at(self, at: Micros, before: Reserved | None = None) -> View:
         """What is free then, with what earlier heads will have taken by then."""
-        view = self._base.fork()
+        view = self._room.soon.fork()
         self.ends.leave(view, at)
         for reserved in self.heads:
             if reserved is before:
@@ -170,11 +171,11 @@ class Backfill:
 
     def keep_nodes(self, claim: Claim, empty: View, last: Head | None) -> None:
         """Keep nodes from new work for a gang that has waited too long, whenever it may start."""
-        table = self._base.table
+        table = self._room.soon.table
         only = None if self.kept is None else ~self.kept
         if last is not None and last.at is None:
             only = _mask(table, last.nodes)
-        trial = Trial(claim, (empty,), only, penalty=self._base.busyness())
+        trial = Trial(claim, (empty,), only, penalty=self._room.present.busyness())
         nodes: tuple[str, ...] = ()
         if trial.minimum():
             nodes = tuple(dict.fromkeys(place.worker for place in trial.assignments()))

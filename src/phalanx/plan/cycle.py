@@ -22,18 +22,20 @@ from phalanx.core.spec import Micros
 from phalanx.plan import why
 from phalanx.plan.backfill import Backfill
 from phalanx.plan.decisions import Decision, Evict, Hold, LetGo, Plan, Reserve, TimeOut
+from phalanx.plan.division import divide
 from phalanx.plan.groups import assembled
 from phalanx.plan.holds import deadlocked
 from phalanx.plan.model import Ask, Claim
 from phalanx.plan.nodes import Floats
 from phalanx.plan.order import Order, Turn
-from phalanx.plan.place import Budget, Trial, all_of, holds, need_of
+from phalanx.plan.place import Budget, Trial, need_of
+from phalanx.plan.room import Room
 from phalanx.plan.share import Shares, with_parents
 from phalanx.plan.snapshot import Snapshot
 from phalanx.plan.tenants import NEVER
 from phalanx.plan.verdicts import Reasons
 from phalanx.plan.victims import Search
-from phalanx.plan.view import Occupant, View
+from phalanx.plan.view import View
 from phalanx.plan.waiting import Line, is_simple, is_starving, order_key
 
 
@@ -58,19 +60,13 @@ class _Pass:
         self.table = snapshot.table
         self.waiting = snapshot.waiting
         tenants = snapshot.tenants
-        names = {claim.queue for claim in self.waiting.claims.values()} | {*tenants.used}
-        self.queues = with_parents(snapshot.queues, sorted(names | {*tenants.returning}))
+        apart = (*self.waiting.grouped.values(), *self.waiting.growing.values())
+        names = {*self.waiting.wanted, *tenants.used, *(claim.queue for claim in apart)}
+        self.queues = with_parents(snapshot.queues, sorted(names))
         self.shares = Shares(self.queues, self.table)
         self.order = Order(self.policy, self.shares, self.now, self._is_in_vain)
-        #: What is free now; and what will be once all who were told to leave have left, without
-        #: what was promised to others. Whoever starts now needs room in both.
-        self.present = snapshot.present.fork()
-        self.soon = self.present
-        if tenants.leaving or self.waiting.nominated:
-            self.look_ahead()
-            self.soon.vacate(tenants.departures())
-        self.promised = {job: self._promise(c) for job, c in self.waiting.nominated.items()}
-        self.backfill = Backfill(tenants, self.soon, self.now)
+        self.room = Room(snapshot)
+        self.backfill = Backfill(tenants, self.room, self.now)
         self.search = Search(tenants, self.shares, self.now, self.policy.min_runtime)
         self.searches = 0
         self.skipped = 0
@@ -96,23 +92,6 @@ class _Pass:
             self.reasons.of_line(line, 0, reason)
         self.out: set[str] = set()  #: gave up in this pass
 
-    def look_ahead(self) -> None:
-        """From here on, what is free soon is not what is free now."""
-        if self.soon is self.present:
-            self.soon = self.present.fork()
-
-    def _promise(self, claim: Claim) -> list[Occupant]:
-        """Take what victims make room for out of what will be free."""
-        asks = {task: part.ask for part in claim.parts for task in part.tasks}
-        nomination = claim.nomination
-        occupants: list[Occupant] = [
-            (self.table.index[place.worker], self.table.vector(asks[place.task].resources), ())
-            for place in (nomination.assignments if nomination is not None else ())
-            if place.worker in self.table.index and place.task in asks
-        ]
-        self.soon.vacate(occupants, -1)
-        return occupants
-
     # 1. Who has waited long enough, and who waits in vain
 
     def give_up(self) -> None:
@@ -132,48 +111,13 @@ class _Pass:
         for claim in deadlocked(holders, self.snapshot.empty, self.shares) if holders else ():
             self.decisions.append(LetGo(claim.job, claim.version))
             self.out.add(claim.job)
-            self.reasons.explicit[claim.job] = why.short((claim,), claim, (self.present,))
-            self._let_go(claim)
-
-    def _let_go(self, claim: Claim) -> None:
-        asks = {task: part.ask for part in claim.parts for task in part.tasks}
-        freed: list[Occupant] = [
-            (self.table.index[hold.worker], self.table.vector(asks[hold.task].resources), ())
-            for hold in claim.held
-            if hold.worker in self.table.index
-        ]
-        for view in self._now_and_soon():
-            view.vacate(freed)
+            self.reasons.explicit[claim.job] = why.short((claim,), claim, self.room.views)
+            self.room.let_go(claim)
 
     # 2. What everybody deserves
 
     def divide(self) -> None:
-        shares, tenants = self.shares, self.snapshot.tenants
-        for queue, used in tenants.used.items():
-            shares.use(queue, self._vector(used))
-        for queue, wanted in tenants.returning.items():
-            shares.want(queue, self._vector(wanted))
-        for queue, wanted in self.waiting.wanted.items():
-            shares.want(queue, self._vector(wanted))
-        for claim in self.waiting.grouped.values():
-            if not assembled(claim, self.waiting).missing:
-                shares.want(claim.queue, all_of(claim, self.table))
-        # What is held or promised is not wanted any more but used.
-        kept = [(c, holds(c, self.table)) for c in self.waiting.holders.values()]
-        kept += [(c, need_of(c, self.table)) for c in self.waiting.nominated.values()]
-        for claim, amounts in kept:
-            if claim.job not in self.out:
-                shares.use(claim.queue, amounts)
-                shares.want(claim.queue, -amounts)
-        for line in self.hopeless:
-            shares.want(line.first.queue, -all_of(line.first, self.table) * len(line.seats))
-        shares.settle()
-
-    def _vector(self, amounts: dict[str, int]) -> Floats:
-        vector = np.zeros(len(self.table.rows))
-        for resource, amount in amounts.items():
-            vector[self.table.rows[resource]] = amount
-        return vector
+        divide(self.shares, self.snapshot, self.hopeless, self.out)
 
     def _stopped(self, claim: Claim) -> QueueStopped | None:
         queue = self.stopped.get(claim.queue)
@@ -249,15 +193,16 @@ class _Pass:
         if any(claim.job in self.out for claim in claims):
             self._next(turn)
             return
-        promised = [job for job in (c.job for c in claims) if job in self.promised]
-        for job in promised:
-            self._take_back(job)
+        promised = [claim for claim in claims if claim.nomination is not None]
+        for claim in promised:
+            self.room.give(claim.job)
+            self.shares.use(claim.queue, -need_of(claim, self.table))
         if self._start(claims) or self._evict(claims) or self._hold(claims):
             self._next(turn)
             return
         reason = self._explain(claims)
-        for job in promised:
-            reason = self._promise_again(job) or reason
+        for claim in promised:
+            reason = self._keep_promise(claim) or reason
         self._stay(turn, reason)
 
     def _next(self, turn: Turn) -> None:
@@ -284,31 +229,21 @@ class _Pass:
         """A member's share of why its group waits."""
         if isinstance(reason, WaitingForVictims | HeldBack | QueueLimit):
             return reason
-        return why.short(claims, claim, self._now_and_soon())
+        return why.short(claims, claim, self.room.views)
 
-    def _take_back(self, job: str) -> None:
-        """Whoever room is kept for may use it."""
-        claim = self.waiting.claims[job]
-        self.soon.vacate(self.promised[job])
-        self.shares.use(claim.queue, -need_of(claim, self.table))
-
-    def _promise_again(self, job: str) -> Reason | None:
-        claim = self.waiting.claims[job]
-        self.soon.vacate(self.promised[job], -1)
+    def _keep_promise(self, claim: Claim) -> Reason | None:
+        self.room.keep(claim.job)
         self.shares.use(claim.queue, need_of(claim, self.table))
         leaving = self.snapshot.tenants.leaving_tasks()
-        nomination = claim.nomination
-        left = tuple(t for t in (nomination.victims if nomination else ()) if t in leaving)
+        victims = claim.nomination.victims if claim.nomination is not None else ()
+        left = tuple(task for task in victims if task in leaving)
         return WaitingForVictims(left) if left else None
-
-    def _now_and_soon(self) -> tuple[View, ...]:
-        return (self.present,) if self.soon is self.present else (self.present, self.soon)
 
     def _start(self, claims: Sequence[Claim]) -> bool:
         """Place the claimant now: all of its minimum, within the limits, delaying no head."""
         if self._limit(claims) is not None:
             return False
-        views = self._now_and_soon()
+        views = self.room.views
         if len(claims) == 1 and not self._might_fit(claims[0], views[0]):
             return False
         trials: list[Trial] = []
@@ -358,15 +293,15 @@ class _Pass:
         if not self._may_search():
             return False
         later = self.backfill.in_the_way(claims[0].lasts)
-        self.look_ahead()
-        found = self.search.find(claims, self.soon, later)
+        self.room.look_ahead()
+        found = self.search.find(claims, self.room.soon, later)
         if found is None:
             return False
         victims = found.victims()
         for unit in found.units:
             tenant = unit.occupancy.tenant
             self.search.spoken_for.add(tenant.job)
-            self.soon.vacate(unit.occupants())
+            self.room.soon.vacate(unit.occupants())
             self.shares.use(tenant.queue, -unit.amounts)
             self.order.changed(tenant.queue)
         for claim in claims:
@@ -395,7 +330,7 @@ class _Pass:
         if len(claims) > 1 or claims[0].strict:
             return False
         claim = claims[0]
-        views = (*self._now_and_soon(), *self.backfill.in_the_way(None))
+        views = (*self.room.views, *self.backfill.in_the_way(None))
         trial = Trial(claim, views)
         if not trial.gather(self._budget(claim)):
             return False
@@ -420,8 +355,8 @@ class _Pass:
         if held_back is not None:
             return held_back
         claim = claims[0]
-        simple = len(claims) == 1 and is_simple(claim) and self.soon is self.present
-        reason = None if simple else why.short(claims, claim, self._now_and_soon())
+        simple = len(claims) == 1 and is_simple(claim) and len(self.room.views) == 1
+        reason = None if simple else why.short(claims, claim, self.room.views)
         if len(claims) == 1 and claim.strict and claim.nomination is None:
             self._reserve(claim)
         return reason
@@ -433,7 +368,7 @@ class _Pass:
         head = head or next(iter(self.backfill.keepers), None)
         if head is None:
             return None
-        trials = [Trial(claim, self._now_and_soon()) for claim in claims]
+        trials = [Trial(claim, self.room.views) for claim in claims]
         fits = all(trial.minimum() for trial in trials)
         for trial in reversed(trials):
             trial.undo()
@@ -463,7 +398,7 @@ class _Pass:
             self.decisions.append(Reserve(tuple(map(_placement, trials))))
         more = [c for c in self.waiting.growing.values() if self._stopped(c) is None]
         for claim in sorted(more, key=lambda c: order_key(self.policy, c, self.now)):
-            trial = Trial(claim, (*self._now_and_soon(), *self.backfill.in_the_way(claim.lasts)))
+            trial = Trial(claim, (*self.room.views, *self.backfill.in_the_way(claim.lasts)))
             trial.minimum()
             if self._grow(trial):
                 self.decisions.append(Reserve((_placement(trial),)))
@@ -479,7 +414,7 @@ class _Pass:
 
     def result(self) -> Plan:
         limits = self.shares.room_in_limits()
-        self.reasons.shortage = why.Shortage(self.present, self.short_of, limits)
+        self.reasons.shortage = why.Shortage(self.room.present, self.short_of, limits)
         heads = tuple(reserved.head for reserved in self.backfill.heads)
         done = self.searches <= self.policy.searches
         cursor = 0 if done else self.snapshot.cursor + self.policy.searches

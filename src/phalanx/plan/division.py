@@ -1,0 +1,44 @@
+"""Who uses and who wants what in a snapshot, told to the queues before they are served."""
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+
+from phalanx.plan.groups import assembled
+from phalanx.plan.nodes import Floats, NodeTable
+from phalanx.plan.place import all_of, holds, need_of
+from phalanx.plan.share import Shares
+from phalanx.plan.snapshot import Snapshot
+from phalanx.plan.waiting import Line
+
+
+def divide(
+    shares: Shares, snapshot: Snapshot, hopeless: Collection[Line], out: Collection[str]
+) -> None:
+    """Settle what every queue deserves. Whoever could not start, or gives up now, wants nothing."""
+    tenants, waiting, table = snapshot.tenants, snapshot.waiting, snapshot.table
+    for queue, used in tenants.used.items():
+        shares.use(queue, _vector(used, table))
+    for wants in (tenants.returning, waiting.wanted):
+        for queue, wanted in wants.items():
+            shares.want(queue, _vector(wanted, table))
+    for claim in waiting.grouped.values():
+        if not assembled(claim, waiting).missing:
+            shares.want(claim.queue, all_of(claim, table))
+    # What is held or promised is not wanted any more but used.
+    kept = [(claim, holds(claim, table)) for claim in waiting.holders.values()]
+    kept += [(claim, need_of(claim, table)) for claim in waiting.nominated.values()]
+    for claim, amounts in kept:
+        if claim.job not in out:
+            shares.use(claim.queue, amounts)
+            shares.want(claim.queue, -amounts)
+    for line in hopeless:
+        shares.want(line.first.queue, -all_of(line.first, table) * len(line.seats))
+    shares.settle()
+
+
+def _vector(amounts: Mapping[str, int], table: NodeTable) -> Floats:
+    vector = np.zeros(len(table.rows))
+    for resource, amount in amounts.items():
+        vector[table.rows[resource]] = amount
+    return vector
