@@ -26,7 +26,7 @@ from phalanx.plan.division import divide
 from phalanx.plan.groups import assembled
 from phalanx.plan.holds import deadlocked
 from phalanx.plan.model import Ask, Claim
-from phalanx.plan.nodes import Floats
+from phalanx.plan.nodes import Bools, Floats
 from phalanx.plan.order import Order, Turn
 from phalanx.plan.place import Budget, Trial, need_of
 from phalanx.plan.room import Room
@@ -247,9 +247,9 @@ class _Pass:
         if len(claims) == 1 and not self._might_fit(claims[0], views[0]):
             return False
         trials: list[Trial] = []
-        only = None if self.backfill.kept is None else ~self.backfill.kept
         for claim in claims:
-            trial = Trial(claim, (*views, *self.backfill.in_the_way(claim.lasts)), only)
+            heads = self.backfill.in_the_way(claim.lasts)
+            trial = Trial(claim, (*views, *heads), self._unkept())
             if not trial.minimum():
                 for earlier in reversed(trials):
                     earlier.undo()
@@ -260,6 +260,10 @@ class _Pass:
             self._use(trial.claim, need_of(trial.claim, self.table))
             self.backfill.started(trial.claim.lasts, trial.occupants())
         return True
+
+    def _unkept(self) -> Bools | None:
+        """The nodes that are not kept for somebody; None if none are."""
+        return None if self.backfill.kept is None else ~self.backfill.kept
 
     def _might_fit(self, claim: Claim, view: View) -> bool:
         """Cheaper than a trial: whether there are enough places for some part at all."""
@@ -398,12 +402,15 @@ class _Pass:
             self.decisions.append(Reserve(tuple(map(_placement, trials))))
         more = [c for c in self.waiting.growing.values() if self._stopped(c) is None]
         for claim in sorted(more, key=lambda c: order_key(self.policy, c, self.now)):
-            trial = Trial(claim, (*self.room.views, *self.backfill.in_the_way(claim.lasts)))
+            trial = Trial(claim, self.room.views)
             trial.minimum()
             if self._grow(trial):
                 self.decisions.append(Reserve((_placement(trial),)))
 
     def _grow(self, trial: Trial) -> bool:
+        """What was promised or kept since the gang was placed binds what it gets beyond that."""
+        trial.views = (*self.room.views, *self.backfill.in_the_way(trial.claim.lasts))
+        trial.only = self._unkept()
         before = trial.amounts()
         if not trial.surplus(self._budget(trial.claim)):
             return False

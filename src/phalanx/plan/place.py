@@ -41,7 +41,7 @@ class Trial:
         self.where: dict[str, list[Ints]] = {part.role: [] for part in claim.parts}
         self.held: dict[int, str] = {hold.task: hold.worker for hold in claim.held}
         self._taken: list[tuple[View, Taken]] = []
-        self._only = only
+        self.only = only
         self._allowed: Bools | None = None
         self._penalty = penalty
         self._there: dict[str, dict[int, int]] = {}
@@ -201,7 +201,7 @@ class Trial:
             counts = np.minimum(counts, limit)
             for node, there in self._there.get(part.role, {}).items():
                 counts[node] = min(counts[node], max(0, limit - there))
-        for allowed in (self._only, self._allowed):
+        for allowed in (self.only, self._allowed):
             if allowed is not None:
                 counts = np.where(allowed, counts, 0)
         return counts
