@@ -222,6 +222,14 @@ def test_a_pod_group_of_another_namespace_is_named() -> None:
     assert "a PodGroup of namespace default, and this pod is in other" in problems[where]
 
 
+def test_members_in_two_namespaces_are_refused_and_both_are_named() -> None:
+    gang = labelled("g", 2)
+    problems = refused(pod("a-0", labels=gang) + pod("b-0", labels=gang, namespace="other"))
+    assert problems["document 2: metadata.namespace"] == (
+        "is other for b-0, and default for a-0; members of a gang are in one namespace"
+    )
+
+
 def test_a_pod_group_that_is_not_in_the_file_is_asked_for() -> None:
     [message] = refused(pod("web-0", labels=IN_GROUP)).values()
     assert "put it and all of its pods in one file" in message

@@ -4,6 +4,7 @@ import contextlib
 import string
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -137,6 +138,14 @@ def test_a_printed_specification_reads_back_equal(spec: JobSpec) -> None:
 def test_a_specification_in_a_file_reads_back_equal(spec: JobSpec) -> None:
     found = read(written([spec]).encode(), Settings(priority_classes=CLASSES))
     assert found.jobs == [spec]
+
+
+@pytest.mark.parametrize(
+    "word", ["0o17", "1e3", "0x1F", ".5", "yes", "~", "null", "1:30", "2026-01-01", " ", "a\u2028b"]
+)
+def test_a_word_that_could_be_a_number_is_still_a_word_in_a_file(word: str) -> None:
+    spec = job_spec({"roles": {"w": {"command": ["run", word], "env": {"A": word}}}})
+    assert read(written([spec]).encode()).jobs == [spec]
 
 
 def test_what_has_its_default_is_not_printed() -> None:

@@ -142,7 +142,7 @@ class Gathering:
         if least is None and group is None:
             self._findings.wrong(claim.gang.where, self._why_no_minimum(key))
         self._put_members(draft, [member for member, _ in members])
-        self._put_minimum(draft, least, sum(member.replicas for member, _ in members))
+        self._put_minimum(draft, least, first)
         if group is not None and group.least is not None:
             self._check_resources(draft, group, int(str(least.value)) if least else 1)
         return draft
@@ -177,17 +177,32 @@ class Gathering:
                     )
         return terms
 
-    def _put_minimum(self, draft: Draft, least: Said | None, total: int) -> None:
+    def _put_minimum(self, draft: Draft, least: Said | None, first: Member) -> None:
         if least is None or not isinstance(least.value, int):
             return
-        if least.value > total:
+        if least.value <= draft.size:
+            draft.put_minimum(least.value, least.where)
+            return
+        astray = self._astray(str(draft.fields["name"]), first.home)
+        if astray is not None:
             self._findings.wrong(
-                least.where,
-                f"is {least.value}, and {total} of its members are in this file; put all of them"
-                " in one file: a gang does not grow after it was submitted",
+                astray.where.at("namespace"),
+                f"is {astray.home} for {astray.name}, and {first.home} for {first.name}; members of"
+                " a gang are in one namespace",
             )
         else:
-            draft.put_minimum(least.value, least.where)
+            self._findings.wrong(
+                least.where,
+                f"is {least.value}, and {draft.size} of its members are in this file; put all of"
+                " them in one file: a gang does not grow after it was submitted",
+            )
+
+    def _astray(self, gang: str, home: str) -> Member | None:
+        """A member of a gang of this name in another namespace."""
+        for (space, name), members in self._gangs.items():
+            if name == gang and space != home:
+                return members[0][0]
+        return None
 
     def _put_members(self, draft: Draft, members: list[Member]) -> None:
         put_shared(draft, [(member.name, member.pod) for member in members], self._findings)
