@@ -31,6 +31,8 @@ class Rights:
         self._excess = shares.excess()
         #: By queue: whether it may be taken from, as long as nothing has been taken yet.
         self._open: dict[str, bool] = {}
+        #: By queue, priority and age: what was found out for the first tenant of the kind.
+        self._over: dict[tuple[str, int, bool, bool], bool] = {}
 
     def _what_is_short(self, soon: View) -> Bools:
         """The resources that the claimant lacks; if none is short in sum, all that it takes."""
@@ -42,10 +44,15 @@ class Rights:
 
     def over(self, tenant: Tenant, *, young: bool) -> bool:
         """Whether any gang of the claimant may evict the tenant, to begin with."""
-        return any(
-            self._preempts(claim, tenant) or (not young and self._reclaims(claim, need, tenant))
-            for claim, need in self._needs
-        )
+        newer = tenant.created_at > self._claims[0].created_at
+        kind = (tenant.queue, tenant.priority, young, newer)
+        known = self._over.get(kind)
+        if known is None or len(self._claims) > 1:
+            known = self._over[kind] = any(
+                self._preempts(claim, tenant) or (not young and self._reclaims(claim, tenant))
+                for claim in self._claims
+            )
+        return known
 
     def _preempts(self, claim: Claim, tenant: Tenant) -> bool:
         if claim.queue != tenant.queue:
@@ -58,7 +65,7 @@ class Rights:
         newer = tenant.priority == claim.priority and tenant.created_at > claim.created_at
         return newer and policy is PreemptWithin.LOWER_OR_NEWER_EQUAL
 
-    def _reclaims(self, claim: Claim, need: Floats, tenant: Tenant) -> bool:
+    def _reclaims(self, claim: Claim, tenant: Tenant) -> bool:
         if claim.queue == tenant.queue:
             return False
         policy = self._shares.branches[claim.queue].queue.reclaim_from_siblings

@@ -66,6 +66,7 @@ class Snapshot:
         """Arrays that have grown make all that was worked out over them void."""
         if self.table.free.shape != self._shape:
             self._shape = self.table.free.shape
+            self.tenants.widen()
             self.present.forget()
             self.empty.forget()
 

@@ -17,7 +17,17 @@ NEVER: Micros = 1 << 62
 class Occupancy:
     """A tenant's places, by the positions of their nodes."""
 
-    __slots__ = ("amounts", "gpus", "nodes", "occupants", "safe", "tenant", "until")
+    __slots__ = (
+        "_all_gpus",
+        "_all_safe",
+        "amounts",
+        "gpus",
+        "is_preemptible",
+        "nodes",
+        "occupants",
+        "safe",
+        "tenant",
+    )
 
     def __init__(self, tenant: Tenant, table: NodeTable) -> None:
         self.tenant = tenant
@@ -30,20 +40,21 @@ class Occupancy:
         for row, (_, vector, _) in zip(self.amounts, self.occupants, strict=True):
             row[vector.rows] = vector.amounts
         places = tenant.places
-        #: When the last of it is gone, if all of its ends are known.
-        self.until: Micros = max(
-            (NEVER if place.ends_at is None else place.ends_at for place in places), default=NEVER
-        )
+        self.is_preemptible = all(place.preemptible for place in places)
         #: GPUs, and GPUs times the second up to which their work is safe: the cost of a stop is a
         #: straight line over time.
         self.gpus: Floats = np.array([_gpus(place) for place in places])
         self.safe: Floats = np.array([_gpus(place) * place.safe_at / 1e6 for place in places])
+        self._all_gpus = float(self.gpus.sum())
+        self._all_safe = float(self.safe.sum())
 
     def cost(self, now: Micros, positions: Iterable[int] | None = None) -> float:
         """GPU-seconds that stopping these of its places, or all, would lose."""
-        some = slice(None) if positions is None else list(positions)
-        gpus = float(self.gpus[some].sum())
-        lost = gpus * now / 1e6 - float(self.safe[some].sum())
+        gpus, safe = self._all_gpus, self._all_safe
+        if positions is not None:
+            some = list(positions)
+            gpus, safe = float(self.gpus[some].sum()), float(self.safe[some].sum())
+        lost = gpus * now / 1e6 - safe
         grace = self.tenant.grace
         return max(0.0, lost if grace is None else min(lost, gpus * grace / 1e6))
 
@@ -62,6 +73,13 @@ class Tenants:
         #: By queue and resource: what is used, and what was taken away and will be wanted again.
         self.used: dict[str, dict[str, int]] = {}
         self.returning: dict[str, dict[str, int]] = {}
+
+    def widen(self) -> None:
+        """The table has rows that it had not when some of the tenants came."""
+        for occupancy in self.by_job.values():
+            more = len(self._table.rows) - occupancy.amounts.shape[1]
+            if more:
+                occupancy.amounts = np.pad(occupancy.amounts, ((0, 0), (0, more)))
 
     def put(self, tenant: Tenant) -> None:
         self.remove(tenant.job)

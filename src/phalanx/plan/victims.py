@@ -13,7 +13,7 @@ import numpy as np
 from phalanx.core.model import PreemptWithin
 from phalanx.core.spec import Micros
 from phalanx.plan.decisions import Victim
-from phalanx.plan.model import Claim, Part
+from phalanx.plan.model import Claim, Part, Tenant
 from phalanx.plan.nodes import Bools, Floats, Ints
 from phalanx.plan.place import Trial
 from phalanx.plan.rights import Rights
@@ -29,7 +29,22 @@ class Unit(NamedTuple):
     positions: tuple[int, ...]
     whole: bool
     cost: float
-    amounts: Floats  #: by row
+
+    @property
+    def amounts(self) -> Floats:
+        """What it frees in all, by row."""
+        return np.asarray(self.freed.sum(axis=0), float)
+
+    @property
+    def nodes(self) -> Ints:
+        nodes = self.occupancy.nodes
+        return nodes if self.whole else nodes[list(self.positions)]
+
+    @property
+    def freed(self) -> Ints:
+        """What each of its places frees, by row."""
+        amounts = self.occupancy.amounts
+        return amounts if self.whole else amounts[list(self.positions)]
 
     def occupants(self) -> list[Occupant]:
         return [self.occupancy.occupants[position] for position in self.positions]
@@ -106,28 +121,25 @@ class Search:
         """Victims for a claimant, with the places it would have. All views are left as they were,
         but for those places."""
         rights = Rights(self._shares, claims, soon)
-        for whole in (False, True):
-            units = sorted(self._units(rights, whole=whole), key=lambda unit: unit.rank)
-            if not units:
-                continue
-            found = _Attempt(claims, rights, units, soon, later).run()
-            if found is not None:
-                return found
+        theirs = [
+            occupancy
+            for occupancy in self._tenants.by_job.values()
+            if occupancy.tenant.evictable
+            and occupancy.tenant.job not in self.spoken_for
+            and rights.over(occupancy.tenant, young=self._is_young(occupancy.tenant))
+        ]
+        surplus = [unit for occupancy in theirs for unit in self._surplus(occupancy)]
+        whole = [self._whole(occupancy) for occupancy in theirs if occupancy.is_preemptible]
+        for units in (surplus, surplus + whole):
+            if units:
+                units.sort(key=lambda unit: unit.rank)
+                found = _Attempt(claims, rights, units, soon, later).run()
+                if found is not None:
+                    return found
         return None
 
-    def _units(self, rights: Rights, *, whole: bool) -> Iterator[Unit]:
-        """All that the claimant could have a right to; single tasks only, or whole gangs too."""
-        for occupancy in self._tenants.by_job.values():
-            tenant = occupancy.tenant
-            if tenant.job in self.spoken_for or not tenant.evictable:
-                continue
-            young = self._now - tenant.started_at < self._min_runtime
-            if not rights.over(tenant, young=young):
-                continue
-            yield from self._surplus(occupancy)
-            if whole and all(place.preemptible for place in tenant.places):
-                positions = tuple(range(len(tenant.places)))
-                yield self._unit(occupancy, positions, whole=True)
+    def _is_young(self, tenant: Tenant) -> bool:
+        return self._now - tenant.started_at < self._min_runtime
 
     def _surplus(self, occupancy: Occupancy) -> Iterator[Unit]:
         """Tasks that the gang could go on without, one by one, its last ones first."""
@@ -141,14 +153,12 @@ class Search:
         for position in range(len(tenant.places) - 1, -1, -1):
             place = tenant.places[position]
             if place.preemptible and not place.leaving and spare[place.role] > 0:
-                yield self._unit(occupancy, (position,), whole=False)
+                cost = occupancy.cost(self._now, (position,))
+                yield Unit(occupancy, (position,), whole=False, cost=cost)
 
-    def _unit(self, occupancy: Occupancy, positions: tuple[int, ...], *, whole: bool) -> Unit:
-        amounts = np.zeros(len(self._shares.table.rows))
-        part = occupancy.amounts[list(positions)].sum(axis=0)
-        amounts[: len(part)] = part
-        cost = occupancy.cost(self._now, None if whole else positions)
-        return Unit(occupancy, positions, whole, cost, amounts)
+    def _whole(self, occupancy: Occupancy) -> Unit:
+        positions = tuple(range(len(occupancy.nodes)))
+        return Unit(occupancy, positions, whole=True, cost=occupancy.cost(self._now))
 
 
 class _Attempt:
@@ -300,12 +310,10 @@ class _Attempt:
         units = [(n, unit) for n, unit in enumerate(self._units) if n not in self._chosen]
         if not units:
             return
-        nodes = np.concatenate([u.occupancy.nodes[list(u.positions)] for _, u in units])
-        owner = np.repeat([n for n, _ in units], [len(u.positions) for _, u in units])
+        nodes = np.concatenate([unit.nodes for _, unit in units])
+        owner = np.repeat([n for n, _ in units], [len(unit.positions) for _, unit in units])
         vector = self._view.table.vector(part.ask.resources)
-        amounts = np.concatenate(
-            [_columns(u.occupancy.amounts, vector.rows)[list(u.positions)] for _, u in units]
-        )
+        amounts = np.concatenate([unit.freed for _, unit in units])[:, vector.rows]
         inside = allowed[nodes]
         nodes, owner, amounts = nodes[inside], owner[inside], amounts[inside]
         order = np.argsort(nodes, kind="stable")
@@ -336,11 +344,3 @@ def _running_sums(values: Ints | Floats, begins: Ints) -> Floats:
     before[1:] = sums[begins[1:] - 1]
     lengths = np.diff(np.r_[begins, len(values)])
     return np.asarray(sums - np.repeat(before, lengths, axis=0), np.float64)
-
-
-def _columns(amounts: Ints, rows: Ints) -> Ints:
-    """The columns of these rows; one that the table got later has nothing in it."""
-    width = int(rows.max()) + 1
-    if amounts.shape[1] < width:
-        amounts = np.pad(amounts, ((0, 0), (0, width - amounts.shape[1])))
-    return amounts[:, rows]
