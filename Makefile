@@ -40,7 +40,7 @@ docs: $(READY) ## Write what docs/ takes from the code: the state machine, the s
 	$(BIN)/python -m docs.settings
 	$(BIN)/python -m docs.commands
 
-bench: $(READY) ## Measure the core, every store and the server (ARGS="core" narrows)
+bench: $(READY) ## Measure the core, the planner, every store and the server (ARGS="core" narrows)
 	$(BIN)/python -m benchmarks $(ARGS)
 
 lock: $(READY) ## Write requirements/dev.lock anew from pyproject.toml

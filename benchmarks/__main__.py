@@ -1,22 +1,28 @@
-"""`python -m benchmarks [core] [stores] [server] [memory] [sqlite] [postgres]`; all without a name.
+"""`python -m benchmarks [core] [planner] [stores] [server] [memory] [sqlite] [postgres]`.
 
-The name of a store measures it both by itself and under a server.
+Without a name, all. The name of a store measures it both by itself and under a server;
+`planner-profile` shows where the time of a plan goes.
 """
 
 import asyncio
 import sys
 
-from benchmarks import api, core, stores
+from benchmarks import api, core, planner, stores
 
 
 def main(names: list[str]) -> None:
-    known = ("core", "stores", "server", *stores.STORES)
+    known = ("core", "planner", "planner-profile", "stores", "server", *stores.STORES)
     unknown = [name for name in names if name not in known]
     if unknown:
         sys.exit(f"{unknown[0]} cannot be measured; there are: {', '.join(known)}")
-    wanted = names or ["core", "stores", "server"]
-    if "core" in wanted:
-        core.run()
+    wanted = names or ["core", "planner", "stores", "server"]
+    for what, measure in (
+        ("core", core.run),
+        ("planner", planner.run),
+        ("planner-profile", planner.profile),
+    ):
+        if what in wanted:
+            measure()
     for what, run in (("stores", stores.run), ("server", api.run)):
         named = [name for name in stores.STORES if name in wanted or what in wanted]
         if named:

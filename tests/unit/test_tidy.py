@@ -27,7 +27,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "agent": {"core", "wire"},
     "client": {"core", "manifest", "wire"},
     "server": {"core", "plan", "store", "wire", "engine", "api"},
-    "cli": {"core", "plan", "store", "manifest", "wire", "client", "agent", "api", "server"},
+    "cli": {
+        *("core", "plan", "store", "manifest", "wire", "client", "agent", "api", "server", "sim"),
+    },
     "sim": {"core", "plan", "store", "manifest", "wire", "engine", "api", "agent"},
     "kube": {"core", "plan", "manifest"},
 }

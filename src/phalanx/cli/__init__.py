@@ -22,6 +22,7 @@ from phalanx.cli import (
     plan,
     queues,
     serve,
+    simulate,
     submit,
     tasks,
     token,
@@ -78,6 +79,7 @@ _PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "worker": worker.worker,
         "config": config.config,
         "token": token.app,
+        "simulate": simulate.simulate,
     },
 }
 for _panel, _commands in _PANELS.items():

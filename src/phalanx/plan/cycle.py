@@ -68,6 +68,8 @@ class _Pass:
         self.room = Room(snapshot)
         self.backfill = Backfill(tenants, self.room, self.now)
         self.search = Search(tenants, self.shares, self.now, self.policy.min_runtime)
+        #: The tasks that make room, in this pass or since an earlier one.
+        self.leaving = [*tenants.leaving_tasks()]
         self.searches = 0
         self.skipped = 0
         self.tried_heads = 0
@@ -312,6 +314,9 @@ class _Pass:
             self._use(claim, need_of(claim, self.table))
         self.decisions.append(Evict(tuple(map(_placement, found.trials)), victims))
         tasks = tuple(task for unit in found.units for task in unit.task_ids())
+        self.leaving += tasks
+        # Without victims of its own, it waits for those of others.
+        tasks = tasks or tuple(sorted(self.leaving))
         for claim in claims:
             self.reasons.explicit[claim.job] = WaitingForVictims(tasks)
         return True

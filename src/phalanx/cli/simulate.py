@@ -1,0 +1,209 @@
+"""`phalanx simulate`: what the planner would have done with the jobs of a trace."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from phalanx.cli.exits import Status, end
+from phalanx.cli.output import Json, note, print_json, print_table, warn
+
+if TYPE_CHECKING:
+    from phalanx.sim.measures import Result
+    from phalanx.sim.policies import Rules
+    from phalanx.sim.replay import Pace
+    from phalanx.sim.traces import Trace
+
+_TRACE, _POLICY = "The trace", "The policy"
+
+
+class Switch(StrEnum):
+    ON = "on"
+    OFF = "off"
+
+
+class Rounding(StrEnum):
+    EXACT = "exact"
+    ROUND = "round"
+
+
+def _file(flag: str, text: str) -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(
+        flag, metavar="FILE", help=text, rich_help_panel=_TRACE
+    )
+    return option
+
+
+Jobs = Annotated[Path, _file("--jobs", "CSV: job_id, submit_s, duration_s, user_or_vc, gang_size…")]
+Nodes = Annotated[Path, _file("--nodes", "CSV: node, gpus, cpus, mem_mb.")]
+Queues = Annotated[Path | None, _file("--queues", "CSV: queue, weight, quota_gpu, limit_gpu.")]
+NodesLimit = Annotated[
+    int | None,
+    typer.Option("--nodes-limit", min=1, help="Only the first nodes.", rich_help_panel=_TRACE),
+]
+Estimate = Annotated[
+    float,
+    typer.Option(
+        "--estimate",
+        metavar="FACTOR",
+        min=1.0,
+        max=1000.0,
+        help="Time limits are so many times the real durations.",
+        rich_help_panel=_POLICY,
+    ),
+]
+Limits = Annotated[
+    Rounding,
+    typer.Option(
+        "--limits",
+        help="Time limits as they come out, or the next that people write: 1m, 2m, 5m, … 12h, 1d….",
+        rich_help_panel=_POLICY,
+    ),
+]
+PlanEvery = Annotated[
+    float,
+    typer.Option(
+        "--plan-every",
+        metavar="SECONDS",
+        min=0.0,
+        max=86_400.0,
+        help="The least time between two plans.",
+        rich_help_panel=_POLICY,
+    ),
+]
+Order = Annotated[
+    str,
+    typer.Option(
+        "--order",
+        metavar="KEYS",
+        help="Who goes first in a queue: priority, size and created, in any order.",
+        rich_help_panel=_POLICY,
+    ),
+]
+Backfill = Annotated[
+    Switch,
+    typer.Option(
+        "--backfill", help="Fill the time until a large gang starts.", rich_help_panel=_POLICY
+    ),
+]
+Compare = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--compare",
+        metavar="POLICY",
+        help="Replay it under this policy too; repeat for more: fcfs, no-backfill, size-first,"
+        " created-first.",
+        rich_help_panel=_POLICY,
+    ),
+]
+Report = Annotated[
+    Path | None, typer.Option("--report", metavar="FILE", help="Write a page with plots.")
+]
+
+
+def simulate(  # noqa: PLR0913
+    *,
+    jobs: Jobs,
+    nodes: Nodes,
+    queues: Queues = None,
+    nodes_limit: NodesLimit = None,
+    order: Order = "priority,size,created",
+    backfill: Backfill = Switch.ON,
+    estimate: Estimate = 1.0,
+    limits: Limits = Rounding.EXACT,
+    plan_every: PlanEvery = 1.0,
+    compare: Compare = None,
+    report: Report = None,
+    as_json: Json = False,
+) -> None:
+    """Replay a trace through the planner, and measure.
+
+    `phalanx simulate --jobs jobs.csv --nodes nodes.csv --compare fcfs --report report.html`
+    """
+    from phalanx.core.spec import SECOND  # noqa: PLC0415
+    from phalanx.sim.policies import replayed  # noqa: PLC0415
+    from phalanx.sim.replay import Pace  # noqa: PLC0415
+    from phalanx.sim.traces import TraceError, read_trace  # noqa: PLC0415
+
+    pace = Pace(estimate, limits is Rounding.ROUND, round(plan_every * SECOND))
+    rules = [_own_rules(order, backfill), *_compared(compare or [])]
+    try:
+        trace = read_trace(jobs, nodes, queues, nodes_limit)
+    except TraceError as error:
+        end(Status.USAGE, str(error))
+    _tell_misfits(trace)
+    results = []
+    for each in rules:
+        note(f"replaying {len(trace.jobs):,} jobs under {each.name}")
+        results.append(replayed(trace, each, pace))
+    if report is not None:
+        _write(report, jobs, trace, pace, results)
+    if as_json:
+        print_json(results)
+    else:
+        _print(results)
+
+
+def _own_rules(order: str, backfill: Switch) -> "Rules":
+    from phalanx.plan.model import Key, Policy  # noqa: PLC0415
+    from phalanx.sim.policies import Rules  # noqa: PLC0415
+
+    keys: list[Key] = []
+    for word in order.split(","):
+        if word.strip() not in list(Key) or word.strip() in keys:
+            known = ", ".join(Key)
+            end(Status.USAGE, f"--order is {order!r}; write each of {known} at most once")
+        keys.append(Key(word.strip()))
+    return Rules("phalanx", Policy(order=tuple(keys), backfill=backfill is Switch.ON))
+
+
+def _compared(names: list[str]) -> "list[Rules]":
+    from phalanx.sim.policies import NAMED  # noqa: PLC0415
+
+    for name in names:
+        if name not in NAMED:
+            end(Status.USAGE, f"--compare is {name!r}; there are: {', '.join(NAMED)}")
+    return [NAMED[name] for name in dict.fromkeys(names)]
+
+
+def _tell_misfits(trace: "Trace") -> None:
+    misfits = list(trace.misfits.items())
+    for job, why in misfits[:5]:
+        warn(f"job {job} never fits and is left out: {why}")
+    if len(misfits) > 5:
+        warn(f"{len(misfits) - 5:,} more jobs never fit and are left out")
+    if not trace.jobs:
+        end(Status.USAGE, "no job fits the cluster; there is nothing to replay")
+
+
+def _print(results: "list[Result]") -> None:
+    from phalanx.sim.report import summary, waiting_table  # noqa: PLC0415
+
+    head, rows = summary(results)
+    print_table([head[0], *(f"#{name}" for name in head[1:]), ""], [[*row, ""] for row in rows])
+    for result in results:
+        for what, spreads in (
+            ("tasks", result.waiting_by_size),
+            ("queue", result.waiting_by_queue),
+        ):
+            head, rows = waiting_table(what, spreads)
+            typer.echo(f"\nwaiting by {what}, {result.policy}")
+            print_table([head[0], *(f"#{name}" for name in head[1:]), ""], [[*r, ""] for r in rows])
+
+
+def _write(path: Path, jobs: Path, trace: "Trace", pace: "Pace", results: "list[Result]") -> None:
+    from phalanx.sim.report import page  # noqa: PLC0415
+
+    size = f"{len(trace.nodes):,} nodes with {trace.gpu / 1000:,g} GPUs"
+    facts = [
+        f"{len(trace.jobs):,} jobs of {jobs.name} in {len(trace.queues):,} queues, on {size}.",
+        f"Every job has a time limit of {pace.estimate:g} times its real duration"
+        + (", rounded up as people do." if pace.rounds else "."),
+        f"Between two plans there are {pace.plan_every / 1e6:g} s at least.",
+    ]
+    try:
+        path.write_text(page(f"Replay of {jobs.name}", facts, results), encoding="utf-8")
+    except OSError as error:
+        end(Status.USAGE, f"{path}: {error.strerror}")
+    note(f"the report is in {path}")

@@ -1,0 +1,255 @@
+"""The results of replays as an HTML page that needs nothing else: tables, and plots in SVG."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from html import escape
+
+from phalanx.sim.measures import BOUND_S, Result, Spread
+
+_WIDTH, _HEIGHT = 860, 260
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 12, 12, 34
+#: Told apart by people who see colours differently, too.
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")
+_MUTED = "#8a8f98"
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 900px; margin: 2em auto; padding: 0 1em;
+  color: #1c2128; background: #fff; }
+h1 { font-size: 1.5em; } h2 { font-size: 1.15em; margin-top: 2em; }
+table { border-collapse: collapse; } th, td { padding: .2em .9em .2em 0; text-align: right; }
+th:first-child, td:first-child { text-align: left; } thead th { border-bottom: 1px solid #8a8f98; }
+svg { width: 100%; height: auto; } svg text { font: 11px system-ui, sans-serif; fill: #57606a; }
+p.note { color: #57606a; } .key { display: inline-block; width: .8em; height: .8em; }
+"""
+
+
+def page(title: str, facts: Sequence[str], results: Sequence[Result]) -> str:
+    """`facts` say what was replayed; each is a sentence."""
+    colours = {result.policy: _COLOURS[n % len(_COLOURS)] for n, result in enumerate(results)}
+    parts = [
+        f"<h1>{escape(title)}</h1>",
+        *map(_note, facts),
+        _table("", *summary(results)),
+        "<h2>Use of the GPUs over time</h2>",
+        _legend(colours | {"wanted, under the first policy": _MUTED}),
+        _use(results, colours),
+        "<h2>Waiting by gang size</h2>",
+        _note("The time within which 95 of 100 jobs have started, on a logarithmic scale."),
+        _legend(colours),
+        _bars(_waits(results), colours, lasting, logarithmic=True),
+        *(
+            _table(result.policy, *waiting_table("tasks", result.waiting_by_size))
+            for result in results
+        ),
+        "<h2>Shares by queue</h2>",
+        _note("GPU time received, as a part of what weight, quota and demand gave a right to."),
+        _legend(colours),
+        _bars(_shares(results), colours, lambda value: f"{value:.0%}"),
+        *(
+            _table(result.policy, *waiting_table("queue", result.waiting_by_queue))
+            for result in results
+        ),
+    ]
+    return (
+        f"<!doctype html>\n<html lang=en><head><meta charset=utf-8><title>{escape(title)}</title>"
+        f"<style>{_STYLE}</style></head>\n<body>\n" + "\n".join(parts) + "\n</body></html>\n"
+    )
+
+
+def _note(sentence: str) -> str:
+    return f"<p class=note>{escape(sentence)}</p>"
+
+
+# Tables, which the terminal shows as well
+
+Table = tuple[list[str], list[list[str]]]
+
+
+def summary(results: Sequence[Result]) -> Table:
+    """One row for each measure, one column for each policy."""
+    rows: list[tuple[str, Callable[[Result], str]]] = [
+        ("jobs done", lambda r: f"{r.done:,} of {r.jobs:,}"),
+        ("waiting, mean", lambda r: lasting(r.waiting.mean)),
+        ("waiting, p50", lambda r: lasting(r.waiting.p50)),
+        ("waiting, p95", lambda r: lasting(r.waiting.p95)),
+        ("waiting, p99", lambda r: lasting(r.waiting.p99)),
+        ("utilisation", lambda r: f"{r.utilisation:.1%}"),
+        ("utilisation to the last end", lambda r: f"{r.utilisation_to_end:.1%}"),
+        (f"slowdown (bound {BOUND_S:g} s), mean", lambda r: f"{r.slowdown.mean:,.1f}"),
+        (f"slowdown (bound {BOUND_S:g} s), p95", lambda r: f"{r.slowdown.p95:,.1f}"),
+        ("fairness (Jain)", lambda r: f"{r.fairness:.3f}"),
+        ("evictions", lambda r: f"{r.evictions:,}"),
+        ("GPU hours lost", lambda r: f"{r.gpu_hours_lost:,.1f}"),
+        ("last end", lambda r: lasting(r.span_s)),
+        ("left waiting", lambda r: f"{r.left_waiting:,}"),
+        ("never fit", lambda r: f"{r.never_fit:,}"),
+    ]
+    head = ["", *(result.policy for result in results)]
+    return head, [[name, *(show(result) for result in results)] for name, show in rows]
+
+
+def waiting_table(what: str, spreads: Mapping[str, Spread]) -> Table:
+    head = [what, "jobs", "mean", "p50", "p95", "p99"]
+    return head, [
+        [name, f"{s.count:,}", *(lasting(value) for value in (s.mean, s.p50, s.p95, s.p99))]
+        for name, s in spreads.items()
+    ]
+
+
+def lasting(seconds: float) -> str:
+    """`0.4 s`, `12 s`, `3.5 min`, `2.1 h`, `4.0 d`."""
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:,.1f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 10 or not seconds else f"{seconds:.1f} s"
+
+
+def _table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>\n" for row in rows
+    )
+    title = f"<h3>{escape(caption)}</h3>\n" if caption else ""
+    return f"{title}<table><thead><tr>{top}</tr></thead>\n<tbody>{body}</tbody></table>"
+
+
+# Plots
+
+
+def _legend(colours: Mapping[str, str]) -> str:
+    keys = (
+        f'<span class=key style="background:{colour}"></span> {escape(name)}'
+        for name, colour in colours.items()
+    )
+    return f"<p>{' &nbsp; '.join(keys)}</p>"
+
+
+def _svg(label: str, parts: Iterable[str]) -> str:
+    return (
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(label)}">'
+        + "".join(parts)
+        + "</svg>"
+    )
+
+
+def _x(part: float) -> float:
+    return _LEFT + part * (_WIDTH - _LEFT - _RIGHT)
+
+
+def _y(part: float) -> float:
+    return _HEIGHT - _BOTTOM - part * (_HEIGHT - _TOP - _BOTTOM)
+
+
+def _grid(marks: Iterable[tuple[float, str]]) -> Iterable[str]:
+    """Lines across, each at a part of the height and with its value."""
+    for part, label in marks:
+        y = _y(part)
+        yield (
+            f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"'
+            f' stroke="{_MUTED}" stroke-opacity=".35"/>'
+            f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{escape(label)}</text>'
+        )
+
+
+def _use(results: Sequence[Result], colours: Mapping[str, str]) -> str:
+    gpus = results[0].gpus or 1.0
+    wanted = results[0].series
+    top = max(1.0, *(value / gpus for result in results for value in result.series.used))
+    longest = max(result.series.hours[-1] for result in results)
+    scale = min(2.0, max(top, max(wanted.wanted) / gpus))
+    marks = [(share / scale, f"{share:.0%}") for share in (0, 0.5, 1, 1.5, 2) if share <= scale]
+    parts = list(_grid(marks))
+    parts += [
+        f'<text x="{_x(n / 4):.1f}" y="{_HEIGHT - 12}" text-anchor="middle">'
+        f"{lasting(n / 4 * longest * 3600)}</text>"
+        for n in range(5)
+    ]
+    lines = [(_MUTED, wanted.hours, wanted.wanted)]
+    lines += [(colours[r.policy], r.series.hours, r.series.used) for r in results]
+    for colour, hours, values in lines:
+        points = " ".join(
+            f"{_x(hour / longest):.1f},{_y(min(value / gpus / scale, 1.0)):.1f}"
+            for hour, value in zip(hours, values, strict=True)
+        )
+        parts.append(
+            f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.3"/>'
+        )
+    return _svg("GPUs used over time", parts)
+
+
+#: Group → policy → value.
+_Groups = Mapping[str, Mapping[str, float]]
+
+
+def _waits(results: Sequence[Result]) -> _Groups:
+    sizes = results[0].waiting_by_size
+    return {
+        size: {r.policy: r.waiting_by_size[size].p95 for r in results if size in r.waiting_by_size}
+        for size in sizes
+    }
+
+
+def _shares(results: Sequence[Result]) -> _Groups:
+    return {
+        queue: {
+            r.policy: r.shares[queue].received / r.shares[queue].deserved
+            for r in results
+            if queue in r.shares and r.shares[queue].deserved > 0
+        }
+        for queue in results[0].shares
+    }
+
+
+def _bars(
+    groups: _Groups,
+    colours: Mapping[str, str],
+    show: Callable[[float], str],
+    *,
+    logarithmic: bool = False,
+) -> str:
+    values = [value for group in groups.values() for value in group.values()]
+    top = max(values, default=1.0) or 1.0
+    scale = _Logarithmic(top) if logarithmic else _Linear(top)
+    parts = list(_grid((scale.part(mark), show(mark)) for mark in scale.marks()))
+    slot = 1.0 / max(1, len(groups))
+    bar = slot * 0.8 / len(colours)
+    for place, (name, group) in enumerate(groups.items()):
+        for number, (policy, colour) in enumerate(colours.items()):
+            if policy not in group:
+                continue
+            x = _x(place * slot + slot * 0.1 + number * bar)
+            y = _y(scale.part(group[policy]))
+            parts.append(
+                f'<rect x="{x:.1f}" y="{y:.1f}" width="{_x(bar) - _x(0):.1f}"'
+                f' height="{_y(0) - y:.1f}" fill="{colour}">'
+                f"<title>{escape(f'{name}, {policy}: {show(group[policy])}')}</title></rect>"
+            )
+        parts.append(
+            f'<text x="{_x((place + 0.5) * slot):.1f}" y="{_HEIGHT - 12}" text-anchor="middle">'
+            f"{escape(name)}</text>"
+        )
+    return _svg("by group", parts)
+
+
+class _Linear:
+    def __init__(self, top: float) -> None:
+        self._top = top
+
+    def part(self, value: float) -> float:
+        return value / self._top
+
+    def marks(self) -> list[float]:
+        return [self._top * n / 4 for n in range(5)]
+
+
+class _Logarithmic:
+    """From a second up, by decades."""
+
+    def __init__(self, top: float) -> None:
+        self._decades = max(1, len(str(int(max(1.0, top)))))
+
+    def part(self, value: float) -> float:
+        return math.log10(max(1.0, value)) / self._decades
+
+    def marks(self) -> list[float]:
+        return [10.0**n for n in range(self._decades + 1)]

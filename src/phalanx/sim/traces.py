@@ -1,0 +1,261 @@
+"""Traces of real clusters as CSV files: the jobs that came, the nodes that were there, the queues.
+
+A file is read whole or refused with the line that is wrong. An empty amount is unknown: a resource
+that some node does not tell is left out of the reckoning, for everybody.
+"""
+
+import csv
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+import msgspec
+
+from phalanx.core.errors import Invalid
+from phalanx.core.model import Queue
+from phalanx.core.quantities import amount, printed
+from phalanx.core.schema import TASK_LIMIT
+from phalanx.core.spec import SECOND, Micros, Resources
+
+#: Our name of a resource → its name in a file.
+_RESOURCES = {"gpu": "gpus", "cpu": "cpus", "memory": "mem_mb"}
+#: Columns of a file of queues. `vc` and `gpus` are what traces of virtual clusters call them.
+_QUEUE_COLUMNS = ("queue", "parent", "weight", "quota_gpu", "limit_gpu")
+_OTHER_NAMES = {"queue": "vc", "quota_gpu": "gpus"}
+_LONGEST_S = 10**10
+
+
+class TraceError(Exception):
+    """A file that cannot be replayed. The message names the file, the line and the cure."""
+
+
+class TraceJob(msgspec.Struct, frozen=True):
+    id: str
+    at: Micros  #: when it is submitted, from the beginning of the trace
+    duration: Micros
+    queue: str
+    size: int
+    resources: Resources  #: of one task
+    priority: int = 0
+
+    @property
+    def gpu(self) -> int:
+        """Thousandths of a GPU, over all tasks."""
+        return self.size * self.resources.get("gpu", 0)
+
+
+class TraceNode(msgspec.Struct, frozen=True):
+    name: str
+    resources: Resources
+
+
+class Trace(msgspec.Struct, frozen=True):
+    jobs: tuple[TraceJob, ...]  #: in the order of their submission
+    nodes: tuple[TraceNode, ...]
+    queues: tuple[Queue, ...]
+    #: Jobs that not even the empty cluster could hold, with the reason. They are not replayed.
+    misfits: Mapping[str, str]
+
+    @property
+    def gpu(self) -> int:
+        """Thousandths of a GPU that there are."""
+        return sum(node.resources.get("gpu", 0) for node in self.nodes)
+
+
+def read_trace(
+    jobs: Path, nodes: Path, queues: Path | None = None, nodes_limit: int | None = None
+) -> Trace:
+    machines = list(_nodes(nodes))[:nodes_limit]
+    if not machines:
+        raise TraceError(f"{nodes} has no nodes in it")
+    known = [name for name in _RESOURCES if all(name in node.resources for node in machines)]
+    machines = [TraceNode(node.name, _only(node.resources, known)) for node in machines]
+    came = [
+        msgspec.structs.replace(job, resources=_only(job.resources, known)) for job in _jobs(jobs)
+    ]
+    if not came:
+        raise TraceError(f"{jobs} has no jobs in it")
+    return make_trace(came, machines, [] if queues is None else list(_queues(queues)))
+
+
+def make_trace(jobs: list[TraceJob], nodes: list[TraceNode], queues: list[Queue]) -> Trace:
+    """Jobs that can never fit are set apart; queues that nobody described weigh one."""
+    misfit = _misfits(nodes)
+    misfits = {job.id: why for job in jobs if (why := misfit(job)) is not None}
+    named = {queue.name: queue for queue in queues}
+    for job in jobs:
+        named.setdefault(job.queue, Queue(job.queue))
+    fitting = sorted((job for job in jobs if job.id not in misfits), key=lambda job: job.at)
+    return Trace(tuple(fitting), tuple(nodes), tuple(named.values()), misfits)
+
+
+def _misfits(nodes: list[TraceNode]) -> Callable[[TraceJob], str | None]:
+    """Why a job could not even start on the empty cluster, as a question to ask of many."""
+
+    @lru_cache(maxsize=4096)
+    def room(resources: tuple[tuple[str, int], ...]) -> int:
+        return sum(
+            min((node.resources[name] // each for name, each in resources if each), default=2**40)
+            for node in nodes
+        )
+
+    def why(job: TraceJob) -> str | None:
+        holds = room(tuple(job.resources.items()))
+        if holds >= job.size:
+            return None
+        wants = ", ".join(f"{printed(name, n)} {name}" for name, n in job.resources.items() if n)
+        return f"it has {job.size} tasks of {wants}, and the empty cluster holds {holds} of them"
+
+    return why
+
+
+def _only(resources: Resources, known: list[str]) -> Resources:
+    return {name: each for name, each in resources.items() if name in known}
+
+
+# Reading
+
+
+class _Line:
+    """One line of a file, which knows where it is wrong."""
+
+    def __init__(self, path: Path, number: int, values: Mapping[str, str]) -> None:
+        self._path = path
+        self._number = number
+        self._values = values
+
+    def wrong(self, what: str) -> TraceError:
+        return TraceError(f"{self._path}, line {self._number}: {what}")
+
+    def text(self, column: str) -> str:
+        return self._values.get(column, "").strip()
+
+    def required(self, column: str) -> str:
+        text = self.text(column)
+        if not text:
+            raise self.wrong(f"{column} is empty")
+        return text
+
+    def seconds(self, column: str) -> Micros:
+        text = self.required(column)
+        try:
+            seconds = float(text)
+        except ValueError:
+            raise self.wrong(f"{column} is {text!r}, not a number of seconds") from None
+        if not 0 <= seconds <= _LONGEST_S:
+            raise self.wrong(f"{column} is {text}; write seconds from 0 to {_LONGEST_S:,}")
+        return round(seconds * SECOND)
+
+    def count(self, column: str, default: int | None, least: int, most: int) -> int:
+        text = self.text(column)
+        if not text and default is not None:
+            return default
+        number = int(text) if text.removeprefix("-").isdecimal() else None
+        if number is None or not least <= number <= most:
+            raise self.wrong(f"{column} is {text!r}; write a whole number from {least} to {most:,}")
+        return number
+
+    def amount(self, resource: str, column: str) -> int | None:
+        """How much of a resource; None if the file does not know."""
+        text = self.text(column)
+        if not text:
+            return None
+        try:
+            return _amount("memory_mb" if resource == "memory" else resource, text)
+        except Invalid as error:
+            raise self.wrong(f"{column} {error.problems[0].message}") from None
+
+
+@lru_cache(maxsize=4096)
+def _amount(resource: str, text: str) -> int:
+    return amount(resource, text)
+
+
+def _lines(path: Path, required: tuple[str, ...], known: tuple[str, ...] = ()) -> Iterator[_Line]:
+    """The lines of a file that has these columns. Only `known` ones, where there are some."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = csv.reader(file, strict=True)
+            head = [name.strip() for name in next(rows, [])]
+            missing = [name for name in required if name not in head]
+            unknown = [name for name in head if known and name not in known]
+            if missing:
+                raise TraceError(
+                    f"{path}, line 1: there is no column {missing[0]}; a file like this has"
+                    f" {', '.join(required)}"
+                )
+            if unknown:
+                raise TraceError(
+                    f"{path}, line 1: the column {unknown[0]} has no meaning here; there are"
+                    f" {', '.join(known)}"
+                )
+            for row in rows:
+                if not row:
+                    continue
+                if len(row) != len(head):
+                    raise TraceError(
+                        f"{path}, line {rows.line_num}: it has {len(row)} values, and there are"
+                        f" {len(head)} columns"
+                    )
+                yield _Line(path, rows.line_num, dict(zip(head, row, strict=True)))
+    except OSError as error:
+        raise TraceError(f"{path}: {error.strerror}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise TraceError(f"{path} is not a CSV file in UTF-8: {error}") from None
+
+
+def _resources(line: _Line, suffix: str) -> Resources:
+    found = {name: line.amount(name, column + suffix) for name, column in _RESOURCES.items()}
+    return {name: each for name, each in found.items() if each is not None}
+
+
+def _jobs(path: Path) -> Iterator[TraceJob]:
+    seen: set[str] = set()
+    columns = ("job_id", "submit_s", "duration_s", "user_or_vc", "gang_size", "gpus_per_task")
+    for line in _lines(path, columns):
+        job = line.required("job_id")
+        if job in seen:
+            raise line.wrong(f"job_id is {job}, which a job before it has")
+        seen.add(job)
+        yield TraceJob(
+            job,
+            line.seconds("submit_s"),
+            line.seconds("duration_s"),
+            line.text("user_or_vc") or "default",
+            line.count("gang_size", None, 1, TASK_LIMIT),
+            _resources(line, "_per_task"),
+            line.count("priority", 0, -(10**9), 10**9),
+        )
+
+
+def _nodes(path: Path) -> Iterator[TraceNode]:
+    seen: set[str] = set()
+    for line in _lines(path, ("node", "gpus")):
+        node = line.required("node")
+        if node in seen:
+            raise line.wrong(f"node is {node}, which a node before it has")
+        seen.add(node)
+        yield TraceNode(node, _resources(line, ""))
+
+
+def _queues(path: Path) -> Iterator[Queue]:
+    """Parents come before their children. How many nodes a virtual cluster had says nothing new."""
+    seen: set[str] = set()
+    known = (*_QUEUE_COLUMNS, *_OTHER_NAMES.values(), "nodes")
+    for line in _lines(path, (), known):
+        name = line.text("queue") or line.required("vc")
+        parent = line.text("parent") or None
+        if name in seen:
+            raise line.wrong(f"queue is {name}, which a queue before it is")
+        if parent is not None and parent not in seen:
+            raise line.wrong(f"parent is {parent}, which is no queue above this line")
+        seen.add(name)
+        quota = line.amount("gpu", "quota_gpu") or line.amount("gpu", "gpus")
+        limit = line.amount("gpu", "limit_gpu")
+        yield Queue(
+            name,
+            parent,
+            line.count("weight", 1, 0, 10**6),
+            {} if quota is None else {"gpu": quota},
+            {} if limit is None else {"gpu": limit},
+        )

@@ -1,0 +1,149 @@
+"""A trace is replayed from the command line, and the page about it needs nothing but itself."""
+
+import re
+import shlex
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.terminal import Said, Terminal
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "simulate.md"
+
+JOBS = """\
+job_id,submit_s,duration_s,user_or_vc,gang_size,gpus_per_task,cpus_per_task,mem_mb_per_task,status
+long,0,100,red,4,1,,,
+whole,1,50,blue,8,1,,,
+short,2,20,red,4,1,,,
+longer,3,500,blue,4,1,,,
+"""
+NODES = "node,gpus,cpus,mem_mb,gpu_model\nn1,8,,,\nn2,8,,,\n"
+QUEUES = "queue,weight,quota_gpu\nred,1,4\nblue,1,\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, text in {"jobs": JOBS, "nodes": NODES, "queues": QUEUES}.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+    return tmp_path
+
+
+def simulate(folder: Path, *flags: str) -> Said:
+    files = ("--jobs", str(folder / "jobs.csv"), "--nodes", str(folder / "nodes.csv"))
+    return Terminal("http://127.0.0.1:1").type("simulate", *files, *flags)
+
+
+class Page(HTMLParser):
+    """What is on a page, by tag, and its text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: dict[str, str | None] = {}
+        self.texts: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes |= dict(attrs)
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes |= dict(attrs)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag or tag == "p"
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def test_policies_are_compared_side_by_side(folder: Path) -> None:
+    said = simulate(folder, "--nodes-limit", "1", "--compare", "fcfs")
+    assert said.status == 0, said.err
+    lines = [line.split() for line in said.out.splitlines()]
+    assert lines[0] == ["phalanx", "fcfs"]
+    assert ["waiting,", "mean", "1.0", "min", "1.6", "min"] in lines
+    assert ["jobs", "done", "4", "of", "4", "4", "of", "4"] in lines
+    assert any(line[:2] == ["5-8", "1"] for line in lines)
+
+
+def test_programs_are_told_the_same(folder: Path) -> None:
+    ours, baseline = simulate(folder, "--nodes-limit", "1", "--compare", "fcfs", "--json").json
+    assert ours["policy"] == "phalanx"
+    assert ours["waiting"]["mean"] == pytest.approx((0 + 99 + 0 + 147) / 4)
+    assert baseline["waiting"]["mean"] == pytest.approx((0 + 99 + 148 + 147) / 4)
+    assert set(ours["waiting_by_queue"]) == {"red", "blue"}
+
+
+def test_the_report_has_the_numbers_and_the_plots_and_asks_nobody(folder: Path) -> None:
+    report = folder / "report.html"
+    said = simulate(folder, "--nodes-limit", "1", "--compare", "fcfs", "--report", str(report))
+    assert said.status == 0, said.err
+    text = report.read_text("utf-8")
+    page = Page(text)
+    assert not page.open
+    assert page.tags.count("svg") == 3
+    assert page.tags.count("polyline") == 3
+    assert page.tags.count("rect") == 4 + 4
+    assert not {"script", "link", "img", "iframe"} & set(page.tags)
+    assert not {"src", "href"} & page.attributes.keys()
+    assert "http" not in text
+    assert "1.6 min" in page.texts
+    assert any("4 jobs of jobs.csv in 2 queues, on 1 nodes with 8 GPUs" in t for t in page.texts)
+
+
+def test_a_job_that_never_fits_is_told_and_left_out(folder: Path) -> None:
+    (folder / "jobs.csv").write_text(f"{JOBS}huge,4,10,red,9,2,,,\n")
+    said = simulate(folder, "--json")
+    assert said.status == 0
+    assert "job huge never fits and is left out: it has 9 tasks of 2 gpu" in said.err
+    assert [result["never_fit"] for result in said.json] == [1]
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (("--order", "priority,age"), "--order is 'priority,age'; write each of priority, size"),
+        (("--order", "size,size"), "at most once"),
+        (("--compare", "lifo"), "--compare is 'lifo'; there are: fcfs, no-backfill"),
+        (("--queues", "none.csv"), "none.csv: No such file or directory"),
+        (("--report", "/nonexistent/report.html"), "/nonexistent/report.html: No such file"),
+    ],
+)
+def test_what_is_wrong_is_said(folder: Path, flags: tuple[str, ...], told: str) -> None:
+    said = simulate(folder, *flags)
+    assert said.status == 2
+    assert told in said.err
+
+
+def test_a_wrong_line_ends_it(folder: Path) -> None:
+    (folder / "jobs.csv").write_text(JOBS.replace("whole,1,50", "whole,1,-50"))
+    said = simulate(folder)
+    assert said.status == 2
+    assert "jobs.csv, line 3: duration_s is -50" in said.err
+
+
+def commands() -> list[str]:
+    blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    return [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+
+
+@pytest.mark.parametrize("command", commands())
+def test_every_command_of_the_page_works(
+    folder: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    # Whoever has the real trace puts it where the page says; here it is a small one.
+    for name in ("jobs", "nodes", "queues"):
+        (folder / f"philly_{name}.csv").write_text((folder / f"{name}.csv").read_text())
+    program, *words = shlex.split(command)
+    assert program == "phalanx"
+    said = Terminal("http://127.0.0.1:1").type(*words)
+    assert said.status == 0, said.err
+    assert "utilisation" in said.out
