@@ -4,7 +4,6 @@ import asyncio
 import os
 import resource
 import select
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -248,9 +247,8 @@ def test_a_process_that_does_not_run_yet_is_not_reported() -> None:
 _MARKED = """
 import os, subprocess, sys
 from phalanx.agent import tree
-tree.put_on(int(sys.argv[1]))
-child = subprocess.Popen(["sleep", "1000"], start_new_session=True, env={}, stdout=2)
-print(child.pid, flush=True)
+with tree.marked(int(sys.argv[1])):
+    subprocess.Popen(["sh", "-c", "env -i setsid sleep 1000 & echo $! $$; wait"])
 sys.stdin.read()
 """
 
@@ -263,12 +261,13 @@ def test_a_mark_is_found_on_everything_that_came_of_a_process() -> None:
         stdout=subprocess.PIPE,
     ) as process:
         assert process.stdout is not None
-        child = int(process.stdout.readline())
-        assert set(tree.members(mark)) == {process.pid, child}
+        assert process.stdin is not None
+        family = set(map(int, process.stdout.readline().split()))
+        assert set(tree.members(mark)) == family
         assert tree.members(tree.new_mark()) == []
         tree.end([mark])
         assert tree.members(mark) == []
-        assert process.wait() == -signal.SIGKILL
+        process.stdin.close()
 
 
 def test_marks_limit_nothing() -> None:

@@ -8,7 +8,7 @@ import signal
 
 from msgspec.structs import replace
 
-from phalanx.agent import birth, tree
+from phalanx.agent import tree
 from phalanx.agent.messages import Life, Run
 from phalanx.agent.output import Output
 from phalanx.core.spec import SECOND
@@ -22,12 +22,11 @@ _LEASE_SLACK_S = 2.0
 
 
 class Attempt:
-    def __init__(self, run: Run, mark: int, born: birth.Born, output: Output, now: float) -> None:
-        self.life = Life(run.id, run.epoch, fence=run.grace if run.fence else None)
+    def __init__(self, run: Run, mark: int, pid: int, output: Output, now: float) -> None:
+        self.life = Life(run.id, run.epoch, fence=run.grace if run.fence else None, begun=True)
         self.run = run
-        self.pid = born.pid
+        self.pid = pid
         self.mark = mark
-        self.verdict: int | None = born.verdict
         self.output = output
         self._grace_s = run.grace / SECOND
         #: When to ask it to end, if nobody else does; and when to end it.
@@ -37,7 +36,6 @@ class Attempt:
         self.stop_at = self._limit
         self.kill_at: float | None = None
         self._exit: tuple[int | None, int | None] | None = None
-        self._failure: str | None = None
 
     @property
     def due_at(self) -> float | None:
@@ -81,32 +79,11 @@ class Attempt:
         """As waitid tells it: an exit with a code, or a death by a signal."""
         self._exit = (status, None) if how == os.CLD_EXITED else (None, status)
 
-    def take_verdict(self) -> bool:
-        """Whether it is known by now if the program began."""
-        if self.verdict is None:
-            return True
-        try:
-            told = os.read(self.verdict, 64)
-        except BlockingIOError:
-            return False
-        os.close(self.verdict)
-        self.verdict = None
-        if told:
-            self._failure = birth.failure(self.run, told)
-        else:
-            self.life = replace(self.life, begun=True)
-        return True
-
     def end(self, now: float) -> Life:
         """Nothing is left of it."""
-        self.take_verdict()
         self.output.close(now)
-        code, number = (None, None) if self._exit is None or self._failure else self._exit
+        code, number = self._exit or (None, None)
         self.life = replace(
-            self.life,
-            failure=self._failure,
-            exit_code=code,
-            signal=number,
-            output_bytes=self.output.total_bytes,
+            self.life, exit_code=code, signal=number, output_bytes=self.output.total_bytes
         )
         return self.life

@@ -1,12 +1,16 @@
-"""How a process comes into being: forked, set up, and replaced by its program without a shell.
+"""How a process comes into being: started by the kernel's short way, without a shell.
 
-Errors of the child travel over a pipe that closes by itself when the program begins.
+What a child inherits is put on by the spawner itself for that moment, so that nothing of ours runs
+in the child: that makes a start several times cheaper than a fork.
 """
 
 import errno
 import os
 import resource
+import shutil
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from phalanx.agent import tree
@@ -14,88 +18,86 @@ from phalanx.agent.messages import Run
 
 #: Python ignores these; programs expect them as they are everywhere else.
 _RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
-_STEP_WORKDIR, _STEP_PROGRAM, _STEP_OTHER = b"w", b"p", b"o"
+
+
+class CannotStart(Exception):  # noqa: N818
+    """There is no process; the message says why."""
 
 
 class Born(NamedTuple):
     pid: int
-    verdict: int  #: ends when the program begins; before that it may give an error
     output: int  #: what the attempt writes
 
 
-def raise_open_files() -> tuple[int, int]:
-    """Let the spawner have as many files open as it may; the limits that its tasks are given."""
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
-    return before
+class Nursery:
+    def __init__(self) -> None:
+        self._home = os.open("/", os.O_PATH | os.O_CLOEXEC)
+        self._open_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+        # A task takes a file or two of ours; its own limit stays what it was.
+        self._allow_files(self._open_files[1])
+
+    def _allow_files(self, soft: int) -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, self._open_files[1]))
+
+    def spawn(self, run: Run, mark: int) -> Born:
+        """Raises CannotStart, and OSError if the machine has no room for it."""
+        output, writing = os.pipe2(os.O_CLOEXEC)
+        try:
+            with self._entered(run.workdir), tree.marked(mark):
+                self._allow_files(self._open_files[0])
+                pid = _start(run, writing)
+        except BaseException:
+            os.close(output)
+            raise
+        finally:
+            self._allow_files(self._open_files[1])
+            os.close(writing)
+        os.set_blocking(output, False)
+        return Born(pid, output)
+
+    @contextmanager
+    def _entered(self, workdir: str | None) -> Iterator[None]:
+        if workdir is None:
+            yield
+            return
+        try:
+            os.chdir(workdir)
+        except (OSError, ValueError) as error:
+            why = f"the working directory {workdir} cannot be entered: {_said(error)}"
+            raise CannotStart(why) from None
+        try:
+            yield
+        finally:
+            os.fchdir(self._home)
 
 
-class Surroundings(NamedTuple):
-    """What a process is born into, apart from what its order says."""
-
-    mark: int
-    open_files: tuple[int, int]
-
-
-def spawn(run: Run, around: Surroundings) -> Born:
-    """Raises OSError if there can be no process at all."""
-    output, writing = os.pipe2(os.O_CLOEXEC)
-    verdict, failing = os.pipe2(os.O_CLOEXEC)
+def _start(run: Run, writing: int) -> int:
+    words = ("/bin/sh", "-c", run.command) if isinstance(run.command, str) else run.command
     try:
-        parent = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            _become(run, around, parent, writing=writing, failing=failing)
-    except OSError:
-        os.close(output)
-        os.close(verdict)
-        raise
-    finally:
-        os.close(writing)
-        os.close(failing)
-    os.set_blocking(output, False)
-    os.set_blocking(verdict, False)
-    return Born(pid, verdict, output)
+        return os.posix_spawn(
+            _program(words[0], run.env),
+            words,
+            run.env,
+            file_actions=[(os.POSIX_SPAWN_DUP2, writing, fd) for fd in (1, 2)],
+            setsid=True,
+            setsigmask=(),
+            setsigdef=_RESTORED,
+        )
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno in (errno.EAGAIN, errno.ENOMEM):
+            raise
+        raise CannotStart(f"{words[0]} cannot be run: {_said(error)}") from None
 
 
-def _become(run: Run, around: Surroundings, parent: int, *, writing: int, failing: int) -> None:
-    """In the child; never returns."""
-    step = _STEP_OTHER
-    try:
-        tree.die_with_parent()
-        if os.getppid() != parent:
-            os._exit(1)
-        os.setsid()
-        tree.put_on(around.mark)
-        resource.setrlimit(resource.RLIMIT_NOFILE, around.open_files)
-        for number in _RESTORED:
-            signal.signal(number, signal.SIG_DFL)
-        os.dup2(writing, 1)
-        os.dup2(writing, 2)
-        if run.workdir is not None:
-            step = _STEP_WORKDIR
-            os.chdir(run.workdir)
-        step = _STEP_PROGRAM
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        arguments = _arguments(run)
-        os.execvpe(arguments[0], arguments, run.env)  # noqa: S606
-    except OSError as error:
-        os.write(failing, step + str(error.errno or 0).encode())
-    except ValueError:  # a NUL in an argument
-        os.write(failing, step + str(errno.EINVAL).encode())
-    finally:
-        os._exit(127)
+def _program(name: str, env: dict[str, str]) -> str:
+    """Where it is, looked for as its own variables say."""
+    if "/" in name:
+        return name
+    found = shutil.which(name, path=env.get("PATH", os.defpath))
+    if found is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    return found
 
 
-def _arguments(run: Run) -> tuple[str, ...]:
-    return ("/bin/sh", "-c", run.command) if isinstance(run.command, str) else run.command
-
-
-def failure(run: Run, told: bytes) -> str:
-    """What the child said before it gave up, as a sentence."""
-    step, why = told[:1], os.strerror(int(told[1:] or b"0"))
-    if step == _STEP_WORKDIR:
-        return f"the working directory {run.workdir} cannot be entered: {why}"
-    if step == _STEP_PROGRAM:
-        return f"{_arguments(run)[0]} cannot be run: {why}"
-    return f"its process could not be set up: {why}"
+def _said(error: OSError | ValueError) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -16,8 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
-from phalanx.agent import birth, tree
+from phalanx.agent import tree
 from phalanx.agent.attempt import Attempt
+from phalanx.agent.birth import CannotStart, Nursery
+from phalanx.agent.guard import Guard
 from phalanx.agent.journal import Began, Ended, Forgotten, Journal
 from phalanx.agent.lock import Lock
 from phalanx.agent.messages import (
@@ -95,9 +97,10 @@ class Spawner:
         self._lease: Lease | None = None
         self._children = tree.Children()
         self._nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-        self._open_files = birth.raise_open_files()
+        self._nursery = Nursery()
         self._epoll = select.epoll()
         self._readers: dict[int, Callable[[], None]] = {}
+        self._guard: Guard
         self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         self._deaths, wake = socket.socketpair()
         self._deaths.setblocking(False)
@@ -109,6 +112,7 @@ class Spawner:
     def begin(self) -> None:
         """End what an earlier spawner has left, and take calls."""
         tree.become_subreaper()
+        self._guard = Guard(self._places)
         began, ended = self._journal.load()
         tree.end(list(began.values()))
         for life in ended:
@@ -245,16 +249,19 @@ class Spawner:
             # Whoever comes after us must be able to find what we are about to start.
             self._journal.add(Began(*key, mark))
             self._journal.write()
-            born = birth.spawn(run, birth.Surroundings(mark, self._open_files))
+            born = self._nursery.spawn(run, mark)
+        except CannotStart as error:
+            self._ended(Life(*key, failure=str(error)))
+            return
         except OSError as error:
             self._ended(Life(*key, failure=f"its worker cannot start anything: {error.strerror}"))
             return
         output = Output(self._places, key, born.output, self._nowhere)
-        attempt = Attempt(run, mark, born, output, now())
+        attempt = Attempt(run, mark, born.pid, output, now())
         if self._lease is not None:
             attempt.renew(self._lease.sent_at, self._lease.lost_after)
         self._attempts[key] = self._by_pid[born.pid] = attempt
-        self._read(born.verdict, lambda: self._take_verdict(attempt, born.verdict))
+        self._changed[key] = attempt.life
         self._read(born.output, lambda: self._take_output(attempt))
 
     def _stop(self, key: Key) -> None:
@@ -277,12 +284,6 @@ class Spawner:
 
     # What becomes of them
 
-    def _take_verdict(self, attempt: Attempt, verdict: int) -> None:
-        self._unread(verdict)
-        attempt.take_verdict()
-        if attempt.life.begun:
-            self._changed[attempt.life.key] = attempt.life
-
     def _take_output(self, attempt: Attempt) -> None:
         if not attempt.output.take(now()):
             self._unread(attempt.output.pipe)
@@ -297,7 +298,9 @@ class Spawner:
             if dead is None:
                 break
             attempt = self._by_pid.pop(dead.si_pid, None)
-            if attempt is not None:
+            if dead.si_pid == self._guard.pid:
+                self._guard.renew()
+            elif attempt is not None:
                 attempt.first_gone(dead.si_code, dead.si_status)
                 self._lingering.add(attempt.life.key)
         for key in list(self._lingering):
@@ -309,8 +312,6 @@ class Spawner:
                 # It ended by itself, and what it left behind goes with it.
                 attempt.kill(now())
             return
-        if attempt.verdict is not None:
-            self._unread(attempt.verdict)
         self._unread(attempt.output.pipe)
         life = attempt.end(now())
         del self._attempts[life.key]

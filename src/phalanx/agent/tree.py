@@ -11,11 +11,10 @@ import resource
 import secrets
 import signal
 import time
-from collections.abc import Container
-from contextlib import suppress
+from collections.abc import Container, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-_SET_PDEATHSIG = 1
 _SET_SUBREAPER = 36
 #: Marks are so large that nobody means them as a limit.
 _MARKED = 1 << 62
@@ -27,15 +26,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def become_subreaper() -> None:
-    _prctl(_SET_SUBREAPER, 1)
-
-
-def die_with_parent() -> None:
-    _prctl(_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _prctl(what: int, value: int) -> None:
-    if _libc.prctl(what, value, 0, 0, 0):
+    """Orphans of our tasks become our children. Raises OSError."""
+    if _libc.prctl(_SET_SUBREAPER, 1, 0, 0, 0):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 
@@ -44,10 +36,15 @@ def new_mark() -> int:
     return _MARKED | secrets.randbits(61)
 
 
-def put_on(mark: int) -> None:
-    """From here on this process and all that it starts belong to the attempt."""
-    hard = resource.getrlimit(resource.RLIMIT_RSS)[1]
-    resource.setrlimit(resource.RLIMIT_RSS, (mark, hard))
+@contextmanager
+def marked(mark: int) -> Iterator[None]:
+    """Whatever is started meanwhile, and all that comes of it, belongs to the attempt."""
+    before = resource.getrlimit(resource.RLIMIT_RSS)
+    resource.setrlimit(resource.RLIMIT_RSS, (mark, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_RSS, before)
 
 
 def _has(mark: int, pid: int) -> bool:
