@@ -45,7 +45,12 @@ def test_without_a_word_the_defaults_of_the_code_are_in_force() -> None:
 def test_every_number_of_the_engine_and_the_core_is_a_setting() -> None:
     fields = {f"engine.{name}" for name in EngineSettings.__struct_fields__ if name != "core"}
     fields |= {f"core.{name}" for name in Settings.__struct_fields__}
+    fields.remove("core.fence_slack")  # follows from lost_after
     assert {option.target for option in OPTIONS if option.target} == fields
+
+
+def test_a_fence_holds_longer_where_workers_are_lost_later() -> None:
+    assert loaded(lost_after="10m").engine().core.fence_slack == 11_000_000
 
 
 def test_a_flag_wins_over_a_variable_a_variable_over_the_file_the_file_over_the_default(

@@ -101,7 +101,8 @@ class Attempts:
 
     def _over(self, life: Life) -> None:
         self._progress.pop(life.key, None)
-        self._log.info(
+        tell = self._log.debug if life.exit_code == 0 else self._log.info
+        tell(
             "task ended",
             task=life.id,
             epoch=life.epoch,
@@ -186,7 +187,7 @@ class Attempts:
         if spec.fence and self._lease is not None:
             self._owner.send(self._lease)
         self._owner.send(run)
-        self._log.info("task started", task=key[0], epoch=key[1])
+        self._log.debug("task started", task=key[0], epoch=key[1])
 
     def _stop(self, key: Key) -> None:
         life = self._lives.get(key)

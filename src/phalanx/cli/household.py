@@ -71,7 +71,8 @@ class Household:
         if self._stop.is_set():
             for part in self._parts.values():
                 with contextlib.suppress(ProcessLookupError):
-                    part.process.kill()
+                    # A worker that is told twice ends its tasks; one that is killed leaves them.
+                    part.process.terminate()
         self._stop.set()
 
     # What is started

@@ -13,6 +13,8 @@ class Settings(msgspec.Struct, frozen=True):
     stop_floor: Micros = 45 * SECOND  #: the least time a worker has to report a stop
     stop_slack: Micros = 30 * SECOND  #: the time beyond its grace a worker has to report a stop
     nomination: Micros = 30 * SECOND  #: how long room is kept after its victims have had their time
+    #: How long after the loss of its worker a fenced task is surely dead, by whatever clock.
+    fence_slack: Micros = 5 * SECOND + 300_000
     regroup_after: Micros = 10 * MINUTE  #: below its minimum this long, a gang is placed again
     healthy_after: Micros = HOUR  #: running this long clears the count of failures
     shrink_slack: Micros = MINUTE  #: siblings failing this long after a shrink are not to blame

@@ -3,6 +3,7 @@
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
 from phalanx.core.gang import Gang
+from phalanx.core.ids import split_task
 from phalanx.core.queues import stopped_by
 from phalanx.core.spec import Restart
 
@@ -27,5 +28,19 @@ def check_startable(tx: Changes, gang: Gang, version: int) -> None:
         refusal = "a reservation is open already"
     elif job.spec.restart is not Restart.TASK and not gang.is_idle:
         refusal = "it restarts as one and has started"
+    elif (worker := _unfenced(tx, gang)) is not None:
+        refusal = f"it is fenced, and an earlier attempt of it may be alive on {worker}"
     if refusal is not None:
         raise Conflict(f"job {job.id} cannot be placed: {refusal}")
+
+
+def _unfenced(tx: Changes, gang: Gang) -> str | None:
+    """A worker that is heard of, and so renews the lease of an earlier attempt."""
+    if not gang.job.spec.fence:
+        return None
+    for (task, _), residue in tx.base.residues.items():
+        if split_task(task)[0] == gang.job.id:
+            node = tx.base.nodes.get(residue.worker)
+            if node is not None and node.worker.lost_at is None:
+                return residue.worker
+    return None

@@ -3,6 +3,7 @@
 from phalanx.core.changes import Changes
 from phalanx.core.events import BackoffEnded, ScheduleTimedOut
 from phalanx.core.gang import Gang
+from phalanx.core.ids import split_task
 from phalanx.core.model import Job
 from phalanx.core.settings import Settings
 from phalanx.core.spec import JobSpec, Micros, Mode
@@ -18,7 +19,7 @@ def backoff(settings: Settings, spec: JobSpec, setbacks: int) -> Micros:
 
 def wait_again(tx: Changes, gang: Gang, setbacks: int) -> None:
     """The gang waits from now on, or from the end of its backoff."""
-    delay = backoff(tx.base.settings, gang.job.spec, setbacks)
+    delay = max(backoff(tx.base.settings, gang.job.spec, setbacks), _fence_delay(tx, gang))
     until = tx.now + delay
     since = gang.job.waiting_since
     # A waiting period that a lost reservation interrupted goes on after the backoff; its time-out
@@ -28,6 +29,15 @@ def wait_again(tx: Changes, gang: Gang, setbacks: int) -> None:
         tx.timer(until, BackoffEnded(gang.job.id))
     arm_schedule_timeout(tx, gang)
     tx.replan = True
+
+
+def _fence_delay(tx: Changes, gang: Gang) -> Micros:
+    """A fenced job whose task was lost with its worker waits until that must have stopped."""
+    if not gang.job.spec.fence:
+        return 0
+    left = (tx.base.residues | tx.residues).values()
+    mine = any(each is not None and split_task(each.task)[0] == gang.job.id for each in left)
+    return tx.base.settings.fence_slack if mine else 0
 
 
 def arm_schedule_timeout(tx: Changes, gang: Gang) -> None:

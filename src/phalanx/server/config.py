@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from phalanx.core.errors import Invalid
 from phalanx.core.settings import Settings
+from phalanx.core.spec import SECOND
 from phalanx.engine.settings import EngineSettings
 from phalanx.server.options import BY_NAME, OPTIONS, PREFIX, Option
 
@@ -76,7 +77,9 @@ class Config:
             if option.target:
                 part, _, field = option.target.partition(".")
                 fields[part][field] = self[option.name]
-        core = replace(Settings(), **fields["core"])
+        # Clocks may differ by a hundredth of the time for which the worker was silent.
+        fence_slack = round((5 + self["lost_after"] / 100) * SECOND)
+        core = replace(Settings(), fence_slack=fence_slack, **fields["core"])
         return replace(EngineSettings(), core=core, **fields["engine"])
 
     def _contradictions(self) -> list[str]:
