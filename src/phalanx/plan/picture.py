@@ -14,7 +14,8 @@ from phalanx.core.node import Node
 from phalanx.core.spec import Micros
 from phalanx.plan.cycle import plan
 from phalanx.plan.decisions import Plan
-from phalanx.plan.model import Policy
+from phalanx.plan.mates import Mates
+from phalanx.plan.model import Claim, Policy
 from phalanx.plan.snapshot import Snapshot
 from phalanx.plan.translate import Translator, machine_of
 
@@ -27,6 +28,7 @@ class Picture:
         self.snapshot = Snapshot(policy)
         self.snapshot.now = cluster.loaded_at
         self._translate = Translator(cluster.settings)
+        self._mates = Mates()
         self.update(cluster.gangs, cluster.nodes, dict(cluster.queues))
 
     def update(
@@ -44,15 +46,20 @@ class Picture:
         for name, node in nodes.items():
             if node is not None:
                 self.snapshot.put_node(name, machine_of(node))
+        near: set[str] = set()
+        for job, gang in gangs.items():
+            near |= self._mates.put(job, gang)
         for job, gang in gangs.items():
             self._take(job, gang)
+        for job in near - gangs.keys():
+            self._take(job, self.gangs[job])
         for name, node in nodes.items():
             if node is None:
                 self.snapshot.remove_node(name)
 
     def _take(self, job: str, gang: Gang | None) -> None:
         snapshot = self.snapshot
-        claim = None if gang is None else self._translate.claim_of(gang, self.nodes)
+        claim = None if gang is None else self._claim(gang)
         tenant = None if gang is None else self._translate.tenant_of(gang)
         if claim is None:
             snapshot.remove_claim(job)
@@ -62,6 +69,9 @@ class Picture:
             snapshot.remove_tenant(job)
         else:
             snapshot.put_tenant(tenant)
+
+    def _claim(self, gang: Gang) -> Claim | None:
+        return self._translate.claim_of(gang, self.nodes, self._mates.of(gang.job.id))
 
     def plan(self, now: Micros) -> Plan:
         """Plan, and remember what the next plan goes on with."""

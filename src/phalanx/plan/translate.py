@@ -60,8 +60,10 @@ class Translator:
             known = self._asks[id(role)] = (role, Ask(resources, selector, role.per_node))
         return known[1]
 
-    def claim_of(self, gang: Gang, nodes: Mapping[str, Node]) -> Claim | None:
-        """What the gang wants, if it wants anything."""
+    def claim_of(
+        self, gang: Gang, nodes: Mapping[str, Node], mates: tuple[str, ...] = ()
+    ) -> Claim | None:
+        """What the gang wants, if it wants anything; with whom it starts is not its own to say."""
         job, spec = gang.job, gang.job.spec
         if job.verdict is not None or job.drain is not None or gang.unreleased():
             return None
@@ -104,7 +106,7 @@ class Translator:
             blocked=own_reason(gang, job.not_before),
             repairs=bool(here),
             strict=spec.mode is Mode.STRICT,
-            group=() if job.satisfied else spec.group,
+            group=mates,
             pack=spec.pack,
             domain=_domain(gang, here, nodes),
             spread=spec.spread,

@@ -1,0 +1,110 @@
+"""Jobs that start together, as the planner sees them: whoever is named is a member."""
+
+from tests.driver import Driver, spec
+
+from phalanx.core.events import CancelRequested
+from phalanx.core.reasons import Reason, WaitingForGroup
+from phalanx.core.spec import JobSpec
+from phalanx.plan.decisions import Plan, Reserve
+from phalanx.plan.picture import Picture
+
+
+def member(name: str, *group: str, size: int = 1) -> JobSpec:
+    names = [f"default/{other}" for other in group]
+    return spec(size, role={"resources": {"gpu": 1}}, name=name, group=names)
+
+
+class Watched:
+    """A cluster of four GPUs, and a picture that hears of each change alone."""
+
+    def __init__(self) -> None:
+        self.driver = Driver()
+        self.driver.fleet("a", "b", resources={"gpu": 2000})
+        self.picture = Picture(self.driver.cluster)
+
+    def submit(self, *specs: JobSpec) -> list[str]:
+        return [self.see(self.driver.submit(each)) for each in specs]
+
+    def see(self, job: str) -> str:
+        cluster = self.driver.cluster
+        self.picture.update({job: cluster.gangs.get(job)}, dict(cluster.nodes), None)
+        return job
+
+    def plan(self) -> Plan:
+        made = self.picture.plan(self.driver.now)
+        anew = Picture(self.driver.cluster).plan(self.driver.now)
+        assert (made.decisions, dict(made.reasons)) == (anew.decisions, dict(anew.reasons))
+        return made
+
+    def starts(self) -> list[set[str]]:
+        """Who starts, group by group."""
+        reserves = (each for each in self.plan().decisions if isinstance(each, Reserve))
+        return [{placement.job for placement in each.placements} for each in reserves]
+
+    def reason(self, job: str) -> Reason | None:
+        return self.plan().reasons.get(job)
+
+
+def test_a_job_that_is_only_named_starts_with_the_one_that_names_it() -> None:
+    watched = Watched()
+    one, two = watched.submit(member("one", "two"), member("two"))
+    assert watched.starts() == [{one, two}]
+
+
+def test_a_job_that_was_there_first_is_waited_for_and_waits() -> None:
+    watched = Watched()
+    two, one = watched.submit(member("two"), member("one", "two", size=4))
+    assert watched.starts() == []
+    assert watched.reason(two) == watched.reason(one)
+
+
+def test_when_the_one_that_named_it_is_gone_a_job_is_free_again() -> None:
+    watched = Watched()
+    two, one = watched.submit(member("two"), member("one", "two", "three"))
+    assert watched.reason(two) == WaitingForGroup(("default/three",))
+    watched.picture.update({one: None}, {}, None)
+    started = watched.picture.plan(watched.driver.now).reserved()
+    assert [placement.job for placement in started] == [two]
+
+
+def test_whoever_names_a_job_that_runs_starts_by_itself() -> None:
+    watched = Watched()
+    [old] = watched.submit(member("old"))
+    watched.driver.run(old, "a")
+    watched.see(old)
+    [late] = watched.submit(member("late", "old"))
+    assert watched.starts() == [{late}]
+
+
+def test_a_member_that_starts_is_not_waited_for_any_more() -> None:
+    watched = Watched()
+    [late] = watched.submit(member("late", "old"))
+    assert watched.reason(late) == WaitingForGroup(("default/old",))
+    driver = watched.driver
+    old = driver.submit(member("old"))
+    driver.run(old, "a")
+    watched.see(old)
+    assert watched.starts() == [{late}]
+
+
+def test_a_group_that_has_started_restarts_one_by_one() -> None:
+    watched = Watched()
+    one, two = watched.submit(member("one", "two"), member("two"))
+    watched.driver.run(one, "a")
+    watched.driver.run(two, "b")
+    watched.driver.fail(one, 0)
+    watched.see(one)
+    watched.see(two)
+    watched.driver.advance(20)
+    watched.see(one)
+    assert watched.starts() == [{one}]
+
+
+def test_a_group_that_ended_before_its_start_leaves_nothing_behind() -> None:
+    watched = Watched()
+    one, two = watched.submit(member("one", "two"), member("two"))
+    watched.driver.apply(CancelRequested(one))
+    watched.see(one)
+    watched.see(two)
+    [again] = watched.submit(member("two"))
+    assert watched.starts() == [{again}]
