@@ -13,6 +13,7 @@ from phalanx.core.errors import Conflict, Invalid, Unknown
 from phalanx.core.model import Cron, Phase, Queue
 from phalanx.core.spec import SECOND, JobSpec
 from phalanx.core.states import State
+from phalanx.manifest.bundle import read
 
 HOUR_S = 3600
 NIGHTLY = "default/nightly"
@@ -89,6 +90,27 @@ def test_an_overlap_is_forbidden_and_told(cluster: Driver) -> None:
     finish(cluster, run_named(cluster, "nightly-202311150200"))
     cluster.advance(24 * HOUR_S)
     assert names(cluster)[-1] == "nightly-202311170200"
+
+
+LATTICE = b"""
+apiVersion: lattice.dev/v1alpha1
+kind: LatticeJob
+metadata: {name: nightly}
+spec:
+  schedule: "0 2 * * *"
+  tasks:
+    worker:
+      replicas: 1
+      workload: {containers: {main: {image: "x@sha256:0", command: [train]}}}
+"""
+
+
+def test_a_lattice_job_with_a_schedule_is_a_cron_like_any_other(cluster: Driver) -> None:
+    [job] = read(LATTICE).jobs
+    cluster.apply(events.CronSet(job))
+    cluster.advance(TO_TWO + 24 * HOUR_S)
+    assert names(cluster) == ["nightly-202311150200"]
+    assert kinds(cluster) == ["CronSet", "CronFired", "CronSkipped"]
 
 
 def test_an_overlap_may_be_allowed(cluster: Driver) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from tests.driver import spec
 
 from phalanx.api.auth import Unauthorised
 from phalanx.server.tokens import TokenDesk, digest, mint
@@ -120,3 +121,24 @@ async def _pass(seconds: float) -> None:
     over = asyncio.Event()
     asyncio.get_running_loop().call_later(seconds, over.set)
     await over.wait()
+
+
+def test_an_owner_whose_token_is_gone_or_reaches_no_longer_is_refused() -> None:
+    async def story() -> None:
+        store = CountingStore()
+        for name, role, namespaces in (("ada", "user", ("ml",)), ("root", "admin", ())):
+            await store.add_token(mint(name, role, namespaces, 0).token)
+        desk = TokenDesk(store, open_on_loopback=False)
+        await desk.look()
+        here, there = spec(namespace="ml"), spec(namespace="lab")
+        assert desk.refusal(here, "ada") is None
+        assert desk.refusal(there, "root") is None
+        assert "may not use namespace lab" in (desk.refusal(there, "ada") or "")
+        assert desk.refusal(here, "bob") == "bob has no token any more"
+        assert desk.refusal(here, "local") == "local has no token any more"
+        assert TokenDesk(store, open_on_loopback=True).refusal(here, "local") is None
+        await store.remove_token("ada")
+        await desk.look()
+        assert desk.refusal(here, "ada") == "ada has no token any more"
+
+    run_virtually(story())
