@@ -132,7 +132,7 @@ def cron_due(tx: Changes, event: CronDue) -> None:
     unfinished = _unfinished(row)
     if unfinished and schedule_of(row.spec).concurrency is Concurrency.FORBID:
         tx.crons[row.key] = replace(
-            row, last=Outcome(at, f"skipped: {unfinished[0].job} still ran")
+            row, last=Outcome(at, f"skipped: {unfinished[0].job} is unfinished")
         )
         tx.record("CronSkipped", cron=row.key, due_at=at, unfinished=unfinished[0].job)
         return
