@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from phalanx.core.model import Queue
+from phalanx.core.model import PreemptWithin, Queue, ReclaimFrom
 from phalanx.core.spec import MINUTE, SECOND
 from phalanx.plan.cycle import plan
 from phalanx.plan.decisions import Evict, Plan, Reserve
@@ -77,7 +77,13 @@ class World(NamedTuple):
                     claim = claims.pop(placement.job)
                     asks = {task: part.ask for part in claim.parts for task in part.tasks}
                     places = tuple(
-                        Place(a.task, "worker", a.worker, asks[a.task].resources)
+                        Place(
+                            a.task,
+                            "worker",
+                            a.worker,
+                            asks[a.task].resources,
+                            ends_at=None if claim.lasts is None else NOW + claim.lasts,
+                        )
                         for a in placement.assignments
                     )
                     tenants[placement.job] = tenant_of(claim, places)
@@ -116,7 +122,16 @@ def claim_again(tenant: Tenant) -> Claim:
     )
 
 
-def a_claim(number: int, queue: str, *, size: int, gpus: int, priority: int, least: int) -> Claim:
+def a_claim(
+    number: int,
+    queue: str,
+    *,
+    size: int,
+    gpus: int,
+    priority: int,
+    least: int,
+    lasts: int | None,
+) -> Claim:
     job = f"j-{number}"
     part = Part("worker", Ask((("gpu", gpus * GPU),)), tuple(range(size)), min(least, size))
     return Claim(
@@ -130,6 +145,7 @@ def a_claim(number: int, queue: str, *, size: int, gpus: int, priority: int, lea
         parts=(part,),
         need=min(least, size),
         since=NOW,
+        lasts=lasts,
     )
 
 
@@ -140,12 +156,19 @@ def worlds(draw: st.DrawFn, claimants: int = 6) -> World:
     nodes = {f"n{n}": count for n, count in enumerate(gpus)}
     names = ["a", "b", "c"][: draw(st.integers(1, 3))]
     total = sum(gpus)
-    queues = {
+    gpus_of = st.integers(1, total).map(lambda count: {"gpu": count * GPU})
+    some: st.SearchStrategy[dict[str, int]] = st.one_of(st.just({}), gpus_of)
+    above = Queue("all", limit=draw(some))
+    queues = {"all": above} | {
         name: Queue(
             name,
+            parent=draw(st.sampled_from([None, "all"])),
+            preempt_within_queue=draw(st.sampled_from(PreemptWithin)),
+            reclaim_from_siblings=draw(st.sampled_from(ReclaimFrom)),
+            reclaimable=draw(st.booleans()),
             weight=draw(st.integers(0, 3)),
-            quota=draw(st.sampled_from([{}, {"gpu": draw(st.integers(0, total)) * GPU}])),
-            limit=draw(st.sampled_from([{}, {"gpu": draw(st.integers(1, total)) * GPU}])),
+            quota=draw(some),
+            limit=draw(some),
         )
         for name in names
     }
@@ -157,6 +180,7 @@ def worlds(draw: st.DrawFn, claimants: int = 6) -> World:
             gpus=draw(st.integers(1, 4)),
             priority=draw(st.integers(0, 2)),
             least=draw(st.integers(1, size)),
+            lasts=draw(st.sampled_from([None, MINUTE, 10 * MINUTE, 60 * MINUTE])),
         )
         for number in range(draw(st.integers(1, claimants + 4)))
     ]

@@ -26,7 +26,8 @@ def nominated(tx: Changes, event: Nominated) -> None:
     claimant = claimants[0].job
     by = f"{claimant.spec.namespace}/{claimant.name}"
     leaving: list[str] = []
-    patience: Micros = 0
+    #: Room may also be left by those who were leaving already.
+    patience: Micros = tx.base.settings.stop_floor
     for victim in event.victims:
         gang = tx.gang(victim.job)
         leaving += _give_way(tx, gang, victim, by)

@@ -61,7 +61,8 @@ class _Pass:
         self.waiting = snapshot.waiting
         tenants = snapshot.tenants
         apart = (*self.waiting.grouped.values(), *self.waiting.growing.values())
-        names = {*self.waiting.wanted, *tenants.used, *(claim.queue for claim in apart)}
+        names = {*self.waiting.wanted, *(claim.queue for claim in apart)}
+        names |= {*tenants.used, *tenants.returning}
         self.queues = with_parents(snapshot.queues, sorted(names))
         self.shares = Shares(self.queues, self.table)
         self.order = Order(self.policy, self.shares, self.now, self._is_in_vain)
@@ -280,14 +281,17 @@ class _Pass:
         self.order.changed(claim.queue)
 
     def _limit(self, claims: Sequence[Claim]) -> QueueLimit | None:
-        for n, claim in enumerate(claims):
-            if claim.queue not in self.shares.limited:
-                continue
-            needs = [need_of(c, self.table) for c in claims[: n + 1] if c.queue == claim.queue]
-            bound = self.shares.binding_limit(claim.queue, np.sum(needs, axis=0))
-            if bound is not None:
-                return QueueLimit(bound[0].queue.name, bound[1])
-        return None
+        """The limit that keeps the claimant, all of its gangs together, from starting."""
+        if not any(claim.queue in self.shares.limited for claim in claims):
+            return None
+        needs = [(claim.queue, need_of(claim, self.table)) for claim in claims]
+        bound = None
+        for queue, need in needs:
+            bound = bound or self.shares.binding_limit(queue, need)
+            self.shares.use(queue, need)
+        for queue, need in needs:
+            self.shares.use(queue, -need)
+        return None if bound is None else QueueLimit(bound[0].queue.name, bound[1])
 
     # 5. Who has to give way
 
@@ -307,7 +311,8 @@ class _Pass:
         for unit in found.units:
             tenant = unit.occupancy.tenant
             self.search.spoken_for.add(tenant.job)
-            self.room.soon.vacate(unit.occupants())
+            for view in (self.room.soon, *later):
+                view.vacate(unit.occupants())
             self.shares.use(tenant.queue, -unit.amounts)
             self.order.changed(tenant.queue)
         for claim in claims:
@@ -385,7 +390,7 @@ class _Pass:
 
     def _reserve(self, claim: Claim) -> None:
         """Give a head its start time; one that has waited too long without any, its nodes."""
-        if not self.policy.backfill or len(self.backfill.heads) >= self.policy.heads:
+        if len(self.backfill.heads) >= self.policy.heads:
             return
         last = next((head for head in self.snapshot.heads if head.job == claim.job), None)
         if last is not None and self.backfill.keep(claim, last):
@@ -393,7 +398,8 @@ class _Pass:
         if self.tried_heads >= 2 * self.policy.heads:
             return
         self.tried_heads += 1
-        if self.backfill.reserve(claim) is None and is_starving(self.policy, claim, self.now):
+        head = self.backfill.reserve(claim) if self.policy.backfill else None
+        if head is None and is_starving(self.policy, claim, self.now):
             self.backfill.keep_nodes(claim, self.snapshot.empty, last)
 
     # 7. What is left over

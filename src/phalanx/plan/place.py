@@ -77,7 +77,7 @@ class Trial:
         claim = self.claim
         waiting = {part.role: self._waiting(part) for part in claim.parts}
         has = {part.role: len(part.tasks) - len(waiting[part.role]) for part in claim.parts}
-        hardest = sorted(claim.parts, key=_hardness, reverse=True)
+        hardest = sorted(claim.parts, key=hardness, reverse=True)
         for part in hardest:
             need = part.need - has[part.role]
             if need > 0 and self.put(part, need, whole=True) < need:
@@ -98,7 +98,7 @@ class Trial:
     def gather(self, budget: "Budget") -> int:
         """Place as much of the minimum as fits; how many tasks that is."""
         rest = self.claim.need - len(self.held)
-        for part in sorted(self.claim.parts, key=_hardness, reverse=True):
+        for part in sorted(self.claim.parts, key=hardness, reverse=True):
             wanted = min(rest, len(self._waiting(part)))
             rest -= self._put_within(part, wanted, budget)
         return self.count
@@ -218,7 +218,7 @@ class Trial:
     def _tightest(self, codes: Ints, domains: int) -> list[int]:
         """The domains that may hold the whole minimum, those with least to spare first."""
         inside = codes >= 0
-        part = max(self.claim.parts, key=lambda part: (part.need, _hardness(part)))
+        part = max(self.claim.parts, key=lambda part: (part.need, hardness(part)))
         need = part.need or min(self.claim.need, len(part.tasks))
         if len(self.claim.parts) > 1:
             need = max(part.need, 0)
@@ -230,7 +230,7 @@ class Trial:
     def _fewest(self, codes: Ints, domains: int) -> Floats:
         """A penalty that fills the roomiest domains first; nodes in none come last."""
         inside = codes >= 0
-        part = max(self.claim.parts, key=_hardness)
+        part = max(self.claim.parts, key=hardness)
         counts = self.counts(part)
         room = np.bincount(codes[inside], weights=counts[inside], minlength=domains)
         rank = np.empty(domains + 1)
@@ -299,7 +299,8 @@ def _spread(
     return nodes[used], chosen[used]
 
 
-def _hardness(part: Part) -> tuple[int, int, int]:
+def hardness(part: Part) -> tuple[int, int, int]:
+    """What is hardest to place goes first."""
     resources = dict(part.ask.resources)
     return (resources.get(GPU, 0), len(part.ask.selector), sum(resources.values()))
 
@@ -312,7 +313,7 @@ def need_of(claim: Claim, table: NodeTable) -> Floats:
     need = np.zeros(len(table.rows))
     has = {part.role: held_of(claim, part) for part in claim.parts}
     rest = claim.need - sum(max(part.need, has[part.role]) for part in claim.parts)
-    for part in sorted(claim.parts, key=_hardness):
+    for part in sorted(claim.parts, key=hardness):
         vector = table.vector(part.ask.resources)
         floor = max(part.need, has[part.role])
         more = max(0, min(rest, len(part.tasks) - floor))

@@ -5,7 +5,6 @@ Taking back must make the sharing fairer, or it would be taken back in turn with
 """
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,10 +13,8 @@ from phalanx.plan.model import Claim, Tenant
 from phalanx.plan.nodes import Bools, Floats
 from phalanx.plan.place import need_of
 from phalanx.plan.share import Branch, Shares
+from phalanx.plan.units import Unit
 from phalanx.plan.view import View
-
-if TYPE_CHECKING:
-    from phalanx.plan.victims import Unit
 
 _HAIR = 1e-6
 
@@ -99,7 +96,7 @@ class Rights:
         over = branch.used - taken > branch.deserved + _HAIR
         return bool((over & self._lacks).any())
 
-    def may_add(self, unit: "Unit", chosen: "Iterable[Unit]") -> bool:
+    def may_add(self, unit: Unit, chosen: Iterable[Unit]) -> bool:
         """Whether this unit may go, after those that were chosen."""
         tenant = unit.occupancy.tenant
         if any(self._preempts(claim, tenant) for claim in self._claims):
@@ -123,7 +120,7 @@ class Rights:
         below = used - goes < branch.quota - _HAIR
         return bool((owed & below & (goes <= branch.quota + _HAIR)).any())
 
-    def _taken(self, units: "Iterable[Unit]") -> dict[str, Floats]:
+    def _taken(self, units: Iterable[Unit]) -> dict[str, Floats]:
         """By queue: what these units free in it and below it."""
         taken: dict[str, Floats] = {}
         for unit in units:
@@ -132,7 +129,7 @@ class Rights:
                 taken[name] = taken.get(name, 0.0) + unit.amounts
         return taken
 
-    def suffice(self, chosen: "Iterable[Unit]") -> bool:
+    def suffice(self, chosen: Iterable[Unit]) -> bool:
         """Whether the claimant would be within its limits, and its rights, without these."""
         units = list(chosen)
         taken = self._taken(units)
@@ -146,7 +143,7 @@ class Rights:
                 return False
         return self._is_fairer(units)
 
-    def _is_preempted(self, unit: "Unit") -> bool:
+    def _is_preempted(self, unit: Unit) -> bool:
         return any(self._preempts(claim, unit.occupancy.tenant) for claim in self._claims)
 
     def _limits_hold(self, taken: dict[str, Floats]) -> bool:
@@ -161,7 +158,7 @@ class Rights:
                 return False
         return True
 
-    def _may_reclaim(self, unit: "Unit", taken: dict[str, Floats]) -> bool:
+    def _may_reclaim(self, unit: Unit, taken: dict[str, Floats]) -> bool:
         """Whether the claimant's side stays within what it deserves, up to where they meet."""
         for claim, need in self._needs:
             ours, _ = self._sides(claim.queue, unit.occupancy.tenant.queue)
@@ -172,7 +169,7 @@ class Rights:
                     return False
         return True
 
-    def _is_fairer(self, units: "list[Unit]") -> bool:
+    def _is_fairer(self, units: list[Unit]) -> bool:
         shares = self._shares
         for unit in units:
             shares.use(unit.occupancy.tenant.queue, -unit.amounts)

@@ -6,77 +6,24 @@ needed stays. If nothing makes the claimant fit, nobody is evicted.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from phalanx.core.model import PreemptWithin
-from phalanx.core.spec import Micros
-from phalanx.plan.decisions import Victim
+from phalanx.core.spec import Micros, PackMode
 from phalanx.plan.model import Claim, Part, Tenant
 from phalanx.plan.nodes import Bools, Floats, Ints
-from phalanx.plan.place import Trial
+from phalanx.plan.place import Trial, hardness
 from phalanx.plan.rights import Rights
 from phalanx.plan.share import Shares
 from phalanx.plan.tenants import Occupancy, Tenants
-from phalanx.plan.view import Occupant, View
+from phalanx.plan.units import Found, Unit, price
+from phalanx.plan.view import View
 
-
-class Unit(NamedTuple):
-    """What can be taken at once: a task beyond its gang's minimum, or a whole gang."""
-
-    occupancy: Occupancy
-    positions: tuple[int, ...]
-    whole: bool
-    cost: float
-
-    @property
-    def amounts(self) -> Floats:
-        """What it frees in all, by row."""
-        return np.asarray(self.freed.sum(axis=0), float)
-
-    @property
-    def nodes(self) -> Ints:
-        nodes = self.occupancy.nodes
-        return nodes if self.whole else nodes[list(self.positions)]
-
-    @property
-    def freed(self) -> Ints:
-        """What each of its places frees, by row."""
-        amounts = self.occupancy.amounts
-        return amounts if self.whole else amounts[list(self.positions)]
-
-    def occupants(self) -> list[Occupant]:
-        return [self.occupancy.occupants[position] for position in self.positions]
-
-    def task_ids(self) -> list[str]:
-        tenant = self.occupancy.tenant
-        return [f"{tenant.job}.{tenant.places[position].task}" for position in self.positions]
-
-    @property
-    def rank(self) -> tuple[bool, int, float, int]:
-        tenant = self.occupancy.tenant
-        return (self.whole, tenant.priority, self.cost, -tenant.created_at)
-
-
-class Found(NamedTuple):
-    trials: tuple[Trial, ...]
-    units: tuple[Unit, ...]
-
-    def victims(self) -> tuple[Victim, ...]:
-        """Gang by gang, what it gives."""
-        by_job: dict[str, list[Unit]] = {}
-        for unit in self.units:
-            by_job.setdefault(unit.occupancy.tenant.job, []).append(unit)
-        victims = []
-        for job, units in by_job.items():
-            tenant = units[0].occupancy.tenant
-            positions = [position for unit in units for position in unit.positions]
-            tasks = sorted(tenant.places[position].task for position in positions)
-            whole = any(unit.whole for unit in units)
-            lost = sum(unit.cost for unit in units)
-            victims.append(Victim(job, tenant.version, () if whole else tuple(tasks), lost))
-        return tuple(victims)
+#: At most this many single gangs, and domains, are tried in a search.
+_SINGLES = 16
+_DOMAINS = 16
 
 
 class Search:
@@ -133,10 +80,25 @@ class Search:
         for units in (surplus, surplus + whole):
             if units:
                 units.sort(key=lambda unit: unit.rank)
-                found = _Attempt(claims, rights, units, soon, later).run()
+                found = self._cheapest(claims, rights, units, (soon, *later))
                 if found is not None:
                     return found
         return None
+
+    def _cheapest(
+        self, claims: Sequence[Claim], rights: Rights, units: list[Unit], views: Sequence[View]
+    ) -> Found | None:
+        """A gang that has to be in one domain is tried in each; else there is one attempt."""
+        best: tuple[tuple[bool, int, float, int], _Attempt] | None = None
+        for variant in _variants(claims, views[0]):
+            attempt = _Attempt(variant, rights, units, views)
+            found = attempt.run()
+            if found is None:
+                continue
+            found.undo()
+            if best is None or found.price < best[0]:
+                best = (found.price, attempt)
+        return None if best is None else best[1].again()
 
     def _is_young(self, tenant: Tenant) -> bool:
         return self._now - tenant.started_at < self._min_runtime
@@ -169,40 +131,53 @@ class _Attempt:
         claims: Sequence[Claim],
         rights: Rights,
         units: list[Unit],
-        soon: View,
-        later: Sequence[View],
+        views: Sequence[View],
     ) -> None:
+        """The first view is what is free soon; the others must have room as well."""
         self._claims = claims
         self._rights = rights
         self._units = units
-        self._view = soon
-        self._later = later
+        self._view = views[0]
+        self._views = views
         self._chosen: dict[int, Unit] = {}
         #: Surplus that was chosen, by gang and role; whole gangs that were chosen.
         self._given: dict[tuple[str, str], int] = {}
         self._whole: set[str] = set()
 
     def run(self) -> Found | None:
-        trials = self._gather()
-        if trials is not None:
-            for trial in trials:
-                trial.undo()
-            self._prune()
-            trials = self._trials()
-        self._give_all_back()
-        if trials is None:
+        """The cheapest set that was found. The views are left as they were, but for its places."""
+        if not self._gather():
+            self._stay(*self._chosen)
             return None
-        return Found(trials, tuple(self._chosen.values()))
+        self._prune()
+        self._try_single_ones()
+        return self._found()
 
-    def _gather(self) -> tuple[Trial, ...] | None:
-        """Choose victims part by part until the claimant fits."""
-        for claim in self._claims:
-            for part in claim.parts:
-                self._free_for(claim, part)
+    def again(self) -> Found | None:
+        """What `run` found, once more."""
+        for unit in self._chosen.values():
+            self._vacate(unit)
+        return self._found()
+
+    def _found(self) -> Found | None:
         trials = self._trials()
-        if trials is not None:
-            return trials
-        # What the parts take from each other, or a limit, asks for more: whoever is next.
+        for unit in self._chosen.values():
+            self._vacate(unit, -1)
+        return None if trials is None else Found(trials, tuple(self._chosen.values()))
+
+    def _gather(self) -> bool:
+        """Choose victims part by part until the claimant fits."""
+        trials = [Trial(claim, self._views) for claim in self._claims]
+        for trial in trials:
+            for part in sorted(trial.claim.parts, key=hardness, reverse=True):
+                wanted = part.need or min(trial.claim.need, len(part.tasks))
+                self._free_for(trial, part, wanted)
+                trial.put(part, wanted)
+        for trial in reversed(trials):
+            trial.undo()
+        if self._fits():
+            return True
+        # A domain or a limit asks for more: whoever is next.
         step = 1
         waiting = [n for n in range(len(self._units)) if n not in self._chosen]
         while waiting:
@@ -210,10 +185,15 @@ class _Attempt:
                 self._choose(n)
             waiting = waiting[step:]
             step *= 2
-            trials = self._trials()
-            if trials is not None:
-                return trials
-        return None
+            if self._fits():
+                return True
+        return False
+
+    def _fits(self) -> bool:
+        trials = self._trials()
+        for trial in reversed(trials or ()):
+            trial.undo()
+        return trials is not None
 
     def _trials(self) -> tuple[Trial, ...] | None:
         """Places for every gang of the claimant, if it may and can start without the victims."""
@@ -221,7 +201,7 @@ class _Attempt:
             return None
         trials: list[Trial] = []
         for claim in self._claims:
-            trial = Trial(claim, (self._view, *self._later))
+            trial = Trial(claim, self._views)
             if not trial.minimum():
                 for earlier in reversed(trials):
                     earlier.undo()
@@ -232,19 +212,38 @@ class _Attempt:
     def _prune(self) -> None:
         """Let everybody stay who is not needed, the dearest first."""
         for n in sorted(self._chosen, reverse=True):
-            unit = self._chosen.pop(n)
-            self._view.vacate(unit.occupants(), -1)
-            trials = self._trials()
-            if trials is None:
-                self._view.vacate(unit.occupants())
+            unit = self._chosen[n]
+            self._stay(n)
+            if not self._fits():
+                self._vacate(unit)
                 self._chosen[n] = unit
-            else:
-                for trial in reversed(trials):
-                    trial.undo()
 
-    def _give_all_back(self) -> None:
-        for unit in self._chosen.values():
-            self._view.vacate(unit.occupants(), -1)
+    def _try_single_ones(self) -> None:
+        """One gang that spans several nodes may be cheaper than one on each of them."""
+        known = dict(self._chosen)
+        if len(known) < 2:
+            return
+        self._stay(*known)
+        best, cost = known, price(known.values())
+        cheaper = [n for n, unit in enumerate(self._units) if price((unit,)) < cost]
+        for n in cheaper[:_SINGLES]:
+            self._chosen = {n: self._units[n]}
+            self._vacate(self._units[n])
+            lawful = self._rights.may_add(self._units[n], ())
+            if lawful and self._fits() and price((self._units[n],)) < cost:
+                best, cost = {n: self._units[n]}, price((self._units[n],))
+            self._vacate(self._units[n], -1)
+        self._chosen = best
+        for unit in best.values():
+            self._vacate(unit)
+
+    def _stay(self, *numbers: int) -> None:
+        for n in numbers:
+            self._vacate(self._chosen.pop(n), -1)
+
+    def _vacate(self, unit: Unit, sign: int = 1) -> None:
+        for view in self._views:
+            view.vacate(unit.occupants(), sign)
 
     def _choose(self, n: int) -> bool:
         unit = self._units[n]
@@ -257,12 +256,11 @@ class _Attempt:
             return False
         if unit.whole:
             self._whole.add(tenant.job)
-            for other in [k for k, u in self._chosen.items() if u.occupancy is unit.occupancy]:
-                self._view.vacate(self._chosen.pop(other).occupants(), -1)
+            self._stay(*[k for k, u in self._chosen.items() if u.occupancy is unit.occupancy])
         else:
             key = (tenant.job, tenant.places[unit.positions[0]].role)
             self._given[key] = self._given.get(key, 0) + 1
-        self._view.vacate(unit.occupants())
+        self._vacate(unit)
         self._chosen[n] = unit
         return True
 
@@ -279,15 +277,13 @@ class _Attempt:
         left -= self._given.get((tenant.job, role), 0)
         return left > dict(tenant.role_min).get(role, 0)
 
-    def _free_for(self, claim: Claim, part: Part) -> None:
+    def _free_for(self, trial: Trial, part: Part, wanted: int) -> None:
         """Choose the cheapest units that let so many tasks of the part fit, node by node."""
-        trial = Trial(claim, (self._view, *self._later))
-        wanted = part.need or min(claim.need, len(part.tasks))
         counts = trial.counts(part)
         missing = wanted - int(counts.sum())
         if missing <= 0:
             return
-        for gain, prefix in self._openings(part, counts, self._allowed(claim, part)):
+        for gain, prefix in self._openings(part, counts, self._allowed(trial.claim, part)):
             if all(self._choose(n) for n in prefix):
                 missing -= gain
             if missing <= 0:
@@ -335,6 +331,23 @@ class _Attempt:
         start_of = np.repeat(begins, np.diff(np.r_[begins, len(nodes)]))
         for at in best[gains[best] > 0].tolist():
             yield int(gains[at]), list(dict.fromkeys(owner[start_of[at] : at + 1].tolist()))
+
+
+def _variants(claims: Sequence[Claim], view: View) -> Iterator[Sequence[Claim]]:
+    """The claimant, or for a gang that must be in one domain, itself in each of them."""
+    claim = claims[0]
+    pack = claim.pack
+    required = pack is not None and pack.mode is PackMode.REQUIRE and claim.domain is None
+    if pack is None or not required or len(claims) > 1:
+        yield claims
+        return
+    codes, values = view.table.domains(pack.by)
+    part = max(claim.parts, key=hardness)
+    inside = codes >= 0
+    counts = view.fit(part.ask).counts[inside]
+    room = np.bincount(codes[inside], weights=counts, minlength=len(values))
+    for n in np.argsort(-room, kind="stable")[:_DOMAINS].tolist():
+        yield (replace(claim, domain=values[n]),)
 
 
 def _running_sums(values: Ints | Floats, begins: Ints) -> Floats:

@@ -1,0 +1,91 @@
+"""What can be taken from those who have places, and what it costs."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from phalanx.plan.decisions import Victim
+from phalanx.plan.nodes import Floats, Ints
+from phalanx.plan.place import Trial
+from phalanx.plan.tenants import Occupancy
+from phalanx.plan.view import Occupant
+
+#: Below any priority.
+_NOBODY = -(1 << 40)
+
+
+class Unit(NamedTuple):
+    """What can be taken at once: a task beyond its gang's minimum, or a whole gang."""
+
+    occupancy: Occupancy
+    positions: tuple[int, ...]
+    whole: bool
+    cost: float
+
+    @property
+    def amounts(self) -> Floats:
+        """What it frees in all, by row."""
+        return np.asarray(self.freed.sum(axis=0), float)
+
+    @property
+    def nodes(self) -> Ints:
+        nodes = self.occupancy.nodes
+        return nodes if self.whole else nodes[list(self.positions)]
+
+    @property
+    def freed(self) -> Ints:
+        """What each of its places frees, by row."""
+        amounts = self.occupancy.amounts
+        return amounts if self.whole else amounts[list(self.positions)]
+
+    def occupants(self) -> list[Occupant]:
+        return [self.occupancy.occupants[position] for position in self.positions]
+
+    def task_ids(self) -> list[str]:
+        tenant = self.occupancy.tenant
+        return [f"{tenant.job}.{tenant.places[position].task}" for position in self.positions]
+
+    @property
+    def rank(self) -> tuple[bool, int, float, int]:
+        tenant = self.occupancy.tenant
+        return (self.whole, tenant.priority, self.cost, -tenant.created_at)
+
+
+class Found(NamedTuple):
+    trials: tuple[Trial, ...]
+    units: tuple[Unit, ...]
+
+    @property
+    def price(self) -> tuple[bool, int, float, int]:
+        return price(self.units)
+
+    def undo(self) -> None:
+        for trial in reversed(self.trials):
+            trial.undo()
+
+    def victims(self) -> tuple[Victim, ...]:
+        """Gang by gang, what it gives."""
+        by_job: dict[str, list[Unit]] = {}
+        for unit in self.units:
+            by_job.setdefault(unit.occupancy.tenant.job, []).append(unit)
+        victims = []
+        for job, units in by_job.items():
+            tenant = units[0].occupancy.tenant
+            positions = [position for unit in units for position in unit.positions]
+            tasks = sorted(tenant.places[position].task for position in positions)
+            whole = any(unit.whole for unit in units)
+            lost = sum(unit.cost for unit in units)
+            victims.append(Victim(job, tenant.version, () if whole else tuple(tasks), lost))
+        return tuple(victims)
+
+
+def price(units: Iterable[Unit]) -> tuple[bool, int, float, int]:
+    """What a set of victims costs: whole gangs, then priority, then work lost, then how many."""
+    some = list(units)
+    return (
+        any(unit.whole for unit in some),
+        max((unit.occupancy.tenant.priority for unit in some), default=_NOBODY),
+        sum(unit.cost for unit in some),
+        len({unit.occupancy.tenant.job for unit in some}),
+    )
