@@ -149,3 +149,27 @@ def test_an_id_is_a_name_and_never_a_path() -> None:
         with pytest.raises(NotFoundError):
             client.get("../queues?x=1")
         assert server.requests[0].startswith("GET /jobs/..%2Fqueues%3Fx%3D1 ")
+
+
+def text(*lines: str, is_whole: bool) -> bytes:
+    """A stream of text that ends well, or in the middle."""
+    content = "".join(f"{line}\n" for line in lines).encode()
+    chunks = b"%x\r\n%s\r\n" % (len(content), content) + (b"0\r\n\r\n" if is_whole else b"")
+    return b"HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n" + chunks
+
+
+def test_output_that_broke_off_is_gone_on_with_where_it_was() -> None:
+    ended = answer(200, JOB | {"phase": "done", "finished_at": "2026-01-01T00:00:01Z"})
+    broken = text("a/0 | one", "b/1 | eins", is_whole=False)
+    whole = text("b/1 | eins", "b/1 | zwei", "a/0 | one", is_whole=True)
+    with Crooked(broken, ended, whole, ended) as server, Client(server.url) as client:
+        lines = list(client.logs("j-1", follow=True))
+    assert lines == ["a/0 | one", "b/1 | eins", "b/1 | zwei"]
+
+
+def test_output_that_broke_off_and_is_not_followed_is_an_error() -> None:
+    with Crooked(text("one", is_whole=False)) as server, Client(server.url) as client:
+        lines = client.logs("j-1")
+        assert next(lines) == "one"
+        with pytest.raises(UnreachableError, match="broke off"):
+            next(lines)

@@ -186,6 +186,8 @@ def test_the_client_goes_on_where_another_server_leads(tmp_path: Path) -> None:
         story, output = client.events(job, follow=True), client.logs(job, follow=True)
         assert next(story).kind == "JobSubmitted"
         assert next(story).kind == "TaskClaimed"
+        client.hold(job)
+        assert next(story).kind == "HoldChanged"
         assert next(output) == "before"
         first.kill()
         second.line("leading")
