@@ -22,9 +22,10 @@ class Ends:
     """When places become free, of those whose end is known."""
 
     def __init__(self, tenants: Tenants) -> None:
-        self._whole: list[tuple[Ints, Ints, Ints]] = []
         self._shared: list[tuple[Micros, Occupant]] = []
         times: set[Micros] = set()
+        #: By their number of rows, which grows when a resource is heard of.
+        alike: dict[int, list[tuple[Ints, Ints, Ints]]] = {}
         for occupancy in tenants.ending.values():
             ends = np.array(
                 [
@@ -37,7 +38,12 @@ class Ends:
             if any(vector.fraction for _, vector, _ in occupancy.occupants):
                 self._shared += zip(ends.tolist(), occupancy.occupants, strict=True)
             else:
-                self._whole.append((ends, occupancy.nodes, occupancy.amounts))
+                some = (ends, occupancy.nodes, occupancy.amounts)
+                alike.setdefault(occupancy.amounts.shape[1], []).append(some)
+        #: Ends, nodes and amounts of all places together.
+        self._whole = [
+            tuple(map(np.concatenate, zip(*some, strict=True))) for some in alike.values()
+        ]
         self.times = sorted(times - {NEVER})
 
     def started(self, end: Micros, occupants: Sequence[Occupant]) -> None:

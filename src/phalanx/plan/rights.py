@@ -28,6 +28,8 @@ class Rights:
         self._excess = shares.excess()
         #: By queue: whether it may be taken from, as long as nothing has been taken yet.
         self._open: dict[str, bool] = {}
+        #: By queue: the resources of which it has no more than its quota, and that quota.
+        self._owed: dict[str, list[tuple[str, float]]] = {}
         #: By queue, priority and age: what was found out for the first tenant of the kind.
         self._over: dict[tuple[str, int, bool, bool], bool] = {}
 
@@ -79,7 +81,24 @@ class Rights:
                 and bool(ours)
             )
             self._open[tenant.queue] = known
-        return known
+        return known and self._might_go(claim, tenant)
+
+    def _might_go(self, claim: Claim, tenant: Tenant) -> bool:
+        """Whether its queue has more than its quota, or the gang is itself more than that."""
+        owed = self._owed.get(tenant.queue)
+        if owed is None:
+            _, theirs = self._sides(claim.queue, tenant.queue)
+            owed = self._owed[tenant.queue] = [
+                (name, float(branch.quota[row]))
+                for branch in theirs
+                for name, row in self._shares.table.rows.items()
+                if self._lacks[row] and branch.used[row] - _HAIR <= branch.quota[row] > 0
+            ]
+        for name, quota in owed:
+            goes = sum(dict(place.resources).get(name, 0) for place in tenant.places)
+            if 0 < goes <= quota:
+                return False
+        return True
 
     def _sides(self, ours: str, theirs: str) -> tuple[list[Branch], list[Branch]]:
         """The queues from each of the two up to where they meet."""
