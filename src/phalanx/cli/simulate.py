@@ -68,7 +68,7 @@ PlanEvery = Annotated[
         metavar="SECONDS",
         min=0.0,
         max=86_400.0,
-        help="The least time between two plans.",
+        help="The least time between two plans while somebody waits.",
         rich_help_panel=_POLICY,
     ),
 ]
@@ -200,7 +200,7 @@ def _write(path: Path, jobs: Path, trace: "Trace", pace: "Pace", results: "list[
         f"{len(trace.jobs):,} jobs of {jobs.name} in {len(trace.queues):,} queues, on {size}.",
         f"Every job has a time limit of {pace.estimate:g} times its real duration"
         + (", rounded up as people do." if pace.rounds else "."),
-        f"Between two plans there are {pace.plan_every / 1e6:g} s at least.",
+        f"While somebody waits, plans are {pace.plan_every / 1e6:g} s apart at least.",
     ]
     try:
         path.write_text(page(f"Replay of {jobs.name}", facts, results), encoding="utf-8")

@@ -25,7 +25,6 @@ class Rights:
         self._claims = claims
         self._needs = [(claim, need_of(claim, shares.table)) for claim in claims]
         self._lacks = self._what_is_short(soon)
-        self._excess = shares.excess()
         #: By queue: whether it may be taken from, as long as nothing has been taken yet.
         self._open: dict[str, bool] = {}
         #: By queue: the resources of which it has no more than its quota, and that quota.
@@ -190,6 +189,7 @@ class Rights:
 
     def _is_fairer(self, units: list[Unit]) -> bool:
         shares = self._shares
+        before = shares.excess()
         for unit in units:
             shares.use(unit.occupancy.tenant.queue, -unit.amounts)
         for claim, need in self._needs:
@@ -199,4 +199,4 @@ class Rights:
             shares.use(claim.queue, -need)
         for unit in units:
             shares.use(unit.occupancy.tenant.queue, unit.amounts)
-        return after < self._excess - _HAIR * 1e-3
+        return after < before - _HAIR * 1e-3

@@ -59,7 +59,7 @@ class Pace(msgspec.Struct, frozen=True):
 
     estimate: float = 1.0  #: a limit is so many times the duration
     rounds: bool = False  #: and then the next that people write
-    plan_every: Micros = SECOND  #: there is so much time between two plans at least
+    plan_every: Micros = SECOND  #: the least time between two plans while somebody waits
 
     def limit(self, duration: Micros) -> Micros:
         limit = max(SECOND, round(duration * self.estimate))
@@ -207,12 +207,12 @@ class Replay:
 
     def _plan(self) -> None:
         self._replan = False
-        self._plan_at = self.now + self._pace.plan_every
         plan = self._planner.plan(self.now)
         self.plans += 1
         self.planned_at = self.now
         self.reasons = plan.reasons
         self._someone_waits = next(iter(plan.reasons), None) is not None
+        self._plan_at = self.now + (self._pace.plan_every if self._someone_waits else SECOND)
         self._idle_plans = 0 if plan.decisions else self._idle_plans + 1
         for decision in plan.decisions:
             try:
