@@ -19,7 +19,7 @@ from phalanx.core.reasons import (
 )
 from phalanx.core.validation import job_spec
 from phalanx.engine.planning import event_of
-from phalanx.plan.decisions import Plan
+from phalanx.plan.decisions import Evict, Plan
 from phalanx.plan.picture import Picture
 
 
@@ -135,6 +135,16 @@ def test_fractions_share_a_device_and_whole_ones_do_not() -> None:
     whole = driver.submit(spec(role=gpus(1)))
     assert carry_out(driver) == {halves: ["w0", "w0"]}
     assert reason(driver, whole) == NotEnough(want=1, fits=0, short_of="gpu")
+
+
+def test_tasks_that_share_a_device_give_way_to_one_that_needs_it_whole() -> None:
+    driver = a_cluster(1)
+    halves = driver.submit(spec(2, role={"resources": {"gpu": 0.5}}))
+    driver.run(halves, "w0", "w0")
+    driver.submit(spec(role=gpus(1), priority=10))
+    [decision] = planned(driver).decisions
+    assert isinstance(decision, Evict)
+    assert [victim.job for victim in decision.victims] == [halves]
 
 
 def test_a_lost_or_cordoned_worker_is_not_used() -> None:

@@ -201,14 +201,17 @@ class View:
         self.note(np.array(touched, np.int64))
 
     def _unshare(self, node: int, fraction: int, devices: tuple[int, ...]) -> None:
+        """A device that is in no piece is full for who leaves it, and whole for who comes back."""
         pieces = dict(self.partial.get(node, {}))
-        whole = len(pieces)
         for device in devices:
-            pieces[device] = pieces.get(device, DEVICE) + fraction
-            if pieces[device] >= DEVICE:
-                del pieces[device]
+            left = pieces.pop(device, 0 if fraction > 0 else DEVICE)
+            self.free[self.table.rows[WHOLE], node] -= left >= DEVICE
+            left += fraction
+            if left >= DEVICE:
+                self.free[self.table.rows[WHOLE], node] += 1
+            else:
+                pieces[device] = left
         self.partial[node] = pieces
-        self.free[self.table.rows[WHOLE], node] += whole - len(pieces)
 
     def add(self, nodes: Ints, amounts: Ints) -> None:
         """Give these amounts, a line of rows for each node, back to their nodes."""
