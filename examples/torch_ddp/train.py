@@ -136,7 +136,7 @@ def main() -> int:
     train(training)
     if training.step < STEPS:
         leave(training)
-    weights = sum(float(p.double().sum()) for p in training.model.parameters())
+    weights = sum(float(p.detach().double().sum()) for p in training.model.parameters())
     say(f"trained: the loss is {training.loss!r}, the weights add up to {weights!r}")
     return 0
 
