@@ -1,11 +1,12 @@
 #!/bin/sh
 # A training on a GPU is evicted for an urgent job, goes on from its checkpoint, and ends with the loss of a
 # run that nobody disturbed. Needs phalanx and a python3 with PyTorch on the PATH.
-# Without a GPU: sh examples/gpu/run.sh --gpus 1
+# Without a GPU: WIDTH=64 STEP_S=0.02 sh examples/gpu/run.sh --gpus 1
 set -eu
 cd "$(dirname "$0")/../.."
 port=${PORT:-8080}
-export PHALANX_SERVER="http://127.0.0.1:$port" NO_COLOR=1 PYTHONUNBUFFERED=1
+export PHALANX_SERVER="http://127.0.0.1:$port" NO_COLOR=1
+export WIDTH="${WIDTH:-8192}" # tasks have what the worker has; so wide a model keeps a GPU busy
 folder=$(mktemp -d)
 phalanx up --workers 1 --port "$port" --data "$folder/data" "$@" >"$folder/log" 2>&1 &
 up=$!

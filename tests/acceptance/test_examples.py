@@ -1,0 +1,252 @@
+"""The examples, as the pages say to type them: real servers, workers and programs."""
+
+import functools
+import os
+import random
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.pages import HOW_TO
+from tests.acceptance.terminal import PATIENCE_S, SCRIPT, Following, Terminal, environment
+
+ROOT = Path(__file__).parents[2]
+LONG_S = 3 * PATIENCE_S
+
+
+def typed_in(text: str) -> list[str]:
+    blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return "".join(blocks).splitlines()
+
+
+def commands(section: str, page: str = "examples") -> list[str]:
+    """What a section of a page says to type."""
+    text = (HOW_TO / f"{page}.md").read_text("utf-8")
+    found = re.search(rf"^## {section}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert found, f"{page}.md has no section {section}"
+    return typed_in(found[1])
+
+
+@functools.cache
+def python_with(module: str) -> str | None:
+    """A Python here that has this."""
+    for program in (sys.executable, "/usr/bin/python3"):
+        asked = [program, "-c", f"import {module}"]
+        found = subprocess.run(asked, capture_output=True, check=False)  # noqa: S603
+        if found.returncode == 0:
+            return program
+    return None
+
+
+def needed(module: str, *packages: str) -> str:
+    """The Python that has it, or a skip that says how to get it."""
+    program = python_with(module)
+    if program is None:
+        pytest.skip(f"no Python here has {module}; apt-get install -y {' '.join(packages)}")
+    return program
+
+
+@pytest.fixture(autouse=True)
+def at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+def variables(folder: Path, python: str = sys.executable) -> dict[str, str]:
+    """With this Python as python3, our package for it, and ports that no other cluster gives."""
+    shims = folder / "bin"
+    shims.mkdir()
+    for name, program in {"python3": python, "phalanx": SCRIPT}.items():
+        (shims / name).write_text(f'#!/bin/sh\nexec {shlex.quote(program)} "$@"\n')
+        (shims / name).chmod(0o755)
+    first = random.randrange(20_000, 29_000)  # noqa: S311
+    return {
+        "PATH": f"{shims}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT / "src"),
+        "PHALANX_PORTS": f"{first}-{first + 100}",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    }
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port: int = found.getsockname()[1]
+        return port
+
+
+@contextmanager
+def cluster(folder: Path, python: str = sys.executable) -> Iterator[Terminal]:
+    """What the page begins with, on a port of its own."""
+    [first] = commands_at_the_top()
+    port = free_port()
+    at = Terminal(f"http://127.0.0.1:{port}", **variables(folder, python))
+    process = at.start(*words_of(first), f"--port={port}", f"--data={folder / 'data'}")
+    with Following(process) as running:
+        assert running.line_with("Ctrl-C stops everything.", PATIENCE_S), running.seen
+        wait_for_workers(at, 2)
+        yield at
+        process.send_signal(signal.SIGTERM)
+        process.wait(PATIENCE_S)
+
+
+def commands_at_the_top() -> list[str]:
+    return typed_in((HOW_TO / "examples.md").read_text("utf-8").partition("\n## ")[0])
+
+
+def words_of(command: str) -> list[str]:
+    program, *words = shlex.split(command)
+    assert program == "phalanx"
+    return words
+
+
+def wait_for_workers(at: Terminal, count: int) -> None:
+    """Also for the server, which may not answer yet."""
+    while (said := at.type("workers", "--json")).status or len(said.json) < count:
+        pass
+
+
+def typed(at: Terminal, section: str) -> str:
+    """All that the commands of a section print; each of them ends well."""
+    printed = ""
+    for command in commands(section):
+        said = at.type(*words_of(command))
+        assert said.status == 0, (command, said)
+        printed += said.out
+    return printed
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        with cluster(tmp_path_factory.mktemp("small")) as at:
+            yield at
+
+
+def test_the_ring_sums_up(small: Terminal) -> None:
+    assert "after 60 steps the sum is 153120, as it must be" in typed(small, "A ring of sockets")
+
+
+def test_a_parameter_server_is_stopped_when_the_workers_are_done(small: Terminal) -> None:
+    printed = typed(small, "A parameter server")
+    assert len(re.findall(r"rank [123] is done", printed)) == 3
+    told = small.type("events", "parameter-server").out
+    assert "all its tasks are told to stop: it is complete" in told
+    while "stopped after 597 updates" not in small.type("logs", "parameter-server").out:
+        pass  # its last words come after the end of the job
+
+
+def test_an_elastic_gang_gives_way_and_loses_nothing(small: Terminal) -> None:
+    printed = typed(small, "An elastic gang")
+    told = small.type("events", "elastic").out
+    assert "attempt 1: places for 4" in told
+    assert "are given up" in told
+    assert printed.count("gives way at") == 2
+    counted = re.findall(r"(\d+) primes from", printed)
+    assert len(counted) == 6
+    assert sum(map(int, counted)) == 6057  # the primes below 60,000
+
+
+def test_training_that_loses_a_rank_ends_with_the_same_loss(tmp_path: Path) -> None:
+    python = needed("torch", "python3-torch")
+    with cluster(tmp_path, python) as at:
+        [command] = commands("PyTorch")
+        with Following(at.start(*words_of(command))) as running:
+            assert running.line_with("rank 1 is process", LONG_S), running.seen
+            process = int(re.findall(r"rank 1 is process (\d+)", running.seen[-1])[0])
+            assert running.line_with("step 50 of 300", LONG_S), running.seen
+            os.kill(process, signal.SIGKILL)
+            assert running.line_with("all go on after step", LONG_S), running.seen
+            assert running.line_with("trained: ", LONG_S), running.seen
+            assert running.process.wait(PATIENCE_S) == 0
+            broken = running.seen[-1].partition("trained: ")[2]
+        assert "was killed by signal 9" in at.type("events", "torch-ddp").out
+    assert broken == undisturbed(python)
+
+
+def undisturbed(python: str) -> str:
+    """The same program without Phalanx: what it says of its training."""
+    world = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    ranks = [
+        subprocess.Popen(  # noqa: S603
+            [python, "examples/torch_ddp/train.py"],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment(PYTHONPATH=str(ROOT / "src"), RANK=str(rank), **world),
+        )
+        for rank in range(2)
+    ]
+    first, _ = [rank.communicate(timeout=LONG_S)[0] for rank in ranks]
+    return first.partition("trained: ")[2]
+
+
+def test_what_the_page_about_gpus_shows_works_on_a_pretended_one(tmp_path: Path) -> None:
+    python = needed("torch", "python3-torch")
+    for_gpus, pretended = commands("An eviction on a real GPU", "gpu")
+    settings, _, command = pretended.partition(" sh ")
+    assert command == for_gpus.removeprefix("sh ") + " --gpus 1"
+    given = dict(pair.split("=") for pair in settings.split())
+    done = subprocess.run(  # noqa: S603
+        ["/bin/sh", *command.split()],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LONG_S,
+        env=environment(PORT=str(free_port()), **variables(tmp_path, python), **given),
+    )
+    assert done.returncode == 0, done
+    assert "evicted: it gave way to default/gpu-urgent" in done.stdout
+    assert "all go on after step" in done.stdout
+    assert "Evicted or not: the loss is" in done.stdout
+
+
+@contextmanager
+def hosts(folder: Path, python: str, count: int) -> Iterator[Terminal]:
+    """Workers with addresses by which Open MPI takes them for different machines."""
+    port = free_port()
+    given = variables(folder, python) | {
+        "OMPI_MCA_oob_tcp_if_include": "lo",
+        "OMPI_MCA_btl_tcp_if_include": "lo",
+        "OMPI_MCA_btl": "self,tcp",
+    }
+    at = Terminal(f"http://127.0.0.1:{port}", **given)
+    with ExitStack() as stack:
+
+        def start(*words: str) -> "subprocess.Popen[str]":
+            process = at.start(*words)
+            stack.enter_context(Following(process))
+            return process
+
+        start("serve", f"--port={port}", "--store=memory", f"--ports={given['PHALANX_PORTS']}")
+        workers = [
+            start(
+                "worker",
+                f"--id=host-{n}",
+                f"--address=127.0.0.{n}",
+                "--resources=gpu=1",
+                f"--state-dir={folder / str(n)}",
+            )
+            for n in range(11, 11 + count)
+        ]
+        wait_for_workers(at, count)
+        yield at
+        for worker in workers:
+            worker.terminate()
+        for worker in workers:
+            worker.wait(PATIENCE_S)
+
+
+def test_mpi_runs_in_the_tasks_of_the_gang(tmp_path: Path) -> None:
+    python = needed("mpi4py.MPI", "openmpi-bin", "python3-mpi4py")
+    with hosts(tmp_path, python, 3) as at:
+        printed = typed(at, "MPI")
+    for rank in range(3):
+        assert f"MPI rank {rank} of 3 in task {rank}: pi is 3.141593" in printed
