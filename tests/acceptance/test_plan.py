@@ -120,6 +120,29 @@ def test_a_job_is_tried_on_the_cluster_and_not_kept(own_server: Server, tmp_path
         assert evicts.out.endswith("and start when they have stopped\n")
 
 
+def test_a_job_that_cannot_be_read_is_refused_by_its_place(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    path = tmp_path / "odd.yaml"
+    path.write_text("roles: {worker: {command: train, replicas: 2, min: 3}}\n")
+    said = terminal.type("plan", "-f", str(path))
+    assert said.status == 2
+    assert said.err.startswith(f"phalanx: {path}: roles.worker.min is 3 but replicas is 2")
+
+
+def test_a_manifest_is_tried_without_its_image(own_server: Server, tmp_path: Path) -> None:
+    terminal, path = Terminal(own_server.url), tmp_path / "pod.yaml"
+    path.write_text(
+        "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nmetadata: {name: v}\n"
+        "spec: {minAvailable: 1, tasks: [{name: w, replicas: 1, template: {spec: {containers:"
+        " [{name: c, image: busybox, command: [sleep, '1']}]}}}]}\n"
+    )
+    with Worker(own_server.url, "w-1", gpu=2):
+        assert terminal.type("plan", "-f", str(path)).out.startswith("it would never start: ")
+        said = terminal.type("plan", "-f", str(path), "--ignore-image")
+        assert said.out == "it would start now, with 1 task on w-1\n"
+
+
 def test_why_says_what_helps(own_server: Server) -> None:
     terminal = Terminal(own_server.url)
     with Worker(own_server.url, "w-1", gpu=2) as worker:

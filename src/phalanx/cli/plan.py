@@ -6,6 +6,7 @@ import typer
 
 from phalanx.cli.connection import Where, connected, with_where
 from phalanx.cli.exits import Status, end
+from phalanx.cli.files import IgnoreImage, IgnoreUnsupported
 from phalanx.cli.output import Json
 
 Files = Annotated[
@@ -23,12 +24,14 @@ Check = Annotated[
 
 
 @with_where
-def plan(
+def plan(  # noqa: PLR0913
     where: Where,
     *,
     files: Files = None,
     file: JobFile = None,
     check: Check = False,
+    ignore_image: IgnoreImage = False,
+    ignore_unsupported: IgnoreUnsupported = False,
     as_json: Json = False,
 ) -> None:
     """Say what would happen, and let nothing happen.
@@ -47,6 +50,12 @@ def plan(
         from phalanx.cli.foresight import foresee  # noqa: PLC0415
 
         with connected(where) as client:
-            foresee(client, file, as_json=as_json)
+            foresee(
+                client,
+                file,
+                ignore_image=ignore_image,
+                ignore_unsupported=ignore_unsupported,
+                as_json=as_json,
+            )
     else:
         end(Status.USAGE, "give a job with -f, or scenarios; --check is for scenarios")

@@ -112,8 +112,7 @@ class Client:
         ignore_unsupported: bool = False,
     ) -> BatchReply:
         """Submit all jobs of a file in any dialect, or none of them if one is refused."""
-        flags = {"ignore_image": ignore_image, "ignore_unsupported": ignore_unsupported}
-        params = {name: "true" for name, is_set in flags.items() if is_set}
+        params = _flags(ignore_image=ignore_image, ignore_unsupported=ignore_unsupported)
         reply = self._submission("/jobs", text, key, dict[str, Any], params)
         if "results" in reply:
             return msgspec.convert(reply, BatchReply)
@@ -121,11 +120,14 @@ class Client:
             return BatchReply(1, 0, (BatchItem(cron=msgspec.convert(reply, CronView)),))
         return BatchReply(1, 0, (BatchItem(job=msgspec.convert(reply, Submitted)),))
 
-    def plan(self, job: Submittable) -> PlanView:
+    def plan(
+        self, job: Submittable, *, ignore_image: bool = False, ignore_unsupported: bool = False
+    ) -> PlanView:
         """What would happen if this were submitted now. Nothing is kept."""
         body = body_of(job)
+        params = _flags(ignore_image=ignore_image, ignore_unsupported=ignore_unsupported)
         headers = {"Content-Type": body.media_type}
-        return self._ask(PlanView, Ask("POST", "/plan", content=body.content, headers=headers))
+        return self._ask(PlanView, Ask("POST", "/plan", params, body.content, headers))
 
     def _submission(
         self,
@@ -389,3 +391,8 @@ def _cron_path(called: str) -> str:
 
 def _path(*parts: str) -> str:
     return "".join(f"/{quote(part, safe='')}" for part in parts)
+
+
+def _flags(**flags: bool) -> dict[str, str]:
+    """Those that are set, as a query has them."""
+    return {name: "true" for name, is_set in flags.items() if is_set}
