@@ -213,6 +213,7 @@ class Attempts:
     def _shipped(self, key: Key) -> None:
         if key in self._forgotten:
             self._clear(key)
+            self.changed.set()
 
     def _clear(self, key: Key) -> None:
         self._owner.send(Forget(*key))

@@ -174,13 +174,19 @@ class Link:
             news.cancel()
             call.cancel()
         if answer.status == 200:
-            return self._for_us(_decode(answer.body))
+            return self._for_us(self._read(answer.body))
         if answer.status == 409:
             raise Superseded(_said(answer.body))
         if answer.status == 404:
             self._is_registered = False
             return None
         raise Unreachable(f"{self._servers.leader} refused us: {_said(answer.body)}")
+
+    def _read(self, body: bytes) -> SyncReply:
+        try:
+            return _decode(body)
+        except msgspec.MsgspecError as error:
+            raise Unreachable(f"{self._servers.leader} is no server of ours: {error}") from None
 
     def _for_us(self, reply: SyncReply) -> SyncReply | None:
         if reply.cluster_id != self._cluster:

@@ -5,7 +5,8 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from pathlib import Path
+
+import structlog
 
 from phalanx.agent.messages import Frames, Order, Told, framed, read_told
 from phalanx.agent.places import Places, near
@@ -13,6 +14,8 @@ from phalanx.agent.places import Places, near
 _READ_BYTES = 256 * 1024
 #: A new spawner first ends what an earlier one left; meanwhile it does not answer.
 _AGAIN_S = 0.02
+#: One that cannot begin would not do so a moment later.
+_FAILED_S = 1.0
 
 
 class Owner:
@@ -25,12 +28,19 @@ class Owner:
     @classmethod
     async def find(cls, places: Places) -> "Owner":
         """Starts one if there is none."""
-        process: asyncio.subprocess.Process | None = None
+        log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+        started: int | None = None
         while True:
             with suppress(FileNotFoundError, ConnectionRefusedError), near(places.socket) as name:
                 return cls(*await asyncio.open_unix_connection(name))
-            if process is None or process.returncode is not None:
-                process = await _start(places)
+            if started is not None:
+                ended, status = os.waitpid(started, os.WNOHANG)
+                if ended and status:
+                    log.error("spawner failed", see=str(places.spawner_log))
+                    await asyncio.sleep(_FAILED_S)
+                started = None if ended else started
+            if started is None:
+                started = _start(places)
             await asyncio.sleep(_AGAIN_S)
 
     def send(self, *orders: Order) -> None:
@@ -53,18 +63,18 @@ class Owner:
         self._writer.close()
 
 
-async def _start(places: Places) -> asyncio.subprocess.Process:
+def _start(places: Places) -> int:
     """In a session of its own: it outlives us and hears no signal of our terminal."""
-    log = os.open(places.spawner_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    try:
-        return await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-P", "-m", "phalanx.agent.spawner", str(places.state)),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=Path("/"),
-            start_new_session=True,
-        )
-    finally:
-        os.close(log)
+    to_log = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    return os.posix_spawn(
+        sys.executable,
+        (sys.executable, "-P", "-m", "phalanx.agent.spawner", str(places.state)),
+        os.environ,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(places.spawner_log), to_log, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+        setsigmask=(),
+    )

@@ -56,7 +56,10 @@ class Servers:
 
     def _headers(self, media: str | None) -> dict[str, str]:
         headers = {} if media is None else {"Content-Type": media}
-        token = self._token()
+        try:
+            token = self._token()
+        except OSError as error:
+            raise Unreachable(f"the token cannot be read: {error}") from None
         return headers | {"Authorization": f"Bearer {token}"} if token else headers
 
     async def _ask(self, url: str, request: Request, hops: int) -> Answer:

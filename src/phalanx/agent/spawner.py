@@ -331,6 +331,7 @@ def main(state: str) -> None:
     lock = Lock.take(places.spawner_lock)
     if lock is None:
         return
+    os.chdir("/")
     # Tasks and the terminal's signals are the link's business; ours is to outlive them.
     signal.pthread_sigmask(
         signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}

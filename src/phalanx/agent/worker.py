@@ -119,14 +119,14 @@ class Worker:
         tasks = [asyncio.create_task(work, name=name) for name, work in works.items()]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            return await self._verdict({task.get_name(): task for task in done}, owner, attempts)
+            return await self._verdict({task.get_name(): task for task in done}, owner, tasks[0])
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _verdict(
-        self, done: dict[str, "asyncio.Task[Any]"], owner: Owner, attempts: Attempts
+        self, done: dict[str, "asyncio.Task[Any]"], owner: Owner, spawner: "asyncio.Task[Any]"
     ) -> int | None:
         if "leaving" in done:
             done["leaving"].result()
@@ -135,9 +135,7 @@ class Worker:
         if link is not None and isinstance(link.exception(), Superseded):
             self._log.error("superseded", why=str(link.exception()))
             owner.send(StopAll(kill=True), Quit())
-            # It leaves once nothing is left.
-            async for _ in owner.tells():
-                pass
+            await spawner  # which leaves once nothing is left
             return 1
         if "spawner" in done:
             done["spawner"].result()
@@ -174,8 +172,8 @@ class Worker:
         elif not await _within(_ANSWER_S, _until(attempts, lambda: attempts.are_stopping)):
             owner.send(StopAll())
         await _until(attempts, lambda: attempts.are_over)
-        if not await _within(_GOODBYE_S, _until(attempts, lambda: attempts.reports.is_empty)):
-            self._log.warning("left with reports", cure="they are made at the next start")
+        if not await _within(_GOODBYE_S, _until(attempts, lambda: attempts.is_empty)):
+            self._log.warning("not everything was told", cure="it is told at the next start")
 
 
 async def _until(attempts: Attempts, is_so: Callable[[], bool]) -> None:

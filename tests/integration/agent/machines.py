@@ -43,8 +43,10 @@ class Machine:
     async def _read(self, process: Process) -> None:
         assert process.stderr is not None
         async for line in process.stderr:
-            with suppress(ValueError):
+            try:
                 self.lines.append(json.loads(line))
+            except ValueError:
+                self.lines.append({"event": line.decode()})
 
     def told(self) -> str:
         return "\n".join(map(str, self.lines[-30:]))

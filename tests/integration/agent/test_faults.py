@@ -88,6 +88,7 @@ async def test_fault_14_a_worker_that_was_superseded_stops_its_tasks_and_ends(
     another = {"id": machine.name, "incarnation": "another", "protocol": "sync"}
     await small.client.post(f"{small.server.url}/workers/register", json=another)
     assert await machine.ended() == 1
+    assert [line["event"] for line in machine.lines[-2:]] == ["superseded", "task ended"]
     await ranks.are_gone()
 
 
