@@ -248,7 +248,9 @@ _MARKED = """
 import os, subprocess, sys
 from phalanx.agent import tree
 with tree.marked(int(sys.argv[1])):
-    subprocess.Popen(["sh", "-c", "env -i setsid sleep 1000 & echo $! $$; wait"])
+    family = ["sh", "-c", "env -i setsid sleep 1000 & echo $! $$; wait"]
+    first = subprocess.Popen(family, stdout=subprocess.PIPE, text=True)
+print(first.stdout.readline(), flush=True)
 sys.stdin.read()
 """
 
