@@ -157,6 +157,28 @@ def test_ports_of_one_machine_differ() -> None:
     assert [driver.task(job, 0).port for job in jobs] == [29500, 29501, 29500]
 
 
+def test_ports_of_workers_that_share_a_host_differ() -> None:
+    driver = Driver()
+    driver.fleet("a", "b", address="10.0.0.1")
+    driver.worker("c", address="10.0.0.2")
+    jobs = [driver.submit(spec()) for _ in range(3)]
+    for job, worker in zip(jobs, "abc", strict=True):
+        driver.run(job, worker)
+    assert [driver.task(job, 0).port for job in jobs] == [29500, 29501, 29500]
+
+
+def test_a_worker_that_moves_to_another_host_counts_there() -> None:
+    driver = Driver()
+    driver.worker("a", address="10.0.0.1")
+    driver.worker("b", address="10.0.0.2")
+    first = driver.submit(spec())
+    driver.run(first, "a")
+    driver.worker("b", address="10.0.0.1", incarnation="2")
+    second = driver.submit(spec())
+    driver.run(second, "b")
+    assert driver.task(second, 0).port == 29501
+
+
 def test_a_port_is_free_again_when_its_attempt_is_gone() -> None:
     driver = Driver()
     driver.worker("a")

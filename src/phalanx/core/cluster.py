@@ -26,7 +26,7 @@ from phalanx.core.changes import Changes, Timer, merge
 from phalanx.core.counsel import Counsel
 from phalanx.core.gang import Gang
 from phalanx.core.ledger import Account
-from phalanx.core.model import Cron, Job, Phase, Protocol, Queue, Residue, Rows, Task
+from phalanx.core.model import Cron, Job, Phase, Protocol, Queue, Residue, Rows, Task, Worker
 from phalanx.core.node import Attempt, Charge, Node, charge_of
 from phalanx.core.settings import Settings
 from phalanx.core.sharing import shared_rows
@@ -90,6 +90,8 @@ class Cluster:
         self.counsel = counsel or Counsel()
         self.gangs: dict[str, Gang] = {}
         self.nodes: dict[str, Node] = {}
+        #: Host → the workers on it.
+        self.hosts: dict[str, set[str]] = {}
         self.queues: dict[str, Queue] = {queues.DEFAULT.name: queues.DEFAULT}
         self.residues: dict[Attempt, Residue] = {}
         self.accounts: dict[str, Account] = {}
@@ -123,6 +125,8 @@ class Cluster:
         cluster.queues |= {queue.name: queue for queue in rows.queues}
         cluster.crons = {cron.key: cron for cron in rows.crons}
         cluster.accounts = {account.queue: account for account in rows.accounts}
+        for worker in rows.workers:
+            cluster._settle(worker.id, worker)
         cluster.nodes = {worker.id: Node(worker) for worker in rows.workers}
         by_job: dict[str, list[Task]] = {}
         for task in sorted(rows.tasks, key=lambda task: task.index):
@@ -169,11 +173,24 @@ class Cluster:
             if cron.next_at is not None:
                 yield Timer(cron.next_at, events.CronDue(cron.key, cron.next_at))
 
+    def _settle(self, worker: str, row: Worker | None) -> None:
+        """Know on which host it is from now on."""
+        before = self.nodes.get(worker)
+        if before is not None:
+            host = before.worker.host
+            self.hosts[host].discard(worker)
+            if not self.hosts[host]:
+                del self.hosts[host]
+        if row is not None:
+            self.hosts.setdefault(row.host, set()).add(worker)
+
     def _take_over(self, changes: Changes) -> None:
         self.last_seq = changes.seq
         for name in changes.added:
             self._index(changes.gangs[name].job)
         self.gangs.update(changes.gangs)
+        for worker, row in changes.workers.items():
+            self._settle(worker, row)
         if changes.nodes:
             self.nodes.update(changes.nodes)
         for worker, row in changes.workers.items():

@@ -4,6 +4,8 @@ A charge lasts from the reservation until nothing of the attempt can be alive th
 long after its task has settled. Amounts are exact integers; a device is a thousand thousandths.
 """
 
+from collections.abc import Iterable
+
 import msgspec
 
 from phalanx.core.model import Protocol, Residue, Task, Worker
@@ -102,9 +104,9 @@ class Node:
         room = [(left, n) for n, left in enumerate(self.devices) if left >= thousandths]
         return (min(room)[1],) if room else None
 
-    def pick_port(self, ports: tuple[int, int]) -> int | None:
-        """The lowest rendezvous port that no attempt here may still be using."""
-        taken = {charge.port for charge in self.charges.values()}
+    def pick_port(self, ports: tuple[int, int], neighbours: Iterable["Node"]) -> int | None:
+        """The lowest rendezvous port that no attempt on this host may still be using."""
+        taken = {charge.port for node in (self, *neighbours) for charge in node.charges.values()}
         return next((port for port in range(ports[0], ports[1] + 1) if port not in taken), None)
 
     def replace_worker(self, worker: Worker) -> None:

@@ -20,10 +20,12 @@ from phalanx.core.events import (
 from phalanx.core.gang import Gang
 from phalanx.core.holding import let_go
 from phalanx.core.model import Protocol, Task
-from phalanx.core.node import GPU, charge_of
+from phalanx.core.node import GPU, Node, charge_of
 from phalanx.core.startable import check_startable
 from phalanx.core.states import PLACED, WAITING, Move, State
 from phalanx.core.waiting import avoid, wait_again
+
+_MOST_NEIGHBOURS = 64
 
 
 def placed(tx: Changes, event: Placed) -> None:
@@ -61,6 +63,15 @@ def _bad_start_set(gang: Gang, indices: list[int]) -> str | None:
     return None
 
 
+def _neighbours(tx: Changes, node: Node) -> list[Node]:
+    """Other workers on the same host. Where there are very many it is no machine of one's own, and
+    they are left out."""
+    there = tx.base.hosts.get(node.worker.host, set())
+    if len(there) > _MOST_NEIGHBOURS:
+        return []
+    return [tx.nodes.get(name) or tx.base.nodes[name] for name in there if name != node.worker.id]
+
+
 def _reserve(
     tx: Changes, gang: Gang, placement: Placement, together: tuple[str, ...]
 ) -> Iterable[str]:
@@ -86,7 +97,7 @@ def _reserve(
         if misfit is None and role.per_node is not None and there > role.per_node:
             misfit = f"it may have at most {role.per_node} tasks of role {role.name}"
         devices = node.pick_devices(role.resources.get(GPU, 0))
-        port = None if has_port else node.pick_port(tx.base.settings.ports)
+        port = None if has_port else node.pick_port(tx.base.settings.ports, _neighbours(tx, node))
         if misfit is not None or devices is None:
             raise Conflict(f"task {task.id} cannot be placed on {assignment.worker}: {misfit}")
         reserved = tx.move(
