@@ -84,10 +84,11 @@ class Machine:
         """Link, spawner, and with it the tasks; whatever state they are in."""
         if self._process is None:
             return
-        if (self.state / "spawner.lock").exists():
-            self.send(signal.SIGKILL, link=False)
+        # The link first: it would begin another spawner.
         self.send(signal.SIGKILL, spawner=False)
         await self.ended()
+        if (self.state / "spawner.lock").exists():
+            self.send(signal.SIGKILL, link=False)
 
 
 class Fleet:
