@@ -15,11 +15,13 @@ from tests.driver import Driver
 from phalanx.core import events
 from phalanx.core.cluster import Cluster
 from phalanx.core.errors import CoreError
-from phalanx.core.model import ENDED, Assignment, Blob, Protocol, Queue, Task
+from phalanx.core.model import ENDED, Assignment, Blob, Gathering, Protocol, Queue, Task
 from phalanx.core.states import State
 from phalanx.core.validation import job_spec
 
 WORKERS = st.sampled_from(["a", "b", "c", "d"])
+#: One for each task of the largest gang: seven that awaited an eighth, and a part of six.
+ENOUGH = [f"new-{n}" for n in range(13)]
 #: Picks one of whatever there is.
 PICK = st.integers(0, 1000)
 OFF_BY = st.sampled_from([0, 0, 0, 0, 0, -1, 1])
@@ -168,6 +170,23 @@ class AnyHistory(RuleBasedStateMachine):
         ended = {job.id: job.phase for job in self.driver.jobs.values() if job.phase in ENDED}
         job = f"j-{len(self.driver.jobs):03}"
         self.attempt(events.Submitted(job, spec, key=document.get("name"), ended=ended))
+
+    @rule(document=SPECS, of=st.none() | st.integers(1, 8), pick=PICK)
+    def submit_a_part(self, document: dict[str, Any], of: int | None, pick: int) -> None:
+        """Members of a gang that is known, or of a new one."""
+        try:
+            spec = job_spec(document)
+        except CoreError:
+            return
+        said = {} if of is None else {"min_available": pick % 2}
+        part = Gathering(of, (f"pod-{pick}",), said)
+        waiting = [g.job for g in self.driver.cluster.gangs.values() if g.job.awaits_members]
+        if waiting and pick % 3:
+            job = waiting[pick % len(waiting)].id
+            self.attempt(events.MembersJoined(job, spec, part, key=f"k-{pick % 5}"))
+        else:
+            job = f"j-{len(self.driver.jobs):03}"
+            self.attempt(events.Submitted(job, spec, gathering=part))
 
     @rule(pick=PICK, workers=st.lists(WORKERS, min_size=6, max_size=6), fewer=st.integers(0, 2))
     def place(self, pick: int, workers: list[str], fewer: int) -> None:
@@ -337,11 +356,13 @@ class AnyHistory(RuleBasedStateMachine):
             driver.apply(events.CronRemoved(cron))
         for worker in list(driver.cluster.nodes):
             driver.apply(events.WorkerRemoved(worker))
-        for n in range(6):
-            driver.worker(f"new-{n}", resources={"gpu": 64_000, "cpu": 64_000})
+        for worker in ENOUGH:
+            driver.worker(worker, resources={"gpu": 64_000, "cpu": 64_000})
         for job in list(driver.cluster.gangs):
             if driver.phase(job) not in ENDED:
                 driver.apply(events.HoldChanged(job, on_hold=False))
+            if driver.job(job).awaits_members:
+                driver.apply(events.CancelRequested(job))
         for _ in range(2 * len(driver.jobs) + 4):
             driver.advance(601)
             for job in list(driver.cluster.gangs):
@@ -354,7 +375,7 @@ class AnyHistory(RuleBasedStateMachine):
         driver, gang = self.driver, self.driver.gang(job)
         ready = gang.job.drain is None and not gang.job.waits_for and not gang.unreleased()
         if ready and gang.may_start_with(gang.waiting()):
-            driver.place(job, *(f"new-{n}" for n in range(6)))
+            driver.place(job, *ENOUGH)
         if job in driver.cluster.gangs:
             driver.accept(job)
         while job in driver.cluster.gangs:

@@ -230,21 +230,36 @@ def test_members_in_two_namespaces_are_refused_and_both_are_named() -> None:
     )
 
 
-def test_a_pod_group_that_is_not_in_the_file_is_asked_for() -> None:
-    [message] = refused(pod("web-0", labels=IN_GROUP)).values()
-    assert "put it and all of its pods in one file" in message
+PARTS = {
+    pod("web-0", labels=IN_GROUP): (1, None),
+    GROUP: (0, 3),
+    GROUP + pod("web-0", labels=IN_GROUP): (1, 3),
+    pod("web-0", labels=labelled("nginx", 8)): (1, 8),
+}
 
 
-def test_a_pod_group_without_pods_is_refused() -> None:
-    [(path, message)] = refused(GROUP).items()
-    assert path == "document 1: metadata.name"
-    assert "scheduling.x-k8s.io/pod-group: nginx" in message
+@pytest.mark.parametrize("text", PARTS)
+def test_a_part_of_a_gang_says_how_much_is_missing(text: str) -> None:
+    found = bundled(text)
+    [job] = found.jobs
+    part = found.part(job)
+    assert part is not None
+    assert (job.name, job.size, part.of) == ("nginx", *PARTS[text])
 
 
-def test_fewer_pods_than_the_minimum_are_refused_for_a_gang_does_not_grow() -> None:
-    [(path, message)] = refused(GROUP + pod("web-0", labels=IN_GROUP)).items()
-    assert path == "document 1: spec.minMember"
-    assert message.startswith("is 3, and 1 of its members are in this file")
+def test_a_part_cannot_be_written_in_the_native_form() -> None:
+    problems = [refused(text, whole_gangs=True) for text in PARTS]
+    assert [list(one) for one in problems] == [
+        ['document 1: metadata.labels["scheduling.x-k8s.io/pod-group"]'],
+        ["document 1: metadata.name"],
+        ["document 1: spec.minMember"],
+        [f'document 1: metadata.labels["{PREFIX}/min-available"]'],
+    ]
+    absent, bare, few, labels = (next(iter(one.values())) for one in problems)
+    assert "put it and all of its pods in one file" in absent
+    assert "scheduling.x-k8s.io/pod-group: nginx" in bare
+    assert few.startswith("is 3, and 1 of its members are in this file")
+    assert labels.startswith("is 8, and 1 of its members are in this file")
 
 
 @pytest.mark.parametrize("least", ["0", "-1", "many", "1.5"])

@@ -1,8 +1,11 @@
 """Jobs that start together, as the planner sees them: whoever is named is a member."""
 
+import pytest
+from msgspec.structs import replace
 from tests.driver import Driver, spec
 
-from phalanx.core.events import CancelRequested
+from phalanx.core.events import CancelRequested, MembersJoined
+from phalanx.core.model import Gathering
 from phalanx.core.reasons import Reason, WaitingForGroup
 from phalanx.core.spec import JobSpec
 from phalanx.plan.decisions import Plan, Reserve
@@ -108,3 +111,18 @@ def test_a_group_that_ended_before_its_start_leaves_nothing_behind() -> None:
     watched.see(two)
     [again] = watched.submit(member("two"))
     assert watched.starts() == [{again}]
+
+
+@pytest.mark.parametrize("has_pods", [True, False])
+def test_a_mate_that_is_not_complete_is_waited_for(has_pods: bool) -> None:
+    watched = Watched()
+    [one] = watched.submit(member("one", "two"))
+    two = member("two")
+    part = two if has_pods else replace(two, roles=(), min_available=0)
+    job = watched.see(watched.driver.submit(part, gathering=Gathering(of=2)))
+    assert watched.starts() == []
+    assert watched.reason(one) == WaitingForGroup(("default/two",))
+    rest = spec(2, role={"resources": {"gpu": 1}}, name="two")
+    watched.driver.apply(MembersJoined(job, rest, Gathering(of=2, members=("two-1",))))
+    watched.see(job)
+    assert watched.starts() == [{one, job}]

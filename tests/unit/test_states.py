@@ -46,6 +46,7 @@ def test_a_task_moves_where_the_table_leads_and_nowhere_else(
 DESIGN = {
     "blocked Placed": "reserved",
     "blocked DependenciesMet": "pending",
+    "blocked MembersJoined": "pending",
     "blocked DrainSettled": "failed cancelled",
     "pending Placed": "reserved",
     "pending Claimed": "running",

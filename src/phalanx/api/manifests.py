@@ -32,7 +32,11 @@ def _timezones() -> frozenset[str] | None:
 
 
 def settings_of(
-    services: Services, *, ignore_image: bool = False, ignore_unsupported: bool = False
+    services: Services,
+    *,
+    ignore_image: bool = False,
+    ignore_unsupported: bool = False,
+    whole_gangs: bool = False,
 ) -> Settings:
     return Settings(
         priority_classes=services.info.priority_classes,
@@ -40,6 +44,7 @@ def settings_of(
         timezones=_timezones(),
         ignore_image=ignore_image,
         ignore_unsupported=ignore_unsupported,
+        whole_gangs=whole_gangs,
     )
 
 

@@ -25,7 +25,7 @@ from phalanx.api.views import reason_view, warning_views
 from phalanx.core.cluster import Cluster
 from phalanx.core.events import Submitted
 from phalanx.core.model import Job, Phase
-from phalanx.core.reasons import Reason
+from phalanx.core.reasons import Reason, members_reason
 from phalanx.core.spec import Micros
 from phalanx.core.warnings import AnyWarning
 from phalanx.engine.submissions import new_job
@@ -49,7 +49,10 @@ async def plan_only(
     """Nothing is kept."""
     services, principal = services_of(request), principal_of(request)
     settings = settings_of(
-        services, ignore_image=ignore_image, ignore_unsupported=ignore_unsupported
+        services,
+        ignore_image=ignore_image,
+        ignore_unsupported=ignore_unsupported,
+        whole_gangs=True,
     )
     _, found = await manifests.read(request, settings)
     if len(found.jobs) != 1 or found.queues:
@@ -102,8 +105,9 @@ async def why(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Why:
     if job.id not in cluster.gangs:
         return told
     seen = await outlook(services, cluster, job.id, now)
-    # The last plan may be older than what has changed since; this one is not.
-    reason = seen.forecast.reason
+    # The last plan may be older than what has changed since; this one is not. A PodGroup without
+    # pods has nothing to plan.
+    reason = seen.forecast.reason or members_reason(job)
     return Why(
         job.id,
         job.phase,

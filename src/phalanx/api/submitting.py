@@ -22,6 +22,7 @@ from phalanx.api.manifests import IgnoreImage, IgnoreUnsupported, settings_of
 from phalanx.api.services import Services, services_of
 from phalanx.api.views import submitted_view, warning_views
 from phalanx.core.errors import CoreError, Invalid
+from phalanx.core.model import Gathering
 from phalanx.core.spec import JobSpec
 from phalanx.core.validation import is_short_form
 from phalanx.engine.submissions import Outcome, Scheduled, Submission
@@ -81,6 +82,7 @@ IdempotencyKey = Annotated[
 class _Read(NamedTuple):
     spec: JobSpec
     is_short: bool
+    part: Gathering | None
 
 
 @post("/jobs", operation_class=JOB_BODY, opt={"allowed": USERS}, summary="Submit a job, or a file")
@@ -106,7 +108,7 @@ async def submit(
     base = _checked_key(key)
     if len(found.jobs) != 1 or found.queues:
         return await _submit_together(services, found, principal.name, base)
-    submission = Submission(found.jobs[0], principal.name, base)
+    submission = Submission(found.jobs[0], principal.name, base, found.part(found.jobs[0]))
     [outcome] = await services.submissions.submit([submission])
     if isinstance(outcome, CoreError):
         raise outcome
@@ -129,7 +131,7 @@ async def _submit_together(
     services: Services, found: Bundle, owner: str, key: str | None
 ) -> Response[Submitted | CronView | BatchReply]:
     submissions = [
-        Submission(spec, owner, None if key is None else f"{key}.{number}")
+        Submission(spec, owner, None if key is None else f"{key}.{number}", found.part(spec))
         for number, spec in enumerate(found.jobs)
     ]
     taken = await services.submissions.submit_together(submissions, found.queues)
@@ -173,7 +175,7 @@ async def submit_batch(request: Request[Any, Any, Any], key: IdempotencyKey = No
             continue
         items.append(read)
         one_key = None if base is None else f"{base}.{number}"
-        submissions.append(Submission(read.spec, principal.name, one_key))
+        submissions.append(Submission(read.spec, principal.name, one_key, read.part))
     outcomes = iter(await services.submissions.submit(submissions))
     results = [
         BatchItem(error=item)
@@ -198,7 +200,8 @@ def _spec(services: Services, document: object) -> _Read:
     found = bundle([document], settings_of(services))
     if len(found.jobs) != 1:
         raise wrong("", "a document here is one job; submit a file with queues at /jobs")
-    return _Read(found.jobs[0], is_short=is_short_form(document))
+    [spec] = found.jobs
+    return _Read(spec, is_short=is_short_form(document), part=found.part(spec))
 
 
 def _checked_key(key: str | None) -> str | None:

@@ -97,7 +97,8 @@ async def retry(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Respo
     if old.phase not in ENDED:
         raise Conflict(f"job {old.id} is {old.phase}; only a job that has ended can be retried")
     spec = replace(old.spec, after=())
-    [outcome] = await services.submissions.submit([Submission(spec, by.name)])
+    part = None if old.gathering is None else replace(old.gathering, keys=())
+    [outcome] = await services.submissions.submit([Submission(spec, by.name, part=part)])
     if not isinstance(outcome, Taken):
         raise outcome if isinstance(outcome, CoreError) else AssertionError("bug: a run is no cron")
     return Response(

@@ -13,7 +13,7 @@ from phalanx.core.ledger import Lost, Tally, gpu_seconds
 from phalanx.core.model import Job, Phase, Queue, Record, Task, role_of
 from phalanx.core.native import native
 from phalanx.core.node import Node
-from phalanx.core.reasons import Reason, own_reason
+from phalanx.core.reasons import Reason, members_reason, own_reason
 from phalanx.core.spec import SECOND, Micros, Role
 from phalanx.core.states import State
 from phalanx.engine.claims import Claim
@@ -199,7 +199,7 @@ def claim_view(claim: Claim) -> ClaimView:
 def submitted_view(
     job: Job, warnings: Iterable[msgspec.Struct] = (), *, is_short: bool
 ) -> Submitted:
-    fields = _job_fields(job, None)
+    fields = _job_fields(job, members_reason(job))
     if is_short and job.spec.size > 1:
         fields |= {
             "gang_id": job.id,

@@ -59,6 +59,7 @@ def _read(file: str, *, ignore_image: bool, ignore_unsupported: bool) -> "Bundle
         timezones=available_timezones() or None,
         ignore_image=ignore_image,
         ignore_unsupported=ignore_unsupported,
+        whole_gangs=True,
     )
     try:
         return read(contents(file), settings)

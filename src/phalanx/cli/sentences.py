@@ -31,6 +31,7 @@ _PLAIN = {
     "GangReleased": "all are ready, so {size} may start",
     "GangReserved": "attempt {epoch}: places for {size} on {workers}",
     "HoldsReleased": "it gave up the {size} places that it held: {why}",
+    "MembersJoined": "{members} joined it: {size} tasks now",
     "Nominated": "room for {size} is kept for it until {victims} have stopped",
     "NominationEnded": "the room that was kept for it is free again: {why}",
     "PlacesHeld": "it holds {size} places and waits for the rest",

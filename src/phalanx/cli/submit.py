@@ -252,6 +252,8 @@ def _tell(made: "list[Submitted | CronView]", *, as_json: bool, is_awaited: bool
         [one] = made
         if isinstance(one, CronView):
             note(f"due next at {one.next_at}; `phalanx cron show {one.name}` shows its runs")
+        elif one.reason is not None:
+            note(f"it waits: {one.reason['message']}; `phalanx why {one.name}` says what helps")
         else:
             told = words.counted_as(one.size, "task")
             note(f"{told}; `phalanx logs -f {one.name}` shows the output")

@@ -54,6 +54,7 @@ class Changes:
         "forgotten",
         "gangs",
         "jobs",
+        "joined",
         "nodes",
         "now",
         "queues",
@@ -88,6 +89,7 @@ class Changes:
         self.forgotten: list[str] = []  #: ended jobs that are to be kept no longer
         # What follows.
         self.added: list[str] = []  #: jobs that are new
+        self.joined: list[str] = []  #: jobs that were joined by members, and may name others now
         self.verdicts: list[str] = []  #: jobs that ended
         self.timers: list[Timer] = []
         self.wake: set[str] = set()  #: workers that have something to hear
@@ -208,6 +210,14 @@ class Changes:
             self.tasks[(job.id, task.index)] = task
         self.added.append(job.id)
         return gang
+
+    def set_tasks(self, gang: Gang, tasks: list[Task]) -> None:
+        """A gang of which nothing was ever placed has other tasks from now on."""
+        gang.tasks = tasks
+        gang.counts = sum(ONE[task.state] for task in tasks)
+        for task in tasks:
+            self.tasks[(gang.job.id, task.index)] = task
+        self.joined.append(gang.job.id)
 
     def set_worker(self, worker: Worker) -> Node:
         """A new version of a worker's row; its charges stay."""

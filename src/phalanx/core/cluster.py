@@ -11,6 +11,7 @@ from phalanx.core import (
     draining,
     events,
     failing,
+    gathering,
     groups,
     holding,
     nominating,
@@ -36,6 +37,7 @@ from phalanx.core.timers import timers_of
 
 _HANDLERS: dict[type, Callable[[Changes, Any], None]] = {
     events.Submitted: submitting.submitted,
+    events.MembersJoined: gathering.members_joined,
     events.CancelRequested: submitting.cancel_requested,
     events.HoldChanged: submitting.hold_changed,
     events.PriorityChanged: submitting.priority_changed,
@@ -132,7 +134,7 @@ class Cluster:
         for task in sorted(rows.tasks, key=lambda task: task.index):
             by_job.setdefault(task.job, []).append(task)
         for job in rows.jobs:
-            cluster._add(Gang(*shared_rows(job, by_job[job.id])))
+            cluster._add(Gang(*shared_rows(job, by_job.get(job.id, []))))
         for residue in rows.residues:
             cluster._add_residue(residue)
         return cluster
@@ -186,7 +188,7 @@ class Cluster:
 
     def _take_over(self, changes: Changes) -> None:
         self.last_seq = changes.seq
-        for name in changes.added:
+        for name in (*changes.added, *changes.joined):
             self._index(changes.gangs[name].job)
         self.gangs.update(changes.gangs)
         for worker, row in changes.workers.items():
@@ -237,8 +239,8 @@ class Cluster:
     def _index(self, job: Job) -> None:
         if job.spec.name is not None:
             self.names[job.spec.namespace, job.spec.name] = job.id
-        if job.key is not None:
-            self.keys[job.spec.namespace, job.key] = job.id
+        for key in _keys(job):
+            self.keys[job.spec.namespace, key] = job.id
         for dependency in job.waits_for:
             self.dependants.setdefault(dependency, set()).add(job.id)
         for dependency in job.spec.after:
@@ -251,8 +253,8 @@ class Cluster:
         del self.gangs[job.id]
         if job.spec.name is not None:
             del self.names[job.spec.namespace, job.spec.name]
-        if job.key is not None:
-            del self.keys[job.spec.namespace, job.key]
+        for key in _keys(job):
+            del self.keys[job.spec.namespace, key]
         for dependency in job.waits_for:
             if dependency in self.dependants:
                 self.dependants[dependency].discard(job.id)
@@ -265,6 +267,12 @@ class Cluster:
             self.wanted_by[name].discard(job.id)
             if not self.wanted_by[name]:
                 del self.wanted_by[name]
+
+
+def _keys(job: Job) -> tuple[str, ...]:
+    """The idempotency keys of all that made the job what it is."""
+    first = () if job.key is None else (job.key,)
+    return first if job.gathering is None else (*first, *job.gathering.keys)
 
 
 def _conclude(changes: Changes) -> None:

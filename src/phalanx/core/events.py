@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from phalanx.core.model import Assignment, Blob, Phase, Protocol, Queue
+from phalanx.core.model import Assignment, Blob, Gathering, Phase, Protocol, Queue
 from phalanx.core.spec import JobSpec, Micros, Resources
 
 # Jobs
@@ -21,6 +21,16 @@ class Submitted(msgspec.Struct, frozen=True):
     key: str | None = None
     #: How the jobs in `spec.after` ended that are no longer live.
     ended: Mapping[str, Phase] = {}
+    gathering: Gathering | None = None  #: members of it may be missing
+
+
+class MembersJoined(msgspec.Struct, frozen=True):
+    """More was submitted of a gang that has too few members to start."""
+
+    job: str
+    spec: JobSpec  #: of the part that joins
+    part: Gathering
+    key: str | None = None
 
 
 class CancelRequested(msgspec.Struct, frozen=True):
@@ -360,6 +370,7 @@ class CronDue(msgspec.Struct, frozen=True):
 
 Event = (
     Submitted
+    | MembersJoined
     | CancelRequested
     | Evicted
     | Shrunk

@@ -79,6 +79,8 @@ def _task(gang: Gang, task: Task) -> Iterator[str]:
         yield f"a waiting task with a place: {task.story}"
     if task.state is State.PENDING and gang.size > 1:
         yield f"a task of a gang that waits alone: {task.story}"
+    if gang.job.awaits_members and (task.state is not State.BLOCKED or task.epoch):
+        yield f"a task that does not wait for the members of its gang: {task.story}"
     if task.state is State.PREEMPTING and task.stopping_at is None:
         yield f"a stop without a beginning: {task.story}"
     if task.saved is not None and task.state not in (State.PREEMPTING, State.PREEMPTED):

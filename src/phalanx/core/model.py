@@ -122,6 +122,18 @@ class Drain(msgspec.Struct, frozen=True, omit_defaults=True):
     counted: bool = False  #: whether the failure that began it was counted
 
 
+class Gathering(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What has been submitted of a gang whose members come one after the other."""
+
+    of: int | None  #: how many members it needs; None until somebody says it
+    members: tuple[str, ...] = ()  #: pods, and Jobs of several, by name
+    #: Fields that were said of the gang, and with which weight: the heavier word counts.
+    said: dict[str, int] = {}
+    shared: dict[str, str] = {}  #: what members have in common, in their own words
+    least: Resources = {}  #: the members that may start have to ask for as much in sum
+    keys: tuple[str, ...] = ()  #: idempotency keys of those that joined
+
+
 class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     """A job without its tasks."""
 
@@ -159,11 +171,18 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     cron: str | None = None  #: the cron that made it
     due_at: Micros | None = None  #: when the cron was due
     lost: Lost | None = None  #: what stops have cost it
+    gathering: Gathering | None = None  #: how it came together, if it did not come whole
     finished_at: Micros | None = None  #: every task is terminal; the row never changes again
 
     @property
     def is_live(self) -> bool:
         return self.finished_at is None
+
+    @property
+    def awaits_members(self) -> bool:
+        """Too little of it has been submitted: nothing of it may start."""
+        gathering = self.gathering
+        return gathering is not None and (gathering.of is None or self.spec.size < gathering.of)
 
 
 class Protocol(StrEnum):

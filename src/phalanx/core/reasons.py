@@ -1,6 +1,6 @@
 """Why a job waits: typed values, the same everywhere they are shown, each one sentence in words.
 
-Listed in order of precedence. The first three follow from the job alone; the planner adds the rest.
+Listed in order of precedence. The first ones follow from the job alone; the planner adds the rest.
 """
 
 from datetime import UTC, datetime
@@ -9,6 +9,7 @@ import msgspec
 
 from phalanx.core import quantities
 from phalanx.core.gang import Gang
+from phalanx.core.model import Job
 from phalanx.core.spec import Micros
 
 
@@ -40,9 +41,12 @@ class Backoff(msgspec.Struct, frozen=True, tag=True):
 
 class WaitingForMembers(msgspec.Struct, frozen=True, tag=True):
     seen: int
-    of: int
+    of: int | None  #: None as long as nobody has said it
 
     def __str__(self) -> str:
+        if self.of is None:
+            have = "member has" if self.seen == 1 else "members have"
+            return f"{self.seen} {have} been submitted, and its PodGroup is missing"
         return f"{self.seen} of {self.of} members have been submitted"
 
 
@@ -130,7 +134,7 @@ Reason = (
 )
 
 
-def own_reason(gang: Gang, now: Micros) -> OnHold | After | Backoff | None:
+def own_reason(gang: Gang, now: Micros) -> OnHold | After | Backoff | WaitingForMembers | None:
     """Why the job itself may not be placed now; None if only the cluster can stand in its way."""
     job = gang.job
     if job.on_hold:
@@ -139,7 +143,13 @@ def own_reason(gang: Gang, now: Micros) -> OnHold | After | Backoff | None:
         return After(job.waits_for)
     if job.not_before > now:
         return Backoff(job.not_before)
-    return None
+    return members_reason(job)
+
+
+def members_reason(job: Job) -> WaitingForMembers | None:
+    if job.gathering is None or not job.awaits_members:
+        return None
+    return WaitingForMembers(job.spec.size, job.gathering.of)
 
 
 def _clock(at: Micros) -> str:

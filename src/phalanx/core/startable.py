@@ -22,6 +22,8 @@ def check_startable(tx: Changes, gang: Gang, version: int) -> None:
         refusal = f"queue {queue} is stopped"
     elif job.waits_for:
         refusal = f"it waits for {', '.join(job.waits_for)}"
+    elif job.awaits_members:
+        refusal = "it waits for members"
     elif job.not_before > tx.now:
         refusal = "its backoff has not ended"
     elif gang.unreleased():

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class State(StrEnum):
-    BLOCKED = "blocked"  #: waits for its gang, or for its dependencies
+    BLOCKED = "blocked"  #: waits for its gang, for members or dependencies of it
     PENDING = "pending"  #: waits alone: a gang of one
     RESERVED = "reserved"  #: promised to a worker; no process before the release
     RUNNING = "running"  #: its process was seen
@@ -23,6 +23,7 @@ class Move(StrEnum):
     """What can happen to one task."""
 
     DEPENDENCIES_MET = "DependenciesMet"
+    MEMBERS_JOINED = "MembersJoined"
     PLACED = "Placed"
     CLAIMED = "Claimed"
     RESERVATION_EXPIRED = "ReservationExpired"
@@ -64,7 +65,7 @@ def _rules(
 
 
 TABLE: tuple[Rule, ...] = (
-    *_rules(State.BLOCKED, Move.DEPENDENCIES_MET, to=(State.PENDING,)),
+    *_rules(State.BLOCKED, Move.DEPENDENCIES_MET, Move.MEMBERS_JOINED, to=(State.PENDING,)),
     *_rules(State.BLOCKED, Move.PLACED, to=(State.RESERVED,)),
     *_rules(State.BLOCKED, Move.DRAIN_SETTLED, to=(State.FAILED, State.CANCELLED)),
     *_rules(State.PENDING, Move.PLACED, to=(State.RESERVED,)),

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from phalanx.core.causes import Cause, Kind
 from phalanx.core.changes import Changes
 from phalanx.core.draining import drain
@@ -52,10 +54,12 @@ def submitted(tx: Changes, event: Submitted) -> None:
         owner=event.owner,
         key=event.key,
         waits_for=waits_for,
-        waiting_since=None if waits_for else tx.now,
+        gathering=event.gathering,
     )
-    state = State.PENDING if spec.size == 1 and not waits_for else State.BLOCKED
-    gang = tx.add_gang(job, _tasks(job.id, spec, state))
+    if not waits_for and not job.awaits_members:
+        job = replace(job, waiting_since=tx.now)
+    is_alone = spec.size == 1 and job.waiting_since is not None
+    gang = tx.add_gang(job, tasks_of(job.id, spec, State.PENDING if is_alone else State.BLOCKED))
     tx.record("JobSubmitted", job.id, size=spec.size, owner=event.owner)
     tx.replan = True
     arm_schedule_timeout(tx, gang)
@@ -65,7 +69,7 @@ def submitted(tx: Changes, event: Submitted) -> None:
             return
 
 
-def _tasks(job: str, spec: JobSpec, state: State) -> list[Task]:
+def tasks_of(job: str, spec: JobSpec, state: State) -> list[Task]:
     names = [role.name for role in spec.roles for _ in range(role.replicas)]
     return [Task(job, index, name, state) for index, name in enumerate(names)]
 

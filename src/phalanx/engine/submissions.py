@@ -13,9 +13,8 @@ from typing import NamedTuple, TypeVar
 
 from phalanx.core import ids
 from phalanx.core.errors import CoreError, Invalid, Problem
-from phalanx.core.events import CronSet, QueueSet, Submitted
-from phalanx.core.gang import Gang
-from phalanx.core.model import Cron, Job, Phase, Queue
+from phalanx.core.events import CronSet, MembersJoined, QueueSet, Submitted
+from phalanx.core.model import Cron, Gathering, Job, Phase, Queue
 from phalanx.core.scheduling import cron_key
 from phalanx.core.spec import JobSpec, Micros
 from phalanx.core.submitting import Duplicate
@@ -32,6 +31,7 @@ class Submission(NamedTuple):
     spec: JobSpec
     owner: str = ""
     key: str | None = None  #: asking again with the same one gives the first job
+    part: Gathering | None = None  #: how much of its gang it is, if it may be but a part
 
 
 class Taken(NamedTuple):
@@ -160,7 +160,7 @@ class Submissions:
                 taken.append(Taken(first if gang is None else gang.job, is_new=False))
                 continue
             try:
-                taken.append(Taken(self._submit(turn, submission, ended).job, is_new=True))
+                taken.append(self._join(turn, submission) or self._submit(turn, submission, ended))
             except Duplicate as error:
                 taken.append(Taken(live[error.job].job, is_new=False))
             except CoreError as error:
@@ -169,8 +169,9 @@ class Submissions:
 
     def _advised(self, turn: Turn, one: Accepted) -> Accepted:
         spec = one.cron.spec if isinstance(one, Scheduled) else one.job.spec
-        warned = () if self._advice is None else self._advice.on(turn, spec)
-        return one._replace(warnings=warned)
+        if self._advice is None or (isinstance(one, Taken) and one.job.awaits_members):
+            return one  # what becomes of a part of a gang shows when the rest has come
+        return one._replace(warnings=self._advice.on(turn, spec))
 
     def _schedule(self, turn: Turn, submission: Submission) -> Scheduled | CoreError:
         """Setting the same cron again changes nothing, so it needs no key."""
@@ -183,11 +184,22 @@ class Submissions:
             return error
         return Scheduled(turn.cluster.crons[key], is_new)
 
-    def _submit(self, turn: Turn, submission: Submission, ended: dict[str, Phase]) -> Gang:
-        job = self._new_job(turn.now)
-        mine = {name: ended[name] for name in submission.spec.after if name in ended}
-        event = Submitted(job, submission.spec, submission.owner, submission.key, mine)
-        return turn.apply(event).gangs[job]
+    def _submit(self, turn: Turn, submission: Submission, ended: dict[str, Phase]) -> Taken:
+        job, spec, part = self._new_job(turn.now), submission.spec, submission.part
+        mine = {name: ended[name] for name in spec.after if name in ended}
+        if part is not None and part.of is not None and spec.size >= part.of:
+            part = None  # it is all that there is to come
+        event = Submitted(job, spec, submission.owner, submission.key, mine, part)
+        return Taken(turn.apply(event).gangs[job].job, is_new=True)
+
+    def _join(self, turn: Turn, submission: Submission) -> Taken | None:
+        """A part of a gang goes to what has come of it before, if that still waits for more."""
+        spec, part, cluster = submission.spec, submission.part, turn.cluster
+        job = cluster.names.get((spec.namespace, spec.name or ""))
+        if job is None or part is None or not cluster.gangs[job].job.awaits_members:
+            return None
+        joined = turn.apply(MembersJoined(job, spec, part, submission.key))
+        return Taken(joined.gangs[job].job, is_new=False)
 
     @asynccontextmanager
     async def _alone(self, keys: set[tuple[str, str]]) -> AsyncIterator[None]:

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from phalanx.core.errors import Invalid
 from phalanx.core.fields import shown
-from phalanx.core.model import Queue
+from phalanx.core.model import Gathering, Queue
 from phalanx.core.spec import JobSpec
 from phalanx.core.validation import is_short_form, job_spec, short_form
 from phalanx.manifest import batchjob, documents, kubeflow, lattice, podgroup, queue, volcano
 from phalanx.manifest.draft import Draft
 from phalanx.manifest.findings import Findings, Settings, Told, Where
-from phalanx.manifest.gangs import Gathering, Member, check_groups
+from phalanx.manifest.gangs import Member, Members, check_groups
 from phalanx.manifest.pod import pod_of
 from phalanx.manifest.view import View
 
@@ -23,6 +23,11 @@ class Bundle(NamedTuple):
     jobs: list[JobSpec]
     queues: list[Queue]  #: parents before their children
     warnings: list[Told]
+    #: How much of its gang a job is, by namespace and name, where it is made of pods.
+    parts: dict[tuple[str, str], Gathering]
+
+    def part(self, job: JobSpec) -> Gathering | None:
+        return self.parts.get((job.namespace, job.name or ""))
 
 
 class _Reading:
@@ -31,10 +36,11 @@ class _Reading:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.findings = Findings(ignore_unsupported=settings.ignore_unsupported)
-        self.gathering = Gathering(self.findings)
+        self.members = Members(self.findings, whole_gangs=settings.whole_gangs)
         self.drafts: list[Draft] = []
         self.specs: list[JobSpec] = []
         self.queues: list[queue.Named] = []
+        self.parts: dict[tuple[str, str], Gathering] = {}
         self._named: dict[tuple[str, str], Where] = {}
 
     def take(self, document: Mapping[str, object], where: Where) -> None:
@@ -49,12 +55,14 @@ class _Reading:
         view.close()
 
     def finish(self) -> None:
-        drafts = [*self.drafts, *self.gathering.drafts()]
+        drafts = [*self.drafts, *self.members.drafts()]
         check_groups(drafts, self.findings)
         for draft in drafts:
             spec = draft.spec(self.settings, self.findings)
             if spec is not None:
                 self._keep(spec, draft.origin("name"))
+                if draft.part is not None:
+                    self.parts[spec.namespace, spec.name or ""] = draft.part
 
     def _keep(self, spec: JobSpec, where: Where) -> None:
         self.specs.append(spec)
@@ -109,7 +117,7 @@ def bundle(found: list[object], settings: Settings | None = None) -> Bundle:
     reading.finish()
     queues = queue.in_order(reading.queues, reading.findings)
     reading.findings.close()
-    return Bundle(reading.specs, queues, reading.findings.warnings)
+    return Bundle(reading.specs, queues, reading.findings.warnings, reading.parts)
 
 
 def without_images(document: object) -> object:
@@ -135,15 +143,15 @@ def _unknown(version: object, kind: object) -> str:
 
 def _take_pod(reading: _Reading, view: View, _: str) -> None:
     view.skip("status")
-    reading.gathering.add(Member(pod_of(view, reading.settings)))
+    reading.members.add(Member(pod_of(view, reading.settings)))
 
 
 def _take_pod_group(reading: _Reading, view: View, version: str) -> None:
-    reading.gathering.add_group(podgroup.pod_group_of(view, version))
+    reading.members.add_group(podgroup.pod_group_of(view, version))
 
 
 def _take_batch_job(reading: _Reading, view: View, _: str) -> None:
-    reading.gathering.add(batchjob.member_of(view, reading.settings))
+    reading.members.add(batchjob.member_of(view, reading.settings))
 
 
 def _take_volcano_job(reading: _Reading, view: View, _: str) -> None:

@@ -6,11 +6,17 @@ The core validates it; what is wrong with it is told in the words of its own doc
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from phalanx.core.errors import Invalid
 from phalanx.core.fields import joined
+from phalanx.core.model import Gathering
 from phalanx.core.spec import JobSpec
 from phalanx.core.validation import job_spec
 from phalanx.manifest.findings import Findings, Settings, Where
+
+#: Stands in for the roles of a PodGroup without pods while its own words are checked.
+_NOBODY = {"nobody": {"command": "true"}}
 
 
 class Said(NamedTuple):
@@ -52,6 +58,8 @@ class Draft:
     def __init__(self, where: Where) -> None:
         self.fields: dict[str, object] = {}
         self.roles: dict[str, RoleDraft] = {}
+        #: For pods that name their gang: how much of it they are.
+        self.part: Gathering | None = None
         self._origins: dict[str, Where] = {"": where}
 
     @property
@@ -104,12 +112,13 @@ class Draft:
                 dot = "." if path else ""
                 self._origins[f"{prefix}{dot}{path}"] = where
         try:
-            return job_spec(
-                {**self.fields, "roles": roles},
+            spec = job_spec(
+                {**self.fields, "roles": roles or _NOBODY},
                 priority_classes=settings.priority_classes,
                 lost_after=settings.lost_after,
                 timezones=settings.timezones,
             )
+            return spec if roles else replace(spec, roles=(), min_available=0)
         except Invalid as error:
             for problem in error.problems:
                 findings.wrong(self.origin(problem.path), problem.message)

@@ -25,6 +25,7 @@ class Settings(msgspec.Struct, frozen=True):
     timezones: Container[str] | None = None  #: those that exist; None takes any name
     ignore_unsupported: bool = False  #: leave out what cannot be honoured, with a warning
     ignore_image: bool = False  #: run commands on the bare worker
+    whole_gangs: bool = False  #: refuse a part of a gang, which would wait for the rest
 
 
 class Unsupported(msgspec.Struct, frozen=True, tag=True):
@@ -74,7 +75,7 @@ class Findings:
     def __init__(self, *, ignore_unsupported: bool = False) -> None:
         self.problems: list[Problem] = []
         self.warnings: list[Told] = []
-        self._ignore_unsupported = ignore_unsupported
+        self.ignore_unsupported = ignore_unsupported
 
     def wrong(self, where: Where, message: str) -> None:
         if len(self.problems) < PROBLEM_LIMIT:
@@ -85,7 +86,7 @@ class Findings:
             self.wrong(where.below(problem.path), problem.message)
 
     def unsupported(self, where: Where, what: str = "is not supported") -> None:
-        if self._ignore_unsupported:
+        if self.ignore_unsupported:
             self.warnings.append(Unsupported(str(where), f"{what}; it was ignored"))
         else:
             self.wrong(where, f"{what}; {_CURE}")

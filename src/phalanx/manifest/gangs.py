@@ -1,7 +1,7 @@
 """Pods that belong together, put together: one gang is one job, whatever order they come in.
 
-All members stand in one file, for a job never grows. Pods with equal templates are the replicas of
-one role; a pod that names no gang is a job of its own.
+A file may have a part of a gang, which waits for the rest. Pods with equal templates are the
+replicas of one role; a pod that names no gang is a job of its own.
 """
 
 import re
@@ -10,8 +10,11 @@ from itertools import chain, count
 from types import MappingProxyType
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from phalanx.core import quantities
 from phalanx.core.errors import Invalid
+from phalanx.core.model import Gathering
 from phalanx.core.spec import Match
 from phalanx.manifest import ack, koordinator
 from phalanx.manifest.draft import Draft, RoleDraft, Said
@@ -24,6 +27,9 @@ _ORDINAL = re.compile(r"-[0-9]+$")
 _VOLCANO_GROUP = "scheduling.k8s.io/group-name"
 #: Members of a gang have these in common.
 _SHARED = ("priority", "priority_class", "preemption_policy")
+#: Whose word counts more where parts of a gang differ: what a dialect has for those who say
+#: nothing, labels and PodGroups, Koordinator's annotations on pods.
+_BY_DIALECT, _BY_WORDS, _BY_ANNOTATION = range(3)
 
 
 class Member(NamedTuple):
@@ -65,11 +71,13 @@ def claim_of(pod: Pod) -> Claim:
     return Claim(gang, terms, is_koordinator=by_annotation is not None)
 
 
-class Gathering:
+class Members:
     """The pods and PodGroups of a file, until all of it has been read."""
 
-    def __init__(self, findings: Findings) -> None:
+    def __init__(self, findings: Findings, *, whole_gangs: bool = False) -> None:
+        """With `whole_gangs` a part of a gang is refused."""
         self._findings = findings
+        self._whole_gangs = whole_gangs
         self._alone: list[Member] = []
         self._gangs: dict[tuple[str, str], list[tuple[Member, Claim]]] = {}
         self._groups: dict[tuple[str, str], PodGroup] = {}
@@ -103,17 +111,11 @@ class Gathering:
         self._groups.setdefault(key, group)
 
     def drafts(self) -> Iterator[Draft]:
+        for key, members in self._gangs.items():
+            yield self._gang(key, members)
         for key, group in self._groups.items():
             if key not in self._gangs and group.metadata.name is not None:
-                self._findings.wrong(
-                    group.metadata.where.at("name"),
-                    f"is {key[1]}, and no pod of namespace {key[0]} in this file belongs to it; add"
-                    f" its pods, with the label {ack.NAMES[0]}: {key[1]}",
-                )
-        for key, members in self._gangs.items():
-            draft = self._gang(key, members)
-            if draft is not None:
-                yield draft
+                yield self._without_pods(key, group)
         for member in self._alone:
             yield self._single(member)
 
@@ -125,39 +127,63 @@ class Gathering:
             draft.put("min_available", 1, member.where)
         return draft
 
-    def _gang(self, key: tuple[str, str], members: list[tuple[Member, Claim]]) -> Draft | None:
+    def _gang(self, key: tuple[str, str], members: list[tuple[Member, Claim]]) -> Draft:
         first, claim = members[0]
-        if claim.gang is None:
-            return None
         group = self._groups.get(key)
-        draft = Draft(claim.gang.where)
-        draft.put("name", key[1], claim.gang.where)
+        where = claim.gang.where if claim.gang is not None else first.where
+        draft = Draft(where)
+        draft.put("name", key[1], where)
         draft.put("namespace", key[0], first.where.at("namespace"))
         put_koordinator(draft, claim)
+        said = dict.fromkeys(draft.fields, _BY_DIALECT)
         if group is not None:
-            draft.put_all({k: said for k, said in group.terms.items() if k != "min_available"})
+            draft.put_all(_but_minimum(group.terms))
+            said |= dict.fromkeys(group.terms, _BY_WORDS)
         terms = self._agreed(key[1], members, group)
-        draft.put_all({k: said for k, said in terms.items() if k != "min_available"})
+        draft.put_all(_but_minimum(terms))
+        said |= dict.fromkeys(terms, _BY_ANNOTATION if claim.is_koordinator else _BY_WORDS)
         least = terms.get("min_available") or (group.terms.get("min_available") if group else None)
-        if least is None and group is None:
-            self._findings.wrong(claim.gang.where, self._why_no_minimum(key))
+        before = set(draft.fields)
         self._put_members(draft, [member for member, _ in members])
+        said |= dict.fromkeys(draft.fields.keys() - before, _BY_WORDS)
+        draft.part = Gathering(
+            of=_number(least),
+            members=tuple(member.name for member, _ in members),
+            said=_weighed(said),
+            shared=_in_common(first.pod),
+        )
         self._put_minimum(draft, least, first)
-        if group is not None and group.least is not None:
-            self._check_resources(draft, group, int(str(least.value)) if least else 1)
+        self._take_resources(draft, group)
         return draft
 
-    def _why_no_minimum(self, key: tuple[str, str]) -> str:
-        elsewhere = next((space for space, name in self._groups if name == key[1]), None)
-        if elsewhere is not None:
-            return (
-                f"is {key[1]}, a PodGroup of namespace {elsewhere}, and this pod is in {key[0]};"
-                " put both in one namespace"
-            )
-        return (
-            f"is {key[1]}, and there is no such PodGroup in this file; put it and all of its pods"
-            " in one file, or write min-available beside it"
+    def _without_pods(self, key: tuple[str, str], group: PodGroup) -> Draft:
+        """A PodGroup whose pods are elsewhere: they have come, or are to come."""
+        metadata = group.metadata
+        draft = Draft(metadata.where.at("name"))
+        metadata.name_job(draft)
+        draft.put_all(_but_minimum(group.terms))
+        least = group.terms.get("min_available")
+        draft.part = Gathering(
+            of=_number(least), said=_weighed(dict.fromkeys(group.terms, _BY_WORDS))
         )
+        if self._whole_gangs:
+            self._findings.wrong(
+                draft.where,
+                f"is {key[1]}, and no pod of namespace {key[0]} in this file belongs to it; add its"
+                f" pods, with the label {ack.NAMES[0]}: {key[1]}",
+            )
+        self._take_resources(draft, group)
+        return draft
+
+    def _take_resources(self, draft: Draft, group: PodGroup | None) -> None:
+        """The gate on the sum is looked at when the gang has its minimum."""
+        part = draft.part
+        if group is None or group.least is None or part is None or part.of is None:
+            return
+        if draft.size >= part.of:
+            self._check_resources(draft, group, part.of)
+        elif not self._findings.ignore_unsupported:
+            draft.part = replace(part, least=group.least[0])
 
     def _agreed(
         self, gang: str, members: list[tuple[Member, Claim]], group: PodGroup | None
@@ -178,23 +204,40 @@ class Gathering:
         return terms
 
     def _put_minimum(self, draft: Draft, least: Said | None, first: Member) -> None:
-        if least is None or not isinstance(least.value, int):
-            return
-        if least.value <= draft.size:
-            draft.put_minimum(least.value, least.where)
-            return
-        astray = self._astray(str(draft.fields["name"]), first.home)
-        if astray is not None:
+        name = str(draft.fields["name"])
+        number = _number(least)
+        if least is None or number is None:
+            self._miss_group(draft, name, first.home)
+        elif number <= draft.size:
+            draft.put_minimum(number, least.where)
+        elif (astray := self._astray(name, first.home)) is not None:
             self._findings.wrong(
                 astray.where.at("namespace"),
                 f"is {astray.home} for {astray.name}, and {first.home} for {first.name}; members of"
                 " a gang are in one namespace",
             )
-        else:
+        elif self._whole_gangs:
             self._findings.wrong(
                 least.where,
-                f"is {least.value}, and {draft.size} of its members are in this file; put all of"
-                " them in one file: a gang does not grow after it was submitted",
+                f"is {number}, and {draft.size} of its members are in this file; put all of them in"
+                " one file: only what is submitted waits for the rest",
+            )
+
+    def _miss_group(self, draft: Draft, name: str, home: str) -> None:
+        if (home, name) in self._groups:
+            return  # what is wrong with its minimum has been told
+        elsewhere = next((space for space, group in self._groups if group == name), None)
+        if elsewhere is not None:
+            self._findings.wrong(
+                draft.where,
+                f"is {name}, a PodGroup of namespace {elsewhere}, and this pod is in {home}; put"
+                " both in one namespace",
+            )
+        elif self._whole_gangs:
+            self._findings.wrong(
+                draft.where,
+                f"is {name}, and there is no such PodGroup in this file; put it and all of its pods"
+                " in one file, or write min-available beside it",
             )
 
     def _astray(self, gang: str, home: str) -> Member | None:
@@ -270,6 +313,27 @@ def put_shared(draft: Draft, pods: Sequence[tuple[str, Pod]], findings: Findings
         if said:
             longest = max(said, key=lambda one: int(str(one.value)))
             draft.put(field, longest.value, longest.where)
+
+
+def _number(least: Said | None) -> int | None:
+    return least.value if least is not None and isinstance(least.value, int) else None
+
+
+def _but_minimum(terms: Mapping[str, Said]) -> dict[str, Said]:
+    """A minimum is only put once the members are counted."""
+    return {field: one for field, one in terms.items() if field != "min_available"}
+
+
+def _weighed(said: dict[str, int]) -> dict[str, int]:
+    """A class is a priority."""
+    found = {field: weight for field, weight in said.items() if field not in ("name", "namespace")}
+    if "priority_class" in found:
+        found["priority"] = found["priority_class"]
+    return found
+
+
+def _in_common(pod: Pod) -> dict[str, str]:
+    return {field: str(pod.job[field].value) for field in _SHARED if field in pod.job}
 
 
 def put_koordinator(draft: Draft, claim: Claim) -> None:

@@ -158,7 +158,7 @@ class _Trial:
 _REMEDIES: dict[type, str] = {
     why.OnHold: "release it",
     why.QueueStopped: "start queue {queue} again",
-    why.WaitingForMembers: "submit the rest of its members",
+    why.WaitingForMembers: "submit what is missing of it",
     why.WaitingForGroup: "submit those that are missing, or submit it again without the group",
     why.NoNodeMatches: "bring a worker with these labels, or ask for others",
     why.NeverFits: "bring workers with more {short_of}, or ask for less",

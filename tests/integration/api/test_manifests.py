@@ -156,3 +156,85 @@ async def test_only_what_a_user_may_do_is_done() -> None:
         mixed = await send(server, pod("a", namespace="ml") + pod("b", namespace="web"))
         assert (mixed.status, await names(server)) == (403, [])
         assert (await send(server, pod("a", namespace="ml"))).status == 201
+
+
+# Gangs that come in parts
+
+
+async def why(server: Running, job: str) -> dict[str, Any]:
+    answer: dict[str, Any] = (await server.call("GET", f"/jobs/{job}/why")).body
+    return answer
+
+
+async def test_a_gang_comes_together_over_several_files(on_each_store: Running) -> None:
+    server = on_each_store
+    first = await send(server, pod("web-0", labels=LABELS))
+    assert (first.status, first.body["size"]) == (201, 1)
+    assert first.body["reason"]["type"] == "WaitingForMembers"
+    job = first.body["id"]
+    told = await why(server, job)
+    assert told["message"] == ("it waits: 1 member has been submitted, and its PodGroup is missing")
+    assert told["remedy"] == "submit what is missing of it"
+    second = await send(server, GROUP)
+    assert (second.status, second.body["id"], second.body["reason"]["seen"]) == (200, job, 1)
+    third = await send(server, pod("web-1", labels=LABELS))
+    assert (third.body["id"], third.body["size"], "reason" in third.body) == (job, 2, False)
+    shown = (await server.call("GET", f"/jobs/{job}")).body
+    assert shown["spec"]["roles"] == {"web": {"replicas": 2, "command": ["train"]}}
+    assert [task["status"] for task in shown["tasks"]] == ["blocked"] * 2
+    assert await names(server) == ["nginx"]
+
+
+async def test_a_pod_group_may_come_first(on_each_store: Running) -> None:
+    server = on_each_store
+    job = (await send(server, GROUP)).body["id"]
+    assert (await why(server, job))["message"] == "it waits: 0 of 2 members have been submitted"
+    text = pod("web-0", labels=LABELS) + pod("web-1", labels=LABELS)
+    assert (await send(server, text)).body["id"] == job
+
+
+async def test_parts_of_a_batch_join_each_other(server: Running) -> None:
+    text = GROUP + pod("web-0", labels=LABELS) + pod("web-1", labels=LABELS)
+    made = (await send(server, text, "/jobs:batch")).body
+    assert len({one["job"]["id"] for one in made["results"]}) == 1
+    assert made["results"][-1]["job"]["size"] == 2
+
+
+async def test_a_part_that_is_sent_again_with_its_key_joins_once(server: Running) -> None:
+    job = (await send(server, GROUP)).body["id"]
+    for _ in range(2):
+        made = await send(server, pod("web-0", labels=LABELS), idempotency_key="k")
+        assert (made.status, made.body["id"], made.body["size"]) == (200, job, 1)
+    refused = await send(server, pod("web-0", labels=LABELS))
+    assert refused.body["error"]["details"][0]["message"].startswith("is web-0 for a member that")
+
+
+async def test_a_part_at_odds_keeps_the_whole_file_out(server: Running) -> None:
+    await send(server, GROUP + pod("web-0", labels=LABELS, spec="priority: 5"))
+    refused = await send(server, pod("web-1", labels=LABELS, spec="priority: 7") + pod("other"))
+    assert refused.status == 400
+    [problem] = refused.body["error"]["details"]
+    assert problem["path"] == "job nginx: priority"
+    assert problem["message"].startswith("is 7 for web-1, and 5 for web-0")
+    assert await names(server) == ["nginx"]
+
+
+async def test_a_gang_of_another_namespace_is_another_gang(server: Running) -> None:
+    first = await send(server, GROUP)
+    other = await send(server, pod("web-0", labels=LABELS, namespace="ml"))
+    assert (other.status, other.body["id"] == first.body["id"]) == (201, False)
+
+
+async def test_a_part_that_was_cancelled_is_retried_as_a_part(server: Running) -> None:
+    job = (await send(server, GROUP + pod("web-0", labels=LABELS))).body["id"]
+    await server.call("DELETE", f"/jobs/{job}")
+    again = (await server.call("POST", f"/jobs/{job}/retry")).body
+    assert again["reason"]["seen"] == 1
+    made = await send(server, pod("web-1", labels=LABELS))
+    assert (made.body["id"], "reason" in made.body) == (again["id"], False)
+
+
+async def test_a_question_is_about_a_whole_gang(server: Running) -> None:
+    asked = await send(server, GROUP + pod("web-0", labels=LABELS), "/plan")
+    assert asked.status == 400
+    assert asked.body["error"]["details"][0]["path"] == "document 1: spec.minMember"

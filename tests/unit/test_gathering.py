@@ -1,0 +1,252 @@
+"""Gangs that are submitted in parts: what has come waits, and is joined by the rest."""
+
+from typing import Any
+
+import pytest
+from tests.driver import Driver
+from tests.manifests import bundled, pod
+
+from phalanx.core.errors import Conflict, Invalid
+from phalanx.core.events import CancelRequested, MembersJoined, Placed, Placement, PriorityChanged
+from phalanx.core.model import Assignment, Phase
+from phalanx.core.native import native
+from phalanx.core.reasons import WaitingForMembers, own_reason
+from phalanx.core.states import State
+from phalanx.core.submitting import Duplicate
+
+IN_GROUP = "{scheduling.x-k8s.io/pod-group: web}"
+PREFIX = "gang.scheduling.koordinator.sh/"
+
+
+def group(least: int = 3, more: str = "", **meta: str) -> str:
+    words = "".join(f", {key}: {value}" for key, value in meta.items())
+    return f"""
+---
+apiVersion: scheduling.x-k8s.io/v1alpha1
+kind: PodGroup
+metadata: {{name: web{words}}}
+spec: {{minMember: {least}{more and ", "}{more}}}
+"""
+
+
+def member(name: str, spec: str = "") -> str:
+    return pod(name, labels=IN_GROUP, spec=spec)
+
+
+def annotated(name: str, **keys: object) -> str:
+    words = {"name": "web"} | keys
+    pairs = ", ".join(f"{PREFIX}{key.replace('_', '-')}: {word}" for key, word in words.items())
+    return pod(name, annotations=f"{{{pairs}}}")
+
+
+class Parts(Driver):
+    """A cluster to which files with parts of one gang are given."""
+
+    def begin(self, text: str, **fields: object) -> str:
+        found = bundled(text)
+        [spec] = found.jobs
+        return self.submit(spec, gathering=found.part(spec), **fields)
+
+    def event(self, job: str, text: str, key: str | None = None) -> MembersJoined:
+        found = bundled(text)
+        [spec] = found.jobs
+        part = found.part(spec)
+        assert part is not None
+        return MembersJoined(job, spec, part, key)
+
+    def join(self, job: str, text: str, key: str | None = None) -> None:
+        self.apply(self.event(job, text, key))
+
+    def restart(self) -> None:
+        super().restart()
+        for worker in self.cluster.nodes:
+            self.inventory(worker)
+
+    def reason(self, job: str) -> Any:
+        return own_reason(self.gang(job), self.now)
+
+    def spec(self, job: str) -> dict[str, object]:
+        return native(self.job(job).spec)
+
+
+@pytest.fixture
+def cluster() -> Parts:
+    driver = Parts()
+    driver.fleet("a", "b", "c", resources={"cpu": 8000})
+    return driver
+
+
+def test_pods_wait_for_their_pod_group(cluster: Parts) -> None:
+    job = cluster.begin(member("w-0") + member("w-1"))
+    assert cluster.reason(job) == WaitingForMembers(2, None)
+    assert str(cluster.reason(job)) == (
+        "2 members have been submitted, and its PodGroup is missing"
+    )
+    cluster.join(job, group(2))
+    assert cluster.reason(job) is None
+    assert cluster.run(job, "a", "b") == 1
+    assert cluster.phase(job) is Phase.RUNNING
+
+
+def test_a_pod_group_waits_for_its_pods(cluster: Parts) -> None:
+    job = cluster.begin(group(2))
+    assert (cluster.reason(job), cluster.states(job)) == (WaitingForMembers(0, 2), [])
+    cluster.restart()
+    cluster.join(job, member("w-0") + member("w-1"))
+    assert cluster.states(job) == [State.BLOCKED] * 2
+    cluster.run(job, "a", "b")
+
+
+def test_nothing_starts_before_the_last_of_its_minimum_has_come(cluster: Parts) -> None:
+    job = cluster.begin(group(3) + member("w-0"))
+    for number in (1, 2):
+        version = cluster.job(job).version
+        start = Placed((Placement(job, version, (Assignment(0, "a"),)),))
+        assert cluster.refuse(start, Conflict).endswith("it waits for members")
+        assert str(cluster.reason(job)) == f"{number} of 3 members have been submitted"
+        cluster.restart()
+        cluster.join(job, member(f"w-{number}"))
+    assert cluster.reason(job) is None
+    assert cluster.kinds(job) == ["JobSubmitted", "MembersJoined", "MembersJoined"]
+    cluster.run(job, "a", "b", "c")
+
+
+def test_parts_come_to_the_same_job_as_one_file_does(cluster: Parts) -> None:
+    files = [
+        member("ps-0", "nodeSelector: {zone: a}, terminationGracePeriodSeconds: 60"),
+        member("w-0") + member("w-1", "terminationGracePeriodSeconds: 30"),
+        group(3, "scheduleTimeoutSeconds: 10") + member("w-2"),
+    ]
+    job = cluster.begin(files[0])
+    for file in files[1:]:
+        cluster.join(job, file)
+    [whole] = bundled("".join(files)).jobs
+    assert cluster.spec(job) == native(whole)
+    assert cluster.job(job).spec == whole
+
+
+def test_roles_of_one_name_that_differ_stay_apart(cluster: Parts) -> None:
+    job = cluster.begin(group(2) + member("w-0"))
+    cluster.join(job, member("w-1", "nodeSelector: {zone: a}"))
+    assert cluster.spec(job)["roles"] == {
+        "w": {"command": ["train"]},
+        "w-1": {"command": ["train"], "node_selector": {"zone": "a"}},
+    }
+
+
+def test_one_pod_that_waits_for_its_group_is_nobodys_to_claim(cluster: Parts) -> None:
+    job = cluster.begin(member("w-0"))
+    assert cluster.states(job) == [State.BLOCKED]
+    cluster.join(job, group(1))
+    assert cluster.states(job) == [State.PENDING]
+
+
+def test_its_patience_begins_when_it_is_complete(cluster: Parts) -> None:
+    job = cluster.begin(group(2, "scheduleTimeoutSeconds: 10") + member("w-0"))
+    cluster.advance(3600)
+    cluster.join(job, member("w-1"))
+    cluster.advance(9)
+    assert cluster.phase(job) is Phase.WAITING
+    cluster.restart()
+    cluster.advance(2)
+    assert cluster.phase(job) is Phase.TIMED_OUT
+
+
+def test_a_gang_that_never_comes_together_can_be_cancelled(cluster: Parts) -> None:
+    for text in (group(2), member("w-0")):
+        job = cluster.begin(text)
+        cluster.apply(CancelRequested(job))
+        assert cluster.phase(job) is Phase.CANCELLED
+        assert job not in cluster.cluster.gangs
+
+
+def test_a_priority_that_an_operator_gave_stays(cluster: Parts) -> None:
+    job = cluster.begin(group(2) + member("w-0", "priority: 5"))
+    cluster.apply(PriorityChanged(job, 9))
+    cluster.join(job, member("w-1", "priority: 5"))
+    assert cluster.job(job).priority == 9
+
+
+def test_a_group_that_a_later_part_names_is_known(cluster: Parts) -> None:
+    names = '{pod-group.scheduling.sigs.k8s.io/groups: \'["default/web", "default/db"]\'}'
+    job = cluster.begin(member("w-0"))
+    cluster.join(job, group(1, annotations=names))
+    assert cluster.cluster.wanted_by == {"default/web": {job}, "default/db": {job}}
+
+
+# Whose word counts
+
+
+def test_koordinators_annotations_count_more_than_a_pod_group(cluster: Parts) -> None:
+    whole = {"match": "once-satisfied", "schedule_timeout": "1m"}
+    for first in (True, False):
+        files = [
+            annotated("w-0", min_available=1, waiting_time="60s"),
+            group(2, "scheduleTimeoutSeconds: 10"),
+        ]
+        job = cluster.begin(files[1 if first else 0].replace("min-available: 1", "mode: Strict"))
+        cluster.join(job, files[0 if first else 1])
+        assert {field: cluster.spec(job)[field] for field in whole} == whole
+        cluster.apply(CancelRequested(job))
+
+
+def test_a_pod_group_counts_more_than_what_koordinator_has_for_the_silent(cluster: Parts) -> None:
+    job = cluster.begin(annotated("w-0"))
+    cluster.join(job, group(1, "scheduleTimeoutSeconds: 10"))
+    assert (cluster.spec(job)["schedule_timeout"], cluster.spec(job)["match"]) == (
+        "10s",
+        "once-satisfied",
+    )
+
+
+# What is refused
+
+REFUSED = {
+    "a member twice": (group(3) + member("w-0"), member("w-0"), "name is w-0 for a member"),
+    "two priorities": (
+        group(3) + member("w-0", "priority: 5"),
+        member("w-1", "priority: 7"),
+        "priority is 7 for w-1, and 5 for w-0, which was submitted before",
+    ),
+    "a priority and none": (
+        group(3) + member("w-0"),
+        member("w-1", "priority: 7"),
+        "priority is 7 for w-1, and not given for w-0",
+    ),
+    "two minimums": (
+        group(3) + member("w-0"),
+        group(2),
+        "min_available is 2 for its PodGroup, and 3 for w-0, submitted before",
+    ),
+    "a policy for a part": (
+        group(3) + member("w-0"),
+        member("w-1", "restartPolicy: Never"),
+        "restart is never for w-1, and task for w-0",
+    ),
+    "less than its group counts on": (
+        group(2, "minResources: {cpu: 4}") + member("w-0"),
+        member("w-1"),
+        "minResources.cpu is 4, more than 2 of its pods request",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_part_that_does_not_fit_changes_nothing(cluster: Parts, what: str) -> None:
+    first, second, said = REFUSED[what]
+    job = cluster.begin(first)
+    assert said in cluster.refuse(cluster.event(job, second), Invalid)
+
+
+def test_a_gang_that_has_its_minimum_is_joined_by_nobody(cluster: Parts) -> None:
+    job = cluster.begin(group(2) + member("w-0"))
+    cluster.join(job, member("w-1"))
+    assert "has all of its members" in cluster.refuse(cluster.event(job, member("w-2")), Conflict)
+
+
+def test_the_same_part_sent_again_is_known_by_its_key(cluster: Parts) -> None:
+    job = cluster.begin(group(3) + member("w-0"), key="k-0")
+    cluster.join(job, member("w-1"), key="k-1")
+    cluster.restart()
+    for key in ("k-0", "k-1"):
+        assert job in cluster.refuse(cluster.event(job, member("w-1"), key), Duplicate)
