@@ -42,10 +42,10 @@ def annotated(name: str, **keys: object) -> str:
 class Parts(Driver):
     """A cluster to which files with parts of one gang are given."""
 
-    def begin(self, text: str, **fields: object) -> str:
+    def begin(self, text: str, key: str | None = None) -> str:
         found = bundled(text)
         [spec] = found.jobs
-        return self.submit(spec, gathering=found.part(spec), **fields)
+        return self.submit(spec, gathering=found.part(spec), key=key)
 
     def event(self, job: str, text: str, key: str | None = None) -> MembersJoined:
         found = bundled(text)

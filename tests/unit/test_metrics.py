@@ -3,10 +3,12 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.driver import Driver, spec
 
 from phalanx.core.changes import Changes
 from phalanx.core.events import Event, Progressed, WorkerLost
+from phalanx.core.model import Gathering
 from phalanx.core.validation import job_spec
 from phalanx.engine.turn import Turn
 from phalanx.plan.picture import Picture
@@ -125,10 +127,12 @@ def test_a_census_counts_jobs_tasks_workers_and_what_queues_use(cluster: Watched
     running = cluster.submit(job_spec({"roles": roles}))
     cluster.run(running, "w-3", "w-1")
     cluster.submit(spec(4, role=GPU))
+    nobody_yet = replace(spec(name="group"), roles=(), min_available=0)
+    cluster.submit(nobody_yet, gathering=Gathering(of=2))
     cluster.apply(WorkerLost("w-2"))
     picture = Picture(cluster.cluster)
     census = take(picture, picture.plan(cluster.now))
-    assert census.jobs == {"running": 1, "waiting": 1}
+    assert census.jobs == {"running": 1, "waiting": 2}
     assert census.tasks == {"running": 2, "blocked": 4}
     assert census.workers == {"open": 2, "lost": 1}
     assert census.usage == {("default", "cpu"): 2000, ("default", "gpu"): 1000}

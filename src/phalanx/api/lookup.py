@@ -60,6 +60,8 @@ async def find_task(request: Request[Any, Any, Any], name: str) -> tuple[Job, Ta
     found = await find(request, name)
     if name != found.job.id:
         return found.job, found.tasks[split_task(name)[1]]
+    if not found.tasks:
+        raise Unknown(f"job {name} has no tasks yet; submit its members")
     if len(found.tasks) > 1:
         raise Unknown(f"job {name} has {len(found.tasks)} tasks; name one of them: {name}.0, …")
     return found.job, found.tasks[0]

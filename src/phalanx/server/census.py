@@ -44,9 +44,11 @@ def take(picture: Picture, made: Plan) -> Census:
 
 
 def _add_usage(census: Census, gang: Gang) -> None:
+    if gang.is_idle:
+        return
     queue, roles = gang.job.spec.queue, gang.job.spec.roles
     placed = Counter({roles[0].name: sum(gang.count(state) for state in _PLACED)})
-    if len(roles) > 1 and placed.total():
+    if len(roles) > 1:
         placed = Counter(task.role for task in gang.tasks if task.state in PLACED)
     for role in roles:
         for resource, amount in role.resources.items():
