@@ -171,7 +171,7 @@ def test_room_that_is_not_used_in_time_is_given_up_and_the_pause_doubles() -> No
         pauses.append((driver.job(high).evicts_from - driver.now) // SECOND)
         driver.run(low, "a", "b")
         driver.apply(nomination(driver, high, low))
-    assert pauses == [30, 30, 40, 80]
+    assert pauses == [30, 60, 120, 240]
     assert driver.job(high).unused == 4
 
 

@@ -16,7 +16,7 @@ from phalanx.core.losing import lose
 from phalanx.core.model import Drain, Phase, Task
 from phalanx.core.reserving import give_back, with_mates
 from phalanx.core.saving import drop_saved, settle_checkpoints
-from phalanx.core.spec import Restart
+from phalanx.core.spec import Match, Restart
 from phalanx.core.states import PLACED, TERMINAL, WAITING, Move, State
 from phalanx.core.waiting import forgive, wait_again
 
@@ -234,7 +234,8 @@ def shrunk(tx: Changes, event: Shrunk) -> None:
         raise Conflict(f"job {job.id} can only give tasks that have started")
     rest = [task for task in started if task.index not in event.tasks]
     rest += [task for task in gang.tasks if task.state is State.DONE]
-    if not gang.meets_minimum(rest):
+    bound = not (job.satisfied and job.spec.match is Match.ONCE_SATISFIED)
+    if bound and not gang.meets_minimum(rest):
         raise Conflict(f"job {job.id} would fall below its minimum; evict it whole instead")
     lose(tx, gang, Cause(Kind.EVICTION, "it gave tasks", by=event.by), taken)
     for task in taken:

@@ -14,7 +14,6 @@ from phalanx.core.model import Nomination
 from phalanx.core.spec import Micros
 from phalanx.core.startable import check_startable
 from phalanx.core.states import State
-from phalanx.core.waiting import backoff
 
 
 def nominated(tx: Changes, event: Nominated) -> None:
@@ -62,8 +61,8 @@ def nomination_ended(tx: Changes, event: NominationEnded) -> None:
         return
     gang = tx.gang(event.job)
     unused = gang.job.unused + 1
-    # The first time counts as a setback as well, or it would be tried again at once.
-    pause = max(tx.base.settings.nomination, backoff(tx.base.settings, gang.job.spec, unused + 1))
+    settings = tx.base.settings
+    pause = min(settings.backoff_cap, settings.nomination << min(unused - 1, 32))
     tx.set_job(gang, nomination=None, unused=unused, evicts_from=tx.now + pause)
     tx.record("NominationEnded", event.job, why="it could not start in time")
     tx.replan = True

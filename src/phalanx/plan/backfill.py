@@ -4,7 +4,9 @@ Others may start in front of it if they end by then, or leave those nodes what i
 without a time limit never end in this reckoning.
 """
 
+from bisect import insort
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,52 +24,41 @@ class Ends:
     """When places become free, of those whose end is known."""
 
     def __init__(self, tenants: Tenants) -> None:
-        self._shared: list[tuple[Micros, Occupant]] = []
-        times: set[Micros] = set()
-        #: By their number of rows, which grows when a resource is heard of.
-        alike: dict[int, list[tuple[Ints, Ints, Ints]]] = {}
-        for occupancy in tenants.ending.values():
-            ends = np.array(
-                [
-                    NEVER if place.ends_at is None or place.leaving else place.ends_at
-                    for place in occupancy.tenant.places
-                ],
-                np.int64,
-            )
-            times.update(ends.tolist())
-            if any(vector.fraction for _, vector, _ in occupancy.occupants):
-                self._shared += zip(ends.tolist(), occupancy.occupants, strict=True)
-            else:
-                some = (ends, occupancy.nodes, occupancy.amounts)
-                alike.setdefault(occupancy.amounts.shape[1], []).append(some)
-        #: Ends, nodes and amounts of all places together.
-        self._whole = [
-            tuple(map(np.concatenate, zip(*some, strict=True))) for some in alike.values()
+        whole = [o for o in tenants.ending.values() if not o.has_fractions]
+        ends = np.concatenate([np.zeros(0, np.int64), *(o.ends for o in whole)])
+        order = np.argsort(ends, kind="stable")
+        self._ends: Ints = ends[order]
+        if whole:
+            self._nodes = np.concatenate([o.nodes for o in whole])[order]
+            self._amounts = np.concatenate([o.amounts for o in whole])[order]
+        #: Tasks that share devices, and those that start in this pass, one by one.
+        self._others: list[tuple[Micros, Occupant]] = [
+            (end, occupant)
+            for o in tenants.ending.values()
+            if o.has_fractions
+            for end, occupant in zip(o.ends.tolist(), o.occupants, strict=True)
         ]
+        times = {*np.unique(self._ends).tolist(), *(end for end, _ in self._others)}
         self.times = sorted(times - {NEVER})
 
     def started(self, end: Micros, occupants: Sequence[Occupant]) -> None:
         """Something starts now and ends then."""
-        self._shared += ((end, occupant) for occupant in occupants)
-        self.times = sorted({*self.times, end})
+        self._others += ((end, occupant) for occupant in occupants)
+        insort(self.times, end)
 
     def leave(self, view: View, by: Micros) -> None:
         """Take out of a view all that ends by that time."""
-        for ends, nodes, amounts in self._whole:
-            gone = ends <= by
-            if gone.any():
-                view.add(nodes[gone], amounts[gone])
-        view.vacate(occupant for end, occupant in self._shared if end <= by)
+        gone = int(np.searchsorted(self._ends, by, "right"))
+        if gone:
+            view.add(self._nodes[:gone], self._amounts[:gone])
+        view.vacate(occupant for end, occupant in self._others if end <= by)
 
 
-class Reserved:
-    """A head in this pass. Its view, at its time and with its places taken, is made when asked for:
-    most passes place nothing that could be in its way."""
+class Reserved(NamedTuple):
+    """A gang whose start is kept free in this pass."""
 
-    def __init__(self, claim: Claim, head: Head, view: View | None) -> None:
-        self.claim = claim
-        self.head = head
-        self.view = view
+    claim: Claim
+    head: Head
 
 
 class Backfill:
@@ -77,6 +68,11 @@ class Backfill:
         self._now = now
         self._ends: Ends | None = None
         self.heads: list[Reserved] = []
+        #: What is free at the times of heads, with all that heads take by then. Made when asked
+        #: for: most passes place nothing that could be in a head's way.
+        self._futures: dict[Micros, View] = {}
+        #: The same for other times, until something is placed.
+        self._guesses: dict[Micros, View] = {}
         #: Nodes that are kept for those who have waited too long, and who they are.
         self.kept: Bools | None = None
         self.keepers: list[Head] = []
@@ -88,19 +84,15 @@ class Backfill:
         return self._ends
 
     def started(self, lasts: Micros | None, occupants: Sequence[Occupant]) -> None:
+        """Somebody starts now; in the futures that it is in the way of, it is taken already."""
+        self._guesses.clear()
         if lasts is not None and (self._tenants.ending or self.heads):
             self.ends.started(self._now + lasts, occupants)
 
     def in_the_way(self, lasts: Micros | None) -> list[View]:
-        """The heads' views that somebody who starts now and takes so long would still be in."""
+        """The heads' futures that somebody who starts now and takes so long would still be in."""
         until = NEVER if lasts is None else self._now + lasts
-        views = []
-        for reserved in list(self.heads):
-            if reserved.head.at is not None and until > reserved.head.at:
-                view = self._view_of(reserved)
-                if view is not None:
-                    views.append(view)
-        return views
+        return [self._future(at) for at in self._times() if at < until]
 
     def delayed_by(self, lasts: Micros | None) -> Head | None:
         """The first head that such a start could delay."""
@@ -108,16 +100,26 @@ class Backfill:
         heads = (reserved.head for reserved in self.heads)
         return next((head for head in heads if head.at is not None and until > head.at), None)
 
-    def _view_of(self, reserved: Reserved) -> View | None:
-        if reserved.view is None:
-            at = reserved.head.at or 0
-            view = self._at(at, before=reserved)
+    def _times(self) -> list[Micros]:
+        return sorted({r.head.at for r in self.heads if r.head.at is not None})
+
+    def _future(self, at: Micros) -> View:
+        if at not in self._futures:
+            self._futures[at] = self._at(at)
+        return self._futures[at]
+
+    def _at(self, at: Micros) -> View:
+        """What is free then, with what heads will have taken by then."""
+        view = self._room.soon.fork()
+        self.ends.leave(view, at)
+        for reserved in list(self.heads):
+            time = reserved.head.at
+            if time is None or time > at:
+                continue
             only = _mask(view.table, reserved.head.nodes)
-            if Trial(reserved.claim, (view,), only).minimum():
-                reserved.view = view
-            else:
+            if not Trial(reserved.claim, (view,), only).minimum() and time == at:
                 self.heads.remove(reserved)  # it broke; the next pass looks for another time
-        return reserved.view
+        return view
 
     def keep(self, claim: Claim, head: Head) -> bool:
         """Go on with a reservation of the last pass, if it still can be."""
@@ -125,7 +127,12 @@ class Backfill:
         known = all(name in table.index and table.open[table.index[name]] for name in head.nodes)
         if not known or head.at is None or head.at <= self._now:
             return False
-        self.heads.append(Reserved(claim, head, None))
+        if head.at in self._futures:
+            only = _mask(table, head.nodes)
+            if not Trial(claim, (self._futures[head.at],), only).minimum():
+                return False
+        self._guesses.clear()
+        self.heads.append(Reserved(claim, head))
         return True
 
     def reserve(self, claim: Claim) -> Head | None:
@@ -146,34 +153,19 @@ class Backfill:
         trial.minimum()
         nodes = tuple(dict.fromkeys(place.worker for place in trial.assignments()))
         head = Head(claim.job, nodes, times[low])
-        self.heads.append(Reserved(claim, head, trial.views[0]))
+        self._futures.setdefault(times[low], trial.views[0])
+        self._guesses.clear()
+        self.heads.append(Reserved(claim, head))
         return head
 
     def _trial(self, claim: Claim, at: Micros) -> Trial:
-        return Trial(claim, (self._at(at), *self._later(at, claim.lasts)))
-
-    def _at(self, at: Micros, before: Reserved | None = None) -> View:
-        """What is free then, with what earlier heads will have taken by then."""
-        view = self._room.soon.fork()
-        self.ends.leave(view, at)
-        for reserved in self.heads:
-            if reserved is before:
-                break
-            if reserved.head.at is not None and reserved.head.at <= at:
-                only = _mask(view.table, reserved.head.nodes)
-                Trial(reserved.claim, (view,), only).minimum()
-        return view
-
-    def _later(self, at: Micros, lasts: Micros | None) -> list[View]:
-        until = NEVER if lasts is None else at + lasts
-        views = []
-        for reserved in list(self.heads):
-            time = reserved.head.at
-            if time is not None and at < time < until:
-                view = self._view_of(reserved)
-                if view is not None:
-                    views.append(view)
-        return views
+        """The gang at that time, in the way of no head that comes while it would run."""
+        view = self._futures.get(at) or self._guesses.get(at)
+        if view is None:
+            view = self._guesses[at] = self._at(at)
+        until = NEVER if claim.lasts is None else at + claim.lasts
+        later = [self._future(time) for time in self._times() if at < time < until]
+        return Trial(claim, (view, *later))
 
     def keep_nodes(self, claim: Claim, empty: View, last: Head | None) -> None:
         """Keep nodes from new work for a gang that has waited too long, whenever it may start."""

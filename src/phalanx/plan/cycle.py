@@ -23,16 +23,17 @@ from phalanx.plan import why
 from phalanx.plan.backfill import Backfill
 from phalanx.plan.decisions import Decision, Evict, Hold, LetGo, Plan, Reserve, TimeOut
 from phalanx.plan.division import divide
-from phalanx.plan.groups import assembled
-from phalanx.plan.holds import deadlocked
+from phalanx.plan.groups import assembled, groups_of
+from phalanx.plan.holds import deadlocked, holding
 from phalanx.plan.model import Ask, Claim
 from phalanx.plan.nodes import Bools, Floats
 from phalanx.plan.order import Order, Turn
-from phalanx.plan.place import Budget, Trial, need_of
+from phalanx.plan.place import Budget, Trial, holds, need_of
 from phalanx.plan.room import Room
 from phalanx.plan.share import Shares, with_parents
 from phalanx.plan.snapshot import Snapshot
 from phalanx.plan.tenants import NEVER
+from phalanx.plan.units import Found
 from phalanx.plan.verdicts import Reasons
 from phalanx.plan.victims import Search
 from phalanx.plan.view import View
@@ -68,7 +69,8 @@ class _Pass:
         self.order = Order(self.policy, self.shares, self.now, self._is_in_vain)
         self.room = Room(snapshot)
         self.backfill = Backfill(tenants, self.room, self.now)
-        self.search = Search(tenants, self.shares, self.now, self.policy.min_runtime)
+        holders = [holding(c, self.table) for c in self.waiting.holders.values()]
+        self.search = Search(tenants, holders, self.shares, self.now, self.policy.min_runtime)
         #: The tasks that make room, in this pass or since an earlier one.
         self.leaving = [*tenants.leaving_tasks()]
         self.searches = 0
@@ -108,6 +110,7 @@ class _Pass:
         if claim.job not in self.out:
             self.out.add(claim.job)
             self.decisions.append(TimeOut(claim.job, since or 0))
+            self.room.let_go(claim)
 
     def break_deadlocks(self) -> None:
         holders = {j: c for j, c in self.waiting.holders.items() if j not in self.out}
@@ -134,7 +137,7 @@ class _Pass:
         fitting: list[Line] = []
         short: list[Line] = []
         for ask, lines in self.waiting.by_ask.items():
-            room = self.snapshot.present.fit(ask).total
+            room = self.room.present.room(ask)
             for line in lines:
                 if line not in self.hopeless:
                     (short if line.need > room else fitting).append(line)
@@ -142,7 +145,8 @@ class _Pass:
             self._lacks(line, 0)
         self.served_anyway = set(self._worth_serving([*fitting, *short]))
         self.order.add_lines([*fitting, *(line for line in short if line in self.served_anyway)])
-        self._line_up_groups()
+        for group in groups_of(self.waiting):
+            self._line_up_group(group.members, group.missing)
 
     def _worth_serving(self, lines: list[Line]) -> list[Line]:
         """The first of those for whom something can be done although they do not fit."""
@@ -155,15 +159,6 @@ class _Pass:
         if is_starving(self.policy, claim, self.now):
             return True
         return self._may_evict(claim) and self.search.is_worthwhile(claim.queue, claim.priority)
-
-    def _line_up_groups(self) -> None:
-        seen: set[str] = set()
-        for claim in self.waiting.grouped.values():
-            if claim.job in seen:
-                continue
-            group = assembled(claim, self.waiting)
-            seen.update(member.job for member in group.members)
-            self._line_up_group(group.members, group.missing)
 
     def _line_up_group(self, members: tuple[Claim, ...], missing: tuple[str, ...]) -> None:
         reason: Reason | None = WaitingForGroup(missing) if missing else None
@@ -237,10 +232,9 @@ class _Pass:
     def _keep_promise(self, claim: Claim) -> Reason | None:
         self.room.keep(claim.job)
         self.shares.use(claim.queue, need_of(claim, self.table))
-        leaving = self.snapshot.tenants.leaving_tasks()
         victims = claim.nomination.victims if claim.nomination is not None else ()
-        left = tuple(task for task in victims if task in leaving)
-        return WaitingForVictims(left) if left else None
+        left = self.snapshot.tenants.leaving_tasks().intersection(victims)
+        return WaitingForVictims(tuple(sorted(left))) if left else None
 
     def _start(self, claims: Sequence[Claim]) -> bool:
         """Place the claimant now: all of its minimum, within the limits, delaying no head."""
@@ -285,13 +279,8 @@ class _Pass:
         if not any(claim.queue in self.shares.limited for claim in claims):
             return None
         needs = [(claim.queue, need_of(claim, self.table)) for claim in claims]
-        bound = None
-        for queue, need in needs:
-            bound = bound or self.shares.binding_limit(queue, need)
-            self.shares.use(queue, need)
-        for queue, need in needs:
-            self.shares.use(queue, -need)
-        return None if bound is None else QueueLimit(bound[0].queue.name, bound[1])
+        bound = self.shares.binding_limit(needs)
+        return None if bound is None else QueueLimit(*bound)
 
     # 5. Who has to give way
 
@@ -300,13 +289,15 @@ class _Pass:
             return False
         if not any(self.search.is_worthwhile(claim.queue, claim.priority) for claim in claims):
             return False
-        if not self._may_search():
+        if not self.search.could_help(claims) or not self._may_search():
             return False
         later = self.backfill.in_the_way(claims[0].lasts)
         self.room.look_ahead()
         found = self.search.find(claims, self.room.soon, later)
         if found is None:
             return False
+        if self._free_holds(found):
+            return self._start(claims)
         victims = found.victims()
         for unit in found.units:
             tenant = unit.occupancy.tenant
@@ -326,9 +317,25 @@ class _Pass:
             self.reasons.explicit[claim.job] = WaitingForVictims(tasks)
         return True
 
+    def _free_holds(self, found: Found) -> bool:
+        """Whoever only holds places lets go of them at once. Whether nobody else has to leave."""
+        holders = [unit for unit in found.units if unit.occupancy.tenant.holds]
+        if not holders:
+            return False
+        for unit in holders:
+            claim = self.waiting.claims[unit.occupancy.tenant.job]
+            self.decisions.append(LetGo(claim.job, claim.version))
+            self.out.add(claim.job)
+            self.search.spoken_for.add(claim.job)
+            self.reasons.explicit[claim.job] = why.short((claim,), claim, self.room.views)
+            self.room.let_go(claim)
+            self._use(claim, -holds(claim, self.table))
+        found.undo()
+        return True
+
     def _may_evict(self, claim: Claim) -> bool:
-        from_ = claim.evicts_from
-        return from_ is not None and from_ <= self.now and claim.nomination is None
+        since = claim.evicts_from
+        return since is not None and since <= self.now and claim.nomination is None
 
     def _may_search(self) -> bool:
         """Searches are dear, so a pass has only so many; the next one begins where it ended."""

@@ -19,8 +19,7 @@ class Victim(msgspec.Struct, frozen=True):
     job: str
     version: int
     tasks: tuple[int, ...] = ()  #: the tasks it gives; none named means that it goes whole
-    #: Thousandths of a GPU times seconds that are lost with it.
-    lost: float = 0.0
+    lost: float = 0.0  #: GPU-seconds that are lost with it
 
 
 class Evict(msgspec.Struct, frozen=True):

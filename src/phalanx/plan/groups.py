@@ -1,5 +1,6 @@
 """Which gangs start together: all that are connected by the names they give."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from phalanx.plan.model import Claim
@@ -34,3 +35,12 @@ def assembled(claim: Claim, waiting: Waiting) -> Group:
                 ahead.append(other)
     ordered = sorted(members.values(), key=lambda member: (member.created_at, member.name))
     return Group(tuple(ordered), tuple(sorted(missing)))
+
+
+def groups_of(waiting: Waiting) -> Iterator[Group]:
+    seen: set[str] = set()
+    for claim in waiting.grouped.values():
+        if claim.job not in seen:
+            group = assembled(claim, waiting)
+            seen.update(member.job for member in group.members)
+            yield group

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 
-from phalanx.plan.model import Claim
-from phalanx.plan.nodes import Floats
+from phalanx.plan.model import Claim, Place, Tenant
+from phalanx.plan.nodes import Floats, NodeTable
 from phalanx.plan.place import Trial, holds, need_of
 from phalanx.plan.share import Shares
+from phalanx.plan.tenants import Occupancy
 from phalanx.plan.view import Occupant, View
 
 
@@ -27,6 +28,28 @@ def deadlocked(holders: Mapping[str, Claim], empty: View, shares: Shares) -> lis
         gone.append(last)
     # Whoever could not even start alone is not to blame on the others.
     return gone if keep and table else []
+
+
+def holding(claim: Claim, table: NodeTable) -> Occupancy:
+    """What a gang holds, as if it were a tenant that loses nothing by leaving."""
+    parts = {task: part for part in claim.parts for task in part.tasks}
+    places = tuple(
+        Place(hold.task, parts[hold.task].role, hold.worker, parts[hold.task].ask.resources)
+        for hold in claim.held
+        if hold.worker in table.index and hold.task in parts
+    )
+    tenant = Tenant(
+        job=claim.job,
+        name=claim.name,
+        version=claim.version,
+        queue=claim.queue,
+        priority=claim.priority,
+        created_at=claim.created_at,
+        started_at=0,
+        places=places,
+        holds=True,
+    )
+    return Occupancy(tenant, table)
 
 
 def _occupants(claim: Claim, view: View) -> list[Occupant]:

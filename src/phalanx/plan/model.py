@@ -111,3 +111,4 @@ class Tenant(msgspec.Struct, frozen=True):
     evictable: bool = True
     grace: Micros | None = None  #: the most that a stop can lose, if it saves when asked to
     evicted: bool = False  #: what is leaving of it makes room for others
+    holds: bool = False  #: nothing of it runs: these are places that it keeps

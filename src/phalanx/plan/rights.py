@@ -31,6 +31,20 @@ class Rights:
         self._owed: dict[str, list[tuple[str, float]]] = {}
         #: By queue, priority and age: what was found out for the first tenant of the kind.
         self._over: dict[tuple[str, int, bool, bool], bool] = {}
+        self._met: dict[tuple[str, str], tuple[list[Branch], list[Branch]]] = {}
+        #: By queue: what the victims that are chosen free in it and below it.
+        self._freed: dict[str, Floats] = {}
+
+    def free(self, unit: Unit, sign: int = 1) -> None:
+        """Somebody is chosen to go; with -1, is to stay after all."""
+        amounts = sign * unit.amounts
+        for branch in self._shares.branches[unit.occupancy.tenant.queue].path():
+            name = branch.queue.name
+            self._freed[name] = self._freed.get(name, 0.0) + amounts
+
+    def _left(self, branch: Branch) -> Floats:
+        """What a queue uses without the victims."""
+        return branch.used - self._freed.get(branch.queue.name, 0.0)
 
     def _what_is_short(self, soon: View) -> Bools:
         """The resources that the claimant lacks; if none is short in sum, all that it takes."""
@@ -76,7 +90,7 @@ class Rights:
             ours, theirs = self._sides(claim.queue, tenant.queue)
             known = (
                 all(branch.queue.reclaimable for branch in theirs)
-                and all(self._is_over(branch, 0.0) for branch in theirs)
+                and all(self._is_over(branch) for branch in theirs)
                 and bool(ours)
             )
             self._open[tenant.queue] = known
@@ -101,33 +115,32 @@ class Rights:
 
     def _sides(self, ours: str, theirs: str) -> tuple[list[Branch], list[Branch]]:
         """The queues from each of the two up to where they meet."""
-        mine = list(self._shares.branches[ours].path())
-        other = list(self._shares.branches[theirs].path())
-        common = {id(branch) for branch in mine} & {id(branch) for branch in other}
-        return (
-            [branch for branch in mine if id(branch) not in common],
-            [branch for branch in other if id(branch) not in common],
-        )
+        known = self._met.get((ours, theirs))
+        if known is None:
+            mine = list(self._shares.branches[ours].path())
+            other = list(self._shares.branches[theirs].path())
+            common = {id(branch) for branch in mine} & {id(branch) for branch in other}
+            known = self._met[ours, theirs] = (
+                [branch for branch in mine if id(branch) not in common],
+                [branch for branch in other if id(branch) not in common],
+            )
+        return known
 
-    def _is_over(self, branch: Branch, taken: Floats | float) -> bool:
+    def _is_over(self, branch: Branch) -> bool:
         """Whether a queue has more than it deserves of something that the claimant lacks."""
-        over = branch.used - taken > branch.deserved + _HAIR
+        over = self._left(branch) > branch.deserved + _HAIR
         return bool((over & self._lacks).any())
 
-    def may_add(self, unit: Unit, chosen: Iterable[Unit]) -> bool:
+    def may_add(self, unit: Unit) -> bool:
         """Whether this unit may go, after those that were chosen."""
-        tenant = unit.occupancy.tenant
-        if any(self._preempts(claim, tenant) for claim in self._claims):
+        if self._is_preempted(unit):
             return True
-        taken = self._taken(chosen)
-        _, theirs = self._sides(self._claims[0].queue, tenant.queue)
-        for branch in theirs:
-            before = taken.get(branch.queue.name, 0.0)
-            if not self._is_over(branch, before):
-                return False
-            if self._breaks_quota(branch, branch.used - before, unit.amounts):
-                return False
-        return True
+        _, theirs = self._sides(self._claims[0].queue, unit.occupancy.tenant.queue)
+        return all(
+            self._is_over(branch)
+            and not self._breaks_quota(branch, self._left(branch), unit.amounts)
+            for branch in theirs
+        )
 
     def _breaks_quota(self, branch: Branch, used: Floats, goes: Floats) -> bool:
         """Whether the queue would have less than its quota of something that the claimant lacks.
@@ -138,51 +151,39 @@ class Rights:
         below = used - goes < branch.quota - _HAIR
         return bool((owed & below & (goes <= branch.quota + _HAIR)).any())
 
-    def _taken(self, units: Iterable[Unit]) -> dict[str, Floats]:
-        """By queue: what these units free in it and below it."""
-        taken: dict[str, Floats] = {}
-        for unit in units:
-            for branch in self._shares.branches[unit.occupancy.tenant.queue].path():
-                name = branch.queue.name
-                taken[name] = taken.get(name, 0.0) + unit.amounts
-        return taken
-
     def suffice(self, chosen: Iterable[Unit]) -> bool:
         """Whether the claimant would be within its limits, and its rights, without these."""
         units = list(chosen)
-        taken = self._taken(units)
-        if not self._limits_hold(taken):
+        if not self._limits_hold():
             return False
         reclaimed = [unit for unit in units if not self._is_preempted(unit)]
         if not reclaimed:
             return True
-        for unit in reclaimed:
-            if not self._may_reclaim(unit, taken):
-                return False
-        return self._is_fairer(units)
+        queues = {unit.occupancy.tenant.queue for unit in reclaimed}
+        return all(map(self._may_reclaim_from, queues)) and self._is_fairer(units)
 
     def _is_preempted(self, unit: Unit) -> bool:
         return any(self._preempts(claim, unit.occupancy.tenant) for claim in self._claims)
 
-    def _limits_hold(self, taken: dict[str, Floats]) -> bool:
+    def _limits_hold(self) -> bool:
         wanted: dict[str, Floats] = {}
         for claim, need in self._needs:
             for branch in self._shares.branches[claim.queue].path():
                 wanted[branch.queue.name] = wanted.get(branch.queue.name, 0.0) + need
         for name, need in wanted.items():
             branch = self._shares.branches.get(name, self._shares.root)
-            after = branch.used - taken.get(name, 0.0) + need
+            after = self._left(branch) + need
             if bool(((after > branch.limit + _HAIR) & (need > 0)).any()):
                 return False
         return True
 
-    def _may_reclaim(self, unit: Unit, taken: dict[str, Floats]) -> bool:
+    def _may_reclaim_from(self, queue: str) -> bool:
         """Whether the claimant's side stays within what it deserves, up to where they meet."""
         for claim, need in self._needs:
-            ours, _ = self._sides(claim.queue, unit.occupancy.tenant.queue)
+            ours, _ = self._sides(claim.queue, queue)
             takes = (need > 0) & self._shares.shared
             for branch in ours:
-                after = branch.used - taken.get(branch.queue.name, 0.0) + need
+                after = self._left(branch) + need
                 if bool((after > branch.deserved + _HAIR)[takes].any()):
                     return False
         return True

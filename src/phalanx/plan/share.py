@@ -100,27 +100,32 @@ class Shares:
             return
         available = branch.deserved
         demands = np.array([child.demand for child in children])
-        owed = np.minimum(np.array([child.quota for child in children]), demands)
-        total = owed.sum(axis=0)
-        scale = np.where(total > available, available / np.maximum(total, _HAIR), 1.0)
-        granted = owed * scale
+        quotas = np.array([child.quota for child in children])
+        total = quotas.sum(axis=0)
+        # Nobody can be owed more than there is.
+        quotas *= np.where(total > available, available / np.maximum(total, _HAIR), 1.0)
+        granted = np.minimum(quotas, demands)
         weights = np.array([float(child.queue.weight) for child in children])
         for row in range(self._rows):
             rest = available[row] - granted[:, row].sum()
             granted[:, row] += water_fill(rest, weights, demands[:, row] - granted[:, row])
-        for child, share in zip(children, granted, strict=True):
+        for child, quota, share in zip(children, quotas, granted, strict=True):
+            child.quota = quota
             child.deserved = share
             self._divide(child)
 
     # In the pass
 
-    def binding_limit(self, queue: str, need: Floats) -> tuple[Branch, str] | None:
-        """The first queue, from this one up, that would exceed its limit, and in what."""
-        for branch in self.branches[queue].path():
-            over = (branch.used + need > branch.limit + _HAIR) & (need > 0)
-            if over.any():
-                names = list(self.table.rows)
-                return branch, names[int(np.flatnonzero(over)[0])]
+    def binding_limit(self, needs: Iterable[tuple[str, Floats]]) -> tuple[str, str] | None:
+        """The first queue that would exceed its limit with all this, and in what."""
+        more: dict[str, Floats] = {}
+        for queue, need in needs:
+            for branch in self.branches[queue].path():
+                name = branch.queue.name
+                more[name] = more.get(name, 0.0) + need
+                over = (branch.used + more[name] > branch.limit + _HAIR) & (need > 0)
+                if over.any():
+                    return name, list(self.table.rows)[int(np.flatnonzero(over)[0])]
         return None
 
     def rank(self, branch: Branch, need: Floats) -> tuple[bool, float]:
@@ -141,6 +146,11 @@ class Shares:
                 for over in (np.maximum(branch.used - branch.deserved, 0.0),)
             ]
         return float(sum(np.nan_to_num(share, posinf=0.0).sum() for share in shares))
+
+    def within_share(self, branch: Branch, need: Floats) -> bool:
+        """Whether the queue stays within what it deserves in all that it takes."""
+        takes = (need > 0) & self.shared
+        return not bool((branch.used + need > branch.deserved + _HAIR)[takes].any())
 
     def is_sated(self, branch: Branch) -> bool:
         """Whether the queue has all that it deserves."""

@@ -21,12 +21,15 @@ class Occupancy:
         "_all_gpus",
         "_all_safe",
         "amounts",
+        "ends",
         "gpus",
+        "has_fractions",
         "is_preemptible",
         "nodes",
         "occupants",
         "safe",
         "tenant",
+        "total",
     )
 
     def __init__(self, tenant: Tenant, table: NodeTable) -> None:
@@ -39,7 +42,13 @@ class Occupancy:
         self.amounts: Ints = np.zeros((len(self.occupants), len(table.rows)), np.int64)
         for row, (_, vector, _) in zip(self.amounts, self.occupants, strict=True):
             row[vector.rows] = vector.amounts
+        self.total: Floats = self.amounts.sum(axis=0).astype(float)
         places = tenant.places
+        #: When nothing can be left of each place; of those that are leaving already, never.
+        self.ends: Ints = np.array(
+            [NEVER if p.ends_at is None or p.leaving else p.ends_at for p in places], np.int64
+        )
+        self.has_fractions = any(vector.fraction for _, vector, _ in self.occupants)
         self.is_preemptible = all(place.preemptible for place in places)
         #: GPUs, and GPUs times the second up to which their work is safe: the cost of a stop is a
         #: straight line over time.
@@ -80,6 +89,7 @@ class Tenants:
             more = len(self._table.rows) - occupancy.amounts.shape[1]
             if more:
                 occupancy.amounts = np.pad(occupancy.amounts, ((0, 0), (0, more)))
+                occupancy.total = np.pad(occupancy.total, (0, more))
 
     def put(self, tenant: Tenant) -> None:
         self.remove(tenant.job)

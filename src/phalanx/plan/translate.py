@@ -7,7 +7,7 @@ from phalanx.core.gang import Gang
 from phalanx.core.groups import full_name
 from phalanx.core.model import Task
 from phalanx.core.node import DEVICE, Node
-from phalanx.core.reasons import own_reason
+from phalanx.core.reasons import WaitingForMembers, own_reason
 from phalanx.core.settings import Settings
 from phalanx.core.spec import (
     CheckpointPolicy,
@@ -50,15 +50,13 @@ class Translator:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._asks: dict[int, tuple[Role, Ask]] = {}
+        self._asks: dict[Ask, Ask] = {}
 
     def ask(self, role: Role) -> Ask:
-        known = self._asks.get(id(role))
-        if known is None or known[0] is not role:
-            resources = tuple(sorted(role.resources.items()))
-            selector = tuple(sorted(role.node_selector.items()))
-            known = self._asks[id(role)] = (role, Ask(resources, selector, role.per_node))
-        return known[1]
+        resources = tuple(sorted(role.resources.items()))
+        selector = tuple(sorted(role.node_selector.items()))
+        ask = Ask(resources, selector, role.per_node)
+        return self._asks.setdefault(ask, ask)
 
     def claim_of(
         self, gang: Gang, nodes: Mapping[str, Node], mates: tuple[str, ...] = ()
@@ -84,7 +82,7 @@ class Translator:
         for role in roles:
             tasks = waiting[role.name]
             floor = max(0, role.min - counted.count(role.name)) if not (grows or alone) else 0
-            parts.append(Part(role.name, self.ask(role), tuple(tasks), min(floor, len(tasks))))
+            parts.append(Part(role.name, self.ask(role), tuple(tasks), floor))
         if not grows:
             need = 1 if alone else max(1, spec.min_available - len(counted))
         stop = self._settings.stop_timeout(spec.grace)
@@ -103,7 +101,7 @@ class Translator:
             need=need,
             since=job.waiting_since,
             not_before=job.not_before,
-            blocked=own_reason(gang, job.not_before),
+            blocked=own_reason(gang, job.not_before) or _too_few(parts, need),
             repairs=bool(here),
             strict=spec.mode is Mode.STRICT,
             group=mates,
@@ -132,6 +130,7 @@ class Translator:
         places = tuple(self._place(gang, task) for task in placed)
         done = gang.count(State.DONE)
         done_of = [task.role for task in gang.tasks if task.state is State.DONE]
+        alone = job.satisfied and spec.match is Match.ONCE_SATISFIED
         lost_with_it = spec.restart is Restart.GANG and done > 0
         evicted = job.drain is None or job.drain.cause.kind is Kind.EVICTION
         started = min(task.placed_at or 0 for task in placed)
@@ -144,9 +143,10 @@ class Translator:
             created_at=job.created_at,
             started_at=started,
             places=places,
-            min_available=max(0, spec.min_available - done),
+            min_available=0 if alone else max(0, spec.min_available - done),
             role_min=tuple(
-                (role.name, max(0, role.min - done_of.count(role.name))) for role in spec.roles
+                (role.name, 0 if alone else max(0, role.min - done_of.count(role.name)))
+                for role in spec.roles
             ),
             evictable=(
                 spec.preemptible
@@ -176,6 +176,15 @@ class Translator:
             ends_at=ends_at,
             safe_at=max(task.started_at or task.placed_at or 0, job.safe_at or 0),
         )
+
+
+def _too_few(parts: list[Part], need: int) -> WaitingForMembers | None:
+    """A gang whose policy counts only those that wait cannot start with fewer than its minimum."""
+    here = sum(len(part.tasks) for part in parts)
+    least = max(need, sum(part.need for part in parts))
+    if here >= least and all(part.need <= len(part.tasks) for part in parts):
+        return None
+    return WaitingForMembers(here, least)
 
 
 def _counted(gang: Gang, here: list[Task], done: list[Task]) -> list[str]:

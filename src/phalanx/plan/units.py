@@ -26,6 +26,8 @@ class Unit(NamedTuple):
     @property
     def amounts(self) -> Floats:
         """What it frees in all, by row."""
+        if self.whole:
+            return self.occupancy.total
         return np.asarray(self.freed.sum(axis=0), float)
 
     @property

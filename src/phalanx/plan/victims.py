@@ -5,7 +5,7 @@ those the lowest priority, then the least work lost, then the fewest. Whoever tu
 needed stays. If nothing makes the claimant fit, nobody is evicted.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from msgspec.structs import replace
@@ -14,7 +14,7 @@ from phalanx.core.model import PreemptWithin
 from phalanx.core.spec import Micros, PackMode
 from phalanx.plan.model import Claim, Part, Tenant
 from phalanx.plan.nodes import Bools, Floats, Ints
-from phalanx.plan.place import Trial, hardness
+from phalanx.plan.place import Trial, hardness, need_of
 from phalanx.plan.rights import Rights
 from phalanx.plan.share import Shares
 from phalanx.plan.tenants import Occupancy, Tenants
@@ -29,8 +29,17 @@ _DOMAINS = 16
 class Search:
     """One pass's searches. `soon` is what is free once everybody who is leaving has left."""
 
-    def __init__(self, tenants: Tenants, shares: Shares, now: Micros, min_runtime: Micros) -> None:
+    def __init__(
+        self,
+        tenants: Tenants,
+        holders: Iterable[Occupancy],
+        shares: Shares,
+        now: Micros,
+        min_runtime: Micros,
+    ) -> None:
+        """Gangs that only hold places are the first to give way, and lose nothing."""
         self._tenants = tenants
+        self._holders = list(holders)
         self._shares = shares
         self._now = now
         self._min_runtime = min_runtime
@@ -40,11 +49,21 @@ class Search:
         self._lowest: dict[str, int] | None = None
         self._worth: dict[tuple[str, int], bool] = {}
 
+    def could_help(self, claims: Sequence[Claim]) -> bool:
+        """Whether there is a lower priority to evict, or the claimant would stay in its share."""
+        shares = self._shares
+        if any(self._has_lower(claim.queue, claim.priority) for claim in claims):
+            return True
+        return all(
+            shares.within_share(shares.branches[claim.queue], need_of(claim, shares.table))
+            for claim in claims
+        )
+
     def is_worthwhile(self, queue: str, priority: int) -> bool:
         """Whether a gang of that queue and priority might have a right to anybody, at a glance."""
         if self._lowest is None:
             self._lowest = {}
-            for occupancy in self._tenants.by_job.values():
+            for occupancy in (*self._tenants.by_job.values(), *self._holders):
                 tenant = occupancy.tenant
                 if tenant.evictable:
                     known = self._lowest.get(tenant.queue, tenant.priority)
@@ -57,12 +76,15 @@ class Search:
         return worth
 
     def _might_have_rights(self, queue: str, priority: int) -> bool:
-        lowest = self._lowest or {}
-        own = self._shares.branches[queue]
-        equal = own.queue.preempt_within_queue is PreemptWithin.LOWER_OR_NEWER_EQUAL
-        if lowest.get(queue, priority + 1) < priority + equal:
+        if self._has_lower(queue, priority):
             return True
-        return any(other != queue for other in lowest) and not self._shares.is_sated(own)
+        others = any(other != queue for other in self._lowest or ())
+        return others and not self._shares.is_sated(self._shares.branches[queue])
+
+    def _has_lower(self, queue: str, priority: int) -> bool:
+        own = self._shares.branches[queue].queue
+        equal = own.preempt_within_queue is PreemptWithin.LOWER_OR_NEWER_EQUAL
+        return (self._lowest or {}).get(queue, priority + 1) < priority + equal
 
     def find(self, claims: Sequence[Claim], soon: View, later: Sequence[View]) -> Found | None:
         """Victims for a claimant, with the places it would have. All views are left as they were,
@@ -70,13 +92,17 @@ class Search:
         rights = Rights(self._shares, claims, soon)
         theirs = [
             occupancy
-            for occupancy in self._tenants.by_job.values()
+            for occupancy in (*self._holders, *self._tenants.by_job.values())
             if occupancy.tenant.evictable
             and occupancy.tenant.job not in self.spoken_for
             and rights.over(occupancy.tenant, young=self._is_young(occupancy.tenant))
         ]
         surplus = [unit for occupancy in theirs for unit in self._surplus(occupancy)]
-        whole = [self._whole(occupancy) for occupancy in theirs if occupancy.is_preemptible]
+        whole = [
+            self._whole(occupancy)
+            for occupancy in theirs
+            if occupancy.is_preemptible and not occupancy.tenant.holds
+        ]
         for units in (surplus, surplus + whole):
             if units:
                 units.sort(key=lambda unit: unit.rank)
@@ -106,15 +132,23 @@ class Search:
     def _surplus(self, occupancy: Occupancy) -> Iterator[Unit]:
         """Tasks that the gang could go on without, one by one, its last ones first."""
         tenant = occupancy.tenant
+        if tenant.holds:
+            yield Unit(occupancy, tuple(range(len(tenant.places))), whole=False, cost=0.0)
+            return
         if len(tenant.places) <= tenant.min_available:
             return
         minimum = dict(tenant.role_min)
         spare: dict[str, int] = {}
         for place in tenant.places:
             spare[place.role] = spare.get(place.role, -minimum.get(place.role, 0)) + 1
+        # All that are offered on one node can go together.
+        offered: dict[tuple[str, str], int] = {}
         for position in range(len(tenant.places) - 1, -1, -1):
             place = tenant.places[position]
-            if place.preemptible and not place.leaving and spare[place.role] > 0:
+            there = offered.get((place.role, place.node), 0)
+            most = min(spare[place.role], len(tenant.places) - tenant.min_available)
+            if place.preemptible and not place.leaving and there < most:
+                offered[place.role, place.node] = there + 1
                 cost = occupancy.cost(self._now, (position,))
                 yield Unit(occupancy, (position,), whole=False, cost=cost)
 
@@ -143,6 +177,8 @@ class _Attempt:
         #: Surplus that was chosen, by gang and role; whole gangs that were chosen.
         self._given: dict[tuple[str, str], int] = {}
         self._whole: set[str] = set()
+        #: Queues that have nothing more to give.
+        self._refused: set[str] = set()
 
     def run(self) -> Found | None:
         """The cheapest set that was found. The views are left as they were, but for its places."""
@@ -221,15 +257,15 @@ class _Attempt:
     def _try_single_ones(self) -> None:
         """One gang that spans several nodes may be cheaper than one on each of them."""
         known = dict(self._chosen)
-        if len(known) < 2:
+        if len(known) < 2 or not all(unit.whole for unit in known.values()):
             return
         self._stay(*known)
         best, cost = known, price(known.values())
         cheaper = [n for n, unit in enumerate(self._units) if price((unit,)) < cost]
         for n in cheaper[:_SINGLES]:
+            lawful = self._rights.may_add(self._units[n])
             self._chosen = {n: self._units[n]}
             self._vacate(self._units[n])
-            lawful = self._rights.may_add(self._units[n], ())
             if lawful and self._fits() and price((self._units[n],)) < cost:
                 best, cost = {n: self._units[n]}, price((self._units[n],))
             self._vacate(self._units[n], -1)
@@ -242,6 +278,7 @@ class _Attempt:
             self._vacate(self._chosen.pop(n), -1)
 
     def _vacate(self, unit: Unit, sign: int = 1) -> None:
+        self._rights.free(unit, sign)
         for view in self._views:
             view.vacate(unit.occupants(), sign)
 
@@ -252,7 +289,10 @@ class _Attempt:
         tenant = unit.occupancy.tenant
         if tenant.job in self._whole or not self._may_give(unit):
             return False
-        if not self._rights.may_add(unit, self._chosen.values()):
+        queue = tenant.queue
+        if queue in self._refused or not self._rights.may_add(unit):
+            # What was taken from it so far is all that it has to give.
+            self._refused.add(queue)
             return False
         if unit.whole:
             self._whole.add(tenant.job)
@@ -266,9 +306,9 @@ class _Attempt:
 
     def _may_give(self, unit: Unit) -> bool:
         """Whether a gang that gave other tasks already can spare this one too."""
-        if unit.whole:
-            return True
         tenant = unit.occupancy.tenant
+        if unit.whole or tenant.holds:
+            return True
         role = tenant.places[unit.positions[0]].role
         given = sum(n for (job, _), n in self._given.items() if job == tenant.job)
         if len(tenant.places) - given <= tenant.min_available:
