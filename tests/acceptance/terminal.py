@@ -231,6 +231,11 @@ class Worker:
             params["exit_code"] = exit_code
         self._call("POST", f"/jobs/{claim['id']}/{'fail' if exit_code else 'done'}", params=params)
 
+    def checkpointed(self, claim: dict[str, Any]) -> None:
+        """Its work up to now is safe."""
+        params = {"epoch": claim["reservation_epoch"]}
+        self._call("POST", f"/jobs/{claim['id']}/checkpointed", params=params)
+
     def preempted(self, claim: dict[str, Any]) -> None:
         """It was told to stop, and has."""
         params = {"epoch": claim["reservation_epoch"]}

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.terminal import Following, Server, Terminal
+from tests.acceptance.fleet import Fleet
+from tests.acceptance.terminal import Following, Terminal
 from tests.manifests import pod
 
 PREFIX = "pod-group.scheduling.sigs.k8s.io"
@@ -71,13 +72,9 @@ def test_queues_come_with_their_jobs(terminal: Terminal) -> None:
     assert "vision" in terminal.type("queues").out
 
 
-def test_a_worker_without_a_runtime_never_runs_an_image_bare(
-    own_server: Server, tmp_path: Path
-) -> None:
-    terminal = Terminal(own_server.url)
-    state = f"--state-dir={tmp_path / 'worker'}"
-    with Following(terminal.start("worker", state, "--id=w", "--label=runtime=containers")):
-        text = pod("imaged").replace("command:", "image: train:7b, command:")
-        job = terminal.type("submit", "-f", "-", stdin=text).out.strip()
-        with Following(terminal.start("events", "-f", job)) as events:
+def test_a_worker_without_a_runtime_never_runs_an_image_bare(tmp_path: Path) -> None:
+    with Fleet(tmp_path) as fleet:
+        fleet.work("w", "--label=runtime=containers")
+        [job] = fleet.submit(pod("imaged").replace("command:", "image: train:7b, command:"))
+        with Following(fleet.terminal.start("events", "-f", job)) as events:
             assert events.line_with("this worker has no container runtime", wait_s=30)

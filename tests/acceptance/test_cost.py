@@ -1,11 +1,31 @@
 """What evictions cost, as it is typed: the page about it, line by line."""
 
+import asyncio
 import re
 from pathlib import Path
 
+import pytest
+from msgspec.structs import replace
+
+from phalanx.api.services import Info
 from phalanx.client import Client
+from phalanx.core.settings import Settings
+from phalanx.core.spec import HOUR, MINUTE, SECOND
+from phalanx.store.memory import MemoryStore
+from phalanx.store.sqlite import wall_clock
 from tests.acceptance.pages import commands
-from tests.acceptance.terminal import Server, Terminal, Worker
+from tests.acceptance.terminal import PATIENCE_S, Server, Terminal, Worker
+from tests.integration.api.serving import quick, serving
+
+PRICED = quick(core=replace(Settings(), price={"gpu": 3_500_000}))
+#: Five hours on four GPUs, of which the class `high` may take them.
+LONG = """
+name: team-a
+namespace: ml
+time_limit: 5h
+roles: {workers: {replicas: 4, command: [train], resources: {gpu: 1}}}
+"""
+URGENT = LONG.replace("team-a", "team-b-urgent") + "priority_class: high\n"
 
 
 def test_an_eviction_is_found_in_every_list_that_the_page_shows(tmp_path: Path) -> None:
@@ -30,3 +50,49 @@ def test_an_eviction_is_found_in_every_list_that_the_page_shows(tmp_path: Path) 
 def test_nothing_lost_is_nothing_to_list(terminal: Terminal) -> None:
     said = terminal.type("cost")
     assert (said.status, said.out) == (0, "")
+
+
+class _Watch:
+    """A clock that only we move."""
+
+    def __init__(self) -> None:
+        self.now = wall_clock()
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@pytest.mark.parametrize(("saved", "price"), [(False, "$70.00"), (True, "$0.47")])
+async def test_five_hours_on_four_gpus_cost_seventy_dollars_unless_they_were_saved(
+    saved: bool, price: str
+) -> None:
+    clock, info = _Watch(), Info(priority_classes={"high": 10})
+    store = MemoryStore(clock=wall_clock)
+    async with serving(store, settings=PRICED, info=info, clock=clock) as server:
+        await asyncio.to_thread(_evict, server.url, clock, saved=saved, price=price)
+
+
+def _evict(url: str, clock: _Watch, *, saved: bool, price: str) -> None:
+    terminal = Terminal(url)
+    with Worker(url, "w-1", gpu=4) as worker:
+        said = terminal.type("submit", "-f", "-", stdin=LONG)
+        assert "this job is low-priority; higher-priority jobs may preempt it" in said.err
+        assert re.search(r"checkpoint.*\$70\.00", said.err), said.err
+        job = said.out.strip()
+        claims = [worker.claim() for _ in range(4)]
+        clock.now += 5 * HOUR - 2 * MINUTE
+        if saved:
+            for claim in claims:
+                worker.checkpointed(claim)
+        clock.now += 2 * MINUTE - SECOND // 100
+        urgent = terminal.type("submit", "-f", "-", stdin=URGENT).out.strip()
+        with Client(url) as client:
+            watched = client.watch(job, timeout_s=PATIENCE_S)
+            next(seen for seen in watched if seen.phase == "draining")
+            shown = terminal.type("job", job).out
+            assert re.search(rf"lost +{re.escape(price)} .*1 eviction.*ml/team-b-urgent", shown)
+            for claim in claims:
+                worker.preempted(claim)
+            for _ in claims:
+                worker.end(worker.claim())
+            assert client.wait(urgent, timeout_s=PATIENCE_S).phase == "done"

@@ -16,6 +16,7 @@ from phalanx.api.app import create_app
 from phalanx.api.auth import Authenticator
 from phalanx.api.services import Info, Services
 from phalanx.core.cluster import Cluster
+from phalanx.core.spec import Micros
 from phalanx.engine.desk import Desk
 from phalanx.engine.engine import Engine, Outside
 from phalanx.engine.ring import Ring
@@ -100,13 +101,14 @@ async def serving(
     info: Info | None = None,
     ring_size: int = 10_000,
     leads: bool = True,
+    clock: Callable[[], Micros] = wall_clock,
 ) -> AsyncIterator[Running]:
     """Until the end of the block. The store is open already."""
     listening = socket.create_server(("127.0.0.1", 0))
     # Connections inherit it; asyncio does not see that it should set it, and 40 ms a call add up.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    outside = Outside(url, url, wall_clock, lambda: uuid4().hex)
+    outside = Outside(url, url, clock, lambda: uuid4().hex)
     engine = Engine(store, outside, settings or EngineSettings())
     services = Services(
         engine,

@@ -1,0 +1,318 @@
+"""Documents as the dialects' own pages print them, with a program of ours: what they become, and
+that real processes of a gang start together or not at all."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from phalanx.manifest import documents
+from tests.acceptance.fleet import Fleet, states
+from tests.acceptance.terminal import Terminal
+from tests.manifests import pod
+
+NOWHERE = Terminal("http://127.0.0.1:9")
+
+#: A parameter server and four workers of two GPUs each, of which five are the minimum.
+TENSORFLOW = """
+apiVersion: "kubeflow.org/v1"
+kind: "TFJob"
+metadata:
+  name: "smoke-gpu"
+spec:
+  tfReplicaSpecs:
+    PS:
+      replicas: 1
+      template:
+        metadata:
+          creationTimestamp: null
+          labels:
+            pod-group.scheduling.sigs.k8s.io/name: smoke-gpu
+            pod-group.scheduling.sigs.k8s.io/min-available: "5"
+        spec:
+          containers:
+          - args: PROGRAM
+            image: registry.example/benchmarks-cpu:v1
+            name: tensorflow
+            ports:
+            - containerPort: 2222
+              name: tfjob-port
+            resources:
+              limits:
+                cpu: '1'
+            workingDir: /
+          restartPolicy: OnFailure
+    Worker:
+      replicas: 4
+      template:
+        metadata:
+          creationTimestamp: null
+          labels:
+            pod-group.scheduling.sigs.k8s.io/name: smoke-gpu
+            pod-group.scheduling.sigs.k8s.io/min-available: "5"
+        spec:
+          containers:
+          - args: PROGRAM
+            image: registry.example/benchmarks-gpu:v1
+            name: tensorflow
+            ports:
+            - containerPort: 2222
+              name: tfjob-port
+            resources:
+              limits:
+                nvidia.com/gpu: 2
+            workingDir: /
+          restartPolicy: OnFailure
+"""
+
+#: Eight workers of one GPU in a queue of their own, with a secret and a service that it calls.
+LATTICE = """
+apiVersion: lattice.dev/v1alpha1
+kind: LatticeJob
+metadata:
+  name: training-run-42
+  namespace: ml
+spec:
+  queue: ml-training
+  minAvailable: 8
+  tasks:
+    workers:
+      replicas: 8
+      workload:
+        containers:
+          trainer:
+            image: registry.example/trainer@sha256:def456
+            command: PROGRAM
+            variables:
+              BUCKET: "${resources.training-data.bucket}"
+            resources:
+              requests:
+                cpu: "4"
+                memory: 32Gi
+                nvidia.com/gpu: "1"
+              limits:
+                cpu: "4"
+                memory: 32Gi
+                nvidia.com/gpu: "1"
+            security:
+              runAsUser: 65534
+              apparmorProfile: Unconfined
+      restartPolicy: OnFailure
+  defaults:
+    entryRuntime:
+      imagePullSecrets:
+        - default
+  resources:
+    training-data:
+      type: secret
+      params:
+        keys: [bucket, access-key, secret-key]
+    s3-endpoint:
+      type: external-service
+      direction: outbound
+      params:
+        endpoints:
+          s3: https://s3.example
+"""
+NIGHTLY = """
+  schedule: "0 2 * * *"
+  concurrencyPolicy: Forbid
+  successfulJobsHistoryLimit: 3
+  failedJobsHistoryLimit: 1
+"""
+
+PODGROUP = """
+apiVersion: v1alpha1
+kind: PodGroup
+metadata:
+  creationTimestamp: "2022-07-11T18:26:33Z"
+  name: gang-a
+  namespace: namespaceA
+  annotations:
+    gang.scheduling.koordinator.sh/total-number: 5
+    gang.scheduling.koordinator.sh/mode: Strict
+    gang.scheduling.koordinator.sh/groups: ["namespaceA/gang-a", "namespaceB/gang-b"]
+spec:
+  minMember: 5
+  minResources:
+    cpu: "5"
+    memory: "2048Mi"
+  scheduleTimeoutSeconds: 600
+"""
+
+
+def members(gang: str, namespace: str, program: object = ("train",)) -> str:
+    """Five pods of Koordinator's gang, which starts with one of another namespace."""
+    annotations = f"""{{
+      gang.scheduling.koordinator.sh/name: {gang},
+      gang.scheduling.koordinator.sh/waiting-time: 3600s ,
+      gang.scheduling.koordinator.sh/min-available: 5,
+      gang.scheduling.koordinator.sh/total-number: 5,
+      gang.scheduling.koordinator.sh/mode: Strict,
+      gang.scheduling.koordinator.sh/groups: ["namespaceA/gang-a", "namespaceB/gang-b"]}}"""
+    pods = (pod(f"{gang}-{n}", annotations=annotations, namespace=namespace) for n in range(5))
+    return "".join(pods).replace("[train]", json.dumps(program))
+
+
+def converted(text: str, *flags: str) -> list[Any]:
+    said = NOWHERE.type("convert", "-f", "-", *flags, stdin=text.replace("PROGRAM", "[train]"))
+    assert said.status == 0, said.err
+    return documents.read(said.out.encode())
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    with Fleet(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """With two workers, for one that fails three jobs is given no more."""
+    with Fleet(tmp_path_factory.mktemp("busy")) as running:
+        running.work("a")
+        running.work("b")
+        yield running
+
+
+# What they become
+
+
+def test_a_lattice_job_is_eight_workers_of_its_queue() -> None:
+    [job] = converted(LATTICE, "--ignore-unsupported")
+    [(name, role)] = job["roles"].items()
+    assert (job["name"], job["namespace"], job["queue"]) == ("training-run-42", "ml", "ml-training")
+    assert (name, role["replicas"], "min" in role) == ("workers", 8, False)
+    assert role["resources"] == {"cpu": 4, "memory": "32Gi", "gpu": 1}
+    assert job.get("restart", "gang") == "gang"
+
+
+def test_a_lattice_job_by_the_clock_is_a_cron() -> None:
+    [job] = converted(LATTICE + NIGHTLY, "--ignore-unsupported")
+    assert job["schedule"] == {"cron": "0 2 * * *"}, "the rest is what we have by ourselves"
+
+
+def test_what_a_lattice_job_asks_for_that_nobody_honours_is_named() -> None:
+    said = NOWHERE.type("convert", "-f", "-", stdin=LATTICE.replace("PROGRAM", "[train]"))
+    assert said.status == 2
+    for path in ("containers.trainer.security", "variables.BUCKET"):
+        assert f"{path} " in said.err
+
+
+def test_two_gangs_of_koordinator_are_two_jobs_of_one_group() -> None:
+    first, second = converted(members("gang-a", "namespaceA") + members("gang-b", "namespaceB"))
+    assert [job["namespace"] for job in (first, second)] == ["namespacea", "namespaceb"]
+    for job in (first, second):
+        assert job["group"] == ["namespacea/gang-a", "namespaceb/gang-b"]
+        assert (job["match"], job["restart"]) == ("once-satisfied", "task")
+        assert (job["schedule_timeout"], job.get("mode", "strict")) == ("1h", "strict")
+        assert [role["replicas"] for role in job["roles"].values()] == [5]
+
+
+def test_a_pod_group_of_koordinator_says_it_for_its_pods() -> None:
+    labels = "{pod-group.scheduling.sigs.k8s.io: gang-a}"
+    asks = "[train], resources: {requests: {cpu: 1, memory: 512Mi}}"
+    pods = "".join(pod(f"a-{n}", labels=labels, namespace="namespaceA") for n in range(5))
+    [job] = converted(PODGROUP + pods.replace("[train]", asks))
+    assert (job["namespace"], job["schedule_timeout"]) == ("namespacea", "10m")
+    assert job["group"] == ["namespacea/gang-a", "namespaceb/gang-b"]
+
+
+# What they do
+
+
+def test_a_tensorflow_job_waits_whole_until_the_last_gpu_has_come(fleet: Fleet) -> None:
+    fleet.work("a", "--resources=gpu=4,cpu=4")
+    text = TENSORFLOW.replace("PROGRAM", json.dumps(fleet.program))
+    [job] = fleet.submit(text, "--ignore-image")
+    waiting = fleet.waits(job, "NeverFits")
+    assert waiting.size == 5
+    assert "needs 8 gpu" in fleet.terminal.type("why", "smoke-gpu").out
+    fleet.work("b", "--resources=gpu=4,cpu=4")
+    running = fleet.runs(job)
+    assert {task.reservation_epoch for task in running.tasks} == {1}, "all in one reservation"
+    assert sorted(len(task.devices) for task in running.tasks) == [0, 2, 2, 2, 2]
+    fleet.end(job)
+    assert fleet.ends(job).phase == "done"
+
+
+def test_two_roles_of_a_group_start_only_together(fleet: Fleet) -> None:
+    fleet.work("a", "--slots=8")
+    [first] = fleet.submit(members("gang-a", "namespaceA", fleet.program))
+    fleet.waits(first, "WaitingForGroup")
+    [second] = fleet.submit(members("gang-b", "namespaceB", fleet.program))
+    for job in (first, second):
+        fleet.until(job, lambda seen: seen.reason and seen.reason["type"] != "WaitingForGroup")
+    assert all(states(fleet.client.get(job)) == {"blocked"} for job in (first, second))
+    fleet.work("b", "--slots=2")
+    assert [fleet.runs(job).epoch for job in (first, second)] == [1, 1]
+    fleet.end(first, second)
+    assert [fleet.ends(job).phase for job in (first, second)] == ["done", "done"]
+
+
+def test_a_lattice_job_starts_eight_workers_or_none(fleet: Fleet) -> None:
+    fleet.terminal.type("queue", "set", "ml-training", "--weight", "2")
+    fleet.work("a", "--resources=gpu=7,cpu=64,memory=512Gi")
+    text = LATTICE.replace("PROGRAM", json.dumps(fleet.program))
+    [job] = fleet.submit(text, "--ignore-image", "--ignore-unsupported")
+    fleet.waits(job, "NeverFits")
+    fleet.work("b", "--resources=gpu=1,cpu=8,memory=64Gi")
+    running = fleet.runs(job)
+    assert [len(task.devices) for task in running.tasks] == [1] * 8
+    fleet.end(job)
+    assert fleet.ends(job).counts.succeeded == 8
+
+
+# One member dies
+
+GANG = "pod-group.scheduling.sigs.k8s.io"
+
+
+def matched(name: str, policy: str, program: object) -> str:
+    labels = f'{{{GANG}/name: {name}, {GANG}/min-available: "3", {GANG}/match-policy: {policy}}}'
+    pods = "".join(pod(f"{name}-{n}", labels=labels) for n in range(3))
+    return pods.replace("[train]", json.dumps(program))
+
+
+def epochs(fleet: Fleet, job: str) -> list[int]:
+    return [task.reservation_epoch for task in fleet.runs(job).tasks]
+
+
+@pytest.mark.parametrize(
+    ("policy", "after"),
+    [
+        ("only-waiting", [2, 2, 2]),
+        ("waiting-and-running", [1, 2, 1]),
+        ("waiting-running-succeed", [1, 2, 1]),
+        ("once-satisfied", [1, 2, 1]),
+    ],
+)
+def test_who_starts_again_when_a_member_dies(busy: Fleet, policy: str, after: list[int]) -> None:
+    [job] = busy.submit(matched(policy, policy, busy.program))
+    assert epochs(busy, job) == [1, 1, 1]
+    busy.fail(f"{job}.1")
+    busy.until(job, lambda seen: seen.epoch == 2)
+    assert epochs(busy, job) == after
+    story = busy.terminal.type("events", job).out
+    assert ("all its tasks are told to stop" in story) == (policy == "only-waiting")
+    assert busy.client.get(job).failures == 1
+    busy.end(job)
+    assert busy.ends(job).phase == "done"
+
+
+def test_a_member_that_is_done_counts_where_the_policy_says_so(busy: Fleet) -> None:
+    [job] = busy.submit(matched("one-done", "waiting-running-succeed", busy.program))
+    busy.runs(job)
+    busy.end(f"{job}.0")
+    busy.until(job, lambda seen: seen.counts.succeeded == 1)
+    busy.fail(f"{job}.1")
+    seen = busy.until(job, lambda seen: seen.epoch == 2 and seen.counts.running == 2)
+    assert [(task.status, task.reservation_epoch) for task in seen.tasks] == [
+        ("done", 1),
+        ("running", 2),
+        ("running", 1),
+    ]
+    busy.end(job)
+    assert busy.ends(job).phase == "done"

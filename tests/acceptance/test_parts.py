@@ -1,0 +1,78 @@
+"""A gang that is submitted in parts, as it is typed, with real processes at its end."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.fleet import Fleet
+from tests.manifests import pod
+
+GROUP = """
+apiVersion: scheduling.x-k8s.io/v1alpha1
+kind: PodGroup
+metadata: {name: NAME}
+spec: {minMember: 3}
+"""
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with Fleet(tmp_path_factory.mktemp("parts")) as running:
+        running.work("a")
+        yield running
+
+
+def member(fleet: Fleet, gang: str, number: int) -> str:
+    text = pod(f"{gang}-{number}", labels=f"{{scheduling.x-k8s.io/pod-group: {gang}}}")
+    return text.replace("[train]", json.dumps(fleet.program))
+
+
+def why(fleet: Fleet, job: str) -> str:
+    """What every way to ask says."""
+    answer = fleet.terminal.type("why", job).out
+    [line] = [line for line in answer.splitlines() if line.startswith(job)]
+    reason = line.removeprefix(f"{job}: it waits: ")
+    assert reason in fleet.terminal.type("jobs").out
+    assert f"waiting: {reason}" in fleet.terminal.type("job", job).out
+    return reason
+
+
+def test_pods_wait_for_their_group_and_start_with_the_last_of_them(fleet: Fleet) -> None:
+    pods = [member(fleet, "web", n) for n in range(3)]
+    [job] = fleet.submit(pods[0] + pods[1])
+    assert why(fleet, job) == "2 members have been submitted, and its PodGroup is missing"
+    assert fleet.submit(GROUP.replace("NAME", "web")) == [job]
+    assert why(fleet, job) == "2 of 3 members have been submitted"
+    assert {task.attempts for task in fleet.client.get(job).tasks} == {0}
+    assert fleet.submit(pods[2]) == [job]
+    assert {task.reservation_epoch for task in fleet.runs(job).tasks} == {1}
+    said = fleet.terminal.type("submit", "-f", "-", stdin=member(fleet, "web", 3))
+    assert (said.status, said.out) == (2, "")
+    assert f"name is web, which the unfinished job {job}" in said.err, "it grows no more"
+    fleet.end(job)
+    assert fleet.ends(job).phase == "done"
+    story = fleet.terminal.type("events", job).out
+    assert "a PodGroup joined it: 2 tasks now" in story
+    assert "web-2 joined it: 3 tasks now" in story
+
+
+def test_a_group_without_pods_is_a_job_that_can_be_looked_at_and_cancelled(fleet: Fleet) -> None:
+    [job] = fleet.submit(GROUP.replace("NAME", "early"))
+    assert why(fleet, job) == "0 of 3 members have been submitted"
+    for command in ("tasks", "logs", "events"):
+        assert fleet.terminal.type(command, job).status == 0, command
+    assert fleet.terminal.type("cancel", job).status == 0
+    assert fleet.ends(job).phase == "cancelled"
+
+
+def test_a_part_at_odds_is_refused_with_both_members(fleet: Fleet, tmp_path: Path) -> None:
+    file = tmp_path / "late.yaml"
+    [job] = fleet.submit(GROUP.replace("NAME", "odd") + member(fleet, "odd", 0))
+    file.write_text(member(fleet, "odd", 1).replace("spec: {", "spec: {priority: 7, "))
+    said = fleet.terminal.type("submit", "-f", str(file))
+    assert said.status == 2
+    assert f"phalanx: {file}: priority is 7 for odd-1, and not given for odd-0" in said.err
+    assert fleet.client.get(job).size == 1
+    assert fleet.terminal.type("cancel", job).status == 0
