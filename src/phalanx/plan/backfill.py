@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from phalanx.core.reasons import HeldBack
 from phalanx.core.spec import Micros
 from phalanx.plan.decisions import Head
 from phalanx.plan.model import Claim
@@ -99,6 +100,18 @@ class Backfill:
         until = NEVER if lasts is None else self._now + lasts
         heads = (reserved.head for reserved in self.heads)
         return next((head for head in heads if head.at is not None and until > head.at), None)
+
+    def held_back(self, claims: Sequence[Claim]) -> HeldBack | None:
+        """Whom a claimant would delay, if it could start but for them."""
+        heads = [self.delayed_by(claim.lasts) for claim in claims]
+        head = next((head for head in (*heads, *self.keepers) if head is not None), None)
+        if head is None:
+            return None
+        trials = [Trial(claim, self._room.views) for claim in claims]
+        fits = all(trial.minimum() for trial in trials)
+        for trial in reversed(trials):
+            trial.undo()
+        return HeldBack(head.job, head.at) if fits else None
 
     def _times(self) -> list[Micros]:
         return sorted({r.head.at for r in self.heads if r.head.at is not None})

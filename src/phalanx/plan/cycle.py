@@ -35,7 +35,7 @@ from phalanx.plan.snapshot import Snapshot
 from phalanx.plan.tenants import NEVER
 from phalanx.plan.units import Found
 from phalanx.plan.verdicts import Reasons
-from phalanx.plan.victims import Search
+from phalanx.plan.victims import Ground, Search
 from phalanx.plan.view import View
 from phalanx.plan.waiting import Line, is_simple, is_starving, order_key
 
@@ -202,10 +202,23 @@ class _Pass:
         for claim in promised:
             reason = self._keep_promise(claim) or reason
         self._stay(turn, reason)
+        if isinstance(reason, HeldBack):
+            self._try_shorter(turn)
 
     def _next(self, turn: Turn) -> None:
         if turn.line is not None:
             self.order.add_line(turn.line, turn.position + 1)
+
+    def _try_shorter(self, turn: Turn) -> None:
+        """Of those behind a gang that would delay a head, who ends sooner may not."""
+        line, lasts = turn.line, turn.last.lasts
+        if line is None:
+            return
+        for position in range(turn.position + 1, len(line.seats)):
+            other = line.claims[line.seats[position][2]].lasts
+            if other is not None and (lasts is None or other < lasts):
+                self.order.add_line(line, position)
+                return
 
     def _stay(self, turn: Turn, reason: Reason | None) -> None:
         """What keeps the first of a line from starting keeps all of it."""
@@ -293,7 +306,8 @@ class _Pass:
             return False
         later = self.backfill.in_the_way(claims[0].lasts)
         self.room.look_ahead()
-        found = self.search.find(claims, self.room.soon, later)
+        ground = Ground((self.room.soon, *later), self._unkept())
+        found = self.search.find(claims, ground)
         if found is None:
             return False
         if self._free_holds(found):
@@ -345,8 +359,6 @@ class _Pass:
         self.searches += 1
         return self.searches <= self.policy.searches
 
-    # A non-strict gang keeps what it gets
-
     def _hold(self, claims: Sequence[Claim]) -> bool:
         if len(claims) > 1 or claims[0].strict:
             return False
@@ -372,7 +384,7 @@ class _Pass:
         limit = self._limit(claims)
         if limit is not None:
             return limit
-        held_back = self._held_back(claims)
+        held_back = self.backfill.held_back(claims)
         if held_back is not None:
             return held_back
         claim = claims[0]
@@ -381,19 +393,6 @@ class _Pass:
         if len(claims) == 1 and claim.strict and claim.nomination is None:
             self._reserve(claim)
         return reason
-
-    def _held_back(self, claims: Sequence[Claim]) -> HeldBack | None:
-        """Who it would delay, if it could start but for them."""
-        heads = [self.backfill.delayed_by(claim.lasts) for claim in claims]
-        head = next((head for head in heads if head is not None), None)
-        head = head or next(iter(self.backfill.keepers), None)
-        if head is None:
-            return None
-        trials = [Trial(claim, self.room.views) for claim in claims]
-        fits = all(trial.minimum() for trial in trials)
-        for trial in reversed(trials):
-            trial.undo()
-        return HeldBack(head.job, head.at) if fits else None
 
     def _reserve(self, claim: Claim) -> None:
         """Give a head its start time; one that has waited too long without any, its nodes."""
@@ -405,8 +404,8 @@ class _Pass:
         if self.tried_heads >= 2 * self.policy.heads:
             return
         self.tried_heads += 1
-        head = self.backfill.reserve(claim) if self.policy.backfill else None
-        if head is None and is_starving(self.policy, claim, self.now):
+        promised = self.policy.backfill and self.backfill.reserve(claim) is not None
+        if not promised and is_starving(self.policy, claim, self.now):
             self.backfill.keep_nodes(claim, self.snapshot.empty, last)
 
     # 7. What is left over

@@ -19,6 +19,8 @@ Floats = NDArray[np.float64]
 
 SLOTS = "slots"
 WHOLE = "gpu:whole"
+#: Nodes are looked at in blocks of so many; all columns are whole blocks long.
+BLOCK = 256
 #: Slots of a node that limits nothing.
 UNLIMITED = 1 << 40
 
@@ -118,7 +120,7 @@ class NodeTable:
             self.names.append(name)
             self._labels.append({})
             if at >= self.free.shape[1]:
-                self._grow(max(16, 2 * at))
+                self._grow(max(BLOCK, 2 * at))
         self.index[name] = at
         return at
 

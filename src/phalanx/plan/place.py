@@ -14,8 +14,9 @@ from phalanx.core.node import GPU
 from phalanx.core.spec import PackMode
 from phalanx.plan.model import Ask, Claim, Part
 from phalanx.plan.nodes import SLOTS, Bools, Floats, Ints, NodeTable
-from phalanx.plan.view import Occupant, Taken, View
+from phalanx.plan.view import Occupant, Taken, View, fill
 
+_NOWHERE: tuple[Ints, Ints] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 #: More than any node could leave behind.
 _LAST = 1e6
 #: A required domain is looked for among this many of the tightest.
@@ -165,20 +166,9 @@ class Trial:
 
     def put(self, part: Part, wanted: int, *, whole: bool = False) -> int:
         """Place tasks of a part, at most so many, or with `whole` so many or none."""
-        counts = self.counts(part)
-        candidates = np.flatnonzero(counts)
-        total = int(counts[candidates].sum())
-        if total == 0 or (whole and total < wanted):
+        nodes, chosen = self._choose(part, wanted, whole=whole)
+        if not len(nodes):
             return 0
-        left = self.views[0].fit(part.ask).left[candidates]
-        if self._penalty is not None:
-            last = self._penalty[candidates]
-            left = left - last if self.claim.spread else left + last
-        if self.claim.spread:
-            step = self._step(part.ask)[candidates]
-            nodes, chosen = _spread(candidates, counts[candidates], left, step, wanted)
-        else:
-            nodes, chosen = _fill(candidates, counts[candidates], left, wanted)
         vector = self.table.vector(part.ask.resources)
         for view in self.views:
             self._taken.append((view, view.take(vector, nodes, chosen)))
@@ -190,6 +180,37 @@ class Trial:
             for node, count in zip(nodes.tolist(), chosen.tolist(), strict=True):
                 there[node] = there.get(node, 0) + count
         return placed
+
+    def _choose(self, part: Part, wanted: int, *, whole: bool) -> tuple[Ints, Ints]:
+        """Nodes for so many tasks, and how many go to each; none if `whole` and not all fit."""
+        if self._is_free_to_choose(part):
+            fit = self.views[0].fit(part.ask)
+            if not fit.total or (whole and fit.total < wanted):
+                return _NOWHERE
+            return fit.fullest(wanted)
+        counts = self.counts(part)
+        candidates = np.flatnonzero(counts)
+        total = int(counts[candidates].sum())
+        if total == 0 or (whole and total < wanted):
+            return _NOWHERE
+        left = self.views[0].fit(part.ask).left[candidates]
+        if self._penalty is not None:
+            last = self._penalty[candidates]
+            left = left - last if self.claim.spread else left + last
+        if self.claim.spread:
+            step = self._step(part.ask)[candidates]
+            return _spread(candidates, counts[candidates], left, step, wanted)
+        return fill(candidates, counts[candidates], left, wanted)
+
+    def _is_free_to_choose(self, part: Part) -> bool:
+        """Whether any node that has room now will do, the fullest first."""
+        bounds = (self._penalty, self.only, self._allowed)
+        return (
+            len(self.views) == 1
+            and part.ask.per_node is None
+            and not self.claim.spread
+            and all(bound is None for bound in bounds)
+        )
 
     def counts(self, part: Part) -> Ints:
         """How many tasks of the part each node can take at all times that are looked at."""
@@ -265,20 +286,6 @@ class Budget:
     def spend(self, part: Part, count: int) -> None:
         vector = self._table.vector(part.ask.resources)
         self._room[vector.rows] -= vector.amounts * count
-
-
-def _fill(nodes: Ints, counts: Ints, left: Floats, wanted: int) -> tuple[Ints, Ints]:
-    """Fill the nodes that leave least behind. A node that has been chosen stays the best."""
-    if len(nodes) > wanted:
-        some = np.argpartition(left, wanted - 1)[:wanted]
-        nodes, counts, left = nodes[some], counts[some], left[some]
-    order = np.lexsort((nodes, left))
-    nodes, counts = nodes[order], counts[order]
-    ends = np.cumsum(counts)
-    last = min(int(np.searchsorted(ends, wanted)), len(nodes) - 1)
-    chosen = counts[: last + 1].copy()
-    chosen[-1] -= max(0, int(ends[last]) - wanted)
-    return nodes[: last + 1], chosen
 
 
 def _spread(

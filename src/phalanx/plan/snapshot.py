@@ -37,11 +37,13 @@ class Snapshot:
         self._shape: tuple[int, ...] = ()
 
     def put_node(self, name: str, machine: Machine) -> None:
-        before = self._size_of(name)
+        size, state = self._size_of(name), self._state_of(name)
         at = self.table.put(name, machine)
-        self._touched(at)
-        if before != self._size_of(name):
+        if size != self._size_of(name):
             self._resized = True
+        elif state == self._state_of(name):
+            return
+        self._touched(at)
 
     def remove_node(self, name: str) -> None:
         if name in self.table.index:
@@ -54,6 +56,12 @@ class Snapshot:
             return None
         labels = self.table.labels(at)
         return bool(self.table.open[at]), self.table.capacity[:, at].tobytes(), labels
+
+    def _state_of(self, name: str) -> object:
+        at = self.table.index.get(name)
+        if at is None:
+            return None
+        return self.table.free[:, at].tobytes(), self.table.partial.get(at)
 
     def _touched(self, at: int) -> None:
         self._fit_shape()

@@ -6,6 +6,7 @@ needed stays. If nothing makes the claimant fit, nobody is evicted.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -24,6 +25,13 @@ from phalanx.plan.view import View
 #: At most this many single gangs, and domains, are tried in a search.
 _SINGLES = 16
 _DOMAINS = 16
+
+
+class Ground(NamedTuple):
+    """Where a claimant could go: what is free soon, and futures that must have room as well."""
+
+    views: Sequence[View]
+    only: Bools | None = None  #: on these nodes
 
 
 class Search:
@@ -86,10 +94,10 @@ class Search:
         equal = own.preempt_within_queue is PreemptWithin.LOWER_OR_NEWER_EQUAL
         return (self._lowest or {}).get(queue, priority + 1) < priority + equal
 
-    def find(self, claims: Sequence[Claim], soon: View, later: Sequence[View]) -> Found | None:
+    def find(self, claims: Sequence[Claim], ground: Ground) -> Found | None:
         """Victims for a claimant, with the places it would have. All views are left as they were,
         but for those places."""
-        rights = Rights(self._shares, claims, soon)
+        rights = Rights(self._shares, claims, ground.views[0])
         theirs = [
             occupancy
             for occupancy in (*self._holders, *self._tenants.by_job.values())
@@ -106,18 +114,18 @@ class Search:
         for units in (surplus, surplus + whole):
             if units:
                 units.sort(key=lambda unit: unit.rank)
-                found = self._cheapest(claims, rights, units, (soon, *later))
+                found = self._cheapest(claims, rights, units, ground)
                 if found is not None:
                     return found
         return None
 
     def _cheapest(
-        self, claims: Sequence[Claim], rights: Rights, units: list[Unit], views: Sequence[View]
+        self, claims: Sequence[Claim], rights: Rights, units: list[Unit], ground: Ground
     ) -> Found | None:
         """A gang that has to be in one domain is tried in each; else there is one attempt."""
         best: tuple[tuple[bool, int, float, int], _Attempt] | None = None
-        for variant in _variants(claims, views[0]):
-            attempt = _Attempt(variant, rights, units, views)
+        for variant in _variants(claims, ground.views[0]):
+            attempt = _Attempt(variant, rights, units, ground)
             found = attempt.run()
             if found is None:
                 continue
@@ -161,18 +169,13 @@ class _Attempt:
     """A search among units that are given, cheapest first."""
 
     def __init__(
-        self,
-        claims: Sequence[Claim],
-        rights: Rights,
-        units: list[Unit],
-        views: Sequence[View],
+        self, claims: Sequence[Claim], rights: Rights, units: list[Unit], ground: Ground
     ) -> None:
-        """The first view is what is free soon; the others must have room as well."""
         self._claims = claims
         self._rights = rights
         self._units = units
-        self._view = views[0]
-        self._views = views
+        self._view = ground.views[0]
+        self._views, self._only = ground
         self._chosen: dict[int, Unit] = {}
         #: Surplus that was chosen, by gang and role; whole gangs that were chosen.
         self._given: dict[tuple[str, str], int] = {}
@@ -203,7 +206,7 @@ class _Attempt:
 
     def _gather(self) -> bool:
         """Choose victims part by part until the claimant fits."""
-        trials = [Trial(claim, self._views) for claim in self._claims]
+        trials = [Trial(claim, self._views, self._only) for claim in self._claims]
         for trial in trials:
             for part in sorted(trial.claim.parts, key=hardness, reverse=True):
                 wanted = part.need or min(trial.claim.need, len(part.tasks))
@@ -237,7 +240,7 @@ class _Attempt:
             return None
         trials: list[Trial] = []
         for claim in self._claims:
-            trial = Trial(claim, self._views)
+            trial = Trial(claim, self._views, self._only)
             if not trial.minimum():
                 for earlier in reversed(trials):
                     earlier.undo()
@@ -331,6 +334,8 @@ class _Attempt:
 
     def _allowed(self, claim: Claim, part: Part) -> Bools:
         mask = self._view.table.mask(part.ask)
+        if self._only is not None:
+            mask = mask & self._only
         if claim.pack is not None and claim.domain is not None:
             codes, values = self._view.table.domains(claim.pack.by)
             mask = mask & (codes == values.index(claim.domain))

@@ -11,19 +11,60 @@ import numpy as np
 
 from phalanx.core.node import DEVICE
 from phalanx.plan.model import Ask
-from phalanx.plan.nodes import WHOLE, Floats, Ints, NodeTable, Vector
+from phalanx.plan.nodes import BLOCK, WHOLE, Floats, Ints, NodeTable, Vector
+
+_IN_BLOCK = np.arange(BLOCK)
 
 
 class Fit:
     """For one request: how many tasks each node takes, and what the first of them leaves behind."""
 
-    __slots__ = ("counts", "left", "seen", "total")
+    __slots__ = ("counts", "least", "left", "seen", "total")
 
-    def __init__(self, counts: Ints, left: Floats, seen: int) -> None:
-        self.counts = counts
-        self.left = left
+    def __init__(self, size: int, seen: int) -> None:
+        self.counts: Ints = np.zeros(size, np.int64)
+        self.left: Floats = np.zeros(size)
+        #: For each block of nodes: the least that any of them that has room would leave behind.
+        self.least: Floats = np.full(size // BLOCK, np.inf)
         self.seen = seen  #: how much of the log is in it
-        self.total = int(counts.sum())  #: how many tasks fit in all
+        self.total = 0  #: how many tasks fit in all
+
+    def copy(self) -> "Fit":
+        twin = Fit.__new__(Fit)
+        twin.counts, twin.left = self.counts.copy(), self.left.copy()
+        twin.least, twin.total = self.least.copy(), self.total
+        twin.seen = 0
+        return twin
+
+    def update(self, nodes: Ints | None, counts: Ints, left: Floats) -> None:
+        """What these nodes, which are distinct, or all of them have room for now."""
+        if nodes is None:
+            self.counts, self.left = counts, left
+            self.total = int(counts.sum())
+            blocks = np.arange(len(self.least))
+        else:
+            self.total += int(counts.sum()) - int(self.counts[nodes].sum())
+            self.counts[nodes], self.left[nodes] = counts, left
+            blocks = np.unique(nodes // BLOCK)
+        counts = self.counts.reshape(-1, BLOCK)[blocks]
+        left = self.left.reshape(-1, BLOCK)[blocks]
+        self.least[blocks] = np.where(counts > 0, left, np.inf).min(axis=1)
+
+    def fullest(self, wanted: int) -> tuple[Ints, Ints]:
+        """Nodes that leave least behind, and how many tasks each takes, for so many tasks."""
+        order = np.argsort(self.least, kind="stable")
+        some = 1
+        while True:
+            nodes = (order[:some, None] * BLOCK + _IN_BLOCK).ravel()
+            nodes = nodes[self.counts[nodes] > 0]
+            chosen, counts = fill(nodes, self.counts[nodes], self.left[nodes], wanted)
+            enough = some >= len(order)
+            if not enough and len(chosen) and int(counts.sum()) == wanted:
+                # Nobody in the other blocks leaves less behind than the last that was chosen.
+                enough = bool(self.left[chosen[-1]] <= self.least[order[some]])
+            if enough:
+                return chosen, counts
+            some *= 4
 
 
 #: A task on a node: the node, what it takes there, and the devices it shares.
@@ -87,15 +128,14 @@ class View:
         fit = self._fits.get(ask)
         if fit is None:
             if self._origin is not None and self._logged < len(self.table):
-                known = self._origin.fit(ask)
-                fit = Fit(known.counts.copy(), known.left.copy(), 0)
+                fit = self._origin.fit(ask).copy()
             else:
-                size = self.free.shape[1]
-                fit = Fit(np.zeros(size, np.int64), np.zeros(size), self._logged)
-                self._work_out(ask, fit, None)
+                fit = Fit(self.free.shape[1], self._logged)
+                fit.update(None, *self._count(ask, None))
             self._fits[ask] = fit
         if fit.seen < self._logged:
-            self._work_out(ask, fit, self._log[fit.seen : self._logged])
+            nodes = self._changed(fit.seen)
+            fit.update(nodes, *self._count(ask, nodes))
             fit.seen = self._logged
         return fit
 
@@ -104,9 +144,18 @@ class View:
         if self._origin is None or ask in self._fits or self._logged > len(self.table) // 8:
             return self.fit(ask).total
         known = self._origin.fit(ask)
-        nodes = np.unique(self._log[: self._logged])
+        nodes = self._changed(0)
         counts, _ = self._count(ask, nodes)
         return known.total + int(counts.sum()) - int(known.counts[nodes].sum())
+
+    def _changed(self, since: int) -> Ints:
+        """The distinct nodes that were logged after so many."""
+        nodes = self._log[since : self._logged]
+        if len(nodes) <= BLOCK:
+            return np.unique(nodes)
+        changed = np.zeros(self.free.shape[1], np.bool_)
+        changed[nodes] = True
+        return np.flatnonzero(changed)
 
     def best(self, ask: Ask) -> int:
         """How many tasks of a request fit on the node that takes most."""
@@ -117,11 +166,6 @@ class View:
             if not (self._log[: self._logged] == at).any():
                 return int(known[at])
         return int(self.fit(ask).counts.max(initial=0))
-
-    def _work_out(self, ask: Ask, fit: Fit, nodes: Ints | None) -> None:
-        at = slice(None) if nodes is None else nodes
-        fit.counts[at], fit.left[at] = self._count(ask, nodes)
-        fit.total = int(fit.counts.sum())
 
     def _count(self, ask: Ask, nodes: Ints | None) -> tuple[Ints, Floats]:
         """How many tasks each of the nodes takes, and what the first leaves behind there."""
@@ -235,3 +279,17 @@ class View:
             return 0
         free = self.free[row][self.table.open]
         return int(free[free > 0].sum())
+
+
+def fill(nodes: Ints, counts: Ints, left: Floats, wanted: int) -> tuple[Ints, Ints]:
+    """Fill the nodes that leave least behind. A node that has been chosen stays the best."""
+    if len(nodes) > wanted:
+        some = np.argpartition(left, wanted - 1)[:wanted]
+        nodes, counts, left = nodes[some], counts[some], left[some]
+    order = np.lexsort((nodes, left))
+    nodes, counts = nodes[order], counts[order]
+    ends = np.cumsum(counts)
+    last = min(int(np.searchsorted(ends, wanted)), len(nodes) - 1)
+    chosen = counts[: last + 1].copy()
+    chosen[-1] -= max(0, int(ends[last]) - wanted)
+    return nodes[: last + 1], chosen

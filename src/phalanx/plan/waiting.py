@@ -159,7 +159,10 @@ def is_simple(claim: Claim) -> bool:
 
 
 def line_key(claim: Claim) -> _LineKey:
-    """Equal for gangs of which either all find a place now or none does."""
+    """Equal for gangs of which either all find a place now or none does.
+
+    They may differ in how long they take: who is in a head's way is looked at one by one.
+    """
     state = (claim.held, claim.nomination, claim.avoid, claim.domain, claim.there)
     if claim.repairs or any(state):
         return (claim.job,)
@@ -173,7 +176,6 @@ def line_key(claim: Claim) -> _LineKey:
         claim.pack,
         claim.spread,
         claim.evicts_from,
-        claim.lasts,
     )
 
 
