@@ -54,8 +54,8 @@ def test_pods_wait_for_their_group_and_start_with_the_last_of_them(fleet: Fleet)
     fleet.end(job)
     assert fleet.ends(job).phase == "done"
     story = fleet.terminal.type("events", job).out
-    assert "a PodGroup joined it: 2 tasks now" in story
-    assert "web-2 joined it: 3 tasks now" in story
+    assert "a PodGroup joined it, which has 2 tasks now" in story
+    assert "web-2 joined it, which has 3 tasks now" in story
 
 
 def test_a_group_without_pods_is_a_job_that_can_be_looked_at_and_cancelled(fleet: Fleet) -> None:

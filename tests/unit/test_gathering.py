@@ -6,6 +6,7 @@ import pytest
 from tests.driver import Driver
 from tests.manifests import bundled, pod
 
+from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict, Invalid
 from phalanx.core.events import CancelRequested, MembersJoined, Placed, Placement, PriorityChanged
 from phalanx.core.model import Assignment, Phase
@@ -54,8 +55,8 @@ class Parts(Driver):
         assert part is not None
         return MembersJoined(job, spec, part, key)
 
-    def join(self, job: str, text: str, key: str | None = None) -> None:
-        self.apply(self.event(job, text, key))
+    def join(self, job: str, text: str, key: str | None = None) -> Changes:
+        return self.apply(self.event(job, text, key))
 
     def restart(self) -> None:
         super().restart()
@@ -82,7 +83,7 @@ def test_pods_wait_for_their_pod_group(cluster: Parts) -> None:
     assert str(cluster.reason(job)) == (
         "2 members have been submitted, and its PodGroup is missing"
     )
-    cluster.join(job, group(2))
+    assert cluster.join(job, group(2)).replan, "a plan can make something of it now"
     assert cluster.reason(job) is None
     assert cluster.run(job, "a", "b") == 1
     assert cluster.phase(job) is Phase.RUNNING
@@ -141,13 +142,15 @@ def test_one_pod_that_waits_for_its_group_is_nobodys_to_claim(cluster: Parts) ->
     assert cluster.states(job) == [State.PENDING]
 
 
-def test_its_patience_begins_when_it_is_complete(cluster: Parts) -> None:
+@pytest.mark.parametrize("anew", [True, False])
+def test_its_patience_begins_when_it_is_complete(cluster: Parts, anew: bool) -> None:
     job = cluster.begin(group(2, "scheduleTimeoutSeconds: 10") + member("w-0"))
     cluster.advance(3600)
     cluster.join(job, member("w-1"))
     cluster.advance(9)
     assert cluster.phase(job) is Phase.WAITING
-    cluster.restart()
+    if anew:
+        cluster.restart()
     cluster.advance(2)
     assert cluster.phase(job) is Phase.TIMED_OUT
 
@@ -222,6 +225,11 @@ REFUSED = {
         group(3) + member("w-0"),
         member("w-1", "restartPolicy: Never"),
         "restart is never for w-1, and task for w-0",
+    ),
+    "a queue that is none": (
+        member("w-0"),
+        group(1, "queue: nowhere").replace("x-k8s.io/v1alpha1", "volcano.sh/v1beta1"),
+        "queue is nowhere, which does not exist",
     ),
     "less than its group counts on": (
         group(2, "minResources: {cpu: 4}") + member("w-0"),

@@ -50,6 +50,7 @@ def test_what_is_scarce_is_told_first() -> None:
 def test_tasks_are_counted_in_words() -> None:
     counts = Counts(succeeded=1, failed=0, running=2, waiting=0, total=3)
     assert words.counted(counts) == "3 tasks: 2 running, 1 done"
+    assert words.counted(Counts(0, 0, 0, 0, 0)) == "none yet"
 
 
 def a_job(**fields: Any) -> JobView:

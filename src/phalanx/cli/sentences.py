@@ -31,7 +31,6 @@ _PLAIN = {
     "GangReleased": "all are ready, so {size} may start",
     "GangReserved": "attempt {epoch}: places for {size} on {workers}",
     "HoldsReleased": "it gave up the {size} places that it held: {why}",
-    "MembersJoined": "{members} joined it: {size} tasks now",
     "Nominated": "room for {size} is kept for it until {victims} have stopped",
     "NominationEnded": "the room that was kept for it is free again: {why}",
     "PlacesHeld": "it holds {size} places and waits for the rest",
@@ -65,6 +64,11 @@ def _submitted(detail: Detail) -> str:
     return f"submitted{by} with {counted_as(detail.get('size', 1), 'task')}"
 
 
+def _joined(detail: Detail) -> str:
+    members, size = _listed(detail.get("members", ["members"])), detail.get("size", 0)
+    return f"{members} joined it, which has {counted_as(size, 'task')} now"
+
+
 def _settled(detail: Detail) -> str:
     outcome = str(detail.get("outcome", ""))
     then = "it waits again" if outcome == "blocked" else f"it is {outcome}"
@@ -92,6 +96,7 @@ def _ended(detail: Detail) -> str:
 
 _SPECIAL: dict[str, Callable[[Detail], str]] = {
     "JobSubmitted": _submitted,
+    "MembersJoined": _joined,
     "DrainSettled": _settled,
     "CancelRequested": _cancelled,
     "ComputeLost": _lost,

@@ -116,7 +116,7 @@ def counted(counts: Counts) -> str:
         "failed": counts.failed,
     }
     told = ", ".join(f"{count} {word}" for word, count in parts.items() if count)
-    return f"{counted_as(counts.total, 'task')}: {told}"
+    return f"{counted_as(counts.total, 'task')}: {told}" if told else "none yet"
 
 
 def money(amount: float) -> str:

@@ -69,8 +69,7 @@ class Gang:
     @property
     def rest_state(self) -> State:
         """Where its tasks wait."""
-        held_back = self.job.waits_for or self.job.awaits_members
-        return State.PENDING if len(self.tasks) == 1 and not held_back else State.BLOCKED
+        return State.PENDING if len(self.tasks) == 1 and not self.job.waits_for else State.BLOCKED
 
     @property
     def is_idle(self) -> bool:
