@@ -1,0 +1,107 @@
+"""HyperQueue, to compare with: its server and its workers in a process of their own.
+
+A task on several nodes is one process there: HyperQueue keeps the other nodes free, and leaves it
+to that process to start something on them. So a gang of which every rank runs is a job of as many
+tasks, each of which takes a whole worker and starts when it can.
+"""
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.contenders import cpu_s
+
+
+def is_installed() -> bool:
+    return importlib.util.find_spec("hyperqueue") is not None
+
+
+class HyperQueue:
+    name = "HyperQueue"
+
+    def __init__(self, server: int, folder: Path) -> None:
+        from hyperqueue import Client  # noqa: PLC0415
+
+        self.server = server
+        self._client = Client(folder)
+
+    def tasks(self, count: int, command: Sequence[str]) -> None:
+        """In one job: with a job for each it takes longer."""
+        self._finish(self._submit([command] * count))
+
+    def gangs(self, count: int, size: int, command: Sequence[str]) -> None:
+        """As tasks on several nodes, of one process each."""
+        self._finish(self._submit([command] * count, nodes=size))
+
+    def ranks(self, size: int, command: Sequence[str], env: Mapping[str, str]) -> None:
+        self._finish(self._submit([command] * size, env=env))
+
+    def wait_in_line(self, count: int) -> None:
+        for _ in range(count):
+            self._submit([["true"]], nodes=1_000)
+
+    def _submit(
+        self,
+        commands: Sequence[Sequence[str]],
+        *,
+        nodes: int = 0,
+        env: Mapping[str, str] | None = None,
+    ) -> Any:
+        from hyperqueue import Job  # noqa: PLC0415
+        from hyperqueue.ffi.protocol import ResourceRequest  # noqa: PLC0415
+
+        request = ResourceRequest(n_nodes=nodes)
+        if nodes:
+            request.resources = {}  # nodes are taken whole
+        job = Job(default_env=dict(env or {}))
+        for command in commands:
+            job.program(list(command), resources=request, stdout=None, stderr=None)
+        return self._client.submit(job).id
+
+    def _finish(self, job: Any) -> None:
+        if self._client.connection.wait_for_jobs([job], lambda _: None):
+            raise RuntimeError(f"tasks of HyperQueue's job {job} failed")
+
+    def cpu_s(self) -> dict[str, float]:
+        return {"all": cpu_s(self.server)}
+
+
+@contextmanager
+def hyperqueue_here(folder: Path, workers: int) -> Iterator[HyperQueue]:
+    """Until the end of the block."""
+    folder.mkdir()
+    process = subprocess.Popen(  # noqa: S603
+        [sys.executable, "-m", "benchmarks.hyperqueue", str(folder), str(workers)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        while process.stdout is not None and (line := process.stdout.readline()):
+            if line == b"ready\n":
+                break
+        theirs = HyperQueue(process.pid, folder)
+        theirs.ranks(workers, ["true"], {})
+        yield theirs
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _live(folder: str, workers: int) -> None:
+    from hyperqueue import LocalCluster  # noqa: PLC0415
+    from hyperqueue.cluster import WorkerConfig  # noqa: PLC0415
+
+    cluster = LocalCluster(folder)
+    for _ in range(workers):
+        cluster.start_worker(WorkerConfig(cores=1))
+    print("ready", flush=True)
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    _live(sys.argv[1], int(sys.argv[2]))
