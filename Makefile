@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+PEERS  := $(VENV)/.peers
 ARGS   ?=
 
 .DEFAULT_GOAL := help
@@ -40,12 +41,17 @@ docs: $(READY) ## Write what docs/ takes from the code: the state machine, the s
 	$(BIN)/python -m docs.settings
 	$(BIN)/python -m docs.commands
 
-bench: $(READY) ## Measure the core, the planner, every store and the server (ARGS="core" narrows)
+$(PEERS): $(READY) requirements/bench.lock
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.lock
+	@touch $@
+
+bench: $(PEERS) ## Measure the core, the planner, every store, the server and a cluster (ARGS="core" narrows)
 	$(BIN)/python -m benchmarks $(ARGS)
 
-lock: $(READY) ## Write requirements/dev.lock anew from pyproject.toml
+lock: $(READY) ## Write requirements/*.lock anew from pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip compile --universal --generate-hashes --no-header --python-version 3.11 --all-extras --group dev -o requirements/dev.lock pyproject.toml
+	$(BIN)/uv pip compile --universal --generate-hashes --no-header --python-version 3.11 --group bench -o requirements/bench.lock
 
 clean: ## Remove what the targets made
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

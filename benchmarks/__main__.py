@@ -1,4 +1,4 @@
-"""`python -m benchmarks [core] [planner] [stores] [server] [memory] [sqlite] [postgres]`.
+"""`python -m benchmarks [core] [planner] [stores] [server] [cluster] [memory] [sqlite] [postgres]`.
 
 Without a name, all. The name of a store measures it both by itself and under a server;
 `planner-profile` shows where the time of a plan goes.
@@ -7,15 +7,15 @@ Without a name, all. The name of a store measures it both by itself and under a 
 import asyncio
 import sys
 
-from benchmarks import api, core, planner, stores
+from benchmarks import api, cluster, core, planner, stores
 
 
 def main(names: list[str]) -> None:
-    known = ("core", "planner", "planner-profile", "stores", "server", *stores.STORES)
+    known = ("core", "planner", "planner-profile", "stores", "server", "cluster", *stores.STORES)
     unknown = [name for name in names if name not in known]
     if unknown:
         sys.exit(f"{unknown[0]} cannot be measured; there are: {', '.join(known)}")
-    wanted = names or ["core", "planner", "stores", "server"]
+    wanted = names or ["core", "planner", "stores", "server", "cluster"]
     for what, measure in (
         ("core", core.run),
         ("planner", planner.run),
@@ -28,6 +28,8 @@ def main(names: list[str]) -> None:
         if named:
             print(f"\nThe {what}")
             asyncio.run(run(named))
+    if "cluster" in wanted:
+        cluster.run()
 
 
 if __name__ == "__main__":

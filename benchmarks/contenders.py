@@ -16,7 +16,7 @@ from phalanx.client.submission import one_role
 from phalanx.core.model import ENDED
 
 READY_S = 120.0
-POLL_S = 0.01
+POLL_S = 0.03
 BATCH = 500
 TICKS = os.sysconf("SC_CLK_TCK")
 

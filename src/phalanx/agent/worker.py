@@ -66,7 +66,7 @@ class Worker:
     def __init__(self, settings: Settings, places: Places) -> None:
         self._settings = settings
         self._places = places
-        self._log: Logger = structlog.get_logger()
+        self._log: Logger = structlog.get_logger().bind()
         self._servers = Servers(settings.servers, settings.token)
         self._told_to_stop = asyncio.Event()
         self._told_twice = asyncio.Event()

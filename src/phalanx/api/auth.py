@@ -4,6 +4,7 @@ Who a token belongs to is somebody else's business; this module only holds what 
 """
 
 import ipaddress
+from functools import lru_cache
 from typing import Literal, Protocol
 
 import msgspec
@@ -108,7 +109,12 @@ def _is_loopback(scope: Scope) -> bool:
     client = scope.get("client")
     if client is None:
         return True  # a socket in the file system: its permissions have decided already
+    return _is_loopback_address(client[0])
+
+
+@lru_cache  # asked with every request, and reading an address is slow
+def _is_loopback_address(address: str) -> bool:
     try:
-        return ipaddress.ip_address(client[0]).is_loopback
+        return ipaddress.ip_address(address).is_loopback
     except ValueError:
         return False

@@ -16,7 +16,7 @@ from phalanx.core.reasons import Reason
 from phalanx.core.spec import SECOND, Micros
 from phalanx.engine.commits import Commits
 from phalanx.engine.errors import NotLeading, Unavailable
-from phalanx.engine.planning import Planner, Planning, plan_beside
+from phalanx.engine.planning import Beside, Planner, Planning
 from phalanx.engine.reign import Observer, Reign, Work
 from phalanx.engine.settings import EngineSettings
 from phalanx.engine.watching import UNWATCHED, Watcher
@@ -51,13 +51,13 @@ class Engine:
         outside: Outside,
         settings: EngineSettings | None = None,
         *,
-        planner: Planner = plan_beside,
+        planner: Planner | None = None,
         observers: Sequence[Observer] = (),
     ) -> None:
         self._store = store
         self._outside = outside
         self.settings = settings or EngineSettings()
-        self._planner = planner
+        self._planner = planner or Beside()
         self.watcher: Watcher = UNWATCHED
         self._running: asyncio.Task[None] | None = None
         self._is_stopping = False

@@ -22,6 +22,10 @@ class News(msgspec.Struct):
     nodes: dict[str, Node | None] = {}
     queues: dict[str, Queue] | None = None
 
+    @property
+    def size(self) -> int:
+        return len(self.gangs) + len(self.nodes)
+
     def note(self, turn: Turn) -> None:
         cluster = turn.cluster
         for changes in turn.changes:

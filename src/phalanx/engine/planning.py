@@ -1,10 +1,12 @@
 """When to plan, and what becomes of a plan: each decision is checked again when it is applied.
 
-One plan at a time. It runs when something it depends on has changed, after a moment in which more
-can gather and never sooner than the last one took, and every few seconds regardless.
+One plan at a time. It runs when something it depends on has changed, and every few seconds
+regardless. After each there is a pause in which changes gather, at least as long as it took; so the
+first change in a quiet moment is planned for at once.
 """
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -31,15 +33,33 @@ from phalanx.plan.picture import Picture
 
 Planner = Callable[[Picture, News, Micros], Awaitable[Plan]]
 
+#: A plan is expected to take no longer than the last one, if little has changed since.
+_QUICK_S = 0.002
+_FEW = 100
+
 
 async def plan_inline(picture: Picture, news: News, now: Micros) -> Plan:
     """In the loop itself: for simulations, where every run has to be the same."""
     return plan_anew(picture, news, now)
 
 
-async def plan_beside(picture: Picture, news: News, now: Micros) -> Plan:
-    """In a thread, so that the loop goes on answering."""
-    return await asyncio.to_thread(plan_anew, picture, news, now)
+class Beside:
+    """In a thread, so that the loop goes on answering, unless it takes less than the way there."""
+
+    def __init__(self, plan: Callable[[Picture, News, Micros], Plan] = plan_anew) -> None:
+        self._plan = plan
+        self._took_s = 0.0  #: the last one
+
+    async def __call__(self, picture: Picture, news: News, now: Micros) -> Plan:
+        if self._took_s > _QUICK_S or news.size > _FEW:
+            return await asyncio.to_thread(self._timed, picture, news, now)
+        return self._timed(picture, news, now)
+
+    def _timed(self, picture: Picture, news: News, now: Micros) -> Plan:
+        began = time.perf_counter()
+        made = self._plan(picture, news, now)
+        self._took_s = time.perf_counter() - began
+        return made
 
 
 class Planning:
@@ -77,7 +97,6 @@ class Planning:
                     await self._changed.wait()
             except TimeoutError:
                 pass
-            await asyncio.sleep(self._settings.plan_debounce_s)
             self._changed.clear()
             began = loop.time()
             try:
@@ -86,7 +105,7 @@ class Planning:
                 # Whoever leads next plans; if the lease was only late, it is we, a tick later.
                 self._changed.set()
                 await asyncio.sleep(self._settings.plan_tick_s)
-            await asyncio.sleep(loop.time() - began)
+            await asyncio.sleep(max(self._settings.plan_debounce_s, loop.time() - began))
 
     async def _plan_once(self) -> None:
         news, self._news = self._news, News()

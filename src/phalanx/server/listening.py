@@ -3,6 +3,7 @@
 import ipaddress
 import socket
 import ssl
+from functools import lru_cache
 
 from phalanx.server.config import Config
 
@@ -42,6 +43,7 @@ class Listening:
         return self._advertised or self.url
 
 
+@lru_cache  # asked with every request, and reading an address is slow
 def is_loopback(host: str) -> bool:
     """Whether nobody but this host can reach what listens there."""
     if host == "localhost":

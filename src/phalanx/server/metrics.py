@@ -3,7 +3,6 @@
 Counters begin at nothing with the process. Gauges of what there is come from the last census.
 """
 
-import asyncio
 import time
 from collections.abc import Iterator, Mapping
 
@@ -142,11 +141,8 @@ class Metrics:
 
     # Beside the planner
 
-    async def plan_and_count(self, picture: Picture, news: News, now: Micros) -> Plan:
-        """The planner in a thread, and now and then a census of what it was given."""
-        return await asyncio.to_thread(self._plan_and_count, picture, news, now)
-
-    def _plan_and_count(self, picture: Picture, news: News, at: Micros) -> Plan:
+    def plan_and_count(self, picture: Picture, news: News, at: Micros) -> Plan:
+        """Plan, and now and then take a census of what was planned from."""
         made = plan_anew(picture, news, at)
         now = time.monotonic()
         if now - self._counted_at >= _CENSUS_S:

@@ -351,7 +351,7 @@ OPTIONS: tuple[Option, ...] = (
         read=_truth,
         write=lambda value: str(value).lower(),
     ),
-    _of_engine("Planning", "plan_debounce", "Let changes gather this long before planning."),
+    _of_engine("Planning", "plan_debounce", "Let changes gather this long after a plan."),
     # Jobs
     _of_core("Jobs", "accept", "A reservation that is not accepted by then is given back."),
     _of_core("Jobs", "start", "A released task that has not started by then has failed."),

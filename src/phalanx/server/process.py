@@ -4,6 +4,7 @@ The first SIGTERM finishes what was accepted, resigns and leaves; the second lea
 """
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -23,6 +24,7 @@ from phalanx.api.services import Info, Services
 from phalanx.core.counsel import Counsel
 from phalanx.engine.desk import Desk
 from phalanx.engine.engine import Engine, Outside
+from phalanx.engine.planning import Beside
 from phalanx.engine.ring import Ring
 from phalanx.engine.watching import Watchers
 from phalanx.engine.zones import zone
@@ -35,6 +37,7 @@ from phalanx.server.metrics import Metrics
 from phalanx.server.origin import SameOrigin
 from phalanx.server.retention import keep_pruning
 from phalanx.server.tokens import TokenDesk
+from phalanx.server.writing import OnePiece
 from phalanx.store.protocol import Leader, Store, StoreError
 from phalanx.store.sqlite import wall_clock
 
@@ -43,6 +46,8 @@ _LINGER_S = 1
 #: How long the start message waits to know who leads.
 _PATIENCE_S = 5.0
 _KEEP_ALIVE_S = 75
+#: Rows are many, live long and hold no cycles: looking for garbage is seldom worth it.
+_GARBAGE = (20_000, 20, 20)
 
 
 class CannotServe(Exception):  # noqa: N818
@@ -64,6 +69,8 @@ Announce = Callable[[Started], None]
 
 def run(config: Config, announce: Announce) -> int:
     """Serve until told to stop; the exit status. Raises CannotServe."""
+    gc.freeze()  # what was imported stays
+    gc.set_threshold(*_GARBAGE)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(config, announce))
 
@@ -71,7 +78,7 @@ def run(config: Config, announce: Announce) -> int:
 async def _serve(config: Config, announce: Announce) -> int:
     place = stores.place_of(config)
     store = stores.store_at(place, config["lease"])
-    log: Logger = structlog.get_logger()
+    log: Logger = structlog.get_logger().bind()
     try:
         await store.open()
         tokens = await _tokens(config, store, place)
@@ -142,7 +149,7 @@ class Server:
                 Counsel(zone, tokens.refusal),
             ),
             settings,
-            planner=self.metrics.plan_and_count,
+            planner=Beside(self.metrics.plan_and_count),
             observers=[self._chronicle.observe, self.metrics.observe],
         )
         self.engine.watcher = Watchers(self._chronicle, self.metrics)
@@ -173,6 +180,7 @@ class Server:
     def _http_config(self) -> uvicorn.Config:
         return uvicorn.Config(
             self._requests,
+            http=OnePiece,
             log_config=None,
             access_log=False,
             server_header=False,

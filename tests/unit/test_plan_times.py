@@ -1,0 +1,84 @@
+"""When plans are made, and where: at once in a quiet moment, beside the loop if they are long."""
+
+import asyncio
+import threading
+
+import pytest
+from tests.driver import Driver
+
+from phalanx.core.spec import Micros
+from phalanx.engine import planning as planning_module
+from phalanx.engine.commits import Commits
+from phalanx.engine.news import News
+from phalanx.engine.planning import Beside, Planning
+from phalanx.engine.reign import Reign
+from phalanx.engine.settings import EngineSettings
+from phalanx.plan.decisions import Plan
+from phalanx.plan.picture import Picture
+from phalanx.store.memory import MemoryStore
+
+HOUR_S = 3600.0
+
+
+class Counted:
+    """A planner that says where it was asked, and how often."""
+
+    def __init__(self) -> None:
+        self.threads: list[int] = []
+        self.asked = asyncio.Event()
+
+    def plan(self, picture: Picture, news: News, now: Micros) -> Plan:
+        self.threads.append(threading.get_ident())
+        return picture.plan(now)
+
+    async def __call__(self, picture: Picture, news: News, now: Micros) -> Plan:
+        self.asked.set()
+        return self.plan(picture, news, now)
+
+
+def a_picture() -> Picture:
+    return Picture(Driver().cluster)
+
+
+async def test_a_short_plan_is_made_in_the_loop() -> None:
+    counted = Counted()
+    await Beside(counted.plan)(a_picture(), News(), 0)
+    assert counted.threads == [threading.get_ident()]
+
+
+async def test_a_plan_with_many_changes_is_made_beside_the_loop() -> None:
+    counted = Counted()
+    news = News(nodes={f"w{number}": None for number in range(1_000)})
+    await Beside(counted.plan)(a_picture(), news, 0)
+    assert threading.get_ident() not in counted.threads
+
+
+async def test_after_a_long_plan_the_next_is_made_beside_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(planning_module, "_QUICK_S", 0.0)
+    counted = Counted()
+    beside = Beside(counted.plan)
+    for _ in range(2):
+        await beside(a_picture(), News(), 0)
+    first, second = counted.threads
+    assert first == threading.get_ident() != second
+
+
+async def test_in_a_quiet_moment_a_change_is_planned_for_at_once() -> None:
+    loop = asyncio.get_running_loop()
+    cluster = Driver().cluster
+    settings = EngineSettings(plan_debounce_s=HOUR_S, plan_tick_s=HOUR_S)
+    commits = Commits(MemoryStore(clock=lambda: 0), 1, HOUR_S, loop.time(), lambda: "b-1")
+    reign = Reign(cluster, commits, settings, clock=lambda: 0)
+    counted = Counted()
+    planning = Planning(reign, Picture(cluster), counted, settings)
+    running = asyncio.create_task(planning.run())
+    async with asyncio.timeout(60):
+        await counted.asked.wait()
+    # What comes within the hour waits for its end.
+    planning._changed.set()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    running.cancel()
+    assert len(counted.threads) == 1

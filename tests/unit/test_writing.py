@@ -1,0 +1,59 @@
+"""Answers leave a server in one piece."""
+
+import asyncio
+
+from phalanx.server.writing import _Gathering
+
+
+class Wire(asyncio.Transport):
+    """Keeps what was sent."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("127.0.0.1", 7)})
+        self.sent: list[bytes] = []
+        self.is_closed = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.sent.append(bytes(data))
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+
+async def test_what_is_written_at_one_go_is_sent_as_one() -> None:
+    wire = Wire()
+    transport = _Gathering(wire, asyncio.get_running_loop())
+    transport.write(b"head ")
+    transport.write(b"body")
+    assert wire.sent == []
+    await asyncio.sleep(0)
+    transport.write(b"more")
+    await asyncio.sleep(0)
+    assert wire.sent == [b"head body", b"more"]
+
+
+async def test_a_connection_that_is_closed_sends_the_rest_first() -> None:
+    wire = Wire()
+    transport = _Gathering(wire, asyncio.get_running_loop())
+    transport.write(b"goodbye")
+    transport.close()
+    await asyncio.sleep(0)
+    assert wire.sent == [b"goodbye"]
+    assert wire.is_closed
+
+
+async def test_nothing_is_sent_into_a_connection_that_broke() -> None:
+    wire = Wire()
+    transport = _Gathering(wire, asyncio.get_running_loop())
+    transport.write(b"too late")
+    wire.close()
+    await asyncio.sleep(0)
+    assert wire.sent == []
+
+
+async def test_everything_else_is_the_connection_s_own() -> None:
+    transport = _Gathering(Wire(), asyncio.get_running_loop())
+    assert transport.get_extra_info("peername") == ("127.0.0.1", 7)
