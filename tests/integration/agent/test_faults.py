@@ -74,8 +74,8 @@ async def test_fault_14_a_worker_that_is_not_known_registers_again(small: Fleet)
     removed = await small.client.delete(f"{small.server.url}/workers/{machine.name}")
     assert removed.status_code == 204
     await small.ready()
-    assert len(machine.seen("registered")) == 2
     await small.reach(await small.submit(command="true"), "done")
+    assert len(machine.seen("registered")) == 2
 
 
 async def test_fault_14_a_worker_that_was_superseded_stops_its_tasks_and_ends(
