@@ -2,7 +2,6 @@
 
 It has one thread and one loop, runs an attempt at most once, and goes on without a link. What it
 tells is in the journal first; everything that happened in one turn of the loop is told together.
-It imports little: whatever it holds in memory has to be copied with every fork.
 """
 
 import os
@@ -11,9 +10,11 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from uuid import uuid4
 
 from phalanx.agent import tree
 from phalanx.agent.attempt import Attempt
@@ -82,7 +83,7 @@ class Spawner:
     def __init__(self, places: Places) -> None:
         self._places = places
         self._journal = Journal(places.journal)
-        self._incarnation = os.urandom(16).hex()
+        self._incarnation = uuid4().hex
         self._links = 0
         self._peer: Peer | None = None
         self._attempts: dict[Key, Attempt] = {}
@@ -339,6 +340,9 @@ def main(state: str) -> None:
     try:
         spawner.begin()
         spawner.run()
+    except Exception:
+        traceback.print_exc()
+        raise SystemExit(1) from None
     finally:
         lock.release()
 

@@ -8,6 +8,7 @@ the subreaper, so once the first process has gone, every tree hangs off one of i
 import ctypes
 import os
 import resource
+import secrets
 import signal
 import time
 from collections.abc import Container, Iterator
@@ -32,7 +33,7 @@ def become_subreaper() -> None:
 
 
 def new_mark() -> int:
-    return _MARKED | int.from_bytes(os.urandom(8), "big") >> 3
+    return _MARKED | secrets.randbits(61)
 
 
 @contextmanager
