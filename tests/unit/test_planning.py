@@ -308,3 +308,13 @@ def test_a_task_with_an_image_waits_for_a_worker_that_runs_containers() -> None:
     assert reason(driver, job) == NoNodeMatches({"runtime": "containers"})
     driver.worker("c", resources={"gpu": 1000}, labels={"runtime": "containers"})
     assert carry_out(driver) == {job: ["c"]}
+
+
+def test_a_role_that_is_placed_whole_gives_no_more_to_the_minimum_of_all() -> None:
+    driver = a_cluster(1, 1)
+    roles = {
+        "chief": {"command": "lead", "min": 1, "resources": {"cpu": 1}},
+        "worker": {"command": "train", "replicas": 2, "min": 0, "resources": {"gpu": 1}},
+    }
+    job = driver.submit(job_spec({"roles": roles, "min_available": 2}))
+    assert len(carry_out(driver)[job]) == 3

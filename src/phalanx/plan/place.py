@@ -166,7 +166,7 @@ class Trial:
 
     def put(self, part: Part, wanted: int, *, whole: bool = False) -> int:
         """Place tasks of a part, at most so many, or with `whole` so many or none."""
-        nodes, chosen = self._choose(part, wanted, whole=whole)
+        nodes, chosen = self._choose(part, wanted, whole=whole) if wanted > 0 else _NOWHERE
         if not len(nodes):
             return 0
         vector = self.table.vector(part.ask.resources)
