@@ -318,3 +318,14 @@ def test_a_role_that_is_placed_whole_gives_no_more_to_the_minimum_of_all() -> No
     }
     job = driver.submit(job_spec({"roles": roles, "min_available": 2}))
     assert len(carry_out(driver)[job]) == 3
+
+
+def test_the_last_task_of_a_gang_starts_by_itself_where_enough_are_done() -> None:
+    driver = a_cluster(4)
+    role = {"min": 3, **gpus(1)}
+    job = driver.submit(spec(4, role=role, restart="task", match="waiting-and-running"))
+    driver.run(job, "w0", "w0", "w0", "w0")
+    driver.fail(job, 2)
+    for index in (0, 1, 3):
+        driver.exit(job, index)
+    assert carry_out(driver) == {job: ["w0"]}

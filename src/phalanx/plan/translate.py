@@ -76,13 +76,14 @@ class Translator:
         done = [task for task in gang.tasks if task.state is State.DONE]
         counted = _counted(gang, here, done)
         roles = [role for role in spec.roles if role.name in waiting]
-        grows = job.satisfied and bool(here) and gang.meets_minimum(here + done)
-        alone = job.satisfied and spec.match is Match.ONCE_SATISFIED
+        # Where enough run or are done, the others come as they can.
+        enough = job.satisfied and gang.meets_minimum(here + done)
+        grows = enough and bool(here)
+        alone = enough or (job.satisfied and spec.match is Match.ONCE_SATISFIED)
         parts, need = [], 0
         for role in roles:
-            tasks = waiting[role.name]
-            floor = max(0, role.min - counted.count(role.name)) if not (grows or alone) else 0
-            parts.append(Part(role.name, self.ask(role), tuple(tasks), floor))
+            floor = 0 if alone else max(0, role.min - counted.count(role.name))
+            parts.append(Part(role.name, self.ask(role), tuple(waiting[role.name]), floor))
         if not grows:
             need = 1 if alone else max(1, spec.min_available - len(counted))
         stop = self._settings.stop_timeout(spec.grace)
