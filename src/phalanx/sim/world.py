@@ -186,10 +186,11 @@ class World:
         await asyncio.sleep(120.0)  # what is frozen or down comes back
         try:
             async with asyncio.timeout(_PATIENCE_S):
-                await self._uncordon()
                 while self._unsettled():
                     if watch.done():
                         watch.result()
+                    # Jobs that fail late cordon workers too.
+                    await self._uncordon()
                     await asyncio.sleep(5.0)
         except TimeoutError:
             raise AssertionError(f"bug: these never end: {self._told(self._unsettled())}") from None
