@@ -172,8 +172,8 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """With two workers, for one that fails three jobs is given no more."""
     with Fleet(tmp_path_factory.mktemp("busy")) as running:
-        running.work("a")
-        running.work("b")
+        for name in ("a", "b"):
+            running.work(name, "--resources=cpu=8,memory=8Gi")
         yield running
 
 
@@ -265,9 +265,62 @@ def test_a_lattice_job_starts_eight_workers_or_none(fleet: Fleet) -> None:
     assert fleet.ends(job).counts.succeeded == 8
 
 
-# One member dies
-
 GANG = "pod-group.scheduling.sigs.k8s.io"
+CRD = """
+apiVersion: scheduling.x-k8s.io/v1alpha1
+kind: PodGroup
+metadata:
+  name: nginx
+spec:
+  scheduleTimeoutSeconds: 10
+  minMember: 3
+"""
+BASIC = """
+apiVersion: v1alpha1
+kind: PodGroup
+metadata:
+  creationTimestamp: "2022-07-11T18:26:33Z"
+  name: gang-a
+  namespace: default
+spec:
+  minMember: 5
+  minResources:
+    cpu: "5"
+    memory: "2048Mi"
+  scheduleTimeoutSeconds: 600
+"""
+
+
+def pods(count: int, asks: str = "{}", **meta: str) -> str:
+    text = "".join(pod(f"p-{n}", **meta) for n in range(count))
+    return text.replace("[train]", f"[train], resources: {{requests: {asks}}}")
+
+
+#: How a gang is declared, and how many of it there are.
+WAYS = {
+    "labels": pods(3, labels=f'{{{GANG}/name: tf-smoke, {GANG}/min-available: "3"}}'),
+    "a PodGroup": CRD + pods(3, labels=f"{{{GANG}/name: nginx}}"),
+    "annotations": pods(
+        2,
+        annotations="{gang.scheduling.koordinator.sh/name: gang-example,"
+        ' gang.scheduling.koordinator.sh/min-available: "2"}',
+    ),
+    "a PodGroup that counts resources": BASIC
+    + pods(5, "{cpu: 1, memory: 410Mi}", labels=f"{{{GANG}: gang-a}}"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_gang_is_declared_in_any_way_and_starts_together(busy: Fleet, way: str) -> None:
+    [job] = busy.submit(WAYS[way].replace("[train]", json.dumps(busy.program)))
+    running = busy.runs(job)
+    assert running.size == WAYS[way].count("kind: Pod\n")
+    assert {task.reservation_epoch for task in running.tasks} == {1}
+    busy.end(job)
+    assert busy.ends(job).phase == "done"
+
+
+# One member dies
 
 
 def matched(name: str, policy: str, program: object) -> str:

@@ -13,6 +13,7 @@ from phalanx.core.model import (
     Cron,
     Drain,
     Exit,
+    Gathering,
     Job,
     Outcome,
     Phase,
@@ -90,6 +91,17 @@ jobs = st.builds(
     drain=maybe(st.builds(Drain, cause=causes, epoch=number, began_at=number)),
     verdict=maybe(st.sampled_from(Phase)),
     cause=maybe(causes),
+    gathering=maybe(
+        st.builds(
+            Gathering,
+            of=maybe_number,
+            members=names,
+            said=st.dictionaries(text, number, max_size=2),
+            shared=labels,
+            least=resources,
+            keys=names,
+        )
+    ),
     lost=maybe(
         st.builds(Lost, eviction=tallies, evictions=st.lists(losses, max_size=2).map(tuple))
     ),
