@@ -93,7 +93,11 @@ class Backfill:
     def in_the_way(self, lasts: Micros | None) -> list[View]:
         """The heads' futures that somebody who starts now and takes so long would still be in."""
         until = NEVER if lasts is None else self._now + lasts
-        return [self._future(at) for at in self._times() if at < until]
+        for at in self._times():
+            if at < until:
+                self._future(at)
+        # Heads that turned out to be broken are nobody's concern any more.
+        return [self._futures[at] for at in self._times() if at < until]
 
     def delayed_by(self, lasts: Micros | None) -> Head | None:
         """The first head that such a start could delay."""
