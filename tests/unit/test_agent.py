@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from phalanx.agent import cgroups, tree
 from phalanx.agent import output as output_module
-from phalanx.agent import tree
 from phalanx.agent.http import Request, Server
 from phalanx.agent.journal import Began, Ended, Forgotten, Journal
 from phalanx.agent.messages import Changed, Frames, Life, Run, framed, read_order, read_told
@@ -267,7 +267,7 @@ def test_a_mark_is_found_on_everything_that_came_of_a_process() -> None:
         family = set(map(int, process.stdout.readline().split()))
         assert set(tree.members(mark)) == family
         assert tree.members(tree.new_mark()) == []
-        tree.end([mark])
+        tree.end([mark], None)
         assert tree.members(mark) == []
         process.stdin.close()
 
@@ -275,6 +275,45 @@ def test_a_mark_is_found_on_everything_that_came_of_a_process() -> None:
 def test_marks_limit_nothing() -> None:
     assert tree.new_mark() > 1 << 61
     assert resource.getrlimit(resource.RLIMIT_RSS)[1] == resource.RLIM_INFINITY
+
+
+# Groups
+
+
+_HYBRID = "1 0 0:28 / /sys rw - tmpfs none rw\n41 31 0:38 / /sys/u rw - cgroup2 none rw"
+_BOX = r"1 0 0:1 /box/a /my\040groups rw shared:4 - cgroup2 none rw"
+
+
+@pytest.mark.parametrize(
+    ("own", "mounts", "home"),
+    [
+        ("4:memory:/m\n0::/", _HYBRID, "/sys/u"),
+        ("0::/system.slice/w.service", _HYBRID, "/sys/u/system.slice/w.service"),
+        ("0::/box/a/b", _BOX, "/my groups/b"),
+        ("0::/box/another", _BOX, None),
+        ("0::/../outside", _HYBRID, None),
+        ("4:memory:/m", _HYBRID, None),
+        ("0::/", "1 0 0:28 / /sys rw - tmpfs none rw", None),
+    ],
+)
+def test_the_group_of_a_worker_is_found_wherever_groups_are_mounted(
+    own: str, mounts: str, home: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "cgroup").write_text(own + "\n")
+    (tmp_path / "mountinfo").write_text(mounts + "\n")
+    assert cgroups.find_home(tmp_path) == (Path(home) if home is not None else None)
+
+
+def test_where_no_group_can_be_made_nothing_is_left_behind(tmp_path: Path) -> None:
+    (tmp_path / "cgroup").write_text("0::/\n")
+    (tmp_path / "mountinfo").write_text(f"1 0 0:1 / {tmp_path}/no rw - cgroup2 none rw\n")
+    for there in (False, True):  # the second time it is a folder, and not one of groups
+        if there:
+            (tmp_path / "no").mkdir()
+        groups = cgroups.Groups(tmp_path / "note", tmp_path)
+        assert groups.make(KEY) is None
+        assert cgroups.left_by(tmp_path / "note") is None
+    assert list((tmp_path / "no").iterdir()) == []
 
 
 # Calls

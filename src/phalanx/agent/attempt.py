@@ -8,9 +8,9 @@ import signal
 
 from msgspec.structs import replace
 
-from phalanx.agent import tree
 from phalanx.agent.messages import Life, Run
 from phalanx.agent.output import Output
+from phalanx.agent.tree import Tree, signal_group
 from phalanx.core.spec import SECOND
 
 #: While something must die and does not, it is killed again this often: it may have forked.
@@ -23,11 +23,11 @@ _LEASE_SLACK_S = 2.0
 
 
 class Attempt:
-    def __init__(self, run: Run, mark: int, pid: int, output: Output, now: float) -> None:
+    def __init__(self, run: Run, tree: Tree, pid: int, output: Output, now: float) -> None:
         self.life = Life(run.id, run.epoch, fence=run.grace if run.fence else None, begun=True)
         self.run = run
         self.pid = pid
-        self.mark = mark
+        self.tree = tree
         self.output = output
         self._grace_s = run.grace / SECOND
         #: When to ask it to end, if nobody else does; and when to end it.
@@ -60,24 +60,27 @@ class Attempt:
         self.life = replace(self.life, signalled=True)
         self.kill_at = now + self._grace_s
         if not self.is_first_gone:
-            tree.signal_group(self.pid, signal.SIGTERM)
-        tree.signal_all(self.mark, signal.SIGTERM, but_group=self.pid)
+            signal_group(self.pid, signal.SIGTERM)
+        self.tree.signal(signal.SIGTERM, but_group=self.pid)
 
     def kill(self, now: float) -> None:
         if not self.is_first_gone:
-            tree.signal_group(self.pid, signal.SIGKILL)
+            signal_group(self.pid, signal.SIGKILL)
         # Whoever forks as fast as it can must not get the time to.
         for _ in range(_ROUNDS):
-            if not tree.signal_all(self.mark, signal.SIGKILL):
+            if not self.tree.kill():
                 break
         self.kill_at = now + _AGAIN_S
 
-    def attend(self, now: float) -> None:
-        """Do what is due."""
-        if self.kill_at is not None and now >= self.kill_at:
+    def attend(self, now: float) -> bool:
+        """Do what is due; whether anything was."""
+        if self.due_at is None or now < self.due_at:
+            return False
+        if self.kill_at is not None:
             self.kill(now)
-        elif self.kill_at is None and self.stop_at is not None and now >= self.stop_at:
+        else:
             self.stop(now)
+        return True
 
     def first_gone(self, how: int, status: int) -> None:
         """As waitid tells it: an exit with a code, or a death by a signal."""

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from phalanx.agent import tree
 from phalanx.agent.messages import Run
+from phalanx.agent.tree import Tree
 
 #: Python ignores these; programs expect them as they are everywhere else.
 _RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
@@ -39,11 +39,11 @@ class Nursery:
     def _allow_files(self, soft: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, self._open_files[1]))
 
-    def spawn(self, run: Run, mark: int) -> Born:
+    def spawn(self, run: Run, tree: Tree) -> Born:
         """Raises CannotStart, and OSError if the machine has no room for it."""
         output, writing = os.pipe2(os.O_CLOEXEC)
         try:
-            with self._entered(run.workdir), tree.marked(mark):
+            with self._entered(run.workdir), tree.begun():
                 self._allow_files(self._open_files[0])
                 pid = _start(run, writing)
         except BaseException:

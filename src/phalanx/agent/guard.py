@@ -4,9 +4,10 @@ The kernel could only kill the first process of a task with its parent; the guar
 """
 
 import os
+import select
 from contextlib import suppress
 
-from phalanx.agent import tree
+from phalanx.agent import cgroups, tree
 from phalanx.agent.journal import Journal
 from phalanx.agent.lock import Lock
 from phalanx.agent.places import Places
@@ -15,8 +16,8 @@ from phalanx.agent.places import Places
 class Guard:
     def __init__(self, places: Places) -> None:
         self._places = places
-        # We never write to it. Its end is our end.
-        self._life, self._ours = os.pipe2(os.O_CLOEXEC)
+        # Not a pipe: its end may be seen before our lock is free, and then nobody would do it.
+        self._spawner = os.pidfd_open(os.getpid())
         self.pid = self._begin()
 
     def _begin(self) -> int:
@@ -37,12 +38,12 @@ class Guard:
         with suppress(OSError):
             os.setsid()
         # With the spawner's files we would keep its lock, its socket and the pipes of its tasks.
-        os.dup2(self._life, 3)
+        os.dup2(self._spawner, 3)
         os.closerange(4, os.sysconf("SC_OPEN_MAX"))
-        os.read(3, 1)
+        select.select([3], [], [])
         lock = Lock.take(self._places.spawner_lock)
         if lock is None:
             return  # there is a new spawner, which does it itself
         began, _ = Journal(self._places.journal).load()
-        tree.end(list(began.values()))
+        tree.end(began.values(), cgroups.left_by(self._places.group))
         lock.release()

@@ -30,6 +30,7 @@ class Places:
         self.spawner_lock = state / "spawner.lock"
         self.link_lock = state / "link.lock"
         self.journal = state / "journal"
+        self.group = state / "group"
         self.cluster = state / "cluster"
         self.spawner_log = state / "spawner.log"
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
-from phalanx.agent import tree
+from phalanx.agent import cgroups, tree
 from phalanx.agent.attempt import Attempt
 from phalanx.agent.birth import CannotStart, Nursery
 from phalanx.agent.guard import Guard
@@ -101,6 +101,7 @@ class Spawner:
         self._epoll = select.epoll()
         self._readers: dict[int, Callable[[], None]] = {}
         self._guard: Guard
+        self._groups: cgroups.Groups
         self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         self._deaths, wake = socket.socketpair()
         self._deaths.setblocking(False)
@@ -114,7 +115,8 @@ class Spawner:
         tree.become_subreaper()
         self._guard = Guard(self._places)
         began, ended = self._journal.load()
-        tree.end(list(began.values()))
+        tree.end(began.values(), cgroups.left_by(self._places.group))
+        self._groups = cgroups.Groups(self._places.group)
         for life in ended:
             self._over[life.key] = life
         for key in began:
@@ -146,6 +148,7 @@ class Spawner:
                     reader()
             self._attend()
             self._tell()
+        self._groups.close()
 
     @property
     def _is_told(self) -> bool:
@@ -161,8 +164,10 @@ class Spawner:
 
     def _attend(self) -> None:
         at = now()
-        for attempt in self._attempts.values():
-            attempt.attend(at)
+        for attempt in list(self._attempts.values()):
+            if attempt.attend(at) and attempt.is_first_gone:
+                # The kernel may have told us of a death before it took it out of its group.
+                self._end_if_gone(attempt)
         if self._unflushed_at is not None and at >= self._unflushed_at + _FLUSH_S:
             self._unflushed_at = None
             if any(key not in self._attempts for key in self._over):
@@ -245,19 +250,22 @@ class Spawner:
             self._changed[key] = Life(*key, gone=True)
             return
         mark = tree.new_mark()
+        whole = tree.Tree(mark, self._groups.make(key))
         try:
             # Whoever comes after us must be able to find what we are about to start.
             self._journal.add(Began(*key, mark))
             self._journal.write()
-            born = self._nursery.spawn(run, mark)
+            born = self._nursery.spawn(run, whole)
         except CannotStart as error:
+            whole.remove_group()
             self._ended(Life(*key, failure=str(error)))
             return
         except OSError as error:
+            whole.remove_group()
             self._ended(Life(*key, failure=f"its worker cannot start anything: {error.strerror}"))
             return
         output = Output(self._places, key, born.output, self._nowhere)
-        attempt = Attempt(run, mark, born.pid, output, now())
+        attempt = Attempt(run, whole, born.pid, output, now())
         if self._lease is not None:
             attempt.renew(self._lease.sent_at, self._lease.lost_after)
         self._attempts[key] = self._by_pid[born.pid] = attempt
@@ -307,7 +315,8 @@ class Spawner:
             self._end_if_gone(self._attempts[key])
 
     def _end_if_gone(self, attempt: Attempt) -> None:
-        if self._children.left_of(attempt.mark, self._by_pid):
+        is_left = self._children.left_of(attempt.tree.mark, self._by_pid)
+        if is_left or not attempt.tree.remove_group():
             if attempt.kill_at is None:
                 # It ended by itself, and what it left behind goes with it.
                 attempt.kill(now())

@@ -1,8 +1,9 @@
 """The process tree of an attempt: found wherever its members have gone to, signalled, and seen off.
 
 Every process of an attempt carries its mark, a number in a resource limit that Linux inherits and
-does not use, whatever session, parent or environment the process has given itself. The spawner is
-the subreaper, so once the first process has gone, every tree hangs off one of its own children.
+does not use, whatever session, parent or environment the process has given itself; and it is in the
+attempt's group, where there are groups. The spawner is the subreaper, so once the first process has
+gone, every tree hangs off one of its own children.
 """
 
 import ctypes
@@ -11,9 +12,12 @@ import resource
 import secrets
 import signal
 import time
-from collections.abc import Container, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Container, Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from typing import NamedTuple
+
+from phalanx.agent.cgroups import Group
 
 _SET_SUBREAPER = 36
 #: Marks are so large that nobody means them as a limit.
@@ -38,7 +42,6 @@ def new_mark() -> int:
 
 @contextmanager
 def marked(mark: int) -> Iterator[None]:
-    """Whatever is started meanwhile, and all that comes of it, belongs to the attempt."""
     before = resource.getrlimit(resource.RLIMIT_RSS)
     resource.setrlimit(resource.RLIMIT_RSS, (mark, before[1]))
     try:
@@ -55,7 +58,7 @@ def _has(mark: int, pid: int) -> bool:
 
 
 def members(mark: int) -> list[int]:
-    """Every living process of an attempt."""
+    """Every living process that carries it."""
     with os.scandir("/proc") as entries:
         pids = [int(entry.name) for entry in entries if entry.name.isdigit()]
     return [pid for pid in pids if _has(mark, pid) and not _is_zombie(pid)]
@@ -70,20 +73,47 @@ def _is_zombie(pid: int) -> bool:
     return stat.rpartition(b") ")[2][:1] in (b"Z", b"X")
 
 
-def signal_all(mark: int, number: signal.Signals, but_group: int | None = None) -> int:
-    """Send a signal to every process of an attempt, or to those outside of a process group; how
-    many the attempt has. They may fork meanwhile: repeat it until there is none."""
-    found = members(mark)
-    for pid in found:
-        with suppress(OSError):
-            handle = os.pidfd_open(pid)
-            try:
-                # The number may belong to another process by now; the handle cannot.
-                if _has(mark, pid) and (but_group is None or os.getpgid(pid) != but_group):
-                    signal.pidfd_send_signal(handle, number)
-            finally:
-                os.close(handle)
-    return len(found)
+class Tree(NamedTuple):
+    mark: int
+    group: Group | None = None
+
+    @contextmanager
+    def begun(self) -> Iterator[None]:
+        """Whatever is started meanwhile, and all that comes of it, belongs to the tree."""
+        group = self.group.entered() if self.group is not None else nullcontext()
+        with group, marked(self.mark):
+            yield
+
+    def signal(self, number: signal.Signals, but_group: int | None = None) -> int:
+        """Send a signal to every process of it, or to those outside of a process group; how many
+        there are. They may fork meanwhile: repeat it until there is none."""
+        found = {*members(self.mark), *self._grouped()}
+        for pid in found:
+            with suppress(OSError):
+                handle = os.pidfd_open(pid)
+                try:
+                    # The number may belong to another process by now; the handle cannot.
+                    if self._has(pid) and (but_group is None or os.getpgid(pid) != but_group):
+                        signal.pidfd_send_signal(handle, number)
+                finally:
+                    os.close(handle)
+        return len(found)
+
+    def _grouped(self) -> set[int]:
+        return self.group.pids() if self.group is not None else set()
+
+    def _has(self, pid: int) -> bool:
+        return _has(self.mark, pid) or pid in self._grouped()
+
+    def kill(self) -> int:
+        """What the kernel has not killed with the group is found by the mark; how many it was."""
+        if self.group is not None:
+            self.group.kill()
+        return self.signal(signal.SIGKILL)
+
+    def remove_group(self) -> bool:
+        """Whether nothing lives in it, if there is one."""
+        return self.group is None or self.group.remove()
 
 
 def signal_group(pid: int, number: signal.Signals) -> None:
@@ -92,9 +122,11 @@ def signal_group(pid: int, number: signal.Signals) -> None:
         os.killpg(pid, number)
 
 
-def end(marks: list[int]) -> None:
+def end(marks: Iterable[int], group: Group | None) -> None:
     """Kill what is left of attempts that nobody owns any more; returns when nothing is."""
-    while sum(signal_all(mark, signal.SIGKILL) for mark in marks):
+    # The group is that of all of them, so its mark is one that nobody has.
+    trees = [Tree(new_mark(), group), *map(Tree, marks)]
+    while sum(tree.kill() or not tree.remove_group() for tree in trees):
         time.sleep(_MOMENT_S)
 
 
@@ -106,7 +138,7 @@ class Children:
         self._is_listed = self._list.exists()
 
     def left_of(self, mark: int, firsts: Container[int]) -> bool:
-        """Whether anything is left of an attempt whose first process has gone.
+        """Whether anything with the mark is left of an attempt whose first process has gone.
 
         Nobody but us reaps our children, so the list can only grow while it is read; and whatever
         is left of the attempt hangs off one of them.

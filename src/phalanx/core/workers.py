@@ -70,6 +70,8 @@ def worker_registered(tx: Changes, event: WorkerRegistered) -> None:
     if reborn:
         for gang, tasks in _by_gang(tx, node, node.charges):
             _forget_acceptance(gang, tasks)
+    if reborn and known is not None:
+        tx.wake.add(worker.id)  # whoever was superseded has to hear of it
     tx.record("WorkerRegistered", worker=worker.id, incarnation=event.incarnation)
 
 
@@ -179,6 +181,7 @@ def worker_removed(tx: Changes, event: WorkerRemoved) -> None:
             tx.residues[attempt] = None
     _free_residues(tx, node, node.charges)
     tx.workers[event.worker] = None
+    tx.wake.add(event.worker)
     tx.replan = True
     tx.record("WorkerRemoved", worker=event.worker, by=event.by)
 

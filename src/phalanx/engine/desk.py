@@ -11,7 +11,7 @@ from contextlib import suppress
 from phalanx.core import events
 from phalanx.core.errors import Conflict, CoreError, IllegalTransition, StaleEpoch, Unknown
 from phalanx.core.ids import split_task
-from phalanx.core.node import Attempt
+from phalanx.core.node import Attempt, Node
 from phalanx.engine.engine import Engine
 from phalanx.engine.orders import orders_for
 from phalanx.engine.turn import Turn
@@ -69,7 +69,7 @@ class Desk:
             if call != session.calls:
                 break
             session.news.clear()
-            orders, full = await self._engine.do(lambda turn: _orders(turn, worker))
+            orders, full = await self._engine.do(lambda turn: _orders(turn, worker, request))
         if call == session.calls:
             # Whoever made an older call has gone, and with it what is said in its answer.
             session.told = frozenset((o.id, o.epoch, o.want) for o in orders)
@@ -110,14 +110,7 @@ class Desk:
         request: SyncRequest,
         known: frozenset[str],
     ) -> tuple[list[Order], bool]:
-        node = turn.cluster.nodes.get(worker)
-        if node is None:
-            raise Unknown(f"worker {worker} is not registered; register it first")
-        if node.worker.incarnation != request.incarnation:
-            raise Conflict(
-                f"worker {worker} was registered again since; incarnation {request.incarnation} "
-                "must stop its tasks"
-            )
+        _speaker(turn, worker, request)
         if request.term != self._engine.term:
             return [], True
         extra: list[Order] = []
@@ -134,14 +127,25 @@ class Desk:
                 order = _report(turn, worker, report, known if request.full else None)
                 if order is not None:
                     extra.append(order)
-        orders, full = _orders(turn, worker)
+        orders, full = _orders(turn, worker, request)
         return extra + orders, full
 
 
-def _orders(turn: Turn, worker: str) -> tuple[list[Order], bool]:
+def _speaker(turn: Turn, worker: str, request: SyncRequest) -> Node:
+    """The worker, if it is still for this agent to speak for it."""
     node = turn.cluster.nodes.get(worker)
     if node is None:
-        return [], False
+        raise Unknown(f"worker {worker} is not registered; register it first")
+    if node.worker.incarnation != request.incarnation:
+        raise Conflict(
+            f"worker {worker} was registered again since; incarnation {request.incarnation} "
+            "must stop its tasks"
+        )
+    return node
+
+
+def _orders(turn: Turn, worker: str, request: SyncRequest) -> tuple[list[Order], bool]:
+    node = _speaker(turn, worker, request)
     return orders_for(turn.cluster, node), not node.inventoried
 
 

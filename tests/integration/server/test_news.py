@@ -1,14 +1,21 @@
 """News that comes in the very turn in which an agent's call looks is not missed."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
+import pytest
+
+from phalanx.core.errors import Conflict, CoreError, Unknown
 from phalanx.core.events import (
     Accepted,
+    Event,
     Inventoried,
     Placed,
     Placement,
     Submitted,
     WorkerRegistered,
+    WorkerRemoved,
 )
 from phalanx.core.model import Assignment, Protocol
 from phalanx.core.spec import Micros
@@ -29,40 +36,74 @@ async def plan_nothing(picture: Picture, news: News, now: Micros) -> Plan:
     return Plan((), Reasons(picture.snapshot.waiting))
 
 
+@asynccontextmanager
+async def two_workers() -> AsyncIterator[tuple[Engine, Desk]]:
+    """A leader that knows two workers and what they have: nothing."""
+    loop = asyncio.get_running_loop()
+
+    def clock() -> Micros:
+        return round(loop.time() * 1_000_000) + 1
+
+    store = MemoryStore(clock=clock)
+    ids = iter(map(str, range(10**9)))
+    outside = Outside("s", "http://s", clock, lambda: next(ids))
+    engine = Engine(store, outside, planner=plan_nothing)
+    desk = Desk(engine, store)
+    engine.observers.append(desk.observe)
+    running = asyncio.create_task(engine.run())
+    await pass_time(1)
+    for worker in ("w-1", "w-2"):
+        await engine.apply(WorkerRegistered(worker, "i", Protocol.SYNC, worker))
+        await engine.apply(Inventoried(worker, "i", ()))
+    yield engine, desk
+    running.cancel()
+
+
 def test_a_release_in_the_turn_of_a_sync_reaches_the_agent_at_once() -> None:
     async def story() -> float:
         loop = asyncio.get_running_loop()
+        async with two_workers() as (engine, desk):
+            await engine.apply(Submitted("j-1", spec(2)))
+            version = await engine.do(lambda turn: turn.cluster.gangs["j-1"].job.version)
+            assignments = (Assignment(0, "w-1"), Assignment(1, "w-2"))
+            await engine.apply(Placed((Placement("j-1", version, assignments),)))
+            await engine.apply(Accepted("j-1.0", 1))
+            # The call of the first looks, and then, in the same turn, the second accepts.
+            request = SyncRequest("i", 1, engine.term or 0, wait=10)
+            call = asyncio.create_task(desk.sync("w-1", request))
+            while not engine._reign._commands:  # type: ignore[union-attr]
+                await asyncio.sleep(0)
+            began = loop.time()
+            await engine.apply(Accepted("j-1.1", 1))
+            reply = await call
+            took = loop.time() - began
+            assert [order.want for order in reply.tasks] == [Want.RUN]
+            return took
 
-        def clock() -> Micros:
-            return round(loop.time() * 1_000_000) + 1
+    assert run_virtually(story()) < 1
 
-        store = MemoryStore(clock=clock)
-        ids = iter(map(str, range(10**9)))
-        outside = Outside("s", "http://s", clock, lambda: next(ids))
-        engine = Engine(store, outside, planner=plan_nothing)
-        desk = Desk(engine, store)
-        engine.observers.append(desk.observe)
-        running = asyncio.create_task(engine.run())
-        await pass_time(1)
-        for worker in ("w-1", "w-2"):
-            await engine.apply(WorkerRegistered(worker, "i", Protocol.SYNC, worker))
-            await engine.apply(Inventoried(worker, "i", ()))
-        await engine.apply(Submitted("j-1", spec(2)))
-        version = await engine.do(lambda turn: turn.cluster.gangs["j-1"].job.version)
-        assignments = (Assignment(0, "w-1"), Assignment(1, "w-2"))
-        await engine.apply(Placed((Placement("j-1", version, assignments),)))
-        await engine.apply(Accepted("j-1.0", 1))
-        # The call of the first looks, and then, in the same turn, the second accepts.
-        request = SyncRequest("i", 1, engine.term or 0, wait=10)
-        call = asyncio.create_task(desk.sync("w-1", request))
-        while not engine._reign._commands:  # type: ignore[union-attr]
-            await asyncio.sleep(0)
-        began = loop.time()
-        await engine.apply(Accepted("j-1.1", 1))
-        reply = await call
-        took = loop.time() - began
-        assert [order.want for order in reply.tasks] == [Want.RUN]
-        running.cancel()
-        return took
+
+@pytest.mark.parametrize(
+    ("event", "refusal"),
+    [
+        (WorkerRemoved("w-1", "me"), Unknown),
+        (WorkerRegistered("w-1", "another", Protocol.SYNC, "w-1"), Conflict),
+    ],
+)
+def test_an_agent_that_no_longer_speaks_for_its_worker_hears_it_while_it_is_held(
+    event: Event, refusal: type[CoreError]
+) -> None:
+    async def story() -> float:
+        loop = asyncio.get_running_loop()
+        async with two_workers() as (engine, desk):
+            request = SyncRequest("i", 1, engine.term or 0, wait=10)
+            call = asyncio.create_task(desk.sync("w-1", request))
+            await pass_time(1)
+            assert not call.done(), "it is held"
+            began = loop.time()
+            await engine.apply(event)
+            with pytest.raises(refusal):
+                await call
+            return loop.time() - began
 
     assert run_virtually(story()) < 1
