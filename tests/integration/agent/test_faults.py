@@ -73,6 +73,11 @@ async def test_fault_14_a_worker_that_is_not_known_registers_again(small: Fleet)
     [machine] = await small.work(1)
     removed = await small.client.delete(f"{small.server.url}/workers/{machine.name}")
     assert removed.status_code == 204
+
+    async def is_back() -> bool:
+        return len(machine.seen("registered")) == 2
+
+    await eventually(is_back, 30, machine.told)
     await small.ready()
     await small.reach(await small.submit(command="true"), "done")
     assert len(machine.seen("registered")) == 2
