@@ -46,6 +46,8 @@ from phalanx.agent.places import Places, near
 _FLUSH_S = 1.0
 #: Timers may be this late after the machine was suspended.
 _TICK_S = 1.0
+#: Without a link and without tasks it ends after so long; the next link starts another.
+_ALONE_S = 300.0
 #: A link that does not read is dropped, and asks anew when it is back.
 _UNREAD_BYTES = 4 * 1024**2
 _READ_BYTES = 256 * 1024
@@ -94,6 +96,7 @@ class Spawner:
         self._changed: dict[Key, Life] = {}
         self._unflushed_at: float | None = None
         self._is_quitting = False
+        self._heard_at = now()  #: when it last had a link, or something to do
         self._lease: Lease | None = None
         self._children = tree.Children()
         self._nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
@@ -158,12 +161,18 @@ class Spawner:
         due = [a.due_at for a in self._attempts.values() if a.due_at is not None]
         if self._unflushed_at is not None:
             due.append(self._unflushed_at + _FLUSH_S)
+        if self._peer is None and not self._attempts:
+            due.append(self._heard_at + _ALONE_S)
         if not due:
             return -1
         return max(0.0, min(min(due) - now(), _TICK_S))
 
     def _attend(self) -> None:
         at = now()
+        if self._peer is not None or self._attempts:
+            self._heard_at = at
+        elif at >= self._heard_at + _ALONE_S:
+            self._is_quitting = True
         for attempt in list(self._attempts.values()):
             if attempt.attend(at) and attempt.is_first_gone:
                 # The kernel may have told us of a death before it took it out of its group.
