@@ -148,9 +148,15 @@ class Backfill:
             only = _mask(table, head.nodes)
             if not Trial(claim, (self._futures[head.at],), only).minimum():
                 return False
-        self._guesses.clear()
-        self.heads.append(Reserved(claim, head))
+        self._promise(Reserved(claim, head), head.at)
         return True
+
+    def _promise(self, reserved: Reserved, at: Micros) -> None:
+        """From that time on, its nodes are taken in whatever is guessed."""
+        self.heads.append(reserved)
+        for time, view in self._guesses.items():
+            if time >= at:
+                Trial(reserved.claim, (view,), _mask(view.table, reserved.head.nodes)).minimum()
 
     def reserve(self, claim: Claim) -> Head | None:
         """The earliest time at which enough has ended, and the nodes to keep for then."""
@@ -170,9 +176,10 @@ class Backfill:
         trial.minimum()
         nodes = tuple(dict.fromkeys(place.worker for place in trial.assignments()))
         head = Head(claim.job, nodes, times[low])
+        # The guess for that time, in which it is taken already, is a head's future from now on.
+        self._guesses.pop(times[low], None)
         self._futures.setdefault(times[low], trial.views[0])
-        self._guesses.clear()
-        self.heads.append(Reserved(claim, head))
+        self._promise(Reserved(claim, head), times[low])
         return head
 
     def _trial(self, claim: Claim, at: Micros) -> Trial:
