@@ -22,7 +22,7 @@ demo: $(READY) ## Watch a gang of real processes start, break, drain and go on w
 	$(BIN)/python examples/demo.py
 
 test: $(READY) ## Run every test, PostgreSQL included (ARGS="-k name" narrows)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile $(ARGS)
 
 soak: $(READY) ## Simulate clusters with every fault until stopped (ARGS="--seed 7" begins there)
 	$(BIN)/python -m phalanx.sim --seeds 0 $(ARGS)
