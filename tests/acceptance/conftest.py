@@ -1,5 +1,6 @@
 """One server for the tests of a module, and a terminal that knows where it is."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,3 +25,9 @@ def own_server(tmp_path: Path) -> Iterator[Server]:
     """For a test that has workers of its own."""
     with Server(tmp_path) as running:
         yield running
+
+
+@pytest.fixture(scope="session", autouse=True)
+def hear_ctrl_c() -> None:
+    """What is started in the background ignores it, and so would all that the tests start."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)

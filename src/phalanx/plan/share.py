@@ -109,8 +109,7 @@ class Shares:
         for row in range(self._rows):
             rest = available[row] - granted[:, row].sum()
             granted[:, row] += water_fill(rest, weights, demands[:, row] - granted[:, row])
-        for child, quota, share in zip(children, quotas, granted, strict=True):
-            child.quota = quota
+        for child, share in zip(children, granted, strict=True):
             child.deserved = share
             self._divide(child)
 
