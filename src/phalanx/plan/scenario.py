@@ -13,6 +13,7 @@ from phalanx.core.fields import Place as FilePlace
 from phalanx.core.model import Assignment, Protocol, Queue, Worker
 from phalanx.core.node import GPU, Charge, Node
 from phalanx.core.queues import DEFAULT
+from phalanx.core.reasons import WaitingForMembers
 from phalanx.core.settings import Settings
 from phalanx.core.spec import (
     SECOND,
@@ -304,6 +305,7 @@ def _claim(gang: Gang, gangs: Mapping[str, Gang], nodes: Mapping[str, Node]) -> 
         parts=_parts(gang.waiting, role_needs),
         need=need,
         since=since,
+        blocked=_too_few(gang, need, role_needs),
         repairs=bool(gang.placed),
         strict=strict,
         group=_mates(gang, gangs),
@@ -348,6 +350,15 @@ def _needs(gang: Gang) -> tuple[int, dict[str, int]]:
         if least > by_role.get(role, 0)
     }
     return max(1, gang.minimum - counted), roles
+
+
+def _too_few(gang: Gang, need: int, role_needs: Mapping[str, int]) -> WaitingForMembers | None:
+    """A gang of which too few are there waits for the others, whatever is free."""
+    by_role = _by_role(gang.waiting)
+    least = max(need, sum(role_needs.values()))
+    enough = all(by_role.get(role, 0) >= n for role, n in role_needs.items())
+    here = len(gang.waiting)
+    return None if enough and here >= least else WaitingForMembers(here, least)
 
 
 def _by_role(members: Iterable[Member]) -> dict[str, int]:
@@ -422,6 +433,7 @@ def _tenant(
         for index, task in gang.placed
     )
     never_again = gang.restarts is Restart.GANG and gang.done > 0
+    leaves = any(place.leaving for place in places)
     return Tenant(
         job=gang.name,
         name=gang.name,
@@ -433,5 +445,5 @@ def _tenant(
         places=places,
         min_available=0 if gang.is_unbound else max(0, gang.minimum - gang.done),
         role_min=() if gang.is_unbound else tuple(sorted(gang.role_minimums().items())),
-        evictable=any(place.preemptible for place in places) and not never_again,
+        evictable=any(place.preemptible for place in places) and not (never_again or leaves),
     )
