@@ -101,13 +101,12 @@ class Shares:
         available = branch.deserved
         demands = np.array([child.demand for child in children])
         quotas = np.array([child.quota for child in children])
-        total = quotas.sum(axis=0)
-        # Nobody can be owed more than there is.
-        quotas *= np.where(total > available, available / np.maximum(total, _HAIR), 1.0)
         granted = np.minimum(quotas, demands)
         weights = np.array([float(child.queue.weight) for child in children])
         for row in range(self._rows):
             rest = available[row] - granted[:, row].sum()
+            if rest < 0:
+                granted[:, row] = water_fill(available[row], quotas[:, row], granted[:, row])
             granted[:, row] += water_fill(rest, weights, demands[:, row] - granted[:, row])
         for child, share in zip(children, granted, strict=True):
             child.deserved = share
