@@ -46,6 +46,7 @@ from phalanx.plan.model import Key, Policy
 T = TypeVar("T")
 
 _MOST = 1_000_000_000
+_HEAVIEST = 1_000_000
 _whole = integer(0, _MOST)
 _signed = integer(-_MOST, _MOST)
 
@@ -126,6 +127,15 @@ def duration(value: object) -> Micros:
     if not 0 <= value <= _MOST:
         raise refusal(f"is {shown(value)}; it must be from 0 to {_MOST}")
     return round(value * SECOND)
+
+
+def _weight(value: object) -> int:
+    """Only the ratio of weights counts: thousandths, so that fractions are whole numbers."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise refusal(f"is {shown(value)}; write a number, like 2 or 0.5")
+    if not 0 <= value <= _HEAVIEST:
+        raise refusal(f"is {shown(value)}; it must be from 0 to {_HEAVIEST}")
+    return round(value * 1000)
 
 
 def many(what: str, read: Reader[T]) -> Reader[tuple[T, ...]]:
@@ -209,7 +219,7 @@ _NODE = {
 _QUEUE = {
     "name": Field(text, REQUIRED),
     "parent": Field(text),
-    "weight": Field(integer(0, 1_000_000), 1),
+    "weight": Field(_weight, 1),
     "quota": Field(quantities.capacity, {}),
     "limit": Field(quantities.capacity, {}),
     "priority": Field(_signed, 0),

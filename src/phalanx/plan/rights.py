@@ -131,6 +131,26 @@ class Rights:
         over = self._left(branch) > branch.deserved + _HAIR
         return bool((over & self._lacks).any())
 
+    def lent(self, units: list[Unit]) -> list[Unit]:
+        """What others have of the claimant's quota, if there is a choice between that and its own.
+
+        A quota is given back before anybody of the claimant's queue goes.
+        """
+        others = [unit for unit in units if not self._is_preempted(unit)]
+        if len(others) == len(units):
+            return []
+        queues = {unit.occupancy.tenant.queue for unit in others}
+        return others if any(map(self._is_owed_by, queues)) else []
+
+    def _is_owed_by(self, queue: str) -> bool:
+        """Whether the claimant's side stays within its quota, where it meets that queue's."""
+        for claim, need in self._needs:
+            ours, _ = self._sides(claim.queue, queue)
+            takes = (need > 0) & self._shares.shared
+            if not ours or bool((ours[-1].used + need > ours[-1].quota + _HAIR)[takes].any()):
+                return False
+        return True
+
     def may_add(self, unit: Unit) -> bool:
         """Whether this unit may go, after those that were chosen."""
         if self._is_preempted(unit):

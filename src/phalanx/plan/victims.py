@@ -112,9 +112,9 @@ class Search:
             if occupancy.is_preemptible and not occupancy.tenant.holds
         ]
         for units in (surplus, surplus + whole):
-            if units:
-                units.sort(key=lambda unit: unit.rank)
-                found = self._cheapest(claims, rights, units, ground)
+            units.sort(key=lambda unit: unit.rank)
+            for some in (rights.lent(units), units):
+                found = self._cheapest(claims, rights, some, ground) if some else None
                 if found is not None:
                     return found
         return None
@@ -180,8 +180,8 @@ class _Attempt:
         #: Surplus that was chosen, by gang and role; whole gangs that were chosen.
         self._given: dict[tuple[str, str], int] = {}
         self._whole: set[str] = set()
-        #: Queues that have nothing more to give.
-        self._refused: set[str] = set()
+        #: By queue: amounts that are more than it has to give.
+        self._refused: set[tuple[str, bytes]] = set()
 
     def run(self) -> Found | None:
         """The cheapest set that was found. The views are left as they were, but for its places."""
@@ -292,10 +292,10 @@ class _Attempt:
         tenant = unit.occupancy.tenant
         if tenant.job in self._whole or not self._may_give(unit):
             return False
-        queue = tenant.queue
-        if queue in self._refused or not self._rights.may_add(unit):
-            # What was taken from it so far is all that it has to give.
-            self._refused.add(queue)
+        kind = (tenant.queue, unit.amounts.tobytes())
+        if kind in self._refused or not self._rights.may_add(unit):
+            # A queue has less and less to give, so the same is refused from now on.
+            self._refused.add(kind)
             return False
         if unit.whole:
             self._whole.add(tenant.job)
