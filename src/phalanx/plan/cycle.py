@@ -24,6 +24,7 @@ from phalanx.plan.backfill import Backfill
 from phalanx.plan.decisions import Decision, Evict, Hold, LetGo, Plan, Reserve, TimeOut
 from phalanx.plan.division import divide
 from phalanx.plan.groups import assembled, groups_of
+from phalanx.plan.growth import grow
 from phalanx.plan.holds import deadlocked, holding
 from phalanx.plan.model import Ask, Claim
 from phalanx.plan.nodes import Bools, Floats
@@ -37,7 +38,7 @@ from phalanx.plan.units import Found
 from phalanx.plan.verdicts import Reasons
 from phalanx.plan.victims import Ground, Search
 from phalanx.plan.view import View
-from phalanx.plan.waiting import Line, is_simple, is_starving, order_key
+from phalanx.plan.waiting import Line, is_simple, is_starving
 
 
 def plan(snapshot: Snapshot, now: Micros) -> Plan:
@@ -123,7 +124,8 @@ class _Pass:
     # 2. What everybody deserves
 
     def divide(self) -> None:
-        divide(self.shares, self.snapshot, self.hopeless, self.out)
+        stopped = [c for c in self.waiting.growing.values() if c.queue in self.stopped]
+        divide(self.shares, self.snapshot, self.hopeless, self.out, stopped)
 
     def _stopped(self, claim: Claim) -> QueueStopped | None:
         queue = self.stopped.get(claim.queue)
@@ -412,27 +414,24 @@ class _Pass:
 
     def grow(self) -> None:
         """Tasks beyond the minimum, in the same order."""
-        for trials in self.starts:
-            for trial in trials:
-                if len(trial.assignments()) < sum(len(p.tasks) for p in trial.claim.parts):
-                    self._grow(trial)
-            self.decisions.append(Reserve(tuple(map(_placement, trials))))
-        more = [c for c in self.waiting.growing.values() if self._stopped(c) is None]
-        for claim in sorted(more, key=lambda c: order_key(self.policy, c, self.now)):
-            trial = Trial(claim, self.room.views)
+        running = [Trial(c, self.room.views) for c in self.waiting.growing.values()]
+        more = [trial for trial in running if self._stopped(trial.claim) is None]
+        for trial in more:
             trial.minimum()
-            if self._grow(trial):
-                self.decisions.append(Reserve((_placement(trial),)))
+        started = [trial for trials in self.starts for trial in trials if trial.missing]
+        grow([*started, *more], self.order, self._grow)
+        self.decisions += (Reserve(tuple(map(_placement, trials))) for trials in self.starts)
+        self.decisions += (Reserve((_placement(trial),)) for trial in more if trial.count)
 
-    def _grow(self, trial: Trial) -> bool:
+    def _grow(self, trial: Trial, most: int) -> int:
         """What was promised or kept since the gang was placed binds what it gets beyond that."""
         trial.views = (*self.room.views, *self.backfill.in_the_way(trial.claim.lasts))
         trial.only = self._unkept()
         before = trial.amounts()
-        if not trial.surplus(self._budget(trial.claim)):
-            return False
-        self._use(trial.claim, trial.amounts() - before)
-        return True
+        placed = trial.surplus(most, self._budget(trial.claim))
+        if placed:
+            self._use(trial.claim, trial.amounts() - before)
+        return placed
 
     # 8. What comes out of it
 

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 import numpy as np
 
 from phalanx.plan.groups import assembled
+from phalanx.plan.model import Claim
 from phalanx.plan.nodes import Floats, NodeTable
 from phalanx.plan.place import all_of, holds, need_of
 from phalanx.plan.share import Shares
@@ -13,9 +14,14 @@ from phalanx.plan.waiting import Line
 
 
 def divide(
-    shares: Shares, snapshot: Snapshot, hopeless: Collection[Line], out: Collection[str]
+    shares: Shares,
+    snapshot: Snapshot,
+    hopeless: Collection[Line],
+    out: Collection[str],
+    stopped: Collection[Claim],
 ) -> None:
-    """Settle what every queue deserves. Whoever could not start, or gives up now, wants nothing."""
+    """Settle what every queue deserves. Whoever could not start, may not grow, or gives up now,
+    wants nothing."""
     tenants, waiting, table = snapshot.tenants, snapshot.waiting, snapshot.table
     for queue, used in tenants.used.items():
         shares.use(queue, _vector(used, table))
@@ -34,6 +40,8 @@ def divide(
             shares.want(claim.queue, -amounts)
     for line in hopeless:
         shares.want(line.first.queue, -all_of(line.first, table) * len(line.seats))
+    for claim in stopped:
+        shares.want(claim.queue, -all_of(claim, table))
     shares.settle()
 
 

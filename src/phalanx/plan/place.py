@@ -104,12 +104,20 @@ class Trial:
             rest -= self._put_within(part, wanted, budget)
         return self.count
 
-    def surplus(self, budget: "Budget") -> int:
-        """Place as many more tasks as fit; how many those are."""
-        return sum(
-            self._put_within(part, len(self._waiting(part)) - self.placed[part.role], budget)
-            for part in self.claim.parts
-        )
+    def surplus(self, most: int, budget: "Budget") -> int:
+        """Place as many more tasks as fit, at most so many; how many those are."""
+        rest = most
+        for part in self.claim.parts:
+            rest -= self._put_within(part, min(rest, self.lacks(part)), budget)
+        return most - rest
+
+    def lacks(self, part: Part) -> int:
+        """How many tasks of the part have no place."""
+        return len(self._waiting(part)) - self.placed[part.role]
+
+    @property
+    def missing(self) -> int:
+        return sum(map(self.lacks, self.claim.parts))
 
     def _put_within(self, part: Part, wanted: int, budget: "Budget") -> int:
         wanted = budget.allows(part, wanted)

@@ -77,7 +77,7 @@ class Waiting:
         self.impatient: dict[str, Claim] = {}
         self.holders: dict[str, Claim] = {}
         self.nominated: dict[str, Claim] = {}
-        #: By queue and resource: what all that stand in line want.
+        #: By queue and resource: what all that stand in line, or could grow, want.
         self.wanted: dict[str, dict[str, int]] = {}
 
     def put(self, claim: Claim, now: Micros) -> None:
@@ -94,6 +94,7 @@ class Waiting:
             self.idle[claim.job] = claim
         elif claim.need == 0:
             self.growing[claim.job] = claim
+            self._want(claim, 1)
         elif claim.group:
             self.grouped[claim.job] = claim
         else:
@@ -103,8 +104,9 @@ class Waiting:
         claim = self.claims.pop(job)
         for some in (self.impatient, self.holders, self.nominated):
             some.pop(job, None)
-        apart = [some.pop(job, None) for some in (self.idle, self.growing, self.grouped)]
-        if not any(apart):
+        if self.growing.pop(job, None) is not None:
+            self._want(claim, -1)
+        elif self.idle.pop(job, None) is None and self.grouped.pop(job, None) is None:
             self._leave(claim)
 
     def _line_up(self, claim: Claim) -> None:
