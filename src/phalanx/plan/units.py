@@ -48,11 +48,6 @@ class Unit(NamedTuple):
         tenant = self.occupancy.tenant
         return [f"{tenant.job}.{tenant.places[position].task}" for position in self.positions]
 
-    @property
-    def rank(self) -> tuple[bool, int, float, int]:
-        tenant = self.occupancy.tenant
-        return (self.whole, tenant.priority, self.cost, -tenant.created_at)
-
 
 class Found(NamedTuple):
     trials: tuple[Trial, ...]

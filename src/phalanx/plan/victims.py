@@ -1,8 +1,9 @@
 """Who gives way: the cheapest set of gangs without which a claimant could start.
 
 Free room and victims are searched together. First surplus of elastic gangs, then whole gangs; of
-those the lowest priority, then the least work lost, then the fewest. Whoever turns out not to be
-needed stays. If nothing makes the claimant fit, nobody is evicted.
+those the lowest priority, then the least work lost, then the fewest; of equals those of the least
+important queue. Whoever turns out not to be needed stays. If nothing makes the claimant fit, nobody
+is evicted.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -112,12 +113,19 @@ class Search:
             if occupancy.is_preemptible and not occupancy.tenant.holds
         ]
         for units in (surplus, surplus + whole):
-            units.sort(key=lambda unit: unit.rank)
+            units.sort(key=self._rank)
             for some in (rights.lent(units), units):
                 found = self._cheapest(claims, rights, some, ground) if some else None
                 if found is not None:
                     return found
         return None
+
+    def _rank(self, unit: Unit) -> tuple[object, ...]:
+        """The cheapest first; of equals those of the least important queue, then the newest."""
+        tenant = unit.occupancy.tenant
+        path = self._shares.branches[tenant.queue].path()
+        queues = tuple(branch.queue.priority for branch in path)[::-1]
+        return (unit.whole, tenant.priority, unit.cost, queues, -tenant.created_at)
 
     def _cheapest(
         self, claims: Sequence[Claim], rights: Rights, units: list[Unit], ground: Ground
@@ -372,7 +380,7 @@ class _Attempt:
         costs = _running_sums(np.array([[u.cost] for u in self._units])[owner], begins)[:, 0]
         priorities = np.array([u.occupancy.tenant.priority for u in self._units])[owner]
         wholes = np.array([u.whole for u in self._units])[owner]
-        best = np.lexsort((np.arange(len(nodes)), costs, priorities, wholes))
+        best = np.lexsort((owner, costs, priorities, wholes))
         start_of = np.repeat(begins, np.diff(np.r_[begins, len(nodes)]))
         for at in best[gains[best] > 0].tolist():
             yield int(gains[at]), list(dict.fromkeys(owner[start_of[at] : at + 1].tolist()))
