@@ -26,12 +26,16 @@ class Ends:
 
     def __init__(self, tenants: Tenants) -> None:
         whole = [o for o in tenants.ending.values() if not o.has_fractions]
-        ends = np.concatenate([np.zeros(0, np.int64), *(o.ends for o in whole)])
-        order = np.argsort(ends, kind="stable")
-        self._ends: Ints = ends[order]
+        whole.sort(key=lambda o: o.first_end)
+        self._ends: Ints = np.concatenate([np.zeros(0, np.int64), *(o.ends for o in whole)])
         if whole:
-            self._nodes = np.concatenate([o.nodes for o in whole])[order]
-            self._amounts = np.concatenate([o.amounts for o in whole])[order]
+            self._nodes = np.concatenate([o.nodes for o in whole])
+            self._amounts = np.concatenate([o.amounts for o in whole])
+        if (self._ends[1:] < self._ends[:-1]).any():
+            # The tasks of some gang do not end together.
+            order = np.argsort(self._ends, kind="stable")
+            self._ends, self._nodes = self._ends[order], self._nodes[order]
+            self._amounts = self._amounts[order]
         #: Tasks that share devices, and those that start in this pass, one by one.
         self._others: list[tuple[Micros, Occupant]] = [
             (end, occupant)
@@ -39,7 +43,9 @@ class Ends:
             if o.has_fractions
             for end, occupant in zip(o.ends.tolist(), o.occupants, strict=True)
         ]
-        times = {*np.unique(self._ends).tolist(), *(end for end, _ in self._others)}
+        first = np.flatnonzero(self._ends[1:] != self._ends[:-1]) + 1
+        times = {*self._ends[:1].tolist(), *self._ends[first].tolist()}
+        times |= {end for end, _ in self._others}
         self.times = sorted(times - {NEVER})
 
     def started(self, end: Micros, occupants: Sequence[Occupant]) -> None:
@@ -162,18 +168,22 @@ class Backfill:
         """The earliest time at which enough has ended, and the nodes to keep for then."""
         times = self.ends.times
         low, high = 0, len(times)
+        trial: Trial | None = None
         while low < high:
             middle = (low + high) // 2
+            if trial is not None:
+                trial.undo()
             trial = self._trial(claim, times[middle])
             if trial.minimum():
-                trial.undo()
                 high = middle
             else:
                 low = middle + 1
+                trial = None
         if low == len(times):
             return None
-        trial = self._trial(claim, times[low])
-        trial.minimum()
+        if trial is None:
+            trial = self._trial(claim, times[low])
+            trial.minimum()
         nodes = tuple(dict.fromkeys(place.worker for place in trial.assignments()))
         head = Head(claim.job, nodes, times[low])
         # The guess for that time, in which it is taken already, is a head's future from now on.

@@ -33,7 +33,6 @@ from phalanx.plan.place import Budget, Trial, holds, need_of
 from phalanx.plan.room import Room
 from phalanx.plan.share import Shares, with_parents
 from phalanx.plan.snapshot import Snapshot
-from phalanx.plan.tenants import NEVER
 from phalanx.plan.units import Found
 from phalanx.plan.verdicts import Reasons
 from phalanx.plan.victims import Ground, Search
@@ -84,8 +83,6 @@ class _Pass:
         self.stopped = {
             name: by for name in self.queues if (by := stopped_by(self.queues, name)) is not None
         }
-        #: By request: this many tasks were too many for what is left.
-        self.too_many: dict[Ask, int] = {}
         #: Lines that are served although they do not fit: others may have to leave, or to wait.
         self.served_anyway: set[Line] = set()
         #: Lines that may not start, or never could.
@@ -176,17 +173,21 @@ class _Pass:
     # 4. Whose turn it is
 
     def _is_in_vain(self, turn: Turn) -> bool:
-        """Whether nothing can be done for a gang for which too little was left at an earlier turn.
+        """Whether nothing can be done for a gang for which too little is left.
 
         Most gangs that wait are dealt with here.
         """
         line, claim = turn.line, turn.last
-        if line is None or line.need < self.too_many.get(claim.parts[0].ask, NEVER):
+        if line is None or line.need <= self.room.present.room(claim.parts[0].ask):
             return False
-        if line in self.served_anyway:
+        if line in self.served_anyway and self._can_be_helped(claim):
             return False
         self._lacks(line, turn.position)
         return True
+
+    def _can_be_helped(self, claim: Claim) -> bool:
+        """Whether others might leave, or be kept waiting, for a gang that does not fit."""
+        return len(self.backfill.heads) < self.policy.heads or self._has_rights(claim)
 
     def serve(self, turn: Turn) -> None:
         claims = turn.claims
@@ -279,11 +280,8 @@ class _Pass:
 
     def _might_fit(self, claim: Claim, view: View) -> bool:
         """Cheaper than a trial: whether there are enough places for some part at all."""
-        ask = claim.parts[0].ask
         needed = claim.parts[0].need or (claim.need if len(claim.parts) == 1 else 0)
-        room = view.room(ask)
-        self.too_many[ask] = room + 1
-        return needed <= len(claim.held) + room
+        return needed <= len(claim.held) + view.room(claim.parts[0].ask)
 
     def _use(self, claim: Claim, amounts: Floats) -> None:
         self.shares.use(claim.queue, amounts)

@@ -32,7 +32,7 @@ class Policy(msgspec.Struct, frozen=True):
     searches: int = 32  #: at most this many searches for victims in one pass
 
 
-class Ask(msgspec.Struct, frozen=True):
+class Ask(msgspec.Struct, frozen=True, cache_hash=True):
     """What one task needs of its node."""
 
     resources: tuple[tuple[str, int], ...] = ()

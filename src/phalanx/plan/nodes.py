@@ -31,6 +31,9 @@ class Vector(NamedTuple):
     rows: Ints
     amounts: Ints
     fraction: int  #: thousandths of one device, if it shares one
+    whole: int  #: the row of whole devices, if it shares one
+    bounds: tuple[tuple[int, int], ...]  #: rows and amounts that decide how many fit
+    measured: tuple[tuple[int, int], ...]  #: rows and amounts that it was asked for in
 
 
 class Machine(NamedTuple):
@@ -170,8 +173,14 @@ class NodeTable:
                     amounts.append(amount // DEVICE)
                 elif resource == GPU:
                     fraction = amount
-            known = Vector(np.array(rows), np.array(amounts, np.int64), fraction)
-            self._vectors[resources] = known
+            whole = self.rows.get(WHOLE, 0)
+            taken = tuple(zip(rows[1:], amounts[1:], strict=True))
+            measured = tuple(each for each in taken if each[0] != whole)
+            # As many whole devices as it takes have all the GPU it takes.
+            implied = self.rows[GPU] if whole in rows[1:] else None
+            bounds = tuple(each for each in taken if each[0] != implied)
+            arrays = np.array(rows), np.array(amounts, np.int64)
+            known = self._vectors[resources] = Vector(*arrays, fraction, whole, bounds, measured)
         return known
 
     def mask(self, ask: Ask) -> Bools:

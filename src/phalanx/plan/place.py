@@ -195,13 +195,13 @@ class Trial:
             fit = self.views[0].fit(part.ask)
             if not fit.total or (whole and fit.total < wanted):
                 return _NOWHERE
-            return fit.fullest(wanted)
+            return self.views[0].fullest(part.ask, wanted)
         counts = self.counts(part)
         candidates = np.flatnonzero(counts)
         total = int(counts[candidates].sum())
         if total == 0 or (whole and total < wanted):
             return _NOWHERE
-        left = self.views[0].fit(part.ask).left[candidates]
+        left = self.views[0].behind(part.ask, candidates)
         if self._penalty is not None:
             last = self._penalty[candidates]
             left = left - last if self.claim.spread else left + last

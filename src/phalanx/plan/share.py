@@ -46,7 +46,7 @@ class Shares:
         self._rows = len(table.rows)
         #: Rows that queues share; slots and whole devices only say how a node is filled.
         self.shared = np.array([name not in (SLOTS, WHOLE) for name in table.rows], np.bool_)
-        self.capacity = table.capacity[:, table.open].sum(axis=1).astype(float)
+        self.capacity = table.capacity.sum(axis=1, where=table.open).astype(float)
         self.branches = {queue.name: self._branch(queue) for queue in queues.values()}
         self.root = Branch(Queue(name=""), self._rows)
         for branch in self.branches.values():

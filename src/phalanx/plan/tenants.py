@@ -22,6 +22,7 @@ class Occupancy:
         "_all_safe",
         "amounts",
         "ends",
+        "first_end",
         "gpus",
         "has_fractions",
         "is_preemptible",
@@ -48,6 +49,7 @@ class Occupancy:
         self.ends: Ints = np.array(
             [NEVER if p.ends_at is None or p.leaving else p.ends_at for p in places], np.int64
         )
+        self.first_end = int(self.ends.min(initial=NEVER))
         self.has_fractions = any(vector.fraction for _, vector, _ in self.occupants)
         self.is_preemptible = all(place.preemptible for place in places)
         #: GPUs, and GPUs times the second up to which their work is safe: the cost of a stop is a

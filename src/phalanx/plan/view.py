@@ -4,67 +4,53 @@ How many tasks of a request each node could take is worked out once and then onl
 have changed since; a fork begins with what is known of its origin.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from phalanx.core.node import DEVICE
 from phalanx.plan.model import Ask
-from phalanx.plan.nodes import BLOCK, WHOLE, Floats, Ints, NodeTable, Vector
+from phalanx.plan.nodes import BLOCK, WHOLE, Bools, Floats, Ints, NodeTable, Vector
 
 _IN_BLOCK = np.arange(BLOCK)
+_NONE: Ints = np.zeros(0, np.int64)
 
 
 class Fit:
-    """For one request: how many tasks each node takes, and what the first of them leaves behind."""
+    """For one request: how many tasks each node takes."""
 
-    __slots__ = ("counts", "least", "left", "seen", "total")
+    __slots__ = ("counts", "seen", "total")
 
-    def __init__(self, size: int, seen: int) -> None:
-        self.counts: Ints = np.zeros(size, np.int64)
-        self.left: Floats = np.zeros(size)
-        #: For each block of nodes: the least that any of them that has room would leave behind.
-        self.least: Floats = np.full(size // BLOCK, np.inf)
+    def __init__(self, counts: Ints, total: int, seen: int) -> None:
+        self.counts = counts
+        self.total = total
         self.seen = seen  #: how much of the log is in it
-        self.total = 0  #: how many tasks fit in all
 
-    def copy(self) -> "Fit":
-        twin = Fit.__new__(Fit)
-        twin.counts, twin.left = self.counts.copy(), self.left.copy()
-        twin.least, twin.total = self.least.copy(), self.total
-        twin.seen = 0
-        return twin
 
-    def update(self, nodes: Ints | None, counts: Ints, left: Floats) -> None:
-        """What these nodes, which are distinct, or all of them have room for now."""
-        if nodes is None:
-            self.counts, self.left = counts, left
-            self.total = int(counts.sum())
-            blocks = np.arange(len(self.least))
-        else:
-            self.total += int(counts.sum()) - int(self.counts[nodes].sum())
-            self.counts[nodes], self.left[nodes] = counts, left
-            blocks = np.unique(nodes // BLOCK)
-        counts = self.counts.reshape(-1, BLOCK)[blocks]
-        left = self.left.reshape(-1, BLOCK)[blocks]
-        self.least[blocks] = np.where(counts > 0, left, np.inf).min(axis=1)
+class Left:
+    """For one request: what the first task leaves behind on each node."""
 
-    def fullest(self, wanted: int) -> tuple[Ints, Ints]:
-        """Nodes that leave least behind, and how many tasks each takes, for so many tasks."""
-        order = np.argsort(self.least, kind="stable")
-        some = 1
-        while True:
-            nodes = (order[:some, None] * BLOCK + _IN_BLOCK).ravel()
-            nodes = nodes[self.counts[nodes] > 0]
-            chosen, counts = fill(nodes, self.counts[nodes], self.left[nodes], wanted)
-            enough = some >= len(order)
-            if not enough and len(chosen) and int(counts.sum()) == wanted:
-                # Nobody in the other blocks leaves less behind than the last that was chosen.
-                enough = bool(self.left[chosen[-1]] <= self.least[order[some]])
-            if enough:
-                return chosen, counts
-            some *= 4
+    __slots__ = ("amounts", "least", "seen")
+
+    def __init__(self, amounts: Floats, least: Floats, seen: int) -> None:
+        self.amounts = amounts
+        #: For each block of nodes: the least that any of them that has room would leave behind.
+        self.least = least
+        self.seen = seen
+
+    def find_least(self, counts: Ints, blocks: Ints | slice) -> None:
+        counts = counts.reshape(-1, BLOCK)[blocks]
+        amounts = self.amounts.reshape(-1, BLOCK)[blocks]
+        self.least[blocks] = np.where(counts > 0, amounts, np.inf).min(axis=1)
+
+
+class Changed(NamedTuple):
+    """Some nodes, each of them once, the blocks that they are in, and what is free on them."""
+
+    nodes: Ints
+    blocks: Ints
+    free: Ints
 
 
 #: A task on a node: the node, what it takes there, and the devices it shares.
@@ -93,9 +79,15 @@ class View:
         if not empty:
             self.partial = table.partial if origin is None else dict(origin.partial)
         self._fits: dict[Ask, Fit] = {}
+        self._lefts: dict[Ask, Left] = {}
+        #: How many tasks fit, and with which changes.
+        self._rooms: dict[Ask, tuple[Changed, int]] = {}
         #: Nodes that have changed, in order, some of them more than once.
         self._log: Ints = np.zeros(64, np.int64)
         self._logged = 0
+        self._forked_at = 0 if origin is None else origin._logged  # noqa: SLF001
+        #: What has changed since that much was in the log, and that much in the origin's.
+        self._changes: dict[tuple[int, int], Changed] = {}
 
     @property
     def free(self) -> Ints:
@@ -113,10 +105,13 @@ class View:
             self._log = np.concatenate((self._log, np.zeros(max(end, len(self._log)), np.int64)))
         self._log[self._logged : end] = nodes
         self._logged = end
+        self._changes.clear()
 
     def forget(self) -> None:
         """Nothing that was worked out holds any more."""
         self._fits.clear()
+        self._lefts.clear()
+        self._changes.clear()
         self._logged = 0
 
     @property
@@ -125,76 +120,119 @@ class View:
         return self._logged > 4 * len(self.table) + 1024
 
     def fit(self, ask: Ask) -> Fit:
+        if self._origin is not None and self._is_unchanged():
+            return self._origin.fit(ask)
         fit = self._fits.get(ask)
-        if fit is None:
-            if self._origin is not None and self._logged < len(self.table):
-                fit = self._origin.fit(ask).copy()
-            else:
-                fit = Fit(self.free.shape[1], self._logged)
-                fit.update(None, *self._count(ask, None))
-            self._fits[ask] = fit
+        if fit is None and self._origin is not None and not self._is_other_than(-1):
+            known = self._origin.fit(ask)
+            fit = self._fits[ask] = Fit(known.counts.copy(), known.total, -1)
+        elif fit is None or self._is_other_than(fit.seen):
+            counts = self._count(ask)
+            fit = self._fits[ask] = Fit(counts, int(counts.sum()), self._logged)
         if fit.seen < self._logged:
-            nodes = self._changed(fit.seen)
-            fit.update(nodes, *self._count(ask, nodes))
+            changed = self._changed(fit.seen)
+            counts = self._count(ask, changed)
+            fit.total += int(counts.sum() - fit.counts[changed.nodes].sum())
+            fit.counts[changed.nodes] = counts
             fit.seen = self._logged
         return fit
 
+    def _left(self, ask: Ask) -> Left:
+        if self._origin is not None and self._is_unchanged():
+            return self._origin._left(ask)  # noqa: SLF001
+        counts = self.fit(ask).counts
+        left = self._lefts.get(ask)
+        if left is None and self._origin is not None and not self._is_other_than(-1):
+            known = self._origin._left(ask)  # noqa: SLF001
+            left = self._lefts[ask] = Left(known.amounts.copy(), known.least.copy(), -1)
+        elif left is None or self._is_other_than(left.seen):
+            amounts = self.behind(ask, slice(None))
+            left = Left(amounts, np.empty(len(amounts) // BLOCK), self._logged)
+            left.find_least(counts, slice(None))
+            self._lefts[ask] = left
+        if left.seen < self._logged:
+            changed = self._changed(left.seen)
+            left.amounts[changed.nodes] = self.behind(ask, changed.nodes)
+            left.find_least(counts, changed.blocks)
+            left.seen = self._logged
+        return left
+
     def room(self, ask: Ask) -> int:
         """How many tasks of a request fit, without working out where unless that is known."""
-        if self._origin is None or ask in self._fits or self._logged > len(self.table) // 8:
+        if self._origin is None or ask in self._fits or self._is_unchanged():
             return self.fit(ask).total
-        known = self._origin.fit(ask)
-        nodes = self._changed(0)
-        counts, _ = self._count(ask, nodes)
-        return known.total + int(counts.sum()) - int(known.counts[nodes].sum())
+        changed = self._changed(-1)
+        seen, room = self._rooms.get(ask, (None, 0))
+        if seen is not changed:
+            known = self._origin.fit(ask)
+            counts = self._count(ask, changed)
+            room = known.total + int(counts.sum() - known.counts[changed.nodes].sum())
+            self._rooms[ask] = (changed, room)
+        return room
 
-    def _changed(self, since: int) -> Ints:
-        """The distinct nodes that were logged after so many."""
-        nodes = self._log[since : self._logged]
-        if len(nodes) <= BLOCK:
-            return np.unique(nodes)
-        changed = np.zeros(self.free.shape[1], np.bool_)
-        changed[nodes] = True
-        return np.flatnonzero(changed)
+    def fullest(self, ask: Ask, wanted: int) -> tuple[Ints, Ints]:
+        """Nodes that leave least behind, and how many tasks each takes, for so many tasks."""
+        fitting, left = self.fit(ask).counts, self._left(ask)
+        order = np.argsort(left.least, kind="stable")
+        some = 1
+        while True:
+            nodes = (order[:some, None] * BLOCK + _IN_BLOCK).ravel()
+            nodes = nodes[fitting[nodes] > 0]
+            chosen, counts = fill(nodes, fitting[nodes], left.amounts[nodes], wanted)
+            enough = some >= len(order)
+            if not enough and len(chosen) and int(counts.sum()) == wanted:
+                # Nobody in the other blocks leaves less behind than the last that was chosen.
+                enough = bool(left.amounts[chosen[-1]] <= left.least[order[some]])
+            if enough:
+                return chosen, counts
+            some *= 4
 
-    def best(self, ask: Ask) -> int:
-        """How many tasks of a request fit on the node that takes most."""
-        if self._origin is not None and ask not in self._fits:
-            # What was taken since only made nodes worse.
-            known = self._origin.fit(ask).counts
-            at = int(known.argmax())
-            if not (self._log[: self._logged] == at).any():
-                return int(known[at])
-        return int(self.fit(ask).counts.max(initial=0))
+    def _is_other_than(self, since: int) -> bool:
+        """Whether so many nodes have changed that it is cheaper to look at all of them."""
+        return self._logged - since > len(self.table) // 4
 
-    def _count(self, ask: Ask, nodes: Ints | None) -> tuple[Ints, Floats]:
-        """How many tasks each of the nodes takes, and what the first leaves behind there."""
-        table, vector = self.table, self.table.vector(ask.resources)
-        at = slice(None) if nodes is None else nodes
-        free = self.free[:, at]
-        counts = free[0].copy()
-        left = np.zeros(counts.shape)
-        whole = table.rows.get(WHOLE)
-        for row, amount in zip(vector.rows[1:].tolist(), vector.amounts[1:].tolist(), strict=True):
-            counts = np.minimum(counts, free[row] // amount)
-            if row != whole:
-                left += (free[row] - amount) / np.maximum(table.capacity[row][at], 1)
+    def _is_unchanged(self) -> bool:
+        """Whether a fork and its origin are still the same."""
+        return not self._logged and len(self._origins_log()) == 0
+
+    def _origins_log(self) -> Ints:
+        """The nodes of the origin that have changed since the fork."""
+        if self._origin is None:
+            return _NONE
+        return self._origin._log[self._forked_at : self._origin._logged]  # noqa: SLF001
+
+    def _changed(self, since: int) -> Changed:
+        """The nodes that were logged after so many; with -1, all that are not the origin's."""
+        others = self._origins_log() if since < 0 else _NONE
+        key = since, len(others)
+        known = self._changes.get(key)
+        if known is None:
+            changed = np.zeros(self.free.shape[1], np.bool_)
+            changed[self._log[max(since, 0) : self._logged]] = True
+            changed[others] = True
+            blocks = np.flatnonzero(changed.reshape(-1, BLOCK).any(axis=1))
+            nodes = np.flatnonzero(changed)
+            known = self._changes[key] = Changed(nodes, blocks, self.free[:, nodes])
+        return known
+
+    def _count(self, ask: Ask, changed: Changed | None = None) -> Ints:
+        """How many tasks each of the nodes, or every node, takes."""
+        vector, mask = self.table.vector(ask.resources), self.table.mask(ask)
+        if changed is None:
+            return count(vector, self.free, self.partial, mask)
+        nodes = changed.nodes
+        return count(vector, changed.free, self.partial, mask[nodes], nodes)
+
+    def behind(self, ask: Ask, at: Ints | slice) -> Floats:
+        """What the first task leaves behind on each of these nodes."""
+        vector, capacity = self.table.vector(ask.resources), self.table.capacity
         if len(vector.rows) == 1:
-            left = free[0] / np.maximum(table.capacity[0][at], 1)
-        if vector.fraction:
-            counts = np.minimum(counts, self._shares(vector.fraction, free, nodes))
-        counts[~table.mask(ask)[at]] = 0
-        np.maximum(counts, 0, out=counts)
-        return counts, left
-
-    def _shares(self, fraction: int, free: Ints, nodes: Ints | None) -> Ints:
-        """How many tasks that share a device each of the nodes can take."""
-        shares: Ints = free[self.table.rows[WHOLE]] * (DEVICE // fraction)
-        at = np.arange(self.free.shape[1]) if nodes is None else nodes
-        for n in np.flatnonzero(np.isin(at, list(self.partial))).tolist():
-            pieces = self.partial[int(at[n])].values()
-            shares[n] += sum(left // fraction for left in pieces)
-        return shares
+            slots: Floats = self.free[0, at] / np.maximum(capacity[0, at], 1)
+            return slots
+        left = np.zeros(self.free[0, at].shape)
+        for row, amount in vector.measured:
+            left += (self.free[row, at] - amount) / np.maximum(capacity[row, at], 1)
+        return left
 
     # Changing
 
@@ -236,13 +274,15 @@ class View:
 
     def vacate(self, gone: Iterable[Occupant], sign: int = 1) -> None:
         """These tasks are there no longer; with -1, they are there after all."""
-        touched = []
+        by_vector: dict[int, tuple[Vector, list[int]]] = {}
         for node, vector, devices in gone:
-            self.free[vector.rows, node] += sign * vector.amounts
-            touched.append(node)
+            by_vector.setdefault(id(vector), (vector, []))[1].append(node)
             if vector.fraction:
                 self._unshare(node, sign * vector.fraction, devices)
-        self.note(np.array(touched, np.int64))
+        for vector, nodes in by_vector.values():
+            at = np.array(nodes, np.int64)
+            np.add.at(self.free, (vector.rows[:, None], at), sign * vector.amounts[:, None])
+            self.note(at)
 
     def _unshare(self, node: int, fraction: int, devices: tuple[int, ...]) -> None:
         """A device that is in no piece is full for who leaves it, and whole for who comes back."""
@@ -263,7 +303,7 @@ class View:
         for row in range(amounts.shape[1]):
             more = np.bincount(nodes, weights=amounts[:, row], minlength=size)
             self.free[row] += more.astype(np.int64)
-        self.note(np.unique(nodes))
+        self.note(np.flatnonzero(np.bincount(nodes, minlength=size)))
 
     def busyness(self) -> Floats:
         """How much of each node is taken, over all that it has."""
@@ -279,6 +319,28 @@ class View:
             return 0
         free = self.free[row][self.table.open]
         return int(free[free > 0].sum())
+
+
+def count(
+    vector: Vector,
+    free: Ints,
+    partial: Mapping[int, Mapping[int, int]],
+    mask: Bools,
+    nodes: Ints | None = None,
+) -> Ints:
+    """How many tasks each of the nodes, or every node, takes."""
+    counts: Ints = np.where(mask, free[0], 0)
+    for row, amount in vector.bounds:
+        np.minimum(counts, free[row] // amount, out=counts)
+    if vector.fraction:
+        shares = free[vector.whole] * (DEVICE // vector.fraction)
+        known = np.arange(free.shape[1]) if nodes is None else nodes
+        for n in np.flatnonzero(np.isin(known, list(partial))).tolist():
+            pieces = partial[int(known[n])].values()
+            shares[n] += sum(left // vector.fraction for left in pieces)
+        np.minimum(counts, shares, out=counts)
+    np.maximum(counts, 0, out=counts)
+    return counts
 
 
 def fill(nodes: Ints, counts: Ints, left: Floats, wanted: int) -> tuple[Ints, Ints]:

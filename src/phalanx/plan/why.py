@@ -1,6 +1,7 @@
 """Why a gang found no place: the first thing that stands in its way."""
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -14,9 +15,9 @@ from phalanx.core.reasons import (
 )
 from phalanx.core.spec import PackMode
 from phalanx.plan.model import Ask, Claim, Part
-from phalanx.plan.nodes import SLOTS, WHOLE, Floats
+from phalanx.plan.nodes import SLOTS, WHOLE, Bools, Floats, Ints
 from phalanx.plan.place import Trial, need_of
-from phalanx.plan.view import View
+from phalanx.plan.view import View, count
 from phalanx.plan.waiting import is_simple
 
 #: Rows that only say how a node is filled.
@@ -95,10 +96,14 @@ class Shortage:
     def __init__(
         self, view: View, asks: Iterable[Ask], limits: dict[str, list[tuple[str, str, float]]]
     ) -> None:
-        self._free = _free_in_sum(view)
-        self._rows = {name: row for name, row in view.table.rows.items() if name not in _APART}
-        #: By request: how many tasks fit, and how many on the best node.
-        self._fits = {ask: (view.room(ask), view.best(ask)) for ask in asks}
+        table = view.table
+        self._free, self._partial = view.free, view.partial
+        self._open = table.open.copy()
+        self._rows = {name: row for name, row in table.rows.items() if name not in _APART}
+        self._vectors = {ask: table.vector(ask.resources) for ask in asks}
+        masks = {ask.selector: table.mask(ask) for ask in self._vectors}
+        self._masks = {selector: mask.copy() for selector, mask in masks.items()}
+        self._counts: dict[Ask, Ints] = {}
         #: By queue: whose limits bind it, on what, and what they leave.
         self._limits = limits
 
@@ -108,16 +113,34 @@ class Shortage:
         for queue, resource, room in self._limits.get(claim.queue, ()):
             if dict(ask.resources).get(resource, 0) * claim.need > room:
                 return QueueLimit(queue, resource)
-        total, best = self._fits[ask]
+        counts = self._fitting(ask)
+        fits = min(int(counts.sum()), claim.need)
         for resource, amount in ask.resources:
-            if amount * claim.need > self._free[self._rows[resource]]:
-                return NotEnough(claim.need, min(total, claim.need), resource)
-        return Fragmented("node", best) if ask.resources else NotEnough(claim.need, total, SLOTS)
+            if amount * claim.need > self._in_sum[self._rows[resource]]:
+                return NotEnough(claim.need, fits, resource)
+        if not ask.resources:
+            return NotEnough(claim.need, fits, SLOTS)
+        return Fragmented("node", int(counts.max(initial=0)))
+
+    @cached_property
+    def _in_sum(self) -> list[int]:
+        return _sums(self._free, self._open)
+
+    def _fitting(self, ask: Ask) -> Ints:
+        known = self._counts.get(ask)
+        if known is None:
+            mask = self._masks[ask.selector]
+            known = count(self._vectors[ask], self._free, self._partial, mask)
+            self._counts[ask] = known
+        return known
 
 
 def _free_in_sum(view: View) -> list[int]:
-    free = view.free[:, view.table.open]
-    return [int(amount) for amount in np.maximum(free, 0).sum(axis=1)]
+    return _sums(view.free, view.table.open)
+
+
+def _sums(free: Ints, nodes: Bools) -> list[int]:
+    return [int(amount) for amount in np.maximum(free, 0).sum(axis=1, where=nodes)]
 
 
 def short(claims: Sequence[Claim], claim: Claim, views: Sequence[View]) -> Reason:
