@@ -125,6 +125,22 @@ def test_an_elastic_victim_gives_what_it_has_beyond_its_minimum() -> None:
     assert driver.phase(low) is Phase.RUNNING
 
 
+def test_an_elastic_victim_gives_to_several_at_once_and_then_goes_whole() -> None:
+    driver = Driver()
+    driver.fleet("a", "b", "c", resources={"gpu": 1000})
+    low = driver.submit(gpus(3, min=1), "j-low")
+    driver.run(low, "a", "b", "c")
+    version = driver.job(low).version
+    gives = {"c": (2,), "b": (1,), "a": ()}
+    claimants = {worker: driver.submit(gpus(1, priority=9)) for worker in gives}
+    for worker, high in claimants.items():
+        victim = Victim(low, version, gives[worker])
+        driver.apply(Nominated((start_set(driver, high, worker),), (victim,)))
+        assert kept(driver, high).victims
+        driver.now -= 1  # all decisions of a plan are carried out at once
+    assert driver.states(low) == [STOPPING, STOPPING, STOPPING]
+
+
 def test_nobody_is_shrunk_below_its_minimum() -> None:
     driver, low, high = crowded(min=2)
     refusal = driver.refuse(nomination(driver, high, low, 1), Conflict)

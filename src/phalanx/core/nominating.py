@@ -43,7 +43,8 @@ def nominated(tx: Changes, event: Nominated) -> None:
 def _give_way(tx: Changes, gang: Gang, victim: Victim, by: str) -> list[str]:
     """Stop a victim, or what it has beyond its minimum; the tasks that are leaving."""
     job = gang.job
-    if job.version != victim.version:
+    # One that gave tasks to somebody else at the same time has not changed otherwise.
+    if job.version != victim.version and job.shrunk_at != tx.now:
         raise Conflict(f"victim {job.id} has changed since version {victim.version}")
     if not job.spec.preemptible:
         raise Conflict(f"victim {job.id} is not preemptible")

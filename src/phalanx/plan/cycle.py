@@ -313,9 +313,9 @@ class _Pass:
         if self._free_holds(found):
             return self._start(claims)
         victims = found.victims()
+        self.search.give_way(found)
         for unit in found.units:
             tenant = unit.occupancy.tenant
-            self.search.spoken_for.add(tenant.job)
             for view in (self.room.soon, *later):
                 view.vacate(unit.occupants())
             self.shares.use(tenant.queue, -unit.amounts)

@@ -93,6 +93,7 @@ class Place(msgspec.Struct, frozen=True):
     ends_at: Micros | None = None  #: nothing of it can be left then
     safe_at: Micros = 0  #: what it did up to here would survive a stop
     preemptible: bool = True
+    priority: int | None = None  #: where it is not its gang's
 
 
 class Tenant(msgspec.Struct, frozen=True):

@@ -54,36 +54,37 @@ class Rights:
         short: Bools = takes & (np.asarray(total) > free)
         return short if short.any() else takes
 
-    def over(self, tenant: Tenant, *, young: bool) -> bool:
-        """Whether any gang of the claimant may evict the tenant, to begin with."""
+    def over(self, tenant: Tenant, priority: int, *, young: bool) -> bool:
+        """Whether any gang of the claimant may evict tasks of that priority, to begin with."""
         newer = tenant.created_at > self._claims[0].created_at
-        kind = (tenant.queue, tenant.priority, young, newer)
+        kind = (tenant.queue, priority, young, newer)
         known = self._over.get(kind)
         if known is None or len(self._claims) > 1:
             known = self._over[kind] = any(
-                self._preempts(claim, tenant) or (not young and self._reclaims(claim, tenant))
+                self._preempts(claim, tenant, priority)
+                or (not young and self._reclaims(claim, tenant, priority))
                 for claim in self._claims
             )
         return known
 
-    def _preempts(self, claim: Claim, tenant: Tenant) -> bool:
+    def _preempts(self, claim: Claim, tenant: Tenant, priority: int) -> bool:
         if claim.queue != tenant.queue:
             return False
         policy = self._shares.branches[claim.queue].queue.preempt_within_queue
         if policy is PreemptWithin.NEVER:
             return False
-        if tenant.priority < claim.priority:
+        if priority < claim.priority:
             return True
-        newer = tenant.priority == claim.priority and tenant.created_at > claim.created_at
+        newer = priority == claim.priority and tenant.created_at > claim.created_at
         return newer and policy is PreemptWithin.LOWER_OR_NEWER_EQUAL
 
-    def _reclaims(self, claim: Claim, tenant: Tenant) -> bool:
+    def _reclaims(self, claim: Claim, tenant: Tenant, priority: int) -> bool:
         if claim.queue == tenant.queue:
             return False
         policy = self._shares.branches[claim.queue].queue.reclaim_from_siblings
         if policy is ReclaimFrom.NEVER:
             return False
-        if policy is ReclaimFrom.LOWER_PRIORITY and tenant.priority >= claim.priority:
+        if policy is ReclaimFrom.LOWER_PRIORITY and priority >= claim.priority:
             return False
         known = self._open.get(tenant.queue)
         if known is None:
@@ -183,7 +184,8 @@ class Rights:
         return all(map(self._may_reclaim_from, queues)) and self._is_fairer(units)
 
     def _is_preempted(self, unit: Unit) -> bool:
-        return any(self._preempts(claim, unit.occupancy.tenant) for claim in self._claims)
+        tenant, priority = unit.occupancy.tenant, unit.priority
+        return any(self._preempts(claim, tenant, priority) for claim in self._claims)
 
     def _limits_hold(self) -> bool:
         wanted: dict[str, Floats] = {}

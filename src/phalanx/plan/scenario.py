@@ -4,7 +4,7 @@ Gangs become claims and tenants by the rules of the server: what counts towards 
 may be evicted, from when patience counts. All times are told from one fixed moment.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -144,7 +144,7 @@ def read_scenario(document: object) -> Scenario:
         nodes=tuple(nodes.values()),
         queues=queues,
         claims=tuple(_claim(gang, gangs, nodes) for gang in gangs.values() if _wants(gang)),
-        tenants=tuple(_tenant(gang, gangs, devices) for gang in gangs.values() if gang.placed),
+        tenants=tuple(_tenant(gang, devices) for gang in gangs.values() if gang.placed),
         gangs=gangs,
         expect=form.expect,
     )
@@ -401,23 +401,16 @@ def _domain(gang: Gang, pack: Pack | None, nodes: Mapping[str, Node]) -> str | N
     return next((label[pack.by] for label in labels if pack.by in label), None)
 
 
-def _is_preemptible(task: TaskForm, gang: GangForm, rivals: Sequence[int]) -> bool:
-    """Only a gang has a priority in a plan. A task that is more important than its gang is kept
-    from those of its queue who would not be allowed to evict it."""
+def _is_preemptible(task: TaskForm, gang: GangForm) -> bool:
     given = gang.preemptible if task.preemptible is None else task.preemptible
-    own = _priority(task, gang)
-    is_kept = own > (gang.priority or 0) and bool(rivals) and own >= max(rivals)
-    return given is not False and not is_kept
+    return given is not False
 
 
-def _tenant(
-    gang: Gang, gangs: Mapping[str, Gang], devices: Mapping[str, tuple[int, ...]]
-) -> Tenant:
+def _tenant(gang: Gang, devices: Mapping[str, tuple[int, ...]]) -> Tenant:
     form = gang.form
     started = LONG_AGO if form.started_s_ago is None else NOW - form.started_s_ago
     saved = form.checkpointed_s_ago
     limit = form.time_limit_s
-    rivals = [g.form.priority or 0 for g in gangs.values() if g.waiting and g.queue == gang.queue]
     places = tuple(
         Place(
             task=index,
@@ -428,7 +421,8 @@ def _tenant(
             leaving=task.state is TaskState.PREEMPTING,
             ends_at=None if limit is None else started + limit + _STOP,
             safe_at=started if saved is None else max(started, NOW - saved),
-            preemptible=_is_preemptible(task, form, rivals),
+            preemptible=_is_preemptible(task, form),
+            priority=task.priority,
         )
         for index, task in gang.placed
     )

@@ -25,9 +25,12 @@ class Occupancy:
         "first_end",
         "gpus",
         "has_fractions",
+        "highest",
         "is_preemptible",
+        "lowest",
         "nodes",
         "occupants",
+        "priorities",
         "safe",
         "tenant",
         "total",
@@ -52,6 +55,10 @@ class Occupancy:
         self.first_end = int(self.ends.min(initial=NEVER))
         self.has_fractions = any(vector.fraction for _, vector, _ in self.occupants)
         self.is_preemptible = all(place.preemptible for place in places)
+        own = tenant.priority
+        self.priorities = [own if place.priority is None else place.priority for place in places]
+        self.lowest = min(self.priorities, default=own)
+        self.highest = max(self.priorities, default=own)
         #: GPUs, and GPUs times the second up to which their work is safe: the cost of a stop is a
         #: straight line over time.
         self.gpus: Floats = np.array([_gpus(place) for place in places])

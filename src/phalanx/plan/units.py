@@ -48,6 +48,14 @@ class Unit(NamedTuple):
         tenant = self.occupancy.tenant
         return [f"{tenant.job}.{tenant.places[position].task}" for position in self.positions]
 
+    @property
+    def priority(self) -> int:
+        """That of the most important of its tasks."""
+        occupancy = self.occupancy
+        if self.whole or occupancy.lowest == occupancy.highest:
+            return occupancy.highest
+        return max(occupancy.priorities[position] for position in self.positions)
+
 
 class Found(NamedTuple):
     trials: tuple[Trial, ...]
@@ -61,13 +69,16 @@ class Found(NamedTuple):
         for trial in reversed(self.trials):
             trial.undo()
 
-    def victims(self) -> tuple[Victim, ...]:
-        """Gang by gang, what it gives."""
+    def by_gang(self) -> dict[str, list[Unit]]:
         by_job: dict[str, list[Unit]] = {}
         for unit in self.units:
             by_job.setdefault(unit.occupancy.tenant.job, []).append(unit)
+        return by_job
+
+    def victims(self) -> tuple[Victim, ...]:
+        """Gang by gang, what it gives."""
         victims = []
-        for job, units in by_job.items():
+        for job, units in self.by_gang().items():
             tenant = units[0].occupancy.tenant
             positions = [position for unit in units for position in unit.positions]
             tasks = sorted(tenant.places[position].task for position in positions)
@@ -82,7 +93,7 @@ def price(units: Iterable[Unit]) -> tuple[bool, int, float, int]:
     some = list(units)
     return (
         any(unit.whole for unit in some),
-        max((unit.occupancy.tenant.priority for unit in some), default=_NOBODY),
+        max((unit.priority for unit in some), default=_NOBODY),
         sum(unit.cost for unit in some),
         len({unit.occupancy.tenant.job for unit in some}),
     )

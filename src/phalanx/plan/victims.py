@@ -7,6 +7,7 @@ is evicted.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -54,6 +55,8 @@ class Search:
         self._min_runtime = min_runtime
         #: Gangs that give way already in this pass, whole or in part.
         self.spoken_for: set[str] = set()
+        #: Of those that gave a part, what is left.
+        self._left: dict[str, Occupancy] = {}
         #: By queue: the lowest priority of those that can be evicted.
         self._lowest: dict[str, int] | None = None
         self._worth: dict[tuple[str, int], bool] = {}
@@ -75,8 +78,8 @@ class Search:
             for occupancy in (*self._tenants.by_job.values(), *self._holders):
                 tenant = occupancy.tenant
                 if tenant.evictable:
-                    known = self._lowest.get(tenant.queue, tenant.priority)
-                    self._lowest[tenant.queue] = min(known, tenant.priority)
+                    known = self._lowest.get(tenant.queue, occupancy.lowest)
+                    self._lowest[tenant.queue] = min(known, occupancy.lowest)
         if not self._lowest:
             return False
         worth = self._worth.get((queue, priority))
@@ -101,16 +104,21 @@ class Search:
         rights = Rights(self._shares, claims, ground.views[0])
         theirs = [
             occupancy
-            for occupancy in (*self._holders, *self._tenants.by_job.values())
-            if occupancy.tenant.evictable
-            and occupancy.tenant.job not in self.spoken_for
-            and rights.over(occupancy.tenant, young=self._is_young(occupancy.tenant))
+            for occupancy in self._here()
+            if occupancy.tenant.evictable and self._is_over(rights, occupancy, occupancy.lowest)
         ]
-        surplus = [unit for occupancy in theirs for unit in self._surplus(occupancy)]
+        surplus = [
+            unit
+            for occupancy in theirs
+            for unit in self._surplus(occupancy)
+            if self._is_over(rights, occupancy, unit.priority)
+        ]
         whole = [
             self._whole(occupancy)
             for occupancy in theirs
-            if occupancy.is_preemptible and not occupancy.tenant.holds
+            if occupancy.is_preemptible
+            and not occupancy.tenant.holds
+            and self._is_over(rights, occupancy, occupancy.highest)
         ]
         for units in (surplus, surplus + whole):
             units.sort(key=self._rank)
@@ -118,14 +126,37 @@ class Search:
                 found = self._cheapest(claims, rights, some, ground) if some else None
                 if found is not None:
                     return found
-        return None
+        # What others are leaving anyway may be enough, also where nobody could be evicted.
+        return None if surplus or whole else self._cheapest(claims, rights, [], ground)
 
     def _rank(self, unit: Unit) -> tuple[object, ...]:
         """The cheapest first; of equals those of the least important queue, then the newest."""
         tenant = unit.occupancy.tenant
         path = self._shares.branches[tenant.queue].path()
         queues = tuple(branch.queue.priority for branch in path)[::-1]
-        return (unit.whole, tenant.priority, unit.cost, queues, -tenant.created_at)
+        return (unit.whole, unit.priority, unit.cost, queues, -tenant.created_at)
+
+    def _here(self) -> Iterator[Occupancy]:
+        """All who hold or have places that nobody has been told to leave in this pass."""
+        for occupancy in chain(self._holders, self._tenants.by_job.values()):
+            if occupancy.tenant.job not in self.spoken_for:
+                yield occupancy
+        yield from self._left.values()
+
+    def give_way(self, found: Found) -> None:
+        """What was found goes; what is left of a gang that gave tasks may have to give more."""
+        for job, units in found.by_gang().items():
+            self.spoken_for.add(job)
+            self._left.pop(job, None)
+            if not any(unit.whole or unit.occupancy.tenant.holds for unit in units):
+                tenant = units[0].occupancy.tenant
+                gone = {position for unit in units for position in unit.positions}
+                rest = tuple(place for n, place in enumerate(tenant.places) if n not in gone)
+                self._left[job] = Occupancy(replace(tenant, places=rest), self._shares.table)
+
+    def _is_over(self, rights: Rights, occupancy: Occupancy, priority: int) -> bool:
+        tenant = occupancy.tenant
+        return rights.over(tenant, priority, young=self._is_young(tenant))
 
     def _cheapest(
         self, claims: Sequence[Claim], rights: Rights, units: list[Unit], ground: Ground
@@ -378,7 +409,7 @@ class _Attempt:
         before[begins] = counts[nodes[begins]]
         gains = fits - before
         costs = _running_sums(np.array([[u.cost] for u in self._units])[owner], begins)[:, 0]
-        priorities = np.array([u.occupancy.tenant.priority for u in self._units])[owner]
+        priorities = np.array([u.priority for u in self._units])[owner]
         wholes = np.array([u.whole for u in self._units])[owner]
         best = np.lexsort((owner, costs, priorities, wholes))
         start_of = np.repeat(begins, np.diff(np.r_[begins, len(nodes)]))
