@@ -35,6 +35,10 @@ SENTENCES: list[tuple[Reason, str]] = [
         "it failed or could not start, and is tried again at 2023-11-15 12:00:00 UTC",
     ),
     (WaitingForMembers(3, 8), "3 of 8 members have been submitted"),
+    (
+        WaitingForMembers(1, 4, 3),
+        "it starts with 4 members, but only 1 wait, and the 3 that run or are done do not count",
+    ),
     (WaitingForGroup(("team/b",)), "its group is not complete without team/b"),
     (
         NoNodeMatches({"zone": "x", "gpu_model": "h100"}),

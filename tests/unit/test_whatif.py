@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.test_scenario import gang, scenario, task
 
-from phalanx.core.reasons import NeverFits, OnHold, QueueLimit, WaitingForVictims
+from phalanx.core.reasons import NeverFits, OnHold, QueueLimit, WaitingForMembers, WaitingForVictims
 from phalanx.core.settings import Settings
 from phalanx.core.spec import MINUTE, SECOND
 from phalanx.plan.cycle import plan
@@ -103,5 +103,9 @@ def test_a_reason_says_what_would_have_to_change() -> None:
         "wait for jobs of queue ml to end, or raise its limit of gpu"
     )
     assert remedy(NeverFits("gpu", 8000, 4000)) == "bring workers with more gpu, or ask for less"
+    assert remedy(WaitingForMembers(1, 2)) == "submit what is missing of it"
+    assert remedy(WaitingForMembers(1, 2, 1)) == (
+        "submit it again with a match policy that counts those that run or are done"
+    )
     assert remedy(OnHold()) == "release it"
     assert remedy(WaitingForVictims(("j-1.0",))) is None

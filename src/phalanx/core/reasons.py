@@ -42,8 +42,12 @@ class Backoff(msgspec.Struct, frozen=True, tag=True):
 class WaitingForMembers(msgspec.Struct, frozen=True, tag=True):
     seen: int
     of: int | None  #: None as long as nobody has said it
+    uncounted: int = 0  #: run or are done, which its match policy does not count
 
     def __str__(self) -> str:
+        if self.uncounted:
+            others = f"the {self.uncounted} that run or are done do not count"
+            return f"it starts with {self.of} members, but only {self.seen} wait, and {others}"
         if self.of is None:
             have = "member has" if self.seen == 1 else "members have"
             return f"{self.seen} {have} been submitted, and its PodGroup is missing"

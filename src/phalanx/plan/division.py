@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from phalanx.plan.groups import assembled
+from phalanx.plan.groups import groups_of
 from phalanx.plan.model import Claim
 from phalanx.plan.nodes import Floats, NodeTable
 from phalanx.plan.place import all_of, holds, need_of
@@ -28,8 +28,8 @@ def divide(
     for wants in (tenants.returning, waiting.wanted):
         for queue, wanted in wants.items():
             shares.want(queue, _vector(wanted, table))
-    for claim in waiting.grouped.values():
-        if not assembled(claim, waiting).missing:
+    for group in groups_of(waiting):
+        for claim in () if group.missing else group.members:
             shares.want(claim.queue, all_of(claim, table))
     # What is held or promised is not wanted any more but used.
     kept = [(claim, holds(claim, table)) for claim in waiting.holders.values()]

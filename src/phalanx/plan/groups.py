@@ -16,21 +16,16 @@ def assembled(claim: Claim, waiting: Waiting) -> Group:
     """The group of a claim, as far as it is there. Members that may not start yet are missing."""
     if not claim.group:
         return Group((claim,), ())
-    present = waiting.grouped
-    by_name = {other.name: other for other in present.values()}
     members = {claim.job: claim}
     missing: set[str] = set()
     ahead = [claim]
     while ahead:
         one = ahead.pop()
-        near = [other for other in present.values() if one.name in other.group]
         for name in one.group:
-            if name in by_name:
-                near.append(by_name[name])
-            elif name != one.name:
+            other = waiting.named.get(name)
+            if other is None and name != one.name:
                 missing.add(name)
-        for other in near:
-            if other.job not in members:
+            elif other is not None and other.job not in members:
                 members[other.job] = other
                 ahead.append(other)
     ordered = sorted(members.values(), key=lambda member: (member.created_at, member.name))

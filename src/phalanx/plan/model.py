@@ -66,7 +66,8 @@ class Claim(msgspec.Struct, frozen=True):
     blocked: Reason | None = None  #: why it may not be placed, whatever the cluster is like
     repairs: bool = False  #: a part of it runs
     strict: bool = True
-    group: tuple[str, ...] = ()  #: names of those it starts with; empty once it has started
+    #: Names of those it starts with, also of those that only named it; empty once it has started.
+    group: tuple[str, ...] = ()
     pack: Pack | None = None
     domain: str | None = None  #: the domain in which a part of it runs
     spread: bool = False

@@ -358,7 +358,10 @@ def _too_few(gang: Gang, need: int, role_needs: Mapping[str, int]) -> WaitingFor
     least = max(need, sum(role_needs.values()))
     enough = all(by_role.get(role, 0) >= n for role, n in role_needs.items())
     here = len(gang.waiting)
-    return None if enough and here >= least else WaitingForMembers(here, least)
+    if enough and here >= least:
+        return None
+    counted = max(0, gang.minimum - need)
+    return WaitingForMembers(here, least, gang.size - here - counted)
 
 
 def _by_role(members: Iterable[Member]) -> dict[str, int]:

@@ -6,7 +6,7 @@ from phalanx.core.causes import Kind
 from phalanx.core.gang import Gang
 from phalanx.core.groups import full_name
 from phalanx.core.model import Task
-from phalanx.core.node import DEVICE, Node
+from phalanx.core.node import DEVICE, GPU, Node
 from phalanx.core.reasons import WaitingForMembers, own_reason
 from phalanx.core.settings import Settings
 from phalanx.core.spec import (
@@ -33,7 +33,7 @@ def machine_of(node: Node) -> Machine:
     used = dict(node.used)
     if devices:
         shared = sum(DEVICE - left for left in partial.values())
-        used["gpu"] = full * DEVICE + shared
+        used[GPU] = full * DEVICE + shared
     return Machine(
         worker.resources,
         used,
@@ -102,7 +102,7 @@ class Translator:
             need=need,
             since=job.waiting_since,
             not_before=job.not_before,
-            blocked=own_reason(gang, job.not_before) or _too_few(parts, need),
+            blocked=own_reason(gang, job.not_before) or _too_few(gang, counted, parts, need),
             repairs=bool(here),
             strict=spec.mode is Mode.STRICT,
             group=mates,
@@ -179,13 +179,15 @@ class Translator:
         )
 
 
-def _too_few(parts: list[Part], need: int) -> WaitingForMembers | None:
-    """A gang whose policy counts only those that wait cannot start with fewer than its minimum."""
+def _too_few(
+    gang: Gang, counted: list[str], parts: list[Part], need: int
+) -> WaitingForMembers | None:
+    """A gang of which too few wait cannot start if its policy does not count the others."""
     here = sum(len(part.tasks) for part in parts)
     least = max(need, sum(part.need for part in parts))
     if here >= least and all(part.need <= len(part.tasks) for part in parts):
         return None
-    return WaitingForMembers(here, least)
+    return WaitingForMembers(here, least, gang.size - here - len(counted))
 
 
 def _counted(gang: Gang, here: list[Task], done: list[Task]) -> list[str]:

@@ -67,10 +67,13 @@ class Waiting:
         self.by_ask: dict[Ask, dict[Line, None]] = {}
         #: Lines that have come since they were last looked at.
         self.new_lines: list[Line] = []
-        #: Gangs that may not be placed now, whatever is free: blocked, or in their backoff.
+        #: Gangs that may not be placed now, whatever is free; and of those the ones that only
+        #: their backoff keeps.
         self.idle: dict[str, Claim] = {}
-        #: Gangs that start with others.
+        self.resting: dict[str, Claim] = {}
+        #: Gangs that start with others; the same by name.
         self.grouped: dict[str, Claim] = {}
+        self.named: dict[str, Claim] = {}
         #: Gangs that run and could use more than they need.
         self.growing: dict[str, Claim] = {}
         #: Gangs that give up at some time; that hold places; that victims make room for.
@@ -92,18 +95,22 @@ class Waiting:
             self.nominated[claim.job] = claim
         if claim.blocked is not None or claim.not_before > now:
             self.idle[claim.job] = claim
+            if claim.blocked is None:
+                self.resting[claim.job] = claim
         elif claim.need == 0:
             self.growing[claim.job] = claim
             self._want(claim, 1)
         elif claim.group:
-            self.grouped[claim.job] = claim
+            self.grouped[claim.job] = self.named[claim.name] = claim
         else:
             self._line_up(claim)
 
     def remove(self, job: str) -> None:
         claim = self.claims.pop(job)
-        for some in (self.impatient, self.holders, self.nominated):
+        for some in (self.impatient, self.holders, self.nominated, self.resting):
             some.pop(job, None)
+        if job in self.grouped:
+            del self.named[claim.name]
         if self.growing.pop(job, None) is not None:
             self._want(claim, -1)
         elif self.idle.pop(job, None) is None and self.grouped.pop(job, None) is None:
@@ -140,7 +147,7 @@ class Waiting:
 
     def wake(self, now: Micros) -> None:
         """Those whose backoff has ended stand in line from now on."""
-        ready = [c for c in self.idle.values() if c.blocked is None and c.not_before <= now]
+        ready = [claim for claim in self.resting.values() if claim.not_before <= now]
         for claim in ready:
             self.put(claim, now)
 

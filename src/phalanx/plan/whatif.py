@@ -170,5 +170,7 @@ _REMEDIES: dict[type, str] = {
 
 def remedy(reason: Reason) -> str | None:
     """What would have to change, if anything but time."""
+    if isinstance(reason, why.WaitingForMembers) and reason.uncounted:
+        return "submit it again with a match policy that counts those that run or are done"
     told = _REMEDIES.get(type(reason))
     return None if told is None else told.format(**msgspec.structs.asdict(reason))
