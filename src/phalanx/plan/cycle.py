@@ -5,6 +5,7 @@ A gang that cannot start stands in nobody's way, unless they would delay the sta
 
 import heapq
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -24,9 +25,9 @@ from phalanx.plan.backfill import Backfill
 from phalanx.plan.decisions import Decision, Evict, Hold, LetGo, Plan, Reserve, TimeOut
 from phalanx.plan.division import divide
 from phalanx.plan.groups import assembled, groups_of
-from phalanx.plan.growth import grow
+from phalanx.plan.growth import Growth
 from phalanx.plan.holds import deadlocked, holding
-from phalanx.plan.model import Ask, Claim
+from phalanx.plan.model import Ask, Claim, Part
 from phalanx.plan.nodes import Bools, Floats
 from phalanx.plan.order import Order, Turn
 from phalanx.plan.place import Budget, Trial, holds, need_of
@@ -412,21 +413,19 @@ class _Pass:
 
     def grow(self) -> None:
         """Tasks beyond the minimum, in the same order."""
-        running = [Trial(c, self.room.views) for c in self.waiting.growing.values()]
-        more = [trial for trial in running if self._stopped(trial.claim) is None]
-        for trial in more:
-            trial.minimum()
-        started = [trial for trials in self.starts for trial in trials if trial.missing]
-        grow([*started, *more], self.order, self._grow)
+        growing = [c for c in self.waiting.growing.values() if self._stopped(c) is None]
+        growth = Growth(self.order, self.policy, self.now, self.room.views)
+        running = growth.trials(growing)
+        growth.share_out([*chain(*self.starts), *running], self._give)
         self.decisions += (Reserve(tuple(map(_placement, trials))) for trials in self.starts)
-        self.decisions += (Reserve((_placement(trial),)) for trial in more if trial.count)
+        self.decisions += (Reserve((_placement(trial),)) for trial in running if trial.count)
 
-    def _grow(self, trial: Trial, most: int) -> int:
+    def _give(self, trial: Trial, part: Part, most: int) -> int:
         """What was promised or kept since the gang was placed binds what it gets beyond that."""
         trial.views = (*self.room.views, *self.backfill.in_the_way(trial.claim.lasts))
         trial.only = self._unkept()
         before = trial.amounts()
-        placed = trial.surplus(most, self._budget(trial.claim))
+        placed = trial.put_more(part, self._budget(trial.claim).allows(part, most))
         if placed:
             self._use(trial.claim, trial.amounts() - before)
         return placed

@@ -1,35 +1,91 @@
-"""Tasks beyond the minimum: what is left goes to them in the same order, a helping at a time.
+"""What is left over: tasks beyond the minimums, a few at a time, so that everybody gets a share.
 
-The queue that is served worst is given first, and what it was given counts at once.
+Queues take turns as they do for whole gangs. In a queue the highest priority goes first, then
+whoever has least beyond its minimum; in a gang the role that has least for its own minimum.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 
 from msgspec.structs import replace
 
-from phalanx.plan.model import Claim
+from phalanx.core.spec import Micros
+from phalanx.plan.model import Claim, Key, Part, Policy
 from phalanx.plan.order import Order
 from phalanx.plan.place import Trial
+from phalanx.plan.view import View
+from phalanx.plan.waiting import order_key
 
-#: What all queues want is given in about so many helpings.
-_HELPINGS = 256
-
-
-def grow(trials: Sequence[Trial], order: Order, give: Callable[[Trial, int], int]) -> None:
-    """Give to the trials until nobody wants or finds any more; `give` says how many it placed."""
-    by_job = {trial.claim.job: trial for trial in trials}
-    wanted = sum(trial.missing for trial in trials)
-    several = len({trial.claim.queue for trial in trials}) > 1
-    helping = max(1, wanted // _HELPINGS) if several else wanted
-    for trial in trials:
-        order.add_group((_one_more(trial),))
-    while (turn := order.pop()) is not None:
-        trial = by_job[turn.last.job]
-        if give(trial, helping) == helping and trial.missing:
-            order.add_group((_one_more(trial),))
+#: What is left is given away in about so many steps.
+_STEPS = 256
 
 
-def _one_more(trial: Trial) -> Claim:
-    """The gang, as if it needed no more than another task."""
-    parts = tuple(replace(part, need=0) for part in trial.claim.parts if trial.lacks(part))
-    return replace(trial.claim, parts=parts, need=1, held=())
+class Grower:
+    """A gang that could use more than it needs."""
+
+    def __init__(self, trial: Trial) -> None:
+        self.trial = trial
+        self.parts = [part for part in trial.claim.parts if trial.lacks(part)]
+        self.beyond = trial.claim.beyond
+
+    def next_part(self) -> Part:
+        return min(self.parts, key=self._served)
+
+    def _served(self, part: Part) -> float:
+        has = part.here + len(part.tasks) - self.trial.lacks(part)
+        return has / part.least if part.least else math.inf
+
+
+class Growth:
+    def __init__(self, order: Order, policy: Policy, now: Micros, views: Sequence[View]) -> None:
+        self._order = order
+        self._policy = policy
+        self._now = now
+        self._views = views
+        #: How many tasks of a request there was room for at first.
+        self._room = cache(views[0].room)
+        self._growers: dict[str, Grower] = {}
+
+    def trials(self, claims: Iterable[Claim]) -> list[Trial]:
+        """For those that run and for whom there might be something."""
+        worth = (claim for claim in claims if any(self._room(p.ask) for p in claim.parts))
+        return [trial for c in worth if (trial := Trial(c, self._views)).minimum()]
+
+    def share_out(self, trials: Iterable[Trial], give: Callable[[Trial, Part, int], int]) -> None:
+        """`give` places at most so many tasks of a part, and says how many."""
+        for trial in trials:
+            grower = Grower(trial)
+            if any(self._room(part.ask) for part in grower.parts):
+                self._growers[trial.claim.job] = grower
+                self._line_up(grower)
+        step = 1 + self._much() // _STEPS
+        while (turn := self._order.pop()) is not None:
+            grower = self._growers[turn.last.job]
+            part = grower.next_part()
+            left = grower.trial.lacks(part)
+            alone = len(self._growers) == 1 and len(grower.parts) == 1
+            most = left if alone else min(step, left)
+            given = give(grower.trial, part, most)
+            grower.beyond += given
+            if given < most or given == left:
+                grower.parts.remove(part)
+            if grower.parts:
+                self._line_up(grower)
+            else:
+                del self._growers[turn.last.job]
+
+    def _much(self) -> int:
+        """No more tasks than this can be given away."""
+        parts = [(g.trial, part) for g in self._growers.values() for part in g.parts]
+        wanted = sum(trial.lacks(part) for trial, part in parts)
+        return min(wanted, sum(map(self._room, {part.ask for _, part in parts})))
+
+    def _line_up(self, grower: Grower) -> None:
+        claim, part = grower.trial.claim, grower.next_part()
+        # It asks for one task, as if that were all that it needs.
+        one = replace(part, tasks=part.tasks[:1], need=1)
+        asks = replace(claim, parts=(one,), need=1, held=())
+        priority = -claim.priority if Key.PRIORITY in self._policy.order else 0
+        key = (priority, grower.beyond, *order_key(self._policy, claim, self._now))
+        self._order.add_for_more(asks, key)

@@ -47,6 +47,8 @@ class Part(msgspec.Struct, frozen=True):
     ask: Ask
     tasks: tuple[int, ...]
     need: int  #: so many of them have to be placed together
+    least: int = 0  #: the minimum of the role
+    here: int = 0  #: how many tasks of the role have a place
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -65,6 +67,7 @@ class Claim(msgspec.Struct, frozen=True):
     not_before: Micros = 0  #: backoff
     blocked: Reason | None = None  #: why it may not be placed, whatever the cluster is like
     repairs: bool = False  #: a part of it runs
+    beyond: int = 0  #: how many tasks have a place that it does not need
     strict: bool = True
     #: Names of those it starts with, also of those that only named it; empty once it has started.
     group: tuple[str, ...] = ()

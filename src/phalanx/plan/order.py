@@ -91,8 +91,14 @@ class Order:
         created = max(claim.created_at for claim in claims)
         self._add(Turn(claims, last), replace(last, size=size, created_at=created))
 
+    def add_for_more(self, claim: Claim, key: _Key) -> None:
+        """A gang that could use what it does not need stands where it is told."""
+        self._push(Turn((claim,), claim), key)
+
     def _add(self, turn: Turn, stands_as: Claim) -> None:
-        key = order_key(self._policy, stands_as, self._now)
+        self._push(turn, order_key(self._policy, stands_as, self._now))
+
+    def _push(self, turn: Turn, key: _Key) -> None:
         self._count += 1
         heapq.heappush(self._heaps[turn.queue], _Stand(key, self._count, turn))
         self.changed(turn.queue)

@@ -104,20 +104,21 @@ class Trial:
             rest -= self._put_within(part, wanted, budget)
         return self.count
 
-    def surplus(self, most: int, budget: "Budget") -> int:
-        """Place as many more tasks as fit, at most so many; how many those are."""
-        rest = most
-        for part in self.claim.parts:
-            rest -= self._put_within(part, min(rest, self.lacks(part)), budget)
-        return most - rest
+    def put_more(self, part: Part, wanted: int) -> int:
+        """Place tasks beyond the minimum, at most so many. A domain may be left for them that the
+        gang only prefers."""
+        placed = self.put(part, wanted)
+        pack = self.claim.pack
+        if placed < wanted and pack is not None and pack.mode is PackMode.PREFER:
+            codes, values = self.table.domains(pack.by)
+            self._allowed = None
+            self._penalty = self._fewest(codes, len(values))
+            placed += self.put(part, wanted - placed)
+        return placed
 
     def lacks(self, part: Part) -> int:
         """How many tasks of the part have no place."""
         return len(self._waiting(part)) - self.placed[part.role]
-
-    @property
-    def missing(self) -> int:
-        return sum(map(self.lacks, self.claim.parts))
 
     def _put_within(self, part: Part, wanted: int, budget: "Budget") -> int:
         wanted = budget.allows(part, wanted)

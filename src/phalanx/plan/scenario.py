@@ -302,11 +302,12 @@ def _claim(gang: Gang, gangs: Mapping[str, Gang], nodes: Mapping[str, Node]) -> 
         priority=form.priority or 0,
         created_at=LONG_AGO + gang.order * SECOND,
         size=gang.size,
-        parts=_parts(gang.waiting, role_needs),
+        parts=_parts(gang, role_needs),
         need=need,
         since=since,
         blocked=_too_few(gang, need, role_needs),
         repairs=bool(gang.placed),
+        beyond=max(0, len(gang.staying) + gang.done - gang.minimum),
         strict=strict,
         group=_mates(gang, gangs),
         pack=form.topology,
@@ -335,20 +336,18 @@ def _needs(gang: Gang) -> tuple[int, dict[str, int]]:
     A file that says nothing about matching counts all members of the gang, wherever they are.
     """
     staying, done = gang.staying, gang.done
-    if gang.is_satisfied and staying and len(staying) + done >= gang.minimum:
+    least, there = gang.role_minimums(), _by_role(staying)
+    # Which roles those had that are done is not told.
+    lacks = not done and any(there.get(role, 0) < n for role, n in least.items())
+    if gang.is_satisfied and staying and len(staying) + done >= gang.minimum and not lacks:
         return 0, {}
     if gang.is_unbound:
         return 1, {}
     match = gang.form.match or Match.WAITING_AND_RUNNING
-    counted = len(staying) if match is not Match.ONLY_WAITING else 0
-    by_role = _by_role(staying) if counted else {}
+    counted, there = (0, {}) if match is Match.ONLY_WAITING else (len(staying), there)
     if match is Match.WAITING_RUNNING_SUCCEED:
         counted += done
-    roles = {
-        role: least - by_role.get(role, 0)
-        for role, least in gang.role_minimums().items()
-        if least > by_role.get(role, 0)
-    }
+    roles = {role: n - there.get(role, 0) for role, n in least.items() if n > there.get(role, 0)}
     return max(1, gang.minimum - counted), roles
 
 
@@ -371,20 +370,22 @@ def _by_role(members: Iterable[Member]) -> dict[str, int]:
     return counts
 
 
-def _parts(waiting: Iterable[Member], role_needs: Mapping[str, int]) -> tuple[Part, ...]:
+def _parts(gang: Gang, role_needs: Mapping[str, int]) -> tuple[Part, ...]:
     """Tasks of one role that ask for the same are one part. Where a role has several, the first
     ones in the file make up its minimum; what is beyond all of them is asked of the last."""
     kinds: dict[str, dict[Ask, list[int]]] = {}
-    for index, task in waiting:
+    for index, task in gang.waiting:
         kinds.setdefault(task.role, {}).setdefault(_ask(task), []).append(index)
     parts = []
+    least, here = gang.role_minimums(), _by_role(gang.staying)
     for role, asks in kinds.items():
         left = role_needs.get(role, 0)
         for n, (ask, tasks) in enumerate(asks.items(), 1):
             need = left if n == len(asks) else min(left, len(tasks))
             left -= need
+            known = (least.get(role, 0), here.get(role, 0)) if n == 1 else (0, 0)
             # The planner knows a part by its role.
-            parts.append(Part(role if n == 1 else f"{role}/{n}", ask, tuple(tasks), need))
+            parts.append(Part(role if n == 1 else f"{role}/{n}", ask, tuple(tasks), need, *known))
     return tuple(parts)
 
 

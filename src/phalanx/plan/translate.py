@@ -75,17 +75,15 @@ class Translator:
         here = [] if gang.is_idle else gang.started()
         done = [task for task in gang.tasks if task.state is State.DONE]
         counted = _counted(gang, here, done)
-        roles = [role for role in spec.roles if role.name in waiting]
         # Where enough run or are done, the others come as they can.
         enough = job.satisfied and gang.meets_minimum(here + done)
-        grows = enough and bool(here)
         alone = enough or (job.satisfied and spec.match is Match.ONCE_SATISFIED)
-        parts, need = [], 0
-        for role in roles:
-            floor = 0 if alone else max(0, role.min - counted.count(role.name))
-            parts.append(Part(role.name, self.ask(role), tuple(waiting[role.name]), floor))
-        if not grows:
-            need = 1 if alone else max(1, spec.min_available - len(counted))
+        parts = []
+        for role in spec.roles:
+            if role.name in waiting:
+                floor = 0 if alone else max(0, role.min - counted.count(role.name))
+                parts.append(self._part(role, waiting[role.name], floor, here))
+        need = 1 if alone else max(1, spec.min_available - len(counted))
         stop = self._settings.stop_timeout(spec.grace)
         since = waits_from(job)
         patience = spec.schedule_timeout
@@ -99,11 +97,12 @@ class Translator:
             created_at=job.created_at,
             size=gang.size,
             parts=tuple(parts),
-            need=need,
+            need=0 if enough and here else need,
             since=job.waiting_since,
             not_before=job.not_before,
             blocked=own_reason(gang, job.not_before) or _too_few(gang, counted, parts, need),
             repairs=bool(here),
+            beyond=max(0, len(here) + len(done) - spec.min_available),
             strict=spec.mode is Mode.STRICT,
             group=mates,
             pack=spec.pack,
@@ -118,6 +117,10 @@ class Translator:
             nomination=job.nomination,
             there=_there(gang, here),
         )
+
+    def _part(self, role: Role, tasks: list[int], need: int, here: list[Task]) -> Part:
+        placed = sum(task.role == role.name for task in here)
+        return Part(role.name, self.ask(role), tuple(tasks), need, role.min, placed)
 
     def tenant_of(self, gang: Gang) -> Tenant | None:
         """The gang with its places, if it has any."""
