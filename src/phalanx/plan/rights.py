@@ -29,8 +29,8 @@ class Rights:
         self._open: dict[str, bool] = {}
         #: By queue: the resources of which it has no more than its quota, and that quota.
         self._owed: dict[str, list[tuple[str, float]]] = {}
-        #: By queue, priority and age: what was found out for the first tenant of the kind.
-        self._over: dict[tuple[str, int, bool, bool], bool] = {}
+        #: By queue, priority and age: whether such tenants may be preempted, or reclaimed from.
+        self._over: dict[tuple[str, int, bool, bool], tuple[bool, bool]] = {}
         self._met: dict[tuple[str, str], tuple[list[Branch], list[Branch]]] = {}
         #: By queue: what the victims that are chosen free in it and below it.
         self._freed: dict[str, Floats] = {}
@@ -60,12 +60,13 @@ class Rights:
         kind = (tenant.queue, priority, young, newer)
         known = self._over.get(kind)
         if known is None or len(self._claims) > 1:
-            known = self._over[kind] = any(
-                self._preempts(claim, tenant, priority)
-                or (not young and self._reclaims(claim, tenant, priority))
-                for claim in self._claims
+            known = self._over[kind] = (
+                any(self._preempts(claim, tenant, priority) for claim in self._claims),
+                not young
+                and any(self._reclaims(claim, tenant, priority) for claim in self._claims),
             )
-        return known
+        preempts, reclaims = known
+        return preempts or (reclaims and self._might_go(tenant))
 
     def _preempts(self, claim: Claim, tenant: Tenant, priority: int) -> bool:
         if claim.queue != tenant.queue:
@@ -95,13 +96,13 @@ class Rights:
                 and bool(ours)
             )
             self._open[tenant.queue] = known
-        return known and self._might_go(claim, tenant)
+        return known
 
-    def _might_go(self, claim: Claim, tenant: Tenant) -> bool:
+    def _might_go(self, tenant: Tenant) -> bool:
         """Whether its queue has more than its quota, or the gang is itself more than that."""
         owed = self._owed.get(tenant.queue)
         if owed is None:
-            _, theirs = self._sides(claim.queue, tenant.queue)
+            _, theirs = self._sides(self._claims[0].queue, tenant.queue)
             owed = self._owed[tenant.queue] = [
                 (name, float(branch.quota[row]))
                 for branch in theirs
@@ -137,7 +138,7 @@ class Rights:
 
         A quota is given back before anybody of the claimant's queue goes.
         """
-        others = [unit for unit in units if not self._is_preempted(unit)]
+        others = [unit for unit in units if not self.is_preempted(unit)]
         if len(others) == len(units):
             return []
         queues = {unit.occupancy.tenant.queue for unit in others}
@@ -154,36 +155,38 @@ class Rights:
 
     def may_add(self, unit: Unit) -> bool:
         """Whether this unit may go, after those that were chosen."""
-        if self._is_preempted(unit):
+        if self.is_preempted(unit):
             return True
-        _, theirs = self._sides(self._claims[0].queue, unit.occupancy.tenant.queue)
-        return all(
-            self._is_over(branch)
-            and not self._breaks_quota(branch, self._left(branch), unit.amounts)
-            for branch in theirs
+        theirs = self._theirs(unit)
+        return all(map(self._is_over, theirs)) and not any(
+            self._breaks_quota(branch, unit) for branch in theirs
         )
 
-    def _breaks_quota(self, branch: Branch, used: Floats, goes: Floats) -> bool:
+    def _theirs(self, unit: Unit) -> list[Branch]:
+        return self._sides(self._claims[0].queue, unit.occupancy.tenant.queue)[1]
+
+    def _breaks_quota(self, branch: Branch, unit: Unit) -> bool:
         """Whether the queue would have less than its quota of something that the claimant lacks.
 
         A single gang that is larger than the quota could never go otherwise.
         """
+        goes = unit.amounts
         owed = (branch.quota > 0) & self._lacks & (goes > 0)
-        below = used - goes < branch.quota - _HAIR
-        return bool((owed & below & (goes <= branch.quota + _HAIR)).any())
+        below = self._left(branch) - goes < branch.quota - _HAIR
+        return bool((owed & below & (unit.occupancy.total <= branch.quota + _HAIR)).any())
 
     def suffice(self, chosen: Iterable[Unit]) -> bool:
         """Whether the claimant would be within its limits, and its rights, without these."""
         units = list(chosen)
         if not self._limits_hold():
             return False
-        reclaimed = [unit for unit in units if not self._is_preempted(unit)]
+        reclaimed = [unit for unit in units if not self.is_preempted(unit)]
         if not reclaimed:
             return True
         queues = {unit.occupancy.tenant.queue for unit in reclaimed}
         return all(map(self._may_reclaim_from, queues)) and self._is_fairer(units)
 
-    def _is_preempted(self, unit: Unit) -> bool:
+    def is_preempted(self, unit: Unit) -> bool:
         tenant, priority = unit.occupancy.tenant, unit.priority
         return any(self._preempts(claim, tenant, priority) for claim in self._claims)
 

@@ -6,8 +6,8 @@ important queue. Whoever turns out not to be needed stays. If nothing makes the 
 is evicted.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, product
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,8 @@ from msgspec.structs import replace
 from phalanx.core.model import PreemptWithin
 from phalanx.core.spec import Micros, PackMode
 from phalanx.plan.model import Claim, Part, Tenant
-from phalanx.plan.nodes import Bools, Floats, Ints
+from phalanx.plan.nodes import Bools
+from phalanx.plan.openings import Sought, openings
 from phalanx.plan.place import Trial, hardness, need_of
 from phalanx.plan.rights import Rights
 from phalanx.plan.share import Shares
@@ -161,10 +162,10 @@ class Search:
     def _cheapest(
         self, claims: Sequence[Claim], rights: Rights, units: list[Unit], ground: Ground
     ) -> Found | None:
-        """A gang that has to be in one domain is tried in each; else there is one attempt."""
+        """A gang that has to be in one domain is tried in each of them."""
         best: tuple[tuple[bool, int, float, int], _Attempt] | None = None
-        for variant in _variants(claims, ground.views[0]):
-            attempt = _Attempt(variant, rights, units, ground)
+        for pool, variant in product(_pools(rights, units), _variants(claims, ground.views[0])):
+            attempt = _Attempt(variant, rights, pool, ground)
             found = attempt.run()
             if found is None:
                 continue
@@ -293,23 +294,25 @@ class _Attempt:
             unit = self._chosen[n]
             self._stay(n)
             if not self._fits():
-                self._vacate(unit)
-                self._chosen[n] = unit
+                self._take({n: unit})
 
     def _try_single_ones(self) -> None:
         """One gang that spans several nodes may be cheaper than one on each of them."""
         known = dict(self._chosen)
-        if len(known) < 2 or not all(unit.whole for unit in known.values()):
+        if not any(unit.whole for unit in known.values()):
             return
         self._stay(*known)
-        best, cost = known, price(known.values())
-        cheaper = [n for n, unit in enumerate(self._units) if price((unit,)) < cost]
+        # A gang that only gives surplus is hardly touched: then the number of gangs does not count.
+        # And a single one is as cheap as any of its priority.
+        keys = 2 if len(known) == 1 else 4 if all(u.whole for u in known.values()) else 3
+        best, cost = known, price(known.values())[:keys]
+        cheaper = [n for n, unit in enumerate(self._units) if price((unit,))[:keys] < cost]
         for n in cheaper[:_SINGLES]:
             lawful = self._rights.may_add(self._units[n])
             self._chosen = {n: self._units[n]}
             self._vacate(self._units[n])
-            if lawful and self._fits() and price((self._units[n],)) < cost:
-                best, cost = {n: self._units[n]}, price((self._units[n],))
+            if lawful and price((self._units[n],))[:keys] < cost and self._fits():
+                best, cost = {n: self._units[n]}, price((self._units[n],))[:keys]
             self._vacate(self._units[n], -1)
         self._chosen = best
         for unit in best.values():
@@ -318,6 +321,11 @@ class _Attempt:
     def _stay(self, *numbers: int) -> None:
         for n in numbers:
             self._vacate(self._chosen.pop(n), -1)
+
+    def _take(self, units: Mapping[int, Unit]) -> None:
+        for n, unit in units.items():
+            self._vacate(unit)
+            self._chosen[n] = unit
 
     def _vacate(self, unit: Unit, sign: int = 1) -> None:
         self._rights.free(unit, sign)
@@ -332,18 +340,22 @@ class _Attempt:
         if tenant.job in self._whole or not self._may_give(unit):
             return False
         kind = (tenant.queue, unit.amounts.tobytes())
+        # Whoever goes whole does not give anything else besides.
+        own = {
+            k: u for k, u in self._chosen.items() if unit.whole and u.occupancy is unit.occupancy
+        }
+        self._stay(*own)
         if kind in self._refused or not self._rights.may_add(unit):
             # A queue has less and less to give, so the same is refused from now on.
             self._refused.add(kind)
+            self._take(own)
             return False
         if unit.whole:
             self._whole.add(tenant.job)
-            self._stay(*[k for k, u in self._chosen.items() if u.occupancy is unit.occupancy])
         else:
             key = (tenant.job, tenant.places[unit.positions[0]].role)
             self._given[key] = self._given.get(key, 0) + 1
-        self._vacate(unit)
-        self._chosen[n] = unit
+        self._take({n: unit})
         return True
 
     def _may_give(self, unit: Unit) -> bool:
@@ -365,7 +377,8 @@ class _Attempt:
         missing = wanted - int(counts.sum())
         if missing <= 0:
             return
-        for gain, prefix in self._openings(part, counts, self._allowed(trial.claim, part)):
+        sought = Sought(part, counts, self._allowed(trial.claim, part), missing)
+        for gain, prefix in openings(self._units, self._chosen, self._view, sought):
             if all(self._choose(n) for n in prefix):
                 missing -= gain
             if missing <= 0:
@@ -380,41 +393,15 @@ class _Attempt:
             mask = mask & (codes == values.index(claim.domain))
         return mask
 
-    def _openings(
-        self, part: Part, counts: Ints, allowed: Bools
-    ) -> Iterator[tuple[int, list[int]]]:
-        """On each node the units in order of cost: after which of them do more tasks fit?
 
-        Yields how many, and the units, the cheapest openings first.
-        """
-        units = [(n, unit) for n, unit in enumerate(self._units) if n not in self._chosen]
-        if not units:
-            return
-        nodes = np.concatenate([unit.nodes for _, unit in units])
-        owner = np.repeat([n for n, _ in units], [len(unit.positions) for _, unit in units])
-        vector = self._view.table.vector(part.ask.resources)
-        amounts = np.concatenate([unit.freed for _, unit in units])[:, vector.rows]
-        inside = allowed[nodes]
-        nodes, owner, amounts = nodes[inside], owner[inside], amounts[inside]
-        order = np.argsort(nodes, kind="stable")
-        nodes, owner, amounts = nodes[order], owner[order], amounts[order]
-        if not len(nodes):
-            return
-        begins = np.flatnonzero(np.r_[True, nodes[1:] != nodes[:-1]])
-        room = _running_sums(amounts, begins) + self._view.free[vector.rows][:, nodes].T
-        fits = np.maximum((room // vector.amounts).min(axis=1), 0)
-        if part.ask.per_node is not None:
-            fits = np.minimum(fits, part.ask.per_node)
-        before = np.r_[0, fits[:-1]]
-        before[begins] = counts[nodes[begins]]
-        gains = fits - before
-        costs = _running_sums(np.array([[u.cost] for u in self._units])[owner], begins)[:, 0]
-        priorities = np.array([u.priority for u in self._units])[owner]
-        wholes = np.array([u.whole for u in self._units])[owner]
-        best = np.lexsort((owner, costs, priorities, wholes))
-        start_of = np.repeat(begins, np.diff(np.r_[begins, len(nodes)]))
-        for at in best[gains[best] > 0].tolist():
-            yield int(gains[at]), list(dict.fromkeys(owner[start_of[at] : at + 1].tolist()))
+def _pools(rights: Rights, units: list[Unit]) -> Iterator[list[Unit]]:
+    """The claimant's own queue, the others, and both: once somebody of its own went, it may have a
+    right to more of what others have."""
+    own = [unit for unit in units if rights.is_preempted(unit)]
+    if 0 < len(own) < len(units):
+        yield own
+        yield [unit for unit in units if not rights.is_preempted(unit)]
+    yield units
 
 
 def _variants(claims: Sequence[Claim], view: View) -> Iterator[Sequence[Claim]]:
@@ -432,12 +419,3 @@ def _variants(claims: Sequence[Claim], view: View) -> Iterator[Sequence[Claim]]:
     room = np.bincount(codes[inside], weights=counts, minlength=len(values))
     for n in np.argsort(-room, kind="stable")[:_DOMAINS].tolist():
         yield (replace(claim, domain=values[n]),)
-
-
-def _running_sums(values: Ints | Floats, begins: Ints) -> Floats:
-    """Sums down the columns that begin anew at each of the given lines."""
-    sums = np.cumsum(values, axis=0)
-    before = np.zeros((len(begins), values.shape[1]), sums.dtype)
-    before[1:] = sums[begins[1:] - 1]
-    lengths = np.diff(np.r_[begins, len(values)])
-    return np.asarray(sums - np.repeat(before, lengths, axis=0), np.float64)
