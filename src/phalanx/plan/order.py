@@ -8,10 +8,12 @@ import heapq
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+import numpy as np
 from msgspec.structs import replace
 
 from phalanx.core.spec import Micros
 from phalanx.plan.model import Claim, Policy
+from phalanx.plan.nodes import Floats
 from phalanx.plan.place import need_of
 from phalanx.plan.share import Branch, Shares
 from phalanx.plan.tenants import NEVER
@@ -137,10 +139,19 @@ class Order:
         self._best[name] = best
         return best
 
+    def _need(self, branch: Branch, turn: Turn) -> Floats:
+        """What a claimant takes of a queue and of those below it."""
+        shares = self._shares
+        if len(turn.claims) == 1:
+            return need_of(turn.last, shares.table)
+        inside = [c for c in turn.claims if branch in shares.branches[c.queue].path()]
+        need: Floats = np.sum([need_of(claim, shares.table) for claim in inside], axis=0)
+        return need
+
     def _rank(self, branch: Branch, turn: Turn) -> _Key:
         known = self._ranks.get(branch.queue.name)
         if known is None:
-            need = need_of(turn.last, self._shares.table)
+            need = self._need(branch, turn)
             above, share = self._shares.rank(branch, need)
             oldest = min(claim.created_at for claim in turn.claims)
             queue = branch.queue

@@ -24,9 +24,18 @@ class Rights:
         self._shares = shares
         self._claims = claims
         self._needs = [(claim, need_of(claim, shares.table)) for claim in claims]
+        #: A group has the rights of its least important, latest member.
+        self._priority = min(claim.priority for claim in claims)
+        self._created_at = max(claim.created_at for claim in claims)
+        #: By queue: what the claimant takes of it and those below it.
+        self._wanted: dict[str, Floats] = {}
+        for claim, need in self._needs:
+            for branch in shares.branches[claim.queue].path():
+                name = branch.queue.name
+                self._wanted[name] = self._wanted.get(name, 0.0) + need
         self._lacks = self._what_is_short(soon)
-        #: By queue: whether it may be taken from, as long as nothing has been taken yet.
-        self._open: dict[str, bool] = {}
+        #: By ours and theirs: whether it may be taken from, as long as nothing has been taken yet.
+        self._open: dict[tuple[str, str], bool] = {}
         #: By queue: the resources of which it has no more than its quota, and that quota.
         self._owed: dict[str, list[tuple[str, float]]] = {}
         #: By queue, priority and age: whether such tenants may be preempted, or reclaimed from.
@@ -56,7 +65,7 @@ class Rights:
 
     def over(self, tenant: Tenant, priority: int, *, young: bool) -> bool:
         """Whether any gang of the claimant may evict tasks of that priority, to begin with."""
-        newer = tenant.created_at > self._claims[0].created_at
+        newer = tenant.created_at > self._created_at
         kind = (tenant.queue, priority, young, newer)
         known = self._over.get(kind)
         if known is None or len(self._claims) > 1:
@@ -74,9 +83,9 @@ class Rights:
         policy = self._shares.branches[claim.queue].queue.preempt_within_queue
         if policy is PreemptWithin.NEVER:
             return False
-        if priority < claim.priority:
+        if priority < self._priority:
             return True
-        newer = priority == claim.priority and tenant.created_at > claim.created_at
+        newer = priority == self._priority and tenant.created_at > self._created_at
         return newer and policy is PreemptWithin.LOWER_OR_NEWER_EQUAL
 
     def _reclaims(self, claim: Claim, tenant: Tenant, priority: int) -> bool:
@@ -85,9 +94,9 @@ class Rights:
         policy = self._shares.branches[claim.queue].queue.reclaim_from_siblings
         if policy is ReclaimFrom.NEVER:
             return False
-        if policy is ReclaimFrom.LOWER_PRIORITY and priority >= claim.priority:
+        if policy is ReclaimFrom.LOWER_PRIORITY and priority >= self._priority:
             return False
-        known = self._open.get(tenant.queue)
+        known = self._open.get((claim.queue, tenant.queue))
         if known is None:
             ours, theirs = self._sides(claim.queue, tenant.queue)
             known = (
@@ -95,7 +104,7 @@ class Rights:
                 and all(self._is_over(branch) for branch in theirs)
                 and bool(ours)
             )
-            self._open[tenant.queue] = known
+            self._open[claim.queue, tenant.queue] = known
         return known
 
     def _might_go(self, tenant: Tenant) -> bool:
@@ -191,11 +200,7 @@ class Rights:
         return any(self._preempts(claim, tenant, priority) for claim in self._claims)
 
     def _limits_hold(self) -> bool:
-        wanted: dict[str, Floats] = {}
-        for claim, need in self._needs:
-            for branch in self._shares.branches[claim.queue].path():
-                wanted[branch.queue.name] = wanted.get(branch.queue.name, 0.0) + need
-        for name, need in wanted.items():
+        for name, need in self._wanted.items():
             branch = self._shares.branches.get(name, self._shares.root)
             after = self._left(branch) + need
             if bool(((after > branch.limit + _HAIR) & (need > 0)).any()):
@@ -204,10 +209,11 @@ class Rights:
 
     def _may_reclaim_from(self, queue: str) -> bool:
         """Whether the claimant's side stays within what it deserves, up to where they meet."""
-        for claim, need in self._needs:
+        for claim in self._claims:
             ours, _ = self._sides(claim.queue, queue)
-            takes = (need > 0) & self._shares.shared
             for branch in ours:
+                need = self._wanted[branch.queue.name]
+                takes = (need > 0) & self._shares.shared
                 after = self._left(branch) + need
                 if bool((after > branch.deserved + _HAIR)[takes].any()):
                     return False

@@ -1,7 +1,6 @@
 """Why a gang found no place: the first thing that stands in its way."""
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 
 import numpy as np
 
@@ -32,11 +31,12 @@ def never(claims: Sequence[Claim], empty: View) -> Reason | None:
     simple = claims[0] if len(claims) == 1 and is_simple(claims[0]) else None
     if simple is not None and empty.fit(simple.parts[0].ask).total >= simple.need:
         return None
-    for claim in claims:
-        for part in _needed(claim):
-            impossible = _impossible(part, empty)
-            if impossible is not None:
-                return impossible
+    needed = [part for claim in claims for part in _needed(claim)]
+    for stands_in_the_way in (_unmatched, _too_large):
+        for part in needed:
+            reason = stands_in_the_way(part, empty)
+            if reason is not None:
+                return reason
     if simple is not None:
         return _too_many(simple, simple.parts[0], empty)
     trials = []
@@ -54,16 +54,26 @@ def never(claims: Sequence[Claim], empty: View) -> Reason | None:
 
 def _needed(claim: Claim) -> list[Part]:
     """The parts without which the gang cannot start."""
+    return [part for part in claim.parts if _least(claim, part) > 0]
+
+
+def _least(claim: Claim, part: Part) -> int:
+    """Without so many tasks of the part the gang cannot start."""
     spare = sum(len(part.tasks) for part in claim.parts) - claim.need
-    return [part for part in claim.parts if part.need or len(part.tasks) > spare]
+    return max(part.need, len(part.tasks) - spare)
 
 
-def _impossible(part: Part, empty: View) -> Reason | None:
+def _unmatched(part: Part, empty: View) -> Reason | None:
+    """The labels that no node has."""
+    if part.ask.selector and not empty.table.mask(part.ask).any():
+        return NoNodeMatches(dict(part.ask.selector))
+    return None
+
+
+def _too_large(part: Part, empty: View) -> Reason | None:
     """What no node could give to one task of the part."""
     table = empty.table
     mask = table.mask(part.ask)
-    if part.ask.selector and not mask.any():
-        return NoNodeMatches(dict(part.ask.selector))
     for resource, amount in part.ask.resources:
         capacity = table.capacity[table.rows[resource]][mask]
         largest = int(capacity.max(initial=0))
@@ -98,12 +108,13 @@ class Shortage:
     ) -> None:
         table = view.table
         self._free, self._partial = view.free, view.partial
-        self._open = table.open.copy()
         self._rows = {name: row for name, row in table.rows.items() if name not in _APART}
         self._vectors = {ask: table.vector(ask.resources) for ask in asks}
         masks = {ask.selector: table.mask(ask) for ask in self._vectors}
         self._masks = {selector: mask.copy() for selector, mask in masks.items()}
         self._counts: dict[Ask, Ints] = {}
+        #: By selector: what the nodes that match have free, in sum.
+        self._sums: dict[tuple[tuple[str, str], ...], list[int]] = {}
         #: By queue: whose limits bind it, on what, and what they leave.
         self._limits = limits
 
@@ -115,16 +126,19 @@ class Shortage:
                 return QueueLimit(queue, resource)
         counts = self._fitting(ask)
         fits = min(int(counts.sum()), claim.need)
+        free = self._in_sum(ask)
         for resource, amount in ask.resources:
-            if amount * claim.need > self._in_sum[self._rows[resource]]:
+            if amount * claim.need > free[self._rows[resource]]:
                 return NotEnough(claim.need, fits, resource)
         if not ask.resources:
             return NotEnough(claim.need, fits, SLOTS)
         return Fragmented("node", int(counts.max(initial=0)))
 
-    @cached_property
-    def _in_sum(self) -> list[int]:
-        return _sums(self._free, self._open)
+    def _in_sum(self, ask: Ask) -> list[int]:
+        known = self._sums.get(ask.selector)
+        if known is None:
+            known = self._sums[ask.selector] = _sums(self._free, self._masks[ask.selector])
+        return known
 
     def _fitting(self, ask: Ask) -> Ints:
         known = self._counts.get(ask)
@@ -157,6 +171,11 @@ def short(claims: Sequence[Claim], claim: Claim, views: Sequence[View]) -> Reaso
     for resource, row in view.table.rows.items():
         if resource not in _APART and need[row] > free[row]:
             return NotEnough(claim.need, fits, resource)
+    for part in claim.parts:
+        free = _sums(view.free, view.table.mask(part.ask))
+        for resource, amount in part.ask.resources:
+            if amount * _least(claim, part) > free[view.table.rows[resource]]:
+                return NotEnough(claim.need, fits, resource)
     hardest = max(claim.parts, key=lambda part: max((n for _, n in part.ask.resources), default=0))
     if not hardest.ask.resources:
         return NotEnough(claim.need, fits, SLOTS)
