@@ -31,6 +31,11 @@ class Unit(NamedTuple):
         return np.asarray(self.freed.sum(axis=0), float)
 
     @property
+    def kind(self) -> tuple[str, bytes]:
+        """Its queue and what it frees: what holds for one of a kind holds for all."""
+        return self.occupancy.tenant.queue, self.amounts.tobytes()
+
+    @property
     def nodes(self) -> Ints:
         nodes = self.occupancy.nodes
         return nodes if self.whole else nodes[list(self.positions)]

@@ -225,8 +225,7 @@ class _Attempt:
 
     def run(self) -> Found | None:
         """The cheapest set that was found. The views are left as they were, but for its places."""
-        if not self._gather():
-            self._stay(*self._chosen)
+        if not self._gather() and not self._begin_with_refused():
             return None
         self._prune()
         self._try_single_ones()
@@ -267,6 +266,20 @@ class _Attempt:
             if self._fits():
                 return True
         return False
+
+    def _begin_with_refused(self) -> bool:
+        """What was chosen first may have left a queue too little to give: begin with the others."""
+        refused = [n for n, unit in enumerate(self._units) if unit.kind in self._refused]
+        for n in refused[:_SINGLES]:
+            self._give_up()
+            if self._choose(n) and self._gather():
+                return True
+        self._give_up()
+        return False
+
+    def _give_up(self) -> None:
+        self._stay(*self._chosen)
+        self._given, self._whole, self._refused = {}, set(), set()
 
     def _fits(self) -> bool:
         trials = self._trials()
@@ -339,15 +352,14 @@ class _Attempt:
         tenant = unit.occupancy.tenant
         if tenant.job in self._whole or not self._may_give(unit):
             return False
-        kind = (tenant.queue, unit.amounts.tobytes())
         # Whoever goes whole does not give anything else besides.
         own = {
             k: u for k, u in self._chosen.items() if unit.whole and u.occupancy is unit.occupancy
         }
         self._stay(*own)
-        if kind in self._refused or not self._rights.may_add(unit):
+        if unit.kind in self._refused or not self._rights.may_add(unit):
             # A queue has less and less to give, so the same is refused from now on.
-            self._refused.add(kind)
+            self._refused.add(unit.kind)
             self._take(own)
             return False
         if unit.whole:
