@@ -44,6 +44,7 @@ class Trial:
         self._taken: list[tuple[View, Taken]] = []
         self.only = only
         self._allowed: Bools | None = None
+        self._home: int | None = None  #: the domain in which it was tried last
         self._penalty = penalty
         self._there: dict[str, dict[int, int]] = {}
         for role, node, count in claim.there:
@@ -60,18 +61,14 @@ class Trial:
         if pack is None:
             return self._minimum()
         codes, values = self.table.domains(pack.by)
-        if self.claim.domain is not None:
-            values_of = {value: n for n, value in enumerate(values)}
-            self._allowed = codes == values_of.get(self.claim.domain, -2)
-            return self._minimum()
-        for domain in self._tightest(codes, len(values)):
-            self._allowed = codes == domain
+        for domain in self._single(codes, values):
+            self._allowed, self._home = codes == domain, domain
             if self._minimum():
                 return True
         self._allowed = None
         if pack.mode is PackMode.REQUIRE:
             return False
-        self._penalty = self._fewest(codes, len(values))
+        self._spill(self._home if self.claim.domain is not None else None)
         return self._minimum()
 
     def _minimum(self) -> bool:
@@ -109,10 +106,9 @@ class Trial:
         gang only prefers."""
         placed = self.put(part, wanted)
         pack = self.claim.pack
-        if placed < wanted and pack is not None and pack.mode is PackMode.PREFER:
-            codes, values = self.table.domains(pack.by)
-            self._allowed = None
-            self._penalty = self._fewest(codes, len(values))
+        prefers = pack is not None and pack.mode is PackMode.PREFER
+        if placed < wanted and prefers and self._allowed is not None:
+            self._spill(self._home)
             placed += self.put(part, wanted - placed)
         return placed
 
@@ -245,6 +241,19 @@ class Trial:
 
     # Domains and nodes to avoid
 
+    def _single(self, codes: Ints, values: list[str]) -> list[int]:
+        """The domains that could do alone: where the gang is already, else the tightest first."""
+        if self.claim.domain is None:
+            return self._tightest(codes, len(values))
+        return [values.index(self.claim.domain)] if self.claim.domain in values else []
+
+    def _spill(self, home: int | None) -> None:
+        """Let the gang be in more than one domain, but in as few as will do."""
+        if self.claim.pack is not None:
+            codes, values = self.table.domains(self.claim.pack.by)
+            self._allowed = None
+            self._penalty = self._fewest(codes, len(values), home)
+
     def _tightest(self, codes: Ints, domains: int) -> list[int]:
         """The domains that may hold the whole minimum, those with least to spare first."""
         inside = codes >= 0
@@ -257,8 +266,8 @@ class Trial:
         fitting = [n for n in np.argsort(room, kind="stable").tolist() if room[n] >= max(need, 1)]
         return fitting[:_DOMAINS]
 
-    def _fewest(self, codes: Ints, domains: int) -> Floats:
-        """A penalty that fills the roomiest domains first; nodes in none come last."""
+    def _fewest(self, codes: Ints, domains: int, home: int | None) -> Floats:
+        """A penalty that fills its own domain and then the roomiest; nodes in none come last."""
         inside = codes >= 0
         part = max(self.claim.parts, key=hardness)
         counts = self.counts(part)
@@ -266,6 +275,8 @@ class Trial:
         rank = np.empty(domains + 1)
         rank[np.argsort(-room, kind="stable")] = np.arange(domains)
         rank[domains] = domains
+        if home is not None:
+            rank[home] = -1
         penalty: Floats = rank[codes] * _LAST
         return penalty if self._penalty is None else penalty + self._penalty
 

@@ -21,7 +21,6 @@ from phalanx.core.spec import (
     Micros,
     Mode,
     Pack,
-    PackMode,
     PreemptionPolicy,
     Resources,
     Restart,
@@ -29,7 +28,7 @@ from phalanx.core.spec import (
 from phalanx.plan.form import GangForm, NodeForm, ScenarioForm, TaskForm, TaskState, read_form
 from phalanx.plan.model import Ask, Claim, Part, Place, Policy, Tenant
 from phalanx.plan.snapshot import Snapshot
-from phalanx.plan.translate import machine_of
+from phalanx.plan.translate import machine_of, most_common
 
 #: 2000-01-01 00:00 UTC. Any moment would do; this one is easily seen in a printed time.
 NOW: Micros = 946_684_800 * SECOND
@@ -398,11 +397,10 @@ def _sorted(resources: Resources) -> tuple[tuple[str, int], ...]:
 
 
 def _domain(gang: Gang, pack: Pack | None, nodes: Mapping[str, Node]) -> str | None:
-    """Where the part that runs has to be joined."""
-    if pack is None or pack.mode is not PackMode.REQUIRE:
+    """Where the part that runs is to be joined."""
+    if pack is None:
         return None
-    labels = [nodes[m.form.node or ""].worker.labels for m in gang.placed]
-    return next((label[pack.by] for label in labels if pack.by in label), None)
+    return most_common(nodes[m.form.node or ""].worker.labels.get(pack.by) for m in gang.placed)
 
 
 def _is_preemptible(task: TaskForm, gang: GangForm) -> bool:

@@ -1,6 +1,7 @@
 """The core's gangs and nodes in the planner's words."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 from phalanx.core.causes import Kind
 from phalanx.core.gang import Gang
@@ -13,7 +14,6 @@ from phalanx.core.spec import (
     CheckpointPolicy,
     Match,
     Mode,
-    PackMode,
     PreemptionPolicy,
     Restart,
     Role,
@@ -205,12 +205,18 @@ def _counted(gang: Gang, here: list[Task], done: list[Task]) -> list[str]:
 
 
 def _domain(gang: Gang, here: list[Task], nodes: Mapping[str, Node]) -> str | None:
-    """Where the rest of a gang has to be that must stay in one domain."""
+    """Where the rest of a gang is to be that should stay in one domain."""
     pack = gang.job.spec.pack
-    if pack is None or pack.mode is not PackMode.REQUIRE or not here:
+    if pack is None:
         return None
-    node = nodes.get(here[0].worker or "")
-    return None if node is None else node.worker.labels.get(pack.by)
+    around = [nodes.get(task.worker or "") for task in here]
+    return most_common(node.worker.labels.get(pack.by) for node in around if node is not None)
+
+
+def most_common(domains: Iterable[str | None]) -> str | None:
+    """Where most of them are; of equals the first."""
+    counts = Counter(domain for domain in domains if domain is not None)
+    return max(counts, key=counts.__getitem__, default=None)
 
 
 def _there(gang: Gang, here: list[Task]) -> tuple[tuple[str, str, int], ...]:

@@ -400,8 +400,9 @@ class _Attempt:
         mask = self._view.table.mask(part.ask)
         if self._only is not None:
             mask = mask & self._only
-        if claim.pack is not None and claim.domain is not None:
-            codes, values = self._view.table.domains(claim.pack.by)
+        pack = claim.pack
+        if pack is not None and pack.mode is PackMode.REQUIRE and claim.domain is not None:
+            codes, values = self._view.table.domains(pack.by)
             mask = mask & (codes == values.index(claim.domain))
         return mask
 
