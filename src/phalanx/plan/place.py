@@ -198,7 +198,7 @@ class Trial:
         total = int(counts[candidates].sum())
         if total == 0 or (whole and total < wanted):
             return _NOWHERE
-        left = self.views[0].behind(part.ask, candidates)
+        left = self.views[0].behind(part.ask, candidates, spread=self.claim.spread)
         if self._penalty is not None:
             last = self._penalty[candidates]
             left = left - last if self.claim.spread else left + last

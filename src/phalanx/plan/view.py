@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from phalanx.core.node import DEVICE
+from phalanx.core.node import DEVICE, GPU
 from phalanx.plan.model import Ask
 from phalanx.plan.nodes import BLOCK, WHOLE, Bools, Floats, Ints, NodeTable, Vector
 
@@ -223,15 +223,19 @@ class View:
         nodes = changed.nodes
         return count(vector, changed.free, self.partial, mask[nodes], nodes)
 
-    def behind(self, ask: Ask, at: Ints | slice) -> Floats:
-        """What the first task leaves behind on each of these nodes."""
+    def behind(self, ask: Ask, at: Ints | slice, *, spread: bool = False) -> Floats:
+        """What the first task leaves behind on each of these nodes.
+
+        Idle GPUs count against a node for whoever does not ask for any.
+        """
         vector, capacity = self.table.vector(ask.resources), self.table.capacity
-        if len(vector.rows) == 1:
-            slots: Floats = self.free[0, at] / np.maximum(capacity[0, at], 1)
-            return slots
         left = np.zeros(self.free[0, at].shape)
-        for row, amount in vector.measured:
+        for row, amount in vector.measured or ((0, 0),):
             left += (self.free[row, at] - amount) / np.maximum(capacity[row, at], 1)
+        gpus = self.table.rows.get(GPU)
+        if gpus is not None and gpus not in vector.rows:
+            idle = self.free[gpus, at] / np.maximum(capacity[gpus, at], 1)
+            left += -idle if spread else idle
         return left
 
     # Changing
