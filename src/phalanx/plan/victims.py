@@ -306,8 +306,22 @@ class _Attempt:
         for n in sorted(self._chosen, reverse=True):
             unit = self._chosen[n]
             self._stay(n)
-            if not self._fits():
+            if not self._fits() and not (unit.whole and self._is_spared_by_surplus(unit)):
                 self._take({n: unit})
+
+    def _is_spared_by_surplus(self, whole: Unit) -> bool:
+        """Whether a gang that was to go whole need not, because its surplus is enough after all."""
+        job = whole.occupancy.tenant.job
+        own = [n for n, u in enumerate(self._units) if u.occupancy is whole.occupancy]
+        own = [n for n in own if not self._units[n].whole][:_SINGLES]
+        for tried in (*((n,) for n in own), own):
+            self._whole.discard(job)
+            self._given = {key: n for key, n in self._given.items() if key[0] != job}
+            taken = [n for n in tried if self._choose(n)]
+            if taken and self._fits():
+                return True
+            self._stay(*taken)
+        return False
 
     def _try_single_ones(self) -> None:
         """One gang that spans several nodes may be cheaper than one on each of them."""
