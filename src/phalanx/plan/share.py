@@ -103,11 +103,15 @@ class Shares:
         quotas = np.array([child.quota for child in children])
         granted = np.minimum(quotas, demands)
         weights = np.array([float(child.queue.weight) for child in children])
+        # What the quota of a queue leaves open.
+        silent = quotas.any(axis=1, keepdims=True) & (quotas == 0)
         for row in range(self._rows):
             rest = available[row] - granted[:, row].sum()
             if rest < 0:
                 granted[:, row] = water_fill(available[row], quotas[:, row], granted[:, row])
             granted[:, row] += water_fill(rest, weights, demands[:, row] - granted[:, row])
+            if demands[:, row].sum() <= available[row] + _HAIR:
+                granted[:, row] = np.where(silent, demands, granted)[:, row]
         for child, share in zip(children, granted, strict=True):
             child.deserved = share
             self._divide(child)

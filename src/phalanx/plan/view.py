@@ -14,6 +14,8 @@ from phalanx.plan.model import Ask
 from phalanx.plan.nodes import BLOCK, WHOLE, Bools, Floats, Ints, NodeTable, Vector
 
 _IN_BLOCK = np.arange(BLOCK)
+#: More than a GPU's share of what a node could leave behind of all else.
+_DEAR = 1000.0
 _NONE: Ints = np.zeros(0, np.int64)
 
 
@@ -226,7 +228,7 @@ class View:
     def behind(self, ask: Ask, at: Ints | slice, *, spread: bool = False) -> Floats:
         """What the first task leaves behind on each of these nodes.
 
-        Idle GPUs count against a node for whoever does not ask for any.
+        Idle GPUs count against a node for whoever does not ask for any, before all else.
         """
         vector, capacity = self.table.vector(ask.resources), self.table.capacity
         left = np.zeros(self.free[0, at].shape)
@@ -234,7 +236,7 @@ class View:
             left += (self.free[row, at] - amount) / np.maximum(capacity[row, at], 1)
         gpus = self.table.rows.get(GPU)
         if gpus is not None and gpus not in vector.rows:
-            idle = self.free[gpus, at] / np.maximum(capacity[gpus, at], 1)
+            idle = _DEAR * self.free[gpus, at] / np.maximum(capacity[gpus, at], 1)
             left += -idle if spread else idle
         return left
 
