@@ -226,3 +226,31 @@ def test_patience_counts_from_the_first_hold_of_a_gang_that_gathers() -> None:
 def test_what_runs_was_there_before_what_waits() -> None:
     read = scenario(running=[gang("r", task("r0", node="n1"))], pending=[gang("p", "p0")])
     assert only_tenant(read).created_at < only_claim(read).created_at
+
+
+def test_a_question_is_answered_at_once_however_many_evict() -> None:
+    many = range(40)
+    read = scenario(
+        nodes=[{"name": "n1", "resources": {"gpu": len(many)}}],
+        running=[gang(f"low-{n}", task(f"l{n}", node="n1")) for n in many],
+        pending=[gang(f"high-{n}", f"h{n}", priority=5) for n in many],
+    )
+    assert outcome_of(read).placed == {f"high-{n}": 1 for n in many}
+
+
+def test_the_nodes_of_a_gang_may_be_those_of_its_new_tasks() -> None:
+    for nodes in (["n1", "n2"], ["n2"]):
+        read = scenario(
+            running=[gang("g", task("g0", node="n1", resources={"gpu": 2}))],
+            pending=[gang("g", task("g1"))],
+            expect={"placement": {"g": nodes}},
+        )
+        assert not [*differences(read, read_expectation(read), outcome_of(read))]
+
+
+def test_roles_that_are_not_named_are_not_counted() -> None:
+    read = scenario(
+        pending=[gang("g", task("g0", role="lead")), gang("other", "o0")],
+        expect={"placement": {"roles": {"lead": 1}}},
+    )
+    assert not [*differences(read, read_expectation(read), outcome_of(read))]

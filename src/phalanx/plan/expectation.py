@@ -2,7 +2,7 @@
 named."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -20,7 +20,7 @@ from phalanx.core.fields import (
 )
 from phalanx.plan.form import by_name, many
 from phalanx.plan.outcome import Outcome
-from phalanx.plan.scenario import Scenario
+from phalanx.plan.scenario import Member, Scenario
 
 _count = integer(0, 1_000_000)
 
@@ -131,24 +131,29 @@ def _places_differ(scenario: Scenario, expect: Expectation, outcome: Outcome) ->
         if got != node:
             yield f"{task}: expected on {node}, got {'no place' if got is None else got}"
     for gang, nodes in expect.nodes_of_gangs.items():
-        used = _nodes_of(scenario, gang, outcome)
-        same = Counter(used) == Counter(nodes) or (
-            len(set(nodes)) == len(nodes) and set(used) == set(nodes)
-        )
-        if not same:
+        new = _nodes_of(scenario.gangs[gang].waiting, outcome)
+        used = [*_nodes_of(scenario.gangs[gang].placed, outcome), *new]
+        if not (_are_same(nodes, used) or _are_same(nodes, new)):
             yield f"{gang}: expected on {_listed(nodes)}, got {_listed(used)}"
-    roles = _new_by_role(scenario, outcome)
-    if expect.roles and {role: n for role, n in expect.roles.items() if n} != roles:
+    new_roles = _new_by_role(scenario, outcome)
+    roles = {role: new_roles[role] for role in expect.roles}
+    if roles != expect.roles:
         yield _differs("roles", [_counts(expect.roles)], _counts(roles))
 
 
-def _nodes_of(scenario: Scenario, gang: str, outcome: Outcome) -> list[str]:
-    members = (*scenario.gangs[gang].placed, *scenario.gangs[gang].waiting)
+def _nodes_of(members: Iterable[Member], outcome: Outcome) -> list[str]:
     nodes = (outcome.placement.get(member.form.name) for member in members)
-    return sorted(node for node in nodes if node is not None)
+    return [node for node in nodes if node is not None]
 
 
-def _new_by_role(scenario: Scenario, outcome: Outcome) -> dict[str, int]:
+def _are_same(nodes: Sequence[str], used: Sequence[str]) -> bool:
+    """Whether these nodes are used, each as often as it is named if one is named again."""
+    if len(set(nodes)) == len(nodes):
+        return set(used) == set(nodes)
+    return Counter(used) == Counter(nodes)
+
+
+def _new_by_role(scenario: Scenario, outcome: Outcome) -> Counter[str]:
     members = (member for gang in scenario.gangs.values() for member in gang.waiting)
     return Counter(m.form.role for m in members if m.form.name in outcome.placement)
 

@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from phalanx.core.node import DEVICE
 from phalanx.plan.model import Part
-from phalanx.plan.nodes import Bools, Floats, Ints
+from phalanx.plan.nodes import WHOLE, Bools, Floats, Ints
 from phalanx.plan.units import Unit
 from phalanx.plan.view import View
 
@@ -49,6 +50,11 @@ def openings(
         key = (units[owner[at]].occupancy.tenant.job, int(nodes[at]))
         more[at] -= going.get(key, 0)
         once[at] -= gone.get(key, 0)
+    whole = np.flatnonzero(vector.rows == view.table.rows.get(WHOLE))
+    if len(whole):
+        after, itself = _devices(units, nodes, owner, view)
+        more[:, whole[0]] += after
+        once[:, whole[0]] += itself
     together = fits(_running_sums(more, begins) + free)
     before = np.r_[0, together[:-1]]
     before[begins] = sought.counts[nodes[begins]]
@@ -85,6 +91,26 @@ def _places(
         return nodes, owner, amounts
     firsts = np.flatnonzero(np.r_[True, (nodes[1:] != nodes[:-1]) | (owner[1:] != owner[:-1])])
     return nodes[firsts], owner[firsts], np.add.reduceat(amounts, firsts)
+
+
+def _devices(units: Sequence[Unit], nodes: Ints, owner: Ints, view: View) -> tuple[Ints, Ints]:
+    """How many devices become whole that units share: after all before them, and without those."""
+    after, itself = np.zeros((2, len(nodes)), np.int64)
+    taken: dict[tuple[int, int], int] = {}
+    for at in np.flatnonzero(np.isin(nodes, list(view.partial))).tolist():
+        node = int(nodes[at])
+        freed: dict[int, int] = {}
+        for spot, vector, devices in units[owner[at]].occupants():
+            if spot == node and vector.fraction:
+                for device in devices:
+                    freed[device] = freed.get(device, 0) + vector.fraction
+        for device, amount in freed.items():
+            used = DEVICE - view.partial[node].get(device, DEVICE)
+            left = taken.get((node, device), used)
+            taken[node, device] = left - amount
+            after[at] += left > 0 >= left - amount
+            itself[at] += used == amount
+    return after, itself
 
 
 def _surplus(units: Iterable[Unit], rows: Ints) -> dict[tuple[str, int], Ints]:
