@@ -137,9 +137,9 @@ class Rights:
             )
         return known
 
-    def _is_over(self, branch: Branch) -> bool:
+    def _is_over(self, branch: Branch, given: Floats | float = 0.0) -> bool:
         """Whether a queue has more than it deserves of something that the claimant lacks."""
-        over = self._left(branch) > branch.deserved + _HAIR
+        over = self._left(branch) + given > branch.deserved + _HAIR
         return bool((over & self._lacks).any())
 
     def lent(self, units: list[Unit]) -> list[Unit]:
@@ -162,26 +162,27 @@ class Rights:
                 return False
         return True
 
-    def may_add(self, unit: Unit) -> bool:
-        """Whether this unit may go, after those that were chosen."""
+    def may_add(self, unit: Unit, own: Iterable[Unit] = ()) -> bool:
+        """Whether this unit may go, after those that were chosen. Some of them are of its own gang:
+        what they give, it gives itself."""
         if self.is_preempted(unit):
             return True
-        theirs = self._theirs(unit)
-        return all(map(self._is_over, theirs)) and not any(
-            self._breaks_quota(branch, unit) for branch in theirs
+        given = sum((other.amounts for other in own), np.zeros(len(self._lacks)))
+        theirs = self._sides(self._claims[0].queue, unit.occupancy.tenant.queue)[1]
+        return all(
+            self._is_over(branch, given) and not self._breaks_quota(branch, unit, given)
+            for branch in theirs
         )
 
-    def _theirs(self, unit: Unit) -> list[Branch]:
-        return self._sides(self._claims[0].queue, unit.occupancy.tenant.queue)[1]
-
-    def _breaks_quota(self, branch: Branch, unit: Unit) -> bool:
+    def _breaks_quota(self, branch: Branch, unit: Unit, given: Floats) -> bool:
         """Whether the queue would have less than its quota of something that the claimant lacks.
 
         A single gang that is larger than the quota could never go otherwise.
         """
         goes = unit.amounts
         owed = (branch.quota > 0) & self._lacks & (goes > 0)
-        below = self._left(branch) - goes < branch.quota - _HAIR
+        left = self._left(branch) - goes + (given if unit.whole else 0.0)
+        below = left < branch.quota - _HAIR
         return bool((owed & below & (unit.occupancy.total <= branch.quota + _HAIR)).any())
 
     def suffice(self, chosen: Iterable[Unit]) -> bool:

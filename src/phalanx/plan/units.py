@@ -1,11 +1,13 @@
 """What can be taken from those who have places, and what it costs."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Set
 from typing import NamedTuple
 
 import numpy as np
 
 from phalanx.plan.decisions import Victim
+from phalanx.plan.model import Tenant
 from phalanx.plan.nodes import Floats, Ints
 from phalanx.plan.place import Trial
 from phalanx.plan.tenants import Occupancy
@@ -32,8 +34,10 @@ class Unit(NamedTuple):
 
     @property
     def kind(self) -> tuple[str, bytes]:
-        """Its queue and what it frees: what holds for one of a kind holds for all."""
-        return self.occupancy.tenant.queue, self.amounts.tobytes()
+        """Its queue, or for surplus its gang, and what it frees: what holds for one of a kind holds
+        for all."""
+        tenant = self.occupancy.tenant
+        return tenant.queue if self.whole else tenant.job, self.amounts.tobytes()
 
     @property
     def nodes(self) -> Ints:
@@ -102,3 +106,11 @@ def price(units: Iterable[Unit]) -> tuple[bool, int, float, int]:
         sum(unit.cost for unit in some),
         len({unit.occupancy.tenant.job for unit in some}),
     )
+
+
+def is_enough(tenant: Tenant, gone: Set[int]) -> bool:
+    """Whether a gang could go on without the tasks at these of its places."""
+    places = [place for position, place in enumerate(tenant.places) if position not in gone]
+    roles = Counter(place.role for place in places)
+    enough = all(roles[role] >= least for role, least in tenant.role_min)
+    return enough and len(places) >= tenant.min_available

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, product
 from typing import NamedTuple
 
-import numpy as np
 from msgspec.structs import replace
 
 from phalanx.core.model import PreemptWithin
@@ -22,12 +21,12 @@ from phalanx.plan.place import Trial, hardness, need_of
 from phalanx.plan.rights import Rights
 from phalanx.plan.share import Shares
 from phalanx.plan.tenants import Occupancy, Tenants
-from phalanx.plan.units import Found, Unit, price
+from phalanx.plan.units import Found, Unit, is_enough, price
+from phalanx.plan.variants import pools, variants
 from phalanx.plan.view import View
 
-#: At most this many single gangs, and domains, are tried in a search.
+#: At most this many single gangs are tried in a search.
 _SINGLES = 16
-_DOMAINS = 16
 
 
 class Ground(NamedTuple):
@@ -164,7 +163,7 @@ class Search:
     ) -> Found | None:
         """A gang that has to be in one domain is tried in each of them."""
         best: tuple[tuple[bool, int, float, int], _Attempt] | None = None
-        for pool, variant in product(_pools(rights, units), _variants(claims, ground.views[0])):
+        for pool, variant in product(pools(rights, units), variants(claims, ground.views[0])):
             attempt = _Attempt(variant, rights, pool, ground)
             found = attempt.run()
             if found is None:
@@ -217,8 +216,9 @@ class _Attempt:
         self._view = ground.views[0]
         self._views, self._only = ground
         self._chosen: dict[int, Unit] = {}
-        #: Surplus that was chosen, by gang and role; whole gangs that were chosen.
+        #: Surplus that was chosen, by gang and role, and the gangs; whole gangs that were chosen.
         self._given: dict[tuple[str, str], int] = {}
+        self._givers: set[str] = set()
         self._whole: set[str] = set()
         #: By queue: amounts that are more than it has to give.
         self._refused: set[tuple[str, bytes]] = set()
@@ -279,7 +279,7 @@ class _Attempt:
 
     def _give_up(self) -> None:
         self._stay(*self._chosen)
-        self._given, self._whole, self._refused = {}, set(), set()
+        self._given, self._givers, self._whole, self._refused = {}, set(), set(), set()
 
     def _fits(self) -> bool:
         trials = self._trials()
@@ -310,17 +310,23 @@ class _Attempt:
                 self._take({n: unit})
 
     def _is_spared_by_surplus(self, whole: Unit) -> bool:
-        """Whether a gang that was to go whole need not, because its surplus is enough after all."""
-        job = whole.occupancy.tenant.job
-        own = [n for n, u in enumerate(self._units) if u.occupancy is whole.occupancy]
-        own = [n for n in own if not self._units[n].whole][:_SINGLES]
-        for tried in (*((n,) for n in own), own):
-            self._whole.discard(job)
-            self._given = {key: n for key, n in self._given.items() if key[0] != job}
-            taken = [n for n in tried if self._choose(n)]
-            if taken and self._fits():
-                return True
-            self._stay(*taken)
+        """Whether a gang that may go whole need not, because its surplus is enough after all."""
+        tenant = whole.occupancy.tenant
+        own = {
+            n: unit
+            for n, unit in enumerate(self._units)
+            if unit.occupancy is whole.occupancy and not unit.whole
+        }
+        self._take(own)
+        for n, unit in reversed(own.items()) if self._fits() else ():
+            self._stay(n)
+            if not self._fits():
+                self._take({n: unit})
+        taken = [n for n in own if n in self._chosen]
+        gone = {position for n in taken for position in own[n].positions}
+        if self._fits() and is_enough(tenant, gone):
+            return True
+        self._stay(*taken)
         return False
 
     def _try_single_ones(self) -> None:
@@ -366,21 +372,20 @@ class _Attempt:
         tenant = unit.occupancy.tenant
         if tenant.job in self._whole or not self._may_give(unit):
             return False
-        # Whoever goes whole does not give anything else besides.
-        own = {
-            k: u for k, u in self._chosen.items() if unit.whole and u.occupancy is unit.occupancy
-        }
-        self._stay(*own)
-        if unit.kind in self._refused or not self._rights.may_add(unit):
+        chosen = self._chosen.items() if tenant.job in self._givers else ()
+        own = {k: other for k, other in chosen if other.occupancy is unit.occupancy}
+        if unit.kind in self._refused or not self._rights.may_add(unit, own.values()):
             # A queue has less and less to give, so the same is refused from now on.
             self._refused.add(unit.kind)
-            self._take(own)
             return False
         if unit.whole:
+            # Whoever goes whole does not give anything else besides.
             self._whole.add(tenant.job)
+            self._stay(*own)
         else:
             key = (tenant.job, tenant.places[unit.positions[0]].role)
             self._given[key] = self._given.get(key, 0) + 1
+            self._givers.add(tenant.job)
         self._take({n: unit})
         return True
 
@@ -419,30 +424,3 @@ class _Attempt:
             codes, values = self._view.table.domains(pack.by)
             mask = mask & (codes == values.index(claim.domain))
         return mask
-
-
-def _pools(rights: Rights, units: list[Unit]) -> Iterator[list[Unit]]:
-    """The claimant's own queue, the others, and both: once somebody of its own went, it may have a
-    right to more of what others have."""
-    own = [unit for unit in units if rights.is_preempted(unit)]
-    if 0 < len(own) < len(units):
-        yield own
-        yield [unit for unit in units if not rights.is_preempted(unit)]
-    yield units
-
-
-def _variants(claims: Sequence[Claim], view: View) -> Iterator[Sequence[Claim]]:
-    """The claimant, or for a gang that must be in one domain, itself in each of them."""
-    claim = claims[0]
-    pack = claim.pack
-    required = pack is not None and pack.mode is PackMode.REQUIRE and claim.domain is None
-    if pack is None or not required or len(claims) > 1:
-        yield claims
-        return
-    codes, values = view.table.domains(pack.by)
-    part = max(claim.parts, key=hardness)
-    inside = codes >= 0
-    counts = view.fit(part.ask).counts[inside]
-    room = np.bincount(codes[inside], weights=counts, minlength=len(values))
-    for n in np.argsort(-room, kind="stable")[:_DOMAINS].tolist():
-        yield (replace(claim, domain=values[n]),)
