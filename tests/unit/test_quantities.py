@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx.core.errors import Invalid
-from phalanx.core.quantities import LARGEST, amount, capacity, native, resources
+from phalanx.core.quantities import LARGEST, allowance, amount, capacity, native, resources
 
 GI = 1024**3
 
@@ -103,6 +103,11 @@ def test_asking_for_none_of_something_is_not_asking_for_it() -> None:
 
 def test_a_capacity_of_none_is_kept() -> None:
     assert capacity({"gpu": 0, "cpu": 1}) == {"gpu": 0, "cpu": 1000}
+
+
+def test_a_queue_may_use_one_gpu_and_a_half() -> None:
+    assert allowance({"gpu": 1.5}) == {"gpu": 1500}
+    assert native({"gpu": 1500}) == {"gpu": 1.5}
 
 
 def test_memory_in_mib_is_memory() -> None:

@@ -5,7 +5,7 @@ Amounts that are negative, finer than the unit or beyond 64 bits are refused.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 
 from phalanx.core.fields import Place, as_key, mapping, refusal, shown
@@ -64,7 +64,18 @@ def quantity(value: object) -> Fraction:
 
 
 def amount(name: str, value: object) -> int:
-    """How much of a resource, in the unit of its normal form."""
+    """How much of a resource a task or a worker has, in the unit of its normal form."""
+    count = allowed(name, value)
+    if name == "gpu" and count > 1000 and count % 1000:
+        raise refusal(
+            f"is {shown(value)}; a task has a part of one GPU or whole ones: write a number"
+            " below 1 or a whole number"
+        )
+    return count
+
+
+def allowed(name: str, value: object) -> int:
+    """How much of a resource a queue may use, in the unit of its normal form."""
     asked = quantity(value)
     if name == "memory_mb" and isinstance(value, str) and value[-1:].isalpha():
         raise refusal(f"is {shown(value)}, but memory_mb counts MiB; write it as memory")
@@ -74,11 +85,6 @@ def amount(name: str, value: object) -> int:
     if exact.denominator != 1:
         unit = _UNITS.get(name, f"one {name}")
         raise refusal(f"is {shown(value)}, which is finer than {unit}; round it")
-    if name == "gpu" and asked > 1 and asked.denominator != 1:
-        raise refusal(
-            f"is {shown(value)}; a task has a part of one GPU or whole ones: write a number"
-            " below 1 or a whole number"
-        )
     return exact.numerator
 
 
@@ -88,14 +94,23 @@ def resources(value: object) -> Resources:
 
 
 def capacity(value: object) -> Resources:
-    """The reader of what a worker has or a queue may use: none of something is kept as 0."""
+    """The reader of what a worker has: none of something is kept as 0."""
+    return _amounts(value, amount)
+
+
+def allowance(value: object) -> Resources:
+    """The reader of what a queue may use: none of something is kept as 0."""
+    return _amounts(value, allowed)
+
+
+def _amounts(value: object, read: Callable[[str, object], int]) -> Resources:
     place = Place()
     result: Resources = {}
     given = mapping(value, "a mapping of resources to amounts, like {cpu: 4, memory: 32Gi}")
     for name, wanted in given.items():
         with place.at(as_key(name)):
             known = resource(name)
-            result["memory" if known == "memory_mb" else known] = amount(known, wanted)
+            result["memory" if known == "memory_mb" else known] = read(known, wanted)
     if "memory" in given and "memory_mb" in given:
         place.at("memory_mb").wrong("and memory are one resource; write one of them")
     place.close()
@@ -107,7 +122,7 @@ def printed(name: str, count: int) -> int | float | str:
     if name == "cpu":
         return f"{count}m" if count % 1000 else count // 1000
     if name == "gpu":
-        return float(f"0.{count:03}") if count % 1000 else count // 1000
+        return float(f"{count // 1000}.{count % 1000:03}") if count % 1000 else count // 1000
     if name == "memory" and count:
         for suffix, size in reversed(_BINARY.items()):
             if count % size == 0:

@@ -227,8 +227,8 @@ JOB_FIELDS = {
 QUEUE_FIELDS = {
     "parent": Field(names.dns_subdomain),
     "weight": Field(integer(0, 1_000_000), 1),
-    "quota": Field(quantities.capacity, {}, quantities.native),
-    "limit": Field(quantities.capacity, {}, quantities.native),
+    "quota": Field(quantities.allowance, {}, quantities.native),
+    "limit": Field(quantities.allowance, {}, quantities.native),
     "stopped": Field(boolean, default=False),
     "priority": Field(integer(-1_000_000_000, 1_000_000_000), 0),
     "preempt_within_queue": Field(one_of(PreemptWithin), "lower_priority", str),
