@@ -68,7 +68,8 @@ class Trial:
         self._allowed = None
         if pack.mode is PackMode.REQUIRE:
             return False
-        self._spill(self._home if self.claim.domain is not None else None)
+        home = self._home if self.claim.domain is not None else None
+        self._spill(home, max(self.claim.parts, key=hardness), self.claim.need - len(self.held))
         return self._minimum()
 
     def _minimum(self) -> bool:
@@ -108,7 +109,7 @@ class Trial:
         pack = self.claim.pack
         prefers = pack is not None and pack.mode is PackMode.PREFER
         if placed < wanted and prefers and self._allowed is not None:
-            self._spill(self._home)
+            self._spill(self._home, part, wanted - placed)
             placed += self.put(part, wanted - placed)
         return placed
 
@@ -247,12 +248,18 @@ class Trial:
             return self._tightest(codes, len(values))
         return [values.index(self.claim.domain)] if self.claim.domain in values else []
 
-    def _spill(self, home: int | None) -> None:
+    def _spill(self, home: int | None, part: Part, wanted: int) -> None:
         """Let the gang be in more than one domain, but in as few as will do."""
         if self.claim.pack is not None:
             codes, values = self.table.domains(self.claim.pack.by)
             self._allowed = None
-            self._penalty = self._fewest(codes, len(values), home)
+            inside = codes >= 0
+            counts = self.counts(part)
+            room = np.bincount(codes[inside], counts[inside], len(values)).astype(float)
+            rank = np.full(len(values) + 1, len(values), float)  # nodes in no domain come last
+            rank[_fewest(room, wanted, home)] = np.arange(len(values))
+            penalty: Floats = rank[codes] * _LAST
+            self._penalty = penalty if self._penalty is None else penalty + self._penalty
 
     def _tightest(self, codes: Ints, domains: int) -> list[int]:
         """The domains that may hold the whole minimum, those with least to spare first."""
@@ -265,20 +272,6 @@ class Trial:
         room = np.bincount(codes[inside], weights=counts[inside], minlength=domains)
         fitting = [n for n in np.argsort(room, kind="stable").tolist() if room[n] >= max(need, 1)]
         return fitting[:_DOMAINS]
-
-    def _fewest(self, codes: Ints, domains: int, home: int | None) -> Floats:
-        """A penalty that fills its own domain and then the roomiest; nodes in none come last."""
-        inside = codes >= 0
-        part = max(self.claim.parts, key=hardness)
-        counts = self.counts(part)
-        room = np.bincount(codes[inside], weights=counts[inside], minlength=domains)
-        rank = np.empty(domains + 1)
-        rank[np.argsort(-room, kind="stable")] = np.arange(domains)
-        rank[domains] = domains
-        if home is not None:
-            rank[home] = -1
-        penalty: Floats = rank[codes] * _LAST
-        return penalty if self._penalty is None else penalty + self._penalty
 
     def _avoiding(self) -> Floats:
         penalty = np.zeros(self.views[0].free.shape[1])
@@ -306,6 +299,20 @@ class Budget:
     def spend(self, part: Part, count: int) -> None:
         vector = self._table.vector(part.ask.resources)
         self._room[vector.rows] -= vector.amounts * count
+
+
+def _fewest(room: Floats, wanted: int, home: int | None) -> Ints:
+    """The order to fill domains in: its own, the roomiest, then what the rest fills best."""
+    first = room.copy()
+    if home is not None:
+        first[home] = np.inf
+    order = np.argsort(-first, kind="stable")
+    filled = int(np.searchsorted(np.cumsum(room[order]), wanted))
+    rest, last = wanted - room[order[:filled]].sum(), order[filled:]
+    order[filled:] = last[
+        np.argsort(np.where(room[last] < rest, np.inf, room[last]), kind="stable")
+    ]
+    return order
 
 
 def _spread(
