@@ -78,8 +78,8 @@ class Backfill:
         #: What is free at the times of heads, with all that heads take by then. Made when asked
         #: for: most passes place nothing that could be in a head's way.
         self._futures: dict[Micros, View] = {}
-        #: The same for other times, until something is placed.
-        self._guesses: dict[Micros, View] = {}
+        #: The same for other times, until something is placed; and how many heads are in it.
+        self._guesses: dict[Micros, tuple[View, int]] = {}
         #: Nodes that are kept for those who have waited too long, and who they are.
         self.kept: Bools | None = None
         self.keepers: list[Head] = []
@@ -141,7 +141,9 @@ class Backfill:
                 continue
             only = _mask(view.table, reserved.head.nodes)
             if not Trial(reserved.claim, (view,), only).minimum() and time == at:
-                self.heads.remove(reserved)  # it broke; the next pass looks for another time
+                # It broke; the next pass looks for another time.
+                self.heads.remove(reserved)
+                self._guesses.clear()
         return view
 
     def keep(self, claim: Claim, head: Head) -> bool:
@@ -154,15 +156,8 @@ class Backfill:
             only = _mask(table, head.nodes)
             if not Trial(claim, (self._futures[head.at],), only).minimum():
                 return False
-        self._promise(Reserved(claim, head), head.at)
+        self.heads.append(Reserved(claim, head))
         return True
-
-    def _promise(self, reserved: Reserved, at: Micros) -> None:
-        """From that time on, its nodes are taken in whatever is guessed."""
-        self.heads.append(reserved)
-        for time, view in self._guesses.items():
-            if time >= at:
-                Trial(reserved.claim, (view,), _mask(view.table, reserved.head.nodes)).minimum()
 
     def reserve(self, claim: Claim) -> Head | None:
         """The earliest time at which enough has ended, and the nodes to keep for then."""
@@ -189,17 +184,25 @@ class Backfill:
         # The guess for that time, in which it is taken already, is a head's future from now on.
         self._guesses.pop(times[low], None)
         self._futures.setdefault(times[low], trial.views[0])
-        self._promise(Reserved(claim, head), times[low])
+        self.heads.append(Reserved(claim, head))
         return head
 
     def _trial(self, claim: Claim, at: Micros) -> Trial:
         """The gang at that time, in the way of no head that comes while it would run."""
-        view = self._futures.get(at) or self._guesses.get(at)
-        if view is None:
-            view = self._guesses[at] = self._at(at)
+        view = self._futures.get(at) or self._guess(at)
         until = NEVER if claim.lasts is None else at + claim.lasts
         later = [self._future(time) for time in self._times() if at < time < until]
         return Trial(claim, (view, *later))
+
+    def _guess(self, at: Micros) -> View:
+        if at not in self._guesses:
+            self._guesses[at] = self._at(at), len(self.heads)
+        view, known = self._guesses[at]
+        for reserved in self.heads[known:]:
+            if reserved.head.at is not None and reserved.head.at <= at:
+                Trial(reserved.claim, (view,), _mask(view.table, reserved.head.nodes)).minimum()
+        self._guesses[at] = view, len(self.heads)
+        return view
 
     def keep_nodes(self, claim: Claim, empty: View, last: Head | None) -> None:
         """Keep nodes from new work for a gang that has waited too long, whenever it may start."""

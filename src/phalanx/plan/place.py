@@ -74,6 +74,8 @@ class Trial:
 
     def _minimum(self) -> bool:
         claim = self.claim
+        if len(claim.parts) == 1 and not self.held:
+            return self.put(claim.parts[0], claim.need, whole=True) == claim.need
         waiting = {part.role: self._waiting(part) for part in claim.parts}
         has = {part.role: len(part.tasks) - len(waiting[part.role]) for part in claim.parts}
         hardest = sorted(claim.parts, key=hardness, reverse=True)

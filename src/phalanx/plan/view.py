@@ -17,6 +17,8 @@ _IN_BLOCK = np.arange(BLOCK)
 #: More than a GPU's share of what a node could leave behind of all else.
 _DEAR = 1000.0
 _NONE: Ints = np.zeros(0, np.int64)
+#: With so few nodes, looking at all of them is cheaper than finding out which have changed.
+_FEW = 2 * BLOCK
 
 
 class Fit:
@@ -125,6 +127,8 @@ class View:
         if self._origin is not None and self._is_unchanged():
             return self._origin.fit(ask)
         fit = self._fits.get(ask)
+        if fit is not None and fit.seen == self._logged:
+            return fit
         if fit is None and self._origin is not None and not self._is_other_than(-1):
             known = self._origin.fit(ask)
             fit = self._fits[ask] = Fit(known.counts.copy(), known.total, -1)
@@ -144,6 +148,8 @@ class View:
             return self._origin._left(ask)  # noqa: SLF001
         counts = self.fit(ask).counts
         left = self._lefts.get(ask)
+        if left is not None and left.seen == self._logged:
+            return left
         if left is None and self._origin is not None and not self._is_other_than(-1):
             known = self._origin._left(ask)  # noqa: SLF001
             left = self._lefts[ask] = Left(known.amounts.copy(), known.least.copy(), -1)
@@ -161,7 +167,8 @@ class View:
 
     def room(self, ask: Ask) -> int:
         """How many tasks of a request fit, without working out where unless that is known."""
-        if self._origin is None or ask in self._fits or self._is_unchanged():
+        at_hand = self._origin is None or ask in self._fits or self._is_unchanged()
+        if self._origin is None or at_hand or self._is_other_than(-1):
             return self.fit(ask).total
         changed = self._changed(-1)
         seen, room = self._rooms.get(ask, (None, 0))
@@ -191,7 +198,7 @@ class View:
 
     def _is_other_than(self, since: int) -> bool:
         """Whether so many nodes have changed that it is cheaper to look at all of them."""
-        return self._logged - since > len(self.table) // 4
+        return len(self.table) <= _FEW or self._logged - since > len(self.table) // 4
 
     def _is_unchanged(self) -> bool:
         """Whether a fork and its origin are still the same."""
