@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from phalanx.core.model import Queue
-from phalanx.plan.nodes import SLOTS, WHOLE, Floats, NodeTable
+from phalanx.plan.nodes import SLOTS, WHOLE, Bools, Floats, NodeTable
 
 #: Shares are real numbers; less than this is no difference.
 _HAIR = 1e-6
@@ -26,6 +26,7 @@ class Branch:
         self.wanted: Floats = np.zeros(rows)  #: by those that wait and could start
         self.limit: Floats = np.full(rows, np.inf)
         self.quota: Floats = np.zeros(rows)
+        self.named: Bools = np.zeros(rows, np.bool_)  #: what the quota is about, if only to be 0
         self.deserved: Floats = np.zeros(rows)
 
     def path(self) -> "Iterator[Branch]":
@@ -66,6 +67,7 @@ class Shares:
             branch.limit[self.table.rows[resource]] = amount
         for resource, amount in queue.quota.items():
             branch.quota[self.table.rows[resource]] = amount
+            branch.named[self.table.rows[resource]] = True
         return branch
 
     # Before the pass
@@ -93,6 +95,7 @@ class Shares:
             branch.wanted += np.maximum(child.demand - child.used, 0.0)
             if not own_quota:
                 branch.quota += child.quota
+                branch.named |= child.named
 
     def _divide(self, branch: Branch) -> None:
         children = branch.children
@@ -104,7 +107,8 @@ class Shares:
         granted = np.minimum(quotas, demands)
         weights = np.array([float(child.queue.weight) for child in children])
         # What the quota of a queue leaves open.
-        silent = quotas.any(axis=1, keepdims=True) & (quotas == 0)
+        named = np.array([child.named for child in children])
+        silent = named.any(axis=1, keepdims=True) & ~named
         for row in range(self._rows):
             rest = available[row] - granted[:, row].sum()
             if rest < 0:
