@@ -143,6 +143,10 @@ class Shares:
             ratios = np.where(after <= _HAIR, 0.0, after / deserved)
         return above, round(float(ratios.max(initial=0.0)), 9)
 
+    def part_of_all(self, amounts: Floats) -> float:
+        """The largest part of the cluster's resources that this is."""
+        return round(float((amounts / np.maximum(self.capacity, 1)).max()), 9)
+
     def excess(self) -> float:
         """How unfairly the cluster is shared: what queues use beyond what they deserve, in sum."""
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -130,11 +130,13 @@ class Search:
         return None if surplus or whole else self._cheapest(claims, rights, [], ground)
 
     def _rank(self, unit: Unit) -> tuple[object, ...]:
-        """The cheapest first; of equals those of the least important queue, then the newest."""
-        tenant = unit.occupancy.tenant
-        path = self._shares.branches[tenant.queue].path()
+        """The cheapest first; of equals those of the least important queue, the smallest, and the
+        newest."""
+        tenant, shares = unit.occupancy.tenant, self._shares
+        path = shares.branches[tenant.queue].path()
         queues = tuple(branch.queue.priority for branch in path)[::-1]
-        return (unit.whole, unit.priority, unit.cost, queues, -tenant.created_at)
+        size = shares.part_of_all(unit.amounts)
+        return (unit.whole, unit.priority, unit.cost, queues, size, -tenant.created_at)
 
     def _here(self) -> Iterator[Occupancy]:
         """All who hold or have places that nobody has been told to leave in this pass."""
