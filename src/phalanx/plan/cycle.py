@@ -94,7 +94,7 @@ class _Pass:
         }
         for line, reason in self.hopeless.items():
             self.reasons.of_line(line, 0, reason)
-        self.out: set[str] = set()  #: gave up in this pass
+        self.out: set[str] = set()  #: gave up or gave way in this pass
 
     # 1. Who has waited long enough, and who waits in vain
 
@@ -115,8 +115,7 @@ class _Pass:
         holders = {j: c for j, c in self.waiting.holders.items() if j not in self.out}
         for claim in deadlocked(holders, self.snapshot.empty, self.shares) if holders else ():
             self.decisions.append(LetGo(claim.job, claim.version))
-            self.out.add(claim.job)
-            self.reasons.explicit[claim.job] = why.short((claim,), claim, self.room.views)
+            self._keep_out(claim.job)
             self.room.let_go(claim)
 
     # 2. What everybody deserves
@@ -271,6 +270,7 @@ class _Pass:
             trials.append(trial)
         self.starts.append(tuple(trials))
         for trial in trials:
+            self.search.spoken_for.add(trial.claim.job)
             self._use(trial.claim, need_of(trial.claim, self.table))
             self.backfill.started(trial.claim.lasts, trial.occupants())
         return True
@@ -299,9 +299,8 @@ class _Pass:
     # 5. Who has to give way
 
     def _evict(self, claims: Sequence[Claim]) -> bool:
-        if not all(self._may_evict(claim) for claim in claims):
-            return False
-        if not any(self.search.is_worthwhile(claim.queue, claim.priority) for claim in claims):
+        worth = any(self.search.is_worthwhile(claim.queue, claim.priority) for claim in claims)
+        if not worth or not all(self._may_evict(claim) for claim in claims):
             return False
         if not self.search.could_help(claims) or not self._may_search():
             return False
@@ -317,20 +316,27 @@ class _Pass:
         self.search.give_way(found)
         for unit in found.units:
             tenant = unit.occupancy.tenant
+            self._keep_out(tenant.job)
             for view in (self.room.soon, *later):
                 view.vacate(unit.occupants())
             self.shares.use(tenant.queue, -unit.amounts)
             self.order.changed(tenant.queue)
-        for claim in claims:
-            self._use(claim, need_of(claim, self.table))
         self.decisions.append(Evict(tuple(map(_placement, found.trials)), victims))
         tasks = tuple(task for unit in found.units for task in unit.task_ids())
         self.leaving += tasks
         # Without victims of its own, it waits for those of others.
         tasks = tasks or tuple(sorted(self.leaving))
         for claim in claims:
+            self.search.spoken_for.add(claim.job)
+            self._use(claim, need_of(claim, self.table))
             self.reasons.explicit[claim.job] = WaitingForVictims(tasks)
         return True
+
+    def _keep_out(self, job: str) -> None:
+        """Who gives way does not get anything in the same pass."""
+        self.out.add(job)
+        if (claim := self.waiting.claims.get(job)) is not None:
+            self.reasons.explicit[job] = why.short((claim,), claim, self.room.views)
 
     def _free_holds(self, found: Found) -> bool:
         """Whoever only holds places lets go of them at once. Whether nobody else has to leave."""
@@ -340,9 +346,8 @@ class _Pass:
         for unit in holders:
             claim = self.waiting.claims[unit.occupancy.tenant.job]
             self.decisions.append(LetGo(claim.job, claim.version))
-            self.out.add(claim.job)
+            self._keep_out(claim.job)
             self.search.spoken_for.add(claim.job)
-            self.reasons.explicit[claim.job] = why.short((claim,), claim, self.room.views)
             self.room.let_go(claim)
             self._use(claim, -holds(claim, self.table))
         found.undo()
@@ -413,7 +418,8 @@ class _Pass:
 
     def grow(self) -> None:
         """Tasks beyond the minimum, in the same order."""
-        growing = [c for c in self.waiting.growing.values() if self._stopped(c) is None]
+        here = [c for c in self.waiting.growing.values() if c.job not in self.out]
+        growing = [claim for claim in here if self._stopped(claim) is None]
         growth = Growth(self.order, self.policy, self.now, self.room.views)
         running = growth.trials(growing)
         growth.share_out([*chain(*self.starts), *running], self._give)
@@ -426,8 +432,7 @@ class _Pass:
         trial.only = self._unkept()
         before = trial.amounts()
         placed = trial.put_more(part, self._budget(trial.claim).allows(part, most))
-        if placed:
-            self._use(trial.claim, trial.amounts() - before)
+        self._use(trial.claim, trial.amounts() - before)
         return placed
 
     # 8. What comes out of it

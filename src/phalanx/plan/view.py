@@ -67,7 +67,7 @@ class Taken(NamedTuple):
     vector: Vector
     nodes: Ints
     counts: Ints
-    shared: dict[int, dict[int, int] | None]  #: how the devices of those nodes were shared before
+    shared: dict[int, list[int]]  #: the devices of those nodes that its tasks share
 
 
 class View:
@@ -251,11 +251,10 @@ class View:
 
     def take(self, vector: Vector, nodes: Ints, counts: Ints) -> Taken:
         """Let so many tasks occupy each of the nodes, which are distinct."""
-        shared: dict[int, dict[int, int] | None] = {}
+        shared: dict[int, list[int]] = {}
         if vector.fraction:
             for node, count in zip(nodes.tolist(), counts.tolist(), strict=True):
-                shared[node] = self.partial.get(node)
-                self._share(node, vector.fraction, count)
+                shared[node] = self._share(node, vector.fraction, count)
         self.free[vector.rows[:, None], nodes] -= vector.amounts[:, None] * counts
         self.note(nodes)
         return Taken(vector, nodes, counts, shared)
@@ -263,27 +262,29 @@ class View:
     def give_back(self, taken: Taken) -> None:
         vector, nodes = taken.vector, taken.nodes
         self.free[vector.rows[:, None], nodes] += vector.amounts[:, None] * taken.counts
-        for node, before in taken.shared.items():
-            whole = len(self.partial[node]) - len(before or {})
-            self.free[self.table.rows[WHOLE], node] += whole
-            if before is None:
-                del self.partial[node]
-            else:
-                self.partial[node] = before
+        for node, devices in taken.shared.items():
+            # Others may have come and gone there meanwhile.
+            for device in devices:
+                self._unshare(node, vector.fraction, (device,))
         self.note(nodes)
 
-    def _share(self, node: int, fraction: int, count: int) -> None:
+    def _share(self, node: int, fraction: int, count: int) -> list[int]:
         """Put tasks on the fullest devices that have room, and break whole ones for the rest."""
         pieces = dict(self.partial.get(node, {}))
+        devices = []
         for _ in range(count):
             room = [(left, n) for n, left in pieces.items() if left >= fraction]
             if room:
-                pieces[min(room)[1]] -= fraction
+                device = min(room)[1]
+                pieces[device] -= fraction
             else:
                 # Which device it is does not matter here; below zero it is none that has a number.
-                pieces[min(-1, min(pieces, default=0) - 1)] = DEVICE - fraction
+                device = min(-1, min(pieces, default=0) - 1)
+                pieces[device] = DEVICE - fraction
                 self.free[self.table.rows[WHOLE], node] -= 1
+            devices.append(device)
         self.partial[node] = pieces
+        return devices
 
     def vacate(self, gone: Iterable[Occupant], sign: int = 1) -> None:
         """These tasks are there no longer; with -1, they are there after all."""
