@@ -15,7 +15,7 @@ from phalanx.core.spec import Micros
 from phalanx.plan.decisions import Head
 from phalanx.plan.model import Claim
 from phalanx.plan.nodes import Bools, Ints, NodeTable
-from phalanx.plan.place import Trial
+from phalanx.plan.place import Trial, together
 from phalanx.plan.room import Room
 from phalanx.plan.tenants import NEVER, Tenants
 from phalanx.plan.view import Occupant, View
@@ -117,11 +117,10 @@ class Backfill:
         head = next((head for head in (*heads, *self.keepers) if head is not None), None)
         if head is None:
             return None
-        trials = [Trial(claim, self._room.views) for claim in claims]
-        fits = all(trial.minimum() for trial in trials)
-        for trial in reversed(trials):
+        trials = together([Trial(claim, self._room.views) for claim in claims])
+        for trial in reversed(trials or ()):
             trial.undo()
-        return HeldBack(head.job, head.at) if fits else None
+        return None if trials is None else HeldBack(head.job, head.at)
 
     def _times(self) -> list[Micros]:
         return sorted({r.head.at for r in self.heads if r.head.at is not None})

@@ -30,7 +30,7 @@ from phalanx.plan.holds import deadlocked, holding
 from phalanx.plan.model import Ask, Claim, Part
 from phalanx.plan.nodes import Bools, Floats
 from phalanx.plan.order import Order, Turn
-from phalanx.plan.place import Budget, Trial, holds, need_of
+from phalanx.plan.place import Budget, Trial, holds, need_of, together
 from phalanx.plan.room import Room
 from phalanx.plan.share import Shares, with_parents
 from phalanx.plan.snapshot import Snapshot
@@ -259,16 +259,16 @@ class _Pass:
         views = self.room.views
         if len(claims) == 1 and not self._might_fit(claims[0], views[0]):
             return False
-        trials: list[Trial] = []
-        for claim in claims:
-            heads = self.backfill.in_the_way(claim.lasts)
-            trial = Trial(claim, (*views, *heads), self._unkept())
-            if not trial.minimum():
-                for earlier in reversed(trials):
-                    earlier.undo()
-                return False
-            trials.append(trial)
-        self.starts.append(tuple(trials))
+        heads = [self.backfill.in_the_way(claim.lasts) for claim in claims]
+        trials = together(
+            [
+                Trial(claim, (*views, *later), self._unkept())
+                for claim, later in zip(claims, heads, strict=True)
+            ]
+        )
+        if trials is None:
+            return False
+        self.starts.append(trials)
         for trial in trials:
             self.search.spoken_for.add(trial.claim.job)
             self._use(trial.claim, need_of(trial.claim, self.table))

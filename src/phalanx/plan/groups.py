@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from phalanx.core.spec import PackMode
 from phalanx.plan.model import Claim
 from phalanx.plan.waiting import Waiting
 
@@ -29,7 +30,14 @@ def assembled(claim: Claim, waiting: Waiting) -> Group:
                 members[other.job] = other
                 ahead.append(other)
     ordered = sorted(members.values(), key=lambda member: (member.created_at, member.name))
+    ordered.sort(key=_bounds, reverse=True)
     return Group(tuple(ordered), tuple(sorted(missing)))
+
+
+def _bounds(claim: Claim) -> tuple[bool, int]:
+    """What leaves a gang the least choice of nodes: a domain, labels. It is placed first."""
+    required = claim.pack is not None and claim.pack.mode is PackMode.REQUIRE
+    return required, max(len(part.ask.selector) for part in claim.parts)
 
 
 def groups_of(waiting: Waiting) -> Iterator[Group]:

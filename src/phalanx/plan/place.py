@@ -73,20 +73,30 @@ class Trial:
         return self._minimum()
 
     def _minimum(self) -> bool:
+        hardest = sorted(self.claim.parts, key=hardness, reverse=True)
+        if self._in_order(hardest):
+            return True
+        # Who is hardest to place may have taken what others cannot do without.
+        return len(hardest) > 1 and self._in_order(sorted(hardest, key=self._choice))
+
+    def _choice(self, part: Part) -> float:
+        """How many places there are for each task of the part."""
+        return float(self.counts(part).sum()) / max(part.need, 1)
+
+    def _in_order(self, parts: Sequence[Part]) -> bool:
         claim = self.claim
         if len(claim.parts) == 1 and not self.held:
             return self.put(claim.parts[0], claim.need, whole=True) == claim.need
         waiting = {part.role: self._waiting(part) for part in claim.parts}
         has = {part.role: len(part.tasks) - len(waiting[part.role]) for part in claim.parts}
-        hardest = sorted(claim.parts, key=hardness, reverse=True)
-        for part in hardest:
+        for part in parts:
             need = part.need - has[part.role]
             if need > 0 and self.put(part, need, whole=True) < need:
                 self.undo()
                 return False
         rest = claim.need - sum(has.values()) - sum(self.placed.values())
         # Any task will do for what only the sum demands, so those that fit most easily go first.
-        for part in reversed(hardest):
+        for part in reversed(parts):
             if rest <= 0:
                 break
             room = len(waiting[part.role]) - self.placed[part.role]
@@ -284,6 +294,22 @@ class Trial:
             if at is not None:
                 penalty[at] += _LAST * _LAST
         return penalty
+
+
+def together(trials: Sequence[Trial]) -> tuple[Trial, ...] | None:
+    """Place the minimums of several gangs, in this order or the opposite one.
+
+    The trials in the order in which they were placed; None, and nothing placed, if not all fit.
+    """
+    for order in (tuple(trials), tuple(reversed(trials)))[: len(trials)]:
+        for n, trial in enumerate(order):
+            if not trial.minimum():
+                for earlier in reversed(order[:n]):
+                    earlier.undo()
+                break
+        else:
+            return order
+    return None
 
 
 class Budget:

@@ -17,7 +17,7 @@ from phalanx.core.spec import Micros, PackMode
 from phalanx.plan.model import Claim, Part, Tenant
 from phalanx.plan.nodes import Bools
 from phalanx.plan.openings import Sought, openings
-from phalanx.plan.place import Trial, hardness, need_of
+from phalanx.plan.place import Trial, hardness, need_of, together
 from phalanx.plan.rights import Rights
 from phalanx.plan.share import Shares
 from phalanx.plan.tenants import Occupancy, Tenants
@@ -293,15 +293,7 @@ class _Attempt:
         """Places for every gang of the claimant, if it may and can start without the victims."""
         if not self._rights.suffice(self._chosen.values()):
             return None
-        trials: list[Trial] = []
-        for claim in self._claims:
-            trial = Trial(claim, self._views, self._only)
-            if not trial.minimum():
-                for earlier in reversed(trials):
-                    earlier.undo()
-                return None
-            trials.append(trial)
-        return tuple(trials)
+        return together([Trial(claim, self._views, self._only) for claim in self._claims])
 
     def _prune(self) -> None:
         """Let everybody stay who is not needed, the dearest first."""

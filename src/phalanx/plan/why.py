@@ -15,7 +15,7 @@ from phalanx.core.reasons import (
 from phalanx.core.spec import PackMode
 from phalanx.plan.model import Ask, Claim, Part
 from phalanx.plan.nodes import SLOTS, WHOLE, Bools, Floats, Ints
-from phalanx.plan.place import Trial, need_of
+from phalanx.plan.place import Trial, need_of, together
 from phalanx.plan.view import View, count
 from phalanx.plan.waiting import is_simple
 
@@ -39,17 +39,10 @@ def never(claims: Sequence[Claim], empty: View) -> Reason | None:
                 return reason
     if simple is not None:
         return _too_many(simple, simple.parts[0], empty)
-    trials = []
-    short = None
-    for claim in claims:
-        trial = Trial(claim, (empty,))
-        if not trial.minimum():
-            short = claim
-            break
-        trials.append(trial)
-    for trial in reversed(trials):
+    trials = together([Trial(claim, (empty,)) for claim in claims])
+    for trial in reversed(trials or ()):
         trial.undo()
-    return None if short is None else _never_together(claims, short, empty)
+    return _never_together(claims, empty) if trials is None else None
 
 
 def _needed(claim: Claim) -> list[Part]:
@@ -87,12 +80,13 @@ def _too_many(claim: Claim, part: Part, empty: View) -> Reason:
     return NeverFits(resource, amount * claim.need, amount * empty.fit(part.ask).total)
 
 
-def _never_together(claims: Sequence[Claim], short: Claim, empty: View) -> Reason:
+def _never_together(claims: Sequence[Claim], empty: View) -> Reason:
     need = sum(need_of(claim, empty.table) for claim in claims)
     capacity = _free_in_sum(empty)
     for resource, row in empty.table.rows.items():
         if resource not in _APART and np.asarray(need)[row] > capacity[row]:
             return NeverFits(resource, int(np.asarray(need)[row]), capacity[row])
+    short = claims[-1]
     part = max(_needed(short) or short.parts, key=lambda part: len(part.tasks))
     return _too_many(short, part, empty)
 
