@@ -80,10 +80,18 @@ def test_a_gang_runs_on_two_workers_and_ctrl_c_ends_everything(port: int, tmp_pa
 def test_a_port_that_is_taken_is_said_and_nothing_is_left_running(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with up(port, tmp_path) as running:
-            assert running.process.wait(PATIENCE_S) == 1
-            assert running.line_with("it ended with status 2", PATIENCE_S), running.seen
-    assert f"cannot listen on 127.0.0.1 port {port}: " in running.seen[0]
+        said = NOWHERE.type("up", f"--port={port}", f"--data={tmp_path}")
+    assert said.status == 2
+    assert f"port {port} is taken; stop what listens there, or choose another" in said.err
+
+
+def test_a_second_one_leaves_the_workers_of_the_first_alone(port: int, tmp_path: Path) -> None:
+    at = Terminal(f"http://127.0.0.1:{port}")
+    with up(port, tmp_path / "first") as running:
+        assert running.line_with("Ctrl-C stops everything.", PATIENCE_S), running.seen
+        [before] = at.type("workers", "--json").json
+        assert NOWHERE.type("up", f"--port={port}", f"--data={tmp_path / 'second'}").status == 2
+        assert at.type("workers", "--json").json == [before]
 
 
 def test_a_worker_that_dies_is_started_again(port: int, tmp_path: Path) -> None:

@@ -466,6 +466,28 @@ def test_three_first_failures_of_distinct_jobs_cordon_a_worker() -> None:
     assert "WorkerCordoned" in [record.kind for record in driver.records if record.worker == "a"]
 
 
+def test_the_last_worker_that_is_open_is_not_cordoned_for_failures() -> None:
+    driver = Driver()
+    driver.worker("a")
+    for _ in range(5):
+        failing_first(driver, "a")
+    assert driver.workers["a"].cordoned is None
+    driver.worker("b")
+    failing_first(driver, "a")
+    assert driver.workers["a"].cordoned is not None
+
+
+def test_jobs_that_fail_wherever_they_are_cordon_no_worker() -> None:
+    driver = Driver()
+    driver.fleet("a", "b", "c")
+    for _ in range(4):
+        job = failing_first(driver, "a")
+        driver.run(job, "b")
+        driver.fail(job, 0)
+    assert [worker.cordoned for worker in driver.workers.values()] == [None, None, None]
+    assert not driver.workers["a"].suspicions
+
+
 def test_one_job_that_fails_again_and_again_does_not_cordon_a_worker() -> None:
     driver = Driver()
     driver.worker("a")
@@ -501,7 +523,7 @@ def test_only_the_trigger_of_a_drain_is_a_first_failure() -> None:
 
 def test_an_operator_who_opens_a_worker_again_wipes_the_slate() -> None:
     driver = Driver()
-    driver.worker("a")
+    driver.fleet("a", "b")
     for _ in range(3):
         failing_first(driver, "a")
     driver.apply(CordonChanged("a", None))

@@ -45,6 +45,10 @@ SENTENCES: list[tuple[Reason, str]] = [
         "no worker has gpu_model=h100, zone=x",
     ),
     (
+        NeverFits("slots", 4, 0),
+        "no worker is open that could take it",
+    ),
+    (
         NeverFits("gpu", 16_000, 8000),
         "it does not fit the cluster as it is: it needs 16 gpu, and 8 gpu is the most",
     ),

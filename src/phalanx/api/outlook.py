@@ -106,7 +106,7 @@ def message(seen: Outlook, principal: Principal) -> str:
     found = seen.forecast
     places = f"{len(found.places)} task" + ("s" if len(found.places) > 1 else "")
     if found.starts_now:
-        return f"it would start now, with {places} on {_listed(p.worker for p in found.places)}"
+        return f"it would start now, with {places} on {listed(p.worker for p in found.places)}"
     if found.victims:
         gone = evicting(victim_views(seen, found.victims, principal))
         return f"it would evict {gone}, and start when they have stopped"
@@ -125,7 +125,7 @@ def message(seen: Outlook, principal: Principal) -> str:
 def evicting(victims: Iterable[VictimView]) -> str:
     """`ml/train and 2 tasks of ml/tune, losing 3.2 GPU-hours (11.20)`."""
     gone = list(victims)
-    names = _listed(_gives(victim) for victim in gone)
+    names = listed(_gives(victim) for victim in gone)
     lost, cost = sum(v.gpu_s for v in gone) / 3600, sum(v.cost for v in gone)
     price = f" ({cost:.2f})" if cost else ""
     return names + (f", losing {lost:.1f} GPU-hours{price}" if lost else "")
@@ -137,7 +137,8 @@ def _gives(victim: VictimView) -> str:
     return name if not count else f"{count} task{'s' if count > 1 else ''} of {name}"
 
 
-def _listed(names: Iterable[str]) -> str:
+def listed(names: Iterable[str]) -> str:
+    """Each once, and not too many."""
     distinct = list(dict.fromkeys(names))
     if len(distinct) <= _NAMED:
         return ", ".join(distinct)

@@ -13,6 +13,7 @@ from phalanx.api.lookup import find
 from phalanx.api.manifests import IgnoreImage, IgnoreUnsupported, settings_of
 from phalanx.api.outlook import (
     alternative_views,
+    listed,
     message,
     outlook,
     placement_views,
@@ -25,7 +26,14 @@ from phalanx.api.views import reason_view, warning_views
 from phalanx.core.cluster import Cluster
 from phalanx.core.events import Submitted
 from phalanx.core.model import Job, Phase
-from phalanx.core.reasons import Reason, members_reason
+from phalanx.core.reasons import (
+    Fragmented,
+    NeverFits,
+    NoNodeMatches,
+    NotEnough,
+    Reason,
+    members_reason,
+)
 from phalanx.core.spec import Micros
 from phalanx.core.warnings import AnyWarning
 from phalanx.engine.submissions import new_job
@@ -113,11 +121,19 @@ async def why(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Why:
         job.phase,
         _why(job, reason),
         reason_view(reason),
-        remedy=None if reason is None else remedy(reason),
+        remedy=None if reason is None else _remedy(reason, cluster),
         starts_at=start_view(seen.forecast),
         victims=victim_views(seen, seen.forecast.victims, principal),
         alternatives=alternative_views(seen, principal),
     )
+
+
+def _remedy(reason: Reason, cluster: Cluster) -> str | None:
+    told = remedy(reason)
+    closed = sorted(node.worker.id for node in cluster.nodes.values() if node.worker.cordoned)
+    if not closed or not isinstance(reason, NoNodeMatches | NeverFits | NotEnough | Fragmented):
+        return told
+    return f"{told}; or uncordon {listed(closed)}"
 
 
 def _why(job: Job, reason: Reason | None) -> str:

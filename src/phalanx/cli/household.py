@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
@@ -12,7 +13,7 @@ from pathlib import Path
 import httpx
 import typer
 
-from phalanx.cli.exits import Status
+from phalanx.cli.exits import Status, end
 from phalanx.cli.output import console, owned
 from phalanx.cli.words import counted_as
 from phalanx.client.settings import DEFAULT_SERVER
@@ -50,6 +51,12 @@ class Household:
 
     async def live(self) -> int:
         """Until it is told to stop, or cannot go on. The status to leave with."""
+        if not _is_free(self._port):  # whoever answers there would be given our workers
+            end(
+                Status.USAGE,
+                f"port {self._port} is taken; stop what listens there, or choose another with"
+                " --port",
+            )
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._be_told)
@@ -142,6 +149,12 @@ class Household:
             if await self._ask("/readyz"):
                 return True
             await asyncio.sleep(_MOMENT_S)
+        if not self._stop.is_set():
+            self._say(
+                _SERVER,
+                f"it does not lead: another server uses {self._folder}; stop that one, or choose"
+                " another folder with --data",
+            )
         return False
 
     async def _ask(self, path: str) -> httpx.Response | None:
@@ -199,6 +212,16 @@ class Household:
             "  phalanx top\n\n"
             "Ctrl-C stops everything.\n"
         )
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind((_HOST, port))
+        except OSError:
+            return False
+    return True
 
 
 async def _stopped(part: _Part) -> None:

@@ -189,21 +189,33 @@ def _blame(tx: Changes, gang: Gang, trigger: Task, move: Move) -> None:
     node = tx.find_node(trigger.worker)
     if node is None:
         return
-    worker, settings = node.worker, tx.base.settings
+    worker, job = node.worker, gang.job
+    elsewhere = [each for each in job.avoid if each != worker.id]
     avoid(tx, gang, [worker.id])
-    if move is Move.WORKER_LOST or worker.cordoned is not None:
+    if move is Move.WORKER_LOST:
         return
-    since = tx.now - settings.suspect_window
-    job = gang.job.id
-    recent = tuple(s for s in worker.suspicions if s.at > since and s.job != job)
-    suspicions = (*recent, Suspicion(job, tx.now))
-    _suspect(tx, worker, suspicions)
+    if elsewhere:  # it is the job that fails, wherever it is
+        _acquit(tx, job.id, [*elsewhere, worker.id])
+    elif worker.cordoned is None:
+        since = tx.now - tx.base.settings.suspect_window
+        recent = tuple(s for s in worker.suspicions if s.at > since and s.job != job.id)
+        _suspect(tx, worker, (*recent, Suspicion(job.id, tx.now)))
+
+
+def _acquit(tx: Changes, job: str, workers: list[str]) -> None:
+    for name in workers:
+        node = tx.find_node(name)
+        if node is not None and any(s.job == job for s in node.worker.suspicions):
+            left = tuple(s for s in node.worker.suspicions if s.job != job)
+            tx.set_worker(replace(node.worker, suspicions=left))
 
 
 def _suspect(tx: Changes, worker: Worker, suspicions: tuple[Suspicion, ...]) -> None:
     settings = tx.base.settings
-    if len(suspicions) < settings.suspect_jobs:
-        tx.set_worker(replace(worker, suspicions=suspicions))
+    others = (node for node in tx.base.nodes.values() if node.worker.id != worker.id)
+    if len(suspicions) < settings.suspect_jobs or not any(node.is_open for node in others):
+        kept = suspicions[-settings.suspect_jobs :]
+        tx.set_worker(replace(worker, suspicions=kept))
         return
     minutes = settings.suspect_window // 60_000_000
     reason = f"{len(suspicions)} jobs failed first here within {minutes} minutes"

@@ -75,6 +75,8 @@ class NeverFits(msgspec.Struct, frozen=True, tag=True):
     largest: int  #: the most that the empty cluster could give in the same place
 
     def __str__(self) -> str:
+        if self.short_of == "slots" and not self.largest:
+            return "no worker is open that could take it"
         want, largest = _amount(self.short_of, self.want), _amount(self.short_of, self.largest)
         return f"it does not fit the cluster as it is: it needs {want}, and {largest} is the most"
 

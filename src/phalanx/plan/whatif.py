@@ -16,6 +16,7 @@ from phalanx.core.spec import SECOND, Micros
 from phalanx.plan.cycle import plan
 from phalanx.plan.decisions import Evict, Head, Hold, Plan, Reserve, Victim
 from phalanx.plan.model import Claim
+from phalanx.plan.nodes import SLOTS
 from phalanx.plan.snapshot import Snapshot
 
 #: How many priorities are tried at most.
@@ -172,5 +173,7 @@ def remedy(reason: Reason) -> str | None:
     """What would have to change, if anything but time."""
     if isinstance(reason, why.WaitingForMembers) and reason.uncounted:
         return "submit it again with a match policy that counts those that run or are done"
+    if isinstance(reason, why.NeverFits) and reason.short_of == SLOTS and not reason.largest:
+        return "start a worker"
     told = _REMEDIES.get(type(reason))
     return None if told is None else told.format(**msgspec.structs.asdict(reason))

@@ -83,7 +83,10 @@ async def _serve(config: Config, announce: Announce) -> int:
         await store.open()
         tokens = await _tokens(config, store, place)
         listening = Listening(config)
-    except (StoreError, CannotListen, OSError) as error:
+    except CannotListen as error:
+        await store.close()
+        raise CannotServe(str(error)) from error
+    except (StoreError, OSError) as error:
         await store.close()
         raise CannotServe(f"{stores.shown(place)}: {error}") from error
     except CannotServe:

@@ -109,6 +109,15 @@ async def test_why_says_what_helps_and_what_was_tried(server: Running) -> None:
     assert (await server.call("GET", f"/jobs/{job}")).body["phase"] == "waiting"
 
 
+async def test_why_names_the_workers_that_are_cordoned(server: Running) -> None:
+    await worker(server)
+    await server.call("POST", "/workers/w-1/cordon", {})
+    job = (await server.call("POST", "/jobs", {"command": "true"})).body["id"]
+    found = (await server.call("GET", f"/jobs/{job}/why")).body
+    assert found["message"] == "it waits: no worker is open that could take it"
+    assert found["remedy"] == "start a worker; or uncordon w-1"
+
+
 async def test_why_of_a_job_that_has_ended_says_how(server: Running) -> None:
     job = (await server.call("POST", "/jobs", gang())).body["id"]
     await server.call("DELETE", f"/jobs/{job}")
