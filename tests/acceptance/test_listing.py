@@ -78,6 +78,10 @@ def test_a_shell_is_offered_the_ids_and_names_that_fit(terminal: Terminal) -> No
     assert said.out.split() == [job]
     said = terminal.type(COMP_WORDS="phalanx cancel tab/p", **asking)
     assert said.out.split() == ["tab/press"]
+    for words in ("submit --queue def", "jobs --queue def", "queue set ml --parent def"):
+        asking["COMP_CWORD"] = str(len(words.split()))
+        said = terminal.type(COMP_WORDS=f"phalanx {words}", **asking)
+        assert said.out.split() == ["default"]
 
 
 def test_a_shell_is_offered_nothing_where_there_is_no_server() -> None:

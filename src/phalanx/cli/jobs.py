@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from phalanx.cli import words
+from phalanx.cli import completion, words
 from phalanx.cli.connection import with_client
 from phalanx.cli.output import Json, note, print_json, print_trimmed, table_of
 from phalanx.core.model import Phase
@@ -21,7 +21,12 @@ _SHOWN = 30
 Namespace = Annotated[
     str | None, typer.Option("--namespace", metavar="NAME", help="Only of this namespace.")
 ]
-Queue = Annotated[str | None, typer.Option("--queue", metavar="NAME", help="Only of this queue.")]
+Queue = Annotated[
+    str | None,
+    typer.Option(
+        "--queue", metavar="NAME", help="Only of this queue.", autocompletion=completion.queues
+    ),
+]
 Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Only of this name.")]
 InPhase = Annotated[Phase | None, typer.Option("--phase", help="Only in this phase.")]
 Limit = Annotated[

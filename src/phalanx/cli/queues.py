@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from phalanx.cli import words
+from phalanx.cli import completion, words
 from phalanx.cli.completion import Queue
 from phalanx.cli.connection import with_client
 from phalanx.cli.exits import Status, end
@@ -32,7 +32,10 @@ Limit = Annotated[
 Parent = Annotated[
     str | None,
     typer.Option(
-        "--parent", metavar="QUEUE", help="The queue whose share it is part of; '' for none."
+        "--parent",
+        metavar="QUEUE",
+        help="The queue whose share it is part of; '' for none.",
+        autocompletion=completion.queues,
     ),
 ]
 

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from phalanx.cli import words
+from phalanx.cli import completion, words
 from phalanx.cli.connection import with_client
 from phalanx.cli.exits import Status, end
 from phalanx.cli.files import IgnoreImage, IgnoreUnsupported, about, contents
@@ -74,7 +74,13 @@ Namespace = Annotated[
 ]
 Queue = Annotated[
     str | None,
-    typer.Option("--queue", metavar="NAME", help="Whose share it uses.", rich_help_panel=_JOB),
+    typer.Option(
+        "--queue",
+        metavar="NAME",
+        help="Whose share it uses.",
+        rich_help_panel=_JOB,
+        autocompletion=completion.queues,
+    ),
 ]
 Priority = Annotated[
     int | None,
