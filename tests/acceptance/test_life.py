@@ -159,3 +159,12 @@ def test_several_are_cancelled_at_once_and_a_misspelt_one_stops_all_of_it(at: Te
     assert at.type("cancel", *jobs, "misspelt").status == 3
     assert len(at.type("jobs", "--phase", "waiting", "--json").json) == 2
     assert at.type("cancel", *jobs).out.split()[::3] == jobs
+
+
+def test_one_that_may_not_be_changed_does_not_keep_the_others_from_it(at: Terminal) -> None:
+    over, other = (at.type("submit", "--gpu", "1", "--", "x").out.strip() for _ in range(2))
+    at.type("cancel", over)
+    said = at.type("hold", over, other)
+    assert said.status == 4
+    assert said.out == f"{other} is on hold\n"
+    assert f"job {over} is cancelled" in said.err

@@ -90,6 +90,12 @@ def test_a_short_job_or_one_that_saves_is_not_told_to_save() -> None:
         assert isinstance(risk, PreemptionRisk)
 
 
+def test_without_a_gpu_there_are_no_gpu_hours_in_the_sentence() -> None:
+    assert "lose all it did since its start; declare" in str(NoCheckpoint(0, None, 0.0))
+    assert "lose all it did since its start; declare" in str(NoCheckpoint(0, 5, 0.0))
+    assert "lose all it did since its start, $2.00 for every hour;" in str(NoCheckpoint(0, None, 2))
+
+
 def test_without_a_price_there_is_no_money_in_the_sentence() -> None:
     [_, warning] = risks(four_gpus(time_limit="5h"), standing(classes=HIGH, prices={}))
     assert "$" not in str(warning)

@@ -41,6 +41,10 @@ def test_ages_have_the_one_unit_that_matters() -> None:
 
 
 def test_what_is_scarce_is_told_first() -> None:
+    assert words.rounded("memory", "24684100Ki") == "23.5Gi"
+    assert words.rounded("memory", "512Mi") == "512Mi"
+    assert words.rounded("memory", "11Gi") == "11Gi"
+    assert words.rounded("cpu", "1500m") == "1500m"
     assert words.amounts({"zeta": 1, "memory": "1Gi", "cpu": 2, "gpu": 1, "alpha": 3}) == (
         "gpu 1, cpu 2, memory 1Gi, alpha 3, zeta 1"
     )

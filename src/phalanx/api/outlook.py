@@ -123,12 +123,13 @@ def message(seen: Outlook, principal: Principal) -> str:
 
 
 def evicting(victims: Iterable[VictimView]) -> str:
-    """`ml/train and 2 tasks of ml/tune, losing 3.2 GPU-hours (11.20)`."""
+    """`ml/train and 2 tasks of ml/tune, losing 3.2 GPU-hours ($11.20)`."""
     gone = list(victims)
     names = listed(_gives(victim) for victim in gone)
-    lost, cost = sum(v.gpu_s for v in gone) / 3600, sum(v.cost for v in gone)
-    price = f" ({cost:.2f})" if cost else ""
-    return names + (f", losing {lost:.1f} GPU-hours{price}" if lost else "")
+    lost, cost = sum(v.gpu_s for v in gone), sum(v.cost for v in gone)
+    price = f" (${cost:.2f})" if cost else ""
+    told = f"{lost / 3600:.1f} GPU-hours" if lost >= 3600 else f"{lost:.0f} GPU-seconds"
+    return names + (f", losing {told}{price}" if lost else "")
 
 
 def _gives(victim: VictimView) -> str:

@@ -76,7 +76,7 @@ def show(client: "Client", *, called: Name, as_json: Json = False) -> None:
     if cron.runs:
         typer.echo()
         rows = [
-            (run.job, run.name, words.state(run.phase or "unfinished"), run.due_at)
+            (run.job, run.name, words.state(run.phase or "unfinished"), words.minute(run.due_at))
             for run in cron.runs
         ]
         print_table(["JOB", "NAME", "PHASE", "DUE"], rows)

@@ -14,7 +14,6 @@ _PLAIN = {
     "AttemptGone": "nothing of an attempt on {worker} is left",
     "CheckpointSaved": "task {task} saved {size_bytes} bytes",
     "CheckpointSetSaved": "the checkpoints of all {tasks} tasks are complete",
-    "ComputeLost": "{gpu_s:.0f} GPU-seconds of work are lost to {by}",
     "CronChanged": "cron {cron} was changed",
     "CronDenied": "cron {cron} was due and may not run: {why}",
     "CronFired": "cron {cron} was due",
@@ -81,6 +80,8 @@ def _cancelled(detail: Detail) -> str:
 
 def _lost(detail: Detail) -> str:
     seconds = detail.get("gpu_s", 0)
+    if seconds < 0.5:
+        return f"its work is lost to {detail.get('to', 'a stop')}"
     amount = f"{seconds / 3600:.1f} GPU-hours" if seconds >= 3600 else f"{seconds:.0f} GPU-seconds"
     return f"{amount} of work are lost to {detail.get('to', 'a stop')}"
 

@@ -8,6 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from phalanx.core.model import ENDED, Phase
+from phalanx.core.quantities import quantity
 from phalanx.wire.jobs import Counts, JobView, TaskView
 
 _STYLES = {
@@ -71,8 +72,20 @@ def clock(at: str) -> str:
     return moment(at).astimezone().strftime("%H:%M:%S")
 
 
+def minute(at: str) -> str:
+    return moment(at).strftime("%Y-%m-%dT%H:%MZ")
+
+
 def day(at: str) -> str:
     return moment(at).astimezone().strftime("%Y-%m-%d")
+
+
+def rounded(resource: str, amount: object) -> str:
+    """Memory of machines is seldom a round number."""
+    if resource != "memory":
+        return str(amount)
+    size, unit = float(quantity(amount)), 2**30
+    return f"{size / unit:.1f}".removesuffix(".0") + "Gi" if size >= unit else str(amount)
 
 
 def amounts(resources: Mapping[str, Any]) -> str:

@@ -63,7 +63,8 @@ def workers_table(found: "Sequence[WorkerView]") -> Table:
 def _free(worker: "WorkerView", name: str) -> str:
     if name not in worker.resources:
         return "-"
-    return f"{worker.free.get(name, 0)}/{worker.resources[name]}"
+    free, all_of_it = worker.free.get(name, 0), worker.resources[name]
+    return f"{words.rounded(name, free)}/{words.rounded(name, all_of_it)}"
 
 
 def _remark(worker: "WorkerView") -> Text:

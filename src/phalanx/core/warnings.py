@@ -43,11 +43,14 @@ class NoCheckpoint(msgspec.Struct, frozen=True, tag=True):
     cost: float  #: the most that one eviction can lose; without a limit, that of an hour
 
     def __str__(self) -> str:
-        told = "" if not self.cost else f" (${self.cost:.2f})"
-        if self.hours is None:
-            most = f"all it did since its start, {self.gpus:g} GPU-hours{told} for every hour"
-        else:
-            most = f"up to {self.gpus * self.hours:g} GPU-hours{told}"
+        price = f"${self.cost:.2f}" if self.cost else ""
+        worth = price
+        if self.gpus:
+            told = f" ({price})" if price else ""
+            worth = f"{self.gpus * (self.hours or 1):g} GPU-hours{told}"
+        most = "all it did since its start"
+        if worth:
+            most = f"{most}, {worth} for every hour" if self.hours is None else f"up to {worth}"
         return (
             f"it declares no checkpoint: an eviction can lose {most}; "
             "declare checkpoint, or report what is safe"
