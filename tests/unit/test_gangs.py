@@ -308,7 +308,7 @@ UNSUPPORTED = {
 def test_what_cannot_be_honoured_is_refused_or_told(spec: str) -> None:
     path = f"document 1: {UNSUPPORTED[spec]}"
     [(found, message)] = refused(pod("a", spec=spec)).items()
-    assert (found, "ask to ignore" in message) == (path, True)
+    assert (found, "--ignore-unsupported" in message) == (path, True)
     [warning] = bundled(pod("a", spec=spec), ignore_unsupported=True).warnings
     assert type(warning).__name__ == "Unsupported"
     assert warning.path == path

@@ -18,6 +18,7 @@ from phalanx.agent.messages import Lease
 from phalanx.agent.servers import Servers, Unreachable
 from phalanx.core.model import Protocol
 from phalanx.core.spec import SECOND
+from phalanx.wire.errors import ErrorBody
 from phalanx.wire.sync import SyncReply, SyncRequest
 
 Logger = structlog.typing.FilteringBoundLogger
@@ -34,6 +35,7 @@ _LEASE_SLACK_S = 5.0
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(SyncReply).decode
+_refusal = msgspec.json.Decoder(ErrorBody).decode
 
 
 class Superseded(Exception):  # noqa: N818
@@ -201,4 +203,7 @@ class Link:
 
 
 def _said(body: bytes) -> str:
-    return body.decode(errors="replace")[:500]
+    try:
+        return _refusal(body).error.message
+    except msgspec.MsgspecError:
+        return body.decode(errors="replace")[:500]

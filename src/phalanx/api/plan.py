@@ -130,8 +130,12 @@ async def why(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Why:
 
 def _remedy(reason: Reason, cluster: Cluster) -> str | None:
     told = remedy(reason)
-    closed = sorted(node.worker.id for node in cluster.nodes.values() if node.worker.cordoned)
-    if not closed or not isinstance(reason, NoNodeMatches | NeverFits | NotEnough | Fragmented):
+    if not isinstance(reason, NoNodeMatches | NeverFits | NotEnough | Fragmented):
+        return told
+    wanted = reason.selector.items() if isinstance(reason, NoNodeMatches) else {}.items()
+    workers = [node.worker for node in cluster.nodes.values()]
+    closed = sorted(w.id for w in workers if w.cordoned and wanted <= w.labels.items())
+    if not closed:
         return told
     return f"{told}; or uncordon {listed(closed)}"
 

@@ -1,6 +1,5 @@
 """Workers: registering, being heard, being listed, and what operators do to them."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4
@@ -38,24 +37,13 @@ from phalanx.core.fields import (
 )
 from phalanx.core.ids import split_task
 from phalanx.core.model import Protocol
-from phalanx.core.names import label_key
+from phalanx.core.names import label_key, worker_id
 from phalanx.core.node import Node
 from phalanx.core.states import State
 from phalanx.engine.turn import Turn
 from phalanx.wire.workers import DrainReply, WorkerView
 
-_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 _MOST_SLOTS = 100_000
-
-
-def _name(value: object) -> str:
-    name = text(value)
-    if not _NAME.fullmatch(name):
-        raise refusal(
-            f"is {shown(name)}; use letters, digits, '.', '-' and '_', with a letter or a digit"
-            " first and last, 253 at most"
-        )
-    return name
 
 
 def _address(value: object) -> str:
@@ -78,13 +66,13 @@ def _tags(value: object) -> dict[str, str]:
 
 
 _FIELDS = {
-    "id": Field(_name, REQUIRED),
+    "id": Field(worker_id, REQUIRED),
     "exec_addr": Field(_address),
     "resources": Field(quantities.capacity, {}),
     "tags": Field(_tags, {}),
     "slots": Field(integer(1, _MOST_SLOTS)),
     "protocol": Field(one_of(Protocol), "plain"),
-    "incarnation": Field(_name),
+    "incarnation": Field(worker_id),
 }
 _STRING = Schema(type="string")  # type: ignore[arg-type]
 _OBJECT = Schema(type="object")  # type: ignore[arg-type]

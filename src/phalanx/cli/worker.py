@@ -10,7 +10,9 @@ import typer
 
 from phalanx.cli.settings import refuse
 from phalanx.core.errors import Invalid
+from phalanx.core.fields import Reader
 from phalanx.core.model import Protocol
+from phalanx.core.names import label_key, worker_id
 from phalanx.core.quantities import capacity
 from phalanx.server.config import state_directory
 from phalanx.server.options import LogFormat, LogLevel
@@ -118,7 +120,7 @@ def worker(  # noqa: PLR0913
 
     found = Found()
     registration = Registration(
-        id=name or socket.gethostname(),
+        id=_checked("--id", name or socket.gethostname(), worker_id),
         protocol=Protocol.SYNC,
         resources=found.resources | _amounts(resources),
         tags=found.labels | _labels(label or []),
@@ -126,7 +128,7 @@ def worker(  # noqa: PLR0913
         slots=slots,
     )
     settings = agent.Settings(
-        servers=tuple(_url(url) for url in server or [_SERVER]),
+        servers=tuple(_url(url) for urls in server or [_SERVER] for url in urls.split(",")),
         state=(state_dir or state_directory(os.environ) / "worker").absolute(),
         registration=registration,
         keep=keep,
@@ -164,7 +166,16 @@ def _amounts(written: str | None) -> dict[str, Any]:
 
 
 def _labels(written: list[str]) -> dict[str, str]:
-    return _pairs("--label", written)
+    pairs = _pairs("--label", written)
+    return {_checked("--label", key, label_key): value for key, value in pairs.items()}
+
+
+def _checked(flag: str, name: str, read: Reader[str]) -> str:
+    """Whatever the server would refuse as well, again and again."""
+    try:
+        return read(name)
+    except Invalid as error:
+        refuse(*(f"{flag} {problem.message}" for problem in error.problems))
 
 
 def _token(given: str | None, file: Path | None) -> Callable[[], str | None]:

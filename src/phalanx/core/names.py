@@ -10,6 +10,7 @@ _DNS_LABEL = re.compile(_LABEL)
 _DNS_SUBDOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 _JOB_ID = re.compile(r"j-[0-9a-z]+")
 _QUALIFIED = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]*[A-Za-z0-9])?")
+_WORKER = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _TIMEZONE = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*")
 
 NAME_LIMIT = 253
@@ -37,6 +38,11 @@ dns_subdomain = _matching(
     _DNS_SUBDOMAIN, NAME_LIMIT, f"use {_CHARACTERS}, in parts of at most 63 joined by '.'"
 )
 job_id = _matching(_JOB_ID, 64, "write the id of a job, like j-01h2xcejqtf2nbrexx3v")
+worker_id = _matching(
+    _WORKER,
+    NAME_LIMIT,
+    "use letters, digits, '.', '-' and '_', with a letter or a digit first and last",
+)
 timezone = _matching(_TIMEZONE, 64, "write the name of a time zone, like UTC or Europe/Zurich")
 label_key = _matching(_QUALIFIED, QUALIFIED_LIMIT, f"a node label is {_PARTS}")
 _resource = _matching(_QUALIFIED, QUALIFIED_LIMIT, f"a resource is {_PARTS}")

@@ -14,7 +14,7 @@ from phalanx.core.errors import Invalid, Problem
 from phalanx.core.fields import PROBLEM_LIMIT, joined
 from phalanx.core.spec import SECOND, Micros
 
-_CURE = "remove it, or ask to ignore what is unsupported"
+_CURE = "remove it, or leave it out with --ignore-unsupported"
 
 
 class Settings(msgspec.Struct, frozen=True):

@@ -116,6 +116,10 @@ async def test_why_names_the_workers_that_are_cordoned(server: Running) -> None:
     found = (await server.call("GET", f"/jobs/{job}/why")).body
     assert found["message"] == "it waits: no worker is open that could take it"
     assert found["remedy"] == "start a worker; or uncordon w-1"
+    body = {"roles": {"a": {"command": "true", "node_selector": {"zone": "x"}}}}
+    job = (await server.call("POST", "/jobs", body)).body["id"]
+    found = (await server.call("GET", f"/jobs/{job}/why")).body
+    assert found["remedy"] == "bring a worker with these labels, or ask for others"
 
 
 async def test_why_of_a_job_that_has_ended_says_how(server: Running) -> None:
