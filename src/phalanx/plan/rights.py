@@ -4,7 +4,7 @@ its own deserves.
 Taking back must make the sharing fairer, or it would be taken back in turn without end.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -89,6 +89,17 @@ class Rights:
         return newer and policy is PreemptWithin.LOWER_OR_NEWER_EQUAL
 
     def _reclaims(self, claim: Claim, tenant: Tenant, priority: int) -> bool:
+        if not self._asks_back(claim, tenant, priority):
+            return False
+        known = self._open.get((claim.queue, tenant.queue))
+        if known is None:
+            ours, theirs = self._sides(claim.queue, tenant.queue)
+            known = bool(ours) and all(self._is_over(branch) for branch in theirs)
+            self._open[claim.queue, tenant.queue] = known
+        return known
+
+    def _asks_back(self, claim: Claim, tenant: Tenant, priority: int) -> bool:
+        """Whether the two queues let a gang of one take from that of the other."""
         if claim.queue == tenant.queue:
             return False
         policy = self._shares.branches[claim.queue].queue.reclaim_from_siblings
@@ -96,16 +107,29 @@ class Rights:
             return False
         if policy is ReclaimFrom.LOWER_PRIORITY and priority >= self._priority:
             return False
-        known = self._open.get((claim.queue, tenant.queue))
-        if known is None:
+        _, theirs = self._sides(claim.queue, tenant.queue)
+        return all(branch.queue.reclaimable for branch in theirs)
+
+    def were_over(
+        self, tenant: Tenant, priority: int, had: Mapping[str, Floats], *, young: bool
+    ) -> bool:
+        """Whether the claimant could have evicted who is leaving, with what queues had before."""
+        for claim in self._claims:
+            if self._preempts(claim, tenant, priority):
+                return True
+            if young or not self._asks_back(claim, tenant, priority):
+                continue
             ours, theirs = self._sides(claim.queue, tenant.queue)
-            known = (
-                all(branch.queue.reclaimable for branch in theirs)
-                and all(self._is_over(branch) for branch in theirs)
-                and bool(ours)
-            )
-            self._open[claim.queue, tenant.queue] = known
-        return known
+            over = [had[branch.queue.name] > branch.deserved + _HAIR for branch in theirs]
+            if ours and all(bool((some & self._lacks).any()) for some in over):
+                return self._may_reclaim_from(tenant.queue)
+        return False
+
+    def are_any(self, units: Iterable[Unit]) -> bool:
+        """Whether the claimant, as things are, has a right to anything of these."""
+        some = list(units)
+        queues = {unit.occupancy.tenant.queue for unit in some}
+        return any(map(self.is_preempted, some)) or any(map(self._may_reclaim_from, queues))
 
     def _might_go(self, tenant: Tenant) -> bool:
         """Whether its queue has more than its quota, or the gang is itself more than that."""

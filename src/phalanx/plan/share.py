@@ -77,6 +77,16 @@ class Shares:
         for branch in self.branches[queue].path():
             branch.used += amounts
 
+    def sums(self, *used: Mapping[str, Mapping[str, int]]) -> dict[str, Floats]:
+        """By queue: what all of these amounts come to in it and below it."""
+        sums = {name: np.zeros(self._rows) for name in (*self.branches, self.root.queue.name)}
+        for amounts in used:
+            for queue, resources in amounts.items():
+                for branch in self.branches[queue].path():
+                    for resource, amount in resources.items():
+                        sums[branch.queue.name][self.table.rows[resource]] += amount
+        return sums
+
     def want(self, queue: str, amounts: Floats) -> None:
         self.branches[queue].wanted += amounts
 

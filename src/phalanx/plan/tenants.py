@@ -66,6 +66,10 @@ class Occupancy:
         self._all_gpus = float(self.gpus.sum())
         self._all_safe = float(self.safe.sum())
 
+    def leaving(self) -> list[int]:
+        """The positions of tasks that were told to stop."""
+        return [n for n, place in enumerate(self.tenant.places) if place.leaving]
+
     def cost(self, now: Micros, positions: Iterable[int] | None = None) -> float:
         """GPU-seconds that stopping these of its places, or all, would lose."""
         gpus, safe = self._all_gpus, self._all_safe
@@ -135,6 +139,5 @@ class Tenants:
     def departures(self) -> Iterator[Occupant]:
         """All that was told to stop and is still there."""
         for occupancy in self.leaving.values():
-            for occupant, place in zip(occupancy.occupants, occupancy.tenant.places, strict=True):
-                if place.leaving:
-                    yield occupant
+            for position in occupancy.leaving():
+                yield occupancy.occupants[position]

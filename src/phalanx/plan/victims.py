@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from phalanx.core.model import PreemptWithin
 from phalanx.core.spec import Micros, PackMode
 from phalanx.plan.model import Claim, Part, Tenant
-from phalanx.plan.nodes import Bools
+from phalanx.plan.nodes import Bools, Floats
 from phalanx.plan.openings import Sought, openings
 from phalanx.plan.place import Trial, hardness, need_of, together
 from phalanx.plan.rights import Rights
@@ -57,7 +57,13 @@ class Search:
         self.spoken_for: set[str] = set()
         #: Of those that gave a part, what is left.
         self._left: dict[str, Occupancy] = {}
-        #: By queue: the lowest priority of those that can be evicted.
+        #: Who is leaving, since an earlier pass or from this one on.
+        self._going: list[tuple[Occupancy, Sequence[int]]] = [
+            (o, o.leaving()) for o in tenants.leaving.values()
+        ]
+        #: By queue: what it and those below it had before anybody was told to go.
+        self._had: dict[str, Floats] | None = None
+        #: By queue: the lowest priority of those that can be evicted, or are leaving.
         self._lowest: dict[str, int] | None = None
         self._worth: dict[tuple[str, int], bool] = {}
 
@@ -77,7 +83,7 @@ class Search:
             self._lowest = {}
             for occupancy in (*self._tenants.by_job.values(), *self._holders):
                 tenant = occupancy.tenant
-                if tenant.evictable:
+                if tenant.evictable or tenant.job in self._tenants.leaving:
                     known = self._lowest.get(tenant.queue, occupancy.lowest)
                     self._lowest[tenant.queue] = min(known, occupancy.lowest)
         if not self._lowest:
@@ -120,6 +126,9 @@ class Search:
             and not occupancy.tenant.holds
             and self._is_over(rights, occupancy, occupancy.highest)
         ]
+        # Only who has a right to something is promised what others leave.
+        if not rights.are_any(surplus + whole) and not self._had_rights(rights):
+            return None
         for units in (surplus, surplus + whole):
             units.sort(key=self._rank)
             for some in (rights.lent(units), units):
@@ -128,6 +137,17 @@ class Search:
                     return found
         # What others are leaving anyway may be enough, also where nobody could be evicted.
         return None if surplus or whole else self._cheapest(claims, rights, [], ground)
+
+    def _had_rights(self, rights: Rights) -> bool:
+        """Whether the claimant could have evicted somebody who is leaving already."""
+        if self._had is None:
+            self._had = self._shares.sums(self._tenants.used, self._tenants.returning)
+        for occupancy, positions in self._going:
+            tenant, priorities = occupancy.tenant, occupancy.priorities
+            least = min(priorities[position] for position in positions)
+            if rights.were_over(tenant, least, self._had, young=self._is_young(tenant)):
+                return True
+        return False
 
     def _rank(self, unit: Unit) -> tuple[object, ...]:
         """The cheapest first; of equals those of the least important queue, the smallest, and the
@@ -150,6 +170,7 @@ class Search:
         for job, units in found.by_gang().items():
             self.spoken_for.add(job)
             self._left.pop(job, None)
+            self._going += ((unit.occupancy, unit.positions) for unit in units)
             if not any(unit.whole or unit.occupancy.tenant.holds for unit in units):
                 tenant = units[0].occupancy.tenant
                 gone = {position for unit in units for position in unit.positions}
