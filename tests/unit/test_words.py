@@ -129,7 +129,15 @@ def record(kind: str, **fields: Any) -> RecordView:
         (record("DrainSettled", detail={"outcome": "blocked", "seconds": 1.26}), "after 1.3 s"),
         (record("JobEnded", detail={"phase": "failed", "why": "it broke"}), "failed: it broke"),
         (record("MoonRose", worker="a", detail={"how": "slowly"}), "moon rose: how slowly, "),
-        (record("TaskFailed", task=3), "task failed: task 3"),
+        (record("TaskFailed", task=3), "task 3 failed"),
+        (
+            record("TaskFailed", task=3, worker="a", detail={"why": "was on a, which was lost"}),
+            "task 3 was on a, which was lost",
+        ),
+        (
+            record("TaskFailed", task=3, worker="a", detail={"why": "could not be started: x"}),
+            "task 3, on a, could not be started: x",
+        ),
     ],
 )
 def test_a_record_is_told_as_a_sentence(told: RecordView, sentence: str) -> None:

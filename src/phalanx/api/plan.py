@@ -31,11 +31,12 @@ from phalanx.core.reasons import (
     NeverFits,
     NoNodeMatches,
     NotEnough,
+    QueueLimit,
     Reason,
     members_reason,
 )
 from phalanx.core.spec import Micros
-from phalanx.core.warnings import AnyWarning
+from phalanx.core.warnings import AnyWarning, above_limit
 from phalanx.engine.submissions import new_job
 from phalanx.engine.turn import Turn
 from phalanx.plan.whatif import remedy
@@ -121,15 +122,17 @@ async def why(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Why:
         job.phase,
         _why(job, reason),
         reason_view(reason),
-        remedy=None if reason is None else _remedy(reason, cluster),
+        remedy=None if reason is None else _remedy(reason, job, cluster),
         starts_at=start_view(seen.forecast),
         victims=victim_views(seen, seen.forecast.victims, principal),
         alternatives=alternative_views(seen, principal),
     )
 
 
-def _remedy(reason: Reason, cluster: Cluster) -> str | None:
+def _remedy(reason: Reason, job: Job, cluster: Cluster) -> str | None:
     told = remedy(reason)
+    if isinstance(reason, QueueLimit) and (above := above_limit(job.spec, cluster.queues)):
+        return f"{above}: raise that limit, or ask for less"
     if not isinstance(reason, NoNodeMatches | NeverFits | NotEnough | Fragmented):
         return told
     wanted = reason.selector.items() if isinstance(reason, NoNodeMatches) else {}.items()

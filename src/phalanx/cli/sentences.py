@@ -42,7 +42,6 @@ _PLAIN = {
     "StopTimedOut": "task {task} did not say in time that it stopped",
     "TaskClaimed": "task {task} runs on {worker}",
     "TaskDone": "task {task} is done",
-    "TaskFailed": "task {task} {why} on {worker}",
     "TaskStarted": "task {task} runs on {worker}",
     "TaskStopped": "task {task} has stopped",
     "WorkSafe": "task {task} is safe up to step {step}",
@@ -86,6 +85,15 @@ def _lost(detail: Detail) -> str:
     return f"{amount} of work are lost to {detail.get('to', 'a stop')}"
 
 
+def _failed(detail: Detail) -> str:
+    task, worker, why = detail["task"], detail["worker"], detail.get("why")
+    if why is None:
+        return f"task {task} failed"
+    if f" {worker}," in why:
+        return f"task {task} {why}"
+    return f"task {task}, on {worker}, {why}" if ":" in why else f"task {task} {why} on {worker}"
+
+
 def _held(detail: Detail) -> str:
     return "put on hold" if detail.get("on_hold") else "released from its hold"
 
@@ -103,6 +111,7 @@ _SPECIAL: dict[str, Callable[[Detail], str]] = {
     "ComputeLost": _lost,
     "HoldChanged": _held,
     "JobEnded": _ended,
+    "TaskFailed": _failed,
 }
 
 KNOWN = _PLAIN.keys() | _SPECIAL.keys()
@@ -112,10 +121,10 @@ _ALARMING = {"TaskFailed", "WorkerLost", "ReservationLost", "StopTimedOut", "Wor
 
 def sentence(record: RecordView) -> str:
     """A kind that has no sentence of its own is told by its name and what it carries."""
+    where = {"task": record.task, "worker": record.worker, "epoch": record.epoch}
     if record.kind in _SPECIAL:
-        return _SPECIAL[record.kind](record.detail)
-    fields: Detail = {key: _listed(value) for key, value in record.detail.items()}
-    fields |= {"task": record.task, "worker": record.worker, "epoch": record.epoch}
+        return _SPECIAL[record.kind](record.detail | where)
+    fields: Detail = {key: _listed(value) for key, value in record.detail.items()} | where
     try:
         return _PLAIN[record.kind].format(**fields)
     except KeyError:

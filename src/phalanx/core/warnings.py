@@ -8,11 +8,26 @@ from phalanx.core.cost import money
 from phalanx.core.ledger import DAY, DAYS_KEPT, Account
 from phalanx.core.model import Queue
 from phalanx.core.node import GPU
+from phalanx.core.quantities import printed
 from phalanx.core.reasons import NeverFits as DoesNotFit
 from phalanx.core.reasons import NoNodeMatches
 from phalanx.core.spec import HOUR, CheckpointPolicy, JobSpec, Micros, Resources
 
-Unfit = DoesNotFit | NoNodeMatches
+
+class AboveLimit(msgspec.Struct, frozen=True, tag=True):
+    """Not even alone in its queue could it start."""
+
+    queue: str
+    resource: str
+    want: int
+    limit: int
+
+    def __str__(self) -> str:
+        want, limit = printed(self.resource, self.want), printed(self.resource, self.limit)
+        return f"it needs {want} {self.resource}, and queue {self.queue} may use {limit} at most"
+
+
+Unfit = DoesNotFit | NoNodeMatches | AboveLimit
 
 
 class NeverFits(msgspec.Struct, frozen=True, tag=True):
@@ -98,6 +113,25 @@ def _threat(spec: JobSpec, standing: Standing) -> str | None:
         if name in quota and standing.usage.get(name, 0) + needed > quota[name]:
             return f"queue {spec.queue} would run above its quota of {name}"
     return None
+
+
+def above_limit(spec: JobSpec, queues: Mapping[str, Queue]) -> AboveLimit | None:
+    """The limit, of its queue or of one above that, which its minimum does not keep."""
+    queue = queues.get(spec.queue)
+    while queue is not None:
+        for name, limit in queue.limit.items():
+            want = _least(spec, name)
+            if want > limit:
+                return AboveLimit(queue.name, name, want, limit)
+        queue = queues.get(queue.parent) if queue.parent is not None else None
+    return None
+
+
+def _least(spec: JobSpec, resource: str) -> int:
+    """With fewer it does not start."""
+    asked = [role.resources.get(resource, 0) for role in spec.roles]
+    rest = spec.min_available - sum(role.min for role in spec.roles)
+    return sum(a * role.min for a, role in zip(asked, spec.roles, strict=True)) + rest * min(asked)
 
 
 def _at_stake(spec: JobSpec, prices: Mapping[str, int]) -> NoCheckpoint:

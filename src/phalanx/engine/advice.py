@@ -18,6 +18,7 @@ from phalanx.core.warnings import (
     NeverFits,
     Standing,
     Unfit,
+    above_limit,
     risks,
 )
 from phalanx.engine.turn import Turn
@@ -60,7 +61,9 @@ class Advice:
         spec = shared_spec(spec)
         # Where there is no worker yet, nothing fits, and nobody need be told.
         is_moot = spec.is_anonymous or not cluster.nodes
-        why = None if is_moot else self._unfit(cluster, spec)
+        why: Unfit | None = above_limit(spec, cluster.queues)
+        if why is None and not is_moot:
+            why = self._unfit(cluster, spec)
         found: list[AnyWarning] = [] if why is None else [NeverFits(why)]
         return (*found, *risks(spec, self._standing(turn, spec)))
 

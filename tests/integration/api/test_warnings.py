@@ -49,6 +49,20 @@ async def test_a_job_that_does_not_fit_is_told_and_accepted(warned: Running) -> 
     assert made.body["warnings"][0]["why"]["short_of"] == "gpu"
 
 
+async def test_a_job_that_its_queue_may_never_run_is_told_and_accepted(warned: Running) -> None:
+    await warned.call("PUT", "/queues/all", {"limit": {"gpu": 3}})
+    await warned.call("PUT", "/queues/ml", {"parent": "all"})
+    made = await warned.call("POST", "/jobs", gang(4, queue="ml", priority=10))
+    warning = made.body["warnings"][0]
+    told = "it needs 4 gpu, and queue all may use 3 at most"
+    assert warning["type"] == "NeverFits"
+    assert warning["message"] == f"it cannot start as things are: {told}"
+    found = (await warned.call("GET", f"/jobs/{made.body['id']}/why")).body
+    assert found["remedy"] == f"{told}: raise that limit, or ask for less"
+    elastic = await warned.call("POST", "/jobs", gang(4, queue="ml", priority=10, min_available=3))
+    assert "NeverFits" not in types(elastic.body)
+
+
 async def test_what_fits_follows_the_workers(warned: Running) -> None:
     job = gang(5, priority=10)
     assert types((await warned.call("POST", "/jobs", job)).body) == ["NeverFits"]
