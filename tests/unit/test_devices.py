@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.builders import a_worker
 from tests.driver import Driver, spec
 
@@ -11,6 +12,7 @@ from phalanx.core.events import Evicted, Placed, Placement, WorkerRegistered
 from phalanx.core.model import Assignment, Protocol
 from phalanx.core.node import DEVICE, Charge, Node
 from phalanx.core.settings import Settings
+from phalanx.plan.translate import machine_of
 
 
 def a_machine(gpus: int = 4) -> Driver:
@@ -211,3 +213,17 @@ def test_any_resource_is_charged_and_refused_beyond_what_there_is(resource: str)
     driver.refuse(Placed((Placement(second, 0, (Assignment(0, "a"),)),)), Conflict)
     driver.exit(job, 0)
     driver.run(second, "a")
+
+
+def test_what_is_charged_for_beyond_the_devices_of_a_machine_is_taken_there_all_the_same() -> None:
+    worker = a_worker("a", resources={"gpu": 4 * DEVICE})
+    node = Node(worker)
+    for task, charged in enumerate((2.0, 1.0, 0.5)):
+        thousandths = int(charged * DEVICE)
+        picked = node.pick_devices(thousandths)
+        assert picked is not None
+        node.charge((f"t{task}", 0), Charge(0, {"gpu": thousandths}, picked))
+    node.replace_worker(replace(worker, resources={"gpu": 2 * DEVICE}))
+    machine = machine_of(node)
+    assert machine.used == {"gpu": 3500}
+    assert machine.partial == {3: 500}

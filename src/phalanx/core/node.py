@@ -104,6 +104,15 @@ class Node:
         room = [(left, n) for n, left in enumerate(self.devices) if left >= thousandths]
         return (min(room)[1],) if room else None
 
+    def missing_devices(self) -> dict[int, int]:
+        """By index: thousandths charged for on devices that the machine does not have."""
+        missing: dict[int, int] = {}
+        for charge in (*self.charges.values(), *self.holds.values()):
+            for device in charge.devices:
+                if device >= len(self.devices):
+                    missing[device] = missing.get(device, 0) + _share(charge)
+        return missing
+
     def pick_port(self, ports: tuple[int, int], neighbours: Iterable["Node"]) -> int | None:
         """The lowest rendezvous port that no attempt on this host may still be using."""
         taken = {charge.port for node in (self, *neighbours) for charge in node.charges.values()}
@@ -143,11 +152,16 @@ class Node:
         for resource, amount in charge.resources.items():
             self.used[resource] = self.used.get(resource, 0) + sign * amount
         if charge.devices:
-            share = charge.resources[GPU] if len(charge.devices) == 1 else DEVICE
+            share = _share(charge)
             for device in charge.devices:
                 # A machine may come back with fewer devices than it is charged for.
                 if device < len(self.devices):
-                    self.devices[device] -= sign * min(share, DEVICE)
+                    self.devices[device] -= sign * share
+
+
+def _share(charge: Charge) -> int:
+    """The thousandths that it takes of each of its devices."""
+    return min(charge.resources[GPU], DEVICE) if len(charge.devices) == 1 else DEVICE
 
 
 def charge_of(task: Task, role: Role) -> Charge:

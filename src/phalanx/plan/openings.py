@@ -97,15 +97,17 @@ def _devices(units: Sequence[Unit], nodes: Ints, owner: Ints, view: View) -> tup
     """How many devices become whole that units share: after all before them, and without those."""
     after, itself = np.zeros((2, len(nodes)), np.int64)
     taken: dict[tuple[int, int], int] = {}
-    for at in np.flatnonzero(np.isin(nodes, list(view.partial))).tolist():
+    shares = np.array([unit.occupancy.has_fractions for unit in units])
+    for at in np.flatnonzero(shares[owner]).tolist():
         node = int(nodes[at])
+        pieces = view.partial.get(node, {})
         freed: dict[int, int] = {}
         for spot, vector, devices in units[owner[at]].occupants():
             if spot == node and vector.fraction:
                 for device in devices:
                     freed[device] = freed.get(device, 0) + vector.fraction
         for device, amount in freed.items():
-            used = DEVICE - view.partial[node].get(device, DEVICE)
+            used = DEVICE - pieces.get(device, 0)
             left = taken.get((node, device), used)
             taken[node, device] = left - amount
             after[at] += left > 0 >= left - amount

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from phalanx.core.fields import Place as FilePlace
-from phalanx.core.model import Assignment, Protocol, Queue, Worker
+from phalanx.core.model import Assignment, Queue
 from phalanx.core.node import GPU, Charge, Node
 from phalanx.core.queues import DEFAULT
 from phalanx.core.reasons import WaitingForMembers
@@ -25,7 +25,8 @@ from phalanx.core.spec import (
     Resources,
     Restart,
 )
-from phalanx.plan.form import GangForm, NodeForm, ScenarioForm, TaskForm, TaskState, read_form
+from phalanx.plan.form import GangForm, ScenarioForm, TaskForm, TaskState, read_form
+from phalanx.plan.machines import empty_node, pick_devices
 from phalanx.plan.model import Ask, Claim, Part, Place, Policy, Tenant
 from phalanx.plan.snapshot import Snapshot
 from phalanx.plan.translate import machine_of, most_common
@@ -135,7 +136,7 @@ def read_scenario(document: object) -> Scenario:
     gangs = _gangs(form)
     queues = _queues(form, gangs.values())
     _check(form, gangs, queues)
-    nodes = {node.name: _empty_node(node) for node in form.nodes}
+    nodes = {node.name: empty_node(node) for node in form.nodes}
     devices = _occupy(nodes, gangs.values())
     return Scenario(
         name=form.name,
@@ -250,34 +251,19 @@ def _check_task(place: FilePlace, task: TaskForm, nodes: set[str], *, is_running
 # Nodes
 
 
-def _empty_node(form: NodeForm) -> Node:
-    return Node(
-        Worker(
-            id=form.name,
-            incarnation="",
-            protocol=Protocol.PLAIN,
-            address=form.name,
-            born_at=0,
-            registered_at=0,
-            resources=form.resources,
-            labels=form.labels,
-        )
-    )
-
-
 def _occupy(nodes: Mapping[str, Node], gangs: Iterable[Gang]) -> dict[str, tuple[int, ...]]:
     """Let all tasks take their devices; which ones, by the name of the task."""
     devices: dict[str, tuple[int, ...]] = {}
     for gang in gangs:
         for index, task in gang.placed:
             node = nodes[task.node or ""]
-            devices[task.name] = node.pick_devices(task.resources.get(GPU, 0)) or ()
+            devices[task.name] = pick_devices(node, task.resources.get(GPU, 0))
             charge = Charge(0, task.resources, devices[task.name])
             node.charge((f"{gang.name}.{index}", 0), charge)
         for index, task in gang.waiting:
             if task.held is not None:
                 node = nodes[task.held]
-                picked = node.pick_devices(task.resources.get(GPU, 0)) or ()
+                picked = pick_devices(node, task.resources.get(GPU, 0))
                 node.hold(f"{gang.name}.{index}", Charge(0, task.resources, picked))
     return devices
 

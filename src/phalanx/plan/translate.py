@@ -26,14 +26,18 @@ from phalanx.plan.nodes import Machine
 
 def machine_of(node: Node) -> Machine:
     worker = node.worker
-    devices = len(node.devices)
     partial = {n: left for n, left in enumerate(node.devices) if 0 < left < DEVICE}
     # A device that fractions fill is neither free nor shared.
     full = sum(left <= 0 for left in node.devices)
     used = dict(node.used)
-    if devices:
-        shared = sum(DEVICE - left for left in partial.values())
-        used[GPU] = full * DEVICE + shared
+    taken = full * DEVICE + sum(DEVICE - left for left in partial.values())
+    if used.get(GPU, 0) > taken:
+        # What is there beyond its devices has to go before anybody else fits.
+        missing = node.missing_devices()
+        partial |= {n: DEVICE - amount for n, amount in missing.items() if amount < DEVICE}
+        taken += sum(missing.values())
+    if node.devices or taken:
+        used[GPU] = taken
     return Machine(
         worker.resources,
         used,
