@@ -4,8 +4,9 @@ Others may start in front of it if they end by then, or leave those nodes what i
 without a time limit never end in this reckoning.
 """
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -14,8 +15,8 @@ from phalanx.core.reasons import HeldBack
 from phalanx.core.spec import Micros
 from phalanx.plan.decisions import Head
 from phalanx.plan.model import Claim
-from phalanx.plan.nodes import Bools, Ints, NodeTable
-from phalanx.plan.place import Trial, together
+from phalanx.plan.nodes import Bools, Floats, Ints, NodeTable
+from phalanx.plan.place import Trial, need_of, together
 from phalanx.plan.room import Room
 from phalanx.plan.tenants import NEVER, Tenants
 from phalanx.plan.view import Occupant, View
@@ -52,6 +53,23 @@ class Ends:
         """Something starts now and ends then."""
         self._others += ((end, occupant) for occupant in occupants)
         insort(self.times, end)
+
+    @cached_property
+    def _sums(self) -> Ints:
+        sums: Ints = np.cumsum(self._amounts, axis=0)
+        return sums
+
+    def enough(self, lacking: Floats) -> int:
+        """The position of the first time by which so much may have ended; by row."""
+        for _, (_, vector, _) in self._others:
+            lacking[vector.rows] -= vector.amounts
+        position = 0
+        for row in np.flatnonzero(lacking > 0).tolist() if len(self._ends) else ():
+            at = int(np.searchsorted(self._sums[:, row], lacking[row]))
+            if at == len(self._ends):
+                return len(self.times)
+            position = max(position, bisect_left(self.times, int(self._ends[at])))
+        return position
 
     def leave(self, view: View, by: Micros) -> None:
         """Take out of a view all that ends by that time."""
@@ -161,10 +179,13 @@ class Backfill:
     def reserve(self, claim: Claim) -> Head | None:
         """The earliest time at which enough has ended, and the nodes to keep for then."""
         times = self.ends.times
-        low, high = 0, len(times)
+        low, high = self._earliest(claim), len(times)
         trial: Trial | None = None
+        step = 1
         while low < high:
-            middle = (low + high) // 2
+            # It is most often at the first time by which enough may have ended, or soon after.
+            middle = min(low + step - 1, (low + high) // 2)
+            step *= 2
             if trial is not None:
                 trial.undo()
             trial = self._trial(claim, times[middle])
@@ -185,6 +206,12 @@ class Backfill:
         self._futures.setdefault(times[low], trial.views[0])
         self.heads.append(Reserved(claim, head))
         return head
+
+    def _earliest(self, claim: Claim) -> int:
+        """The position of the time before which it certainly cannot start."""
+        soon = self._room.soon
+        free = np.maximum(soon.free, 0).sum(axis=1, where=soon.table.open)
+        return self.ends.enough(need_of(claim, soon.table) - free)
 
     def _trial(self, claim: Claim, at: Micros) -> Trial:
         """The gang at that time, in the way of no head that comes while it would run."""
