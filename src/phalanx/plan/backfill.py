@@ -18,8 +18,10 @@ from phalanx.plan.model import Claim
 from phalanx.plan.nodes import Bools, Floats, Ints, NodeTable
 from phalanx.plan.place import Trial, need_of, together
 from phalanx.plan.room import Room
+from phalanx.plan.snapshot import Snapshot
 from phalanx.plan.tenants import NEVER, Tenants
 from phalanx.plan.view import Occupant, View
+from phalanx.plan.waiting import is_starving
 
 
 class Ends:
@@ -87,10 +89,12 @@ class Reserved(NamedTuple):
 
 
 class Backfill:
-    def __init__(self, tenants: Tenants, room: Room, now: Micros) -> None:
-        self._tenants = tenants
+    def __init__(self, snapshot: Snapshot, room: Room) -> None:
+        self._snapshot = snapshot
+        self._tenants = snapshot.tenants
         self._room = room
-        self._now = now
+        self._now = snapshot.now
+        self._tried = 0
         self._ends: Ends | None = None
         self.heads: list[Reserved] = []
         #: What is free at the times of heads, with all that heads take by then. Made when asked
@@ -129,9 +133,9 @@ class Backfill:
         heads = (reserved.head for reserved in self.heads)
         return next((head for head in heads if head.at is not None and until > head.at), None)
 
-    def held_back(self, claims: Sequence[Claim]) -> HeldBack | None:
+    def held_back(self, claims: Sequence[Claim], behind: Head | None) -> HeldBack | None:
         """Whom a claimant would delay, if it could start but for them."""
-        heads = [self.delayed_by(claim.lasts) for claim in claims]
+        heads = [behind, *(self.delayed_by(claim.lasts) for claim in claims)]
         head = next((head for head in (*heads, *self.keepers) if head is not None), None)
         if head is None:
             return None
@@ -163,7 +167,24 @@ class Backfill:
                 self._guesses.clear()
         return view
 
-    def keep(self, claim: Claim, head: Head) -> bool:
+    def head(self, claim: Claim) -> Head | None:
+        """Give a gang that only lacks room its start time, and keep it from pass to pass. One that
+        has waited too long without any is given its nodes."""
+        policy = self._snapshot.policy
+        if len(self.heads) >= policy.heads:
+            return None
+        last = next((head for head in self._snapshot.heads if head.job == claim.job), None)
+        if last is not None and self._keep(claim, last):
+            return last
+        if self._tried >= 2 * policy.heads:
+            return None
+        self._tried += 1
+        head = self._reserve(claim) if policy.backfill else None
+        if head is None and is_starving(policy, claim, self._now):
+            self._keep_nodes(claim, last)
+        return head
+
+    def _keep(self, claim: Claim, head: Head) -> bool:
         """Go on with a reservation of the last pass, if it still can be."""
         table = self._room.soon.table
         known = all(name in table.index and table.open[table.index[name]] for name in head.nodes)
@@ -176,7 +197,7 @@ class Backfill:
         self.heads.append(Reserved(claim, head))
         return True
 
-    def reserve(self, claim: Claim) -> Head | None:
+    def _reserve(self, claim: Claim) -> Head | None:
         """The earliest time at which enough has ended, and the nodes to keep for then."""
         times = self.ends.times
         low, high = self._earliest(claim), len(times)
@@ -230,13 +251,13 @@ class Backfill:
         self._guesses[at] = view, len(self.heads)
         return view
 
-    def keep_nodes(self, claim: Claim, empty: View, last: Head | None) -> None:
+    def _keep_nodes(self, claim: Claim, last: Head | None) -> None:
         """Keep nodes from new work for a gang that has waited too long, whenever it may start."""
         table = self._room.soon.table
         only = None if self.kept is None else ~self.kept
         if last is not None and last.at is None:
             only = _mask(table, last.nodes)
-        trial = Trial(claim, (empty,), only, penalty=self._room.present.busyness())
+        trial = Trial(claim, (self._snapshot.empty,), only, penalty=self._room.present.busyness())
         nodes: tuple[str, ...] = ()
         if trial.minimum():
             nodes = tuple(dict.fromkeys(place.worker for place in trial.assignments()))

@@ -3,7 +3,6 @@
 A gang that cannot start stands in nobody's way, unless they would delay the start it was promised.
 """
 
-import heapq
 from collections.abc import Sequence
 from itertools import chain
 
@@ -22,7 +21,7 @@ from phalanx.core.reasons import (
 from phalanx.core.spec import Micros
 from phalanx.plan import why
 from phalanx.plan.backfill import Backfill
-from phalanx.plan.decisions import Decision, Evict, Hold, LetGo, Plan, Reserve, TimeOut
+from phalanx.plan.decisions import Decision, Evict, Head, Hold, LetGo, Plan, Reserve, TimeOut
 from phalanx.plan.division import divide
 from phalanx.plan.groups import assembled, groups_of
 from phalanx.plan.growth import Growth
@@ -30,6 +29,7 @@ from phalanx.plan.holds import deadlocked, holding
 from phalanx.plan.model import Ask, Claim, Part
 from phalanx.plan.nodes import Bools, Floats
 from phalanx.plan.order import Order, Turn
+from phalanx.plan.owed import Owed
 from phalanx.plan.place import Budget, Trial, holds, need_of, together
 from phalanx.plan.room import Room
 from phalanx.plan.share import Shares, with_parents
@@ -69,14 +69,14 @@ class _Pass:
         self.shares = Shares(self.queues, self.table)
         self.order = Order(self.policy, self.shares, self.now, self._is_in_vain)
         self.room = Room(snapshot)
-        self.backfill = Backfill(tenants, self.room, self.now)
+        self.backfill = Backfill(snapshot, self.room)
+        self.owed = Owed(self.shares, tenants, self.now)
         holders = [holding(c, self.table) for c in self.waiting.holders.values()]
         self.search = Search(tenants, holders, self.shares, self.now, self.policy.min_runtime)
         #: The tasks that make room, in this pass or since an earlier one.
         self.leaving = [*tenants.leaving_tasks()]
         self.searches = 0
         self.skipped = 0
-        self.tried_heads = 0
         self.starts: list[tuple[Trial, ...]] = []
         self.decisions: list[Decision] = []
         self.reasons = Reasons(self.waiting)
@@ -143,16 +143,19 @@ class _Pass:
         for line in short:
             self._lacks(line, 0)
         self.served_anyway = set(self._worth_serving([*fitting, *short]))
-        self.order.add_lines([*fitting, *(line for line in short if line in self.served_anyway)])
+        self.order.add_lines(fitting, [line for line in short if line in self.served_anyway])
         for group in groups_of(self.waiting):
             self._line_up_group(group.members, group.missing)
 
     def _worth_serving(self, lines: list[Line]) -> list[Line]:
-        """The first of those for whom something can be done although they do not fit."""
+        """The first of all, and of every queue, for whom something can be done although they do
+        not fit."""
         ends = bool(self.snapshot.tenants.ending) and self.policy.backfill
         worth = [line for line in lines if ends or self._has_rights(line.head)]
         most = 2 * self.policy.heads + self.policy.searches + self.snapshot.cursor
-        return heapq.nsmallest(most, worth, key=self.order.key_of)
+        worth.sort(key=self.order.key_of)
+        firsts = {line.first.queue: line for line in reversed(worth)}
+        return [*firsts.values(), *worth[:most]]
 
     def _has_rights(self, claim: Claim) -> bool:
         if is_starving(self.policy, claim, self.now):
@@ -198,10 +201,11 @@ class _Pass:
         for claim in promised:
             self.room.give(claim.job)
             self.shares.use(claim.queue, -need_of(claim, self.table))
-        if self._start(claims) or self._evict(claims) or self._hold(claims):
+        behind = None if promised else self.owed.delayed_by(claims)
+        if behind is None and (self._start(claims) or self._evict(claims) or self._hold(claims)):
             self._next(turn)
             return
-        reason = self._explain(claims)
+        reason = self._explain(claims, behind)
         for claim in promised:
             reason = self._keep_promise(claim) or reason
         self._stay(turn, reason)
@@ -254,7 +258,7 @@ class _Pass:
 
     def _start(self, claims: Sequence[Claim]) -> bool:
         """Place the claimant now: all of its minimum, within the limits, delaying no head."""
-        if self._limit(claims) is not None:
+        if self._limit(self._needs(claims)) is not None:
             return False
         views = self.room.views
         if len(claims) == 1 and not self._might_fit(claims[0], views[0]):
@@ -266,12 +270,14 @@ class _Pass:
                 for claim, later in zip(claims, heads, strict=True)
             ]
         )
-        if trials is None:
+        if trials is None or self._limit(taken := [(t.claim.queue, t.amounts()) for t in trials]):
+            for trial in reversed(trials or ()):
+                trial.undo()
             return False
         self.starts.append(trials)
-        for trial in trials:
+        for trial, (_, amounts) in zip(trials, taken, strict=True):
             self.search.spoken_for.add(trial.claim.job)
-            self._use(trial.claim, need_of(trial.claim, self.table))
+            self._use(trial.claim, amounts)
             self.backfill.started(trial.claim.lasts, trial.occupants())
         return True
 
@@ -288,11 +294,14 @@ class _Pass:
         self.shares.use(claim.queue, amounts)
         self.order.changed(claim.queue)
 
-    def _limit(self, claims: Sequence[Claim]) -> QueueLimit | None:
-        """The limit that keeps the claimant, all of its gangs together, from starting."""
-        if not any(claim.queue in self.shares.limited for claim in claims):
+    def _needs(self, claims: Sequence[Claim]) -> list[tuple[str, Floats]]:
+        """By queue what the claimant takes, if the lightest tasks are enough."""
+        return [(claim.queue, need_of(claim, self.table)) for claim in claims]
+
+    def _limit(self, needs: list[tuple[str, Floats]]) -> QueueLimit | None:
+        """The limit that keeps queues from using so much more, all of it together."""
+        if not any(queue in self.shares.limited for queue, _ in needs):
             return None
-        needs = [(claim.queue, need_of(claim, self.table)) for claim in claims]
         bound = self.shares.binding_limit(needs)
         return None if bound is None else QueueLimit(*bound)
 
@@ -381,38 +390,27 @@ class _Pass:
 
     def _budget(self, claim: Claim) -> Budget:
         path = self.shares.branches[claim.queue].path()
-        return Budget(np.min([branch.limit - branch.used for branch in path], axis=0), self.table)
+        rooms = [branch.limit - branch.used for branch in path]
+        return Budget(np.min([*rooms, self.owed.room(claim.queue)], axis=0), self.table)
 
     # 6. Who cannot start yet, and what is kept for them
 
-    def _explain(self, claims: Sequence[Claim]) -> Reason | None:
+    def _explain(self, claims: Sequence[Claim], behind: Head | None) -> Reason | None:
         """Why it cannot start; None if it is only that too little is free."""
-        limit = self._limit(claims)
+        limit = self._limit(self._needs(claims))
         if limit is not None:
             return limit
-        held_back = self.backfill.held_back(claims)
+        held_back = self.backfill.held_back(claims, behind)
         if held_back is not None:
             return held_back
         claim = claims[0]
         simple = len(claims) == 1 and is_simple(claim) and len(self.room.views) == 1
         reason = None if simple else why.short(claims, claim, self.room.views)
         if len(claims) == 1 and claim.strict and claim.nomination is None:
-            self._reserve(claim)
+            head = self.backfill.head(claim)
+            if is_starving(self.policy, claim, self.now):
+                self.owed.keep(claim, None if head is None else head.at)
         return reason
-
-    def _reserve(self, claim: Claim) -> None:
-        """Give a head its start time; one that has waited too long without any, its nodes."""
-        if len(self.backfill.heads) >= self.policy.heads:
-            return
-        last = next((head for head in self.snapshot.heads if head.job == claim.job), None)
-        if last is not None and self.backfill.keep(claim, last):
-            return
-        if self.tried_heads >= 2 * self.policy.heads:
-            return
-        self.tried_heads += 1
-        promised = self.policy.backfill and self.backfill.reserve(claim) is not None
-        if not promised and is_starving(self.policy, claim, self.now):
-            self.backfill.keep_nodes(claim, self.snapshot.empty, last)
 
     # 7. What is left over
 

@@ -6,6 +6,7 @@ use or first gang has changed are looked at again.
 
 import heapq
 from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -58,6 +59,7 @@ class Order:
         #: queue ranks among its siblings with it, once that matters.
         self._best: dict[str, Turn | None] = {}
         self._ranks: dict[str, _Key] = {}
+        self._late: set[Line | None] = set()
 
     def key_of(self, line: Line) -> _Key:
         """Where the first of a line stands."""
@@ -68,12 +70,21 @@ class Order:
             line.key_until = starves_at if starves_at > self._now else NEVER
         return line.key
 
-    def add_lines(self, lines: Iterable[Line]) -> None:
-        """All of a pass's lines at once."""
-        for line in lines:
+    def add_lines(self, lines: Iterable[Line], short: Iterable[Line]) -> None:
+        """All of a pass's lines at once, and some that do not fit.
+
+        Of those, gangs that are larger than all that their queue deserves come last, so that it is
+        not judged by them.
+        """
+        shares = self._shares
+        for line in short:
+            if not shares.could_serve(line.first.queue, need_of(line.first, shares.table)):
+                self._late.add(line)
+        for line in chain(lines, short):
             head = line.head
             self._count += 1
-            stand = _Stand(self.key_of(line), self._count, Turn((head,), head, line, 0))
+            key = (line in self._late, *self.key_of(line))
+            stand = _Stand(key, self._count, Turn((head,), head, line, 0))
             self._heaps[head.queue].append(stand)
         for heap in self._heaps.values():
             heapq.heapify(heap)
@@ -98,7 +109,7 @@ class Order:
         self._push(Turn((claim,), claim), key)
 
     def _add(self, turn: Turn, stands_as: Claim) -> None:
-        self._push(turn, order_key(self._policy, stands_as, self._now))
+        self._push(turn, (turn.line in self._late, *order_key(self._policy, stands_as, self._now)))
 
     def _push(self, turn: Turn, key: _Key) -> None:
         self._count += 1

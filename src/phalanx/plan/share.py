@@ -5,6 +5,7 @@ evicting only moves the one into the other. What it uses changes with every gang
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 
 import numpy as np
 
@@ -132,6 +133,12 @@ class Shares:
 
     # In the pass
 
+    @cached_property
+    def is_contended(self) -> bool:
+        """Whether more than one queue wants anything."""
+        wanting = (not b.children and bool(b.wanted.any()) for b in self.branches.values())
+        return sum(wanting) > 1
+
     def binding_limit(self, needs: Iterable[tuple[str, Floats]]) -> tuple[str, str] | None:
         """The first queue that would exceed its limit with all this, and in what."""
         more: dict[str, Floats] = {}
@@ -171,6 +178,12 @@ class Shares:
         """Whether the queue stays within what it deserves in all that it takes."""
         takes = (need > 0) & self.shared
         return not bool((branch.used + need > branch.deserved + _HAIR)[takes].any())
+
+    def could_serve(self, queue: str, need: Floats) -> bool:
+        """Whether this is no more than the queue deserves, if it used nothing else."""
+        takes = (need > 0) & self.shared
+        path = self.branches[queue].path()
+        return not any(bool((need > branch.deserved + _HAIR)[takes].any()) for branch in path)
 
     def is_sated(self, branch: Branch) -> bool:
         """Whether the queue has all that it deserves."""
