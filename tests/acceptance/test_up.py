@@ -4,8 +4,9 @@ import os
 import re
 import signal
 import socket
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -104,15 +105,31 @@ def test_a_worker_that_dies_is_started_again(port: int, tmp_path: Path) -> None:
         assert at.type("submit", "--wait", "--", "true").status == 0
 
 
+def test_nothing_outlives_one_that_is_killed(port: int, tmp_path: Path) -> None:
+    at = Terminal(f"http://127.0.0.1:{port}")
+    with up(port, tmp_path) as running:
+        assert running.line_with("Ctrl-C stops everything.", PATIENCE_S), running.seen
+        at.type("submit", "--name", "endless", "--", "sleep", "1000")
+        while at.type("job", "endless", "--json").json["phase"] != "running":
+            pass
+        running.process.kill()
+        until = time.monotonic() + PATIENCE_S
+        while _with(str(tmp_path)) and time.monotonic() < until:
+            pass
+    assert not _with(str(tmp_path))
+
+
+def _with(word: str) -> list[int]:
+    """The processes that were started with it."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has just ended
+            if word.encode() in (process / "cmdline").read_bytes():
+                found.append(int(process.name))
+    return found
+
+
 def _kill_worker(folder: Path) -> None:
     """The process that was started with the state directory of the worker."""
-    wanted = f"--state-dir={folder / 'workers' / 'w-1'}".encode()
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (process / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue  # it has just ended
-        if wanted in words:
-            os.kill(int(process.name), signal.SIGKILL)
-            return
-    pytest.fail("there is no worker to kill")
+    [worker] = _with(f"--state-dir={folder / 'workers' / 'w-1'}")
+    os.kill(worker, signal.SIGKILL)

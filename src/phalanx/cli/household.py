@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ctypes
 import os
 import signal
 import socket
@@ -25,6 +26,8 @@ _START_S, _STOP_S = 30.0, 60.0
 #: Before a worker that ended is started again.
 _PAUSE_S = 1.0
 _MOMENT_S = 0.1
+_libc = ctypes.CDLL(None)
+_SET_PDEATHSIG = 1
 
 
 class _Part:
@@ -120,6 +123,7 @@ class Household:
             stderr=PIPE,
             # Ctrl-C is for us alone: whoever is stopped is stopped in order.
             start_new_session=True,
+            preexec_fn=_leave_with_us,
         )
         self._parts[name] = _Part(name, process)
         task = asyncio.create_task(self._tell(name, process))
@@ -134,7 +138,8 @@ class Household:
             self._say(name, raw.decode(errors="replace").rstrip())
 
     def _say(self, name: str, line: str) -> None:
-        self._out.print(owned(name.ljust(self._width), line), soft_wrap=True)
+        with contextlib.suppress(OSError):  # whoever was to read it is gone, and they go on
+            self._out.print(owned(name.ljust(self._width), line), soft_wrap=True)
 
     # What is watched
 
@@ -212,6 +217,11 @@ class Household:
             "  phalanx top\n\n"
             "Ctrl-C stops everything.\n"
         )
+
+
+def _leave_with_us() -> None:
+    """In a part that is about to begin: if we are killed, it is told to stop."""
+    _libc.prctl(_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _is_free(port: int) -> bool:

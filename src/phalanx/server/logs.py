@@ -8,7 +8,8 @@ import logging
 import re
 import sys
 from collections.abc import Callable
-from typing import Any, TextIO
+from contextlib import suppress
+from typing import Any, TextIO, cast
 
 import msgspec
 import structlog
@@ -31,9 +32,25 @@ _ROUTINE = {
 _ALARMING = {"WorkerLost", "TaskFailed", "StopTimedOut", "ReservationLost", "WorkerCordoned"}
 
 
-def set_up(form: LogFormat, level: LogLevel, stream: TextIO | None = None) -> None:
-    """All logging of the process, ours and that of libraries, goes to one stream in one form."""
-    stream = sys.stderr if stream is None else stream
+class _Unfailing:
+    """A line that finds no room on the disk, or nobody who reads it, is lost, and nothing else."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.colours = stream.isatty()
+
+    def write(self, text: str) -> None:
+        with suppress(OSError):
+            self._stream.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
+
+
+def set_up(form: LogFormat, level: LogLevel) -> None:
+    """All logging of the process, ours and that of libraries, to standard error in one form."""
+    stream = _Unfailing(sys.stderr)
     number = logging.getLevelNamesMapping()[level.upper()]
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
@@ -42,12 +59,12 @@ def set_up(form: LogFormat, level: LogLevel, stream: TextIO | None = None) -> No
     rendering: list[structlog.typing.Processor] = (
         [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(_json)]
         if form is LogFormat.JSON
-        else [structlog.dev.ConsoleRenderer(colors=stream.isatty(), sort_keys=False)]
+        else [structlog.dev.ConsoleRenderer(colors=stream.colours, sort_keys=False)]
     )
     structlog.configure(
         processors=[*shared, *rendering],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.PrintLoggerFactory(stream),
+        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", stream)),
         cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(stream)

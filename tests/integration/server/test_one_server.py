@@ -149,6 +149,31 @@ async def test_the_start_message_fits_on_a_screen(tmp_path: Path) -> None:
     assert len(text.splitlines()) < 24
 
 
+async def test_a_log_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
+    with Path("/dev/full").open("wb") as full:
+        process = await asyncio.create_subprocess_exec(
+            *COMMAND,
+            "serve",
+            f"--store={sqlite_at(tmp_path)}",
+            "--port=0",
+            stdout=asyncio.subprocess.PIPE,
+            stderr=full,
+            env=environment(),
+        )
+    assert process.stdout is not None
+    said = b""
+    while b"Ctrl-C" not in said:
+        line = await within(20, process.stdout.readline())
+        assert line, said
+        said += line
+    url = said.decode().partition("listens on  ")[2].partition("\n")[0]
+    async with httpx.AsyncClient(base_url=url) as client:
+        for _ in range(100):
+            assert (await client.post("/jobs", json={"command": "true"})).is_success
+    process.send_signal(signal.SIGTERM)
+    await within(10, process.wait())
+
+
 async def test_what_finished_long_ago_is_removed(start: Start, tmp_path: Path) -> None:
     server = await start(sqlite_at(tmp_path), "only", "--retention=2s")
     await server.line("leading")
