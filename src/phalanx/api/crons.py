@@ -37,6 +37,7 @@ def cron_view(cron: Cron, warnings: Iterable[msgspec.Struct] = ()) -> CronView:
         runs=tuple(RunView(run.job, run.name, moment(run.at), run.phase) for run in cron.runs),
         spec=native(spec),
         owner=cron.owner,
+        replacing_at=None if cron.replacing_at is None else moment(cron.replacing_at),
         warnings=warning_views(warnings),
     )
 

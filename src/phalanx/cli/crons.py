@@ -101,11 +101,10 @@ def resume(client: "Client", *, called: Name, as_json: Json = False) -> None:
 def run_now(client: "Client", *, called: Name, as_json: Json = False) -> None:
     """Start a run at once. When the next one is due does not change."""
     cron = client.run_cron(called)
-    last = cron.last
     if as_json:
         print_json(cron)
-    elif last is not None and last.job is not None and cron.runs and cron.runs[-1].job == last.job:
-        typer.echo(last.job)
+    elif cron.replacing_at is None and cron.last is not None and cron.last.job is not None:
+        typer.echo(cron.last.job)
     else:
         typer.echo(f"{_title(cron)} runs when the run before it is gone")
 

@@ -36,4 +36,5 @@ class CronView(msgspec.Struct, frozen=True, omit_defaults=True):
     runs: tuple[RunView, ...]  #: the unfinished, and the last that ended
     spec: dict[str, Any]  #: in the native form
     owner: str = ""
+    replacing_at: str | None = None  #: a run that was due then starts when the old one is gone
     warnings: tuple[dict[str, Any], ...] = ()  #: in the answer to a submission

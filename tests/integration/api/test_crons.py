@@ -48,6 +48,21 @@ async def test_a_run_that_is_asked_for_is_a_job(on_each_store: Running) -> None:
     assert "forbids two runs" in refused.body["error"]["message"]
 
 
+async def test_a_run_that_replaces_one_says_that_it_waits_for_its_end(
+    on_each_store: Running,
+) -> None:
+    server = on_each_store
+    await server.call("POST", "/workers/register", {"id": "w-1", "slots": 1})
+    await server.call("POST", "/jobs", NIGHTLY | {"schedule": RARE | {"concurrency": "replace"}})
+    assert "replacing_at" not in (await server.call("POST", f"{PATH}/run")).body
+    task = (await server.call("GET", "/jobs/next?worker_id=w-1&wait=10")).body
+    again = (await server.call("POST", f"{PATH}/run")).body
+    assert again["replacing_at"] > again["last"]["due_at"]
+    path = f"/jobs/{task['id']}/preempted?epoch={task['reservation_epoch']}"
+    assert (await server.call("POST", path)).status == 200
+    assert "replacing_at" not in (await server.call("GET", PATH)).body
+
+
 async def test_runs_that_are_not_kept_are_gone_from_the_store(on_each_store: Running) -> None:
     server = on_each_store
     keep = {"done": 0, "failed": 0}
