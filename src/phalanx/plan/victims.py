@@ -351,8 +351,7 @@ class _Attempt:
             return
         self._stay(*known)
         # A gang that only gives surplus is hardly touched: then the number of gangs does not count.
-        # And a single one is as cheap as any of its priority.
-        keys = 2 if len(known) == 1 else 4 if all(u.whole for u in known.values()) else 3
+        keys = 4 if all(unit.whole for unit in known.values()) else 3
         best, cost = known, price(known.values())[:keys]
         cheaper = [n for n, unit in enumerate(self._units) if price((unit,))[:keys] < cost]
         for n in cheaper[:_SINGLES]:
