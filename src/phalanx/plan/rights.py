@@ -13,6 +13,7 @@ from phalanx.plan.model import Claim, Tenant
 from phalanx.plan.nodes import Bools, Floats
 from phalanx.plan.place import need_of
 from phalanx.plan.share import Branch, Shares
+from phalanx.plan.tenants import Occupancy
 from phalanx.plan.units import Unit
 from phalanx.plan.view import View
 
@@ -37,7 +38,7 @@ class Rights:
         #: By ours and theirs: whether it may be taken from, as long as nothing has been taken yet.
         self._open: dict[tuple[str, str], bool] = {}
         #: By queue: the resources of which it has no more than its quota, and that quota.
-        self._owed: dict[str, list[tuple[str, float]]] = {}
+        self._owed: dict[str, list[tuple[int, float]]] = {}
         #: By queue, priority and age: whether such tenants may be preempted, or reclaimed from.
         self._over: dict[tuple[str, int, bool, bool], tuple[bool, bool]] = {}
         self._met: dict[tuple[str, str], tuple[list[Branch], list[Branch]]] = {}
@@ -63,8 +64,13 @@ class Rights:
         short: Bools = takes & (np.asarray(total) > free)
         return short if short.any() else takes
 
-    def over(self, tenant: Tenant, priority: int, *, young: bool) -> bool:
+    def reach(self, queue: str) -> bool:
+        """Whether the claimant might evict anybody of a queue at all."""
+        return any(c.queue == queue or self._is_open(c.queue, queue) for c in self._claims)
+
+    def over(self, occupancy: Occupancy, priority: int, *, young: bool) -> bool:
         """Whether any gang of the claimant may evict tasks of that priority, to begin with."""
+        tenant = occupancy.tenant
         newer = tenant.created_at > self._created_at
         kind = (tenant.queue, priority, young, newer)
         known = self._over.get(kind)
@@ -75,7 +81,7 @@ class Rights:
                 and any(self._reclaims(claim, tenant, priority) for claim in self._claims),
             )
         preempts, reclaims = known
-        return preempts or (reclaims and self._might_go(tenant))
+        return preempts or (reclaims and self._might_go(occupancy))
 
     def _preempts(self, claim: Claim, tenant: Tenant, priority: int) -> bool:
         if claim.queue != tenant.queue:
@@ -89,26 +95,29 @@ class Rights:
         return newer and policy is PreemptWithin.LOWER_OR_NEWER_EQUAL
 
     def _reclaims(self, claim: Claim, tenant: Tenant, priority: int) -> bool:
-        if not self._asks_back(claim, tenant, priority):
-            return False
-        known = self._open.get((claim.queue, tenant.queue))
+        return self._is_open(claim.queue, tenant.queue) and self._is_below(claim, priority)
+
+    def _is_open(self, ours: str, theirs: str) -> bool:
+        """Whether one queue may take from the other, which has too much."""
+        known = self._open.get((ours, theirs))
         if known is None:
-            ours, theirs = self._sides(claim.queue, tenant.queue)
-            known = bool(ours) and all(self._is_over(branch) for branch in theirs)
-            self._open[claim.queue, tenant.queue] = known
+            known = self._open[ours, theirs] = self._may_ask(ours, theirs) and all(
+                map(self._is_over, self._sides(ours, theirs)[1])
+            )
         return known
 
-    def _asks_back(self, claim: Claim, tenant: Tenant, priority: int) -> bool:
-        """Whether the two queues let a gang of one take from that of the other."""
-        if claim.queue == tenant.queue:
+    def _may_ask(self, ours: str, theirs: str) -> bool:
+        """Whether the two queues let one take from the other."""
+        policy = self._shares.branches[ours].queue.reclaim_from_siblings
+        if ours == theirs or policy is ReclaimFrom.NEVER:
             return False
+        mine, others = self._sides(ours, theirs)
+        return bool(mine) and all(branch.queue.reclaimable for branch in others)
+
+    def _is_below(self, claim: Claim, priority: int) -> bool:
+        """Whether priority does not matter to the claimant's queue, or is lower there."""
         policy = self._shares.branches[claim.queue].queue.reclaim_from_siblings
-        if policy is ReclaimFrom.NEVER:
-            return False
-        if policy is ReclaimFrom.LOWER_PRIORITY and priority >= self._priority:
-            return False
-        _, theirs = self._sides(claim.queue, tenant.queue)
-        return all(branch.queue.reclaimable for branch in theirs)
+        return policy is not ReclaimFrom.LOWER_PRIORITY or priority < self._priority
 
     def were_over(
         self, tenant: Tenant, priority: int, had: Mapping[str, Floats], *, young: bool
@@ -117,12 +126,13 @@ class Rights:
         for claim in self._claims:
             if self._preempts(claim, tenant, priority):
                 return True
-            if young or not self._asks_back(claim, tenant, priority):
+            if young or not self._is_below(claim, priority):
                 continue
-            ours, theirs = self._sides(claim.queue, tenant.queue)
-            over = [had[branch.queue.name] > branch.deserved + _HAIR for branch in theirs]
-            if ours and all(bool((some & self._lacks).any()) for some in over):
-                return self._may_reclaim_from(tenant.queue)
+            if self._may_ask(claim.queue, tenant.queue):
+                _, theirs = self._sides(claim.queue, tenant.queue)
+                over = [had[branch.queue.name] > branch.deserved + _HAIR for branch in theirs]
+                if all(bool((some & self._lacks).any()) for some in over):
+                    return self._may_reclaim_from(tenant.queue)
         return False
 
     def are_any(self, units: Iterable[Unit]) -> bool:
@@ -131,22 +141,19 @@ class Rights:
         queues = {unit.occupancy.tenant.queue for unit in some}
         return any(map(self.is_preempted, some)) or any(map(self._may_reclaim_from, queues))
 
-    def _might_go(self, tenant: Tenant) -> bool:
+    def _might_go(self, occupancy: Occupancy) -> bool:
         """Whether its queue has more than its quota, or the gang is itself more than that."""
-        owed = self._owed.get(tenant.queue)
+        queue = occupancy.tenant.queue
+        owed = self._owed.get(queue)
         if owed is None:
-            _, theirs = self._sides(self._claims[0].queue, tenant.queue)
-            owed = self._owed[tenant.queue] = [
-                (name, float(branch.quota[row]))
+            _, theirs = self._sides(self._claims[0].queue, queue)
+            owed = self._owed[queue] = [
+                (row, float(branch.quota[row]))
                 for branch in theirs
-                for name, row in self._shares.table.rows.items()
-                if self._lacks[row] and branch.used[row] - _HAIR <= branch.quota[row] > 0
+                for row in np.flatnonzero(self._lacks & (branch.quota > 0)).tolist()
+                if branch.used[row] - _HAIR <= branch.quota[row]
             ]
-        for name, quota in owed:
-            goes = sum(dict(place.resources).get(name, 0) for place in tenant.places)
-            if 0 < goes <= quota:
-                return False
-        return True
+        return not any(0 < occupancy.total[row] <= quota for row, quota in owed)
 
     def _sides(self, ours: str, theirs: str) -> tuple[list[Branch], list[Branch]]:
         """The queues from each of the two up to where they meet."""

@@ -6,7 +6,7 @@ important queue. Whoever turns out not to be needed stays. If nothing makes the 
 is evicted.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import chain, product
 from typing import NamedTuple
 
@@ -79,6 +79,14 @@ class Search:
 
     def is_worthwhile(self, queue: str, priority: int) -> bool:
         """Whether a gang of that queue and priority might have a right to anybody, at a glance."""
+        if not self._lowest_by_queue():
+            return False
+        worth = self._worth.get((queue, priority))
+        if worth is None:
+            worth = self._worth[queue, priority] = self._might_have_rights(queue, priority)
+        return worth
+
+    def _lowest_by_queue(self) -> dict[str, int]:
         if self._lowest is None:
             self._lowest = {}
             for occupancy in (*self._tenants.by_job.values(), *self._holders):
@@ -86,31 +94,27 @@ class Search:
                 if tenant.evictable or tenant.job in self._tenants.leaving:
                     known = self._lowest.get(tenant.queue, occupancy.lowest)
                     self._lowest[tenant.queue] = min(known, occupancy.lowest)
-        if not self._lowest:
-            return False
-        worth = self._worth.get((queue, priority))
-        if worth is None:
-            worth = self._worth[queue, priority] = self._might_have_rights(queue, priority)
-        return worth
+        return self._lowest
 
     def _might_have_rights(self, queue: str, priority: int) -> bool:
         if self._has_lower(queue, priority):
             return True
-        others = any(other != queue for other in self._lowest or ())
+        others = any(other != queue for other in self._lowest_by_queue())
         return others and not self._shares.is_sated(self._shares.branches[queue])
 
     def _has_lower(self, queue: str, priority: int) -> bool:
         own = self._shares.branches[queue].queue
         equal = own.preempt_within_queue is PreemptWithin.LOWER_OR_NEWER_EQUAL
-        return (self._lowest or {}).get(queue, priority + 1) < priority + equal
+        return self._lowest_by_queue().get(queue, priority + 1) < priority + equal
 
     def find(self, claims: Sequence[Claim], ground: Ground) -> Found | None:
         """Victims for a claimant, with the places it would have. All views are left as they were,
         but for those places."""
         rights = Rights(self._shares, claims, ground.views[0])
+        queues = set(filter(rights.reach, self._lowest_by_queue()))
         theirs = [
             occupancy
-            for occupancy in self._here()
+            for occupancy in self._here(queues)
             if occupancy.tenant.evictable and self._is_over(rights, occupancy, occupancy.lowest)
         ]
         surplus = [
@@ -158,12 +162,15 @@ class Search:
         size = shares.part_of_all(unit.amounts)
         return (unit.whole, unit.priority, unit.cost, queues, size, -tenant.created_at)
 
-    def _here(self) -> Iterator[Occupancy]:
-        """All who hold or have places that nobody has been told to leave in this pass."""
+    def _here(self, queues: Set[str]) -> Iterator[Occupancy]:
+        """Those of these queues that have places which they were not told to leave in this pass."""
+        if not queues:
+            return
         for occupancy in chain(self._holders, self._tenants.by_job.values()):
-            if occupancy.tenant.job not in self.spoken_for:
+            tenant = occupancy.tenant
+            if tenant.queue in queues and tenant.job not in self.spoken_for:
                 yield occupancy
-        yield from self._left.values()
+        yield from (left for left in self._left.values() if left.tenant.queue in queues)
 
     def give_way(self, found: Found) -> None:
         """What was found goes; what is left of a gang that gave tasks may have to give more."""
@@ -178,8 +185,7 @@ class Search:
                 self._left[job] = Occupancy(replace(tenant, places=rest), self._shares.table)
 
     def _is_over(self, rights: Rights, occupancy: Occupancy, priority: int) -> bool:
-        tenant = occupancy.tenant
-        return rights.over(tenant, priority, young=self._is_young(tenant))
+        return rights.over(occupancy, priority, young=self._is_young(occupancy.tenant))
 
     def _cheapest(
         self, claims: Sequence[Claim], rights: Rights, units: list[Unit], ground: Ground
