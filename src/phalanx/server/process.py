@@ -77,7 +77,10 @@ def run(config: Config, announce: Announce) -> int:
 
 async def _serve(config: Config, announce: Announce) -> int:
     place = stores.place_of(config)
-    store = stores.store_at(place, config["lease"])
+    try:
+        store = stores.store_at(place, config["lease"])
+    except StoreError as error:
+        raise CannotServe(f"{stores.shown(place)}: {error}") from error
     log: Logger = structlog.get_logger().bind()
     try:
         await store.open()

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from phalanx.server.config import Config, state_directory
 from phalanx.store.memory import MemoryStore
-from phalanx.store.protocol import Store
+from phalanx.store.protocol import Store, StoreError
 from phalanx.store.sqlite import SQLiteStore, wall_clock
 
 
@@ -28,13 +28,19 @@ def shown(place: str) -> str:
 
 
 def store_at(place: str, lease_s: float) -> Store:
-    """Not yet open. Makes the directory of a SQLite file."""
+    """Not yet open. Makes the directory of a SQLite file; raises StoreError if it cannot."""
     if place == "memory":
         return MemoryStore(clock=wall_clock)
     kind, _, rest = place.partition(":")
     if kind == "sqlite":
         path = Path(rest).expanduser().absolute()
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(
+                f"{path.parent} cannot be made a directory: {error.strerror or error}; name another"
+                " place"
+            ) from error
         return SQLiteStore(path)
     # Only whoever uses PostgreSQL needs its driver.
     from phalanx.store.postgres import PostgresStore  # noqa: PLC0415

@@ -124,6 +124,13 @@ async def test_an_address_that_is_taken_is_said(start: Start, tmp_path: Path) ->
     assert "Traceback" not in err
 
 
+async def test_a_place_that_cannot_be_made_is_said() -> None:
+    status, out, err = await phalanx("serve", "--store=sqlite:/proc/nowhere/phalanx.db", "--port=0")
+    assert (status, out) == (2, "")
+    assert "/proc/nowhere cannot be made a directory: No such file or directory" in err
+    assert "Traceback" not in err
+
+
 async def test_the_start_message_fits_on_a_screen(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
         *COMMAND,
