@@ -23,6 +23,9 @@ from phalanx.plan.tenants import NEVER, Tenants
 from phalanx.plan.view import Occupant, View
 from phalanx.plan.waiting import is_starving
 
+#: So few times are tried without asking first from when on they are worth it.
+_FEW = 8
+
 
 class Ends:
     """When places become free, of those whose end is known."""
@@ -200,7 +203,7 @@ class Backfill:
     def _reserve(self, claim: Claim) -> Head | None:
         """The earliest time at which enough has ended, and the nodes to keep for then."""
         times = self.ends.times
-        low, high = self._earliest(claim), len(times)
+        low, high = self._earliest(claim) if len(times) > _FEW else 0, len(times)
         trial: Trial | None = None
         step = 1
         while low < high:

@@ -37,7 +37,6 @@ from phalanx.plan.snapshot import Snapshot
 from phalanx.plan.units import Found
 from phalanx.plan.verdicts import Reasons
 from phalanx.plan.victims import Ground, Search
-from phalanx.plan.view import View
 from phalanx.plan.waiting import Line, is_simple, is_starving
 
 
@@ -62,10 +61,7 @@ class _Pass:
         self.table = snapshot.table
         self.waiting = snapshot.waiting
         tenants = snapshot.tenants
-        apart = (*self.waiting.grouped.values(), *self.waiting.growing.values())
-        names = {*self.waiting.wanted, *(claim.queue for claim in apart)}
-        names |= {*tenants.used, *tenants.returning}
-        self.queues = with_parents(snapshot.queues, sorted(names))
+        self.queues = with_parents(snapshot.queues, snapshot.queues_in_use())
         self.shares = Shares(self.queues, self.table)
         self.order = Order(self.policy, self.shares, self.now, self._is_in_vain)
         self.room = Room(snapshot)
@@ -84,6 +80,8 @@ class _Pass:
         self.stopped = {
             name: by for name in self.queues if (by := stopped_by(self.queues, name)) is not None
         }
+        #: By request: no more tasks fit than this.
+        self.most: dict[Ask, int] = {}
         #: Lines that are served although they do not fit: others may have to leave, or to wait.
         self.served_anyway: set[Line] = set()
         #: Lines that may not start, or never could.
@@ -136,7 +134,7 @@ class _Pass:
         fitting: list[Line] = []
         short: list[Line] = []
         for ask, lines in self.waiting.by_ask.items():
-            room = self.room.present.room(ask)
+            room = self.most[ask] = self.room.present.room(ask)
             for line in lines:
                 if line not in self.hopeless:
                     (short if line.need > room else fitting).append(line)
@@ -181,7 +179,7 @@ class _Pass:
         Most gangs that wait are dealt with here.
         """
         line, claim = turn.line, turn.last
-        if line is None or line.need <= self.room.present.room(claim.parts[0].ask):
+        if line is None or self._has_room(claim.parts[0].ask, line.need):
             return False
         if line in self.served_anyway and self._can_be_helped(claim):
             return False
@@ -260,16 +258,9 @@ class _Pass:
         """Place the claimant now: all of its minimum, within the limits, delaying no head."""
         if self._limit(self._needs(claims)) is not None:
             return False
-        views = self.room.views
-        if len(claims) == 1 and not self._might_fit(claims[0], views[0]):
+        if len(claims) == 1 and not self._might_fit(claims[0]):
             return False
-        heads = [self.backfill.in_the_way(claim.lasts) for claim in claims]
-        trials = together(
-            [
-                Trial(claim, (*views, *later), self._unkept())
-                for claim, later in zip(claims, heads, strict=True)
-            ]
-        )
+        trials = together([self._trial(claim) for claim in claims])
         if trials is None or self._limit(taken := [(t.claim.queue, t.amounts()) for t in trials]):
             for trial in reversed(trials or ()):
                 trial.undo()
@@ -281,14 +272,23 @@ class _Pass:
             self.backfill.started(trial.claim.lasts, trial.occupants())
         return True
 
+    def _trial(self, claim: Claim) -> Trial:
+        heads = self.backfill.in_the_way(claim.lasts)
+        return Trial(claim, (*self.room.views, *heads), self._unkept())
+
     def _unkept(self) -> Bools | None:
         """The nodes that are not kept for somebody; None if none are."""
         return None if self.backfill.kept is None else ~self.backfill.kept
 
-    def _might_fit(self, claim: Claim, view: View) -> bool:
+    def _might_fit(self, claim: Claim) -> bool:
         """Cheaper than a trial: whether there are enough places for some part at all."""
         needed = claim.parts[0].need or (claim.need if len(claim.parts) == 1 else 0)
-        return needed <= len(claim.held) + view.room(claim.parts[0].ask)
+        return self._has_room(claim.parts[0].ask, needed - len(claim.held))
+
+    def _has_room(self, ask: Ask, wanted: int) -> bool:
+        if wanted <= self.most.get(ask, wanted):
+            self.most[ask] = self.room.present.room(ask)
+        return wanted <= self.most[ask]
 
     def _use(self, claim: Claim, amounts: Floats) -> None:
         self.shares.use(claim.queue, amounts)
@@ -359,6 +359,7 @@ class _Pass:
             self.search.spoken_for.add(claim.job)
             self.room.let_go(claim)
             self._use(claim, -holds(claim, self.table))
+        self.most.clear()
         found.undo()
         return True
 

@@ -103,6 +103,13 @@ class Snapshot:
                 self.table.row(resource)
         self._fit_shape()
 
+    def queues_in_use(self) -> list[str]:
+        """Those in which anybody waits or has places."""
+        waiting, tenants = self.waiting, self.tenants
+        apart = (*waiting.grouped.values(), *waiting.growing.values())
+        names = {*waiting.wanted, *(claim.queue for claim in apart)}
+        return sorted(names | {*tenants.used, *tenants.returning})
+
     def at(self, now: Micros) -> "Snapshot":
         """The same, at a later time."""
         self.now = now
