@@ -80,9 +80,10 @@ def test_a_document_with_anything_in_any_place_is_read_or_refused(data: st.DataO
         parent, key = data.draw(st.sampled_from(parts(found)))
         parent[key] = data.draw(ODD)
     ignore = data.draw(st.booleans())
-    lenient = Settings(ignore_image=ignore, ignore_unsupported=ignore)
+    whole = data.draw(st.booleans())
+    lenient = Settings(ignore_image=ignore, ignore_unsupported=ignore, whole_gangs=whole)
     jobs = []
     with suppress(Invalid):
         jobs = bundle(found, lenient).jobs
-    if jobs:
+    if jobs and whole:
         assert read(written(jobs).encode()).jobs == jobs
