@@ -1,11 +1,12 @@
 """Manifests on the command line: converted without a server, submitted with one."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.acceptance.fleet import Fleet
-from tests.acceptance.terminal import Following, Terminal
+from tests.acceptance.terminal import SCRIPT, Following, Terminal
 from tests.manifests import pod
 
 PREFIX = "pod-group.scheduling.sigs.k8s.io"
@@ -78,3 +79,14 @@ def test_a_worker_without_a_runtime_never_runs_an_image_bare(tmp_path: Path) -> 
         [job] = fleet.submit(pod("imaged").replace("command:", "image: train:7b, command:"))
         with Following(fleet.terminal.start("events", "-f", job)) as events:
             assert events.line_with("this worker has no container runtime", wait_s=30)
+
+
+def test_output_that_cannot_be_written_is_told_in_a_sentence() -> None:
+    with Path("/dev/full").open("w") as full:
+        said = subprocess.run(  # noqa: S603
+            [SCRIPT, "--version"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (said.returncode, said.stderr) == (
+        1,
+        "phalanx: the output cannot be written: no space is left for it\n",
+    )

@@ -3,6 +3,9 @@
 A command imports what it needs when it runs, so that asking for help is quick.
 """
 
+import errno
+import os
+import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from typing import Annotated
@@ -108,4 +111,11 @@ def phalanx(*, show_version: Version = False) -> None:
 
 
 def main() -> None:
-    app()
+    try:
+        app()
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        # What could not be printed is not tried again at the end of the process.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit("phalanx: the output cannot be written: no space is left for it")
