@@ -20,6 +20,7 @@ from phalanx.core.reasons import (
 )
 from phalanx.core.spec import Micros
 from phalanx.plan import why
+from phalanx.plan.attempt import Ground
 from phalanx.plan.backfill import Backfill
 from phalanx.plan.decisions import Decision, Evict, Head, Hold, LetGo, Plan, Reserve, TimeOut
 from phalanx.plan.division import divide
@@ -36,7 +37,7 @@ from phalanx.plan.share import Shares, with_parents
 from phalanx.plan.snapshot import Snapshot
 from phalanx.plan.units import Found
 from phalanx.plan.verdicts import Reasons
-from phalanx.plan.victims import Ground, Search
+from phalanx.plan.victims import Search
 from phalanx.plan.waiting import Line, is_simple, is_starving
 
 

@@ -41,7 +41,6 @@ class Rights:
         self._owed: dict[str, list[tuple[int, float]]] = {}
         #: By queue, priority and age: whether such tenants may be preempted, or reclaimed from.
         self._over: dict[tuple[str, int, bool, bool], tuple[bool, bool]] = {}
-        self._met: dict[tuple[str, str], tuple[list[Branch], list[Branch]]] = {}
         #: By queue: what the victims that are chosen free in it and below it.
         self._freed: dict[str, Floats] = {}
 
@@ -64,9 +63,21 @@ class Rights:
         short: Bools = takes & (np.asarray(total) > free)
         return short if short.any() else takes
 
-    def reach(self, queue: str) -> bool:
-        """Whether the claimant might evict anybody of a queue at all."""
-        return any(c.queue == queue or self._is_open(c.queue, queue) for c in self._claims)
+    def open_queues(self) -> set[str]:
+        """The queues that any gang of the claimant may take from."""
+        ours = {claim.queue for claim in self._claims}
+        return {
+            theirs
+            for theirs in self._shares.beyond(self._lacks)
+            if any(self._is_open(queue, theirs) for queue in ours)
+        }
+
+    def might_go(self, queue: str, totals: Floats) -> Bools:
+        """For gangs of another queue, by what each has: whether that is not all owed to them."""
+        mask = np.ones(len(totals), np.bool_)
+        for row, quota in self._what_is_owed(queue):
+            mask &= (totals[:, row] <= 0) | (totals[:, row] > quota)
+        return mask
 
     def over(self, occupancy: Occupancy, priority: int, *, young: bool) -> bool:
         """Whether any gang of the claimant may evict tasks of that priority, to begin with."""
@@ -102,7 +113,7 @@ class Rights:
         known = self._open.get((ours, theirs))
         if known is None:
             known = self._open[ours, theirs] = self._may_ask(ours, theirs) and all(
-                map(self._is_over, self._sides(ours, theirs)[1])
+                map(self._is_over, self._shares.sides(ours, theirs)[1])
             )
         return known
 
@@ -111,7 +122,7 @@ class Rights:
         policy = self._shares.branches[ours].queue.reclaim_from_siblings
         if ours == theirs or policy is ReclaimFrom.NEVER:
             return False
-        mine, others = self._sides(ours, theirs)
+        mine, others = self._shares.sides(ours, theirs)
         return bool(mine) and all(branch.queue.reclaimable for branch in others)
 
     def _is_below(self, claim: Claim, priority: int) -> bool:
@@ -129,7 +140,7 @@ class Rights:
             if young or not self._is_below(claim, priority):
                 continue
             if self._may_ask(claim.queue, tenant.queue):
-                _, theirs = self._sides(claim.queue, tenant.queue)
+                _, theirs = self._shares.sides(claim.queue, tenant.queue)
                 over = [had[branch.queue.name] > branch.deserved + _HAIR for branch in theirs]
                 if all(bool((some & self._lacks).any()) for some in over):
                     return self._may_reclaim_from(tenant.queue)
@@ -141,32 +152,22 @@ class Rights:
         queues = {unit.occupancy.tenant.queue for unit in some}
         return any(map(self.is_preempted, some)) or any(map(self._may_reclaim_from, queues))
 
-    def _might_go(self, occupancy: Occupancy) -> bool:
-        """Whether its queue has more than its quota, or the gang is itself more than that."""
-        queue = occupancy.tenant.queue
+    def _what_is_owed(self, queue: str) -> list[tuple[int, float]]:
+        """Of what it has no more than its quota: a gang may go only if it is itself more."""
         owed = self._owed.get(queue)
         if owed is None:
-            _, theirs = self._sides(self._claims[0].queue, queue)
+            _, theirs = self._shares.sides(self._claims[0].queue, queue)
             owed = self._owed[queue] = [
                 (row, float(branch.quota[row]))
                 for branch in theirs
                 for row in np.flatnonzero(self._lacks & (branch.quota > 0)).tolist()
                 if branch.used[row] - _HAIR <= branch.quota[row]
             ]
-        return not any(0 < occupancy.total[row] <= quota for row, quota in owed)
+        return owed
 
-    def _sides(self, ours: str, theirs: str) -> tuple[list[Branch], list[Branch]]:
-        """The queues from each of the two up to where they meet."""
-        known = self._met.get((ours, theirs))
-        if known is None:
-            mine = list(self._shares.branches[ours].path())
-            other = list(self._shares.branches[theirs].path())
-            common = {id(branch) for branch in mine} & {id(branch) for branch in other}
-            known = self._met[ours, theirs] = (
-                [branch for branch in mine if id(branch) not in common],
-                [branch for branch in other if id(branch) not in common],
-            )
-        return known
+    def _might_go(self, occupancy: Occupancy) -> bool:
+        owed = self._what_is_owed(occupancy.tenant.queue)
+        return not any(0 < occupancy.total[row] <= quota for row, quota in owed)
 
     def _is_over(self, branch: Branch, given: Floats | float = 0.0) -> bool:
         """Whether a queue has more than it deserves of something that the claimant lacks."""
@@ -187,7 +188,7 @@ class Rights:
     def _is_owed_by(self, queue: str) -> bool:
         """Whether the claimant's side stays within its quota, where it meets that queue's."""
         for claim, need in self._needs:
-            ours, _ = self._sides(claim.queue, queue)
+            ours, _ = self._shares.sides(claim.queue, queue)
             takes = (need > 0) & self._shares.shared
             if not ours or bool((ours[-1].used + need > ours[-1].quota + _HAIR)[takes].any()):
                 return False
@@ -199,7 +200,7 @@ class Rights:
         if self.is_preempted(unit):
             return True
         given = sum((other.amounts for other in own), np.zeros(len(self._lacks)))
-        theirs = self._sides(self._claims[0].queue, unit.occupancy.tenant.queue)[1]
+        theirs = self._shares.sides(self._claims[0].queue, unit.occupancy.tenant.queue)[1]
         return all(
             self._is_over(branch, given) and not self._breaks_quota(branch, unit, given)
             for branch in theirs
@@ -242,7 +243,7 @@ class Rights:
     def _may_reclaim_from(self, queue: str) -> bool:
         """Whether the claimant's side stays within what it deserves, up to where they meet."""
         for claim in self._claims:
-            ours, _ = self._sides(claim.queue, queue)
+            ours, _ = self._shares.sides(claim.queue, queue)
             for branch in ours:
                 need = self._wanted[branch.queue.name]
                 takes = (need > 0) & self._shares.shared

@@ -55,6 +55,9 @@ class Shares:
             above = self.branches.get(branch.queue.parent or "")
             branch.parent = self.root if above is None else above
             branch.parent.children.append(branch)
+        #: By queue and row: more than this is more than it deserves.
+        self._most: Floats = np.zeros((len(self.branches), self._rows))
+        self._sides: dict[tuple[str, str], tuple[list[Branch], list[Branch]]] = {}
         #: Queues that have a limit, or are below one that has.
         self.limited = {
             name
@@ -97,6 +100,7 @@ class Shares:
             self._gather(child)
         self.root.deserved = self.capacity
         self._divide(self.root)
+        self._most = np.array([branch.deserved for branch in self.branches.values()]) + _HAIR
 
     def _gather(self, branch: Branch) -> None:
         """Wants and quotas of what is below count above, as far as limits let them."""
@@ -132,6 +136,25 @@ class Shares:
             self._divide(child)
 
     # In the pass
+
+    def beyond(self, rows: Bools) -> set[str]:
+        """The queues that have more than they deserve of any of these."""
+        used = np.array([branch.used for branch in self.branches.values()])
+        over = np.flatnonzero(((used > self._most) & rows).any(axis=1))
+        names = list(self.branches)
+        return {names[n] for n in over.tolist()}
+
+    def sides(self, ours: str, theirs: str) -> tuple[list[Branch], list[Branch]]:
+        """The queues from each of the two up to where they meet."""
+        known = self._sides.get((ours, theirs))
+        if known is None:
+            mine, other = list(self.branches[ours].path()), list(self.branches[theirs].path())
+            common = {id(branch) for branch in mine} & {id(branch) for branch in other}
+            known = self._sides[ours, theirs] = (
+                [branch for branch in mine if id(branch) not in common],
+                [branch for branch in other if id(branch) not in common],
+            )
+        return known
 
     @cached_property
     def is_contended(self) -> bool:

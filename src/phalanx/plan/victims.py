@@ -6,34 +6,23 @@ important queue. Whoever turns out not to be needed stays. If nothing makes the 
 is evicted.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from itertools import chain, product
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, compress, product
 
+import numpy as np
 from msgspec.structs import replace
 
 from phalanx.core.model import PreemptWithin
-from phalanx.core.spec import Micros, PackMode
-from phalanx.plan.model import Claim, Part, Tenant
-from phalanx.plan.nodes import Bools, Floats
-from phalanx.plan.openings import Sought, openings
-from phalanx.plan.place import Trial, hardness, need_of, together
+from phalanx.core.spec import Micros
+from phalanx.plan.attempt import Attempt, Ground
+from phalanx.plan.model import Claim, Tenant
+from phalanx.plan.nodes import Floats
+from phalanx.plan.place import need_of
 from phalanx.plan.rights import Rights
 from phalanx.plan.share import Shares
 from phalanx.plan.tenants import Occupancy, Tenants
-from phalanx.plan.units import Found, Unit, is_enough, price
+from phalanx.plan.units import Found, Unit
 from phalanx.plan.variants import pools, variants
-from phalanx.plan.view import View
-
-#: At most this many single gangs are tried in a search.
-_SINGLES = 16
-
-
-class Ground(NamedTuple):
-    """Where a claimant could go: what is free soon, and futures that must have room as well."""
-
-    views: Sequence[View]
-    only: Bools | None = None  #: on these nodes
 
 
 class Search:
@@ -66,6 +55,7 @@ class Search:
         #: By queue: the lowest priority of those that can be evicted, or are leaving.
         self._lowest: dict[str, int] | None = None
         self._worth: dict[tuple[str, int], bool] = {}
+        self._kin: dict[str, tuple[list[Occupancy], Floats]] | None = None
 
     def could_help(self, claims: Sequence[Claim]) -> bool:
         """Whether there is a lower priority to evict, or the claimant would stay in its share."""
@@ -111,11 +101,10 @@ class Search:
         """Victims for a claimant, with the places it would have. All views are left as they were,
         but for those places."""
         rights = Rights(self._shares, claims, ground.views[0])
-        queues = set(filter(rights.reach, self._lowest_by_queue()))
         theirs = [
             occupancy
-            for occupancy in self._here(queues)
-            if occupancy.tenant.evictable and self._is_over(rights, occupancy, occupancy.lowest)
+            for occupancy in self._here(claims, rights)
+            if self._is_over(rights, occupancy, occupancy.lowest)
         ]
         surplus = [
             unit
@@ -162,15 +151,27 @@ class Search:
         size = shares.part_of_all(unit.amounts)
         return (unit.whole, unit.priority, unit.cost, queues, size, -tenant.created_at)
 
-    def _here(self, queues: Set[str]) -> Iterator[Occupancy]:
-        """Those of these queues that have places which they were not told to leave in this pass."""
-        if not queues:
-            return
-        for occupancy in chain(self._holders, self._tenants.by_job.values()):
-            tenant = occupancy.tenant
-            if tenant.queue in queues and tenant.job not in self.spoken_for:
-                yield occupancy
-        yield from (left for left in self._left.values() if left.tenant.queue in queues)
+    def _here(self, claims: Sequence[Claim], rights: Rights) -> Iterator[Occupancy]:
+        """Those that might have to leave places which they were not told to leave in this pass."""
+        own = {c.queue for c in claims if self._has_lower(c.queue, c.priority)}
+        others = rights.open_queues()
+        for queue, (all_of_it, totals) in self._by_queue().items() if own or others else ():
+            some = all_of_it
+            if queue not in own:
+                mask = rights.might_go(queue, totals) if queue in others else ()
+                some = list(compress(all_of_it, mask))
+            yield from (o for o in some if o.tenant.job not in self.spoken_for)
+        yield from self._left.values()
+
+    def _by_queue(self) -> dict[str, tuple[list[Occupancy], Floats]]:
+        """All who can be evicted, and what each of them has by row."""
+        if self._kin is None:
+            kin: dict[str, list[Occupancy]] = {}
+            for occupancy in chain(self._holders, self._tenants.by_job.values()):
+                if occupancy.tenant.evictable:
+                    kin.setdefault(occupancy.tenant.queue, []).append(occupancy)
+            self._kin = {q: (some, np.array([o.total for o in some])) for q, some in kin.items()}
+        return self._kin
 
     def give_way(self, found: Found) -> None:
         """What was found goes; what is left of a gang that gave tasks may have to give more."""
@@ -191,9 +192,9 @@ class Search:
         self, claims: Sequence[Claim], rights: Rights, units: list[Unit], ground: Ground
     ) -> Found | None:
         """A gang that has to be in one domain is tried in each of them."""
-        best: tuple[tuple[bool, int, float, int], _Attempt] | None = None
+        best: tuple[tuple[bool, int, float, int], Attempt] | None = None
         for pool, variant in product(pools(rights, units), variants(claims, ground.views[0])):
-            attempt = _Attempt(variant, rights, pool, ground)
+            attempt = Attempt(variant, rights, pool, ground)
             found = attempt.run()
             if found is None:
                 continue
@@ -231,216 +232,3 @@ class Search:
     def _whole(self, occupancy: Occupancy) -> Unit:
         positions = tuple(range(len(occupancy.nodes)))
         return Unit(occupancy, positions, whole=True, cost=occupancy.cost(self._now))
-
-
-class _Attempt:
-    """A search among units that are given, cheapest first."""
-
-    def __init__(
-        self, claims: Sequence[Claim], rights: Rights, units: list[Unit], ground: Ground
-    ) -> None:
-        self._claims = claims
-        self._rights = rights
-        self._units = units
-        self._view = ground.views[0]
-        self._views, self._only = ground
-        self._chosen: dict[int, Unit] = {}
-        #: Surplus that was chosen, by gang and role, and the gangs; whole gangs that were chosen.
-        self._given: dict[tuple[str, str], int] = {}
-        self._givers: set[str] = set()
-        self._whole: set[str] = set()
-        #: By queue: amounts that are more than it has to give.
-        self._refused: set[tuple[str, bytes]] = set()
-
-    def run(self) -> Found | None:
-        """The cheapest set that was found. The views are left as they were, but for its places."""
-        if not self._gather() and not self._begin_with_refused():
-            return None
-        self._prune()
-        self._try_single_ones()
-        return self._found()
-
-    def again(self) -> Found | None:
-        """What `run` found, once more."""
-        for unit in self._chosen.values():
-            self._vacate(unit)
-        return self._found()
-
-    def _found(self) -> Found | None:
-        trials = self._trials()
-        for unit in self._chosen.values():
-            self._vacate(unit, -1)
-        return None if trials is None else Found(trials, tuple(self._chosen.values()))
-
-    def _gather(self) -> bool:
-        """Choose victims part by part until the claimant fits."""
-        trials = [Trial(claim, self._views, self._only) for claim in self._claims]
-        for trial in trials:
-            for part in sorted(trial.claim.parts, key=hardness, reverse=True):
-                wanted = part.need or min(trial.claim.need, len(part.tasks))
-                self._free_for(trial, part, wanted)
-                trial.put(part, wanted)
-        for trial in reversed(trials):
-            trial.undo()
-        if self._fits():
-            return True
-        # A domain or a limit asks for more: whoever is next.
-        step = 1
-        waiting = [n for n in range(len(self._units)) if n not in self._chosen]
-        while waiting:
-            for n in waiting[:step]:
-                self._choose(n)
-            waiting = waiting[step:]
-            step *= 2
-            if self._fits():
-                return True
-        return False
-
-    def _begin_with_refused(self) -> bool:
-        """What was chosen first may have left a queue too little to give: begin with the others."""
-        refused = [n for n, unit in enumerate(self._units) if unit.kind in self._refused]
-        for n in refused[:_SINGLES]:
-            self._give_up()
-            if self._choose(n) and self._gather():
-                return True
-        self._give_up()
-        return False
-
-    def _give_up(self) -> None:
-        self._stay(*self._chosen)
-        self._given, self._givers, self._whole, self._refused = {}, set(), set(), set()
-
-    def _fits(self) -> bool:
-        trials = self._trials()
-        for trial in reversed(trials or ()):
-            trial.undo()
-        return trials is not None
-
-    def _trials(self) -> tuple[Trial, ...] | None:
-        """Places for every gang of the claimant, if it may and can start without the victims."""
-        if not self._rights.suffice(self._chosen.values()):
-            return None
-        return together([Trial(claim, self._views, self._only) for claim in self._claims])
-
-    def _prune(self) -> None:
-        """Let everybody stay who is not needed, the dearest first."""
-        for n in sorted(self._chosen, reverse=True):
-            unit = self._chosen[n]
-            self._stay(n)
-            if not self._fits() and not (unit.whole and self._is_spared_by_surplus(unit)):
-                self._take({n: unit})
-
-    def _is_spared_by_surplus(self, whole: Unit) -> bool:
-        """Whether a gang that may go whole need not, because its surplus is enough after all."""
-        tenant = whole.occupancy.tenant
-        own = {
-            n: unit
-            for n, unit in enumerate(self._units)
-            if unit.occupancy is whole.occupancy and not unit.whole
-        }
-        self._take(own)
-        for n, unit in reversed(own.items()) if self._fits() else ():
-            self._stay(n)
-            if not self._fits():
-                self._take({n: unit})
-        taken = [n for n in own if n in self._chosen]
-        gone = {position for n in taken for position in own[n].positions}
-        if self._fits() and is_enough(tenant, gone):
-            return True
-        self._stay(*taken)
-        return False
-
-    def _try_single_ones(self) -> None:
-        """One gang that spans several nodes may be cheaper than one on each of them."""
-        known = dict(self._chosen)
-        if not any(unit.whole for unit in known.values()):
-            return
-        self._stay(*known)
-        # A gang that only gives surplus is hardly touched: then the number of gangs does not count.
-        keys = 4 if all(unit.whole for unit in known.values()) else 3
-        best, cost = known, price(known.values())[:keys]
-        cheaper = [n for n, unit in enumerate(self._units) if price((unit,))[:keys] < cost]
-        for n in cheaper[:_SINGLES]:
-            lawful = self._rights.may_add(self._units[n])
-            self._chosen = {n: self._units[n]}
-            self._vacate(self._units[n])
-            if lawful and price((self._units[n],))[:keys] < cost and self._fits():
-                best, cost = {n: self._units[n]}, price((self._units[n],))[:keys]
-            self._vacate(self._units[n], -1)
-        self._chosen = best
-        for unit in best.values():
-            self._vacate(unit)
-
-    def _stay(self, *numbers: int) -> None:
-        for n in numbers:
-            self._vacate(self._chosen.pop(n), -1)
-
-    def _take(self, units: Mapping[int, Unit]) -> None:
-        for n, unit in units.items():
-            self._vacate(unit)
-            self._chosen[n] = unit
-
-    def _vacate(self, unit: Unit, sign: int = 1) -> None:
-        self._rights.free(unit, sign)
-        for view in self._views:
-            view.vacate(unit.occupants(), sign)
-
-    def _choose(self, n: int) -> bool:
-        unit = self._units[n]
-        if n in self._chosen:
-            return True
-        tenant = unit.occupancy.tenant
-        if tenant.job in self._whole or not self._may_give(unit):
-            return False
-        chosen = self._chosen.items() if tenant.job in self._givers else ()
-        own = {k: other for k, other in chosen if other.occupancy is unit.occupancy}
-        if unit.kind in self._refused or not self._rights.may_add(unit, own.values()):
-            # A queue has less and less to give, so the same is refused from now on.
-            self._refused.add(unit.kind)
-            return False
-        if unit.whole:
-            # Whoever goes whole does not give anything else besides.
-            self._whole.add(tenant.job)
-            self._stay(*own)
-        else:
-            key = (tenant.job, tenant.places[unit.positions[0]].role)
-            self._given[key] = self._given.get(key, 0) + 1
-            self._givers.add(tenant.job)
-        self._take({n: unit})
-        return True
-
-    def _may_give(self, unit: Unit) -> bool:
-        """Whether a gang that gave other tasks already can spare this one too."""
-        tenant = unit.occupancy.tenant
-        if unit.whole or tenant.holds:
-            return True
-        role = tenant.places[unit.positions[0]].role
-        given = sum(n for (job, _), n in self._given.items() if job == tenant.job)
-        if len(tenant.places) - given <= tenant.min_available:
-            return False
-        left = sum(place.role == role for place in tenant.places)
-        left -= self._given.get((tenant.job, role), 0)
-        return left > dict(tenant.role_min).get(role, 0)
-
-    def _free_for(self, trial: Trial, part: Part, wanted: int) -> None:
-        """Choose the cheapest units that let so many tasks of the part fit, node by node."""
-        counts = trial.counts(part)
-        missing = wanted - int(counts.sum())
-        if missing <= 0:
-            return
-        sought = Sought(part, counts, self._allowed(trial.claim, part), missing)
-        for gain, prefix in openings(self._units, self._chosen, self._view, sought):
-            if all(self._choose(n) for n in prefix):
-                missing -= gain
-            if missing <= 0:
-                return
-
-    def _allowed(self, claim: Claim, part: Part) -> Bools:
-        mask = self._view.table.mask(part.ask)
-        if self._only is not None:
-            mask = mask & self._only
-        pack = claim.pack
-        if pack is not None and pack.mode is PackMode.REQUIRE and claim.domain is not None:
-            codes, values = self._view.table.domains(pack.by)
-            mask = mask & (codes == values.index(claim.domain))
-        return mask
