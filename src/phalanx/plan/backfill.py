@@ -5,11 +5,12 @@ without a time limit never end in this reckoning.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from phalanx.core.reasons import HeldBack
 from phalanx.core.spec import Micros
@@ -85,10 +86,10 @@ class Ends:
 
 
 class Reserved(NamedTuple):
-    """A gang whose start is kept free in this pass."""
+    """A claimant whose start is kept free in this pass."""
 
-    claim: Claim
-    head: Head
+    claims: Sequence[Claim]
+    head: Head  #: by its first gang
 
 
 class Backfill:
@@ -143,8 +144,7 @@ class Backfill:
         if head is None:
             return None
         trials = together([Trial(claim, self._room.views) for claim in claims])
-        for trial in reversed(trials or ()):
-            trial.undo()
+        _undo(trials)
         return None if trials is None else HeldBack(head.job, head.at)
 
     def _times(self) -> list[Micros]:
@@ -163,86 +163,79 @@ class Backfill:
             time = reserved.head.at
             if time is None or time > at:
                 continue
-            only = _mask(view.table, reserved.head.nodes)
-            if not Trial(reserved.claim, (view,), only).minimum() and time == at:
+            if not _take(reserved, view) and time == at:
                 # It broke; the next pass looks for another time.
                 self.heads.remove(reserved)
                 self._guesses.clear()
         return view
 
-    def head(self, claim: Claim) -> Head | None:
-        """Give a gang that only lacks room its start time, and keep it from pass to pass. One that
-        has waited too long without any is given its nodes."""
+    def head(self, claims: Sequence[Claim]) -> Head | None:
+        """Give a claimant that only lacks room its start time, and keep it from pass to pass. One
+        that has waited too long without any is given its nodes."""
         policy = self._snapshot.policy
         if len(self.heads) >= policy.heads:
             return None
-        last = next((head for head in self._snapshot.heads if head.job == claim.job), None)
-        if last is not None and self._keep(claim, last):
+        last = next((head for head in self._snapshot.heads if head.job == claims[0].job), None)
+        if last is not None and self._keep(Reserved(claims, last)):
             return last
         if self._tried >= 2 * policy.heads:
             return None
         self._tried += 1
-        head = self._reserve(claim) if policy.backfill else None
-        if head is None and is_starving(policy, claim, self._now):
-            self._keep_nodes(claim, last)
+        head = self._reserve(claims) if policy.backfill else None
+        if head is None and all(is_starving(policy, claim, self._now) for claim in claims):
+            self._keep_nodes(claims, last)
         return head
 
-    def _keep(self, claim: Claim, head: Head) -> bool:
+    def _keep(self, reserved: Reserved) -> bool:
         """Go on with a reservation of the last pass, if it still can be."""
-        table = self._room.soon.table
+        table, head = self._room.soon.table, reserved.head
         known = all(name in table.index and table.open[table.index[name]] for name in head.nodes)
         if not known or head.at is None or head.at <= self._now:
             return False
-        if head.at in self._futures:
-            only = _mask(table, head.nodes)
-            if not Trial(claim, (self._futures[head.at],), only).minimum():
-                return False
-        self.heads.append(Reserved(claim, head))
+        if head.at in self._futures and not _take(reserved, self._futures[head.at]):
+            return False
+        self.heads.append(reserved)
         return True
 
-    def _reserve(self, claim: Claim) -> Head | None:
+    def _reserve(self, claims: Sequence[Claim]) -> Head | None:
         """The earliest time at which enough has ended, and the nodes to keep for then."""
         times = self.ends.times
-        low, high = self._earliest(claim) if len(times) > _FEW else 0, len(times)
-        trial: Trial | None = None
+        low, high = self._earliest(claims) if len(times) > _FEW else 0, len(times)
+        trials: tuple[Trial, ...] | None = None
         step = 1
         while low < high:
             # It is most often at the first time by which enough may have ended, or soon after.
             middle = min(low + step - 1, (low + high) // 2)
             step *= 2
-            if trial is not None:
-                trial.undo()
-            trial = self._trial(claim, times[middle])
-            if trial.minimum():
-                high = middle
-            else:
+            _undo(trials)
+            trials = self._placed(claims, times[middle])
+            if trials is None:
                 low = middle + 1
-                trial = None
-        if low == len(times):
+            else:
+                high = middle
+        if low < len(times):
+            trials = trials or self._placed(claims, times[low])
+        if trials is None:
             return None
-        if trial is None:
-            trial = self._trial(claim, times[low])
-            trial.minimum()
-        nodes = tuple(dict.fromkeys(place.worker for place in trial.assignments()))
-        head = Head(claim.job, nodes, times[low])
+        head = Head(claims[0].job, _nodes(trials), times[low])
         # The guess for that time, in which it is taken already, is a head's future from now on.
         self._guesses.pop(times[low], None)
-        self._futures.setdefault(times[low], trial.views[0])
-        self.heads.append(Reserved(claim, head))
+        self._futures.setdefault(times[low], trials[0].views[0])
+        self.heads.append(Reserved(claims, head))
         return head
 
-    def _earliest(self, claim: Claim) -> int:
+    def _earliest(self, claims: Sequence[Claim]) -> int:
         """The position of the time before which it certainly cannot start."""
         soon = self._room.soon
-        free = np.maximum(soon.free, 0).sum(axis=1, where=soon.table.open)
-        return self.ends.enough(need_of(claim, soon.table) - free)
+        need: Floats = np.sum([need_of(claim, soon.table) for claim in claims], axis=0)
+        return self.ends.enough(need - np.maximum(soon.free, 0).sum(axis=1, where=soon.table.open))
 
-    def _trial(self, claim: Claim, at: Micros) -> Trial:
-        """The gang at that time, in the way of no head that comes while it would run."""
+    def _placed(self, claims: Sequence[Claim], at: Micros) -> tuple[Trial, ...] | None:
+        """The claimant at that time, in the way of no head that comes while it would run."""
         view = self._futures.get(at) or self._guess(at)
-        until = NEVER if claim.lasts is None else at + claim.lasts
-        later = [self._future(time) for time in self._times() if at < time < until]
-        return Trial(claim, (view, *later))
+        lasts = [NEVER if claim.lasts is None else claim.lasts for claim in claims]
+        later = [self._future(time) for time in self._times() if at < time < at + max(lasts)]
+        return together([Trial(claim, (view, *later)) for claim in claims])
 
     def _guess(self, at: Micros) -> View:
         if at not in self._guesses:
@@ -250,24 +243,45 @@ class Backfill:
         view, known = self._guesses[at]
         for reserved in self.heads[known:]:
             if reserved.head.at is not None and reserved.head.at <= at:
-                Trial(reserved.claim, (view,), _mask(view.table, reserved.head.nodes)).minimum()
+                _take(reserved, view)
         self._guesses[at] = view, len(self.heads)
         return view
 
-    def _keep_nodes(self, claim: Claim, last: Head | None) -> None:
-        """Keep nodes from new work for a gang that has waited too long, whenever it may start."""
+    def _keep_nodes(self, claims: Sequence[Claim], last: Head | None) -> None:
+        """Keep nodes from new work for who has waited too long, whenever they may start."""
         table = self._room.soon.table
         only = None if self.kept is None else ~self.kept
         if last is not None and last.at is None:
             only = _mask(table, last.nodes)
-        trial = Trial(claim, (self._snapshot.empty,), only, penalty=self._room.present.busyness())
-        nodes: tuple[str, ...] = ()
-        if trial.minimum():
-            nodes = tuple(dict.fromkeys(place.worker for place in trial.assignments()))
-            trial.undo()
+        busy = self._room.present.busyness()
+        views = (self._snapshot.empty,)
+        trials = together([Trial(claim, views, only, penalty=busy) for claim in claims])
+        nodes = _nodes(trials or ())
+        _undo(trials)
         mask = _mask(table, nodes)
         self.kept = mask if self.kept is None else self.kept | mask
-        self.keepers.append(Head(claim.job, nodes, None))
+        self.keepers += (Head(claim.job, nodes, None) for claim in claims)
+
+    def result(self) -> tuple[Head, ...]:
+        """What is kept, for every gang of every claimant."""
+        heads = (replace(r.head, job=claim.job) for r in self.heads for claim in r.claims)
+        return (*heads, *self.keepers)
+
+
+def _take(reserved: Reserved, view: View) -> bool:
+    """Let a head have its nodes."""
+    only = _mask(view.table, reserved.head.nodes)
+    return together([Trial(claim, (view,), only) for claim in reserved.claims]) is not None
+
+
+def _nodes(trials: Iterable[Trial]) -> tuple[str, ...]:
+    places = (place for trial in trials for place in trial.assignments())
+    return tuple(dict.fromkeys(place.worker for place in places))
+
+
+def _undo(trials: Sequence[Trial] | None) -> None:
+    for trial in reversed(trials or ()):
+        trial.undo()
 
 
 def _mask(table: NodeTable, names: Sequence[str]) -> Bools:

@@ -408,9 +408,9 @@ class _Pass:
         claim = claims[0]
         simple = len(claims) == 1 and is_simple(claim) and len(self.room.views) == 1
         reason = None if simple else why.short(claims, claim, self.room.views)
-        if len(claims) == 1 and claim.strict and claim.nomination is None:
-            head = self.backfill.head(claim)
-            if is_starving(self.policy, claim, self.now):
+        if all(each.strict and each.nomination is None for each in claims):
+            head = self.backfill.head(claims)
+            if len(claims) == 1 and is_starving(self.policy, claim, self.now):
                 self.owed.keep(claim, None if head is None else head.at)
         return reason
 
@@ -440,10 +440,9 @@ class _Pass:
     def result(self) -> Plan:
         limits = self.shares.room_in_limits()
         self.reasons.shortage = why.Shortage(self.room.present, self.short_of, limits)
-        heads = tuple(reserved.head for reserved in self.backfill.heads)
         done = self.searches <= self.policy.searches
         cursor = 0 if done else self.snapshot.cursor + self.policy.searches
-        return Plan(tuple(self.decisions), self.reasons, (*heads, *self.backfill.keepers), cursor)
+        return Plan(tuple(self.decisions), self.reasons, self.backfill.result(), cursor)
 
 
 def _placement(trial: Trial) -> Placement:
