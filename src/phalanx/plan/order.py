@@ -73,11 +73,11 @@ class Order:
     def add_lines(self, lines: Iterable[Line], short: Iterable[Line]) -> None:
         """All of a pass's lines at once, and some that do not fit.
 
-        Of those, gangs that are larger than all that their queue deserves come last, so that it is
-        not judged by them.
+        Of those, gangs that are larger than all that their queue deserves come last if others want
+        something too, so that the queue is not judged by them.
         """
         shares = self._shares
-        for line in short:
+        for line in short if shares.is_contended else ():
             if not shares.could_serve(line.first.queue, need_of(line.first, shares.table)):
                 self._late.add(line)
         for line in chain(lines, short):

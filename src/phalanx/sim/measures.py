@@ -42,6 +42,11 @@ class QueueShare(msgspec.Struct, frozen=True):
     received: float
     deserved: float
 
+    @property
+    def part(self) -> float:
+        """How much of what it deserved it received."""
+        return min(1.0, self.received / self.deserved)
+
 
 class Series(msgspec.Struct, frozen=True):
     """By part of the whole span, in GPUs on average."""
@@ -68,7 +73,8 @@ class Result(msgspec.Struct, frozen=True):
     utilisation: float
     utilisation_to_end: float
     slowdown: Spread  #: (end - submission) / duration, at least 1, with durations of at least 10 s
-    #: Jain's index over queues of GPU time received / deserved: 1 is fair, 1/n as unfair as can be.
+    #: Jain's index over queues of how much they received of the GPU time that they deserved: 1 is
+    #: fair, 1/n as unfair as can be. Whoever used what was idle received no more than all of it.
     fairness: float
     shares: Mapping[str, QueueShare]
     evictions: int
@@ -107,7 +113,7 @@ def measured(policy: str, trace: Trace, replay: Replay) -> Result:
         utilisation=_share(_means(story.used, loaded), trace.gpu),
         utilisation_to_end=_share(used, trace.gpu),
         slowdown=spread(np.array([_slowdown(job, at - story.start) for job, at in done], float)),
-        fairness=jain([s.received / s.deserved for s in shares.values() if s.deserved > 0]),
+        fairness=jain([s.part for s in shares.values() if s.deserved > 0]),
         shares=shares,
         evictions=sum(account.eviction.count for account in accounts),
         gpu_hours_lost=sum(
