@@ -51,6 +51,8 @@ class Attempt:
             return None
         self._prune()
         self._try_single_ones()
+        if self._swap():
+            self._prune()
         return self._found()
 
     def again(self) -> Found | None:
@@ -163,6 +165,28 @@ class Attempt:
         self._chosen = best
         for unit in best.values():
             self._vacate(unit)
+
+    def _swap(self) -> bool:
+        """Let a cheaper gang go instead of one of several, where that will do."""
+        swapped, tries = False, _SINGLES
+        for n in sorted(self._chosen, reverse=True) if len(self._chosen) > 1 else ():
+            known, cost = self._chosen[n], price(self._chosen.values())
+            self._stay(n)
+            gangs = {unit.occupancy.tenant.job for unit in self._chosen.values()}
+            for m, unit in enumerate(self._units[:n]):
+                if not unit.whole or unit.occupancy.tenant.job in gangs or not tries:
+                    continue
+                if price((*self._chosen.values(), unit)) < cost:
+                    tries -= 1
+                    if self._rights.may_add(unit):
+                        self._take({m: unit})
+                        if self._fits():
+                            swapped = True
+                            break
+                        self._stay(m)
+            else:
+                self._take({n: known})
+        return swapped
 
     def _stay(self, *numbers: int) -> None:
         for n in numbers:
