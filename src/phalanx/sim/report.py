@@ -43,6 +43,7 @@ def page(title: str, facts: Sequence[str], results: Sequence[Result]) -> str:
         ),
         "<h2>Shares by queue</h2>",
         _note("GPU time received, as a part of what weight, quota and demand gave a right to."),
+        _note("Whoever had no right to much may have used what was idle; bars end at 200%."),
         _legend(colours),
         _bars(_shares(results), colours, lambda value: f"{value:.0%}"),
         *(
@@ -156,19 +157,18 @@ def _use(results: Sequence[Result], colours: Mapping[str, str]) -> str:
     wanted = results[0].series
     top = max(1.0, *(value / gpus for result in results for value in result.series.used))
     longest = max(result.series.hours[-1] for result in results)
-    scale = min(2.0, max(top, max(wanted.wanted) / gpus))
-    marks = [(share / scale, f"{share:.0%}") for share in (0, 0.5, 1, 1.5, 2) if share <= scale]
-    parts = list(_grid(marks))
+    scale = _Shares(max(top, max(wanted.wanted) / gpus))
+    parts = list(_grid((scale.part(mark), f"{mark:.0%}") for mark in scale.marks()))
     parts += [
-        f'<text x="{_x(n / 4):.1f}" y="{_HEIGHT - 12}" text-anchor="middle">'
+        f'<text x="{_x(n / 4):.1f}" y="{_HEIGHT - 12}" text-anchor="{anchor}">'
         f"{lasting(n / 4 * longest * 3600)}</text>"
-        for n in range(5)
+        for n, anchor in enumerate(("middle", "middle", "middle", "middle", "end"))
     ]
     lines = [(_MUTED, wanted.hours, wanted.wanted)]
     lines += [(colours[r.policy], r.series.hours, r.series.used) for r in results]
     for colour, hours, values in lines:
         points = " ".join(
-            f"{_x(hour / longest):.1f},{_y(min(value / gpus / scale, 1.0)):.1f}"
+            f"{_x(hour / longest):.1f},{_y(scale.part(value / gpus)):.1f}"
             for hour, value in zip(hours, values, strict=True)
         )
         parts.append(
@@ -209,7 +209,7 @@ def _bars(
 ) -> str:
     values = [value for group in groups.values() for value in group.values()]
     top = max(values, default=1.0) or 1.0
-    scale = _Logarithmic(top) if logarithmic else _Linear(top)
+    scale = _Logarithmic(top) if logarithmic else _Shares(top)
     parts = list(_grid((scale.part(mark), show(mark)) for mark in scale.marks()))
     slot = 1.0 / max(1, len(groups))
     bar = slot * 0.8 / len(colours)
@@ -231,15 +231,17 @@ def _bars(
     return _svg("by group", parts)
 
 
-class _Linear:
+class _Shares:
+    """Up to all, or to twice that; what is more is cut off."""
+
     def __init__(self, top: float) -> None:
-        self._top = top
+        self._top = min(2.0, max(1.0, top))
 
     def part(self, value: float) -> float:
-        return value / self._top
+        return min(value / self._top, 1.0)
 
     def marks(self) -> list[float]:
-        return [self._top * n / 4 for n in range(5)]
+        return [mark for mark in (0, 0.5, 1, 1.5, 2) if mark <= self._top]
 
 
 class _Logarithmic:
