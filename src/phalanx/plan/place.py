@@ -206,9 +206,8 @@ class Trial:
             if not fit.total or (whole and fit.total < wanted):
                 return _NOWHERE
             return self.views[0].fullest(part.ask, wanted)
-        counts = self.counts(part)
-        candidates = np.flatnonzero(counts)
-        total = int(counts[candidates].sum())
+        candidates, counts = self._candidates(part)
+        total = int(counts.sum())
         if total == 0 or (whole and total < wanted):
             return _NOWHERE
         left = self.views[0].behind(part.ask, candidates, spread=self.claim.spread)
@@ -217,8 +216,20 @@ class Trial:
             left = left - last if self.claim.spread else left + last
         if self.claim.spread:
             step = self._step(part.ask)[candidates]
-            return _spread(candidates, counts[candidates], left, step, wanted)
-        return fill(candidates, counts[candidates], left, wanted)
+            return _spread(candidates, counts, left, step, wanted)
+        return fill(candidates, counts, left, wanted)
+
+    def _candidates(self, part: Part) -> tuple[Ints, Ints]:
+        """The nodes that can take tasks of the part, and how many each."""
+        view = self.views[0]
+        alone = len(self.views) == 1 and self._allowed is None and part.ask.per_node is None
+        nodes = np.flatnonzero(self.only) if alone and self.only is not None else None
+        if nodes is not None and view.is_few(nodes):
+            counts = view.count_at(part.ask, nodes)
+            return nodes[counts > 0], counts[counts > 0]
+        counts = self.counts(part)
+        nodes = np.flatnonzero(counts)
+        return nodes, counts[nodes]
 
     def _is_free_to_choose(self, part: Part) -> bool:
         """Whether any node that has room now will do, the fullest first."""

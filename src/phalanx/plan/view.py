@@ -181,7 +181,12 @@ class View:
 
     def fullest(self, ask: Ask, wanted: int) -> tuple[Ints, Ints]:
         """Nodes that leave least behind, and how many tasks each takes, for so many tasks."""
-        fitting, left = self.fit(ask).counts, self._left(ask)
+        fitting = self.fit(ask).counts
+        if self.fit(ask).total <= len(self.table):
+            nodes = np.flatnonzero(fitting)
+            if self.is_few(nodes):
+                return fill(nodes, fitting[nodes], self.behind(ask, nodes), wanted)
+        left = self._left(ask)
         order = np.argsort(left.least, kind="stable")
         some = 1
         while True:
@@ -199,6 +204,15 @@ class View:
     def _is_other_than(self, since: int) -> bool:
         """Whether so many nodes have changed that it is cheaper to look at all of them."""
         return len(self.table) <= _FEW or self._logged - since > len(self.table) // 4
+
+    def is_few(self, nodes: Ints) -> bool:
+        """Whether it is cheaper to look at these nodes than to know something of all."""
+        return len(nodes) <= len(self.table) // 8
+
+    def count_at(self, ask: Ask, nodes: Ints) -> Ints:
+        """How many tasks each of a few nodes takes."""
+        vector, mask = self.table.vector(ask.resources), self.table.mask(ask)
+        return count(vector, self.free[:, nodes], self.partial, mask[nodes], nodes)
 
     def _is_unchanged(self) -> bool:
         """Whether a fork and its origin are still the same."""
