@@ -182,7 +182,7 @@ class View:
     def fullest(self, ask: Ask, wanted: int) -> tuple[Ints, Ints]:
         """Nodes that leave least behind, and how many tasks each takes, for so many tasks."""
         fitting = self.fit(ask).counts
-        if self.fit(ask).total <= len(self.table):
+        if ask not in self._lefts:
             nodes = np.flatnonzero(fitting)
             if self.is_few(nodes):
                 return fill(nodes, fitting[nodes], self.behind(ask, nodes), wanted)
