@@ -12,11 +12,13 @@ from phalanx.plan.cycle import plan
 from phalanx.plan.scenario import NOW, Scenario
 from phalanx.plan.whatif import (
     Alternative,
+    BeyondShare,
     Fewer,
     Forecast,
     Higher,
     Shorter,
     alternatives,
+    beyond_share,
     forecast,
     remedy,
 )
@@ -58,6 +60,20 @@ def test_a_gang_whose_start_is_kept_free_says_when() -> None:
     assert found.head is not None
     assert found.head.at == NOW + 50 * MINUTE + STOP
     assert not found.places
+
+
+def test_a_gang_that_is_larger_than_its_queues_share_is_told_so() -> None:
+    running = gang("theirs", task("r0", node="n1"), task("r1", node="n1"), queue="other")
+    wide = gang("wide", "t0", "t1", "t2", queue="own")
+    narrow = gang("narrow", "x0", queue="own")
+    queues = [{"name": "own"}, {"name": "other", "weight": 2}]
+    snapshot = scenario(queues=queues, running=[running], pending=[wide, narrow]).snapshot()
+    plan(snapshot, NOW)
+    found = beyond_share(snapshot, "wide")
+    assert found == BeyondShare("own", "gpu", 3000, 1000)
+    assert str(found) == "queue own deserves 1 gpu now, and it takes 3"
+    assert beyond_share(snapshot, "narrow") is None
+    assert beyond_share(snapshot, "nobody") is None
 
 
 def test_the_largest_number_of_tasks_that_would_start_is_found() -> None:

@@ -19,11 +19,13 @@ from phalanx.plan.model import Policy
 from phalanx.plan.picture import Picture
 from phalanx.plan.whatif import (
     Alternative,
+    BeyondShare,
     Fewer,
     Forecast,
     Higher,
     Shorter,
     alternatives,
+    beyond_share,
     forecast,
 )
 from phalanx.wire.plan import AlternativeView, PlannedTask, VictimView
@@ -36,6 +38,7 @@ class Outlook(NamedTuple):
     cluster: Cluster  #: the copy that was planned with
     now: Micros
     forecast: Forecast
+    beyond_share: BeyondShare | None
     alternatives: tuple[Alternative, ...]
 
 
@@ -48,10 +51,12 @@ def _look(cluster: Cluster, policy: Policy, job: str, now: Micros) -> Outlook:
     picture = Picture(cluster, policy)
     found = forecast(picture.plan(now), job)
     tried: tuple[Alternative, ...] = ()
+    beyond = None
     if not found.places:
+        beyond = beyond_share(picture.snapshot, job)
         stop = cluster.settings.stop_timeout(cluster.gangs[job].job.spec.grace)
         tried = tuple(alternatives(picture.snapshot, job, now, stop))
-    return Outlook(cluster, now, found, tried)
+    return Outlook(cluster, now, found, beyond, tried)
 
 
 def placement_views(found: Forecast) -> tuple[PlannedTask, ...]:

@@ -12,6 +12,7 @@ from phalanx.api.errors import wrong
 from phalanx.api.lookup import find
 from phalanx.api.manifests import IgnoreImage, IgnoreUnsupported, settings_of
 from phalanx.api.outlook import (
+    Outlook,
     alternative_views,
     listed,
     message,
@@ -122,15 +123,17 @@ async def why(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Why:
         job.phase,
         _why(job, reason),
         reason_view(reason),
-        remedy=None if reason is None else _remedy(reason, job, cluster),
+        remedy=None if reason is None else _remedy(reason, job, seen),
         starts_at=start_view(seen.forecast),
         victims=victim_views(seen, seen.forecast.victims, principal),
         alternatives=alternative_views(seen, principal),
     )
 
 
-def _remedy(reason: Reason, job: Job, cluster: Cluster) -> str | None:
-    told = remedy(reason)
+def _remedy(reason: Reason, job: Job, seen: Outlook) -> str | None:
+    told, cluster = remedy(reason), seen.cluster
+    if isinstance(reason, NotEnough | Fragmented) and seen.beyond_share is not None:
+        return f"{seen.beyond_share}: raise its quota or weight, or wait until others leave it idle"
     if isinstance(reason, QueueLimit) and (above := above_limit(job.spec, cluster.queues)):
         return f"{above}: raise that limit, or ask for less"
     if not isinstance(reason, NoNodeMatches | NeverFits | NotEnough | Fragmented):

@@ -7,16 +7,21 @@ higher priority. Nothing is guessed. The snapshot is a scratch one; it is not le
 from collections.abc import Iterator
 
 import msgspec
+import numpy as np
 from msgspec.structs import replace
 
 from phalanx.core import reasons as why
 from phalanx.core.model import Assignment
+from phalanx.core.quantities import printed
 from phalanx.core.reasons import HeldBack, Reason
 from phalanx.core.spec import SECOND, Micros
 from phalanx.plan.cycle import plan
 from phalanx.plan.decisions import Evict, Head, Hold, Plan, Reserve, Victim
+from phalanx.plan.division import divide
 from phalanx.plan.model import Claim
 from phalanx.plan.nodes import SLOTS
+from phalanx.plan.place import need_of
+from phalanx.plan.share import Shares, with_parents
 from phalanx.plan.snapshot import Snapshot
 
 #: How many priorities are tried at most.
@@ -62,6 +67,36 @@ class Higher(msgspec.Struct, frozen=True):
 
 
 Alternative = Fewer | Shorter | Higher
+
+
+class BeyondShare(msgspec.Struct, frozen=True):
+    """It takes more at once than its queue, or one above that, deserves."""
+
+    queue: str
+    resource: str
+    want: int
+    deserved: int
+
+    def __str__(self) -> str:
+        want, deserved = (printed(self.resource, amount) for amount in (self.want, self.deserved))
+        return f"queue {self.queue} deserves {deserved} {self.resource} now, and it takes {want}"
+
+
+def beyond_share(snapshot: Snapshot, job: str) -> BeyondShare | None:
+    claim, table = snapshot.waiting.claims.get(job), snapshot.table
+    if claim is None:
+        return None
+    shares = Shares(with_parents(snapshot.queues, snapshot.queues_in_use()), table)
+    hopeless = [line for line in snapshot.waiting.lines.values() if line.never is not None]
+    divide(shares, snapshot, hopeless, (), ())
+    need = need_of(claim, table)
+    for branch in shares.branches[claim.queue].path():
+        over = np.flatnonzero((need > branch.deserved + 1) & shares.shared)
+        if len(over) and branch.parent is not None:
+            resource = list(table.rows)[int(over[0])]
+            amounts = int(need[over[0]]), int(branch.deserved[over[0]])
+            return BeyondShare(branch.queue.name, resource, *amounts)
+    return None
 
 
 def forecast(made: Plan, job: str) -> Forecast:
