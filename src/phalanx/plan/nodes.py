@@ -187,8 +187,8 @@ class NodeTable:
         """The nodes that are open and have the labels that are asked for."""
         mask = self._masks.get(ask.selector)
         if mask is None:
-            mask = np.zeros(self.open.shape, np.bool_)
-            for at in range(len(self.names)):
+            mask = self.open.copy()
+            for at in range(len(self.names)) if ask.selector else ():
                 mask[at] = self._matches(at, ask.selector)
             self._masks[ask.selector] = mask
         return mask

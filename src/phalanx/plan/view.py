@@ -19,6 +19,8 @@ _DEAR = 1000.0
 _NONE: Ints = np.zeros(0, np.int64)
 #: With so few nodes, looking at all of them is cheaper than finding out which have changed.
 _FEW = 2 * BLOCK
+#: So few changes are sorted faster than they are marked among all nodes.
+_A_FEW = 100
 
 
 class Fit:
@@ -230,11 +232,15 @@ class View:
         key = since, len(others)
         known = self._changes.get(key)
         if known is None:
-            changed = np.zeros(self.free.shape[1], np.bool_)
-            changed[self._log[max(since, 0) : self._logged]] = True
-            changed[others] = True
-            blocks = np.flatnonzero(changed.reshape(-1, BLOCK).any(axis=1))
-            nodes = np.flatnonzero(changed)
+            logged = np.concatenate((self._log[max(since, 0) : self._logged], others))
+            if len(logged) <= _A_FEW:
+                nodes = np.array(sorted({*logged.tolist()}), np.int64)
+                blocks = np.array(sorted({node // BLOCK for node in nodes.tolist()}), np.int64)
+            else:
+                marks = np.zeros(self.free.shape[1], np.bool_)
+                marks[logged] = True
+                nodes = np.flatnonzero(marks)
+                blocks = np.flatnonzero(marks.reshape(-1, BLOCK).any(axis=1))
             known = self._changes[key] = Changed(nodes, blocks, self.free[:, nodes])
         return known
 
