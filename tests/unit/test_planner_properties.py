@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from phalanx.core.model import PreemptWithin, Queue, ReclaimFrom
 from phalanx.core.spec import MINUTE, SECOND
 from phalanx.plan.cycle import plan
-from phalanx.plan.decisions import Evict, Plan, Reserve
+from phalanx.plan.decisions import Evict, Plan, Reserve, Victim
 from phalanx.plan.model import Ask, Claim, Part, Place, Tenant
 from phalanx.plan.nodes import Machine
 from phalanx.plan.snapshot import Snapshot
@@ -229,13 +229,21 @@ def test_nobody_is_evicted_who_could_have_stayed(world: World) -> None:
         if not isinstance(decision, Evict):
             continue
         for kept in decision.victims:
-            others = tuple(victim for victim in decision.victims if victim is not kept)
-            gone = Plan((Evict((), others),), world.plan().reasons)
-            without = world.settled(gone)
-            tenants = {job: replace(t, evictable=False) for job, t in without.tenants.items()}
-            claims = {job: claim for job, claim in without.claims.items() if job in world.claims}
-            again = without._replace(tenants=tenants, claims=claims).plan()
-            assert not any(isinstance(d, Reserve) for d in again.decisions)
+            others = {victim.job: victim for victim in decision.victims if victim is not kept}
+            tenants = {job: only(t, others.get(job)) for job, t in world.tenants.items()}
+            again = world._replace(tenants=tenants).plan()
+            assert not any(isinstance(d, Evict | Reserve) for d in again.decisions)
+
+
+def only(tenant: Tenant, victim: Victim | None) -> Tenant:
+    """A tenant of which nothing can be evicted but this."""
+    if victim is None:
+        return replace(tenant, evictable=False)
+    places = tuple(
+        replace(place, preemptible=not victim.tasks or place.task in victim.tasks)
+        for place in tenant.places
+    )
+    return replace(tenant, places=places)
 
 
 @settings(max_examples=200, deadline=None)
