@@ -10,7 +10,7 @@ from phalanx.core.spec import PackMode
 from phalanx.plan.model import Claim, Part
 from phalanx.plan.nodes import Bools
 from phalanx.plan.openings import Sought, openings
-from phalanx.plan.place import Trial, hardness, together
+from phalanx.plan.place import Trial, hardness, together, undo
 from phalanx.plan.rights import Rights
 from phalanx.plan.units import Found, Unit, is_enough, price
 from phalanx.plan.view import View
@@ -75,8 +75,7 @@ class Attempt:
                 wanted = part.need or min(trial.claim.need, len(part.tasks))
                 self._free_for(trial, part, wanted)
                 trial.put(part, wanted)
-        for trial in reversed(trials):
-            trial.undo()
+        undo(trials)
         if self._fits():
             return True
         # A domain or a limit asks for more: whoever is next.
@@ -107,15 +106,18 @@ class Attempt:
 
     def _fits(self) -> bool:
         trials = self._trials()
-        for trial in reversed(trials or ()):
-            trial.undo()
+        undo(trials)
         return trials is not None
 
     def _trials(self) -> tuple[Trial, ...] | None:
         """Places for every gang of the claimant, if it may and can start without the victims."""
         if not self._rights.suffice(self._chosen.values()):
             return None
-        return together([Trial(claim, self._views, self._only) for claim in self._claims])
+        trials = together([Trial(claim, self._views, self._only) for claim in self._claims])
+        if trials is not None and not self._rights.allow(trials):
+            undo(trials)
+            return None
+        return trials
 
     def _prune(self) -> None:
         """Let everybody stay who is not needed, the dearest first."""

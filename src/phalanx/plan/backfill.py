@@ -17,7 +17,7 @@ from phalanx.core.spec import Micros
 from phalanx.plan.decisions import Head
 from phalanx.plan.model import Claim
 from phalanx.plan.nodes import Bools, Floats, Ints, NodeTable
-from phalanx.plan.place import Trial, need_of, together
+from phalanx.plan.place import Trial, need_of, together, undo
 from phalanx.plan.room import Room
 from phalanx.plan.snapshot import Snapshot
 from phalanx.plan.tenants import NEVER, Tenants
@@ -144,7 +144,7 @@ class Backfill:
         if head is None:
             return None
         trials = together([Trial(claim, self._room.views) for claim in claims])
-        _undo(trials)
+        undo(trials)
         return None if trials is None else HeldBack(head.job, head.at)
 
     def _times(self) -> list[Micros]:
@@ -207,7 +207,7 @@ class Backfill:
             # It is most often at the first time by which enough may have ended, or soon after.
             middle = min(low + step - 1, (low + high) // 2)
             step *= 2
-            _undo(trials)
+            undo(trials)
             trials = self._placed(claims, times[middle])
             if trials is None:
                 low = middle + 1
@@ -257,7 +257,7 @@ class Backfill:
         views = (self._snapshot.empty,)
         trials = together([Trial(claim, views, only, penalty=busy) for claim in claims])
         nodes = _nodes(trials or ())
-        _undo(trials)
+        undo(trials)
         mask = _mask(table, nodes)
         self.kept = mask if self.kept is None else self.kept | mask
         self.keepers += (Head(claim.job, nodes, None) for claim in claims)
@@ -277,11 +277,6 @@ def _take(reserved: Reserved, view: View) -> bool:
 def _nodes(trials: Iterable[Trial]) -> tuple[str, ...]:
     places = (place for trial in trials for place in trial.assignments())
     return tuple(dict.fromkeys(place.worker for place in places))
-
-
-def _undo(trials: Sequence[Trial] | None) -> None:
-    for trial in reversed(trials or ()):
-        trial.undo()
 
 
 def _mask(table: NodeTable, names: Sequence[str]) -> Bools:

@@ -31,7 +31,7 @@ from phalanx.plan.model import Ask, Claim, Part
 from phalanx.plan.nodes import Bools, Floats
 from phalanx.plan.order import Order, Turn
 from phalanx.plan.owed import Owed
-from phalanx.plan.place import Budget, Trial, holds, need_of, together
+from phalanx.plan.place import Budget, Trial, holds, need_of, together, undo
 from phalanx.plan.room import Room
 from phalanx.plan.share import Shares, with_parents
 from phalanx.plan.snapshot import Snapshot
@@ -263,8 +263,7 @@ class _Pass:
             return False
         trials = together([self._trial(claim) for claim in claims])
         if trials is None or self._limit(taken := [(t.claim.queue, t.amounts()) for t in trials]):
-            for trial in reversed(trials or ()):
-                trial.undo()
+            undo(trials)
             return False
         self.starts.append(trials)
         for trial, (_, amounts) in zip(trials, taken, strict=True):
@@ -336,10 +335,10 @@ class _Pass:
         self.leaving += tasks
         # Without victims of its own, it waits for those of others.
         tasks = tasks or tuple(sorted(self.leaving))
-        for claim in claims:
-            self.search.spoken_for.add(claim.job)
-            self._use(claim, need_of(claim, self.table))
-            self.reasons.explicit[claim.job] = WaitingForVictims(tasks)
+        for trial in found.trials:
+            self.search.spoken_for.add(trial.claim.job)
+            self._use(trial.claim, trial.amounts())
+            self.reasons.explicit[trial.claim.job] = WaitingForVictims(tasks)
         return True
 
     def _keep_out(self, job: str) -> None:

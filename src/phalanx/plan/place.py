@@ -315,12 +315,17 @@ def together(trials: Sequence[Trial]) -> tuple[Trial, ...] | None:
     for order in (tuple(trials), tuple(reversed(trials)))[: len(trials)]:
         for n, trial in enumerate(order):
             if not trial.minimum():
-                for earlier in reversed(order[:n]):
-                    earlier.undo()
+                undo(order[:n])
                 break
         else:
             return order
     return None
+
+
+def undo(trials: Sequence[Trial] | None) -> None:
+    """Give back what several gangs took, if they did."""
+    for trial in reversed(trials or ()):
+        trial.undo()
 
 
 class Budget:

@@ -11,7 +11,7 @@ import numpy as np
 from phalanx.core.model import PreemptWithin, ReclaimFrom
 from phalanx.plan.model import Claim, Tenant
 from phalanx.plan.nodes import Bools, Floats
-from phalanx.plan.place import need_of
+from phalanx.plan.place import Trial, need_of
 from phalanx.plan.share import Branch, Shares
 from phalanx.plan.tenants import Occupancy
 from phalanx.plan.units import Unit
@@ -29,11 +29,7 @@ class Rights:
         self._priority = min(claim.priority for claim in claims)
         self._created_at = max(claim.created_at for claim in claims)
         #: By queue: what the claimant takes of it and those below it.
-        self._wanted: dict[str, Floats] = {}
-        for claim, need in self._needs:
-            for branch in shares.branches[claim.queue].path():
-                name = branch.queue.name
-                self._wanted[name] = self._wanted.get(name, 0.0) + need
+        self._wanted = self._up_the_tree(self._needs)
         self._lacks = self._what_is_short(soon)
         #: By ours and theirs: whether it may be taken from, as long as nothing has been taken yet.
         self._open: dict[tuple[str, str], bool] = {}
@@ -43,6 +39,14 @@ class Rights:
         self._over: dict[tuple[str, int, bool, bool], tuple[bool, bool]] = {}
         #: By queue: what the victims that are chosen free in it and below it.
         self._freed: dict[str, Floats] = {}
+
+    def _up_the_tree(self, taken: Iterable[tuple[Claim, Floats]]) -> dict[str, Floats]:
+        more: dict[str, Floats] = {}
+        for claim, amounts in taken:
+            for branch in self._shares.branches[claim.queue].path():
+                name = branch.queue.name
+                more[name] = more.get(name, 0.0) + amounts
+        return more
 
     def free(self, unit: Unit, sign: int = 1) -> None:
         """Somebody is chosen to go; with -1, is to stay after all."""
@@ -220,7 +224,7 @@ class Rights:
     def suffice(self, chosen: Iterable[Unit]) -> bool:
         """Whether the claimant would be within its limits, and its rights, without these."""
         units = list(chosen)
-        if not self._limits_hold():
+        if not self._is_within_limits(self._wanted):
             return False
         reclaimed = [unit for unit in units if not self.is_preempted(unit)]
         if not reclaimed:
@@ -232,8 +236,12 @@ class Rights:
         tenant, priority = unit.occupancy.tenant, unit.priority
         return any(self._preempts(claim, tenant, priority) for claim in self._claims)
 
-    def _limits_hold(self) -> bool:
-        for name, need in self._wanted.items():
+    def allow(self, trials: Iterable[Trial]) -> bool:
+        """Whether the limits hold for what was placed, where that may be more than was needed."""
+        return self._is_within_limits(self._up_the_tree((t.claim, t.amounts()) for t in trials))
+
+    def _is_within_limits(self, wanted: Mapping[str, Floats]) -> bool:
+        for name, need in wanted.items():
             branch = self._shares.branches.get(name, self._shares.root)
             after = self._left(branch) + need
             if bool(((after > branch.limit + _HAIR) & (need > 0)).any()):

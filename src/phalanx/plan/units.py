@@ -9,7 +9,7 @@ import numpy as np
 from phalanx.plan.decisions import Victim
 from phalanx.plan.model import Tenant
 from phalanx.plan.nodes import Floats, Ints
-from phalanx.plan.place import Trial
+from phalanx.plan.place import Trial, undo
 from phalanx.plan.tenants import Occupancy
 from phalanx.plan.view import Occupant
 
@@ -75,8 +75,7 @@ class Found(NamedTuple):
         return price(self.units)
 
     def undo(self) -> None:
-        for trial in reversed(self.trials):
-            trial.undo()
+        undo(self.trials)
 
     def by_gang(self) -> dict[str, list[Unit]]:
         by_job: dict[str, list[Unit]] = {}

@@ -15,7 +15,7 @@ from phalanx.core.reasons import (
 from phalanx.core.spec import PackMode
 from phalanx.plan.model import Ask, Claim, Part
 from phalanx.plan.nodes import SLOTS, WHOLE, Bools, Floats, Ints
-from phalanx.plan.place import Trial, need_of, together
+from phalanx.plan.place import Trial, need_of, together, undo
 from phalanx.plan.view import View, count
 from phalanx.plan.waiting import is_simple
 
@@ -40,8 +40,7 @@ def never(claims: Sequence[Claim], empty: View) -> Reason | None:
     if simple is not None:
         return _too_many(simple, simple.parts[0], empty)
     trials = together([Trial(claim, (empty,)) for claim in claims])
-    for trial in reversed(trials or ()):
-        trial.undo()
+    undo(trials)
     return _never_together(claims, empty) if trials is None else None
 
 
