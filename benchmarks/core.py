@@ -23,10 +23,10 @@ from phalanx.core.cluster import Cluster
 from phalanx.core.ids import job_id
 from phalanx.core.model import Assignment, Blob, Protocol, Rows, Task
 from phalanx.core.node import DEVICE, GPU
-from phalanx.core.settings import Settings
-from phalanx.core.spec import SECOND, JobSpec, Micros
+from phalanx.core.settings import CoreSettings
+from phalanx.core.spec.job import SECOND, JobSpec, Micros
+from phalanx.core.spec.validation import job_spec
 from phalanx.core.states import State
-from phalanx.core.validation import job_spec
 
 WORKERS = 1_000
 GPUS = 8
@@ -67,7 +67,7 @@ class Site:
         self._random = random.Random(seed)
         self._now: Micros = 1_700_000_000 * SECOND
         # Failures are dense here, and a worker that is cordoned for them would leave the mix.
-        self._cluster = Cluster(Settings(suspect_jobs=1_000_000))
+        self._cluster = Cluster(CoreSettings(suspect_jobs=1_000_000))
         self._numbers = itertools.count()
         #: A worker's name for every GPU that is free.
         self._seats = [f"w-{n:04}" for _ in range(GPUS) for n in range(WORKERS)]

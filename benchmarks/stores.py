@@ -17,9 +17,9 @@ from pathlib import Path
 
 from benchmarks.tables import table
 from phalanx.core.model import Job, Phase, Record, Task
-from phalanx.core.spec import HOUR
+from phalanx.core.spec.job import HOUR
+from phalanx.core.spec.validation import job_spec
 from phalanx.core.states import State
-from phalanx.core.validation import job_spec
 from phalanx.store.memory import MemoryStore
 from phalanx.store.postgres import PostgresStore
 from phalanx.store.protocol import Batch, Store

@@ -19,9 +19,9 @@ from phalanx.core.cluster import Cluster
 from phalanx.core.ids import job_id
 from phalanx.core.model import Blob, Protocol, Record, Task
 from phalanx.core.node import DEVICE, GPU
-from phalanx.core.spec import SECOND, Micros
+from phalanx.core.spec.job import SECOND, Micros
+from phalanx.core.spec.validation import job_spec
 from phalanx.core.states import State
-from phalanx.core.validation import job_spec
 from phalanx.plan.picture import Picture
 from phalanx.store.batches import batch_of
 from phalanx.store.sqlite import SQLiteStore

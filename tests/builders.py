@@ -14,7 +14,7 @@ from phalanx.core.model import (
     Task,
     Worker,
 )
-from phalanx.core.spec import (
+from phalanx.core.spec.job import (
     SECOND,
     CheckpointPolicy,
     JobSpec,

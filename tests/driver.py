@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from phalanx.core import invariants
 from phalanx.core.changes import Changes, merge
 from phalanx.core.cluster import Cluster
-from phalanx.core.counsel import Counsel
 from phalanx.core.errors import CoreError
 from phalanx.core.events import (
     Accepted,
@@ -29,6 +28,7 @@ from phalanx.core.events import (
 )
 from phalanx.core.gang import Gang
 from phalanx.core.ledger import Account
+from phalanx.core.lookups import Lookups
 from phalanx.core.model import (
     Assignment,
     Cron,
@@ -42,11 +42,11 @@ from phalanx.core.model import (
     Task,
     Worker,
 )
-from phalanx.core.node import Attempt
-from phalanx.core.settings import Settings
-from phalanx.core.spec import SECOND, JobSpec, Micros
+from phalanx.core.node import AttemptKey
+from phalanx.core.settings import CoreSettings
+from phalanx.core.spec.job import SECOND, JobSpec, Micros
+from phalanx.core.spec.validation import job_spec
 from phalanx.core.states import TERMINAL, State
-from phalanx.core.validation import job_spec
 
 S = TypeVar("S", WorkerRegistered, Submitted)
 
@@ -58,14 +58,16 @@ def spec(replicas: int = 1, *, role: dict[str, object] | None = None, **fields: 
 
 
 class Driver:
-    def __init__(self, settings: Settings | None = None, counsel: Counsel | None = None) -> None:
+    def __init__(
+        self, settings: CoreSettings | None = None, counsel: Lookups | None = None
+    ) -> None:
         self.now: Micros = 1_700_000_000 * SECOND
         self.cluster = Cluster(settings, counsel)
         self.jobs: dict[str, Job] = {}
         self.tasks: dict[tuple[str, int], Task] = {}
         self.workers: dict[str, Worker] = {}
         self.queues: dict[str, Queue] = {}
-        self.residues: dict[Attempt, Residue] = {}
+        self.residues: dict[AttemptKey, Residue] = {}
         self.accounts: dict[str, Account] = {}
         self.crons: dict[str, Cron] = {}
         self.records: list[Record] = []

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from phalanx.core.errors import Invalid
-from phalanx.core.native import native
-from phalanx.core.spec import JobSpec
+from phalanx.core.spec.job import JobSpec
+from phalanx.core.spec.native_form import native
 from phalanx.manifest.bundle import Bundle, read
 from phalanx.manifest.findings import Settings
 from phalanx.manifest.writing import written

@@ -9,15 +9,15 @@ from msgspec.structs import replace
 
 from phalanx.api.services import Info
 from phalanx.client import Client
-from phalanx.core.settings import Settings
-from phalanx.core.spec import HOUR, MINUTE, SECOND
+from phalanx.core.settings import CoreSettings
+from phalanx.core.spec.job import HOUR, MINUTE, SECOND
 from phalanx.store.memory import MemoryStore
 from phalanx.store.sqlite import wall_clock
 from tests.acceptance.pages import commands
 from tests.acceptance.terminal import PATIENCE_S, Server, Terminal, Worker
 from tests.integration.api.serving import quick, serving
 
-PRICED = quick(core=replace(Settings(), price={"gpu": 3_500_000}))
+PRICED = quick(core=replace(CoreSettings(), price={"gpu": 3_500_000}))
 #: Five hours on four GPUs, of which the class `high` may take them.
 LONG = """
 name: team-a

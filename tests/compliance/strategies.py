@@ -7,21 +7,21 @@ import msgspec
 from hypothesis import strategies as st
 
 from phalanx.core.causes import Cause, Kind
-from phalanx.core.ledger import Account, Line, Loss, Lost, LostTo, Tally
+from phalanx.core.ledger import Account, AccountEntry, Loss, Lost, LostTo, Tally
 from phalanx.core.model import (
     Blob,
     Cron,
+    CronOutcome,
+    CronRun,
     Drain,
     Exit,
     Gathering,
     Job,
-    Outcome,
     Phase,
     Protocol,
     Queue,
     Record,
     Residue,
-    Run,
     Suspicion,
     Task,
     Worker,
@@ -139,7 +139,7 @@ accounts = st.builds(
     Account,
     queue=text,
     eviction=tallies,
-    jobs=st.dictionaries(text, st.builds(Line, name=text, lost=tallies), max_size=2),
+    jobs=st.dictionaries(text, st.builds(AccountEntry, name=text, lost=tallies), max_size=2),
     evictors=st.dictionaries(text, tallies, max_size=2),
     days=st.dictionaries(in_column, number, max_size=2),
 )
@@ -150,9 +150,9 @@ crons = st.builds(
     owner=text,
     created_at=number,
     next_at=maybe_number,
-    last=maybe(st.builds(Outcome, at=number, what=text, job=maybe(text))),
+    last=maybe(st.builds(CronOutcome, at=number, what=text, job=maybe(text))),
     runs=st.lists(
-        st.builds(Run, job=text, name=text, at=number, phase=maybe(st.sampled_from(Phase))),
+        st.builds(CronRun, job=text, name=text, at=number, phase=maybe(st.sampled_from(Phase))),
         max_size=2,
     ).map(tuple),
 )

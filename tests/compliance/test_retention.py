@@ -1,7 +1,7 @@
 """Retention removes what is old, whole, and nothing else."""
 
 from phalanx.core.model import Rows
-from phalanx.core.spec import HOUR, MINUTE
+from phalanx.core.spec.job import HOUR, MINUTE
 from phalanx.store.protocol import Batch, JobQuery, Pruned, Store
 from tests.builders import a_finished_job, a_job, a_record, a_task, a_worker
 from tests.compliance.backends import Place

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from phalanx.core import cluster, events, failing, reserving, starting, workers
+from phalanx.core import cluster, events
 from phalanx.core.changes import Changes
 from phalanx.core.gang import Gang
+from phalanx.core.handlers import fail, reserve, start, workers
 from phalanx.core.model import Task
 from phalanx.engine import desk, orders, reign
 from phalanx.engine.commits import Commits
@@ -27,7 +28,7 @@ def one_acceptance_releases_the_whole_start_set(patch: pytest.MonkeyPatch) -> No
     def accepted(tx: Changes, event: Any) -> None:
         gang, _ = tx.attempt(event.task, event.epoch)
         if gang.unreleased():
-            reserving.release(tx, reserving.with_mates(tx, gang))
+            reserve.release(tx, reserve.with_mates(tx, gang))
 
     patch.setitem(cluster._HANDLERS, events.Accepted, accepted)
 
@@ -52,12 +53,12 @@ def siblings_of_a_failed_task_run_on(patch: pytest.MonkeyPatch) -> None:
             tx.free(task)
             tx.rest(gang, task, fall.move)
 
-    for module in (failing, starting):
+    for module in (fail, start):
         patch.setattr(module, "fail", fail)
 
 
 def failures_are_not_counted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(failing, "_count", lambda tx, gang: False)
+    patch.setattr(fail, "_count", lambda tx, gang: False)
 
 
 def a_deposed_leader_may_write(patch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from phalanx.core.cluster import Cluster
 from phalanx.core.invariants import check
 from phalanx.core.model import Queue
-from phalanx.core.spec import SECOND
+from phalanx.core.spec.job import SECOND
 from phalanx.plan.model import Policy
 from phalanx.sim.day import Day
 from phalanx.sim.measures import jain

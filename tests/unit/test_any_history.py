@@ -16,8 +16,8 @@ from phalanx.core import events
 from phalanx.core.cluster import Cluster
 from phalanx.core.errors import CoreError
 from phalanx.core.model import ENDED, Assignment, Blob, Gathering, Protocol, Queue, Task
+from phalanx.core.spec.validation import job_spec
 from phalanx.core.states import State
-from phalanx.core.validation import job_spec
 
 WORKERS = st.sampled_from(["a", "b", "c", "d"])
 #: One for each task of the largest gang: seven that awaited an eighth, and a part of six.

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phalanx.core import cron
-from phalanx.core.calendar import last_due, next_due, stamp
-from phalanx.core.spec import SECOND, Micros
+from phalanx.core.spec import cron_expression
+from phalanx.core.spec.cron_times import last_due, next_due, stamp
+from phalanx.core.spec.job import SECOND, Micros
 
 ZURICH = ZoneInfo("Europe/Zurich")
 APIA = ZoneInfo("Pacific/Apia")
@@ -27,7 +27,7 @@ def told(micros: Micros | None, zone: tzinfo = UTC) -> str:
 def dues(expression: str, after: str, count: int, zone: tzinfo = UTC) -> list[str]:
     found, now = [], at(after, zone)
     for _ in range(count):
-        due = next_due(cron.parse(expression), zone, now)
+        due = next_due(cron_expression.parse(expression), zone, now)
         assert due is not None
         found.append(told(due, zone))
         now = due
@@ -73,7 +73,7 @@ def test_a_time_that_comes_twice_is_due_the_first_time() -> None:
 
 def test_asked_between_the_two_it_does_not_come_again() -> None:
     first = at("2026-10-25T02:30:00", ZURICH)
-    due = next_due(cron.parse("30 2 * * *"), ZURICH, first + 40 * 60 * SECOND)
+    due = next_due(cron_expression.parse("30 2 * * *"), ZURICH, first + 40 * 60 * SECOND)
     assert told(due, ZURICH) == "2026-10-26 02:30 CET"
 
 
@@ -89,7 +89,7 @@ def test_of_many_times_that_were_missed_the_last_one_counts() -> None:
         "0 0 1 * *": "2026-11-01 00:00 UTC",
         "0 0 1 1 *": "2026-01-01 00:00 UTC",
     }.items():
-        parsed = cron.parse(expression)
+        parsed = cron_expression.parse(expression)
         since = next_due(parsed, UTC, begin - 1)
         assert since is not None
         assert told(last_due(parsed, UTC, since, now)) == due
@@ -112,7 +112,7 @@ moments = st.integers(at("2020-01-01T00:00:00"), at("2030-01-01T00:00:00"))
 def test_times_rise_and_nothing_between_two_is_left_out(
     now: Micros, expression: str, zone: tzinfo
 ) -> None:
-    parsed = cron.parse(expression)
+    parsed = cron_expression.parse(expression)
     due = next_due(parsed, zone, now)
     assert due is not None
     assert due > now

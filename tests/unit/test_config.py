@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from phalanx.core.settings import Settings
-from phalanx.core.spec import HOUR, MINUTE, SECOND
+from phalanx.core.settings import CoreSettings
+from phalanx.core.spec.job import HOUR, MINUTE, SECOND
 from phalanx.engine.settings import EngineSettings
 from phalanx.server.config import Config, ConfigError, load, state_directory
 from phalanx.server.options import BY_NAME, OPTIONS
@@ -44,7 +44,7 @@ def test_without_a_word_the_defaults_of_the_code_are_in_force() -> None:
 
 def test_every_number_of_the_engine_and_the_core_is_a_setting() -> None:
     fields = {f"engine.{name}" for name in EngineSettings.__struct_fields__ if name != "core"}
-    fields |= {f"core.{name}" for name in Settings.__struct_fields__}
+    fields |= {f"core.{name}" for name in CoreSettings.__struct_fields__}
     fields.remove("core.fence_slack")  # follows from lost_after
     assert {option.target for option in OPTIONS if option.target} == fields
 

@@ -2,9 +2,9 @@
 
 from tests.builders import a_job, a_role, a_spec, a_task
 
-from phalanx.core.cost import at_risk
 from phalanx.core.gang import Gang
-from phalanx.core.spec import HOUR, MINUTE, CheckpointPolicy, Micros
+from phalanx.core.lost_work import at_risk
+from phalanx.core.spec.job import HOUR, MINUTE, CheckpointPolicy, Micros
 from phalanx.core.states import State
 
 NOW: Micros = 10 * HOUR

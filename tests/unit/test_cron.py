@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phalanx.core import cron
 from phalanx.core.errors import Invalid
+from phalanx.core.spec import cron_expression
 
 
 def test_an_expression_names_sets_of_times() -> None:
-    due = cron.parse("*/15 8-10,22 1 JAN,mar sun")
+    due = cron_expression.parse("*/15 8-10,22 1 JAN,mar sun")
     assert due.minutes == {0, 15, 30, 45}
     assert due.hours == {8, 9, 10, 22}
     assert due.days == {1}
@@ -19,7 +19,7 @@ def test_an_expression_names_sets_of_times() -> None:
 
 
 def test_a_star_is_every_time() -> None:
-    due = cron.parse("* * * * *")
+    due = cron_expression.parse("* * * * *")
     assert due.hours == set(range(24))
     assert due.weekdays == set(range(7))
     assert not due.either_day
@@ -36,7 +36,7 @@ def test_a_star_is_every_time() -> None:
     ],
 )
 def test_sunday_is_both_0_and_7(written: str, weekdays: set[int]) -> None:
-    assert cron.parse(f"0 0 * * {written}").weekdays == weekdays
+    assert cron_expression.parse(f"0 0 * * {written}").weekdays == weekdays
 
 
 @pytest.mark.parametrize(
@@ -68,22 +68,22 @@ def test_sunday_is_both_0_and_7(written: str, weekdays: set[int]) -> None:
 )
 def test_an_expression_that_names_no_time_is_refused(written: object, said: str) -> None:
     with pytest.raises(Invalid) as refused:
-        cron.parse(written)
+        cron_expression.parse(written)
     assert said in str(refused.value)
 
 
 def test_a_leap_day_exists() -> None:
-    assert cron.parse("0 0 29 2 *").days == {29}
+    assert cron_expression.parse("0 0 29 2 *").days == {29}
 
 
 def test_a_day_that_no_month_has_is_allowed_beside_a_weekday() -> None:
-    assert cron.parse("0 0 31 2 mon").either_day
+    assert cron_expression.parse("0 0 31 2 mon").either_day
 
 
 @given(st.text("0123456789*/-,abcjfmnou ", max_size=30) | st.from_regex(r"(\S{1,5} ){4}\S{1,5}"))
 def test_any_text_names_some_time_or_is_refused(written: str) -> None:
     try:
-        due = cron.parse(written)
+        due = cron_expression.parse(written)
     except Invalid:
         return
     assert all((due.minutes, due.hours, due.days, due.months, due.weekdays))

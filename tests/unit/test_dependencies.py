@@ -14,8 +14,8 @@ from phalanx.core.events import (
     Submitted,
 )
 from phalanx.core.model import Assignment, Phase
+from phalanx.core.spec.validation import job_spec
 from phalanx.core.states import State
-from phalanx.core.validation import job_spec
 
 B, PENDING = State.BLOCKED, State.PENDING
 

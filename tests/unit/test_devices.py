@@ -11,7 +11,7 @@ from phalanx.core.errors import Conflict
 from phalanx.core.events import Evicted, Placed, Placement, WorkerRegistered
 from phalanx.core.model import Assignment, Protocol
 from phalanx.core.node import DEVICE, Charge, Node
-from phalanx.core.settings import Settings
+from phalanx.core.settings import CoreSettings
 from phalanx.plan.translate import machine_of
 
 
@@ -192,7 +192,7 @@ def test_a_port_is_free_again_when_its_attempt_is_gone() -> None:
 
 
 def test_a_machine_without_a_free_port_still_runs_jobs() -> None:
-    driver = Driver(Settings(ports=(29500, 29500)))
+    driver = Driver(CoreSettings(ports=(29500, 29500)))
     driver.worker("a")
     first, second = driver.submit(spec()), driver.submit(spec())
     driver.run(first, "a")

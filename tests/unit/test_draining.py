@@ -22,9 +22,9 @@ from phalanx.core.events import (
     WorkerRemoved,
 )
 from phalanx.core.model import Assignment, Phase
-from phalanx.core.spec import SECOND
+from phalanx.core.spec.job import SECOND
+from phalanx.core.spec.validation import job_spec
 from phalanx.core.states import State
-from phalanx.core.validation import job_spec
 
 B, R, RUN = State.BLOCKED, State.RESERVED, State.RUNNING
 STOPPING, STOPPED = State.PREEMPTING, State.PREEMPTED

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phalanx.core.durations import LONGEST, duration, printed
 from phalanx.core.errors import Invalid
-from phalanx.core.spec import HOUR, MINUTE, SECOND
+from phalanx.core.spec.durations import LONGEST, duration, printed
+from phalanx.core.spec.job import HOUR, MINUTE, SECOND
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from tests.driver import Driver, spec
 from phalanx.core.errors import Conflict
 from phalanx.core.events import Evicted, Placed, Placement, Shrunk, WorkerLost
 from phalanx.core.model import Assignment, Phase
+from phalanx.core.spec.validation import job_spec
 from phalanx.core.states import State
-from phalanx.core.validation import job_spec
 
 B, R, RUN = State.BLOCKED, State.RESERVED, State.RUNNING
 STOPPING, STOPPED = State.PREEMPTING, State.PREEMPTED

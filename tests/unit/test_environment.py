@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from tests.driver import Driver, spec
 
-from phalanx.core.environment import World
+from phalanx.core.environment import GangEnvironment
 from phalanx.core.events import Claimed
 from phalanx.core.model import host_of
-from phalanx.core.references import literal
-from phalanx.core.validation import job_spec
+from phalanx.core.spec.references import literal
+from phalanx.core.spec.validation import job_spec
 
 ROLES: dict[str, Any] = {
     "ps": {"command": "serve"},
@@ -20,7 +20,7 @@ ALONE: dict[str, Any] = {"roles": {"worker": {"command": "train"}}}
 
 def environments(driver: Driver, job: str) -> dict[int, dict[str, str]]:
     gang = driver.gang(job)
-    world = World(gang, driver.cluster.nodes)
+    world = GangEnvironment(gang, driver.cluster.nodes)
     return {task.index: world.environment(task) for task in gang.members()}
 
 

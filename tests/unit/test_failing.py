@@ -21,7 +21,7 @@ from phalanx.core.events import (
     WorkerLost,
 )
 from phalanx.core.model import Phase
-from phalanx.core.spec import HOUR, SECOND
+from phalanx.core.spec.job import HOUR, SECOND
 from phalanx.core.states import State
 
 B, R, RUN = State.BLOCKED, State.RESERVED, State.RUNNING

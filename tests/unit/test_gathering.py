@@ -9,11 +9,11 @@ from tests.manifests import bundled, pod
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict, Invalid
 from phalanx.core.events import CancelRequested, MembersJoined, Placed, Placement, PriorityChanged
+from phalanx.core.handlers.submit import Duplicate
 from phalanx.core.model import Assignment, Phase
-from phalanx.core.native import native
 from phalanx.core.reasons import WaitingForMembers, own_reason
+from phalanx.core.spec.native_form import native
 from phalanx.core.states import State
-from phalanx.core.submitting import Duplicate
 
 IN_GROUP = "{scheduling.x-k8s.io/pod-group: web}"
 PREFIX = "gang.scheduling.koordinator.sh/"

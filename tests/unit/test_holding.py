@@ -18,7 +18,7 @@ from phalanx.core.events import (
     WorkerLost,
 )
 from phalanx.core.model import Assignment, Phase
-from phalanx.core.spec import JobSpec
+from phalanx.core.spec.job import JobSpec
 from phalanx.core.states import State
 
 

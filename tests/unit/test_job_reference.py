@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tests.manifests import jobs_of
 
-from phalanx.core.schema import JOB_FIELDS, ROLE_FIELDS, SHORT_FIELDS
-from phalanx.core.validation import is_short_form, short_form
+from phalanx.core.spec.schema import JOB_FIELDS, ROLE_FIELDS, SHORT_FIELDS
+from phalanx.core.spec.validation import is_short_form, short_form
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "job.md").read_text()
 

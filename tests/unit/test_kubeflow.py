@@ -7,7 +7,7 @@ import pytest
 from tests.driver import Driver
 from tests.manifests import bundled, only, refused, warnings
 
-from phalanx.core.environment import World
+from phalanx.core.environment import GangEnvironment
 
 LABELS = """
             pod-group.scheduling.sigs.k8s.io/name: tf-smoke
@@ -84,7 +84,7 @@ def test_tensorflow_is_told_where_everybody_is() -> None:
     job = driver.submit(spec)
     driver.place(job, "a", "a", "b", "b", "a")
     gang = driver.gang(job)
-    world = World(gang, driver.cluster.nodes)
+    world = GangEnvironment(gang, driver.cluster.nodes)
     told = [json.loads(world.environment(task)["TF_CONFIG"]) for task in gang.members()]
     assert told[0]["cluster"] == {
         "worker": ["a.example:2222", "a.example:2223", "b.example:2222", "b.example:2223"],

@@ -8,7 +8,7 @@ from tests.driver import Driver, spec
 from phalanx.core import events
 from phalanx.core.ledger import DAYS_KEPT, EVICTIONS_KEPT, NAMES_KEPT, LostTo, Tally
 from phalanx.core.model import Phase, Queue
-from phalanx.core.settings import Settings
+from phalanx.core.settings import CoreSettings
 
 GPU: dict[str, object] = {"resources": {"gpu": 1}}
 FIVE_HOURS = 5 * 3600
@@ -17,7 +17,7 @@ DOLLAR = 1_000_000
 
 @pytest.fixture
 def cluster() -> Driver:
-    cluster = Driver(Settings(price={"gpu": 3_500_000}))
+    cluster = Driver(CoreSettings(price={"gpu": 3_500_000}))
     cluster.fleet("w-1", "w-2", "w-3", "w-4", resources={"gpu": 1000})
     cluster.apply(events.QueueSet(Queue("research")))
     return cluster

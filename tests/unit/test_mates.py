@@ -7,7 +7,7 @@ from tests.driver import Driver, spec
 from phalanx.core.events import CancelRequested, MembersJoined
 from phalanx.core.model import Gathering
 from phalanx.core.reasons import Reason, WaitingForGroup
-from phalanx.core.spec import JobSpec
+from phalanx.core.spec.job import JobSpec
 from phalanx.plan.decisions import Plan, Reserve
 from phalanx.plan.picture import Picture
 

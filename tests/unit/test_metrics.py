@@ -9,7 +9,7 @@ from tests.driver import Driver, spec
 from phalanx.core.changes import Changes
 from phalanx.core.events import Event, Progressed, WorkerLost
 from phalanx.core.model import Gathering
-from phalanx.core.validation import job_spec
+from phalanx.core.spec.validation import job_spec
 from phalanx.engine.turn import Turn
 from phalanx.plan.picture import Picture
 from phalanx.server.census import take

@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phalanx.core.durations import LONGEST
 from phalanx.core.errors import Invalid, Problem
-from phalanx.core.native import native
-from phalanx.core.schema import JOB_FIELDS, ROLE_FIELDS, SHORT_FIELDS
-from phalanx.core.spec import (
+from phalanx.core.spec.durations import LONGEST
+from phalanx.core.spec.job import (
     MINUTE,
     SECOND,
     CheckpointPolicy,
@@ -27,7 +25,9 @@ from phalanx.core.spec import (
     Role,
     Schedule,
 )
-from phalanx.core.validation import job_spec, short_form
+from phalanx.core.spec.native_form import native
+from phalanx.core.spec.schema import JOB_FIELDS, ROLE_FIELDS, SHORT_FIELDS
+from phalanx.core.spec.validation import job_spec, short_form
 from phalanx.manifest.bundle import read
 from phalanx.manifest.findings import Settings
 from phalanx.manifest.writing import written

@@ -14,8 +14,8 @@ from phalanx.core.events import (
     Victim,
 )
 from phalanx.core.model import Assignment, Nomination, Phase
-from phalanx.core.settings import Settings
-from phalanx.core.spec import SECOND, JobSpec
+from phalanx.core.settings import CoreSettings
+from phalanx.core.spec.job import SECOND, JobSpec
 from phalanx.core.states import State
 
 B, RUN, STOPPING = State.BLOCKED, State.RUNNING, State.PREEMPTING
@@ -172,7 +172,7 @@ def test_a_claimant_that_is_put_on_hold_keeps_no_room() -> None:
 
 def test_a_nomination_outlives_the_time_its_victims_have_to_stop() -> None:
     driver, _, high = nominated()
-    settings = Settings()
+    settings = CoreSettings()
     ahead = kept(driver, high).until - driver.now
     assert ahead == settings.stop_timeout(15 * SECOND) + settings.nomination
 

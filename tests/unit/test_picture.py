@@ -17,7 +17,7 @@ from phalanx.core.events import (
     WorkerRemoved,
 )
 from phalanx.core.model import Assignment, Protocol, Queue
-from phalanx.core.spec import SECOND
+from phalanx.core.spec.job import SECOND
 from phalanx.engine.news import News
 from phalanx.engine.turn import Turn
 from phalanx.plan.picture import Picture

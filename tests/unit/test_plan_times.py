@@ -6,7 +6,7 @@ import threading
 import pytest
 from tests.driver import Driver
 
-from phalanx.core.spec import Micros
+from phalanx.core.spec.job import Micros
 from phalanx.engine import planning as planning_module
 from phalanx.engine.commits import Commits
 from phalanx.engine.news import News

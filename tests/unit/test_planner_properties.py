@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from phalanx.core.model import PreemptWithin, Queue, ReclaimFrom
-from phalanx.core.spec import MINUTE, SECOND
+from phalanx.core.spec.job import MINUTE, SECOND
 from phalanx.plan.cycle import plan
 from phalanx.plan.decisions import Evict, Plan, Reserve, Victim
 from phalanx.plan.model import Ask, Claim, Part, Place, Tenant

@@ -17,7 +17,7 @@ from phalanx.core.reasons import (
     QueueStopped,
     Reason,
 )
-from phalanx.core.validation import job_spec
+from phalanx.core.spec.validation import job_spec
 from phalanx.engine.planning import event_of
 from phalanx.plan.decisions import Evict, Plan
 from phalanx.plan.picture import Picture

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx.core.errors import Invalid
-from phalanx.core.quantities import LARGEST, allowance, amount, capacity, native, resources
+from phalanx.core.spec.quantities import LARGEST, allowance, amount, capacity, native, resources
 
 GI = 1024**3
 

@@ -8,10 +8,10 @@ import pytest
 from tests.driver import Driver, spec
 
 from phalanx.core import events
-from phalanx.core.counsel import Counsel
 from phalanx.core.errors import Conflict, Invalid, Unknown
+from phalanx.core.lookups import Lookups
 from phalanx.core.model import Cron, Phase, Queue
-from phalanx.core.spec import SECOND, JobSpec
+from phalanx.core.spec.job import SECOND, JobSpec
 from phalanx.core.states import State
 from phalanx.manifest.bundle import read
 
@@ -27,7 +27,7 @@ def zone(name: str) -> tzinfo | None:
 
 @pytest.fixture
 def cluster() -> Driver:
-    cluster = Driver(counsel=Counsel(zone=zone))
+    cluster = Driver(counsel=Lookups(zone=zone))
     cluster.fleet("a", "b")
     return cluster
 
@@ -177,7 +177,7 @@ def test_a_timer_that_comes_again_finds_it_done(cluster: Driver) -> None:
 
 def test_a_refused_run_is_told_and_the_next_is_tried(cluster: Driver) -> None:
     why = ["ada has left"]
-    cluster.cluster.counsel = Counsel(
+    cluster.cluster.counsel = Lookups(
         zone=zone, refusal=lambda spec, owner: why[0] if why else None
     )
     schedule(cluster)
@@ -222,7 +222,7 @@ def test_a_run_that_is_asked_for_starts_now(cluster: Driver) -> None:
 
 def test_a_run_that_is_asked_for_and_denied_is_an_error(cluster: Driver) -> None:
     schedule(cluster, schedule={"concurrency": "allow"})
-    cluster.cluster.counsel = Counsel(zone=zone, refusal=lambda spec, owner: f"{owner} has left")
+    cluster.cluster.counsel = Lookups(zone=zone, refusal=lambda spec, owner: f"{owner} has left")
     assert "ada has left" in cluster.refuse(events.CronRequested(NIGHTLY), Conflict)
 
 

@@ -21,7 +21,7 @@ from phalanx.core.events import (
     WorkerLost,
 )
 from phalanx.core.model import Assignment, Blob, Phase, Task
-from phalanx.core.spec import SECOND
+from phalanx.core.spec.job import SECOND
 from phalanx.core.states import State
 
 B, R, RUN = State.BLOCKED, State.RESERVED, State.RUNNING

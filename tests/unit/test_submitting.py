@@ -15,11 +15,11 @@ from phalanx.core.events import (
     ScheduleTimedOut,
     Submitted,
 )
+from phalanx.core.handlers.submit import Duplicate
 from phalanx.core.model import Phase, Queue
-from phalanx.core.spec import SECOND
+from phalanx.core.spec.job import SECOND
+from phalanx.core.spec.validation import job_spec
 from phalanx.core.states import State
-from phalanx.core.submitting import Duplicate
-from phalanx.core.validation import job_spec
 
 
 def test_a_job_is_kept_as_it_was_submitted() -> None:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from phalanx.core.errors import Invalid
-from phalanx.core.fields import PROBLEM_LIMIT
-from phalanx.core.spec import (
+from phalanx.core.spec.fields import PROBLEM_LIMIT
+from phalanx.core.spec.job import (
     MINUTE,
     SECOND,
     CheckpointPolicy,
@@ -21,7 +21,7 @@ from phalanx.core.spec import (
     Role,
     Schedule,
 )
-from phalanx.core.validation import is_short_form, job_spec, short_form
+from phalanx.core.spec.validation import is_short_form, job_spec, short_form
 
 
 def job(role: dict[str, Any] | None = None, /, **fields: Any) -> dict[str, Any]:

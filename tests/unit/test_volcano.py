@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.manifests import bundled, only, pod, refused, warnings
 
-from phalanx.core.native import native_queue
+from phalanx.core.spec.native_form import native_queue
 from phalanx.manifest.writing import written
 
 JOB = """

@@ -4,9 +4,9 @@ from typing import Any
 
 from tests.driver import spec
 
-from phalanx.core.ledger import DAY, Account, Line, Loss, LostTo, Tally
+from phalanx.core.ledger import DAY, Account, AccountEntry, Loss, LostTo, Tally
 from phalanx.core.model import Queue
-from phalanx.core.spec import JobSpec
+from phalanx.core.spec.job import JobSpec
 from phalanx.core.warnings import NoCheckpoint, PreemptionRisk, Standing, risks
 
 NOW = 20_000 * DAY
@@ -35,7 +35,7 @@ def evicted(*days: int) -> Account:
     account = Account("default")
     for day in days:
         loss = Loss((NOW // DAY - day) * DAY, LostTo.EVICTION, "ml/urgent", 0, 0)
-        account = account.plus(loss, "j-1", Line("default/a", Tally()))
+        account = account.plus(loss, "j-1", AccountEntry("default/a", Tally()))
     return account
 
 

@@ -6,8 +6,8 @@ import pytest
 from tests.unit.test_scenario import gang, scenario, task
 
 from phalanx.core.reasons import NeverFits, OnHold, QueueLimit, WaitingForMembers, WaitingForVictims
-from phalanx.core.settings import Settings
-from phalanx.core.spec import MINUTE, SECOND
+from phalanx.core.settings import CoreSettings
+from phalanx.core.spec.job import MINUTE, SECOND
 from phalanx.plan.cycle import plan
 from phalanx.plan.scenario import NOW, Scenario
 from phalanx.plan.whatif import (
@@ -23,7 +23,7 @@ from phalanx.plan.whatif import (
     remedy,
 )
 
-STOP = Settings().stop_timeout(15 * SECOND)
+STOP = CoreSettings().stop_timeout(15 * SECOND)
 
 
 def foreseen(read: Scenario, job: str) -> Forecast:

@@ -24,7 +24,7 @@ from phalanx.core.events import (
     WorkerReturned,
 )
 from phalanx.core.model import Assignment, Phase, Protocol
-from phalanx.core.spec import SECOND
+from phalanx.core.spec.job import SECOND
 from phalanx.core.states import State
 
 B, R, RUN = State.BLOCKED, State.RESERVED, State.RUNNING

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from phalanx.agent.messages import Life, Run
 from phalanx.agent.output import Output
 from phalanx.agent.tree import Tree, signal_group
-from phalanx.core.spec import SECOND
+from phalanx.core.spec.job import SECOND
 
 #: While something must die and does not, it is killed again this often: it may have forked.
 _AGAIN_S = 0.1

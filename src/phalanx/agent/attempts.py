@@ -19,7 +19,7 @@ from phalanx.agent.progress import ProgressFile
 from phalanx.agent.reports import Reports, report_of
 from phalanx.agent.servers import Servers, Unreachable
 from phalanx.agent.shipping import Shipper
-from phalanx.core.spec import Micros
+from phalanx.core.spec.job import Micros
 from phalanx.wire.sync import Order, Reported, TaskReport, TaskSpec, Want
 
 Logger = structlog.typing.FilteringBoundLogger

@@ -17,7 +17,7 @@ from phalanx.agent.attempts import Attempts
 from phalanx.agent.messages import Lease
 from phalanx.agent.servers import Servers, Unreachable
 from phalanx.core.model import Protocol
-from phalanx.core.spec import SECOND
+from phalanx.core.spec.job import SECOND
 from phalanx.wire.errors import ErrorBody
 from phalanx.wire.sync import SyncReply, SyncRequest
 

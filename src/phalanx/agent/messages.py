@@ -6,7 +6,7 @@ of the attempts. A message is its length in four bytes, then MessagePack.
 
 import msgspec
 
-from phalanx.core.spec import Micros
+from phalanx.core.spec.job import Micros
 
 #: A task and its epoch: what an attempt is called everywhere.
 Key = tuple[str, int]

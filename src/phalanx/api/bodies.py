@@ -17,7 +17,7 @@ from litestar.openapi.spec import (
 
 from phalanx.api.errors import TooLarge, UnsupportedType
 from phalanx.api.services import services_of
-from phalanx.core.fields import Field, read_table
+from phalanx.core.spec.fields import Field, read_table
 from phalanx.manifest import documents
 
 #: `curl -d` says it sends a form and sends what it was given; that is read for what it is.

@@ -12,9 +12,9 @@ from phalanx.api.services import services_of
 from phalanx.api.views import moment, warning_views, when
 from phalanx.core.errors import Unknown
 from phalanx.core.events import CronPaused, CronRemoved, CronRequested
+from phalanx.core.handlers.crons import cron_key, schedule_of
 from phalanx.core.model import Cron
-from phalanx.core.native import native
-from phalanx.core.scheduling import cron_key, schedule_of
+from phalanx.core.spec.native_form import native
 from phalanx.engine.turn import Turn
 from phalanx.wire.crons import CronView, LastView, RunView
 

@@ -10,7 +10,7 @@ from litestar.params import QueryParameter
 
 from phalanx.api import bodies
 from phalanx.api.services import Services
-from phalanx.core.spec import SECOND
+from phalanx.core.spec.job import SECOND
 from phalanx.manifest.bundle import Bundle, bundle
 from phalanx.manifest.findings import Settings
 

@@ -8,12 +8,12 @@ from phalanx.api.auth import Principal
 from phalanx.api.services import Services
 from phalanx.api.views import moment
 from phalanx.core.cluster import Cluster
-from phalanx.core.cost import lost_work, money
-from phalanx.core.durations import printed as lasting
-from phalanx.core.groups import full_name
+from phalanx.core.handlers.groups import full_name
+from phalanx.core.lost_work import lost_work, money
 from phalanx.core.node import GPU
 from phalanx.core.reasons import NeverFits, NoNodeMatches
-from phalanx.core.spec import SECOND, Micros
+from phalanx.core.spec.durations import printed as lasting
+from phalanx.core.spec.job import SECOND, Micros
 from phalanx.plan.decisions import Victim
 from phalanx.plan.model import Policy
 from phalanx.plan.picture import Picture

@@ -36,7 +36,7 @@ from phalanx.core.reasons import (
     Reason,
     members_reason,
 )
-from phalanx.core.spec import Micros
+from phalanx.core.spec.job import Micros
 from phalanx.core.warnings import AnyWarning, above_limit
 from phalanx.engine.submissions import new_job
 from phalanx.engine.turn import Turn

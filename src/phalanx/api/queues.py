@@ -14,11 +14,11 @@ from phalanx.api.services import services_of
 from phalanx.api.views import queue_view, warning_views
 from phalanx.core.errors import Unknown
 from phalanx.core.events import QueueRemoved, QueueSet, QueuesSet
-from phalanx.core.fields import Place
+from phalanx.core.handlers.queues import changed
 from phalanx.core.model import PreemptWithin, Queue, ReclaimFrom
-from phalanx.core.names import dns_subdomain
-from phalanx.core.queues import changed
-from phalanx.core.schema import QUEUE_FIELDS
+from phalanx.core.spec.fields import FieldPath
+from phalanx.core.spec.names import dns_subdomain
+from phalanx.core.spec.schema import QUEUE_FIELDS
 from phalanx.engine.turn import Turn
 from phalanx.manifest.bundle import bundle
 from phalanx.manifest.findings import Settings
@@ -72,7 +72,7 @@ def _queue(turn: Turn, name: str) -> Queue:
 @put("/queues/{name:str}", operation_class=_BODY, opt={"allowed": ADMINS}, summary="Set a queue")
 async def set_queue(request: Request[Any, Any, Any], name: FromPath[str]) -> QueueView:
     """It is made if it is not there; what is left out has its default."""
-    place = Place()
+    place = FieldPath()
     with place.at("name"):
         dns_subdomain(name)
     place.close()

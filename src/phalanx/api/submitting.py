@@ -23,8 +23,8 @@ from phalanx.api.services import Services, services_of
 from phalanx.api.views import submitted_view, warning_views
 from phalanx.core.errors import CoreError, Invalid
 from phalanx.core.model import Gathering
-from phalanx.core.spec import JobSpec
-from phalanx.core.validation import is_short_form
+from phalanx.core.spec.job import JobSpec
+from phalanx.core.spec.validation import is_short_form
 from phalanx.engine.submissions import Outcome, Scheduled, Submission
 from phalanx.manifest.bundle import Bundle, bundle
 from phalanx.wire.crons import CronView

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from phalanx.api.services import Services
 from phalanx.core.model import Job, Task
-from phalanx.core.spec import SECOND, Micros
+from phalanx.core.spec.job import SECOND, Micros
 from phalanx.core.states import TERMINAL
 from phalanx.engine.errors import NotLeading, Unavailable
 from phalanx.engine.output import JobOutput, Reach

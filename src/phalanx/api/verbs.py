@@ -14,10 +14,10 @@ from phalanx.api.services import services_of
 from phalanx.api.views import job_view, submitted_view
 from phalanx.core.errors import Conflict, CoreError
 from phalanx.core.events import Evicted, HoldChanged, PriorityChanged
-from phalanx.core.fields import REQUIRED, Field
 from phalanx.core.gang import Gang
 from phalanx.core.model import ENDED, Job
-from phalanx.core.schema import JOB_FIELDS
+from phalanx.core.spec.fields import REQUIRED, Field
+from phalanx.core.spec.schema import JOB_FIELDS
 from phalanx.engine.submissions import Submission, Taken
 from phalanx.engine.turn import Turn
 from phalanx.wire.jobs import JobView, Submitted

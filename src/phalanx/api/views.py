@@ -7,14 +7,14 @@ from typing import Any
 
 import msgspec
 
-from phalanx.core import quantities
 from phalanx.core.gang import Gang
 from phalanx.core.ledger import Lost, Tally, gpu_seconds
 from phalanx.core.model import Job, Phase, Queue, Record, Task, role_of
-from phalanx.core.native import native
 from phalanx.core.node import Node
 from phalanx.core.reasons import Reason, members_reason, own_reason
-from phalanx.core.spec import SECOND, Micros, Role
+from phalanx.core.spec import quantities
+from phalanx.core.spec.job import SECOND, Micros, Role
+from phalanx.core.spec.native_form import native
 from phalanx.core.states import State
 from phalanx.engine.claims import Claim
 from phalanx.wire.cost import EvictionView, LostView, TallyView

@@ -12,8 +12,6 @@ from phalanx.api import bodies
 from phalanx.api.auth import ADMINS, ANYBODY, WORKERS, principal_of
 from phalanx.api.services import services_of
 from phalanx.api.views import worker_view
-from phalanx.core import quantities
-from phalanx.core.durations import duration
 from phalanx.core.errors import Unknown
 from phalanx.core.events import (
     CordonChanged,
@@ -23,10 +21,15 @@ from phalanx.core.events import (
     WorkerRemoved,
     WorkerReturned,
 )
-from phalanx.core.fields import (
+from phalanx.core.ids import split_task
+from phalanx.core.model import Protocol
+from phalanx.core.node import Node
+from phalanx.core.spec import quantities
+from phalanx.core.spec.durations import duration
+from phalanx.core.spec.fields import (
     REQUIRED,
     Field,
-    Place,
+    FieldPath,
     integer,
     items,
     one_of,
@@ -35,10 +38,7 @@ from phalanx.core.fields import (
     text,
     texts,
 )
-from phalanx.core.ids import split_task
-from phalanx.core.model import Protocol
-from phalanx.core.names import label_key, worker_id
-from phalanx.core.node import Node
+from phalanx.core.spec.names import label_key, worker_id
 from phalanx.core.states import State
 from phalanx.engine.turn import Turn
 from phalanx.wire.workers import DrainReply, WorkerView
@@ -190,7 +190,7 @@ async def remove(request: Request[Any, Any, Any], worker_id: FromPath[str]) -> N
     "/workers/{worker_id:str}/cordon",
     opt={"allowed": ADMINS},
     status_code=200,
-    summary="Place nothing new on a worker",
+    summary="FieldPath nothing new on a worker",
 )
 async def cordon(
     request: Request[Any, Any, Any], worker_id: FromPath[str], reason: FromQuery[str | None] = None
@@ -233,7 +233,7 @@ async def drain(
     """What is there may go on for as long as `deadline` says, then it is stopped like an evicted
     job and placed elsewhere; without one, at once."""
     why, by = _reason(request, reason, "drained"), principal_of(request).name
-    place = Place()
+    place = FieldPath()
     with place.at("deadline"):
         delay = 0 if deadline is None else duration(deadline)
     place.close()

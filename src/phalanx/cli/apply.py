@@ -87,7 +87,7 @@ def _print_change(change: "QueueChange") -> None:
 
 
 def _fields(queue: "QueueView") -> dict[str, str]:
-    from phalanx.core.schema import QUEUE_FIELDS  # noqa: PLC0415
+    from phalanx.core.spec.schema import QUEUE_FIELDS  # noqa: PLC0415
 
     return {field: _shown(getattr(queue, field)) for field in QUEUE_FIELDS}
 

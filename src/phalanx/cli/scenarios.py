@@ -10,7 +10,7 @@ from phalanx.cli.exits import Status, end
 from phalanx.cli.output import print_json
 from phalanx.cli.words import lasting
 from phalanx.core.errors import Invalid
-from phalanx.core.spec import SECOND
+from phalanx.core.spec.job import SECOND
 from phalanx.manifest import documents
 from phalanx.plan.cycle import plan
 from phalanx.plan.expectation import differences, read_expectation

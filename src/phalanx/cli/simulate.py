@@ -121,7 +121,7 @@ def simulate(  # noqa: PLR0913
 
     `phalanx simulate --jobs jobs.csv --nodes nodes.csv --compare fcfs --report report.html`
     """
-    from phalanx.core.spec import SECOND  # noqa: PLC0415
+    from phalanx.core.spec.job import SECOND  # noqa: PLC0415
     from phalanx.sim.policies import replayed  # noqa: PLC0415
     from phalanx.sim.replay import Pace  # noqa: PLC0415
     from phalanx.sim.traces import TraceError, read_trace  # noqa: PLC0415

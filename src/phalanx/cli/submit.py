@@ -12,7 +12,7 @@ from phalanx.cli.exits import Status, end
 from phalanx.cli.files import IgnoreImage, IgnoreUnsupported, about, contents
 from phalanx.cli.output import Json, note, print_json, print_output, warn
 from phalanx.cli.waiting import status_of, tell_end, wait_for, wait_for_start
-from phalanx.core.spec import CheckpointPolicy
+from phalanx.core.spec.job import CheckpointPolicy
 
 if TYPE_CHECKING:
     from phalanx.client import Client

@@ -8,7 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from phalanx.core.model import ENDED, Phase
-from phalanx.core.quantities import quantity
+from phalanx.core.spec.quantities import quantity
 from phalanx.wire.jobs import Counts, JobView, TaskView
 
 _STYLES = {

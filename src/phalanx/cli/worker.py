@@ -10,10 +10,10 @@ import typer
 
 from phalanx.cli.settings import refuse
 from phalanx.core.errors import Invalid
-from phalanx.core.fields import Reader
 from phalanx.core.model import Protocol
-from phalanx.core.names import label_key, worker_id
-from phalanx.core.quantities import capacity
+from phalanx.core.spec.fields import Reader
+from phalanx.core.spec.names import label_key, worker_id
+from phalanx.core.spec.quantities import capacity
 from phalanx.server.config import state_directory
 from phalanx.server.options import LogFormat, LogLevel
 

@@ -4,9 +4,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from phalanx.core.native import native
-from phalanx.core.schema import ROLE_FIELDS
-from phalanx.core.spec import JobSpec
+from phalanx.core.spec.job import JobSpec
+from phalanx.core.spec.native_form import native
+from phalanx.core.spec.schema import ROLE_FIELDS
 
 #: A document in the native or the short form, a specification, or the text of a file.
 Submittable = Mapping[str, Any] | JobSpec | str | bytes

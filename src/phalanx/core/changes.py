@@ -16,8 +16,8 @@ from phalanx.core.gang import ONE, Gang
 from phalanx.core.ids import split_task
 from phalanx.core.ledger import Account
 from phalanx.core.model import Cron, Job, Queue, Record, Residue, Task, Worker
-from phalanx.core.node import Attempt, Node, residue_of
-from phalanx.core.spec import Micros
+from phalanx.core.node import AttemptKey, Node, residue_of
+from phalanx.core.spec.job import Micros
 from phalanx.core.states import TARGETS, Move, State
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Changes:
         self.tasks: dict[tuple[str, int], Task] = {}
         self.workers: dict[str, Worker | None] = {}
         self.queues: dict[str, Queue | None] = {}
-        self.residues: dict[Attempt, Residue | None] = {}
+        self.residues: dict[AttemptKey, Residue | None] = {}
         self.accounts: dict[str, Account] = {}
         self.crons: dict[str, Cron | None] = {}
         self.records: list[Record] = []
@@ -247,7 +247,7 @@ class Changes:
             self.residues[attempt] = residue_of(task, charge, node.worker.id, self.now)
             self.wake_worker_of(task)
 
-    def free_residue(self, node: Node, attempt: Attempt) -> None:
+    def free_residue(self, node: Node, attempt: AttemptKey) -> None:
         node.discharge(attempt)
         self.residues[attempt] = None
         self.replan = True

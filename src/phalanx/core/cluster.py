@@ -7,64 +7,64 @@ every step was legal. The same events at the same times give the same rows, alwa
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from phalanx.core import (
-    draining,
-    events,
-    failing,
-    gathering,
+from phalanx.core import events
+from phalanx.core.changes import Changes, Timer, merge
+from phalanx.core.gang import Gang
+from phalanx.core.handlers import (
+    checkpoint,
+    crons,
+    fail,
     groups,
-    holding,
-    nominating,
+    holds,
+    members,
+    preempt,
     queues,
-    reserving,
-    saving,
-    scheduling,
-    starting,
-    submitting,
+    reserve,
+    start,
+    stop,
+    submit,
     workers,
 )
-from phalanx.core.changes import Changes, Timer, merge
-from phalanx.core.counsel import Counsel
-from phalanx.core.gang import Gang
+from phalanx.core.interning import shared_rows
 from phalanx.core.ledger import Account
+from phalanx.core.lookups import Lookups
 from phalanx.core.model import Cron, Job, Phase, Protocol, Queue, Residue, Rows, Task, Worker
-from phalanx.core.node import Attempt, Charge, Node, charge_of
-from phalanx.core.settings import Settings
-from phalanx.core.sharing import shared_rows
-from phalanx.core.spec import Micros
+from phalanx.core.node import AttemptKey, Charge, Node, charge_of
+from phalanx.core.settings import CoreSettings
+from phalanx.core.spec.job import Micros
 from phalanx.core.states import PLACED
 from phalanx.core.timers import timers_of
 
 _HANDLERS: dict[type, Callable[[Changes, Any], None]] = {
-    events.Submitted: submitting.submitted,
-    events.MembersJoined: gathering.members_joined,
-    events.CancelRequested: submitting.cancel_requested,
-    events.HoldChanged: submitting.hold_changed,
-    events.PriorityChanged: submitting.priority_changed,
-    events.BackoffEnded: submitting.backoff_ended,
-    events.ScheduleTimedOut: submitting.schedule_timed_out,
-    events.Placed: reserving.placed,
-    events.Nominated: nominating.nominated,
-    events.NominationEnded: nominating.nomination_ended,
-    events.Held: holding.held,
-    events.HoldsReleased: holding.holds_released,
-    events.Accepted: reserving.accepted,
-    events.ReservationExpired: reserving.reservation_expired,
-    events.Claimed: starting.claimed,
-    events.Started: starting.started,
-    events.StartTimedOut: starting.start_timed_out,
-    events.Exited: failing.exited,
-    events.Stopped: failing.stopped,
-    events.SpawnFailed: failing.spawn_failed,
-    events.Vanished: failing.vanished,
-    events.StallDue: failing.stall_due,
-    events.RegroupDue: failing.regroup_due,
-    events.Evicted: draining.evicted,
-    events.Shrunk: draining.shrunk,
-    events.StopTimedOut: draining.stop_timed_out,
-    events.TimeLimitReached: draining.time_limit_reached,
-    events.CheckpointSaved: saving.checkpoint_saved,
-    events.Progressed: saving.progressed,
+    events.Submitted: submit.submitted,
+    events.MembersJoined: members.members_joined,
+    events.CancelRequested: submit.cancel_requested,
+    events.HoldChanged: submit.hold_changed,
+    events.PriorityChanged: submit.priority_changed,
+    events.BackoffEnded: submit.backoff_ended,
+    events.ScheduleTimedOut: submit.schedule_timed_out,
+    events.Placed: reserve.placed,
+    events.Nominated: preempt.nominated,
+    events.NominationEnded: preempt.nomination_ended,
+    events.Held: holds.held,
+    events.HoldsReleased: holds.holds_released,
+    events.Accepted: reserve.accepted,
+    events.ReservationExpired: reserve.reservation_expired,
+    events.Claimed: start.claimed,
+    events.Started: start.started,
+    events.StartTimedOut: start.start_timed_out,
+    events.Exited: fail.exited,
+    events.Stopped: fail.stopped,
+    events.SpawnFailed: fail.spawn_failed,
+    events.Vanished: fail.vanished,
+    events.StallDue: fail.stall_due,
+    events.RegroupDue: fail.regroup_due,
+    events.Evicted: stop.evicted,
+    events.Shrunk: stop.shrunk,
+    events.StopTimedOut: stop.stop_timed_out,
+    events.TimeLimitReached: stop.time_limit_reached,
+    events.CheckpointSaved: checkpoint.checkpoint_saved,
+    events.Progressed: checkpoint.progressed,
     events.WorkerRegistered: workers.worker_registered,
     events.Inventoried: workers.inventoried,
     events.WorkerReturned: workers.worker_returned,
@@ -78,24 +78,26 @@ _HANDLERS: dict[type, Callable[[Changes, Any], None]] = {
     events.QueueSet: queues.queue_set,
     events.QueuesSet: queues.queues_set,
     events.QueueRemoved: queues.queue_removed,
-    events.CronSet: scheduling.cron_set,
-    events.CronRemoved: scheduling.cron_removed,
-    events.CronPaused: scheduling.cron_paused,
-    events.CronRequested: scheduling.cron_requested,
-    events.CronDue: scheduling.cron_due,
+    events.CronSet: crons.cron_set,
+    events.CronRemoved: crons.cron_removed,
+    events.CronPaused: crons.cron_paused,
+    events.CronRequested: crons.cron_requested,
+    events.CronDue: crons.cron_due,
 }
 
 
 class Cluster:
-    def __init__(self, settings: Settings | None = None, counsel: Counsel | None = None) -> None:
-        self.settings = settings or Settings()
-        self.counsel = counsel or Counsel()
+    def __init__(
+        self, settings: CoreSettings | None = None, counsel: Lookups | None = None
+    ) -> None:
+        self.settings = settings or CoreSettings()
+        self.counsel = counsel or Lookups()
         self.gangs: dict[str, Gang] = {}
         self.nodes: dict[str, Node] = {}
         #: Host → the workers on it.
         self.hosts: dict[str, set[str]] = {}
         self.queues: dict[str, Queue] = {queues.DEFAULT.name: queues.DEFAULT}
-        self.residues: dict[Attempt, Residue] = {}
+        self.residues: dict[AttemptKey, Residue] = {}
         self.accounts: dict[str, Account] = {}
         self.crons: dict[str, Cron] = {}
         #: The number of the last record.
@@ -117,8 +119,8 @@ class Cluster:
         cls,
         rows: Rows,
         now: Micros,
-        settings: Settings | None = None,
-        counsel: Counsel | None = None,
+        settings: CoreSettings | None = None,
+        counsel: Lookups | None = None,
     ) -> "Cluster":
         """The cluster that these rows are of. What was only in memory is asked for again."""
         cluster = cls(settings, counsel)
@@ -222,7 +224,7 @@ class Cluster:
                 node.charge((task.id, task.epoch), charge_of(task, gang.role(task.index)))
         for assignment in job.held:
             if assignment.worker in self.nodes:
-                holding.charge_hold(self.nodes[assignment.worker], gang, assignment)
+                holds.charge_hold(self.nodes[assignment.worker], gang, assignment)
         gang.missing = sum(
             self.nodes[task.worker].worker.protocol is Protocol.SYNC
             for task in gang.unreleased()
@@ -280,7 +282,7 @@ def _conclude(changes: Changes) -> None:
     for job in changes.verdicts:  # grows while dependants end
         gang = changes.gangs[job]
         for dependant in sorted(changes.base.dependants.get(job, ())):
-            submitting.dependency_ended(
+            submit.dependency_ended(
                 changes, changes.gang(dependant), job, gang.job.verdict or Phase.FAILED
             )
         groups.member_ended(changes, gang)
@@ -297,4 +299,4 @@ def _conclude(changes: Changes) -> None:
             if "finished_at" in fields and gang.job.cron is not None:
                 runs.append(gang.job)
     for run in runs:
-        scheduling.run_ended(changes, run)
+        crons.run_ended(changes, run)

@@ -11,12 +11,12 @@ from functools import partial
 from phalanx.core.gang import Gang
 from phalanx.core.model import Task
 from phalanx.core.node import GPU, Node
-from phalanx.core.references import Reference, resolved
+from phalanx.core.spec.references import Reference, resolved
 
 _NO_ADDRESS = "127.0.0.1"
 
 
-class World:
+class GangEnvironment:
     """The members of a gang in rank order, and where each of them is."""
 
     def __init__(self, gang: Gang, nodes: Mapping[str, Node]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import msgspec
 
 from phalanx.core.model import Assignment, Blob, Gathering, Phase, Protocol, Queue
-from phalanx.core.spec import JobSpec, Micros, Resources
+from phalanx.core.spec.job import JobSpec, Micros, Resources
 
 # Jobs
 

@@ -4,7 +4,7 @@
 """
 
 from phalanx.core.model import Job, Phase, Task, role_of
-from phalanx.core.spec import Match, Micros, Restart, Role
+from phalanx.core.spec.job import Match, Micros, Restart, Role
 from phalanx.core.states import PLACED, TERMINAL, State
 
 #: Counts of tasks by state are one integer, with a field of this width for each state: it is copied
@@ -20,7 +20,7 @@ _ANY_PLACED = sum(_FIELD << _SHIFT[state] for state in PLACED)
 _ANY_PROCESS = sum(_FIELD << _SHIFT[state] for state in (State.RUNNING, State.PREEMPTING))
 
 
-class Progress:
+class GangProgress:
     """What a gang's tasks have reported since they started. Kept in memory only."""
 
     __slots__ = ("at", "steps")
@@ -47,7 +47,7 @@ class Gang:
         #: after a restart the agents say it again.
         self.accepted = 0
         self.missing = 0
-        self.progress: Progress | None = None
+        self.progress: GangProgress | None = None
 
     def copy(self) -> "Gang":
         twin = Gang.__new__(Gang)

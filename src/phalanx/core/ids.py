@@ -1,7 +1,7 @@
 """Names of jobs and tasks. Time and noise come in as arguments, so that a run can be repeated."""
 
 from phalanx.core.errors import Unknown
-from phalanx.core.spec import Micros
+from phalanx.core.spec.job import Micros
 
 #: Crockford's base 32 in lower case: sorts as its numbers do, and has no i, l, o or u.
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"

@@ -7,7 +7,7 @@ from phalanx.core.gang import Gang
 from phalanx.core.ids import split_task
 from phalanx.core.model import Assignment, Cron, Task
 from phalanx.core.node import DEVICE, GPU, Node
-from phalanx.core.spec import Match, Restart
+from phalanx.core.spec.job import Match, Restart
 from phalanx.core.states import PLACED, State
 
 

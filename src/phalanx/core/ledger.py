@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from phalanx.core.spec import HOUR, SECOND, Micros
+from phalanx.core.spec.job import HOUR, SECOND, Micros
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ class Lost(msgspec.Struct, frozen=True, omit_defaults=True):
         return replace(self, eviction=self.eviction.plus(loss), evictions=evictions)
 
 
-class Line(msgspec.Struct, frozen=True, omit_defaults=True):
+class AccountEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a job of the queue has lost, for after it is forgotten."""
 
     name: str  #: namespace/name
@@ -85,11 +85,11 @@ class Account(msgspec.Struct, frozen=True, omit_defaults=True):
     queue: str
     eviction: Tally = Tally()
     failure: Tally = Tally()
-    jobs: dict[str, Line] = {}  #: by id, those that lost most
+    jobs: dict[str, AccountEntry] = {}  #: by id, those that lost most
     evictors: dict[str, Tally] = {}  #: those that cost most
     days: dict[int, int] = {}  #: evictions by day since 1970
 
-    def plus(self, loss: Loss, job: str, line: Line) -> "Account":
+    def plus(self, loss: Loss, job: str, line: AccountEntry) -> "Account":
         jobs = _largest(self.jobs | {job: line}, lambda line: line.lost)
         if loss.to is LostTo.FAILURE:
             return replace(self, failure=self.failure.plus(loss), jobs=jobs)

@@ -10,7 +10,7 @@ import msgspec
 
 from phalanx.core.causes import Cause
 from phalanx.core.ledger import Account, Lost
-from phalanx.core.spec import JobSpec, Micros, Resources, Role
+from phalanx.core.spec.job import JobSpec, Micros, Resources, Role
 from phalanx.core.states import State
 
 
@@ -272,7 +272,7 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
     reclaimable: bool = True  #: whether others may take back what it uses beyond its share
 
 
-class Run(msgspec.Struct, frozen=True, omit_defaults=True):
+class CronRun(msgspec.Struct, frozen=True, omit_defaults=True):
     """A job that a cron has made."""
 
     job: str
@@ -281,7 +281,7 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True):
     phase: Phase | None = None  #: how it ended
 
 
-class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
+class CronOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """What became of the last time that a cron was due."""
 
     at: Micros
@@ -298,8 +298,8 @@ class Cron(msgspec.Struct, frozen=True, omit_defaults=True):
     created_at: Micros
     paused: bool = False
     next_at: Micros | None = None  #: None while it is paused
-    last: Outcome | None = None
-    runs: tuple[Run, ...] = ()  #: the unfinished ones, and the last that ended
+    last: CronOutcome | None = None
+    runs: tuple[CronRun, ...] = ()  #: the unfinished ones, and the last that ended
     replacing_at: Micros | None = None  #: a run that was due then starts when the old one is gone
 
 

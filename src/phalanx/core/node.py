@@ -9,13 +9,13 @@ from collections.abc import Iterable
 import msgspec
 
 from phalanx.core.model import Protocol, Residue, Task, Worker
-from phalanx.core.spec import Micros, Resources, Role
+from phalanx.core.spec.job import Micros, Resources, Role
 
 DEVICE = 1000
 GPU = "gpu"
 
 #: An attempt: the task's id and its epoch.
-Attempt = tuple[str, int]
+AttemptKey = tuple[str, int]
 
 
 class Charge(msgspec.Struct, frozen=True):
@@ -30,14 +30,14 @@ class Node:
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
-        self.charges: dict[Attempt, Charge] = {}
+        self.charges: dict[AttemptKey, Charge] = {}
         #: By task: what gangs that are still gathering keep here.
         self.holds: dict[str, Charge] = {}
         self.used: dict[str, int] = {}
         #: Thousandths free on each device, by index.
         self.devices = [DEVICE] * (worker.resources.get(GPU, 0) // DEVICE)
         #: Attempts the worker has, should not have, and is not charged for.
-        self.strays: frozenset[Attempt] = frozenset()
+        self.strays: frozenset[AttemptKey] = frozenset()
         #: Nothing is placed on an agent that has not said what it has since we began to listen.
         self.inventoried = worker.protocol is Protocol.PLAIN
 
@@ -128,11 +128,11 @@ class Node:
             for charge in (*self.charges.values(), *self.holds.values()):
                 self._count(charge, 1)
 
-    def charge(self, attempt: Attempt, charge: Charge) -> None:
+    def charge(self, attempt: AttemptKey, charge: Charge) -> None:
         self.charges[attempt] = charge
         self._count(charge, 1)
 
-    def discharge(self, attempt: Attempt) -> bool:
+    def discharge(self, attempt: AttemptKey) -> bool:
         charge = self.charges.pop(attempt, None)
         if charge is None:
             return False

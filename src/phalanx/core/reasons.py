@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from phalanx.core import quantities
 from phalanx.core.gang import Gang
 from phalanx.core.model import Job
-from phalanx.core.spec import Micros
+from phalanx.core.spec import quantities
+from phalanx.core.spec.job import Micros
 
 
 class OnHold(msgspec.Struct, frozen=True, tag=True):

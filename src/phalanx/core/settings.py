@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from phalanx.core.spec import HOUR, MINUTE, SECOND, Micros
+from phalanx.core.spec.job import HOUR, MINUTE, SECOND, Micros
 
 
-class Settings(msgspec.Struct, frozen=True):
+class CoreSettings(msgspec.Struct, frozen=True):
     accept: Micros = 30 * SECOND  #: a reservation that is not accepted by then is given back
     start: Micros = 30 * SECOND  #: a released task that has not started by then has failed
     stop_floor: Micros = 45 * SECOND  #: the least time a worker has to report a stop

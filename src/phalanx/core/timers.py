@@ -18,13 +18,13 @@ from phalanx.core.events import (
     TimeLimitReached,
 )
 from phalanx.core.gang import Gang
-from phalanx.core.settings import Settings
-from phalanx.core.spec import Micros
+from phalanx.core.handlers.requeue import waits_from
+from phalanx.core.settings import CoreSettings
+from phalanx.core.spec.job import Micros
 from phalanx.core.states import PLACED, State
-from phalanx.core.waiting import waits_from
 
 
-def timers_of(gang: Gang, settings: Settings, loaded_at: Micros) -> Iterator[Timer]:
+def timers_of(gang: Gang, settings: CoreSettings, loaded_at: Micros) -> Iterator[Timer]:
     job, spec = gang.job, gang.job.spec
     if job.not_before > loaded_at:
         yield Timer(job.not_before, BackoffEnded(job.id))
@@ -38,7 +38,7 @@ def timers_of(gang: Gang, settings: Settings, loaded_at: Micros) -> Iterator[Tim
     yield from _task_timers(gang, settings, loaded_at)
 
 
-def _task_timers(gang: Gang, settings: Settings, loaded_at: Micros) -> Iterator[Timer]:
+def _task_timers(gang: Gang, settings: CoreSettings, loaded_at: Micros) -> Iterator[Timer]:
     """One timer for all tasks of an epoch that are at the same point.
 
     Workers could not report while there was no leader, so they have their whole time again.

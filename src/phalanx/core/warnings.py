@@ -4,14 +4,13 @@ from collections.abc import Mapping
 
 import msgspec
 
-from phalanx.core.cost import money
 from phalanx.core.ledger import DAY, DAYS_KEPT, Account
+from phalanx.core.lost_work import money
 from phalanx.core.model import Queue
 from phalanx.core.node import GPU
-from phalanx.core.quantities import printed
-from phalanx.core.reasons import NeverFits as DoesNotFit
-from phalanx.core.reasons import NoNodeMatches
-from phalanx.core.spec import HOUR, CheckpointPolicy, JobSpec, Micros, Resources
+from phalanx.core.reasons import NeverFits, NoNodeMatches
+from phalanx.core.spec.job import HOUR, CheckpointPolicy, JobSpec, Micros, Resources
+from phalanx.core.spec.quantities import printed
 
 
 class AboveLimit(msgspec.Struct, frozen=True, tag=True):
@@ -27,10 +26,10 @@ class AboveLimit(msgspec.Struct, frozen=True, tag=True):
         return f"it needs {want} {self.resource}, and queue {self.queue} may use {limit} at most"
 
 
-Unfit = DoesNotFit | NoNodeMatches | AboveLimit
+Unfit = NeverFits | NoNodeMatches | AboveLimit
 
 
-class NeverFits(msgspec.Struct, frozen=True, tag=True):
+class WillNotStart(msgspec.Struct, frozen=True, tag=True):
     why: Unfit
 
     def __str__(self) -> str:
@@ -72,7 +71,7 @@ class NoCheckpoint(msgspec.Struct, frozen=True, tag=True):
         )
 
 
-AnyWarning = NeverFits | PreemptionRisk | NoCheckpoint
+AnyWarning = WillNotStart | PreemptionRisk | NoCheckpoint
 
 
 class Standing(msgspec.Struct, frozen=True):

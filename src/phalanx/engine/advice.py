@@ -7,17 +7,16 @@ from typing import NamedTuple
 
 from phalanx.core.cluster import Cluster
 from phalanx.core.ids import split_task
+from phalanx.core.interning import shared_spec
 from phalanx.core.ledger import Account
 from phalanx.core.model import Queue
-from phalanx.core.reasons import NeverFits as DoesNotFit
-from phalanx.core.reasons import NoNodeMatches
-from phalanx.core.sharing import shared_spec
-from phalanx.core.spec import JobSpec, Resources, Role
+from phalanx.core.reasons import NeverFits, NoNodeMatches
+from phalanx.core.spec.job import JobSpec, Resources, Role
 from phalanx.core.warnings import (
     AnyWarning,
-    NeverFits,
     Standing,
     Unfit,
+    WillNotStart,
     above_limit,
     risks,
 )
@@ -64,7 +63,7 @@ class Advice:
         why: Unfit | None = above_limit(spec, cluster.queues)
         if why is None and not is_moot:
             why = self._unfit(cluster, spec)
-        found: list[AnyWarning] = [] if why is None else [NeverFits(why)]
+        found: list[AnyWarning] = [] if why is None else [WillNotStart(why)]
         return (*found, *risks(spec, self._standing(turn, spec)))
 
     def _unfit(self, cluster: Cluster, spec: JobSpec) -> Unfit | None:
@@ -76,7 +75,7 @@ class Advice:
             if self._fitting is None:
                 self._fitting = Fitting(cluster.nodes)
             why = self._fitting.why_never(spec)
-            unfit = why if isinstance(why, DoesNotFit | NoNodeMatches) else None
+            unfit = why if isinstance(why, NeverFits | NoNodeMatches) else None
             found = self._found[question] = _Found(spec.roles, unfit)
         return found.why
 

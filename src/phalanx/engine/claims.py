@@ -11,15 +11,15 @@ from collections import deque
 from typing import NamedTuple
 
 from phalanx.core.cluster import Cluster
-from phalanx.core.environment import World
+from phalanx.core.environment import GangEnvironment
 from phalanx.core.errors import Conflict, Unknown
 from phalanx.core.events import Claimed, Gone, WorkerReturned
 from phalanx.core.gang import Gang
+from phalanx.core.handlers.queues import stopped_by
 from phalanx.core.ids import split_task
 from phalanx.core.model import Blob, Protocol, Task
 from phalanx.core.node import Node
-from phalanx.core.queues import stopped_by
-from phalanx.core.spec import Micros
+from phalanx.core.spec.job import Micros
 from phalanx.core.states import State
 from phalanx.engine.engine import Engine
 from phalanx.engine.turn import Turn
@@ -262,7 +262,7 @@ def _needed(task: Task, data: dict[str, bytes]) -> _NeedsBytes | None:
 def _claim(turn: Turn, job: str, index: int, data: dict[str, bytes]) -> Claim:
     gang = turn.cluster.gangs[job]
     task = gang.tasks[index]
-    env = World(gang, turn.cluster.nodes).environment(task)
+    env = GangEnvironment(gang, turn.cluster.nodes).environment(task)
     if task.checkpoint is not None and task.checkpoint.id in data:
         env["CHECKPOINT_DATA"] = base64.b64encode(data[task.checkpoint.id]).decode()
     return Claim(gang, task, env)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from phalanx.core import events
 from phalanx.core.errors import Conflict, CoreError, IllegalTransition, StaleEpoch, Unknown
 from phalanx.core.ids import split_task
-from phalanx.core.node import Attempt, Node
+from phalanx.core.node import AttemptKey, Node
 from phalanx.engine.engine import Engine
 from phalanx.engine.orders import orders_for
 from phalanx.engine.turn import Turn
@@ -169,7 +169,7 @@ def _report(
     turn: Turn, worker: str, report: TaskReport, known: frozenset[str] | None
 ) -> Order | None:
     """One report becomes an event; what does not concern a present attempt is cleared away."""
-    attempt: Attempt = (report.id, report.epoch)
+    attempt: AttemptKey = (report.id, report.epoch)
     over = report.state in _OVER
     cluster = turn.cluster
     if attempt not in cluster.nodes[worker].charges or attempt in cluster.residues:
@@ -189,7 +189,7 @@ def _not_present(
     turn: Turn, worker: str, report: TaskReport, known: frozenset[str] | None
 ) -> Order | None:
     """An attempt that is not the present one: it is stopped, and forgotten once it is over."""
-    attempt: Attempt = (report.id, report.epoch)
+    attempt: AttemptKey = (report.id, report.epoch)
     if report.state in _OVER:
         with suppress(CoreError):  # perhaps nobody was charged for it
             turn.apply(events.Gone(worker, *attempt))

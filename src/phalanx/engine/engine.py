@@ -10,10 +10,10 @@ from typing import NamedTuple, TypeVar
 
 from phalanx.core.changes import Changes
 from phalanx.core.cluster import Cluster
-from phalanx.core.counsel import Counsel
 from phalanx.core.events import Event
+from phalanx.core.lookups import Lookups
 from phalanx.core.reasons import Reason
-from phalanx.core.spec import SECOND, Micros
+from phalanx.core.spec.job import SECOND, Micros
 from phalanx.engine.commits import Commits
 from phalanx.engine.errors import NotLeading, Unavailable
 from phalanx.engine.planning import Beside, Planner, Planning
@@ -41,7 +41,7 @@ class Outside(NamedTuple):
     url: str  #: where this server is reached
     clock: Callable[[], Micros]
     new_id: Callable[[], str]
-    counsel: Counsel = Counsel(zone)
+    counsel: Lookups = Lookups(zone)
 
 
 class Engine:

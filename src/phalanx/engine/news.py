@@ -9,7 +9,7 @@ import msgspec
 from phalanx.core.gang import Gang
 from phalanx.core.model import Queue
 from phalanx.core.node import Node
-from phalanx.core.spec import Micros
+from phalanx.core.spec.job import Micros
 from phalanx.engine.turn import Turn
 from phalanx.plan.decisions import Plan
 from phalanx.plan.picture import Picture

@@ -1,18 +1,18 @@
 """What a worker should be told, read off the cluster: the same question always has one answer."""
 
 from phalanx.core.cluster import Cluster
-from phalanx.core.environment import World
+from phalanx.core.environment import GangEnvironment
 from phalanx.core.gang import Gang
 from phalanx.core.ids import split_task
 from phalanx.core.model import Task
-from phalanx.core.node import Attempt, Node
+from phalanx.core.node import AttemptKey, Node
 from phalanx.core.states import State
 from phalanx.wire.sync import Order, TaskSpec, Want
 
 
 def orders_for(cluster: Cluster, node: Node) -> list[Order]:
     """What is to change on the worker, apart from attempts that nobody is charged for."""
-    worlds: dict[str, World] = {}
+    worlds: dict[str, GangEnvironment] = {}
     orders = []
     for attempt in node.charges:
         gang, task = _present(cluster, attempt)
@@ -21,14 +21,14 @@ def orders_for(cluster: Cluster, node: Node) -> list[Order]:
             continue
         want = _want(gang, task)
         if want in (Want.PREPARE, Want.RUN):
-            world = worlds.setdefault(gang.job.id, World(gang, cluster.nodes))
+            world = worlds.setdefault(gang.job.id, GangEnvironment(gang, cluster.nodes))
             orders.append(Order(*attempt, want, _spec(gang, task, world)))
         elif want is not None:
             orders.append(Order(*attempt, want))
     return orders
 
 
-def _present(cluster: Cluster, attempt: Attempt) -> tuple[Gang | None, Task | None]:
+def _present(cluster: Cluster, attempt: AttemptKey) -> tuple[Gang | None, Task | None]:
     """The task if this is its present attempt; a settled one has nothing left to do but stop."""
     job, index = split_task(attempt[0])
     gang = cluster.gangs.get(job)
@@ -47,7 +47,7 @@ def _want(gang: Gang, task: Task) -> Want | None:
     return None if gang.accepted >> task.index & 1 else Want.PREPARE
 
 
-def _spec(gang: Gang, task: Task, world: World) -> TaskSpec:
+def _spec(gang: Gang, task: Task, world: GangEnvironment) -> TaskSpec:
     role, spec = gang.role(task.index), gang.job.spec
     return TaskSpec(
         command=role.command,

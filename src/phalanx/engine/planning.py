@@ -21,7 +21,7 @@ from phalanx.core.events import (
     Victim,
 )
 from phalanx.core.reasons import Reason
-from phalanx.core.spec import Micros
+from phalanx.core.spec.job import Micros
 from phalanx.engine.errors import NotLeading, Unavailable
 from phalanx.engine.news import News, plan_anew
 from phalanx.engine.reign import Reign

@@ -18,7 +18,7 @@ from phalanx.core.cluster import Cluster
 from phalanx.core.errors import CoreError
 from phalanx.core.events import Event, Vanished, WorkerLost
 from phalanx.core.model import Protocol, Task
-from phalanx.core.spec import Micros
+from phalanx.core.spec.job import Micros
 from phalanx.core.states import State
 from phalanx.engine.attendance import Attendance
 from phalanx.engine.commits import Commits

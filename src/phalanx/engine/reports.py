@@ -13,7 +13,7 @@ from phalanx.core.errors import Conflict, StaleEpoch, Unknown
 from phalanx.core.events import Event, Gone
 from phalanx.core.ids import split_task, task_id
 from phalanx.core.model import Record, Task
-from phalanx.core.node import Attempt
+from phalanx.core.node import AttemptKey
 from phalanx.core.states import State
 from phalanx.engine.engine import Engine
 from phalanx.engine.turn import Turn
@@ -168,7 +168,7 @@ def _free_residue(turn: Turn, speaker: Speaker) -> None:
     cluster = turn.cluster
     job, index = _named(speaker.name)
     task = task_id(job, index or 0)
-    attempts: list[Attempt] = []
+    attempts: list[AttemptKey] = []
     if speaker.epoch is not None:
         attempts = [(task, speaker.epoch)]
     elif speaker.worker is not None and speaker.worker in cluster.nodes:

@@ -2,13 +2,13 @@
 
 import msgspec
 
-from phalanx.core.settings import Settings
-from phalanx.core.spec import SECOND
+from phalanx.core.settings import CoreSettings
+from phalanx.core.spec.job import SECOND
 from phalanx.plan.model import Key, Policy
 
 
 class EngineSettings(msgspec.Struct, frozen=True):
-    core: Settings = Settings()
+    core: CoreSettings = CoreSettings()
     lease_s: float = 10.0  #: how long a leader leads without renewing
     sync_wait_s: float = 10.0  #: how long a sync is held at most
     lost_after_s: float = 30.0  #: a worker that is silent this long is lost

@@ -14,10 +14,10 @@ from typing import NamedTuple, TypeVar
 from phalanx.core import ids
 from phalanx.core.errors import CoreError, Invalid, Problem
 from phalanx.core.events import CronSet, MembersJoined, QueueSet, Submitted
+from phalanx.core.handlers.crons import cron_key
+from phalanx.core.handlers.submit import Duplicate
 from phalanx.core.model import Cron, Gathering, Job, Phase, Queue
-from phalanx.core.scheduling import cron_key
-from phalanx.core.spec import JobSpec, Micros
-from phalanx.core.submitting import Duplicate
+from phalanx.core.spec.job import JobSpec, Micros
 from phalanx.core.warnings import AnyWarning
 from phalanx.engine.advice import Advice
 from phalanx.engine.engine import Engine

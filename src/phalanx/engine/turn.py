@@ -6,7 +6,7 @@ from phalanx.core.changes import Changes, Timer
 from phalanx.core.cluster import Cluster
 from phalanx.core.events import Event
 from phalanx.core.model import Record
-from phalanx.core.spec import Micros
+from phalanx.core.spec.job import Micros
 
 
 class Turn:

@@ -5,8 +5,8 @@ On a PodGroup the same keys may stand, as labels or as annotations.
 
 import json
 
-from phalanx.core.fields import items, refusal, shown, text
-from phalanx.core.spec import Match
+from phalanx.core.spec.fields import items, refusal, shown, text
+from phalanx.core.spec.job import Match
 from phalanx.manifest.draft import Said
 from phalanx.manifest.metadata import lowered
 from phalanx.manifest.view import View, choice, whole, word

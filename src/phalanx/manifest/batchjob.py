@@ -1,6 +1,6 @@
 """Kubernetes' own Job (`batch/v1`): as many pods of one template as it has at a time."""
 
-from phalanx.core.fields import boolean
+from phalanx.core.spec.fields import boolean
 from phalanx.manifest.draft import Said
 from phalanx.manifest.findings import Settings
 from phalanx.manifest.gangs import Member

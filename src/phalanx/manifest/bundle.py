@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from phalanx.core.errors import Invalid
-from phalanx.core.fields import shown
 from phalanx.core.model import Gathering, Queue
-from phalanx.core.spec import JobSpec
-from phalanx.core.validation import is_short_form, job_spec, short_form
+from phalanx.core.spec.fields import shown
+from phalanx.core.spec.job import JobSpec
+from phalanx.core.spec.validation import is_short_form, job_spec, short_form
 from phalanx.manifest import batchjob, documents, kubeflow, lattice, podgroup, queue, volcano
 from phalanx.manifest.draft import Draft
 from phalanx.manifest.findings import Findings, Settings, Told, Where

@@ -9,10 +9,10 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from phalanx.core.errors import Invalid
-from phalanx.core.fields import joined
 from phalanx.core.model import Gathering
-from phalanx.core.spec import JobSpec
-from phalanx.core.validation import job_spec
+from phalanx.core.spec.fields import joined
+from phalanx.core.spec.job import JobSpec
+from phalanx.core.spec.validation import job_spec
 from phalanx.manifest.findings import Findings, Settings, Where
 
 #: Stands in for the roles of a PodGroup without pods while its own words are checked.

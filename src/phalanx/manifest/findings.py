@@ -11,8 +11,8 @@ from typing import NamedTuple
 import msgspec
 
 from phalanx.core.errors import Invalid, Problem
-from phalanx.core.fields import PROBLEM_LIMIT, joined
-from phalanx.core.spec import SECOND, Micros
+from phalanx.core.spec.fields import PROBLEM_LIMIT, joined
+from phalanx.core.spec.job import SECOND, Micros
 
 _CURE = "remove it, or leave it out with --ignore-unsupported"
 

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from phalanx.core import quantities
 from phalanx.core.errors import Invalid
 from phalanx.core.model import Gathering
-from phalanx.core.spec import Match
+from phalanx.core.spec import quantities
+from phalanx.core.spec.job import Match
 from phalanx.manifest import ack, koordinator
 from phalanx.manifest.draft import Draft, RoleDraft, Said
 from phalanx.manifest.findings import Findings, Where

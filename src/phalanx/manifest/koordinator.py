@@ -5,9 +5,9 @@ What it reads leniently (an unknown mode, a waiting time that is none) is read s
 
 import json
 
-from phalanx.core import durations
 from phalanx.core.errors import Invalid
-from phalanx.core.fields import refusal, shown, text
+from phalanx.core.spec import durations
+from phalanx.core.spec.fields import refusal, shown, text
 from phalanx.manifest.ack import read_groups
 from phalanx.manifest.draft import Said
 from phalanx.manifest.view import View, choice, whole, word

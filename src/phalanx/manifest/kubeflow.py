@@ -3,7 +3,7 @@
 import json
 from typing import NamedTuple
 
-from phalanx.core.fields import integer, text
+from phalanx.core.spec.fields import integer, text
 from phalanx.manifest.draft import Draft, Said
 from phalanx.manifest.findings import Findings, Settings
 from phalanx.manifest.gangs import claim_of, put_koordinator, put_shared

@@ -3,8 +3,8 @@
 import re
 from typing import NamedTuple
 
-from phalanx.core.fields import items, text
-from phalanx.core.references import literal
+from phalanx.core.spec.fields import items, text
+from phalanx.core.spec.references import literal
 from phalanx.manifest.draft import Draft, RoleDraft, Said
 from phalanx.manifest.findings import Findings, Settings
 from phalanx.manifest.metadata import metadata_of

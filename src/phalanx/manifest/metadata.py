@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from phalanx.core.names import dns_subdomain
+from phalanx.core.spec.names import dns_subdomain
 from phalanx.manifest.draft import Draft
 from phalanx.manifest.findings import Findings, Where
 from phalanx.manifest.view import View, word

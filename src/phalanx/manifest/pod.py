@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from phalanx.core.fields import integer, items, text
-from phalanx.core.references import literal
+from phalanx.core.spec.fields import integer, items, text
+from phalanx.core.spec.references import literal
 from phalanx.manifest.draft import RoleDraft, Said
 from phalanx.manifest.findings import Findings, Settings, Where
 from phalanx.manifest.metadata import Metadata, metadata_of

@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from phalanx.core import quantities
-from phalanx.core.fields import text
-from phalanx.core.spec import Resources
+from phalanx.core.spec import quantities
+from phalanx.core.spec.fields import text
+from phalanx.core.spec.job import Resources
 from phalanx.manifest import ack, koordinator
 from phalanx.manifest.draft import Said
 from phalanx.manifest.findings import Where

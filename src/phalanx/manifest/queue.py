@@ -2,10 +2,10 @@
 
 from typing import Any, NamedTuple
 
-from phalanx.core.fields import Reader
 from phalanx.core.model import Queue
-from phalanx.core.names import dns_subdomain
-from phalanx.core.schema import QUEUE_FIELDS
+from phalanx.core.spec.fields import Reader
+from phalanx.core.spec.names import dns_subdomain
+from phalanx.core.spec.schema import QUEUE_FIELDS
 from phalanx.manifest.findings import Findings, Where
 from phalanx.manifest.metadata import metadata_of
 from phalanx.manifest.pod import renamed

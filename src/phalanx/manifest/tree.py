@@ -18,7 +18,7 @@ from yaml.events import (
     ScalarEvent,
 )
 
-from phalanx.core.fields import Place, shown
+from phalanx.core.spec.fields import FieldPath, shown
 from phalanx.manifest.scalars import resolved
 
 DEPTH_LIMIT = 64
@@ -49,7 +49,7 @@ class _Open:
     """A collection whose end has not been seen."""
 
     value: dict[str, object] | list[object]
-    place: Place
+    place: FieldPath
     anchor: str | None
     size: int = 1
     height: int = 1
@@ -62,7 +62,7 @@ class Tree:
     def __init__(self) -> None:
         self.documents: list[object] = []
         self._number = 1  #: of the document being read
-        self._root = Place()
+        self._root = FieldPath()
         self._open: list[_Open] = []
         self._nodes = 0
         #: What each anchor of the document stands for; None while it is still being read.
@@ -94,13 +94,13 @@ class Tree:
         document = f"document {self._number}"
         return f"{document}, line {mark.line + 1}, column {mark.column + 1}" if mark else document
 
-    def stop(self, message: str, place: Place | None = None) -> Never:
+    def stop(self, message: str, place: FieldPath | None = None) -> Never:
         """Refuse the stream here: what follows cannot be understood."""
         (place or self._root).wrong(message)
         self._root.close()
         raise AssertionError("bug: a problem was added and not raised")
 
-    def _place(self) -> Place:
+    def _place(self) -> FieldPath:
         """The path of the node that comes next."""
         if not self._open:
             return self._root

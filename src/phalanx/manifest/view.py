@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from phalanx.core.errors import Invalid
-from phalanx.core.fields import Reader, as_key, items, mapping, refusal, shown
+from phalanx.core.spec.fields import Reader, as_key, items, mapping, refusal, shown
 from phalanx.manifest.findings import Findings, Where
 
 T = TypeVar("T")

@@ -3,9 +3,9 @@
 import re
 from typing import NamedTuple
 
-from phalanx.core.durations import duration
-from phalanx.core.fields import items, text
-from phalanx.core.names import dns_label
+from phalanx.core.spec.durations import duration
+from phalanx.core.spec.fields import items, text
+from phalanx.core.spec.names import dns_label
 from phalanx.manifest.draft import Draft, Said
 from phalanx.manifest.findings import Settings
 from phalanx.manifest.gangs import put_shared

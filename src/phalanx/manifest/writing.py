@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import yaml
 
 from phalanx.core.model import Queue
-from phalanx.core.native import native, native_queue
-from phalanx.core.spec import JobSpec
+from phalanx.core.spec.job import JobSpec
+from phalanx.core.spec.native_form import native, native_queue
 from phalanx.manifest.scalars import resolved
 
 

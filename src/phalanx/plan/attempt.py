@@ -6,7 +6,7 @@ Victims are gathered until it does, the cheapest first; then whoever is not need
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from phalanx.core.spec import PackMode
+from phalanx.core.spec.job import PackMode
 from phalanx.plan.model import Claim, Part
 from phalanx.plan.nodes import Bools
 from phalanx.plan.openings import Sought, openings

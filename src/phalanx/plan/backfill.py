@@ -13,7 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from phalanx.core.reasons import HeldBack
-from phalanx.core.spec import Micros
+from phalanx.core.spec.job import Micros
 from phalanx.plan.decisions import Head
 from phalanx.plan.model import Claim
 from phalanx.plan.nodes import Bools, Floats, Ints, NodeTable

@@ -9,7 +9,7 @@ from itertools import chain
 import numpy as np
 
 from phalanx.core.events import Placement
-from phalanx.core.queues import stopped_by
+from phalanx.core.handlers.queues import stopped_by
 from phalanx.core.reasons import (
     HeldBack,
     QueueLimit,
@@ -18,7 +18,7 @@ from phalanx.core.reasons import (
     WaitingForGroup,
     WaitingForVictims,
 )
-from phalanx.core.spec import Micros
+from phalanx.core.spec.job import Micros
 from phalanx.plan import why
 from phalanx.plan.attempt import Ground
 from phalanx.plan.backfill import Backfill

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from phalanx.core.events import Placement
-from phalanx.core.spec import Micros
+from phalanx.core.spec.job import Micros
 from phalanx.plan.verdicts import Reasons
 
 

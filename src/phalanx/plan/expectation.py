@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from phalanx.core.fields import (
+from phalanx.core.spec.fields import (
     Field,
-    Place,
+    FieldPath,
     as_key,
     distinct,
     integer,
@@ -49,7 +49,7 @@ class Expectation(msgspec.Struct, frozen=True):
 
 def read_expectation(scenario: Scenario) -> Expectation:
     """What the scenario expects, or `Invalid`."""
-    place = Place()
+    place = FieldPath()
     given: dict[str, Any] = {}
     with place.at("expect"):
         if scenario.expect is None:
@@ -76,7 +76,7 @@ def read_expectation(scenario: Scenario) -> Expectation:
 
 def _check_names(scenario: Scenario, given: dict[str, Any]) -> None:
     """A misspelt gang would be expected in vain."""
-    place = Place()
+    place = FieldPath()
     for field in ("placed", "pending", "timed_out", "released", "reasons"):
         for name in given[field] or ():
             if name not in scenario.gangs:
@@ -199,7 +199,7 @@ def _placement(
     tasks: dict[str, str] = {}
     gangs: dict[str, tuple[str, ...]] = {}
     roles: dict[str, int] = {}
-    place = Place()
+    place = FieldPath()
     for key, item in mapping(value, "a mapping, like {task: node}").items():
         with place.at(as_key(key)):
             name = text(key)

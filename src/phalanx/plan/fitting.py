@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from phalanx.core.node import Node
 from phalanx.core.reasons import Reason
-from phalanx.core.settings import Settings
-from phalanx.core.spec import JobSpec
+from phalanx.core.settings import CoreSettings
+from phalanx.core.spec.job import JobSpec
 from phalanx.plan import why
 from phalanx.plan.model import Claim, Part
 from phalanx.plan.nodes import NodeTable
@@ -16,7 +16,7 @@ from phalanx.plan.view import View
 class Fitting:
     def __init__(self, nodes: Mapping[str, Node]) -> None:
         self._table = NodeTable()
-        self._translate = Translator(Settings())
+        self._translate = Translator(CoreSettings())
         for name, node in nodes.items():
             self._table.put(name, machine_of(node))
 

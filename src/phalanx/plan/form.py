@@ -9,11 +9,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from phalanx.core import quantities
-from phalanx.core.fields import (
+from phalanx.core.model import PreemptWithin, Queue, ReclaimFrom
+from phalanx.core.spec import quantities
+from phalanx.core.spec.fields import (
     REQUIRED,
     Field,
-    Place,
+    FieldPath,
     Reader,
     as_is,
     as_key,
@@ -29,8 +30,7 @@ from phalanx.core.fields import (
     text,
     texts,
 )
-from phalanx.core.model import PreemptWithin, Queue, ReclaimFrom
-from phalanx.core.spec import (
+from phalanx.core.spec.job import (
     SECOND,
     Match,
     Micros,
@@ -140,7 +140,7 @@ def _weight(value: object) -> int:
 
 def many(what: str, read: Reader[T]) -> Reader[tuple[T, ...]]:
     def read_all(value: object) -> tuple[T, ...]:
-        place = Place()
+        place = FieldPath()
         found = []
         for index, item in enumerate(items(value, what)):
             with place.at(index):
@@ -153,7 +153,7 @@ def many(what: str, read: Reader[T]) -> Reader[tuple[T, ...]]:
 
 def by_name(what: str, read: Reader[T]) -> Reader[dict[str, T]]:
     def read_all(value: object) -> dict[str, T]:
-        place = Place()
+        place = FieldPath()
         found: dict[str, T] = {}
         for key, item in mapping(value, what).items():
             with place.at(as_key(key)):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from phalanx.core.spec import PackMode
+from phalanx.core.spec.job import PackMode
 from phalanx.plan.model import Claim
 from phalanx.plan.waiting import Waiting
 

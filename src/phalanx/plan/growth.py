@@ -10,7 +10,7 @@ from functools import cache
 
 from msgspec.structs import replace
 
-from phalanx.core.spec import Micros
+from phalanx.core.spec.job import Micros
 from phalanx.plan.model import Claim, Key, Part, Policy
 from phalanx.plan.order import Order
 from phalanx.plan.place import Trial

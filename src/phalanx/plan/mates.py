@@ -4,7 +4,7 @@ Who names whom does not matter. Whoever has started is not waited for.
 """
 
 from phalanx.core.gang import Gang
-from phalanx.core.groups import full_name
+from phalanx.core.handlers.groups import full_name
 
 
 class Mates:

@@ -10,7 +10,7 @@ import msgspec
 
 from phalanx.core.model import Assignment, Nomination
 from phalanx.core.reasons import Reason
-from phalanx.core.spec import MINUTE, SECOND, Micros, Pack
+from phalanx.core.spec.job import MINUTE, SECOND, Micros, Pack
 
 
 class Key(StrEnum):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from phalanx.core.spec import Micros
+from phalanx.core.spec.job import Micros
 from phalanx.plan.model import Claim, Policy
 from phalanx.plan.nodes import Floats
 from phalanx.plan.place import need_of

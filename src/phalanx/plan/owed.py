@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from phalanx.core.spec import Micros
+from phalanx.core.spec.job import Micros
 from phalanx.plan.decisions import Head
 from phalanx.plan.model import Claim
 from phalanx.plan.nodes import Floats

@@ -11,7 +11,7 @@ from phalanx.core.cluster import Cluster
 from phalanx.core.gang import Gang
 from phalanx.core.model import Queue
 from phalanx.core.node import Node
-from phalanx.core.spec import Micros
+from phalanx.core.spec.job import Micros
 from phalanx.plan.cycle import plan
 from phalanx.plan.decisions import Plan
 from phalanx.plan.mates import Mates

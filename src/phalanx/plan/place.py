@@ -11,7 +11,7 @@ import numpy as np
 
 from phalanx.core.model import Assignment
 from phalanx.core.node import GPU
-from phalanx.core.spec import PackMode
+from phalanx.core.spec.job import PackMode
 from phalanx.plan.model import Ask, Claim, Part
 from phalanx.plan.nodes import SLOTS, Bools, Floats, Ints, NodeTable
 from phalanx.plan.view import Occupant, Taken, View, fill

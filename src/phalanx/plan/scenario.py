@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from phalanx.core.fields import Place as FilePlace
+from phalanx.core.handlers.queues import DEFAULT
 from phalanx.core.model import Assignment, Queue
 from phalanx.core.node import GPU, Charge, Node
-from phalanx.core.queues import DEFAULT
 from phalanx.core.reasons import WaitingForMembers
-from phalanx.core.settings import Settings
-from phalanx.core.spec import (
+from phalanx.core.settings import CoreSettings
+from phalanx.core.spec.fields import FieldPath as FilePlace
+from phalanx.core.spec.job import (
     SECOND,
     Match,
     Micros,
@@ -36,7 +36,7 @@ NOW: Micros = 946_684_800 * SECOND
 #: When a gang started or was submitted that does not say so.
 LONG_AGO: Micros = NOW - 30 * 24 * 3600 * SECOND
 
-_STOP = Settings().stop_timeout(15 * SECOND)
+_STOP = CoreSettings().stop_timeout(15 * SECOND)
 
 
 class Member(NamedTuple):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from phalanx.core.model import Queue
-from phalanx.core.spec import Micros
+from phalanx.core.spec.job import Micros
 from phalanx.plan.decisions import Head
 from phalanx.plan.model import Claim, Policy, Tenant
 from phalanx.plan.nodes import Machine, NodeTable

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from phalanx.core.node import DEVICE, GPU
-from phalanx.core.spec import Micros
+from phalanx.core.spec.job import Micros
 from phalanx.plan.model import Place, Tenant
 from phalanx.plan.nodes import Floats, Ints, NodeTable
 from phalanx.plan.view import Occupant

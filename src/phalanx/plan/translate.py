@@ -5,12 +5,13 @@ from collections.abc import Iterable, Mapping
 
 from phalanx.core.causes import Kind
 from phalanx.core.gang import Gang
-from phalanx.core.groups import full_name
+from phalanx.core.handlers.groups import full_name
+from phalanx.core.handlers.requeue import waits_from
 from phalanx.core.model import Task
 from phalanx.core.node import DEVICE, GPU, Node
 from phalanx.core.reasons import WaitingForMembers, own_reason
-from phalanx.core.settings import Settings
-from phalanx.core.spec import (
+from phalanx.core.settings import CoreSettings
+from phalanx.core.spec.job import (
     CheckpointPolicy,
     Match,
     Mode,
@@ -19,7 +20,6 @@ from phalanx.core.spec import (
     Role,
 )
 from phalanx.core.states import PLACED, State
-from phalanx.core.waiting import waits_from
 from phalanx.plan.model import Ask, Claim, Part, Place, Tenant
 from phalanx.plan.nodes import Machine
 
@@ -52,7 +52,7 @@ def machine_of(node: Node) -> Machine:
 class Translator:
     """Equal roles give one request, so that equal gangs stand in one line."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: CoreSettings) -> None:
         self._settings = settings
         self._asks: dict[Ask, Ask] = {}
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from phalanx.core.spec import PackMode
+from phalanx.core.spec.job import PackMode
 from phalanx.plan.model import Claim
 from phalanx.plan.place import hardness
 from phalanx.plan.rights import Rights

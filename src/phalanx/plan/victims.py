@@ -13,7 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from phalanx.core.model import PreemptWithin
-from phalanx.core.spec import Micros
+from phalanx.core.spec.job import Micros
 from phalanx.plan.attempt import Attempt, Ground
 from phalanx.plan.model import Claim, Tenant
 from phalanx.plan.nodes import Floats

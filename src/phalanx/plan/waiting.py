@@ -8,8 +8,8 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 
 from phalanx.core.reasons import Backoff, Reason
-from phalanx.core.schema import TASK_LIMIT
-from phalanx.core.spec import Micros
+from phalanx.core.spec.job import Micros
+from phalanx.core.spec.schema import TASK_LIMIT
 from phalanx.plan.model import Ask, Claim, Key, Policy
 
 #: (created, name, job): the order inside a line.

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from phalanx.core import reasons as why
 from phalanx.core.model import Assignment
-from phalanx.core.quantities import printed
 from phalanx.core.reasons import HeldBack, Reason
-from phalanx.core.spec import SECOND, Micros
+from phalanx.core.spec.job import SECOND, Micros
+from phalanx.core.spec.quantities import printed
 from phalanx.plan.cycle import plan
 from phalanx.plan.decisions import Evict, Head, Hold, Plan, Reserve, Victim
 from phalanx.plan.division import divide

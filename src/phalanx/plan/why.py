@@ -12,7 +12,7 @@ from phalanx.core.reasons import (
     QueueLimit,
     Reason,
 )
-from phalanx.core.spec import PackMode
+from phalanx.core.spec.job import PackMode
 from phalanx.plan.model import Ask, Claim, Part
 from phalanx.plan.nodes import SLOTS, WHOLE, Bools, Floats, Ints
 from phalanx.plan.place import Trial, need_of, together, undo

@@ -4,7 +4,7 @@ from phalanx.core.cluster import Cluster
 from phalanx.core.ledger import gpu_seconds
 from phalanx.core.model import Record, role_of
 from phalanx.core.node import GPU
-from phalanx.core.spec import JobSpec, Micros
+from phalanx.core.spec.job import JobSpec, Micros
 
 _ENDED = ("TaskDone", "TaskStopped", "TaskFailed", "StopTimedOut")
 

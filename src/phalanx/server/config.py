@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from phalanx.core.errors import Invalid
-from phalanx.core.settings import Settings
-from phalanx.core.spec import SECOND
+from phalanx.core.settings import CoreSettings
+from phalanx.core.spec.job import SECOND
 from phalanx.engine.settings import EngineSettings
 from phalanx.server.options import BY_NAME, OPTIONS, PREFIX, Option
 
@@ -79,7 +79,7 @@ class Config:
                 fields[part][field] = self[option.name]
         # Clocks may differ by a hundredth of the time for which the worker was silent.
         fence_slack = round((5 + self["lost_after"] / 100) * SECOND)
-        core = replace(Settings(), fence_slack=fence_slack, **fields["core"])
+        core = replace(CoreSettings(), fence_slack=fence_slack, **fields["core"])
         return replace(EngineSettings(), core=core, **fields["engine"])
 
     def _contradictions(self) -> list[str]:

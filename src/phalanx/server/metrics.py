@@ -14,7 +14,7 @@ from phalanx.core.changes import Changes
 from phalanx.core.cluster import Cluster
 from phalanx.core.ledger import Account, LostTo, gpu_seconds
 from phalanx.core.model import ENDED, Phase, Record
-from phalanx.core.spec import Micros
+from phalanx.core.spec.job import Micros
 from phalanx.core.states import State
 from phalanx.engine.news import News, plan_anew
 from phalanx.engine.turn import Turn

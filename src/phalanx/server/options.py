@@ -8,10 +8,10 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from phalanx.core import durations, names, quantities
-from phalanx.core.fields import Reader, as_is, boolean, integer, one_of, refusal, shown, text
-from phalanx.core.settings import Settings as CoreSettings
-from phalanx.core.spec import SECOND, Micros
+from phalanx.core.settings import CoreSettings as CoreSettings
+from phalanx.core.spec import durations, names, quantities
+from phalanx.core.spec.fields import Reader, as_is, boolean, integer, one_of, refusal, shown, text
+from phalanx.core.spec.job import SECOND, Micros
 from phalanx.engine.settings import EngineSettings
 from phalanx.plan.model import Key
 

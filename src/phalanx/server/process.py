@@ -21,7 +21,7 @@ from litestar.types import ASGIApp
 
 from phalanx.api.app import create_app
 from phalanx.api.services import Info, Services
-from phalanx.core.counsel import Counsel
+from phalanx.core.lookups import Lookups
 from phalanx.engine.desk import Desk
 from phalanx.engine.engine import Engine, Outside
 from phalanx.engine.planning import Beside
@@ -152,7 +152,7 @@ class Server:
                 listening.advertised,
                 wall_clock,
                 lambda: uuid4().hex,
-                Counsel(zone, tokens.refusal),
+                Lookups(zone, tokens.refusal),
             ),
             settings,
             planner=Beside(self.metrics.plan_and_count),

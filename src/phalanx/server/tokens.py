@@ -11,7 +11,7 @@ import secrets
 from typing import NamedTuple, cast
 
 from phalanx.api.auth import Forbidden, Principal, Role, Unauthorised, check_namespace
-from phalanx.core.spec import JobSpec, Micros
+from phalanx.core.spec.job import JobSpec, Micros
 from phalanx.store.protocol import Store, StoreError, Token
 
 #: Whoever speaks on the host of an open server.

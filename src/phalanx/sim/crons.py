@@ -5,8 +5,8 @@ from collections import Counter
 from random import Random
 
 from phalanx.core import events
-from phalanx.core.spec import MINUTE, SECOND, Micros
-from phalanx.core.validation import job_spec
+from phalanx.core.spec.job import MINUTE, SECOND, Micros
+from phalanx.core.spec.validation import job_spec
 from phalanx.engine.engine import Engine
 from phalanx.engine.errors import NotLeading, Unavailable
 from phalanx.engine.settings import EngineSettings

@@ -12,7 +12,7 @@ from phalanx.core.cluster import Cluster
 from phalanx.core.invariants import check
 from phalanx.core.model import Phase, Queue
 from phalanx.core.node import DEVICE, GPU
-from phalanx.core.spec import HOUR, MINUTE, SECOND, Micros
+from phalanx.core.spec.job import HOUR, MINUTE, SECOND, Micros
 from phalanx.core.states import State
 from phalanx.plan.model import Policy
 from phalanx.sim.excuses import untruths

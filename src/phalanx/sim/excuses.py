@@ -20,7 +20,7 @@ from phalanx.core.reasons import (
     Reason,
     WaitingForVictims,
 )
-from phalanx.core.spec import Micros, Role
+from phalanx.core.spec.job import Micros, Role
 from phalanx.core.states import PLACED, State
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from phalanx.core.events import WorkerRegistered
 from phalanx.core.model import Protocol
-from phalanx.core.spec import SECOND
+from phalanx.core.spec.job import SECOND
 from phalanx.wire.sync import Order, Reported, SyncReply, SyncRequest, TaskReport, TaskSpec, Want
 
 #: How often all is said again, in case anything was missed.

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from phalanx.core.ledger import gpu_seconds
 from phalanx.core.model import Phase
 from phalanx.core.node import GPU
-from phalanx.core.spec import SECOND, Micros
+from phalanx.core.spec.job import SECOND, Micros
 from phalanx.plan.nodes import Machine, NodeTable
 from phalanx.plan.share import Shares
 from phalanx.sim.replay import Replay

@@ -11,7 +11,7 @@ from phalanx.core.gang import Gang
 from phalanx.core.model import Assignment
 from phalanx.core.node import GPU, Charge, Node
 from phalanx.core.reasons import NotEnough
-from phalanx.core.spec import Micros
+from phalanx.core.spec.job import Micros
 from phalanx.plan.decisions import Reserve
 from phalanx.plan.model import Policy
 from phalanx.plan.picture import Picture

@@ -22,9 +22,9 @@ from phalanx.core.errors import CoreError
 from phalanx.core.ids import split_task
 from phalanx.core.model import Protocol as WorkerProtocol
 from phalanx.core.reasons import Reason
-from phalanx.core.spec import HOUR, MINUTE, SECOND, JobSpec, Micros
+from phalanx.core.spec.job import HOUR, MINUTE, SECOND, JobSpec, Micros
+from phalanx.core.spec.validation import job_spec
 from phalanx.core.states import State
-from phalanx.core.validation import job_spec
 from phalanx.engine.planning import event_of
 from phalanx.plan.decisions import Decision, Reserve
 from phalanx.sim.story import Story

@@ -3,7 +3,7 @@
 from phalanx.core.changes import Changes
 from phalanx.core.model import Phase
 from phalanx.core.node import GPU
-from phalanx.core.spec import Micros
+from phalanx.core.spec.job import Micros
 from phalanx.core.states import PLACED
 from phalanx.sim.traces import Trace
 

@@ -13,9 +13,9 @@ import msgspec
 
 from phalanx.core.errors import Invalid
 from phalanx.core.model import Queue
-from phalanx.core.quantities import amount, printed
-from phalanx.core.schema import TASK_LIMIT
-from phalanx.core.spec import SECOND, Micros, Resources
+from phalanx.core.spec.job import SECOND, Micros, Resources
+from phalanx.core.spec.quantities import amount, printed
+from phalanx.core.spec.schema import TASK_LIMIT
 
 #: Our name of a resource → its name in a file.
 _RESOURCES = {"gpu": "gpus", "cpu": "cpus", "memory": "mem_mb"}

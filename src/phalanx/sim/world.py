@@ -12,8 +12,8 @@ from typing import Any
 from phalanx.core import events
 from phalanx.core.ids import NOISE_BITS, job_id
 from phalanx.core.reasons import After, NeverFits, NotEnough
-from phalanx.core.spec import SECOND, Micros
-from phalanx.core.validation import job_spec
+from phalanx.core.spec.job import SECOND, Micros
+from phalanx.core.spec.validation import job_spec
 from phalanx.engine.settings import EngineSettings
 from phalanx.sim.faults import Faults
 from phalanx.sim.machine import Machine

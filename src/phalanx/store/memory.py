@@ -11,7 +11,7 @@ from uuid import uuid4
 from msgspec.structs import replace
 
 from phalanx.core.model import Job, Record, Rows, Task
-from phalanx.core.spec import Micros
+from phalanx.core.spec.job import Micros
 from phalanx.store import rows
 from phalanx.store.protocol import (
     Batch,

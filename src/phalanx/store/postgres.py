@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from phalanx.core.model import Job, Record, Rows, Task
-from phalanx.core.spec import Micros
+from phalanx.core.spec.job import Micros
 from phalanx.store import rows, schema, sql
 from phalanx.store.protocol import (
     Batch,

@@ -11,7 +11,7 @@ import msgspec
 
 from phalanx.core.ledger import Account
 from phalanx.core.model import Cron, Job, Phase, Queue, Record, Residue, Rows, Task, Worker
-from phalanx.core.spec import Micros
+from phalanx.core.spec.job import Micros
 
 
 class Batch(msgspec.Struct, frozen=True):

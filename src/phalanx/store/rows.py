@@ -15,7 +15,7 @@ import msgspec
 
 from phalanx.core.ledger import Account
 from phalanx.core.model import Cron, Job, Queue, Record, Residue, Rows, Task, Worker
-from phalanx.core.spec import HOUR, Micros
+from phalanx.core.spec.job import HOUR, Micros
 from phalanx.store.protocol import Batch, Chunk, CommitFailed, Cut, JobPage, Token
 
 #: The store's own time, in microseconds.

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from phalanx.core.model import Job, Record, Rows, Task
-from phalanx.core.spec import Micros
+from phalanx.core.spec.job import Micros
 from phalanx.store import rows, schema, sql
 from phalanx.store.host import HostLock, refuse_network
 from phalanx.store.protocol import (

@@ -8,7 +8,7 @@ from enum import StrEnum
 import msgspec
 
 from phalanx.core.model import Blob
-from phalanx.core.spec import Micros
+from phalanx.core.spec.job import Micros
 
 
 class Reported(StrEnum):

@@ -16,7 +16,7 @@ from phalanx.api.app import create_app
 from phalanx.api.auth import Authenticator
 from phalanx.api.services import Info, Services
 from phalanx.core.cluster import Cluster
-from phalanx.core.spec import Micros
+from phalanx.core.spec.job import Micros
 from phalanx.engine.desk import Desk
 from phalanx.engine.engine import Engine, Outside
 from phalanx.engine.ring import Ring

@@ -5,14 +5,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from phalanx.api.auth import Principal
-from phalanx.core.settings import Settings
+from phalanx.core.settings import CoreSettings
 from phalanx.store.memory import MemoryStore
 from phalanx.store.protocol import Store
 from phalanx.store.sqlite import wall_clock
 from tests.integration.api.serving import Running, quick, serving
 
 #: So dear that a moment costs something.
-DEAR = quick(core=replace(Settings(), price={"gpu": 10**15}))
+DEAR = quick(core=replace(CoreSettings(), price={"gpu": 10**15}))
 JOB = {"name": "train", "roles": {"worker": {"command": "train", "resources": {"gpu": 1}}}}
 
 

@@ -13,8 +13,8 @@ import pytest
 from phalanx.core.cluster import Cluster
 from phalanx.core.gang import Gang
 from phalanx.core.model import Phase
-from phalanx.core.settings import Settings
-from phalanx.core.spec import SECOND
+from phalanx.core.settings import CoreSettings
+from phalanx.core.spec.job import SECOND
 from phalanx.core.states import State
 from phalanx.store.memory import MemoryDatabase, MemoryStore
 from phalanx.store.protocol import Batch, CommitFailed, Deposed
@@ -54,7 +54,7 @@ async def a_running_gang(server: Running, **fields: Any) -> tuple[str, list[str]
 
 
 async def test_fault_1_a_lost_reservation_beside_running_siblings_drains_them() -> None:
-    core = Settings(accept=SECOND // 5, start=SECOND // 5)
+    core = CoreSettings(accept=SECOND // 5, start=SECOND // 5)
     async with serving(memory(), settings=quick(core=core)) as server:
         for worker in ("w-1", "w-2"):
             await a_worker(server, worker)
@@ -109,7 +109,7 @@ async def test_fault_4_a_zombie_cannot_speak_for_another_attempt(server: Running
 
 
 async def test_fault_5_a_claim_takes_the_present_reservation_or_nothing() -> None:
-    core = Settings(accept=SECOND // 5)
+    core = CoreSettings(accept=SECOND // 5)
     async with serving(memory(), settings=quick(core=core)) as server:
         await a_worker(server, "w-1")
         job = (await submit(server, {"command": "x", "resources": {}}))["id"]
@@ -158,7 +158,7 @@ async def test_fault_7_alternating_culprits_fail_a_job_after_its_retries(server:
 
 
 async def test_fault_7_lost_reservations_slow_down() -> None:
-    core = Settings(accept=SECOND // 10)
+    core = CoreSettings(accept=SECOND // 10)
     async with serving(memory(), settings=quick(core=core)) as server:
         await a_worker(server, "w-1")
         job = (await submit(server, {"roles": {"w": {"command": "x"}}, "backoff": "5m"}))["id"]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from phalanx.api.services import Info
-from phalanx.core.spec import SECOND
+from phalanx.core.spec.job import SECOND
 from phalanx.core.states import State
 from phalanx.engine import output
 from phalanx.engine.engine import Engine

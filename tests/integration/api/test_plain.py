@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from phalanx.core.model import Phase
-from phalanx.core.settings import Settings
-from phalanx.core.spec import SECOND
+from phalanx.core.settings import CoreSettings
+from phalanx.core.spec.job import SECOND
 from phalanx.core.states import State
 from phalanx.store.memory import MemoryStore
 from phalanx.store.protocol import Store
@@ -277,7 +277,7 @@ async def test_an_operator_may_let_the_brake_go(server: Running) -> None:
 
 
 async def test_a_stop_that_nobody_acknowledges_makes_later_reports_say_their_epoch() -> None:
-    core = Settings(stop_floor=SECOND // 10, stop_slack=0)
+    core = CoreSettings(stop_floor=SECOND // 10, stop_slack=0)
     async with serving(MemoryStore(clock=wall_clock), settings=quick(core=core)) as server:
         made = await submit(server, {"roles": {"w": {"command": "x"}}, "grace": 0})
         task = (await claim(server))["id"]

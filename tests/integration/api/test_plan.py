@@ -5,12 +5,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from phalanx.api.auth import Principal
-from phalanx.core.settings import Settings
+from phalanx.core.settings import CoreSettings
 from phalanx.store.memory import MemoryStore
 from phalanx.store.sqlite import wall_clock
 from tests.integration.api.serving import Running, quick, serving
 
-PRICED = quick(core=replace(Settings(), price={"gpu": 3_600_000_000}))
+PRICED = quick(core=replace(CoreSettings(), price={"gpu": 3_600_000_000}))
 
 
 def gang(size: int = 1, **fields: Any) -> dict[str, Any]:

@@ -7,12 +7,12 @@ import pytest_asyncio
 from msgspec.structs import replace
 
 from phalanx.api.services import Info
-from phalanx.core.settings import Settings
+from phalanx.core.settings import CoreSettings
 from phalanx.store.memory import MemoryStore
 from phalanx.store.sqlite import wall_clock
 from tests.integration.api.serving import Running, quick, serving
 
-PRICED = quick(core=replace(Settings(), price={"gpu": 3_500_000}))
+PRICED = quick(core=replace(CoreSettings(), price={"gpu": 3_500_000}))
 
 
 def gang(gpus: int = 4, **fields: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 from phalanx import Client
 from phalanx.client import ConflictError, InvalidError, NotFoundError
 from phalanx.core.model import Phase
-from phalanx.core.validation import job_spec
+from phalanx.core.spec.validation import job_spec
 from tests.acceptance.terminal import Server, Worker
 
 

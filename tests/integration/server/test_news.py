@@ -18,7 +18,7 @@ from phalanx.core.events import (
     WorkerRemoved,
 )
 from phalanx.core.model import Assignment, Protocol
-from phalanx.core.spec import Micros
+from phalanx.core.spec.job import Micros
 from phalanx.engine.desk import Desk
 from phalanx.engine.engine import Engine, Outside
 from phalanx.engine.news import News

@@ -4,7 +4,7 @@ import asyncio
 
 from phalanx.core.events import WorkerRegistered
 from phalanx.core.model import Protocol
-from phalanx.core.spec import Micros
+from phalanx.core.spec.job import Micros
 from phalanx.engine.engine import Engine, Outside
 from phalanx.engine.planning import plan_inline
 from phalanx.engine.turn import Turn

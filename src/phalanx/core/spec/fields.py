@@ -1,7 +1,7 @@
 """Reading a value out of what a user wrote.
 
 A reader takes any object and returns it in its normal form or raises `Invalid`, with paths that
-begin at the value it was given. A `Place` gathers the problems of many readers under their paths.
+begin at the value it was given. A `FieldPath` gathers the problems of many readers under their paths.
 Nothing here follows a nested value further than a reader asks: it may contain itself.
 """
 
@@ -56,7 +56,7 @@ def joined(path: str, key: str | int) -> str:
     return f"{path}.{key}" if path else key
 
 
-class Place:
+class FieldPath:
     """A path in a document, and the problems found in the whole of it.
 
     Entered as a context it catches the `Invalid` of a reader and keeps its problems.
@@ -66,8 +66,8 @@ class Place:
         self.path = path
         self._problems: list[Problem] = [] if problems is None else problems
 
-    def at(self, key: str | int) -> "Place":
-        return Place(joined(self.path, key), self._problems)
+    def at(self, key: str | int) -> "FieldPath":
+        return FieldPath(joined(self.path, key), self._problems)
 
     @property
     def is_full(self) -> bool:
@@ -95,7 +95,7 @@ class Place:
             return False
         for problem in error.problems:
             dot = "." if self.path and problem.path and not problem.path.startswith("[") else ""
-            Place(self.path + dot + problem.path, self._problems).wrong(problem.message)
+            FieldPath(self.path + dot + problem.path, self._problems).wrong(problem.message)
         return True
 
 
@@ -134,7 +134,7 @@ def items(value: object, what: str) -> list[object]:
 def read_fields(
     document: Mapping[Any, object],
     table: Mapping[str, Field],
-    place: Place,
+    place: FieldPath,
     astray: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """The fields that could be read, with defaults for those that are absent or null.
@@ -169,7 +169,7 @@ def write_fields(struct: object, table: Mapping[str, Field]) -> dict[str, object
 
 def read_table(value: object, what: str, table: Mapping[str, Field]) -> dict[str, Any]:
     """All fields of a mapping, or `Invalid`."""
-    place = Place()
+    place = FieldPath()
     values = read_fields(mapping(value, what), table, place)
     place.close()
     return values
@@ -179,7 +179,7 @@ def as_key(key: object) -> str:
     return key if isinstance(key, str) else shown(key)
 
 
-def _unknown(key: object, known: Iterable[str], place: Place) -> str:
+def _unknown(key: object, known: Iterable[str], place: FieldPath) -> str:
     """What to say of a field that does not exist."""
     if not isinstance(key, str):
         return f"is {shown(key)}, which is not a field; names of fields are strings"
@@ -237,7 +237,7 @@ def texts(what: str, read_key: Reader[str], read_item: Reader[str]) -> Reader[di
     """A mapping of strings to strings."""
 
     def read(value: object) -> dict[str, str]:
-        place = Place()
+        place = FieldPath()
         result: dict[str, str] = {}
         for key, item in mapping(value, what).items():
             with place.at(as_key(key)):
@@ -252,7 +252,7 @@ def distinct(what: str, read_item: Reader[str]) -> Reader[tuple[str, ...]]:
     """A list of strings without repetition."""
 
     def read(value: object) -> tuple[str, ...]:
-        place = Place()
+        place = FieldPath()
         result: dict[str, None] = {}
         for index, item in enumerate(items(value, what)):
             with place.at(index):

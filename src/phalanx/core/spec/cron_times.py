@@ -7,8 +7,8 @@ that comes twice is due the first time only. Zones come in as arguments.
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta, tzinfo
 
-from phalanx.core.cron import Cron
-from phalanx.core.spec import HOUR, MINUTE, SECOND, Micros
+from phalanx.core.spec.cron_expression import CronExpression
+from phalanx.core.spec.job import HOUR, MINUTE, SECOND, Micros
 
 _DAY: Micros = 24 * HOUR
 _MINUTE = timedelta(minutes=1)
@@ -19,7 +19,7 @@ _YEARS = 9
 _BACK = (_DAY, 32 * _DAY, 400 * _DAY, _YEARS * 366 * _DAY)
 
 
-def next_due(cron: Cron, zone: tzinfo, after: Micros) -> Micros | None:
+def next_due(cron: CronExpression, zone: tzinfo, after: Micros) -> Micros | None:
     """The first time after that one; None if there is none in sight."""
     begin = datetime.fromtimestamp(after // SECOND, UTC).astimezone(zone).replace(tzinfo=None)
     for local in _local_times(cron, begin.replace(second=0)):
@@ -29,7 +29,7 @@ def next_due(cron: Cron, zone: tzinfo, after: Micros) -> Micros | None:
     return None
 
 
-def last_due(cron: Cron, zone: tzinfo, since: Micros, now: Micros) -> Micros:
+def last_due(cron: CronExpression, zone: tzinfo, since: Micros, now: Micros) -> Micros:
     """The latest time from `since`, which is one, up to now."""
     for back in _BACK:
         due = next_due(cron, zone, max(since, now - back))
@@ -49,7 +49,7 @@ def stamp(at: Micros, zone: tzinfo) -> str:
     return local.strftime("%Y%m%d%H%M%S" if at % MINUTE else "%Y%m%d%H%M")
 
 
-def _local_times(cron: Cron, begin: datetime) -> Iterator[datetime]:
+def _local_times(cron: CronExpression, begin: datetime) -> Iterator[datetime]:
     """The minutes that the expression names, in order, from that one on."""
     hours, minutes = sorted(cron.hours), sorted(cron.minutes)
     day, last = begin.date(), begin.year + _YEARS
@@ -63,7 +63,7 @@ def _local_times(cron: Cron, begin: datetime) -> Iterator[datetime]:
         day += _ONE_DAY
 
 
-def _is_due(cron: Cron, day: date) -> bool:
+def _is_due(cron: CronExpression, day: date) -> bool:
     if day.month not in cron.months:
         return False
     by_day, by_weekday = day.day in cron.days, day.isoweekday() % 7 in cron.weekdays

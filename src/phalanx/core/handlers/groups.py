@@ -6,8 +6,8 @@ the first start; from then on each member is on its own.
 
 from phalanx.core.causes import Cause, Kind
 from phalanx.core.changes import Changes
-from phalanx.core.draining import drain
 from phalanx.core.gang import Gang
+from phalanx.core.handlers.stop import drain
 from phalanx.core.model import Job, Phase
 
 

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from phalanx.core.model import Job, Task
-from phalanx.core.spec import JobSpec, Role
+from phalanx.core.spec.job import JobSpec, Role
 
 H = TypeVar("H", bound=Hashable)
 V = TypeVar("V")

@@ -8,11 +8,8 @@ from datetime import UTC, tzinfo
 
 from msgspec.structs import replace
 
-from phalanx.core import cron as expression
-from phalanx.core.calendar import last_due, next_due, stamp
 from phalanx.core.causes import Cause, Kind
 from phalanx.core.changes import Changes
-from phalanx.core.draining import drain
 from phalanx.core.errors import Conflict, CoreError, Invalid, Problem, Unknown
 from phalanx.core.events import (
     CronDue,
@@ -22,10 +19,13 @@ from phalanx.core.events import (
     CronSet,
     Submitted,
 )
+from phalanx.core.handlers.stop import drain
+from phalanx.core.handlers.submit import submitted, unknown_queue
 from phalanx.core.ids import NOISE_BITS, job_id
-from phalanx.core.model import Cron, Job, Outcome, Phase, Run
-from phalanx.core.spec import Concurrency, JobSpec, Micros, Schedule
-from phalanx.core.submitting import submitted, unknown_queue
+from phalanx.core.model import Cron, CronOutcome, CronRun, Job, Phase
+from phalanx.core.spec import cron_expression as expression
+from phalanx.core.spec.cron_times import last_due, next_due, stamp
+from phalanx.core.spec.job import Concurrency, JobSpec, Micros, Schedule
 
 #: Spreads the numbers of records over the noise of an id.
 _SPREAD = 0x9E3779B97F4A7C15
@@ -132,7 +132,7 @@ def cron_due(tx: Changes, event: CronDue) -> None:
     unfinished = _unfinished(row)
     if unfinished and schedule_of(row.spec).concurrency is Concurrency.FORBID:
         tx.crons[row.key] = replace(
-            row, last=Outcome(at, f"skipped: {unfinished[0].job} is unfinished")
+            row, last=CronOutcome(at, f"skipped: {unfinished[0].job} is unfinished")
         )
         tx.record("CronSkipped", cron=row.key, due_at=at, unfinished=unfinished[0].job)
         return
@@ -154,7 +154,7 @@ def cron_requested(tx: Changes, event: CronRequested) -> None:
         raise Conflict(f"cron {row.key} cannot run now: {why}")
 
 
-def _unfinished(row: Cron) -> list[Run]:
+def _unfinished(row: Cron) -> list[CronRun]:
     return [run for run in row.runs if run.phase is None]
 
 
@@ -183,15 +183,15 @@ def _start(tx: Changes, row: Cron, at: Micros) -> str | None:
         except CoreError as error:
             why = str(error)
     if why is not None:
-        tx.crons[row.key] = replace(row, replacing_at=None, last=Outcome(at, f"denied: {why}"))
+        tx.crons[row.key] = replace(row, replacing_at=None, last=CronOutcome(at, f"denied: {why}"))
         tx.record("CronDenied", cron=row.key, due_at=at, owner=row.owner, why=why)
         return why
     tx.set_job(tx.gang(job), cron=row.key, due_at=at)
     tx.crons[row.key] = replace(
         row,
         replacing_at=None,
-        last=Outcome(at, "started", job),
-        runs=(*row.runs, Run(job, name, at)),
+        last=CronOutcome(at, "started", job),
+        runs=(*row.runs, CronRun(job, name, at)),
     )
     tx.record("CronFired", job, cron=row.key, due_at=at)
     return None
@@ -212,7 +212,7 @@ def run_ended(tx: Changes, job: Job) -> None:
         _start(tx, row, row.replacing_at)
 
 
-def _kept(runs: list[Run], schedule: Schedule) -> list[Run]:
+def _kept(runs: list[CronRun], schedule: Schedule) -> list[CronRun]:
     """Those that are unfinished, and the last ones that ended well and that did not."""
     done = [run for run in runs if run.phase is Phase.DONE]
     other = [run for run in runs if run.phase is not None and run.phase is not Phase.DONE]

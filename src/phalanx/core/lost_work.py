@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from phalanx.core.gang import Gang
 from phalanx.core.model import Task
 from phalanx.core.node import GPU
-from phalanx.core.spec import HOUR, CheckpointPolicy, Micros, Resources
+from phalanx.core.spec.job import HOUR, CheckpointPolicy, Micros, Resources
 
 #: How much of a resource has a price of its own; of others it is one.
 _PRICED = {"cpu": 1000, "gpu": 1000, "memory": 2**30}

@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 
-from phalanx.core.fields import Place, as_key, mapping, refusal, shown
-from phalanx.core.names import resource
-from phalanx.core.spec import Resources
+from phalanx.core.spec.fields import FieldPath, as_key, mapping, refusal, shown
+from phalanx.core.spec.job import Resources
+from phalanx.core.spec.names import resource
 
 _BINARY = {
     suffix: 1024**power for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)
@@ -104,7 +104,7 @@ def allowance(value: object) -> Resources:
 
 
 def _amounts(value: object, read: Callable[[str, object], int]) -> Resources:
-    place = Place()
+    place = FieldPath()
     result: Resources = {}
     given = mapping(value, "a mapping of resources to amounts, like {cpu: 4, memory: 32Gi}")
     for name, wanted in given.items():

@@ -8,13 +8,13 @@ from collections.abc import Container, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from phalanx.core import names
-from phalanx.core.durations import printed
 from phalanx.core.errors import Invalid, Problem
-from phalanx.core.fields import Place, as_key, mapping, read_fields, refusal, shown
-from phalanx.core.references import references
-from phalanx.core.schema import JOB_FIELDS, ROLE_FIELDS, SHORT_FIELDS, TASK_LIMIT
-from phalanx.core.spec import NEEDS_RUNTIME, SECOND, JobSpec, Micros, Role
+from phalanx.core.spec import names
+from phalanx.core.spec.durations import printed
+from phalanx.core.spec.fields import FieldPath, as_key, mapping, read_fields, refusal, shown
+from phalanx.core.spec.job import NEEDS_RUNTIME, SECOND, JobSpec, Micros, Role
+from phalanx.core.spec.references import references
+from phalanx.core.spec.schema import JOB_FIELDS, ROLE_FIELDS, SHORT_FIELDS, TASK_LIMIT
 
 #: A fenced task must be dead before its gang is placed again: the room its lease leaves for that.
 FENCE_MARGIN: Micros = 7 * SECOND
@@ -46,7 +46,7 @@ def job_spec(
     """
     if not isinstance(document, Mapping):
         raise Invalid([Problem("", f"a job is a mapping with roles in it, not {shown(document)}")])
-    place = Place()
+    place = FieldPath()
     values = read_fields(document, JOB_FIELDS, place, _ROLE_FIELDS_ASTRAY)
     roles = _read_roles(values.pop("roles", {}), place.at("roles"))
     _settle_priority(values, priority_classes, place, is_given=document.get("priority") is not None)
@@ -72,7 +72,7 @@ def short_form(document: object) -> JobSpec:
     """The job of `{command, gang_size, resources, priority, depends_on}`."""
     if not isinstance(document, Mapping):
         raise Invalid([Problem("", f"a job is a mapping with a command, not {shown(document)}")])
-    place = Place()
+    place = FieldPath()
     read_fields(document, SHORT_FIELDS, place)
     place.close()
     worker = {
@@ -89,7 +89,7 @@ def short_form(document: object) -> JobSpec:
     )
 
 
-def _read_roles(document: Mapping[Any, object], place: Place) -> dict[str, _Values]:
+def _read_roles(document: Mapping[Any, object], place: FieldPath) -> dict[str, _Values]:
     roles: dict[str, _Values] = {}
     for key, role in document.items():
         here = place.at(as_key(key))
@@ -103,7 +103,7 @@ def _read_roles(document: Mapping[Any, object], place: Place) -> dict[str, _Valu
     return roles
 
 
-def _settle_program(role: _Values, given: Mapping[Any, object], place: Place) -> None:
+def _settle_program(role: _Values, given: Mapping[Any, object], place: FieldPath) -> None:
     """What a task runs: a command, the program of its image, or a command in its image."""
     has_image = given.get("image") is not None
     if given.get("command") is None:
@@ -128,7 +128,7 @@ def _check_role_name(key: object) -> None:
 
 
 def _settle_priority(
-    values: _Values, classes: Mapping[str, int], place: Place, *, is_given: bool
+    values: _Values, classes: Mapping[str, int], place: FieldPath, *, is_given: bool
 ) -> None:
     name = values.get("priority_class")
     if name is None:
@@ -146,7 +146,7 @@ def _settle_priority(
         )
 
 
-def _settle_minimums(values: _Values, roles: dict[str, _Values], place: Place) -> None:
+def _settle_minimums(values: _Values, roles: dict[str, _Values], place: FieldPath) -> None:
     # With an explicit minimum over all roles, each role is free to have none.
     over_all = values.get("min_available")
     is_over_all = "min_available" not in values or over_all is not None
@@ -173,7 +173,7 @@ def _settle_minimums(values: _Values, roles: dict[str, _Values], place: Place) -
     values["min_available"] = max(over_all or 0, needed)
 
 
-def _check_completion(values: _Values, roles: dict[str, _Values], place: Place) -> None:
+def _check_completion(values: _Values, roles: dict[str, _Values], place: FieldPath) -> None:
     wanted = values.get("complete_when", "all")
     if roles and wanted != "all" and wanted not in roles:
         known = ", ".join(list(roles)[:5])
@@ -182,7 +182,7 @@ def _check_completion(values: _Values, roles: dict[str, _Values], place: Place) 
         )
 
 
-def _check_references(roles: dict[str, _Values], place: Place) -> None:
+def _check_references(roles: dict[str, _Values], place: FieldPath) -> None:
     for name, role in roles.items():
         for variable, value in role.get("env", {}).items():
             here = place.at("roles").at(name).at("env").at(variable)
@@ -194,7 +194,7 @@ def _check_references(roles: dict[str, _Values], place: Place) -> None:
                     here.wrong(f"has the port {reference.port}; write one from 1 to 65535")
 
 
-def _check_fence(values: _Values, lost_after: Micros, place: Place) -> None:
+def _check_fence(values: _Values, lost_after: Micros, place: FieldPath) -> None:
     room = max(0, lost_after - FENCE_MARGIN)
     grace = values.get("grace")
     if values.get("fence") and grace is not None and grace >= room:
@@ -204,7 +204,7 @@ def _check_fence(values: _Values, lost_after: Micros, place: Place) -> None:
         )
 
 
-def _check_schedule(values: _Values, timezones: Container[str] | None, place: Place) -> None:
+def _check_schedule(values: _Values, timezones: Container[str] | None, place: FieldPath) -> None:
     schedule = values.get("schedule")
     if schedule is None:
         return

@@ -5,11 +5,11 @@ from phalanx.core.events import BackoffEnded, ScheduleTimedOut
 from phalanx.core.gang import Gang
 from phalanx.core.ids import split_task
 from phalanx.core.model import Job
-from phalanx.core.settings import Settings
-from phalanx.core.spec import JobSpec, Micros, Mode
+from phalanx.core.settings import CoreSettings
+from phalanx.core.spec.job import JobSpec, Micros, Mode
 
 
-def backoff(settings: Settings, spec: JobSpec, setbacks: int) -> Micros:
+def backoff(settings: CoreSettings, spec: JobSpec, setbacks: int) -> Micros:
     """How long to wait after the n-th setback: the first time not at all, then doubling."""
     if setbacks <= 1:
         return 0

@@ -3,7 +3,7 @@
 import re
 
 from phalanx.core.errors import Invalid
-from phalanx.core.fields import Reader, refusal, shown, text
+from phalanx.core.spec.fields import Reader, refusal, shown, text
 
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _DNS_LABEL = re.compile(_LABEL)

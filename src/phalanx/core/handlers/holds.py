@@ -8,12 +8,12 @@ from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
 from phalanx.core.events import Held, HoldsReleased
 from phalanx.core.gang import Gang
+from phalanx.core.handlers.requeue import arm_schedule_timeout
+from phalanx.core.handlers.startable import check_startable
 from phalanx.core.model import Assignment
 from phalanx.core.node import GPU, Charge, Node
-from phalanx.core.spec import Mode
-from phalanx.core.startable import check_startable
+from phalanx.core.spec.job import Mode
 from phalanx.core.states import WAITING
-from phalanx.core.waiting import arm_schedule_timeout
 
 
 def held(tx: Changes, event: Held) -> None:

@@ -18,12 +18,12 @@ from phalanx.core.events import (
     TimeLimitReached,
 )
 from phalanx.core.gang import Gang
-from phalanx.core.holding import let_go
+from phalanx.core.handlers.holds import let_go
+from phalanx.core.handlers.requeue import avoid, wait_again
+from phalanx.core.handlers.startable import check_startable
 from phalanx.core.model import Protocol, Task
 from phalanx.core.node import GPU, Node, charge_of
-from phalanx.core.startable import check_startable
 from phalanx.core.states import PLACED, WAITING, Move, State
-from phalanx.core.waiting import avoid, wait_again
 
 _MOST_NEIGHBOURS = 64
 

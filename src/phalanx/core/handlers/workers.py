@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from phalanx.core.changes import Changes
-from phalanx.core.draining import evicted
 from phalanx.core.errors import Conflict, Unknown
 from phalanx.core.events import (
     CordonChanged,
@@ -20,13 +19,14 @@ from phalanx.core.events import (
     WorkerRemoved,
     WorkerReturned,
 )
-from phalanx.core.failing import Fall, fall
 from phalanx.core.gang import Gang
-from phalanx.core.holding import lose_holds
+from phalanx.core.handlers.fail import Fall, fall
+from phalanx.core.handlers.holds import lose_holds
+from phalanx.core.handlers.reserve import lose_reservation
+from phalanx.core.handlers.stop import evicted
 from phalanx.core.ids import split_task
 from phalanx.core.model import Protocol, Task, Worker
-from phalanx.core.node import Attempt, Node
-from phalanx.core.reserving import lose_reservation
+from phalanx.core.node import AttemptKey, Node
 from phalanx.core.states import PLACED, Move, State
 
 _VANISHED = Fall(Move.VANISHED, "vanished from its worker", gone=True)
@@ -83,7 +83,7 @@ def _forget_acceptance(gang: Gang, tasks: Iterable[Task]) -> None:
             gang.missing += 1
 
 
-def _free_residues(tx: Changes, node: Node, attempts: Iterable[Attempt]) -> None:
+def _free_residues(tx: Changes, node: Node, attempts: Iterable[AttemptKey]) -> None:
     for attempt in list(attempts):
         if attempt in tx.base.residues:
             tx.free_residue(node, attempt)
@@ -126,7 +126,9 @@ def _should_be_there(task: Task, worker: Worker) -> bool:
     return task.state in PLACED
 
 
-def _by_gang(tx: Changes, node: Node, attempts: Iterable[Attempt]) -> list[tuple[Gang, list[Task]]]:
+def _by_gang(
+    tx: Changes, node: Node, attempts: Iterable[AttemptKey]
+) -> list[tuple[Gang, list[Task]]]:
     """The live tasks among these attempts, by gang."""
     grouped: dict[str, list[Task]] = {}
     for task_id, epoch in attempts:

@@ -3,10 +3,10 @@
 `validation.job_spec` reads it back to an equal specification.
 """
 
-from phalanx.core.fields import write_fields
 from phalanx.core.model import Queue
-from phalanx.core.schema import JOB_FIELDS, QUEUE_FIELDS, ROLE_FIELDS
-from phalanx.core.spec import NEEDS_RUNTIME, JobSpec, Role
+from phalanx.core.spec.fields import write_fields
+from phalanx.core.spec.job import NEEDS_RUNTIME, JobSpec, Role
+from phalanx.core.spec.schema import JOB_FIELDS, QUEUE_FIELDS, ROLE_FIELDS
 
 
 def native(spec: JobSpec) -> dict[str, object]:

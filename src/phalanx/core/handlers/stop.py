@@ -11,14 +11,14 @@ from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
 from phalanx.core.events import Evicted, Shrunk, StopTimedOut, TimeLimitReached
 from phalanx.core.gang import Gang
-from phalanx.core.holding import let_go
-from phalanx.core.losing import lose
+from phalanx.core.handlers.checkpoint import drop_saved, settle_checkpoints
+from phalanx.core.handlers.holds import let_go
+from phalanx.core.handlers.lost_work import lose
+from phalanx.core.handlers.requeue import forgive, wait_again
+from phalanx.core.handlers.reserve import give_back, with_mates
 from phalanx.core.model import Drain, Phase, Task
-from phalanx.core.reserving import give_back, with_mates
-from phalanx.core.saving import drop_saved, settle_checkpoints
-from phalanx.core.spec import Match, Restart
+from phalanx.core.spec.job import Match, Restart
 from phalanx.core.states import PLACED, TERMINAL, WAITING, Move, State
-from phalanx.core.waiting import forgive, wait_again
 
 #: Verdicts that follow from the cause alone.
 _VERDICTS = {

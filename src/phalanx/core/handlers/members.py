@@ -10,16 +10,16 @@ from typing import NamedTuple
 
 from msgspec.structs import asdict, replace
 
-from phalanx.core import quantities
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict, Invalid, Problem
 from phalanx.core.events import MembersJoined
+from phalanx.core.handlers.requeue import arm_schedule_timeout
+from phalanx.core.handlers.submit import Duplicate, tasks_of, unknown_queue
+from phalanx.core.interning import shared_spec
 from phalanx.core.model import Gathering, Job
-from phalanx.core.sharing import shared_spec
-from phalanx.core.spec import JobSpec, Role
+from phalanx.core.spec import quantities
+from phalanx.core.spec.job import JobSpec, Role
 from phalanx.core.states import Move, State
-from phalanx.core.submitting import Duplicate, tasks_of, unknown_queue
-from phalanx.core.waiting import arm_schedule_timeout
 
 #: Of these the longest counts, whoever says it.
 _LONGEST = ("grace", "time_limit")

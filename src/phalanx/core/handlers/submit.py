@@ -6,7 +6,6 @@ from msgspec.structs import replace
 
 from phalanx.core.causes import Cause, Kind
 from phalanx.core.changes import Changes
-from phalanx.core.draining import drain
 from phalanx.core.errors import Conflict, Invalid, Problem
 from phalanx.core.events import (
     BackoffEnded,
@@ -17,12 +16,13 @@ from phalanx.core.events import (
     Submitted,
 )
 from phalanx.core.gang import Gang
-from phalanx.core.holding import let_go
+from phalanx.core.handlers.holds import let_go
+from phalanx.core.handlers.requeue import arm_schedule_timeout, waits_from
+from phalanx.core.handlers.stop import drain
+from phalanx.core.interning import shared_spec
 from phalanx.core.model import ENDED, Job, Phase, Task
-from phalanx.core.sharing import shared_spec
-from phalanx.core.spec import JobSpec
+from phalanx.core.spec.job import JobSpec
 from phalanx.core.states import Move, State
-from phalanx.core.waiting import arm_schedule_timeout, waits_from
 
 
 class Duplicate(Conflict):

@@ -3,9 +3,9 @@
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
 from phalanx.core.events import CheckpointSaved, Progressed
-from phalanx.core.gang import Gang, Progress
+from phalanx.core.gang import Gang, GangProgress
 from phalanx.core.model import Task
-from phalanx.core.spec import CheckpointPolicy
+from phalanx.core.spec.job import CheckpointPolicy
 from phalanx.core.states import State
 
 
@@ -69,7 +69,7 @@ def progressed(tx: Changes, event: Progressed) -> None:
     steps = {} if gang.progress is None else dict(gang.progress.steps)
     if event.step is not None:
         steps[task.index] = event.step
-    gang.progress = Progress(tx.now, steps)
+    gang.progress = GangProgress(tx.now, steps)
     if event.safe:
         tx.set_job(gang, safe_at=tx.now)
         tx.record("WorkSafe", task=task, step=event.step)

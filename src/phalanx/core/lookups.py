@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, tzinfo
 from typing import NamedTuple
 
-from phalanx.core.spec import JobSpec
+from phalanx.core.spec.job import JobSpec
 
 
 def _only_utc(name: str) -> tzinfo | None:
@@ -18,7 +18,7 @@ def _everybody(spec: JobSpec, owner: str) -> str | None:
     return None
 
 
-class Counsel(NamedTuple):
+class Lookups(NamedTuple):
     #: The clock of a time zone, by its name; None if there is no such zone.
     zone: Callable[[str], tzinfo | None] = _only_utc
     #: Why this owner may not run this job now; None if it may.

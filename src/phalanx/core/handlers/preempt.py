@@ -6,13 +6,13 @@ nobody is evicted for it again.
 """
 
 from phalanx.core.changes import Changes
-from phalanx.core.draining import evicted, shrunk
 from phalanx.core.errors import Conflict
 from phalanx.core.events import Evicted, Nominated, NominationEnded, Shrunk, Victim
 from phalanx.core.gang import Gang
+from phalanx.core.handlers.startable import check_startable
+from phalanx.core.handlers.stop import evicted, shrunk
 from phalanx.core.model import Nomination
-from phalanx.core.spec import Micros
-from phalanx.core.startable import check_startable
+from phalanx.core.spec.job import Micros
 from phalanx.core.states import State
 
 

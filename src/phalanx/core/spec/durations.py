@@ -7,8 +7,8 @@ below zero, nothing over a hundred years.
 import re
 from fractions import Fraction
 
-from phalanx.core.fields import refusal, shown
-from phalanx.core.spec import HOUR, MINUTE, SECOND, Micros
+from phalanx.core.spec.fields import refusal, shown
+from phalanx.core.spec.job import HOUR, MINUTE, SECOND, Micros
 
 #: The units from the longest to the shortest: the order in which they are written.
 _UNITS: dict[str, Micros] = {

@@ -7,11 +7,12 @@ field are in `validation`.
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from phalanx.core import cron, durations, names, quantities
-from phalanx.core.fields import (
+from phalanx.core.model import PreemptWithin, ReclaimFrom
+from phalanx.core.spec import cron_expression, durations, names, quantities
+from phalanx.core.spec.fields import (
     REQUIRED,
     Field,
-    Place,
+    FieldPath,
     Reader,
     boolean,
     distinct,
@@ -26,8 +27,7 @@ from phalanx.core.fields import (
     texts,
     write_fields,
 )
-from phalanx.core.model import PreemptWithin, ReclaimFrom
-from phalanx.core.spec import (
+from phalanx.core.spec.job import (
     HOUR,
     MINUTE,
     CheckpointPolicy,
@@ -78,7 +78,7 @@ def _command(value: object) -> str | tuple[str, ...]:
 
 def _arguments(what: str) -> Reader[tuple[str, ...]]:
     def read(value: object) -> tuple[str, ...]:
-        place = Place()
+        place = FieldPath()
         result = []
         for index, word in enumerate(items(value, what)):
             with place.at(index):
@@ -119,7 +119,7 @@ def _max_retries(value: object) -> int:
 
 
 def _cron(value: object) -> str:
-    cron.parse(value)
+    cron_expression.parse(value)
     return " ".join(text(value).split())
 
 

@@ -6,16 +6,16 @@ from msgspec.structs import replace
 
 from phalanx.core.causes import Cause, Kind
 from phalanx.core.changes import Changes
-from phalanx.core.draining import complete_if_done, drain, task_stopped
 from phalanx.core.errors import Conflict
 from phalanx.core.events import Exited, RegroupDue, SpawnFailed, StallDue, Stopped, Vanished
 from phalanx.core.gang import Gang
-from phalanx.core.losing import lose
+from phalanx.core.handlers.lost_work import lose
+from phalanx.core.handlers.requeue import avoid, forgive, wait_again
+from phalanx.core.handlers.reserve import lose_reservation
+from phalanx.core.handlers.stop import complete_if_done, drain, task_stopped
 from phalanx.core.model import Exit, Suspicion, Task, Worker
-from phalanx.core.reserving import lose_reservation
-from phalanx.core.spec import Restart
+from phalanx.core.spec.job import Restart
 from phalanx.core.states import Move, State
-from phalanx.core.waiting import avoid, forgive, wait_again
 
 
 class Fall(NamedTuple):

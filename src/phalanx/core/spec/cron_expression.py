@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from phalanx.core.errors import Invalid
-from phalanx.core.fields import refusal, shown, text
+from phalanx.core.spec.fields import refusal, shown, text
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -36,7 +36,7 @@ _COLUMNS = (
 )
 
 
-class Cron(NamedTuple):
+class CronExpression(NamedTuple):
     """The minutes at which something is due."""
 
     minutes: frozenset[int]
@@ -48,7 +48,7 @@ class Cron(NamedTuple):
     either_day: bool
 
 
-def parse(value: object) -> Cron:
+def parse(value: object) -> CronExpression:
     """The reader of a cron expression."""
     written = text(value)
     if len(written) > 500:
@@ -65,7 +65,9 @@ def parse(value: object) -> Cron:
     either_day = not parts[2].startswith("*") and not parts[4].startswith("*")
     if not either_day and all(min(days) > _DAYS_IN[month - 1] for month in months):
         raise refusal(f"is {shown(written)}, a day that none of its months has; choose another")
-    return Cron(minutes, hours, days, months, frozenset(day % 7 for day in weekdays), either_day)
+    return CronExpression(
+        minutes, hours, days, months, frozenset(day % 7 for day in weekdays), either_day
+    )
 
 
 def _column(written: str, column: _Column) -> frozenset[int]:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from phalanx.core.causes import Cause, Kind
 from phalanx.core.changes import Changes
-from phalanx.core.cost import lost_work, money
 from phalanx.core.gang import Gang
-from phalanx.core.ledger import Account, Line, Loss, Lost, LostTo, gpu_seconds
+from phalanx.core.ledger import Account, AccountEntry, Loss, Lost, LostTo, gpu_seconds
+from phalanx.core.lost_work import lost_work, money
 from phalanx.core.model import Task
 from phalanx.core.node import GPU
 
@@ -37,7 +37,7 @@ def lose(
     tx.set_job(gang, lost=lost)
     queue = job.spec.queue
     account = tx.accounts.get(queue) or tx.base.accounts.get(queue) or Account(queue)
-    line = Line(f"{job.spec.namespace}/{job.name}", lost.total)
+    line = AccountEntry(f"{job.spec.namespace}/{job.name}", lost.total)
     tx.accounts[queue] = account.plus(loss, job.id, line)
     tx.record(
         "ComputeLost",

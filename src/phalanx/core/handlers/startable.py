@@ -3,9 +3,9 @@
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
 from phalanx.core.gang import Gang
+from phalanx.core.handlers.queues import stopped_by
 from phalanx.core.ids import split_task
-from phalanx.core.queues import stopped_by
-from phalanx.core.spec import Restart
+from phalanx.core.spec.job import Restart
 
 
 def check_startable(tx: Changes, gang: Gang, version: int) -> None:
