@@ -17,9 +17,9 @@ from phalanx.core.node import DEVICE, GPU
 from phalanx.core.spec.job import HOUR, SECOND, Micros
 from phalanx.plan.cycle import plan
 from phalanx.plan.decisions import Evict, Plan
-from phalanx.plan.model import Ask, Claim, Part, Place, Tenant
-from phalanx.plan.nodes import Machine
-from phalanx.plan.snapshot import Snapshot
+from phalanx.plan.model import PendingGang, RoleRequest, RunningGang, RunningTask, TaskRequest
+from phalanx.plan.state.nodes import NodeSpec
+from phalanx.plan.state.snapshot import Snapshot
 
 NODES = 10_000
 GANGS = 10_000
@@ -46,8 +46,8 @@ class Site:
     def __init__(self, nodes: int, gangs: int, seed: int = 1) -> None:
         self._random = random.Random(seed)
         self._numbers = count()
-        self._claims: dict[str, Claim] = {}
-        self._tenants: dict[str, Tenant] = {}
+        self._claims: dict[str, PendingGang] = {}
+        self._tenants: dict[str, RunningGang] = {}
         self._used: dict[str, dict[str, int]] = {}
         self._tasks_on: dict[str, int] = {}
         self.now = START
@@ -60,7 +60,9 @@ class Site:
         self._shapes = [
             (
                 shapes.randint(1, 64),
-                Ask((("cpu", shapes.randint(1, 8) * 1000), (GPU, shapes.randint(1, 8) * DEVICE))),
+                TaskRequest(
+                    (("cpu", shapes.randint(1, 8) * 1000), (GPU, shapes.randint(1, 8) * DEVICE))
+                ),
             )
             for _ in range(SHAPES)
         ]
@@ -71,9 +73,9 @@ class Site:
             size, ask = self._random.choice(self._shapes)
             number = next(self._numbers)
             job = f"j-{number:07}"
-            part = Part("worker", ask, tuple(range(size)), size)
+            part = RoleRequest("worker", ask, tuple(range(size)), size)
             queue = f"q{self._random.randrange(QUEUES)}"
-            claim = Claim(
+            claim = PendingGang(
                 *(job, f"default/{job}", 0, queue, priority, self.now + number),
                 size=size,
                 parts=(part,),
@@ -114,14 +116,14 @@ class Site:
         self.snapshot.remove_claim(claim.job)
         resources = claim.parts[0].ask.resources
         places = tuple(
-            Place(each.task, "worker", each.worker, resources, ends_at=self.now + HOUR)
+            RunningTask(each.task, "worker", each.worker, resources, ends_at=self.now + HOUR)
             for each in placement.assignments
         )
         for place in places:
             self._use(place, 1)
         head = (claim.job, claim.name, 0, claim.queue, claim.priority, claim.created_at)
         # It started long ago, so it may be evicted.
-        tenant = Tenant(*head, self.now - HOUR, places, min_available=claim.size)
+        tenant = RunningGang(*head, self.now - HOUR, places, min_available=claim.size)
         self._tenants[claim.job] = tenant
         self.snapshot.put_tenant(tenant)
 
@@ -142,7 +144,7 @@ class Site:
         for node in sorted(touched):
             self._put_node(node)
 
-    def _use(self, place: Place, sign: int) -> None:
+    def _use(self, place: RunningTask, sign: int) -> None:
         used = self._used[place.node]
         for resource, amount in place.resources:
             used[resource] = used.get(resource, 0) + sign * amount
@@ -151,7 +153,7 @@ class Site:
     def _put_node(self, node: str) -> None:
         size = {"cpu": CPUS * 1000, GPU: GPUS * DEVICE}
         occupants = self._tasks_on.get(node, 0)
-        self.snapshot.put_node(node, Machine(size, self._used[node], {}, occupants=occupants))
+        self.snapshot.put_node(node, NodeSpec(size, self._used[node], {}, occupants=occupants))
 
 
 def _filled(nodes: int, gangs: int) -> tuple[Site, int, float]:

@@ -10,7 +10,7 @@ from phalanx.core.cluster import Cluster
 from phalanx.core.invariants import check
 from phalanx.core.model import Queue
 from phalanx.core.spec.job import SECOND
-from phalanx.plan.model import Policy
+from phalanx.plan.model import PlannerPolicy
 from phalanx.sim.day import Day
 from phalanx.sim.measures import jain
 from phalanx.sim.planners import FirstCome, Production
@@ -18,7 +18,7 @@ from phalanx.sim.policies import NAMED, Rules, replayed
 from phalanx.sim.replay import START, Pace, Replay
 from phalanx.sim.traces import Trace, TraceJob, TraceNode, make_trace
 
-OURS = Rules("phalanx", Policy())
+OURS = Rules("phalanx", PlannerPolicy())
 
 
 def a_job(name: str, at: int, duration: int, size: int, **fields: object) -> TraceJob:
@@ -87,7 +87,7 @@ def test_plans_can_be_kept_apart() -> None:
     jobs = [a_job("first", 0, 100, 8), a_job("second", 1, 9, 8), a_job("third", 2, 9, 8)]
     cluster = Cluster()
     pace = Pace(plan_every=30 * SECOND)
-    replay = Replay(a_trace(jobs), cluster, Production(cluster, Policy()), pace)
+    replay = Replay(a_trace(jobs), cluster, Production(cluster, PlannerPolicy()), pace)
     replay.run()
     starts_at = {job: (at - START) // SECOND for job, at in replay.story.started.items()}
     # The plan after 100 s leaves the third waiting, and so the next is made after 130 s.

@@ -12,7 +12,7 @@ from phalanx.core.events import Evicted, Placed, Placement, WorkerRegistered
 from phalanx.core.model import Assignment, Protocol
 from phalanx.core.node import DEVICE, Charge, Node
 from phalanx.core.settings import CoreSettings
-from phalanx.plan.translate import machine_of
+from phalanx.plan.state.from_cluster import machine_of
 
 
 def a_machine(gpus: int = 4) -> Driver:

@@ -9,7 +9,7 @@ from phalanx.core.model import Gathering
 from phalanx.core.reasons import Reason, WaitingForGroup
 from phalanx.core.spec.job import JobSpec
 from phalanx.plan.decisions import Plan, Reserve
-from phalanx.plan.picture import Picture
+from phalanx.plan.state.planner_state import ClusterState
 
 
 def member(name: str, *group: str, size: int = 1) -> JobSpec:
@@ -23,7 +23,7 @@ class Watched:
     def __init__(self) -> None:
         self.driver = Driver()
         self.driver.fleet("a", "b", resources={"gpu": 2000})
-        self.picture = Picture(self.driver.cluster)
+        self.picture = ClusterState(self.driver.cluster)
 
     def submit(self, *specs: JobSpec) -> list[str]:
         return [self.see(self.driver.submit(each)) for each in specs]
@@ -35,7 +35,7 @@ class Watched:
 
     def plan(self) -> Plan:
         made = self.picture.plan(self.driver.now)
-        anew = Picture(self.driver.cluster).plan(self.driver.now)
+        anew = ClusterState(self.driver.cluster).plan(self.driver.now)
         assert (made.decisions, dict(made.reasons)) == (anew.decisions, dict(anew.reasons))
         return made
 

@@ -11,7 +11,7 @@ from phalanx.core.events import Event, Progressed, WorkerLost
 from phalanx.core.model import Gathering
 from phalanx.core.spec.validation import job_spec
 from phalanx.engine.turn import Turn
-from phalanx.plan.picture import Picture
+from phalanx.plan.state.planner_state import ClusterState
 from phalanx.server.census import take
 from phalanx.server.logs import line_of
 from phalanx.server.metrics import Metrics
@@ -130,7 +130,7 @@ def test_a_census_counts_jobs_tasks_workers_and_what_queues_use(cluster: Watched
     nobody_yet = replace(spec(name="group"), roles=(), min_available=0)
     cluster.submit(nobody_yet, gathering=Gathering(of=2))
     cluster.apply(WorkerLost("w-2"))
-    picture = Picture(cluster.cluster)
+    picture = ClusterState(cluster.cluster)
     census = take(picture, picture.plan(cluster.now))
     assert census.jobs == {"running": 1, "waiting": 2}
     assert census.tasks == {"running": 2, "blocked": 4}

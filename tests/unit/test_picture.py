@@ -20,8 +20,8 @@ from phalanx.core.model import Assignment, Protocol, Queue
 from phalanx.core.spec.job import SECOND
 from phalanx.engine.news import News
 from phalanx.engine.turn import Turn
-from phalanx.plan.picture import Picture
-from phalanx.plan.snapshot import Snapshot
+from phalanx.plan.state.planner_state import ClusterState
+from phalanx.plan.state.snapshot import Snapshot
 
 NOW = 1_700_000_000 * SECOND
 EVENTS: list[Event] = [
@@ -64,13 +64,13 @@ def take_turn(cluster: Cluster, news: News, event: Event) -> None:
 @pytest.mark.parametrize("turns_between_plans", [1, 2, len(EVENTS)])
 def test_the_picture_is_the_cluster_as_it_was_noted(turns_between_plans: int) -> None:
     cluster = Cluster()
-    picture, news = Picture(cluster), News()
+    picture, news = ClusterState(cluster), News()
     for n, event in enumerate(EVENTS, 1):
         take_turn(cluster, news, event)
         if n % turns_between_plans == 0:
             picture.update(news.gangs, news.nodes, news.queues)
             news = News()
-            fresh = Picture(cluster)
+            fresh = ClusterState(cluster)
             # Rows that were once asked for stay, with nothing in them.
             for resource in picture.snapshot.table.rows:
                 fresh.snapshot.table.row(resource)
@@ -79,7 +79,7 @@ def test_the_picture_is_the_cluster_as_it_was_noted(turns_between_plans: int) ->
 
 def test_what_was_not_noted_is_not_seen() -> None:
     cluster = Cluster()
-    picture = Picture(cluster)
+    picture = ClusterState(cluster)
     Turn(cluster, NOW).apply(Submitted("j-1", spec()))
     picture.update({}, {}, None)
     assert not picture.snapshot.waiting.claims
@@ -87,6 +87,6 @@ def test_what_was_not_noted_is_not_seen() -> None:
 
 def test_a_plan_that_is_being_made_is_not_disturbed() -> None:
     cluster = Cluster()
-    picture, news = Picture(cluster), News()
+    picture, news = ClusterState(cluster), News()
     take_turn(cluster, news, Submitted("j-1", spec()))
     assert "j-1" not in picture.snapshot.waiting.claims

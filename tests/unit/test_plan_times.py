@@ -14,7 +14,7 @@ from phalanx.engine.planning import Beside, Planning
 from phalanx.engine.reign import Reign
 from phalanx.engine.settings import EngineSettings
 from phalanx.plan.decisions import Plan
-from phalanx.plan.picture import Picture
+from phalanx.plan.state.planner_state import ClusterState
 from phalanx.store.memory import MemoryStore
 
 HOUR_S = 3600.0
@@ -27,17 +27,17 @@ class Counted:
         self.threads: list[int] = []
         self.asked = asyncio.Event()
 
-    def plan(self, picture: Picture, news: News, now: Micros) -> Plan:
+    def plan(self, picture: ClusterState, news: News, now: Micros) -> Plan:
         self.threads.append(threading.get_ident())
         return picture.plan(now)
 
-    async def __call__(self, picture: Picture, news: News, now: Micros) -> Plan:
+    async def __call__(self, picture: ClusterState, news: News, now: Micros) -> Plan:
         self.asked.set()
         return self.plan(picture, news, now)
 
 
-def a_picture() -> Picture:
-    return Picture(Driver().cluster)
+def a_picture() -> ClusterState:
+    return ClusterState(Driver().cluster)
 
 
 async def test_a_short_plan_is_made_in_the_loop() -> None:
@@ -72,7 +72,7 @@ async def test_in_a_quiet_moment_a_change_is_planned_for_at_once() -> None:
     commits = Commits(MemoryStore(clock=lambda: 0), 1, HOUR_S, loop.time(), lambda: "b-1")
     reign = Reign(cluster, commits, settings, clock=lambda: 0)
     counted = Counted()
-    planning = Planning(reign, Picture(cluster), counted, settings)
+    planning = Planning(reign, ClusterState(cluster), counted, settings)
     running = asyncio.create_task(planning.run())
     async with asyncio.timeout(60):
         await counted.asked.wait()

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from phalanx.core.model import PreemptWithin, Queue, ReclaimFrom
 from phalanx.core.spec.job import MINUTE, SECOND
 from phalanx.plan.cycle import plan
-from phalanx.plan.decisions import Evict, Plan, Reserve, Victim
-from phalanx.plan.model import Ask, Claim, Part, Place, Tenant
-from phalanx.plan.nodes import Machine
-from phalanx.plan.snapshot import Snapshot
+from phalanx.plan.decisions import Evict, Plan, PlannedVictim, Reserve
+from phalanx.plan.model import PendingGang, RoleRequest, RunningGang, RunningTask, TaskRequest
+from phalanx.plan.state.nodes import NodeSpec
+from phalanx.plan.state.snapshot import Snapshot
 
 NOW = 1_000 * MINUTE
 GPU = 1000
@@ -23,8 +23,8 @@ class World(NamedTuple):
 
     nodes: dict[str, int]  #: whole GPUs
     queues: dict[str, Queue]
-    tenants: dict[str, Tenant]
-    claims: dict[str, Claim]
+    tenants: dict[str, RunningGang]
+    claims: dict[str, PendingGang]
 
     def snapshot(self) -> Snapshot:
         snapshot = Snapshot().at(NOW)
@@ -32,7 +32,7 @@ class World(NamedTuple):
         for name, gpus in self.nodes.items():
             places = [p for t in self.tenants.values() for p in t.places if p.node == name]
             used = {"gpu": sum(dict(place.resources)["gpu"] for place in places)}
-            machine = Machine({"gpu": gpus * GPU}, used, {}, occupants=len(places))
+            machine = NodeSpec({"gpu": gpus * GPU}, used, {}, occupants=len(places))
             snapshot.put_node(name, machine)
         for tenant in self.tenants.values():
             snapshot.put_tenant(tenant)
@@ -77,7 +77,7 @@ class World(NamedTuple):
                     claim = claims.pop(placement.job)
                     asks = {task: part.ask for part in claim.parts for task in part.tasks}
                     places = tuple(
-                        Place(
+                        RunningTask(
                             a.task,
                             "worker",
                             a.worker,
@@ -90,8 +90,8 @@ class World(NamedTuple):
         return self._replace(tenants=tenants, claims=claims)
 
 
-def tenant_of(claim: Claim, places: tuple[Place, ...]) -> Tenant:
-    return Tenant(
+def tenant_of(claim: PendingGang, places: tuple[RunningTask, ...]) -> RunningGang:
+    return RunningGang(
         job=claim.job,
         name=claim.name,
         version=0,
@@ -105,10 +105,12 @@ def tenant_of(claim: Claim, places: tuple[Place, ...]) -> Tenant:
     )
 
 
-def claim_again(tenant: Tenant) -> Claim:
+def claim_again(tenant: RunningGang) -> PendingGang:
     resources = tenant.places[0].resources
-    part = Part("worker", Ask(resources), tuple(p.task for p in tenant.places), len(tenant.places))
-    return Claim(
+    part = RoleRequest(
+        "worker", TaskRequest(resources), tuple(p.task for p in tenant.places), len(tenant.places)
+    )
+    return PendingGang(
         job=tenant.job,
         name=tenant.name,
         version=0,
@@ -131,10 +133,12 @@ def a_claim(
     priority: int,
     least: int,
     lasts: int | None,
-) -> Claim:
+) -> PendingGang:
     job = f"j-{number}"
-    part = Part("worker", Ask((("gpu", gpus * GPU),)), tuple(range(size)), min(least, size))
-    return Claim(
+    part = RoleRequest(
+        "worker", TaskRequest((("gpu", gpus * GPU),)), tuple(range(size)), min(least, size)
+    )
+    return PendingGang(
         job=job,
         name=f"default/{job}",
         version=0,
@@ -235,7 +239,7 @@ def test_nobody_is_evicted_who_could_have_stayed(world: World) -> None:
             assert not any(isinstance(d, Evict | Reserve) for d in again.decisions)
 
 
-def only(tenant: Tenant, victim: Victim | None) -> Tenant:
+def only(tenant: RunningGang, victim: PlannedVictim | None) -> RunningGang:
     """A tenant of which nothing can be evicted but this."""
     if victim is None:
         return replace(tenant, evictable=False)

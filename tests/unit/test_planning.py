@@ -20,11 +20,11 @@ from phalanx.core.reasons import (
 from phalanx.core.spec.validation import job_spec
 from phalanx.engine.planning import event_of
 from phalanx.plan.decisions import Evict, Plan
-from phalanx.plan.picture import Picture
+from phalanx.plan.state.planner_state import ClusterState
 
 
 def planned(driver: Driver) -> Plan:
-    return Picture(driver.cluster).plan(driver.now)
+    return ClusterState(driver.cluster).plan(driver.now)
 
 
 def carry_out(driver: Driver) -> dict[str, list[str]]:

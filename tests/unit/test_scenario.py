@@ -6,10 +6,10 @@ import pytest
 
 from phalanx.core.errors import Invalid
 from phalanx.plan.cycle import plan
-from phalanx.plan.expectation import differences, read_expectation
-from phalanx.plan.model import Claim, Tenant
-from phalanx.plan.outcome import Outcome, settle
-from phalanx.plan.scenario import NOW, Scenario, read_scenario
+from phalanx.plan.model import PendingGang, RunningGang
+from phalanx.scenario.expectation import differences, read_expectation
+from phalanx.scenario.outcome import Outcome, settle
+from phalanx.scenario.scenario import NOW, Scenario, read_scenario
 
 ONE = {"gpu": 1}
 
@@ -49,12 +49,12 @@ def wrongs(**expect: Any) -> list[str]:
     return list(differences(read, read_expectation(read), outcome_of(read)))
 
 
-def only_claim(read: Scenario) -> Claim:
+def only_claim(read: Scenario) -> PendingGang:
     [claim] = read.claims
     return claim
 
 
-def only_tenant(read: Scenario) -> Tenant:
+def only_tenant(read: Scenario) -> RunningGang:
     [tenant] = read.tenants
     return tenant
 

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
     "plan": {"core"},
+    "scenario": {"core", "plan"},
     "store": {"core"},
     "manifest": {"core"},
     "wire": {"core"},
@@ -28,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {"core", "manifest", "wire"},
     "server": {"core", "plan", "store", "wire", "engine", "api"},
     "cli": {
-        *("core", "plan", "store", "manifest", "wire", "client", "agent", "api", "server", "sim"),
+        *("core", "plan", "scenario", "store", "manifest", "wire", "client", "agent", "api", "server", "sim"),
     },
     "sim": {"core", "plan", "store", "manifest", "wire", "engine", "api", "agent"},
     "kube": {"core", "plan", "manifest"},

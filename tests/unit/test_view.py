@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx.core.node import DEVICE, GPU
-from phalanx.plan.model import Ask
-from phalanx.plan.nodes import Machine, NodeTable
-from phalanx.plan.view import Taken, View, count
+from phalanx.plan.model import TaskRequest
+from phalanx.plan.state.capacity import FreeCapacity, TakenCapacity, count
+from phalanx.plan.state.nodes import NodeSpec, NodeTable
 
 ASKS = (
-    Ask((("cpu", 1000),)),
-    Ask((("cpu", 2000), (GPU, DEVICE))),
-    Ask(((GPU, 2 * DEVICE),), (("zone", "a"),)),
-    Ask(((GPU, DEVICE // 4),)),
-    Ask(),
+    TaskRequest((("cpu", 1000),)),
+    TaskRequest((("cpu", 2000), (GPU, DEVICE))),
+    TaskRequest(((GPU, 2 * DEVICE),), (("zone", "a"),)),
+    TaskRequest(((GPU, DEVICE // 4),)),
+    TaskRequest(),
 )
 
 
@@ -24,13 +24,13 @@ def cluster(nodes: int) -> NodeTable:
     table = NodeTable()
     for n in range(nodes):
         size = {"cpu": 8000, GPU: 4 * DEVICE}
-        table.put(f"n{n}", Machine(size, {}, {"zone": "ab"[n % 2]}, slots=9))
+        table.put(f"n{n}", NodeSpec(size, {}, {"zone": "ab"[n % 2]}, slots=9))
     for ask in ASKS:
         table.vector(ask.resources)
     return table
 
 
-def agrees(view: View, ask: Ask) -> None:
+def agrees(view: FreeCapacity, ask: TaskRequest) -> None:
     """The view's answers, against a count of all nodes from nothing."""
     table = view.table
     fresh = count(table.vector(ask.resources), view.free, view.partial, table.mask(ask))
@@ -47,7 +47,7 @@ def agrees(view: View, ask: Ask) -> None:
         assert chosen.max() <= view.behind(ask, others).min(initial=np.inf)
 
 
-def take_some(chance: random.Random, view: View) -> Taken | None:
+def take_some(chance: random.Random, view: FreeCapacity) -> TakenCapacity | None:
     ask = chance.choice(ASKS)
     counts = view.fit(ask).counts
     nodes = np.flatnonzero(counts)
@@ -60,8 +60,8 @@ def take_some(chance: random.Random, view: View) -> Taken | None:
 @given(st.integers(0, 10_000), st.sampled_from((3, 40, 600)))
 def test_forks_take_and_give_back_and_always_know_what_is_free(seed: int, nodes: int) -> None:
     chance = random.Random(seed)  # noqa: S311
-    views = [View(cluster(nodes)).fork()]
-    taken: list[tuple[View, Taken]] = []
+    views = [FreeCapacity(cluster(nodes)).fork()]
+    taken: list[tuple[FreeCapacity, TakenCapacity]] = []
     for _ in range(25):
         view = chance.choice(views)
         what = chance.randrange(5)
@@ -80,7 +80,7 @@ def test_forks_take_and_give_back_and_always_know_what_is_free(seed: int, nodes:
 
 
 def test_a_fork_keeps_what_was_free_when_its_origin_is_used_up() -> None:
-    origin = View(cluster(2)).fork()
+    origin = FreeCapacity(cluster(2)).fork()
     fork = origin.fork()
     vector = origin.table.vector(ASKS[1].resources)
     origin.take(vector, np.array([0]), np.array([4]))

@@ -9,8 +9,7 @@ from phalanx.core.reasons import NeverFits, OnHold, QueueLimit, WaitingForMember
 from phalanx.core.settings import CoreSettings
 from phalanx.core.spec.job import MINUTE, SECOND
 from phalanx.plan.cycle import plan
-from phalanx.plan.scenario import NOW, Scenario
-from phalanx.plan.whatif import (
+from phalanx.plan.explain.whatif import (
     Alternative,
     BeyondShare,
     Fewer,
@@ -22,6 +21,7 @@ from phalanx.plan.whatif import (
     forecast,
     remedy,
 )
+from phalanx.scenario.scenario import NOW, Scenario
 
 STOP = CoreSettings().stop_timeout(15 * SECOND)
 

@@ -14,10 +14,8 @@ from phalanx.core.node import GPU
 from phalanx.core.reasons import NeverFits, NoNodeMatches
 from phalanx.core.spec.durations import printed as lasting
 from phalanx.core.spec.job import SECOND, Micros
-from phalanx.plan.decisions import Victim
-from phalanx.plan.model import Policy
-from phalanx.plan.picture import Picture
-from phalanx.plan.whatif import (
+from phalanx.plan.decisions import PlannedVictim
+from phalanx.plan.explain.whatif import (
     Alternative,
     BeyondShare,
     Fewer,
@@ -28,6 +26,8 @@ from phalanx.plan.whatif import (
     beyond_share,
     forecast,
 )
+from phalanx.plan.model import PlannerPolicy
+from phalanx.plan.state.planner_state import ClusterState
 from phalanx.wire.plan import AlternativeView, PlannedTask, VictimView
 
 #: So many workers or jobs are named in a sentence.
@@ -47,8 +47,8 @@ async def outlook(services: Services, cluster: Cluster, job: str, now: Micros) -
     return await asyncio.to_thread(_look, cluster, services.engine.settings.policy, job, now)
 
 
-def _look(cluster: Cluster, policy: Policy, job: str, now: Micros) -> Outlook:
-    picture = Picture(cluster, policy)
+def _look(cluster: Cluster, policy: PlannerPolicy, job: str, now: Micros) -> Outlook:
+    picture = ClusterState(cluster, policy)
     found = forecast(picture.plan(now), job)
     tried: tuple[Alternative, ...] = ()
     beyond = None
@@ -68,12 +68,12 @@ def start_view(found: Forecast) -> str | None:
 
 
 def victim_views(
-    seen: Outlook, victims: Iterable[Victim], principal: Principal
+    seen: Outlook, victims: Iterable[PlannedVictim], principal: Principal
 ) -> tuple[VictimView, ...]:
     return tuple(_victim_view(seen, victim, principal) for victim in victims)
 
 
-def _victim_view(seen: Outlook, victim: Victim, principal: Principal) -> VictimView:
+def _victim_view(seen: Outlook, victim: PlannedVictim, principal: Principal) -> VictimView:
     gang = seen.cluster.gangs[victim.job]
     taken = [t for t in gang.started() if not victim.tasks or t.index in victim.tasks]
     work = lost_work(gang, seen.now, taken)

@@ -40,7 +40,7 @@ from phalanx.core.spec.job import Micros
 from phalanx.core.warnings import AnyWarning, above_limit
 from phalanx.engine.submissions import new_job
 from phalanx.engine.turn import Turn
-from phalanx.plan.whatif import remedy
+from phalanx.plan.explain.whatif import remedy
 from phalanx.wire.plan import PlanView, Why
 
 

@@ -13,9 +13,9 @@ from phalanx.core.errors import Invalid
 from phalanx.core.spec.job import SECOND
 from phalanx.manifest import documents
 from phalanx.plan.cycle import plan
-from phalanx.plan.expectation import differences, read_expectation
-from phalanx.plan.outcome import Outcome, Step, settle
-from phalanx.plan.scenario import NOW, Scenario, read_scenario
+from phalanx.scenario.expectation import differences, read_expectation
+from phalanx.scenario.outcome import Outcome, Step, settle
+from phalanx.scenario.scenario import NOW, Scenario, read_scenario
 
 
 def answer(files: list[str], *, as_json: bool) -> None:

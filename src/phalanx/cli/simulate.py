@@ -146,16 +146,16 @@ def simulate(  # noqa: PLR0913
 
 
 def _own_rules(order: str, backfill: Switch) -> "Rules":
-    from phalanx.plan.model import Key, Policy  # noqa: PLC0415
+    from phalanx.plan.model import OrderKey, PlannerPolicy  # noqa: PLC0415
     from phalanx.sim.policies import Rules  # noqa: PLC0415
 
-    keys: list[Key] = []
+    keys: list[OrderKey] = []
     for word in order.split(","):
-        if word.strip() not in list(Key) or word.strip() in keys:
-            known = ", ".join(Key)
+        if word.strip() not in list(OrderKey) or word.strip() in keys:
+            known = ", ".join(OrderKey)
             end(Status.USAGE, f"--order is {order!r}; write each of {known} at most once")
-        keys.append(Key(word.strip()))
-    return Rules("phalanx", Policy(order=tuple(keys), backfill=backfill is Switch.ON))
+        keys.append(OrderKey(word.strip()))
+    return Rules("phalanx", PlannerPolicy(order=tuple(keys), backfill=backfill is Switch.ON))
 
 
 def _compared(names: list[str]) -> "list[Rules]":

@@ -21,7 +21,7 @@ from phalanx.core.warnings import (
     risks,
 )
 from phalanx.engine.turn import Turn
-from phalanx.plan.fitting import Fitting
+from phalanx.plan.explain.fits_ever import FitsEver
 
 #: How old the usage of queues may be.
 _USAGE_S = 1.0
@@ -38,7 +38,7 @@ class Advice:
         self._classes = priority_classes
         #: What was found of roles, which equal jobs share, with each minimum.
         self._found: dict[tuple[int, int], _Found] = {}
-        self._fitting: Fitting | None = None
+        self._fitting: FitsEver | None = None
         self._cluster: Cluster | None = None
         self._usage: dict[str, Resources] = {}
         self._counted_at = float("-inf")
@@ -73,7 +73,7 @@ class Advice:
             if len(self._found) >= _ANSWERS_KEPT:
                 self._found.clear()
             if self._fitting is None:
-                self._fitting = Fitting(cluster.nodes)
+                self._fitting = FitsEver(cluster.nodes)
             why = self._fitting.why_never(spec)
             unfit = why if isinstance(why, NeverFits | NoNodeMatches) else None
             found = self._found[question] = _Found(spec.roles, unfit)

@@ -21,7 +21,7 @@ from phalanx.engine.reign import Observer, Reign, Work
 from phalanx.engine.settings import EngineSettings
 from phalanx.engine.watching import UNWATCHED, Watcher
 from phalanx.engine.zones import zone
-from phalanx.plan.picture import Picture
+from phalanx.plan.state.planner_state import ClusterState
 from phalanx.store.protocol import CommitFailed, Deposed, Leader, Store, StoreError
 
 T = TypeVar("T")
@@ -165,7 +165,7 @@ class Engine:
         reign = Reign(
             cluster, commits, self.settings, clock=self._outside.clock, watcher=self.watcher
         )
-        picture = Picture(cluster, self.settings.policy)
+        picture = ClusterState(cluster, self.settings.policy)
         planning = Planning(reign, picture, self._planner, self.settings, self.watcher)
         reign.observers += [*self.observers, planning.observe]
         self._reign, self._planning = reign, planning

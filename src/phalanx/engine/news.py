@@ -12,7 +12,7 @@ from phalanx.core.node import Node
 from phalanx.core.spec.job import Micros
 from phalanx.engine.turn import Turn
 from phalanx.plan.decisions import Plan
-from phalanx.plan.picture import Picture
+from phalanx.plan.state.planner_state import ClusterState
 
 
 class News(msgspec.Struct):
@@ -35,7 +35,7 @@ class News(msgspec.Struct):
                 self.queues = dict(cluster.queues)
 
 
-def plan_anew(picture: Picture, news: News, now: Micros) -> Plan:
+def plan_anew(picture: ClusterState, news: News, now: Micros) -> Plan:
     """Bring the picture up to date and plan from it."""
     picture.update(news.gangs, news.nodes, news.queues)
     return picture.plan(now)

@@ -29,16 +29,16 @@ from phalanx.engine.settings import EngineSettings
 from phalanx.engine.turn import Turn
 from phalanx.engine.watching import UNWATCHED, Watcher
 from phalanx.plan.decisions import Decision, Evict, Hold, LetGo, Plan, Reserve
-from phalanx.plan.picture import Picture
+from phalanx.plan.state.planner_state import ClusterState
 
-Planner = Callable[[Picture, News, Micros], Awaitable[Plan]]
+Planner = Callable[[ClusterState, News, Micros], Awaitable[Plan]]
 
 #: A plan is expected to take no longer than the last one, if little has changed since.
 _QUICK_S = 0.002
 _FEW = 100
 
 
-async def plan_inline(picture: Picture, news: News, now: Micros) -> Plan:
+async def plan_inline(picture: ClusterState, news: News, now: Micros) -> Plan:
     """In the loop itself: for simulations, where every run has to be the same."""
     return plan_anew(picture, news, now)
 
@@ -46,16 +46,16 @@ async def plan_inline(picture: Picture, news: News, now: Micros) -> Plan:
 class Beside:
     """In a thread, so that the loop goes on answering, unless it takes less than the way there."""
 
-    def __init__(self, plan: Callable[[Picture, News, Micros], Plan] = plan_anew) -> None:
+    def __init__(self, plan: Callable[[ClusterState, News, Micros], Plan] = plan_anew) -> None:
         self._plan = plan
         self._took_s = 0.0  #: the last one
 
-    async def __call__(self, picture: Picture, news: News, now: Micros) -> Plan:
+    async def __call__(self, picture: ClusterState, news: News, now: Micros) -> Plan:
         if self._took_s > _QUICK_S or news.size > _FEW:
             return await asyncio.to_thread(self._timed, picture, news, now)
         return self._timed(picture, news, now)
 
-    def _timed(self, picture: Picture, news: News, now: Micros) -> Plan:
+    def _timed(self, picture: ClusterState, news: News, now: Micros) -> Plan:
         began = time.perf_counter()
         made = self._plan(picture, news, now)
         self._took_s = time.perf_counter() - began
@@ -66,7 +66,7 @@ class Planning:
     def __init__(
         self,
         reign: Reign,
-        picture: Picture,
+        picture: ClusterState,
         planner: Planner,
         settings: EngineSettings,
         watcher: Watcher = UNWATCHED,

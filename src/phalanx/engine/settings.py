@@ -4,7 +4,7 @@ import msgspec
 
 from phalanx.core.settings import CoreSettings
 from phalanx.core.spec.job import SECOND
-from phalanx.plan.model import Key, Policy
+from phalanx.plan.model import OrderKey, PlannerPolicy
 
 
 class EngineSettings(msgspec.Struct, frozen=True):
@@ -15,7 +15,7 @@ class EngineSettings(msgspec.Struct, frozen=True):
     plan_tick_s: float = 5.0  #: plan at least this often
     starve_after_s: float = 600.0  #: a gang that waits longer keeps nodes from others
     min_runtime_s: float = 60.0  #: what runs for less is not taken back for another queue
-    order: tuple[Key, ...] = Policy().order  #: by what gangs of one queue are ordered
+    order: tuple[OrderKey, ...] = PlannerPolicy().order  #: by what gangs of one queue are ordered
     backfill: bool = True  #: keep a start time for those that do not fit yet
     plan_debounce_s: float = 0.005  #: let changes gather this long after a plan
     turn_limit: int = 1000  #: commands that share one commit at most
@@ -27,9 +27,9 @@ class EngineSettings(msgspec.Struct, frozen=True):
     ring_size: int = 10_000  #: records that a stream can still be given from memory
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> PlannerPolicy:
         """The planner's rules."""
-        return Policy(
+        return PlannerPolicy(
             order=self.order,
             starve_after=round(self.starve_after_s * SECOND),
             min_runtime=round(self.min_runtime_s * SECOND),

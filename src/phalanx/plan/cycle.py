@@ -19,26 +19,35 @@ from phalanx.core.reasons import (
     WaitingForVictims,
 )
 from phalanx.core.spec.job import Micros
-from phalanx.plan import why
-from phalanx.plan.attempt import Ground
-from phalanx.plan.backfill import Backfill
-from phalanx.plan.decisions import Decision, Evict, Head, Hold, LetGo, Plan, Reserve, TimeOut
-from phalanx.plan.division import divide
+from phalanx.plan.decisions import (
+    Decision,
+    Evict,
+    Hold,
+    LetGo,
+    Plan,
+    Reserve,
+    ReservedStart,
+    TimeOut,
+)
+from phalanx.plan.elastic import ElasticGrowth
+from phalanx.plan.explain import shortage
+from phalanx.plan.explain.reasons import PendingReasons
+from phalanx.plan.fairshare.demand import divide
+from phalanx.plan.fairshare.shares import FairShares, with_parents
+from phalanx.plan.fairshare.starvation import StarvationReserve
 from phalanx.plan.groups import assembled, groups_of
-from phalanx.plan.growth import Growth
-from phalanx.plan.holds import deadlocked, holding
-from phalanx.plan.model import Ask, Claim, Part
-from phalanx.plan.nodes import Bools, Floats
-from phalanx.plan.order import Order, Turn
-from phalanx.plan.owed import Owed
-from phalanx.plan.place import Budget, Trial, holds, need_of, together, undo
-from phalanx.plan.room import Room
-from phalanx.plan.share import Shares, with_parents
-from phalanx.plan.snapshot import Snapshot
-from phalanx.plan.units import Found
-from phalanx.plan.verdicts import Reasons
-from phalanx.plan.victims import Search
-from phalanx.plan.waiting import Line, is_simple, is_starving
+from phalanx.plan.model import PendingGang, RoleRequest, TaskRequest
+from phalanx.plan.order import Candidate, ServingOrder
+from phalanx.plan.pending import Bucket, is_simple, is_starving
+from phalanx.plan.placement.holds import deadlocked, holding
+from phalanx.plan.placement.trial import Budget, PlacementTrial, holds, need_of, together, undo
+from phalanx.plan.preemption.candidates import VictimSet
+from phalanx.plan.preemption.search import VictimSearch
+from phalanx.plan.preemption.victim_set import Ground
+from phalanx.plan.reservations import StartReservations
+from phalanx.plan.state.nodes import Bools, Floats
+from phalanx.plan.state.pass_capacity import PassCapacity
+from phalanx.plan.state.snapshot import Snapshot
 
 
 def plan(snapshot: Snapshot, now: Micros) -> Plan:
@@ -63,28 +72,28 @@ class _Pass:
         self.waiting = snapshot.waiting
         tenants = snapshot.tenants
         self.queues = with_parents(snapshot.queues, snapshot.queues_in_use())
-        self.shares = Shares(self.queues, self.table)
-        self.order = Order(self.policy, self.shares, self.now, self._is_in_vain)
-        self.room = Room(snapshot)
-        self.backfill = Backfill(snapshot, self.room)
-        self.owed = Owed(self.shares, tenants, self.now)
+        self.shares = FairShares(self.queues, self.table)
+        self.order = ServingOrder(self.policy, self.shares, self.now, self._is_in_vain)
+        self.room = PassCapacity(snapshot)
+        self.backfill = StartReservations(snapshot, self.room)
+        self.owed = StarvationReserve(self.shares, tenants, self.now)
         holders = [holding(c, self.table) for c in self.waiting.holders.values()]
-        self.search = Search(tenants, holders, self.shares, self.now, self.policy.min_runtime)
+        self.search = VictimSearch(tenants, holders, self.shares, self.now, self.policy.min_runtime)
         #: The tasks that make room, in this pass or since an earlier one.
         self.leaving = [*tenants.leaving_tasks()]
         self.searches = 0
         self.skipped = 0
-        self.starts: list[tuple[Trial, ...]] = []
+        self.starts: list[tuple[PlacementTrial, ...]] = []
         self.decisions: list[Decision] = []
-        self.reasons = Reasons(self.waiting)
-        self.short_of: set[Ask] = set()
+        self.reasons = PendingReasons(self.waiting)
+        self.short_of: set[TaskRequest] = set()
         self.stopped = {
             name: by for name in self.queues if (by := stopped_by(self.queues, name)) is not None
         }
         #: By request: no more tasks fit than this.
-        self.most: dict[Ask, int] = {}
+        self.most: dict[TaskRequest, int] = {}
         #: Lines that are served although they do not fit: others may have to leave, or to wait.
-        self.served_anyway: set[Line] = set()
+        self.served_anyway: set[Bucket] = set()
         #: Lines that may not start, or never could.
         self.hopeless = {
             line: reason
@@ -103,7 +112,7 @@ class _Pass:
                 for mate in assembled(claim, self.waiting).members:
                     self._give_up(mate)
 
-    def _give_up(self, claim: Claim) -> None:
+    def _give_up(self, claim: PendingGang) -> None:
         since = claim.since if claim.strict else claim.held_since
         if claim.job not in self.out:
             self.out.add(claim.job)
@@ -123,7 +132,7 @@ class _Pass:
         stopped = [c for c in self.waiting.growing.values() if c.queue in self.stopped]
         divide(self.shares, self.snapshot, self.hopeless, self.out, stopped)
 
-    def _stopped(self, claim: Claim) -> QueueStopped | None:
+    def _stopped(self, claim: PendingGang) -> QueueStopped | None:
         queue = self.stopped.get(claim.queue)
         return None if queue is None else QueueStopped(queue)
 
@@ -132,8 +141,8 @@ class _Pass:
     def line_up(self) -> None:
         """Free room only shrinks in a pass, so whoever does not fit now will not fit later in it.
         Of those only the first few are served: for them others may have to leave, or to wait."""
-        fitting: list[Line] = []
-        short: list[Line] = []
+        fitting: list[Bucket] = []
+        short: list[Bucket] = []
         for ask, lines in self.waiting.by_ask.items():
             room = self.most[ask] = self.room.present.room(ask)
             for line in lines:
@@ -146,7 +155,7 @@ class _Pass:
         for group in groups_of(self.waiting):
             self._line_up_group(group.members, group.missing)
 
-    def _worth_serving(self, lines: list[Line]) -> list[Line]:
+    def _worth_serving(self, lines: list[Bucket]) -> list[Bucket]:
         """The first of all, and of every queue, for whom something can be done although they do
         not fit."""
         ends = bool(self.snapshot.tenants.ending) and self.policy.backfill
@@ -156,16 +165,16 @@ class _Pass:
         firsts = {line.first.queue: line for line in reversed(worth)}
         return [*firsts.values(), *worth[:most]]
 
-    def _has_rights(self, claim: Claim) -> bool:
+    def _has_rights(self, claim: PendingGang) -> bool:
         if is_starving(self.policy, claim, self.now):
             return True
         return self._may_evict(claim) and self.search.is_worthwhile(claim.queue, claim.priority)
 
-    def _line_up_group(self, members: tuple[Claim, ...], missing: tuple[str, ...]) -> None:
+    def _line_up_group(self, members: tuple[PendingGang, ...], missing: tuple[str, ...]) -> None:
         reason: Reason | None = WaitingForGroup(missing) if missing else None
         for member in members:
             reason = reason or self._stopped(member)
-        reason = reason or why.never(members, self.snapshot.empty)
+        reason = reason or shortage.never(members, self.snapshot.empty)
         if reason is None:
             self.order.add_group(members)
             return
@@ -174,7 +183,7 @@ class _Pass:
 
     # 4. Whose turn it is
 
-    def _is_in_vain(self, turn: Turn) -> bool:
+    def _is_in_vain(self, turn: Candidate) -> bool:
         """Whether nothing can be done for a gang for which too little is left.
 
         Most gangs that wait are dealt with here.
@@ -187,11 +196,11 @@ class _Pass:
         self._lacks(line, turn.position)
         return True
 
-    def _can_be_helped(self, claim: Claim) -> bool:
+    def _can_be_helped(self, claim: PendingGang) -> bool:
         """Whether others might leave, or be kept waiting, for a gang that does not fit."""
         return len(self.backfill.heads) < self.policy.heads or self._has_rights(claim)
 
-    def serve(self, turn: Turn) -> None:
+    def serve(self, turn: Candidate) -> None:
         claims = turn.claims
         if any(claim.job in self.out for claim in claims):
             self._next(turn)
@@ -211,11 +220,11 @@ class _Pass:
         if isinstance(reason, HeldBack):
             self._try_shorter(turn)
 
-    def _next(self, turn: Turn) -> None:
+    def _next(self, turn: Candidate) -> None:
         if turn.line is not None:
             self.order.add_line(turn.line, turn.position + 1)
 
-    def _try_shorter(self, turn: Turn) -> None:
+    def _try_shorter(self, turn: Candidate) -> None:
         """Of those behind a gang that would delay a head, who ends sooner may not."""
         line, lasts = turn.line, turn.last.lasts
         if line is None:
@@ -226,7 +235,7 @@ class _Pass:
                 self.order.add_line(line, position)
                 return
 
-    def _stay(self, turn: Turn, reason: Reason | None) -> None:
+    def _stay(self, turn: Candidate, reason: Reason | None) -> None:
         """What keeps the first of a line from starting keeps all of it."""
         if turn.line is None:
             for claim in turn.claims:
@@ -237,25 +246,27 @@ class _Pass:
         else:
             self.reasons.of_line(turn.line, turn.position, reason)
 
-    def _lacks(self, line: Line, position: int) -> None:
+    def _lacks(self, line: Bucket, position: int) -> None:
         """It is only that too little is free; how much is said when somebody asks."""
         self.short_of.add(line.first.parts[0].ask)
         self.reasons.of_line(line, position, None)
 
-    def _own(self, claim: Claim, claims: Sequence[Claim], reason: Reason | None) -> Reason:
+    def _own(
+        self, claim: PendingGang, claims: Sequence[PendingGang], reason: Reason | None
+    ) -> Reason:
         """A member's share of why its group waits."""
         if isinstance(reason, WaitingForVictims | HeldBack | QueueLimit):
             return reason
-        return why.short(claims, claim, self.room.views)
+        return shortage.short(claims, claim, self.room.views)
 
-    def _keep_promise(self, claim: Claim) -> Reason | None:
+    def _keep_promise(self, claim: PendingGang) -> Reason | None:
         self.room.keep(claim.job)
         self.shares.use(claim.queue, need_of(claim, self.table))
         victims = claim.nomination.victims if claim.nomination is not None else ()
         left = self.snapshot.tenants.leaving_tasks().intersection(victims)
         return WaitingForVictims(tuple(sorted(left))) if left else None
 
-    def _start(self, claims: Sequence[Claim]) -> bool:
+    def _start(self, claims: Sequence[PendingGang]) -> bool:
         """Place the claimant now: all of its minimum, within the limits, delaying no head."""
         if self._limit(self._needs(claims)) is not None:
             return False
@@ -272,29 +283,29 @@ class _Pass:
             self.backfill.started(trial.claim.lasts, trial.occupants())
         return True
 
-    def _trial(self, claim: Claim) -> Trial:
+    def _trial(self, claim: PendingGang) -> PlacementTrial:
         heads = self.backfill.in_the_way(claim.lasts)
-        return Trial(claim, (*self.room.views, *heads), self._unkept())
+        return PlacementTrial(claim, (*self.room.views, *heads), self._unkept())
 
     def _unkept(self) -> Bools | None:
         """The nodes that are not kept for somebody; None if none are."""
         return None if self.backfill.kept is None else ~self.backfill.kept
 
-    def _might_fit(self, claim: Claim) -> bool:
+    def _might_fit(self, claim: PendingGang) -> bool:
         """Cheaper than a trial: whether there are enough places for some part at all."""
         needed = claim.parts[0].need or (claim.need if len(claim.parts) == 1 else 0)
         return self._has_room(claim.parts[0].ask, needed - len(claim.held))
 
-    def _has_room(self, ask: Ask, wanted: int) -> bool:
+    def _has_room(self, ask: TaskRequest, wanted: int) -> bool:
         if wanted <= self.most.get(ask, wanted):
             self.most[ask] = self.room.present.room(ask)
         return wanted <= self.most[ask]
 
-    def _use(self, claim: Claim, amounts: Floats) -> None:
+    def _use(self, claim: PendingGang, amounts: Floats) -> None:
         self.shares.use(claim.queue, amounts)
         self.order.changed(claim.queue)
 
-    def _needs(self, claims: Sequence[Claim]) -> list[tuple[str, Floats]]:
+    def _needs(self, claims: Sequence[PendingGang]) -> list[tuple[str, Floats]]:
         """By queue what the claimant takes, if the lightest tasks are enough."""
         return [(claim.queue, need_of(claim, self.table)) for claim in claims]
 
@@ -307,7 +318,7 @@ class _Pass:
 
     # 5. Who has to give way
 
-    def _evict(self, claims: Sequence[Claim]) -> bool:
+    def _evict(self, claims: Sequence[PendingGang]) -> bool:
         worth = any(self.search.is_worthwhile(claim.queue, claim.priority) for claim in claims)
         if not worth or not all(self._may_evict(claim) for claim in claims):
             return False
@@ -345,9 +356,9 @@ class _Pass:
         """Who gives way does not get anything in the same pass."""
         self.out.add(job)
         if (claim := self.waiting.claims.get(job)) is not None:
-            self.reasons.explicit[job] = why.short((claim,), claim, self.room.views)
+            self.reasons.explicit[job] = shortage.short((claim,), claim, self.room.views)
 
-    def _free_holds(self, found: Found) -> bool:
+    def _free_holds(self, found: VictimSet) -> bool:
         """Whoever only holds places lets go of them at once. Whether nobody else has to leave."""
         holders = [unit for unit in found.units if unit.occupancy.tenant.holds]
         if not holders:
@@ -363,7 +374,7 @@ class _Pass:
         found.undo()
         return True
 
-    def _may_evict(self, claim: Claim) -> bool:
+    def _may_evict(self, claim: PendingGang) -> bool:
         since = claim.evicts_from
         return since is not None and since <= self.now and claim.nomination is None
 
@@ -375,28 +386,30 @@ class _Pass:
         self.searches += 1
         return self.searches <= self.policy.searches
 
-    def _hold(self, claims: Sequence[Claim]) -> bool:
+    def _hold(self, claims: Sequence[PendingGang]) -> bool:
         if len(claims) > 1 or claims[0].strict:
             return False
         claim = claims[0]
         views = (*self.room.views, *self.backfill.in_the_way(None))
-        trial = Trial(claim, views)
+        trial = PlacementTrial(claim, views)
         if not trial.gather(self._budget(claim)):
             return False
         new = tuple(a for a in trial.assignments() if a.task not in trial.held)
         self._use(claim, trial.amounts())
         self.decisions.append(Hold(Placement(claim.job, claim.version, new)))
-        self.reasons.explicit[claim.job] = why.short(claims, claim, views)
+        self.reasons.explicit[claim.job] = shortage.short(claims, claim, views)
         return True
 
-    def _budget(self, claim: Claim) -> Budget:
+    def _budget(self, claim: PendingGang) -> Budget:
         path = self.shares.branches[claim.queue].path()
         rooms = [branch.limit - branch.used for branch in path]
         return Budget(np.min([*rooms, self.owed.room(claim.queue)], axis=0), self.table)
 
     # 6. Who cannot start yet, and what is kept for them
 
-    def _explain(self, claims: Sequence[Claim], behind: Head | None) -> Reason | None:
+    def _explain(
+        self, claims: Sequence[PendingGang], behind: ReservedStart | None
+    ) -> Reason | None:
         """Why it cannot start; None if it is only that too little is free."""
         limit = self._limit(self._needs(claims))
         if limit is not None:
@@ -406,7 +419,7 @@ class _Pass:
             return held_back
         claim = claims[0]
         simple = len(claims) == 1 and is_simple(claim) and len(self.room.views) == 1
-        reason = None if simple else why.short(claims, claim, self.room.views)
+        reason = None if simple else shortage.short(claims, claim, self.room.views)
         if all(each.strict and each.nomination is None for each in claims):
             head = self.backfill.head(claims)
             if len(claims) == 1 and is_starving(self.policy, claim, self.now):
@@ -419,13 +432,13 @@ class _Pass:
         """Tasks beyond the minimum, in the same order."""
         here = [c for c in self.waiting.growing.values() if c.job not in self.out]
         growing = [claim for claim in here if self._stopped(claim) is None]
-        growth = Growth(self.order, self.policy, self.now, self.room.views)
+        growth = ElasticGrowth(self.order, self.policy, self.now, self.room.views)
         running = growth.trials(growing)
         growth.share_out([*chain(*self.starts), *running], self._give)
         self.decisions += (Reserve(tuple(map(_placement, trials))) for trials in self.starts)
         self.decisions += (Reserve((_placement(trial),)) for trial in running if trial.count)
 
-    def _give(self, trial: Trial, part: Part, most: int) -> int:
+    def _give(self, trial: PlacementTrial, part: RoleRequest, most: int) -> int:
         """What was promised or kept since the gang was placed binds what it gets beyond that."""
         trial.views = (*self.room.views, *self.backfill.in_the_way(trial.claim.lasts))
         trial.only = self._unkept()
@@ -438,11 +451,11 @@ class _Pass:
 
     def result(self) -> Plan:
         limits = self.shares.room_in_limits()
-        self.reasons.shortage = why.Shortage(self.room.present, self.short_of, limits)
+        self.reasons.shortage = shortage.Shortage(self.room.present, self.short_of, limits)
         done = self.searches <= self.policy.searches
         cursor = 0 if done else self.snapshot.cursor + self.policy.searches
         return Plan(tuple(self.decisions), self.reasons, self.backfill.result(), cursor)
 
 
-def _placement(trial: Trial) -> Placement:
+def _placement(trial: PlacementTrial) -> Placement:
     return Placement(trial.claim.job, trial.claim.version, trial.assignments())

@@ -6,7 +6,7 @@ import msgspec
 
 from phalanx.core.events import Placement
 from phalanx.core.spec.job import Micros
-from phalanx.plan.verdicts import Reasons
+from phalanx.plan.explain.reasons import PendingReasons
 
 
 class Reserve(msgspec.Struct, frozen=True):
@@ -15,7 +15,7 @@ class Reserve(msgspec.Struct, frozen=True):
     placements: tuple[Placement, ...]
 
 
-class Victim(msgspec.Struct, frozen=True):
+class PlannedVictim(msgspec.Struct, frozen=True):
     job: str
     version: int
     tasks: tuple[int, ...] = ()  #: the tasks it gives; none named means that it goes whole
@@ -29,7 +29,7 @@ class Evict(msgspec.Struct, frozen=True):
     """
 
     placements: tuple[Placement, ...]
-    victims: tuple[Victim, ...]
+    victims: tuple[PlannedVictim, ...]
 
 
 class Hold(msgspec.Struct, frozen=True):
@@ -55,7 +55,7 @@ class TimeOut(msgspec.Struct, frozen=True):
 Decision = Reserve | Evict | Hold | LetGo | TimeOut
 
 
-class Head(msgspec.Struct, frozen=True):
+class ReservedStart(msgspec.Struct, frozen=True):
     """A gang whose start is kept free: from then on, on these nodes."""
 
     job: str
@@ -66,8 +66,8 @@ class Head(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True):
     decisions: tuple[Decision, ...]
     #: Why each job that is left waiting waits.
-    reasons: Reasons
-    heads: tuple[Head, ...] = ()
+    reasons: PendingReasons
+    heads: tuple[ReservedStart, ...] = ()
     cursor: int = 0  #: where the next plan's searches for victims begin
 
     def reserved(self) -> Iterator[Placement]:

@@ -4,19 +4,19 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from phalanx.core.spec.job import PackMode
-from phalanx.plan.model import Claim
-from phalanx.plan.waiting import Waiting
+from phalanx.plan.model import PendingGang
+from phalanx.plan.pending import PendingGangs
 
 
-class Group(NamedTuple):
-    members: tuple[Claim, ...]
+class GangGroup(NamedTuple):
+    members: tuple[PendingGang, ...]
     missing: tuple[str, ...]  #: names that nobody who waits has
 
 
-def assembled(claim: Claim, waiting: Waiting) -> Group:
+def assembled(claim: PendingGang, waiting: PendingGangs) -> GangGroup:
     """The group of a claim, as far as it is there. Members that may not start yet are missing."""
     if not claim.group:
-        return Group((claim,), ())
+        return GangGroup((claim,), ())
     members = {claim.job: claim}
     missing: set[str] = set()
     ahead = [claim]
@@ -31,16 +31,16 @@ def assembled(claim: Claim, waiting: Waiting) -> Group:
                 ahead.append(other)
     ordered = sorted(members.values(), key=lambda member: (member.created_at, member.name))
     ordered.sort(key=_bounds, reverse=True)
-    return Group(tuple(ordered), tuple(sorted(missing)))
+    return GangGroup(tuple(ordered), tuple(sorted(missing)))
 
 
-def _bounds(claim: Claim) -> tuple[bool, int]:
+def _bounds(claim: PendingGang) -> tuple[bool, int]:
     """What leaves a gang the least choice of nodes: a domain, labels. It is placed first."""
     required = claim.pack is not None and claim.pack.mode is PackMode.REQUIRE
     return required, max(len(part.ask.selector) for part in claim.parts)
 
 
-def groups_of(waiting: Waiting) -> Iterator[Group]:
+def groups_of(waiting: PendingGangs) -> Iterator[GangGroup]:
     seen: set[str] = set()
     for claim in waiting.grouped.values():
         if claim.job not in seen:

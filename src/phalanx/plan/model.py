@@ -13,7 +13,7 @@ from phalanx.core.reasons import Reason
 from phalanx.core.spec.job import MINUTE, SECOND, Micros, Pack
 
 
-class Key(StrEnum):
+class OrderKey(StrEnum):
     """What gangs of one queue are ordered by."""
 
     PRIORITY = "priority"  #: the highest first
@@ -21,10 +21,10 @@ class Key(StrEnum):
     CREATED = "created"  #: the oldest first
 
 
-class Policy(msgspec.Struct, frozen=True):
+class PlannerPolicy(msgspec.Struct, frozen=True):
     """The rules that an operator can change."""
 
-    order: tuple[Key, ...] = (Key.PRIORITY, Key.SIZE, Key.CREATED)
+    order: tuple[OrderKey, ...] = (OrderKey.PRIORITY, OrderKey.SIZE, OrderKey.CREATED)
     starve_after: Micros = 10 * MINUTE  #: whoever waits longer is waited for
     min_runtime: Micros = 60 * SECOND  #: what started later than this ago is not reclaimed
     backfill: bool = True  #: reckon with start times for those who do not fit yet
@@ -32,7 +32,7 @@ class Policy(msgspec.Struct, frozen=True):
     searches: int = 32  #: at most this many searches for victims in one pass
 
 
-class Ask(msgspec.Struct, frozen=True, cache_hash=True):
+class TaskRequest(msgspec.Struct, frozen=True, cache_hash=True):
     """What one task needs of its node."""
 
     resources: tuple[tuple[str, int], ...] = ()
@@ -40,18 +40,18 @@ class Ask(msgspec.Struct, frozen=True, cache_hash=True):
     per_node: int | None = None  #: at most this many tasks of its role on one node
 
 
-class Part(msgspec.Struct, frozen=True):
+class RoleRequest(msgspec.Struct, frozen=True):
     """The waiting tasks of a role."""
 
     role: str
-    ask: Ask
+    ask: TaskRequest
     tasks: tuple[int, ...]
     need: int  #: so many of them have to be placed together
     least: int = 0  #: the minimum of the role
     here: int = 0  #: how many tasks of the role have a place
 
 
-class Claim(msgspec.Struct, frozen=True):
+class PendingGang(msgspec.Struct, frozen=True):
     """A gang that wants places."""
 
     job: str
@@ -61,7 +61,7 @@ class Claim(msgspec.Struct, frozen=True):
     priority: int
     created_at: Micros
     size: int  #: all of its tasks, also those that have a place
-    parts: tuple[Part, ...]
+    parts: tuple[RoleRequest, ...]
     need: int  #: so many tasks over all parts; 0: what it wants is beyond its minimum
     since: Micros | None = None  #: when it became eligible
     not_before: Micros = 0  #: backoff
@@ -85,7 +85,7 @@ class Claim(msgspec.Struct, frozen=True):
     there: tuple[tuple[str, str, int], ...] = ()
 
 
-class Place(msgspec.Struct, frozen=True):
+class RunningTask(msgspec.Struct, frozen=True):
     """A task where it is."""
 
     task: int
@@ -100,7 +100,7 @@ class Place(msgspec.Struct, frozen=True):
     priority: int | None = None  #: where it is not its gang's
 
 
-class Tenant(msgspec.Struct, frozen=True):
+class RunningGang(msgspec.Struct, frozen=True):
     """A gang that has places."""
 
     job: str
@@ -110,7 +110,7 @@ class Tenant(msgspec.Struct, frozen=True):
     priority: int
     created_at: Micros
     started_at: Micros
-    places: tuple[Place, ...]
+    places: tuple[RunningTask, ...]
     min_available: int = 0  #: of its places; what is done already does not have to stay
     role_min: tuple[tuple[str, int], ...] = ()
     evictable: bool = True

@@ -13,22 +13,22 @@ import numpy as np
 from msgspec.structs import replace
 
 from phalanx.core.spec.job import Micros
-from phalanx.plan.model import Claim, Policy
-from phalanx.plan.nodes import Floats
-from phalanx.plan.place import need_of
-from phalanx.plan.share import Branch, Shares
-from phalanx.plan.tenants import NEVER
-from phalanx.plan.waiting import Line, order_key
+from phalanx.plan.fairshare.shares import FairShares, QueueBranch
+from phalanx.plan.model import PendingGang, PlannerPolicy
+from phalanx.plan.pending import Bucket, order_key
+from phalanx.plan.placement.trial import need_of
+from phalanx.plan.state.nodes import Floats
+from phalanx.plan.state.running import NEVER
 
 _Key = tuple[object, ...]
 
 
-class Turn(NamedTuple):
+class Candidate(NamedTuple):
     """A claimant that is to be served: a gang, or the gangs of a group."""
 
-    claims: tuple[Claim, ...]
-    last: Claim  #: the member that stands last; it is its queue's turn
-    line: Line | None = None
+    claims: tuple[PendingGang, ...]
+    last: PendingGang  #: the member that stands last; it is its queue's turn
+    line: Bucket | None = None
     position: int = 0
 
     @property
@@ -41,12 +41,16 @@ class _Stand(NamedTuple):
 
     key: _Key
     number: int
-    turn: Turn
+    turn: Candidate
 
 
-class Order:
+class ServingOrder:
     def __init__(
-        self, policy: Policy, shares: Shares, now: Micros, in_vain: Callable[[Turn], bool]
+        self,
+        policy: PlannerPolicy,
+        shares: FairShares,
+        now: Micros,
+        in_vain: Callable[[Candidate], bool],
     ) -> None:
         """Turns that would be in vain are passed over."""
         self._in_vain = in_vain
@@ -57,11 +61,11 @@ class Order:
         self._count = 0
         #: For each queue, itself and those below it: the claimant that would be next; and how the
         #: queue ranks among its siblings with it, once that matters.
-        self._best: dict[str, Turn | None] = {}
+        self._best: dict[str, Candidate | None] = {}
         self._ranks: dict[str, _Key] = {}
-        self._late: set[Line | None] = set()
+        self._late: set[Bucket | None] = set()
 
-    def key_of(self, line: Line) -> _Key:
+    def key_of(self, line: Bucket) -> _Key:
         """Where the first of a line stands."""
         if line.key is None or line.key_until <= self._now:
             head = line.head
@@ -70,7 +74,7 @@ class Order:
             line.key_until = starves_at if starves_at > self._now else NEVER
         return line.key
 
-    def add_lines(self, lines: Iterable[Line], short: Iterable[Line]) -> None:
+    def add_lines(self, lines: Iterable[Bucket], short: Iterable[Bucket]) -> None:
         """All of a pass's lines at once, and some that do not fit.
 
         Of those, gangs that are larger than all that their queue deserves come last if others want
@@ -84,34 +88,34 @@ class Order:
             head = line.head
             self._count += 1
             key = (line in self._late, *self.key_of(line))
-            stand = _Stand(key, self._count, Turn((head,), head, line, 0))
+            stand = _Stand(key, self._count, Candidate((head,), head, line, 0))
             self._heaps[head.queue].append(stand)
         for heap in self._heaps.values():
             heapq.heapify(heap)
         self._best.clear()
         self._ranks.clear()
 
-    def add_line(self, line: Line, position: int) -> None:
+    def add_line(self, line: Bucket, position: int) -> None:
         """What is left of a line."""
         claim = line.claim(position)
         if claim is not None:
-            self._add(Turn((claim,), claim, line, position), claim)
+            self._add(Candidate((claim,), claim, line, position), claim)
 
-    def add_group(self, claims: tuple[Claim, ...]) -> None:
+    def add_group(self, claims: tuple[PendingGang, ...]) -> None:
         """A group stands where the lowest priority and the latest creation of its members do."""
         last = max(claims, key=lambda claim: (-claim.priority, claim.created_at, claim.name))
         size = sum(claim.size for claim in claims)
         created = max(claim.created_at for claim in claims)
-        self._add(Turn(claims, last), replace(last, size=size, created_at=created))
+        self._add(Candidate(claims, last), replace(last, size=size, created_at=created))
 
-    def add_for_more(self, claim: Claim, key: _Key) -> None:
+    def add_for_more(self, claim: PendingGang, key: _Key) -> None:
         """A gang that could use what it does not need stands where it is told."""
-        self._push(Turn((claim,), claim), key)
+        self._push(Candidate((claim,), claim), key)
 
-    def _add(self, turn: Turn, stands_as: Claim) -> None:
+    def _add(self, turn: Candidate, stands_as: PendingGang) -> None:
         self._push(turn, (turn.line in self._late, *order_key(self._policy, stands_as, self._now)))
 
-    def _push(self, turn: Turn, key: _Key) -> None:
+    def _push(self, turn: Candidate, key: _Key) -> None:
         self._count += 1
         heapq.heappush(self._heaps[turn.queue], _Stand(key, self._count, turn))
         self.changed(turn.queue)
@@ -122,7 +126,7 @@ class Order:
             self._best.pop(branch.queue.name, None)
             self._ranks.pop(branch.queue.name, None)
 
-    def pop(self) -> Turn | None:
+    def pop(self) -> Candidate | None:
         turn = self._first(self._shares.root)
         if turn is None:
             return None
@@ -130,7 +134,7 @@ class Order:
         self.changed(turn.queue)
         return turn
 
-    def _first(self, branch: Branch) -> Turn | None:
+    def _first(self, branch: QueueBranch) -> Candidate | None:
         """The next claimant of a queue or of those below it."""
         name = branch.queue.name
         if name in self._best:
@@ -150,7 +154,7 @@ class Order:
         self._best[name] = best
         return best
 
-    def _need(self, branch: Branch, turn: Turn) -> Floats:
+    def _need(self, branch: QueueBranch, turn: Candidate) -> Floats:
         """What a claimant takes of a queue and of those below it."""
         shares = self._shares
         if len(turn.claims) == 1:
@@ -159,7 +163,7 @@ class Order:
         need: Floats = np.sum([need_of(claim, shares.table) for claim in inside], axis=0)
         return need
 
-    def _rank(self, branch: Branch, turn: Turn) -> _Key:
+    def _rank(self, branch: QueueBranch, turn: Candidate) -> _Key:
         known = self._ranks.get(branch.queue.name)
         if known is None:
             need = self._need(branch, turn)

@@ -10,7 +10,7 @@ import msgspec
 from phalanx.core.gang import Gang
 from phalanx.core.states import PLACED, State
 from phalanx.plan.decisions import Plan
-from phalanx.plan.picture import Picture
+from phalanx.plan.state.planner_state import ClusterState
 
 _PLACED = tuple(PLACED)
 
@@ -24,7 +24,7 @@ class Census(msgspec.Struct, frozen=True):
     capacity: Counter[str]  #: of the workers that are there, by resource
 
 
-def take(picture: Picture, made: Plan) -> Census:
+def take(picture: ClusterState, made: Plan) -> Census:
     reasons = made.reasons.tally()
     census = Census(Counter(), Counter(), Counter(), reasons, Counter(), Counter())
     for gang in picture.gangs.values():

@@ -19,7 +19,7 @@ from phalanx.core.states import State
 from phalanx.engine.news import News, plan_anew
 from phalanx.engine.turn import Turn
 from phalanx.plan.decisions import Plan
-from phalanx.plan.picture import Picture
+from phalanx.plan.state.planner_state import ClusterState
 from phalanx.server.census import Census, take
 from phalanx.server.compute import Compute
 from phalanx.store.protocol import Leader
@@ -141,7 +141,7 @@ class Metrics:
 
     # Beside the planner
 
-    def plan_and_count(self, picture: Picture, news: News, at: Micros) -> Plan:
+    def plan_and_count(self, picture: ClusterState, news: News, at: Micros) -> Plan:
         """Plan, and now and then take a census of what was planned from."""
         made = plan_anew(picture, news, at)
         now = time.monotonic()

@@ -13,7 +13,7 @@ from phalanx.core.spec import durations, names, quantities
 from phalanx.core.spec.fields import Reader, as_is, boolean, integer, one_of, refusal, shown, text
 from phalanx.core.spec.job import SECOND, Micros
 from phalanx.engine.settings import EngineSettings
-from phalanx.plan.model import Key
+from phalanx.plan.model import OrderKey
 
 PREFIX = "PHALANX_"
 #: No hour of anything costs more.
@@ -184,14 +184,14 @@ def _printed_prices(prices: dict[str, int]) -> str:
     return ",".join(f"{name}={price / 1_000_000:g}" for name, price in prices.items())
 
 
-def _order(value: object) -> tuple[Key, ...]:
+def _order(value: object) -> tuple[OrderKey, ...]:
     names = value.split(",") if isinstance(value, str) else value
     if isinstance(names, list | tuple) and names and len(set(names)) == len(names):
         try:
-            return tuple(Key(name) for name in names)
+            return tuple(OrderKey(name) for name in names)
         except ValueError:
             pass
-    known = ",".join(Key)
+    known = ",".join(OrderKey)
     raise refusal(f"is {shown(value)}; write some of these keys in order: {known}")
 
 

@@ -14,7 +14,7 @@ from phalanx.core.model import Phase, Queue
 from phalanx.core.node import DEVICE, GPU
 from phalanx.core.spec.job import HOUR, MINUTE, SECOND, Micros
 from phalanx.core.states import State
-from phalanx.plan.model import Policy
+from phalanx.plan.model import PlannerPolicy
 from phalanx.sim.excuses import untruths
 from phalanx.sim.planners import Production
 from phalanx.sim.replay import START, Replay, register
@@ -33,7 +33,7 @@ class Day:
         self._until = START + round(hours * HOUR)
         self.trace = _trace(self._random, nodes, hours)
         cluster = Cluster()
-        self.replay = Replay(self.trace, cluster, Production(cluster, Policy()))
+        self.replay = Replay(self.trace, cluster, Production(cluster, PlannerPolicy()))
         self._trouble_at: Micros = START
         self._look_at: Micros = START
 

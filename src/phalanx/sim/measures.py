@@ -10,8 +10,8 @@ from phalanx.core.ledger import gpu_seconds
 from phalanx.core.model import Phase
 from phalanx.core.node import GPU
 from phalanx.core.spec.job import SECOND, Micros
-from phalanx.plan.nodes import Machine, NodeTable
-from phalanx.plan.share import Shares
+from phalanx.plan.fairshare.shares import FairShares
+from phalanx.plan.state.nodes import NodeSpec, NodeTable
 from phalanx.sim.replay import Replay
 from phalanx.sim.story import Step
 from phalanx.sim.traces import Trace, TraceJob
@@ -200,12 +200,12 @@ def _shares(trace: Trace, replay: Replay, edges: Floats) -> dict[str, QueueShare
     used = [_means([s for s in story.used if s[1] == n], edges) for n in numbers]
     wanted = [_means([s for s in story.wanted if s[1] == n], edges) for n in numbers]
     table = NodeTable()
-    table.put("all", Machine({GPU: trace.gpu}, {}, {}))
+    table.put("all", NodeSpec({GPU: trace.gpu}, {}, {}))
     row = table.rows[GPU]
     queues = {queue.name: queue for queue in trace.queues}
     deserved = np.zeros(len(numbers))
     for part in range(PARTS):
-        shares = Shares(queues, table)
+        shares = FairShares(queues, table)
         for number, name in enumerate(story.queues):
             amounts = np.zeros(len(table.rows))
             amounts[row] = wanted[number][part]

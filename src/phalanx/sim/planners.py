@@ -13,17 +13,17 @@ from phalanx.core.node import GPU, Charge, Node
 from phalanx.core.reasons import NotEnough
 from phalanx.core.spec.job import Micros
 from phalanx.plan.decisions import Reserve
-from phalanx.plan.model import Policy
-from phalanx.plan.picture import Picture
+from phalanx.plan.model import PlannerPolicy
+from phalanx.plan.state.planner_state import ClusterState
 from phalanx.sim.replay import Planned
 
 
 class Production:
     """The planner that servers run, on a picture that follows the cluster."""
 
-    def __init__(self, cluster: Cluster, policy: Policy) -> None:
+    def __init__(self, cluster: Cluster, policy: PlannerPolicy) -> None:
         self._cluster = cluster
-        self._picture = Picture(cluster, policy)
+        self._picture = ClusterState(cluster, policy)
         # What has changed since the last plan, in the order of its change.
         self._gangs: dict[str, None] = {}
         self._nodes: dict[str, None] = {}

@@ -3,7 +3,7 @@
 import msgspec
 
 from phalanx.core.cluster import Cluster
-from phalanx.plan.model import Key, Policy
+from phalanx.plan.model import OrderKey, PlannerPolicy
 from phalanx.sim.measures import Result, measured
 from phalanx.sim.planners import FirstCome, Production
 from phalanx.sim.replay import Pace, Replay
@@ -12,16 +12,18 @@ from phalanx.sim.traces import Trace
 
 class Rules(msgspec.Struct, frozen=True):
     name: str
-    policy: Policy | None = None  #: None is the baseline
+    policy: PlannerPolicy | None = None  #: None is the baseline
 
 
 NAMED = {
     rules.name: rules
     for rules in (
         Rules("fcfs"),
-        Rules("no-backfill", Policy(backfill=False)),
-        Rules("size-first", Policy(order=(Key.SIZE, Key.PRIORITY, Key.CREATED))),
-        Rules("created-first", Policy(order=(Key.PRIORITY, Key.CREATED))),
+        Rules("no-backfill", PlannerPolicy(backfill=False)),
+        Rules(
+            "size-first", PlannerPolicy(order=(OrderKey.SIZE, OrderKey.PRIORITY, OrderKey.CREATED))
+        ),
+        Rules("created-first", PlannerPolicy(order=(OrderKey.PRIORITY, OrderKey.CREATED))),
     )
 }
 

@@ -23,8 +23,8 @@ from phalanx.engine.desk import Desk
 from phalanx.engine.engine import Engine, Outside
 from phalanx.engine.news import News
 from phalanx.plan.decisions import Plan
-from phalanx.plan.picture import Picture
-from phalanx.plan.verdicts import Reasons
+from phalanx.plan.explain.reasons import PendingReasons
+from phalanx.plan.state.planner_state import ClusterState
 from phalanx.sim.loop import run_virtually
 from phalanx.store.memory import MemoryStore
 from phalanx.wire.sync import SyncRequest, Want
@@ -32,8 +32,8 @@ from tests.driver import spec
 from tests.integration.server.waiting import pass_time
 
 
-async def plan_nothing(picture: Picture, news: News, now: Micros) -> Plan:
-    return Plan((), Reasons(picture.snapshot.waiting))
+async def plan_nothing(picture: ClusterState, news: News, now: Micros) -> Plan:
+    return Plan((), PendingReasons(picture.snapshot.waiting))
 
 
 @asynccontextmanager

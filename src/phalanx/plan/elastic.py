@@ -1,0 +1,97 @@
+"""What is left over: tasks beyond the minimums, a few at a time, so that everybody gets a share.
+
+Queues take turns as they do for whole gangs. In a queue the highest priority goes first, then
+whoever has least beyond its minimum; in a gang the role that has least for its own minimum.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+
+from msgspec.structs import replace
+
+from phalanx.core.spec.job import Micros
+from phalanx.plan.model import OrderKey, PendingGang, PlannerPolicy, RoleRequest
+from phalanx.plan.order import ServingOrder
+from phalanx.plan.pending import order_key
+from phalanx.plan.placement.trial import PlacementTrial
+from phalanx.plan.state.capacity import FreeCapacity
+
+#: What is left is given away in about so many steps.
+_STEPS = 256
+
+
+class GrowingGang:
+    """A gang that could use more than it needs."""
+
+    def __init__(self, trial: PlacementTrial) -> None:
+        self.trial = trial
+        self.parts = [part for part in trial.claim.parts if trial.lacks(part)]
+        self.beyond = trial.claim.beyond
+
+    def next_part(self) -> RoleRequest:
+        return min(self.parts, key=self._served)
+
+    def _served(self, part: RoleRequest) -> float:
+        has = part.here + len(part.tasks) - self.trial.lacks(part)
+        return has / part.least if part.least else math.inf
+
+
+class ElasticGrowth:
+    def __init__(
+        self, order: ServingOrder, policy: PlannerPolicy, now: Micros, views: Sequence[FreeCapacity]
+    ) -> None:
+        self._order = order
+        self._policy = policy
+        self._now = now
+        self._views = views
+        #: How many tasks of a request there was room for at first.
+        self._room = cache(views[0].room)
+        self._growers: dict[str, GrowingGang] = {}
+
+    def trials(self, claims: Iterable[PendingGang]) -> list[PlacementTrial]:
+        """For those that run and for whom there might be something."""
+        worth = (claim for claim in claims if any(self._room(p.ask) for p in claim.parts))
+        return [trial for c in worth if (trial := PlacementTrial(c, self._views)).minimum()]
+
+    def share_out(
+        self,
+        trials: Iterable[PlacementTrial],
+        give: Callable[[PlacementTrial, RoleRequest, int], int],
+    ) -> None:
+        """`give` places at most so many tasks of a part, and says how many."""
+        for trial in trials:
+            grower = GrowingGang(trial)
+            if any(self._room(part.ask) for part in grower.parts):
+                self._growers[trial.claim.job] = grower
+                self._line_up(grower)
+        step = 1 + self._much() // _STEPS
+        while (turn := self._order.pop()) is not None:
+            grower = self._growers[turn.last.job]
+            part = grower.next_part()
+            left = grower.trial.lacks(part)
+            alone = len(self._growers) == 1 and len(grower.parts) == 1
+            most = left if alone else min(step, left)
+            given = give(grower.trial, part, most)
+            grower.beyond += given
+            if given < most or given == left:
+                grower.parts.remove(part)
+            if grower.parts:
+                self._line_up(grower)
+            else:
+                del self._growers[turn.last.job]
+
+    def _much(self) -> int:
+        """No more tasks than this can be given away."""
+        parts = [(g.trial, part) for g in self._growers.values() for part in g.parts]
+        wanted = sum(trial.lacks(part) for trial, part in parts)
+        return min(wanted, sum(map(self._room, {part.ask for _, part in parts})))
+
+    def _line_up(self, grower: GrowingGang) -> None:
+        claim, part = grower.trial.claim, grower.next_part()
+        # It asks for one task, as if that were all that it needs.
+        one = replace(part, tasks=part.tasks[:1], need=1)
+        asks = replace(claim, parts=(one,), need=1, held=())
+        priority = -claim.priority if OrderKey.PRIORITY in self._policy.order else 0
+        key = (priority, grower.beyond, *order_key(self._policy, claim, self._now))
+        self._order.add_for_more(asks, key)

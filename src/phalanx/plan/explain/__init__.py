@@ -1,0 +1,1 @@
+"""Why a job is pending, and what would let it start."""

@@ -1,0 +1,1 @@
+"""Fair share: what each queue uses, demands and deserves."""

@@ -1,0 +1,1 @@
+"""Placement: which node each task of a gang goes to."""

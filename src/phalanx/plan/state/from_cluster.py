@@ -1,0 +1,234 @@
+"""The core's gangs and nodes in the planner's words."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from phalanx.core.causes import Kind
+from phalanx.core.gang import Gang
+from phalanx.core.handlers.groups import full_name
+from phalanx.core.handlers.requeue import waits_from
+from phalanx.core.model import Task
+from phalanx.core.node import DEVICE, GPU, Node
+from phalanx.core.reasons import WaitingForMembers, own_reason
+from phalanx.core.settings import CoreSettings
+from phalanx.core.spec.job import (
+    CheckpointPolicy,
+    Match,
+    Mode,
+    PreemptionPolicy,
+    Restart,
+    Role,
+)
+from phalanx.core.states import PLACED, State
+from phalanx.plan.model import PendingGang, RoleRequest, RunningGang, RunningTask, TaskRequest
+from phalanx.plan.state.nodes import NodeSpec
+
+
+def machine_of(node: Node) -> NodeSpec:
+    worker = node.worker
+    partial = {n: left for n, left in enumerate(node.devices) if 0 < left < DEVICE}
+    # A device that fractions fill is neither free nor shared.
+    full = sum(left <= 0 for left in node.devices)
+    used = dict(node.used)
+    taken = full * DEVICE + sum(DEVICE - left for left in partial.values())
+    if used.get(GPU, 0) > taken:
+        # What is there beyond its devices has to go before anybody else fits.
+        missing = node.missing_devices()
+        partial |= {n: DEVICE - amount for n, amount in missing.items() if amount < DEVICE}
+        taken += sum(missing.values())
+    if node.devices or taken:
+        used[GPU] = taken
+    return NodeSpec(
+        worker.resources,
+        used,
+        worker.labels,
+        worker.slots,
+        node.occupants,
+        node.is_open,
+        partial,
+    )
+
+
+class Translator:
+    """Equal roles give one request, so that equal gangs stand in one line."""
+
+    def __init__(self, settings: CoreSettings) -> None:
+        self._settings = settings
+        self._asks: dict[TaskRequest, TaskRequest] = {}
+
+    def ask(self, role: Role) -> TaskRequest:
+        resources = tuple(sorted(role.resources.items()))
+        selector = tuple(sorted(role.node_selector.items()))
+        ask = TaskRequest(resources, selector, role.per_node)
+        return self._asks.setdefault(ask, ask)
+
+    def claim_of(
+        self, gang: Gang, nodes: Mapping[str, Node], mates: tuple[str, ...] = ()
+    ) -> PendingGang | None:
+        """What the gang wants, if it wants anything; with whom it starts is not its own to say."""
+        job, spec = gang.job, gang.job.spec
+        if job.verdict is not None or job.drain is not None or gang.unreleased():
+            return None
+        if spec.restart is not Restart.TASK and not gang.is_idle:
+            return None
+        waiting: dict[str, list[int]] = {}
+        for task in gang.waiting():
+            waiting.setdefault(task.role, []).append(task.index)
+        if not waiting:
+            return None
+        here = [] if gang.is_idle else gang.started()
+        done = [task for task in gang.tasks if task.state is State.DONE]
+        counted = _counted(gang, here, done)
+        # Where enough run or are done, the others come as they can.
+        enough = job.satisfied and gang.meets_minimum(here + done)
+        alone = enough or (job.satisfied and spec.match is Match.ONCE_SATISFIED)
+        parts = []
+        for role in spec.roles:
+            if role.name in waiting:
+                floor = 0 if alone else max(0, role.min - counted.count(role.name))
+                parts.append(self._part(role, waiting[role.name], floor, here))
+        need = 1 if alone else max(1, spec.min_available - len(counted))
+        stop = self._settings.stop_timeout(spec.grace)
+        since = waits_from(job)
+        patience = spec.schedule_timeout
+        never = spec.preemption_policy is PreemptionPolicy.NEVER
+        return PendingGang(
+            job=job.id,
+            name=full_name(job),
+            version=job.version,
+            queue=spec.queue,
+            priority=job.priority,
+            created_at=job.created_at,
+            size=gang.size,
+            parts=tuple(parts),
+            need=0 if enough and here else need,
+            since=job.waiting_since,
+            not_before=job.not_before,
+            blocked=own_reason(gang, job.not_before) or _too_few(gang, counted, parts, need),
+            repairs=bool(here),
+            beyond=max(0, len(here) + len(done) - spec.min_available),
+            strict=spec.mode is Mode.STRICT,
+            group=mates,
+            pack=spec.pack,
+            domain=_domain(gang, here, nodes),
+            spread=spec.spread,
+            avoid=job.avoid,
+            evicts_from=None if never else job.evicts_from,
+            lasts=None if spec.time_limit is None else spec.time_limit + stop,
+            gives_up_at=None if since is None or patience is None else since + patience,
+            held=job.held,
+            held_since=job.held_since,
+            nomination=job.nomination,
+            there=_there(gang, here),
+        )
+
+    def _part(self, role: Role, tasks: list[int], need: int, here: list[Task]) -> RoleRequest:
+        placed = sum(task.role == role.name for task in here)
+        return RoleRequest(role.name, self.ask(role), tuple(tasks), need, role.min, placed)
+
+    def tenant_of(self, gang: Gang) -> RunningGang | None:
+        """The gang with its places, if it has any."""
+        if gang.is_idle:
+            return None
+        job, spec = gang.job, gang.job.spec
+        # What nobody placed has no worker and takes nothing from any.
+        placed = [t for t in gang.tasks if t.state in PLACED and t.worker is not None]
+        if not placed:
+            return None
+        places = tuple(self._place(gang, task) for task in placed)
+        done = gang.count(State.DONE)
+        done_of = [task.role for task in gang.tasks if task.state is State.DONE]
+        alone = job.satisfied and spec.match is Match.ONCE_SATISFIED
+        lost_with_it = spec.restart is Restart.GANG and done > 0
+        evicted = job.drain is None or job.drain.cause.kind is Kind.EVICTION
+        started = min(task.placed_at or 0 for task in placed)
+        return RunningGang(
+            job=job.id,
+            name=full_name(job),
+            version=job.version,
+            queue=spec.queue,
+            priority=job.priority,
+            created_at=job.created_at,
+            started_at=started,
+            places=places,
+            min_available=0 if alone else max(0, spec.min_available - done),
+            role_min=tuple(
+                (role.name, 0 if alone else max(0, role.min - done_of.count(role.name)))
+                for role in spec.roles
+            ),
+            evictable=(
+                spec.preemptible
+                and job.drain is None
+                and job.verdict is None
+                and not lost_with_it
+                and not any(place.leaving for place in places)
+            ),
+            grace=None if spec.checkpoint is CheckpointPolicy.NONE else spec.grace,
+            evicted=evicted,
+        )
+
+    def _place(self, gang: Gang, task: Task) -> RunningTask:
+        job, spec = gang.job, gang.job.spec
+        role = gang.role(task.index)
+        ends_at = None
+        if spec.time_limit is not None:
+            stop = self._settings.stop_timeout(spec.grace)
+            ends_at = (task.released_at or task.placed_at or 0) + spec.time_limit + stop
+        return RunningTask(
+            task=task.index,
+            role=task.role,
+            node=task.worker or "",
+            resources=self.ask(role).resources,
+            devices=task.devices,
+            leaving=task.state is State.PREEMPTING,
+            ends_at=ends_at,
+            safe_at=max(task.started_at or task.placed_at or 0, job.safe_at or 0),
+        )
+
+
+def _too_few(
+    gang: Gang, counted: list[str], parts: list[RoleRequest], need: int
+) -> WaitingForMembers | None:
+    """A gang of which too few wait cannot start if its policy does not count the others."""
+    here = sum(len(part.tasks) for part in parts)
+    least = max(need, sum(part.need for part in parts))
+    if here >= least and all(part.need <= len(part.tasks) for part in parts):
+        return None
+    return WaitingForMembers(here, least, gang.size - here - len(counted))
+
+
+def _counted(gang: Gang, here: list[Task], done: list[Task]) -> list[str]:
+    """The roles of tasks that count towards the minimum besides those that are placed now."""
+    match = gang.job.spec.match
+    tasks: list[Task] = []
+    if match in (Match.WAITING_AND_RUNNING, Match.WAITING_RUNNING_SUCCEED):
+        tasks += here
+    if match is Match.WAITING_RUNNING_SUCCEED:
+        tasks += done
+    return [task.role for task in tasks]
+
+
+def _domain(gang: Gang, here: list[Task], nodes: Mapping[str, Node]) -> str | None:
+    """Where the rest of a gang is to be that should stay in one domain."""
+    pack = gang.job.spec.pack
+    if pack is None:
+        return None
+    around = [nodes.get(task.worker or "") for task in here]
+    return most_common(node.worker.labels.get(pack.by) for node in around if node is not None)
+
+
+def most_common(domains: Iterable[str | None]) -> str | None:
+    """Where most of them are; of equals the first."""
+    counts = Counter(domain for domain in domains if domain is not None)
+    return max(counts, key=counts.__getitem__, default=None)
+
+
+def _there(gang: Gang, here: list[Task]) -> tuple[tuple[str, str, int], ...]:
+    """How many tasks of roles that limit this each node has already."""
+    limited = {role.name for role in gang.job.spec.roles if role.per_node is not None}
+    counts: dict[tuple[str, str], int] = {}
+    for task in here:
+        if task.role in limited and task.worker is not None:
+            key = (task.role, task.worker)
+            counts[key] = counts.get(key, 0) + 1
+    return tuple((role, node, count) for (role, node), count in sorted(counts.items()))

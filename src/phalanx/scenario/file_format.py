@@ -1,0 +1,283 @@
+"""The fields of a scenario file, read into plain values. Unknown ones are refused by their path.
+
+What is left out is None here; what that means is the scenario's business.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Any, TypeVar
+
+import msgspec
+
+from phalanx.core.model import PreemptWithin, Queue, ReclaimFrom
+from phalanx.core.spec import quantities
+from phalanx.core.spec.fields import (
+    REQUIRED,
+    Field,
+    FieldPath,
+    Reader,
+    as_is,
+    as_key,
+    boolean,
+    distinct,
+    integer,
+    items,
+    mapping,
+    one_of,
+    read_table,
+    refusal,
+    shown,
+    text,
+    texts,
+)
+from phalanx.core.spec.job import (
+    SECOND,
+    Match,
+    Micros,
+    Mode,
+    Pack,
+    PackMode,
+    PreemptionPolicy,
+    Resources,
+    Restart,
+)
+from phalanx.plan.model import OrderKey, PlannerPolicy
+
+T = TypeVar("T")
+
+_MOST = 1_000_000_000
+_HEAVIEST = 1_000_000
+_whole = integer(0, _MOST)
+_signed = integer(-_MOST, _MOST)
+
+
+class TaskState(StrEnum):
+    RUNNING = "running"
+    RESERVED = "reserved"
+    PREEMPTING = "preempting"
+
+
+class NodeForm(msgspec.Struct, frozen=True):
+    name: str
+    resources: Resources
+    labels: dict[str, str]
+
+
+class TaskForm(msgspec.Struct, frozen=True):
+    name: str
+    node: str | None
+    resources: Resources
+    role: str
+    node_selector: dict[str, str]
+    state: TaskState
+    held: str | None  #: the node on which its place is kept
+    preemptible: bool | None
+    priority: int | None
+
+
+class GangForm(msgspec.Struct, frozen=True):
+    """What is said of a gang in one place; it may be listed as running and as pending."""
+
+    gang: str
+    tasks: tuple[TaskForm, ...]
+    queue: str | None
+    priority: int | None
+    min_available: int | None
+    preemptible: bool | None
+    preemption_policy: PreemptionPolicy | None
+    submit_order: int | None
+    min_per_role: dict[str, int] | None
+    topology: Pack | None
+    mode: Mode | None
+    match: Match | None
+    group: tuple[str, ...] | None
+    restart: Restart | None
+    schedule_timeout_s: Micros | None
+    waiting_s: Micros | None
+    time_limit_s: Micros | None
+    started_s_ago: Micros | None
+    checkpointed_s_ago: Micros | None
+    finished_members: int | None
+    satisfied: bool | None
+
+
+class ScenarioForm(msgspec.Struct, frozen=True):
+    name: str
+    policy: PlannerPolicy
+    nodes: tuple[NodeForm, ...]
+    queues: tuple[Queue, ...]
+    running: tuple[GangForm, ...]
+    pending: tuple[GangForm, ...]
+    expect: Any  #: read by the expectation, which knows its own fields
+
+
+def read_form(document: object) -> ScenarioForm:
+    """The scenario in a document, or `Invalid` with every problem in it."""
+    fields = read_table(document, "a scenario: a mapping with nodes, queues, …", _SCENARIO)
+    return ScenarioForm(**{name: fields[name] for name in ScenarioForm.__struct_fields__})
+
+
+# Readers
+
+
+def duration(value: object) -> Micros:
+    """Seconds, perhaps with a fraction."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise refusal(f"is {shown(value)}; write a number of seconds")
+    if not 0 <= value <= _MOST:
+        raise refusal(f"is {shown(value)}; it must be from 0 to {_MOST}")
+    return round(value * SECOND)
+
+
+def _weight(value: object) -> int:
+    """Only the ratio of weights counts: thousandths, so that fractions are whole numbers."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise refusal(f"is {shown(value)}; write a number, like 2 or 0.5")
+    if not 0 <= value <= _HEAVIEST:
+        raise refusal(f"is {shown(value)}; it must be from 0 to {_HEAVIEST}")
+    return round(value * 1000)
+
+
+def many(what: str, read: Reader[T]) -> Reader[tuple[T, ...]]:
+    def read_all(value: object) -> tuple[T, ...]:
+        place = FieldPath()
+        found = []
+        for index, item in enumerate(items(value, what)):
+            with place.at(index):
+                found.append(read(item))
+        place.close()
+        return tuple(found)
+
+    return read_all
+
+
+def by_name(what: str, read: Reader[T]) -> Reader[dict[str, T]]:
+    def read_all(value: object) -> dict[str, T]:
+        place = FieldPath()
+        found: dict[str, T] = {}
+        for key, item in mapping(value, what).items():
+            with place.at(as_key(key)):
+                found[text(key)] = read(item)
+        place.close()
+        return found
+
+    return read_all
+
+
+def _struct(kind: Callable[..., T], what: str, table: Mapping[str, Field]) -> Reader[T]:
+    return lambda value: kind(**read_table(value, what, table))
+
+
+def _label(value: object) -> str:
+    """Label values are strings; a number is one without its quotes."""
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return str(value) if is_number else text(value)
+
+
+_labels = texts("a mapping of labels, like {rack: r1}", text, _label)
+
+
+def _topology(value: object) -> Pack:
+    given = read_table(
+        value,
+        "{required: LABEL} or {preferred: LABEL}",
+        {"required": Field(text), "preferred": Field(text)},
+    )
+    if (given["required"] is None) == (given["preferred"] is None):
+        raise refusal("names none or both of required and preferred; keep one of them")
+    if given["required"] is not None:
+        return Pack(given["required"], PackMode.REQUIRE)
+    return Pack(given["preferred"], PackMode.PREFER)
+
+
+def _policy(value: object) -> PlannerPolicy:
+    given = read_table(value, "a mapping, like {order: [priority, created]}", _POLICY)
+    named = {"starve_after_s": "starve_after", "min_runtime_s": "min_runtime"}
+    return PlannerPolicy(
+        **{named.get(key, key): read for key, read in given.items() if read is not None}
+    )
+
+
+def _order(value: object) -> tuple[OrderKey, ...]:
+    keys = many("a list of priority, size and created", one_of(OrderKey))(value)
+    if not keys or len(set(keys)) < len(keys):
+        raise refusal("is empty or names a key twice; name each key once")
+    return keys
+
+
+_POLICY = {
+    "order": Field(_order),
+    "starve_after_s": Field(duration),
+    "min_runtime_s": Field(duration),
+    "backfill": Field(boolean),
+}
+
+_NODE = {
+    "name": Field(text, REQUIRED),
+    "resources": Field(quantities.capacity, {}),
+    "labels": Field(_labels, {}),
+}
+
+_QUEUE = {
+    "name": Field(text, REQUIRED),
+    "parent": Field(text),
+    "weight": Field(_weight, 1),
+    "quota": Field(quantities.allowance, {}),
+    "limit": Field(quantities.allowance, {}),
+    "priority": Field(_signed, 0),
+    "preempt_within_queue": Field(one_of(PreemptWithin), PreemptWithin.LOWER_PRIORITY.value),
+    "reclaim_from_siblings": Field(one_of(ReclaimFrom), ReclaimFrom.ANY.value),
+    "reclaimable": Field(boolean, default=True),
+}
+
+_TASK = {
+    "name": Field(text, REQUIRED),
+    "node": Field(text),
+    "resources": Field(quantities.resources, {}),
+    "role": Field(text, "worker"),
+    "node_selector": Field(_labels, {}),
+    "state": Field(one_of(TaskState), TaskState.RUNNING.value),
+    "held": Field(text),
+    "preemptible": Field(boolean),
+    "priority": Field(_signed),
+}
+
+_GANG = {
+    "gang": Field(text, REQUIRED),
+    "tasks": Field(many("a list of tasks", _struct(TaskForm, "a task", _TASK)), REQUIRED),
+    "queue": Field(text),
+    "priority": Field(_signed),
+    "min_available": Field(_whole),
+    "preemptible": Field(boolean),
+    "preemption_policy": Field(one_of(PreemptionPolicy)),
+    "submit_order": Field(_signed),
+    "min_per_role": Field(by_name("a mapping of roles to numbers", _whole)),
+    "topology": Field(_topology),
+    "mode": Field(one_of(Mode)),
+    "match": Field(one_of(Match)),
+    "group": Field(distinct("a list of gangs", text)),
+    "restart": Field(one_of(Restart)),
+    "schedule_timeout_s": Field(duration),
+    "waiting_s": Field(duration),
+    "time_limit_s": Field(duration),
+    "started_s_ago": Field(duration),
+    "checkpointed_s_ago": Field(duration),
+    "finished_members": Field(_whole),
+    "satisfied": Field(boolean),
+}
+
+_gangs = many("a list of gangs", _struct(GangForm, "a gang", _GANG))
+
+#: What is said about the case and not about the cluster is read by people.
+_ABOUT = ("source", "tier", "tags", "controversial", "note", "asserted_by_source")
+
+_SCENARIO = {
+    "name": Field(text, REQUIRED),
+    "policy": Field(_policy, {}),
+    "nodes": Field(many("a list of nodes", _struct(NodeForm, "a node", _NODE)), []),
+    "queues": Field(many("a list of queues", _struct(Queue, "a queue", _QUEUE)), []),
+    "running": Field(_gangs, []),
+    "pending": Field(_gangs, []),
+    "expect": Field(as_is),
+    **{name: Field(as_is) for name in _ABOUT},
+}
