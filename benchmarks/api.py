@@ -26,9 +26,9 @@ from benchmarks.stores import STORES, _folder, _postgres
 from benchmarks.tables import Goal, table
 from phalanx.api.app import create_app
 from phalanx.api.services import Services
-from phalanx.engine.desk import Desk
-from phalanx.engine.engine import Engine, Outside
-from phalanx.engine.ring import Ring
+from phalanx.engine.agent_sync import AgentSync
+from phalanx.engine.engine import Engine, HostEnvironment
+from phalanx.engine.event_buffer import EventBuffer
 from phalanx.engine.turn import Turn
 from phalanx.store.memory import MemoryStore
 from phalanx.store.postgres import PostgresStore
@@ -112,7 +112,7 @@ async def _live(name: str, place: str, pipe: Connection) -> None:
     elif name == "postgres":
         store = PostgresStore(place)
     await store.open()
-    engine = Engine(store, Outside("bench", "", wall_clock, lambda: uuid4().hex))
+    engine = Engine(store, HostEnvironment("bench", "", wall_clock, lambda: uuid4().hex))
     counts = [0, 0]
 
     def count(turn: Turn) -> None:
@@ -121,7 +121,9 @@ async def _live(name: str, place: str, pipe: Connection) -> None:
         counts[1] += durable
 
     engine.observers.append(count)
-    services = Services(engine, Desk(engine, store), store, Ring(engine.settings.ring_size))
+    services = Services(
+        engine, AgentSync(engine, store), store, EventBuffer(engine.settings.ring_size)
+    )
     listening = socket.create_server(("127.0.0.1", 0), backlog=1024)
     config = uvicorn.Config(
         create_app(services), log_config=None, access_log=False, ws="none", lifespan="off"

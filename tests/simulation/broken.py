@@ -10,7 +10,7 @@ from phalanx.core.changes import Changes
 from phalanx.core.gang import Gang
 from phalanx.core.handlers import fail, reserve, start, workers
 from phalanx.core.model import Task
-from phalanx.engine import desk, orders, reign
+from phalanx.engine import agent_instructions, agent_sync, writer
 from phalanx.engine.commits import Commits
 from phalanx.store.memory import MemoryStore
 from phalanx.store.protocol import Batch, CommitFailed, Deposed
@@ -21,7 +21,7 @@ Break = Callable[[pytest.MonkeyPatch], None]
 
 def the_epoch_of_a_report_is_not_checked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Changes, "attempt", lambda self, task, epoch: self.task(task))
-    patch.setattr(desk, "_not_present", lambda *args: None)
+    patch.setattr(agent_sync, "_not_present", lambda *args: None)
 
 
 def one_acceptance_releases_the_whole_start_set(patch: pytest.MonkeyPatch) -> None:
@@ -34,13 +34,13 @@ def one_acceptance_releases_the_whole_start_set(patch: pytest.MonkeyPatch) -> No
 
 
 def an_agent_runs_what_it_has_only_prepared(patch: pytest.MonkeyPatch) -> None:
-    original = orders._want
+    original = agent_instructions._want
 
     def want(gang: Gang, task: Task) -> Any:
         found = original(gang, task)
         return Want.RUN if found is Want.PREPARE else found
 
-    patch.setattr(orders, "_want", want)
+    patch.setattr(agent_instructions, "_want", want)
 
 
 def a_settled_task_occupies_nothing(patch: pytest.MonkeyPatch) -> None:
@@ -85,9 +85,9 @@ def an_unknown_outcome_counts_as_success(patch: pytest.MonkeyPatch) -> None:
 
 
 def an_unknown_outcome_counts_as_failure_and_memory_is_kept(patch: pytest.MonkeyPatch) -> None:
-    original = reign.Reign._take_turn
+    original = writer.Writer._take_turn
 
-    async def take_turn(self: reign.Reign) -> None:
+    async def take_turn(self: writer.Writer) -> None:
         try:
             await original(self)
         except CommitFailed:
@@ -96,19 +96,19 @@ def an_unknown_outcome_counts_as_failure_and_memory_is_kept(patch: pytest.Monkey
     async def resolve(self: Commits, batch: Batch) -> None:
         raise CommitFailed("unknown")
 
-    patch.setattr(reign.Reign, "_take_turn", take_turn)
+    patch.setattr(writer.Writer, "_take_turn", take_turn)
     patch.setattr(Commits, "_resolve", resolve)
 
 
 def old_reports_are_taken_for_new_ones(patch: pytest.MonkeyPatch) -> None:
-    original = desk.Desk._session
+    original = agent_sync.AgentSync._session
 
-    def session(self: desk.Desk, worker: str, request: Any) -> Any:
+    def session(self: agent_sync.AgentSync, worker: str, request: Any) -> Any:
         found = original(self, worker, request)
         found.seq = -1
         return found
 
-    patch.setattr(desk.Desk, "_session", session)
+    patch.setattr(agent_sync.AgentSync, "_session", session)
 
 
 def a_vanished_task_is_not_missed(patch: pytest.MonkeyPatch) -> None:

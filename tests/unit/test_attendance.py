@@ -1,13 +1,13 @@
 """Who is lost, who is only late, and when so many are that nobody is believed to be."""
 
-from phalanx.engine.attendance import Attendance
+from phalanx.engine.liveness import Liveness
 from phalanx.engine.settings import EngineSettings
 
 SETTINGS = EngineSettings(lost_after_s=30, brake_count=10, brake_share=0.2, brake_hold_s=300)
 
 
-def attending(*workers: str) -> Attendance:
-    attendance = Attendance(SETTINGS, 0.0)
+def attending(*workers: str) -> Liveness:
+    attendance = Liveness(SETTINGS, 0.0)
     for worker in workers:
         attendance.hear(worker, 0.0)
     return attendance

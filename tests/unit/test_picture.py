@@ -18,7 +18,7 @@ from phalanx.core.events import (
 )
 from phalanx.core.model import Assignment, Protocol, Queue
 from phalanx.core.spec.job import SECOND
-from phalanx.engine.news import News
+from phalanx.engine.planner_delta import PlannerDelta
 from phalanx.engine.turn import Turn
 from phalanx.plan.state.planner_state import ClusterState
 from phalanx.plan.state.snapshot import Snapshot
@@ -55,7 +55,7 @@ def told(snapshot: Snapshot) -> object:
     return snapshot.waiting.claims, tenants, used, nodes, snapshot.queues
 
 
-def take_turn(cluster: Cluster, news: News, event: Event) -> None:
+def take_turn(cluster: Cluster, news: PlannerDelta, event: Event) -> None:
     turn = Turn(cluster, NOW)
     turn.apply(event)
     news.note(turn)
@@ -64,12 +64,12 @@ def take_turn(cluster: Cluster, news: News, event: Event) -> None:
 @pytest.mark.parametrize("turns_between_plans", [1, 2, len(EVENTS)])
 def test_the_picture_is_the_cluster_as_it_was_noted(turns_between_plans: int) -> None:
     cluster = Cluster()
-    picture, news = ClusterState(cluster), News()
+    picture, news = ClusterState(cluster), PlannerDelta()
     for n, event in enumerate(EVENTS, 1):
         take_turn(cluster, news, event)
         if n % turns_between_plans == 0:
             picture.update(news.gangs, news.nodes, news.queues)
-            news = News()
+            news = PlannerDelta()
             fresh = ClusterState(cluster)
             # Rows that were once asked for stay, with nothing in them.
             for resource in picture.snapshot.table.rows:
@@ -87,6 +87,6 @@ def test_what_was_not_noted_is_not_seen() -> None:
 
 def test_a_plan_that_is_being_made_is_not_disturbed() -> None:
     cluster = Cluster()
-    picture, news = ClusterState(cluster), News()
+    picture, news = ClusterState(cluster), PlannerDelta()
     take_turn(cluster, news, Submitted("j-1", spec()))
     assert "j-1" not in picture.snapshot.waiting.claims

@@ -7,12 +7,12 @@ import pytest
 from tests.driver import Driver
 
 from phalanx.core.spec.job import Micros
-from phalanx.engine import planning as planning_module
+from phalanx.engine import planner_loop as planning_module
 from phalanx.engine.commits import Commits
-from phalanx.engine.news import News
-from phalanx.engine.planning import Beside, Planning
-from phalanx.engine.reign import Reign
+from phalanx.engine.planner_delta import PlannerDelta
+from phalanx.engine.planner_loop import PlannerLoop, PlannerThread
 from phalanx.engine.settings import EngineSettings
+from phalanx.engine.writer import Writer
 from phalanx.plan.decisions import Plan
 from phalanx.plan.state.planner_state import ClusterState
 from phalanx.store.memory import MemoryStore
@@ -27,11 +27,11 @@ class Counted:
         self.threads: list[int] = []
         self.asked = asyncio.Event()
 
-    def plan(self, picture: ClusterState, news: News, now: Micros) -> Plan:
+    def plan(self, picture: ClusterState, news: PlannerDelta, now: Micros) -> Plan:
         self.threads.append(threading.get_ident())
         return picture.plan(now)
 
-    async def __call__(self, picture: ClusterState, news: News, now: Micros) -> Plan:
+    async def __call__(self, picture: ClusterState, news: PlannerDelta, now: Micros) -> Plan:
         self.asked.set()
         return self.plan(picture, news, now)
 
@@ -42,14 +42,14 @@ def a_picture() -> ClusterState:
 
 async def test_a_short_plan_is_made_in_the_loop() -> None:
     counted = Counted()
-    await Beside(counted.plan)(a_picture(), News(), 0)
+    await PlannerThread(counted.plan)(a_picture(), PlannerDelta(), 0)
     assert counted.threads == [threading.get_ident()]
 
 
 async def test_a_plan_with_many_changes_is_made_beside_the_loop() -> None:
     counted = Counted()
-    news = News(nodes={f"w{number}": None for number in range(1_000)})
-    await Beside(counted.plan)(a_picture(), news, 0)
+    news = PlannerDelta(nodes={f"w{number}": None for number in range(1_000)})
+    await PlannerThread(counted.plan)(a_picture(), news, 0)
     assert threading.get_ident() not in counted.threads
 
 
@@ -58,9 +58,9 @@ async def test_after_a_long_plan_the_next_is_made_beside_the_loop(
 ) -> None:
     monkeypatch.setattr(planning_module, "_QUICK_S", 0.0)
     counted = Counted()
-    beside = Beside(counted.plan)
+    beside = PlannerThread(counted.plan)
     for _ in range(2):
-        await beside(a_picture(), News(), 0)
+        await beside(a_picture(), PlannerDelta(), 0)
     first, second = counted.threads
     assert first == threading.get_ident() != second
 
@@ -70,9 +70,9 @@ async def test_in_a_quiet_moment_a_change_is_planned_for_at_once() -> None:
     cluster = Driver().cluster
     settings = EngineSettings(plan_debounce_s=HOUR_S, plan_tick_s=HOUR_S)
     commits = Commits(MemoryStore(clock=lambda: 0), 1, HOUR_S, loop.time(), lambda: "b-1")
-    reign = Reign(cluster, commits, settings, clock=lambda: 0)
+    reign = Writer(cluster, commits, settings, clock=lambda: 0)
     counted = Counted()
-    planning = Planning(reign, ClusterState(cluster), counted, settings)
+    planning = PlannerLoop(reign, ClusterState(cluster), counted, settings)
     running = asyncio.create_task(planning.run())
     async with asyncio.timeout(60):
         await counted.asked.wait()

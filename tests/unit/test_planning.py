@@ -18,7 +18,7 @@ from phalanx.core.reasons import (
     Reason,
 )
 from phalanx.core.spec.validation import job_spec
-from phalanx.engine.planning import event_of
+from phalanx.engine.planner_loop import event_of
 from phalanx.plan.decisions import Evict, Plan
 from phalanx.plan.state.planner_state import ClusterState
 

@@ -17,7 +17,7 @@ from phalanx.core.errors import Conflict
 from phalanx.core.events import CheckpointSaved
 from phalanx.core.model import Blob, Task
 from phalanx.core.states import State
-from phalanx.engine.reports import Speaker
+from phalanx.engine.plain.reports import Speaker
 from phalanx.engine.submissions import new_job
 from phalanx.engine.turn import Turn
 

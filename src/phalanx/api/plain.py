@@ -13,8 +13,8 @@ from phalanx.core.errors import Conflict
 from phalanx.core.events import Event, Exited, Progressed, Stopped
 from phalanx.core.model import Task
 from phalanx.core.states import State
-from phalanx.engine.claims import Claim
-from phalanx.engine.reports import Speaker
+from phalanx.engine.plain.claims import PlainClaim
+from phalanx.engine.plain.reports import Speaker
 from phalanx.engine.turn import Turn
 from phalanx.wire.jobs import ClaimView, Preempt
 
@@ -34,7 +34,7 @@ ExitCode = Annotated[int | None, QueryParameter(ge=1, le=255, required=False)]
 Step = Annotated[int | None, QueryParameter(ge=0, le=_BIGGEST, required=False)]
 
 
-@get("/jobs/next", opt={"allowed": WORKERS}, summary="Claim the next task")
+@get("/jobs/next", opt={"allowed": WORKERS}, summary="PlainClaim the next task")
 async def claim(
     request: Request[Any, Any, Any], worker_id: FromQuery[str | None] = None, wait: Wait = 0.0
 ) -> Response[ClaimView | None]:
@@ -50,14 +50,14 @@ async def claim(
     return Response(claim_view(found), status_code=200)
 
 
-async def _unless_gone(request: Request[Any, Any, Any], claiming: Any) -> Claim | None:
+async def _unless_gone(request: Request[Any, Any, Any], claiming: Any) -> PlainClaim | None:
     """Nothing is claimed for somebody who has hung up."""
     claim = asyncio.ensure_future(claiming)
     gone = asyncio.ensure_future(_hung_up(request))
     try:
         await asyncio.wait((claim, gone), return_when=asyncio.FIRST_COMPLETED)
         if claim.done():
-            found: Claim | None = claim.result()
+            found: PlainClaim | None = claim.result()
             return found
         return None
     finally:

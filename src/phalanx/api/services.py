@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from litestar.connection import ASGIConnection
 
-from phalanx.engine.advice import Advice
-from phalanx.engine.claims import Claims
-from phalanx.engine.desk import Desk
+from phalanx.engine.agent_sync import AgentSync
 from phalanx.engine.engine import Engine
+from phalanx.engine.event_buffer import EventBuffer
 from phalanx.engine.output import Outputs
-from phalanx.engine.reports import Reports
-from phalanx.engine.ring import Ring
+from phalanx.engine.plain.claims import PlainClaims
+from phalanx.engine.plain.reports import PlainReports
 from phalanx.engine.submissions import Submissions
+from phalanx.engine.submit_warnings import SubmitWarnings
 from phalanx.store.protocol import Store
 
 if TYPE_CHECKING:
@@ -39,9 +39,9 @@ class Services:
     def __init__(  # noqa: PLR0913
         self,
         engine: Engine,
-        desk: Desk,
+        desk: AgentSync,
         store: Store,
-        ring: Ring,
+        ring: EventBuffer,
         *,
         auth: "Authenticator | None" = None,
         metrics: Metrics | None = None,
@@ -54,10 +54,10 @@ class Services:
         self.auth = auth
         self.metrics = metrics
         self.info = info or Info()
-        self.advice = Advice(self.info.priority_classes)
+        self.advice = SubmitWarnings(self.info.priority_classes)
         self.submissions = Submissions(engine, store, advice=self.advice)
-        self.claims = Claims(engine, store)
-        self.reports = Reports(engine, store)
+        self.claims = PlainClaims(engine, store)
+        self.reports = PlainReports(engine, store)
         self.outputs = Outputs(engine, store, self.info.output_limit_bytes)
         watching = (desk, ring, self.claims, self.outputs, self.advice)
         for observer in (each.observe for each in watching):

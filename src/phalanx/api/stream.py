@@ -16,7 +16,7 @@ from phalanx.api.auth import USERS, Principal, principal_of
 from phalanx.api.errors import wrong
 from phalanx.api.services import Services, services_of
 from phalanx.api.views import record_view
-from phalanx.engine.ring import Entry
+from phalanx.engine.event_buffer import Entry
 
 _encode = msgspec.json.Encoder().encode
 _BIGGEST = 2**63 - 1

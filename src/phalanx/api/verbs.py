@@ -18,7 +18,7 @@ from phalanx.core.gang import Gang
 from phalanx.core.model import ENDED, Job
 from phalanx.core.spec.fields import REQUIRED, Field
 from phalanx.core.spec.schema import JOB_FIELDS
-from phalanx.engine.submissions import Submission, Taken
+from phalanx.engine.submissions import AcceptedJob, Submission
 from phalanx.engine.turn import Turn
 from phalanx.wire.jobs import JobView, Submitted
 
@@ -99,7 +99,7 @@ async def retry(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Respo
     spec = replace(old.spec, after=())
     part = None if old.gathering is None else replace(old.gathering, keys=())
     [outcome] = await services.submissions.submit([Submission(spec, by.name, part=part)])
-    if not isinstance(outcome, Taken):
+    if not isinstance(outcome, AcceptedJob):
         raise outcome if isinstance(outcome, CoreError) else AssertionError("bug: a run is no cron")
     return Response(
         submitted_view(outcome.job, outcome.warnings, is_short=False),

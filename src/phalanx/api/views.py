@@ -16,7 +16,7 @@ from phalanx.core.spec import quantities
 from phalanx.core.spec.job import SECOND, Micros, Role
 from phalanx.core.spec.native_form import native
 from phalanx.core.states import State
-from phalanx.engine.claims import Claim
+from phalanx.engine.plain.claims import PlainClaim
 from phalanx.wire.cost import EvictionView, LostView, TallyView
 from phalanx.wire.jobs import (
     ClaimView,
@@ -184,7 +184,7 @@ def task_view(job: Job, task: Task) -> TaskView:
     return TaskView(**_task_fields(job, task))
 
 
-def claim_view(claim: Claim) -> ClaimView:
+def claim_view(claim: PlainClaim) -> ClaimView:
     job, role = claim.gang.job, claim.gang.role(claim.task.index)
     return ClaimView(
         **_task_fields(job, claim.task),

@@ -16,11 +16,11 @@ from phalanx.core.reasons import Reason
 from phalanx.core.spec.job import SECOND, Micros
 from phalanx.engine.commits import Commits
 from phalanx.engine.errors import NotLeading, Unavailable
-from phalanx.engine.planning import Beside, Planner, Planning
-from phalanx.engine.reign import Observer, Reign, Work
+from phalanx.engine.planner_loop import Planner, PlannerLoop, PlannerThread
 from phalanx.engine.settings import EngineSettings
-from phalanx.engine.watching import UNWATCHED, Watcher
-from phalanx.engine.zones import zone
+from phalanx.engine.telemetry import UNWATCHED, Telemetry
+from phalanx.engine.timezones import zone
+from phalanx.engine.writer import Observer, Work, Writer
 from phalanx.plan.state.planner_state import ClusterState
 from phalanx.store.protocol import CommitFailed, Deposed, Leader, Store, StoreError
 
@@ -34,7 +34,7 @@ _CONTEND_S = 0.5
 _PULSE_S = 0.5
 
 
-class Outside(NamedTuple):
+class HostEnvironment(NamedTuple):
     """What a run does not decide by itself: a simulation gives all of it from a seed."""
 
     name: str  #: of this server, for people
@@ -48,7 +48,7 @@ class Engine:
     def __init__(
         self,
         store: Store,
-        outside: Outside,
+        outside: HostEnvironment,
         settings: EngineSettings | None = None,
         *,
         planner: Planner | None = None,
@@ -57,14 +57,14 @@ class Engine:
         self._store = store
         self._outside = outside
         self.settings = settings or EngineSettings()
-        self._planner = planner or Beside()
-        self.watcher: Watcher = UNWATCHED
+        self._planner = planner or PlannerThread()
+        self.watcher: Telemetry = UNWATCHED
         self._running: asyncio.Task[None] | None = None
         self._is_stopping = False
         self.observers = list(observers)
-        self._reign: Reign | None = None
+        self._reign: Writer | None = None
         self._commits: Commits | None = None
-        self._planning: Planning | None = None
+        self._planning: PlannerLoop | None = None
         self._leader: Leader | None = None
 
     # Asking
@@ -162,11 +162,11 @@ class Engine:
     async def _reign_once(self, commits: Commits, keeper: asyncio.Task[None]) -> None:
         """Load, and take turns until a commit fails. Raises CommitFailed or Deposed."""
         cluster = await self._load(commits.term)
-        reign = Reign(
+        reign = Writer(
             cluster, commits, self.settings, clock=self._outside.clock, watcher=self.watcher
         )
         picture = ClusterState(cluster, self.settings.policy)
-        planning = Planning(reign, picture, self._planner, self.settings, self.watcher)
+        planning = PlannerLoop(reign, picture, self._planner, self.settings, self.watcher)
         reign.observers += [*self.observers, planning.observe]
         self._reign, self._planning = reign, planning
         self.watcher.leading(commits.term, cluster)
@@ -222,7 +222,7 @@ class Engine:
             await asyncio.wait([running])
 
 
-async def _watch_for_stalls(reign: Reign, threshold_s: float) -> None:
+async def _watch_for_stalls(reign: Writer, threshold_s: float) -> None:
     """While the loop stood still nobody could be heard."""
     loop = asyncio.get_running_loop()
     while True:

@@ -19,8 +19,8 @@ from phalanx.core.handlers.submit import Duplicate
 from phalanx.core.model import Cron, Gathering, Job, Phase, Queue
 from phalanx.core.spec.job import JobSpec, Micros
 from phalanx.core.warnings import AnyWarning
-from phalanx.engine.advice import Advice
 from phalanx.engine.engine import Engine
+from phalanx.engine.submit_warnings import SubmitWarnings
 from phalanx.engine.turn import Turn
 from phalanx.store.protocol import Store
 
@@ -34,7 +34,7 @@ class Submission(NamedTuple):
     part: Gathering | None = None  #: how much of its gang it is, if it may be but a part
 
 
-class Taken(NamedTuple):
+class AcceptedJob(NamedTuple):
     """A submission that was accepted, now or earlier."""
 
     job: Job
@@ -62,7 +62,7 @@ class _Again(Exception):  # noqa: N818
     """A dependency has ended since it was looked up."""
 
 
-Accepted = Taken | Scheduled
+Accepted = AcceptedJob | Scheduled
 Outcome = Accepted | CoreError
 
 #: Ids are names and no secrets; the generator is seeded by the system.
@@ -79,7 +79,7 @@ class Submissions:
         engine: Engine,
         store: Store,
         new_job: Callable[[Micros], str] = new_job,
-        advice: Advice | None = None,
+        advice: SubmitWarnings | None = None,
     ) -> None:
         """Without advice nobody is warned."""
         self._advice = advice
@@ -157,19 +157,19 @@ class Submissions:
             first = looked_up.known.get((submission.spec.namespace, submission.key or ""))
             if first is not None:
                 gang = live.get(first.id)
-                taken.append(Taken(first if gang is None else gang.job, is_new=False))
+                taken.append(AcceptedJob(first if gang is None else gang.job, is_new=False))
                 continue
             try:
                 taken.append(self._join(turn, submission) or self._submit(turn, submission, ended))
             except Duplicate as error:
-                taken.append(Taken(live[error.job].job, is_new=False))
+                taken.append(AcceptedJob(live[error.job].job, is_new=False))
             except CoreError as error:
                 taken.append(error)
         return taken
 
     def _advised(self, turn: Turn, one: Accepted) -> Accepted:
         spec = one.cron.spec if isinstance(one, Scheduled) else one.job.spec
-        if self._advice is None or (isinstance(one, Taken) and one.job.awaits_members):
+        if self._advice is None or (isinstance(one, AcceptedJob) and one.job.awaits_members):
             return one  # what becomes of a part of a gang shows when the rest has come
         return one._replace(warnings=self._advice.on(turn, spec))
 
@@ -184,22 +184,22 @@ class Submissions:
             return error
         return Scheduled(turn.cluster.crons[key], is_new)
 
-    def _submit(self, turn: Turn, submission: Submission, ended: dict[str, Phase]) -> Taken:
+    def _submit(self, turn: Turn, submission: Submission, ended: dict[str, Phase]) -> AcceptedJob:
         job, spec, part = self._new_job(turn.now), submission.spec, submission.part
         mine = {name: ended[name] for name in spec.after if name in ended}
         if part is not None and part.of is not None and spec.size >= part.of:
             part = None  # it is all that there is to come
         event = Submitted(job, spec, submission.owner, submission.key, mine, part)
-        return Taken(turn.apply(event).gangs[job].job, is_new=True)
+        return AcceptedJob(turn.apply(event).gangs[job].job, is_new=True)
 
-    def _join(self, turn: Turn, submission: Submission) -> Taken | None:
+    def _join(self, turn: Turn, submission: Submission) -> AcceptedJob | None:
         """A part of a gang goes to what has come of it before, if that still waits for more."""
         spec, part, cluster = submission.spec, submission.part, turn.cluster
         job = cluster.names.get((spec.namespace, spec.name or ""))
         if job is None or part is None or not cluster.gangs[job].job.awaits_members:
             return None
         joined = turn.apply(MembersJoined(job, spec, part, submission.key))
-        return Taken(joined.gangs[job].job, is_new=False)
+        return AcceptedJob(joined.gangs[job].job, is_new=False)
 
     @asynccontextmanager
     async def _alone(self, keys: set[tuple[str, str]]) -> AsyncIterator[None]:

@@ -16,7 +16,7 @@ from phalanx.core.ledger import Account, LostTo, gpu_seconds
 from phalanx.core.model import ENDED, Phase, Record
 from phalanx.core.spec.job import Micros
 from phalanx.core.states import State
-from phalanx.engine.news import News, plan_anew
+from phalanx.engine.planner_delta import PlannerDelta, plan_anew
 from phalanx.engine.turn import Turn
 from phalanx.plan.decisions import Plan
 from phalanx.plan.state.planner_state import ClusterState
@@ -141,7 +141,7 @@ class Metrics:
 
     # Beside the planner
 
-    def plan_and_count(self, picture: ClusterState, news: News, at: Micros) -> Plan:
+    def plan_and_count(self, picture: ClusterState, news: PlannerDelta, at: Micros) -> Plan:
         """Plan, and now and then take a census of what was planned from."""
         made = plan_anew(picture, news, at)
         now = time.monotonic()

@@ -22,12 +22,12 @@ from litestar.types import ASGIApp
 from phalanx.api.app import create_app
 from phalanx.api.services import Info, Services
 from phalanx.core.lookups import Lookups
-from phalanx.engine.desk import Desk
-from phalanx.engine.engine import Engine, Outside
-from phalanx.engine.planning import Beside
-from phalanx.engine.ring import Ring
-from phalanx.engine.watching import Watchers
-from phalanx.engine.zones import zone
+from phalanx.engine.agent_sync import AgentSync
+from phalanx.engine.engine import Engine, HostEnvironment
+from phalanx.engine.event_buffer import EventBuffer
+from phalanx.engine.planner_loop import PlannerThread
+from phalanx.engine.telemetry import TelemetryFanout
+from phalanx.engine.timezones import zone
 from phalanx.server import stores
 from phalanx.server.config import Config
 from phalanx.server.dismissal import Dismissal
@@ -144,10 +144,10 @@ class Server:
         self._chronicle = Chronicle(log)
         settings = config.engine()
         self.metrics = Metrics()
-        ring = Ring(settings.ring_size)
+        ring = EventBuffer(settings.ring_size)
         self.engine = Engine(
             store,
-            Outside(
+            HostEnvironment(
                 self.name,
                 listening.advertised,
                 wall_clock,
@@ -155,13 +155,13 @@ class Server:
                 Lookups(zone, tokens.refusal),
             ),
             settings,
-            planner=Beside(self.metrics.plan_and_count),
+            planner=PlannerThread(self.metrics.plan_and_count),
             observers=[self._chronicle.observe, self.metrics.observe],
         )
-        self.engine.watcher = Watchers(self._chronicle, self.metrics)
+        self.engine.watcher = TelemetryFanout(self._chronicle, self.metrics)
         self._services = Services(
             engine=self.engine,
-            desk=Desk(self.engine, store),
+            desk=AgentSync(self.engine, store),
             store=store,
             ring=ring,
             auth=tokens,

@@ -25,7 +25,7 @@ from phalanx.core.reasons import Reason
 from phalanx.core.spec.job import HOUR, MINUTE, SECOND, JobSpec, Micros
 from phalanx.core.spec.validation import job_spec
 from phalanx.core.states import State
-from phalanx.engine.planning import event_of
+from phalanx.engine.planner_loop import event_of
 from phalanx.plan.decisions import Decision, Reserve
 from phalanx.sim.story import Story
 from phalanx.sim.traces import Trace, TraceJob

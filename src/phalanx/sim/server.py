@@ -8,9 +8,9 @@ from collections.abc import Callable
 from random import Random
 
 from phalanx.core import invariants
-from phalanx.engine.desk import Desk
-from phalanx.engine.engine import Engine, Outside
-from phalanx.engine.planning import plan_inline
+from phalanx.engine.agent_sync import AgentSync
+from phalanx.engine.engine import Engine, HostEnvironment
+from phalanx.engine.planner_loop import plan_inline
 from phalanx.engine.settings import EngineSettings
 from phalanx.engine.turn import Turn
 from phalanx.sim.faults import Faults, FaultyStore
@@ -26,17 +26,19 @@ class Server:
         self._task: asyncio.Task[None] | None = None
         self.store: FaultyStore
         self.engine: Engine
-        self.desk: Desk
+        self.desk: AgentSync
 
     def boot(self) -> None:
         """A process that remembers nothing."""
         self.store = FaultyStore(self._random, self._faults)
-        outside = Outside(self.name, f"http://{self.name}", self._faults.clock, self._new_id)
+        outside = HostEnvironment(
+            self.name, f"http://{self.name}", self._faults.clock, self._new_id
+        )
         observers: list[Callable[[Turn], None]] = [_check]
         self.engine = Engine(
             self.store, outside, self._settings, planner=plan_inline, observers=observers
         )
-        self.desk = Desk(self.engine, self.store)
+        self.desk = AgentSync(self.engine, self.store)
         self.engine.observers.append(self.desk.observe)
         self._task = asyncio.create_task(self.engine.run())
 

@@ -17,9 +17,9 @@ from phalanx.api.auth import Authenticator
 from phalanx.api.services import Info, Services
 from phalanx.core.cluster import Cluster
 from phalanx.core.spec.job import Micros
-from phalanx.engine.desk import Desk
-from phalanx.engine.engine import Engine, Outside
-from phalanx.engine.ring import Ring
+from phalanx.engine.agent_sync import AgentSync
+from phalanx.engine.engine import Engine, HostEnvironment
+from phalanx.engine.event_buffer import EventBuffer
 from phalanx.engine.settings import EngineSettings
 from phalanx.engine.turn import Turn
 from phalanx.store.protocol import Store
@@ -108,13 +108,13 @@ async def serving(
     # Connections inherit it; asyncio does not see that it should set it, and 40 ms a call add up.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    outside = Outside(url, url, clock, lambda: uuid4().hex)
+    outside = HostEnvironment(url, url, clock, lambda: uuid4().hex)
     engine = Engine(store, outside, settings or EngineSettings())
     services = Services(
         engine,
-        Desk(engine, store),
+        AgentSync(engine, store),
         store,
-        Ring(ring_size),
+        EventBuffer(ring_size),
         auth=auth,
         metrics=lambda: (b"phalanx_up 1\n", "text/plain; version=0.0.4"),
         info=info,

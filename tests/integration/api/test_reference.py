@@ -10,9 +10,9 @@ from litestar.routes import HTTPRoute
 from phalanx.api.app import OPENAPI_PATH, create_app
 from phalanx.api.errors import _HTTP_CODES, _KNOWN
 from phalanx.api.services import Services
-from phalanx.engine.desk import Desk
-from phalanx.engine.engine import Engine, Outside
-from phalanx.engine.ring import Ring
+from phalanx.engine.agent_sync import AgentSync
+from phalanx.engine.engine import Engine, HostEnvironment
+from phalanx.engine.event_buffer import EventBuffer
 from phalanx.store.memory import MemoryStore
 from phalanx.store.sqlite import wall_clock
 
@@ -24,8 +24,8 @@ SECTIONS = {(method, path): text for method, path, text in SECTION.findall(PAGE)
 @pytest.fixture(scope="module")
 def routes() -> set[tuple[str, str]]:
     store = MemoryStore(clock=wall_clock)
-    engine = Engine(store, Outside("", "", wall_clock, str))
-    app = create_app(Services(engine, Desk(engine, store), store, Ring(1)))
+    engine = Engine(store, HostEnvironment("", "", wall_clock, str))
+    app = create_app(Services(engine, AgentSync(engine, store), store, EventBuffer(1)))
     return {
         (method, re.sub(r":\w+(?=})", "", route.path_format))
         for route in app.routes

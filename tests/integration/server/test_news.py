@@ -19,9 +19,9 @@ from phalanx.core.events import (
 )
 from phalanx.core.model import Assignment, Protocol
 from phalanx.core.spec.job import Micros
-from phalanx.engine.desk import Desk
-from phalanx.engine.engine import Engine, Outside
-from phalanx.engine.news import News
+from phalanx.engine.agent_sync import AgentSync
+from phalanx.engine.engine import Engine, HostEnvironment
+from phalanx.engine.planner_delta import PlannerDelta
 from phalanx.plan.decisions import Plan
 from phalanx.plan.explain.reasons import PendingReasons
 from phalanx.plan.state.planner_state import ClusterState
@@ -32,12 +32,12 @@ from tests.driver import spec
 from tests.integration.server.waiting import pass_time
 
 
-async def plan_nothing(picture: ClusterState, news: News, now: Micros) -> Plan:
+async def plan_nothing(picture: ClusterState, news: PlannerDelta, now: Micros) -> Plan:
     return Plan((), PendingReasons(picture.snapshot.waiting))
 
 
 @asynccontextmanager
-async def two_workers() -> AsyncIterator[tuple[Engine, Desk]]:
+async def two_workers() -> AsyncIterator[tuple[Engine, AgentSync]]:
     """A leader that knows two workers and what they have: nothing."""
     loop = asyncio.get_running_loop()
 
@@ -46,9 +46,9 @@ async def two_workers() -> AsyncIterator[tuple[Engine, Desk]]:
 
     store = MemoryStore(clock=clock)
     ids = iter(map(str, range(10**9)))
-    outside = Outside("s", "http://s", clock, lambda: next(ids))
+    outside = HostEnvironment("s", "http://s", clock, lambda: next(ids))
     engine = Engine(store, outside, planner=plan_nothing)
-    desk = Desk(engine, store)
+    desk = AgentSync(engine, store)
     engine.observers.append(desk.observe)
     running = asyncio.create_task(engine.run())
     await pass_time(1)

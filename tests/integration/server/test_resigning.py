@@ -7,9 +7,9 @@ import pytest
 from phalanx.core.events import WorkerRegistered
 from phalanx.core.model import Protocol
 from phalanx.core.spec.job import Micros
-from phalanx.engine.engine import Engine, Outside
+from phalanx.engine.engine import Engine, HostEnvironment
 from phalanx.engine.errors import NotLeading
-from phalanx.engine.planning import plan_inline
+from phalanx.engine.planner_loop import plan_inline
 from phalanx.sim.loop import run_virtually
 from phalanx.store.memory import MemoryDatabase, MemoryStore
 from tests.integration.server.waiting import pass_time
@@ -24,7 +24,9 @@ def an_engine(name: str, database: MemoryDatabase) -> Engine:
     store = MemoryStore(clock=clock, database=database)
     ids = (f"{name}-{n}" for n in range(10**9))
     return Engine(
-        store, Outside(name, f"http://{name}", clock, lambda: next(ids)), planner=plan_inline
+        store,
+        HostEnvironment(name, f"http://{name}", clock, lambda: next(ids)),
+        planner=plan_inline,
     )
 
 

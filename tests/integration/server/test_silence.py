@@ -5,8 +5,8 @@ import asyncio
 from phalanx.core.events import WorkerRegistered
 from phalanx.core.model import Protocol
 from phalanx.core.spec.job import Micros
-from phalanx.engine.engine import Engine, Outside
-from phalanx.engine.planning import plan_inline
+from phalanx.engine.engine import Engine, HostEnvironment
+from phalanx.engine.planner_loop import plan_inline
 from phalanx.engine.turn import Turn
 from phalanx.sim.loop import run_virtually
 from phalanx.store.memory import MemoryStore
@@ -38,7 +38,7 @@ def test_a_worker_is_not_lost_for_the_time_in_which_nobody_could_answer_it() -> 
         def observe(turn: Turn) -> None:
             records.extend(record.kind for record in turn.records())
 
-        outside = Outside("s", "http://s", clock, lambda: str(loop.time()))
+        outside = HostEnvironment("s", "http://s", clock, lambda: str(loop.time()))
         engine = Engine(store, outside, planner=plan_inline, observers=[observe])
         running = asyncio.create_task(engine.run())
         await pass_time(1)

@@ -18,7 +18,7 @@ class Entry(NamedTuple):
     namespace: str | None  #: of the record's job; None if it has none, or none that is known
 
 
-class Ring:
+class EventBuffer:
     def __init__(self, size: int) -> None:
         self._entries: deque[Entry] = deque(maxlen=size)
         #: The number of the last record that we know of, once we know of one.

@@ -23,58 +23,60 @@ from phalanx.core.events import (
 from phalanx.core.reasons import Reason
 from phalanx.core.spec.job import Micros
 from phalanx.engine.errors import NotLeading, Unavailable
-from phalanx.engine.news import News, plan_anew
-from phalanx.engine.reign import Reign
+from phalanx.engine.planner_delta import PlannerDelta, plan_anew
 from phalanx.engine.settings import EngineSettings
+from phalanx.engine.telemetry import UNWATCHED, Telemetry
 from phalanx.engine.turn import Turn
-from phalanx.engine.watching import UNWATCHED, Watcher
+from phalanx.engine.writer import Writer
 from phalanx.plan.decisions import Decision, Evict, Hold, LetGo, Plan, Reserve
 from phalanx.plan.state.planner_state import ClusterState
 
-Planner = Callable[[ClusterState, News, Micros], Awaitable[Plan]]
+Planner = Callable[[ClusterState, PlannerDelta, Micros], Awaitable[Plan]]
 
 #: A plan is expected to take no longer than the last one, if little has changed since.
 _QUICK_S = 0.002
 _FEW = 100
 
 
-async def plan_inline(picture: ClusterState, news: News, now: Micros) -> Plan:
+async def plan_inline(picture: ClusterState, news: PlannerDelta, now: Micros) -> Plan:
     """In the loop itself: for simulations, where every run has to be the same."""
     return plan_anew(picture, news, now)
 
 
-class Beside:
+class PlannerThread:
     """In a thread, so that the loop goes on answering, unless it takes less than the way there."""
 
-    def __init__(self, plan: Callable[[ClusterState, News, Micros], Plan] = plan_anew) -> None:
+    def __init__(
+        self, plan: Callable[[ClusterState, PlannerDelta, Micros], Plan] = plan_anew
+    ) -> None:
         self._plan = plan
         self._took_s = 0.0  #: the last one
 
-    async def __call__(self, picture: ClusterState, news: News, now: Micros) -> Plan:
+    async def __call__(self, picture: ClusterState, news: PlannerDelta, now: Micros) -> Plan:
         if self._took_s > _QUICK_S or news.size > _FEW:
             return await asyncio.to_thread(self._timed, picture, news, now)
         return self._timed(picture, news, now)
 
-    def _timed(self, picture: ClusterState, news: News, now: Micros) -> Plan:
+    def _timed(self, picture: ClusterState, news: PlannerDelta, now: Micros) -> Plan:
         began = time.perf_counter()
         made = self._plan(picture, news, now)
         self._took_s = time.perf_counter() - began
         return made
 
 
-class Planning:
+class PlannerLoop:
     def __init__(
         self,
-        reign: Reign,
+        reign: Writer,
         picture: ClusterState,
         planner: Planner,
         settings: EngineSettings,
-        watcher: Watcher = UNWATCHED,
+        watcher: Telemetry = UNWATCHED,
     ) -> None:
         self._watcher = watcher
         self._reign = reign
         self._picture = picture
-        self._news = News()
+        self._news = PlannerDelta()
         self._planner = planner
         self._settings = settings
         self._changed = asyncio.Event()
@@ -108,7 +110,7 @@ class Planning:
             await asyncio.sleep(max(self._settings.plan_debounce_s, loop.time() - began))
 
     async def _plan_once(self) -> None:
-        news, self._news = self._news, News()
+        news, self._news = self._news, PlannerDelta()
         began = asyncio.get_running_loop().time()
         made = await self._planner(self._picture, news, self._reign.tell_time())
         self._watcher.planned(asyncio.get_running_loop().time() - began, made)

@@ -10,7 +10,7 @@ from phalanx.plan.decisions import Plan
 from phalanx.store.protocol import Leader
 
 
-class Watcher(Protocol):
+class Telemetry(Protocol):
     def leading(self, term: int, cluster: Cluster) -> None:
         """Memory was filled from the store; also said when it had to be filled again."""
 
@@ -37,10 +37,10 @@ class Watcher(Protocol):
         """So much of what tasks write is durable, and so much older output went for it."""
 
 
-class Watchers:
+class TelemetryFanout:
     """Several watchers as one; none at all is one that does not look."""
 
-    def __init__(self, *watchers: Watcher) -> None:
+    def __init__(self, *watchers: Telemetry) -> None:
         self._watchers = watchers
 
     def leading(self, term: int, cluster: Cluster) -> None:
@@ -80,4 +80,4 @@ class Watchers:
             each.output_kept(size_bytes, dropped_bytes)
 
 
-UNWATCHED = Watchers()
+UNWATCHED = TelemetryFanout()

@@ -49,7 +49,7 @@ class _Unclear(Exception):  # noqa: N818
         self.epoch = epoch
 
 
-class Reports:
+class PlainReports:
     def __init__(self, engine: Engine, store: Store) -> None:
         self._engine = engine
         self._store = store

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from phalanx.engine.settings import EngineSettings
 
 
-class Attendance:
+class Liveness:
     def __init__(self, settings: EngineSettings, now_s: float) -> None:
         self._settings = settings
         self._stalled_s = 0.0

@@ -20,12 +20,12 @@ from phalanx.core.events import Event, Vanished, WorkerLost
 from phalanx.core.model import Protocol, Task
 from phalanx.core.spec.job import Micros
 from phalanx.core.states import State
-from phalanx.engine.attendance import Attendance
 from phalanx.engine.commits import Commits
 from phalanx.engine.errors import NotLeading, Unavailable
+from phalanx.engine.liveness import Liveness
 from phalanx.engine.settings import EngineSettings
+from phalanx.engine.telemetry import UNWATCHED, Telemetry
 from phalanx.engine.turn import Turn
-from phalanx.engine.watching import UNWATCHED, Watcher
 from phalanx.store.protocol import StoreError
 
 #: Clocks of different grain may disagree by less than this on whether something is due.
@@ -46,7 +46,7 @@ class _Command(NamedTuple):
     answer: asyncio.Future[Any]
 
 
-class Reign:
+class Writer:
     def __init__(
         self,
         cluster: Cluster,
@@ -54,7 +54,7 @@ class Reign:
         settings: EngineSettings,
         *,
         clock: Callable[[], Micros],
-        watcher: Watcher = UNWATCHED,
+        watcher: Telemetry = UNWATCHED,
     ) -> None:
         self._cluster = cluster
         self._commits = commits
@@ -71,13 +71,13 @@ class Reign:
         self._timers: list[tuple[Micros, int, Event]] = []
         self._order = itertools.count()
         self._set_timers(cluster.timers())
-        self.attendance = Attendance(settings, self._loop.time())
+        self.attendance = Liveness(settings, self._loop.time())
         for worker, node in cluster.nodes.items():
             if node.worker.lost_at is None:
                 self.hear(worker)
         #: Tasks that are run over the plain protocol, each by its own heartbeats: a worker that
         #: goes on may have dropped one, or never have heard that it was given one.
-        self.runners = Attendance(replace(settings, brake_count=_NO_BRAKE), self._loop.time())
+        self.runners = Liveness(replace(settings, brake_count=_NO_BRAKE), self._loop.time())
         for gang in cluster.gangs.values():
             for task in gang.tasks:
                 if task.state in (State.RUNNING, State.PREEMPTING) and _is_plain(cluster, task):

@@ -12,8 +12,8 @@ from phalanx.core import events
 from phalanx.core.errors import Conflict, CoreError, IllegalTransition, StaleEpoch, Unknown
 from phalanx.core.ids import split_task
 from phalanx.core.node import AttemptKey, Node
+from phalanx.engine.agent_instructions import orders_for
 from phalanx.engine.engine import Engine
-from phalanx.engine.orders import orders_for
 from phalanx.engine.turn import Turn
 from phalanx.store.protocol import Store
 from phalanx.wire.sync import Order, Reported, SyncReply, SyncRequest, TaskReport, Want
@@ -32,7 +32,7 @@ class _Session:
         self.news = asyncio.Event()
 
 
-class Desk:
+class AgentSync:
     def __init__(self, engine: Engine, store: Store) -> None:
         self._engine = engine
         self._store = store

@@ -15,7 +15,7 @@ from phalanx.plan.decisions import Plan
 from phalanx.plan.state.planner_state import ClusterState
 
 
-class News(msgspec.Struct):
+class PlannerDelta(msgspec.Struct):
     """None is gone. Queues are whole, or None if they have not changed."""
 
     gangs: dict[str, Gang | None] = {}
@@ -35,7 +35,7 @@ class News(msgspec.Struct):
                 self.queues = dict(cluster.queues)
 
 
-def plan_anew(picture: ClusterState, news: News, now: Micros) -> Plan:
+def plan_anew(picture: ClusterState, news: PlannerDelta, now: Micros) -> Plan:
     """Bring the picture up to date and plan from it."""
     picture.update(news.gangs, news.nodes, news.queues)
     return picture.plan(now)

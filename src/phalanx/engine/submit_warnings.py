@@ -33,7 +33,7 @@ class _Found(NamedTuple):
     why: Unfit | None
 
 
-class Advice:
+class SubmitWarnings:
     def __init__(self, priority_classes: Mapping[str, int]) -> None:
         self._classes = priority_classes
         #: What was found of roles, which equal jobs share, with each minimum.

@@ -32,7 +32,7 @@ INLINE_BYTES = 96 * 1024
 _Key = tuple[int, Micros, str]
 
 
-class Claim(NamedTuple):
+class PlainClaim(NamedTuple):
     gang: Gang
     task: Task
     env: dict[str, str]
@@ -48,7 +48,7 @@ class _NoRoom(NamedTuple):
     """The worker can take nothing but what is reserved for it."""
 
 
-class Claims:
+class PlainClaims:
     def __init__(self, engine: Engine, store: Store) -> None:
         self._engine = engine
         self._store = store
@@ -122,7 +122,7 @@ class Claims:
 
     # Claiming
 
-    async def next(self, worker: str | None, wait_s: float) -> Claim | None:
+    async def next(self, worker: str | None, wait_s: float) -> PlainClaim | None:
         """The next task for this worker, or for somebody without a name. It is running from now on.
 
         Raises Unknown for a worker that has to register, Conflict for an agent.
@@ -165,21 +165,21 @@ class Claims:
         elif self._open:
             self._wake_one()
 
-    async def _claim(self, worker: str | None) -> Claim | _NoRoom | None:
+    async def _claim(self, worker: str | None) -> PlainClaim | _NoRoom | None:
         data: dict[str, bytes] = {}
         while True:
             found = await self._engine.do(lambda turn: self._take(turn, worker, data))
             if worker is not None:
                 self._engine.hear(worker)
             if not isinstance(found, _NeedsBytes):
-                if isinstance(found, Claim):
+                if isinstance(found, PlainClaim):
                     self._engine.hear_runner(found.task.id, found.task.epoch)
                 return found
             data[found.blob.id] = await self._store.get_blob(found.blob.id) or b""
 
     def _take(
         self, turn: Turn, worker: str | None, data: dict[str, bytes]
-    ) -> Claim | _NeedsBytes | _NoRoom | None:
+    ) -> PlainClaim | _NeedsBytes | _NoRoom | None:
         if worker is not None:
             node = _plain_node(turn, worker)
             _free_residues(turn, node)
@@ -259,10 +259,10 @@ def _needed(task: Task, data: dict[str, bytes]) -> _NeedsBytes | None:
     return _NeedsBytes(blob)
 
 
-def _claim(turn: Turn, job: str, index: int, data: dict[str, bytes]) -> Claim:
+def _claim(turn: Turn, job: str, index: int, data: dict[str, bytes]) -> PlainClaim:
     gang = turn.cluster.gangs[job]
     task = gang.tasks[index]
     env = GangEnvironment(gang, turn.cluster.nodes).environment(task)
     if task.checkpoint is not None and task.checkpoint.id in data:
         env["CHECKPOINT_DATA"] = base64.b64encode(data[task.checkpoint.id]).decode()
-    return Claim(gang, task, env)
+    return PlainClaim(gang, task, env)
