@@ -10,16 +10,24 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.agent import cgroups, tree
-from phalanx.agent import output as output_module
-from phalanx.agent.http import Request, Server
-from phalanx.agent.journal import Began, Ended, Forgotten, Journal
-from phalanx.agent.messages import Changed, Frames, Life, Run, framed, read_order, read_told
-from phalanx.agent.output import Output
-from phalanx.agent.places import Places, Segment
-from phalanx.agent.progress import Progress, ProgressFile
-from phalanx.agent.reports import Reports, report_of
-from phalanx.agent.shipping import Shipment, next_bytes
+from phalanx.agent.link.http_client import HttpClient, HttpRequest
+from phalanx.agent.link.log_shipping import Shipment, next_bytes
+from phalanx.agent.link.progress import ProgressFile, ProgressReport
+from phalanx.agent.link.reports import UnsentReports, report_of
+from phalanx.agent.messages import (
+    AttemptChanged,
+    Frames,
+    Life,
+    RunAttempt,
+    framed,
+    read_order,
+    read_told,
+)
+from phalanx.agent.spawner import cgroups, process_tree
+from phalanx.agent.spawner import output as output_module
+from phalanx.agent.spawner.journal import Began, Ended, Forgotten, Journal
+from phalanx.agent.spawner.output import Output
+from phalanx.agent.state_dir import Segment, StateDir
 from phalanx.wire.sync import Reported, TaskReport
 
 KEY = ("j-1.0", 3)
@@ -30,8 +38,8 @@ KEY = ("j-1.0", 3)
 
 def test_messages_come_out_whole_however_they_were_cut() -> None:
     sent = [
-        Changed((Life(*KEY, exit_code=0),)),
-        Changed((Life(*KEY, failure="no"), Life("j-1.1", 3, begun=True))),
+        AttemptChanged((Life(*KEY, exit_code=0),)),
+        AttemptChanged((Life(*KEY, failure="no"), Life("j-1.1", 3, begun=True))),
     ]
     stream = b"".join(map(framed, sent))
     for size in (1, 3, len(stream)):
@@ -41,7 +49,7 @@ def test_messages_come_out_whole_however_they_were_cut() -> None:
 
 
 def test_an_order_arrives_as_it_was_given() -> None:
-    run = Run(*KEY, ("echo", "a b"), {"A": "ü"}, 15_000_000, fence=True)
+    run = RunAttempt(*KEY, ("echo", "a b"), {"A": "ü"}, 15_000_000, fence=True)
     [body] = Frames().feed(framed(run))
     assert read_order(body) == run
 
@@ -91,8 +99,8 @@ def test_a_journal_that_could_not_be_written_is_written_whole_later(tmp_path: Pa
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
-    made = Places(tmp_path / "state")
+def places(tmp_path: Path) -> StateDir:
+    made = StateDir(tmp_path / "state")
     made.create()
     return made
 
@@ -100,7 +108,7 @@ def places(tmp_path: Path) -> Places:
 class Writer:
     """An attempt's end of the pipe, and the spawner's."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: StateDir) -> None:
         read, self._write = os.pipe()
         os.set_blocking(read, False)
         self.output = Output(places, KEY, read, os.open(os.devnull, os.O_WRONLY))
@@ -115,12 +123,12 @@ class Writer:
         self.output.close(0.0)
 
 
-def written(places: Places) -> dict[int, bytes]:
+def written(places: StateDir) -> dict[int, bytes]:
     return {each.base: each.path.read_bytes() for each in places.outputs().get(KEY, [])}
 
 
 def test_output_is_kept_in_files_of_bounded_size(
-    places: Places, monkeypatch: pytest.MonkeyPatch
+    places: StateDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(output_module, "_SEGMENT_BYTES", 4)
     writer = Writer(places)
@@ -131,14 +139,14 @@ def test_output_is_kept_in_files_of_bounded_size(
     assert writer.output.total_bytes == 10
 
 
-def test_no_file_is_made_for_a_task_that_writes_nothing(places: Places) -> None:
+def test_no_file_is_made_for_a_task_that_writes_nothing(places: StateDir) -> None:
     writer = Writer(places)
     writer.close()
     assert written(places) == {}
 
 
 def test_what_a_full_disk_cannot_take_is_counted_and_told(
-    places: Places, monkeypatch: pytest.MonkeyPatch
+    places: StateDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(output_module, "_SEGMENT_BYTES", 5)
     writer = Writer(places)
@@ -154,7 +162,7 @@ def test_what_a_full_disk_cannot_take_is_counted_and_told(
     assert written(places) == {0: b"first", 17: note + b"last"}
 
 
-def test_a_shipment_that_is_far_behind_goes_on_near_the_end(places: Places) -> None:
+def test_a_shipment_that_is_far_behind_goes_on_near_the_end(places: StateDir) -> None:
     old, new = (Segment(places.output(KEY, base), base) for base in (0, 20 * 1024**2))
     old.path.write_bytes(b"a" * 10)
     new.path.write_bytes(b"b" * 100)
@@ -166,7 +174,7 @@ def test_a_shipment_that_is_far_behind_goes_on_near_the_end(places: Places) -> N
     assert next_bytes(shipment, [old, new]) == b""
 
 
-def test_what_nobody_knows_any_more_is_swept(places: Places) -> None:
+def test_what_nobody_knows_any_more_is_swept(places: StateDir) -> None:
     for key in (KEY, ("j-1.0", 2), ("j-9.0", 3)):
         places.output(key, 0).touch()
         places.progress(key).touch()
@@ -185,18 +193,18 @@ def test_progress_is_the_last_step_and_whether_anything_was_safe(tmp_path: Path)
     file = ProgressFile(path)
     assert file.read() is None
     path.write_text('{"step": 1, "checkpoint": true}\nnonsense\n{"step": 2}\n{"step": 3')
-    assert file.read() == Progress(2, safe=True)
+    assert file.read() == ProgressReport(2, safe=True)
     assert file.read() is None
     with path.open("a") as more:
         more.write("}\n")
-    assert file.read() == Progress(3, safe=False)
+    assert file.read() == ProgressReport(3, safe=False)
 
 
 # Reports
 
 
 def test_a_report_is_repeated_until_it_was_heard() -> None:
-    reports = Reports()
+    reports = UnsentReports()
     running = TaskReport(*KEY, Reported.RUNNING)
     reports.put(running)
     said = reports.take(full=False)
@@ -211,10 +219,10 @@ def test_a_report_is_repeated_until_it_was_heard() -> None:
 
 
 def test_what_is_safe_is_said_once() -> None:
-    reports = Reports()
+    reports = UnsentReports()
     reports.put(TaskReport(*KEY, Reported.RUNNING))
-    reports.progressed(KEY, Progress(4, safe=True))
-    reports.progressed(KEY, Progress(5, safe=False))
+    reports.progressed(KEY, ProgressReport(4, safe=True))
+    reports.progressed(KEY, ProgressReport(5, safe=False))
     said = reports.take(full=True)
     assert said == (TaskReport(*KEY, Reported.RUNNING, step=5, safe=True),)
     reports.heard(said)
@@ -256,7 +264,7 @@ sys.stdin.read()
 
 
 def test_a_mark_is_found_on_everything_that_came_of_a_process() -> None:
-    mark = tree.new_mark()
+    mark = process_tree.new_mark()
     with subprocess.Popen(  # noqa: S603
         [sys.executable, "-c", _MARKED, str(mark)],
         stdin=subprocess.PIPE,
@@ -265,15 +273,15 @@ def test_a_mark_is_found_on_everything_that_came_of_a_process() -> None:
         assert process.stdout is not None
         assert process.stdin is not None
         family = set(map(int, process.stdout.readline().split()))
-        assert set(tree.members(mark)) == family
-        assert tree.members(tree.new_mark()) == []
-        tree.end([mark], None)
-        assert tree.members(mark) == []
+        assert set(process_tree.members(mark)) == family
+        assert process_tree.members(process_tree.new_mark()) == []
+        process_tree.end([mark], None)
+        assert process_tree.members(mark) == []
         process.stdin.close()
 
 
 def test_marks_limit_nothing() -> None:
-    assert tree.new_mark() > 1 << 61
+    assert process_tree.new_mark() > 1 << 61
     assert resource.getrlimit(resource.RLIMIT_RSS)[1] == resource.RLIM_INFINITY
 
 
@@ -310,7 +318,7 @@ def test_where_no_group_can_be_made_nothing_is_left_behind(tmp_path: Path) -> No
     for there in (False, True):  # the second time it is a folder, and not one of groups
         if there:
             (tmp_path / "no").mkdir()
-        groups = cgroups.Groups(tmp_path / "note", tmp_path)
+        groups = cgroups.ControlGroups(tmp_path / "note", tmp_path)
         assert groups.make(KEY) is None
         assert cgroups.left_by(tmp_path / "note") is None
     assert list((tmp_path / "no").iterdir()) == []
@@ -333,8 +341,8 @@ async def test_a_cancelled_call_does_not_spoil_the_connection_for_the_next() -> 
 
     listening = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
-    server = Server(f"http://127.0.0.1:{port}")
-    request = Request("POST", "/", {}, b"", 10)
+    server = HttpClient(f"http://127.0.0.1:{port}")
+    request = HttpRequest("POST", "/", {}, b"", 10)
     held = asyncio.create_task(server.call(request))
     await arrived.wait()
     held.cancel()
@@ -353,9 +361,7 @@ async def test_a_cancelled_call_does_not_spoil_the_connection_for_the_next() -> 
 
 
 def test_a_spawner_without_link_and_tasks_does_not_stay_for_ever(tmp_path: Path) -> None:
-    hasty = (
-        "import sys; from phalanx.agent import spawner as s; s._ALONE_S = 0.2; s.main(sys.argv[1])"
-    )
+    hasty = "import sys; from phalanx.agent.spawner import spawner as s; s._ALONE_S = 0.2; s.main(sys.argv[1])"
     command = [sys.executable, "-c", hasty, str(tmp_path)]
     ended = subprocess.run(command, timeout=60, check=False)  # noqa: S603
     assert ended.returncode == 0

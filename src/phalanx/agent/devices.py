@@ -4,7 +4,7 @@ import os
 from typing import Any
 
 
-class Found:
+class MachineInventory:
     def __init__(self) -> None:
         self.resources: dict[str, Any] = {
             "cpu": len(os.sched_getaffinity(0)),

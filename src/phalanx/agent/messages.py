@@ -49,17 +49,17 @@ class Welcome(msgspec.Struct, frozen=True, tag=True):
     lives: tuple[Life, ...]
 
 
-class Changed(msgspec.Struct, frozen=True, tag=True):
+class AttemptChanged(msgspec.Struct, frozen=True, tag=True):
     lives: tuple[Life, ...]
 
 
-Told = Welcome | Changed
+Told = Welcome | AttemptChanged
 
 
 # From the link
 
 
-class Run(msgspec.Struct, frozen=True, tag=True):
+class RunAttempt(msgspec.Struct, frozen=True, tag=True):
     id: str
     epoch: int
     command: str | tuple[str, ...]
@@ -74,12 +74,12 @@ class Run(msgspec.Struct, frozen=True, tag=True):
         return self.id, self.epoch
 
 
-class Stop(msgspec.Struct, frozen=True, tag=True):
+class StopAttempt(msgspec.Struct, frozen=True, tag=True):
     id: str
     epoch: int
 
 
-class Forget(msgspec.Struct, frozen=True, tag=True):
+class ForgetAttempt(msgspec.Struct, frozen=True, tag=True):
     id: str
     epoch: int
 
@@ -89,7 +89,7 @@ class StopAll(msgspec.Struct, frozen=True, tag=True):
 
 
 class Lease(msgspec.Struct, frozen=True, tag=True):
-    """The server has heard of us; sent before every `Run` of a fenced task as well."""
+    """The server has heard of us; sent before every `RunAttempt` of a fenced task as well."""
 
     sent_at: float  #: of the sync that was answered, on the boot-time clock
     lost_after: float
@@ -99,7 +99,7 @@ class Quit(msgspec.Struct, frozen=True, tag=True):
     """End as soon as nothing runs any more."""
 
 
-Order = Run | Stop | Forget | StopAll | Lease | Quit
+Order = RunAttempt | StopAttempt | ForgetAttempt | StopAll | Lease | Quit
 
 _encode = msgspec.msgpack.Encoder().encode
 _HEAD_BYTES = 4

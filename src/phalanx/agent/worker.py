@@ -13,13 +13,13 @@ import msgspec
 import structlog
 import uvloop
 
-from phalanx.agent.attempts import Attempts
-from phalanx.agent.link import Link, Registration, Superseded
+from phalanx.agent.link.controller import AttemptController
+from phalanx.agent.link.leader_client import LeaderClient
+from phalanx.agent.link.link import Link, Registration, Superseded
+from phalanx.agent.link.spawner_client import SpawnerClient
 from phalanx.agent.lock import Lock, holder
 from phalanx.agent.messages import Quit, StopAll, Welcome
-from phalanx.agent.owner import Owner
-from phalanx.agent.places import Places
-from phalanx.agent.servers import Servers
+from phalanx.agent.state_dir import StateDir
 
 Logger = structlog.typing.FilteringBoundLogger
 
@@ -34,7 +34,7 @@ class CannotWork(Exception):  # noqa: N818
     """The worker does not start; the message says why and what to do."""
 
 
-class Settings(msgspec.Struct, frozen=True):
+class WorkerSettings(msgspec.Struct, frozen=True):
     servers: tuple[str, ...]
     state: Path
     registration: Registration
@@ -42,9 +42,9 @@ class Settings(msgspec.Struct, frozen=True):
     token: Callable[[], str | None] = lambda: None
 
 
-def run(settings: Settings) -> int:
+def run(settings: WorkerSettings) -> int:
     """Work until told to stop; the exit status. Raises CannotWork."""
-    places = Places(settings.state)
+    places = StateDir(settings.state)
     try:
         places.create()
         lock = Lock.take(places.link_lock)
@@ -57,17 +57,17 @@ def run(settings: Settings) -> int:
         )
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(Worker(settings, places).live())
+            return runner.run(WorkerProcess(settings, places).live())
     finally:
         lock.release()
 
 
-class Worker:
-    def __init__(self, settings: Settings, places: Places) -> None:
+class WorkerProcess:
+    def __init__(self, settings: WorkerSettings, places: StateDir) -> None:
         self._settings = settings
         self._places = places
         self._log: Logger = structlog.get_logger().bind()
-        self._servers = Servers(settings.servers, settings.token)
+        self._servers = LeaderClient(settings.servers, settings.token)
         self._told_to_stop = asyncio.Event()
         self._told_twice = asyncio.Event()
 
@@ -77,7 +77,7 @@ class Worker:
             loop.add_signal_handler(number, self._on_signal)
         try:
             while True:
-                owner = await Owner.find(self._places)
+                owner = await SpawnerClient.find(self._places)
                 status = await self._work(owner)
                 owner.close()
                 if status is not None:
@@ -89,7 +89,7 @@ class Worker:
     def _on_signal(self) -> None:
         (self._told_twice if self._told_to_stop.is_set() else self._told_to_stop).set()
 
-    async def _work(self, owner: Owner) -> int | None:
+    async def _work(self, owner: SpawnerClient) -> int | None:
         """The exit status, or None if the spawner has gone."""
         tells = owner.tells()
         welcome = await anext(tells, None)
@@ -98,7 +98,7 @@ class Worker:
         registration = msgspec.structs.replace(
             self._settings.registration, incarnation=welcome.incarnation
         )
-        attempts = Attempts(registration.id, owner, self._places, self._servers, self._log)
+        attempts = AttemptController(registration.id, owner, self._places, self._servers, self._log)
         self._places.sweep({life.key for life in welcome.lives})
         attempts.know(welcome.lives)
         first_seq = welcome.links * _CALLS_OF_A_LINK
@@ -126,7 +126,10 @@ class Worker:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _verdict(
-        self, done: dict[str, "asyncio.Task[Any]"], owner: Owner, spawner: "asyncio.Task[Any]"
+        self,
+        done: dict[str, "asyncio.Task[Any]"],
+        owner: SpawnerClient,
+        spawner: "asyncio.Task[Any]",
     ) -> int | None:
         if "leaving" in done:
             done["leaving"].result()
@@ -144,7 +147,7 @@ class Worker:
             task.result()
         raise AssertionError("bug: a part of the worker ended by itself")
 
-    async def _leave(self, owner: Owner, attempts: Attempts, link: Link) -> None:
+    async def _leave(self, owner: SpawnerClient, attempts: AttemptController, link: Link) -> None:
         """Returns when everything has gone elsewhere, or at once if it may stay."""
         await self._told_to_stop.wait()
         if self._settings.keep:
@@ -161,11 +164,13 @@ class Worker:
             hurry.cancel()
         owner.send(Quit())
 
-    async def _hurry(self, owner: Owner) -> None:
+    async def _hurry(self, owner: SpawnerClient) -> None:
         await self._told_twice.wait()
         owner.send(StopAll(kill=True))
 
-    async def _stop_tasks(self, owner: Owner, attempts: Attempts, link: Link) -> None:
+    async def _stop_tasks(
+        self, owner: SpawnerClient, attempts: AttemptController, link: Link
+    ) -> None:
         if not await _within(_ANSWER_S, link.answered.wait()):
             self._log.warning("nobody answers", cure="tasks are stopped without the server")
             owner.send(StopAll())
@@ -176,7 +181,7 @@ class Worker:
             self._log.warning("not everything was told", cure="it is told at the next start")
 
 
-async def _until(attempts: Attempts, is_so: Callable[[], bool]) -> None:
+async def _until(attempts: AttemptController, is_so: Callable[[], bool]) -> None:
     while not is_so():
         attempts.changed.clear()
         await attempts.changed.wait()

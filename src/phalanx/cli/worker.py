@@ -114,11 +114,11 @@ def worker(  # noqa: PLR0913
 ) -> None:
     """Run tasks on this machine. SIGTERM hands them to other workers; --keep leaves them here."""
     from phalanx.agent import worker as agent  # noqa: PLC0415
-    from phalanx.agent.devices import Found  # noqa: PLC0415
-    from phalanx.agent.link import Registration  # noqa: PLC0415
+    from phalanx.agent.devices import MachineInventory  # noqa: PLC0415
+    from phalanx.agent.link.link import Registration  # noqa: PLC0415
     from phalanx.server import logs  # noqa: PLC0415
 
-    found = Found()
+    found = MachineInventory()
     registration = Registration(
         id=_checked("--id", name or socket.gethostname(), worker_id),
         protocol=Protocol.SYNC,
@@ -127,7 +127,7 @@ def worker(  # noqa: PLR0913
         exec_addr=address,
         slots=slots,
     )
-    settings = agent.Settings(
+    settings = agent.WorkerSettings(
         servers=tuple(_url(url) for urls in server or [_SERVER] for url in urls.split(",")),
         state=(state_dir or state_directory(os.environ) / "worker").absolute(),
         registration=registration,

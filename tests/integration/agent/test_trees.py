@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.agent import cgroups, tree
+from phalanx.agent.spawner import cgroups, process_tree
 from tests.integration.agent.machines import Fleet, Machine, is_alive
 from tests.integration.agent.ranks import WORK, Ranks
 from tests.integration.server.waiting import eventually
@@ -206,15 +206,15 @@ async def test_where_groups_are_not_allowed_marks_do(
 
 
 @pytest.fixture
-def groups(tmp_path: Path) -> Iterator[cgroups.Groups]:
-    made = cgroups.Groups(tmp_path / "group")
+def groups(tmp_path: Path) -> Iterator[cgroups.ControlGroups]:
+    made = cgroups.ControlGroups(tmp_path / "group")
     yield made
     made.close()
 
 
 @pytest.mark.parametrize("killing", ["cgroup.kill", "cgroup.none"])
 async def test_a_group_ends_also_where_the_kernel_can_only_freeze_it(
-    killing: str, groups: cgroups.Groups, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    killing: str, groups: cgroups.ControlGroups, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cgroups, "_KILL", killing)
     group = groups.make(("j-1.0", 1))
@@ -227,7 +227,7 @@ async def test_a_group_ends_also_where_the_kernel_can_only_freeze_it(
     assert first.pid in group.pids()
     assert os.getpid() not in group.pids()
     assert not group.remove()
-    tree.end([], cgroups.left_by(tmp_path / "group"))
+    process_tree.end([], cgroups.left_by(tmp_path / "group"))
     assert first.wait() == -signal.SIGKILL
     assert not group.path.exists()
     assert cgroups.left_by(tmp_path / "group") is None

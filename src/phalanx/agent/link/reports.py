@@ -5,12 +5,12 @@ Level-triggered: a report says how things are, and a newer one takes the place o
 
 from msgspec.structs import replace
 
+from phalanx.agent.link.progress import ProgressReport
 from phalanx.agent.messages import Key, Life
-from phalanx.agent.progress import Progress
 from phalanx.wire.sync import Reported, TaskReport
 
 
-class Reports:
+class UnsentReports:
     def __init__(self) -> None:
         self._all: dict[Key, TaskReport] = {}
         self._unheard: dict[Key, TaskReport] = {}
@@ -25,7 +25,7 @@ class Reports:
         key = (report.id, report.epoch)
         self._all[key] = self._unheard[key] = report
 
-    def progressed(self, key: Key, progress: Progress) -> None:
+    def progressed(self, key: Key, progress: ProgressReport) -> None:
         unheard = self._unheard.get(key)
         if key not in self._all or self._all[key].state is not Reported.RUNNING:
             return

@@ -19,7 +19,7 @@ _PREFIX = "phalanx-"
 _KILL = "cgroup.kill"
 
 
-class Group(NamedTuple):
+class ControlGroup(NamedTuple):
     path: Path
     home: Path  #: the group that the spawner is in
 
@@ -76,7 +76,7 @@ class Group(NamedTuple):
             return False
 
 
-class Groups:
+class ControlGroups:
     """The groups of a worker's attempts, below one of its own."""
 
     def __init__(self, note: Path, proc: Path = Path("/proc/self")) -> None:
@@ -84,11 +84,11 @@ class Groups:
         self._note = note
         self._worker = self._make_worker(proc)
 
-    def _make_worker(self, proc: Path) -> Group | None:
+    def _make_worker(self, proc: Path) -> ControlGroup | None:
         home = find_home(proc)
         if home is None:
             return None
-        worker = Group(home / f"{_PREFIX}{uuid4().hex[:12]}", home)
+        worker = ControlGroup(home / f"{_PREFIX}{uuid4().hex[:12]}", home)
         try:
             self._note.write_text(str(worker.path))
             worker.path.mkdir()
@@ -100,10 +100,10 @@ class Groups:
             return None
         return worker
 
-    def make(self, key: Key) -> Group | None:
+    def make(self, key: Key) -> ControlGroup | None:
         if self._worker is None:
             return None
-        group = Group(self._worker.path / f"{key[0]}.{key[1]}", self._worker.home)
+        group = ControlGroup(self._worker.path / f"{key[0]}.{key[1]}", self._worker.home)
         try:
             group.path.mkdir()
         except OSError:
@@ -116,12 +116,12 @@ class Groups:
             self._worker.remove()
 
 
-def left_by(note: Path) -> Group | None:
+def left_by(note: Path) -> ControlGroup | None:
     """The group of the attempts of a worker that is dead, if it is there and ours to end."""
     path = Path(note.read_text()) if note.exists() else None
     if path is None or not path.name.startswith(_PREFIX):
         return None
-    return Group(path, path.parent) if os.access(path / "cgroup.procs", os.W_OK) else None
+    return ControlGroup(path, path.parent) if os.access(path / "cgroup.procs", os.W_OK) else None
 
 
 def find_home(proc: Path) -> Path | None:

@@ -4,9 +4,9 @@ import base64
 from pathlib import Path
 from urllib.parse import quote
 
+from phalanx.agent.link.leader_client import LeaderClient
 from phalanx.agent.messages import Key
-from phalanx.agent.places import Places
-from phalanx.agent.servers import Servers
+from phalanx.agent.state_dir import StateDir
 
 #: Larger ones do not fit into a variable, with its name and as base64; they are in the file only.
 _INLINE_BYTES = 96 * 1024 - 16
@@ -18,7 +18,7 @@ class Refused(Exception):  # noqa: N818
 
 
 class Checkpoints:
-    def __init__(self, servers: Servers, places: Places) -> None:
+    def __init__(self, servers: LeaderClient, places: StateDir) -> None:
         self._servers = servers
         self._places = places
 

@@ -8,9 +8,9 @@ import signal
 
 from msgspec.structs import replace
 
-from phalanx.agent.messages import Life, Run
-from phalanx.agent.output import Output
-from phalanx.agent.tree import Tree, signal_group
+from phalanx.agent.messages import Life, RunAttempt
+from phalanx.agent.spawner.output import Output
+from phalanx.agent.spawner.process_tree import ProcessTree, signal_group
 from phalanx.core.spec.job import SECOND
 
 #: While something must die and does not, it is killed again this often: it may have forked.
@@ -22,8 +22,10 @@ _LIMIT_SLACK_S = 5.0
 _LEASE_SLACK_S = 2.0
 
 
-class Attempt:
-    def __init__(self, run: Run, tree: Tree, pid: int, output: Output, now: float) -> None:
+class RunningAttempt:
+    def __init__(
+        self, run: RunAttempt, tree: ProcessTree, pid: int, output: Output, now: float
+    ) -> None:
         self.life = Life(run.id, run.epoch, fence=run.grace if run.fence else None, begun=True)
         self.run = run
         self.pid = pid

@@ -10,7 +10,7 @@ import select
 from contextlib import suppress
 
 from phalanx.agent.messages import Key
-from phalanx.agent.places import Places, Segment
+from phalanx.agent.state_dir import Segment, StateDir
 
 _SEGMENT_BYTES = 64 * 1024**2
 _KEPT = 2
@@ -21,7 +21,7 @@ _PAUSE_S = 1.0
 
 
 class Output:
-    def __init__(self, places: Places, key: Key, pipe: int, nowhere: int) -> None:
+    def __init__(self, places: StateDir, key: Key, pipe: int, nowhere: int) -> None:
         self.pipe = pipe
         self.total_bytes = 0
         self._places = places

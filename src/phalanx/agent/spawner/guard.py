@@ -7,14 +7,14 @@ import os
 import select
 from contextlib import suppress
 
-from phalanx.agent import cgroups, tree
-from phalanx.agent.journal import Journal
 from phalanx.agent.lock import Lock
-from phalanx.agent.places import Places
+from phalanx.agent.spawner import cgroups, process_tree
+from phalanx.agent.spawner.journal import Journal
+from phalanx.agent.state_dir import StateDir
 
 
 class Guard:
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: StateDir) -> None:
         self._places = places
         # Not a pipe: its end may be seen before our lock is free, and then nobody would do it.
         self._spawner = os.pidfd_open(os.getpid())
@@ -45,5 +45,5 @@ class Guard:
         if lock is None:
             return  # there is a new spawner, which does it itself
         began, _ = Journal(self._places.journal).load()
-        tree.end(began.values(), cgroups.left_by(self._places.group))
+        process_tree.end(began.values(), cgroups.left_by(self._places.group))
         lock.release()

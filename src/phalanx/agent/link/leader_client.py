@@ -6,7 +6,7 @@ Whatever is asked here does no harm when it is asked twice.
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from phalanx.agent.http import Answer, Request, Server
+from phalanx.agent.link.http_client import HttpClient, HttpReply, HttpRequest
 
 _MOST_HOPS = 3
 
@@ -15,10 +15,10 @@ class Unreachable(Exception):  # noqa: N818
     """No server that leads can be reached; the message says what each of them said."""
 
 
-class Servers:
+class LeaderClient:
     def __init__(self, urls: tuple[str, ...], token: Callable[[], str | None]) -> None:
         self._token = token
-        self._known = {url.rstrip("/"): Server(url) for url in urls}
+        self._known = {url.rstrip("/"): HttpClient(url) for url in urls}
         self._first = next(iter(self._known))
 
     @property
@@ -39,9 +39,9 @@ class Servers:
         *,
         seconds: float = 15.0,
         media: str = "application/json",
-    ) -> Answer:
+    ) -> HttpReply:
         """The answer of the server that leads. Raises Unreachable."""
-        request = Request(method, path, self._headers(media if body else None), body, seconds)
+        request = HttpRequest(method, path, self._headers(media if body else None), body, seconds)
         said = []
         for url in [self._first, *(url for url in self._known if url != self._first)]:
             try:
@@ -62,12 +62,12 @@ class Servers:
             raise Unreachable(f"the token cannot be read: {error}") from None
         return headers | {"Authorization": f"Bearer {token}"} if token else headers
 
-    async def _ask(self, url: str, request: Request, hops: int) -> Answer:
+    async def _ask(self, url: str, request: HttpRequest, hops: int) -> HttpReply:
         answer = await self._known[url].call(request)
         if answer.status == 307 and hops:
             there = urlsplit(answer.headers.get("location", ""))
             leader = f"{there.scheme}://{there.netloc}"
-            self._known.setdefault(leader, Server(leader))
+            self._known.setdefault(leader, HttpClient(leader))
             return await self._ask(leader, request, hops - 1)
         if answer.status < 300:
             self._first = url

@@ -13,9 +13,9 @@ from urllib.parse import quote
 import msgspec
 import structlog
 
-from phalanx.agent.attempts import Attempts
+from phalanx.agent.link.controller import AttemptController
+from phalanx.agent.link.leader_client import LeaderClient, Unreachable
 from phalanx.agent.messages import Lease
-from phalanx.agent.servers import Servers, Unreachable
 from phalanx.core.model import Protocol
 from phalanx.core.spec.job import SECOND
 from phalanx.wire.errors import ErrorBody
@@ -57,9 +57,9 @@ class Registration(msgspec.Struct, frozen=True, omit_defaults=True):
 class Link:
     def __init__(
         self,
-        servers: Servers,
+        servers: LeaderClient,
         registration: Registration,
-        attempts: Attempts,
+        attempts: AttemptController,
         cluster: Path,
         first_seq: int,
     ) -> None:

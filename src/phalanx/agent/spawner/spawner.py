@@ -16,31 +16,31 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
-from phalanx.agent import cgroups, tree
-from phalanx.agent.attempt import Attempt
-from phalanx.agent.birth import CannotStart, Nursery
-from phalanx.agent.guard import Guard
-from phalanx.agent.journal import Began, Ended, Forgotten, Journal
 from phalanx.agent.lock import Lock
 from phalanx.agent.messages import (
-    Changed,
-    Forget,
+    AttemptChanged,
+    ForgetAttempt,
     Frames,
     Key,
     Lease,
     Life,
     Order,
     Quit,
-    Run,
-    Stop,
+    RunAttempt,
     StopAll,
+    StopAttempt,
     Told,
     Welcome,
     framed,
     read_order,
 )
-from phalanx.agent.output import Output
-from phalanx.agent.places import Places, near
+from phalanx.agent.spawner import cgroups, process_tree
+from phalanx.agent.spawner.guard import Guard
+from phalanx.agent.spawner.journal import Began, Ended, Forgotten, Journal
+from phalanx.agent.spawner.launch import CannotStart, Launcher
+from phalanx.agent.spawner.output import Output
+from phalanx.agent.spawner.running_attempt import RunningAttempt
+from phalanx.agent.state_dir import StateDir, near
 
 #: An end that the server has not acknowledged by then is made to survive the machine.
 _FLUSH_S = 1.0
@@ -82,14 +82,14 @@ class Peer:
 
 
 class Spawner:
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: StateDir) -> None:
         self._places = places
         self._journal = Journal(places.journal)
         self._incarnation = uuid4().hex
         self._links = 0
         self._peer: Peer | None = None
-        self._attempts: dict[Key, Attempt] = {}
-        self._by_pid: dict[int, Attempt] = {}
+        self._attempts: dict[Key, RunningAttempt] = {}
+        self._by_pid: dict[int, RunningAttempt] = {}
         self._lingering: set[Key] = set()  #: the first process has gone, others have not
         self._over: dict[Key, Life] = {}
         self._past: dict[str, int] = {}  #: the last epoch of tasks that were forgotten
@@ -98,13 +98,13 @@ class Spawner:
         self._is_quitting = False
         self._heard_at = now()  #: when it last had a link, or something to do
         self._lease: Lease | None = None
-        self._children = tree.Children()
+        self._children = process_tree.Children()
         self._nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-        self._nursery = Nursery()
+        self._nursery = Launcher()
         self._epoll = select.epoll()
         self._readers: dict[int, Callable[[], None]] = {}
         self._guard: Guard
-        self._groups: cgroups.Groups
+        self._groups: cgroups.ControlGroups
         self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         self._deaths, wake = socket.socketpair()
         self._deaths.setblocking(False)
@@ -115,11 +115,11 @@ class Spawner:
 
     def begin(self) -> None:
         """End what an earlier spawner has left, and take calls."""
-        tree.become_subreaper()
+        process_tree.become_subreaper()
         self._guard = Guard(self._places)
         began, ended = self._journal.load()
-        tree.end(began.values(), cgroups.left_by(self._places.group))
-        self._groups = cgroups.Groups(self._places.group)
+        process_tree.end(began.values(), cgroups.left_by(self._places.group))
+        self._groups = cgroups.ControlGroups(self._places.group)
         for life in ended:
             self._over[life.key] = life
         for key in began:
@@ -225,7 +225,7 @@ class Spawner:
         if self._changed:
             lives = tuple(self._changed.values())
             self._changed.clear()
-            self._say(Changed(lives))
+            self._say(AttemptChanged(lives))
         elif not self._is_told and self._peer is not None and not self._peer.push():
             self._drop_peer()
 
@@ -233,11 +233,11 @@ class Spawner:
 
     def _obey(self, order: Order) -> None:
         match order:
-            case Run():
+            case RunAttempt():
                 self._run(order)
-            case Stop():
+            case StopAttempt():
                 self._stop((order.id, order.epoch))
-            case Forget():
+            case ForgetAttempt():
                 self._forget((order.id, order.epoch))
             case StopAll():
                 for attempt in self._attempts.values():
@@ -251,15 +251,15 @@ class Spawner:
             case Quit():
                 self._is_quitting = True
 
-    def _run(self, run: Run) -> None:
+    def _run(self, run: RunAttempt) -> None:
         key = run.key
         if key in self._attempts or key in self._over:
             return
         if self._past.get(run.id, -1) >= run.epoch:
             self._changed[key] = Life(*key, gone=True)
             return
-        mark = tree.new_mark()
-        whole = tree.Tree(mark, self._groups.make(key))
+        mark = process_tree.new_mark()
+        whole = process_tree.ProcessTree(mark, self._groups.make(key))
         try:
             # Whoever comes after us must be able to find what we are about to start.
             self._journal.add(Began(*key, mark))
@@ -274,7 +274,7 @@ class Spawner:
             self._ended(Life(*key, failure=f"its worker cannot start anything: {error.strerror}"))
             return
         output = Output(self._places, key, born.output, self._nowhere)
-        attempt = Attempt(run, whole, born.pid, output, now())
+        attempt = RunningAttempt(run, whole, born.pid, output, now())
         if self._lease is not None:
             attempt.renew(self._lease.sent_at, self._lease.lost_after)
         self._attempts[key] = self._by_pid[born.pid] = attempt
@@ -301,7 +301,7 @@ class Spawner:
 
     # What becomes of them
 
-    def _take_output(self, attempt: Attempt) -> None:
+    def _take_output(self, attempt: RunningAttempt) -> None:
         if not attempt.output.take(now()):
             self._unread(attempt.output.pipe)
 
@@ -323,7 +323,7 @@ class Spawner:
         for key in list(self._lingering):
             self._end_if_gone(self._attempts[key])
 
-    def _end_if_gone(self, attempt: Attempt) -> None:
+    def _end_if_gone(self, attempt: RunningAttempt) -> None:
         is_left = self._children.left_of(attempt.tree.mark, self._by_pid)
         if is_left or not attempt.tree.remove_group():
             if attempt.kill_at is None:
@@ -345,7 +345,7 @@ class Spawner:
 
 def main(state: str) -> None:
     """Become the spawner of a state directory, unless there is one."""
-    places = Places(Path(state))
+    places = StateDir(Path(state))
     lock = Lock.take(places.spawner_lock)
     if lock is None:
         return

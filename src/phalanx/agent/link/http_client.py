@@ -14,7 +14,7 @@ import httptools
 _CONNECT_S = 5.0
 
 
-class Request(NamedTuple):
+class HttpRequest(NamedTuple):
     method: str
     path: str  #: with its query
     headers: Mapping[str, str]
@@ -22,7 +22,7 @@ class Request(NamedTuple):
     seconds: float  #: how long the answer may take
 
 
-class Answer(NamedTuple):
+class HttpReply(NamedTuple):
     status: int
     headers: Mapping[str, str]
     body: bytes
@@ -36,7 +36,7 @@ class _Connection(asyncio.Protocol):
         self.is_fresh = True
         self.local = ""
         self._transport: asyncio.Transport | None = None
-        self._answer: asyncio.Future[Answer] | None = None
+        self._answer: asyncio.Future[HttpReply] | None = None
         self._start()
 
     def _start(self) -> None:
@@ -73,14 +73,14 @@ class _Connection(asyncio.Protocol):
         self._body.append(body)
 
     def on_message_complete(self) -> None:
-        answer = Answer(self._parser.get_status_code(), self._headers, b"".join(self._body))
+        answer = HttpReply(self._parser.get_status_code(), self._headers, b"".join(self._body))
         if not self._parser.should_keep_alive():
             self.close()
         self._start()
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(answer)
 
-    def send(self, request: bytes) -> "asyncio.Future[Answer]":
+    def send(self, request: bytes) -> "asyncio.Future[HttpReply]":
         if self._transport is None or not self.is_open:
             raise ConnectionError("the connection is closed")
         self._answer = asyncio.get_running_loop().create_future()
@@ -93,7 +93,7 @@ class _Connection(asyncio.Protocol):
             self._transport.close()
 
 
-class Server:
+class HttpClient:
     """One server, by its address."""
 
     def __init__(self, url: str) -> None:
@@ -107,7 +107,7 @@ class Server:
         self._idle: list[_Connection] = []
         self.local = ""  #: the address from which it is reached
 
-    async def call(self, request: Request) -> Answer:
+    async def call(self, request: HttpRequest) -> HttpReply:
         """Raises ConnectionError, also if the answer takes too long."""
         head = [
             f"{request.method} {self._path}{request.path} HTTP/1.1",
@@ -124,7 +124,7 @@ class Server:
         except OSError as error:
             raise ConnectionError(f"{self.url}: {error}") from None
 
-    async def _exchange(self, request: bytes, seconds: float) -> Answer:
+    async def _exchange(self, request: bytes, seconds: float) -> HttpReply:
         while True:
             connection = await self._connection()
             was_fresh, connection.is_fresh = connection.is_fresh, False
@@ -142,9 +142,9 @@ class Server:
                 # The server may close what is idle at any time; that is no failure.
 
     def _freeing(
-        self, connection: _Connection, answer: "asyncio.Future[Answer]"
-    ) -> "asyncio.Future[Answer]":
-        def free(done: "asyncio.Future[Answer]") -> None:
+        self, connection: _Connection, answer: "asyncio.Future[HttpReply]"
+    ) -> "asyncio.Future[HttpReply]":
+        def free(done: "asyncio.Future[HttpReply]") -> None:
             if done.cancelled() or done.exception() is not None or not connection.is_open:
                 connection.close()
             else:

@@ -9,7 +9,7 @@ from contextlib import suppress
 import structlog
 
 from phalanx.agent.messages import Frames, Order, Told, framed, read_told
-from phalanx.agent.places import Places, near
+from phalanx.agent.state_dir import StateDir, near
 
 _READ_BYTES = 256 * 1024
 #: A new spawner first ends what an earlier one left; meanwhile it does not answer.
@@ -18,7 +18,7 @@ _AGAIN_S = 0.02
 _FAILED_S = 1.0
 
 
-class Owner:
+class SpawnerClient:
     """The spawner, as long as the connection to it lasts."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -26,7 +26,7 @@ class Owner:
         self._writer = writer
 
     @classmethod
-    async def find(cls, places: Places) -> "Owner":
+    async def find(cls, places: StateDir) -> "SpawnerClient":
         """Starts one if there is none."""
         log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
         started: int | None = None
@@ -63,12 +63,12 @@ class Owner:
         self._writer.close()
 
 
-def _start(places: Places) -> int:
+def _start(places: StateDir) -> int:
     """In a session of its own: it outlives us and hears no signal of our terminal."""
     to_log = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     return os.posix_spawn(
         sys.executable,
-        (sys.executable, "-P", "-m", "phalanx.agent.spawner", str(places.state)),
+        (sys.executable, "-P", "-m", "phalanx.agent.spawner.spawner", str(places.state)),
         os.environ,
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),

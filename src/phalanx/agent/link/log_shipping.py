@@ -10,9 +10,9 @@ from urllib.parse import quote
 
 import msgspec
 
+from phalanx.agent.link.leader_client import LeaderClient, Unreachable
 from phalanx.agent.messages import Key
-from phalanx.agent.places import Places, Segment
-from phalanx.agent.servers import Servers, Unreachable
+from phalanx.agent.state_dir import Segment, StateDir
 
 _CHUNK_BYTES = 256 * 1024
 #: With the chunk this is the rate of one task.
@@ -48,7 +48,7 @@ class Shipment:
 
 class Shipper:
     def __init__(
-        self, servers: Servers, places: Places, worker: str, done: Callable[[Key], None]
+        self, servers: LeaderClient, places: StateDir, worker: str, done: Callable[[Key], None]
     ) -> None:
         self._servers = servers
         self._places = places

@@ -17,7 +17,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from phalanx.agent.cgroups import Group
+from phalanx.agent.spawner.cgroups import ControlGroup
 
 _SET_SUBREAPER = 36
 #: Marks are so large that nobody means them as a limit.
@@ -73,9 +73,9 @@ def _is_zombie(pid: int) -> bool:
     return stat.rpartition(b") ")[2][:1] in (b"Z", b"X")
 
 
-class Tree(NamedTuple):
+class ProcessTree(NamedTuple):
     mark: int
-    group: Group | None = None
+    group: ControlGroup | None = None
 
     @contextmanager
     def begun(self) -> Iterator[None]:
@@ -122,10 +122,10 @@ def signal_group(pid: int, number: signal.Signals) -> None:
         os.killpg(pid, number)
 
 
-def end(marks: Iterable[int], group: Group | None) -> None:
+def end(marks: Iterable[int], group: ControlGroup | None) -> None:
     """Kill what is left of attempts that nobody owns any more; returns when nothing is."""
     # The group is that of all of them, so its mark is one that nobody has.
-    trees = [Tree(new_mark(), group), *map(Tree, marks)]
+    trees = [ProcessTree(new_mark(), group), *map(ProcessTree, marks)]
     while sum(tree.kill() or not tree.remove_group() for tree in trees):
         time.sleep(_MOMENT_S)
 

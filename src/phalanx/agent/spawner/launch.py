@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from phalanx.agent.messages import Run
-from phalanx.agent.tree import Tree
+from phalanx.agent.messages import RunAttempt
+from phalanx.agent.spawner.process_tree import ProcessTree
 
 #: Python ignores these; programs expect them as they are everywhere else.
 _RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
@@ -24,12 +24,12 @@ class CannotStart(Exception):  # noqa: N818
     """There is no process; the message says why."""
 
 
-class Born(NamedTuple):
+class LaunchedProcess(NamedTuple):
     pid: int
     output: int  #: what the attempt writes
 
 
-class Nursery:
+class Launcher:
     def __init__(self) -> None:
         self._home = os.open("/", os.O_PATH | os.O_CLOEXEC)
         self._open_files = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -39,7 +39,7 @@ class Nursery:
     def _allow_files(self, soft: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, self._open_files[1]))
 
-    def spawn(self, run: Run, tree: Tree) -> Born:
+    def spawn(self, run: RunAttempt, tree: ProcessTree) -> LaunchedProcess:
         """Raises CannotStart, and OSError if the machine has no room for it."""
         output, writing = os.pipe2(os.O_CLOEXEC)
         try:
@@ -53,7 +53,7 @@ class Nursery:
             self._allow_files(self._open_files[1])
             os.close(writing)
         os.set_blocking(output, False)
-        return Born(pid, output)
+        return LaunchedProcess(pid, output)
 
     @contextmanager
     def _entered(self, workdir: str | None) -> Iterator[None]:
@@ -71,7 +71,7 @@ class Nursery:
             os.fchdir(self._home)
 
 
-def _start(run: Run, writing: int) -> int:
+def _start(run: RunAttempt, writing: int) -> int:
     words = ("/bin/sh", "-c", run.command) if isinstance(run.command, str) else run.command
     try:
         return os.posix_spawn(

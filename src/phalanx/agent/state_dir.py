@@ -22,7 +22,7 @@ class Segment(NamedTuple):
     base: int
 
 
-class Places:
+class StateDir:
     def __init__(self, state: Path) -> None:
         self.state = state
         self.attempts = state / "attempts"

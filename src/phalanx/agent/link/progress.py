@@ -16,7 +16,7 @@ class _Line(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Line).decode
 
 
-class Progress(NamedTuple):
+class ProgressReport(NamedTuple):
     step: int | None  #: the last one that was reported
     safe: bool  #: work up to now would survive a stop
 
@@ -26,7 +26,7 @@ class ProgressFile:
         self._path = path
         self._offset = 0
 
-    def read(self) -> Progress | None:
+    def read(self) -> ProgressReport | None:
         """What is new in it; a line counts once it is whole, and one that is not ours never."""
         try:
             if self._path.stat().st_size <= self._offset:
@@ -44,7 +44,7 @@ class ProgressFile:
         if not lines:
             return None
         steps = [line.step for line in lines if line.step is not None]
-        return Progress(steps[-1] if steps else None, any(line.checkpoint for line in lines))
+        return ProgressReport(steps[-1] if steps else None, any(line.checkpoint for line in lines))
 
 
 def _read(line: bytes) -> _Line | None:

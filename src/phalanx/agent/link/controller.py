@@ -11,14 +11,14 @@ from typing import Any
 
 import structlog
 
-from phalanx.agent.checkpoints import Checkpoints, Refused
-from phalanx.agent.messages import Forget, Key, Lease, Life, Run, Stop
-from phalanx.agent.owner import Owner
-from phalanx.agent.places import Places
-from phalanx.agent.progress import ProgressFile
-from phalanx.agent.reports import Reports, report_of
-from phalanx.agent.servers import Servers, Unreachable
-from phalanx.agent.shipping import Shipper
+from phalanx.agent.link.checkpoints import Checkpoints, Refused
+from phalanx.agent.link.leader_client import LeaderClient, Unreachable
+from phalanx.agent.link.log_shipping import Shipper
+from phalanx.agent.link.progress import ProgressFile
+from phalanx.agent.link.reports import UnsentReports, report_of
+from phalanx.agent.link.spawner_client import SpawnerClient
+from phalanx.agent.messages import ForgetAttempt, Key, Lease, Life, RunAttempt, StopAttempt
+from phalanx.agent.state_dir import StateDir
 from phalanx.core.spec.job import Micros
 from phalanx.wire.sync import Order, Reported, TaskReport, TaskSpec, Want
 
@@ -33,11 +33,16 @@ _AGAIN_S = 0.5
 _NO_RUNTIME = "this worker has no container runtime; take the label runtime from it"
 
 
-class Attempts:
+class AttemptController:
     def __init__(
-        self, worker: str, owner: Owner, places: Places, servers: Servers, log: Logger
+        self,
+        worker: str,
+        owner: SpawnerClient,
+        places: StateDir,
+        servers: LeaderClient,
+        log: Logger,
     ) -> None:
-        self.reports = Reports()
+        self.reports = UnsentReports()
         self.news = asyncio.Event()  #: there is something to report
         self.changed = asyncio.Event()  #: something happened to an attempt
         self.shipper = Shipper(servers, places, worker, self._shipped)
@@ -183,7 +188,7 @@ class Attempts:
         env["PHALANX_CHECKPOINT_OUT"] = str(self._places.checkpoint_out(key))
         self._sent.add(key)
         workdir = spec.workdir or self._workdir
-        run = Run(*key, spec.command, env, spec.grace, workdir, spec.time_limit, spec.fence)
+        run = RunAttempt(*key, spec.command, env, spec.grace, workdir, spec.time_limit, spec.fence)
         if spec.fence and self._lease is not None:
             self._owner.send(self._lease)
         self._owner.send(run)
@@ -193,7 +198,7 @@ class Attempts:
         life = self._lives.get(key)
         if life is None or not life.is_over:
             self._cancel(key)
-            self._owner.send(Stop(*key))
+            self._owner.send(StopAttempt(*key))
             self._log.info("task told to stop", task=key[0], epoch=key[1])
         elif key not in self._errands:
             self._report(life)
@@ -216,7 +221,7 @@ class Attempts:
             self.changed.set()
 
     def _clear(self, key: Key) -> None:
-        self._owner.send(Forget(*key))
+        self._owner.send(ForgetAttempt(*key))
         life = self._lives.pop(key, None)
         self._sent.discard(key)
         self._forgotten.discard(key)
