@@ -9,16 +9,16 @@ from phalanx.api import (
     checkpoints,
     cost,
     crons,
-    gate,
     health,
+    job_actions,
     jobs,
+    middleware,
     output,
-    plain,
+    plain_protocol,
     plan,
     queues,
     stream,
-    submitting,
-    verbs,
+    submit,
     workers,
 )
 from phalanx.api.auth import guard
@@ -26,15 +26,15 @@ from phalanx.api.errors import respond
 from phalanx.api.services import Services
 
 _TOPICS = (
-    submitting,
+    submit,
     plan,
     jobs,
-    verbs,
-    plain,
+    job_actions,
+    plain_protocol,
     checkpoints,
     output,
     workers,
-    gate,
+    middleware,
     queues,
     crons,
     cost,
@@ -63,5 +63,5 @@ def create_app(services: Services) -> Litestar:
         request_max_body_size=None,  # each route has a limit of its own
         logging_config=None,
     )
-    app.asgi_handler = gate.Gate(app.asgi_handler, services)
+    app.asgi_handler = middleware.Middleware(app.asgi_handler, services)
     return app

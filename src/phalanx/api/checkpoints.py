@@ -7,11 +7,11 @@ from litestar import MediaType, Request, Response, get, post
 from litestar.openapi.spec import OpenAPIMediaType, Operation, RequestBody, Schema
 from litestar.params import FromPath
 
-from phalanx.api import bodies
+from phalanx.api import request_body
 from phalanx.api.auth import ANYBODY, WORKERS
 from phalanx.api.errors import wrong
 from phalanx.api.lookup import find_task
-from phalanx.api.plain import Epoch
+from phalanx.api.plain_protocol import Epoch
 from phalanx.api.services import services_of
 from phalanx.core.errors import Conflict
 from phalanx.core.events import CheckpointSaved
@@ -47,7 +47,7 @@ async def save(
 ) -> Response[None]:
     """The body is kept bit for bit."""
     services = services_of(request)
-    data = await bodies.raw(request, services.info.checkpoint_limit_bytes)
+    data = await request_body.raw(request, services.info.checkpoint_limit_bytes)
     if not data:
         raise wrong("", "the body is empty; send the bytes to keep")
     speaker = Speaker(task, epoch)

@@ -7,9 +7,9 @@ from litestar.params import FromPath, FromQuery, QueryParameter
 from msgspec.structs import replace
 
 from phalanx.api.auth import ANYBODY, USERS, check_namespace, principal_of
+from phalanx.api.dependencies import relatives
 from phalanx.api.listing import Wanted, listed
 from phalanx.api.lookup import change, find
-from phalanx.api.relatives import relatives
 from phalanx.api.services import services_of
 from phalanx.api.views import job_detail, job_view, record_view, task_view
 from phalanx.core.events import CancelRequested

@@ -18,7 +18,7 @@ from phalanx.engine.turn import Turn
 T = TypeVar("T")
 
 
-class Found(NamedTuple):
+class FoundJob(NamedTuple):
     job: Job
     tasks: tuple[Task, ...]
     reason: Reason | None = None
@@ -33,14 +33,14 @@ def unknown(name: str) -> Unknown:
     return Unknown(f"there is no job {name[:80]}")
 
 
-async def find(request: Request[Any, Any, Any], name: str) -> Found:
+async def find(request: Request[Any, Any, Any], name: str) -> FoundJob:
     """The job, from memory or from the store. Raises Unknown."""
     services, principal = services_of(request), principal_of(request)
     job = job_of(name)
     found = await services.engine.do(lambda turn: _live(turn, job, services.engine.reasons))
     if found is None:
         row = await services.store.job(job)
-        found = None if row is None else Found(*row)
+        found = None if row is None else FoundJob(*row)
     if found is None or not principal.may_see(found.job.spec.namespace):
         raise unknown(name)
     if name != job and not 0 <= split_task(name)[1] < len(found.tasks):
@@ -48,11 +48,11 @@ async def find(request: Request[Any, Any, Any], name: str) -> Found:
     return found
 
 
-def _live(turn: Turn, job: str, reasons: Any) -> Found | None:
+def _live(turn: Turn, job: str, reasons: Any) -> FoundJob | None:
     gang = turn.cluster.gangs.get(job)
     if gang is None:
         return None
-    return Found(gang.job, tuple(gang.tasks), reason_of(gang, reasons, turn.now))
+    return FoundJob(gang.job, tuple(gang.tasks), reason_of(gang, reasons, turn.now))
 
 
 async def find_task(request: Request[Any, Any, Any], name: str) -> tuple[Job, Task]:

@@ -8,7 +8,7 @@ from zoneinfo import available_timezones
 from litestar import Request
 from litestar.params import QueryParameter
 
-from phalanx.api import bodies
+from phalanx.api import request_body
 from phalanx.api.services import Services
 from phalanx.core.spec.job import SECOND
 from phalanx.manifest.bundle import Bundle, bundle
@@ -50,7 +50,7 @@ def settings_of(
 
 async def read(request: Request[Any, Any, Any], settings: Settings) -> tuple[list[object], Bundle]:
     """The documents of the body, and what they come to. Raises Invalid with every problem."""
-    documents = await bodies.read(request)
+    documents = await request_body.read(request)
     if len(documents) > _AT_ONCE:
         return documents, await asyncio.to_thread(bundle, documents, settings)
     return documents, bundle(documents, settings)

@@ -6,14 +6,14 @@ from litestar import Request, Response, get, post
 from litestar.params import FromPath, FromQuery, QueryParameter
 from litestar.response import Stream
 
-from phalanx.api import bodies
+from phalanx.api import request_body
 from phalanx.api.auth import USERS, WORKERS
 from phalanx.api.checkpoints import Bytes
 from phalanx.api.errors import wrong
-from phalanx.api.lookup import Found, find
-from phalanx.api.plain import Epoch, MaybeEpoch
+from phalanx.api.log_reader import LogReader
+from phalanx.api.lookup import FoundJob, find
+from phalanx.api.plain_protocol import Epoch, MaybeEpoch
 from phalanx.api.services import services_of
-from phalanx.api.transcript import Transcript
 from phalanx.core.errors import Unknown
 from phalanx.core.ids import split_task
 from phalanx.core.model import Task
@@ -58,7 +58,7 @@ async def bring(
     told = request.headers.get("content-length", "")
     size = int(told) if told.isdecimal() and len(told) < 9 else CHUNK_BYTES
     with outputs.room(min(size, CHUNK_BYTES)):
-        data = await bodies.raw(request, CHUNK_BYTES)
+        data = await request_body.raw(request, CHUNK_BYTES)
         chunk = Chunk(job, index, epoch, 0, offset, data)
         return Response(OutputReply(await outputs.append(worker_id, chunk)), status_code=200)
 
@@ -86,7 +86,7 @@ async def read(  # noqa: PLR0913, PLR0917
         had = f"1 to {found.job.epoch}" if found.job.epoch else "none yet"
         raise Unknown(f"job {found.job.id} has no epoch {attempt}; it has had {had}")
     output = await services.outputs.of(found.job.id)
-    transcript = Transcript(services, found.job, tasks, attempt)
+    transcript = LogReader(services, found.job, tasks, attempt)
     if tail is not None:
         await transcript.skip(output, tail)
     return Stream(
@@ -96,7 +96,7 @@ async def read(  # noqa: PLR0913, PLR0917
     )
 
 
-def _wanted(found: Found, name: str, task: int | None) -> tuple[Task, ...]:
+def _wanted(found: FoundJob, name: str, task: int | None) -> tuple[Task, ...]:
     if name != found.job.id:
         named = split_task(name)[1]
         if task not in (None, named):

@@ -9,10 +9,8 @@ from msgspec.structs import replace
 from phalanx.api import manifests
 from phalanx.api.auth import USERS, check_namespace, principal_of
 from phalanx.api.errors import wrong
-from phalanx.api.lookup import find
-from phalanx.api.manifests import IgnoreImage, IgnoreUnsupported, settings_of
-from phalanx.api.outlook import (
-    Outlook,
+from phalanx.api.forecast import (
+    JobForecast,
     alternative_views,
     listed,
     message,
@@ -21,8 +19,10 @@ from phalanx.api.outlook import (
     start_view,
     victim_views,
 )
+from phalanx.api.lookup import find
+from phalanx.api.manifests import IgnoreImage, IgnoreUnsupported, settings_of
 from phalanx.api.services import services_of
-from phalanx.api.submitting import JOB_BODY
+from phalanx.api.submit import JOB_BODY
 from phalanx.api.views import reason_view, warning_views
 from phalanx.core.cluster import Cluster
 from phalanx.core.events import Submitted
@@ -130,7 +130,7 @@ async def why(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Why:
     )
 
 
-def _remedy(reason: Reason, job: Job, seen: Outlook) -> str | None:
+def _remedy(reason: Reason, job: Job, seen: JobForecast) -> str | None:
     told, cluster = remedy(reason), seen.cluster
     if isinstance(reason, NotEnough | Fragmented) and seen.beyond_share is not None:
         return f"{seen.beyond_share}: raise its quota or weight, or wait until others leave it idle"

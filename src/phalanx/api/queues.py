@@ -7,7 +7,7 @@ from litestar.openapi.spec import Schema
 from litestar.params import FromPath, FromQuery
 from msgspec.structs import replace
 
-from phalanx.api import bodies
+from phalanx.api import request_body
 from phalanx.api.auth import ADMINS, ANYBODY, principal_of
 from phalanx.api.errors import wrong
 from phalanx.api.services import services_of
@@ -26,7 +26,7 @@ from phalanx.wire.workers import QueueChange, QueuesReply, QueueView
 
 _OBJECT, _INTEGER = Schema(type="object"), Schema(type="integer")  # type: ignore[arg-type]
 _STRING, _BOOLEAN = Schema(type="string"), Schema(type="boolean")  # type: ignore[arg-type]
-_BODY = bodies.documented(
+_BODY = request_body.documented(
     {
         "parent": _STRING,
         "weight": _INTEGER,
@@ -41,7 +41,7 @@ _BODY = bodies.documented(
     {"weight": 3, "quota": {"gpu": 16}, "limit": {"gpu": 32}},
 )
 
-_FILE = bodies.documented(
+_FILE = request_body.documented(
     {},
     [{"kind": "Queue", "name": "research", "weight": 3, "quota": {"gpu": 16}}],
     media=("application/json", "application/yaml"),
@@ -76,7 +76,7 @@ async def set_queue(request: Request[Any, Any, Any], name: FromPath[str]) -> Que
     with place.at("name"):
         dns_subdomain(name)
     place.close()
-    fields = await bodies.read_one(request, "a mapping, like {weight: 3}", QUEUE_FIELDS)
+    fields = await request_body.read_one(request, "a mapping, like {weight: 3}", QUEUE_FIELDS)
     queue = Queue(name=name, **fields)
     await services_of(request).engine.apply(QueueSet(queue))
     return queue_view(queue)
@@ -90,7 +90,7 @@ async def set_queues(
 ) -> QueuesReply:
     """All of them or none. Those that are not named stay as they are."""
     by = principal_of(request).name
-    found = await bodies.read(request)
+    found = await request_body.read(request)
     documents = found[0] if len(found) == 1 and isinstance(found[0], list) else found
     read = bundle(documents, Settings(ignore_unsupported=ignore_unsupported))
     if read.jobs:

@@ -8,7 +8,7 @@ from litestar import Request, Response, delete, get, post
 from litestar.openapi.spec import Schema
 from litestar.params import FromPath, FromQuery
 
-from phalanx.api import bodies
+from phalanx.api import request_body
 from phalanx.api.auth import ADMINS, ANYBODY, WORKERS, principal_of
 from phalanx.api.services import services_of
 from phalanx.api.views import worker_view
@@ -76,7 +76,7 @@ _FIELDS = {
 }
 _STRING = Schema(type="string")  # type: ignore[arg-type]
 _OBJECT = Schema(type="object")  # type: ignore[arg-type]
-_BODY = bodies.documented(
+_BODY = request_body.documented(
     {
         "id": _STRING,
         "exec_addr": _STRING,
@@ -95,7 +95,7 @@ _BODY = bodies.documented(
 async def register(request: Request[Any, Any, Any]) -> WorkerView:
     """Registering again supersedes. A plain worker registers when it begins, and then it runs
     nothing, unless it says with its `incarnation` that it is the same one."""
-    fields = await bodies.read_one(request, "a mapping, like {id: w-1}", _FIELDS)
+    fields = await request_body.read_one(request, "a mapping, like {id: w-1}", _FIELDS)
     worker = fields["id"]
     given = fields["incarnation"]
     event = WorkerRegistered(

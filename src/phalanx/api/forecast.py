@@ -34,7 +34,7 @@ from phalanx.wire.plan import AlternativeView, PlannedTask, VictimView
 _NAMED = 5
 
 
-class Outlook(NamedTuple):
+class JobForecast(NamedTuple):
     cluster: Cluster  #: the copy that was planned with
     now: Micros
     forecast: Forecast
@@ -42,12 +42,12 @@ class Outlook(NamedTuple):
     alternatives: tuple[Alternative, ...]
 
 
-async def outlook(services: Services, cluster: Cluster, job: str, now: Micros) -> Outlook:
+async def outlook(services: Services, cluster: Cluster, job: str, now: Micros) -> JobForecast:
     """What becomes of a job of the cluster, which is a copy."""
     return await asyncio.to_thread(_look, cluster, services.engine.settings.policy, job, now)
 
 
-def _look(cluster: Cluster, policy: PlannerPolicy, job: str, now: Micros) -> Outlook:
+def _look(cluster: Cluster, policy: PlannerPolicy, job: str, now: Micros) -> JobForecast:
     picture = ClusterState(cluster, policy)
     found = forecast(picture.plan(now), job)
     tried: tuple[Alternative, ...] = ()
@@ -56,7 +56,7 @@ def _look(cluster: Cluster, policy: PlannerPolicy, job: str, now: Micros) -> Out
         beyond = beyond_share(picture.snapshot, job)
         stop = cluster.settings.stop_timeout(cluster.gangs[job].job.spec.grace)
         tried = tuple(alternatives(picture.snapshot, job, now, stop))
-    return Outlook(cluster, now, found, beyond, tried)
+    return JobForecast(cluster, now, found, beyond, tried)
 
 
 def placement_views(found: Forecast) -> tuple[PlannedTask, ...]:
@@ -68,12 +68,12 @@ def start_view(found: Forecast) -> str | None:
 
 
 def victim_views(
-    seen: Outlook, victims: Iterable[PlannedVictim], principal: Principal
+    seen: JobForecast, victims: Iterable[PlannedVictim], principal: Principal
 ) -> tuple[VictimView, ...]:
     return tuple(_victim_view(seen, victim, principal) for victim in victims)
 
 
-def _victim_view(seen: Outlook, victim: PlannedVictim, principal: Principal) -> VictimView:
+def _victim_view(seen: JobForecast, victim: PlannedVictim, principal: Principal) -> VictimView:
     gang = seen.cluster.gangs[victim.job]
     taken = [t for t in gang.started() if not victim.tasks or t.index in victim.tasks]
     work = lost_work(gang, seen.now, taken)
@@ -87,11 +87,13 @@ def _victim_view(seen: Outlook, victim: PlannedVictim, principal: Principal) -> 
     )
 
 
-def alternative_views(seen: Outlook, principal: Principal) -> tuple[AlternativeView, ...]:
+def alternative_views(seen: JobForecast, principal: Principal) -> tuple[AlternativeView, ...]:
     return tuple(_alternative_view(seen, tried, principal) for tried in seen.alternatives)
 
 
-def _alternative_view(seen: Outlook, tried: Alternative, principal: Principal) -> AlternativeView:
+def _alternative_view(
+    seen: JobForecast, tried: Alternative, principal: Principal
+) -> AlternativeView:
     kind = type(tried).__name__
     match tried:
         case Fewer(tasks, of):
@@ -106,7 +108,7 @@ def _alternative_view(seen: Outlook, tried: Alternative, principal: Principal) -
             return AlternativeView(kind, told, priority=priority, victims=victims)
 
 
-def message(seen: Outlook, principal: Principal) -> str:
+def message(seen: JobForecast, principal: Principal) -> str:
     """What would become of the job, in one sentence."""
     found = seen.forecast
     places = f"{len(found.places)} task" + ("s" if len(found.places) > 1 else "")

@@ -7,7 +7,7 @@ from litestar import Request, Response, post
 from litestar.openapi.spec import Schema
 from litestar.params import HeaderParameter
 
-from phalanx.api import bodies, manifests
+from phalanx.api import manifests, request_body
 from phalanx.api.auth import (
     ADMINS,
     USERS,
@@ -59,10 +59,10 @@ _JOB = Schema(
     },
     description="The native form (`roles`) or the short form (`command`); see the job reference.",
 )
-JOB_BODY = bodies.documented(
+JOB_BODY = request_body.documented(
     {}, NATIVE_EXAMPLE, SHORT_EXAMPLE, media=("application/json", "application/yaml"), schema=_JOB
 )
-_BATCH_BODY = bodies.documented(
+_BATCH_BODY = request_body.documented(
     {},
     [SHORT_EXAMPLE, NATIVE_EXAMPLE],
     media=("application/json", "application/yaml"),
@@ -156,7 +156,7 @@ async def _submit_together(
 async def submit_batch(request: Request[Any, Any, Any], key: IdempotencyKey = None) -> BatchReply:
     """A list of jobs, or many documents of YAML. All that are accepted are in one commit."""
     services, principal = services_of(request), principal_of(request)
-    found = await bodies.read(request)
+    found = await request_body.read(request)
     documents = found[0] if len(found) == 1 and isinstance(found[0], list) else found
     base = _checked_key(key)
     items: list[_Read | ErrorInfo] = []

@@ -16,7 +16,7 @@ from litestar.openapi.spec import Schema
 from litestar.params import FromPath
 from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
-from phalanx.api import bodies
+from phalanx.api import request_body
 from phalanx.api.auth import WORKERS, check_role, identify
 from phalanx.api.errors import refusal_of, wrong
 from phalanx.api.services import Services, services_of
@@ -33,7 +33,7 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(SyncRequest).decode
 
 
-class Gate:
+class Middleware:
     def __init__(self, app: ASGIApp, services: Services) -> None:
         self._app = app
         self._services = services
@@ -86,7 +86,7 @@ async def _body(receive: Receive, limit_bytes: int) -> bytes:
             return data
         data += message["body"]
         if len(data) > limit_bytes:
-            raise bodies.too_large(limit_bytes)
+            raise request_body.too_large(limit_bytes)
         if not message["more_body"]:
             return data
 
@@ -113,7 +113,7 @@ def _misread(said: str) -> Exception:
     return wrong(path, message)
 
 
-_BODY = bodies.documented(
+_BODY = request_body.documented(
     {
         "incarnation": Schema(type="string"),  # type: ignore[arg-type]
         "seq": Schema(type="integer"),  # type: ignore[arg-type]
@@ -143,7 +143,7 @@ _BODY = bodies.documented(
 async def sync(request: Request[Any, Any, Any], worker_id: FromPath[str]) -> SyncReply:
     """The answer may take `wait` seconds: it comes when there is something to say."""
     services = services_of(request)
-    data = await bodies.raw(request, services.info.body_limit_bytes)
+    data = await request_body.raw(request, services.info.body_limit_bytes)
     return await services.desk.sync(worker_id, _request(data))
 
 

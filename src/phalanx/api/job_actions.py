@@ -7,7 +7,7 @@ from litestar.openapi.spec import Schema
 from litestar.params import FromPath
 from msgspec.structs import replace
 
-from phalanx.api import bodies
+from phalanx.api import request_body
 from phalanx.api.auth import USERS, Principal, principal_of
 from phalanx.api.lookup import change, find
 from phalanx.api.services import services_of
@@ -23,7 +23,7 @@ from phalanx.engine.turn import Turn
 from phalanx.wire.jobs import JobView, Submitted
 
 _PRIORITY = {"priority": Field(JOB_FIELDS["priority"].read, REQUIRED)}
-_PRIORITY_BODY = bodies.documented(
+_PRIORITY_BODY = request_body.documented(
     {"priority": Schema(type="integer")},  # type: ignore[arg-type]
     {"priority": 10},
     required=("priority",),
@@ -80,7 +80,7 @@ async def requeue(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Job
     summary="Change the priority of a job",
 )
 async def set_priority(request: Request[Any, Any, Any], job_id: FromPath[str]) -> JobView:
-    fields = await bodies.read_one(request, "a mapping, like {priority: 10}", _PRIORITY)
+    fields = await request_body.read_one(request, "a mapping, like {priority: 10}", _PRIORITY)
 
     def work(turn: Turn, gang: Gang, by: Principal) -> Job:
         turn.apply(PriorityChanged(gang.job.id, fields["priority"], by.name))

@@ -75,7 +75,7 @@ class _Voice:
         return b"%s%s\n" % (self._prefix, rest) if rest else b""
 
 
-class Transcript:
+class LogReader:
     def __init__(
         self, services: Services, job: Job, tasks: Sequence[Task], attempt: int | None
     ) -> None:
