@@ -12,9 +12,9 @@ from phalanx.core.model import Gathering
 from phalanx.core.spec.validation import job_spec
 from phalanx.engine.turn import Turn
 from phalanx.plan.state.planner_state import ClusterState
-from phalanx.server.census import take
 from phalanx.server.logs import line_of
-from phalanx.server.metrics import Metrics
+from phalanx.server.metrics.census import take
+from phalanx.server.metrics.prometheus import Metrics
 
 GPU: dict[str, object] = {"resources": {"gpu": 1}}
 

@@ -6,7 +6,7 @@ import pytest
 from tests.driver import spec
 
 from phalanx.api.auth import Unauthorised
-from phalanx.server.tokens import TokenDesk, digest, mint
+from phalanx.server.tokens import TokenRegistry, digest, mint
 from phalanx.sim.loop import run_virtually
 from phalanx.store.memory import MemoryStore
 from phalanx.store.protocol import StoreError, Token
@@ -38,8 +38,8 @@ def test_a_token_is_256_bits_of_chance_and_only_its_digest_is_kept() -> None:
 def test_without_a_token_only_loopback_is_let_in_and_only_if_it_is_open() -> None:
     async def story() -> None:
         store = CountingStore()
-        open_desk = TokenDesk(store, open_on_loopback=True)
-        closed_desk = TokenDesk(store, open_on_loopback=False)
+        open_desk = TokenRegistry(store, open_on_loopback=True)
+        closed_desk = TokenRegistry(store, open_on_loopback=False)
         assert (await open_desk.principal(None, loopback=True)).role == "admin"
         for desk, loopback in ((open_desk, False), (closed_desk, True), (closed_desk, False)):
             with pytest.raises(Unauthorised, match="a token is needed"):
@@ -50,7 +50,7 @@ def test_without_a_token_only_loopback_is_let_in_and_only_if_it_is_open() -> Non
 
 def test_a_wrong_token_is_refused_also_where_none_is_needed() -> None:
     async def story() -> None:
-        desk = TokenDesk(CountingStore(), open_on_loopback=True)
+        desk = TokenRegistry(CountingStore(), open_on_loopback=True)
         with pytest.raises(Unauthorised, match="not known"):
             await desk.principal("phx_wrong", loopback=True)
 
@@ -60,7 +60,7 @@ def test_a_wrong_token_is_refused_also_where_none_is_needed() -> None:
 def test_a_new_token_is_known_at_once_and_a_revoked_one_soon_not_any_more() -> None:
     async def story() -> None:
         store = CountingStore()
-        desk = TokenDesk(store, open_on_loopback=False)
+        desk = TokenRegistry(store, open_on_loopback=False)
         looking = asyncio.create_task(desk.keep_looking())
         minted = mint("ada", "user", ("ml",), 0)
         await store.add_token(minted.token)
@@ -78,7 +78,7 @@ def test_a_new_token_is_known_at_once_and_a_revoked_one_soon_not_any_more() -> N
 def test_guessing_does_not_keep_the_store_busy() -> None:
     async def story() -> None:
         store = CountingStore()
-        desk = TokenDesk(store, open_on_loopback=False)
+        desk = TokenRegistry(store, open_on_loopback=False)
         for number in range(1000):
             with pytest.raises(Unauthorised):
                 await desk.principal(f"phx_{number}", loopback=False)
@@ -92,7 +92,7 @@ def test_a_store_that_is_away_does_not_lock_anybody_out() -> None:
         store = CountingStore()
         minted = mint("ada", "admin", (), 0)
         await store.add_token(minted.token)
-        desk = TokenDesk(store, open_on_loopback=False)
+        desk = TokenRegistry(store, open_on_loopback=False)
         await desk.look()
         looking = asyncio.create_task(desk.keep_looking())
         store.is_away = True
@@ -110,7 +110,7 @@ def test_a_role_from_the_future_opens_nothing() -> None:
         store = CountingStore()
         minted = mint("ada", "emperor", (), 0)
         await store.add_token(minted.token)
-        desk = TokenDesk(store, open_on_loopback=True)
+        desk = TokenRegistry(store, open_on_loopback=True)
         with pytest.raises(Unauthorised, match="emperor"):
             await desk.principal(minted.secret, loopback=True)
 
@@ -128,7 +128,7 @@ def test_an_owner_whose_token_is_gone_or_reaches_no_longer_is_refused() -> None:
         store = CountingStore()
         for name, role, namespaces in (("ada", "user", ("ml",)), ("root", "admin", ())):
             await store.add_token(mint(name, role, namespaces, 0).token)
-        desk = TokenDesk(store, open_on_loopback=False)
+        desk = TokenRegistry(store, open_on_loopback=False)
         await desk.look()
         here, there = spec(namespace="ml"), spec(namespace="lab")
         assert desk.refusal(here, "ada") is None
@@ -136,7 +136,7 @@ def test_an_owner_whose_token_is_gone_or_reaches_no_longer_is_refused() -> None:
         assert "may not use namespace lab" in (desk.refusal(there, "ada") or "")
         assert desk.refusal(here, "bob") == "bob has no token any more"
         assert desk.refusal(here, "local") == "local has no token any more"
-        assert TokenDesk(store, open_on_loopback=True).refusal(here, "local") is None
+        assert TokenRegistry(store, open_on_loopback=True).refusal(here, "local") is None
         await store.remove_token("ada")
         await desk.look()
         assert desk.refusal(here, "ada") == "ada has no token any more"

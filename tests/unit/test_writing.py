@@ -2,7 +2,7 @@
 
 import asyncio
 
-from phalanx.server.writing import _Gathering
+from phalanx.server.http_protocol import _Gathering
 
 
 class Wire(asyncio.Transport):

@@ -8,7 +8,7 @@ from phalanx.cli.settings import refuse, with_settings
 from phalanx.server.config import Config
 
 if TYPE_CHECKING:
-    from phalanx.server.process import Started
+    from phalanx.server.process import ServerStarted
 
 
 @with_settings()
@@ -26,11 +26,11 @@ def serve(config: Config) -> None:
     raise typer.Exit(status)
 
 
-def _say_nothing(started: "Started") -> None:
+def _say_nothing(started: "ServerStarted") -> None:
     """The log says it, for machines."""
 
 
-def _greet(started: "Started") -> None:
+def _greet(started: "ServerStarted") -> None:
     if started.term is not None:
         role = f"leader, term {started.term}"
     elif started.leader is not None:

@@ -84,7 +84,7 @@ def _json(value: object, **_: object) -> str:
     return msgspec.json.encode(value, enc_hook=str).decode()
 
 
-class Chronicle:
+class EventLogger:
     """Logs every turn's records, and what the engine tells those who watch it."""
 
     def __init__(self, log: Logger) -> None:

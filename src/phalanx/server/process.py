@@ -30,14 +30,14 @@ from phalanx.engine.telemetry import TelemetryFanout
 from phalanx.engine.timezones import zone
 from phalanx.server import stores
 from phalanx.server.config import Config
-from phalanx.server.dismissal import Dismissal
+from phalanx.server.http_protocol import CoalescingProtocol
 from phalanx.server.listening import CannotListen, Listening, is_loopback
-from phalanx.server.logs import Chronicle, Logger
-from phalanx.server.metrics import Metrics
-from phalanx.server.origin import SameOrigin
+from phalanx.server.logs import EventLogger, Logger
+from phalanx.server.metrics.prometheus import Metrics
 from phalanx.server.retention import keep_pruning
-from phalanx.server.tokens import TokenDesk
-from phalanx.server.writing import OnePiece
+from phalanx.server.same_origin import SameOrigin
+from phalanx.server.shutdown import Shutdown
+from phalanx.server.tokens import TokenRegistry
 from phalanx.store.protocol import Leader, Store, StoreError
 from phalanx.store.sqlite import wall_clock
 
@@ -54,7 +54,7 @@ class CannotServe(Exception):  # noqa: N818
     """The server does not start; the message says why and what to do."""
 
 
-class Started(NamedTuple):
+class ServerStarted(NamedTuple):
     """What the start message tells."""
 
     url: str
@@ -64,7 +64,7 @@ class Started(NamedTuple):
     needs_tokens: bool
 
 
-Announce = Callable[[Started], None]
+Announce = Callable[[ServerStarted], None]
 
 
 def run(config: Config, announce: Announce) -> int:
@@ -95,7 +95,7 @@ async def _serve(config: Config, announce: Announce) -> int:
     except CannotServe:
         await store.close()
         raise
-    server = Server(config, store, tokens, listening, log)
+    server = ServerProcess(config, store, tokens, listening, log)
     log.info("listening", url=listening.url, store=stores.shown(place), name=server.name)
     try:
         return await server.live(lambda: announce(server.started(stores.shown(place))))
@@ -105,9 +105,9 @@ async def _serve(config: Config, announce: Announce) -> int:
                 await store.close()
 
 
-async def _tokens(config: Config, store: Store, place: str) -> TokenDesk:
+async def _tokens(config: Config, store: Store, place: str) -> TokenRegistry:
     """Nobody but this host may speak without a token. Raises CannotServe."""
-    desk = TokenDesk(store, open_on_loopback=_is_open(config))
+    desk = TokenRegistry(store, open_on_loopback=_is_open(config))
     await desk.look()
     if is_loopback(config["host"]) or desk.has_tokens:
         return desk
@@ -128,11 +128,11 @@ def _is_open(config: Config) -> bool:
     return is_loopback(config["host"]) and bool(config["loopback_open"])
 
 
-class Server:
+class ServerProcess:
     """The parts of one server, and the tasks that run them."""
 
     def __init__(
-        self, config: Config, store: Store, tokens: TokenDesk, listening: Listening, log: Logger
+        self, config: Config, store: Store, tokens: TokenRegistry, listening: Listening, log: Logger
     ) -> None:
         self.name: str = config["name"] or f"{socket.gethostname()}-{os.getpid()}"
         self._config = config
@@ -141,7 +141,7 @@ class Server:
         self._listening = listening
         self._log = log
         self._stopping = asyncio.Event()
-        self._chronicle = Chronicle(log)
+        self._chronicle = EventLogger(log)
         settings = config.engine()
         self.metrics = Metrics()
         ring = EventBuffer(settings.ring_size)
@@ -173,7 +173,7 @@ class Server:
                 priority_classes=config["priority_classes"],
             ),
         )
-        self._requests = Dismissal(self._application())
+        self._requests = Shutdown(self._application())
         self._http = _Http(self._http_config())
 
     def _application(self) -> ASGIApp:
@@ -186,7 +186,7 @@ class Server:
     def _http_config(self) -> uvicorn.Config:
         return uvicorn.Config(
             self._requests,
-            http=OnePiece,
+            http=CoalescingProtocol,
             log_config=None,
             access_log=False,
             server_header=False,
@@ -196,9 +196,9 @@ class Server:
             ssl_keyfile=self._config["tls_key"],
         )
 
-    def started(self, store: str) -> Started:
+    def started(self, store: str) -> ServerStarted:
         leader = self._chronicle.leader
-        return Started(
+        return ServerStarted(
             self._listening.url,
             store,
             self.engine.term,

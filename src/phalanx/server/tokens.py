@@ -40,7 +40,7 @@ def digest(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-class TokenDesk:
+class TokenRegistry:
     """Tells who speaks, by what the store had a moment ago."""
 
     def __init__(self, store: Store, *, open_on_loopback: bool) -> None:

@@ -20,7 +20,7 @@ _STOPPING = msgspec.json.encode(
 )
 
 
-class Dismissal:
+class Shutdown:
     """Wraps an application, and can end every request that is open in it."""
 
     def __init__(self, app: ASGIApp) -> None:

@@ -20,8 +20,8 @@ from phalanx.engine.planner_delta import PlannerDelta, plan_anew
 from phalanx.engine.turn import Turn
 from phalanx.plan.decisions import Plan
 from phalanx.plan.state.planner_state import ClusterState
-from phalanx.server.census import Census, take
-from phalanx.server.compute import Compute
+from phalanx.server.metrics.census import Census, take
+from phalanx.server.metrics.gpu_seconds import Compute
 from phalanx.store.protocol import Leader
 
 #: How often at most everything is counted.

@@ -36,6 +36,6 @@ class _Gathering:
         return getattr(self._transport, name)
 
 
-class OnePiece(HttpToolsProtocol):
+class CoalescingProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(cast("asyncio.Transport", _Gathering(transport, self.loop)))
