@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import phalanx
-from phalanx.cli.sentences import sentence
+from phalanx.cli.event_text import sentence
 from phalanx.client import PhalanxError
 
 if TYPE_CHECKING:

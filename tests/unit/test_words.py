@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from phalanx.cli import output, sentences, words
+from phalanx.cli import event_text, formatting, output
 from phalanx.core.model import Phase
 from phalanx.wire.jobs import Counts, JobView, RecordView
 
@@ -32,29 +32,29 @@ NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
     ],
 )
 def test_a_time_has_two_units_at_most(seconds: float, told: str) -> None:
-    assert words.lasting(seconds) == told
+    assert formatting.lasting(seconds) == told
 
 
 def test_ages_have_the_one_unit_that_matters() -> None:
-    assert words.ago("2026-01-05T11:57:30Z", NOW) == "2m 30s ago"
-    assert words.age("2026-01-05T11:57:30Z", NOW) == "2m"
+    assert formatting.ago("2026-01-05T11:57:30Z", NOW) == "2m 30s ago"
+    assert formatting.age("2026-01-05T11:57:30Z", NOW) == "2m"
 
 
 def test_what_is_scarce_is_told_first() -> None:
-    assert words.rounded("memory", "24684100Ki") == "23.5Gi"
-    assert words.rounded("memory", "512Mi") == "512Mi"
-    assert words.rounded("memory", "11Gi") == "11Gi"
-    assert words.rounded("cpu", "1500m") == "1500m"
-    assert words.amounts({"zeta": 1, "memory": "1Gi", "cpu": 2, "gpu": 1, "alpha": 3}) == (
+    assert formatting.rounded("memory", "24684100Ki") == "23.5Gi"
+    assert formatting.rounded("memory", "512Mi") == "512Mi"
+    assert formatting.rounded("memory", "11Gi") == "11Gi"
+    assert formatting.rounded("cpu", "1500m") == "1500m"
+    assert formatting.amounts({"zeta": 1, "memory": "1Gi", "cpu": 2, "gpu": 1, "alpha": 3}) == (
         "gpu 1, cpu 2, memory 1Gi, alpha 3, zeta 1"
     )
-    assert words.amounts({}) == "-"
+    assert formatting.amounts({}) == "-"
 
 
 def test_tasks_are_counted_in_words() -> None:
     counts = Counts(succeeded=1, failed=0, running=2, waiting=0, total=3)
-    assert words.counted(counts) == "3 tasks: 2 running, 1 done"
-    assert words.counted(Counts(0, 0, 0, 0, 0)) == "none yet"
+    assert formatting.counted(counts) == "3 tasks: 2 running, 1 done"
+    assert formatting.counted(Counts(0, 0, 0, 0, 0)) == "none yet"
 
 
 def a_job(**fields: Any) -> JobView:
@@ -74,17 +74,17 @@ def a_job(**fields: Any) -> JobView:
 
 
 def test_a_job_is_called_by_its_name_and_by_its_namespace_where_that_says_something() -> None:
-    assert words.title(a_job()) == "-"
-    assert words.title(a_job(name="train")) == "train"
-    assert words.title(a_job(name="train", namespace="lab")) == "lab/train"
+    assert formatting.title(a_job()) == "-"
+    assert formatting.title(a_job(name="train")) == "train"
+    assert formatting.title(a_job(name="train", namespace="lab")) == "lab/train"
 
 
 def test_a_job_explains_itself_as_far_as_there_is_something_to_say() -> None:
-    assert words.explanation(a_job()) == "for the next plan"
-    assert words.explanation(a_job(reason={"type": "X", "message": "no room"})) == "no room"
-    assert words.explanation(a_job(phase=Phase.FAILED, cause="it broke")) == "it broke"
-    assert words.explanation(a_job(phase=Phase.DONE, cause="it is complete")) == ""
-    assert words.explanation(a_job(phase=Phase.RUNNING)) == ""
+    assert formatting.explanation(a_job()) == "for the next plan"
+    assert formatting.explanation(a_job(reason={"type": "X", "message": "no room"})) == "no room"
+    assert formatting.explanation(a_job(phase=Phase.FAILED, cause="it broke")) == "it broke"
+    assert formatting.explanation(a_job(phase=Phase.DONE, cause="it is complete")) == ""
+    assert formatting.explanation(a_job(phase=Phase.RUNNING)) == ""
 
 
 def shown(capsys: pytest.CaptureFixture[str], *rows: tuple[str, str, str]) -> list[str]:
@@ -141,7 +141,7 @@ def record(kind: str, **fields: Any) -> RecordView:
     ],
 )
 def test_a_record_is_told_as_a_sentence(told: RecordView, sentence: str) -> None:
-    assert sentence in sentences.sentence(told)
+    assert sentence in event_text.sentence(told)
 
 
 def recorded() -> set[str]:
@@ -162,4 +162,4 @@ def recorded() -> set[str]:
 def test_every_record_of_the_core_has_a_sentence() -> None:
     kinds = recorded()
     assert len(kinds) > 20
-    assert not kinds - sentences.KNOWN, "give it a sentence in src/phalanx/cli/sentences.py"
+    assert not kinds - event_text.KNOWN, "give it a sentence in src/phalanx/cli/sentences.py"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from phalanx.cli import words
+from phalanx.cli import formatting
 from phalanx.cli.connection import with_client
 from phalanx.cli.exits import Status, end
 from phalanx.cli.files import IgnoreUnsupported, about, contents
@@ -49,13 +49,13 @@ def apply(  # noqa: PLR0913
     elif not dry_run:
         _be_sure(yes=yes)
         found = _ask(client, text, file, dry_run=False, ignore_unsupported=ignore_unsupported)
-        note(f"{words.counted_as(len(found.changes), 'queue')} set")
+        note(f"{formatting.counted_as(len(found.changes), 'queue')} set")
     if as_json:
         print_json(found)
 
 
 def _ask(client: "Client", text: bytes, file: str, **how: bool) -> "QueuesReply":
-    from phalanx.cli.refusals import wrongs_of  # noqa: PLC0415
+    from phalanx.cli.errors import wrongs_of  # noqa: PLC0415
     from phalanx.client.errors import InvalidError  # noqa: PLC0415
 
     try:
@@ -94,5 +94,5 @@ def _fields(queue: "QueueView") -> dict[str, str]:
 
 def _shown(value: Any) -> str:
     if isinstance(value, dict):
-        return words.amounts(value)
+        return formatting.amounts(value)
     return "-" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from phalanx.cli.exits import Status, end
-from phalanx.cli.signatures import extended
+from phalanx.cli.options import extended
 
 if TYPE_CHECKING:
     from phalanx.client import Client
@@ -41,7 +41,7 @@ _OPTIONS = {
 }
 
 
-class Where(NamedTuple):
+class ServerAddress(NamedTuple):
     """What was said on the command line."""
 
     server: str | None
@@ -51,7 +51,7 @@ class Where(NamedTuple):
 def with_client(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command that takes a `Client` first the options to name its server."""
 
-    def use(where: Where, given: dict[str, Any]) -> None:
+    def use(where: ServerAddress, given: dict[str, Any]) -> None:
         with connected(where) as client:
             command(client, **given)
 
@@ -59,15 +59,15 @@ def with_client(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def with_where(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command that takes a `Where` first the same options: it may do without a server."""
+    """Give a command that takes a `ServerAddress` first the same options: it may do without a server."""
     return _with_options(command, lambda where, given: command(where, **given))
 
 
 def _with_options(
-    command: Callable[..., None], use: Callable[[Where, dict[str, Any]], None]
+    command: Callable[..., None], use: Callable[[ServerAddress, dict[str, Any]], None]
 ) -> Callable[..., None]:
     def run(**given: Any) -> None:
-        use(Where(given.pop("server"), given.pop("token")), given)
+        use(ServerAddress(given.pop("server"), given.pop("token")), given)
 
     more = (
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
@@ -77,9 +77,9 @@ def _with_options(
 
 
 @contextmanager
-def connected(where: Where) -> "Iterator[Client]":
+def connected(where: ServerAddress) -> "Iterator[Client]":
     """A client; what it meets ends the command with a sentence and a status."""
-    from phalanx.cli.refusals import end_for  # noqa: PLC0415
+    from phalanx.cli.errors import end_for  # noqa: PLC0415
     from phalanx.client import Client, PhalanxError, settings  # noqa: PLC0415
 
     try:

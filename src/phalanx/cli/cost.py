@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from phalanx.cli import words
+from phalanx.cli import formatting
 from phalanx.cli.connection import with_client
 from phalanx.cli.output import Json, note, print_json, print_table
 
@@ -75,12 +75,12 @@ _TABLES = {By.QUEUE: _by_queue, By.JOB: _by_job, By.EVICTOR: _by_evictor}
 
 
 def _columns(tally: "TallyView") -> tuple[str, str]:
-    return f"{tally.gpu_s / 3600:.2f}", words.money(tally.cost)
+    return f"{tally.gpu_s / 3600:.2f}", formatting.money(tally.cost)
 
 
 def _told(tally: "TallyView") -> str:
-    return f"{words.money(tally.cost)} ({tally.gpu_s / 3600:.2f} GPU-hours)"
+    return f"{formatting.money(tally.cost)} ({tally.gpu_s / 3600:.2f} GPU-hours)"
 
 
 def _times(tally: "TallyView", noun: str) -> str:
-    return words.counted_as(tally.count, noun)
+    return formatting.counted_as(tally.count, noun)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from phalanx.cli import words
+from phalanx.cli import formatting
 from phalanx.cli.completion import crons as offered
 from phalanx.cli.connection import with_client
 from phalanx.cli.output import Json, note, print_facts, print_json, print_table
@@ -38,14 +38,14 @@ def crons(client: "Client", *, namespace: Namespace = None, as_json: Json = Fals
     if not found:
         note("no crons; submit a job that has a name and a schedule")
         return
-    now = words.now()
+    now = formatting.now()
     rows = [
         (
             _title(cron),
             cron.cron,
             cron.timezone,
             Text("paused", style="yellow") if cron.next_at is None else _in(cron.next_at),
-            "-" if cron.last is None else words.ago(cron.last.due_at, now),
+            "-" if cron.last is None else formatting.ago(cron.last.due_at, now),
             str(sum(run.phase is None for run in cron.runs)),
             "-" if cron.last is None else cron.last.outcome,
         )
@@ -76,7 +76,12 @@ def show(client: "Client", *, called: Name, as_json: Json = False) -> None:
     if cron.runs:
         typer.echo()
         rows = [
-            (run.job, run.name, words.state(run.phase or "unfinished"), words.minute(run.due_at))
+            (
+                run.job,
+                run.name,
+                formatting.state(run.phase or "unfinished"),
+                formatting.minute(run.due_at),
+            )
             for run in cron.runs
         ]
         print_table(["JOB", "NAME", "PHASE", "DUE"], rows)
@@ -130,7 +135,7 @@ def _title(cron: "CronView") -> str:
 
 
 def _in(at: str) -> str:
-    return f"in {words.lasting((words.moment(at) - words.now()).total_seconds())}"
+    return f"in {formatting.lasting((formatting.moment(at) - formatting.now()).total_seconds())}"
 
 
 def _next(cron: "CronView") -> str:
@@ -141,4 +146,4 @@ def _last(last: "LastView | None") -> str:
     if last is None:
         return ""
     job = f" as {last.job}" if last.job else ""
-    return f"{words.ago(last.due_at, words.now())}: {last.outcome}{job}"
+    return f"{formatting.ago(last.due_at, formatting.now())}: {last.outcome}{job}"

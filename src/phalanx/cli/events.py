@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from phalanx.cli import words
+from phalanx.cli import formatting
 from phalanx.cli.completion import JOB_HELP, jobs
 from phalanx.cli.connection import PATIENT_S, with_client
+from phalanx.cli.event_text import sentence, style
 from phalanx.cli.exits import Status, end
 from phalanx.cli.output import Json, console, print_json, print_json_line
-from phalanx.cli.sentences import sentence, style
 
 if TYPE_CHECKING:
     from phalanx.client import Client
@@ -52,10 +52,10 @@ def events(
 def _tell(told: "Iterator[RecordView]", *, is_of_one: bool) -> None:
     out, day = console(), ""
     for record in told:
-        if words.day(record.at) != day:
-            day = words.day(record.at)
+        if formatting.day(record.at) != day:
+            day = formatting.day(record.at)
             out.print(Text(day, style="dim"))
         subject = "" if is_of_one or record.job is None else f"{record.job}  "
-        line = Text.assemble((words.clock(record.at), "dim"), "  ", (subject, "cyan"))
+        line = Text.assemble((formatting.clock(record.at), "dim"), "  ", (subject, "cyan"))
         line.append(sentence(record), style=style(record))
         out.print(line, soft_wrap=True)

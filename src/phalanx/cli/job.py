@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.text import Text
 
-from phalanx.cli import words
+from phalanx.cli import formatting
 from phalanx.cli.completion import Job
 from phalanx.cli.connection import with_client
-from phalanx.cli.family import trees
+from phalanx.cli.dependency_tree import trees
 from phalanx.cli.output import Json, print_facts, print_json, print_trimmed
 from phalanx.cli.tasks import print_tasks
 
@@ -37,11 +37,11 @@ def print_job(job: "JobDetail") -> None:
 
 
 def _facts(job: "JobDetail") -> list[tuple[str, str | Text]]:
-    now = words.now()
-    phase = words.state(job.phase)
-    why = words.explanation(job)
+    now = formatting.now()
+    phase = formatting.state(job.phase)
+    why = formatting.explanation(job)
     roles = job.spec.get("roles", {})
-    submitted = words.ago(job.created_at, now) + (f" by {job.owner}" if job.owner else "")
+    submitted = formatting.ago(job.created_at, now) + (f" by {job.owner}" if job.owner else "")
     name = "" if job.name == job.id else job.name
     return [
         ("job", job.id),
@@ -55,7 +55,7 @@ def _facts(job: "JobDetail") -> list[tuple[str, str | Text]]:
         ("ended", _ended(job)),
         ("failures", str(job.failures) if job.failures else ""),
         ("lost", _lost(job)),
-        ("tasks", words.counted(job.counts)),
+        ("tasks", formatting.counted(job.counts)),
         *((f"{role}", _asked(fields)) for role, fields in roles.items()),
     ]
 
@@ -63,7 +63,7 @@ def _facts(job: "JobDetail") -> list[tuple[str, str | Text]]:
 def _ended(job: "JobDetail") -> str:
     if job.finished_at is None:
         return ""
-    return words.ago(job.finished_at, words.now())
+    return formatting.ago(job.finished_at, formatting.now())
 
 
 def _lost(job: "JobDetail") -> str:
@@ -72,19 +72,21 @@ def _lost(job: "JobDetail") -> str:
     if not lost.to_eviction.count + lost.to_failure.count:
         return ""
     stops = [
-        words.counted_as(tally.count, noun)
+        formatting.counted_as(tally.count, noun)
         for tally, noun in ((lost.to_eviction, "eviction"), (lost.to_failure, "failure"))
         if tally.count
     ]
-    told = f"{words.money(lost.cost)} ({lost.gpu_s / 3600:.2f} GPU-hours): {' and '.join(stops)}"
+    told = (
+        f"{formatting.money(lost.cost)} ({lost.gpu_s / 3600:.2f} GPU-hours): {' and '.join(stops)}"
+    )
     if not lost.evictions:
         return told
     last = lost.evictions[-1]
-    return f"{told}, the last eviction by {last.by} {words.ago(last.at, words.now())}"
+    return f"{told}, the last eviction by {last.by} {formatting.ago(last.at, formatting.now())}"
 
 
 def _asked(role: "dict[str, Any]") -> str:
     """`4 of: python train.py (gpu 1 each)`."""
     resources = role.get("resources")
-    asks = f" ({words.amounts(resources)} each)" if resources else ""
-    return f"{role.get('replicas', 1)} of: {words.shell(role['command'])}{asks}"
+    asks = f" ({formatting.amounts(resources)} each)" if resources else ""
+    return f"{role.get('replicas', 1)} of: {formatting.shell(role['command'])}{asks}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from phalanx.cli import completion, words
+from phalanx.cli import completion, formatting
 from phalanx.cli.connection import with_client
 from phalanx.cli.output import Json, note, print_json, print_trimmed, table_of
 from phalanx.core.model import Phase
@@ -66,17 +66,17 @@ def jobs(  # noqa: PLR0913
 
 
 def jobs_table(shown: "Sequence[JobView]") -> Table:
-    now = words.now()
+    now = formatting.now()
     rows = [
         (
             job.id,
-            words.title(job),
-            words.state(job.phase),
+            formatting.title(job),
+            formatting.state(job.phase),
             str(job.size),
             job.queue,
             str(job.priority),
-            words.age(job.created_at, now),
-            words.explanation(job),
+            formatting.age(job.created_at, now),
+            formatting.explanation(job),
         )
         for job in shown
     ]

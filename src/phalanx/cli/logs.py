@@ -6,8 +6,8 @@ import typer
 
 from phalanx.cli.completion import Job
 from phalanx.cli.connection import with_client
+from phalanx.cli.follow import wait_for_start
 from phalanx.cli.output import print_output
-from phalanx.cli.waiting import wait_for_start
 
 if TYPE_CHECKING:
     from phalanx.client import Client

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from phalanx.cli.connection import Where, connected, with_where
+from phalanx.cli.connection import ServerAddress, connected, with_where
 from phalanx.cli.exits import Status, end
 from phalanx.cli.files import IgnoreImage, IgnoreUnsupported
 from phalanx.cli.output import Json
@@ -25,7 +25,7 @@ Check = Annotated[
 
 @with_where
 def plan(  # noqa: PLR0913
-    where: Where,
+    where: ServerAddress,
     *,
     files: Files = None,
     file: JobFile = None,
@@ -47,7 +47,7 @@ def plan(  # noqa: PLR0913
         else:
             answer(files, as_json=as_json)
     elif file is not None and not files and not check:
-        from phalanx.cli.foresight import foresee  # noqa: PLC0415
+        from phalanx.cli.forecast import foresee  # noqa: PLC0415
 
         with connected(where) as client:
             foresee(

@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from phalanx.cli import completion, words
+from phalanx.cli import completion, formatting
 from phalanx.cli.completion import Queue
 from phalanx.cli.connection import with_client
 from phalanx.cli.exits import Status, end
@@ -56,8 +56,8 @@ def queues_table(found: "Sequence[QueueView]") -> Table:
         (
             "  " * depth + queue.name,
             str(queue.weight),
-            words.amounts(queue.quota),
-            words.amounts(queue.limit),
+            formatting.amounts(queue.quota),
+            formatting.amounts(queue.limit),
             Text("stopped", style="yellow") if queue.stopped else Text("open", style="green"),
         )
         for depth, queue in _tree(found)

@@ -7,8 +7,8 @@ from pathlib import Path
 import typer
 
 from phalanx.cli.exits import Status, end
+from phalanx.cli.formatting import lasting
 from phalanx.cli.output import print_json
-from phalanx.cli.words import lasting
 from phalanx.core.errors import Invalid
 from phalanx.core.spec.job import SECOND
 from phalanx.manifest import documents

@@ -7,7 +7,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from phalanx.cli.exits import Status, end
-from phalanx.cli.signatures import extended
+from phalanx.cli.options import extended
 from phalanx.server.config import Config, ConfigError, load
 from phalanx.server.options import OPTIONS, Option
 

@@ -6,12 +6,12 @@ from urllib.parse import urlsplit
 
 import typer
 
-from phalanx.cli import completion, words
+from phalanx.cli import completion, formatting
 from phalanx.cli.connection import with_client
 from phalanx.cli.exits import Status, end
 from phalanx.cli.files import IgnoreImage, IgnoreUnsupported, about, contents
+from phalanx.cli.follow import status_of, tell_end, wait_for, wait_for_start
 from phalanx.cli.output import Json, note, print_json, print_output, warn
-from phalanx.cli.waiting import status_of, tell_end, wait_for, wait_for_start
 from phalanx.core.spec.job import CheckpointPolicy
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ def _submit_file(
     client: "Client", file: str, key: str | None, *, ignore_image: bool, ignore_unsupported: bool
 ) -> "tuple[BatchItem, ...]":
     """The jobs of a file, all of them or none. Ends the command if one is refused."""
-    from phalanx.cli.refusals import wrongs_of  # noqa: PLC0415
+    from phalanx.cli.errors import wrongs_of  # noqa: PLC0415
     from phalanx.client.errors import InvalidError  # noqa: PLC0415
 
     try:
@@ -261,7 +261,7 @@ def _tell(made: "list[Submitted | CronView]", *, as_json: bool, is_awaited: bool
         elif one.reason is not None:
             note(f"it waits: {one.reason['message']}; `phalanx why {one.name}` says what helps")
         else:
-            told = words.counted_as(one.size, "task")
+            told = formatting.counted_as(one.size, "task")
             note(f"{told}; `phalanx logs -f {one.name}` shows the output")
 
 

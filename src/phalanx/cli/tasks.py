@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from phalanx.cli import words
+from phalanx.cli import formatting
 from phalanx.cli.completion import Job
 from phalanx.cli.connection import with_client
 from phalanx.cli.output import Json, print_json, print_table
@@ -24,17 +24,17 @@ def tasks(client: "Client", *, called: Job, as_json: Json = False) -> None:
 
 
 def print_tasks(tasks: "Sequence[TaskView]") -> None:
-    now = words.now()
+    now = formatting.now()
     rows = [
         (
             str(task.gang_index),
             task.role,
-            words.state(task.status),
+            formatting.state(task.status),
             task.worker_id or "-",
             ",".join(map(str, task.devices)) or "-",
             str(task.attempts),
-            words.lived(task, now),
-            words.outcome(task),
+            formatting.lived(task, now),
+            formatting.outcome(task),
         )
         for task in tasks
     ]

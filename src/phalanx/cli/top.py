@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from phalanx.cli import words
+from phalanx.cli import formatting
 from phalanx.cli.connection import PATIENT_S, with_client
 from phalanx.cli.jobs import jobs_table
 from phalanx.cli.output import Json, console, print_json, print_trimmed
@@ -70,7 +70,7 @@ def top(
 
 
 def _look(client: "Client") -> Glance:
-    unfinished = takewhile(lambda job: not words.has_ended(job), client.jobs())
+    unfinished = takewhile(lambda job: not formatting.has_ended(job), client.jobs())
     return Glance(client.workers(), client.queues(), list(unfinished))
 
 
@@ -98,10 +98,12 @@ def _summary(glance: Glance) -> Text:
     """`12:03:44  3 of 4 workers open   2 running, 1 waiting`."""
     is_open = sum(worker.status == "active" for worker in glance.workers)
     phases = Counter(job.phase for job in glance.jobs)
-    told = [Text(f"{phases[phase]} ") + words.state(phase) for phase in _PHASES if phases[phase]]
+    told = [
+        Text(f"{phases[phase]} ") + formatting.state(phase) for phase in _PHASES if phases[phase]
+    ]
     return Text.assemble(
-        (words.now().astimezone().strftime("%H:%M:%S"), "dim"),
-        f"  {is_open} of {words.counted_as(len(glance.workers), 'worker')} open  ",
+        (formatting.now().astimezone().strftime("%H:%M:%S"), "dim"),
+        f"  {is_open} of {formatting.counted_as(len(glance.workers), 'worker')} open  ",
         Text(", ").join(told) if told else "no unfinished jobs",
     )
 

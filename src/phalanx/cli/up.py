@@ -38,7 +38,7 @@ Data = Annotated[
 
 def up(*, workers: Workers = 1, gpus: Gpus = 0, port: Port = _PORT, data: Data = None) -> None:
     """Run a server and workers on this machine until Ctrl-C."""
-    from phalanx.cli.household import Household  # noqa: PLC0415
+    from phalanx.cli.local_cluster import LocalCluster  # noqa: PLC0415
 
     folder = (data or state_directory(os.environ)).absolute()
-    raise typer.Exit(asyncio.run(Household(folder, port, workers, gpus).live()))
+    raise typer.Exit(asyncio.run(LocalCluster(folder, port, workers, gpus).live()))

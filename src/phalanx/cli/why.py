@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from phalanx.cli import words
+from phalanx.cli import formatting
 from phalanx.cli.completion import Job
 from phalanx.cli.connection import with_client
 from phalanx.cli.output import Json, print_json
@@ -22,7 +22,7 @@ def why(client: "Client", *, called: Job, as_json: Json = False) -> None:
         return
     typer.echo(f"{found.job}: {found.message}")
     if found.starts_at is not None:
-        typer.echo(f"its start is kept free from about {words.clock(found.starts_at)} on")
+        typer.echo(f"its start is kept free from about {formatting.clock(found.starts_at)} on")
     if found.remedy is not None:
         typer.echo(f"what helps: {found.remedy}")
     for alternative in found.alternatives:

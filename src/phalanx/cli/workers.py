@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from phalanx.cli import words
+from phalanx.cli import formatting
 from phalanx.cli.completion import Worker
 from phalanx.cli.connection import with_client
 from phalanx.cli.output import Json, note, print_json, print_trimmed, table_of
@@ -50,7 +50,7 @@ def workers_table(found: "Sequence[WorkerView]") -> Table:
     rows: list[list[str | Text]] = [
         [
             worker.id,
-            words.state(worker.status),
+            formatting.state(worker.status),
             str(len(worker.tasks)),
             *(_free(worker, name) for name in names),
             _remark(worker),
@@ -64,7 +64,7 @@ def _free(worker: "WorkerView", name: str) -> str:
     if name not in worker.resources:
         return "-"
     free, all_of_it = worker.free.get(name, 0), worker.resources[name]
-    return f"{words.rounded(name, free)}/{words.rounded(name, all_of_it)}"
+    return f"{formatting.rounded(name, free)}/{formatting.rounded(name, all_of_it)}"
 
 
 def _remark(worker: "WorkerView") -> Text:
@@ -72,7 +72,7 @@ def _remark(worker: "WorkerView") -> Text:
     tags = " ".join(f"{name}={value}" for name, value in sorted(worker.tags.items()))
     if worker.lost_at is not None:
         return Text.assemble(
-            (f"silent, lost {words.ago(worker.lost_at, words.now())}  ", "red"), tags
+            (f"silent, lost {formatting.ago(worker.lost_at, formatting.now())}  ", "red"), tags
         )
     if worker.cordoned is not None:
         return Text.assemble((f"{worker.cordoned}  ", "yellow"), tags)
@@ -118,7 +118,7 @@ def drain(
     if found.evicted:
         typer.echo(f"{worker} is being emptied; these go elsewhere: {', '.join(found.evicted)}")
     elif found.worker.tasks:
-        left = words.counted_as(len(found.worker.tasks), "task")
+        left = formatting.counted_as(len(found.worker.tasks), "task")
         then = f" has {deadline} left" if deadline else " is stopping"
         typer.echo(f"{worker} takes nothing new; what is there ({left}){then}")
     else:

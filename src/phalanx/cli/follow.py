@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from phalanx.cli import words
+from phalanx.cli import formatting
 from phalanx.cli.connection import PATIENT_S
 from phalanx.cli.exits import Status
 from phalanx.cli.output import console, note
@@ -42,9 +42,9 @@ def _watched(client: "Client", job: str, is_enough: "Callable[[JobDetail], bool]
 
 
 def _standing(job: "JobDetail") -> Text:
-    why = words.explanation(job)
-    told = words.counted(job.counts) if job.phase is Phase.RUNNING else why
-    return Text.assemble(words.state(job.phase), f": {told}" if told else "")
+    why = formatting.explanation(job)
+    told = formatting.counted(job.counts) if job.phase is Phase.RUNNING else why
+    return Text.assemble(formatting.state(job.phase), f": {told}" if told else "")
 
 
 def status_of(job: "JobDetail") -> Status:
@@ -53,7 +53,11 @@ def status_of(job: "JobDetail") -> Status:
 
 
 def tell_end(job: "JobDetail") -> None:
-    took = words.since(job.created_at, words.moment(job.finished_at)) if job.finished_at else ""
-    why = words.explanation(job)
-    told = Text.assemble(words.state(job.phase), f" after {took}", f": {why}" if why else "")
+    took = (
+        formatting.since(job.created_at, formatting.moment(job.finished_at))
+        if job.finished_at
+        else ""
+    )
+    why = formatting.explanation(job)
+    told = Text.assemble(formatting.state(job.phase), f" after {took}", f": {why}" if why else "")
     note(told)

@@ -15,8 +15,8 @@ import httpx
 import typer
 
 from phalanx.cli.exits import Status, end
+from phalanx.cli.formatting import counted_as
 from phalanx.cli.output import console, owned
-from phalanx.cli.words import counted_as
 from phalanx.client.settings import DEFAULT_SERVER
 
 _SERVER = "server"
@@ -38,7 +38,7 @@ class _Part:
         self.process = process
 
 
-class Household:
+class LocalCluster:
     def __init__(self, folder: Path, port: int, workers: int, gpus: int) -> None:
         self._folder = folder
         self._url = f"http://{_HOST}:{port}"

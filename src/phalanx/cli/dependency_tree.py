@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 from rich.tree import Tree
 
-from phalanx.cli import words
+from phalanx.cli import formatting
 
 if TYPE_CHECKING:
     from phalanx.client import Client
@@ -61,5 +61,5 @@ def _grow(
 
 def _line(relative: "Relative") -> Text:
     name = "" if relative.name in ("", relative.id) else f" {relative.name}"
-    phase = words.state(relative.phase) if relative.phase else Text("gone", style="dim")
+    phase = formatting.state(relative.phase) if relative.phase else Text("gone", style="dim")
     return Text.assemble(f"{relative.id}{name} ", phase)

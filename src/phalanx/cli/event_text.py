@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from phalanx.cli.words import counted_as
+from phalanx.cli.formatting import counted_as
 from phalanx.wire.jobs import RecordView
 
 Detail = dict[str, Any]

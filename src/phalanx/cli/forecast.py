@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from phalanx.cli.errors import wrongs_of
 from phalanx.cli.exits import Status, end
 from phalanx.cli.files import about, contents
 from phalanx.cli.output import print_json, warn
-from phalanx.cli.refusals import wrongs_of
 from phalanx.client.errors import InvalidError
 
 if TYPE_CHECKING:
