@@ -9,22 +9,22 @@ from phalanx.core.errors import Invalid
 from phalanx.core.spec.job import JobSpec
 from phalanx.core.spec.native_form import native
 from phalanx.manifest.bundle import Bundle, read
-from phalanx.manifest.findings import Settings
-from phalanx.manifest.writing import written
+from phalanx.manifest.native_file import written
+from phalanx.manifest.problems import ReadOptions
 
 
 def bundled(text: str, **settings: Any) -> Bundle:
-    return read(text.encode(), Settings(**settings))
+    return read(text.encode(), ReadOptions(**settings))
 
 
 def jobs_of(data: bytes, **settings: Any) -> list[JobSpec]:
-    return read(data, Settings(**settings)).jobs
+    return read(data, ReadOptions(**settings)).jobs
 
 
 def converted(text: str, **settings: Any) -> list[dict[str, Any]]:
     """Each job in the native form. Reading that gives the same job."""
     jobs = bundled(text, **settings).jobs
-    assert read(written(jobs).encode(), Settings(**settings)).jobs == jobs
+    assert read(written(jobs).encode(), ReadOptions(**settings)).jobs == jobs
     return [native(job) for job in jobs]
 
 

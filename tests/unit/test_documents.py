@@ -11,7 +11,7 @@ from tests.manifests import jobs_of
 
 from phalanx.core.errors import Invalid
 from phalanx.manifest import documents
-from phalanx.manifest.tree import DEPTH_LIMIT, NODE_LIMIT
+from phalanx.manifest.yaml_tree import DEPTH_LIMIT, NODE_LIMIT
 
 
 @pytest.fixture(autouse=True, params=[yaml.CSafeLoader, yaml.SafeLoader], ids=["c", "python"])

@@ -13,8 +13,8 @@ from tests.manifests import bundled
 from phalanx.core.errors import Invalid
 from phalanx.manifest import documents
 from phalanx.manifest.bundle import _KINDS, bundle, read
-from phalanx.manifest.findings import Settings
-from phalanx.manifest.writing import written
+from phalanx.manifest.native_file import written
+from phalanx.manifest.problems import ReadOptions
 
 PAGES = sorted((Path(__file__).parents[2] / "docs" / "manifests").glob("*.md"))
 FENCE = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -81,7 +81,7 @@ def test_a_document_with_anything_in_any_place_is_read_or_refused(data: st.DataO
         parent[key] = data.draw(ODD)
     ignore = data.draw(st.booleans())
     whole = data.draw(st.booleans())
-    lenient = Settings(ignore_image=ignore, ignore_unsupported=ignore, whole_gangs=whole)
+    lenient = ReadOptions(ignore_image=ignore, ignore_unsupported=ignore, whole_gangs=whole)
     jobs = []
     with suppress(Invalid):
         jobs = bundle(found, lenient).jobs

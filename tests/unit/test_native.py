@@ -29,8 +29,8 @@ from phalanx.core.spec.native_form import native
 from phalanx.core.spec.schema import JOB_FIELDS, ROLE_FIELDS, SHORT_FIELDS
 from phalanx.core.spec.validation import job_spec, short_form
 from phalanx.manifest.bundle import read
-from phalanx.manifest.findings import Settings
-from phalanx.manifest.writing import written
+from phalanx.manifest.native_file import written
+from phalanx.manifest.problems import ReadOptions
 
 CLASSES = {"high": 1000, "low": -1000}
 
@@ -136,7 +136,7 @@ def test_a_printed_specification_reads_back_equal(spec: JobSpec) -> None:
 
 @given(specs())
 def test_a_specification_in_a_file_reads_back_equal(spec: JobSpec) -> None:
-    found = read(written([spec]).encode(), Settings(priority_classes=CLASSES))
+    found = read(written([spec]).encode(), ReadOptions(priority_classes=CLASSES))
     assert found.jobs == [spec]
 
 

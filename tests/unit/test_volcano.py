@@ -6,7 +6,7 @@ import pytest
 from tests.manifests import bundled, only, pod, refused, warnings
 
 from phalanx.core.spec.native_form import native_queue
-from phalanx.manifest.writing import written
+from phalanx.manifest.native_file import written
 
 JOB = """
 apiVersion: batch.volcano.sh/v1alpha1

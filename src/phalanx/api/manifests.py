@@ -12,7 +12,7 @@ from phalanx.api import request_body
 from phalanx.api.services import Services
 from phalanx.core.spec.job import SECOND
 from phalanx.manifest.bundle import Bundle, bundle
-from phalanx.manifest.findings import Settings
+from phalanx.manifest.problems import ReadOptions
 
 #: More documents than this are read in a thread, so that others are answered meanwhile.
 _AT_ONCE = 20
@@ -37,8 +37,8 @@ def settings_of(
     ignore_image: bool = False,
     ignore_unsupported: bool = False,
     whole_gangs: bool = False,
-) -> Settings:
-    return Settings(
+) -> ReadOptions:
+    return ReadOptions(
         priority_classes=services.info.priority_classes,
         lost_after=round(services.engine.settings.lost_after_s * SECOND),
         timezones=_timezones(),
@@ -48,7 +48,9 @@ def settings_of(
     )
 
 
-async def read(request: Request[Any, Any, Any], settings: Settings) -> tuple[list[object], Bundle]:
+async def read(
+    request: Request[Any, Any, Any], settings: ReadOptions
+) -> tuple[list[object], Bundle]:
     """The documents of the body, and what they come to. Raises Invalid with every problem."""
     documents = await request_body.read(request)
     if len(documents) > _AT_ONCE:

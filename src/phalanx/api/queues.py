@@ -21,7 +21,7 @@ from phalanx.core.spec.names import dns_subdomain
 from phalanx.core.spec.schema import QUEUE_FIELDS
 from phalanx.engine.turn import Turn
 from phalanx.manifest.bundle import bundle
-from phalanx.manifest.findings import Settings
+from phalanx.manifest.problems import ReadOptions
 from phalanx.wire.workers import QueueChange, QueuesReply, QueueView
 
 _OBJECT, _INTEGER = Schema(type="object"), Schema(type="integer")  # type: ignore[arg-type]
@@ -92,7 +92,7 @@ async def set_queues(
     by = principal_of(request).name
     found = await request_body.read(request)
     documents = found[0] if len(found) == 1 and isinstance(found[0], list) else found
-    read = bundle(documents, Settings(ignore_unsupported=ignore_unsupported))
+    read = bundle(documents, ReadOptions(ignore_unsupported=ignore_unsupported))
     if read.jobs:
         raise wrong("", "there is a job among the queues; submit it at /jobs")
 

@@ -41,7 +41,7 @@ def convert(
 
     phalanx convert -f pods.yaml > job.yaml
     """
-    from phalanx.manifest.writing import written  # noqa: PLC0415
+    from phalanx.manifest.native_file import written  # noqa: PLC0415
 
     found = _read(file, ignore_image=ignore_image, ignore_unsupported=ignore_unsupported)
     for warning in found.warnings:
@@ -52,9 +52,9 @@ def convert(
 def _read(file: str, *, ignore_image: bool, ignore_unsupported: bool) -> "Bundle":
     from phalanx.core.errors import Invalid  # noqa: PLC0415
     from phalanx.manifest.bundle import read  # noqa: PLC0415
-    from phalanx.manifest.findings import Settings  # noqa: PLC0415
+    from phalanx.manifest.problems import ReadOptions  # noqa: PLC0415
 
-    settings = Settings(
+    settings = ReadOptions(
         priority_classes=_AnyClass(),
         timezones=available_timezones() or None,
         ignore_image=ignore_image,

@@ -9,7 +9,7 @@ from phalanx.core.spec.fields import items, refusal, shown, text
 from phalanx.core.spec.job import Match
 from phalanx.manifest.draft import Said
 from phalanx.manifest.metadata import lowered
-from phalanx.manifest.view import View, choice, whole, word
+from phalanx.manifest.strict_mapping import StrictMapping, choice, whole, word
 
 #: A pod names its PodGroup by one of these; the first one is the present one.
 NAMES = (
@@ -20,7 +20,7 @@ NAMES = (
 _PREFIX = "pod-group.scheduling.sigs.k8s.io/"
 
 
-def gang_of(labels: View) -> Said | None:
+def gang_of(labels: StrictMapping) -> Said | None:
     """The gang that a pod says it belongs to."""
     for key in NAMES:
         name = labels.read(key, word)
@@ -29,7 +29,7 @@ def gang_of(labels: View) -> Said | None:
     return None
 
 
-def terms_of(labels: View) -> dict[str, Said]:
+def terms_of(labels: StrictMapping) -> dict[str, Said]:
     """What they say about the gang, as fields of the native form."""
     found = {
         "min_available": (f"{_PREFIX}min-available", whole(1)),
@@ -44,7 +44,7 @@ def terms_of(labels: View) -> dict[str, Said]:
     return said | ({} if groups is None else {"group": groups})
 
 
-def read_groups(view: View, key: str) -> Said | None:
+def read_groups(view: StrictMapping, key: str) -> Said | None:
     """`["namespace/name", …]` as a list or in a string; an empty string is an empty list."""
     where = view.where.at(key)
     names = view.read(key, _group_list)

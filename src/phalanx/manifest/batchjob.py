@@ -2,17 +2,17 @@
 
 from phalanx.core.spec.fields import boolean
 from phalanx.manifest.draft import Said
-from phalanx.manifest.findings import Settings
-from phalanx.manifest.gangs import Member
 from phalanx.manifest.metadata import metadata_of
 from phalanx.manifest.pod import pod_of
-from phalanx.manifest.view import View, choice, whole
+from phalanx.manifest.pod_gangs import PodMember
+from phalanx.manifest.problems import ReadOptions
+from phalanx.manifest.strict_mapping import StrictMapping, choice, whole
 
 #: Kubernetes' own default.
 _BACKOFF_LIMIT = 6
 
 
-def member_of(document: View, settings: Settings) -> Member:
+def member_of(document: StrictMapping, settings: ReadOptions) -> PodMember:
     metadata = metadata_of(document)
     document.skip("status")
     spec = document.view("spec")
@@ -37,10 +37,10 @@ def member_of(document: View, settings: Settings) -> Member:
     own = pod.metadata._replace(
         name=metadata.name, namespace=metadata.namespace, where=metadata.where
     )
-    return Member(pod._replace(metadata=own, restart=None), _replicas(spec), fields)
+    return PodMember(pod._replace(metadata=own, restart=None), _replicas(spec), fields)
 
 
-def _check_runs(spec: View) -> None:
+def _check_runs(spec: StrictMapping) -> None:
 
     if spec.read("suspend", boolean):
         spec.findings.unsupported(
@@ -48,7 +48,7 @@ def _check_runs(spec: View) -> None:
         )
 
 
-def _replicas(spec: View) -> int:
+def _replicas(spec: StrictMapping) -> int:
     """A gang runs all at once, so as many complete as run."""
     parallel = spec.read("parallelism", whole(1))
     completions = spec.read("completions", whole(1))

@@ -13,10 +13,10 @@ from phalanx.core.spec.job import JobSpec
 from phalanx.core.spec.validation import is_short_form, job_spec, short_form
 from phalanx.manifest import batchjob, documents, kubeflow, lattice, podgroup, queue, volcano
 from phalanx.manifest.draft import Draft
-from phalanx.manifest.findings import Findings, Settings, Told, Where
-from phalanx.manifest.gangs import Member, Members, check_groups
 from phalanx.manifest.pod import pod_of
-from phalanx.manifest.view import View
+from phalanx.manifest.pod_gangs import PodGangs, PodMember, check_groups
+from phalanx.manifest.problems import ProblemList, ReadOptions, SourceLocation, Told
+from phalanx.manifest.strict_mapping import StrictMapping
 
 
 class Bundle(NamedTuple):
@@ -33,18 +33,18 @@ class Bundle(NamedTuple):
 class _Reading:
     """One pass over the documents of a file."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ReadOptions) -> None:
         self.settings = settings
-        self.findings = Findings(ignore_unsupported=settings.ignore_unsupported)
-        self.members = Members(self.findings, whole_gangs=settings.whole_gangs)
+        self.findings = ProblemList(ignore_unsupported=settings.ignore_unsupported)
+        self.members = PodGangs(self.findings, whole_gangs=settings.whole_gangs)
         self.drafts: list[Draft] = []
         self.specs: list[JobSpec] = []
         self.queues: list[queue.Named] = []
         self.parts: dict[tuple[str, str], Gathering] = {}
-        self._named: dict[tuple[str, str], Where] = {}
+        self._named: dict[tuple[str, str], SourceLocation] = {}
 
-    def take(self, document: Mapping[str, object], where: Where) -> None:
-        view = View(document, where, self.findings)
+    def take(self, document: Mapping[str, object], where: SourceLocation) -> None:
+        view = StrictMapping(document, where, self.findings)
         version, kind = view.take("apiVersion"), view.take("kind")
         key = ("" if version is None else shown(version), shown(kind))
         read = _BY_WORDS.get(key)
@@ -64,7 +64,7 @@ class _Reading:
                 if draft.part is not None:
                     self.parts[spec.namespace, spec.name or ""] = draft.part
 
-    def _keep(self, spec: JobSpec, where: Where) -> None:
+    def _keep(self, spec: JobSpec, where: SourceLocation) -> None:
         self.specs.append(spec)
         if spec.name is None:
             return
@@ -74,7 +74,7 @@ class _Reading:
                 where, f"is {spec.name}, as in document {first.document}; choose another"
             )
 
-    def take_native(self, document: object, where: Where, *, is_alone: bool) -> None:
+    def take_native(self, document: object, where: SourceLocation, *, is_alone: bool) -> None:
         settings = self.settings
         try:
             if is_short_form(document):
@@ -96,20 +96,20 @@ class _Reading:
                 self.findings.all_wrong(where, error.problems)
 
 
-def read(data: bytes, settings: Settings | None = None) -> Bundle:
+def read(data: bytes, settings: ReadOptions | None = None) -> Bundle:
     return bundle(documents.read(data), settings)
 
 
-def bundle(found: list[object], settings: Settings | None = None) -> Bundle:
+def bundle(found: list[object], settings: ReadOptions | None = None) -> Bundle:
     """The jobs of all documents; `Invalid` with the problems of all of them if one has any.
 
     A list that stands alone is many documents, as JSON has them.
     """
     if len(found) == 1 and isinstance(found[0], list) and found[0]:
         found = found[0]
-    reading = _Reading(settings or Settings())
+    reading = _Reading(settings or ReadOptions())
     for number, document in enumerate(found, 1):
-        where = Where(number)
+        where = SourceLocation(number)
         if isinstance(document, Mapping) and ("apiVersion" in document or "kind" in document):
             reading.take(document, where)
         else:
@@ -141,44 +141,44 @@ def _unknown(version: object, kind: object) -> str:
     )
 
 
-def _take_pod(reading: _Reading, view: View, _: str) -> None:
+def _take_pod(reading: _Reading, view: StrictMapping, _: str) -> None:
     view.skip("status")
-    reading.members.add(Member(pod_of(view, reading.settings)))
+    reading.members.add(PodMember(pod_of(view, reading.settings)))
 
 
-def _take_pod_group(reading: _Reading, view: View, version: str) -> None:
+def _take_pod_group(reading: _Reading, view: StrictMapping, version: str) -> None:
     reading.members.add_group(podgroup.pod_group_of(view, version))
 
 
-def _take_batch_job(reading: _Reading, view: View, _: str) -> None:
+def _take_batch_job(reading: _Reading, view: StrictMapping, _: str) -> None:
     reading.members.add(batchjob.member_of(view, reading.settings))
 
 
-def _take_volcano_job(reading: _Reading, view: View, _: str) -> None:
+def _take_volcano_job(reading: _Reading, view: StrictMapping, _: str) -> None:
     reading.drafts.append(volcano.draft_of(view, reading.settings))
 
 
-def _take_tf_job(reading: _Reading, view: View, _: str) -> None:
+def _take_tf_job(reading: _Reading, view: StrictMapping, _: str) -> None:
     reading.drafts.append(kubeflow.draft_of(view, reading.settings, kubeflow.TENSORFLOW))
 
 
-def _take_pytorch_job(reading: _Reading, view: View, _: str) -> None:
+def _take_pytorch_job(reading: _Reading, view: StrictMapping, _: str) -> None:
     reading.drafts.append(kubeflow.draft_of(view, reading.settings, kubeflow.PYTORCH))
 
 
-def _take_lattice_job(reading: _Reading, view: View, _: str) -> None:
+def _take_lattice_job(reading: _Reading, view: StrictMapping, _: str) -> None:
     reading.drafts.append(lattice.draft_of(view, reading.settings))
 
 
-def _take_volcano_queue(reading: _Reading, view: View, _: str) -> None:
+def _take_volcano_queue(reading: _Reading, view: StrictMapping, _: str) -> None:
     reading.queues.append(queue.volcano_queue(view))
 
 
-def _take_queue(reading: _Reading, view: View, _: str) -> None:
+def _take_queue(reading: _Reading, view: StrictMapping, _: str) -> None:
     reading.queues.append(queue.native_queue(view))
 
 
-_KINDS: dict[tuple[str, str], Callable[[_Reading, View, str], None]] = {
+_KINDS: dict[tuple[str, str], Callable[[_Reading, StrictMapping, str], None]] = {
     ("v1", "Pod"): _take_pod,
     ("batch/v1", "Job"): _take_batch_job,
     (podgroup.PRESENT, "PodGroup"): _take_pod_group,

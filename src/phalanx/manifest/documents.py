@@ -11,8 +11,8 @@ import yaml
 from yaml.reader import ReaderError
 
 from phalanx.core.errors import Invalid, Problem
-from phalanx.manifest.scalars import DIGIT_LIMIT
-from phalanx.manifest.tree import DEPTH_LIMIT, Tree
+from phalanx.manifest.yaml_scalars import DIGIT_LIMIT
+from phalanx.manifest.yaml_tree import DEPTH_LIMIT, YamlTree
 
 LIMIT_BYTES = 1024 * 1024
 
@@ -100,7 +100,7 @@ def _yaml(text: str) -> list[object]:
         raise _refusal(
             f"line {line}, column {column}: a control character (U+{ord(bad[0]):04X}); remove it"
         )
-    tree = Tree()
+    tree = YamlTree()
     try:
         for event in yaml.parse(text, Loader=_LOADER):
             tree.take(event)

@@ -13,7 +13,7 @@ from phalanx.core.model import Gathering
 from phalanx.core.spec.fields import joined
 from phalanx.core.spec.job import JobSpec
 from phalanx.core.spec.validation import job_spec
-from phalanx.manifest.findings import Findings, Settings, Where
+from phalanx.manifest.problems import ProblemList, ReadOptions, SourceLocation
 
 #: Stands in for the roles of a PodGroup without pods while its own words are checked.
 _NOBODY = {"nobody": {"command": "true"}}
@@ -23,17 +23,17 @@ class Said(NamedTuple):
     """A value and where it was written."""
 
     value: object
-    where: Where
+    where: SourceLocation
 
 
 class RoleDraft:
-    def __init__(self, where: Where) -> None:
+    def __init__(self, where: SourceLocation) -> None:
         self.fields: dict[str, object] = {}
         #: By their paths from the role.
-        self.origins: dict[str, Where] = {"": where}
+        self.origins: dict[str, SourceLocation] = {"": where}
 
     @property
-    def where(self) -> Where:
+    def where(self) -> SourceLocation:
         return self.origins[""]
 
     @property
@@ -41,12 +41,12 @@ class RoleDraft:
         count = self.fields.get("replicas")
         return count if isinstance(count, int) else 1
 
-    def put(self, name: str, value: object, where: Where) -> None:
+    def put(self, name: str, value: object, where: SourceLocation) -> None:
         if value is not None:
             self.fields[name] = value
             self.origins[name] = where
 
-    def put_in(self, name: str, key: str, value: object, where: Where) -> None:
+    def put_in(self, name: str, key: str, value: object, where: SourceLocation) -> None:
         """One entry of a field that is a mapping."""
         entries = self.fields.setdefault(name, {})
         if isinstance(entries, dict):
@@ -55,15 +55,15 @@ class RoleDraft:
 
 
 class Draft:
-    def __init__(self, where: Where) -> None:
+    def __init__(self, where: SourceLocation) -> None:
         self.fields: dict[str, object] = {}
         self.roles: dict[str, RoleDraft] = {}
         #: For pods that name their gang: how much of it they are.
         self.part: Gathering | None = None
-        self._origins: dict[str, Where] = {"": where}
+        self._origins: dict[str, SourceLocation] = {"": where}
 
     @property
-    def where(self) -> Where:
+    def where(self) -> SourceLocation:
         return self._origins[""]
 
     @property
@@ -71,17 +71,17 @@ class Draft:
         """`namespace/name`."""
         return f"{self.fields.get('namespace', 'default')}/{self.fields.get('name')}"
 
-    def put(self, name: str, value: object, where: Where) -> None:
+    def put(self, name: str, value: object, where: SourceLocation) -> None:
         """Of an earlier and a later value the later one stands."""
         if value is not None:
             self.fields[name] = value
             self._origins[name] = where
 
-    def locate(self, path: str, where: Where) -> None:
+    def locate(self, path: str, where: SourceLocation) -> None:
         """Where a part of a field was written."""
         self._origins[path] = where
 
-    def put_minimum(self, least: int, where: Where) -> None:
+    def put_minimum(self, least: int, where: SourceLocation) -> None:
         """A minimum of all is what every role has by itself."""
         if least < self.size:
             self.put("min_available", least, where)
@@ -94,7 +94,7 @@ class Draft:
         for name, one in said.items():
             self.put(name, one.value, one.where)
 
-    def origin(self, path: str) -> Where:
+    def origin(self, path: str) -> SourceLocation:
         """Where the part with this path of the native form was written, or what it is part of."""
         for known in sorted(self._origins, key=len, reverse=True):
             if path == known or path.startswith((f"{known}.", f"{known}[")) or not known:
@@ -103,7 +103,7 @@ class Draft:
                 return here.below(rest) if known else here
         raise AssertionError("bug: a draft without an origin")
 
-    def spec(self, settings: Settings, findings: Findings) -> JobSpec | None:
+    def spec(self, settings: ReadOptions, findings: ProblemList) -> JobSpec | None:
         roles = {}
         for name, role in self.roles.items():
             roles[name] = role.fields

@@ -10,7 +10,7 @@ from phalanx.core.spec import durations
 from phalanx.core.spec.fields import refusal, shown, text
 from phalanx.manifest.ack import read_groups
 from phalanx.manifest.draft import Said
-from phalanx.manifest.view import View, choice, whole, word
+from phalanx.manifest.strict_mapping import StrictMapping, choice, whole, word
 
 PREFIX = "gang.scheduling.koordinator.sh/"
 
@@ -22,13 +22,13 @@ _MATCHES = ("once-satisfied", "only-waiting", "waiting-and-running")
 _GATHER = {"MustGather": "require", "PreferGather": "prefer"}
 
 
-def gang_of(annotations: View) -> Said | None:
+def gang_of(annotations: StrictMapping) -> Said | None:
     """The gang that a pod says it belongs to."""
     name = annotations.read(f"{PREFIX}name", word)
     return None if name is None else Said(name, annotations.where.at(f"{PREFIX}name"))
 
 
-def terms_of(annotations: View) -> dict[str, Said]:
+def terms_of(annotations: StrictMapping) -> dict[str, Said]:
     """What they say about the gang, as fields of the native form."""
     said: dict[str, Said] = {}
 
@@ -59,7 +59,7 @@ def terms_of(annotations: View) -> dict[str, Said]:
     return said
 
 
-def _mode(annotations: View) -> str | None:
+def _mode(annotations: StrictMapping) -> str | None:
     key = f"{PREFIX}mode"
     given = annotations.read(key, word)
     if given is not None and given not in _MODES:
@@ -69,7 +69,7 @@ def _mode(annotations: View) -> str | None:
     return None if given is None else _MODES.get(given, "strict")
 
 
-def _waiting_time(annotations: View) -> str | None:
+def _waiting_time(annotations: StrictMapping) -> str | None:
     key = f"{PREFIX}waiting-time"
     given = annotations.read(key, word)
     if given is None:
@@ -85,7 +85,7 @@ def _waiting_time(annotations: View) -> str | None:
     return WAITING_TIME
 
 
-def _check_total(annotations: View, least: int | None) -> None:
+def _check_total(annotations: StrictMapping, least: int | None) -> None:
     """It only says how many pods there will be; we count them."""
     key = f"{PREFIX}total-number"
     given = annotations.read(key, word)
@@ -95,7 +95,7 @@ def _check_total(annotations: View, least: int | None) -> None:
         )
 
 
-def _pack(annotations: View) -> dict[str, str] | None:
+def _pack(annotations: StrictMapping) -> dict[str, str] | None:
     key = f"{PREFIX}network-topology-spec"
     strategies = annotations.read(key, _gather_strategies)
     if not strategies:

@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 from phalanx.core.spec.fields import integer, text
 from phalanx.manifest.draft import Draft, Said
-from phalanx.manifest.findings import Findings, Settings
-from phalanx.manifest.gangs import claim_of, put_koordinator, put_shared
 from phalanx.manifest.metadata import metadata_of
 from phalanx.manifest.pod import Pod, pod_of
-from phalanx.manifest.view import View, choice, whole
+from phalanx.manifest.pod_gangs import claim_of, put_koordinator, put_shared
+from phalanx.manifest.problems import ProblemList, ReadOptions
+from phalanx.manifest.strict_mapping import StrictMapping, choice, whole
 
 VERSION = "kubeflow.org/v1"
 
@@ -37,7 +37,7 @@ PYTORCH = Framework("PyTorchJob", "pytorchReplicaSpecs", ("Master", "Worker"), (
 _PORT = 2222
 
 
-def draft_of(document: View, settings: Settings, framework: Framework) -> Draft:
+def draft_of(document: StrictMapping, settings: ReadOptions, framework: Framework) -> Draft:
     metadata = metadata_of(document)
     document.skip("status")
     spec = document.view("spec")
@@ -60,10 +60,10 @@ def draft_of(document: View, settings: Settings, framework: Framework) -> Draft:
     return draft
 
 
-def _replica_types(spec: View, framework: Framework) -> dict[str, View]:
+def _replica_types(spec: StrictMapping, framework: Framework) -> dict[str, StrictMapping]:
     parent = spec.view(framework.specs)
     known = {name.lower(): name for name in framework.types}
-    found: dict[str, View] = {}
+    found: dict[str, StrictMapping] = {}
     for name in parent.rest():
         kind = known.get(name.lower())
         if kind is None:
@@ -77,7 +77,7 @@ def _replica_types(spec: View, framework: Framework) -> dict[str, View]:
     return {kind: found[kind] for kind in framework.types if kind in found}
 
 
-def _put_run_policy(draft: Draft, policy: View) -> None:
+def _put_run_policy(draft: Draft, policy: StrictMapping) -> None:
     where = policy.where
     draft.put("time_limit", policy.read("activeDeadlineSeconds", whole(1)), where)
     limit = policy.read("backoffLimit", integer(0, 999))
@@ -99,7 +99,7 @@ def _put_run_policy(draft: Draft, policy: View) -> None:
         draft.put(field, value, scheduling.where.at(key))
 
 
-def _put_tf_config(draft: Draft, spec: View) -> None:
+def _put_tf_config(draft: Draft, spec: StrictMapping) -> None:
     """`TF_CONFIG` as TensorFlow reads it, with the addresses filled in at the start."""
     if spec.take("enableDynamicWorker"):
         spec.findings.unsupported(spec.where.at("enableDynamicWorker"))
@@ -113,7 +113,9 @@ def _put_tf_config(draft: Draft, spec: View) -> None:
             role.put_in("env", "TF_CONFIG", value, spec.where)
 
 
-def _put_completion(draft: Draft, spec: View, framework: Framework, kinds: list[str]) -> None:
+def _put_completion(
+    draft: Draft, spec: StrictMapping, framework: Framework, kinds: list[str]
+) -> None:
     policy = spec.read("successPolicy", choice({"": None, "AllWorkers": "Worker"}))
     leads = (policy,) if policy else framework.leads
     lead = next((kind for kind in leads if kind in kinds), None)
@@ -122,7 +124,7 @@ def _put_completion(draft: Draft, spec: View, framework: Framework, kinds: list[
 
 
 def _put_restart(
-    draft: Draft, replicas: dict[str, View], framework: Framework, pods: dict[str, Pod]
+    draft: Draft, replicas: dict[str, StrictMapping], framework: Framework, pods: dict[str, Pod]
 ) -> None:
     """Replica types say it; a template may say it too."""
     first: Said | None = None
@@ -144,7 +146,7 @@ def _put_restart(
     draft.put("restart", first.value, first.where)
 
 
-def _put_gang(draft: Draft, pods: dict[str, Pod], findings: Findings) -> None:
+def _put_gang(draft: Draft, pods: dict[str, Pod], findings: ProblemList) -> None:
     """Labels and annotations of the templates say what they say on pods."""
     put_shared(draft, list(pods.items()), findings)
     for pod in pods.values():

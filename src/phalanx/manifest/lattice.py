@@ -6,10 +6,10 @@ from typing import NamedTuple
 from phalanx.core.spec.fields import items, text
 from phalanx.core.spec.references import literal
 from phalanx.manifest.draft import Draft, RoleDraft, Said
-from phalanx.manifest.findings import Findings, Settings
 from phalanx.manifest.metadata import metadata_of
 from phalanx.manifest.pod import drop, put_program, put_resources
-from phalanx.manifest.view import View, choice, whole
+from phalanx.manifest.problems import ProblemList, ReadOptions
+from phalanx.manifest.strict_mapping import StrictMapping, choice, whole
 
 VERSIONS = ("lattice.dev/v1alpha1", "v1alpha1")
 
@@ -33,7 +33,7 @@ class _Defaults(NamedTuple):
     secrets: dict[str, list[str]]  #: declared, each with its keys
 
 
-def draft_of(document: View, settings: Settings) -> Draft:
+def draft_of(document: StrictMapping, settings: ReadOptions) -> Draft:
     metadata = metadata_of(document)
     document.skip("status")
     spec = document.view("spec")
@@ -65,18 +65,18 @@ def draft_of(document: View, settings: Settings) -> Draft:
     return draft
 
 
-def _defaults(spec: View) -> _Defaults:
+def _defaults(spec: StrictMapping) -> _Defaults:
     view = spec.view("defaults")
     secrets = _secrets(spec) | _secrets(view)
     return _Defaults(_restart(view), _variables(view.view("variables")), secrets)
 
 
-def _restart(view: View) -> Said | None:
+def _restart(view: StrictMapping) -> Said | None:
     policy = view.read("restartPolicy", choice(_RESTARTS))
     return None if policy is None else Said(policy, view.where.at("restartPolicy"))
 
 
-def _role(task: View, defaults: _Defaults, settings: Settings) -> RoleDraft:
+def _role(task: StrictMapping, defaults: _Defaults, settings: ReadOptions) -> RoleDraft:
     role = RoleDraft(task.where)
     role.put("replicas", task.read("replicas", whole(1)), task.where.at("replicas"))
     workload = task.view("workload")
@@ -95,7 +95,7 @@ def _role(task: View, defaults: _Defaults, settings: Settings) -> RoleDraft:
     return role
 
 
-def _secrets(view: View) -> dict[str, list[str]]:
+def _secrets(view: StrictMapping) -> dict[str, list[str]]:
     """The secrets that are declared here. Services are reached as the worker reaches them."""
     found = {}
     for name, resource in view.named("resources").items():
@@ -113,12 +113,15 @@ def _secrets(view: View) -> dict[str, list[str]]:
     return found
 
 
-def _variables(view: View) -> dict[str, Said]:
+def _variables(view: StrictMapping) -> dict[str, Said]:
     return {name: Said(view.take(name), view.where.at(name)) for name in view.rest()}
 
 
 def _put_variables(
-    role: RoleDraft, variables: dict[str, Said], secrets: dict[str, list[str]], findings: Findings
+    role: RoleDraft,
+    variables: dict[str, Said],
+    secrets: dict[str, list[str]],
+    findings: ProblemList,
 ) -> None:
     for name, (value, where) in variables.items():
         for match in _SECRET.finditer(value if isinstance(value, str) else ""):
@@ -131,7 +134,7 @@ def _put_variables(
         role.put_in("env", name, literal(value) if isinstance(value, str) else value, where)
 
 
-def _put_schedule(draft: Draft, spec: View) -> None:
+def _put_schedule(draft: Draft, spec: StrictMapping) -> None:
     policy = spec.read("concurrencyPolicy", choice(_CONCURRENCY))
     given = {"concurrencyPolicy": policy} | {
         key: spec.take(key) for key in _SCHEDULE if key in spec

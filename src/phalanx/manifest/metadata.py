@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 from phalanx.core.spec.names import dns_subdomain
 from phalanx.manifest.draft import Draft
-from phalanx.manifest.findings import Findings, Where
-from phalanx.manifest.view import View, word
+from phalanx.manifest.problems import ProblemList, SourceLocation
+from phalanx.manifest.strict_mapping import StrictMapping, word
 
 #: What a cluster writes, and what says nothing about how to run something.
 _SKIPPED = (
@@ -15,11 +15,11 @@ _SKIPPED = (
 
 
 class Metadata(NamedTuple):
-    where: Where
+    where: SourceLocation
     name: str | None
     namespace: str | None
-    labels: View
-    annotations: View
+    labels: StrictMapping
+    annotations: StrictMapping
 
     @property
     def home(self) -> str:
@@ -30,7 +30,7 @@ class Metadata(NamedTuple):
         draft.put("namespace", self.namespace, self.where.at("namespace"))
 
 
-def metadata_of(document: View, *, needs_name: bool = True) -> Metadata:
+def metadata_of(document: StrictMapping, *, needs_name: bool = True) -> Metadata:
     """Labels and annotations that nobody asks for are nobody's business: they are not closed."""
     view = document.view("metadata")
     view.skip(*_SKIPPED)
@@ -46,11 +46,11 @@ def metadata_of(document: View, *, needs_name: bool = True) -> Metadata:
     return Metadata(view.where, name, namespace, _open(view, "labels"), _open(view, "annotations"))
 
 
-def _open(view: View, key: str) -> View:
-    return View(view.take(key), view.where.at(key), view.findings)
+def _open(view: StrictMapping, key: str) -> StrictMapping:
+    return StrictMapping(view.take(key), view.where.at(key), view.findings)
 
 
-def lowered(namespace: str, where: Where, findings: Findings) -> str:
+def lowered(namespace: str, where: SourceLocation, findings: ProblemList) -> str:
     """Namespaces have lower-case letters only; documents that were never applied may not know."""
     if namespace != namespace.lower():
         findings.read_as(where, f'is read as "{namespace.lower()}": namespaces are lower-case')

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from phalanx.core.spec.fields import integer, items, text
 from phalanx.core.spec.references import literal
 from phalanx.manifest.draft import RoleDraft, Said
-from phalanx.manifest.findings import Findings, Settings, Where
 from phalanx.manifest.metadata import Metadata, metadata_of
-from phalanx.manifest.view import View, choice, whole, word
+from phalanx.manifest.problems import ProblemList, ReadOptions, SourceLocation
+from phalanx.manifest.strict_mapping import StrictMapping, choice, whole, word
 
 #: Names that others use for our resources.
 RESOURCES = {"nvidia.com/gpu": "gpu"}
@@ -52,7 +52,9 @@ class Pod(NamedTuple):
     restart: Said | None  #: its restartPolicy, if it names one
 
 
-def pod_of(document: View, settings: Settings, late: Mapping[str, str] | None = None) -> Pod:
+def pod_of(
+    document: StrictMapping, settings: ReadOptions, late: Mapping[str, str] | None = None
+) -> Pod:
     """`late` are variables that are known at the start, each with the reference that it becomes."""
     metadata = metadata_of(document, needs_name=False)
     spec = document.view("spec")
@@ -73,7 +75,7 @@ def pod_of(document: View, settings: Settings, late: Mapping[str, str] | None = 
     return Pod(metadata, role, _job_fields(spec), None if policy is None else Said(policy, restart))
 
 
-def _job_fields(spec: View) -> dict[str, Said]:
+def _job_fields(spec: StrictMapping) -> dict[str, Said]:
     found: dict[str, Said] = {}
     for key, field, value in (
         ("priority", "priority", spec.read("priority", integer(-(2**31), 2**31 - 1))),
@@ -90,16 +92,18 @@ def _job_fields(spec: View) -> dict[str, Said]:
     return found
 
 
-def _grace(spec: View) -> int | None:
+def _grace(spec: StrictMapping) -> int | None:
     return spec.read("terminationGracePeriodSeconds", whole(0))
 
 
-def drop(container: View) -> None:
+def drop(container: StrictMapping) -> None:
     container.findings.unsupported(container.where, _NOT_ITS_CONTAINER)
     container.skip(*container.rest())
 
 
-def fill(role: RoleDraft, container: View, settings: Settings, late: Mapping[str, str]) -> None:
+def fill(
+    role: RoleDraft, container: StrictMapping, settings: ReadOptions, late: Mapping[str, str]
+) -> None:
     """What a container runs, with which variables, where, and with what resources."""
     container.skip(*_CONTAINER_SKIPPED)
     scope = _Scope({}, dict(late))
@@ -110,7 +114,7 @@ def fill(role: RoleDraft, container: View, settings: Settings, late: Mapping[str
     put_resources(role, container.view("resources"))
 
 
-def _put_variable(role: RoleDraft, entry: View, scope: _Scope) -> None:
+def _put_variable(role: RoleDraft, entry: StrictMapping, scope: _Scope) -> None:
     name = entry.required("name", word, "a variable has a name")
     if entry.take("valueFrom") is not None:
         entry.findings.unsupported(
@@ -150,7 +154,7 @@ def expanded(value: str, known: Mapping[str, str]) -> str:
 
 
 def put_program(
-    role: RoleDraft, container: View, settings: Settings, scope: _Scope | None = None
+    role: RoleDraft, container: StrictMapping, settings: ReadOptions, scope: _Scope | None = None
 ) -> None:
     scope = scope or _Scope({}, {})
     words: dict[str, list[object]] = {}
@@ -177,7 +181,7 @@ def put_program(
     _put_words(role, "command", container, words)
 
 
-def _word(value: object, scope: _Scope, where: Where, findings: Findings) -> object:
+def _word(value: object, scope: _Scope, where: SourceLocation, findings: ProblemList) -> object:
     if not isinstance(value, str):
         return value
     for match in _EXPANSION.finditer(value):
@@ -191,7 +195,7 @@ def _word(value: object, scope: _Scope, where: Where, findings: Findings) -> obj
 
 
 def _put_words(
-    role: RoleDraft, field: str, container: View, words: Mapping[str, list[object]]
+    role: RoleDraft, field: str, container: StrictMapping, words: Mapping[str, list[object]]
 ) -> None:
     if not any(words.values()):
         return
@@ -207,7 +211,7 @@ def renamed(amounts: object) -> object:
     return {RESOURCES.get(name, name): amount for name, amount in amounts.items()}
 
 
-def put_resources(role: RoleDraft, resources: View) -> None:
+def put_resources(role: RoleDraft, resources: StrictMapping) -> None:
     """Requests; a limit stands in for a request that is absent."""
     for part in ("limits", "requests"):
         asked = resources.view(part)

@@ -7,10 +7,10 @@ from phalanx.core.spec.fields import text
 from phalanx.core.spec.job import Resources
 from phalanx.manifest import ack, koordinator
 from phalanx.manifest.draft import Said
-from phalanx.manifest.findings import Where
 from phalanx.manifest.metadata import Metadata, metadata_of
 from phalanx.manifest.pod import renamed
-from phalanx.manifest.view import View, whole
+from phalanx.manifest.problems import SourceLocation
+from phalanx.manifest.strict_mapping import StrictMapping, whole
 
 PRESENT = "scheduling.x-k8s.io/v1alpha1"
 OLDER = ("scheduling.sigs.k8s.io/v1alpha1", "v1alpha1")
@@ -20,10 +20,10 @@ VOLCANO = "scheduling.volcano.sh/v1beta1"
 class PodGroup(NamedTuple):
     metadata: Metadata
     terms: dict[str, Said]  #: as fields of the native form
-    least: tuple[Resources, Where] | None  #: its minResources
+    least: tuple[Resources, SourceLocation] | None  #: its minResources
 
 
-def pod_group_of(document: View, version: str) -> PodGroup:
+def pod_group_of(document: StrictMapping, version: str) -> PodGroup:
     if version in OLDER:
         document.findings.read_as(
             document.where.at("apiVersion"), f"is an older name of {PRESENT}, and read as that"
@@ -48,6 +48,6 @@ def pod_group_of(document: View, version: str) -> PodGroup:
     return PodGroup(metadata, terms, _least(spec))
 
 
-def _least(spec: View) -> tuple[Resources, Where] | None:
+def _least(spec: StrictMapping) -> tuple[Resources, SourceLocation] | None:
     least = spec.read("minResources", lambda value: quantities.resources(renamed(value)))
     return None if least is None else (least, spec.where.at("minResources"))

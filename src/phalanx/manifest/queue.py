@@ -6,10 +6,10 @@ from phalanx.core.model import Queue
 from phalanx.core.spec.fields import Reader
 from phalanx.core.spec.names import dns_subdomain
 from phalanx.core.spec.schema import QUEUE_FIELDS
-from phalanx.manifest.findings import Findings, Where
 from phalanx.manifest.metadata import metadata_of
 from phalanx.manifest.pod import renamed
-from phalanx.manifest.view import View
+from phalanx.manifest.problems import ProblemList, SourceLocation
+from phalanx.manifest.strict_mapping import StrictMapping
 
 VOLCANO = "scheduling.volcano.sh/v1beta1"
 
@@ -26,10 +26,10 @@ _VOLCANO_FIELDS = {
 
 class Named(NamedTuple):
     queue: Queue
-    where: Where
+    where: SourceLocation
 
 
-def volcano_queue(document: View) -> Named:
+def volcano_queue(document: StrictMapping) -> Named:
     metadata = metadata_of(document)
     document.skip("status")
     spec = document.view("spec")
@@ -43,23 +43,23 @@ def volcano_queue(document: View) -> Named:
     return _named(metadata.name, values, metadata.where)
 
 
-def native_queue(document: View) -> Named:
+def native_queue(document: StrictMapping) -> Named:
     name = document.required("name", dns_subdomain, "a queue has a name")
     values = {field: _value(document, field, field, None) for field in QUEUE_FIELDS}
     return _named(name, values, document.where)
 
 
-def _value(view: View, key: str, field: str, prepare: Reader[object] | None) -> Any:
+def _value(view: StrictMapping, key: str, field: str, prepare: Reader[object] | None) -> Any:
     read = QUEUE_FIELDS[field].read
     return view.read(key, read if prepare is None else lambda value: read(prepare(value)))
 
 
-def _named(name: str | None, values: dict[str, Any], where: Where) -> Named:
+def _named(name: str | None, values: dict[str, Any], where: SourceLocation) -> Named:
     given = {field: value for field, value in values.items() if value is not None}
     return Named(Queue(name=name or "", **given), where)
 
 
-def in_order(queues: list[Named], findings: Findings) -> list[Queue]:
+def in_order(queues: list[Named], findings: ProblemList) -> list[Queue]:
     """Parents before their children."""
     left = {each.queue.name: each for each in queues}
     if len(left) < len(queues):

@@ -7,11 +7,11 @@ from phalanx.core.spec.durations import duration
 from phalanx.core.spec.fields import items, text
 from phalanx.core.spec.names import dns_label
 from phalanx.manifest.draft import Draft, Said
-from phalanx.manifest.findings import Settings
-from phalanx.manifest.gangs import put_shared
 from phalanx.manifest.metadata import metadata_of
 from phalanx.manifest.pod import pod_of
-from phalanx.manifest.view import View, choice, whole
+from phalanx.manifest.pod_gangs import put_shared
+from phalanx.manifest.problems import ReadOptions
+from phalanx.manifest.strict_mapping import StrictMapping, choice, whole
 
 VERSION = "batch.volcano.sh/v1alpha1"
 
@@ -32,12 +32,12 @@ _ENDS = ("AbortJob", "TerminateJob")
 
 class _Task(NamedTuple):
     name: str
-    view: View
+    view: StrictMapping
     replicas: int
     least: int | None
 
 
-def draft_of(document: View, settings: Settings) -> Draft:
+def draft_of(document: StrictMapping, settings: ReadOptions) -> Draft:
     metadata = metadata_of(document)
     document.skip("status")
     spec = document.view("spec")
@@ -78,7 +78,7 @@ def draft_of(document: View, settings: Settings) -> Draft:
     return draft
 
 
-def _tasks(spec: View) -> list[_Task]:
+def _tasks(spec: StrictMapping) -> list[_Task]:
     tasks: dict[str, _Task] = {}
     for number, view in enumerate(spec.views("tasks")):
         name = view.read("name", dns_label) or f"default{number}"
@@ -96,7 +96,7 @@ def _tasks(spec: View) -> list[_Task]:
     return list(tasks.values())
 
 
-def _put_minimum(draft: Draft, spec: View, tasks: list[_Task]) -> None:
+def _put_minimum(draft: Draft, spec: StrictMapping, tasks: list[_Task]) -> None:
     """A minimum of the job that is below the sum of its tasks' sets theirs aside."""
     least = spec.read("minAvailable", whole(1))
     if least is None:
@@ -135,7 +135,7 @@ class _Plugins(NamedTuple):
         return found
 
 
-def _plugins(view: View) -> _Plugins:
+def _plugins(view: StrictMapping) -> _Plugins:
     """Of `pytorch` only its master matters: every process is told ranks and where rank 0 is."""
     words = {
         name: view.read(name, lambda value: items(value, "a list of strings")) or []
@@ -164,7 +164,7 @@ class _Policies:
         where = self._restart.where if self._restart else self._draft.where
         self._draft.put("restart", self._restart.value if self._restart else "never", where)
 
-    def take(self, policy: View, task: str | None) -> None:
+    def take(self, policy: StrictMapping, task: str | None) -> None:
         """`task` is the one that it is about; None where that could be any of several."""
         one = policy.read("event", choice({event: event for event in _EVENTS}))
         many = policy.read("events", lambda value: items(value, "a list of events")) or []
@@ -183,7 +183,7 @@ class _Policies:
             self._take(policy, event, action or "", timeout, task)
 
     def _take(
-        self, policy: View, event: str, action: str, timeout: int | None, task: str | None
+        self, policy: StrictMapping, event: str, action: str, timeout: int | None, task: str | None
     ) -> None:
         where = policy.where
         if event == "PodPending" and timeout and action in _ENDS:
@@ -203,7 +203,7 @@ class _Policies:
                 where, f"asks for {action} after {event}, which is not supported"
             )
 
-    def _set_restart(self, policy: View, restart: Said) -> None:
+    def _set_restart(self, policy: StrictMapping, restart: Said) -> None:
         if self._restart is not None and self._restart.value != restart.value:
             policy.findings.unsupported(
                 restart.where,

@@ -18,9 +18,9 @@ from phalanx.core.spec import quantities
 from phalanx.core.spec.job import Match
 from phalanx.manifest import ack, koordinator
 from phalanx.manifest.draft import Draft, RoleDraft, Said
-from phalanx.manifest.findings import Findings, Where
 from phalanx.manifest.pod import Pod
 from phalanx.manifest.podgroup import PodGroup
+from phalanx.manifest.problems import ProblemList, SourceLocation
 
 _ORDINAL = re.compile(r"-[0-9]+$")
 #: Volcano's way to name a PodGroup.
@@ -32,7 +32,7 @@ _SHARED = ("priority", "priority_class", "preemption_policy")
 _BY_DIALECT, _BY_WORDS, _BY_ANNOTATION = range(3)
 
 
-class Member(NamedTuple):
+class PodMember(NamedTuple):
     """A pod, or a Job with several."""
 
     pod: Pod
@@ -48,11 +48,11 @@ class Member(NamedTuple):
         return self.pod.metadata.home
 
     @property
-    def where(self) -> Where:
+    def where(self) -> SourceLocation:
         return self.pod.metadata.where
 
 
-class Claim(NamedTuple):
+class GangDeclaration(NamedTuple):
     """What one member says about its gang."""
 
     gang: Said | None
@@ -60,7 +60,7 @@ class Claim(NamedTuple):
     is_koordinator: bool
 
 
-def claim_of(pod: Pod) -> Claim:
+def claim_of(pod: Pod) -> GangDeclaration:
     """Koordinator's annotations come over labels."""
     labels, annotations = pod.metadata.labels, pod.metadata.annotations
     by_annotation = koordinator.gang_of(annotations)
@@ -68,22 +68,22 @@ def claim_of(pod: Pod) -> Claim:
     if gang is None and (name := annotations.read(_VOLCANO_GROUP, str)) is not None:
         gang = Said(name, annotations.where.at(_VOLCANO_GROUP))
     terms = ack.terms_of(labels) | ack.terms_of(annotations) | koordinator.terms_of(annotations)
-    return Claim(gang, terms, is_koordinator=by_annotation is not None)
+    return GangDeclaration(gang, terms, is_koordinator=by_annotation is not None)
 
 
-class Members:
+class PodGangs:
     """The pods and PodGroups of a file, until all of it has been read."""
 
-    def __init__(self, findings: Findings, *, whole_gangs: bool = False) -> None:
+    def __init__(self, findings: ProblemList, *, whole_gangs: bool = False) -> None:
         """With `whole_gangs` a part of a gang is refused."""
         self._findings = findings
         self._whole_gangs = whole_gangs
-        self._alone: list[Member] = []
-        self._gangs: dict[tuple[str, str], list[tuple[Member, Claim]]] = {}
+        self._alone: list[PodMember] = []
+        self._gangs: dict[tuple[str, str], list[tuple[PodMember, GangDeclaration]]] = {}
         self._groups: dict[tuple[str, str], PodGroup] = {}
-        self._pods: dict[tuple[str, str], Where] = {}
+        self._pods: dict[tuple[str, str], SourceLocation] = {}
 
-    def add(self, member: Member) -> None:
+    def add(self, member: PodMember) -> None:
         key = (member.home, member.name)
         if member.pod.metadata.name is None:
             self._findings.wrong(member.where.at("name"), "is missing; write the pod's name")
@@ -119,7 +119,7 @@ class Members:
         for member in self._alone:
             yield self._single(member)
 
-    def _single(self, member: Member) -> Draft:
+    def _single(self, member: PodMember) -> Draft:
         draft = Draft(member.where)
         member.pod.metadata.name_job(draft)
         self._put_members(draft, [member])
@@ -127,7 +127,9 @@ class Members:
             draft.put("min_available", 1, member.where)
         return draft
 
-    def _gang(self, key: tuple[str, str], members: list[tuple[Member, Claim]]) -> Draft:
+    def _gang(
+        self, key: tuple[str, str], members: list[tuple[PodMember, GangDeclaration]]
+    ) -> Draft:
         first, claim = members[0]
         group = self._groups.get(key)
         where = claim.gang.where if claim.gang is not None else first.where
@@ -186,7 +188,7 @@ class Members:
             draft.part = replace(part, least=group.least[0])
 
     def _agreed(
-        self, gang: str, members: list[tuple[Member, Claim]], group: PodGroup | None
+        self, gang: str, members: list[tuple[PodMember, GangDeclaration]], group: PodGroup | None
     ) -> dict[str, Said]:
         """What the members say, where they say the same. Labels may not gainsay a PodGroup."""
         terms: dict[str, Said] = {}
@@ -203,7 +205,7 @@ class Members:
                     )
         return terms
 
-    def _put_minimum(self, draft: Draft, least: Said | None, first: Member) -> None:
+    def _put_minimum(self, draft: Draft, least: Said | None, first: PodMember) -> None:
         name = str(draft.fields["name"])
         number = _number(least)
         if least is None or number is None:
@@ -240,14 +242,14 @@ class Members:
                 " in one file, or write min-available beside it",
             )
 
-    def _astray(self, gang: str, home: str) -> Member | None:
+    def _astray(self, gang: str, home: str) -> PodMember | None:
         """A member of a gang of this name in another namespace."""
         for (space, name), members in self._gangs.items():
             if name == gang and space != home:
                 return members[0][0]
         return None
 
-    def _put_members(self, draft: Draft, members: list[Member]) -> None:
+    def _put_members(self, draft: Draft, members: list[PodMember]) -> None:
         put_shared(draft, [(member.name, member.pod) for member in members], self._findings)
         draft.put("restart", "task", draft.where)
         draft.put_all(self._restart(members))
@@ -262,7 +264,7 @@ class Members:
             else:
                 equal.fields["replicas"] = equal.replicas + member.replicas
 
-    def _restart(self, members: list[Member]) -> dict[str, Said]:
+    def _restart(self, members: list[PodMember]) -> dict[str, Said]:
         policies = [member.pod.restart for member in members if member.pod.restart is not None]
         for policy in policies:
             if policy.value == "Always":
@@ -292,7 +294,7 @@ class Members:
                 )
 
 
-def put_shared(draft: Draft, pods: Sequence[tuple[str, Pod]], findings: Findings) -> None:
+def put_shared(draft: Draft, pods: Sequence[tuple[str, Pod]], findings: ProblemList) -> None:
     """Fields of the job that pods set. Its priority is that of all; its times are the longest."""
     for field in _SHARED:
         name, first = pods[0]
@@ -336,7 +338,7 @@ def _in_common(pod: Pod) -> dict[str, str]:
     return {field: str(pod.job[field].value) for field in _SHARED if field in pod.job}
 
 
-def put_koordinator(draft: Draft, claim: Claim) -> None:
+def put_koordinator(draft: Draft, claim: GangDeclaration) -> None:
     """What Koordinator has for a gang that says nothing else."""
     if claim.gang is not None and claim.is_koordinator:
         draft.put("match", Match.ONCE_SATISFIED.value, claim.gang.where)
@@ -352,7 +354,7 @@ def role_name(pod: str, taken: Iterable[str]) -> str:
     return next(name for name in chain((stem, whole), numbered) if name not in known)
 
 
-def check_groups(drafts: list[Draft], findings: Findings) -> None:
+def check_groups(drafts: list[Draft], findings: ProblemList) -> None:
     """Jobs that name each other as a group name the same group."""
     by_name = {draft.member: draft for draft in drafts}
     for draft in drafts:

@@ -5,17 +5,17 @@ from typing import TypeVar
 
 from phalanx.core.errors import Invalid
 from phalanx.core.spec.fields import Reader, as_key, items, mapping, refusal, shown
-from phalanx.manifest.findings import Findings, Where
+from phalanx.manifest.problems import ProblemList, SourceLocation
 
 T = TypeVar("T")
 
 
-class View:
-    def __init__(self, data: object, where: Where, findings: Findings) -> None:
+class StrictMapping:
+    def __init__(self, data: object, where: SourceLocation, findings: ProblemList) -> None:
         self.where = where
         self.findings = findings
         self.is_given = data is not None
-        self._children: list[View] = []
+        self._children: list[StrictMapping] = []
         self._left: dict[str, object] = {}
         try:
             found = mapping({} if data is None else data, "a mapping")
@@ -51,21 +51,21 @@ class View:
             self.findings.wrong(self.where.at(key), f"is missing; {cure}")
         return self.read(key, reader)
 
-    def view(self, key: str) -> "View":
+    def view(self, key: str) -> "StrictMapping":
         return self._child(self.take(key), key)
 
-    def views(self, key: str) -> list["View"]:
+    def views(self, key: str) -> list["StrictMapping"]:
         """The mappings of a list."""
         found = self.read(key, lambda value: items(value, "a list of mappings")) or []
         return [self._child(item, key, index) for index, item in enumerate(found)]
 
-    def named(self, key: str) -> dict[str, "View"]:
+    def named(self, key: str) -> dict[str, "StrictMapping"]:
         """The mappings of a mapping, by name."""
         parent = self.view(key)
         return {name: parent.view(name) for name in parent.rest()}
 
-    def _child(self, data: object, *keys: str | int) -> "View":
-        child = View(data, self.where.at(*keys), self.findings)
+    def _child(self, data: object, *keys: str | int) -> "StrictMapping":
+        child = StrictMapping(data, self.where.at(*keys), self.findings)
         self._children.append(child)
         return child
 

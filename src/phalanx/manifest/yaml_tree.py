@@ -19,7 +19,7 @@ from yaml.events import (
 )
 
 from phalanx.core.spec.fields import FieldPath, shown
-from phalanx.manifest.scalars import resolved
+from phalanx.manifest.yaml_scalars import resolved
 
 DEPTH_LIMIT = 64
 #: Nodes of all documents together, each alias counted as the nodes it stands for.
@@ -56,7 +56,7 @@ class _Open:
     key: str | None = None  #: the key whose value comes next
 
 
-class Tree:
+class YamlTree:
     """The documents of a stream, built event by event. Empty ones are left out."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ import yaml
 from phalanx.core.model import Queue
 from phalanx.core.spec.job import JobSpec
 from phalanx.core.spec.native_form import native, native_queue
-from phalanx.manifest.scalars import resolved
+from phalanx.manifest.yaml_scalars import resolved
 
 
 class _Dumper(yaml.SafeDumper):

@@ -17,7 +17,7 @@ from phalanx.core.spec.job import SECOND, Micros
 _CURE = "remove it, or leave it out with --ignore-unsupported"
 
 
-class Settings(msgspec.Struct, frozen=True):
+class ReadOptions(msgspec.Struct, frozen=True):
     """How files are read."""
 
     priority_classes: Mapping[str, int] = MappingProxyType({})
@@ -51,47 +51,47 @@ class ReadAs(msgspec.Struct, frozen=True, tag=True):
 Told = Unsupported | ReadAs
 
 
-class Where(NamedTuple):
+class SourceLocation(NamedTuple):
     """A place in a file of many documents."""
 
     document: int  #: from 1
     path: str = ""
 
-    def at(self, *keys: str | int) -> "Where":
+    def at(self, *keys: str | int) -> "SourceLocation":
         path = self.path
         for key in keys:
             path = joined(path, key)
-        return Where(self.document, path)
+        return SourceLocation(self.document, path)
 
-    def below(self, path: str) -> "Where":
+    def below(self, path: str) -> "SourceLocation":
         dot = "." if self.path and path and not path.startswith("[") else ""
-        return Where(self.document, self.path + dot + path)
+        return SourceLocation(self.document, self.path + dot + path)
 
     def __str__(self) -> str:
         return f"document {self.document}: {self.path}".rstrip()
 
 
-class Findings:
+class ProblemList:
     def __init__(self, *, ignore_unsupported: bool = False) -> None:
         self.problems: list[Problem] = []
         self.warnings: list[Told] = []
         self.ignore_unsupported = ignore_unsupported
 
-    def wrong(self, where: Where, message: str) -> None:
+    def wrong(self, where: SourceLocation, message: str) -> None:
         if len(self.problems) < PROBLEM_LIMIT:
             self.problems.append(Problem(str(where), message))
 
-    def all_wrong(self, where: Where, problems: Iterable[Problem]) -> None:
+    def all_wrong(self, where: SourceLocation, problems: Iterable[Problem]) -> None:
         for problem in problems:
             self.wrong(where.below(problem.path), problem.message)
 
-    def unsupported(self, where: Where, what: str = "is not supported") -> None:
+    def unsupported(self, where: SourceLocation, what: str = "is not supported") -> None:
         if self.ignore_unsupported:
             self.warnings.append(Unsupported(str(where), f"{what}; it was ignored"))
         else:
             self.wrong(where, f"{what}; {_CURE}")
 
-    def read_as(self, where: Where, message: str) -> None:
+    def read_as(self, where: SourceLocation, message: str) -> None:
         self.warnings.append(ReadAs(str(where), message))
 
     def close(self) -> None:
