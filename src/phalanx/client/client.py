@@ -12,10 +12,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from phalanx.client import finding, settings, stories, transcript
+from phalanx.client import events, logs, lookup, settings
 from phalanx.client.errors import ConflictError
-from phalanx.client.servers import Ask, Servers
 from phalanx.client.submission import Submittable, body_of, one_role
+from phalanx.client.transport import ApiRequest, Transport
 from phalanx.core.model import Phase
 from phalanx.wire.cost import CostView
 from phalanx.wire.crons import CronView
@@ -54,7 +54,7 @@ class Client:
     ) -> None:
         """Raises ValueError for an address that is none."""
         found = settings.load(servers, token)
-        self._servers = Servers(found.servers, found.token, timeout_s, patience_s)
+        self._servers = Transport(found.servers, found.token, timeout_s, patience_s)
         self.servers = found.servers
 
     def __enter__(self) -> "Client":
@@ -127,7 +127,7 @@ class Client:
         body = body_of(job)
         params = _flags(ignore_image=ignore_image, ignore_unsupported=ignore_unsupported)
         headers = {"Content-Type": body.media_type}
-        return self._ask(PlanView, Ask("POST", "/plan", params, body.content, headers))
+        return self._ask(PlanView, ApiRequest("POST", "/plan", params, body.content, headers))
 
     def _submission(
         self,
@@ -142,7 +142,7 @@ class Client:
             "Content-Type": body.media_type,
             "Idempotency-Key": key or uuid.uuid4().hex,
         }
-        ask = Ask("POST", path, params or {}, content=body.content, headers=headers)
+        ask = ApiRequest("POST", path, params or {}, content=body.content, headers=headers)
         return self._ask(kind, ask)
 
     # Jobs
@@ -169,7 +169,7 @@ class Client:
                 "limit": page,
                 "cursor": cursor or None,
             }
-            found = self._ask(JobList, Ask("GET", "/jobs", params))
+            found = self._ask(JobList, ApiRequest("GET", "/jobs", params))
             # A job that ends between two pages is on both.
             yield from (job for job in found.jobs if job.id not in seen)
             seen.update(job.id for job in found.jobs)
@@ -178,17 +178,17 @@ class Client:
     def find(self, called: str) -> str:
         """The id of the job that is called so: by its id, the beginning of it, its name, or
         namespace/name. Raises NotFoundError, and InvalidError if that may be several."""
-        return finding.find(called, self.jobs)
+        return lookup.find(called, self.jobs)
 
     def get(self, job: str) -> JobDetail:
-        return self._ask(JobDetail, Ask("GET", _path("jobs", job)))
+        return self._ask(JobDetail, ApiRequest("GET", _path("jobs", job)))
 
     def tasks(self, job: str) -> list[TaskView]:
-        return self._ask(list[TaskView], Ask("GET", _path("gangs", job)))
+        return self._ask(list[TaskView], ApiRequest("GET", _path("gangs", job)))
 
     def why(self, job: str) -> Why:
         """Why it waits, in words and as data."""
-        return self._ask(Why, Ask("GET", _path("jobs", job, "why")))
+        return self._ask(Why, ApiRequest("GET", _path("jobs", job, "why")))
 
     def watch(self, job: str, *, timeout_s: float | None = None) -> Iterator[JobDetail]:
         """The job now, and again whenever it has changed, until it has ended.
@@ -219,13 +219,13 @@ class Client:
         """The story of a job; with `follow` until it ends."""
         path = _path("jobs", job, "events")
         if follow:
-            return stories.story(self._servers, path, job)
-        return stories.pages(self._servers, path)
+            return events.story(self._servers, path, job)
+        return events.pages(self._servers, path)
 
     def stream(self, *, since: int | None = None) -> Iterator[RecordView]:
         """All that happens, from now or from a number on, without end. A record of the kind
         `resync` says that some were missed."""
-        return stories.stream(self._servers, since)
+        return events.stream(self._servers, since)
 
     def logs(
         self,
@@ -242,14 +242,14 @@ class Client:
         params: dict[str, int | None] = {"task": task, "attempt": attempt}
         path = _path("jobs", job)
         if follow and attempt is None:
-            return transcript.followed(self._servers, path, params, tail=tail)
+            return logs.followed(self._servers, path, params, tail=tail)
         params |= {"tail": tail, "follow": follow or None}
-        return transcript.printed(self._servers, f"{path}/logs", params)
+        return logs.printed(self._servers, f"{path}/logs", params)
 
     def cancel(self, job: str) -> JobView:
         """One that is cancelled already stays so, and that is no error."""
         try:
-            return self._ask(JobView, Ask("DELETE", _path("jobs", job)))
+            return self._ask(JobView, ApiRequest("DELETE", _path("jobs", job)))
         except ConflictError:
             found = self.get(job)
             if found.phase is not Phase.CANCELLED:
@@ -278,7 +278,7 @@ class Client:
     # Workers
 
     def workers(self) -> list[WorkerView]:
-        return self._ask(list[WorkerView], Ask("GET", "/workers"))
+        return self._ask(list[WorkerView], ApiRequest("GET", "/workers"))
 
     def cordon(self, worker: str, *, reason: str | None = None) -> WorkerView:
         """Place nothing new on it."""
@@ -296,15 +296,15 @@ class Client:
 
     def remove_worker(self, worker: str) -> None:
         """Forget it for good. Whoever does so vouches that nothing of its tasks is alive."""
-        self._servers.ask(Ask("DELETE", _path("workers", worker), repeatable=False))
+        self._servers.ask(ApiRequest("DELETE", _path("workers", worker), repeatable=False))
 
     # Queues
 
     def queues(self) -> list[QueueView]:
-        return self._ask(list[QueueView], Ask("GET", "/queues"))
+        return self._ask(list[QueueView], ApiRequest("GET", "/queues"))
 
     def queue(self, name: str) -> QueueView:
-        return self._ask(QueueView, Ask("GET", _path("queues", name)))
+        return self._ask(QueueView, ApiRequest("GET", _path("queues", name)))
 
     def set_queue(self, name: str, **fields: Any) -> QueueView:
         """Make or replace it: `parent`, `weight`, `quota`, `limit`, `priority`, …. What is left out
@@ -322,11 +322,11 @@ class Client:
         content = text.encode() if isinstance(text, str) else text
         headers = {"Content-Type": "application/yaml"}
         return self._ask(
-            QueuesReply, Ask("PUT", "/queues", params, content=content, headers=headers)
+            QueuesReply, ApiRequest("PUT", "/queues", params, content=content, headers=headers)
         )
 
     def delete_queue(self, name: str) -> None:
-        self._servers.ask(Ask("DELETE", _path("queues", name), repeatable=False))
+        self._servers.ask(ApiRequest("DELETE", _path("queues", name), repeatable=False))
 
     def stop_queue(self, name: str) -> QueueView:
         """Let nothing of it start; what runs goes on."""
@@ -343,11 +343,11 @@ class Client:
         return self._submission("/jobs", job, None, CronView)
 
     def crons(self, *, namespace: str | None = None) -> list[CronView]:
-        return self._ask(list[CronView], Ask("GET", "/crons", {"namespace": namespace}))
+        return self._ask(list[CronView], ApiRequest("GET", "/crons", {"namespace": namespace}))
 
     def cron(self, called: str) -> CronView:
         """By its name, or namespace/name."""
-        return self._ask(CronView, Ask("GET", _cron_path(called)))
+        return self._ask(CronView, ApiRequest("GET", _cron_path(called)))
 
     def pause_cron(self, called: str) -> CronView:
         return self._do(CronView, _cron_path(called) + "/pause")
@@ -360,27 +360,27 @@ class Client:
         return self._do(CronView, _cron_path(called) + "/run", repeatable=False)
 
     def delete_cron(self, called: str) -> None:
-        self._servers.ask(Ask("DELETE", _cron_path(called), repeatable=False))
+        self._servers.ask(ApiRequest("DELETE", _cron_path(called), repeatable=False))
 
     # Cost
 
     def cost(self) -> CostView:
         """What evictions and failures have cost, by queue, job and evictor."""
-        return self._ask(CostView, Ask("GET", "/cost"))
+        return self._ask(CostView, ApiRequest("GET", "/cost"))
 
     # Asking
 
-    def _ask(self, kind: type[T], ask: Ask) -> T:
+    def _ask(self, kind: type[T], ask: ApiRequest) -> T:
         return msgspec.json.decode(self._servers.ask(ask).content, type=kind)
 
     def _do(self, kind: type[T], path: str, *, repeatable: bool = True, **params: str | None) -> T:
-        return self._ask(kind, Ask("POST", path, params, repeatable=repeatable))
+        return self._ask(kind, ApiRequest("POST", path, params, repeatable=repeatable))
 
     def _put_json(self, method: str, path: str, kind: type[T], **fields: Any) -> T:
         given: Mapping[str, Any] = {k: v for k, v in fields.items() if v is not None}
         headers = {"Content-Type": "application/json"}
         return self._ask(
-            kind, Ask(method, path, content=msgspec.json.encode(given), headers=headers)
+            kind, ApiRequest(method, path, content=msgspec.json.encode(given), headers=headers)
         )
 
 

@@ -16,7 +16,7 @@ SERVER_VARIABLE = "PHALANX_SERVER"
 TOKEN_VARIABLE = "PHALANX_TOKEN"  # noqa: S105
 
 
-class Settings(NamedTuple):
+class ClientSettings(NamedTuple):
     servers: tuple[str, ...]
     token: str | None
     is_default: bool  #: nobody has said which servers
@@ -26,7 +26,7 @@ def load(
     servers: str | Iterable[str] | None = None,
     token: str | None = None,
     environ: Mapping[str, str] | None = None,
-) -> Settings:
+) -> ClientSettings:
     """Raises ValueError with what is wrong and where it was said."""
     environ = os.environ if environ is None else environ
     path = _file(environ)
@@ -35,7 +35,7 @@ def load(
     origin = "server" if servers else SERVER_VARIABLE
     if not servers and not environ.get(SERVER_VARIABLE):
         origin = f"{path}: server"
-    return Settings(
+    return ClientSettings(
         servers=_urls(named, origin) or (DEFAULT_SERVER,),
         token=token or environ.get(TOKEN_VARIABLE) or kept.get("token"),
         is_default=not named,

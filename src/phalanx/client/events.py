@@ -7,7 +7,7 @@ from typing import NamedTuple
 import httpx
 import msgspec
 
-from phalanx.client.servers import Ask, Servers, lines_of
+from phalanx.client.transport import ApiRequest, Transport, lines_of
 from phalanx.wire.jobs import RecordView, Story
 
 #: What a stream yields where some events were missed; the server calls it so.
@@ -26,17 +26,17 @@ class _Event(NamedTuple):
     data: str
 
 
-def pages(servers: Servers, path: str, after: int = 0) -> Iterator[RecordView]:
+def pages(servers: Transport, path: str, after: int = 0) -> Iterator[RecordView]:
     """The story of a job as far as it goes now."""
     at: int | None = after
     while at is not None:
         params = {"after": at, "limit": _PAGE}
-        story = _decode_story(servers.ask(Ask("GET", path, params)).content)
+        story = _decode_story(servers.ask(ApiRequest("GET", path, params)).content)
         yield from story.events
         at = story.next
 
 
-def story(servers: Servers, path: str, job: str) -> Iterator[RecordView]:
+def story(servers: Transport, path: str, job: str) -> Iterator[RecordView]:
     """The story of a job, from its beginning to its end, as it happens."""
     last, has_ended = 0, False
     while not has_ended:
@@ -56,10 +56,10 @@ def story(servers: Servers, path: str, job: str) -> Iterator[RecordView]:
                 return
 
 
-def stream(servers: Servers, since: int | None = None) -> Iterator[RecordView]:
+def stream(servers: Transport, since: int | None = None) -> Iterator[RecordView]:
     """All that happens, without end: a connection that breaks is made anew."""
     while True:
-        answer = servers.ask(Ask("GET", "/events", {"since": since}, streamed=True))
+        answer = servers.ask(ApiRequest("GET", "/events", {"since": since}, streamed=True))
         try:
             for event in _events(answer):
                 since = event.seq

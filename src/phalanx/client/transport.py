@@ -18,7 +18,7 @@ _PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 _decode_error = msgspec.json.Decoder(ErrorBody).decode
 
 
-class Ask(NamedTuple):
+class ApiRequest(NamedTuple):
     method: str
     path: str
     params: Mapping[str, Any] = {}
@@ -34,7 +34,7 @@ class _TryAnotherError(Exception):
     """This server cannot serve us now; the message says why."""
 
 
-class Servers:
+class Transport:
     """The servers of one cluster. Remembers which of them answered last."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Servers:
     def close(self) -> None:
         self._http.close()
 
-    def ask(self, ask: Ask) -> httpx.Response:
+    def ask(self, ask: ApiRequest) -> httpx.Response:
         """The leader's answer. Raises UnreachableError or RefusedError."""
         deadline = time.monotonic() + self.patience_s
         pause = _PAUSE_S
@@ -70,7 +70,7 @@ class Servers:
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
-    def _ask_one(self, url: str, ask: Ask) -> httpx.Response:
+    def _ask_one(self, url: str, ask: ApiRequest) -> httpx.Response:
         for _ in range(_HOPS):
             answer = self._send(url, ask)
             if answer.status_code != 307:
@@ -88,7 +88,7 @@ class Servers:
             raise refused(answer.status_code, _info(answer), answer.headers.get("X-Request-ID", ""))
         return answer
 
-    def _send(self, url: str, ask: Ask) -> httpx.Response:
+    def _send(self, url: str, ask: ApiRequest) -> httpx.Response:
         silence = ask.silence_s if ask.streamed else self._timeout_s
         request = self._http.build_request(
             ask.method,

@@ -10,14 +10,14 @@ import httpx
 import msgspec
 
 from phalanx.client.errors import UnreachableError
-from phalanx.client.servers import Ask, Servers, lines_of
+from phalanx.client.transport import ApiRequest, Transport, lines_of
 from phalanx.wire.jobs import JobView
 
 _MOMENT_S = 0.2
 _OWNER = re.compile(r"([a-z0-9-]+/[0-9]+) \| ")
 
 
-def printed(servers: Servers, path: str, params: Mapping[str, Any]) -> Iterator[str]:
+def printed(servers: Transport, path: str, params: Mapping[str, Any]) -> Iterator[str]:
     """As much as there is."""
     try:
         yield from _lines(servers, path, params)
@@ -26,7 +26,7 @@ def printed(servers: Servers, path: str, params: Mapping[str, Any]) -> Iterator[
 
 
 def followed(
-    servers: Servers, job: str, params: Mapping[str, Any], *, tail: int | None
+    servers: Transport, job: str, params: Mapping[str, Any], *, tail: int | None
 ) -> Iterator[str]:
     """Until the job has ended.
 
@@ -48,7 +48,7 @@ def followed(
                 yield line
         except httpx.TransportError:
             is_whole = False
-        found = msgspec.json.decode(servers.ask(Ask("GET", job)).content, type=JobView)
+        found = msgspec.json.decode(servers.ask(ApiRequest("GET", job)).content, type=JobView)
         # A server that stops ends its streams too, and the job may have ended since.
         if is_whole and servers.detours == detours and found.finished_at is not None:
             return
@@ -57,9 +57,9 @@ def followed(
         time.sleep(_MOMENT_S)
 
 
-def _lines(servers: Servers, path: str, params: Mapping[str, Any]) -> Iterator[str]:
+def _lines(servers: Transport, path: str, params: Mapping[str, Any]) -> Iterator[str]:
     # A task may be silent for as long as it likes.
-    answer = servers.ask(Ask("GET", path, params, streamed=True, silence_s=None))
+    answer = servers.ask(ApiRequest("GET", path, params, streamed=True, silence_s=None))
     try:
         yield from lines_of(answer)
     finally:
