@@ -12,10 +12,10 @@ from phalanx.core.model import Queue
 from phalanx.core.spec.job import SECOND
 from phalanx.plan.model import PlannerPolicy
 from phalanx.sim.day import Day
-from phalanx.sim.measures import jain
 from phalanx.sim.planners import FirstCome, Production
 from phalanx.sim.policies import NAMED, Rules, replayed
 from phalanx.sim.replay import START, Pace, Replay
+from phalanx.sim.results import jain
 from phalanx.sim.traces import Trace, TraceJob, TraceNode, make_trace
 
 OURS = Rules("phalanx", PlannerPolicy())

@@ -10,9 +10,9 @@ from phalanx.cli.exits import Status, end
 from phalanx.cli.output import Json, note, print_json, print_table, warn
 
 if TYPE_CHECKING:
-    from phalanx.sim.measures import Result
     from phalanx.sim.policies import Rules
     from phalanx.sim.replay import Pace
+    from phalanx.sim.results import Result
     from phalanx.sim.traces import Trace
 
 _TRACE, _POLICY = "The trace", "The policy"

@@ -11,7 +11,7 @@ from phalanx.engine.engine import Engine
 from phalanx.engine.errors import NotLeading, Unavailable
 from phalanx.engine.settings import EngineSettings
 from phalanx.sim.faults import Faults
-from phalanx.sim.server import Server
+from phalanx.sim.server import SimulatedServer
 from phalanx.store import rows
 
 _BEGIN: Micros = 1_700_000_000 * SECOND
@@ -34,7 +34,7 @@ class _Scene:
         self.faults = Faults(lambda: _BEGIN + int(loop.time() * SECOND))
         settings = EngineSettings()
         self.servers = [
-            Server(name, self.random, self.faults, settings) for name in ("north", "south")
+            SimulatedServer(name, self.random, self.faults, settings) for name in ("north", "south")
         ]
 
     def leader(self) -> Engine | None:

@@ -15,8 +15,8 @@ from phalanx.core.node import DEVICE, GPU
 from phalanx.core.spec.job import HOUR, MINUTE, SECOND, Micros
 from phalanx.core.states import State
 from phalanx.plan.model import PlannerPolicy
-from phalanx.sim.excuses import untruths
 from phalanx.sim.planners import Production
+from phalanx.sim.reason_checks import untruths
 from phalanx.sim.replay import START, Replay, register
 from phalanx.sim.traces import Trace, TraceJob, TraceNode, make_trace
 

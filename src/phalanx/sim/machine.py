@@ -19,7 +19,7 @@ Register = Callable[[WorkerRegistered], Awaitable[None]]
 Sync = Callable[[str, SyncRequest], Coroutine[Any, Any, SyncReply]]
 
 
-class Superseded(Exception):  # noqa: N818
+class MachineSuperseded(Exception):  # noqa: N818
     """A later incarnation has registered; this one stops its tasks and ends."""
 
 
@@ -47,7 +47,7 @@ class Process:
             self.ends_at = now_s + self.dying_s
 
 
-class Machine:
+class SimulatedMachine:
     def __init__(self, name: str, random: Random, register: Register, sync: Sync) -> None:
         self.name = name
         self._random = random
@@ -98,7 +98,7 @@ class Machine:
             while True:
                 await self.awake.wait()
                 await self._sync_once()
-        except Superseded:
+        except MachineSuperseded:
             self.processes.clear()
         finally:
             pulse.cancel()

@@ -10,16 +10,16 @@ from typing import Any, TypeVar
 from phalanx.core.errors import Conflict, CoreError, Unknown
 from phalanx.core.events import Event, WorkerRegistered
 from phalanx.engine.errors import NotLeading, Unavailable
-from phalanx.sim.machine import Superseded, Unregistered
-from phalanx.sim.server import Server
+from phalanx.sim.machine import MachineSuperseded, Unregistered
+from phalanx.sim.server import SimulatedServer
 from phalanx.wire.sync import SyncReply, SyncRequest
 
 T = TypeVar("T")
-Ask = Callable[[Server], Coroutine[Any, Any, T]]
+Ask = Callable[[SimulatedServer], Coroutine[Any, Any, T]]
 
 
 class Network:
-    def __init__(self, random: Random, servers: Sequence[Server]) -> None:
+    def __init__(self, random: Random, servers: Sequence[SimulatedServer]) -> None:
         self._random = random
         self._servers = servers
         self.loss_rate = 0.0
@@ -61,14 +61,14 @@ class Network:
         return True
 
     async def register(self, event: WorkerRegistered) -> None:
-        async def ask(server: Server) -> None:
+        async def ask(server: SimulatedServer) -> None:
             await server.engine.apply(event)
             server.engine.hear(event.worker)
 
         await self.call(ask)
 
     async def sync(self, worker: str, request: SyncRequest) -> SyncReply:
-        def ask(server: Server) -> Coroutine[Any, Any, SyncReply]:
+        def ask(server: SimulatedServer) -> Coroutine[Any, Any, SyncReply]:
             return server.desk.sync(worker, request)
 
         if self._is_unlucky():
@@ -80,7 +80,7 @@ class Network:
         except Unknown as error:
             raise Unregistered from error
         except Conflict as error:
-            raise Superseded from error
+            raise MachineSuperseded from error
 
     async def _deliver_again(self, ask: Ask[SyncReply]) -> None:
         """A copy of the request arrives when later ones may have been; nobody hears the answer."""

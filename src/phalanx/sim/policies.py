@@ -4,9 +4,9 @@ import msgspec
 
 from phalanx.core.cluster import Cluster
 from phalanx.plan.model import OrderKey, PlannerPolicy
-from phalanx.sim.measures import Result, measured
 from phalanx.sim.planners import FirstCome, Production
 from phalanx.sim.replay import Pace, Replay
+from phalanx.sim.results import Result, measured
 from phalanx.sim.traces import Trace
 
 

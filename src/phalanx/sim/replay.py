@@ -27,7 +27,7 @@ from phalanx.core.spec.validation import job_spec
 from phalanx.core.states import State
 from phalanx.engine.planner_loop import event_of
 from phalanx.plan.decisions import Decision, Reserve
-from phalanx.sim.story import Story
+from phalanx.sim.job_history import JobHistory
 from phalanx.sim.traces import Trace, TraceJob
 
 #: A trace begins here, as far as its rows know.
@@ -91,7 +91,7 @@ class Replay:
         pace = pace or Pace()
         self.cluster = cluster
         self.now: Micros = START
-        self.story = Story(trace, START)
+        self.story = JobHistory(trace, START)
         self.reasons: Mapping[str, Reason] = {}
         #: Decisions that no longer held when they were applied, by cause. There should be none.
         self.rejected: Counter[str] = Counter()

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 
-from phalanx.sim.measures import BOUND_S, Result, Spread
+from phalanx.sim.results import BOUND_S, Result, Spread
 
 _WIDTH, _HEIGHT = 860, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 12, 12, 34

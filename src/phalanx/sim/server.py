@@ -16,7 +16,7 @@ from phalanx.engine.turn import Turn
 from phalanx.sim.faults import Faults, FaultyStore
 
 
-class Server:
+class SimulatedServer:
     def __init__(self, name: str, random: Random, faults: Faults, settings: EngineSettings) -> None:
         self.name = name
         self._random = random

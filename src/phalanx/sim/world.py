@@ -16,10 +16,10 @@ from phalanx.core.spec.job import SECOND, Micros
 from phalanx.core.spec.validation import job_spec
 from phalanx.engine.settings import EngineSettings
 from phalanx.sim.faults import Faults
-from phalanx.sim.machine import Machine
+from phalanx.sim.machine import SimulatedMachine
+from phalanx.sim.machine_checks import MachineChecks
 from phalanx.sim.network import Network
-from phalanx.sim.server import Server
-from phalanx.sim.truth import Truth
+from phalanx.sim.server import SimulatedServer
 
 #: The simulation begins here, as far as its rows know.
 _EPOCH: Micros = 1_700_000_000 * SECOND
@@ -34,14 +34,14 @@ class World:
         self.faults = Faults(lambda: _EPOCH + int(loop.time() * SECOND))
         settings = EngineSettings()
         self.servers = [
-            Server(name, self.random, self.faults, settings) for name in ("north", "south")
+            SimulatedServer(name, self.random, self.faults, settings) for name in ("north", "south")
         ]
         self.network = Network(self.random, self.servers)
         self.machines = [
-            Machine(f"m{n}", self.random, self.network.register, self.network.sync)
+            SimulatedMachine(f"m{n}", self.random, self.network.register, self.network.sync)
             for n in range(self.random.randint(2, 6))
         ]
-        self.truth = Truth(self.faults.database, self.machines)
+        self.truth = MachineChecks(self.faults.database, self.machines)
         self.acknowledged: list[str] = []
 
     # Users
@@ -116,7 +116,7 @@ class World:
                 events.Evicted(job, by="chance", why="chance wanted its place")
             )
 
-    def _kill_process(self, machine: Machine) -> None:
+    def _kill_process(self, machine: SimulatedMachine) -> None:
         if machine.processes:
             process = machine.processes[self.random.choice(sorted(machine.processes))]
             process.code = 137
@@ -126,12 +126,12 @@ class World:
         awake.clear()
         self._later(seconds, awake.set)
 
-    def _reboot(self, machine: Machine) -> None:
+    def _reboot(self, machine: SimulatedMachine) -> None:
         if machine.is_up:
             machine.crash()
             self._later(self.random.uniform(0, 60), machine.boot)
 
-    def _crash_server(self, server: Server) -> None:
+    def _crash_server(self, server: SimulatedServer) -> None:
         if server.is_up:
             server.kill()
             self._later(self.random.uniform(0, 20), server.boot)

@@ -10,7 +10,7 @@ import httpx
 import msgspec
 
 from phalanx.core.events import WorkerRegistered
-from phalanx.sim.machine import Machine, Superseded, Unregistered
+from phalanx.sim.machine import MachineSuperseded, SimulatedMachine, Unregistered
 from phalanx.wire.sync import SyncReply, SyncRequest
 from tests.integration.server.waiting import eventually
 
@@ -113,7 +113,7 @@ class Agents:
     def __init__(self, fleet: Fleet, count: int) -> None:
         self._fleet = fleet
         self.machines = [
-            Machine(f"w-{n}", Steady(), self._register, self._sync) for n in range(count)
+            SimulatedMachine(f"w-{n}", Steady(), self._register, self._sync) for n in range(count)
         ]
 
     def boot(self) -> None:
@@ -149,7 +149,7 @@ class Agents:
         if answer.status_code == 404:
             raise Unregistered
         if answer.status_code == 409:
-            raise Superseded
+            raise MachineSuperseded
         if answer.status_code != 200:
             raise ConnectionError(answer.text)
         return msgspec.json.decode(answer.content, type=SyncReply)

@@ -12,8 +12,8 @@ from phalanx.core.node import GPU
 from phalanx.core.spec.job import SECOND, Micros
 from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.state.nodes import NodeSpec, NodeTable
+from phalanx.sim.job_history import Step
 from phalanx.sim.replay import Replay
-from phalanx.sim.story import Step
 from phalanx.sim.traces import Trace, TraceJob
 
 Floats = NDArray[np.float64]

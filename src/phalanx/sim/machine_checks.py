@@ -10,15 +10,15 @@ from collections.abc import Iterable, Sequence
 
 from phalanx.core.ids import split_task
 from phalanx.core.model import Job, Record, Task
-from phalanx.sim.machine import Machine
+from phalanx.sim.machine import SimulatedMachine
 from phalanx.store import rows
 from phalanx.store.memory import MemoryDatabase
 
 WHOLE = 1000
 
 
-class Truth:
-    def __init__(self, database: MemoryDatabase, machines: Sequence[Machine]) -> None:
+class MachineChecks:
+    def __init__(self, database: MemoryDatabase, machines: Sequence[SimulatedMachine]) -> None:
         self._database = database
         self._machines = {machine.name: machine for machine in machines}
         self._last_seq = 0

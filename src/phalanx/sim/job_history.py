@@ -11,7 +11,7 @@ from phalanx.sim.traces import Trace
 Step = tuple[Micros, int, int]
 
 
-class Story:
+class JobHistory:
     def __init__(self, trace: Trace, start: Micros) -> None:
         self.start = start
         self.queues = [queue.name for queue in trace.queues]
