@@ -20,7 +20,7 @@ from phalanx.core.spec.fields import REQUIRED, Field
 from phalanx.core.spec.schema import JOB_FIELDS
 from phalanx.engine.submissions import AcceptedJob, Submission
 from phalanx.engine.turn import Turn
-from phalanx.wire.jobs import JobView, Submitted
+from phalanx.wire.jobs import JobView, SubmitReply
 
 _PRIORITY = {"priority": Field(JOB_FIELDS["priority"].read, REQUIRED)}
 _PRIORITY_BODY = request_body.documented(
@@ -90,7 +90,7 @@ async def set_priority(request: Request[Any, Any, Any], job_id: FromPath[str]) -
 
 
 @post("/jobs/{job_id:str}/retry", opt={"allowed": USERS}, summary="Submit an ended job anew")
-async def retry(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Response[Submitted]:
+async def retry(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Response[SubmitReply]:
     """A new job with the same specification. What the old one waited for is over."""
     services, by = services_of(request), principal_of(request)
     old = (await find(request, job_id)).job

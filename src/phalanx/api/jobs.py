@@ -17,7 +17,7 @@ from phalanx.core.gang import Gang
 from phalanx.core.model import Job, Phase
 from phalanx.engine.turn import Turn
 from phalanx.store.protocol import JobQuery
-from phalanx.wire.jobs import JobDetail, JobList, JobView, Story, TaskView
+from phalanx.wire.jobs import EventPage, JobDetail, JobList, JobView, TaskView
 
 _BIGGEST = 2**63 - 1
 
@@ -72,11 +72,11 @@ async def job_events(
     job_id: FromPath[str],
     after: Annotated[int, QueryParameter(ge=0, le=_BIGGEST)] = 0,
     limit: Limit = 100,
-) -> Story:
+) -> EventPage:
     found = await find(request, job_id)
     records = await services_of(request).store.records(job=found.job.id, after=after, limit=limit)
     more = records[-1].seq if len(records) == limit else None
-    return Story(tuple(record_view(record) for record in records), more)
+    return EventPage(tuple(record_view(record) for record in records), more)
 
 
 ROUTES = [list_jobs, show_job, cancel_job, show_gang, job_events]

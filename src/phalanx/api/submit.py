@@ -29,7 +29,7 @@ from phalanx.engine.submissions import Outcome, Scheduled, Submission
 from phalanx.manifest.bundle import Bundle, bundle
 from phalanx.wire.crons import CronView
 from phalanx.wire.errors import ErrorInfo
-from phalanx.wire.jobs import BatchItem, BatchReply, Submitted
+from phalanx.wire.jobs import BatchItem, BatchReply, SubmitReply
 
 _KEY_CHARS = 255
 #: How many jobs of a batch are read in one go.
@@ -91,7 +91,7 @@ async def submit(
     key: IdempotencyKey = None,
     ignore_image: IgnoreImage = False,
     ignore_unsupported: IgnoreUnsupported = False,
-) -> Response[Submitted | CronView | BatchReply]:
+) -> Response[SubmitReply | CronView | BatchReply]:
     """A job with a schedule sets a cron, which is made or replaced.
 
     A file with several jobs, or with queues, is taken whole or refused whole.
@@ -129,7 +129,7 @@ async def submit(
 
 async def _submit_together(
     services: Services, found: Bundle, owner: str, key: str | None
-) -> Response[Submitted | CronView | BatchReply]:
+) -> Response[SubmitReply | CronView | BatchReply]:
     submissions = [
         Submission(spec, owner, None if key is None else f"{key}.{number}", found.part(spec))
         for number, spec in enumerate(found.jobs)

@@ -24,7 +24,7 @@ from phalanx.wire.jobs import (
     JobDetail,
     JobView,
     RecordView,
-    Submitted,
+    SubmitReply,
     TaskView,
 )
 from phalanx.wire.workers import QueueView, WorkerView
@@ -198,7 +198,7 @@ def claim_view(claim: PlainClaim) -> ClaimView:
 
 def submitted_view(
     job: Job, warnings: Iterable[msgspec.Struct] = (), *, is_short: bool
-) -> Submitted:
+) -> SubmitReply:
     fields = _job_fields(job, members_reason(job))
     if is_short and job.spec.size > 1:
         fields |= {
@@ -215,7 +215,7 @@ def submitted_view(
             "max_retries": job.spec.max_retries,
             "depends_on": job.spec.after,
         }
-    return Submitted(**fields, warnings=warning_views(warnings))
+    return SubmitReply(**fields, warnings=warning_views(warnings))
 
 
 def _first_state(job: Job) -> State:

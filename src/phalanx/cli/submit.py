@@ -17,7 +17,7 @@ from phalanx.core.spec.job import CheckpointPolicy
 if TYPE_CHECKING:
     from phalanx.client import Client
     from phalanx.wire.crons import CronView
-    from phalanx.wire.jobs import BatchItem, Submitted
+    from phalanx.wire.jobs import BatchItem, SubmitReply
 
 _ROLE = "The gang"
 _JOB = "The job"
@@ -243,7 +243,7 @@ def _submit_file(
     return reply.results
 
 
-def _tell(made: "list[Submitted | CronView]", *, as_json: bool, is_awaited: bool) -> None:
+def _tell(made: "list[SubmitReply | CronView]", *, as_json: bool, is_awaited: bool) -> None:
     from phalanx.wire.crons import CronView  # noqa: PLC0415
 
     if as_json:
@@ -265,7 +265,7 @@ def _tell(made: "list[Submitted | CronView]", *, as_json: bool, is_awaited: bool
             note(f"{told}; `phalanx logs -f {one.name}` shows the output")
 
 
-def _see_out(client: "Client", submitted: "list[Submitted]", *, follow: bool) -> NoReturn:
+def _see_out(client: "Client", submitted: "list[SubmitReply]", *, follow: bool) -> NoReturn:
     """Wait for all of them, and end well only if all did."""
     worst = Status.OK
     for job in submitted:

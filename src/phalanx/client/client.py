@@ -26,7 +26,7 @@ from phalanx.wire.jobs import (
     JobList,
     JobView,
     RecordView,
-    Submitted,
+    SubmitReply,
     TaskView,
 )
 from phalanx.wire.plan import PlanView, Why
@@ -83,7 +83,7 @@ class Client:
         command: str | Sequence[str] | None = None,
         key: str | None = None,
         **fields: Any,
-    ) -> Submitted:
+    ) -> SubmitReply:
         """Submit one job: a mapping, a specification, the text of a file, or in short
         `command=["python", "train.py"], gang=4, resources={"gpu": 1}, name="train"`, with any
         other field of a job.
@@ -95,7 +95,7 @@ class Client:
             job = one_role(command, **fields)
         elif job is None or command is not None or fields:
             raise TypeError("give a job, or command= and the fields of one")
-        return self._submission("/jobs", job, key, Submitted)
+        return self._submission("/jobs", job, key, SubmitReply)
 
     def submit_all(
         self, jobs: Sequence[Submittable] | str | bytes, *, key: str | None = None
@@ -118,7 +118,7 @@ class Client:
             return msgspec.convert(reply, BatchReply)
         if "cron" in reply:
             return BatchReply(1, 0, (BatchItem(cron=msgspec.convert(reply, CronView)),))
-        return BatchReply(1, 0, (BatchItem(job=msgspec.convert(reply, Submitted)),))
+        return BatchReply(1, 0, (BatchItem(job=msgspec.convert(reply, SubmitReply)),))
 
     def plan(
         self, job: Submittable, *, ignore_image: bool = False, ignore_unsupported: bool = False
@@ -268,9 +268,9 @@ class Client:
         """Stop it, and let it wait again."""
         return self._do(JobView, _path("jobs", job, "requeue"), repeatable=False)
 
-    def retry(self, job: str) -> Submitted:
+    def retry(self, job: str) -> SubmitReply:
         """Submit one that has ended anew, under a new id."""
-        return self._do(Submitted, _path("jobs", job, "retry"), repeatable=False)
+        return self._do(SubmitReply, _path("jobs", job, "retry"), repeatable=False)
 
     def set_priority(self, job: str, priority: int) -> JobView:
         return self._put_json("POST", _path("jobs", job, "priority"), JobView, priority=priority)

@@ -8,7 +8,7 @@ import httpx
 import msgspec
 
 from phalanx.client.transport import ApiRequest, Transport, lines_of
-from phalanx.wire.jobs import RecordView, Story
+from phalanx.wire.jobs import EventPage, RecordView
 
 #: What a stream yields where some events were missed; the server calls it so.
 RESYNC = "resync"
@@ -17,7 +17,7 @@ JOB_ENDED = "JobEnded"
 
 _PAGE = 1000
 _decode_record = msgspec.json.Decoder(RecordView).decode
-_decode_story = msgspec.json.Decoder(Story).decode
+_decode_story = msgspec.json.Decoder(EventPage).decode
 
 
 class _Event(NamedTuple):

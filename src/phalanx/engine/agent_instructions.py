@@ -7,24 +7,24 @@ from phalanx.core.ids import split_task
 from phalanx.core.model import Task
 from phalanx.core.node import AttemptKey, Node
 from phalanx.core.states import State
-from phalanx.wire.sync import Order, TaskSpec, Want
+from phalanx.wire.sync import TaskInstruction, TaskSpec, Want
 
 
-def orders_for(cluster: Cluster, node: Node) -> list[Order]:
+def orders_for(cluster: Cluster, node: Node) -> list[TaskInstruction]:
     """What is to change on the worker, apart from attempts that nobody is charged for."""
     worlds: dict[str, GangEnvironment] = {}
     orders = []
     for attempt in node.charges:
         gang, task = _present(cluster, attempt)
         if task is None or gang is None:
-            orders.append(Order(*attempt, Want.STOP))
+            orders.append(TaskInstruction(*attempt, Want.STOP))
             continue
         want = _want(gang, task)
         if want in (Want.PREPARE, Want.RUN):
             world = worlds.setdefault(gang.job.id, GangEnvironment(gang, cluster.nodes))
-            orders.append(Order(*attempt, want, _spec(gang, task, world)))
+            orders.append(TaskInstruction(*attempt, want, _spec(gang, task, world)))
         elif want is not None:
-            orders.append(Order(*attempt, want))
+            orders.append(TaskInstruction(*attempt, want))
     return orders
 
 

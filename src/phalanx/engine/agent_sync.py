@@ -16,7 +16,7 @@ from phalanx.engine.agent_instructions import orders_for
 from phalanx.engine.engine import Engine
 from phalanx.engine.turn import Turn
 from phalanx.store.protocol import Store
-from phalanx.wire.sync import Order, Reported, SyncReply, SyncRequest, TaskReport, Want
+from phalanx.wire.sync import Reported, SyncReply, SyncRequest, TaskInstruction, TaskReport, Want
 
 
 class _Session:
@@ -109,11 +109,11 @@ class AgentSync:
         session: _Session,
         request: SyncRequest,
         known: frozenset[str],
-    ) -> tuple[list[Order], bool]:
+    ) -> tuple[list[TaskInstruction], bool]:
         _speaker(turn, worker, request)
         if request.term != self._engine.term:
             return [], True
-        extra: list[Order] = []
+        extra: list[TaskInstruction] = []
         if request.seq > session.seq:
             session.seq = request.seq
             if request.heard != session.told_in:
@@ -144,12 +144,12 @@ def _speaker(turn: Turn, worker: str, request: SyncRequest) -> Node:
     return node
 
 
-def _orders(turn: Turn, worker: str, request: SyncRequest) -> tuple[list[Order], bool]:
+def _orders(turn: Turn, worker: str, request: SyncRequest) -> tuple[list[TaskInstruction], bool]:
     node = _speaker(turn, worker, request)
     return orders_for(turn.cluster, node), not node.inventoried
 
 
-def _has_news(session: _Session, orders: list[Order]) -> bool:
+def _has_news(session: _Session, orders: list[TaskInstruction]) -> bool:
     return any((order.id, order.epoch, order.want) not in session.told for order in orders)
 
 
@@ -167,7 +167,7 @@ _OVER = (Reported.EXITED, Reported.SPAWN_FAILED, Reported.GONE)
 
 def _report(
     turn: Turn, worker: str, report: TaskReport, known: frozenset[str] | None
-) -> Order | None:
+) -> TaskInstruction | None:
     """One report becomes an event; what does not concern a present attempt is cleared away."""
     attempt: AttemptKey = (report.id, report.epoch)
     over = report.state in _OVER
@@ -182,18 +182,18 @@ def _report(
             turn.apply(_EVENTS[report.state](worker, report))
     except (StaleEpoch, Unknown, IllegalTransition):
         return _not_present(turn, worker, report, known)
-    return Order(*attempt, Want.FORGET) if over else None
+    return TaskInstruction(*attempt, Want.FORGET) if over else None
 
 
 def _not_present(
     turn: Turn, worker: str, report: TaskReport, known: frozenset[str] | None
-) -> Order | None:
+) -> TaskInstruction | None:
     """An attempt that is not the present one: it is stopped, and forgotten once it is over."""
     attempt: AttemptKey = (report.id, report.epoch)
     if report.state in _OVER:
         with suppress(CoreError):  # perhaps nobody was charged for it
             turn.apply(events.Gone(worker, *attempt))
-        return Order(*attempt, Want.FORGET)
+        return TaskInstruction(*attempt, Want.FORGET)
     if known is not None and split_task(report.id)[0] not in known:
         return None  # the store never heard of the job; an operator has to look at it
-    return Order(*attempt, Want.STOP)
+    return TaskInstruction(*attempt, Want.STOP)

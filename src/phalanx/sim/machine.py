@@ -9,7 +9,15 @@ from typing import Any
 from phalanx.core.events import WorkerRegistered
 from phalanx.core.model import Protocol
 from phalanx.core.spec.job import SECOND
-from phalanx.wire.sync import Order, Reported, SyncReply, SyncRequest, TaskReport, TaskSpec, Want
+from phalanx.wire.sync import (
+    Reported,
+    SyncReply,
+    SyncRequest,
+    TaskInstruction,
+    TaskReport,
+    TaskSpec,
+    Want,
+)
 
 #: How often all is said again, in case anything was missed.
 _FULL_S = 60.0
@@ -155,7 +163,7 @@ class SimulatedMachine:
         for order in reply.tasks:
             self._obey(order)
 
-    def _obey(self, order: Order) -> None:
+    def _obey(self, order: TaskInstruction) -> None:
         attempt = (order.id, order.epoch)
         known = self._reports.get(attempt)
         process = self.processes.get(attempt)
@@ -173,7 +181,7 @@ class SimulatedMachine:
         elif order.want is Want.RUN and (known is None or known.state is Reported.ACCEPTED):
             self._spawn(attempt, order)
 
-    def _spawn(self, attempt: Attempt, order: Order) -> None:
+    def _spawn(self, attempt: Attempt, order: TaskInstruction) -> None:
         if order.spec is None:
             raise AssertionError(f"bug: told to run {attempt} without saying what")
         if self._random.random() < 0.03:

@@ -113,7 +113,7 @@ class JobDetail(JobView, frozen=True, omit_defaults=True, kw_only=True):
     done_at: str | None = None
 
 
-class Submitted(JobView, frozen=True, omit_defaults=True, kw_only=True):
+class SubmitReply(JobView, frozen=True, omit_defaults=True, kw_only=True):
     """The answer to a submission. With the short form, Workron's names are in it too."""
 
     warnings: tuple[dict[str, Any], ...]
@@ -128,7 +128,7 @@ class Submitted(JobView, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class BatchItem(msgspec.Struct, frozen=True, omit_defaults=True):
-    job: Submitted | None = None
+    job: SubmitReply | None = None
     cron: CronView | None = None  #: where the job has a schedule
     error: ErrorInfo | None = None
 
@@ -161,7 +161,7 @@ class RecordView(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: dict[str, Any] = {}
 
 
-class Story(msgspec.Struct, frozen=True):
+class EventPage(msgspec.Struct, frozen=True):
     events: tuple[RecordView, ...]
     next: int | None  #: the `after` of the next page; null on the last one
 

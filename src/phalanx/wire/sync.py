@@ -66,7 +66,7 @@ class TaskSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     args: tuple[str, ...] = ()  #: for the image's own program, where there is no command
 
 
-class Order(msgspec.Struct, frozen=True, omit_defaults=True):
+class TaskInstruction(msgspec.Struct, frozen=True, omit_defaults=True):
     id: str
     epoch: int
     want: Want
@@ -77,5 +77,5 @@ class SyncReply(msgspec.Struct, frozen=True, omit_defaults=True):
     cluster_id: str
     term: int
     lost_after: float
-    tasks: tuple[Order, ...] = ()
+    tasks: tuple[TaskInstruction, ...] = ()
     full: bool = False  #: say in the next sync all that you have

@@ -20,7 +20,7 @@ from phalanx.agent.link.spawner_client import SpawnerClient
 from phalanx.agent.messages import ForgetAttempt, Key, Lease, Life, RunAttempt, StopAttempt
 from phalanx.agent.state_dir import StateDir
 from phalanx.core.spec.job import Micros
-from phalanx.wire.sync import Order, Reported, TaskReport, TaskSpec, Want
+from phalanx.wire.sync import Reported, TaskInstruction, TaskReport, TaskSpec, Want
 
 Logger = structlog.typing.FilteringBoundLogger
 
@@ -146,7 +146,7 @@ class AttemptController:
         if self.fences():
             self._owner.send(lease)
 
-    def obey(self, orders: tuple[Order, ...]) -> bool:
+    def obey(self, orders: tuple[TaskInstruction, ...]) -> bool:
         """Whether something will come of it in a moment."""
         is_running = False
         for order in orders:
