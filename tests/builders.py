@@ -79,7 +79,7 @@ def a_job(job_id: str = "j-1", *, spec: JobSpec | None = None, **fields: Any) ->
         id=job_id,
         name="train",
         spec=spec or a_spec(),
-        phase=Phase.WAITING,
+        phase=Phase.PENDING,
         created_at=1_000,
         priority=0,
     )

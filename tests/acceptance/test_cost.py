@@ -88,7 +88,7 @@ def _evict(url: str, clock: _Watch, *, saved: bool, price: str) -> None:
         urgent = terminal.type("submit", "-f", "-", stdin=URGENT).out.strip()
         with Client(url) as client:
             watched = client.watch(job, timeout_s=PATIENCE_S)
-            next(seen for seen in watched if seen.phase == "draining")
+            next(seen for seen in watched if seen.phase == "stopping")
             shown = terminal.type("job", job).out
             assert re.search(rf"lost +{re.escape(price)} .*1 eviction.*ml/team-b-urgent", shown)
             for claim in claims:

@@ -62,7 +62,7 @@ def test_whoever_waits_at_a_terminal_sees_why_and_may_leave(at: Terminal) -> Non
         screen.process.send_signal(signal.SIGINT)
         screen.until("it goes on without you; `phalanx cancel patient` stops it")
         assert screen.process.wait(PATIENCE_S) == 130
-    assert at.type("job", "patient", "--json").json["phase"] == "waiting"
+    assert at.type("job", "patient", "--json").json["phase"] == "pending"
 
 
 def test_whoever_follows_at_a_terminal_sees_why_nothing_comes(
@@ -157,7 +157,7 @@ def test_a_job_that_has_ended_is_submitted_anew(at: Terminal) -> None:
 def test_several_are_cancelled_at_once_and_a_misspelt_one_stops_all_of_it(at: Terminal) -> None:
     jobs = [at.type("submit", "--gpu", "1", "--", "x").out.strip() for _ in range(2)]
     assert at.type("cancel", *jobs, "misspelt").status == 3
-    assert len(at.type("jobs", "--phase", "waiting", "--json").json) == 2
+    assert len(at.type("jobs", "--phase", "pending", "--json").json) == 2
     assert at.type("cancel", *jobs).out.split()[::3] == jobs
 
 

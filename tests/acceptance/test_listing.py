@@ -27,7 +27,7 @@ def test_a_narrow_screen_keeps_ids_whole_and_cuts_the_reason(terminal: Terminal)
     job = submitted(terminal, "--namespace", "narrow", "--gpu", "64", "--name", "train")
     said = terminal.type("jobs", "--namespace", "narrow", COLUMNS="80")
     [line] = said.out.splitlines()[1:]
-    assert line.split()[:3] == [job, "narrow/train", "waiting"]
+    assert line.split()[:3] == [job, "narrow/train", "pending"]
     assert line.endswith("…")
     assert len(line) <= 80
 

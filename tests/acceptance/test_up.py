@@ -75,7 +75,7 @@ def test_a_gang_runs_on_two_workers_and_ctrl_c_ends_everything(port: int, tmp_pa
     # The state is kept: another time, the job is tried again.
     with up(port, tmp_path, "--workers", "0") as again:
         assert again.line_with("Ctrl-C stops everything.", PATIENCE_S), again.seen
-        assert at.type("job", "endless", "--json").json["phase"] == "waiting"
+        assert at.type("job", "endless", "--json").json["phase"] == "pending"
 
 
 def test_a_port_that_is_taken_is_said_and_nothing_is_left_running(tmp_path: Path) -> None:

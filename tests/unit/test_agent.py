@@ -361,7 +361,10 @@ async def test_a_cancelled_call_does_not_spoil_the_connection_for_the_next() -> 
 
 
 def test_a_spawner_without_link_and_tasks_does_not_stay_for_ever(tmp_path: Path) -> None:
-    hasty = "import sys; from phalanx.agent.spawner import spawner as s; s._ALONE_S = 0.2; s.main(sys.argv[1])"
+    hasty = (
+        "import sys; from phalanx.agent.spawner import spawner as s;"
+        " s._ALONE_S = 0.2; s.main(sys.argv[1])"
+    )
     command = [sys.executable, "-c", hasty, str(tmp_path)]
     ended = subprocess.run(command, timeout=60, check=False)  # noqa: S603
     assert ended.returncode == 0

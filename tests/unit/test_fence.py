@@ -56,7 +56,7 @@ def test_a_leaving_worker_gives_its_tasks_away_and_gets_no_others() -> None:
     assert driver.states(job) == [State.PREEMPTING, State.PREEMPTING]
     assert not driver.apply(WorkerLeaving("a")).has_rows
     driver.stop(job)
-    assert driver.phase(job) is Phase.WAITING
+    assert driver.phase(job) is Phase.PENDING
     assert driver.job(job).failures == 0
     lone = driver.submit(spec())
     assert "it is shutting down" in driver.refuse(placing(driver, lone, "a"), Conflict)

@@ -84,17 +84,17 @@ def test_a_member_that_waits_again_after_the_first_start_is_not_taken_along() ->
     driver, jobs = group()
     start(driver, jobs)
     driver.fail(jobs[1], 0)
-    assert driver.phase(jobs[1]) is Phase.WAITING
+    assert driver.phase(jobs[1]) is Phase.PENDING
     driver.apply(CancelRequested(jobs[0]))
     driver.stop(jobs[0])
-    assert driver.phase(jobs[1]) is Phase.WAITING
+    assert driver.phase(jobs[1]) is Phase.PENDING
 
 
 def test_a_job_of_the_same_name_in_another_namespace_is_no_member() -> None:
     driver, jobs = group()
     stranger = driver.submit(spec(name="two", namespace="elsewhere"))
     driver.apply(CancelRequested(jobs[0]))
-    assert driver.phase(stranger) is Phase.WAITING
+    assert driver.phase(stranger) is Phase.PENDING
 
 
 @pytest.mark.parametrize("reload", [True, False])
@@ -136,7 +136,7 @@ def test_the_end_of_a_member_that_had_started_does_not_end_who_came_later() -> N
     driver, old, late = late_comer()
     driver.apply(CancelRequested(old))
     driver.stop(old)
-    assert phases(driver, [old, late]) == [Phase.CANCELLED, Phase.WAITING]
+    assert phases(driver, [old, late]) == [Phase.CANCELLED, Phase.PENDING]
 
 
 def test_who_came_later_does_not_take_those_along_that_had_started() -> None:

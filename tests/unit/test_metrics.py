@@ -132,7 +132,7 @@ def test_a_census_counts_jobs_tasks_workers_and_what_queues_use(cluster: Watched
     cluster.apply(WorkerLost("w-2"))
     picture = ClusterState(cluster.cluster)
     census = take(picture, picture.plan(cluster.now))
-    assert census.jobs == {"running": 1, "waiting": 2}
+    assert census.jobs == {"running": 1, "pending": 2}
     assert census.tasks == {"running": 2, "blocked": 4}
     assert census.workers == {"open": 2, "lost": 1}
     assert census.usage == {("default", "cpu"): 2000, ("default", "gpu"): 1000}

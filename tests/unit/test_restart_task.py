@@ -197,7 +197,7 @@ def test_each_later_failure_does_not_put_the_clock_off() -> None:
     driver.place(job, "b")
     driver.apply(StartTimedOut(job, 2))
     driver.advance(210)
-    assert driver.phase(job) is Phase.DRAINING
+    assert driver.phase(job) is Phase.STOPPING
 
 
 def test_a_gang_that_was_once_satisfied_may_stay_below_its_minimum() -> None:
@@ -308,7 +308,7 @@ def test_all_tasks_falling_one_by_one_leave_a_gang_that_waits() -> None:
     for index in range(3):
         driver.fail(job, index)
     assert driver.states(job) == [B, B, B]
-    assert driver.phase(job) is Phase.WAITING
+    assert driver.phase(job) is Phase.PENDING
     assert driver.job(job).short_since is None
     driver.advance(700)
     driver.run(job, "a", "b", "c")

@@ -8,7 +8,7 @@ from phalanx.core.errors import Invalid
 from phalanx.plan.cycle import plan
 from phalanx.plan.model import PendingGang, RunningGang
 from phalanx.scenario.expectation import differences, read_expectation
-from phalanx.scenario.outcome import Outcome, settle
+from phalanx.scenario.outcome import ScenarioOutcome, settle
 from phalanx.scenario.scenario import NOW, Scenario, read_scenario
 
 ONE = {"gpu": 1}
@@ -27,7 +27,7 @@ def scenario(**fields: Any) -> Scenario:
     return read_scenario({"name": "a-test", "nodes": nodes, **fields})
 
 
-def outcome_of(read: Scenario) -> Outcome:
+def outcome_of(read: Scenario) -> ScenarioOutcome:
     return settle(read, plan(read.snapshot(), NOW))
 
 

@@ -61,7 +61,6 @@ IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "breakpoint", "__impor
 CLOCK_METHODS = {"now", "utcnow", "today"}
 
 NAMELESS = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}
-FILE_LINES = 450
 FUNCTION_LINES = 60
 DOCSTRING_LINES = 6
 #: Packages whose business it is to print.
@@ -193,16 +192,6 @@ def name(file: Source) -> Iterator[str]:
 
 def test_every_file_is_named_after_what_it_is_about() -> None:
     assert not broken(name, PYTHON)
-
-
-def file_size(file: Source) -> Iterator[str]:
-    lines = file.text.count("\n")
-    if lines > FILE_LINES:
-        yield f"has {lines} lines; above {FILE_LINES} it is two files"
-
-
-def test_files_are_short() -> None:
-    assert not broken(file_size, SRC)
 
 
 def function_size(file: Source) -> Iterator[str]:
@@ -346,7 +335,6 @@ LONG = "def f():\n" + "    x = 1\n" * FUNCTION_LINES
         (pure_calls, CORE, "async def f(): ...", "awaits"),
         (name, "src/phalanx/core/utils.py", "", "utils says nothing"),
         (name, "tests/helpers/rows.py", "", "helpers says nothing"),
-        (file_size, CORE, "x = 1\n" * (FILE_LINES + 1), "it is two files"),
         (function_size, CORE, LONG, f"f has {FUNCTION_LINES + 1} lines"),
         (function_size, CORE, f"async {LONG}", f"f has {FUNCTION_LINES + 1} lines"),
         (docstring, CORE, "x = 1", "has no docstring"),

@@ -474,11 +474,11 @@ def test_a_worker_that_is_drained_at_once_loses_its_jobs_to_others() -> None:
     job = driver.submit(spec())
     driver.run(job, "a")
     driver.apply(DrainRequested("a", "for repair", by="ada"))
-    assert driver.phase(job) is Phase.DRAINING
+    assert driver.phase(job) is Phase.STOPPING
     assert driver.workers["a"].cordoned == "for repair"
     driver.exit(job, 0, code=143, signalled=True)
     assert driver.job(job).failures == 0
-    assert driver.phase(job) is Phase.WAITING
+    assert driver.phase(job) is Phase.PENDING
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -493,7 +493,7 @@ def test_a_worker_with_a_deadline_keeps_its_jobs_until_then(restart: bool) -> No
     driver.advance(59)
     assert driver.phase(job) is Phase.RUNNING
     driver.advance(2)
-    assert driver.phase(job) is Phase.DRAINING
+    assert driver.phase(job) is Phase.STOPPING
 
 
 def test_a_worker_that_is_opened_again_is_not_drained() -> None:

@@ -105,7 +105,7 @@ async def why(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Why:
     found = await find(request, job_id)
     job = found.job
     told = Why(job.id, job.phase, _why(job, found.reason), reason_view(found.reason))
-    if job.phase is not Phase.WAITING:
+    if job.phase is not Phase.PENDING:
         return told
 
     def scratch(turn: Turn) -> tuple[Cluster, Micros]:
@@ -149,7 +149,7 @@ def _remedy(reason: Reason, job: Job, seen: JobForecast) -> str | None:
 def _why(job: Job, reason: Reason | None) -> str:
     if reason is not None:
         return f"it waits: {reason}"
-    if job.phase is Phase.WAITING:
+    if job.phase is Phase.PENDING:
         return "it waits for the next plan"
     cause = job.cause or (job.drain.cause if job.drain is not None else None)
     return f"it is {job.phase}" + (f": {cause}" if cause is not None else "")

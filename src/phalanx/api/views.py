@@ -65,7 +65,7 @@ def _told(typed: msgspec.Struct) -> dict[str, Any]:
 
 def reason_of(gang: Gang, reasons: Mapping[str, Reason], now: Micros) -> Reason | None:
     """Why it waits: what follows from the job itself, else what the last plan said."""
-    if gang.job.phase is not Phase.WAITING:
+    if gang.job.phase is not Phase.PENDING:
         return None
     return own_reason(gang, now) or reasons.get(gang.job.id)
 

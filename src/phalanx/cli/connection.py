@@ -59,7 +59,7 @@ def with_client(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def with_where(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command that takes a `ServerAddress` first the same options: it may do without a server."""
+    """Add the same options to a command that can run without a server."""
     return _with_options(command, lambda where, given: command(where, **given))
 
 

@@ -12,13 +12,12 @@ from phalanx.core.spec.quantities import quantity
 from phalanx.wire.jobs import Counts, JobView, TaskView
 
 _STYLES = {
-    "waiting": "yellow",
     "blocked": "yellow",
     "pending": "yellow",
     "starting": "cyan",
     "reserved": "cyan",
     "running": "green",
-    "draining": "magenta",
+    "stopping": "magenta",
     "preempting": "magenta",
     "preempted": "magenta",
     "done": "blue",
@@ -106,7 +105,7 @@ def explanation(job: JobView) -> str:
     """Why it waits, or why it ended or is being stopped, as far as that says something new."""
     if job.reason is not None:
         return str(job.reason.get("message", job.reason.get("type", "")))
-    if job.phase is Phase.WAITING:
+    if job.phase is Phase.PENDING:
         return "for the next plan"
     return "" if job.cause is None or job.phase is Phase.DONE else job.cause
 
@@ -121,10 +120,10 @@ def has_ended(job: JobView) -> bool:
 
 
 def counted(counts: Counts) -> str:
-    """`4 tasks: 3 running, 1 waiting`."""
+    """`4 tasks: 3 running, 1 pending`."""
     parts = {
         "running": counts.running,
-        "waiting": counts.waiting,
+        "pending": counts.pending,
         "done": counts.succeeded,
         "failed": counts.failed,
     }

@@ -60,7 +60,7 @@ def requeue(client: "Client", *, called: Jobs, as_json: Json = False) -> None:
 
 
 def _requeued(job: "JobView") -> str:
-    then = "waits again" if job.phase == "waiting" else "is being stopped, and will wait again"
+    then = "waits again" if job.phase == "pending" else "is being stopped, and will wait again"
     return f"{job.id} {then}"
 
 

@@ -14,7 +14,7 @@ from phalanx.core.spec.job import SECOND
 from phalanx.manifest import documents
 from phalanx.plan.cycle import plan
 from phalanx.scenario.expectation import differences, read_expectation
-from phalanx.scenario.outcome import Outcome, Step, settle
+from phalanx.scenario.outcome import ScenarioOutcome, Step, settle
 from phalanx.scenario.scenario import NOW, Scenario, read_scenario
 
 
@@ -59,7 +59,7 @@ def _scenarios(file: str) -> Iterator[Scenario]:
         yield read_scenario(document)
 
 
-def _outcome(scenario: Scenario) -> Outcome:
+def _outcome(scenario: Scenario) -> ScenarioOutcome:
     return settle(scenario, plan(scenario.snapshot(), NOW))
 
 
@@ -72,7 +72,7 @@ def _wrongs(error: Invalid | OSError) -> list[str]:
 # Words
 
 
-def _told(outcome: Outcome) -> Iterator[str]:
+def _told(outcome: ScenarioOutcome) -> Iterator[str]:
     for step in outcome.decisions:
         yield from _step(step)
     for head in outcome.heads:

@@ -25,7 +25,7 @@ from phalanx.wire.workers import QueueView, WorkerView
 if TYPE_CHECKING:
     from phalanx.client import Client
 
-_PHASES = (Phase.RUNNING, Phase.STARTING, Phase.DRAINING, Phase.WAITING)
+_PHASES = (Phase.RUNNING, Phase.STARTING, Phase.STOPPING, Phase.PENDING)
 #: Lines of a frame that are no rows: the heads of three tables, and what is between them.
 _FURNITURE = 9
 _FEW = 5

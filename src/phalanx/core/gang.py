@@ -185,9 +185,9 @@ class Gang:
         if job.verdict is not None:
             return job.verdict
         if job.drain is not None:
-            return Phase.DRAINING
+            return Phase.STOPPING
         if not self.counts & _ANY_PLACED:
-            return Phase.WAITING
+            return Phase.PENDING
         return Phase.RUNNING if self.counts & _ANY_PROCESS else Phase.STARTING
 
 

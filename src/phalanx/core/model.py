@@ -17,10 +17,10 @@ from phalanx.core.states import State
 class Phase(StrEnum):
     """A job as a whole, derived from its tasks; see `phase_of`."""
 
-    WAITING = "waiting"
+    PENDING = "pending"
     STARTING = "starting"
     RUNNING = "running"
-    DRAINING = "draining"
+    STOPPING = "stopping"
     DONE = "done"
     FAILED = "failed"
     CANCELLED = "cancelled"

@@ -19,8 +19,8 @@ from phalanx.core.spec.fields import (
     text,
 )
 from phalanx.scenario.file_format import by_name, many
-from phalanx.scenario.outcome import Outcome
-from phalanx.scenario.scenario import Member, Scenario
+from phalanx.scenario.outcome import ScenarioOutcome
+from phalanx.scenario.scenario import Scenario, ScenarioTask
 
 _count = integer(0, 1_000_000)
 
@@ -84,7 +84,7 @@ def _check_names(scenario: Scenario, given: dict[str, Any]) -> None:
     place.close()
 
 
-def differences(scenario: Scenario, expect: Expectation, outcome: Outcome) -> Iterator[str]:
+def differences(scenario: Scenario, expect: Expectation, outcome: ScenarioOutcome) -> Iterator[str]:
     """Each thing that is not as it was expected, in words."""
     if expect.placed is not None and outcome.placed not in expect.placed:
         yield _differs("placed", map(_counts, expect.placed), _counts(outcome.placed))
@@ -104,7 +104,7 @@ def differences(scenario: Scenario, expect: Expectation, outcome: Outcome) -> It
             yield f"the reason of {gang}: expected {name}, got {told}"
 
 
-def _lists(expect: Expectation, outcome: Outcome) -> Iterator[str]:
+def _lists(expect: Expectation, outcome: ScenarioOutcome) -> Iterator[str]:
     for word, wanted, got in (
         ("pending", expect.pending, outcome.pending),
         ("timed out", expect.timed_out, outcome.timed_out),
@@ -114,7 +114,7 @@ def _lists(expect: Expectation, outcome: Outcome) -> Iterator[str]:
             yield _differs(word, [_listed(wanted)], _listed(got))
 
 
-def _count_differs(wanted: EvictedCount, outcome: Outcome) -> Iterator[str]:
+def _count_differs(wanted: EvictedCount, outcome: ScenarioOutcome) -> Iterator[str]:
     got = outcome.evicted
     if len(got) != wanted.n:
         yield f"evicted: expected {wanted.n} tasks, got {len(got)}: {_listed(got)}"
@@ -125,7 +125,9 @@ def _count_differs(wanted: EvictedCount, outcome: Outcome) -> Iterator[str]:
             yield f"evicted: expected one of {_listed(some)}, got {_listed(got)}"
 
 
-def _places_differ(scenario: Scenario, expect: Expectation, outcome: Outcome) -> Iterator[str]:
+def _places_differ(
+    scenario: Scenario, expect: Expectation, outcome: ScenarioOutcome
+) -> Iterator[str]:
     for task, node in expect.nodes_of_tasks.items():
         got = outcome.placement.get(task)
         if got != node:
@@ -141,7 +143,7 @@ def _places_differ(scenario: Scenario, expect: Expectation, outcome: Outcome) ->
         yield _differs("roles", [_counts(expect.roles)], _counts(roles))
 
 
-def _nodes_of(members: Iterable[Member], outcome: Outcome) -> list[str]:
+def _nodes_of(members: Iterable[ScenarioTask], outcome: ScenarioOutcome) -> list[str]:
     nodes = (outcome.placement.get(member.form.name) for member in members)
     return [node for node in nodes if node is not None]
 
@@ -153,7 +155,7 @@ def _are_same(nodes: Sequence[str], used: Sequence[str]) -> bool:
     return Counter(used) == Counter(nodes)
 
 
-def _new_by_role(scenario: Scenario, outcome: Outcome) -> Counter[str]:
+def _new_by_role(scenario: Scenario, outcome: ScenarioOutcome) -> Counter[str]:
     members = (member for gang in scenario.gangs.values() for member in gang.waiting)
     return Counter(m.form.role for m in members if m.form.name in outcome.placement)
 

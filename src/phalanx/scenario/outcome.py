@@ -34,7 +34,7 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     lost_gpu_s: float = 0.0  #: what the victims lose
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class ScenarioOutcome(msgspec.Struct, frozen=True):
     name: str  #: of the scenario
     decisions: tuple[Step, ...]
     heads: tuple[ReservedStart, ...]
@@ -48,7 +48,7 @@ class Outcome(msgspec.Struct, frozen=True):
     reasons: dict[str, Reason]
 
 
-def settle(scenario: Scenario, plan: Plan) -> Outcome:
+def settle(scenario: Scenario, plan: Plan) -> ScenarioOutcome:
     """The state after every decision of the plan."""
     steps = tuple(_step(scenario, decision) for decision in plan.decisions)
     starts = [step.places for step in steps if step.decision in ("Reserve", "Evict")]
@@ -63,7 +63,7 @@ def settle(scenario: Scenario, plan: Plan) -> Outcome:
     released = _named(steps, "LetGo")
     timed_out = _named(steps, "TimeOut")
     gone = {*placed, *timed_out, *(gang for gang, _ in victims)}
-    return Outcome(
+    return ScenarioOutcome(
         name=scenario.name,
         decisions=steps,
         heads=plan.heads,

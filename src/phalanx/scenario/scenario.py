@@ -46,20 +46,20 @@ LONG_AGO: Micros = NOW - 30 * 24 * 3600 * SECOND
 _STOP = CoreSettings().stop_timeout(15 * SECOND)
 
 
-class Member(NamedTuple):
+class ScenarioTask(NamedTuple):
     """A task of a gang and its number in it."""
 
     number: int
     form: TaskForm
 
 
-class Gang(msgspec.Struct, frozen=True):
+class ScenarioGang(msgspec.Struct, frozen=True):
     """All that is said of a gang, in one place or in two."""
 
     form: GangForm
     order: int  #: the lower, the earlier it was submitted
-    placed: tuple[Member, ...]
-    waiting: tuple[Member, ...]
+    placed: tuple[ScenarioTask, ...]
+    waiting: tuple[ScenarioTask, ...]
 
     @property
     def name(self) -> str:
@@ -78,7 +78,7 @@ class Gang(msgspec.Struct, frozen=True):
         return len(self.placed) + len(self.waiting) + self.done
 
     @property
-    def staying(self) -> list[Member]:
+    def staying(self) -> list[ScenarioTask]:
         return [m for m in self.placed if m.form.state is not TaskState.PREEMPTING]
 
     @property
@@ -117,7 +117,7 @@ class Scenario(msgspec.Struct, frozen=True):
     claims: tuple[PendingGang, ...]
     tenants: tuple[RunningGang, ...]
     #: By name: gangs with their tasks by index, to tell an outcome in the words of the file.
-    gangs: Mapping[str, Gang]
+    gangs: Mapping[str, ScenarioGang]
     expect: Any  #: as it was written; None if nothing is expected
 
     def task(self, gang: str, index: int) -> TaskForm:
@@ -161,7 +161,7 @@ def read_scenario(document: object) -> Scenario:
 # Gangs
 
 
-def _gangs(form: ScenarioForm) -> dict[str, Gang]:
+def _gangs(form: ScenarioForm) -> dict[str, ScenarioGang]:
     listed: dict[str, list[tuple[GangForm, bool]]] = {}
     for one in form.running:
         listed.setdefault(one.gang, []).append((one, True))
@@ -174,7 +174,7 @@ def _gangs(form: ScenarioForm) -> dict[str, Gang]:
     return {name: _gang(forms, order[name]) for name, forms in listed.items()}
 
 
-def _gang(forms: list[tuple[GangForm, bool]], order: int) -> Gang:
+def _gang(forms: list[tuple[GangForm, bool]], order: int) -> ScenarioGang:
     said: dict[str, Any] = {}
     for one, _ in forms:
         told = msgspec.structs.asdict(one)
@@ -186,11 +186,11 @@ def _gang(forms: list[tuple[GangForm, bool]], order: int) -> Gang:
     for tasks in (placed, waiting):
         tasks.sort(key=lambda task: -_priority(task, form))
     given = form.submit_order
-    return Gang(
+    return ScenarioGang(
         form,
         order if given is None else given,
-        tuple(Member(n, task) for n, task in enumerate(placed)),
-        tuple(Member(n, task) for n, task in enumerate(waiting, len(placed))),
+        tuple(ScenarioTask(n, task) for n, task in enumerate(placed)),
+        tuple(ScenarioTask(n, task) for n, task in enumerate(waiting, len(placed))),
     )
 
 
@@ -198,11 +198,11 @@ def _priority(task: TaskForm, gang: GangForm) -> int:
     return (gang.priority or 0) if task.priority is None else task.priority
 
 
-def _wants(gang: Gang) -> bool:
+def _wants(gang: ScenarioGang) -> bool:
     return bool(gang.waiting) and (gang.restarts is Restart.TASK or not gang.placed)
 
 
-def _queues(form: ScenarioForm, gangs: Iterable[Gang]) -> tuple[Queue, ...]:
+def _queues(form: ScenarioForm, gangs: Iterable[ScenarioGang]) -> tuple[Queue, ...]:
     """Those that are listed, and the default one for gangs that name none."""
     listed = {queue.name: queue for queue in form.queues}
     if any(gang.queue == DEFAULT.name for gang in gangs):
@@ -210,7 +210,9 @@ def _queues(form: ScenarioForm, gangs: Iterable[Gang]) -> tuple[Queue, ...]:
     return tuple(listed.values())
 
 
-def _check(form: ScenarioForm, gangs: Mapping[str, Gang], queues: tuple[Queue, ...]) -> None:
+def _check(
+    form: ScenarioForm, gangs: Mapping[str, ScenarioGang], queues: tuple[Queue, ...]
+) -> None:
     """Everything that is named exists, and everything that is there can be told apart."""
     place = FilePlace()
     nodes = {node.name for node in form.nodes}
@@ -258,7 +260,7 @@ def _check_task(place: FilePlace, task: TaskForm, nodes: set[str], *, is_running
 # Nodes
 
 
-def _occupy(nodes: Mapping[str, Node], gangs: Iterable[Gang]) -> dict[str, tuple[int, ...]]:
+def _occupy(nodes: Mapping[str, Node], gangs: Iterable[ScenarioGang]) -> dict[str, tuple[int, ...]]:
     """Let all tasks take their devices; which ones, by the name of the task."""
     devices: dict[str, tuple[int, ...]] = {}
     for gang in gangs:
@@ -278,7 +280,9 @@ def _occupy(nodes: Mapping[str, Node], gangs: Iterable[Gang]) -> dict[str, tuple
 # Claims and tenants
 
 
-def _claim(gang: Gang, gangs: Mapping[str, Gang], nodes: Mapping[str, Node]) -> PendingGang:
+def _claim(
+    gang: ScenarioGang, gangs: Mapping[str, ScenarioGang], nodes: Mapping[str, Node]
+) -> PendingGang:
     form = gang.form
     waited = form.waiting_s or 0
     strict = form.mode is not Mode.NON_STRICT
@@ -313,7 +317,7 @@ def _claim(gang: Gang, gangs: Mapping[str, Gang], nodes: Mapping[str, Node]) -> 
     )
 
 
-def _mates(gang: Gang, gangs: Mapping[str, Gang]) -> tuple[str, ...]:
+def _mates(gang: ScenarioGang, gangs: Mapping[str, ScenarioGang]) -> tuple[str, ...]:
     """Whom it starts with: those it names and those that name it, unless they have started."""
     if gang.is_satisfied:
         return ()
@@ -323,7 +327,7 @@ def _mates(gang: Gang, gangs: Mapping[str, Gang]) -> tuple[str, ...]:
     return tuple(name for name in waiting if name != gang.name)
 
 
-def _needs(gang: Gang) -> tuple[int, dict[str, int]]:
+def _needs(gang: ScenarioGang) -> tuple[int, dict[str, int]]:
     """How many more tasks have to be placed together, in all and by role.
 
     A file that says nothing about matching counts all members of the gang, wherever they are.
@@ -344,7 +348,9 @@ def _needs(gang: Gang) -> tuple[int, dict[str, int]]:
     return max(1, gang.minimum - counted), roles
 
 
-def _too_few(gang: Gang, need: int, role_needs: Mapping[str, int]) -> WaitingForMembers | None:
+def _too_few(
+    gang: ScenarioGang, need: int, role_needs: Mapping[str, int]
+) -> WaitingForMembers | None:
     """A gang of which too few are there waits for the others, whatever is free."""
     by_role = _by_role(gang.waiting)
     least = max(need, sum(role_needs.values()))
@@ -356,14 +362,14 @@ def _too_few(gang: Gang, need: int, role_needs: Mapping[str, int]) -> WaitingFor
     return WaitingForMembers(here, least, gang.size - here - counted)
 
 
-def _by_role(members: Iterable[Member]) -> dict[str, int]:
+def _by_role(members: Iterable[ScenarioTask]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for _, task in members:
         counts[task.role] = counts.get(task.role, 0) + 1
     return counts
 
 
-def _parts(gang: Gang, role_needs: Mapping[str, int]) -> tuple[RoleRequest, ...]:
+def _parts(gang: ScenarioGang, role_needs: Mapping[str, int]) -> tuple[RoleRequest, ...]:
     """Tasks of one role that ask for the same are one part. Where a role has several, the first
     ones in the file make up its minimum; what is beyond all of them is asked of the last."""
     kinds: dict[str, dict[TaskRequest, list[int]]] = {}
@@ -392,7 +398,7 @@ def _sorted(resources: Resources) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(resources.items()))
 
 
-def _domain(gang: Gang, pack: Pack | None, nodes: Mapping[str, Node]) -> str | None:
+def _domain(gang: ScenarioGang, pack: Pack | None, nodes: Mapping[str, Node]) -> str | None:
     """Where the part that runs is to be joined."""
     if pack is None:
         return None
@@ -404,7 +410,7 @@ def _is_preemptible(task: TaskForm, gang: GangForm) -> bool:
     return given is not False
 
 
-def _tenant(gang: Gang, devices: Mapping[str, tuple[int, ...]]) -> RunningGang:
+def _tenant(gang: ScenarioGang, devices: Mapping[str, tuple[int, ...]]) -> RunningGang:
     form = gang.form
     started = LONG_AGO if form.started_s_ago is None else NOW - form.started_s_ago
     saved = form.checkpointed_s_ago

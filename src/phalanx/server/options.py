@@ -8,7 +8,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from phalanx.core.settings import CoreSettings as CoreSettings
+from phalanx.core.settings import CoreSettings
 from phalanx.core.spec import durations, names, quantities
 from phalanx.core.spec.fields import Reader, as_is, boolean, integer, one_of, refusal, shown, text
 from phalanx.core.spec.job import SECOND, Micros

@@ -92,12 +92,12 @@ class Day:
             self.replay.apply(events.Exited(task.id, task.epoch, code=1))
 
     def _change_priority(self) -> None:
-        job = self._one_that_is(Phase.WAITING)
+        job = self._one_that_is(Phase.PENDING)
         if job is not None:
             self.replay.apply(events.PriorityChanged(job, self._random.choice((0, 5, 20))))
 
     def _cancel(self) -> None:
-        job = self._one_that_is(self._random.choice((Phase.WAITING, Phase.RUNNING)))
+        job = self._one_that_is(self._random.choice((Phase.PENDING, Phase.RUNNING)))
         if job is not None:
             self.replay.apply(events.CancelRequested(job))
 

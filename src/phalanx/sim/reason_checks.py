@@ -27,7 +27,7 @@ from phalanx.core.states import PLACED, State
 def untruths(cluster: Cluster, reasons: Mapping[str, Reason], now: Micros) -> Iterator[str]:
     """A sentence for each gang that waits without a reason, or for one that is not true."""
     for job, gang in cluster.gangs.items():
-        if gang.job.phase is not Phase.WAITING:
+        if gang.job.phase is not Phase.PENDING:
             continue
         reason = reasons.get(job)
         if reason is None:

@@ -56,7 +56,7 @@ class Counts(msgspec.Struct, frozen=True):
     succeeded: int
     failed: int
     running: int
-    waiting: int
+    pending: int
     total: int
 
 

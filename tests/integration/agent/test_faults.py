@@ -41,7 +41,7 @@ async def test_fault_14_a_shutdown_lets_its_tasks_save_and_they_go_on_elsewhere(
     leaving = small.machines[0]
     leaving.send(signal.SIGTERM, spawner=False)
     assert await leaving.ended() == 0
-    await small.reach(ranks.job, "waiting")
+    await small.reach(ranks.job, "pending")
     await small.work(1, prefix="spare")
     await ranks.all_run(2)
     assert (ranks.marks / "given.0").read_text() == (ranks.marks / "inline.0").read_text() == "0\n"

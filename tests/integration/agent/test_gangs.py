@@ -57,7 +57,7 @@ async def test_a_worker_that_froze_is_lost_and_stops_its_zombie_when_it_wakes(
     victim = fleet.machines[5]
     victim.send(signal.SIGSTOP)
     await fleet.server.line("worker lost")
-    await fleet.reach(ranks.job, "waiting")
+    await fleet.reach(ranks.job, "pending")
     # Its rank lives on, unheard; the gang may not start while it occupies the eighth worker.
     assert len(ranks.living()) == 1
     victim.send(signal.SIGCONT)

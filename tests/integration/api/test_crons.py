@@ -88,7 +88,7 @@ async def test_in_a_batch_crons_and_jobs_may_be_mixed(server: Running) -> None:
     reply = await server.call("POST", "/jobs:batch", [NIGHTLY, {"command": "x"}])
     cron, job = reply.body["results"]
     assert cron["cron"]["name"] == "nightly"
-    assert job["job"]["phase"] == "waiting"
+    assert job["job"]["phase"] == "pending"
 
 
 async def test_a_time_zone_that_is_none_is_refused_by_its_path(server: Running) -> None:

@@ -61,7 +61,7 @@ async def test_fault_1_a_lost_reservation_beside_running_siblings_drains_them() 
         job = (await submit(server, GANG))["gang_id"]
         first, _ = await reserved(server, job)
         await claim(server, first["worker_id"])  # and the other one never comes
-        await server.until(lambda c: c.gangs[job].job.phase is Phase.DRAINING)
+        await server.until(lambda c: c.gangs[job].job.phase is Phase.STOPPING)
         told = (await server.call("POST", f"/jobs/{first['id']}/heartbeat")).body
         assert told["action"] == "preempt"
         await server.call("POST", f"/jobs/{job}/hold")

@@ -25,14 +25,14 @@ async def submit(server: Running, body: Any = None, **headers: str) -> dict[str,
 async def test_a_native_job_is_submitted_and_shown(on_each_store: Running) -> None:
     server = on_each_store
     made = await submit(server, NATIVE)
-    assert (made["phase"], made["size"], made["warnings"]) == ("waiting", 2, [])
+    assert (made["phase"], made["size"], made["warnings"]) == ("pending", 2, [])
     shown = (await server.call("GET", f"/jobs/{made['id']}")).body
     assert shown["name"] == "pretrain"
     assert shown["counts"] == {
         "succeeded": 0,
         "failed": 0,
         "running": 0,
-        "waiting": 2,
+        "pending": 2,
         "total": 2,
     }
     assert [task["id"] for task in shown["tasks"]] == [f"{made['id']}.0", f"{made['id']}.1"]
@@ -191,11 +191,11 @@ async def test_what_is_done_to_a_job(server: Running) -> None:
         assert (await server.call("GET", "/jobs/next?worker_id=w-1")).status == 200
     assert (await server.call("POST", f"/jobs/{job}/hold")).body["on_hold"]
     requeued = await server.call("POST", f"/jobs/{job}/requeue")
-    assert (requeued.status, requeued.body["phase"]) == (200, "draining")
+    assert (requeued.status, requeued.body["phase"]) == (200, "stopping")
     for task in (f"{job}.0", f"{job}.1"):
         assert (await server.call("POST", f"/jobs/{task}/preempted?epoch=1")).status == 200
     shown = (await server.call("GET", f"/jobs/{job}")).body
-    assert (shown["phase"], shown["failures"]) == ("waiting", 0)
+    assert (shown["phase"], shown["failures"]) == ("pending", 0)
     assert (await server.call("POST", f"/jobs/{job}/requeue")).status == 409
     raised = await server.call("POST", f"/jobs/{job}/priority", {"priority": 9})
     assert raised.body["priority"] == 9

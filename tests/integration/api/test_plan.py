@@ -106,7 +106,7 @@ async def test_why_says_what_helps_and_what_was_tried(server: Running) -> None:
     fewer, higher = found["alternatives"]
     assert fewer["message"] == "with 1 of its 2 tasks it would start now"
     assert (higher["priority"], higher["victims"][0]["name"]) == (3, "default/busy")
-    assert (await server.call("GET", f"/jobs/{job}")).body["phase"] == "waiting"
+    assert (await server.call("GET", f"/jobs/{job}")).body["phase"] == "pending"
 
 
 async def test_why_names_the_workers_that_are_cordoned(server: Running) -> None:

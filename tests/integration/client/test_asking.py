@@ -21,7 +21,7 @@ JOB = {
     "name": "j-1",
     "namespace": "default",
     "queue": "default",
-    "phase": "waiting",
+    "phase": "pending",
     "priority": 0,
     "size": 1,
     "created_at": "2026-01-01T00:00:00Z",

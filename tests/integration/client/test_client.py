@@ -102,7 +102,7 @@ def test_whoever_watches_sees_every_change_until_the_end(client: Client, worker:
     job = client.submit(command="x").id
     watched = client.watch(job)
     # It may have been planned by the time it is looked at.
-    assert next(watched).phase in (Phase.WAITING, Phase.STARTING)
+    assert next(watched).phase in (Phase.PENDING, Phase.STARTING)
     claim = worker.claim()
     assert any(seen.phase is Phase.RUNNING for seen in watched)
     worker.end(claim)
@@ -122,7 +122,7 @@ def test_the_verbs_do_what_they_say(client: Client, worker: Worker) -> None:
     assert client.retry(job).id != job
     runs = client.submit(command="y").id
     claim = worker.claim()
-    assert client.requeue(runs).phase is Phase.DRAINING
+    assert client.requeue(runs).phase is Phase.STOPPING
     worker.preempted(claim)
     assert client.cancel(runs).phase is Phase.CANCELLED
     done = client.submit(command="z").id

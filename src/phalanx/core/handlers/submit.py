@@ -48,7 +48,7 @@ def submitted(tx: Changes, event: Submitted) -> None:
         id=event.job,
         name=spec.name or event.job,
         spec=spec,
-        phase=Phase.WAITING,
+        phase=Phase.PENDING,
         created_at=tx.now,
         priority=spec.priority,
         owner=event.owner,
@@ -179,7 +179,7 @@ def backoff_ended(tx: Changes, event: BackoffEnded) -> None:
 
 def schedule_timed_out(tx: Changes, event: ScheduleTimedOut) -> None:
     gang = tx.base.gangs.get(event.job)
-    if gang is None or gang.job.phase is not Phase.WAITING:
+    if gang is None or gang.job.phase is not Phase.PENDING:
         return
     job, timeout = gang.job, gang.job.spec.schedule_timeout
     if timeout is None or waits_from(job) != event.since or tx.now < event.since + timeout:

@@ -1,7 +1,8 @@
 """Reading a value out of what a user wrote.
 
 A reader takes any object and returns it in its normal form or raises `Invalid`, with paths that
-begin at the value it was given. A `FieldPath` gathers the problems of many readers under their paths.
+begin at the value it was given. A `FieldPath` gathers the problems of many readers under their
+paths.
 Nothing here follows a nested value further than a reader asks: it may contain itself.
 """
 

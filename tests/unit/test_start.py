@@ -259,7 +259,7 @@ def test_a_start_set_that_is_not_accepted_in_time_goes_back_whole() -> None:
     assert driver.states(job) == [R, R, R]
     driver.advance(1)
     assert driver.states(job) == [B, B, B]
-    assert driver.phase(job) is Phase.WAITING
+    assert driver.phase(job) is Phase.PENDING
     assert driver.job(job).failures == 0
     assert not any(node.charges for node in driver.cluster.nodes.values())
 

@@ -73,7 +73,7 @@ def test_a_gang_goes_on_gathering_and_counts_from_its_first_hold() -> None:
     driver.apply(held(driver, job, (2, "c")))
     assert driver.job(job).held_since == since
     assert [hold.worker for hold in driver.job(job).held] == ["a", "b", "c"]
-    assert driver.phase(job) is Phase.WAITING
+    assert driver.phase(job) is Phase.PENDING
 
 
 def test_a_strict_gang_holds_nothing() -> None:
@@ -173,10 +173,10 @@ def test_the_patience_of_a_non_strict_gang_counts_from_its_first_hold() -> None:
     driver = fleet()
     job = driver.submit(gathering(schedule_timeout="60s"))
     driver.advance(300)
-    assert driver.phase(job) is Phase.WAITING
+    assert driver.phase(job) is Phase.PENDING
     driver.apply(held(driver, job, (0, "a")))
     driver.advance(59)
-    assert driver.phase(job) is Phase.WAITING
+    assert driver.phase(job) is Phase.PENDING
     driver.advance(2)
     assert driver.phase(job) is Phase.TIMED_OUT
     assert not holds(driver)
@@ -194,4 +194,4 @@ def test_who_gave_its_places_up_is_patient_again() -> None:
     driver.advance(30)
     driver.apply(HoldsReleased(job, driver.job(job).version, "a test"))
     driver.advance(100)
-    assert driver.phase(job) is Phase.WAITING
+    assert driver.phase(job) is Phase.PENDING

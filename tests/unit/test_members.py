@@ -148,7 +148,7 @@ def test_its_patience_begins_when_it_is_complete(cluster: Parts, anew: bool) -> 
     cluster.advance(3600)
     cluster.join(job, member("w-1"))
     cluster.advance(9)
-    assert cluster.phase(job) is Phase.WAITING
+    assert cluster.phase(job) is Phase.PENDING
     if anew:
         cluster.restart()
     cluster.advance(2)

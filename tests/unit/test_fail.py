@@ -52,7 +52,7 @@ def test_the_trigger_is_preempted_at_once_and_its_siblings_are_told_to_stop() ->
     driver, job = a_running_gang()
     changes = driver.fail(job, 1)
     assert driver.states(job) == [STOPPING, STOPPED, STOPPING]
-    assert driver.phase(job) is Phase.DRAINING
+    assert driver.phase(job) is Phase.STOPPING
     assert changes.wake == {"a", "c"}
 
 
@@ -74,7 +74,7 @@ def test_a_drain_settles_in_the_commit_in_which_the_last_sibling_stops() -> None
     assert driver.states(job) == [STOPPED, STOPPING, STOPPED]
     driver.stop(job, 1)
     assert driver.states(job) == [B, B, B]
-    assert driver.phase(job) is Phase.WAITING
+    assert driver.phase(job) is Phase.PENDING
     assert driver.job(job).drain is None
 
 
@@ -136,7 +136,7 @@ def test_progress_of_any_task_puts_a_stall_off() -> None:
     driver.advance(100)
     assert driver.states(job) == [RUN, RUN, RUN]
     driver.advance(21)
-    assert driver.phase(job) is Phase.DRAINING
+    assert driver.phase(job) is Phase.STOPPING
 
 
 def test_the_task_furthest_behind_is_the_one_that_stalled() -> None:
@@ -291,7 +291,7 @@ def test_an_hour_of_healthy_running_clears_the_count() -> None:
     driver.advance(HOUR // SECOND)
     fall_and_drain(driver, job, 0)
     assert driver.job(job).failures == 1
-    assert driver.phase(job) is Phase.WAITING
+    assert driver.phase(job) is Phase.PENDING
     assert driver.job(job).avoid == ("a",)
 
 
@@ -411,7 +411,7 @@ def test_a_job_whose_every_task_ended_well_in_the_drain_is_done_after_all() -> N
     driver, job = a_running_gang()
     driver.apply(Evicted(job, by="j-9", why="a test"))
     for index in range(3):
-        assert driver.phase(job) is Phase.DRAINING
+        assert driver.phase(job) is Phase.STOPPING
         driver.exit(job, index)
     assert driver.phase(job) is Phase.DONE
     assert driver.states(job) == [DONE, DONE, DONE]
@@ -551,7 +551,7 @@ def test_plain_workers_that_run_are_drained_when_a_siblings_reservation_is_lost(
     assert driver.states(job) == [STOPPING, STOPPING, STOPPED]
     driver.stop(job)
     assert driver.states(job) == [B, B, B]
-    assert driver.phase(job) is Phase.WAITING
+    assert driver.phase(job) is Phase.PENDING
 
 
 @pytest.mark.parametrize("lost", [True, False])
@@ -613,5 +613,5 @@ def test_with_restart_never_a_reservation_may_be_lost_or_taken_at_no_cost() -> N
     driver.advance(31)
     driver.place(job, "a", "b")
     driver.apply(Evicted(job, by="j-9", why="a test"))
-    assert driver.phase(job) is Phase.WAITING
+    assert driver.phase(job) is Phase.PENDING
     assert driver.states(job) == [B, B]

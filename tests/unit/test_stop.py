@@ -58,7 +58,7 @@ def test_an_eviction_stops_all_and_lets_the_gang_wait_again() -> None:
 def test_a_cancelled_gang_is_cancelled_when_its_last_task_has_stopped() -> None:
     driver, job = a_running_gang()
     driver.apply(CancelRequested(job, by="eve"))
-    assert driver.phase(job) is Phase.DRAINING
+    assert driver.phase(job) is Phase.STOPPING
     driver.stop(job)
     assert driver.states(job) == [CANCELLED] * 3
     assert driver.phase(job) is Phase.CANCELLED
@@ -223,7 +223,7 @@ def test_only_a_job_that_has_a_place_can_be_evicted() -> None:
     driver = Driver()
     job = driver.submit(spec(2))
     refusal = driver.refuse(Evicted(job, by="j-9", why="a test"), Conflict)
-    assert refusal == f"job {job} is waiting; only a job that has a place can be evicted"
+    assert refusal == f"job {job} is pending; only a job that has a place can be evicted"
 
 
 # Stopping

@@ -35,7 +35,7 @@ def test_what_a_job_runs_after_and_before_is_shown_as_trees(terminal: Terminal) 
         )
     )
     found = terminal.type("job", "train", "--json").json
-    assert found["after"][0] == {"id": clean, "name": "clean", "phase": "waiting"}
+    assert found["after"][0] == {"id": clean, "name": "clean", "phase": "pending"}
     assert [each["id"] for each in found["dependants"]] == [report]
 
 

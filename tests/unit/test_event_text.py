@@ -52,7 +52,7 @@ def test_what_is_scarce_is_told_first() -> None:
 
 
 def test_tasks_are_counted_in_words() -> None:
-    counts = Counts(succeeded=1, failed=0, running=2, waiting=0, total=3)
+    counts = Counts(succeeded=1, failed=0, running=2, pending=0, total=3)
     assert formatting.counted(counts) == "3 tasks: 2 running, 1 done"
     assert formatting.counted(Counts(0, 0, 0, 0, 0)) == "none yet"
 
@@ -63,7 +63,7 @@ def a_job(**fields: Any) -> JobView:
         "name": "j-1",
         "namespace": "default",
         "queue": "default",
-        "phase": Phase.WAITING,
+        "phase": Phase.PENDING,
         "priority": 0,
         "size": 1,
         "created_at": "2026-01-05T11:57:30Z",
@@ -147,7 +147,7 @@ def test_a_record_is_told_as_a_sentence(told: RecordView, sentence: str) -> None
 def recorded() -> set[str]:
     """Every kind of record that the core writes."""
     found: set[str] = set()
-    for path in CORE.glob("*.py"):
+    for path in CORE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if (
                 isinstance(node, ast.Call)
@@ -162,4 +162,4 @@ def recorded() -> set[str]:
 def test_every_record_of_the_core_has_a_sentence() -> None:
     kinds = recorded()
     assert len(kinds) > 20
-    assert not kinds - event_text.KNOWN, "give it a sentence in src/phalanx/cli/sentences.py"
+    assert not kinds - event_text.KNOWN, "give it a sentence in src/phalanx/cli/event_text.py"

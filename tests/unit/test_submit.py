@@ -34,7 +34,7 @@ def test_a_job_is_kept_as_it_was_submitted() -> None:
         "eve",
         "k1",
     )
-    assert (row.phase, row.created_at, row.epoch) == (Phase.WAITING, driver.now, 0)
+    assert (row.phase, row.created_at, row.epoch) == (Phase.PENDING, driver.now, 0)
 
 
 def test_a_job_without_a_name_is_called_by_its_id() -> None:
@@ -152,7 +152,7 @@ def test_a_job_that_waits_too_long_has_timed_out() -> None:
     driver = Driver()
     job = driver.submit(spec(2, schedule_timeout="10m"))
     driver.advance(599)
-    assert driver.phase(job) is Phase.WAITING
+    assert driver.phase(job) is Phase.PENDING
     driver.advance(1)
     assert driver.phase(job) is Phase.TIMED_OUT
     assert driver.states(job) == [State.CANCELLED, State.CANCELLED]
@@ -177,7 +177,7 @@ def test_every_waiting_period_has_the_whole_time() -> None:
     driver.apply(Evicted(job, by="j-9", why="a test"))
     driver.stop(job)
     driver.advance(500)
-    assert driver.phase(job) is Phase.WAITING
+    assert driver.phase(job) is Phase.PENDING
     driver.advance(101)
     assert driver.phase(job) is Phase.TIMED_OUT
 
@@ -202,7 +202,7 @@ def test_backoff_does_not_count_as_waiting() -> None:
         driver.place(job, "a", "b")
         driver.advance(31)
     driver.advance(80)
-    assert driver.phase(job) is Phase.WAITING
+    assert driver.phase(job) is Phase.PENDING
     driver.advance(10)
     assert driver.phase(job) is Phase.TIMED_OUT
 
@@ -215,7 +215,7 @@ def test_backoff_after_a_failure_does_not_count_as_waiting_either() -> None:
         driver.run(job, "a")
         driver.fail(job, 0)
     driver.advance(29)
-    assert driver.phase(job) is Phase.WAITING
+    assert driver.phase(job) is Phase.PENDING
     driver.advance(1)
     assert driver.phase(job) is Phase.TIMED_OUT
 
@@ -225,11 +225,11 @@ def test_time_spent_waiting_for_other_jobs_does_not_count() -> None:
     first = driver.submit(spec())
     job = driver.submit(spec(schedule_timeout="1m", after=[first]))
     driver.advance(600)
-    assert driver.phase(job) is Phase.WAITING
+    assert driver.phase(job) is Phase.PENDING
     driver.apply(Claimed(f"{first}.0"))
     driver.exit(first, 0)
     driver.advance(59)
-    assert driver.phase(job) is Phase.WAITING
+    assert driver.phase(job) is Phase.PENDING
     driver.advance(1)
     assert driver.phase(job) is Phase.TIMED_OUT
 
