@@ -27,8 +27,9 @@ from benchmarks.tables import Goal, table
 from phalanx.api.app import create_app
 from phalanx.api.services import Services
 from phalanx.engine.agent_sync import AgentSync
-from phalanx.engine.engine import Engine, HostEnvironment
+from phalanx.engine.engine import Engine
 from phalanx.engine.event_buffer import EventBuffer
+from phalanx.engine.host import HostEnvironment
 from phalanx.engine.turn import Turn
 from phalanx.store.memory import MemoryStore
 from phalanx.store.postgres import PostgresStore

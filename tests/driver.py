@@ -28,7 +28,6 @@ from phalanx.core.events import (
 )
 from phalanx.core.gang import Gang
 from phalanx.core.ledger import Account
-from phalanx.core.lookups import Lookups
 from phalanx.core.model import (
     Assignment,
     Cron,
@@ -47,6 +46,7 @@ from phalanx.core.settings import CoreSettings
 from phalanx.core.spec.job import SECOND, JobSpec, Micros
 from phalanx.core.spec.validation import job_spec
 from phalanx.core.states import TERMINAL, State
+from phalanx.engine.cron_lookups import CronLookups
 
 S = TypeVar("S", WorkerRegistered, Submitted)
 
@@ -59,10 +59,11 @@ def spec(replicas: int = 1, *, role: dict[str, object] | None = None, **fields: 
 
 class Driver:
     def __init__(
-        self, settings: CoreSettings | None = None, counsel: Lookups | None = None
+        self, settings: CoreSettings | None = None, crons: CronLookups | None = None
     ) -> None:
         self.now: Micros = 1_700_000_000 * SECOND
-        self.cluster = Cluster(settings, counsel)
+        self.cluster = Cluster(settings)
+        self.lookups = crons or CronLookups()
         self.jobs: dict[str, Job] = {}
         self.tasks: dict[tuple[str, int], Task] = {}
         self.workers: dict[str, Worker] = {}
@@ -78,7 +79,7 @@ class Driver:
 
     def apply(self, event: Event) -> Changes:
         self.now += 1  # no two things happen at the very same time
-        changes = self.cluster.apply(event, self.now)
+        changes = self.cluster.apply(self._complete(event), self.now)
         self._keep(changes)
         for timer in changes.timers:
             self._set_timer(timer.at, timer.event)
@@ -89,9 +90,13 @@ class Driver:
         """The event is refused and changes nothing; returns what it was answered."""
         before = self._picture()
         with pytest.raises(error) as refusal:
-            self.cluster.apply(event, self.now + 1)
+            self.cluster.apply(self._complete(event), self.now + 1)
         assert self._picture() == before
         return str(refusal.value)
+
+    def _complete(self, event: Event) -> Event:
+        """Add what the engine looks up before it applies an event."""
+        return self.lookups.complete(event, self.cluster.crons)
 
     def _picture(self) -> Any:
         cluster = self.cluster
@@ -126,12 +131,12 @@ class Driver:
             self.now = max(self.now, at)
             self.apply(event)
         self.now = end
+        for cron in self.crons.values():
+            assert cron.replacing_at is None or cron.unfinished, f"{cron.key} was not replaced"
 
     def restart(self) -> None:
         """A new leader loads what was kept."""
-        self.cluster = Cluster.load(
-            self.rows(), self.now, self.cluster.settings, self.cluster.counsel
-        )
+        self.cluster = Cluster.load(self.rows(), self.now, self.cluster.settings)
         self._timers = []
         for timer in self.cluster.timers():
             self._set_timer(timer.at, timer.event)

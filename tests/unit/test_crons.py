@@ -9,10 +9,10 @@ from tests.driver import Driver, spec
 
 from phalanx.core import events
 from phalanx.core.errors import Conflict, Invalid, Unknown
-from phalanx.core.lookups import Lookups
 from phalanx.core.model import Cron, Phase, Queue
 from phalanx.core.spec.job import SECOND, JobSpec
 from phalanx.core.states import State
+from phalanx.engine.cron_lookups import CronLookups
 from phalanx.manifest.bundle import read
 
 HOUR_S = 3600
@@ -27,7 +27,7 @@ def zone(name: str) -> tzinfo | None:
 
 @pytest.fixture
 def cluster() -> Driver:
-    cluster = Driver(counsel=Lookups(zone=zone))
+    cluster = Driver(crons=CronLookups(zone=zone))
     cluster.fleet("a", "b")
     return cluster
 
@@ -129,6 +129,7 @@ def test_the_next_run_starts_when_the_one_it_replaces_is_gone(cluster: Driver) -
     assert names(cluster) == ["nightly-202311150200"]
     cluster.restart()
     cluster.stop(old)
+    cluster.advance(0)
     assert cluster.phase(old) is Phase.CANCELLED
     assert names(cluster) == ["nightly-202311150200", "nightly-202311160200"]
     assert kinds(cluster) == ["CronSet", "CronFired", "CronReplacing", "CronFired"]
@@ -139,6 +140,19 @@ def test_a_run_that_only_waited_is_replaced_at_once(cluster: Driver) -> None:
     cluster.advance(TO_TWO + 24 * HOUR_S)
     assert names(cluster) == ["nightly-202311150200", "nightly-202311160200"]
     assert cluster.phase(run_named(cluster, "nightly-202311150200")) is Phase.CANCELLED
+
+
+def test_a_replacement_is_denied_if_the_owner_lost_access_in_the_meantime(cluster: Driver) -> None:
+    schedule(cluster, schedule={"concurrency": "replace"})
+    cluster.advance(TO_TWO + 1)
+    old = run_named(cluster, "nightly-202311150200")
+    cluster.run(old, "a")
+    cluster.advance(24 * HOUR_S)
+    cluster.lookups = CronLookups(zone=zone, refusal=lambda spec, owner: f"{owner} has left")
+    cluster.stop(old)
+    cluster.advance(0)
+    assert names(cluster) == ["nightly-202311150200"]
+    assert kinds(cluster)[-1] == "CronDenied"
 
 
 def test_older_runs_are_forgotten(cluster: Driver) -> None:
@@ -177,9 +191,7 @@ def test_a_timer_that_comes_again_finds_it_done(cluster: Driver) -> None:
 
 def test_a_refused_run_is_told_and_the_next_is_tried(cluster: Driver) -> None:
     why = ["ada has left"]
-    cluster.cluster.counsel = Lookups(
-        zone=zone, refusal=lambda spec, owner: why[0] if why else None
-    )
+    cluster.lookups = CronLookups(zone=zone, refusal=lambda spec, owner: why[0] if why else None)
     schedule(cluster)
     cluster.advance(TO_TWO + 1)
     assert names(cluster) == []
@@ -222,7 +234,7 @@ def test_a_run_that_is_asked_for_starts_now(cluster: Driver) -> None:
 
 def test_a_run_that_is_asked_for_and_denied_is_an_error(cluster: Driver) -> None:
     schedule(cluster, schedule={"concurrency": "allow"})
-    cluster.cluster.counsel = Lookups(zone=zone, refusal=lambda spec, owner: f"{owner} has left")
+    cluster.lookups = CronLookups(zone=zone, refusal=lambda spec, owner: f"{owner} has left")
     assert "ada has left" in cluster.refuse(events.CronRequested(NIGHTLY), Conflict)
 
 
@@ -257,7 +269,7 @@ def test_a_cron_that_is_removed_leaves_its_runs(cluster: Driver) -> None:
         ({"queue": "nowhere"}, "queue is nowhere, which does not exist"),
         (
             {"schedule": {"timezone": "Mars/Olympus"}},
-            "schedule.timezone is Mars/Olympus, which is not a time zone here",
+            "schedule.timezone is Mars/Olympus, which this server does not know",
         ),
     ],
 )

@@ -7,9 +7,8 @@ from tests.driver import Driver
 from tests.manifests import bundled, pod
 
 from phalanx.core.changes import Changes
-from phalanx.core.errors import Conflict, Invalid
+from phalanx.core.errors import Conflict, Duplicate, Invalid
 from phalanx.core.events import CancelRequested, MembersJoined, Placed, Placement, PriorityChanged
-from phalanx.core.handlers.submit import Duplicate
 from phalanx.core.model import Assignment, Phase
 from phalanx.core.reasons import WaitingForMembers, own_reason
 from phalanx.core.spec.native_form import native

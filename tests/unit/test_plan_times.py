@@ -9,6 +9,7 @@ from tests.driver import Driver
 from phalanx.core.spec.job import Micros
 from phalanx.engine import planner_loop as planning_module
 from phalanx.engine.commits import Commits
+from phalanx.engine.host import HostEnvironment
 from phalanx.engine.planner_delta import PlannerDelta
 from phalanx.engine.planner_loop import PlannerLoop, PlannerThread
 from phalanx.engine.settings import EngineSettings
@@ -70,7 +71,7 @@ async def test_in_a_quiet_moment_a_change_is_planned_for_at_once() -> None:
     cluster = Driver().cluster
     settings = EngineSettings(plan_debounce_s=HOUR_S, plan_tick_s=HOUR_S)
     commits = Commits(MemoryStore(clock=lambda: 0), 1, HOUR_S, loop.time(), lambda: "b-1")
-    reign = Writer(cluster, commits, settings, clock=lambda: 0)
+    reign = Writer(cluster, commits, settings, HostEnvironment("s", "", lambda: 0, lambda: "b-1"))
     counted = Counted()
     planning = PlannerLoop(reign, ClusterState(cluster), counted, settings)
     running = asyncio.create_task(planning.run())

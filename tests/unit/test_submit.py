@@ -3,7 +3,7 @@
 import pytest
 from tests.driver import Driver, spec
 
-from phalanx.core.errors import Conflict, Invalid, Unknown
+from phalanx.core.errors import Conflict, Duplicate, Invalid, Unknown
 from phalanx.core.events import (
     CancelRequested,
     Claimed,
@@ -15,7 +15,6 @@ from phalanx.core.events import (
     ScheduleTimedOut,
     Submitted,
 )
-from phalanx.core.handlers.submit import Duplicate
 from phalanx.core.model import Phase, Queue
 from phalanx.core.spec.job import SECOND
 from phalanx.core.spec.validation import job_spec

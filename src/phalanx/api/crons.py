@@ -12,8 +12,7 @@ from phalanx.api.services import services_of
 from phalanx.api.views import moment, warning_views, when
 from phalanx.core.errors import Unknown
 from phalanx.core.events import CronPaused, CronRemoved, CronRequested
-from phalanx.core.handlers.crons import cron_key, schedule_of
-from phalanx.core.model import Cron
+from phalanx.core.model import Cron, cron_key
 from phalanx.core.spec.native_form import native
 from phalanx.engine.turn import Turn
 from phalanx.wire.crons import CronView, LastView, RunView
@@ -22,7 +21,7 @@ T = TypeVar("T")
 
 
 def cron_view(cron: Cron, warnings: Iterable[msgspec.Struct] = ()) -> CronView:
-    spec, last, schedule = cron.spec, cron.last, schedule_of(cron.spec)
+    spec, last, schedule = cron.spec, cron.last, cron.schedule
     return CronView(
         name=spec.name or "",
         namespace=spec.namespace,

@@ -8,7 +8,6 @@ from phalanx.api.auth import Principal
 from phalanx.api.services import Services
 from phalanx.api.views import moment
 from phalanx.core.cluster import Cluster
-from phalanx.core.handlers.groups import full_name
 from phalanx.core.lost_work import lost_work, money
 from phalanx.core.node import GPU
 from phalanx.core.reasons import NeverFits, NoNodeMatches
@@ -82,7 +81,7 @@ def _victim_view(seen: JobForecast, victim: PlannedVictim, principal: Principal)
         gpu_s=work.get(GPU, 0) / (1000 * SECOND),
         cost=money(work, seen.cluster.settings.price) / 1_000_000,
         job=victim.job if visible else None,
-        name=full_name(gang.job) if visible else None,
+        name=gang.job.full_name if visible else None,
         tasks=victim.tasks,
     )
 

@@ -14,8 +14,8 @@ from phalanx.api.services import services_of
 from phalanx.api.views import queue_view, warning_views
 from phalanx.core.errors import Unknown
 from phalanx.core.events import QueueRemoved, QueueSet, QueuesSet
-from phalanx.core.handlers.queues import changed
 from phalanx.core.model import PreemptWithin, Queue, ReclaimFrom
+from phalanx.core.queues import changed
 from phalanx.core.spec.fields import FieldPath
 from phalanx.core.spec.names import dns_subdomain
 from phalanx.core.spec.schema import QUEUE_FIELDS

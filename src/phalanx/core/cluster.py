@@ -27,13 +27,13 @@ from phalanx.core.handlers import (
 )
 from phalanx.core.interning import shared_rows
 from phalanx.core.ledger import Account
-from phalanx.core.lookups import Lookups
 from phalanx.core.model import Cron, Job, Phase, Protocol, Queue, Residue, Rows, Task, Worker
 from phalanx.core.node import AttemptKey, Charge, Node, charge_of
+from phalanx.core.queues import DEFAULT
 from phalanx.core.settings import CoreSettings
 from phalanx.core.spec.job import Micros
 from phalanx.core.states import PLACED
-from phalanx.core.timers import timers_of
+from phalanx.core.timers import cron_timers, timers_of
 
 _HANDLERS: dict[type, Callable[[Changes, Any], None]] = {
     events.Submitted: submit.submitted,
@@ -83,20 +83,18 @@ _HANDLERS: dict[type, Callable[[Changes, Any], None]] = {
     events.CronPaused: crons.cron_paused,
     events.CronRequested: crons.cron_requested,
     events.CronDue: crons.cron_due,
+    events.CronReplacementDue: crons.cron_replacement_due,
 }
 
 
 class Cluster:
-    def __init__(
-        self, settings: CoreSettings | None = None, counsel: Lookups | None = None
-    ) -> None:
+    def __init__(self, settings: CoreSettings | None = None) -> None:
         self.settings = settings or CoreSettings()
-        self.counsel = counsel or Lookups()
         self.gangs: dict[str, Gang] = {}
         self.nodes: dict[str, Node] = {}
         #: Host → the workers on it.
         self.hosts: dict[str, set[str]] = {}
-        self.queues: dict[str, Queue] = {queues.DEFAULT.name: queues.DEFAULT}
+        self.queues: dict[str, Queue] = {DEFAULT.name: DEFAULT}
         self.residues: dict[AttemptKey, Residue] = {}
         self.accounts: dict[str, Account] = {}
         self.crons: dict[str, Cron] = {}
@@ -115,15 +113,9 @@ class Cluster:
         self.wanted_by: dict[str, set[str]] = {}
 
     @classmethod
-    def load(
-        cls,
-        rows: Rows,
-        now: Micros,
-        settings: CoreSettings | None = None,
-        counsel: Lookups | None = None,
-    ) -> "Cluster":
+    def load(cls, rows: Rows, now: Micros, settings: CoreSettings | None = None) -> "Cluster":
         """The cluster that these rows are of. What was only in memory is asked for again."""
-        cluster = cls(settings, counsel)
+        cluster = cls(settings)
         cluster.loaded_at = now
         cluster.last_seq = rows.last_seq
         cluster.queues |= {queue.name: queue for queue in rows.queues}
@@ -174,8 +166,7 @@ class Cluster:
                 at = node.worker.drain_at
                 yield Timer(at, events.DrainDue(node.worker.id, at))
         for cron in self.crons.values():
-            if cron.next_at is not None:
-                yield Timer(cron.next_at, events.CronDue(cron.key, cron.next_at))
+            yield from cron_timers(cron)
 
     def _settle(self, worker: str, row: Worker | None) -> None:
         """Know on which host it is from now on."""

@@ -33,6 +33,14 @@ class Conflict(CoreError):  # noqa: N818
     """It is not in a state in which this can be done."""
 
 
+class Duplicate(Conflict):
+    """The idempotency key was used before; `job` is the job that was submitted with it."""
+
+    def __init__(self, key: str, job: str) -> None:
+        self.job = job
+        super().__init__(f"idempotency key {key} was already used for job {job}")
+
+
 class StaleEpoch(Conflict):
     """A message about an earlier attempt. The present one is not touched."""
 

@@ -5,6 +5,7 @@ Those that a worker or user reports are refused when they do not fit. Those that
 """
 
 from collections.abc import Mapping
+from datetime import tzinfo
 
 import msgspec
 
@@ -334,13 +335,17 @@ class QueueRemoved(msgspec.Struct, frozen=True):
 
 
 # Crons
+#
+# The engine puts on each event what the core must not look up: the time zone of the schedule (None
+# if the host does not know it), and why the cron's owner may not run the job now (None: allowed).
 
 
 class CronSet(msgspec.Struct, frozen=True):
-    """A job with a schedule was submitted; it takes the place of the one that has its name."""
+    """A job with a schedule was submitted. It replaces the cron of the same name."""
 
     spec: JobSpec
     owner: str = ""
+    zone: tzinfo | None = None
 
 
 class CronRemoved(msgspec.Struct, frozen=True):
@@ -352,20 +357,34 @@ class CronPaused(msgspec.Struct, frozen=True):
     cron: str
     paused: bool
     by: str = ""
+    zone: tzinfo | None = None
 
 
 class CronRequested(msgspec.Struct, frozen=True):
-    """Somebody wants a run now."""
+    """A user asked for a run now."""
 
     cron: str
     by: str = ""
+    zone: tzinfo | None = None
+    refusal: str | None = None
 
 
 class CronDue(msgspec.Struct, frozen=True):
-    """Timer: a run is due, unless it was made already."""
+    """Timer: a run is due, unless it was submitted already."""
 
     cron: str
     at: Micros
+    zone: tzinfo | None = None
+    refusal: str | None = None
+
+
+class CronReplacementDue(msgspec.Struct, frozen=True):
+    """Timer: the run that was due at that time can start, because the run before it has ended."""
+
+    cron: str
+    at: Micros
+    zone: tzinfo | None = None
+    refusal: str | None = None
 
 
 Event = (
@@ -416,4 +435,5 @@ Event = (
     | CronPaused
     | CronRequested
     | CronDue
+    | CronReplacementDue
 )

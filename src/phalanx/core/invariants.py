@@ -32,12 +32,9 @@ def violations(cluster: Cluster) -> Iterator[str]:
 def _cron(cluster: Cluster, cron: Cron) -> Iterator[str]:
     if cron.paused and cron.next_at is not None:
         yield f"cron {cron.key} is paused and due"
-    unfinished = [run.job for run in cron.runs if run.phase is None]
-    for job in unfinished:
-        if job not in cluster.gangs:
-            yield f"cron {cron.key} thinks that {job} is unfinished"
-    if cron.replacing_at is not None and not unfinished:
-        yield f"cron {cron.key} waits for the end of a run, and there is none"
+    for run in cron.unfinished:
+        if run.job not in cluster.gangs:
+            yield f"cron {cron.key} thinks that {run.job} is unfinished"
     if len({run.at for run in cron.runs}) != len(cron.runs):
         yield f"cron {cron.key} has run a time twice"
 

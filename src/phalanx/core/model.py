@@ -10,7 +10,7 @@ import msgspec
 
 from phalanx.core.causes import Cause
 from phalanx.core.ledger import Account, Lost
-from phalanx.core.spec.job import JobSpec, Micros, Resources, Role
+from phalanx.core.spec.job import JobSpec, Micros, Resources, Role, Schedule
 from phalanx.core.states import State
 
 
@@ -175,6 +175,11 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     finished_at: Micros | None = None  #: every task is terminal; the row never changes again
 
     @property
+    def full_name(self) -> str:
+        """The namespace and the name, as people refer to the job."""
+        return f"{self.spec.namespace}/{self.name}"
+
+    @property
     def is_live(self) -> bool:
         return self.finished_at is None
 
@@ -300,7 +305,17 @@ class Cron(msgspec.Struct, frozen=True, omit_defaults=True):
     next_at: Micros | None = None  #: None while it is paused
     last: CronOutcome | None = None
     runs: tuple[CronRun, ...] = ()  #: the unfinished ones, and the last that ended
-    replacing_at: Micros | None = None  #: a run that was due then starts when the old one is gone
+    replacing_at: Micros | None = None  #: a run was due then and starts when the old one has ended
+
+    @property
+    def schedule(self) -> Schedule:
+        if self.spec.schedule is None:
+            raise AssertionError(f"bug: cron {self.key} has no schedule")
+        return self.spec.schedule
+
+    @property
+    def unfinished(self) -> list[CronRun]:
+        return [run for run in self.runs if run.phase is None]
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -327,6 +342,10 @@ class Rows(msgspec.Struct):
     accounts: list[Account] = []
     crons: list[Cron] = []
     last_seq: int = 0
+
+
+def cron_key(namespace: str, name: str) -> str:
+    return f"{namespace}/{name}"
 
 
 def host_of(address: str) -> str:

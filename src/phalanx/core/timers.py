@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from phalanx.core.changes import Timer
 from phalanx.core.events import (
     BackoffEnded,
+    CronDue,
+    CronReplacementDue,
     NominationEnded,
     RegroupDue,
     ReservationExpired,
@@ -19,6 +21,7 @@ from phalanx.core.events import (
 )
 from phalanx.core.gang import Gang
 from phalanx.core.handlers.requeue import waits_from
+from phalanx.core.model import Cron
 from phalanx.core.settings import CoreSettings
 from phalanx.core.spec.job import Micros
 from phalanx.core.states import PLACED, State
@@ -58,3 +61,10 @@ def _task_timers(gang: Gang, settings: CoreSettings, loaded_at: Micros) -> Itera
             yield Timer(at + spec.time_limit, TimeLimitReached(job, epoch))
         if at is not None and spec.stall_after is not None:
             yield Timer(max(at, loaded_at) + spec.stall_after, StallDue(job, epoch))
+
+
+def cron_timers(cron: Cron) -> Iterator[Timer]:
+    if cron.next_at is not None:
+        yield Timer(cron.next_at, CronDue(cron.key, cron.next_at))
+    if cron.replacing_at is not None and not cron.unfinished:
+        yield Timer(cron.replacing_at, CronReplacementDue(cron.key, cron.replacing_at))

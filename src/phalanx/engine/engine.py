@@ -4,22 +4,21 @@ Time, ids, store and planner are arguments, so that a simulation runs this very 
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from phalanx.core.changes import Changes
 from phalanx.core.cluster import Cluster
 from phalanx.core.events import Event
-from phalanx.core.lookups import Lookups
 from phalanx.core.reasons import Reason
-from phalanx.core.spec.job import SECOND, Micros
+from phalanx.core.spec.job import SECOND
 from phalanx.engine.commits import Commits
 from phalanx.engine.errors import NotLeading, Unavailable
+from phalanx.engine.host import HostEnvironment
 from phalanx.engine.planner_loop import Planner, PlannerLoop, PlannerThread
 from phalanx.engine.settings import EngineSettings
 from phalanx.engine.telemetry import UNWATCHED, Telemetry
-from phalanx.engine.timezones import zone
 from phalanx.engine.writer import Observer, Work, Writer
 from phalanx.plan.state.planner_state import ClusterState
 from phalanx.store.protocol import CommitFailed, Deposed, Leader, Store, StoreError
@@ -32,16 +31,6 @@ _RETRY_S = 0.5
 _CONTEND_S = 0.5
 #: How often the loop is looked at for stalls.
 _PULSE_S = 0.5
-
-
-class HostEnvironment(NamedTuple):
-    """What a run does not decide by itself: a simulation gives all of it from a seed."""
-
-    name: str  #: of this server, for people
-    url: str  #: where this server is reached
-    clock: Callable[[], Micros]
-    new_id: Callable[[], str]
-    counsel: Lookups = Lookups(zone)
 
 
 class Engine:
@@ -162,9 +151,7 @@ class Engine:
     async def _reign_once(self, commits: Commits, keeper: asyncio.Task[None]) -> None:
         """Load, and take turns until a commit fails. Raises CommitFailed or Deposed."""
         cluster = await self._load(commits.term)
-        reign = Writer(
-            cluster, commits, self.settings, clock=self._outside.clock, watcher=self.watcher
-        )
+        reign = Writer(cluster, commits, self.settings, self._outside, watcher=self.watcher)
         picture = ClusterState(cluster, self.settings.policy)
         planning = PlannerLoop(reign, picture, self._planner, self.settings, self.watcher)
         reign.observers += [*self.observers, planning.observe]
@@ -200,7 +187,7 @@ class Engine:
                 await asyncio.sleep(_RETRY_S)
             else:
                 now = self._outside.clock()
-                return Cluster.load(rows, now, self.settings.core, self._outside.counsel)
+                return Cluster.load(rows, now, self.settings.core)
 
     async def resign(self) -> None:
         """Finish what was taken, answer it, and let a standby lead at once; then stand by."""

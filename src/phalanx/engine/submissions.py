@@ -12,11 +12,9 @@ from random import Random
 from typing import NamedTuple, TypeVar
 
 from phalanx.core import ids
-from phalanx.core.errors import CoreError, Invalid, Problem
+from phalanx.core.errors import CoreError, Duplicate, Invalid, Problem
 from phalanx.core.events import CronSet, MembersJoined, QueueSet, Submitted
-from phalanx.core.handlers.crons import cron_key
-from phalanx.core.handlers.submit import Duplicate
-from phalanx.core.model import Cron, Gathering, Job, Phase, Queue
+from phalanx.core.model import Cron, Gathering, Job, Phase, Queue, cron_key
 from phalanx.core.spec.job import JobSpec, Micros
 from phalanx.core.warnings import AnyWarning
 from phalanx.engine.engine import Engine
@@ -135,7 +133,7 @@ class Submissions:
         self, queues: Sequence[Queue], looked_up: _LookedUp, turn: Turn
     ) -> list[Accepted]:
         # What would be refused is found on a twin: a turn cannot take back what it applied.
-        trial = Turn(turn.cluster.twin(), turn.now)
+        trial = turn.trial()
         _check_together(_set_queues(trial, queues), looked_up, self._outcomes(trial, looked_up))
         _set_queues(turn, queues)
         return [

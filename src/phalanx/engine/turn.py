@@ -7,20 +7,29 @@ from phalanx.core.cluster import Cluster
 from phalanx.core.events import Event
 from phalanx.core.model import Record
 from phalanx.core.spec.job import Micros
+from phalanx.engine.cron_lookups import CronLookups
 
 
 class Turn:
     """What a command sees: the cluster as it is, and the way to change it."""
 
-    def __init__(self, cluster: Cluster, now: Micros) -> None:
+    def __init__(self, cluster: Cluster, now: Micros, crons: CronLookups = CronLookups()) -> None:  # noqa: B008
         self.cluster = cluster
         self.now = now
+        self._crons = crons
         self.changes: list[Changes] = []
+        self._timers: list[Timer] = []
+
+    def trial(self) -> "Turn":
+        """A turn on a copy of the cluster; nothing that it changes is kept."""
+        return Turn(self.cluster.twin(), self.now, self._crons)
 
     def apply(self, event: Event) -> Changes:
         """Raises a CoreError, and then nothing was changed by this event."""
+        event = self._crons.complete(event, self.cluster.crons)
         changes = self.cluster.apply(event, self.now)
         self.changes.append(changes)
+        self._timers += changes.timers
         return changes
 
     def durable(self) -> list[Changes]:
@@ -31,9 +40,10 @@ class Turn:
         for changes in self.changes:
             yield from changes.records
 
-    def timers(self) -> Iterator[Timer]:
-        for changes in self.changes:
-            yield from changes.timers
+    def take_timers(self) -> list[Timer]:
+        """The timers that were set since this was last called."""
+        taken, self._timers = self._timers, []
+        return taken
 
     def woken(self) -> set[str]:
         return {worker for changes in self.changes for worker in changes.wake}

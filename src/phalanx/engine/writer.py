@@ -22,6 +22,7 @@ from phalanx.core.spec.job import Micros
 from phalanx.core.states import State
 from phalanx.engine.commits import Commits
 from phalanx.engine.errors import NotLeading, Unavailable
+from phalanx.engine.host import HostEnvironment
 from phalanx.engine.liveness import Liveness
 from phalanx.engine.settings import EngineSettings
 from phalanx.engine.telemetry import UNWATCHED, Telemetry
@@ -52,14 +53,14 @@ class Writer:
         cluster: Cluster,
         commits: Commits,
         settings: EngineSettings,
+        host: HostEnvironment,
         *,
-        clock: Callable[[], Micros],
         watcher: Telemetry = UNWATCHED,
     ) -> None:
         self._cluster = cluster
         self._commits = commits
         self._settings = settings
-        self._clock = clock
+        self._host = host
         self._watcher = watcher
         self._silence_s = commits.silence_s
         self.observers: list[Observer] = []
@@ -156,16 +157,16 @@ class Writer:
 
     def tell_time(self) -> Micros:
         """The wall clock, but never backwards."""
-        self._now = max(self._now, self._clock())
+        self._now = max(self._now, self._host.clock())
         return self._now
 
     async def _take_turn(self) -> None:
-        turn = Turn(self._cluster, self.tell_time())
+        turn = Turn(self._cluster, self.tell_time(), self._host.crons)
         answers = self._run_commands(turn)
         # What has arrived counts before what is due: a worker that was heard is not lost.
         self._fire_timers(turn)
         self._lose_workers(turn)
-        self._set_timers(turn.timers())
+        self._set_timers(turn.take_timers())
         durable = turn.durable()
         began = self._loop.time()
         try:
@@ -205,9 +206,12 @@ class Writer:
         return answers
 
     def _fire_timers(self, turn: Turn) -> None:
+        """Apply every timer that is due, also those that this turn has set."""
+        self._set_timers(turn.take_timers())
         while self._timers and self._timers[0][0] <= turn.now:
             _, _, event = heapq.heappop(self._timers)
             turn.apply(event)
+            self._set_timers(turn.take_timers())
 
     def _lose_workers(self, turn: Turn) -> None:
         # Without a lease nobody is answered, so nobody can be heard: that is no worker's fault.

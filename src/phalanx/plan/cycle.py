@@ -9,7 +9,7 @@ from itertools import chain
 import numpy as np
 
 from phalanx.core.events import Placement
-from phalanx.core.handlers.queues import stopped_by
+from phalanx.core.queues import stopped_by
 from phalanx.core.reasons import (
     HeldBack,
     QueueLimit,

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from phalanx.core.handlers.queues import DEFAULT
 from phalanx.core.model import Assignment, Queue
 from phalanx.core.node import GPU, Charge, Node
+from phalanx.core.queues import DEFAULT
 from phalanx.core.reasons import WaitingForMembers
 from phalanx.core.settings import CoreSettings
 from phalanx.core.spec.fields import FieldPath as FilePlace

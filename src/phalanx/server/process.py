@@ -21,13 +21,13 @@ from litestar.types import ASGIApp
 
 from phalanx.api.app import create_app
 from phalanx.api.services import Info, Services
-from phalanx.core.lookups import Lookups
 from phalanx.engine.agent_sync import AgentSync
-from phalanx.engine.engine import Engine, HostEnvironment
+from phalanx.engine.cron_lookups import CronLookups
+from phalanx.engine.engine import Engine
 from phalanx.engine.event_buffer import EventBuffer
+from phalanx.engine.host import HostEnvironment
 from phalanx.engine.planner_loop import PlannerThread
 from phalanx.engine.telemetry import TelemetryFanout
-from phalanx.engine.timezones import zone
 from phalanx.server import stores
 from phalanx.server.config import Config
 from phalanx.server.http_protocol import CoalescingProtocol
@@ -152,7 +152,7 @@ class ServerProcess:
                 listening.advertised,
                 wall_clock,
                 lambda: uuid4().hex,
-                Lookups(zone, tokens.refusal),
+                CronLookups(refusal=tokens.refusal),
             ),
             settings,
             planner=PlannerThread(self.metrics.plan_and_count),

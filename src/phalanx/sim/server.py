@@ -9,7 +9,8 @@ from random import Random
 
 from phalanx.core import invariants
 from phalanx.engine.agent_sync import AgentSync
-from phalanx.engine.engine import Engine, HostEnvironment
+from phalanx.engine.engine import Engine
+from phalanx.engine.host import HostEnvironment
 from phalanx.engine.planner_loop import plan_inline
 from phalanx.engine.settings import EngineSettings
 from phalanx.engine.turn import Turn

@@ -18,8 +18,9 @@ from phalanx.api.services import Info, Services
 from phalanx.core.cluster import Cluster
 from phalanx.core.spec.job import Micros
 from phalanx.engine.agent_sync import AgentSync
-from phalanx.engine.engine import Engine, HostEnvironment
+from phalanx.engine.engine import Engine
 from phalanx.engine.event_buffer import EventBuffer
+from phalanx.engine.host import HostEnvironment
 from phalanx.engine.settings import EngineSettings
 from phalanx.engine.turn import Turn
 from phalanx.store.protocol import Store

@@ -45,7 +45,7 @@ async def test_a_run_that_is_asked_for_is_a_job(on_each_store: Running) -> None:
     assert job["name"].startswith("nightly-20")
     refused = await server.call("POST", f"{PATH}/run")
     assert refused.status == 409
-    assert "forbids two runs" in refused.body["error"]["message"]
+    assert "forbids concurrent runs" in refused.body["error"]["message"]
 
 
 async def test_a_run_that_replaces_one_says_that_it_waits_for_its_end(

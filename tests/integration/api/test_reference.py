@@ -11,8 +11,9 @@ from phalanx.api.app import OPENAPI_PATH, create_app
 from phalanx.api.errors import _HTTP_CODES, _KNOWN
 from phalanx.api.services import Services
 from phalanx.engine.agent_sync import AgentSync
-from phalanx.engine.engine import Engine, HostEnvironment
+from phalanx.engine.engine import Engine
 from phalanx.engine.event_buffer import EventBuffer
+from phalanx.engine.host import HostEnvironment
 from phalanx.store.memory import MemoryStore
 from phalanx.store.sqlite import wall_clock
 

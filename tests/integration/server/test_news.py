@@ -20,7 +20,8 @@ from phalanx.core.events import (
 from phalanx.core.model import Assignment, Protocol
 from phalanx.core.spec.job import Micros
 from phalanx.engine.agent_sync import AgentSync
-from phalanx.engine.engine import Engine, HostEnvironment
+from phalanx.engine.engine import Engine
+from phalanx.engine.host import HostEnvironment
 from phalanx.engine.planner_delta import PlannerDelta
 from phalanx.plan.decisions import Plan
 from phalanx.plan.explain.reasons import PendingReasons

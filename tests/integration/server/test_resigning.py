@@ -7,8 +7,9 @@ import pytest
 from phalanx.core.events import WorkerRegistered
 from phalanx.core.model import Protocol
 from phalanx.core.spec.job import Micros
-from phalanx.engine.engine import Engine, HostEnvironment
+from phalanx.engine.engine import Engine
 from phalanx.engine.errors import NotLeading
+from phalanx.engine.host import HostEnvironment
 from phalanx.engine.planner_loop import plan_inline
 from phalanx.sim.loop import run_virtually
 from phalanx.store.memory import MemoryDatabase, MemoryStore

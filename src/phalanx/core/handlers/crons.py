@@ -1,7 +1,8 @@
-"""Crons: jobs that are made again and again, each time once.
+"""Crons: jobs that are submitted on a schedule, once for each time that is due.
 
-A run and the row that says it was made are one change, so no leader makes it twice. What was due
-while nobody led is made up for by one run.
+Submitting a run and noting it on the cron are one change, so no leader submits it twice. If runs
+were due while there was no leader, one run makes up for all of them. The time zone and the owner's
+permission come with the event.
 """
 
 from datetime import UTC, tzinfo
@@ -15,6 +16,7 @@ from phalanx.core.events import (
     CronDue,
     CronPaused,
     CronRemoved,
+    CronReplacementDue,
     CronRequested,
     CronSet,
     Submitted,
@@ -22,73 +24,65 @@ from phalanx.core.events import (
 from phalanx.core.handlers.stop import drain
 from phalanx.core.handlers.submit import submitted, unknown_queue
 from phalanx.core.ids import NOISE_BITS, job_id
-from phalanx.core.model import Cron, CronOutcome, CronRun, Job, Phase
+from phalanx.core.model import Cron, CronOutcome, CronRun, Job, Phase, cron_key
 from phalanx.core.spec import cron_expression as expression
 from phalanx.core.spec.cron_times import last_due, next_due, stamp
-from phalanx.core.spec.job import Concurrency, JobSpec, Micros, Schedule
+from phalanx.core.spec.job import Concurrency, Micros, Schedule
 
 #: Spreads the numbers of records over the noise of an id.
 _SPREAD = 0x9E3779B97F4A7C15
 
 
 def cron_set(tx: Changes, event: CronSet) -> None:
-    """Make a cron, or put this one in the place of the one that has its name."""
-    problems = _problems(tx, event.spec)
+    """Create a cron, or replace the one of the same name."""
+    problems = _problems(tx, event)
     if problems:
         raise Invalid(problems)
     spec = event.spec
     key = cron_key(spec.namespace, spec.name or "")
     known = tx.base.crons.get(key)
     if known is None:
-        row = Cron(key, spec, event.owner, tx.now, next_at=_next(tx, spec, tx.now))
+        row = Cron(key, spec, event.owner, tx.now)
+        row = replace(row, next_at=_next(row, event.zone, tx.now))
         tx.record("CronSet", cron=key, owner=event.owner)
     elif (known.spec, known.owner) == (spec, event.owner):
         return
     else:
         row = replace(known, spec=spec, owner=event.owner)
-        if not known.paused and _times(known.spec) != _times(spec):
-            row = replace(row, next_at=_next(tx, spec, tx.now))
+        if not known.paused and _times(known) != _times(row):
+            row = replace(row, next_at=_next(row, event.zone, tx.now))
         tx.record("CronChanged", cron=key, owner=event.owner)
     _put(tx, row)
 
 
-def cron_key(namespace: str, name: str) -> str:
-    return f"{namespace}/{name}"
-
-
-def _problems(tx: Changes, spec: JobSpec) -> list[Problem]:
+def _problems(tx: Changes, event: CronSet) -> list[Problem]:
+    spec = event.spec
     problems = unknown_queue(tx, spec)
     if spec.name is None:
         problems.append(Problem("name", "is missing; a job with a schedule needs one"))
-    timezone = schedule_of(spec).timezone
-    if tx.base.counsel.zone(timezone) is None:
+    if spec.schedule is None:
+        raise AssertionError("bug: a cron without a schedule")
+    if event.zone is None:
+        timezone = spec.schedule.timezone
         problems.append(
             Problem(
                 "schedule.timezone",
-                f"is {timezone}, which is not a time zone here; write one like Europe/Zurich",
+                f"is {timezone}, which this server does not know; write one like Europe/Zurich",
             )
         )
     return problems
 
 
-def schedule_of(spec: JobSpec) -> Schedule:
-    if spec.schedule is None:
-        raise AssertionError("bug: a cron without a schedule")
-    return spec.schedule
+def _times(row: Cron) -> tuple[str, str]:
+    return row.schedule.cron, row.schedule.timezone
 
 
-def _times(spec: JobSpec) -> tuple[str, str]:
-    schedule = schedule_of(spec)
-    return schedule.cron, schedule.timezone
+def _next(row: Cron, zone: tzinfo | None, after: Micros) -> Micros | None:
+    """The next time the cron is due.
 
-
-def _zone(tx: Changes, spec: JobSpec) -> tzinfo:
-    """A zone that this server does not know any more is read as UTC: late is better than never."""
-    return tx.base.counsel.zone(schedule_of(spec).timezone) or UTC
-
-
-def _next(tx: Changes, spec: JobSpec, after: Micros) -> Micros | None:
-    return next_due(expression.parse(schedule_of(spec).cron), _zone(tx, spec), after)
+    A zone that this server no longer knows is read as UTC: a late run is better than none.
+    """
+    return next_due(expression.parse(row.schedule.cron), zone or UTC, after)
 
 
 def _put(tx: Changes, row: Cron) -> None:
@@ -105,18 +99,18 @@ def _cron(tx: Changes, key: str) -> Cron:
 
 
 def cron_removed(tx: Changes, event: CronRemoved) -> None:
-    """What it has started goes on."""
+    """Remove a cron. Its runs continue."""
     _cron(tx, event.cron)
     tx.crons[event.cron] = None
     tx.record("CronRemoved", cron=event.cron, by=event.by)
 
 
 def cron_paused(tx: Changes, event: CronPaused) -> None:
-    """What would have been due in a pause is not made up for."""
+    """Pause or resume a cron. Times that were due during a pause are skipped."""
     row = _cron(tx, event.cron)
     if row.paused == event.paused:
         return
-    next_at = None if event.paused else _next(tx, row.spec, tx.now)
+    next_at = None if event.paused else _next(row, event.zone, tx.now)
     _put(tx, replace(row, paused=event.paused, next_at=next_at))
     tx.record("CronPaused" if event.paused else "CronResumed", cron=row.key, by=event.by)
 
@@ -125,58 +119,63 @@ def cron_due(tx: Changes, event: CronDue) -> None:
     row = tx.base.crons.get(event.cron)
     if row is None or row.next_at != event.at or tx.now < event.at:
         return
-    schedule = expression.parse(schedule_of(row.spec).cron)
-    at = last_due(schedule, _zone(tx, row.spec), event.at, tx.now)
-    row = replace(row, next_at=_next(tx, row.spec, tx.now))
+    schedule = expression.parse(row.schedule.cron)
+    at = last_due(schedule, event.zone or UTC, event.at, tx.now)
+    row = replace(row, next_at=_next(row, event.zone, tx.now))
     _put(tx, row)
-    unfinished = _unfinished(row)
-    if unfinished and schedule_of(row.spec).concurrency is Concurrency.FORBID:
+    unfinished = row.unfinished
+    if unfinished and row.schedule.concurrency is Concurrency.FORBID:
         tx.crons[row.key] = replace(
             row, last=CronOutcome(at, f"skipped: {unfinished[0].job} is unfinished")
         )
         tx.record("CronSkipped", cron=row.key, due_at=at, unfinished=unfinished[0].job)
         return
-    _run(tx, row, at)
+    _run(tx, row, at, event)
 
 
 def cron_requested(tx: Changes, event: CronRequested) -> None:
-    """Somebody wants a run now; when the next one is due does not change."""
+    """Submit a run now. The next scheduled time does not change."""
     row = _cron(tx, event.cron)
-    unfinished = _unfinished(row)
-    if unfinished and schedule_of(row.spec).concurrency is Concurrency.FORBID:
+    unfinished = row.unfinished
+    if unfinished and row.schedule.concurrency is Concurrency.FORBID:
         raise Conflict(
-            f"cron {row.key} forbids two runs at a time, and {unfinished[0].job} is unfinished;"
-            " cancel that, or wait for it"
+            f"cron {row.key} forbids concurrent runs, and {unfinished[0].job} is unfinished;"
+            " cancel that job or wait until it has ended"
         )
     tx.record("CronRequested", cron=row.key, by=event.by)
-    why = _run(tx, row, tx.now)
+    why = _run(tx, row, tx.now, event)
     if why is not None:
         raise Conflict(f"cron {row.key} cannot run now: {why}")
 
 
-def _unfinished(row: Cron) -> list[CronRun]:
-    return [run for run in row.runs if run.phase is None]
-
-
-def _run(tx: Changes, row: Cron, at: Micros) -> str | None:
-    """Why it may not run; None if it may."""
-    unfinished = _unfinished(row)
-    if not unfinished or schedule_of(row.spec).concurrency is Concurrency.ALLOW:
-        return _start(tx, row, at)
-    # The old one has to be gone before the new one is made; `run_ended` makes it then.
+def _run(tx: Changes, row: Cron, at: Micros, event: CronDue | CronRequested) -> str | None:
+    """Submit a run, or stop the runs it replaces first. The reason if the run is denied."""
+    unfinished = row.unfinished
+    if not unfinished or row.schedule.concurrency is Concurrency.ALLOW:
+        return _submit(tx, row, at, event)
+    # The new run is submitted when the old one has ended; see `run_ended`.
     tx.crons[row.key] = replace(row, replacing_at=at)
     tx.record("CronReplacing", cron=row.key, due_at=at)
     for run in unfinished:
-        cause = Cause(Kind.CANCEL, f"the next run of {row.key} took its place", by=row.key)
+        cause = Cause(Kind.CANCEL, f"replaced by the next run of cron {row.key}", by=row.key)
         drain(tx, tx.gang(run.job), cause)
     return None
 
 
-def _start(tx: Changes, row: Cron, at: Micros) -> str | None:
-    name = f"{row.spec.name}-{stamp(at, _zone(tx, row.spec))}"
+def cron_replacement_due(tx: Changes, event: CronReplacementDue) -> None:
+    row = tx.base.crons.get(event.cron)
+    if row is not None and row.replacing_at == event.at and not row.unfinished:
+        _submit(tx, row, event.at, event)
+
+
+def _submit(
+    tx: Changes, row: Cron, at: Micros, event: CronDue | CronRequested | CronReplacementDue
+) -> str | None:
+    """Submit the run that was due at that time. The reason if it is denied."""
+    name = f"{row.spec.name}-{stamp(at, event.zone or UTC)}"
     spec = replace(row.spec, name=name, schedule=None)
     job = job_id(tx.now, (tx.seq * _SPREAD) % (1 << NOISE_BITS))
-    why = tx.base.counsel.refusal(spec, row.owner)
+    why = event.refusal
     if why is None:
         try:
             submitted(tx, Submitted(job, spec, row.owner))
@@ -198,22 +197,22 @@ def _start(tx: Changes, row: Cron, at: Micros) -> str | None:
 
 
 def run_ended(tx: Changes, job: Job) -> None:
-    """A run is over: older ones are forgotten, and one that waits for its place may start."""
+    """Note how a run ended, forget the oldest runs, and call for the run that replaces it."""
     key = job.cron or ""
     row = tx.crons[key] if key in tx.crons else tx.base.crons.get(key)
     if row is None:
         return
     runs = [replace(run, phase=job.verdict) if run.job == job.id else run for run in row.runs]
-    kept = _kept(runs, schedule_of(row.spec))
+    kept = _kept(runs, row.schedule)
     tx.forgotten += [run.job for run in runs if run not in kept]
     row = replace(row, runs=tuple(kept))
     tx.crons[key] = row
-    if row.replacing_at is not None and not _unfinished(row):
-        _start(tx, row, row.replacing_at)
+    if row.replacing_at is not None and not row.unfinished:
+        tx.timer(tx.now, CronReplacementDue(row.key, row.replacing_at))
 
 
 def _kept(runs: list[CronRun], schedule: Schedule) -> list[CronRun]:
-    """Those that are unfinished, and the last ones that ended well and that did not."""
+    """The unfinished runs, and the most recent ones that succeeded and that did not."""
     done = [run for run in runs if run.phase is Phase.DONE]
     other = [run for run in runs if run.phase is not None and run.phase is not Phase.DONE]
     gone = done[: max(0, len(done) - schedule.keep_done)]

@@ -8,11 +8,7 @@ from phalanx.core.causes import Cause, Kind
 from phalanx.core.changes import Changes
 from phalanx.core.gang import Gang
 from phalanx.core.handlers.stop import drain
-from phalanx.core.model import Job, Phase
-
-
-def full_name(job: Job) -> str:
-    return f"{job.spec.namespace}/{job.name}"
+from phalanx.core.model import Phase
 
 
 def mates(tx: Changes, gang: Gang) -> list[str]:
@@ -25,7 +21,7 @@ def mates(tx: Changes, gang: Gang) -> list[str]:
         job = ahead.pop()
         named = (base.names.get(_split(name)) for name in job.spec.group)
         near = {other for other in named if other is not None}
-        near |= base.wanted_by.get(full_name(job), set())
+        near |= base.wanted_by.get(job.full_name, set())
         for other in sorted(near - seen):
             seen.add(other)
             found.append(other)
@@ -40,7 +36,7 @@ def member_ended(tx: Changes, gang: Gang) -> None:
         return
     timed_out = job.verdict is Phase.TIMED_OUT
     kind = Kind.TIMED_OUT if timed_out else Kind.DEPENDENCY
-    what = f"it was to start with {full_name(job)}, which is {job.verdict}"
+    what = f"it was to start with {job.full_name}, which is {job.verdict}"
     for other in mates(tx, gang):
         mate = tx.gang(other)
         if mate.job.verdict is None and not mate.job.satisfied:

@@ -11,10 +11,10 @@ from typing import NamedTuple
 from msgspec.structs import asdict, replace
 
 from phalanx.core.changes import Changes
-from phalanx.core.errors import Conflict, Invalid, Problem
+from phalanx.core.errors import Conflict, Duplicate, Invalid, Problem
 from phalanx.core.events import MembersJoined
 from phalanx.core.handlers.requeue import arm_schedule_timeout
-from phalanx.core.handlers.submit import Duplicate, tasks_of, unknown_queue
+from phalanx.core.handlers.submit import tasks_of, unknown_queue
 from phalanx.core.interning import shared_spec
 from phalanx.core.model import Gathering, Job
 from phalanx.core.spec import quantities

@@ -1,13 +1,9 @@
-"""Queues: a tree with `default` in it, whose shape never strands a job."""
-
-from collections.abc import Mapping, Sequence
+"""Queues: setting and removing them. No change leaves a job without its queue."""
 
 from phalanx.core.changes import Changes
-from phalanx.core.errors import Conflict, Invalid, Problem, Unknown
+from phalanx.core.errors import Conflict, Unknown
 from phalanx.core.events import QueueRemoved, QueueSet, QueuesSet
-from phalanx.core.model import Queue
-
-DEFAULT = Queue(name="default")
+from phalanx.core.queues import DEFAULT, changed
 
 
 def queue_set(tx: Changes, event: QueueSet) -> None:
@@ -26,36 +22,6 @@ def queues_set(tx: Changes, event: QueuesSet) -> None:
         tx.record("QueueSet", queue=queue.name)
     tx.record("QueuesSet", queues=[queue.name for queue in news], by=event.by)
     tx.replan = True
-
-
-def changed(known: Mapping[str, Queue], queues: Sequence[Queue]) -> list[Queue]:
-    """Those among these that are not so yet. Raises Invalid if together they make no tree."""
-    there = {**known, **{queue.name: queue for queue in queues}}
-    for queue in queues:
-        above, seen = queue.parent, {queue.name}
-        while above is not None:
-            path = "parent" if len(queues) == 1 else f"{queue.name}.parent"
-            if above in seen:
-                raise Invalid(
-                    [Problem(path, f"is {queue.parent}, which is below {queue.name} itself")]
-                )
-            if above not in there:
-                raise Invalid(
-                    [Problem(path, f"is {above}, which does not exist; set that queue first")]
-                )
-            seen.add(above)
-            above = there[above].parent
-    return [queue for queue in queues if known.get(queue.name) != queue]
-
-
-def stopped_by(queues: Mapping[str, Queue], name: str) -> str | None:
-    """The queue that keeps jobs of this one from starting: itself, or one above it."""
-    queue = queues.get(name)
-    while queue is not None:
-        if queue.stopped:
-            return queue.name
-        queue = queues.get(queue.parent) if queue.parent is not None else None
-    return None
 
 
 def queue_removed(tx: Changes, event: QueueRemoved) -> None:

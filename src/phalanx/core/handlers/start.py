@@ -5,10 +5,10 @@ from phalanx.core.errors import Conflict
 from phalanx.core.events import Claimed, Started, StartTimedOut
 from phalanx.core.gang import Gang
 from phalanx.core.handlers.fail import Fall, fail, note_start
-from phalanx.core.handlers.queues import stopped_by
 from phalanx.core.handlers.reserve import arm_attempt, release, with_mates
 from phalanx.core.model import Task
 from phalanx.core.node import Charge
+from phalanx.core.queues import stopped_by
 from phalanx.core.states import Move, State
 
 

@@ -3,8 +3,8 @@
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
 from phalanx.core.gang import Gang
-from phalanx.core.handlers.queues import stopped_by
 from phalanx.core.ids import split_task
+from phalanx.core.queues import stopped_by
 from phalanx.core.spec.job import Restart
 
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from phalanx.core.causes import Cause, Kind
 from phalanx.core.changes import Changes
-from phalanx.core.errors import Conflict, Invalid, Problem
+from phalanx.core.errors import Conflict, Duplicate, Invalid, Problem
 from phalanx.core.events import (
     BackoffEnded,
     CancelRequested,
@@ -23,14 +23,6 @@ from phalanx.core.interning import shared_spec
 from phalanx.core.model import ENDED, Job, Phase, Task
 from phalanx.core.spec.job import JobSpec
 from phalanx.core.states import Move, State
-
-
-class Duplicate(Conflict):
-    """The idempotency key was used before; the answer is the job it made then."""
-
-    def __init__(self, key: str, job: str) -> None:
-        self.job = job
-        super().__init__(f"key {key} was used for job {job}")
 
 
 def submitted(tx: Changes, event: Submitted) -> None:

@@ -15,10 +15,10 @@ from phalanx.core.environment import GangEnvironment
 from phalanx.core.errors import Conflict, Unknown
 from phalanx.core.events import Claimed, Gone, WorkerReturned
 from phalanx.core.gang import Gang
-from phalanx.core.handlers.queues import stopped_by
 from phalanx.core.ids import split_task
 from phalanx.core.model import Blob, Protocol, Task
 from phalanx.core.node import Node
+from phalanx.core.queues import stopped_by
 from phalanx.core.spec.job import Micros
 from phalanx.core.states import State
 from phalanx.engine.engine import Engine

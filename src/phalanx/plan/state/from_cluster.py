@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 
 from phalanx.core.causes import Kind
 from phalanx.core.gang import Gang
-from phalanx.core.handlers.groups import full_name
 from phalanx.core.handlers.requeue import waits_from
 from phalanx.core.model import Task
 from phalanx.core.node import DEVICE, GPU, Node
@@ -94,7 +93,7 @@ class Translator:
         never = spec.preemption_policy is PreemptionPolicy.NEVER
         return PendingGang(
             job=job.id,
-            name=full_name(job),
+            name=job.full_name,
             version=job.version,
             queue=spec.queue,
             priority=job.priority,
@@ -144,7 +143,7 @@ class Translator:
         started = min(task.placed_at or 0 for task in placed)
         return RunningGang(
             job=job.id,
-            name=full_name(job),
+            name=job.full_name,
             version=job.version,
             queue=spec.queue,
             priority=job.priority,

@@ -4,7 +4,6 @@ Who names whom does not matter. Whoever has started is not waited for.
 """
 
 from phalanx.core.gang import Gang
-from phalanx.core.handlers.groups import full_name
 
 
 class GroupMembers:
@@ -21,7 +20,7 @@ class GroupMembers:
         if gang is None or (gang.job.spec.name is None and not gang.job.spec.group):
             return self._forget(job) if job in self._known else set()
         changed = self._forget(job) if job in self._known else set()
-        name, group = full_name(gang.job), gang.job.spec.group
+        name, group = gang.job.full_name, gang.job.spec.group
         self._known[job] = name, group
         self._jobs[name] = job
         for other in group:

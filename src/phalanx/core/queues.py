@@ -1,0 +1,39 @@
+"""The tree of queues: its default queue, which queue stops another, whether a change is valid."""
+
+from collections.abc import Mapping, Sequence
+
+from phalanx.core.errors import Invalid, Problem
+from phalanx.core.model import Queue
+
+#: Always exists; jobs that name no queue go here.
+DEFAULT = Queue(name="default")
+
+
+def stopped_by(queues: Mapping[str, Queue], name: str) -> str | None:
+    """The stopped queue at or above this one; None if jobs of this queue can start."""
+    queue = queues.get(name)
+    while queue is not None:
+        if queue.stopped:
+            return queue.name
+        queue = queues.get(queue.parent) if queue.parent is not None else None
+    return None
+
+
+def changed(known: Mapping[str, Queue], queues: Sequence[Queue]) -> list[Queue]:
+    """The queues among these that are new or differ. Raises Invalid if the result is not a tree."""
+    there = {**known, **{queue.name: queue for queue in queues}}
+    for queue in queues:
+        above, seen = queue.parent, {queue.name}
+        while above is not None:
+            path = "parent" if len(queues) == 1 else f"{queue.name}.parent"
+            if above in seen:
+                raise Invalid(
+                    [Problem(path, f"is {queue.parent}, which is below {queue.name} itself")]
+                )
+            if above not in there:
+                raise Invalid(
+                    [Problem(path, f"is {above}, which does not exist; set that queue first")]
+                )
+            seen.add(above)
+            above = there[above].parent
+    return [queue for queue in queues if known.get(queue.name) != queue]
