@@ -1,6 +1,7 @@
-"""What a user has: a server that runs, a terminal to type in, and workers that do as they are told.
+"""What a user has: a running server, a terminal to type in, and workers that follow the test.
 
-Commands go through the script that is installed with the package.
+A command that returns at once runs in this process, with its own environment and streams. One that
+goes on, or that runs a server or a worker, is the installed script in a process of its own.
 """
 
 import json
@@ -16,6 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
+from typer.testing import CliRunner
+
+from phalanx.cli import app
 
 SCRIPT = str(Path(sys.executable).with_name("phalanx"))
 PATIENCE_S = 60
@@ -26,6 +30,10 @@ def environment(**more: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PHALANX_")}
     kept.pop("COLUMNS", None)
     return kept | {"XDG_CONFIG_HOME": "/nonexistent", "NO_COLOR": "1"} | more
+
+
+#: Commands that own their process: they set signal handlers, a log, or children.
+_OWN_PROCESS = ("serve", "up", "worker")
 
 
 class Said(NamedTuple):
@@ -45,6 +53,19 @@ class Terminal:
         self.variables = {"PHALANX_SERVER": url} | variables
 
     def type(self, *words: str, stdin: str | None = None, **variables: str) -> Said:
+        if words and words[0] in _OWN_PROCESS:
+            return self.run_script(*words, stdin=stdin, **variables)
+        wanted = environment(**(self.variables | variables))
+        without: dict[str, str | None] = {name: None for name in os.environ if name not in wanted}
+        done = CliRunner(env=without | wanted).invoke(
+            app, list(words), input=stdin, prog_name="phalanx"
+        )
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return Said(done.exit_code, done.stdout, done.stderr)
+
+    def run_script(self, *words: str, stdin: str | None = None, **variables: str) -> Said:
+        """Run the installed script to its end."""
         done = subprocess.run(  # noqa: S603
             [SCRIPT, *words],
             input=stdin,

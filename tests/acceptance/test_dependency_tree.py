@@ -23,13 +23,13 @@ def test_what_a_job_runs_after_and_before_is_shown_as_trees(terminal: Terminal) 
             [
                 "",
                 "runs after",
-                f"├── {clean} clean waiting",
-                f"│   └── {fetch} fetch waiting",
-                f"└── {other} other waiting",
+                f"├── {clean} clean pending",
+                f"│   └── {fetch} fetch pending",
+                f"└── {other} other pending",
                 "",
                 "before",
-                f"└── {report} report waiting",
-                f"    └── {publish} publish waiting",
+                f"└── {report} report pending",
+                f"    └── {publish} publish pending",
                 "",
             ]
         )

@@ -58,7 +58,7 @@ def test_waiting_for_a_job_that_is_cancelled_is_status_1(at: Terminal) -> None:
 def test_whoever_waits_at_a_terminal_sees_why_and_may_leave(at: Terminal) -> None:
     words = ("submit", "--gpu", "1", "--name", "patient", "--wait", "--", "x")
     with Screen(at, *words) as screen:
-        screen.until("waiting\x1b[0m: it does not fit the cluster as it is")
+        screen.until("pending\x1b[0m: it does not fit the cluster as it is")
         screen.process.send_signal(signal.SIGINT)
         screen.until("it goes on without you; `phalanx cancel patient` stops it")
         assert screen.process.wait(PATIENCE_S) == 130
@@ -70,7 +70,7 @@ def test_whoever_follows_at_a_terminal_sees_why_nothing_comes(
 ) -> None:
     at.type("submit", "--cpu", "1", "--name", "spoken", "--", "x")
     with Screen(at, "logs", "-f", "spoken") as screen:
-        screen.until("waiting\x1b[0m: it does not fit the cluster as it is")
+        screen.until("pending\x1b[0m: it does not fit the cluster as it is")
         with Worker(own_server.url, "w-1", cpu=1) as worker:
             claim = worker.claim()
             worker.write(claim, "at last\n")
@@ -146,7 +146,7 @@ def test_a_job_that_has_ended_is_submitted_anew(at: Terminal) -> None:
     said = at.type("retry", "over")
     assert said.status == 4
     assert said.err == (
-        f"phalanx: job {old} is waiting; only a job that has ended can be retried\n"
+        f"phalanx: job {old} is pending; only a job that has ended can be retried\n"
     )
     at.type("cancel", "over")
     new = at.type("retry", "over").out.strip()

@@ -94,4 +94,4 @@ def test_a_shell_is_offered_nothing_where_there_is_no_server() -> None:
 def test_on_a_terminal_the_phase_has_its_colour(terminal: Terminal) -> None:
     submitted(terminal, "--namespace", "colour", "--gpu", "64")
     with Screen(terminal, "jobs", "--namespace", "colour") as screen:
-        screen.until("\x1b[33mwaiting\x1b[0m")
+        screen.until("\x1b[33mpending\x1b[0m")

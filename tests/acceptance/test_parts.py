@@ -35,7 +35,7 @@ def why(fleet: Fleet, job: str) -> str:
     [line] = [line for line in answer.splitlines() if line.startswith(job)]
     reason = line.removeprefix(f"{job}: it waits: ")
     assert reason in fleet.terminal.type("jobs").out
-    assert f"waiting: {reason}" in fleet.terminal.type("job", job).out
+    assert f"pending: {reason}" in fleet.terminal.type("job", job).out
     return reason
 
 

@@ -85,7 +85,7 @@ def test_the_story_of_the_parts_is_told_in_virtual_time(tmp_path: Path) -> None:
     lines = story.stdout.splitlines()
     assert lines[0] == "09:00:00  ada submits a gang of 4"
     assert "09:20:06  THE LEADER IS KILLED by SIGKILL" in lines
-    assert "09:20:06  ANOTHER LEADS, in term 2; the file says draining" in lines
+    assert "09:20:06  ANOTHER LEADS, in term 2; the file says stopping" in lines
     assert "09:20:08  all 4 are reserved at once on ares, boreas, doris: epoch 2" in lines
     assert "10:00:10  the job is done: it is complete" in lines
     assert list(tmp_path.iterdir()) == []

@@ -95,7 +95,6 @@ async def test_what_is_loaded_is_nobodys_object(store: Store, term: int) -> None
 
 @settings(
     max_examples=40,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(batch=batches())

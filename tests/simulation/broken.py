@@ -48,13 +48,13 @@ def a_settled_task_occupies_nothing(patch: pytest.MonkeyPatch) -> None:
 
 
 def siblings_of_a_failed_task_run_on(patch: pytest.MonkeyPatch) -> None:
-    def fail(tx: Changes, gang: Gang, fallen: Any, fall: Any) -> None:
+    def fail_alone(tx: Changes, gang: Gang, fallen: Any, fall: Any) -> None:
         for task in fallen:
             tx.free(task)
             tx.rest(gang, task, fall.move)
 
     for module in (fail, start):
-        patch.setattr(module, "fail", fail)
+        patch.setattr(module, "fail", fail_alone)
 
 
 def failures_are_not_counted(patch: pytest.MonkeyPatch) -> None:

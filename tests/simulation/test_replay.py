@@ -163,7 +163,7 @@ JOBS = st.lists(
 
 
 @pytest.mark.parametrize("rules", [OURS, *NAMED.values()], ids=lambda rules: rules.name)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(jobs=JOBS)
 def test_no_node_is_over_committed_and_every_job_that_fits_ends(
     rules: Rules, jobs: list[tuple[int, int, int, int, str, int]]

@@ -386,7 +386,5 @@ class AnyHistory(RuleBasedStateMachine):
             driver.exit(job, running[0].index)
 
 
-AnyHistory.TestCase.settings = settings(
-    max_examples=300, stateful_step_count=40, deadline=None, derandomize=False
-)
+AnyHistory.TestCase.settings = settings(max_examples=300, stateful_step_count=40)
 TestAnyHistory = AnyHistory.TestCase

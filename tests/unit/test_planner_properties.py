@@ -195,7 +195,7 @@ def worlds(draw: st.DrawFn, claimants: int = 6) -> World:
     return early._replace(claims=dict(list(waiting.items())[-claimants:]))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(worlds())
 def test_no_node_is_ever_over_committed(world: World) -> None:
     made = world.plan()
@@ -204,7 +204,7 @@ def test_no_node_is_ever_over_committed(world: World) -> None:
     assert min(world.settled(made).free().values()) >= 0
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(worlds())
 def test_a_gang_gets_its_minimum_or_nothing(world: World) -> None:
     for decision in world.plan().decisions:
@@ -217,7 +217,7 @@ def test_a_gang_gets_its_minimum_or_nothing(world: World) -> None:
                 assert len(tasks) == claim.need
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(worlds())
 def test_limits_hold(world: World) -> None:
     after = world.settled(world.plan())
@@ -226,7 +226,7 @@ def test_limits_hold(world: World) -> None:
             assert after.used(name) <= queue.limit["gpu"]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(worlds(claimants=1))
 def test_nobody_is_evicted_who_could_have_stayed(world: World) -> None:
     for decision in world.plan().decisions:
@@ -250,7 +250,7 @@ def only(tenant: RunningGang, victim: PlannedVictim | None) -> RunningGang:
     return replace(tenant, places=places)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(worlds())
 def test_planning_again_and_again_comes_to_rest(world: World) -> None:
     for _ in range(2 + 4 * (len(world.claims) + len(world.tenants))):
@@ -261,7 +261,7 @@ def test_planning_again_and_again_comes_to_rest(world: World) -> None:
     raise AssertionError("gangs go on evicting each other")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(worlds())
 def test_the_same_snapshot_gives_the_same_decisions(world: World) -> None:
     assert world.plan().decisions == world.plan().decisions
@@ -269,7 +269,7 @@ def test_the_same_snapshot_gives_the_same_decisions(world: World) -> None:
     assert plan(snapshot, NOW).decisions == plan(snapshot, NOW).decisions
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(worlds(), st.randoms(use_true_random=False))
 def test_other_names_of_nodes_change_nothing_else(world: World, chance: object) -> None:
     shuffle = list(world.nodes)
@@ -297,7 +297,7 @@ def test_other_names_of_nodes_change_nothing_else(world: World, chance: object) 
     assert places(world.plan(), renamed) == places(other.plan(), same)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(worlds(claimants=1), st.integers(1, 8))
 def test_one_more_node_keeps_nobody_from_starting(world: World, gpus: int) -> None:
     if not any(isinstance(decision, Reserve) for decision in world.plan().decisions):

@@ -62,6 +62,8 @@ CLOCK_METHODS = {"now", "utcnow", "today"}
 
 NAMELESS = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}
 FUNCTION_LINES = 60
+#: Public class names that stand for two things, each with the reason. There is none.
+REPEATED_CLASSES: set[str] = set()
 DOCSTRING_LINES = 6
 #: Packages whose business it is to print.
 PRINTERS = {"cli"}
@@ -192,6 +194,23 @@ def name(file: Source) -> Iterator[str]:
 
 def test_every_file_is_named_after_what_it_is_about() -> None:
     assert not broken(name, PYTHON)
+
+
+def class_names(files: Iterable[Source]) -> Iterator[str]:
+    """Every public class name that is defined in more than one file."""
+    defined: dict[str, list[str]] = {}
+    for file in files:
+        for node in file.nodes(ast.ClassDef):
+            assert isinstance(node, ast.ClassDef)
+            if not node.name.startswith("_"):
+                defined.setdefault(node.name, []).append(file.path)
+    for class_name, paths in sorted(defined.items()):
+        if len(paths) > 1 and class_name not in REPEATED_CLASSES:
+            yield f"{class_name} is defined in {' and '.join(paths)}; one name, one class"
+
+
+def test_a_public_class_name_is_used_once() -> None:
+    assert not list(class_names(SRC))
 
 
 def function_size(file: Source) -> Iterator[str]:
@@ -355,6 +374,13 @@ def test_every_checker_finds_what_it_looks_for(
     checker: Checker, path: str, text: str, found: str
 ) -> None:
     assert found in broken(checker, [Source(path, text)])
+
+
+def test_a_class_name_that_is_used_twice_is_found() -> None:
+    twice = [Source(f"src/phalanx/core/{name}.py", "class Claim: ...") for name in "ab"]
+    [found] = class_names(twice)
+    assert found.startswith("Claim is defined in src/phalanx/core/a.py and")
+    assert not list(class_names([twice[0], Source(CORE, "class _Claim: ...")]))
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,6 @@ def described() -> Iterator[Any]:
 BOUNDED = settings(
     max_examples=12,
     derandomize=True,
-    deadline=None,
     database=None,
     phases=(Phase.explicit, Phase.generate),
     suppress_health_check=list(HealthCheck),
