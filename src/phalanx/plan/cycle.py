@@ -39,8 +39,10 @@ from phalanx.plan.groups import assembled, groups_of
 from phalanx.plan.model import PendingGang, RoleRequest, TaskRequest
 from phalanx.plan.order import Candidate, ServingOrder
 from phalanx.plan.pending import Bucket, is_simple, is_starving
-from phalanx.plan.placement.holds import deadlocked, holding
-from phalanx.plan.placement.trial import Budget, PlacementTrial, holds, need_of, together, undo
+from phalanx.plan.placement.amounts import gathered_amounts, minimum_amounts
+from phalanx.plan.placement.gathered import deadlocked, gathered_occupancy
+from phalanx.plan.placement.headroom import Headroom
+from phalanx.plan.placement.trial import PlacementTrial, place_all, undo_all
 from phalanx.plan.preemption.candidates import VictimSet
 from phalanx.plan.preemption.search import VictimSearch
 from phalanx.plan.preemption.victim_set import Ground
@@ -77,7 +79,7 @@ class _Pass:
         self.room = PassCapacity(snapshot)
         self.backfill = StartReservations(snapshot, self.room)
         self.owed = StarvationReserve(self.shares, tenants, self.now)
-        holders = [holding(c, self.table) for c in self.waiting.holders.values()]
+        holders = [gathered_occupancy(c, self.table) for c in self.waiting.holders.values()]
         self.search = VictimSearch(tenants, holders, self.shares, self.now, self.policy.min_runtime)
         #: The tasks that make room, in this pass or since an earlier one.
         self.leaving = [*tenants.leaving_tasks()]
@@ -120,7 +122,7 @@ class _Pass:
             self.room.let_go(claim)
 
     def break_deadlocks(self) -> None:
-        holders = {j: c for j, c in self.waiting.holders.items() if j not in self.out}
+        holders = [c for j, c in self.waiting.holders.items() if j not in self.out]
         for claim in deadlocked(holders, self.snapshot.empty, self.shares) if holders else ():
             self.decisions.append(LetGo(claim.job, claim.version))
             self._keep_out(claim.job)
@@ -208,7 +210,7 @@ class _Pass:
         promised = [claim for claim in claims if claim.nomination is not None]
         for claim in promised:
             self.room.give(claim.job)
-            self.shares.use(claim.queue, -need_of(claim, self.table))
+            self.shares.use(claim.queue, -minimum_amounts(claim, self.table))
         behind = None if promised else self.owed.delayed_by(claims)
         if behind is None and (self._start(claims) or self._evict(claims) or self._hold(claims)):
             self._next(turn)
@@ -261,7 +263,7 @@ class _Pass:
 
     def _keep_promise(self, claim: PendingGang) -> Reason | None:
         self.room.keep(claim.job)
-        self.shares.use(claim.queue, need_of(claim, self.table))
+        self.shares.use(claim.queue, minimum_amounts(claim, self.table))
         victims = claim.nomination.victims if claim.nomination is not None else ()
         left = self.snapshot.tenants.leaving_tasks().intersection(victims)
         return WaitingForVictims(tuple(sorted(left))) if left else None
@@ -272,15 +274,15 @@ class _Pass:
             return False
         if len(claims) == 1 and not self._might_fit(claims[0]):
             return False
-        trials = together([self._trial(claim) for claim in claims])
-        if trials is None or self._limit(taken := [(t.claim.queue, t.amounts()) for t in trials]):
-            undo(trials)
+        trials = place_all([self._trial(claim) for claim in claims])
+        if trials is None or self._limit(taken := [(t.gang.queue, t.amounts()) for t in trials]):
+            undo_all(trials)
             return False
         self.starts.append(trials)
         for trial, (_, amounts) in zip(trials, taken, strict=True):
-            self.search.spoken_for.add(trial.claim.job)
-            self._use(trial.claim, amounts)
-            self.backfill.started(trial.claim.lasts, trial.occupants())
+            self.search.spoken_for.add(trial.gang.job)
+            self._use(trial.gang, amounts)
+            self.backfill.started(trial.gang.lasts, trial.occupants())
         return True
 
     def _trial(self, claim: PendingGang) -> PlacementTrial:
@@ -307,7 +309,7 @@ class _Pass:
 
     def _needs(self, claims: Sequence[PendingGang]) -> list[tuple[str, Floats]]:
         """By queue what the claimant takes, if the lightest tasks are enough."""
-        return [(claim.queue, need_of(claim, self.table)) for claim in claims]
+        return [(claim.queue, minimum_amounts(claim, self.table)) for claim in claims]
 
     def _limit(self, needs: list[tuple[str, Floats]]) -> QueueLimit | None:
         """The limit that keeps queues from using so much more, all of it together."""
@@ -347,9 +349,9 @@ class _Pass:
         # Without victims of its own, it waits for those of others.
         tasks = tasks or tuple(sorted(self.leaving))
         for trial in found.trials:
-            self.search.spoken_for.add(trial.claim.job)
-            self._use(trial.claim, trial.amounts())
-            self.reasons.explicit[trial.claim.job] = WaitingForVictims(tasks)
+            self.search.spoken_for.add(trial.gang.job)
+            self._use(trial.gang, trial.amounts())
+            self.reasons.explicit[trial.gang.job] = WaitingForVictims(tasks)
         return True
 
     def _keep_out(self, job: str) -> None:
@@ -369,7 +371,7 @@ class _Pass:
             self._keep_out(claim.job)
             self.search.spoken_for.add(claim.job)
             self.room.let_go(claim)
-            self._use(claim, -holds(claim, self.table))
+            self._use(claim, -gathered_amounts(claim, self.table))
         self.most.clear()
         found.undo()
         return True
@@ -392,18 +394,18 @@ class _Pass:
         claim = claims[0]
         views = (*self.room.views, *self.backfill.in_the_way(None))
         trial = PlacementTrial(claim, views)
-        if not trial.gather(self._budget(claim)):
+        if not trial.gather(self._headroom(claim)):
             return False
-        new = tuple(a for a in trial.assignments() if a.task not in trial.held)
+        new = tuple(a for a in trial.assignments() if a.task not in trial.gathered)
         self._use(claim, trial.amounts())
         self.decisions.append(Hold(Placement(claim.job, claim.version, new)))
         self.reasons.explicit[claim.job] = shortage.short(claims, claim, views)
         return True
 
-    def _budget(self, claim: PendingGang) -> Budget:
+    def _headroom(self, claim: PendingGang) -> Headroom:
         path = self.shares.branches[claim.queue].path()
         rooms = [branch.limit - branch.used for branch in path]
-        return Budget(np.min([*rooms, self.owed.room(claim.queue)], axis=0), self.table)
+        return Headroom(np.min([*rooms, self.owed.room(claim.queue)], axis=0), self.table)
 
     # 6. Who cannot start yet, and what is kept for them
 
@@ -440,11 +442,11 @@ class _Pass:
 
     def _give(self, trial: PlacementTrial, part: RoleRequest, most: int) -> int:
         """What was promised or kept since the gang was placed binds what it gets beyond that."""
-        trial.views = (*self.room.views, *self.backfill.in_the_way(trial.claim.lasts))
-        trial.only = self._unkept()
+        later = self.backfill.in_the_way(trial.gang.lasts)
+        trial.continue_on((*self.room.views, *later), self._unkept())
         before = trial.amounts()
-        placed = trial.put_more(part, self._budget(trial.claim).allows(part, most))
-        self._use(trial.claim, trial.amounts() - before)
+        placed = trial.grow(part, self._headroom(trial.gang).allows(part, most))
+        self._use(trial.gang, trial.amounts() - before)
         return placed
 
     # 8. What comes out of it
@@ -458,4 +460,4 @@ class _Pass:
 
 
 def _placement(trial: PlacementTrial) -> Placement:
-    return Placement(trial.claim.job, trial.claim.version, trial.assignments())
+    return Placement(trial.gang.job, trial.gang.version, trial.assignments())

@@ -26,14 +26,14 @@ class GrowingGang:
 
     def __init__(self, trial: PlacementTrial) -> None:
         self.trial = trial
-        self.parts = [part for part in trial.claim.parts if trial.lacks(part)]
-        self.beyond = trial.claim.beyond
+        self.parts = [part for part in trial.gang.parts if trial.unplaced(part)]
+        self.beyond = trial.gang.beyond
 
     def next_part(self) -> RoleRequest:
         return min(self.parts, key=self._served)
 
     def _served(self, part: RoleRequest) -> float:
-        has = part.here + len(part.tasks) - self.trial.lacks(part)
+        has = part.here + len(part.tasks) - self.trial.unplaced(part)
         return has / part.least if part.least else math.inf
 
 
@@ -52,7 +52,7 @@ class ElasticGrowth:
     def trials(self, claims: Iterable[PendingGang]) -> list[PlacementTrial]:
         """For those that run and for whom there might be something."""
         worth = (claim for claim in claims if any(self._room(p.ask) for p in claim.parts))
-        return [trial for c in worth if (trial := PlacementTrial(c, self._views)).minimum()]
+        return [trial for c in worth if (trial := PlacementTrial(c, self._views)).place_minimum()]
 
     def share_out(
         self,
@@ -63,13 +63,13 @@ class ElasticGrowth:
         for trial in trials:
             grower = GrowingGang(trial)
             if any(self._room(part.ask) for part in grower.parts):
-                self._growers[trial.claim.job] = grower
+                self._growers[trial.gang.job] = grower
                 self._line_up(grower)
         step = 1 + self._much() // _STEPS
         while (turn := self._order.pop()) is not None:
             grower = self._growers[turn.last.job]
             part = grower.next_part()
-            left = grower.trial.lacks(part)
+            left = grower.trial.unplaced(part)
             alone = len(self._growers) == 1 and len(grower.parts) == 1
             most = left if alone else min(step, left)
             given = give(grower.trial, part, most)
@@ -84,11 +84,11 @@ class ElasticGrowth:
     def _much(self) -> int:
         """No more tasks than this can be given away."""
         parts = [(g.trial, part) for g in self._growers.values() for part in g.parts]
-        wanted = sum(trial.lacks(part) for trial, part in parts)
+        wanted = sum(trial.unplaced(part) for trial, part in parts)
         return min(wanted, sum(map(self._room, {part.ask for _, part in parts})))
 
     def _line_up(self, grower: GrowingGang) -> None:
-        claim, part = grower.trial.claim, grower.next_part()
+        claim, part = grower.trial.gang, grower.next_part()
         # It asks for one task, as if that were all that it needs.
         one = replace(part, tasks=part.tasks[:1], need=1)
         asks = replace(claim, parts=(one,), need=1, held=())

@@ -16,7 +16,7 @@ from phalanx.core.spec.job import Micros
 from phalanx.plan.fairshare.shares import FairShares, QueueBranch
 from phalanx.plan.model import PendingGang, PlannerPolicy
 from phalanx.plan.pending import Bucket, order_key
-from phalanx.plan.placement.trial import need_of
+from phalanx.plan.placement.amounts import minimum_amounts
 from phalanx.plan.state.nodes import Floats
 from phalanx.plan.state.running import NEVER
 
@@ -82,7 +82,7 @@ class ServingOrder:
         """
         shares = self._shares
         for line in short if shares.is_contended else ():
-            if not shares.could_serve(line.first.queue, need_of(line.first, shares.table)):
+            if not shares.could_serve(line.first.queue, minimum_amounts(line.first, shares.table)):
                 self._late.add(line)
         for line in chain(lines, short):
             head = line.head
@@ -158,9 +158,9 @@ class ServingOrder:
         """What a claimant takes of a queue and of those below it."""
         shares = self._shares
         if len(turn.claims) == 1:
-            return need_of(turn.last, shares.table)
+            return minimum_amounts(turn.last, shares.table)
         inside = [c for c in turn.claims if branch in shares.branches[c.queue].path()]
-        need: Floats = np.sum([need_of(claim, shares.table) for claim in inside], axis=0)
+        need: Floats = np.sum([minimum_amounts(claim, shares.table) for claim in inside], axis=0)
         return need
 
     def _rank(self, branch: QueueBranch, turn: Candidate) -> _Key:

@@ -17,7 +17,8 @@ from phalanx.core.spec.job import Micros
 from phalanx.plan.decisions import ReservedStart
 from phalanx.plan.model import PendingGang
 from phalanx.plan.pending import is_starving
-from phalanx.plan.placement.trial import PlacementTrial, need_of, together, undo
+from phalanx.plan.placement.amounts import minimum_amounts
+from phalanx.plan.placement.trial import PlacementTrial, place_all, undo_all
 from phalanx.plan.state.capacity import FreeCapacity, Occupant
 from phalanx.plan.state.nodes import Bools, Floats, Ints, NodeTable
 from phalanx.plan.state.pass_capacity import PassCapacity
@@ -145,8 +146,8 @@ class StartReservations:
         head = next((head for head in (*heads, *self.keepers) if head is not None), None)
         if head is None:
             return None
-        trials = together([PlacementTrial(claim, self._room.views) for claim in claims])
-        undo(trials)
+        trials = place_all([PlacementTrial(claim, self._room.views) for claim in claims])
+        undo_all(trials)
         return None if trials is None else HeldBack(head.job, head.at)
 
     def _times(self) -> list[Micros]:
@@ -209,7 +210,7 @@ class StartReservations:
             # It is most often at the first time by which enough may have ended, or soon after.
             middle = min(low + step - 1, (low + high) // 2)
             step *= 2
-            undo(trials)
+            undo_all(trials)
             trials = self._placed(claims, times[middle])
             if trials is None:
                 low = middle + 1
@@ -222,14 +223,14 @@ class StartReservations:
         head = ReservedStart(claims[0].job, _nodes(trials), times[low])
         # The guess for that time, in which it is taken already, is a head's future from now on.
         self._guesses.pop(times[low], None)
-        self._futures.setdefault(times[low], trials[0].views[0])
+        self._futures.setdefault(times[low], trials[0].capacities[0])
         self.heads.append(Reserved(claims, head))
         return head
 
     def _earliest(self, claims: Sequence[PendingGang]) -> int:
         """The position of the time before which it certainly cannot start."""
         soon = self._room.soon
-        need: Floats = np.sum([need_of(claim, soon.table) for claim in claims], axis=0)
+        need: Floats = np.sum([minimum_amounts(claim, soon.table) for claim in claims], axis=0)
         return self.ends.enough(need - np.maximum(soon.free, 0).sum(axis=1, where=soon.table.open))
 
     def _placed(
@@ -239,7 +240,7 @@ class StartReservations:
         view = self._futures.get(at) or self._guess(at)
         lasts = [NEVER if claim.lasts is None else claim.lasts for claim in claims]
         later = [self._future(time) for time in self._times() if at < time < at + max(lasts)]
-        return together([PlacementTrial(claim, (view, *later)) for claim in claims])
+        return place_all([PlacementTrial(claim, (view, *later)) for claim in claims])
 
     def _guess(self, at: Micros) -> FreeCapacity:
         if at not in self._guesses:
@@ -259,9 +260,9 @@ class StartReservations:
             only = _mask(table, last.nodes)
         busy = self._room.present.busyness()
         views = (self._snapshot.empty,)
-        trials = together([PlacementTrial(claim, views, only, penalty=busy) for claim in claims])
+        trials = place_all([PlacementTrial(claim, views, only, penalty=busy) for claim in claims])
         nodes = _nodes(trials or ())
-        undo(trials)
+        undo_all(trials)
         mask = _mask(table, nodes)
         self.kept = mask if self.kept is None else self.kept | mask
         self.keepers += (ReservedStart(claim.job, nodes, None) for claim in claims)
@@ -275,7 +276,9 @@ class StartReservations:
 def _take(reserved: Reserved, view: FreeCapacity) -> bool:
     """Let a head have its nodes."""
     only = _mask(view.table, reserved.head.nodes)
-    return together([PlacementTrial(claim, (view,), only) for claim in reserved.claims]) is not None
+    return (
+        place_all([PlacementTrial(claim, (view,), only) for claim in reserved.claims]) is not None
+    )
 
 
 def _nodes(trials: Iterable[PlacementTrial]) -> tuple[str, ...]:

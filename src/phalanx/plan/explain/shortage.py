@@ -15,7 +15,8 @@ from phalanx.core.reasons import (
 from phalanx.core.spec.job import PackMode
 from phalanx.plan.model import PendingGang, RoleRequest, TaskRequest
 from phalanx.plan.pending import is_simple
-from phalanx.plan.placement.trial import PlacementTrial, need_of, together, undo
+from phalanx.plan.placement.amounts import minimum_amounts
+from phalanx.plan.placement.trial import PlacementTrial, place_all, undo_all
 from phalanx.plan.state.capacity import FreeCapacity, count
 from phalanx.plan.state.nodes import SLOTS, WHOLE, Bools, Floats, Ints
 
@@ -39,8 +40,8 @@ def never(claims: Sequence[PendingGang], empty: FreeCapacity) -> Reason | None:
                 return reason
     if simple is not None:
         return _too_many(simple, simple.parts[0], empty)
-    trials = together([PlacementTrial(claim, (empty,)) for claim in claims])
-    undo(trials)
+    trials = place_all([PlacementTrial(claim, (empty,)) for claim in claims])
+    undo_all(trials)
     return _never_together(claims, empty) if trials is None else None
 
 
@@ -80,7 +81,7 @@ def _too_many(claim: PendingGang, part: RoleRequest, empty: FreeCapacity) -> Rea
 
 
 def _never_together(claims: Sequence[PendingGang], empty: FreeCapacity) -> Reason:
-    need = sum(need_of(claim, empty.table) for claim in claims)
+    need = sum(minimum_amounts(claim, empty.table) for claim in claims)
     capacity = _free_in_sum(empty)
     for resource, row in empty.table.rows.items():
         if resource not in _APART and np.asarray(need)[row] > capacity[row]:
@@ -158,7 +159,7 @@ def short(
 ) -> Reason:
     """How much of the gang fits now, and what is missing for it and those that start with it."""
     view = views[0]
-    need: Floats = np.asarray(sum(need_of(each, view.table) for each in claims))
+    need: Floats = np.asarray(sum(minimum_amounts(each, view.table) for each in claims))
     free = _free_in_sum(view)
     trial = PlacementTrial(claim, views)
     fitting = {part.role: trial.counts(part) for part in claim.parts}

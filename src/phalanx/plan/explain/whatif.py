@@ -20,7 +20,7 @@ from phalanx.plan.decisions import Evict, Hold, Plan, PlannedVictim, Reserve, Re
 from phalanx.plan.fairshare.demand import divide
 from phalanx.plan.fairshare.shares import FairShares, with_parents
 from phalanx.plan.model import PendingGang
-from phalanx.plan.placement.trial import need_of
+from phalanx.plan.placement.amounts import minimum_amounts
 from phalanx.plan.state.nodes import SLOTS
 from phalanx.plan.state.snapshot import Snapshot
 
@@ -89,7 +89,7 @@ def beyond_share(snapshot: Snapshot, job: str) -> BeyondShare | None:
     shares = FairShares(with_parents(snapshot.queues, snapshot.queues_in_use()), table)
     hopeless = [line for line in snapshot.waiting.lines.values() if line.never is not None]
     divide(shares, snapshot, hopeless, (), ())
-    need = need_of(claim, table)
+    need = minimum_amounts(claim, table)
     for branch in shares.branches[claim.queue].path():
         over = np.flatnonzero((need > branch.deserved + 1) & shares.shared)
         if len(over) and branch.parent is not None:

@@ -8,7 +8,7 @@ from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.groups import groups_of
 from phalanx.plan.model import PendingGang
 from phalanx.plan.pending import Bucket
-from phalanx.plan.placement.trial import all_of, holds, need_of
+from phalanx.plan.placement.amounts import gathered_amounts, minimum_amounts, requested_amounts
 from phalanx.plan.state.nodes import Floats, NodeTable
 from phalanx.plan.state.snapshot import Snapshot
 
@@ -30,18 +30,18 @@ def divide(
             shares.want(queue, _vector(wanted, table))
     for group in groups_of(waiting):
         for claim in () if group.missing else group.members:
-            shares.want(claim.queue, all_of(claim, table))
+            shares.want(claim.queue, requested_amounts(claim, table))
     # What is held or promised is not wanted any more but used.
-    kept = [(claim, holds(claim, table)) for claim in waiting.holders.values()]
-    kept += [(claim, need_of(claim, table)) for claim in waiting.nominated.values()]
+    kept = [(claim, gathered_amounts(claim, table)) for claim in waiting.holders.values()]
+    kept += [(claim, minimum_amounts(claim, table)) for claim in waiting.nominated.values()]
     for claim, amounts in kept:
         if claim.job not in out:
             shares.use(claim.queue, amounts)
             shares.want(claim.queue, -amounts)
     for line in hopeless:
-        shares.want(line.first.queue, -all_of(line.first, table) * len(line.seats))
+        shares.want(line.first.queue, -requested_amounts(line.first, table) * len(line.seats))
     for claim in stopped:
-        shares.want(claim.queue, -all_of(claim, table))
+        shares.want(claim.queue, -requested_amounts(claim, table))
     shares.settle()
 
 

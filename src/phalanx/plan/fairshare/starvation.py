@@ -13,7 +13,7 @@ from phalanx.core.spec.job import Micros
 from phalanx.plan.decisions import ReservedStart
 from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.model import PendingGang
-from phalanx.plan.placement.trial import need_of
+from phalanx.plan.placement.amounts import minimum_amounts
 from phalanx.plan.state.nodes import Floats
 from phalanx.plan.state.running import NEVER, RunningGangs
 
@@ -38,7 +38,7 @@ class StarvationReserve:
         """
         if claim.queue in self._debts or not self._shares.is_contended:
             return
-        need = need_of(claim, self._shares.table)
+        need = minimum_amounts(claim, self._shares.table)
         if self._shares.within_share(self._shares.branches[claim.queue], need):
             return
         if self._shares.could_serve(claim.queue, need + self._endless(claim.queue) * (need > 0)):
@@ -59,7 +59,7 @@ class StarvationReserve:
             debt = self._debts.get(claim.queue)
             if debt is None or self._ends_by(claim, debt.head.at):
                 continue
-            need = need_of(claim, self._shares.table)
+            need = minimum_amounts(claim, self._shares.table)
             if bool((need > self.room(claim.queue))[need > 0].any()):
                 return debt.head
         return None

@@ -1,1 +1,1 @@
-"""Placement: which node each task of a gang goes to."""
+"""Placement: the node for each task of a gang."""

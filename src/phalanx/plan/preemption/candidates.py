@@ -8,7 +8,7 @@ import numpy as np
 
 from phalanx.plan.decisions import PlannedVictim
 from phalanx.plan.model import RunningGang
-from phalanx.plan.placement.trial import PlacementTrial, undo
+from phalanx.plan.placement.trial import PlacementTrial, undo_all
 from phalanx.plan.state.capacity import Occupant
 from phalanx.plan.state.nodes import Floats, Ints
 from phalanx.plan.state.running import Occupancy
@@ -75,7 +75,7 @@ class VictimSet(NamedTuple):
         return price(self.units)
 
     def undo(self) -> None:
-        undo(self.trials)
+        undo_all(self.trials)
 
     def by_gang(self) -> dict[str, list[EvictionUnit]]:
         by_job: dict[str, list[EvictionUnit]] = {}

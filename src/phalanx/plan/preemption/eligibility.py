@@ -11,7 +11,8 @@ import numpy as np
 from phalanx.core.model import PreemptWithin, ReclaimFrom
 from phalanx.plan.fairshare.shares import FairShares, QueueBranch
 from phalanx.plan.model import PendingGang, RunningGang
-from phalanx.plan.placement.trial import PlacementTrial, need_of
+from phalanx.plan.placement.amounts import minimum_amounts
+from phalanx.plan.placement.trial import PlacementTrial
 from phalanx.plan.preemption.candidates import EvictionUnit
 from phalanx.plan.state.capacity import FreeCapacity
 from phalanx.plan.state.nodes import Bools, Floats
@@ -26,7 +27,7 @@ class EvictionEligibility:
     ) -> None:
         self._shares = shares
         self._claims = claims
-        self._needs = [(claim, need_of(claim, shares.table)) for claim in claims]
+        self._needs = [(claim, minimum_amounts(claim, shares.table)) for claim in claims]
         #: A group has the rights of its least important, latest member.
         self._priority = min(claim.priority for claim in claims)
         self._created_at = max(claim.created_at for claim in claims)
@@ -240,7 +241,7 @@ class EvictionEligibility:
 
     def allow(self, trials: Iterable[PlacementTrial]) -> bool:
         """Whether the limits hold for what was placed, where that may be more than was needed."""
-        return self._is_within_limits(self._up_the_tree((t.claim, t.amounts()) for t in trials))
+        return self._is_within_limits(self._up_the_tree((t.gang, t.amounts()) for t in trials))
 
     def _is_within_limits(self, wanted: Mapping[str, Floats]) -> bool:
         for name, need in wanted.items():

@@ -16,7 +16,7 @@ from phalanx.core.model import PreemptWithin
 from phalanx.core.spec.job import Micros
 from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.model import PendingGang, RunningGang
-from phalanx.plan.placement.trial import need_of
+from phalanx.plan.placement.amounts import minimum_amounts
 from phalanx.plan.preemption.candidates import EvictionUnit, VictimSet
 from phalanx.plan.preemption.eligibility import EvictionEligibility
 from phalanx.plan.preemption.variants import pools, variants
@@ -63,7 +63,7 @@ class VictimSearch:
         if any(self._has_lower(claim.queue, claim.priority) for claim in claims):
             return True
         return all(
-            shares.within_share(shares.branches[claim.queue], need_of(claim, shares.table))
+            shares.within_share(shares.branches[claim.queue], minimum_amounts(claim, shares.table))
             for claim in claims
         )
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from phalanx.core.spec.job import PackMode
 from phalanx.plan.model import PendingGang
-from phalanx.plan.placement.trial import hardness
+from phalanx.plan.placement.amounts import hardness
 from phalanx.plan.preemption.candidates import EvictionUnit
 from phalanx.plan.preemption.eligibility import EvictionEligibility
 from phalanx.plan.state.capacity import FreeCapacity

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from phalanx.core.spec.job import PackMode
 from phalanx.plan.model import PendingGang, RoleRequest
-from phalanx.plan.placement.trial import PlacementTrial, hardness, together, undo
+from phalanx.plan.placement.amounts import hardness
+from phalanx.plan.placement.trial import PlacementTrial, place_all, undo_all
 from phalanx.plan.preemption.candidates import EvictionUnit, VictimSet, is_enough, price
 from phalanx.plan.preemption.eligibility import EvictionEligibility
 from phalanx.plan.preemption.node_gains import Sought, openings
@@ -75,11 +76,11 @@ class VictimSetSearch:
         """Choose victims part by part until the claimant fits."""
         trials = [PlacementTrial(claim, self._views, self._only) for claim in self._claims]
         for trial in trials:
-            for part in sorted(trial.claim.parts, key=hardness, reverse=True):
-                wanted = part.need or min(trial.claim.need, len(part.tasks))
+            for part in sorted(trial.gang.parts, key=hardness, reverse=True):
+                wanted = part.need or min(trial.gang.need, len(part.tasks))
                 self._free_for(trial, part, wanted)
-                trial.put(part, wanted)
-        undo(trials)
+                trial.place(part, wanted)
+        undo_all(trials)
         if self._fits():
             return True
         # A domain or a limit asks for more: whoever is next.
@@ -110,18 +111,18 @@ class VictimSetSearch:
 
     def _fits(self) -> bool:
         trials = self._trials()
-        undo(trials)
+        undo_all(trials)
         return trials is not None
 
     def _trials(self) -> tuple[PlacementTrial, ...] | None:
         """Places for every gang of the claimant, if it may and can start without the victims."""
         if not self._rights.suffice(self._chosen.values()):
             return None
-        trials = together(
+        trials = place_all(
             [PlacementTrial(claim, self._views, self._only) for claim in self._claims]
         )
         if trials is not None and not self._rights.allow(trials):
-            undo(trials)
+            undo_all(trials)
             return None
         return trials
 
@@ -253,7 +254,7 @@ class VictimSetSearch:
         missing = wanted - int(counts.sum())
         if missing <= 0:
             return
-        sought = Sought(part, counts, self._allowed(trial.claim, part), missing)
+        sought = Sought(part, counts, self._allowed(trial.gang, part), missing)
         for gain, prefix in openings(self._units, self._chosen, self._view, sought):
             if all(self._choose(n) for n in prefix):
                 missing -= gain

@@ -1,0 +1,58 @@
+"""Resource amounts of a pending gang, by row of the node table: its minimum, its gathered places,
+and all of its pending tasks."""
+
+import numpy as np
+
+from phalanx.core.node import GPU
+from phalanx.plan.model import PendingGang, RoleRequest
+from phalanx.plan.state.nodes import Floats, NodeTable
+
+
+def minimum_amounts(gang: PendingGang, table: NodeTable) -> Floats:
+    """Amounts that the gang needs to start, besides its gathered places.
+
+    Where only the gang's total minimum asks for a task, the task that is easiest to place counts,
+    so the result is a lower bound.
+    """
+    amounts = np.zeros(len(table.rows))
+    gathered = {role.role: gathered_count(gang, role) for role in gang.parts}
+    rest = gang.need - sum(max(role.need, gathered[role.role]) for role in gang.parts)
+    for role in sorted(gang.parts, key=hardness):
+        vector = table.vector(role.ask.resources)
+        floor = max(role.need, gathered[role.role])
+        more = max(0, min(rest, len(role.tasks) - floor))
+        rest -= more
+        amounts[vector.rows] += vector.amounts * (floor + more - gathered[role.role])
+    return amounts
+
+
+def gathered_amounts(gang: PendingGang, table: NodeTable) -> Floats:
+    """Amounts of the places that a non-strict gang has gathered."""
+    amounts = np.zeros(len(table.rows))
+    for role in gang.parts:
+        vector = table.vector(role.ask.resources)
+        amounts[vector.rows] += vector.amounts * gathered_count(gang, role)
+    return amounts
+
+
+def requested_amounts(gang: PendingGang, table: NodeTable) -> Floats:
+    """Amounts of all pending tasks of the gang."""
+    amounts = np.zeros(len(table.rows))
+    for role in gang.parts:
+        vector = table.vector(role.ask.resources)
+        amounts[vector.rows] += vector.amounts * len(role.tasks)
+    return amounts
+
+
+def gathered_count(gang: PendingGang, role: RoleRequest) -> int:
+    """Number of tasks of the role that have a gathered place."""
+    return sum(place.task in role.tasks for place in gang.held) if gang.held else 0
+
+
+def hardness(role: RoleRequest) -> tuple[int, int, int]:
+    """Sort key of roles: GPUs per task, then labels asked for, then all resources per task.
+
+    Heuristic: a role with a larger key fits on fewer nodes, so it is placed first.
+    """
+    resources = dict(role.ask.resources)
+    return (resources.get(GPU, 0), len(role.ask.selector), sum(resources.values()))

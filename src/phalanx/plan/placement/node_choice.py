@@ -1,0 +1,154 @@
+"""Which nodes take the tasks of one role.
+
+Best fit fills the node that has the least capacity left afterwards, so that whole nodes stay free.
+`spread` always takes the emptiest node. Where several capacities are given (now, and at the start
+times reserved for other gangs), a task needs a place in all of them.
+"""
+
+import heapq
+from collections.abc import Sequence
+
+import numpy as np
+
+from phalanx.plan.model import PendingGang, RoleRequest, TaskRequest
+from phalanx.plan.state.capacity import FreeCapacity, fill
+from phalanx.plan.state.nodes import SLOTS, Bools, Floats, Ints, NodeTable
+
+_NO_NODES: tuple[Ints, Ints] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
+#: More than a domain's penalty: a node to avoid comes after all other nodes.
+_AVOIDED = 1e12
+
+
+class NodeChoice:
+    """The nodes that a gang may use, and the order in which they are filled."""
+
+    def __init__(
+        self,
+        gang: PendingGang,
+        capacities: Sequence[FreeCapacity],
+        allowed: Bools | None = None,
+        penalty: Floats | None = None,
+    ) -> None:
+        """`allowed` restricts the nodes; nodes with a higher penalty are filled later."""
+        self._gang = gang
+        self._table: NodeTable = capacities[0].table
+        self.capacities = capacities
+        self.allowed = allowed
+        #: The nodes of the domain in which the gang is tried; None: all nodes.
+        self.domain_nodes: Bools | None = None
+        self.penalty = penalty
+        #: Role → node → tasks there. Only for roles with a limit of tasks per node.
+        self._tasks_on: dict[str, dict[int, int]] = {}
+        self.forget_tasks()
+
+    def avoid_nodes(self) -> None:
+        """Put the nodes that the gang should avoid behind all others."""
+        penalty = np.zeros(self.capacities[0].free.shape[1])
+        if self.penalty is not None:
+            penalty += self.penalty
+        for name in self._gang.avoid:
+            node = self._table.index.get(name)
+            if node is not None:
+                penalty[node] += _AVOIDED
+        self.penalty = penalty
+
+    def counts(self, role: RoleRequest) -> Ints:
+        """How many tasks of the role each node can take in all capacities."""
+        counts = self.capacities[0].fit(role.ask).counts
+        for capacity in self.capacities[1:]:
+            counts = np.minimum(counts, capacity.fit(role.ask).counts)
+        limit = role.ask.per_node
+        if limit is not None:
+            counts = np.minimum(counts, limit)
+            for node, tasks in self._tasks_on.get(role.role, {}).items():
+                counts[node] = min(counts[node], max(0, limit - tasks))
+        for nodes in (self.allowed, self.domain_nodes):
+            if nodes is not None:
+                counts = np.where(nodes, counts, 0)
+        return counts
+
+    def choose(self, role: RoleRequest, wanted: int, *, all_or_none: bool) -> tuple[Ints, Ints]:
+        """Nodes for at most `wanted` tasks, and the number of tasks for each of them.
+
+        With `all_or_none` there are no nodes unless all of the tasks fit.
+        """
+        if self._is_unrestricted(role):
+            fit = self.capacities[0].fit(role.ask)
+            if not fit.total or (all_or_none and fit.total < wanted):
+                return _NO_NODES
+            return self.capacities[0].fullest(role.ask, wanted)
+        nodes, counts = self._nodes_that_fit(role)
+        total = int(counts.sum())
+        if total == 0 or (all_or_none and total < wanted):
+            return _NO_NODES
+        spread = self._gang.spread
+        left = self.capacities[0].behind(role.ask, nodes, spread=spread)
+        if self.penalty is not None:
+            penalty = self.penalty[nodes]
+            left = left - penalty if spread else left + penalty
+        if spread:
+            return _spread(nodes, counts, left, self._task_size(role.ask)[nodes], wanted)
+        return fill(nodes, counts, left, wanted)
+
+    def add_tasks(self, role: RoleRequest, nodes: Ints, counts: Ints) -> None:
+        """Count tasks that were placed, where the role has a limit of tasks per node."""
+        if role.ask.per_node is not None:
+            tasks_on = self._tasks_on.setdefault(role.role, {})
+            for node, count in zip(nodes.tolist(), counts.tolist(), strict=True):
+                tasks_on[node] = tasks_on.get(node, 0) + count
+
+    def forget_tasks(self) -> None:
+        """Count only the tasks that were on the nodes before."""
+        self._tasks_on = {}
+        for role, node, count in self._gang.there:
+            if node in self._table.index:
+                self._tasks_on.setdefault(role, {})[self._table.index[node]] = count
+
+    def _nodes_that_fit(self, role: RoleRequest) -> tuple[Ints, Ints]:
+        """The nodes that can take tasks of the role, and how many each of them can take."""
+        capacity = self.capacities[0]
+        only_allowed = len(self.capacities) == 1 and self.domain_nodes is None
+        if only_allowed and self.allowed is not None and role.ask.per_node is None:
+            nodes = np.flatnonzero(self.allowed)
+            if capacity.is_few(nodes):
+                counts = capacity.count_at(role.ask, nodes)
+                return nodes[counts > 0], counts[counts > 0]
+        counts = self.counts(role)
+        nodes = np.flatnonzero(counts)
+        return nodes, counts[nodes]
+
+    def _is_unrestricted(self, role: RoleRequest) -> bool:
+        """Whether any node with free capacity will do, filled by best fit."""
+        return (
+            len(self.capacities) == 1
+            and role.ask.per_node is None
+            and not self._gang.spread
+            and self.penalty is None
+            and self.allowed is None
+            and self.domain_nodes is None
+        )
+
+    def _task_size(self, request: TaskRequest) -> Floats:
+        """The part of each node that one task takes."""
+        size = np.zeros(self.capacities[0].free.shape[1])
+        for resource, amount in request.resources or ((SLOTS, 1),):
+            size += amount / np.maximum(self._table.capacity[self._table.rows[resource]], 1)
+        return size
+
+
+def _spread(
+    nodes: Ints, counts: Ints, left: Floats, task_size: Floats, wanted: int
+) -> tuple[Ints, Ints]:
+    """Place the tasks one by one, each on the node that is emptiest by then."""
+    heap = [(-free, n) for n, free in enumerate(left.tolist())]
+    heapq.heapify(heap)
+    chosen = np.zeros(len(nodes), np.int64)
+    for _ in range(wanted):
+        if not heap:
+            break
+        free, n = heapq.heappop(heap)
+        chosen[n] += 1
+        if chosen[n] < counts[n]:
+            heapq.heappush(heap, (free + float(task_size[n]), n))
+    used = chosen > 0
+    return nodes[used], chosen[used]
