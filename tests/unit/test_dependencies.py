@@ -134,6 +134,18 @@ def test_a_timed_out_dependency_fails_its_dependants() -> None:
     assert str(driver.job(two).cause) == f"it was to run after {one}, which is timed-out"
 
 
+def test_a_dependency_that_reaches_its_time_limit_fails_its_dependants() -> None:
+    driver = Driver()
+    driver.worker("a")
+    one = driver.submit(spec(time_limit="1m"))
+    two = driver.submit(spec(after=[one]))
+    driver.run(one, "a")
+    driver.advance(60)
+    driver.stop(one)
+    assert driver.phase(one) is Phase.TIMED_OUT
+    assert driver.phase(two) is Phase.FAILED
+
+
 def test_of_two_dependencies_one_failure_is_enough() -> None:
     driver = Driver()
     one, two = driver.submit(spec(max_retries=1)), driver.submit(spec())

@@ -98,13 +98,14 @@ def test_a_released_task_is_stopped_before_it_is_cancelled() -> None:
     assert driver.states(job) == [CANCELLED]
 
 
-def test_the_time_limit_of_an_attempt_fails_the_job() -> None:
+def test_a_job_that_reaches_its_time_limit_has_timed_out() -> None:
     driver, job = a_running_gang(time_limit="5m")
     driver.advance(299)
     assert driver.states(job) == [RUN] * 3
     driver.advance(1)
     assert driver.states(job) == [STOPPING] * 3
     driver.stop(job)
+    assert driver.phase(job) is Phase.TIMED_OUT
     assert driver.states(job) == [FAILED] * 3
     assert driver.job(job).failures == 0
     cause = driver.job(job).cause
@@ -150,9 +151,9 @@ def befall(driver: Driver, job: str, what: str) -> None:
 @pytest.mark.parametrize(
     ("first", "second", "verdict"),
     [
-        ("eviction", "limit", Phase.FAILED),
+        ("eviction", "limit", Phase.TIMED_OUT),
         ("eviction", "cancel", Phase.CANCELLED),
-        ("failure", "limit", Phase.FAILED),
+        ("failure", "limit", Phase.TIMED_OUT),
         ("failure", "cancel", Phase.CANCELLED),
         ("limit", "cancel", Phase.CANCELLED),
     ],
@@ -186,7 +187,7 @@ def test_a_lower_cause_leaves_an_open_drain_as_it_is() -> None:
     assert drain.cause.kind is Kind.CANCEL
 
 
-def test_a_time_limit_that_comes_after_a_cancel_does_not_fail_the_job() -> None:
+def test_a_cancelled_job_that_reaches_its_time_limit_stays_cancelled() -> None:
     driver, job = a_running_gang(time_limit="20s")
     driver.apply(CancelRequested(job))
     driver.advance(21)

@@ -184,7 +184,7 @@ def test_a_time_limit_still_takes_over_a_drain_after_a_change_of_leader() -> Non
     driver.restart()
     driver.advance(21)
     driver.stop(job)
-    assert driver.phase(job) is Phase.FAILED
+    assert driver.phase(job) is Phase.TIMED_OUT
 
 
 def test_a_task_that_ran_through_the_outage_is_heard_and_not_failed() -> None:

@@ -137,7 +137,7 @@ async def test_a_task_beyond_its_time_is_ended_even_if_nobody_says_so(
     await small.server.kill()
     await ranks.are_gone()
     await small.serve()
-    assert "limit" in (await small.reach(ranks.job, "failed"))["cause"]
+    assert "limit" in (await small.reach(ranks.job, "timed-out"))["cause"]
 
 
 async def test_a_server_of_another_cluster_gives_no_orders(small: Fleet, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ _VERDICTS = {
     Kind.CANCEL: Phase.CANCELLED,
     Kind.TIMED_OUT: Phase.TIMED_OUT,
     Kind.DEPENDENCY: Phase.FAILED,
-    Kind.TIME_LIMIT: Phase.FAILED,
+    Kind.TIME_LIMIT: Phase.TIMED_OUT,
 }
 
 
@@ -167,13 +167,13 @@ def _settle_task(tx: Changes, gang: Gang, task: Task, verdict: Phase | None, *, 
         elif not waits:
             tx.rest(gang, task, Move.DRAIN_SETTLED)
         return
-    if waits:
-        # Tasks of a completed job that never got a place are not done, only not needed.
-        target = State.FAILED if verdict is Phase.FAILED else State.CANCELLED
-    elif ended_well or verdict is Phase.DONE:
+    if not waits and (ended_well or verdict is Phase.DONE):
         target = State.DONE
+    elif verdict is Phase.FAILED or (verdict is Phase.TIMED_OUT and not waits):
+        target = State.FAILED
     else:
-        target = State.FAILED if verdict is Phase.FAILED else State.CANCELLED
+        # Also a task of a completed job that never had a place: it was not needed.
+        target = State.CANCELLED
     tx.move(gang, task, Move.DRAIN_SETTLED, target, ended_at=task.ended_at or tx.now)
 
 

@@ -62,7 +62,7 @@ class Metrics:
             Phase.DONE: counter("jobs_completed", "Jobs that ended well."),
             Phase.FAILED: counter("jobs_failed", "Jobs that failed for good."),
             Phase.CANCELLED: counter("jobs_cancelled", "Jobs that were cancelled."),
-            Phase.TIMED_OUT: counter("jobs_timed_out", "Jobs that waited for too long."),
+            Phase.TIMED_OUT: counter("jobs_timed_out", "Jobs ended by a time limit."),
         }
         self._retried = counter("jobs_retried", "Times a job went back to waiting.")
         self._reaped = counter("jobs_reaped", "Jobs hit by a lost worker.", "outcome")
