@@ -19,7 +19,7 @@ from phalanx.plan.cycle import plan
 from phalanx.plan.decisions import Evict, Plan
 from phalanx.plan.model import PendingGang, RoleRequest, RunningGang, RunningTask, TaskRequest
 from phalanx.plan.state.nodes import NodeSpec
-from phalanx.plan.state.snapshot import Snapshot
+from phalanx.plan.state.planner_state import PlannerState
 
 NODES = 10_000
 GANGS = 10_000
@@ -51,8 +51,8 @@ class Site:
         self._used: dict[str, dict[str, int]] = {}
         self._tasks_on: dict[str, int] = {}
         self.now = START
-        self.snapshot = Snapshot()
-        self.snapshot.set_queues({f"q{n}": Queue(f"q{n}") for n in range(QUEUES)})
+        self.state = PlannerState()
+        self.state.set_queues({f"q{n}": Queue(f"q{n}") for n in range(QUEUES)})
         for n in range(nodes):
             self._used[f"n{n:06}"] = {}
             self._put_node(f"n{n:06}")
@@ -84,21 +84,21 @@ class Site:
                 lasts=HOUR,
             )
             self._claims[job] = claim
-            self.snapshot.put_claim(claim)
+            self.state.put_pending(claim)
 
     def leave_line(self) -> None:
         """Nobody waits any more."""
         for job in self._claims:
-            self.snapshot.remove_claim(job)
+            self.state.remove_pending(job)
         self._claims.clear()
 
     def plan(self) -> tuple[Plan, float]:
         """A plan, and the seconds it took."""
         gc.collect()
         began = time.perf_counter()
-        made = plan(self.snapshot, self.now)
+        made = plan(self.state, self.now)
         took_s = time.perf_counter() - began
-        self.snapshot.heads, self.snapshot.cursor = made.heads, made.cursor
+        self.state.accept(made)
         return made, took_s
 
     def carry_out(self, made: Plan) -> int:
@@ -113,7 +113,7 @@ class Site:
 
     def _start(self, placement: Placement) -> None:
         claim = self._claims.pop(placement.job)
-        self.snapshot.remove_claim(claim.job)
+        self.state.remove_pending(claim.job)
         resources = claim.parts[0].ask.resources
         places = tuple(
             RunningTask(each.task, "worker", each.worker, resources, ends_at=self.now + HOUR)
@@ -125,7 +125,7 @@ class Site:
         # It started long ago, so it may be evicted.
         tenant = RunningGang(*head, self.now - HOUR, places, min_available=claim.size)
         self._tenants[claim.job] = tenant
-        self.snapshot.put_tenant(tenant)
+        self.state.put_running(tenant)
 
     def end_some(self, share: float) -> None:
         """Gangs end that have about this share of the tasks."""
@@ -136,7 +136,7 @@ class Site:
             if ended >= wanted:
                 break
             tenant = self._tenants.pop(job)
-            self.snapshot.remove_tenant(job)
+            self.state.remove_running(job)
             for place in tenant.places:
                 self._use(place, -1)
                 touched.add(place.node)
@@ -153,7 +153,7 @@ class Site:
     def _put_node(self, node: str) -> None:
         size = {"cpu": CPUS * 1000, GPU: GPUS * DEVICE}
         occupants = self._tasks_on.get(node, 0)
-        self.snapshot.put_node(node, NodeSpec(size, self._used[node], {}, occupants=occupants))
+        self.state.put_node(node, NodeSpec(size, self._used[node], {}, occupants=occupants))
 
 
 def _filled(nodes: int, gangs: int) -> tuple[Site, int, float]:
@@ -218,5 +218,5 @@ def profile() -> None:
     """Where the time of a first plan goes."""
     site = Site(NODES, GANGS)
     profiler = cProfile.Profile()
-    profiler.runcall(plan, site.snapshot, site.now)
+    profiler.runcall(plan, site.state, site.now)
     pstats.Stats(profiler).sort_stats("tottime").print_stats(20)

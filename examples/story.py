@@ -22,7 +22,8 @@ from phalanx.core.node import DEVICE, GPU
 from phalanx.core.spec.job import SECOND, Micros
 from phalanx.core.spec.validation import job_spec
 from phalanx.core.states import State
-from phalanx.plan.state.planner_state import ClusterState
+from phalanx.plan.cycle import plan
+from phalanx.plan.state.planner_state import PlannerState
 from phalanx.store.batches import batch_of
 from phalanx.store.sqlite import SQLiteStore
 
@@ -86,7 +87,7 @@ class Leader:
 
 async def start(leader: Leader) -> None:
     """What the planner decides is an event like any other; then all accept, and all start."""
-    found = ClusterState(leader.cluster).plan(leader.now)
+    found = plan(PlannerState.of(leader.cluster), leader.now)
     await leader.tell(events.Placed(tuple(found.reserved())))
     await leader.wait(1)
     reserved = leader.tasks(State.RESERVED)

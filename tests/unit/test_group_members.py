@@ -8,8 +8,10 @@ from phalanx.core.events import CancelRequested, MembersJoined
 from phalanx.core.model import Gathering
 from phalanx.core.reasons import Reason, WaitingForGroup
 from phalanx.core.spec.job import JobSpec
+from phalanx.plan.cycle import plan
 from phalanx.plan.decisions import Plan, Reserve
-from phalanx.plan.state.planner_state import ClusterState
+from phalanx.plan.state.delta import PlannerDelta
+from phalanx.plan.state.planner_state import PlannerState
 
 
 def member(name: str, *group: str, size: int = 1) -> JobSpec:
@@ -18,24 +20,24 @@ def member(name: str, *group: str, size: int = 1) -> JobSpec:
 
 
 class Watched:
-    """A cluster of four GPUs, and a picture that hears of each change alone."""
+    """A cluster of four GPUs, and a planner state that hears of each change alone."""
 
     def __init__(self) -> None:
         self.driver = Driver()
         self.driver.fleet("a", "b", resources={"gpu": 2000})
-        self.picture = ClusterState(self.driver.cluster)
+        self.state = PlannerState.of(self.driver.cluster)
 
     def submit(self, *specs: JobSpec) -> list[str]:
         return [self.see(self.driver.submit(each)) for each in specs]
 
     def see(self, job: str) -> str:
         cluster = self.driver.cluster
-        self.picture.update({job: cluster.gangs.get(job)}, dict(cluster.nodes), None)
+        self.state.update(PlannerDelta({job: cluster.gangs.get(job)}, dict(cluster.nodes)))
         return job
 
     def plan(self) -> Plan:
-        made = self.picture.plan(self.driver.now)
-        anew = ClusterState(self.driver.cluster).plan(self.driver.now)
+        made = plan(self.state, self.driver.now)
+        anew = plan(PlannerState.of(self.driver.cluster), self.driver.now)
         assert (made.decisions, dict(made.reasons)) == (anew.decisions, dict(anew.reasons))
         return made
 
@@ -65,8 +67,8 @@ def test_when_the_one_that_named_it_is_gone_a_job_is_free_again() -> None:
     watched = Watched()
     two, one = watched.submit(member("two"), member("one", "two", "three"))
     assert watched.reason(two) == WaitingForGroup(("default/three",))
-    watched.picture.update({one: None}, {}, None)
-    started = watched.picture.plan(watched.driver.now).reserved()
+    watched.state.update(PlannerDelta({one: None}))
+    started = plan(watched.state, watched.driver.now).reserved()
     assert [placement.job for placement in started] == [two]
 
 

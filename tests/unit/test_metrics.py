@@ -11,7 +11,8 @@ from phalanx.core.events import Event, Progressed, WorkerLost
 from phalanx.core.model import Gathering
 from phalanx.core.spec.validation import job_spec
 from phalanx.engine.turn import Turn
-from phalanx.plan.state.planner_state import ClusterState
+from phalanx.plan.cycle import plan
+from phalanx.plan.state.planner_state import PlannerState
 from phalanx.server.logs import line_of
 from phalanx.server.metrics.census import take
 from phalanx.server.metrics.prometheus import Metrics
@@ -130,8 +131,8 @@ def test_a_census_counts_jobs_tasks_workers_and_what_queues_use(cluster: Watched
     nobody_yet = replace(spec(name="group"), roles=(), min_available=0)
     cluster.submit(nobody_yet, gathering=Gathering(of=2))
     cluster.apply(WorkerLost("w-2"))
-    picture = ClusterState(cluster.cluster)
-    census = take(picture, picture.plan(cluster.now))
+    state = PlannerState.of(cluster.cluster)
+    census = take(state, plan(state, cluster.now))
     assert census.jobs == {"running": 1, "pending": 2}
     assert census.tasks == {"running": 2, "blocked": 4}
     assert census.workers == {"open": 2, "lost": 1}

@@ -10,12 +10,13 @@ from phalanx.core.spec.job import Micros
 from phalanx.engine import planner_loop as planning_module
 from phalanx.engine.commits import Commits
 from phalanx.engine.host import HostEnvironment
-from phalanx.engine.planner_delta import PlannerDelta
 from phalanx.engine.planner_loop import PlannerLoop, PlannerThread
 from phalanx.engine.settings import EngineSettings
 from phalanx.engine.writer import Writer
+from phalanx.plan.cycle import plan
 from phalanx.plan.decisions import Plan
-from phalanx.plan.state.planner_state import ClusterState
+from phalanx.plan.state.delta import PlannerDelta
+from phalanx.plan.state.planner_state import PlannerState
 from phalanx.store.memory import MemoryStore
 
 HOUR_S = 3600.0
@@ -28,29 +29,29 @@ class Counted:
         self.threads: list[int] = []
         self.asked = asyncio.Event()
 
-    def plan(self, picture: ClusterState, news: PlannerDelta, now: Micros) -> Plan:
+    def plan(self, state: PlannerState, delta: PlannerDelta, now: Micros) -> Plan:
         self.threads.append(threading.get_ident())
-        return picture.plan(now)
+        return plan(state, now)
 
-    async def __call__(self, picture: ClusterState, news: PlannerDelta, now: Micros) -> Plan:
+    async def __call__(self, state: PlannerState, delta: PlannerDelta, now: Micros) -> Plan:
         self.asked.set()
-        return self.plan(picture, news, now)
+        return self.plan(state, delta, now)
 
 
-def a_picture() -> ClusterState:
-    return ClusterState(Driver().cluster)
+def a_state() -> PlannerState:
+    return PlannerState.of(Driver().cluster)
 
 
 async def test_a_short_plan_is_made_in_the_loop() -> None:
     counted = Counted()
-    await PlannerThread(counted.plan)(a_picture(), PlannerDelta(), 0)
+    await PlannerThread(counted.plan)(a_state(), PlannerDelta(), 0)
     assert counted.threads == [threading.get_ident()]
 
 
 async def test_a_plan_with_many_changes_is_made_beside_the_loop() -> None:
     counted = Counted()
-    news = PlannerDelta(nodes={f"w{number}": None for number in range(1_000)})
-    await PlannerThread(counted.plan)(a_picture(), news, 0)
+    delta = PlannerDelta(nodes={f"w{number}": None for number in range(1_000)})
+    await PlannerThread(counted.plan)(a_state(), delta, 0)
     assert threading.get_ident() not in counted.threads
 
 
@@ -61,7 +62,7 @@ async def test_after_a_long_plan_the_next_is_made_beside_the_loop(
     counted = Counted()
     beside = PlannerThread(counted.plan)
     for _ in range(2):
-        await beside(a_picture(), PlannerDelta(), 0)
+        await beside(a_state(), PlannerDelta(), 0)
     first, second = counted.threads
     assert first == threading.get_ident() != second
 
@@ -73,7 +74,7 @@ async def test_in_a_quiet_moment_a_change_is_planned_for_at_once() -> None:
     commits = Commits(MemoryStore(clock=lambda: 0), 1, HOUR_S, loop.time(), lambda: "b-1")
     reign = Writer(cluster, commits, settings, HostEnvironment("s", "", lambda: 0, lambda: "b-1"))
     counted = Counted()
-    planning = PlannerLoop(reign, ClusterState(cluster), counted, settings)
+    planning = PlannerLoop(reign, PlannerState.of(cluster), counted, settings)
     running = asyncio.create_task(planning.run())
     async with asyncio.timeout(60):
         await counted.asked.wait()

@@ -19,12 +19,13 @@ from phalanx.core.reasons import (
 )
 from phalanx.core.spec.validation import job_spec
 from phalanx.engine.planner_loop import event_of
+from phalanx.plan.cycle import plan
 from phalanx.plan.decisions import Evict, Plan
-from phalanx.plan.state.planner_state import ClusterState
+from phalanx.plan.state.planner_state import PlannerState
 
 
 def planned(driver: Driver) -> Plan:
-    return ClusterState(driver.cluster).plan(driver.now)
+    return plan(PlannerState.of(driver.cluster), driver.now)
 
 
 def carry_out(driver: Driver) -> dict[str, list[str]]:
@@ -225,7 +226,7 @@ def test_a_gang_whose_tasks_do_not_divide_the_nodes_never_fits() -> None:
     assert reason(driver, job) == NeverFits("gpu", want=6000, largest=4000)
 
 
-def test_the_same_snapshot_gives_the_same_plan() -> None:
+def test_the_same_state_gives_the_same_plan() -> None:
     driver = a_cluster(2, 3, 4)
     for size in (1, 2, 3):
         driver.submit(spec(size, role=gpus(1)))

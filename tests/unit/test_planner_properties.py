@@ -12,7 +12,7 @@ from phalanx.plan.cycle import plan
 from phalanx.plan.decisions import Evict, Plan, PlannedVictim, Reserve
 from phalanx.plan.model import PendingGang, RoleRequest, RunningGang, RunningTask, TaskRequest
 from phalanx.plan.state.nodes import NodeSpec
-from phalanx.plan.state.snapshot import Snapshot
+from phalanx.plan.state.planner_state import PlannerState
 
 NOW = 1_000 * MINUTE
 GPU = 1000
@@ -26,22 +26,22 @@ class World(NamedTuple):
     tenants: dict[str, RunningGang]
     claims: dict[str, PendingGang]
 
-    def snapshot(self) -> Snapshot:
-        snapshot = Snapshot().at(NOW)
-        snapshot.set_queues(self.queues)
+    def state(self) -> PlannerState:
+        state = PlannerState().at(NOW)
+        state.set_queues(self.queues)
         for name, gpus in self.nodes.items():
             places = [p for t in self.tenants.values() for p in t.places if p.node == name]
             used = {"gpu": sum(dict(place.resources)["gpu"] for place in places)}
             machine = NodeSpec({"gpu": gpus * GPU}, used, {}, occupants=len(places))
-            snapshot.put_node(name, machine)
+            state.put_node(name, machine)
         for tenant in self.tenants.values():
-            snapshot.put_tenant(tenant)
+            state.put_running(tenant)
         for claim in self.claims.values():
-            snapshot.put_claim(claim)
-        return snapshot
+            state.put_pending(claim)
+        return state
 
     def plan(self) -> Plan:
-        return plan(self.snapshot(), NOW)
+        return plan(self.state(), NOW)
 
     def free(self) -> dict[str, int]:
         free = {name: gpus * GPU for name, gpus in self.nodes.items()}
@@ -263,10 +263,10 @@ def test_planning_again_and_again_comes_to_rest(world: World) -> None:
 
 @settings(max_examples=100)
 @given(worlds())
-def test_the_same_snapshot_gives_the_same_decisions(world: World) -> None:
+def test_the_same_state_gives_the_same_decisions(world: World) -> None:
     assert world.plan().decisions == world.plan().decisions
-    snapshot = world.snapshot()
-    assert plan(snapshot, NOW).decisions == plan(snapshot, NOW).decisions
+    state = world.state()
+    assert plan(state, NOW).decisions == plan(state, NOW).decisions
 
 
 @settings(max_examples=100)

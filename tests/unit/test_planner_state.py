@@ -1,4 +1,4 @@
-"""The planner's picture: what is durable, no more and no less, at the cost of what changed."""
+"""The planner state: what is durable, no more and no less, at the cost of what changed."""
 
 import pytest
 from tests.driver import spec
@@ -18,10 +18,9 @@ from phalanx.core.events import (
 )
 from phalanx.core.model import Assignment, Protocol, Queue
 from phalanx.core.spec.job import SECOND
-from phalanx.engine.planner_delta import PlannerDelta
 from phalanx.engine.turn import Turn
-from phalanx.plan.state.planner_state import ClusterState
-from phalanx.plan.state.snapshot import Snapshot
+from phalanx.plan.state.delta import PlannerDelta
+from phalanx.plan.state.planner_state import PlannerState
 
 NOW = 1_700_000_000 * SECOND
 EVENTS: list[Event] = [
@@ -39,54 +38,55 @@ EVENTS: list[Event] = [
 ]
 
 
-def told(snapshot: Snapshot) -> object:
+def told(state: PlannerState) -> object:
     """All that a plan could depend on."""
-    table = snapshot.table
+    table = state.table
     nodes = {
         name: {row: (table.capacity[n, at], table.free[n, at]) for row, n in table.rows.items()}
         for name, at in table.index.items()
     }
-    tenants = {job: known.tenant for job, known in snapshot.tenants.by_job.items()}
+    tenants = {job: known.tenant for job, known in state.running.by_job.items()}
     used = {
         queue: {resource: amount for resource, amount in used.items() if amount}
-        for queue, used in snapshot.tenants.used.items()
+        for queue, used in state.running.used.items()
         if any(used.values())
     }
-    return snapshot.waiting.claims, tenants, used, nodes, snapshot.queues
+    return state.pending.gangs, tenants, used, nodes, state.queues
 
 
-def take_turn(cluster: Cluster, news: PlannerDelta, event: Event) -> None:
+def take_turn(cluster: Cluster, delta: PlannerDelta, event: Event) -> None:
     turn = Turn(cluster, NOW)
     turn.apply(event)
-    news.note(turn)
+    for changes in turn.changes:
+        delta.note(cluster, changes)
 
 
 @pytest.mark.parametrize("turns_between_plans", [1, 2, len(EVENTS)])
-def test_the_picture_is_the_cluster_as_it_was_noted(turns_between_plans: int) -> None:
+def test_the_state_is_the_cluster_as_it_was_noted(turns_between_plans: int) -> None:
     cluster = Cluster()
-    picture, news = ClusterState(cluster), PlannerDelta()
+    state, delta = PlannerState.of(cluster), PlannerDelta()
     for n, event in enumerate(EVENTS, 1):
-        take_turn(cluster, news, event)
+        take_turn(cluster, delta, event)
         if n % turns_between_plans == 0:
-            picture.update(news.gangs, news.nodes, news.queues)
-            news = PlannerDelta()
-            fresh = ClusterState(cluster)
+            state.update(delta)
+            delta = PlannerDelta()
+            fresh = PlannerState.of(cluster)
             # Rows that were once asked for stay, with nothing in them.
-            for resource in picture.snapshot.table.rows:
-                fresh.snapshot.table.row(resource)
-            assert told(picture.snapshot) == told(fresh.snapshot)
+            for resource in state.table.rows:
+                fresh.table.row(resource)
+            assert told(state) == told(fresh)
 
 
 def test_what_was_not_noted_is_not_seen() -> None:
     cluster = Cluster()
-    picture = ClusterState(cluster)
+    state = PlannerState.of(cluster)
     Turn(cluster, NOW).apply(Submitted("j-1", spec()))
-    picture.update({}, {}, None)
-    assert not picture.snapshot.waiting.claims
+    state.update(PlannerDelta())
+    assert not state.pending.gangs
 
 
 def test_a_plan_that_is_being_made_is_not_disturbed() -> None:
     cluster = Cluster()
-    picture, news = ClusterState(cluster), PlannerDelta()
-    take_turn(cluster, news, Submitted("j-1", spec()))
-    assert "j-1" not in picture.snapshot.waiting.claims
+    state, delta = PlannerState.of(cluster), PlannerDelta()
+    take_turn(cluster, delta, Submitted("j-1", spec()))
+    assert "j-1" not in state.pending.gangs

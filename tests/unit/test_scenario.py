@@ -28,7 +28,7 @@ def scenario(**fields: Any) -> Scenario:
 
 
 def outcome_of(read: Scenario) -> ScenarioOutcome:
-    return settle(read, plan(read.snapshot(), NOW))
+    return settle(read, plan(read.state(), NOW))
 
 
 def crowded(**expect: Any) -> Scenario:

@@ -27,11 +27,11 @@ STOP = CoreSettings().stop_timeout(15 * SECOND)
 
 
 def foreseen(read: Scenario, job: str) -> Forecast:
-    return forecast(plan(read.snapshot(), NOW), job)
+    return forecast(plan(read.state(), NOW), job)
 
 
 def tried(read: Scenario, job: str) -> list[Alternative]:
-    return list(alternatives(read.snapshot(), job, NOW, STOP))
+    return list(alternatives(read.state(), job, NOW, STOP))
 
 
 def busy(*pending: dict[str, Any], **fields: Any) -> Scenario:
@@ -67,13 +67,13 @@ def test_a_gang_that_is_larger_than_its_queues_share_is_told_so() -> None:
     wide = gang("wide", "t0", "t1", "t2", queue="own")
     narrow = gang("narrow", "x0", queue="own")
     queues = [{"name": "own"}, {"name": "other", "weight": 2}]
-    snapshot = scenario(queues=queues, running=[running], pending=[wide, narrow]).snapshot()
-    plan(snapshot, NOW)
-    found = beyond_share(snapshot, "wide")
+    state = scenario(queues=queues, running=[running], pending=[wide, narrow]).state()
+    plan(state, NOW)
+    found = beyond_share(state, "wide")
     assert found == BeyondShare("own", "gpu", 3000, 1000)
     assert str(found) == "queue own deserves 1 gpu now, and it takes 3"
-    assert beyond_share(snapshot, "narrow") is None
-    assert beyond_share(snapshot, "nobody") is None
+    assert beyond_share(state, "narrow") is None
+    assert beyond_share(state, "nobody") is None
 
 
 def test_the_largest_number_of_tasks_that_would_start_is_found() -> None:
@@ -104,10 +104,10 @@ def test_work_that_is_held_back_is_told_how_short_it_would_have_to_be() -> None:
 
 def test_what_was_tried_leaves_the_gang_as_it_was() -> None:
     read = busy(gang("g", "t0", "t1", "t2"))
-    snapshot = read.snapshot()
-    before = snapshot.waiting.claims["g"]
-    list(alternatives(snapshot, "g", NOW, STOP))
-    assert snapshot.waiting.claims["g"] == before
+    state = read.state()
+    before = state.pending.gangs["g"]
+    list(alternatives(state, "g", NOW, STOP))
+    assert state.pending.gangs["g"] == before
 
 
 def test_a_gang_that_nobody_knows_has_no_alternatives() -> None:

@@ -13,6 +13,7 @@ from phalanx.core.node import GPU
 from phalanx.core.reasons import NeverFits, NoNodeMatches
 from phalanx.core.spec.durations import printed as lasting
 from phalanx.core.spec.job import SECOND, Micros
+from phalanx.plan.cycle import plan
 from phalanx.plan.decisions import PlannedVictim
 from phalanx.plan.explain.whatif import (
     Alternative,
@@ -26,7 +27,7 @@ from phalanx.plan.explain.whatif import (
     forecast,
 )
 from phalanx.plan.model import PlannerPolicy
-from phalanx.plan.state.planner_state import ClusterState
+from phalanx.plan.state.planner_state import PlannerState
 from phalanx.wire.plan import AlternativeView, PlannedTask, VictimView
 
 #: So many workers or jobs are named in a sentence.
@@ -47,14 +48,14 @@ async def outlook(services: Services, cluster: Cluster, job: str, now: Micros) -
 
 
 def _look(cluster: Cluster, policy: PlannerPolicy, job: str, now: Micros) -> JobForecast:
-    picture = ClusterState(cluster, policy)
-    found = forecast(picture.plan(now), job)
+    state = PlannerState.of(cluster, policy)
+    found = forecast(plan(state, now), job)
     tried: tuple[Alternative, ...] = ()
     beyond = None
     if not found.places:
-        beyond = beyond_share(picture.snapshot, job)
+        beyond = beyond_share(state, job)
         stop = cluster.settings.stop_timeout(cluster.gangs[job].job.spec.grace)
-        tried = tuple(alternatives(picture.snapshot, job, now, stop))
+        tried = tuple(alternatives(state, job, now, stop))
     return JobForecast(cluster, now, found, beyond, tried)
 
 

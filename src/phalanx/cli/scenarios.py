@@ -60,7 +60,7 @@ def _scenarios(file: str) -> Iterator[Scenario]:
 
 
 def _outcome(scenario: Scenario) -> ScenarioOutcome:
-    return settle(scenario, plan(scenario.snapshot(), NOW))
+    return settle(scenario, plan(scenario.state(), NOW))
 
 
 def _wrongs(error: Invalid | OSError) -> list[str]:

@@ -20,7 +20,7 @@ from phalanx.engine.planner_loop import Planner, PlannerLoop, PlannerThread
 from phalanx.engine.settings import EngineSettings
 from phalanx.engine.telemetry import UNWATCHED, Telemetry
 from phalanx.engine.writer import Observer, Work, Writer
-from phalanx.plan.state.planner_state import ClusterState
+from phalanx.plan.state.planner_state import PlannerState
 from phalanx.store.protocol import CommitFailed, Deposed, Leader, Store, StoreError
 
 T = TypeVar("T")
@@ -152,8 +152,8 @@ class Engine:
         """Load, and take turns until a commit fails. Raises CommitFailed or Deposed."""
         cluster = await self._load(commits.term)
         reign = Writer(cluster, commits, self.settings, self._outside, watcher=self.watcher)
-        picture = ClusterState(cluster, self.settings.policy)
-        planning = PlannerLoop(reign, picture, self._planner, self.settings, self.watcher)
+        state = PlannerState.of(cluster, self.settings.policy)
+        planning = PlannerLoop(reign, state, self._planner, self.settings, self.watcher)
         reign.observers += [*self.observers, planning.observe]
         self._reign, self._planning = reign, planning
         self.watcher.leading(commits.term, cluster)

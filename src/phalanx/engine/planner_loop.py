@@ -1,8 +1,8 @@
-"""When to plan, and what becomes of a plan: each decision is checked again when it is applied.
+"""When plans are made and how they are carried out.
 
-One plan at a time. It runs when something it depends on has changed, and every few seconds
-regardless. After each there is a pause in which changes gather, at least as long as it took; so the
-first change in a quiet moment is planned for at once.
+One plan is made at a time: when something it depends on has changed, and every few seconds
+regardless. A pause as long as the plan took follows each plan, so that changes gather; the first
+change in a quiet moment is planned for at once. Every decision is checked again when it is applied.
 """
 
 import asyncio
@@ -23,43 +23,52 @@ from phalanx.core.events import (
 from phalanx.core.reasons import Reason
 from phalanx.core.spec.job import Micros
 from phalanx.engine.errors import NotLeading, Unavailable
-from phalanx.engine.planner_delta import PlannerDelta, plan_anew
 from phalanx.engine.settings import EngineSettings
 from phalanx.engine.telemetry import UNWATCHED, Telemetry
 from phalanx.engine.turn import Turn
 from phalanx.engine.writer import Writer
+from phalanx.plan.cycle import plan
 from phalanx.plan.decisions import Decision, Evict, Hold, LetGo, Plan, Reserve
-from phalanx.plan.state.planner_state import ClusterState
+from phalanx.plan.state.delta import PlannerDelta
+from phalanx.plan.state.planner_state import PlannerState
 
-Planner = Callable[[ClusterState, PlannerDelta, Micros], Awaitable[Plan]]
+Planner = Callable[[PlannerState, PlannerDelta, Micros], Awaitable[Plan]]
 
 #: A plan is expected to take no longer than the last one, if little has changed since.
 _QUICK_S = 0.002
 _FEW = 100
 
 
-async def plan_inline(picture: ClusterState, news: PlannerDelta, now: Micros) -> Plan:
-    """In the loop itself: for simulations, where every run has to be the same."""
-    return plan_anew(picture, news, now)
+def update_and_plan(state: PlannerState, delta: PlannerDelta, now: Micros) -> Plan:
+    """Update the state, plan, and let the next plan go on from this one."""
+    state.update(delta)
+    made = plan(state, now)
+    state.accept(made)
+    return made
+
+
+async def plan_inline(state: PlannerState, delta: PlannerDelta, now: Micros) -> Plan:
+    """Plan in the event loop: for simulations, in which every run is the same."""
+    return update_and_plan(state, delta, now)
 
 
 class PlannerThread:
-    """In a thread, so that the loop goes on answering, unless it takes less than the way there."""
+    """Plan in a thread, so that the event loop goes on, unless the plan is expected to be short."""
 
     def __init__(
-        self, plan: Callable[[ClusterState, PlannerDelta, Micros], Plan] = plan_anew
+        self, planner: Callable[[PlannerState, PlannerDelta, Micros], Plan] = update_and_plan
     ) -> None:
-        self._plan = plan
-        self._took_s = 0.0  #: the last one
+        self._planner = planner
+        self._took_s = 0.0  #: the last plan
 
-    async def __call__(self, picture: ClusterState, news: PlannerDelta, now: Micros) -> Plan:
-        if self._took_s > _QUICK_S or news.size > _FEW:
-            return await asyncio.to_thread(self._timed, picture, news, now)
-        return self._timed(picture, news, now)
+    async def __call__(self, state: PlannerState, delta: PlannerDelta, now: Micros) -> Plan:
+        if self._took_s > _QUICK_S or delta.size > _FEW:
+            return await asyncio.to_thread(self._timed, state, delta, now)
+        return self._timed(state, delta, now)
 
-    def _timed(self, picture: ClusterState, news: PlannerDelta, now: Micros) -> Plan:
+    def _timed(self, state: PlannerState, delta: PlannerDelta, now: Micros) -> Plan:
         began = time.perf_counter()
-        made = self._plan(picture, news, now)
+        made = self._planner(state, delta, now)
         self._took_s = time.perf_counter() - began
         return made
 
@@ -67,27 +76,29 @@ class PlannerThread:
 class PlannerLoop:
     def __init__(
         self,
-        reign: Writer,
-        picture: ClusterState,
+        writer: Writer,
+        state: PlannerState,
         planner: Planner,
         settings: EngineSettings,
-        watcher: Telemetry = UNWATCHED,
+        telemetry: Telemetry = UNWATCHED,
     ) -> None:
-        self._watcher = watcher
-        self._reign = reign
-        self._picture = picture
-        self._news = PlannerDelta()
+        self._telemetry = telemetry
+        self._writer = writer
+        self._state = state
+        #: What has become durable since the last plan began; no plan relies on what may be lost.
+        self._delta = PlannerDelta()
         self._planner = planner
         self._settings = settings
         self._changed = asyncio.Event()
         self._changed.set()
-        #: Why each waiting job waits, as of the last plan.
+        #: Why each pending job is pending, as of the last plan.
         self.reasons: Mapping[str, Reason] = {}
-        #: Decisions that no longer held when they came to be applied, by cause.
+        #: Decisions that no longer held when they were to be applied, by cause.
         self.rejected: Counter[str] = Counter()
 
     def observe(self, turn: Turn) -> None:
-        self._news.note(turn)
+        for changes in turn.changes:
+            self._delta.note(turn.cluster, changes)
         if turn.replan:
             self._changed.set()
 
@@ -104,23 +115,23 @@ class PlannerLoop:
             try:
                 await self._plan_once()
             except (NotLeading, Unavailable):
-                # Whoever leads next plans; if the lease was only late, it is we, a tick later.
+                # The next leader plans; if only the lease was late, this server does, a tick later.
                 self._changed.set()
                 await asyncio.sleep(self._settings.plan_tick_s)
             await asyncio.sleep(max(self._settings.plan_debounce_s, loop.time() - began))
 
     async def _plan_once(self) -> None:
-        news, self._news = self._news, PlannerDelta()
+        delta, self._delta = self._delta, PlannerDelta()
         began = asyncio.get_running_loop().time()
-        made = await self._planner(self._picture, news, self._reign.tell_time())
-        self._watcher.planned(asyncio.get_running_loop().time() - began, made)
+        made = await self._planner(self._state, delta, self._writer.tell_time())
+        self._telemetry.planned(asyncio.get_running_loop().time() - began, made)
         self.reasons = made.reasons
         if made.decisions:
-            await self._reign.do(lambda turn: self._carry_out(turn, made))
+            await self._writer.do(lambda turn: self._apply(turn, made))
 
-    def _carry_out(self, turn: Turn, made: Plan) -> None:
-        if turn.cluster.queues != self._picture.snapshot.queues:
-            self._reject("QueuesChanged")  # limits and shares may not be what they were
+    def _apply(self, turn: Turn, made: Plan) -> None:
+        if turn.cluster.queues != self._state.queues:
+            self._reject("QueuesChanged")  # limits and fair shares may have changed
             return
         for decision in made.decisions:
             try:
@@ -130,11 +141,11 @@ class PlannerLoop:
 
     def _reject(self, cause: str) -> None:
         self.rejected[cause] += 1
-        self._watcher.rejected(cause)
+        self._telemetry.rejected(cause)
 
 
 def event_of(decision: Decision) -> Event:
-    """What a decision means to the core."""
+    """The event that carries out a decision."""
     if isinstance(decision, Reserve):
         return Placed(decision.placements)
     if isinstance(decision, Evict):

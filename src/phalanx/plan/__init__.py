@@ -1,1 +1,1 @@
-"""A pure function from a snapshot of the cluster to decisions and reasons."""
+"""A pure function from the planner state and the time to decisions and reasons."""

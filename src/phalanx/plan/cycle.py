@@ -49,12 +49,12 @@ from phalanx.plan.preemption.victim_set import Ground
 from phalanx.plan.reservations import StartReservations
 from phalanx.plan.state.nodes import Bools, Floats
 from phalanx.plan.state.pass_capacity import PassCapacity
-from phalanx.plan.state.snapshot import Snapshot
+from phalanx.plan.state.planner_state import PlannerState
 
 
-def plan(snapshot: Snapshot, now: Micros) -> Plan:
+def plan(state: PlannerState, now: Micros) -> Plan:
     """What to do now, and why everybody else waits."""
-    work = _Pass(snapshot.at(now))
+    work = _Pass(state.at(now))
     work.give_up()
     work.break_deadlocks()
     work.divide()
@@ -66,20 +66,20 @@ def plan(snapshot: Snapshot, now: Micros) -> Plan:
 
 
 class _Pass:
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.snapshot = snapshot
-        self.now = snapshot.now
-        self.policy = snapshot.policy
-        self.table = snapshot.table
-        self.waiting = snapshot.waiting
-        tenants = snapshot.tenants
-        self.queues = with_parents(snapshot.queues, snapshot.queues_in_use())
+    def __init__(self, state: PlannerState) -> None:
+        self.state = state
+        self.now = state.now
+        self.policy = state.policy
+        self.table = state.table
+        self.pending = state.pending
+        tenants = state.running
+        self.queues = with_parents(state.queues, state.queues_in_use())
         self.shares = FairShares(self.queues, self.table)
         self.order = ServingOrder(self.policy, self.shares, self.now, self._is_in_vain)
-        self.room = PassCapacity(snapshot)
-        self.backfill = StartReservations(snapshot, self.room)
+        self.room = PassCapacity(state)
+        self.backfill = StartReservations(state, self.room)
         self.owed = StarvationReserve(self.shares, tenants, self.now)
-        holders = [gathered_occupancy(c, self.table) for c in self.waiting.holders.values()]
+        holders = [gathered_occupancy(c, self.table) for c in self.pending.holders.values()]
         self.search = VictimSearch(tenants, holders, self.shares, self.now, self.policy.min_runtime)
         #: The tasks that make room, in this pass or since an earlier one.
         self.leaving = [*tenants.leaving_tasks()]
@@ -87,7 +87,7 @@ class _Pass:
         self.skipped = 0
         self.starts: list[tuple[PlacementTrial, ...]] = []
         self.decisions: list[Decision] = []
-        self.reasons = PendingReasons(self.waiting)
+        self.reasons = PendingReasons(self.pending)
         self.short_of: set[TaskRequest] = set()
         self.stopped = {
             name: by for name in self.queues if (by := stopped_by(self.queues, name)) is not None
@@ -99,7 +99,7 @@ class _Pass:
         #: Lines that may not start, or never could.
         self.hopeless = {
             line: reason
-            for line in self.waiting.lines.values()
+            for line in self.pending.buckets.values()
             if (reason := self._stopped(line.first) or line.never) is not None
         }
         for line, reason in self.hopeless.items():
@@ -109,9 +109,9 @@ class _Pass:
     # 1. Who has waited long enough, and who waits in vain
 
     def give_up(self) -> None:
-        for claim in list(self.waiting.impatient.values()):
+        for claim in list(self.pending.impatient.values()):
             if claim.gives_up_at is not None and claim.gives_up_at <= self.now:
-                for mate in assembled(claim, self.waiting).members:
+                for mate in assembled(claim, self.pending).members:
                     self._give_up(mate)
 
     def _give_up(self, claim: PendingGang) -> None:
@@ -122,8 +122,8 @@ class _Pass:
             self.room.let_go(claim)
 
     def break_deadlocks(self) -> None:
-        holders = [c for j, c in self.waiting.holders.items() if j not in self.out]
-        for claim in deadlocked(holders, self.snapshot.empty, self.shares) if holders else ():
+        holders = [c for j, c in self.pending.holders.items() if j not in self.out]
+        for claim in deadlocked(holders, self.state.empty, self.shares) if holders else ():
             self.decisions.append(LetGo(claim.job, claim.version))
             self._keep_out(claim.job)
             self.room.let_go(claim)
@@ -131,8 +131,8 @@ class _Pass:
     # 2. What everybody deserves
 
     def divide(self) -> None:
-        stopped = [c for c in self.waiting.growing.values() if c.queue in self.stopped]
-        divide(self.shares, self.snapshot, self.hopeless, self.out, stopped)
+        stopped = [c for c in self.pending.growing.values() if c.queue in self.stopped]
+        divide(self.shares, self.state, self.hopeless, self.out, stopped)
 
     def _stopped(self, claim: PendingGang) -> QueueStopped | None:
         queue = self.stopped.get(claim.queue)
@@ -145,7 +145,7 @@ class _Pass:
         Of those only the first few are served: for them others may have to leave, or to wait."""
         fitting: list[Bucket] = []
         short: list[Bucket] = []
-        for ask, lines in self.waiting.by_ask.items():
+        for ask, lines in self.pending.by_ask.items():
             room = self.most[ask] = self.room.present.room(ask)
             for line in lines:
                 if line not in self.hopeless:
@@ -154,15 +154,15 @@ class _Pass:
             self._lacks(line, 0)
         self.served_anyway = set(self._worth_serving([*fitting, *short]))
         self.order.add_lines(fitting, [line for line in short if line in self.served_anyway])
-        for group in groups_of(self.waiting):
+        for group in groups_of(self.pending):
             self._line_up_group(group.members, group.missing)
 
     def _worth_serving(self, lines: list[Bucket]) -> list[Bucket]:
         """The first of all, and of every queue, for whom something can be done although they do
         not fit."""
-        ends = bool(self.snapshot.tenants.ending) and self.policy.backfill
+        ends = bool(self.state.running.ending) and self.policy.backfill
         worth = [line for line in lines if ends or self._has_rights(line.head)]
-        most = 2 * self.policy.heads + self.policy.searches + self.snapshot.cursor
+        most = 2 * self.policy.heads + self.policy.searches + self.state.cursor
         worth.sort(key=self.order.key_of)
         firsts = {line.first.queue: line for line in reversed(worth)}
         return [*firsts.values(), *worth[:most]]
@@ -176,7 +176,7 @@ class _Pass:
         reason: Reason | None = WaitingForGroup(missing) if missing else None
         for member in members:
             reason = reason or self._stopped(member)
-        reason = reason or shortage.never(members, self.snapshot.empty)
+        reason = reason or shortage.never(members, self.state.empty)
         if reason is None:
             self.order.add_group(members)
             return
@@ -265,7 +265,7 @@ class _Pass:
         self.room.keep(claim.job)
         self.shares.use(claim.queue, minimum_amounts(claim, self.table))
         victims = claim.nomination.victims if claim.nomination is not None else ()
-        left = self.snapshot.tenants.leaving_tasks().intersection(victims)
+        left = self.state.running.leaving_tasks().intersection(victims)
         return WaitingForVictims(tuple(sorted(left))) if left else None
 
     def _start(self, claims: Sequence[PendingGang]) -> bool:
@@ -357,7 +357,7 @@ class _Pass:
     def _keep_out(self, job: str) -> None:
         """Who gives way does not get anything in the same pass."""
         self.out.add(job)
-        if (claim := self.waiting.claims.get(job)) is not None:
+        if (claim := self.pending.gangs.get(job)) is not None:
             self.reasons.explicit[job] = shortage.short((claim,), claim, self.room.views)
 
     def _free_holds(self, found: VictimSet) -> bool:
@@ -366,7 +366,7 @@ class _Pass:
         if not holders:
             return False
         for unit in holders:
-            claim = self.waiting.claims[unit.occupancy.tenant.job]
+            claim = self.pending.gangs[unit.occupancy.tenant.job]
             self.decisions.append(LetGo(claim.job, claim.version))
             self._keep_out(claim.job)
             self.search.spoken_for.add(claim.job)
@@ -382,7 +382,7 @@ class _Pass:
 
     def _may_search(self) -> bool:
         """Searches are dear, so a pass has only so many; the next one begins where it ended."""
-        if self.skipped < self.snapshot.cursor:
+        if self.skipped < self.state.cursor:
             self.skipped += 1
             return False
         self.searches += 1
@@ -432,7 +432,7 @@ class _Pass:
 
     def grow(self) -> None:
         """Tasks beyond the minimum, in the same order."""
-        here = [c for c in self.waiting.growing.values() if c.job not in self.out]
+        here = [c for c in self.pending.growing.values() if c.job not in self.out]
         growing = [claim for claim in here if self._stopped(claim) is None]
         growth = ElasticGrowth(self.order, self.policy, self.now, self.room.views)
         running = growth.trials(growing)
@@ -455,7 +455,7 @@ class _Pass:
         limits = self.shares.room_in_limits()
         self.reasons.shortage = shortage.Shortage(self.room.present, self.short_of, limits)
         done = self.searches <= self.policy.searches
-        cursor = 0 if done else self.snapshot.cursor + self.policy.searches
+        cursor = 0 if done else self.state.cursor + self.policy.searches
         return Plan(tuple(self.decisions), self.reasons, self.backfill.result(), cursor)
 
 

@@ -67,7 +67,7 @@ class Plan(msgspec.Struct, frozen=True):
     decisions: tuple[Decision, ...]
     #: Why each job that is left waiting waits.
     reasons: PendingReasons
-    heads: tuple[ReservedStart, ...] = ()
+    reserved_starts: tuple[ReservedStart, ...] = ()
     cursor: int = 0  #: where the next plan's searches for victims begin
 
     def reserved(self) -> Iterator[Placement]:

@@ -61,12 +61,12 @@ def _seat(claim: PendingGang) -> _Seat:
 
 class PendingGangs:
     def __init__(self) -> None:
-        self.claims: dict[str, PendingGang] = {}
-        self.lines: dict[_LineKey, Bucket] = {}
+        self.gangs: dict[str, PendingGang] = {}
+        self.buckets: dict[_LineKey, Bucket] = {}
         #: Lines by what the first part of their gangs asks for.
         self.by_ask: dict[TaskRequest, dict[Bucket, None]] = {}
         #: Lines that have come since they were last looked at.
-        self.new_lines: list[Bucket] = []
+        self.new_buckets: list[Bucket] = []
         #: Gangs that may not be placed now, whatever is free; and of those the ones that only
         #: their backoff keeps.
         self.idle: dict[str, PendingGang] = {}
@@ -84,9 +84,9 @@ class PendingGangs:
         self.wanted: dict[str, dict[str, int]] = {}
 
     def put(self, claim: PendingGang, now: Micros) -> None:
-        if claim.job in self.claims:
+        if claim.job in self.gangs:
             self.remove(claim.job)
-        self.claims[claim.job] = claim
+        self.gangs[claim.job] = claim
         if claim.gives_up_at is not None:
             self.impatient[claim.job] = claim
         if claim.held:
@@ -106,7 +106,7 @@ class PendingGangs:
             self._line_up(claim)
 
     def remove(self, job: str) -> None:
-        claim = self.claims.pop(job)
+        claim = self.gangs.pop(job)
         for some in (self.impatient, self.holders, self.nominated, self.resting):
             some.pop(job, None)
         if job in self.grouped:
@@ -118,21 +118,21 @@ class PendingGangs:
 
     def _line_up(self, claim: PendingGang) -> None:
         key = line_key(claim)
-        line = self.lines.get(key)
+        line = self.buckets.get(key)
         if line is None:
-            line = self.lines[key] = Bucket(claim)
-            self.new_lines.append(line)
+            line = self.buckets[key] = Bucket(claim)
+            self.new_buckets.append(line)
             self.by_ask.setdefault(claim.parts[0].ask, {})[line] = None
         line.add(claim)
         self._want(claim, 1)
 
     def _leave(self, claim: PendingGang) -> None:
         key = line_key(claim)
-        line = self.lines[key]
+        line = self.buckets[key]
         line.remove(claim)
         self._want(claim, -1)
         if not line.seats:
-            del self.lines[key]
+            del self.buckets[key]
             ask = claim.parts[0].ask
             del self.by_ask[ask][line]
             if not self.by_ask[ask]:

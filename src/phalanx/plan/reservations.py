@@ -22,8 +22,8 @@ from phalanx.plan.placement.trial import PlacementTrial, place_all, undo_all
 from phalanx.plan.state.capacity import FreeCapacity, Occupant
 from phalanx.plan.state.nodes import Bools, Floats, Ints, NodeTable
 from phalanx.plan.state.pass_capacity import PassCapacity
+from phalanx.plan.state.planner_state import PlannerState
 from phalanx.plan.state.running import NEVER, RunningGangs
-from phalanx.plan.state.snapshot import Snapshot
 
 #: So few times are tried without asking first from when on they are worth it.
 _FEW = 8
@@ -94,11 +94,11 @@ class Reserved(NamedTuple):
 
 
 class StartReservations:
-    def __init__(self, snapshot: Snapshot, room: PassCapacity) -> None:
-        self._snapshot = snapshot
-        self._tenants = snapshot.tenants
+    def __init__(self, state: PlannerState, room: PassCapacity) -> None:
+        self._state = state
+        self._tenants = state.running
         self._room = room
-        self._now = snapshot.now
+        self._now = state.now
         self._tried = 0
         self._ends: Ends | None = None
         self.heads: list[Reserved] = []
@@ -175,10 +175,12 @@ class StartReservations:
     def head(self, claims: Sequence[PendingGang]) -> ReservedStart | None:
         """Give a claimant that only lacks room its start time, and keep it from pass to pass. One
         that has waited too long without any is given its nodes."""
-        policy = self._snapshot.policy
+        policy = self._state.policy
         if len(self.heads) >= policy.heads:
             return None
-        last = next((head for head in self._snapshot.heads if head.job == claims[0].job), None)
+        last = next(
+            (head for head in self._state.reserved_starts if head.job == claims[0].job), None
+        )
         if last is not None and self._keep(Reserved(claims, last)):
             return last
         if self._tried >= 2 * policy.heads:
@@ -259,7 +261,7 @@ class StartReservations:
         if last is not None and last.at is None:
             only = _mask(table, last.nodes)
         busy = self._room.present.busyness()
-        views = (self._snapshot.empty,)
+        views = (self._state.empty,)
         trials = place_all([PlacementTrial(claim, views, only, penalty=busy) for claim in claims])
         nodes = _nodes(trials or ())
         undo_all(trials)

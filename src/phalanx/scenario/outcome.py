@@ -66,7 +66,7 @@ def settle(scenario: Scenario, plan: Plan) -> ScenarioOutcome:
     return ScenarioOutcome(
         name=scenario.name,
         decisions=steps,
-        heads=plan.heads,
+        heads=plan.reserved_starts,
         placed=placed,
         pending=tuple(g.name for g in scenario.gangs.values() if g.waiting and g.name not in gone),
         evicted=tuple(sorted(evicted)),

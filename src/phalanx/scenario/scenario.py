@@ -34,7 +34,7 @@ from phalanx.plan.model import (
     TaskRequest,
 )
 from phalanx.plan.state.from_cluster import machine_of, most_common
-from phalanx.plan.state.snapshot import Snapshot
+from phalanx.plan.state.planner_state import PlannerState
 from phalanx.scenario.file_format import GangForm, ScenarioForm, TaskForm, TaskState, read_form
 from phalanx.scenario.nodes import empty_node, pick_devices
 
@@ -124,17 +124,17 @@ class Scenario(msgspec.Struct, frozen=True):
         found = self.gangs[gang]
         return next(m.form for m in (*found.placed, *found.waiting) if m.number == index)
 
-    def snapshot(self) -> Snapshot:
+    def state(self) -> PlannerState:
         """The scenario as the planner sees it."""
-        snapshot = Snapshot(self.policy).at(NOW)
-        snapshot.set_queues({queue.name: queue for queue in self.queues})
+        state = PlannerState(self.policy).at(NOW)
+        state.set_queues({queue.name: queue for queue in self.queues})
         for node in self.nodes:
-            snapshot.put_node(node.worker.id, machine_of(node))
+            state.put_node(node.worker.id, machine_of(node))
         for tenant in self.tenants:
-            snapshot.put_tenant(tenant)
+            state.put_running(tenant)
         for claim in self.claims:
-            snapshot.put_claim(claim)
-        return snapshot
+            state.put_pending(claim)
+        return state
 
 
 def read_scenario(document: object) -> Scenario:

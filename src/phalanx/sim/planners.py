@@ -12,37 +12,28 @@ from phalanx.core.model import Assignment
 from phalanx.core.node import GPU, Charge, Node
 from phalanx.core.reasons import NotEnough
 from phalanx.core.spec.job import Micros
+from phalanx.engine.planner_loop import update_and_plan
 from phalanx.plan.decisions import Reserve
 from phalanx.plan.model import PlannerPolicy
-from phalanx.plan.state.planner_state import ClusterState
+from phalanx.plan.state.delta import PlannerDelta
+from phalanx.plan.state.planner_state import PlannerState
 from phalanx.sim.replay import Planned
 
 
 class Production:
-    """The planner that servers run, on a picture that follows the cluster."""
+    """The planner that servers run, on a state that follows the cluster."""
 
     def __init__(self, cluster: Cluster, policy: PlannerPolicy) -> None:
         self._cluster = cluster
-        self._picture = ClusterState(cluster, policy)
-        # What has changed since the last plan, in the order of its change.
-        self._gangs: dict[str, None] = {}
-        self._nodes: dict[str, None] = {}
-        self._has_new_queues = False
+        self._state = PlannerState.of(cluster, policy)
+        self._delta = PlannerDelta()
 
     def note(self, changes: Changes) -> None:
-        self._gangs |= dict.fromkeys(changes.gangs)
-        self._nodes |= dict.fromkeys(changes.nodes)
-        self._has_new_queues |= bool(changes.queues)
+        self._delta.note(self._cluster, changes)
 
     def plan(self, now: Micros) -> Planned:
-        cluster = self._cluster
-        self._picture.update(
-            {job: cluster.gangs.get(job) for job in self._gangs},
-            {name: cluster.nodes.get(name) for name in self._nodes},
-            dict(cluster.queues) if self._has_new_queues else None,
-        )
-        self._gangs, self._nodes, self._has_new_queues = {}, {}, False
-        made = self._picture.plan(now)
+        delta, self._delta = self._delta, PlannerDelta()
+        made = update_and_plan(self._state, delta, now)
         return Planned(made.decisions, made.reasons)
 
 

@@ -22,10 +22,10 @@ from phalanx.core.spec.job import Micros
 from phalanx.engine.agent_sync import AgentSync
 from phalanx.engine.engine import Engine
 from phalanx.engine.host import HostEnvironment
-from phalanx.engine.planner_delta import PlannerDelta
 from phalanx.plan.decisions import Plan
 from phalanx.plan.explain.reasons import PendingReasons
-from phalanx.plan.state.planner_state import ClusterState
+from phalanx.plan.state.delta import PlannerDelta
+from phalanx.plan.state.planner_state import PlannerState
 from phalanx.sim.loop import run_virtually
 from phalanx.store.memory import MemoryStore
 from phalanx.wire.sync import SyncRequest, Want
@@ -33,8 +33,8 @@ from tests.driver import spec
 from tests.integration.server.waiting import pass_time
 
 
-async def plan_nothing(picture: ClusterState, news: PlannerDelta, now: Micros) -> Plan:
-    return Plan((), PendingReasons(picture.snapshot.waiting))
+async def plan_nothing(state: PlannerState, delta: PlannerDelta, now: Micros) -> Plan:
+    return Plan((), PendingReasons(state.pending))
 
 
 @asynccontextmanager

@@ -26,10 +26,10 @@ class PendingReasons(Mapping[str, Reason]):
         known = self.explicit.get(job)
         if known is not None:
             return known
-        claim = self._waiting.claims[job]
+        claim = self._waiting.gangs[job]
         if job in self._waiting.idle:
             return self._waiting.reason_of_idle(claim)
-        line = self._waiting.lines.get(line_key(claim))
+        line = self._waiting.buckets.get(line_key(claim))
         if line is None or line not in self._of_line:
             raise KeyError(job)
         return self._reason(line)

@@ -1,7 +1,7 @@
 """What a plan holds for one gang, and what it would take for that gang to start.
 
 Every alternative is a plan that was made: with fewer tasks, with a shorter time limit, or with a
-higher priority. Nothing is guessed. The snapshot is a scratch one; it is not left as it was.
+higher priority. Nothing is guessed. The state is a scratch one; it is not left as it was.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from phalanx.plan.fairshare.shares import FairShares, with_parents
 from phalanx.plan.model import PendingGang
 from phalanx.plan.placement.amounts import minimum_amounts
 from phalanx.plan.state.nodes import SLOTS
-from phalanx.plan.state.snapshot import Snapshot
+from phalanx.plan.state.planner_state import PlannerState
 
 #: How many priorities are tried at most.
 _PRIORITIES = 4
@@ -82,13 +82,13 @@ class BeyondShare(msgspec.Struct, frozen=True):
         return f"queue {self.queue} deserves {deserved} {self.resource} now, and it takes {want}"
 
 
-def beyond_share(snapshot: Snapshot, job: str) -> BeyondShare | None:
-    claim, table = snapshot.waiting.claims.get(job), snapshot.table
+def beyond_share(state: PlannerState, job: str) -> BeyondShare | None:
+    claim, table = state.pending.gangs.get(job), state.table
     if claim is None:
         return None
-    shares = FairShares(with_parents(snapshot.queues, snapshot.queues_in_use()), table)
-    hopeless = [line for line in snapshot.waiting.lines.values() if line.never is not None]
-    divide(shares, snapshot, hopeless, (), ())
+    shares = FairShares(with_parents(state.queues, state.queues_in_use()), table)
+    hopeless = [line for line in state.pending.buckets.values() if line.never is not None]
+    divide(shares, state, hopeless, (), ())
     need = minimum_amounts(claim, table)
     for branch in shares.branches[claim.queue].path():
         over = np.flatnonzero((need > branch.deserved + 1) & shares.shared)
@@ -101,7 +101,7 @@ def beyond_share(snapshot: Snapshot, job: str) -> BeyondShare | None:
 
 def forecast(made: Plan, job: str) -> Forecast:
     """What the plan says of the job."""
-    head = next((head for head in made.heads if head.job == job), None)
+    head = next((head for head in made.reserved_starts if head.job == job), None)
     found = Forecast(head=head, reason=made.reasons.get(job))
     for decision in made.decisions:
         match decision:
@@ -120,13 +120,13 @@ def forecast(made: Plan, job: str) -> Forecast:
     return found
 
 
-def alternatives(snapshot: Snapshot, job: str, now: Micros, stop: Micros) -> Iterator[Alternative]:
+def alternatives(state: PlannerState, job: str, now: Micros, stop: Micros) -> Iterator[Alternative]:
     """What the planner has tried for a gang that waits, the nearest first. `stop` is how long its
     tasks may take to stop."""
-    claim = snapshot.waiting.claims.get(job)
+    claim = state.pending.gangs.get(job)
     if claim is None or claim.blocked is not None or claim.group or claim.nomination is not None:
         return
-    trial = _Trial(snapshot, claim, now)
+    trial = _Trial(state, claim, now)
     reason = trial.of().reason
     if isinstance(reason, HeldBack) and reason.until is not None:
         yield from trial.shorter(reason.until, stop)
@@ -135,17 +135,17 @@ def alternatives(snapshot: Snapshot, job: str, now: Micros, stop: Micros) -> Ite
 
 
 class _Trial:
-    def __init__(self, snapshot: Snapshot, claim: PendingGang, now: Micros) -> None:
-        self._snapshot = snapshot
+    def __init__(self, state: PlannerState, claim: PendingGang, now: Micros) -> None:
+        self._state = state
         self._claim = claim
         self._widest = max(claim.parts, key=lambda part: len(part.tasks))
         self._now = now
 
     def of(self, **changes: object) -> Forecast:
         """What would become of the gang if these things were different."""
-        self._snapshot.put_claim(replace(self._claim, **changes))
-        found = forecast(plan(self._snapshot, self._now), self._claim.job)
-        self._snapshot.put_claim(self._claim)
+        self._state.put_pending(replace(self._claim, **changes))
+        found = forecast(plan(self._state, self._now), self._claim.job)
+        self._state.put_pending(self._claim)
         return found
 
     def shorter(self, until: Micros, stop: Micros) -> Iterator[Shorter]:
@@ -181,7 +181,7 @@ class _Trial:
         claim = self._claim
         if claim.evicts_from is None:
             return
-        tenants = [occupancy.tenant for occupancy in self._snapshot.tenants.by_job.values()]
+        tenants = [occupancy.tenant for occupancy in self._state.running.by_job.values()]
         above = {t.priority for t in tenants if t.queue == claim.queue}
         for priority in sorted(p + 1 for p in above if p >= claim.priority)[:_PRIORITIES]:
             found = self.of(priority=priority, evicts_from=0)

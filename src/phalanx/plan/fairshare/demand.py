@@ -1,4 +1,4 @@
-"""Who uses and who wants what in a snapshot, told to the queues before they are served."""
+"""Who uses and who wants what in a planner state, told to the queues before they are served."""
 
 from collections.abc import Collection, Mapping
 
@@ -10,19 +10,19 @@ from phalanx.plan.model import PendingGang
 from phalanx.plan.pending import Bucket
 from phalanx.plan.placement.amounts import gathered_amounts, minimum_amounts, requested_amounts
 from phalanx.plan.state.nodes import Floats, NodeTable
-from phalanx.plan.state.snapshot import Snapshot
+from phalanx.plan.state.planner_state import PlannerState
 
 
 def divide(
     shares: FairShares,
-    snapshot: Snapshot,
+    state: PlannerState,
     hopeless: Collection[Bucket],
     out: Collection[str],
     stopped: Collection[PendingGang],
 ) -> None:
     """Settle what every queue deserves. Whoever could not start, may not grow, or gives up now,
     wants nothing."""
-    tenants, waiting, table = snapshot.tenants, snapshot.waiting, snapshot.table
+    tenants, waiting, table = state.running, state.pending, state.table
     for queue, used in tenants.used.items():
         shares.use(queue, _vector(used, table))
     for wants in (tenants.returning, waiting.wanted):

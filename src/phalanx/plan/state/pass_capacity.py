@@ -9,20 +9,20 @@ from collections.abc import Iterable
 from phalanx.core.model import Assignment
 from phalanx.plan.model import PendingGang
 from phalanx.plan.state.capacity import FreeCapacity, Occupant
-from phalanx.plan.state.snapshot import Snapshot
+from phalanx.plan.state.planner_state import PlannerState
 
 
 class PassCapacity:
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._table = snapshot.table
-        self.present = snapshot.present.fork()
+    def __init__(self, state: PlannerState) -> None:
+        self._table = state.table
+        self.present = state.present.fork()
         #: The same view until somebody leaves.
         self.soon = self.present
         self._promised: dict[str, list[Occupant]] = {}
-        if snapshot.tenants.leaving or snapshot.waiting.nominated:
+        if state.running.leaving or state.pending.nominated:
             self.look_ahead()
-            self.soon.vacate(snapshot.tenants.departures())
-        for job, claim in snapshot.waiting.nominated.items():
+            self.soon.vacate(state.running.departures())
+        for job, claim in state.pending.nominated.items():
             places = claim.nomination.assignments if claim.nomination is not None else ()
             self._promised[job] = self._occupants(claim, places)
             self.keep(job)

@@ -1,4 +1,4 @@
-"""Counting what there is: a pure look over a planner's snapshot, made beside the planner.
+"""Counting what there is: a pure look over the planner state, made beside the planner.
 
 Nothing is counted on the event loop; a scrape finds what the last look found.
 """
@@ -10,7 +10,7 @@ import msgspec
 from phalanx.core.gang import Gang
 from phalanx.core.states import PLACED, State
 from phalanx.plan.decisions import Plan
-from phalanx.plan.state.planner_state import ClusterState
+from phalanx.plan.state.planner_state import PlannerState
 
 _PLACED = tuple(PLACED)
 
@@ -24,17 +24,17 @@ class Census(msgspec.Struct, frozen=True):
     capacity: Counter[str]  #: of the workers that are there, by resource
 
 
-def take(picture: ClusterState, made: Plan) -> Census:
+def take(state: PlannerState, made: Plan) -> Census:
     reasons = made.reasons.tally()
     census = Census(Counter(), Counter(), Counter(), reasons, Counter(), Counter())
-    for gang in picture.gangs.values():
+    for gang in state.gangs.values():
         census.jobs[gang.job.phase] += 1
-        for state in State:
-            count = gang.count(state)
+        for task_state in State:
+            count = gang.count(task_state)
             if count:
-                census.tasks[state] += count
+                census.tasks[task_state] += count
         _add_usage(census, gang)
-    for node in picture.nodes.values():
+    for node in state.nodes.values():
         worker = node.worker
         lost = worker.lost_at is not None
         census.workers["lost" if lost else "cordoned" if worker.cordoned else "open"] += 1

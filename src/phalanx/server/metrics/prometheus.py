@@ -16,10 +16,11 @@ from phalanx.core.ledger import Account, LostTo, gpu_seconds
 from phalanx.core.model import ENDED, Phase, Record
 from phalanx.core.spec.job import Micros
 from phalanx.core.states import State
-from phalanx.engine.planner_delta import PlannerDelta, plan_anew
+from phalanx.engine.planner_loop import update_and_plan
 from phalanx.engine.turn import Turn
 from phalanx.plan.decisions import Plan
-from phalanx.plan.state.planner_state import ClusterState
+from phalanx.plan.state.delta import PlannerDelta
+from phalanx.plan.state.planner_state import PlannerState
 from phalanx.server.metrics.census import Census, take
 from phalanx.server.metrics.gpu_seconds import Compute
 from phalanx.store.protocol import Leader
@@ -141,13 +142,13 @@ class Metrics:
 
     # Beside the planner
 
-    def plan_and_count(self, picture: ClusterState, news: PlannerDelta, at: Micros) -> Plan:
+    def plan_and_count(self, state: PlannerState, delta: PlannerDelta, at: Micros) -> Plan:
         """Plan, and now and then take a census of what was planned from."""
-        made = plan_anew(picture, news, at)
+        made = update_and_plan(state, delta, at)
         now = time.monotonic()
         if now - self._counted_at >= _CENSUS_S:
             self._counted_at = now
-            self.census = take(picture, made)
+            self.census = take(state, made)
         return made
 
     # As an observer

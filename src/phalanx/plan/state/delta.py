@@ -1,0 +1,37 @@
+"""What has changed in the cluster since the planner state was last updated."""
+
+import msgspec
+
+from phalanx.core.changes import Changes
+from phalanx.core.cluster import Cluster
+from phalanx.core.gang import Gang
+from phalanx.core.model import Queue
+from phalanx.core.node import Node
+
+
+class PlannerDelta(msgspec.Struct):
+    """The new version of each gang and node that has changed; None for one that was removed.
+
+    The cluster never changes a gang or node that it has taken over, so a delta may be read in
+    another thread.
+    """
+
+    gangs: dict[str, Gang | None] = {}
+    nodes: dict[str, Node | None] = {}
+    queues: dict[str, Queue] | None = None  #: all queues, or None if no queue has changed
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> "PlannerDelta":
+        """The whole cluster, as a delta to an empty state."""
+        return cls(dict(cluster.gangs), dict(cluster.nodes), dict(cluster.queues))
+
+    @property
+    def size(self) -> int:
+        return len(self.gangs) + len(self.nodes)
+
+    def note(self, cluster: Cluster, changes: Changes) -> None:
+        """Add what these changes did to the cluster."""
+        self.gangs |= {job: cluster.gangs.get(job) for job in changes.gangs}
+        self.nodes |= {worker: cluster.nodes.get(worker) for worker in changes.nodes}
+        if changes.queues:
+            self.queues = dict(cluster.queues)
