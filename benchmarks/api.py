@@ -123,7 +123,7 @@ async def _live(name: str, place: str, pipe: Connection) -> None:
 
     engine.observers.append(count)
     services = Services(
-        engine, AgentSync(engine, store), store, EventBuffer(engine.settings.ring_size)
+        engine, AgentSync(engine, store), store, EventBuffer(engine.settings.event_buffer_size)
     )
     listening = socket.create_server(("127.0.0.1", 0), backlog=1024)
     config = uvicorn.Config(

@@ -61,7 +61,7 @@ class Middleware:
         try:
             check_role(await identify(self._services.auth, scope), WORKERS)
             data = await _body(receive, self._services.info.body_limit_bytes)
-            body = _encode(await self._services.desk.sync(worker, _request(data)))
+            body = _encode(await self._services.agent_sync.sync(worker, _request(data)))
         except Exception as error:  # whatever it is, it is answered in the one form
             refusal = refusal_of(error, scope)
             status, body = refusal.status, refusal.body
@@ -144,7 +144,7 @@ async def sync(request: Request[Any, Any, Any], worker_id: FromPath[str]) -> Syn
     """The answer may take `wait` seconds: it comes when there is something to say."""
     services = services_of(request)
     data = await request_body.raw(request, services.info.body_limit_bytes)
-    return await services.desk.sync(worker_id, _request(data))
+    return await services.agent_sync.sync(worker_id, _request(data))
 
 
 ROUTES = [sync]

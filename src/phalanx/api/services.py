@@ -39,18 +39,18 @@ class Services:
     def __init__(  # noqa: PLR0913
         self,
         engine: Engine,
-        desk: AgentSync,
+        agent_sync: AgentSync,
         store: Store,
-        ring: EventBuffer,
+        event_buffer: EventBuffer,
         *,
         auth: "Authenticator | None" = None,
         metrics: Metrics | None = None,
         info: Info | None = None,
     ) -> None:
         self.engine = engine
-        self.desk = desk
+        self.agent_sync = agent_sync
         self.store = store
-        self.ring = ring
+        self.event_buffer = event_buffer
         self.auth = auth
         self.metrics = metrics
         self.info = info or Info()
@@ -59,7 +59,7 @@ class Services:
         self.claims = PlainClaims(engine, store)
         self.reports = PlainReports(engine, store)
         self.outputs = Outputs(engine, store, self.info.output_limit_bytes)
-        watching = (desk, ring, self.claims, self.outputs, self.advice)
+        watching = (agent_sync, event_buffer, self.claims, self.outputs, self.advice)
         for observer in (each.observe for each in watching):
             if observer not in engine.observers:
                 engine.observers.append(observer)

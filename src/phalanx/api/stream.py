@@ -38,7 +38,7 @@ async def events(request: Request[Any, Any, Any], since: Since = None) -> Stream
     show anew, and go on reading."""
     services = services_of(request)
     last = await services.engine.do(lambda turn: turn.cluster.last_seq)
-    services.ring.catch_up(last)
+    services.event_buffer.catch_up(last)
     return Stream(
         _follow(services, principal_of(request), _start(request, since, last)),
         media_type="text/event-stream",
@@ -58,13 +58,13 @@ def _start(request: Request[Any, Any, Any], since: int | None, last: int) -> int
 
 
 async def _follow(services: Services, principal: Principal, since: int) -> AsyncIterator[bytes]:
-    ring, engine = services.ring, services.engine
+    buffer, engine = services.event_buffer, services.engine
     yield b": the stream begins\n\n"
     while engine.is_leading:
-        news = ring.news
-        entries = ring.since(since)
-        if entries is None or since > (ring.last or 0):
-            since = ring.last or 0
+        added = buffer.added
+        entries = buffer.since(since)
+        if entries is None or since > (buffer.last or 0):
+            since = buffer.last or 0
             yield _resync(since)
         elif entries:
             since = entries[-1].record.seq
@@ -74,7 +74,7 @@ async def _follow(services: Services, principal: Principal, since: int) -> Async
         else:
             try:
                 async with asyncio.timeout(services.info.keepalive_s):
-                    await news.wait()
+                    await added.wait()
             except TimeoutError:
                 yield b": nothing new\n\n"
 

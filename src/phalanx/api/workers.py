@@ -109,7 +109,7 @@ async def register(request: Request[Any, Any, Any]) -> WorkerView:
     )
     services = services_of(request)
     view = await services.engine.do(lambda turn: _register(turn, event))
-    services.engine.hear(worker)
+    services.engine.hear_worker(worker)
     return view
 
 
@@ -155,7 +155,7 @@ async def heartbeat(request: Request[Any, Any, Any], worker_id: FromPath[str]) -
 
     services = services_of(request)
     view = await services.engine.do(work)
-    services.engine.hear(worker_id)
+    services.engine.hear_worker(worker_id)
     return view
 
 

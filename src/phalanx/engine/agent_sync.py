@@ -57,7 +57,7 @@ class AgentSync:
         orders, full = await self._engine.do(
             lambda turn: self._take(turn, worker, session, request, known)
         )
-        self._engine.hear(worker)
+        self._engine.hear_worker(worker)
         loop = asyncio.get_running_loop()
         until = loop.time() + min(request.wait, self._engine.settings.sync_wait_s)
         while not full and call == session.calls and not _has_news(session, orders):

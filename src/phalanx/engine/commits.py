@@ -1,7 +1,7 @@
-"""Commits under one term, and the lease that says how long this leader may speak.
+"""Commits under one term, and the lease that limits how long this leader may answer.
 
-The lease is reckoned on our own monotonic clock from before it was asked for, so it ends here no
-later than it ends in the store.
+The lease is measured on this process's monotonic clock, from before it was requested, so it ends
+here no later than it ends in the store.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from phalanx.core.spec.job import SECOND
 from phalanx.store.batches import batch_of
 from phalanx.store.protocol import Batch, CommitFailed, Deposed, OutcomeUnknown, Store, StoreError
 
-#: Between two attempts at a store that does not answer.
+#: Pause between two tries at a store that does not answer.
 _RETRY_S = 0.2
 
 
@@ -24,8 +24,8 @@ class Commits:
         self.term = term
         self._lease_s = lease_s
         self._lease_until_s = began_s + lease_s
-        #: How long in all nobody could be answered, because the lease had run out.
-        self.silence_s = 0.0
+        #: The total time without a valid lease, in which no call could be answered.
+        self.without_lease_s = 0.0
         self._renewing = asyncio.Lock()
         self._is_given_up = False
         self._new_id = new_id
@@ -35,7 +35,7 @@ class Commits:
         return self._loop.time() < self._lease_until_s
 
     async def keep_lease(self) -> None:
-        """Renew the lease in time, for ever. Raises Deposed."""
+        """Renew the lease before it expires, forever. Raises Deposed."""
         while True:
             await asyncio.sleep(self._lease_s / 4)
             async with self._renewing:
@@ -50,21 +50,24 @@ class Commits:
         except Deposed:
             raise
         except StoreError:
-            # Without an answer the lease runs out by itself; it comes back with the store,
-            # unless somebody else has taken over by then.
+            # Without an answer the lease expires by itself. It is renewed when the store is back,
+            # unless another server has taken over by then.
             return
-        self.silence_s += max(0.0, self._loop.time() - self._lease_until_s)
+        self.without_lease_s += max(0.0, self._loop.time() - self._lease_until_s)
         self._lease_until_s = began + self._lease_s
 
     async def give_up(self) -> None:
-        """End the lease, here and in the store, so that a standby need not wait for its end."""
-        async with self._renewing:  # nobody must renew what was given up
+        """End the lease, here and in the store, so that a standby can lead at once."""
+        async with self._renewing:  # a renewal under way must not outlast this
             self._is_given_up = True
             self._lease_until_s = self._loop.time()
             await self._store.resign(self.term)
 
     async def commit(self, changes: Sequence[Changes]) -> None:
-        """Make the changes durable. Raises Deposed or CommitFailed, after which memory is void."""
+        """Make the changes durable.
+
+        Raises Deposed or CommitFailed, after which the state in memory must be discarded.
+        """
         if not changes:
             return
         batch = batch_of(self._new_id(), changes)
@@ -74,7 +77,7 @@ class Commits:
             await self._resolve(batch)
 
     async def _resolve(self, batch: Batch) -> None:
-        """Find out what became of the batch; it is sent again as long as it is not there."""
+        """Look the batch up in the store, and send it again until it is there."""
         while True:
             try:
                 if await self._store.has_batch(batch.id):

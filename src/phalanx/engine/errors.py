@@ -1,13 +1,13 @@
-"""Why the engine cannot answer. Neither says anything about the command itself."""
+"""Why the engine cannot answer. Neither error says anything about the command itself."""
 
 
 class NotLeading(Exception):  # noqa: N818
-    """This server does not lead; ask the one that does."""
+    """This server is not the leader."""
 
     def __init__(self, url: str | None = None) -> None:
         self.url = url
-        super().__init__(f"the leader is {url}" if url else "no server leads at the moment")
+        super().__init__(f"the leader is {url}" if url else "no server is the leader at the moment")
 
 
 class Unavailable(Exception):  # noqa: N818
-    """The store did not take the change. It may be asked again at once."""
+    """The store did not commit the change. The command can be sent again at once."""

@@ -1,7 +1,7 @@
-"""The last records, kept in memory for streams. What has fallen out of it must be loaded anew.
+"""The latest event records, kept in memory for event streams.
 
-Records come in once they are durable, each with the namespace of its job, so that a stream can be
-cut to what its reader may see.
+Records are added once they are durable, each with the namespace of its job, so that a stream can be
+filtered by what its reader may see.
 """
 
 import asyncio
@@ -15,18 +15,21 @@ from phalanx.engine.turn import Turn
 
 class Entry(NamedTuple):
     record: Record
-    namespace: str | None  #: of the record's job; None if it has none, or none that is known
+    namespace: str | None  #: of the record's job; None for a record without one
 
 
 class EventBuffer:
     def __init__(self, size: int) -> None:
         self._entries: deque[Entry] = deque(maxlen=size)
-        #: The number of the last record that we know of, once we know of one.
+        #: The number of the latest record; None before the first.
         self.last: int | None = None
-        self._news = asyncio.Event()
+        self._added = asyncio.Event()
 
     def catch_up(self, last: int) -> None:
-        """The last record has this number. What we have not seen, somebody else has written."""
+        """Note that the latest record has this number.
+
+        If it is not here, another leader wrote it, and the buffer starts again after it.
+        """
         if self.last is None or self.last < last:
             self._entries.clear()
             self.last = last
@@ -38,26 +41,27 @@ class EventBuffer:
         self.catch_up(entries[0].record.seq - 1)
         self._entries.extend(entries)
         self.last = entries[-1].record.seq
-        self._news.set()
-        self._news = asyncio.Event()
+        self._added.set()
+        self._added = asyncio.Event()
 
     def since(self, seq: int) -> list[Entry] | None:
-        """What came after that record; None if some of it is no longer here."""
+        """The records after that one; None if the buffer no longer has all of them."""
         if self.last is None or seq >= self.last:
             return []
         if not self._entries or seq + 1 < self._entries[0].record.seq:
             return None
-        found = []
+        entries = []
         for entry in reversed(self._entries):
             if entry.record.seq <= seq:
                 break
-            found.append(entry)
-        return found[::-1]
+            entries.append(entry)
+        return entries[::-1]
 
     @property
-    def news(self) -> asyncio.Event:
-        """Set with the next record. Ask for it before looking, and nothing is missed."""
-        return self._news
+    def added(self) -> asyncio.Event:
+        """Set when the next record is added. Take it before calling `since`, so that no record
+        is missed in between."""
+        return self._added
 
 
 def _entries(turn: Turn) -> Iterator[Entry]:

@@ -1,39 +1,44 @@
-"""Who has been heard and who has not, and the brake that keeps a bad day from draining everything.
+"""Deadlines for workers that report regularly, and the loss brake.
 
-Deadlines are kept in attended time, which stands still while we ourselves did not listen: a stall
-of the loop or of a commit is no worker's fault.
+Deadlines are kept in listening time, which excludes the server's own pauses: a worker cannot be
+heard while the event loop or a commit is blocked. When many workers fall silent at once, the
+network or the server is the likelier cause; the brake then postpones every loss.
 """
 
 import heapq
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from phalanx.engine.settings import EngineSettings
+
+
+def _is_expected(worker: str) -> bool:
+    return True
 
 
 class Liveness:
     def __init__(self, settings: EngineSettings, now_s: float) -> None:
         self._settings = settings
-        self._stalled_s = 0.0
+        self._paused_s = 0.0
+        #: worker → when it was last heard, in listening time.
         self._heard: dict[str, float] = {}
-        #: (deadline, worker); an entry that has been overtaken is put back when it comes up.
+        #: (deadline, worker); the deadline of a worker heard since is renewed when it comes up.
         self._deadlines: list[tuple[float, str]] = []
-        self._lost: deque[float] = deque()
+        #: When each unexpected loss of the last `brake_window_s` was declared.
+        self._losses: deque[float] = deque()
         self._braked_until_s = now_s
         self.is_braked = False
-        #: Silent for too long, but kept by the brake; and those that it has let go.
+        #: Silent workers that the brake holds back, and those it has released since.
         self._held_back: list[str] = []
-        self._given_up: list[str] = []
+        self._released: list[str] = []
 
-    def attended(self, now_s: float) -> float:
-        return now_s - self._stalled_s
-
-    def stalled(self, seconds: float) -> None:
-        self._stalled_s += seconds
+    def add_pause(self, seconds: float) -> None:
+        """Extend every deadline by a time in which the server did not listen."""
+        self._paused_s += seconds
 
     def hear(self, worker: str, now_s: float) -> bool:
-        """Whether it is new, so that there is a deadline that nobody waits for yet."""
-        heard = self.attended(now_s)
+        """Renew the worker's deadline; True if it had none before."""
+        heard = self._listening_time(now_s)
         is_new = worker not in self._heard
         if is_new:
             heapq.heappush(self._deadlines, (heard + self._settings.lost_after_s, worker))
@@ -41,68 +46,80 @@ class Liveness:
         return is_new
 
     def forget(self, worker: str) -> None:
+        """Drop a worker that was removed: it has no deadline any more."""
         self._heard.pop(worker, None)
 
     def next_deadline(self) -> float | None:
-        """On the loop's clock, as far as stalls are known by now."""
-        due = [self._deadlines[0][0] + self._stalled_s] if self._deadlines else []
+        """When `take_lost` has something to do, on the loop's clock."""
+        due = [self._deadlines[0][0] + self._paused_s] if self._deadlines else []
         if self.is_braked:
             due.append(self._braked_until_s)
         return min(due, default=None)
 
-    def take_lost(self, now_s: float) -> list[str]:
-        """The workers whose silence is too long now. They are forgotten until heard again."""
+    def take_lost(
+        self, now_s: float, is_expected: Callable[[str], bool] = _is_expected
+    ) -> list[str]:
+        """The workers to declare lost now. Each is dropped until it is heard again.
+
+        A worker that is not expected to report any more, because it is leaving, is declared lost
+        on time and does not count towards the brake.
+        """
         if self.is_braked and now_s >= self._braked_until_s:
             self.release_brake()
-        lost = self._take_silent(self._given_up, now_s)
-        self._given_up = []
-        silent = self._take_silent(self._take_due(now_s), now_s)
-        if self.is_braked or self._are_many(len(silent), now_s):
-            self._brake(silent, now_s)
+        lost = self._still_silent(self._released, now_s)
+        self._released = []
+        silent = self._still_silent(self._take_due(now_s), now_s)
+        surprising = [worker for worker in silent if is_expected(worker)]
+        lost += [worker for worker in silent if not is_expected(worker)]
+        if self.is_braked or self._are_many(len(surprising), now_s):
+            self._brake(surprising, now_s)
         else:
-            self._lost.extend([now_s] * len(silent))
-            lost += silent
+            self._losses.extend([now_s] * len(surprising))
+            lost += surprising
         for worker in lost:
             del self._heard[worker]
         return lost
 
+    def release_brake(self) -> None:
+        """Let `take_lost` return the workers held back that are still silent."""
+        self.is_braked = False
+        self._losses.clear()
+        self._released, self._held_back = self._held_back, []
+
+    def _listening_time(self, now_s: float) -> float:
+        return now_s - self._paused_s
+
     def _take_due(self, now_s: float) -> list[str]:
         due = []
-        while self._deadlines and self._deadlines[0][0] <= self.attended(now_s):
+        while self._deadlines and self._deadlines[0][0] <= self._listening_time(now_s):
             due.append(heapq.heappop(self._deadlines)[1])
         return due
 
-    def _take_silent(self, workers: Iterable[str], now_s: float) -> list[str]:
-        """Those that have not been heard since; the others get their new deadline."""
+    def _still_silent(self, workers: Iterable[str], now_s: float) -> list[str]:
+        """Those not heard since their deadline was set; the others get a new deadline."""
         silent = []
         for worker in workers:
             heard = self._heard.get(worker)
             if heard is None:
                 continue
             deadline = heard + self._settings.lost_after_s
-            if deadline <= self.attended(now_s):
+            if deadline <= self._listening_time(now_s):
                 silent.append(worker)
             else:
                 heapq.heappush(self._deadlines, (deadline, worker))
         return silent
 
     def _are_many(self, silent: int, now_s: float) -> bool:
-        """Whether so many are lost at once that it is more likely us, or the network."""
+        """Whether so many losses at once point to the network or to this server."""
         settings = self._settings
-        while self._lost and self._lost[0] < now_s - settings.brake_window_s:
-            self._lost.popleft()
-        many = silent + len(self._lost)
-        known = len(self._heard) + len(self._lost)
-        return silent > 0 and many > max(settings.brake_count, settings.brake_share * known)
+        while self._losses and self._losses[0] < now_s - settings.brake_window_s:
+            self._losses.popleft()
+        lost = silent + len(self._losses)
+        total = len(self._heard) + len(self._losses)
+        return silent > 0 and lost > max(settings.brake_count, settings.brake_share * total)
 
     def _brake(self, silent: list[str], now_s: float) -> None:
         if not self.is_braked:
             self.is_braked = True
-            self._braked_until_s = now_s + self._settings.brake_hold_s
+            self._braked_until_s = now_s + self._settings.brake_duration_s
         self._held_back += silent
-
-    def release_brake(self) -> None:
-        """Those that are still silent are lost; time, or an operator, says so."""
-        self.is_braked = False
-        self._lost.clear()
-        self._given_up, self._held_back = self._held_back, []

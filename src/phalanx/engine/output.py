@@ -302,7 +302,7 @@ class Outputs:
         except Exception as error:  # whatever it is, nobody waits for ever
             self._give_up(batch, error)
             return
-        self._engine.watcher.output_kept(sum(len(chunk.data) for chunk in chunks), removed)
+        self._engine.telemetry.output_kept(sum(len(chunk.data) for chunk in chunks), removed)
         for each in batch:
             each.reach.durable = each.chunk.end
             each.output.arrive(each.chunk.task)

@@ -24,7 +24,7 @@ from phalanx.core.reasons import Reason
 from phalanx.core.spec.job import Micros
 from phalanx.engine.errors import NotLeading, Unavailable
 from phalanx.engine.settings import EngineSettings
-from phalanx.engine.telemetry import UNWATCHED, Telemetry
+from phalanx.engine.telemetry import NO_TELEMETRY, Telemetry
 from phalanx.engine.turn import Turn
 from phalanx.engine.writer import Writer
 from phalanx.plan.cycle import plan
@@ -80,7 +80,7 @@ class PlannerLoop:
         state: PlannerState,
         planner: Planner,
         settings: EngineSettings,
-        telemetry: Telemetry = UNWATCHED,
+        telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
         self._telemetry = telemetry
         self._writer = writer
@@ -123,7 +123,7 @@ class PlannerLoop:
     async def _plan_once(self) -> None:
         delta, self._delta = self._delta, PlannerDelta()
         began = asyncio.get_running_loop().time()
-        made = await self._planner(self._state, delta, self._writer.tell_time())
+        made = await self._planner(self._state, delta, self._writer.now())
         self._telemetry.planned(asyncio.get_running_loop().time() - began, made)
         self.reasons = made.reasons
         if made.decisions:

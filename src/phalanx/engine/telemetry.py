@@ -1,6 +1,6 @@
-"""What an engine tells those who watch it, besides its turns: for logs and metrics.
+"""What an engine reports about itself besides its turns, for logs and metrics.
 
-A watcher is called on the loop and must be quick; it decides nothing.
+The methods are called on the event loop and must be quick. They influence nothing.
 """
 
 from typing import Protocol
@@ -12,72 +12,72 @@ from phalanx.store.protocol import Leader
 
 class Telemetry(Protocol):
     def leading(self, term: int, cluster: Cluster) -> None:
-        """Memory was filled from the store; also said when it had to be filled again."""
+        """The cluster was loaded from the store; called again after a failed commit."""
 
     def standing_by(self, leader: Leader | None) -> None:
-        """Asked for the lead and did not get it; said at every attempt."""
+        """Another server leads; called with every try to take over."""
 
-    def stepped_down(self, term: int, why: str) -> None: ...
+    def stepped_down(self, term: int, reason: str) -> None: ...
 
-    def store_failed(self, what: str) -> None:
-        """The store did not do what was asked of it; it will be asked again."""
+    def store_failed(self, error: str) -> None:
+        """The store refused a call or did not answer; the engine tries again."""
 
     def committed(self, seconds: float, commands: int, changes: int) -> None:
-        """A turn is durable: so many commands were answered, so many changes written."""
+        """A turn is durable: this many commands were answered and changes written."""
 
-    def planned(self, seconds: float, made: Plan) -> None: ...
+    def planned(self, seconds: float, plan: Plan) -> None: ...
 
     def rejected(self, cause: str) -> None:
-        """A decision no longer held when it came to be applied."""
+        """A decision of a plan no longer applied when it was carried out."""
 
     def braked(self) -> None:
-        """So many workers were lost at once that nothing is drained for them."""
+        """Too many workers fell silent at once; none of them is declared lost for now."""
 
     def output_kept(self, size_bytes: int, dropped_bytes: int) -> None:
-        """So much of what tasks write is durable, and so much older output went for it."""
+        """Output of tasks was stored, and this much older output was dropped for it."""
 
 
 class TelemetryFanout:
-    """Several watchers as one; none at all is one that does not look."""
+    """Passes every report to each receiver."""
 
-    def __init__(self, *watchers: Telemetry) -> None:
-        self._watchers = watchers
+    def __init__(self, *receivers: Telemetry) -> None:
+        self._receivers = receivers
 
     def leading(self, term: int, cluster: Cluster) -> None:
-        for each in self._watchers:
+        for each in self._receivers:
             each.leading(term, cluster)
 
     def standing_by(self, leader: Leader | None) -> None:
-        for each in self._watchers:
+        for each in self._receivers:
             each.standing_by(leader)
 
-    def stepped_down(self, term: int, why: str) -> None:
-        for each in self._watchers:
-            each.stepped_down(term, why)
+    def stepped_down(self, term: int, reason: str) -> None:
+        for each in self._receivers:
+            each.stepped_down(term, reason)
 
-    def store_failed(self, what: str) -> None:
-        for each in self._watchers:
-            each.store_failed(what)
+    def store_failed(self, error: str) -> None:
+        for each in self._receivers:
+            each.store_failed(error)
 
     def committed(self, seconds: float, commands: int, changes: int) -> None:
-        for each in self._watchers:
+        for each in self._receivers:
             each.committed(seconds, commands, changes)
 
-    def planned(self, seconds: float, made: Plan) -> None:
-        for each in self._watchers:
-            each.planned(seconds, made)
+    def planned(self, seconds: float, plan: Plan) -> None:
+        for each in self._receivers:
+            each.planned(seconds, plan)
 
     def rejected(self, cause: str) -> None:
-        for each in self._watchers:
+        for each in self._receivers:
             each.rejected(cause)
 
     def braked(self) -> None:
-        for each in self._watchers:
+        for each in self._receivers:
             each.braked()
 
     def output_kept(self, size_bytes: int, dropped_bytes: int) -> None:
-        for each in self._watchers:
+        for each in self._receivers:
             each.output_kept(size_bytes, dropped_bytes)
 
 
-UNWATCHED = TelemetryFanout()
+NO_TELEMETRY = TelemetryFanout()

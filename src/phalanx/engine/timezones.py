@@ -1,4 +1,4 @@
-"""Time zones as this host knows them."""
+"""Time zones from this host's time zone database."""
 
 from datetime import UTC, tzinfo
 from functools import lru_cache
@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 @lru_cache(maxsize=1024)
 def zone(name: str) -> tzinfo | None:
-    """UTC is known everywhere, also on hosts without a table of zones."""
+    """The zone of that name, or None if this host does not know it. UTC needs no database."""
     if name == "UTC":
         return UTC
     try:

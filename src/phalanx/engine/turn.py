@@ -1,4 +1,4 @@
-"""One round of the writer: all that was asked since the last one, applied in order."""
+"""One turn of the writer: the commands that arrived since the last turn, applied in order."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from phalanx.engine.cron_lookups import CronLookups
 
 
 class Turn:
-    """What a command sees: the cluster as it is, and the way to change it."""
+    """What a command works on: the cluster, the time, and `apply` to change the cluster."""
 
     def __init__(self, cluster: Cluster, now: Micros, crons: CronLookups = CronLookups()) -> None:  # noqa: B008
         self.cluster = cluster
@@ -25,7 +25,7 @@ class Turn:
         return Turn(self.cluster.twin(), self.now, self._crons)
 
     def apply(self, event: Event) -> Changes:
-        """Raises a CoreError, and then nothing was changed by this event."""
+        """Apply one event, whole or not at all. Raises CoreError."""
         event = self._crons.complete(event, self.cluster.crons)
         changes = self.cluster.apply(event, self.now)
         self.changes.append(changes)
@@ -33,7 +33,7 @@ class Turn:
         return changes
 
     def durable(self) -> list[Changes]:
-        """Those changes that have rows in them; the others are of memory only."""
+        """The changes with rows to commit; the others change memory only."""
         return [changes for changes in self.changes if changes.has_rows]
 
     def records(self) -> Iterator[Record]:
@@ -46,8 +46,10 @@ class Turn:
         return taken
 
     def woken(self) -> set[str]:
+        """The workers with new instructions."""
         return {worker for changes in self.changes for worker in changes.wake}
 
     @property
     def replan(self) -> bool:
+        """Whether something changed that a plan depends on."""
         return any(changes.replan for changes in self.changes)

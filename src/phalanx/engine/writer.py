@@ -1,7 +1,8 @@
-"""One leader's time in office, from loading the rows to losing the lease or the trust in memory.
+"""The single writer of one term: commands in, one commit per turn, answers out.
 
-Commands wait in a queue. Each turn applies what has arrived, then what is due, commits once, and
-then answers. Nothing that a turn produced is seen by anyone before its commit has succeeded.
+Commands queue up. Each turn applies the commands that have arrived, the timers that are due and the
+losses that are detected, commits once, and then answers. Nothing that a turn produced is visible to
+a caller or an observer before its commit has succeeded.
 """
 
 import asyncio
@@ -11,40 +12,60 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
-from msgspec.structs import replace
-
 from phalanx.core.changes import Timer
 from phalanx.core.cluster import Cluster
-from phalanx.core.errors import CoreError
-from phalanx.core.events import Event, Vanished, WorkerLost
-from phalanx.core.model import Protocol, Task
+from phalanx.core.events import Event
+from phalanx.core.node import AttemptKey
 from phalanx.core.spec.job import Micros
-from phalanx.core.states import State
 from phalanx.engine.commits import Commits
 from phalanx.engine.errors import NotLeading, Unavailable
 from phalanx.engine.host import HostEnvironment
-from phalanx.engine.liveness import Liveness
+from phalanx.engine.loss_detection import LossDetection
 from phalanx.engine.settings import EngineSettings
-from phalanx.engine.telemetry import UNWATCHED, Telemetry
+from phalanx.engine.telemetry import NO_TELEMETRY, Telemetry
 from phalanx.engine.turn import Turn
 from phalanx.store.protocol import StoreError
 
-#: Clocks of different grain may disagree by less than this on whether something is due.
+#: Two clocks may disagree by less than this on whether a timer is due.
 _TICK_S = 0.001
-#: Runners that are no workers come and go as they like; many at once mean nothing.
-_NO_BRAKE = 1 << 62
-#: How often to look whether a lease that has run out is back.
+#: How often an expired lease is checked for renewal.
 _NO_LEASE_S = 0.25
 
 T = TypeVar("T")
+#: A command: it reads and changes the cluster of its turn, and returns the caller's answer.
 Work = Callable[[Turn], T]
-#: Told of every turn once it is durable: streams, logs, metrics, whoever waits.
+#: Called with every turn once it is durable: event streams, logs, metrics, held calls.
 Observer = Callable[[Turn], None]
+#: Answers a caller, with an error in place of the command's result if there is one.
+_Deliver = Callable[[Exception | None], None]
 
 
 class _Command(NamedTuple):
     work: Work[Any]
     answer: asyncio.Future[Any]
+
+
+class _Timers:
+    """Events to apply at a time; those of one time in the order in which they were set."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[Micros, int, Event]] = []
+        self._order = itertools.count()
+
+    def add(self, timers: Iterable[Timer]) -> None:
+        for timer in timers:
+            heapq.heappush(self._heap, (timer.at, next(self._order), timer.event))
+
+    @property
+    def next_at(self) -> Micros | None:
+        return self._heap[0][0] if self._heap else None
+
+    def apply_due(self, turn: Turn) -> None:
+        """Apply every timer that is due, including those that this turn has set."""
+        self.add(turn.take_timers())
+        while self._heap and self._heap[0][0] <= turn.now:
+            turn.apply(heapq.heappop(self._heap)[2])
+            self.add(turn.take_timers())
 
 
 class Writer:
@@ -55,51 +76,45 @@ class Writer:
         settings: EngineSettings,
         host: HostEnvironment,
         *,
-        watcher: Telemetry = UNWATCHED,
+        telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
         self._cluster = cluster
         self._commits = commits
         self._settings = settings
         self._host = host
-        self._watcher = watcher
-        self._silence_s = commits.silence_s
+        self._telemetry = telemetry
+        self._without_lease_s = commits.without_lease_s
+        self._losses = LossDetection(cluster, settings)
         self.observers: list[Observer] = []
         self._loop = asyncio.get_running_loop()
         self._commands: deque[_Command] = deque()
         self._arrived = asyncio.Event()
         self._closed: Exception | None = None
         self._now = cluster.loaded_at
-        self._timers: list[tuple[Micros, int, Event]] = []
-        self._order = itertools.count()
-        self._set_timers(cluster.timers())
-        self.attendance = Liveness(settings, self._loop.time())
-        for worker, node in cluster.nodes.items():
-            if node.worker.lost_at is None:
-                self.hear(worker)
-        #: Tasks that are run over the plain protocol, each by its own heartbeats: a worker that
-        #: goes on may have dropped one, or never have heard that it was given one.
-        self.runners = Liveness(replace(settings, brake_count=_NO_BRAKE), self._loop.time())
-        for gang in cluster.gangs.values():
-            for task in gang.tasks:
-                if task.state in (State.RUNNING, State.PREEMPTING) and _is_plain(cluster, task):
-                    self.hear_runner(task.id, task.epoch)
+        self._timers = _Timers()
+        self._timers.add(cluster.timers())
 
-    def hear(self, worker: str) -> None:
-        if self.attendance.hear(worker, self._loop.time()):
+    def hear_worker(self, worker: str) -> None:
+        """Renew a worker's deadline."""
+        if self._losses.hear_worker(worker):
             self._arrived.set()
 
-    def hear_runner(self, task: str, epoch: int) -> None:
-        if self.runners.hear(f"{task} {epoch}", self._loop.time()):
+    def hear_runner(self, attempt: AttemptKey) -> None:
+        """Renew the deadline of an attempt run over the plain protocol."""
+        if self._losses.hear_runner(attempt):
             self._arrived.set()
 
-    def stalled(self, seconds: float) -> None:
-        self.attendance.stalled(seconds)
-        self.runners.stalled(seconds)
+    def add_pause(self, seconds: float) -> None:
+        """Extend every deadline by a time in which the server did not listen."""
+        self._losses.add_pause(seconds)
+
+    def release_brake(self) -> None:
+        self._losses.release_brake()
 
     async def do(self, work: Work[T]) -> T:
-        """Run this in the next turn; its result, once what it changed is durable.
+        """Run a command in the next turn; its result, once what it changed is durable.
 
-        What `work` raises is raised here, also only then.
+        An exception from `work` is raised here, after the commit as well.
         """
         if self._closed is not None:
             raise self._closed
@@ -109,7 +124,7 @@ class Writer:
         return await answer
 
     async def run(self) -> None:
-        """Take turns until the store refuses one. Raises what it said."""
+        """Take turns until a commit fails. Raises the store's error."""
         try:
             while True:
                 await self._wait()
@@ -120,138 +135,108 @@ class Writer:
         finally:
             self.close(NotLeading())
 
-    def close(self, why: Exception) -> None:
-        """Nobody who still waits will be answered otherwise."""
+    def close(self, error: Exception) -> None:
+        """Refuse further commands, and answer those that are queued with this error."""
         if self._closed is None:
-            self._closed = why
+            self._closed = error
         for command in self._commands:
             if not command.answer.done():
                 command.answer.set_exception(self._closed)
         self._commands.clear()
 
     async def finish(self) -> None:
-        """Take no more commands, and return when those that were taken are answered."""
+        """Refuse further commands, and return when those that are queued have been answered."""
         last = self.do(lambda turn: None)
         task = asyncio.ensure_future(last)
         await asyncio.sleep(0)
         self._closed = NotLeading()
         await task
 
+    def now(self) -> Micros:
+        """The wall clock's time, which never goes backwards here."""
+        self._now = max(self._now, self._host.clock())
+        return self._now
+
     async def _wait(self) -> None:
-        """Until a command arrives or something is due."""
+        """Return when a command arrives, a timer is due or a deadline has passed."""
         if self._commands:
             return
         self._arrived.clear()
         delays = []
-        if self._timers:
-            delays.append((self._timers[0][0] - self.tell_time()) / 1_000_000)
-        least = 0.0 if self._commits.holds_lease() else _NO_LEASE_S
-        for deadline in (self.attendance.next_deadline(), self.runners.next_deadline()):
-            if deadline is not None:
-                delays.append(max(least, deadline - self._loop.time()))
+        if self._timers.next_at is not None:
+            delays.append((self._timers.next_at - self.now()) / 1_000_000)
+        deadline = self._losses.next_deadline()
+        if deadline is not None:
+            least = 0.0 if self._commits.holds_lease() else _NO_LEASE_S
+            delays.append(max(least, deadline - self._loop.time()))
         try:
             async with asyncio.timeout(max(_TICK_S, min(delays)) if delays else None):
                 await self._arrived.wait()
         except TimeoutError:
             pass
 
-    def tell_time(self) -> Micros:
-        """The wall clock, but never backwards."""
-        self._now = max(self._now, self._host.clock())
-        return self._now
-
     async def _take_turn(self) -> None:
-        turn = Turn(self._cluster, self.tell_time(), self._host.crons)
+        turn = Turn(self._cluster, self.now(), self._host.crons)
         answers = self._run_commands(turn)
-        # What has arrived counts before what is due: a worker that was heard is not lost.
-        self._fire_timers(turn)
-        self._lose_workers(turn)
-        self._set_timers(turn.take_timers())
-        durable = turn.durable()
-        began = self._loop.time()
-        try:
-            await self._commits.commit(durable)
-        except StoreError as error:
-            for answer in answers:
-                answer(Unavailable(str(error)))
-            raise
-        except BaseException:
-            for answer in answers:
-                answer(NotLeading())
-            raise
-        took = self._loop.time() - began
-        if took > self._settings.stall_s:
-            self.stalled(took)
-        if durable:
-            self._watcher.committed(took, len(answers), len(durable))
-        refusal = None if self._commits.holds_lease() else NotLeading()
-        for answer in answers:
-            answer(refusal)
+        # Commands come before deadlines: a worker that has just been heard is not lost.
+        self._timers.apply_due(turn)
+        self._declare_losses(turn)
+        self._timers.add(turn.take_timers())
+        await self._commit(turn, answers)
+        error = None if self._commits.holds_lease() else NotLeading()
+        for deliver in answers:
+            deliver(error)
+        self._losses.observe(turn)
         for observer in self.observers:
             observer(turn)
 
-    def _run_commands(self, turn: Turn) -> list[Callable[[Exception | None], None]]:
-        """Run what has arrived; the answers are kept back until the commit."""
+    def _run_commands(self, turn: Turn) -> list[_Deliver]:
+        """Run the commands that have arrived; their answers are delivered after the commit."""
         answers = []
         for _ in range(min(len(self._commands), self._settings.turn_limit)):
             command = self._commands.popleft()
             if command.answer.done():
-                continue  # whoever asked has gone
+                continue  # the caller was cancelled
             result, error = None, None
             try:
                 result = command.work(turn)
-            except Exception as raised:  # the asker's own; it is refused alone
+            except Exception as raised:  # it concerns this command only
                 error = raised
-            answers.append(_answer(command.answer, result, error))
+            answers.append(_delivery(command.answer, result, error))
         return answers
 
-    def _fire_timers(self, turn: Turn) -> None:
-        """Apply every timer that is due, also those that this turn has set."""
-        self._set_timers(turn.take_timers())
-        while self._timers and self._timers[0][0] <= turn.now:
-            _, _, event = heapq.heappop(self._timers)
-            turn.apply(event)
-            self._set_timers(turn.take_timers())
-
-    def _lose_workers(self, turn: Turn) -> None:
-        # Without a lease nobody is answered, so nobody can be heard: that is no worker's fault.
+    def _declare_losses(self, turn: Turn) -> None:
+        # Without a lease no call is answered, so no worker can be heard.
         if not self._commits.holds_lease():
             return
-        self.stalled(self._commits.silence_s - self._silence_s)
-        self._silence_s = self._commits.silence_s
-        was_braked = self.attendance.is_braked
-        self._declare_lost(turn)
-        if self.attendance.is_braked and not was_braked:
-            self._watcher.braked()
+        self.add_pause(self._commits.without_lease_s - self._without_lease_s)
+        self._without_lease_s = self._commits.without_lease_s
+        was_braked = self._losses.is_braked
+        self._losses.declare(turn)
+        if self._losses.is_braked and not was_braked:
+            self._telemetry.braked()
 
-    def _declare_lost(self, turn: Turn) -> None:
-        for worker in self.attendance.take_lost(self._loop.time()):
-            try:
-                turn.apply(WorkerLost(worker))
-            except CoreError:
-                continue  # removed in the meantime
-        for runner in self.runners.take_lost(self._loop.time()):
-            name, _, epoch = runner.rpartition(" ")
-            try:
-                # Without a worker there is no telling where it would be alive.
-                task = turn.cluster.task(name)
-                turn.apply(Vanished(name, int(epoch), gone=task.worker is None))
-            except CoreError:
-                continue  # it had ended
-
-    def _set_timers(self, timers: Iterable[Timer]) -> None:
-        for timer in timers:
-            heapq.heappush(self._timers, (timer.at, next(self._order), timer.event))
-
-
-def _is_plain(cluster: Cluster, task: Task) -> bool:
-    node = None if task.worker is None else cluster.nodes.get(task.worker)
-    return node is None or node.worker.protocol is Protocol.PLAIN
+    async def _commit(self, turn: Turn, answers: list[_Deliver]) -> None:
+        changes = turn.durable()
+        began_s = self._loop.time()
+        try:
+            await self._commits.commit(changes)
+        except StoreError as error:
+            for deliver in answers:
+                deliver(Unavailable(str(error)))
+            raise
+        except BaseException:
+            for deliver in answers:
+                deliver(NotLeading())
+            raise
+        took_s = self._loop.time() - began_s
+        if took_s > self._settings.stall_s:
+            self.add_pause(took_s)
+        if changes:
+            self._telemetry.committed(took_s, len(answers), len(changes))
 
 
-def _answer(
-    future: asyncio.Future[Any], result: Any, error: Exception | None
-) -> Callable[[Exception | None], None]:
+def _delivery(future: asyncio.Future[Any], result: Any, error: Exception | None) -> _Deliver:
     def deliver(refusal: Exception | None) -> None:
         if future.done():
             return

@@ -116,12 +116,12 @@ class EventLogger:
         self.leader, self._failing = leader, False
         self.decided.set()
 
-    def stepped_down(self, term: int, why: str) -> None:
-        self._log.warning("stepped down", term=term, why=why)
+    def stepped_down(self, term: int, reason: str) -> None:
+        self._log.warning("stepped down", term=term, why=reason)
 
-    def store_failed(self, what: str) -> None:
+    def store_failed(self, error: str) -> None:
         if not self._failing:
-            self._log.warning("store failed", why=what)
+            self._log.warning("store failed", why=error)
         self._failing = True
 
     def committed(self, seconds: float, commands: int, changes: int) -> None:
@@ -129,7 +129,7 @@ class EventLogger:
         if seconds > 1:
             self._log.warning("commit was slow", seconds=round(seconds, 3), commands=commands)
 
-    def planned(self, seconds: float, made: Plan) -> None:
+    def planned(self, seconds: float, plan: Plan) -> None:
         pass
 
     def rejected(self, cause: str) -> None:

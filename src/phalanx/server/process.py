@@ -107,10 +107,10 @@ async def _serve(config: Config, announce: Announce) -> int:
 
 async def _tokens(config: Config, store: Store, place: str) -> TokenRegistry:
     """Nobody but this host may speak without a token. Raises CannotServe."""
-    desk = TokenRegistry(store, open_on_loopback=_is_open(config))
-    await desk.look()
-    if is_loopback(config["host"]) or desk.has_tokens:
-        return desk
+    registry = TokenRegistry(store, open_on_loopback=_is_open(config))
+    await registry.look()
+    if is_loopback(config["host"]) or registry.has_tokens:
+        return registry
     host = config["host"]
     if place == "memory":
         raise CannotServe(
@@ -144,7 +144,6 @@ class ServerProcess:
         self._chronicle = EventLogger(log)
         settings = config.engine()
         self.metrics = Metrics()
-        ring = EventBuffer(settings.ring_size)
         self.engine = Engine(
             store,
             HostEnvironment(
@@ -158,12 +157,12 @@ class ServerProcess:
             planner=PlannerThread(self.metrics.plan_and_count),
             observers=[self._chronicle.observe, self.metrics.observe],
         )
-        self.engine.watcher = TelemetryFanout(self._chronicle, self.metrics)
+        self.engine.telemetry = TelemetryFanout(self._chronicle, self.metrics)
         self._services = Services(
             engine=self.engine,
-            desk=AgentSync(self.engine, store),
+            agent_sync=AgentSync(self.engine, store),
             store=store,
-            ring=ring,
+            event_buffer=EventBuffer(settings.event_buffer_size),
             auth=tokens,
             metrics=lambda: (self.metrics.text(), self.metrics.content_type),
             info=Info(

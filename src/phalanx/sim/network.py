@@ -63,13 +63,13 @@ class Network:
     async def register(self, event: WorkerRegistered) -> None:
         async def ask(server: SimulatedServer) -> None:
             await server.engine.apply(event)
-            server.engine.hear(event.worker)
+            server.engine.hear_worker(event.worker)
 
         await self.call(ask)
 
     async def sync(self, worker: str, request: SyncRequest) -> SyncReply:
         def ask(server: SimulatedServer) -> Coroutine[Any, Any, SyncReply]:
-            return server.desk.sync(worker, request)
+            return server.agent_sync.sync(worker, request)
 
         if self._is_unlucky():
             copy = asyncio.create_task(self._deliver_again(ask))

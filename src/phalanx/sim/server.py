@@ -27,20 +27,18 @@ class SimulatedServer:
         self._task: asyncio.Task[None] | None = None
         self.store: FaultyStore
         self.engine: Engine
-        self.desk: AgentSync
+        self.agent_sync: AgentSync
 
     def boot(self) -> None:
         """A process that remembers nothing."""
         self.store = FaultyStore(self._random, self._faults)
-        outside = HostEnvironment(
-            self.name, f"http://{self.name}", self._faults.clock, self._new_id
-        )
+        host = HostEnvironment(self.name, f"http://{self.name}", self._faults.clock, self._new_id)
         observers: list[Callable[[Turn], None]] = [_check]
         self.engine = Engine(
-            self.store, outside, self._settings, planner=plan_inline, observers=observers
+            self.store, host, self._settings, planner=plan_inline, observers=observers
         )
-        self.desk = AgentSync(self.engine, self.store)
-        self.engine.observers.append(self.desk.observe)
+        self.agent_sync = AgentSync(self.engine, self.store)
+        self.engine.observers.append(self.agent_sync.observe)
         self._task = asyncio.create_task(self.engine.run())
 
     def kill(self) -> None:

@@ -100,7 +100,7 @@ async def serving(
     settings: EngineSettings | None = None,
     auth: Authenticator | None = None,
     info: Info | None = None,
-    ring_size: int = 10_000,
+    buffer_size: int = 10_000,
     leads: bool = True,
     clock: Callable[[], Micros] = wall_clock,
 ) -> AsyncIterator[Running]:
@@ -109,13 +109,13 @@ async def serving(
     # Connections inherit it; asyncio does not see that it should set it, and 40 ms a call add up.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    outside = HostEnvironment(url, url, clock, lambda: uuid4().hex)
-    engine = Engine(store, outside, settings or EngineSettings())
+    host = HostEnvironment(url, url, clock, lambda: uuid4().hex)
+    engine = Engine(store, host, settings or EngineSettings())
     services = Services(
         engine,
         AgentSync(engine, store),
         store,
-        EventBuffer(ring_size),
+        EventBuffer(buffer_size),
         auth=auth,
         metrics=lambda: (b"phalanx_up 1\n", "text/plain; version=0.0.4"),
         info=info,

@@ -65,7 +65,7 @@ async def test_events_are_told_as_they_happen_and_again_from_where_one_was(
 
 
 async def test_who_has_fallen_behind_is_told_to_resync() -> None:
-    async with serving(MemoryStore(clock=wall_clock), ring_size=3) as server:
+    async with serving(MemoryStore(clock=wall_clock), buffer_size=3) as server:
         for _ in range(5):
             await submit(server)
         async with following(server, "/events?since=1") as events:

@@ -47,23 +47,23 @@ async def two_workers() -> AsyncIterator[tuple[Engine, AgentSync]]:
 
     store = MemoryStore(clock=clock)
     ids = iter(map(str, range(10**9)))
-    outside = HostEnvironment("s", "http://s", clock, lambda: next(ids))
-    engine = Engine(store, outside, planner=plan_nothing)
-    desk = AgentSync(engine, store)
-    engine.observers.append(desk.observe)
+    host = HostEnvironment("s", "http://s", clock, lambda: next(ids))
+    engine = Engine(store, host, planner=plan_nothing)
+    agent_sync = AgentSync(engine, store)
+    engine.observers.append(agent_sync.observe)
     running = asyncio.create_task(engine.run())
     await pass_time(1)
     for worker in ("w-1", "w-2"):
         await engine.apply(WorkerRegistered(worker, "i", Protocol.SYNC, worker))
         await engine.apply(Inventoried(worker, "i", ()))
-    yield engine, desk
+    yield engine, agent_sync
     running.cancel()
 
 
 def test_a_release_in_the_turn_of_a_sync_reaches_the_agent_at_once() -> None:
     async def story() -> float:
         loop = asyncio.get_running_loop()
-        async with two_workers() as (engine, desk):
+        async with two_workers() as (engine, agent_sync):
             await engine.apply(Submitted("j-1", spec(2)))
             version = await engine.do(lambda turn: turn.cluster.gangs["j-1"].job.version)
             assignments = (Assignment(0, "w-1"), Assignment(1, "w-2"))
@@ -71,8 +71,8 @@ def test_a_release_in_the_turn_of_a_sync_reaches_the_agent_at_once() -> None:
             await engine.apply(Accepted("j-1.0", 1))
             # The call of the first looks, and then, in the same turn, the second accepts.
             request = SyncRequest("i", 1, engine.term or 0, wait=10)
-            call = asyncio.create_task(desk.sync("w-1", request))
-            while not engine._reign._commands:  # type: ignore[union-attr]
+            call = asyncio.create_task(agent_sync.sync("w-1", request))
+            while not engine._term.writer._commands:  # type: ignore[union-attr]
                 await asyncio.sleep(0)
             began = loop.time()
             await engine.apply(Accepted("j-1.1", 1))
@@ -96,9 +96,9 @@ def test_an_agent_that_no_longer_speaks_for_its_worker_hears_it_while_it_is_held
 ) -> None:
     async def story() -> float:
         loop = asyncio.get_running_loop()
-        async with two_workers() as (engine, desk):
+        async with two_workers() as (engine, agent_sync):
             request = SyncRequest("i", 1, engine.term or 0, wait=10)
-            call = asyncio.create_task(desk.sync("w-1", request))
+            call = asyncio.create_task(agent_sync.sync("w-1", request))
             await pass_time(1)
             assert not call.done(), "it is held"
             began = loop.time()

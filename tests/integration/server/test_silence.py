@@ -39,12 +39,12 @@ def test_a_worker_is_not_lost_for_the_time_in_which_nobody_could_answer_it() -> 
         def observe(turn: Turn) -> None:
             records.extend(record.kind for record in turn.records())
 
-        outside = HostEnvironment("s", "http://s", clock, lambda: str(loop.time()))
-        engine = Engine(store, outside, planner=plan_inline, observers=[observe])
+        host = HostEnvironment("s", "http://s", clock, lambda: str(loop.time()))
+        engine = Engine(store, host, planner=plan_inline, observers=[observe])
         running = asyncio.create_task(engine.run())
         await pass_time(1)
         await engine.apply(WorkerRegistered("w-1", "i-1", Protocol.SYNC, "w-1"))
-        engine.hear("w-1")
+        engine.hear_worker("w-1")
         # Ten seconds of lease, then silence for longer than a worker may be silent.
         store.is_away = True
         await pass_time(45)

@@ -170,10 +170,10 @@ class PlainClaims:
         while True:
             found = await self._engine.do(lambda turn: self._take(turn, worker, data))
             if worker is not None:
-                self._engine.hear(worker)
+                self._engine.hear_worker(worker)
             if not isinstance(found, _NeedsBytes):
                 if isinstance(found, PlainClaim):
-                    self._engine.hear_runner(found.task.id, found.task.epoch)
+                    self._engine.hear_runner((found.task.id, found.task.epoch))
                 return found
             data[found.blob.id] = await self._store.get_blob(found.blob.id) or b""
 

@@ -75,9 +75,9 @@ class PlainReports:
                 cleared = unclear.epoch
                 await self._check_story(speaker, unclear)
                 continue
-            self._engine.hear_runner(task.id, task.epoch)
+            self._engine.hear_runner((task.id, task.epoch))
             if task.worker is not None:
-                self._engine.hear(task.worker)
+                self._engine.hear_worker(task.worker)
             return result
 
     async def _ended(self, speaker: Speaker) -> Exception:

@@ -116,18 +116,18 @@ class Metrics:
         self._leads.set(0)
         self.census = None
 
-    def stepped_down(self, term: int, why: str) -> None:
+    def stepped_down(self, term: int, reason: str) -> None:
         self._leads.set(0)
         self.census = None
 
-    def store_failed(self, what: str) -> None:
+    def store_failed(self, error: str) -> None:
         self._store_failures.inc()
 
     def committed(self, seconds: float, commands: int, changes: int) -> None:
         self._commit.observe(seconds)
         self._batch.observe(commands)
 
-    def planned(self, seconds: float, made: Plan) -> None:
+    def planned(self, seconds: float, plan: Plan) -> None:
         self._plan.observe(seconds)
 
     def rejected(self, cause: str) -> None:
