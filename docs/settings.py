@@ -1,6 +1,6 @@
 """Writes the tables of docs/reference/configuration.md from the settings in the code.
 
-A test fails while the page and the settings differ; `python -m docs.settings` writes it anew.
+A test fails while the page and the settings differ; `python -m docs.settings` writes it again.
 """
 
 from pathlib import Path
@@ -14,16 +14,17 @@ END = "<!-- end -->"
 
 def row(option: Option) -> str:
     default = option.shown(option.default)
-    written = default if option.default is None else f"`{default}`"
-    return f"| `{option.name}` | {option.form} | {written or 'none'} | {option.help} |"
+    is_written = option.default is not None and bool(default)
+    written = f"`{default}`" if is_written else option.otherwise or "none"
+    return f"| `{option.name}` | {option.form} | {written} | {option.help} |"
 
 
 def block() -> str:
-    """What stands between the two markers, and the markers."""
+    """The tables, between the two markers."""
     parts = [BEGIN]
     for group in GROUPS:
         rows = [row(option) for option in OPTIONS if option.group == group]
-        head = "| setting | form | default | what it does |\n| --- | --- | --- | --- |"
+        head = "| setting | form | default | description |\n| --- | --- | --- | --- |"
         parts += [f"\n## {group}\n", head, *rows]
     return "\n".join([*parts, "", END])
 

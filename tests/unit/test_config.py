@@ -80,7 +80,7 @@ def test_what_is_printed_is_read_back_from_everywhere(option: Any) -> None:
 
 def test_times_reach_the_engine_in_its_own_units() -> None:
     settings = loaded(
-        lost_after="1m30s", accept="45s", healthy_after="2h", ports="100-200"
+        lost_after="1m30s", accept_timeout="45s", healthy_after="2h", ports="100-200"
     ).engine()
     assert settings.lost_after_s == 90
     assert settings.core.accept == 45 * SECOND
@@ -121,10 +121,10 @@ def test_all_problems_are_told_at_once_each_with_where_it_is(file: Path) -> None
     [
         ({"lost_after": "5s"}, "lost_after (5s, --lost-after) must be longer than sync_wait (10s"),
         ({"tls_cert": "a.pem"}, "tls_cert and tls_key belong together"),
-        ({"lease": "0s"}, "longer than nothing"),
+        ({"lease": "0s"}, "longer than 0"),
         ({"brake_share": "2"}, "from 0 to 1"),
         ({"ports": "9-1"}, "the first and the last port"),
-        ({"body_limit": "0"}, "more than nothing"),
+        ({"body_limit": "0"}, "larger than 0"),
         ({"advertise_url": "there"}, "https://"),
         ({"loopback_open": "maybe"}, "true or false"),
         ({"name": ""}, "is empty"),
@@ -138,10 +138,15 @@ def test_what_cannot_be_is_refused(flags: dict[str, str], words: str) -> None:
     assert words in problems(**flags)[0]
 
 
-def test_a_file_that_is_not_there_or_is_no_toml_is_refused(file: Path) -> None:
-    assert "cannot be read" in problems(file)[0]
-    file.write_text("lease: 10s")
-    assert str(file) in problems(file)[0]
+def test_a_file_that_cannot_be_read_is_refused_with_the_place_and_the_cure(file: Path) -> None:
+    cure = "name another file with --config or PHALANX_CONFIG"
+    assert problems(file) == [f"{file}: cannot be read: No such file or directory; {cure}"]
+    file.write_text("port = 80\nlease: 10s\n")
+    assert problems(file) == [
+        f'{file}:2: is not TOML (column 6); write each setting like lost_after = "45s"'
+    ]
+    file.write_bytes(b"name = \xff")
+    assert problems(file) == [f"{file}: is not UTF-8 text; write the file as TOML in UTF-8"]
 
 
 def test_the_file_is_found_where_configuration_lies(tmp_path: Path) -> None:

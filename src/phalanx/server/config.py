@@ -1,6 +1,7 @@
-"""What is in force and where it came from: flags, then variables, then the file, then defaults.
+"""The configuration of a server, and where each value came from.
 
-Everything that is wrong is said at once, each with its place.
+A flag wins over an environment variable, a variable over the file, and the file over the default.
+All problems are reported at once, each with its place.
 """
 
 import difflib
@@ -20,12 +21,13 @@ from phalanx.engine.settings import EngineSettings
 from phalanx.server.options import BY_NAME, OPTIONS, PREFIX, Option
 
 FILE_VARIABLE = f"{PREFIX}CONFIG"
-#: A variable that is this close to one of ours was meant to be it.
+_TOML_PLACE = re.compile(r"at line (\d+), column (\d+)")
+#: A variable at least this similar to a setting's is taken for a misspelling.
 _LOOKS_LIKE = 0.85
 
 
 class ConfigError(Exception):
-    """A configuration that was refused, with every problem in it."""
+    """A configuration that was refused, with all its problems."""
 
     def __init__(self, problems: list[str]) -> None:
         self.problems = tuple(problems)
@@ -33,14 +35,14 @@ class ConfigError(Exception):
 
 
 class Given(NamedTuple):
-    """A value as it was written, and where."""
+    """A value as written, and where it was written."""
 
     value: object
     origin: str
 
 
 class Config:
-    """The settings of one server. `config["lease"]` is a value in its normal form."""
+    """The settings of one server; `config["lease"]` is the value in its normal form."""
 
     def __init__(self, given: Mapping[str, Given], file: Path | None = None) -> None:
         """Raises ConfigError."""
@@ -49,15 +51,15 @@ class Config:
         self._values: dict[str, Any] = {}
         problems: list[str] = []
         for option in OPTIONS:
-            found = given.get(option.name)
-            self.origins[option.name] = "default" if found is None else found.origin
+            written = given.get(option.name)
+            self.origins[option.name] = "default" if written is None else written.origin
             self._values[option.name] = option.default
-            if found is not None:
+            if written is not None:
                 try:
-                    self._values[option.name] = option.read(found.value)
+                    self._values[option.name] = option.read(written.value)
                 except Invalid as error:
                     problems += [
-                        f"{found.origin}: {option.name} {problem.message}"
+                        f"{written.origin}: {option.name} {problem.message}"
                         for problem in error.problems
                     ]
         if not problems:
@@ -77,29 +79,29 @@ class Config:
             if option.target:
                 part, _, field = option.target.partition(".")
                 fields[part][field] = self[option.name]
-        # Clocks may differ by a hundredth of the time for which the worker was silent.
+        # Two clocks may drift apart by up to 1 % of the time in which a worker was silent.
         fence_slack = round((5 + self["lost_after"] / 100) * SECOND)
         core = replace(CoreSettings(), fence_slack=fence_slack, **fields["core"])
         return replace(EngineSettings(), core=core, **fields["engine"])
 
     def _contradictions(self) -> list[str]:
-        """Settings that cannot hold together."""
-        found = []
+        """Problems of settings that exclude each other."""
+        problems = []
         if self["lost_after"] <= self["sync_wait"]:
-            found.append(
+            problems.append(
                 f"{self._where('lost_after')} must be longer than {self._where('sync_wait')}:"
-                " a call that is held is silence"
+                " an agent does not report while its sync call is held open"
             )
         if (self["tls_cert"] is None) != (self["tls_key"] is None):
-            found.append("tls_cert and tls_key belong together; give both or neither")
-        return found
+            problems.append("tls_cert and tls_key belong together; set both or neither")
+        return problems
 
     def _where(self, name: str) -> str:
         return f"{name} ({self.shown(BY_NAME[name])}, {self.origins[name]})"
 
 
 def find_file(flag: str | None, environ: Mapping[str, str]) -> Path | None:
-    """The file that was named, or the first of the usual ones that is there."""
+    """The file named by the flag or the variable, else the first default location that exists."""
     named = flag or environ.get(FILE_VARIABLE)
     if named:
         return Path(named)
@@ -137,11 +139,17 @@ def _from_file(path: Path, problems: list[str]) -> dict[str, Given]:
     try:
         written = path.read_text("utf-8")
         document = tomllib.loads(written)
-    except (OSError, UnicodeDecodeError) as error:
-        problems.append(f"{path}: cannot be read: {error}")
+    except OSError as error:
+        problems.append(
+            f"{path}: cannot be read: {error.strerror or type(error).__name__};"
+            f" name another file with --config or {FILE_VARIABLE}"
+        )
+        return {}
+    except UnicodeDecodeError:
+        problems.append(f"{path}: is not UTF-8 text; write the file as TOML in UTF-8")
         return {}
     except tomllib.TOMLDecodeError as error:
-        problems.append(f"{path}: {error}")
+        problems.append(_not_toml(path, str(error)))
         return {}
     given = {}
     for key, value in document.items():
@@ -153,8 +161,16 @@ def _from_file(path: Path, problems: list[str]) -> dict[str, Given]:
     return given
 
 
+def _not_toml(path: Path, error: str) -> str:
+    """The problem of a file that is not TOML, with the line and column from the parser's error."""
+    place = _TOML_PLACE.search(error)
+    where = path if place is None else f"{path}:{place[1]}"
+    column = "" if place is None else f" (column {place[2]})"
+    return f'{where}: is not TOML{column}; write each setting like lost_after = "45s"'
+
+
 def _line_of(key: str, written: str) -> int:
-    """Where a key of the first level stands; tomllib does not tell."""
+    """The line of a top-level key, which tomllib does not report."""
     pattern = re.compile(rf"""\s*\[*\s*["']?{re.escape(key)}["']?\s*[=.\]]""")
     lines = enumerate(written.splitlines(), 1)
     return next((number for number, line in lines if pattern.match(line)), 1)
@@ -166,7 +182,8 @@ def _suggestion(key: str) -> str:
 
 
 def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[str, Given]:
-    """Variables of ours. Others may begin with our prefix too: those of tasks and of clients."""
+    """The settings among the environment variables. Tasks and clients have variables with the same
+    prefix, which are ignored."""
     known = {option.variable: option for option in OPTIONS}
     given = {}
     for name in sorted(environ):
@@ -184,8 +201,7 @@ def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[s
 
 
 def state_directory(environ: Mapping[str, str]) -> Path:
-    """Where a server keeps its file if nobody says where: the system's place for root, else the
-    user's."""
+    """The default directory of the database: the system's for root, else the user's."""
     if environ.get("STATE_DIRECTORY"):  # systemd
         return Path(environ["STATE_DIRECTORY"].partition(":")[0])
     if os.geteuid() == 0:
