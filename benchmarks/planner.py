@@ -78,10 +78,10 @@ class Site:
             claim = PendingGang(
                 *(job, f"default/{job}", 0, queue, priority, self.now + number),
                 size=size,
-                parts=(part,),
+                roles=(part,),
                 need=size,
                 since=self.now,
-                lasts=HOUR,
+                duration=HOUR,
             )
             self._claims[job] = claim
             self.state.put_pending(claim)
@@ -114,7 +114,7 @@ class Site:
     def _start(self, placement: Placement) -> None:
         claim = self._claims.pop(placement.job)
         self.state.remove_pending(claim.job)
-        resources = claim.parts[0].ask.resources
+        resources = claim.roles[0].request.resources
         places = tuple(
             RunningTask(each.task, "worker", each.worker, resources, ends_at=self.now + HOUR)
             for each in placement.assignments
@@ -129,7 +129,7 @@ class Site:
 
     def end_some(self, share: float) -> None:
         """Gangs end that have about this share of the tasks."""
-        wanted = share * sum(len(tenant.places) for tenant in self._tenants.values())
+        wanted = share * sum(len(tenant.tasks) for tenant in self._tenants.values())
         touched: set[str] = set()
         ended = 0
         for job in self._random.sample(sorted(self._tenants), len(self._tenants)):
@@ -137,10 +137,10 @@ class Site:
                 break
             tenant = self._tenants.pop(job)
             self.state.remove_running(job)
-            for place in tenant.places:
+            for place in tenant.tasks:
                 self._use(place, -1)
                 touched.add(place.node)
-            ended += len(tenant.places)
+            ended += len(tenant.tasks)
         for node in sorted(touched):
             self._put_node(node)
 

@@ -12,7 +12,7 @@ from phalanx.core.events import Evicted, Placed, Placement, WorkerRegistered
 from phalanx.core.model import Assignment, Protocol
 from phalanx.core.node import DEVICE, Charge, Node
 from phalanx.core.settings import CoreSettings
-from phalanx.plan.state.from_cluster import machine_of
+from phalanx.plan.state.from_cluster import node_spec
 
 
 def a_machine(gpus: int = 4) -> Driver:
@@ -224,6 +224,6 @@ def test_what_is_charged_for_beyond_the_devices_of_a_machine_is_taken_there_all_
         assert picked is not None
         node.charge((f"t{task}", 0), Charge(0, {"gpu": thousandths}, picked))
     node.replace_worker(replace(worker, resources={"gpu": 2 * DEVICE}))
-    machine = machine_of(node)
+    machine = node_spec(node)
     assert machine.used == {"gpu": 3500}
     assert machine.partial == {3: 500}

@@ -33,7 +33,7 @@ def role(name: str, tasks: range, *, cpu: int = 0, gpu: int = 0, **fields: Any) 
 def gang(*roles: RoleRequest, **fields: Any) -> PendingGang:
     size = sum(len(role.tasks) for role in roles)
     return PendingGang(
-        *("j-1", "default/g", 0, "q", 0, 0), size=size, parts=roles, need=size, **fields
+        *("j-1", "default/g", 0, "q", 0, 0), size=size, roles=roles, need=size, **fields
     )
 
 

@@ -30,7 +30,7 @@ class World(NamedTuple):
         state = PlannerState().at(NOW)
         state.set_queues(self.queues)
         for name, gpus in self.nodes.items():
-            places = [p for t in self.tenants.values() for p in t.places if p.node == name]
+            places = [p for t in self.tenants.values() for p in t.tasks if p.node == name]
             used = {"gpu": sum(dict(place.resources)["gpu"] for place in places)}
             machine = NodeSpec({"gpu": gpus * GPU}, used, {}, occupants=len(places))
             state.put_node(name, machine)
@@ -46,7 +46,7 @@ class World(NamedTuple):
     def free(self) -> dict[str, int]:
         free = {name: gpus * GPU for name, gpus in self.nodes.items()}
         for tenant in self.tenants.values():
-            for place in tenant.places:
+            for place in tenant.tasks:
                 free[place.node] -= dict(place.resources)["gpu"]
         return free
 
@@ -56,7 +56,7 @@ class World(NamedTuple):
             dict(place.resources)["gpu"]
             for tenant in self.tenants.values()
             if tenant.queue in below
-            for place in tenant.places
+            for place in tenant.tasks
         )
 
     def settled(self, made: Plan) -> "World":
@@ -66,23 +66,23 @@ class World(NamedTuple):
             if isinstance(decision, Evict):
                 for victim in decision.victims:
                     tenant = tenants.pop(victim.job)
-                    rest = tuple(p for p in tenant.places if p.task not in victim.tasks)
+                    rest = tuple(p for p in tenant.tasks if p.index not in victim.tasks)
                     if victim.tasks:
-                        tenants[victim.job] = replace(tenant, places=rest)
+                        tenants[victim.job] = replace(tenant, tasks=rest)
                     else:
                         claims[victim.job] = claim_again(tenant)
         for decision in made.decisions:
             if isinstance(decision, Reserve | Evict):
                 for placement in decision.placements:
                     claim = claims.pop(placement.job)
-                    asks = {task: part.ask for part in claim.parts for task in part.tasks}
+                    asks = {task: part.request for part in claim.roles for task in part.tasks}
                     places = tuple(
                         RunningTask(
                             a.task,
                             "worker",
                             a.worker,
                             asks[a.task].resources,
-                            ends_at=None if claim.lasts is None else NOW + claim.lasts,
+                            ends_at=None if claim.duration is None else NOW + claim.duration,
                         )
                         for a in placement.assignments
                     )
@@ -99,16 +99,16 @@ def tenant_of(claim: PendingGang, places: tuple[RunningTask, ...]) -> RunningGan
         priority=claim.priority,
         created_at=claim.created_at,
         started_at=0,
-        places=places,
+        tasks=places,
         min_available=claim.need,
         role_min=(("worker", claim.need),),
     )
 
 
 def claim_again(tenant: RunningGang) -> PendingGang:
-    resources = tenant.places[0].resources
+    resources = tenant.tasks[0].resources
     part = RoleRequest(
-        "worker", TaskRequest(resources), tuple(p.task for p in tenant.places), len(tenant.places)
+        "worker", TaskRequest(resources), tuple(p.index for p in tenant.tasks), len(tenant.tasks)
     )
     return PendingGang(
         job=tenant.job,
@@ -117,9 +117,9 @@ def claim_again(tenant: RunningGang) -> PendingGang:
         queue=tenant.queue,
         priority=tenant.priority,
         created_at=tenant.created_at,
-        size=len(tenant.places),
-        parts=(part,),
-        need=len(tenant.places),
+        size=len(tenant.tasks),
+        roles=(part,),
+        need=len(tenant.tasks),
         since=NOW,
     )
 
@@ -132,7 +132,7 @@ def a_claim(
     gpus: int,
     priority: int,
     least: int,
-    lasts: int | None,
+    duration: int | None,
 ) -> PendingGang:
     job = f"j-{number}"
     part = RoleRequest(
@@ -146,10 +146,10 @@ def a_claim(
         priority=priority,
         created_at=number * SECOND,
         size=size,
-        parts=(part,),
+        roles=(part,),
         need=min(least, size),
         since=NOW,
-        lasts=lasts,
+        duration=duration,
     )
 
 
@@ -184,7 +184,7 @@ def worlds(draw: st.DrawFn, claimants: int = 6) -> World:
             gpus=draw(st.integers(1, 4)),
             priority=draw(st.integers(0, 2)),
             least=draw(st.integers(1, size)),
-            lasts=draw(st.sampled_from([None, MINUTE, 10 * MINUTE, 60 * MINUTE])),
+            duration=draw(st.sampled_from([None, MINUTE, 10 * MINUTE, 60 * MINUTE])),
         )
         for number in range(draw(st.integers(1, claimants + 4)))
     ]
@@ -244,10 +244,10 @@ def only(tenant: RunningGang, victim: PlannedVictim | None) -> RunningGang:
     if victim is None:
         return replace(tenant, evictable=False)
     places = tuple(
-        replace(place, preemptible=not victim.tasks or place.task in victim.tasks)
-        for place in tenant.places
+        replace(place, preemptible=not victim.tasks or place.index in victim.tasks)
+        for place in tenant.tasks
     )
-    return replace(tenant, places=places)
+    return replace(tenant, tasks=places)
 
 
 @settings(max_examples=200)
@@ -279,7 +279,7 @@ def test_other_names_of_nodes_change_nothing_else(world: World, chance: object) 
         nodes={renamed[name]: gpus for name, gpus in world.nodes.items()},
         tenants={
             job: replace(
-                tenant, places=tuple(replace(p, node=renamed[p.node]) for p in tenant.places)
+                tenant, tasks=tuple(replace(p, node=renamed[p.node]) for p in tenant.tasks)
             )
             for job, tenant in world.tenants.items()
         },

@@ -45,7 +45,7 @@ def told(state: PlannerState) -> object:
         name: {row: (table.capacity[n, at], table.free[n, at]) for row, n in table.rows.items()}
         for name, at in table.index.items()
     }
-    tenants = {job: known.tenant for job, known in state.running.by_job.items()}
+    tenants = {job: known.gang for job, known in state.running.by_job.items()}
     used = {
         queue: {resource: amount for resource, amount in used.items() if amount}
         for queue, used in state.running.used.items()

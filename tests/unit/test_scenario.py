@@ -166,9 +166,9 @@ def test_a_gang_in_two_lists_is_one_gang() -> None:
         pending=[gang("g", "t1")],
     )
     claim, tenant = only_claim(read), only_tenant(read)
-    assert (claim.size, claim.need, claim.repairs, claim.priority) == (2, 1, True, 3)
-    assert [part.tasks for part in claim.parts] == [(1,)]
-    assert [place.task for place in tenant.places] == [0]
+    assert (claim.size, claim.need, claim.is_repair, claim.priority) == (2, 1, True, 3)
+    assert [part.tasks for part in claim.roles] == [(1,)]
+    assert [place.index for place in tenant.tasks] == [0]
 
 
 @pytest.mark.parametrize(
@@ -196,31 +196,31 @@ def test_what_counts_towards_the_minimum(match: str | None, fields: Any, need: i
 def test_tasks_that_ask_for_the_same_are_one_part() -> None:
     big = {"resources": {"gpu": 2}}
     read = scenario(pending=[gang("g", "t0", task("t1", **big), "t2", task("t3", role="ps"))])
-    parts = only_claim(read).parts
+    parts = only_claim(read).roles
     assert [(part.tasks, part.need) for part in parts] == [((0, 2), 2), ((1,), 1), ((3,), 1)]
-    assert len({part.role for part in parts}) == 3
+    assert len({part.name for part in parts}) == 3
 
 
 def test_the_minimums_of_roles_bind_only_where_they_are_given() -> None:
     tasks = [task("a0", role="a"), task("a1", role="a"), task("b0", role="b")]
     free = scenario(pending=[gang("g", *tasks, min_available=2)])
-    assert [part.need for part in only_claim(free).parts] == [0, 0]
+    assert [part.need for part in only_claim(free).roles] == [0, 0]
     bound = scenario(pending=[gang("g", *tasks, min_available=2, min_per_role={"b": 1})])
-    assert [part.need for part in only_claim(bound).parts] == [0, 1]
+    assert [part.need for part in only_claim(bound).roles] == [0, 1]
 
 
 def test_the_devices_of_running_tasks_are_told_apart() -> None:
     halves = [task(f"t{n}", node="n1", resources={"gpu": 0.6}) for n in range(2)]
     tenant = only_tenant(scenario(running=[gang("g", *halves)]))
-    assert [place.devices for place in tenant.places] == [(0,), (1,)]
+    assert [place.devices for place in tenant.tasks] == [(0,), (1,)]
 
 
 def test_patience_counts_from_the_first_hold_of_a_gang_that_gathers() -> None:
     says = {"mode": "non-strict", "schedule_timeout_s": 60, "waiting_s": 50}
     waits = only_claim(scenario(pending=[gang("g", "t0", **says)]))
     holds = only_claim(scenario(pending=[gang("g", task("t0", held="n1"), "t1", **says)]))
-    assert waits.gives_up_at is None
-    assert holds.gives_up_at == NOW + 10_000_000
+    assert waits.expires_at is None
+    assert holds.expires_at == NOW + 10_000_000
 
 
 def test_what_runs_was_there_before_what_waits() -> None:

@@ -82,7 +82,7 @@ class _Pass:
         holders = [gathered_occupancy(c, self.table) for c in self.pending.holders.values()]
         self.search = VictimSearch(tenants, holders, self.shares, self.now, self.policy.min_runtime)
         #: The tasks that make room, in this pass or since an earlier one.
-        self.leaving = [*tenants.leaving_tasks()]
+        self.stopping = [*tenants.stopping_tasks()]
         self.searches = 0
         self.skipped = 0
         self.starts: list[tuple[PlacementTrial, ...]] = []
@@ -110,12 +110,12 @@ class _Pass:
 
     def give_up(self) -> None:
         for claim in list(self.pending.impatient.values()):
-            if claim.gives_up_at is not None and claim.gives_up_at <= self.now:
+            if claim.expires_at is not None and claim.expires_at <= self.now:
                 for mate in assembled(claim, self.pending).members:
                     self._give_up(mate)
 
     def _give_up(self, claim: PendingGang) -> None:
-        since = claim.since if claim.strict else claim.held_since
+        since = claim.since if claim.strict else claim.gathered_since
         if claim.job not in self.out:
             self.out.add(claim.job)
             self.decisions.append(TimeOut(claim.job, since or 0))
@@ -191,7 +191,7 @@ class _Pass:
         Most gangs that wait are dealt with here.
         """
         line, claim = turn.line, turn.last
-        if line is None or self._has_room(claim.parts[0].ask, line.need):
+        if line is None or self._has_room(claim.roles[0].request, line.need):
             return False
         if line in self.served_anyway and self._can_be_helped(claim):
             return False
@@ -228,11 +228,11 @@ class _Pass:
 
     def _try_shorter(self, turn: Candidate) -> None:
         """Of those behind a gang that would delay a head, who ends sooner may not."""
-        line, lasts = turn.line, turn.last.lasts
+        line, lasts = turn.line, turn.last.duration
         if line is None:
             return
         for position in range(turn.position + 1, len(line.seats)):
-            other = line.claims[line.seats[position][2]].lasts
+            other = line.claims[line.seats[position][2]].duration
             if other is not None and (lasts is None or other < lasts):
                 self.order.add_line(line, position)
                 return
@@ -250,7 +250,7 @@ class _Pass:
 
     def _lacks(self, line: Bucket, position: int) -> None:
         """It is only that too little is free; how much is said when somebody asks."""
-        self.short_of.add(line.first.parts[0].ask)
+        self.short_of.add(line.first.roles[0].request)
         self.reasons.of_line(line, position, None)
 
     def _own(
@@ -265,7 +265,7 @@ class _Pass:
         self.room.keep(claim.job)
         self.shares.use(claim.queue, minimum_amounts(claim, self.table))
         victims = claim.nomination.victims if claim.nomination is not None else ()
-        left = self.state.running.leaving_tasks().intersection(victims)
+        left = self.state.running.stopping_tasks().intersection(victims)
         return WaitingForVictims(tuple(sorted(left))) if left else None
 
     def _start(self, claims: Sequence[PendingGang]) -> bool:
@@ -282,11 +282,11 @@ class _Pass:
         for trial, (_, amounts) in zip(trials, taken, strict=True):
             self.search.spoken_for.add(trial.gang.job)
             self._use(trial.gang, amounts)
-            self.backfill.started(trial.gang.lasts, trial.occupants())
+            self.backfill.started(trial.gang.duration, trial.occupants())
         return True
 
     def _trial(self, claim: PendingGang) -> PlacementTrial:
-        heads = self.backfill.in_the_way(claim.lasts)
+        heads = self.backfill.in_the_way(claim.duration)
         return PlacementTrial(claim, (*self.room.views, *heads), self._unkept())
 
     def _unkept(self) -> Bools | None:
@@ -295,8 +295,8 @@ class _Pass:
 
     def _might_fit(self, claim: PendingGang) -> bool:
         """Cheaper than a trial: whether there are enough places for some part at all."""
-        needed = claim.parts[0].need or (claim.need if len(claim.parts) == 1 else 0)
-        return self._has_room(claim.parts[0].ask, needed - len(claim.held))
+        needed = claim.roles[0].need or (claim.need if len(claim.roles) == 1 else 0)
+        return self._has_room(claim.roles[0].request, needed - len(claim.gathered))
 
     def _has_room(self, ask: TaskRequest, wanted: int) -> bool:
         if wanted <= self.most.get(ask, wanted):
@@ -326,7 +326,7 @@ class _Pass:
             return False
         if not self.search.could_help(claims) or not self._may_search():
             return False
-        later = self.backfill.in_the_way(claims[0].lasts)
+        later = self.backfill.in_the_way(claims[0].duration)
         self.room.look_ahead()
         ground = Ground((self.room.soon, *later), self._unkept())
         found = self.search.find(claims, ground)
@@ -337,7 +337,7 @@ class _Pass:
         victims = found.victims()
         self.search.give_way(found)
         for unit in found.units:
-            tenant = unit.occupancy.tenant
+            tenant = unit.occupancy.gang
             self._keep_out(tenant.job)
             for view in (self.room.soon, *later):
                 view.vacate(unit.occupants())
@@ -345,9 +345,9 @@ class _Pass:
             self.order.changed(tenant.queue)
         self.decisions.append(Evict(tuple(map(_placement, found.trials)), victims))
         tasks = tuple(task for unit in found.units for task in unit.task_ids())
-        self.leaving += tasks
+        self.stopping += tasks
         # Without victims of its own, it waits for those of others.
-        tasks = tasks or tuple(sorted(self.leaving))
+        tasks = tasks or tuple(sorted(self.stopping))
         for trial in found.trials:
             self.search.spoken_for.add(trial.gang.job)
             self._use(trial.gang, trial.amounts())
@@ -362,11 +362,11 @@ class _Pass:
 
     def _free_holds(self, found: VictimSet) -> bool:
         """Whoever only holds places lets go of them at once. Whether nobody else has to leave."""
-        holders = [unit for unit in found.units if unit.occupancy.tenant.holds]
+        holders = [unit for unit in found.units if unit.occupancy.gang.only_gathered]
         if not holders:
             return False
         for unit in holders:
-            claim = self.pending.gangs[unit.occupancy.tenant.job]
+            claim = self.pending.gangs[unit.occupancy.gang.job]
             self.decisions.append(LetGo(claim.job, claim.version))
             self._keep_out(claim.job)
             self.search.spoken_for.add(claim.job)
@@ -442,7 +442,7 @@ class _Pass:
 
     def _give(self, trial: PlacementTrial, part: RoleRequest, most: int) -> int:
         """What was promised or kept since the gang was placed binds what it gets beyond that."""
-        later = self.backfill.in_the_way(trial.gang.lasts)
+        later = self.backfill.in_the_way(trial.gang.duration)
         trial.continue_on((*self.room.views, *later), self._unkept())
         before = trial.amounts()
         placed = trial.grow(part, self._headroom(trial.gang).allows(part, most))

@@ -26,15 +26,15 @@ class GrowingGang:
 
     def __init__(self, trial: PlacementTrial) -> None:
         self.trial = trial
-        self.parts = [part for part in trial.gang.parts if trial.unplaced(part)]
-        self.beyond = trial.gang.beyond
+        self.roles = [part for part in trial.gang.roles if trial.unplaced(part)]
+        self.above_minimum = trial.gang.above_minimum
 
     def next_part(self) -> RoleRequest:
-        return min(self.parts, key=self._served)
+        return min(self.roles, key=self._served)
 
     def _served(self, part: RoleRequest) -> float:
-        has = part.here + len(part.tasks) - self.trial.unplaced(part)
-        return has / part.least if part.least else math.inf
+        has = part.placed + len(part.tasks) - self.trial.unplaced(part)
+        return has / part.minimum if part.minimum else math.inf
 
 
 class ElasticGrowth:
@@ -51,7 +51,7 @@ class ElasticGrowth:
 
     def trials(self, claims: Iterable[PendingGang]) -> list[PlacementTrial]:
         """For those that run and for whom there might be something."""
-        worth = (claim for claim in claims if any(self._room(p.ask) for p in claim.parts))
+        worth = (claim for claim in claims if any(self._room(p.request) for p in claim.roles))
         return [trial for c in worth if (trial := PlacementTrial(c, self._views)).place_minimum()]
 
     def share_out(
@@ -62,7 +62,7 @@ class ElasticGrowth:
         """`give` places at most so many tasks of a part, and says how many."""
         for trial in trials:
             grower = GrowingGang(trial)
-            if any(self._room(part.ask) for part in grower.parts):
+            if any(self._room(part.request) for part in grower.roles):
                 self._growers[trial.gang.job] = grower
                 self._line_up(grower)
         step = 1 + self._much() // _STEPS
@@ -70,28 +70,28 @@ class ElasticGrowth:
             grower = self._growers[turn.last.job]
             part = grower.next_part()
             left = grower.trial.unplaced(part)
-            alone = len(self._growers) == 1 and len(grower.parts) == 1
+            alone = len(self._growers) == 1 and len(grower.roles) == 1
             most = left if alone else min(step, left)
             given = give(grower.trial, part, most)
-            grower.beyond += given
+            grower.above_minimum += given
             if given < most or given == left:
-                grower.parts.remove(part)
-            if grower.parts:
+                grower.roles.remove(part)
+            if grower.roles:
                 self._line_up(grower)
             else:
                 del self._growers[turn.last.job]
 
     def _much(self) -> int:
         """No more tasks than this can be given away."""
-        parts = [(g.trial, part) for g in self._growers.values() for part in g.parts]
+        parts = [(g.trial, part) for g in self._growers.values() for part in g.roles]
         wanted = sum(trial.unplaced(part) for trial, part in parts)
-        return min(wanted, sum(map(self._room, {part.ask for _, part in parts})))
+        return min(wanted, sum(map(self._room, {part.request for _, part in parts})))
 
     def _line_up(self, grower: GrowingGang) -> None:
         claim, part = grower.trial.gang, grower.next_part()
         # It asks for one task, as if that were all that it needs.
         one = replace(part, tasks=part.tasks[:1], need=1)
-        asks = replace(claim, parts=(one,), need=1, held=())
+        asks = replace(claim, roles=(one,), need=1, gathered=())
         priority = -claim.priority if OrderKey.PRIORITY in self._policy.order else 0
-        key = (priority, grower.beyond, *order_key(self._policy, claim, self._now))
+        key = (priority, grower.above_minimum, *order_key(self._policy, claim, self._now))
         self._order.add_for_more(asks, key)

@@ -37,7 +37,7 @@ def assembled(claim: PendingGang, waiting: PendingGangs) -> GangGroup:
 def _bounds(claim: PendingGang) -> tuple[bool, int]:
     """What leaves a gang the least choice of nodes: a domain, labels. It is placed first."""
     required = claim.pack is not None and claim.pack.mode is PackMode.REQUIRE
-    return required, max(len(part.ask.selector) for part in claim.parts)
+    return required, max(len(part.request.selector) for part in claim.roles)
 
 
 def groups_of(waiting: PendingGangs) -> Iterator[GangGroup]:

@@ -1,7 +1,7 @@
-"""What the planner is told: who waits, who has places, and by which rules to decide.
+"""The planner's input: pending gangs, running gangs and the policy.
 
-These are not the core's rows: a worker, a Kubernetes node and a line of a scenario look the same.
-Equal requests are one object, so that what was found out for one holds for all of them.
+These are not the core's rows: a worker, a Kubernetes node and a node of a scenario look the same.
+Equal task requests are one object, so that what is computed for one is computed for all of them.
 """
 
 from enum import StrEnum
@@ -14,7 +14,7 @@ from phalanx.core.spec.job import MINUTE, SECOND, Micros, Pack
 
 
 class OrderKey(StrEnum):
-    """What gangs of one queue are ordered by."""
+    """A criterion by which the gangs of one queue are ordered."""
 
     PRIORITY = "priority"  #: the highest first
     SIZE = "size"  #: the largest first
@@ -25,10 +25,10 @@ class PlannerPolicy(msgspec.Struct, frozen=True):
     """The rules that an operator can change."""
 
     order: tuple[OrderKey, ...] = (OrderKey.PRIORITY, OrderKey.SIZE, OrderKey.CREATED)
-    starve_after: Micros = 10 * MINUTE  #: whoever waits longer is waited for
-    min_runtime: Micros = 60 * SECOND  #: what started later than this ago is not reclaimed
-    backfill: bool = True  #: reckon with start times for those who do not fit yet
-    heads: int = 8  #: so many of them
+    starve_after: Micros = 10 * MINUTE  #: a gang that has been pending for longer is starving
+    min_runtime: Micros = 60 * SECOND  #: a gang that has run for less is not reclaimed
+    backfill: bool = True  #: reserve start times for gangs that do not fit yet
+    heads: int = 8  #: at most this many reserved starts
     searches: int = 32  #: at most this many searches for victims in one pass
 
 
@@ -41,18 +41,18 @@ class TaskRequest(msgspec.Struct, frozen=True, cache_hash=True):
 
 
 class RoleRequest(msgspec.Struct, frozen=True):
-    """The waiting tasks of a role."""
+    """The pending tasks of a role."""
 
-    role: str
-    ask: TaskRequest
+    name: str
+    request: TaskRequest
     tasks: tuple[int, ...]
-    need: int  #: so many of them have to be placed together
-    least: int = 0  #: the minimum of the role
-    here: int = 0  #: how many tasks of the role have a place
+    need: int  #: the gang starts only if so many of them are placed
+    minimum: int = 0  #: the minimum of the role, including tasks that have a place
+    placed: int = 0  #: number of tasks of the role that have a place
 
 
 class PendingGang(msgspec.Struct, frozen=True):
-    """A gang that wants places."""
+    """A gang with tasks that have no place."""
 
     job: str
     name: str  #: namespace/name
@@ -60,48 +60,50 @@ class PendingGang(msgspec.Struct, frozen=True):
     queue: str
     priority: int
     created_at: Micros
-    size: int  #: all of its tasks, also those that have a place
-    parts: tuple[RoleRequest, ...]
-    need: int  #: so many tasks over all parts; 0: what it wants is beyond its minimum
+    size: int  #: number of tasks, including those that have a place
+    roles: tuple[RoleRequest, ...]
+    need: (
+        int  #: the gang starts only with so many tasks; 0: all pending tasks are above its minimum
+    )
     since: Micros | None = None  #: when it became eligible
-    not_before: Micros = 0  #: backoff
-    blocked: Reason | None = None  #: why it may not be placed, whatever the cluster is like
-    repairs: bool = False  #: a part of it runs
-    beyond: int = 0  #: how many tasks have a place that it does not need
+    not_before: Micros = 0  #: the end of its backoff
+    ineligible: Reason | None = None  #: why it must not be placed, whatever is free
+    is_repair: bool = False  #: other tasks of it run
+    above_minimum: int = 0  #: number of tasks that have a place beyond the minimum
     strict: bool = True
-    #: Names of those it starts with, also of those that only named it; empty once it has started.
+    #: Names of the gangs that it starts with, in either direction; empty once it has started.
     group: tuple[str, ...] = ()
     pack: Pack | None = None
-    domain: str | None = None  #: the domain in which a part of it runs
+    domain: str | None = None  #: the domain in which other tasks of it run
     spread: bool = False
     avoid: tuple[str, ...] = ()
-    evicts_from: Micros | None = 0  #: not before then may it evict others; None: never
-    lasts: Micros | None = None  #: from its start until nothing of it can be left
-    gives_up_at: Micros | None = None
-    held: tuple[Assignment, ...] = ()
-    held_since: Micros | None = None
+    evicts_from: Micros | None = 0  #: the time from which it may evict others; None: never
+    duration: Micros | None = None  #: the longest time from its start to the end of its last task
+    expires_at: Micros | None = None  #: when its schedule timeout ends
+    gathered: tuple[Assignment, ...] = ()
+    gathered_since: Micros | None = None
     nomination: Nomination | None = None
-    #: (role, node) → how many tasks of a role are there already; only for roles with a limit.
-    there: tuple[tuple[str, str, int], ...] = ()
+    #: (role, node, number of tasks there), for roles that limit the tasks on one node.
+    placed_on: tuple[tuple[str, str, int], ...] = ()
 
 
 class RunningTask(msgspec.Struct, frozen=True):
-    """A task where it is."""
+    """A task that has a place."""
 
-    task: int
+    index: int
     role: str
     node: str
     resources: tuple[tuple[str, int], ...]
     devices: tuple[int, ...] = ()
-    leaving: bool = False  #: it was told to stop
-    ends_at: Micros | None = None  #: nothing of it can be left then
-    safe_at: Micros = 0  #: what it did up to here would survive a stop
+    stopping: bool = False
+    ends_at: Micros | None = None  #: the time by which it has certainly ended
+    safe_at: Micros = 0  #: work done before this time survives a stop
     preemptible: bool = True
-    priority: int | None = None  #: where it is not its gang's
+    priority: int | None = None  #: None: the priority of its gang
 
 
 class RunningGang(msgspec.Struct, frozen=True):
-    """A gang that has places."""
+    """A gang with tasks that have a place."""
 
     job: str
     name: str
@@ -110,10 +112,10 @@ class RunningGang(msgspec.Struct, frozen=True):
     priority: int
     created_at: Micros
     started_at: Micros
-    places: tuple[RunningTask, ...]
-    min_available: int = 0  #: of its places; what is done already does not have to stay
+    tasks: tuple[RunningTask, ...]
+    min_available: int = 0  #: of these tasks; tasks that are done have been subtracted
     role_min: tuple[tuple[str, int], ...] = ()
     evictable: bool = True
-    grace: Micros | None = None  #: the most that a stop can lose, if it saves when asked to
-    evicted: bool = False  #: what is leaving of it makes room for others
-    holds: bool = False  #: nothing of it runs: these are places that it keeps
+    grace: Micros | None = None  #: the most work that a stop loses, if it saves when asked to
+    evicted: bool = False  #: its stopping tasks were evicted, so their queue will demand them again
+    only_gathered: bool = False  #: nothing of it runs: these are gathered places

@@ -87,15 +87,15 @@ class PendingGangs:
         if claim.job in self.gangs:
             self.remove(claim.job)
         self.gangs[claim.job] = claim
-        if claim.gives_up_at is not None:
+        if claim.expires_at is not None:
             self.impatient[claim.job] = claim
-        if claim.held:
+        if claim.gathered:
             self.holders[claim.job] = claim
         if claim.nomination is not None:
             self.nominated[claim.job] = claim
-        if claim.blocked is not None or claim.not_before > now:
+        if claim.ineligible is not None or claim.not_before > now:
             self.idle[claim.job] = claim
-            if claim.blocked is None:
+            if claim.ineligible is None:
                 self.resting[claim.job] = claim
         elif claim.need == 0:
             self.growing[claim.job] = claim
@@ -122,7 +122,7 @@ class PendingGangs:
         if line is None:
             line = self.buckets[key] = Bucket(claim)
             self.new_buckets.append(line)
-            self.by_ask.setdefault(claim.parts[0].ask, {})[line] = None
+            self.by_ask.setdefault(claim.roles[0].request, {})[line] = None
         line.add(claim)
         self._want(claim, 1)
 
@@ -133,15 +133,15 @@ class PendingGangs:
         self._want(claim, -1)
         if not line.seats:
             del self.buckets[key]
-            ask = claim.parts[0].ask
+            ask = claim.roles[0].request
             del self.by_ask[ask][line]
             if not self.by_ask[ask]:
                 del self.by_ask[ask]
 
     def _want(self, claim: PendingGang, sign: int) -> None:
         wanted = self.wanted.setdefault(claim.queue, {})
-        for part in claim.parts:
-            for resource, amount in part.ask.resources:
+        for part in claim.roles:
+            for resource, amount in part.request.resources:
                 more = sign * amount * len(part.tasks)
                 wanted[resource] = wanted.get(resource, 0) + more
 
@@ -152,18 +152,18 @@ class PendingGangs:
             self.put(claim, now)
 
     def reason_of_idle(self, claim: PendingGang) -> Reason:
-        return claim.blocked if claim.blocked is not None else Backoff(claim.not_before)
+        return claim.ineligible if claim.ineligible is not None else Backoff(claim.not_before)
 
 
 def is_simple(claim: PendingGang) -> bool:
     """Whether it starts if and only if enough tasks of one request fit anywhere."""
     return (
-        len(claim.parts) == 1
+        len(claim.roles) == 1
         and claim.strict
         and claim.pack is None
         and claim.nomination is None
-        and not claim.held
-        and claim.parts[0].ask.per_node is None
+        and not claim.gathered
+        and claim.roles[0].request.per_node is None
     )
 
 
@@ -172,15 +172,15 @@ def line_key(claim: PendingGang) -> _LineKey:
 
     They may differ in how long they take: who is in a head's way is looked at one by one.
     """
-    state = (claim.held, claim.nomination, claim.avoid, claim.domain, claim.there)
-    if claim.repairs or any(state):
+    state = (claim.gathered, claim.nomination, claim.avoid, claim.domain, claim.placed_on)
+    if claim.is_repair or any(state):
         return (claim.job,)
     return (
         claim.queue,
         claim.priority,
         claim.size,
         claim.need,
-        tuple((part.role, part.ask, len(part.tasks), part.need) for part in claim.parts),
+        tuple((part.name, part.request, len(part.tasks), part.need) for part in claim.roles),
         claim.strict,
         claim.pack,
         claim.spread,
@@ -193,10 +193,10 @@ def order_key(policy: PlannerPolicy, claim: PendingGang, now: Micros) -> tuple[o
 
     Repairs go before new gangs of their priority. Who has waited too long goes by age alone.
     """
-    key: list[object] = [] if OrderKey.PRIORITY in policy.order else [not claim.repairs]
+    key: list[object] = [] if OrderKey.PRIORITY in policy.order else [not claim.is_repair]
     for by in policy.order:
         if by is OrderKey.PRIORITY:
-            key += (-claim.priority, not claim.repairs)
+            key += (-claim.priority, not claim.is_repair)
         elif by is OrderKey.SIZE:
             key.append(-TASK_LIMIT if is_starving(policy, claim, now) else -claim.size)
         else:

@@ -142,7 +142,7 @@ class StartReservations:
         self, claims: Sequence[PendingGang], behind: ReservedStart | None
     ) -> HeldBack | None:
         """Whom a claimant would delay, if it could start but for them."""
-        heads = [behind, *(self.delayed_by(claim.lasts) for claim in claims)]
+        heads = [behind, *(self.delayed_by(claim.duration) for claim in claims)]
         head = next((head for head in (*heads, *self.keepers) if head is not None), None)
         if head is None:
             return None
@@ -240,7 +240,7 @@ class StartReservations:
     ) -> tuple[PlacementTrial, ...] | None:
         """The claimant at that time, in the way of no head that comes while it would run."""
         view = self._futures.get(at) or self._guess(at)
-        lasts = [NEVER if claim.lasts is None else claim.lasts for claim in claims]
+        lasts = [NEVER if claim.duration is None else claim.duration for claim in claims]
         later = [self._future(time) for time in self._times() if at < time < at + max(lasts)]
         return place_all([PlacementTrial(claim, (view, *later)) for claim in claims])
 

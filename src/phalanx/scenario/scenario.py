@@ -33,7 +33,7 @@ from phalanx.plan.model import (
     RunningTask,
     TaskRequest,
 )
-from phalanx.plan.state.from_cluster import machine_of, most_common
+from phalanx.plan.state.from_cluster import most_common, node_spec
 from phalanx.plan.state.planner_state import PlannerState
 from phalanx.scenario.file_format import GangForm, ScenarioForm, TaskForm, TaskState, read_form
 from phalanx.scenario.nodes import empty_node, pick_devices
@@ -129,7 +129,7 @@ class Scenario(msgspec.Struct, frozen=True):
         state = PlannerState(self.policy).at(NOW)
         state.set_queues({queue.name: queue for queue in self.queues})
         for node in self.nodes:
-            state.put_node(node.worker.id, machine_of(node))
+            state.put_node(node.worker.id, node_spec(node))
         for tenant in self.tenants:
             state.put_running(tenant)
         for claim in self.claims:
@@ -299,21 +299,21 @@ def _claim(
         priority=form.priority or 0,
         created_at=LONG_AGO + gang.order * SECOND,
         size=gang.size,
-        parts=_parts(gang, role_needs),
+        roles=_parts(gang, role_needs),
         need=need,
         since=since,
-        blocked=_too_few(gang, need, role_needs),
-        repairs=bool(gang.placed),
-        beyond=max(0, len(gang.staying) + gang.done - gang.minimum),
+        ineligible=_too_few(gang, need, role_needs),
+        is_repair=bool(gang.placed),
+        above_minimum=max(0, len(gang.staying) + gang.done - gang.minimum),
         strict=strict,
         group=_mates(gang, gangs),
         pack=form.topology,
         domain=_domain(gang, form.topology, nodes),
         evicts_from=None if form.preemption_policy is PreemptionPolicy.NEVER else 0,
-        lasts=None if form.time_limit_s is None else form.time_limit_s + _STOP,
-        gives_up_at=None if patience is None or patient_from is None else patient_from + patience,
-        held=held,
-        held_since=since if held else None,
+        duration=None if form.time_limit_s is None else form.time_limit_s + _STOP,
+        expires_at=None if patience is None or patient_from is None else patient_from + patience,
+        gathered=held,
+        gathered_since=since if held else None,
     )
 
 
@@ -417,12 +417,12 @@ def _tenant(gang: ScenarioGang, devices: Mapping[str, tuple[int, ...]]) -> Runni
     limit = form.time_limit_s
     places = tuple(
         RunningTask(
-            task=index,
+            index=index,
             role=task.role,
             node=task.node or "",
             resources=_sorted(task.resources),
             devices=devices[task.name],
-            leaving=task.state is TaskState.PREEMPTING,
+            stopping=task.state is TaskState.PREEMPTING,
             ends_at=None if limit is None else started + limit + _STOP,
             safe_at=started if saved is None else max(started, NOW - saved),
             preemptible=_is_preemptible(task, form),
@@ -431,7 +431,7 @@ def _tenant(gang: ScenarioGang, devices: Mapping[str, tuple[int, ...]]) -> Runni
         for index, task in gang.placed
     )
     never_again = gang.restarts is Restart.GANG and gang.done > 0
-    leaves = any(place.leaving for place in places)
+    leaves = any(place.stopping for place in places)
     return RunningGang(
         job=gang.name,
         name=gang.name,
@@ -440,7 +440,7 @@ def _tenant(gang: ScenarioGang, devices: Mapping[str, tuple[int, ...]]) -> Runni
         priority=form.priority or 0,
         created_at=LONG_AGO + gang.order * SECOND,
         started_at=started,
-        places=places,
+        tasks=places,
         min_available=0 if gang.is_unbound else max(0, gang.minimum - gang.done),
         role_min=() if gang.is_unbound else tuple(sorted(gang.role_minimums().items())),
         evictable=any(place.preemptible for place in places) and not (never_again or leaves),

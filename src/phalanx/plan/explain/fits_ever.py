@@ -9,7 +9,7 @@ from phalanx.core.spec.job import JobSpec
 from phalanx.plan.explain import shortage
 from phalanx.plan.model import PendingGang, RoleRequest
 from phalanx.plan.state.capacity import FreeCapacity
-from phalanx.plan.state.from_cluster import Translator, machine_of
+from phalanx.plan.state.from_cluster import Translator, node_spec
 from phalanx.plan.state.nodes import NodeTable
 
 
@@ -18,14 +18,14 @@ class FitsEver:
         self._table = NodeTable()
         self._translate = Translator(CoreSettings())
         for name, node in nodes.items():
-            self._table.put(name, machine_of(node))
+            self._table.put(name, node_spec(node))
 
     def why_never(self, spec: JobSpec) -> Reason | None:
         """What the empty cluster lacks for it."""
         tasks = 0
         parts = []
         for role in spec.roles:
-            ask = self._translate.ask(role)
+            ask = self._translate.request(role)
             self._table.vector(ask.resources)
             indices = tuple(range(tasks, tasks + role.replicas))
             parts.append(RoleRequest(role.name, ask, indices, role.min))
@@ -38,7 +38,7 @@ class FitsEver:
             priority=spec.priority,
             created_at=0,
             size=tasks,
-            parts=tuple(parts),
+            roles=tuple(parts),
             need=spec.min_available,
             pack=spec.pack,
         )

@@ -30,7 +30,7 @@ def never(claims: Sequence[PendingGang], empty: FreeCapacity) -> Reason | None:
     The view is left as it was.
     """
     simple = claims[0] if len(claims) == 1 and is_simple(claims[0]) else None
-    if simple is not None and empty.fit(simple.parts[0].ask).total >= simple.need:
+    if simple is not None and empty.fit(simple.roles[0].request).total >= simple.need:
         return None
     needed = [part for claim in claims for part in _needed(claim)]
     for stands_in_the_way in (_unmatched, _too_large):
@@ -39,7 +39,7 @@ def never(claims: Sequence[PendingGang], empty: FreeCapacity) -> Reason | None:
             if reason is not None:
                 return reason
     if simple is not None:
-        return _too_many(simple, simple.parts[0], empty)
+        return _too_many(simple, simple.roles[0], empty)
     trials = place_all([PlacementTrial(claim, (empty,)) for claim in claims])
     undo_all(trials)
     return _never_together(claims, empty) if trials is None else None
@@ -47,27 +47,27 @@ def never(claims: Sequence[PendingGang], empty: FreeCapacity) -> Reason | None:
 
 def _needed(claim: PendingGang) -> list[RoleRequest]:
     """The parts without which the gang cannot start."""
-    return [part for part in claim.parts if _least(claim, part) > 0]
+    return [part for part in claim.roles if _least(claim, part) > 0]
 
 
 def _least(claim: PendingGang, part: RoleRequest) -> int:
     """Without so many tasks of the part the gang cannot start."""
-    spare = sum(len(part.tasks) for part in claim.parts) - claim.need
+    spare = sum(len(part.tasks) for part in claim.roles) - claim.need
     return max(part.need, len(part.tasks) - spare)
 
 
 def _unmatched(part: RoleRequest, empty: FreeCapacity) -> Reason | None:
     """The labels that no node has."""
-    if part.ask.selector and not empty.table.mask(part.ask).any():
-        return NoNodeMatches(dict(part.ask.selector))
+    if part.request.selector and not empty.table.mask(part.request).any():
+        return NoNodeMatches(dict(part.request.selector))
     return None
 
 
 def _too_large(part: RoleRequest, empty: FreeCapacity) -> Reason | None:
     """What no node could give to one task of the part."""
     table = empty.table
-    mask = table.mask(part.ask)
-    for resource, amount in part.ask.resources:
+    mask = table.mask(part.request)
+    for resource, amount in part.request.resources:
         capacity = table.capacity[table.rows[resource]][mask]
         largest = int(capacity.max(initial=0))
         if amount > largest:
@@ -76,8 +76,8 @@ def _too_large(part: RoleRequest, empty: FreeCapacity) -> Reason | None:
 
 
 def _too_many(claim: PendingGang, part: RoleRequest, empty: FreeCapacity) -> Reason:
-    resource, amount = next(iter(part.ask.resources), (SLOTS, 1))
-    return NeverFits(resource, amount * claim.need, amount * empty.fit(part.ask).total)
+    resource, amount = next(iter(part.request.resources), (SLOTS, 1))
+    return NeverFits(resource, amount * claim.need, amount * empty.fit(part.request).total)
 
 
 def _never_together(claims: Sequence[PendingGang], empty: FreeCapacity) -> Reason:
@@ -87,7 +87,7 @@ def _never_together(claims: Sequence[PendingGang], empty: FreeCapacity) -> Reaso
         if resource not in _APART and np.asarray(need)[row] > capacity[row]:
             return NeverFits(resource, int(np.asarray(need)[row]), capacity[row])
     short = claims[-1]
-    part = max(_needed(short) or short.parts, key=lambda part: len(part.tasks))
+    part = max(_needed(short) or short.roles, key=lambda part: len(part.tasks))
     return _too_many(short, part, empty)
 
 
@@ -117,7 +117,7 @@ class Shortage:
 
     def of(self, claim: PendingGang) -> Reason:
         """Of a gang that is as simple as can be."""
-        ask = claim.parts[0].ask
+        ask = claim.roles[0].request
         for queue, resource, room in self._limits.get(claim.queue, ()):
             if dict(ask.resources).get(resource, 0) * claim.need > room:
                 return QueueLimit(queue, resource)
@@ -146,6 +146,10 @@ class Shortage:
         return known
 
 
+def _largest_amount(role: RoleRequest) -> int:
+    return max((amount for _, amount in role.request.resources), default=0)
+
+
 def _free_in_sum(view: FreeCapacity) -> list[int]:
     return _sums(view.free, view.table.open)
 
@@ -162,23 +166,25 @@ def short(
     need: Floats = np.asarray(sum(minimum_amounts(each, view.table) for each in claims))
     free = _free_in_sum(view)
     trial = PlacementTrial(claim, views)
-    fitting = {part.role: trial.counts(part) for part in claim.parts}
+    fitting = {part.name: trial.counts(part) for part in claim.roles}
     fits = sum(
-        min(part.need or len(part.tasks), int(fitting[part.role].sum())) for part in claim.parts
+        min(part.need or len(part.tasks), int(fitting[part.name].sum())) for part in claim.roles
     )
     fits = min(fits, claim.need)
     for resource, row in view.table.rows.items():
         if resource not in _APART and need[row] > free[row]:
             return NotEnough(claim.need, fits, resource)
-    for part in claim.parts:
-        free = _sums(view.free, view.table.mask(part.ask))
-        for resource, amount in part.ask.resources:
+    for part in claim.roles:
+        free = _sums(view.free, view.table.mask(part.request))
+        for resource, amount in part.request.resources:
             if amount * _least(claim, part) > free[view.table.rows[resource]]:
                 return NotEnough(claim.need, fits, resource)
-    hardest = max(claim.parts, key=lambda part: max((n for _, n in part.ask.resources), default=0))
-    if not hardest.ask.resources:
+    hardest = max(
+        claim.roles, key=lambda part: max((n for _, n in part.request.resources), default=0)
+    )
+    if not hardest.request.resources:
         return NotEnough(claim.need, fits, SLOTS)
-    counts = fitting[hardest.role]
+    counts = fitting[hardest.name]
     if claim.pack is not None and claim.pack.mode is PackMode.REQUIRE:
         codes, values = view.table.domains(claim.pack.by)
         inside = codes >= 0

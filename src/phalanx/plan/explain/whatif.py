@@ -124,7 +124,7 @@ def alternatives(state: PlannerState, job: str, now: Micros, stop: Micros) -> It
     """What the planner has tried for a gang that waits, the nearest first. `stop` is how long its
     tasks may take to stop."""
     claim = state.pending.gangs.get(job)
-    if claim is None or claim.blocked is not None or claim.group or claim.nomination is not None:
+    if claim is None or claim.ineligible is not None or claim.group or claim.nomination is not None:
         return
     trial = _Trial(state, claim, now)
     reason = trial.of().reason
@@ -138,7 +138,7 @@ class _Trial:
     def __init__(self, state: PlannerState, claim: PendingGang, now: Micros) -> None:
         self._state = state
         self._claim = claim
-        self._widest = max(claim.parts, key=lambda part: len(part.tasks))
+        self._widest = max(claim.roles, key=lambda part: len(part.tasks))
         self._now = now
 
     def of(self, **changes: object) -> Forecast:
@@ -151,7 +151,7 @@ class _Trial:
     def shorter(self, until: Micros, stop: Micros) -> Iterator[Shorter]:
         """What it lasts includes the time that its stop may take."""
         limit = (until - self._now - stop) // SECOND * SECOND
-        if limit > 0 and self.of(lasts=limit + stop).starts_now:
+        if limit > 0 and self.of(duration=limit + stop).starts_now:
             yield Shorter(limit)
 
     def fewer(self) -> Iterator[Fewer]:
@@ -171,17 +171,17 @@ class _Trial:
     def _starts_without(self, count: int) -> bool:
         parts = tuple(
             replace(part, need=max(0, part.need - count)) if part is self._widest else part
-            for part in self._claim.parts
+            for part in self._claim.roles
         )
         need = self._claim.need - count
-        return self.of(parts=parts, need=need, evicts_from=None).starts_now
+        return self.of(roles=parts, need=need, evicts_from=None).starts_now
 
     def higher(self) -> Iterator[Higher]:
         """The lowest priority with which others of its queue would give way."""
         claim = self._claim
         if claim.evicts_from is None:
             return
-        tenants = [occupancy.tenant for occupancy in self._state.running.by_job.values()]
+        tenants = [occupancy.gang for occupancy in self._state.running.by_job.values()]
         above = {t.priority for t in tenants if t.queue == claim.queue}
         for priority in sorted(p + 1 for p in above if p >= claim.priority)[:_PRIORITIES]:
             found = self.of(priority=priority, evicts_from=0)

@@ -49,8 +49,8 @@ class StarvationReserve:
         tenants = self._tenants
         used = np.zeros(len(self._shares.capacity))
         for job, occupancy in tenants.by_job.items():
-            if occupancy.tenant.queue == queue and occupancy.first_end == NEVER:
-                used += 0.0 if job in tenants.leaving else occupancy.total
+            if occupancy.gang.queue == queue and occupancy.first_end == NEVER:
+                used += 0.0 if job in tenants.stopping else occupancy.total
         return used
 
     def delayed_by(self, claims: Sequence[PendingGang]) -> ReservedStart | None:
@@ -65,7 +65,7 @@ class StarvationReserve:
         return None
 
     def _ends_by(self, claim: PendingGang, at: Micros | None) -> bool:
-        return at is not None and claim.lasts is not None and self._now + claim.lasts <= at
+        return at is not None and claim.duration is not None and self._now + claim.duration <= at
 
     def room(self, queue: str) -> Floats:
         """What more the queue may use, by row."""

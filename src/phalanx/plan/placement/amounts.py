@@ -15,22 +15,22 @@ def minimum_amounts(gang: PendingGang, table: NodeTable) -> Floats:
     so the result is a lower bound.
     """
     amounts = np.zeros(len(table.rows))
-    gathered = {role.role: gathered_count(gang, role) for role in gang.parts}
-    rest = gang.need - sum(max(role.need, gathered[role.role]) for role in gang.parts)
-    for role in sorted(gang.parts, key=hardness):
-        vector = table.vector(role.ask.resources)
-        floor = max(role.need, gathered[role.role])
+    gathered = {role.name: gathered_count(gang, role) for role in gang.roles}
+    rest = gang.need - sum(max(role.need, gathered[role.name]) for role in gang.roles)
+    for role in sorted(gang.roles, key=hardness):
+        vector = table.vector(role.request.resources)
+        floor = max(role.need, gathered[role.name])
         more = max(0, min(rest, len(role.tasks) - floor))
         rest -= more
-        amounts[vector.rows] += vector.amounts * (floor + more - gathered[role.role])
+        amounts[vector.rows] += vector.amounts * (floor + more - gathered[role.name])
     return amounts
 
 
 def gathered_amounts(gang: PendingGang, table: NodeTable) -> Floats:
     """Amounts of the places that a non-strict gang has gathered."""
     amounts = np.zeros(len(table.rows))
-    for role in gang.parts:
-        vector = table.vector(role.ask.resources)
+    for role in gang.roles:
+        vector = table.vector(role.request.resources)
         amounts[vector.rows] += vector.amounts * gathered_count(gang, role)
     return amounts
 
@@ -38,15 +38,15 @@ def gathered_amounts(gang: PendingGang, table: NodeTable) -> Floats:
 def requested_amounts(gang: PendingGang, table: NodeTable) -> Floats:
     """Amounts of all pending tasks of the gang."""
     amounts = np.zeros(len(table.rows))
-    for role in gang.parts:
-        vector = table.vector(role.ask.resources)
+    for role in gang.roles:
+        vector = table.vector(role.request.resources)
         amounts[vector.rows] += vector.amounts * len(role.tasks)
     return amounts
 
 
 def gathered_count(gang: PendingGang, role: RoleRequest) -> int:
     """Number of tasks of the role that have a gathered place."""
-    return sum(place.task in role.tasks for place in gang.held) if gang.held else 0
+    return sum(place.task in role.tasks for place in gang.gathered) if gang.gathered else 0
 
 
 def hardness(role: RoleRequest) -> tuple[int, int, int]:
@@ -54,5 +54,5 @@ def hardness(role: RoleRequest) -> tuple[int, int, int]:
 
     Heuristic: a role with a larger key fits on fewer nodes, so it is placed first.
     """
-    resources = dict(role.ask.resources)
-    return (resources.get(GPU, 0), len(role.ask.selector), sum(resources.values()))
+    resources = dict(role.request.resources)
+    return (resources.get(GPU, 0), len(role.request.selector), sum(resources.values()))

@@ -26,9 +26,9 @@ def single_domains(
     """
     if gang.domain is not None:
         return [names.index(gang.domain)] if gang.domain in names else []
-    role = max(gang.parts, key=lambda role: (role.need, hardness(role)))
+    role = max(gang.roles, key=lambda role: (role.need, hardness(role)))
     need = role.need or min(gang.need, len(role.tasks))
-    if len(gang.parts) > 1:
+    if len(gang.roles) > 1:
         need = max(role.need, 0)
     places = _places_by_domain(choice.counts(role), codes, len(names))
     tightest = np.argsort(places, kind="stable").tolist()

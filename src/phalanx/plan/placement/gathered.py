@@ -35,10 +35,10 @@ def deadlocked(
 
 def gathered_occupancy(gang: PendingGang, table: NodeTable) -> Occupancy:
     """The gathered places as an occupancy that loses no work when it is evicted."""
-    roles = {task: role for role in gang.parts for task in role.tasks}
+    roles = {task: role for role in gang.roles for task in role.tasks}
     places = tuple(
-        RunningTask(place.task, role.role, place.worker, role.ask.resources)
-        for place in gang.held
+        RunningTask(place.task, role.name, place.worker, role.request.resources)
+        for place in gang.gathered
         if place.worker in table.index and (role := roles.get(place.task)) is not None
     )
     return Occupancy(
@@ -50,18 +50,18 @@ def gathered_occupancy(gang: PendingGang, table: NodeTable) -> Occupancy:
             priority=gang.priority,
             created_at=gang.created_at,
             started_at=0,
-            places=places,
-            holds=True,
+            tasks=places,
+            only_gathered=True,
         ),
         table,
     )
 
 
 def _gathered_occupants(gang: PendingGang, table: NodeTable) -> list[Occupant]:
-    requests = {task: role.ask for role in gang.parts for task in role.tasks}
+    requests = {task: role.request for role in gang.roles for task in role.tasks}
     return [
         (table.index[place.worker], table.vector(requests[place.task].resources), ())
-        for place in gang.held
+        for place in gang.gathered
         if place.worker in table.index and place.task in requests
     ]
 

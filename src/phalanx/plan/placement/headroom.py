@@ -18,11 +18,11 @@ class Headroom:
 
     def allows(self, role: RoleRequest, wanted: int) -> int:
         """The number of tasks of the role that the limits allow, at most `wanted`."""
-        vector = self._table.vector(role.ask.resources)
+        vector = self._table.vector(role.request.resources)
         allowed = np.floor((self._amounts[vector.rows] + _EPSILON) / vector.amounts).min()
         return int(max(0, min(wanted, allowed)))
 
     def spend(self, role: RoleRequest, count: int) -> None:
         """Reduce the headroom by `count` tasks of the role."""
-        vector = self._table.vector(role.ask.resources)
+        vector = self._table.vector(role.request.resources)
         self._amounts[vector.rows] -= vector.amounts * count

@@ -54,13 +54,13 @@ class NodeChoice:
 
     def counts(self, role: RoleRequest) -> Ints:
         """How many tasks of the role each node can take in all capacities."""
-        counts = self.capacities[0].fit(role.ask).counts
+        counts = self.capacities[0].fit(role.request).counts
         for capacity in self.capacities[1:]:
-            counts = np.minimum(counts, capacity.fit(role.ask).counts)
-        limit = role.ask.per_node
+            counts = np.minimum(counts, capacity.fit(role.request).counts)
+        limit = role.request.per_node
         if limit is not None:
             counts = np.minimum(counts, limit)
-            for node, tasks in self._tasks_on.get(role.role, {}).items():
+            for node, tasks in self._tasks_on.get(role.name, {}).items():
                 counts[node] = min(counts[node], max(0, limit - tasks))
         for nodes in (self.allowed, self.domain_nodes):
             if nodes is not None:
@@ -73,34 +73,34 @@ class NodeChoice:
         With `all_or_none` there are no nodes unless all of the tasks fit.
         """
         if self._is_unrestricted(role):
-            fit = self.capacities[0].fit(role.ask)
+            fit = self.capacities[0].fit(role.request)
             if not fit.total or (all_or_none and fit.total < wanted):
                 return _NO_NODES
-            return self.capacities[0].fullest(role.ask, wanted)
+            return self.capacities[0].fullest(role.request, wanted)
         nodes, counts = self._nodes_that_fit(role)
         total = int(counts.sum())
         if total == 0 or (all_or_none and total < wanted):
             return _NO_NODES
         spread = self._gang.spread
-        left = self.capacities[0].behind(role.ask, nodes, spread=spread)
+        left = self.capacities[0].behind(role.request, nodes, spread=spread)
         if self.penalty is not None:
             penalty = self.penalty[nodes]
             left = left - penalty if spread else left + penalty
         if spread:
-            return _spread(nodes, counts, left, self._task_size(role.ask)[nodes], wanted)
+            return _spread(nodes, counts, left, self._task_size(role.request)[nodes], wanted)
         return fill(nodes, counts, left, wanted)
 
     def add_tasks(self, role: RoleRequest, nodes: Ints, counts: Ints) -> None:
         """Count tasks that were placed, where the role has a limit of tasks per node."""
-        if role.ask.per_node is not None:
-            tasks_on = self._tasks_on.setdefault(role.role, {})
+        if role.request.per_node is not None:
+            tasks_on = self._tasks_on.setdefault(role.name, {})
             for node, count in zip(nodes.tolist(), counts.tolist(), strict=True):
                 tasks_on[node] = tasks_on.get(node, 0) + count
 
     def forget_tasks(self) -> None:
         """Count only the tasks that were on the nodes before."""
         self._tasks_on = {}
-        for role, node, count in self._gang.there:
+        for role, node, count in self._gang.placed_on:
             if node in self._table.index:
                 self._tasks_on.setdefault(role, {})[self._table.index[node]] = count
 
@@ -108,10 +108,10 @@ class NodeChoice:
         """The nodes that can take tasks of the role, and how many each of them can take."""
         capacity = self.capacities[0]
         only_allowed = len(self.capacities) == 1 and self.domain_nodes is None
-        if only_allowed and self.allowed is not None and role.ask.per_node is None:
+        if only_allowed and self.allowed is not None and role.request.per_node is None:
             nodes = np.flatnonzero(self.allowed)
             if capacity.is_few(nodes):
-                counts = capacity.count_at(role.ask, nodes)
+                counts = capacity.count_at(role.request, nodes)
                 return nodes[counts > 0], counts[counts > 0]
         counts = self.counts(role)
         nodes = np.flatnonzero(counts)
@@ -121,7 +121,7 @@ class NodeChoice:
         """Whether any node with free capacity will do, filled by best fit."""
         return (
             len(self.capacities) == 1
-            and role.ask.per_node is None
+            and role.request.per_node is None
             and not self._gang.spread
             and self.penalty is None
             and self.allowed is None

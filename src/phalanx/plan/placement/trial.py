@@ -32,10 +32,10 @@ class PlacementTrial:
         self.gang = gang
         self.table: NodeTable = capacities[0].table
         #: By role: the number of tasks placed, and their nodes.
-        self.placed: dict[str, int] = {role.role: 0 for role in gang.parts}
-        self._nodes: dict[str, list[Ints]] = {role.role: [] for role in gang.parts}
+        self.placed: dict[str, int] = {role.name: 0 for role in gang.roles}
+        self._nodes: dict[str, list[Ints]] = {role.name: [] for role in gang.roles}
         #: Task → node of the places that the gang had gathered before.
-        self.gathered: dict[int, str] = {place.task: place.worker for place in gang.held}
+        self.gathered: dict[int, str] = {place.task: place.worker for place in gang.gathered}
         self._choice = NodeChoice(gang, capacities, allowed, penalty)
         self._domain: int | None = None  #: the domain in which the minimum was tried last
         self._taken: list[tuple[FreeCapacity, TakenCapacity]] = []
@@ -66,13 +66,13 @@ class PlacementTrial:
         if gang.pack.mode is PackMode.REQUIRE:
             return False
         home = self._domain if gang.domain is not None else None
-        self._spill(home, max(gang.parts, key=hardness), gang.need - len(self.gathered))
+        self._spill(home, max(gang.roles, key=hardness), gang.need - len(self.gathered))
         return self._place_roles()
 
     def gather(self, headroom: Headroom) -> int:
         """Place as many tasks of the minimum as fit; the number of tasks placed."""
         rest = self.gang.need - len(self.gathered)
-        for role in sorted(self.gang.parts, key=hardness, reverse=True):
+        for role in sorted(self.gang.roles, key=hardness, reverse=True):
             wanted = headroom.allows(role, min(rest, len(self._pending_tasks(role))))
             placed = self.place(role, wanted) if wanted > 0 else 0
             headroom.spend(role, placed)
@@ -112,7 +112,7 @@ class PlacementTrial:
         with the fewest places per task goes first: the hardest one may have taken the only nodes
         that another role can use.
         """
-        hardest = sorted(self.gang.parts, key=hardness, reverse=True)
+        hardest = sorted(self.gang.roles, key=hardness, reverse=True)
         if self._place_in_order(hardest):
             return True
         return len(hardest) > 1 and self._place_in_order(sorted(hardest, key=self._places_per_task))
@@ -123,12 +123,12 @@ class PlacementTrial:
     def _place_in_order(self, roles: Sequence[RoleRequest]) -> bool:
         """Place the minimum of each role, then what the gang's total minimum asks for besides."""
         gang = self.gang
-        if len(gang.parts) == 1 and not self.gathered:
-            return self.place(gang.parts[0], gang.need, all_or_none=True) == gang.need
-        pending = {role.role: len(self._pending_tasks(role)) for role in gang.parts}
-        gathered = {role.role: len(role.tasks) - pending[role.role] for role in gang.parts}
+        if len(gang.roles) == 1 and not self.gathered:
+            return self.place(gang.roles[0], gang.need, all_or_none=True) == gang.need
+        pending = {role.name: len(self._pending_tasks(role)) for role in gang.roles}
+        gathered = {role.name: len(role.tasks) - pending[role.name] for role in gang.roles}
         for role in roles:
-            need = role.need - gathered[role.role]
+            need = role.need - gathered[role.name]
             if need > 0 and self.place(role, need, all_or_none=True) < need:
                 self.undo()
                 return False
@@ -137,7 +137,7 @@ class PlacementTrial:
         for role in reversed(roles):
             if rest <= 0:
                 break
-            rest -= self.place(role, min(rest, pending[role.role] - self.placed[role.role]))
+            rest -= self.place(role, min(rest, pending[role.name] - self.placed[role.name]))
         if rest > 0:
             self.undo()
             return False
@@ -161,12 +161,12 @@ class PlacementTrial:
         nodes, counts = self._choice.choose(role, wanted, all_or_none=all_or_none)
         if not len(nodes):
             return 0
-        vector = self.table.vector(role.ask.resources)
+        vector = self.table.vector(role.request.resources)
         for capacity in self.capacities:
             self._taken.append((capacity, capacity.take(vector, nodes, counts)))
         placed = int(counts.sum())
-        self.placed[role.role] += placed
-        self._nodes[role.role].append(np.repeat(nodes, counts))
+        self.placed[role.name] += placed
+        self._nodes[role.name].append(np.repeat(nodes, counts))
         self._choice.add_tasks(role, nodes, counts)
         return placed
 
@@ -176,7 +176,7 @@ class PlacementTrial:
 
     def unplaced(self, role: RoleRequest) -> int:
         """Number of tasks of the role without a place."""
-        return len(self._pending_tasks(role)) - self.placed[role.role]
+        return len(self._pending_tasks(role)) - self.placed[role.name]
 
     def _pending_tasks(self, role: RoleRequest) -> list[int]:
         """The tasks of the role that had no place when the trial began."""
@@ -196,28 +196,28 @@ class PlacementTrial:
         return tuple(Assignment(task, node) for task, node in sorted(self._assigned()))
 
     def _assigned(self) -> Iterator[tuple[int, str]]:
-        for role in self.gang.parts:
+        for role in self.gang.roles:
             yield from ((task, self.gathered[task]) for task in role.tasks if task in self.gathered)
-            if self._nodes[role.role]:
-                nodes = np.concatenate(self._nodes[role.role]).tolist()
+            if self._nodes[role.name]:
+                nodes = np.concatenate(self._nodes[role.name]).tolist()
                 tasks = self._pending_tasks(role)[: len(nodes)]
                 yield from zip(tasks, map(self.table.name, nodes), strict=True)
 
     def occupants(self) -> list[Occupant]:
         """Every placed task, by the position of its node."""
         occupants: list[Occupant] = []
-        for role in self.gang.parts:
-            vector = self.table.vector(role.ask.resources)
-            for nodes in self._nodes[role.role]:
+        for role in self.gang.roles:
+            vector = self.table.vector(role.request.resources)
+            for nodes in self._nodes[role.name]:
                 occupants += ((node, vector, ()) for node in nodes.tolist())
         return occupants
 
     def amounts(self) -> Floats:
         """Amounts that all placed tasks take, by row."""
         amounts = np.zeros(len(self.table.rows))
-        for role in self.gang.parts:
-            vector = self.table.vector(role.ask.resources)
-            amounts[vector.rows] += vector.amounts * self.placed[role.role]
+        for role in self.gang.roles:
+            vector = self.table.vector(role.request.resources)
+            amounts[vector.rows] += vector.amounts * self.placed[role.name]
         return amounts
 
 

@@ -36,7 +36,7 @@ class EvictionUnit(NamedTuple):
     def kind(self) -> tuple[str, bytes]:
         """Its queue, or for surplus its gang, and what it frees: what holds for one of a kind holds
         for all."""
-        tenant = self.occupancy.tenant
+        tenant = self.occupancy.gang
         return tenant.queue if self.whole else tenant.job, self.amounts.tobytes()
 
     @property
@@ -54,8 +54,8 @@ class EvictionUnit(NamedTuple):
         return [self.occupancy.occupants[position] for position in self.positions]
 
     def task_ids(self) -> list[str]:
-        tenant = self.occupancy.tenant
-        return [f"{tenant.job}.{tenant.places[position].task}" for position in self.positions]
+        tenant = self.occupancy.gang
+        return [f"{tenant.job}.{tenant.tasks[position].index}" for position in self.positions]
 
     @property
     def priority(self) -> int:
@@ -80,16 +80,16 @@ class VictimSet(NamedTuple):
     def by_gang(self) -> dict[str, list[EvictionUnit]]:
         by_job: dict[str, list[EvictionUnit]] = {}
         for unit in self.units:
-            by_job.setdefault(unit.occupancy.tenant.job, []).append(unit)
+            by_job.setdefault(unit.occupancy.gang.job, []).append(unit)
         return by_job
 
     def victims(self) -> tuple[PlannedVictim, ...]:
         """Gang by gang, what it gives."""
         victims = []
         for job, units in self.by_gang().items():
-            tenant = units[0].occupancy.tenant
+            tenant = units[0].occupancy.gang
             positions = [position for unit in units for position in unit.positions]
-            tasks = sorted(tenant.places[position].task for position in positions)
+            tasks = sorted(tenant.tasks[position].index for position in positions)
             whole = any(unit.whole for unit in units)
             lost = sum(unit.cost for unit in units)
             victims.append(PlannedVictim(job, tenant.version, () if whole else tuple(tasks), lost))
@@ -103,13 +103,13 @@ def price(units: Iterable[EvictionUnit]) -> tuple[bool, int, float, int]:
         any(unit.whole for unit in some),
         max((unit.priority for unit in some), default=_NOBODY),
         sum(unit.cost for unit in some),
-        len({unit.occupancy.tenant.job for unit in some}),
+        len({unit.occupancy.gang.job for unit in some}),
     )
 
 
 def is_enough(tenant: RunningGang, gone: Set[int]) -> bool:
     """Whether a gang could go on without the tasks at these of its places."""
-    places = [place for position, place in enumerate(tenant.places) if position not in gone]
+    places = [place for position, place in enumerate(tenant.tasks) if position not in gone]
     roles = Counter(place.role for place in places)
     enough = all(roles[role] >= least for role, least in tenant.role_min)
     return enough and len(places) >= tenant.min_available

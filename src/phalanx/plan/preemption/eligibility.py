@@ -54,7 +54,7 @@ class EvictionEligibility:
     def free(self, unit: EvictionUnit, sign: int = 1) -> None:
         """Somebody is chosen to go; with -1, is to stay after all."""
         amounts = sign * unit.amounts
-        for branch in self._shares.branches[unit.occupancy.tenant.queue].path():
+        for branch in self._shares.branches[unit.occupancy.gang.queue].path():
             name = branch.queue.name
             self._freed[name] = self._freed.get(name, 0.0) + amounts
 
@@ -88,7 +88,7 @@ class EvictionEligibility:
 
     def over(self, occupancy: Occupancy, priority: int, *, young: bool) -> bool:
         """Whether any gang of the claimant may evict tasks of that priority, to begin with."""
-        tenant = occupancy.tenant
+        tenant = occupancy.gang
         newer = tenant.created_at > self._created_at
         kind = (tenant.queue, priority, young, newer)
         known = self._over.get(kind)
@@ -156,7 +156,7 @@ class EvictionEligibility:
     def are_any(self, units: Iterable[EvictionUnit]) -> bool:
         """Whether the claimant, as things are, has a right to anything of these."""
         some = list(units)
-        queues = {unit.occupancy.tenant.queue for unit in some}
+        queues = {unit.occupancy.gang.queue for unit in some}
         return any(map(self.is_preempted, some)) or any(map(self._may_reclaim_from, queues))
 
     def _what_is_owed(self, queue: str) -> list[tuple[int, float]]:
@@ -173,7 +173,7 @@ class EvictionEligibility:
         return owed
 
     def _might_go(self, occupancy: Occupancy) -> bool:
-        owed = self._what_is_owed(occupancy.tenant.queue)
+        owed = self._what_is_owed(occupancy.gang.queue)
         return not any(0 < occupancy.total[row] <= quota for row, quota in owed)
 
     def _is_over(self, branch: QueueBranch, given: Floats | float = 0.0) -> bool:
@@ -189,7 +189,7 @@ class EvictionEligibility:
         others = [unit for unit in units if not self.is_preempted(unit)]
         if len(others) == len(units):
             return []
-        queues = {unit.occupancy.tenant.queue for unit in others}
+        queues = {unit.occupancy.gang.queue for unit in others}
         return others if any(map(self._is_owed_by, queues)) else []
 
     def _is_owed_by(self, queue: str) -> bool:
@@ -207,7 +207,7 @@ class EvictionEligibility:
         if self.is_preempted(unit):
             return True
         given = sum((other.amounts for other in own), np.zeros(len(self._lacks)))
-        theirs = self._shares.sides(self._claims[0].queue, unit.occupancy.tenant.queue)[1]
+        theirs = self._shares.sides(self._claims[0].queue, unit.occupancy.gang.queue)[1]
         return all(
             self._is_over(branch, given) and not self._breaks_quota(branch, unit, given)
             for branch in theirs
@@ -232,11 +232,11 @@ class EvictionEligibility:
         reclaimed = [unit for unit in units if not self.is_preempted(unit)]
         if not reclaimed:
             return True
-        queues = {unit.occupancy.tenant.queue for unit in reclaimed}
+        queues = {unit.occupancy.gang.queue for unit in reclaimed}
         return all(map(self._may_reclaim_from, queues)) and self._is_fairer(units)
 
     def is_preempted(self, unit: EvictionUnit) -> bool:
-        tenant, priority = unit.occupancy.tenant, unit.priority
+        tenant, priority = unit.occupancy.gang, unit.priority
         return any(self._preempts(claim, tenant, priority) for claim in self._claims)
 
     def allow(self, trials: Iterable[PlacementTrial]) -> bool:
@@ -267,12 +267,12 @@ class EvictionEligibility:
         shares = self._shares
         before = shares.excess()
         for unit in units:
-            shares.use(unit.occupancy.tenant.queue, -unit.amounts)
+            shares.use(unit.occupancy.gang.queue, -unit.amounts)
         for claim, need in self._needs:
             shares.use(claim.queue, need)
         after = shares.excess()
         for claim, need in self._needs:
             shares.use(claim.queue, -need)
         for unit in units:
-            shares.use(unit.occupancy.tenant.queue, unit.amounts)
+            shares.use(unit.occupancy.gang.queue, unit.amounts)
         return after < before - _HAIR * 1e-3

@@ -31,7 +31,7 @@ def openings(
 
     Yields how many, and the numbers of the units, the cheapest openings first.
     """
-    vector = view.table.vector(sought.part.ask.resources)
+    vector = view.table.vector(sought.part.request.resources)
     left = [(n, unit) for n, unit in enumerate(units) if n not in chosen]
     nodes, owner, amounts = _places(left, vector.rows, sought.allowed)
     if not len(nodes):
@@ -41,7 +41,7 @@ def openings(
 
     def fits(room: Ints | Floats) -> Ints:
         counted: Ints = np.maximum((room // vector.amounts).min(axis=1), 0).astype(np.int64)
-        most = sought.part.ask.per_node
+        most = sought.part.request.per_node
         return counted if most is None else np.minimum(counted, most)
 
     wholes = np.array([unit.whole for unit in units])[owner]
@@ -50,7 +50,7 @@ def openings(
     going = _surplus(units, vector.rows)
     more, once = amounts.copy(), amounts.copy()
     for at in np.flatnonzero(wholes).tolist() if going else ():
-        key = (units[owner[at]].occupancy.tenant.job, int(nodes[at]))
+        key = (units[owner[at]].occupancy.gang.job, int(nodes[at]))
         more[at] -= going.get(key, 0)
         once[at] -= gone.get(key, 0)
     whole = np.flatnonzero(vector.rows == view.table.rows.get(WHOLE))
@@ -126,7 +126,7 @@ def _surplus(units: Iterable[EvictionUnit], rows: Ints) -> dict[tuple[str, int],
     for unit in units:
         if not unit.whole:
             for node, freed in zip(unit.nodes.tolist(), unit.freed, strict=True):
-                key = (unit.occupancy.tenant.job, node)
+                key = (unit.occupancy.gang.job, node)
                 left[key] = left.get(key, 0) + freed[rows]
     return left
 

@@ -48,7 +48,7 @@ class VictimSearch:
         self._left: dict[str, Occupancy] = {}
         #: Who is leaving, since an earlier pass or from this one on.
         self._going: list[tuple[Occupancy, Sequence[int]]] = [
-            (o, o.leaving()) for o in tenants.leaving.values()
+            (o, o.stopping()) for o in tenants.stopping.values()
         ]
         #: By queue: what it and those below it had before anybody was told to go.
         self._had: dict[str, Floats] | None = None
@@ -80,8 +80,8 @@ class VictimSearch:
         if self._lowest is None:
             self._lowest = {}
             for occupancy in (*self._tenants.by_job.values(), *self._holders):
-                tenant = occupancy.tenant
-                if tenant.evictable or tenant.job in self._tenants.leaving:
+                tenant = occupancy.gang
+                if tenant.evictable or tenant.job in self._tenants.stopping:
                     known = self._lowest.get(tenant.queue, occupancy.lowest)
                     self._lowest[tenant.queue] = min(known, occupancy.lowest)
         return self._lowest
@@ -116,7 +116,7 @@ class VictimSearch:
             self._whole(occupancy)
             for occupancy in theirs
             if occupancy.is_preemptible
-            and not occupancy.tenant.holds
+            and not occupancy.gang.only_gathered
             and self._is_over(rights, occupancy, occupancy.highest)
         ]
         # Only who has a right to something is promised what others leave.
@@ -136,7 +136,7 @@ class VictimSearch:
         if self._had is None:
             self._had = self._shares.sums(self._tenants.used, self._tenants.returning)
         for occupancy, positions in self._going:
-            tenant, priorities = occupancy.tenant, occupancy.priorities
+            tenant, priorities = occupancy.gang, occupancy.priorities
             least = min(priorities[position] for position in positions)
             if rights.were_over(tenant, least, self._had, young=self._is_young(tenant)):
                 return True
@@ -145,7 +145,7 @@ class VictimSearch:
     def _rank(self, unit: EvictionUnit) -> tuple[object, ...]:
         """The cheapest first; of equals those of the least important queue, the smallest, and the
         newest."""
-        tenant, shares = unit.occupancy.tenant, self._shares
+        tenant, shares = unit.occupancy.gang, self._shares
         path = shares.branches[tenant.queue].path()
         queues = tuple(branch.queue.priority for branch in path)[::-1]
         size = shares.part_of_all(unit.amounts)
@@ -162,7 +162,7 @@ class VictimSearch:
             if queue not in own:
                 mask = rights.might_go(queue, totals) if queue in others else ()
                 some = list(compress(all_of_it, mask))
-            yield from (o for o in some if o.tenant.job not in self.spoken_for)
+            yield from (o for o in some if o.gang.job not in self.spoken_for)
         yield from self._left.values()
 
     def _by_queue(self) -> dict[str, tuple[list[Occupancy], Floats]]:
@@ -170,8 +170,8 @@ class VictimSearch:
         if self._kin is None:
             kin: dict[str, list[Occupancy]] = {}
             for occupancy in chain(self._holders, self._tenants.by_job.values()):
-                if occupancy.tenant.evictable:
-                    kin.setdefault(occupancy.tenant.queue, []).append(occupancy)
+                if occupancy.gang.evictable:
+                    kin.setdefault(occupancy.gang.queue, []).append(occupancy)
             self._kin = {q: (some, np.array([o.total for o in some])) for q, some in kin.items()}
         return self._kin
 
@@ -181,14 +181,14 @@ class VictimSearch:
             self.spoken_for.add(job)
             self._left.pop(job, None)
             self._going += ((unit.occupancy, unit.positions) for unit in units)
-            if not any(unit.whole or unit.occupancy.tenant.holds for unit in units):
-                tenant = units[0].occupancy.tenant
+            if not any(unit.whole or unit.occupancy.gang.only_gathered for unit in units):
+                tenant = units[0].occupancy.gang
                 gone = {position for unit in units for position in unit.positions}
-                rest = tuple(place for n, place in enumerate(tenant.places) if n not in gone)
-                self._left[job] = Occupancy(replace(tenant, places=rest), self._shares.table)
+                rest = tuple(place for n, place in enumerate(tenant.tasks) if n not in gone)
+                self._left[job] = Occupancy(replace(tenant, tasks=rest), self._shares.table)
 
     def _is_over(self, rights: EvictionEligibility, occupancy: Occupancy, priority: int) -> bool:
-        return rights.over(occupancy, priority, young=self._is_young(occupancy.tenant))
+        return rights.over(occupancy, priority, young=self._is_young(occupancy.gang))
 
     def _cheapest(
         self,
@@ -214,23 +214,23 @@ class VictimSearch:
 
     def _surplus(self, occupancy: Occupancy) -> Iterator[EvictionUnit]:
         """Tasks that the gang could go on without, one by one, its last ones first."""
-        tenant = occupancy.tenant
-        if tenant.holds:
-            yield EvictionUnit(occupancy, tuple(range(len(tenant.places))), whole=False, cost=0.0)
+        tenant = occupancy.gang
+        if tenant.only_gathered:
+            yield EvictionUnit(occupancy, tuple(range(len(tenant.tasks))), whole=False, cost=0.0)
             return
-        if len(tenant.places) <= tenant.min_available:
+        if len(tenant.tasks) <= tenant.min_available:
             return
         minimum = dict(tenant.role_min)
         spare: dict[str, int] = {}
-        for place in tenant.places:
+        for place in tenant.tasks:
             spare[place.role] = spare.get(place.role, -minimum.get(place.role, 0)) + 1
         # All that are offered on one node can go together.
         offered: dict[tuple[str, str], int] = {}
-        for position in range(len(tenant.places) - 1, -1, -1):
-            place = tenant.places[position]
+        for position in range(len(tenant.tasks) - 1, -1, -1):
+            place = tenant.tasks[position]
             there = offered.get((place.role, place.node), 0)
-            most = min(spare[place.role], len(tenant.places) - tenant.min_available)
-            if place.preemptible and not place.leaving and there < most:
+            most = min(spare[place.role], len(tenant.tasks) - tenant.min_available)
+            if place.preemptible and not place.stopping and there < most:
                 offered[place.role, place.node] = there + 1
                 cost = occupancy.cost(self._now, (position,))
                 yield EvictionUnit(occupancy, (position,), whole=False, cost=cost)

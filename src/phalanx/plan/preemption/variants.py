@@ -35,9 +35,9 @@ def variants(claims: Sequence[PendingGang], view: FreeCapacity) -> Iterator[Sequ
         yield claims
         return
     codes, values = view.table.domains(pack.by)
-    part = max(claim.parts, key=hardness)
+    part = max(claim.roles, key=hardness)
     inside = codes >= 0
-    counts = view.fit(part.ask).counts[inside]
+    counts = view.fit(part.request).counts[inside]
     room = np.bincount(codes[inside], weights=counts, minlength=len(values))
     for n in np.argsort(-room, kind="stable")[:_DOMAINS].tolist():
         yield (replace(claim, domain=values[n]),)

@@ -76,7 +76,7 @@ class VictimSetSearch:
         """Choose victims part by part until the claimant fits."""
         trials = [PlacementTrial(claim, self._views, self._only) for claim in self._claims]
         for trial in trials:
-            for part in sorted(trial.gang.parts, key=hardness, reverse=True):
+            for part in sorted(trial.gang.roles, key=hardness, reverse=True):
                 wanted = part.need or min(trial.gang.need, len(part.tasks))
                 self._free_for(trial, part, wanted)
                 trial.place(part, wanted)
@@ -136,7 +136,7 @@ class VictimSetSearch:
 
     def _is_spared_by_surplus(self, whole: EvictionUnit) -> bool:
         """Whether a gang that may go whole need not, because its surplus is enough after all."""
-        tenant = whole.occupancy.tenant
+        tenant = whole.occupancy.gang
         own = {
             n: unit
             for n, unit in enumerate(self._units)
@@ -181,9 +181,9 @@ class VictimSetSearch:
         for n in sorted(self._chosen, reverse=True) if len(self._chosen) > 1 else ():
             known, cost = self._chosen[n], price(self._chosen.values())
             self._stay(n)
-            gangs = {unit.occupancy.tenant.job for unit in self._chosen.values()}
+            gangs = {unit.occupancy.gang.job for unit in self._chosen.values()}
             for m, unit in enumerate(self._units[:n]):
-                if not unit.whole or unit.occupancy.tenant.job in gangs or not tries:
+                if not unit.whole or unit.occupancy.gang.job in gangs or not tries:
                     continue
                 if price((*self._chosen.values(), unit)) < cost:
                     tries -= 1
@@ -215,7 +215,7 @@ class VictimSetSearch:
         unit = self._units[n]
         if n in self._chosen:
             return True
-        tenant = unit.occupancy.tenant
+        tenant = unit.occupancy.gang
         if tenant.job in self._whole or not self._may_give(unit):
             return False
         chosen = self._chosen.items() if tenant.job in self._givers else ()
@@ -229,7 +229,7 @@ class VictimSetSearch:
             self._whole.add(tenant.job)
             self._stay(*own)
         else:
-            key = (tenant.job, tenant.places[unit.positions[0]].role)
+            key = (tenant.job, tenant.tasks[unit.positions[0]].role)
             self._given[key] = self._given.get(key, 0) + 1
             self._givers.add(tenant.job)
         self._take({n: unit})
@@ -237,14 +237,14 @@ class VictimSetSearch:
 
     def _may_give(self, unit: EvictionUnit) -> bool:
         """Whether a gang that gave other tasks already can spare this one too."""
-        tenant = unit.occupancy.tenant
-        if unit.whole or tenant.holds:
+        tenant = unit.occupancy.gang
+        if unit.whole or tenant.only_gathered:
             return True
-        role = tenant.places[unit.positions[0]].role
+        role = tenant.tasks[unit.positions[0]].role
         given = sum(n for (job, _), n in self._given.items() if job == tenant.job)
-        if len(tenant.places) - given <= tenant.min_available:
+        if len(tenant.tasks) - given <= tenant.min_available:
             return False
-        left = sum(place.role == role for place in tenant.places)
+        left = sum(place.role == role for place in tenant.tasks)
         left -= self._given.get((tenant.job, role), 0)
         return left > dict(tenant.role_min).get(role, 0)
 
@@ -262,7 +262,7 @@ class VictimSetSearch:
                 return
 
     def _allowed(self, claim: PendingGang, part: RoleRequest) -> Bools:
-        mask = self._view.table.mask(part.ask)
+        mask = self._view.table.mask(part.request)
         if self._only is not None:
             mask = mask & self._only
         pack = claim.pack

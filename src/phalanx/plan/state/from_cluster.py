@@ -23,7 +23,7 @@ from phalanx.plan.model import PendingGang, RoleRequest, RunningGang, RunningTas
 from phalanx.plan.state.nodes import NodeSpec
 
 
-def machine_of(node: Node) -> NodeSpec:
+def node_spec(node: Node) -> NodeSpec:
     worker = node.worker
     partial = {n: left for n, left in enumerate(node.devices) if 0 < left < DEVICE}
     # A device that fractions fill is neither free nor shared.
@@ -53,15 +53,15 @@ class Translator:
 
     def __init__(self, settings: CoreSettings) -> None:
         self._settings = settings
-        self._asks: dict[TaskRequest, TaskRequest] = {}
+        self._requests: dict[TaskRequest, TaskRequest] = {}
 
-    def ask(self, role: Role) -> TaskRequest:
+    def request(self, role: Role) -> TaskRequest:
         resources = tuple(sorted(role.resources.items()))
         selector = tuple(sorted(role.node_selector.items()))
-        ask = TaskRequest(resources, selector, role.per_node)
-        return self._asks.setdefault(ask, ask)
+        request = TaskRequest(resources, selector, role.per_node)
+        return self._requests.setdefault(request, request)
 
-    def claim_of(
+    def pending_gang(
         self, gang: Gang, nodes: Mapping[str, Node], mates: tuple[str, ...] = ()
     ) -> PendingGang | None:
         """What the gang wants, if it wants anything; with whom it starts is not its own to say."""
@@ -99,13 +99,13 @@ class Translator:
             priority=job.priority,
             created_at=job.created_at,
             size=gang.size,
-            parts=tuple(parts),
+            roles=tuple(parts),
             need=0 if enough and here else need,
             since=job.waiting_since,
             not_before=job.not_before,
-            blocked=own_reason(gang, job.not_before) or _too_few(gang, counted, parts, need),
-            repairs=bool(here),
-            beyond=max(0, len(here) + len(done) - spec.min_available),
+            ineligible=own_reason(gang, job.not_before) or _too_few(gang, counted, parts, need),
+            is_repair=bool(here),
+            above_minimum=max(0, len(here) + len(done) - spec.min_available),
             strict=spec.mode is Mode.STRICT,
             group=mates,
             pack=spec.pack,
@@ -113,19 +113,19 @@ class Translator:
             spread=spec.spread,
             avoid=job.avoid,
             evicts_from=None if never else job.evicts_from,
-            lasts=None if spec.time_limit is None else spec.time_limit + stop,
-            gives_up_at=None if since is None or patience is None else since + patience,
-            held=job.held,
-            held_since=job.held_since,
+            duration=None if spec.time_limit is None else spec.time_limit + stop,
+            expires_at=None if since is None or patience is None else since + patience,
+            gathered=job.held,
+            gathered_since=job.held_since,
             nomination=job.nomination,
-            there=_there(gang, here),
+            placed_on=_there(gang, here),
         )
 
     def _part(self, role: Role, tasks: list[int], need: int, here: list[Task]) -> RoleRequest:
         placed = sum(task.role == role.name for task in here)
-        return RoleRequest(role.name, self.ask(role), tuple(tasks), need, role.min, placed)
+        return RoleRequest(role.name, self.request(role), tuple(tasks), need, role.min, placed)
 
-    def tenant_of(self, gang: Gang) -> RunningGang | None:
+    def running_gang(self, gang: Gang) -> RunningGang | None:
         """The gang with its places, if it has any."""
         if gang.is_idle:
             return None
@@ -149,7 +149,7 @@ class Translator:
             priority=job.priority,
             created_at=job.created_at,
             started_at=started,
-            places=places,
+            tasks=places,
             min_available=0 if alone else max(0, spec.min_available - done),
             role_min=tuple(
                 (role.name, 0 if alone else max(0, role.min - done_of.count(role.name)))
@@ -160,7 +160,7 @@ class Translator:
                 and job.drain is None
                 and job.verdict is None
                 and not lost_with_it
-                and not any(place.leaving for place in places)
+                and not any(place.stopping for place in places)
             ),
             grace=None if spec.checkpoint is CheckpointPolicy.NONE else spec.grace,
             evicted=evicted,
@@ -174,12 +174,12 @@ class Translator:
             stop = self._settings.stop_timeout(spec.grace)
             ends_at = (task.released_at or task.placed_at or 0) + spec.time_limit + stop
         return RunningTask(
-            task=task.index,
+            index=task.index,
             role=task.role,
             node=task.worker or "",
-            resources=self.ask(role).resources,
+            resources=self.request(role).resources,
             devices=task.devices,
-            leaving=task.state is State.PREEMPTING,
+            stopping=task.state is State.PREEMPTING,
             ends_at=ends_at,
             safe_at=max(task.started_at or task.placed_at or 0, job.safe_at or 0),
         )

@@ -19,7 +19,7 @@ class PassCapacity:
         #: The same view until somebody leaves.
         self.soon = self.present
         self._promised: dict[str, list[Occupant]] = {}
-        if state.running.leaving or state.pending.nominated:
+        if state.running.stopping or state.pending.nominated:
             self.look_ahead()
             self.soon.vacate(state.running.departures())
         for job, claim in state.pending.nominated.items():
@@ -48,11 +48,11 @@ class PassCapacity:
     def let_go(self, claim: PendingGang) -> None:
         """A gang gives up what it holds."""
         for view in self.views:
-            view.vacate(self._occupants(claim, claim.held))
+            view.vacate(self._occupants(claim, claim.gathered))
 
     def _occupants(self, claim: PendingGang, places: Iterable[Assignment]) -> list[Occupant]:
         table = self._table
-        asks = {task: part.ask for part in claim.parts for task in part.tasks}
+        asks = {task: part.request for part in claim.roles for task in part.tasks}
         return [
             (table.index[place.worker], table.vector(asks[place.task].resources), ())
             for place in places

@@ -17,7 +17,7 @@ from phalanx.plan.model import PendingGang, PlannerPolicy, RunningGang
 from phalanx.plan.pending import PendingGangs
 from phalanx.plan.state.capacity import FreeCapacity
 from phalanx.plan.state.delta import PlannerDelta
-from phalanx.plan.state.from_cluster import Translator, machine_of
+from phalanx.plan.state.from_cluster import Translator, node_spec
 from phalanx.plan.state.group_members import GroupMembers
 from phalanx.plan.state.nodes import NodeSpec, NodeTable
 from phalanx.plan.state.running import RunningGangs
@@ -68,7 +68,7 @@ class PlannerState:
         # New nodes come before gangs that run on them, and removed nodes after gangs that left.
         for name, node in delta.nodes.items():
             if node is not None:
-                self.put_node(name, machine_of(node))
+                self.put_node(name, node_spec(node))
         near: set[str] = set()
         for job, gang in delta.gangs.items():
             near |= self._members.put(job, gang)
@@ -83,8 +83,8 @@ class PlannerState:
     def _take(self, job: str, gang: Gang | None) -> None:
         pending = running = None
         if gang is not None:
-            pending = self._translate.claim_of(gang, self.nodes, self._members.of(job))
-            running = self._translate.tenant_of(gang)
+            pending = self._translate.pending_gang(gang, self.nodes, self._members.of(job))
+            running = self._translate.running_gang(gang)
         if pending is None:
             self.remove_pending(job)
         else:
@@ -144,8 +144,8 @@ class PlannerState:
 
     def put_pending(self, gang: PendingGang) -> None:
         # Every requested resource has its row before a plan reads the table.
-        for part in gang.parts:
-            self.table.vector(part.ask.resources)
+        for part in gang.roles:
+            self.table.vector(part.request.resources)
         self._fit_shape()
         self.pending.put(gang, self.now)
 

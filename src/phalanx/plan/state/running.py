@@ -23,6 +23,7 @@ class Occupancy:
         "amounts",
         "ends",
         "first_end",
+        "gang",
         "gpus",
         "has_fractions",
         "highest",
@@ -32,25 +33,24 @@ class Occupancy:
         "occupants",
         "priorities",
         "safe",
-        "tenant",
         "total",
     )
 
     def __init__(self, tenant: RunningGang, table: NodeTable) -> None:
-        self.tenant = tenant
+        self.gang = tenant
         self.occupants: list[Occupant] = [
             (table.index[place.node], table.vector(place.resources), place.devices)
-            for place in tenant.places
+            for place in tenant.tasks
         ]
         self.nodes: Ints = np.array([node for node, _, _ in self.occupants], np.int64)
         self.amounts: Ints = np.zeros((len(self.occupants), len(table.rows)), np.int64)
         for row, (_, vector, _) in zip(self.amounts, self.occupants, strict=True):
             row[vector.rows] = vector.amounts
         self.total: Floats = self.amounts.sum(axis=0).astype(float)
-        places = tenant.places
+        places = tenant.tasks
         #: When nothing can be left of each place; of those that are leaving already, never.
         self.ends: Ints = np.array(
-            [NEVER if p.ends_at is None or p.leaving else p.ends_at for p in places], np.int64
+            [NEVER if p.ends_at is None or p.stopping else p.ends_at for p in places], np.int64
         )
         self.first_end = int(self.ends.min(initial=NEVER))
         self.has_fractions = any(vector.fraction for _, vector, _ in self.occupants)
@@ -66,9 +66,9 @@ class Occupancy:
         self._all_gpus = float(self.gpus.sum())
         self._all_safe = float(self.safe.sum())
 
-    def leaving(self) -> list[int]:
+    def stopping(self) -> list[int]:
         """The positions of tasks that were told to stop."""
-        return [n for n, place in enumerate(self.tenant.places) if place.leaving]
+        return [n for n, place in enumerate(self.gang.tasks) if place.stopping]
 
     def cost(self, now: Micros, positions: Iterable[int] | None = None) -> float:
         """GPU-seconds that stopping these of its places, or all, would lose."""
@@ -77,7 +77,7 @@ class Occupancy:
             some = list(positions)
             gpus, safe = float(self.gpus[some].sum()), float(self.safe[some].sum())
         lost = gpus * now / 1e6 - safe
-        grace = self.tenant.grace
+        grace = self.gang.grace
         return max(0.0, lost if grace is None else min(lost, gpus * grace / 1e6))
 
 
@@ -90,7 +90,7 @@ class RunningGangs:
         self._table = table
         self.by_job: dict[str, Occupancy] = {}
         #: Tenants of which something is leaving, and those that all end at a known time.
-        self.leaving: dict[str, Occupancy] = {}
+        self.stopping: dict[str, Occupancy] = {}
         self.ending: dict[str, Occupancy] = {}
         #: By queue and resource: what is used, and what was taken away and will be wanted again.
         self.used: dict[str, dict[str, int]] = {}
@@ -107,37 +107,37 @@ class RunningGangs:
     def put(self, tenant: RunningGang) -> None:
         self.remove(tenant.job)
         occupancy = self.by_job[tenant.job] = Occupancy(tenant, self._table)
-        if any(place.leaving for place in tenant.places):
-            self.leaving[tenant.job] = occupancy
-        if any(place.ends_at is not None for place in tenant.places):
+        if any(place.stopping for place in tenant.tasks):
+            self.stopping[tenant.job] = occupancy
+        if any(place.ends_at is not None for place in tenant.tasks):
             self.ending[tenant.job] = occupancy
         self._count(tenant, 1)
 
     def remove(self, job: str) -> None:
         known = self.by_job.pop(job, None)
         if known is not None:
-            self.leaving.pop(job, None)
+            self.stopping.pop(job, None)
             self.ending.pop(job, None)
-            self._count(known.tenant, -1)
+            self._count(known.gang, -1)
 
     def _count(self, tenant: RunningGang, sign: int) -> None:
-        for place in tenant.places:
-            gone = place.leaving and tenant.evicted
+        for place in tenant.tasks:
+            gone = place.stopping and tenant.evicted
             amounts = (self.returning if gone else self.used).setdefault(tenant.queue, {})
             for resource, amount in place.resources:
                 amounts[resource] = amounts.get(resource, 0) + sign * amount
 
-    def leaving_tasks(self) -> set[str]:
+    def stopping_tasks(self) -> set[str]:
         """The ids of tasks that were told to stop and are still there."""
         return {
-            f"{job}.{place.task}"
-            for job, occupancy in self.leaving.items()
-            for place in occupancy.tenant.places
-            if place.leaving
+            f"{job}.{place.index}"
+            for job, occupancy in self.stopping.items()
+            for place in occupancy.gang.tasks
+            if place.stopping
         }
 
     def departures(self) -> Iterator[Occupant]:
         """All that was told to stop and is still there."""
-        for occupancy in self.leaving.values():
-            for position in occupancy.leaving():
+        for occupancy in self.stopping.values():
+            for position in occupancy.stopping():
                 yield occupancy.occupants[position]
