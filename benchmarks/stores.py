@@ -16,7 +16,8 @@ from itertools import count
 from pathlib import Path
 
 from benchmarks.tables import table
-from phalanx.core.model import Job, Phase, Record, Task
+from phalanx.core.model import Job, Phase, Task
+from phalanx.core.records import TaskStarted
 from phalanx.core.spec.job import HOUR
 from phalanx.core.spec.validation import job_spec
 from phalanx.core.states import State
@@ -73,11 +74,11 @@ def _batches(size: int, last_seq: int) -> Iterator[Batch]:
             f"bench-{number}",
             jobs=tuple(row for row in drawn if isinstance(row, Job)),
             tasks=tuple(row for row in drawn if isinstance(row, Task)),
-            records=tuple(row for row in drawn if isinstance(row, Record)),
+            records=tuple(row for row in drawn if isinstance(row, TaskStarted)),
         )
 
 
-def _rows(last_seq: int) -> Iterator[Job | Task | Record]:
+def _rows(last_seq: int) -> Iterator[Job | Task | TaskStarted]:
     role = {"command": ["python", "train.py"], "replicas": GANG, "resources": {"gpu": 1}}
     spec = job_spec({"roles": {"worker": role}})
     seqs = count(last_seq + 1)
@@ -94,9 +95,7 @@ def _rows(last_seq: int) -> Iterator[Job | Task | Record]:
                     released_at=now,
                     started_at=now,
                 )
-                yield Record(
-                    next(seqs), now, "TaskStarted", job=job, task=index, worker=f"w-{index}"
-                )
+                yield TaskStarted(job, epoch, index, f"w-{index}", seq=next(seqs), at=now)
 
 
 @contextmanager

@@ -14,11 +14,12 @@ from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 
-from phalanx.core import events
+from phalanx.core import events, records
 from phalanx.core.cluster import Cluster
 from phalanx.core.ids import job_id
-from phalanx.core.model import Blob, Protocol, Record, Task
+from phalanx.core.model import Blob, Protocol, Task
 from phalanx.core.node import DEVICE, GPU
+from phalanx.core.records import Record
 from phalanx.core.spec.job import SECOND, Micros
 from phalanx.core.spec.validation import job_spec
 from phalanx.core.states import State
@@ -32,22 +33,6 @@ LEASE = 10 * SECOND
 JOB = job_id(NINE, noise=2026)
 ROLES = {"worker": {"replicas": 4, "command": "python train.py", "resources": {"gpu": 1}}}
 TRAIN = job_spec({"name": "pretrain-7b", "roles": ROLES, "spread": True, "checkpoint": "each"})
-
-#: How each kind of record reads: its own task, worker and epoch, and its detail.
-SENTENCES = {
-    "JobSubmitted": "{owner} submits a gang of {size}",
-    "GangReserved": "all {size} are reserved at once on {workers}: epoch {epoch}",
-    "GangReleased": "all {size} are accepted, so all {size} are released",
-    "TaskStarted": "  task {task} starts on {worker}",
-    "TaskFailed": "  task {task} {why} on {worker}",
-    "ComputeLost": "the {to} costs {gpu_s:.0f} GPU-seconds of work",
-    "DrainBegan": "the gang drains: the {transitioned} others are told to stop",
-    "CheckpointSaved": "  task {task} saves {size_bytes} bytes",
-    "TaskStopped": "  task {task} has stopped",
-    "DrainSettled": "the last has stopped: after {seconds:g} s the gang is {outcome}, as one",
-    "TaskDone": "  task {task} is done",
-    "JobEnded": "the job is {phase}: {why}",
-}
 
 
 class Leader:
@@ -147,10 +132,34 @@ async def after_the_crash(leader: Leader, killer: signal.Signals) -> None:
     await leader.store.close()
 
 
-def sentence(record: Record) -> str:
-    detail = record.detail | {"workers": ", ".join(record.detail.get("workers", ()))}
-    fields = {"task": record.task, "worker": record.worker, "epoch": record.epoch, **detail}
-    return SENTENCES[record.kind].format(**fields)
+def sentence(record: Record) -> str:  # noqa: C901, PLR0911, PLR0912
+    match record:
+        case records.JobSubmitted(owner=owner, size=size):
+            return f"{owner} submits a gang of {size}"
+        case records.GangReserved(attempt=attempt, size=size, workers=workers):
+            return f"attempt {attempt}: all {size} tasks reserved at once on {', '.join(workers)}"
+        case records.GangStarting(size=size):
+            return f"all {size} workers ready, starting"
+        case records.TaskStarted(task=task, worker=worker):
+            return f"  task {task} started on {worker}"
+        case records.TaskFailed(task=task, why=why, worker=worker):
+            return f"  task {task} {why} on {worker}"
+        case records.WorkLost(to=to, gpu_s=gpu_s):
+            return f"lost {gpu_s:.0f} GPU-seconds of work ({to})"
+        case records.GangStopping(stopping=stopping):
+            return f"stopping the other {stopping} tasks"
+        case records.TaskCheckpointSaved(task=task, size_bytes=size_bytes):
+            return f"  task {task} saved a checkpoint of {size_bytes} bytes"
+        case records.TaskStopped(task=task):
+            return f"  task {task} stopped"
+        case records.GangStopped(seconds=seconds, outcome=outcome):
+            return f"all tasks stopped after {seconds:g} s, the gang is {outcome}"
+        case records.TaskDone(task=task):
+            return f"  task {task} done"
+        case records.JobEnded(phase=phase, why=why):
+            return f"job {phase}: {why}"
+        case _:
+            return records.kind_of(record)
 
 
 async def show_tasks(store: SQLiteStore) -> None:

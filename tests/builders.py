@@ -9,11 +9,11 @@ from phalanx.core.model import (
     Phase,
     Protocol,
     Queue,
-    Record,
     Residue,
     Task,
     Worker,
 )
+from phalanx.core.records import JobSubmitted, Record, WorkerJoined
 from phalanx.core.spec.job import (
     SECOND,
     CheckpointPolicy,
@@ -117,5 +117,8 @@ def a_residue(task: str = "j-1.0", epoch: int = 1, **fields: Any) -> Residue:
     return msgspec.structs.replace(row, **fields)
 
 
-def a_record(seq: int = 1, **fields: Any) -> Record:
-    return msgspec.structs.replace(Record(seq=seq, at=1_000, kind="JobSubmitted"), **fields)
+def a_record(seq: int = 1, job: str | None = None, at: int = 1_000, size: int = 1) -> Record:
+    """A record of that job, or of no job."""
+    if job is None:
+        return WorkerJoined("w-1", "i-1", seq=seq, at=at)
+    return JobSubmitted(job, size, seq=seq, at=at)

@@ -35,13 +35,13 @@ from phalanx.core.model import (
     Phase,
     Protocol,
     Queue,
-    Record,
     Residue,
     Rows,
     Task,
     Worker,
 )
 from phalanx.core.node import AttemptKey
+from phalanx.core.records import Record, job_of, kind_of
 from phalanx.core.settings import CoreSettings
 from phalanx.core.spec.job import SECOND, JobSpec, Micros
 from phalanx.core.spec.validation import job_spec
@@ -267,7 +267,7 @@ class Driver:
         return [task.state for key, task in sorted(self.tasks.items()) if key[0] == job]
 
     def kinds(self, job: str) -> list[str]:
-        return [record.kind for record in self.records if record.job == job]
+        return [kind_of(record) for record in self.records if job_of(record) == job]
 
 
 def _with(event: S, fields: dict[str, object]) -> S:

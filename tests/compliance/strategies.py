@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from phalanx.core.causes import Cause, Kind
+from phalanx.core.causes import Cause, CauseKind
 from phalanx.core.ledger import Account, AccountEntry, Loss, Lost, LostTo, Tally
 from phalanx.core.model import (
     Blob,
@@ -20,12 +20,12 @@ from phalanx.core.model import (
     Phase,
     Protocol,
     Queue,
-    Record,
     Residue,
     Suspicion,
     Task,
     Worker,
 )
+from phalanx.core.records import JobSubmitted, TaskEnding, TaskFailed, WorkerCordoned
 from phalanx.core.states import State
 from phalanx.store.protocol import Batch
 from tests.builders import a_role, a_spec
@@ -61,7 +61,9 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
     max_leaves=5,
 )
-causes = st.builds(Cause, kind=st.sampled_from(Kind), what=text, task=maybe_number, by=maybe(text))
+causes = st.builds(
+    Cause, kind=st.sampled_from(CauseKind), what=text, task=maybe_number, by=maybe(text)
+)
 blobs = st.builds(Blob, id=text, size_bytes=number)
 specs = st.builds(
     a_spec,
@@ -156,14 +158,21 @@ crons = st.builds(
         max_size=2,
     ).map(tuple),
 )
-records = st.builds(
-    Record,
-    seq=st.integers(1, 2**63 - 1),
-    at=in_column,
-    kind=text,
-    job=maybe(text),
-    worker=maybe(text),
-    detail=st.dictionaries(text, json_values, max_size=3),
+number_and_time = {"seq": st.integers(1, 2**63 - 1), "at": in_column}
+records = st.one_of(
+    st.builds(JobSubmitted, job=text, size=number, owner=text, **number_and_time),
+    st.builds(
+        TaskFailed,
+        job=text,
+        attempt=number,
+        task=number,
+        worker=maybe(text),
+        how=st.sampled_from(TaskEnding),
+        why=text,
+        exit_code=maybe_number,
+        **number_and_time,
+    ),
+    st.builds(WorkerCordoned, worker=text, why=text, **number_and_time),
 )
 
 

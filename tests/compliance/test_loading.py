@@ -3,6 +3,7 @@
 from hypothesis import HealthCheck, given, settings
 
 from phalanx.core.model import Rows
+from phalanx.core.records import job_of
 from phalanx.store.protocol import Batch, Store
 from tests.builders import (
     a_finished_job,
@@ -125,6 +126,6 @@ async def test_whatever_is_committed_is_loaded_back_equal(place: Place, batch: B
         assert await store.job(job.id) == (job, tuple(tasks))
         if job.key is not None:
             assert await store.job_by_key(job.spec.namespace, job.key) == job
-        mine = tuple(record for record in records if record.job == job.id)
+        mine = tuple(record for record in records if job_of(record) == job.id)
         assert await store.records(job=job.id, limit=100) == mine
     await store.close()

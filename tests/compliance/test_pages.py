@@ -5,6 +5,7 @@ import base64
 import pytest
 
 from phalanx.core.model import Phase
+from phalanx.core.records import TaskEnding, TaskFailed
 from phalanx.store.protocol import Batch, JobQuery, Store
 from tests.builders import a_finished_job, a_job, a_record, a_spec
 
@@ -123,7 +124,7 @@ async def test_a_cursor_that_no_store_made_is_refused(store: Store, cursor: str)
 
 
 async def test_records_come_in_order_above_a_number(store: Store, term: int) -> None:
-    records = tuple(a_record(seq, job=f"j-{seq % 2}", detail={"n": seq}) for seq in range(1, 11))
+    records = tuple(a_record(seq, job=f"j-{seq % 2}", size=seq) for seq in range(1, 11))
     await store.commit(term, Batch("b-1", records=records[5:]))
     await store.commit(term, Batch("b-2", records=records[:5]))
     assert await store.records(limit=100) == records
@@ -134,9 +135,9 @@ async def test_records_come_in_order_above_a_number(store: Store, term: int) -> 
 async def test_records_of_one_job_are_only_its_own(store: Store, term: int) -> None:
     records = (
         a_record(1, job="j-1"),
-        a_record(2, worker="w-1"),
+        a_record(2),
         a_record(3, job="j-2"),
-        a_record(4, job="j-1", task=0, epoch=2, detail={"exit": {"code": 1}}),
+        TaskFailed("j-1", 2, 0, "w-1", TaskEnding.EXITED, "exited", 1, seq=4, at=1_000),
         a_record(5, job="j-1"),
     )
     await store.commit(term, Batch("b-1", records=records))

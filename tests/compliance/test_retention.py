@@ -60,7 +60,7 @@ async def test_a_key_is_free_again_when_its_job_is_gone(store: Store, term: int)
 
 
 async def test_old_records_of_no_job_go_and_young_ones_stay(store: Store, term: int) -> None:
-    records = (a_record(1, at=10, worker="w-1"), a_record(2, at=20), a_record(3, at=10, job="j-1"))
+    records = (a_record(1, at=10), a_record(2, at=20), a_record(3, at=10, job="j-1"))
     await store.commit(term, Batch("b-1", jobs=(a_job(),), records=records))
     assert await store.prune(term, before=20, limit=5) == Pruned(records=1)
     assert await store.records(limit=5) == records[1:]

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from phalanx.core.records import job_of
 from phalanx.store.protocol import Batch, CommitFailed, OutcomeUnknown, StoreError
 from phalanx.store.sqlite import SQLiteStore
 from tests.builders import a_job, a_task, a_worker
@@ -88,7 +89,7 @@ async def test_what_was_acknowledged_survives_kill_9_and_every_batch_is_whole(
                 a_task(job, index).id for job in there for index in range(TASKS)
             ]
             assert rows.last_seq == len(there)
-            assert [record.job for record in await store.records(limit=10_000)] == there
+            assert [job_of(record) for record in await store.records(limit=10_000)] == there
             assert all([await store.has_batch(f"b-{job}") for job in there[-3:]])
             await store.resign(term)
 

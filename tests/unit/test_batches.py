@@ -5,6 +5,7 @@ from tests.driver import Driver, spec
 from phalanx.core import events
 from phalanx.core.changes import Changes
 from phalanx.core.model import Assignment, Blob, Protocol, Queue
+from phalanx.core.records import JobSubmitted
 from phalanx.store.batches import batch_of
 from phalanx.store.memory import MemoryStore
 from phalanx.store.protocol import Batch
@@ -20,7 +21,7 @@ def test_one_event_gives_its_rows_and_its_records() -> None:
     batch = batch_of("b-1", [changes])
     assert batch.jobs == (driver.job("j-1"),)
     assert batch.tasks == (driver.task("j-1", 0), driver.task("j-1", 1))
-    assert [record.kind for record in batch.records] == ["JobSubmitted"]
+    assert [type(record) for record in batch.records] == [JobSubmitted]
 
 
 def test_of_each_row_only_the_last_version_is_kept() -> None:

@@ -16,6 +16,7 @@ from phalanx.core.events import (
     WorkerLost,
 )
 from phalanx.core.model import Blob, Phase
+from phalanx.core.records import TaskCheckpointSaved
 from phalanx.core.states import State
 
 
@@ -92,7 +93,8 @@ def test_the_size_of_what_was_saved_is_on_record() -> None:
     evict(driver, job)
     save(driver, job, 1, "b1")
     record = driver.records[-1]
-    assert (record.kind, record.task, record.detail) == ("CheckpointSaved", 1, {"size_bytes": 10})
+    assert isinstance(record, TaskCheckpointSaved)
+    assert (record.task, record.size_bytes) == (1, 10)
 
 
 # Each
@@ -154,7 +156,7 @@ def test_a_set_counts_when_every_task_saved_in_the_same_drain() -> None:
         assert checkpoints(driver, job) == [None, None, None]
     assert stop(driver, job) == []
     assert checkpoints(driver, job) == ["x0", "x1", "x2"]
-    assert "CheckpointSetSaved" in driver.kinds(job)
+    assert "GangCheckpointSaved" in driver.kinds(job)
 
 
 def test_a_new_set_replaces_the_old_one_whole() -> None:

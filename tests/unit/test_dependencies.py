@@ -3,7 +3,7 @@
 import pytest
 from tests.driver import Driver, spec
 
-from phalanx.core.causes import Kind
+from phalanx.core.causes import CauseKind
 from phalanx.core.errors import Conflict, Invalid
 from phalanx.core.events import (
     CancelRequested,
@@ -100,7 +100,7 @@ def test_a_failed_dependency_fails_its_dependants_transitively() -> None:
     assert driver.states(two) == [State.FAILED, State.FAILED]
     cause = driver.job(three).cause
     assert cause is not None
-    assert (cause.kind, cause.by) == (Kind.DEPENDENCY, two)
+    assert (cause.kind, cause.by) == (CauseKind.DEPENDENCY, two)
     assert str(cause) == f"it was to run after {two}, which is failed"
     assert not driver.cluster.gangs
     assert not driver.cluster.dependants

@@ -21,6 +21,7 @@ from phalanx.core.events import (
     WorkerLost,
 )
 from phalanx.core.model import Phase
+from phalanx.core.records import WorkerCordoned
 from phalanx.core.spec.job import HOUR, SECOND
 from phalanx.core.states import State
 
@@ -182,7 +183,7 @@ def test_three_failures_of_one_task_fail_the_gang() -> None:
     fall_and_drain(driver, job, 0)
     assert driver.phase(job) is Phase.FAILED
     assert driver.job(job).failures == 3
-    assert driver.kinds(job).count("DrainSettled") == 3
+    assert driver.kinds(job).count("GangStopped") == 3
 
 
 def test_alternating_culprits_do_not_multiply_the_retries() -> None:
@@ -463,7 +464,7 @@ def test_three_first_failures_of_distinct_jobs_cordon_a_worker() -> None:
     failing_first(driver, "a")
     assert driver.workers["a"].cordoned == "3 jobs failed first here within 10 minutes"
     assert driver.workers["b"].cordoned is None
-    assert "WorkerCordoned" in [record.kind for record in driver.records if record.worker == "a"]
+    assert [r.worker for r in driver.records if isinstance(r, WorkerCordoned)] == ["a"]
 
 
 def test_the_last_worker_that_is_open_is_not_cordoned_for_failures() -> None:

@@ -119,7 +119,7 @@ def test_holds_are_released_on_the_planners_word() -> None:
     assert not holds(driver)
     assert driver.job(job).held == ()
     assert changes.replan
-    assert driver.kinds(job)[-1] == "HoldsReleased"
+    assert driver.kinds(job)[-1] == "GatheredPlacesReleased"
 
 
 def test_a_release_planned_for_an_earlier_version_is_refused() -> None:

@@ -8,6 +8,7 @@ from tests.driver import Driver, spec
 from phalanx.core import events
 from phalanx.core.ledger import DAYS_KEPT, EVICTIONS_KEPT, NAMES_KEPT, LostTo, Tally
 from phalanx.core.model import Phase, Queue
+from phalanx.core.records import WorkLost
 from phalanx.core.settings import CoreSettings
 
 GPU: dict[str, object] = {"resources": {"gpu": 1}}
@@ -135,7 +136,7 @@ def test_a_stop_is_priced_once_however_many_causes_it_has(cluster: Driver) -> No
     lost = cluster.job(job).lost
     assert lost is not None
     assert dollars(lost.total.cost) == "$70.00"
-    assert [r.detail["to"] for r in cluster.records if r.kind == "ComputeLost"] == [LostTo.EVICTION]
+    assert [r.to for r in cluster.records if isinstance(r, WorkLost)] == [LostTo.EVICTION]
 
 
 def test_a_queue_keeps_its_account_when_its_jobs_are_gone(cluster: Driver) -> None:

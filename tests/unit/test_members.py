@@ -107,7 +107,7 @@ def test_nothing_starts_before_the_last_of_its_minimum_has_come(cluster: Parts) 
         cluster.restart()
         cluster.join(job, member(f"w-{number}"))
     assert cluster.reason(job) is None
-    assert cluster.kinds(job) == ["JobSubmitted", "MembersJoined", "MembersJoined"]
+    assert cluster.kinds(job) == ["JobSubmitted", "MembersAdded", "MembersAdded"]
     cluster.run(job, "a", "b", "c")
 
 

@@ -14,6 +14,7 @@ from phalanx.core.events import (
     Victim,
 )
 from phalanx.core.model import Assignment, Nomination, Phase
+from phalanx.core.records import CapacityKept, JobEvicted
 from phalanx.core.settings import CoreSettings
 from phalanx.core.spec.job import SECOND, JobSpec
 from phalanx.core.states import State
@@ -66,8 +67,8 @@ def test_a_nomination_and_its_evictions_are_one_change() -> None:
     assert driver.states(low) == [STOPPING, STOPPING]
     assert kept(driver, high).assignments == (Assignment(0, "a"), Assignment(1, "b"))
     assert kept(driver, high).victims == ("j-low.0", "j-low.1")
-    assert {record.kind for record in changes.records} >= {"Evicted", "Nominated"}
-    assert driver.kinds(low).count("Evicted") == 1
+    assert {type(record) for record in changes.records} >= {JobEvicted, CapacityKept}
+    assert driver.kinds(low).count("JobEvicted") == 1
 
 
 def test_the_victim_knows_for_whom_it_was_evicted() -> None:
@@ -201,7 +202,7 @@ def test_a_nomination_and_its_end_survive_a_change_of_leader() -> None:
     driver.stop(low)
     driver.advance((before.until - driver.now) / SECOND)
     assert driver.job(high).nomination is None
-    assert driver.kinds(high)[-1] == "NominationEnded"
+    assert driver.kinds(high)[-1] == "KeptCapacityReleased"
 
 
 def test_the_end_of_an_earlier_nomination_does_not_end_a_later_one() -> None:

@@ -1,11 +1,13 @@
 """Queues form a tree with `default` in it, and no change strands a job."""
 
 import pytest
+from msgspec.structs import replace
 from tests.driver import Driver, spec
 
 from phalanx.core.errors import Conflict, Invalid, Unknown
 from phalanx.core.events import CancelRequested, QueueRemoved, QueueSet, QueuesSet
 from phalanx.core.model import Queue
+from phalanx.core.records import QueueChanged, QueueCreated
 
 
 def test_there_is_always_a_default_queue() -> None:
@@ -75,9 +77,16 @@ def test_several_queues_are_set_at_once_with_their_parents() -> None:
     child, parent = Queue("vision", parent="research"), Queue("research")
     driver.apply(QueuesSet((child, parent), by="ada"))
     assert {"vision", "research"} <= driver.cluster.queues.keys()
-    assert [r.kind for r in driver.records] == ["QueueSet", "QueueSet", "QueuesSet"]
+    assert [(type(r), r.by) for r in queue_records(driver)] == [(QueueCreated, "ada")] * 2
     driver.apply(QueuesSet((child, parent), by="ada"))
-    assert len(driver.records) == 3
+    assert len(driver.records) == 2
+    driver.apply(QueuesSet((replace(child, weight=2), parent), by="bob"))
+    changed = queue_records(driver)[-1]
+    assert (type(changed), changed.queue, changed.by) == (QueueChanged, "vision", "bob")
+
+
+def queue_records(driver: Driver) -> list[QueueCreated | QueueChanged]:
+    return [r for r in driver.records if isinstance(r, QueueCreated | QueueChanged)]
 
 
 def test_if_one_of_several_queues_is_wrong_none_is_set() -> None:

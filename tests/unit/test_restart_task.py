@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.driver import Driver, spec
 
-from phalanx.core.causes import Kind
+from phalanx.core.causes import CauseKind
 from phalanx.core.errors import Conflict
 from phalanx.core.events import (
     Accepted,
@@ -141,7 +141,7 @@ def test_a_gang_below_its_minimum_for_ten_minutes_is_placed_again_as_one() -> No
     drain = driver.job(job).drain
     assert drain is not None
     assert (drain.cause.kind, str(drain.cause)) == (
-        Kind.REGROUP,
+        CauseKind.REGROUP,
         "it was below its minimum for 10 minutes",
     )
     driver.stop(job)

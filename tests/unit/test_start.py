@@ -21,6 +21,7 @@ from phalanx.core.events import (
     WorkerLost,
 )
 from phalanx.core.model import Assignment, Blob, Phase, Task
+from phalanx.core.records import ReservationLost
 from phalanx.core.spec.job import SECOND
 from phalanx.core.states import State
 
@@ -176,7 +177,7 @@ def test_a_gang_is_released_in_the_commit_in_which_the_last_agent_accepts() -> N
     changes = driver.apply(Accepted(f"{job}.1", 1))
     assert released(driver, job) == [True, True, True]
     assert changes.wake == {"a", "b", "c"}
-    assert "GangReleased" in driver.kinds(job)
+    assert "GangStarting" in driver.kinds(job)
 
 
 def test_the_same_acceptance_said_again_does_not_stand_for_another() -> None:
@@ -294,7 +295,9 @@ def test_losing_reservations_again_and_again_slows_a_gang_down() -> None:
     pauses = []
     for _ in range(8):
         driver.advance(30)
-        lost_at = [record.at for record in driver.records if record.kind == "ReservationLost"][-1]
+        lost_at = [record.at for record in driver.records if isinstance(record, ReservationLost)][
+            -1
+        ]
         pauses.append((driver.job(job).not_before - lost_at) // SECOND)
         driver.advance(pauses[-1])
         driver.place(job, "a", "b", "c")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.driver import Driver, spec
 
-from phalanx.core.causes import Kind
+from phalanx.core.causes import CauseKind
 from phalanx.core.errors import Conflict, IllegalTransition, StaleEpoch, Unknown
 from phalanx.core.events import (
     CancelRequested,
@@ -22,6 +22,7 @@ from phalanx.core.events import (
     WorkerRemoved,
 )
 from phalanx.core.model import Assignment, Phase
+from phalanx.core.records import GangStopped, GangStopping
 from phalanx.core.spec.job import SECOND
 from phalanx.core.spec.validation import job_spec
 from phalanx.core.states import State
@@ -111,7 +112,7 @@ def test_a_job_that_reaches_its_time_limit_has_timed_out() -> None:
     cause = driver.job(job).cause
     assert cause is not None
     assert (cause.kind, str(cause)) == (
-        Kind.TIME_LIMIT,
+        CauseKind.TIME_LIMIT,
         "it ran longer than its time limit of 300 s",
     )
 
@@ -128,11 +129,11 @@ def test_every_attempt_has_the_whole_time_limit() -> None:
     assert driver.states(job) == [STOPPING] * 3
 
 
-CAUSES: dict[str, Kind] = {
-    "eviction": Kind.EVICTION,
-    "failure": Kind.FAILURE,
-    "limit": Kind.TIME_LIMIT,
-    "cancel": Kind.CANCEL,
+CAUSES: dict[str, CauseKind] = {
+    "eviction": CauseKind.EVICTION,
+    "failure": CauseKind.FAILURE,
+    "limit": CauseKind.TIME_LIMIT,
+    "cancel": CauseKind.CANCEL,
 }
 
 
@@ -184,7 +185,7 @@ def test_a_lower_cause_leaves_an_open_drain_as_it_is() -> None:
     driver.advance(1)
     drain = driver.job(job).drain
     assert drain is not None
-    assert drain.cause.kind is Kind.CANCEL
+    assert drain.cause.kind is CauseKind.CANCEL
 
 
 def test_a_cancelled_job_that_reaches_its_time_limit_stays_cancelled() -> None:
@@ -480,14 +481,10 @@ def test_a_drain_tells_its_story() -> None:
     driver.fail(job, 1)
     driver.advance(2)
     driver.stop(job)
-    began = next(r for r in driver.records if r.kind == "DrainBegan")
-    settled = next(r for r in driver.records if r.kind == "DrainSettled")
-    assert began.detail == {
-        "cause": "failure",
-        "why": f"task {job}.1 exited with code 1",
-        "trigger": 1,
-        "transitioned": 2,
-    }
-    assert (began.epoch, settled.epoch) == (1, 1)
-    assert settled.detail["outcome"] == "blocked"
-    assert settled.detail["seconds"] == pytest.approx(2, abs=0.001)
+    began = next(r for r in driver.records if isinstance(r, GangStopping))
+    stopped = next(r for r in driver.records if isinstance(r, GangStopped))
+    assert (began.cause, began.task, began.stopping) == (CauseKind.FAILURE, 1, 2)
+    assert began.why == f"task {job}.1 exited with code 1"
+    assert (began.attempt, stopped.attempt) == (1, 1)
+    assert stopped.outcome is Phase.PENDING
+    assert stopped.seconds == pytest.approx(2, abs=0.001)

@@ -16,6 +16,7 @@ from phalanx.core.events import (
     Submitted,
 )
 from phalanx.core.model import Phase, Queue
+from phalanx.core.records import JobPriorityChanged
 from phalanx.core.spec.job import SECOND
 from phalanx.core.spec.validation import job_spec
 from phalanx.core.states import State
@@ -120,7 +121,9 @@ def test_a_change_of_priority_is_on_record() -> None:
     job = driver.submit(spec(priority=1))
     assert driver.apply(PriorityChanged(job, 5, by="eve")).replan
     assert driver.job(job).priority == 5
-    assert driver.records[-1].detail == {"before": 1, "after": 5, "by": "eve"}
+    record = driver.records[-1]
+    assert isinstance(record, JobPriorityChanged)
+    assert (record.before, record.after, record.by) == (1, 5, "eve")
     assert not driver.apply(PriorityChanged(job, 5)).has_rows
 
 

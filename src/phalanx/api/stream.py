@@ -16,6 +16,7 @@ from phalanx.api.auth import USERS, Principal, principal_of
 from phalanx.api.errors import wrong
 from phalanx.api.services import Services, services_of
 from phalanx.api.views import record_view
+from phalanx.core.records import kind_of
 from phalanx.engine.event_buffer import Entry
 
 _encode = msgspec.json.Encoder().encode
@@ -91,7 +92,7 @@ def _resync(last: int) -> bytes:
 def _event(entry: Entry) -> bytes:
     record = entry.record
     data = _encode(record_view(record))
-    return b"id: %d\nevent: %s\ndata: %s\n\n" % (record.seq, record.kind.encode(), data)
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (record.seq, kind_of(record).encode(), data)
 
 
 ROUTES = [events]

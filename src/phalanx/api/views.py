@@ -9,9 +9,10 @@ import msgspec
 
 from phalanx.core.gang import Gang
 from phalanx.core.ledger import Lost, Tally, gpu_seconds
-from phalanx.core.model import Job, Phase, Queue, Record, Task, role_of
+from phalanx.core.model import Job, Phase, Queue, Task, role_of
 from phalanx.core.node import Node
 from phalanx.core.reasons import Reason, members_reason, own_reason
+from phalanx.core.records import Record
 from phalanx.core.spec import quantities
 from phalanx.core.spec.job import SECOND, Micros, Role
 from phalanx.core.spec.native_form import native
@@ -226,15 +227,18 @@ def _first_state(job: Job) -> State:
 
 
 def record_view(record: Record) -> RecordView:
+    fields = msgspec.to_builtins(record)
+    known = {name: fields.pop(name, None) for name in ("job", "task", "attempt", "worker")}
+    del fields["seq"], fields["at"]
     return RecordView(
         seq=record.seq,
         at=moment(record.at),
-        kind=record.kind,
-        job=record.job,
-        task=record.task,
-        epoch=record.epoch,
-        worker=record.worker,
-        detail=record.detail,
+        kind=fields.pop("kind"),
+        job=known["job"],
+        task=known["task"],
+        epoch=known["attempt"],
+        worker=known["worker"],
+        detail=fields,
     )
 
 

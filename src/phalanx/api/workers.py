@@ -24,6 +24,7 @@ from phalanx.core.events import (
 from phalanx.core.ids import split_task
 from phalanx.core.model import Protocol
 from phalanx.core.node import Node
+from phalanx.core.records import JobEvicted
 from phalanx.core.spec import quantities
 from phalanx.core.spec.durations import duration
 from phalanx.core.spec.fields import (
@@ -240,7 +241,7 @@ async def drain(
 
     def work(turn: Turn) -> DrainReply:
         changes = turn.apply(DrainRequested(worker_id, why, by, turn.now + delay))
-        told = tuple(record.job or "" for record in changes.records if record.kind == "Evicted")
+        told = tuple(r.job for r in changes.records if isinstance(r, JobEvicted))
         return DrainReply(worker_view(turn.cluster.nodes[worker_id]), told)
 
     return Response(await services_of(request).engine.do(work), status_code=200)

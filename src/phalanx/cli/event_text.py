@@ -11,48 +11,50 @@ Detail = dict[str, Any]
 
 #: How a record reads, from its task, worker and epoch, and from its detail.
 _PLAIN = {
-    "AttemptGone": "nothing of an attempt on {worker} is left",
-    "CheckpointSaved": "task {task} saved {size_bytes} bytes",
-    "CheckpointSetSaved": "the checkpoints of all {tasks} tasks are complete",
-    "CronChanged": "cron {cron} was changed",
-    "CronDenied": "cron {cron} was due and may not run: {why}",
-    "CronFired": "cron {cron} was due",
-    "CronPaused": "cron {cron} is paused",
-    "CronRemoved": "cron {cron} was removed",
-    "CronReplacing": "cron {cron} was due, and replaces the run before",
-    "CronRequested": "cron {cron} is to run now",
-    "CronResumed": "cron {cron} goes on",
-    "CronSet": "cron {cron} was set",
-    "CronSkipped": "cron {cron} was due and is skipped: {unfinished} is unfinished",
-    "DependenciesMet": "all that it waited for is done",
-    "DrainBegan": "all its tasks are told to stop: {why}",
-    "Evicted": "evicted: {why}",
-    "GangReleased": "all are ready, so {size} may start",
-    "GangReserved": "attempt {epoch}: places for {size} on {workers}",
-    "HoldsReleased": "it gave up the {size} places that it held: {why}",
-    "Nominated": "room for {size} is kept for it until {victims} have stopped",
-    "NominationEnded": "the room that was kept for it is free again: {why}",
-    "PlacesHeld": "it holds {size} places and waits for the rest",
-    "PriorityChanged": "its priority is {after}, and was {before}",
-    "QueueRemoved": "queue {queue} was removed",
-    "QueuesSet": "{by} set the queues {queues}",
-    "QueueSet": "queue {queue} was set",
-    "ReservationLost": "it lost its places: {why}",
-    "Shrunk": "tasks {tasks} are given up",
-    "StopTimedOut": "task {task} did not say in time that it stopped",
-    "TaskClaimed": "task {task} runs on {worker}",
-    "TaskDone": "task {task} is done",
-    "TaskStarted": "task {task} runs on {worker}",
-    "TaskStopped": "task {task} has stopped",
-    "WorkSafe": "task {task} is safe up to step {step}",
-    "WorkerCordoned": "worker {worker} takes nothing new: {why}",
-    "WorkerDraining": "worker {worker} is being emptied: {why}",
-    "WorkerLeaving": "worker {worker} is leaving",
-    "WorkerLost": "worker {worker} is lost",
-    "WorkerRegistered": "worker {worker} registered",
-    "WorkerRemoved": "worker {worker} was removed",
-    "WorkerReturned": "worker {worker} is back",
-    "WorkerUncordoned": "worker {worker} is open again",
+    "AttemptGone": "attempt {epoch} of task {task} has ended on {worker}",
+    "CapacityKept": "capacity for {size} tasks kept while {victims} stop",
+    "CronChanged": "cron {cron} changed",
+    "CronCreated": "cron {cron} created",
+    "CronDeleted": "cron {cron} deleted",
+    "CronDenied": "cron {cron}: run refused: {why}",
+    "CronFired": "submitted by cron {cron}",
+    "CronPaused": "cron {cron} paused",
+    "CronReplacing": "cron {cron}: replacing the unfinished run",
+    "CronResumed": "cron {cron} resumed",
+    "CronRunRequested": "cron {cron}: run requested",
+    "CronSkipped": "cron {cron}: run skipped, {unfinished} is unfinished",
+    "DependenciesMet": "all dependencies are done",
+    "GangCheckpointSaved": "checkpoints of all {size} tasks saved",
+    "GangReserved": "attempt {epoch}: reserved {size} tasks on {workers}",
+    "GangStarting": "all workers ready, starting {size} tasks",
+    "GangStopping": "stopping all tasks: {why}",
+    "GatheredPlacesReleased": "released {places} gathered places: {why}",
+    "JobEvicted": "evicted: {why}",
+    "JobHeld": "put on hold",
+    "JobPriorityChanged": "priority changed from {before} to {after}",
+    "JobReleased": "released from hold",
+    "JobShrunk": "gave up tasks {tasks}",
+    "KeptCapacityReleased": "kept capacity released: the job did not start in time",
+    "PlacesGathered": "gathered {gathered} of {needed} places",
+    "QueueChanged": "queue {queue} changed",
+    "QueueCreated": "queue {queue} created",
+    "QueueDeleted": "queue {queue} deleted",
+    "ReservationLost": "reservation lost: {why}",
+    "TaskCheckpointSaved": "task {task} saved a checkpoint of {size_bytes} bytes",
+    "TaskClaimed": "task {task} claimed",
+    "TaskDone": "task {task} done",
+    "TaskStarted": "task {task} started on {worker}",
+    "TaskStopTimedOut": "task {task} did not stop in time",
+    "TaskStopped": "task {task} stopped",
+    "WorkSaved": "task {task} saved its work",
+    "WorkerCordoned": "worker {worker} cordoned: {why}",
+    "WorkerDeclaredLost": "worker {worker} lost",
+    "WorkerDeleted": "worker {worker} deleted",
+    "WorkerDraining": "worker {worker} draining: {why}",
+    "WorkerJoined": "worker {worker} joined",
+    "WorkerRecovered": "worker {worker} recovered",
+    "WorkerShuttingDown": "worker {worker} is shutting down",
+    "WorkerUncordoned": "worker {worker} uncordoned",
     "resync": "some events were missed here",
 }
 
@@ -69,8 +71,8 @@ def _joined(detail: Detail) -> str:
 
 def _settled(detail: Detail) -> str:
     outcome = str(detail.get("outcome", ""))
-    then = "it waits again" if outcome == "blocked" else f"it is {outcome}"
-    return f"all has stopped, after {detail.get('seconds', 0):.1f} s: {then}"
+    then = "job requeued" if outcome == "pending" else f"job {outcome}"
+    return f"all tasks stopped after {detail.get('seconds', 0):.1f} s, {then}"
 
 
 def _cancelled(detail: Detail) -> str:
@@ -94,10 +96,6 @@ def _failed(detail: Detail) -> str:
     return f"task {task}, on {worker}, {why}" if ":" in why else f"task {task} {why} on {worker}"
 
 
-def _held(detail: Detail) -> str:
-    return "put on hold" if detail.get("on_hold") else "released from its hold"
-
-
 def _ended(detail: Detail) -> str:
     phase, why = detail.get("phase"), detail.get("why")
     return "done" if phase == "done" else f"{phase}: {why}"
@@ -105,18 +103,20 @@ def _ended(detail: Detail) -> str:
 
 _SPECIAL: dict[str, Callable[[Detail], str]] = {
     "JobSubmitted": _submitted,
-    "MembersJoined": _joined,
-    "DrainSettled": _settled,
-    "CancelRequested": _cancelled,
-    "ComputeLost": _lost,
-    "HoldChanged": _held,
+    "MembersAdded": _joined,
+    "GangStopped": _settled,
+    "JobCancelRequested": _cancelled,
+    "WorkLost": _lost,
     "JobEnded": _ended,
     "TaskFailed": _failed,
 }
 
 KNOWN = _PLAIN.keys() | _SPECIAL.keys()
 
-_ALARMING = {"TaskFailed", "WorkerLost", "ReservationLost", "StopTimedOut", "WorkerCordoned"}
+_ALARMING = {
+    *("TaskFailed", "WorkerDeclaredLost", "ReservationLost", "TaskStopTimedOut"),
+    "WorkerCordoned",
+}
 
 
 def sentence(record: RecordView) -> str:

@@ -1,28 +1,35 @@
 """Why a gang was stopped or a job ended: typed, ordered, and rendered to one sentence."""
 
-from enum import IntEnum
+from enum import StrEnum
 
 import msgspec
 
 
-class Kind(IntEnum):
-    """Causes by rank: a higher one takes an open drain over, a lower one leaves it as it is."""
+class CauseKind(StrEnum):
+    """Causes by rank, the lowest first. While a gang is stopping, a higher cause replaces a lower
+    one."""
 
-    EVICTION = 1  #: its capacity is given to another job, or an operator asked for it
-    REGROUP = 2  #: below its minimum for too long; the gang is placed again as a unit
-    FAILURE = 3  #: a task failed
-    TIME_LIMIT = 4  #: the attempt ran longer than its job allows
-    DEPENDENCY = 5  #: a job it waits for did not succeed
-    TIMED_OUT = 6  #: it waited longer than its job allows
-    CANCEL = 7  #: its user does not want it any more
-    COMPLETE = 8  #: its work is done; what still runs is not needed
+    EVICTION = "eviction"  #: a preemptor needs the capacity, or an operator asked for it
+    REGROUP = "regroup"  #: below its minimum for too long; the gang is placed again as a unit
+    FAILURE = "failure"  #: a task failed
+    TIME_LIMIT = "time-limit"  #: the attempt ran longer than its time limit
+    DEPENDENCY = "dependency"  #: a job that it depends on did not succeed
+    SCHEDULE_TIMEOUT = "schedule-timeout"  #: the job was pending longer than its schedule timeout
+    CANCEL = "cancel"  #: the job was cancelled
+    COMPLETE = "complete"  #: the work is done; tasks that still run are not needed
 
 
 class Cause(msgspec.Struct, frozen=True, omit_defaults=True):
-    kind: Kind
+    kind: CauseKind
     what: str  #: one sentence without its full stop
     task: int | None = None  #: the task whose failure it was
     by: str | None = None  #: the user or the job that wanted it
 
     def __str__(self) -> str:
         return self.what
+
+    def outranks(self, other: "Cause") -> bool:
+        return _RANKS[self.kind] > _RANKS[other.kind]
+
+
+_RANKS = {kind: rank for rank, kind in enumerate(CauseKind)}

@@ -15,8 +15,9 @@ from phalanx.core.events import Event
 from phalanx.core.gang import ONE, Gang
 from phalanx.core.ids import split_task
 from phalanx.core.ledger import Account
-from phalanx.core.model import Cron, Job, Queue, Record, Residue, Task, Worker
+from phalanx.core.model import Cron, Job, Queue, Residue, Task, Worker
 from phalanx.core.node import AttemptKey, Node, residue_of
+from phalanx.core.records import Record
 from phalanx.core.spec.job import Micros
 from phalanx.core.states import TARGETS, Move, State
 
@@ -252,20 +253,10 @@ class Changes:
         self.residues[attempt] = None
         self.replan = True
 
-    def record(
-        self,
-        kind: str,
-        job: str | None = None,
-        task: Task | None = None,
-        worker: str | None = None,
-        epoch: int | None = None,
-        **detail: Any,
-    ) -> None:
+    def record(self, record: Record) -> None:
+        """Write a record down under the next number."""
         self.seq += 1
-        if task is not None:
-            job, epoch, worker = task.job, task.epoch, worker or task.worker
-        index = None if task is None else task.index
-        self.records.append(Record(self.seq, self.now, kind, job, index, epoch, worker, detail))
+        self.records.append(replace(record, seq=self.seq, at=self.now))
 
     def wake_worker_of(self, task: Task) -> None:
         if task.worker is not None:

@@ -4,7 +4,6 @@ Times are microseconds since 1970, UTC. Only `Changes` makes new versions of the
 """
 
 from enum import StrEnum
-from typing import Any
 
 import msgspec
 
@@ -316,19 +315,6 @@ class Cron(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def unfinished(self) -> list[CronRun]:
         return [run for run in self.runs if run.phase is None]
-
-
-class Record(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One fact in the story of a job, a worker or a queue; kept for good."""
-
-    seq: int
-    at: Micros
-    kind: str
-    job: str | None = None
-    task: int | None = None
-    epoch: int | None = None
-    worker: str | None = None
-    detail: dict[str, Any] = {}
 
 
 class Rows(msgspec.Struct):

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from phalanx.core.model import Record
+from phalanx.core.records import JobRecord, Record
 from phalanx.engine.turn import Turn
 
 
@@ -68,7 +68,7 @@ def _entries(turn: Turn) -> Iterator[Entry]:
     ended = {job.id: job for changes in turn.changes for job in changes.jobs.values()}
     for record in turn.records():
         job = None
-        if record.job is not None:
+        if isinstance(record, JobRecord):
             gang = turn.cluster.gangs.get(record.job)
             job = gang.job if gang is not None else ended.get(record.job)
         yield Entry(record, None if job is None else job.spec.namespace)

@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 
 from phalanx.core.errors import Conflict, Unknown
 from phalanx.core.model import Task
+from phalanx.core.records import TaskRecord, job_of
 from phalanx.engine.engine import Engine
 from phalanx.engine.errors import NotLeading, Unavailable
 from phalanx.engine.turn import Turn
@@ -150,7 +151,7 @@ class Outputs:
 
     def observe(self, turn: Turn) -> None:
         for record in turn.records():
-            output = self._known.get(record.job or "")
+            output = self._known.get(job_of(record) or "")
             if output is not None:
                 output.happen()
 
@@ -227,9 +228,9 @@ class Outputs:
         while True:
             records = await self._store.records(job=chunk.job, after=after, limit=_PAGE)
             for record in records:
-                if record.task == chunk.task and record.epoch is not None:
-                    epochs.add(record.epoch)
-                    was_there |= (record.epoch, record.worker) == (chunk.epoch, worker)
+                if isinstance(record, TaskRecord) and record.task == chunk.task:
+                    epochs.add(record.attempt)
+                    was_there |= (record.attempt, record.worker) == (chunk.epoch, worker)
             if len(records) < _PAGE:
                 break
             after = records[-1].seq

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from phalanx.core.changes import Changes, Timer
 from phalanx.core.cluster import Cluster
 from phalanx.core.events import Event
-from phalanx.core.model import Record
+from phalanx.core.records import Record
 from phalanx.core.spec.job import Micros
 from phalanx.engine.cron_lookups import CronLookups
 

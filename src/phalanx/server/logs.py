@@ -7,7 +7,6 @@ import asyncio
 import logging
 import re
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TextIO, cast
 
@@ -15,7 +14,27 @@ import msgspec
 import structlog
 
 from phalanx.core.cluster import Cluster
-from phalanx.core.model import Record
+from phalanx.core.model import Phase
+from phalanx.core.records import (
+    AttemptGone,
+    DependenciesMet,
+    GangReserved,
+    GangStarting,
+    GangStopped,
+    GangStopping,
+    Record,
+    ReservationLost,
+    TaskCheckpointSaved,
+    TaskClaimed,
+    TaskDone,
+    TaskFailed,
+    TaskStarted,
+    TaskStopped,
+    TaskStopTimedOut,
+    WorkerCordoned,
+    WorkerDeclaredLost,
+    WorkSaved,
+)
 from phalanx.engine.turn import Turn
 from phalanx.plan.decisions import Plan
 from phalanx.server.options import LogFormat, LogLevel
@@ -25,11 +44,11 @@ Logger = structlog.typing.FilteringBoundLogger
 Fields = dict[str, Any]
 
 #: Told only to those who want to see everything.
-_ROUTINE = {
-    *("TaskStarted", "TaskClaimed", "TaskDone", "GangReleased", "AttemptGone", "WorkSafe"),
-    *("CheckpointSaved", "DependenciesMet"),
-}
-_ALARMING = {"WorkerLost", "TaskFailed", "StopTimedOut", "ReservationLost", "WorkerCordoned"}
+_ROUTINE = (
+    *(TaskStarted, TaskClaimed, TaskDone, GangStarting, AttemptGone, WorkSaved),
+    *(TaskCheckpointSaved, DependenciesMet),
+)
+_ALARMING = (WorkerDeclaredLost, TaskFailed, TaskStopTimedOut, ReservationLost, WorkerCordoned)
 
 
 class _Unfailing:
@@ -97,9 +116,9 @@ class EventLogger:
         for record in turn.records():
             method = (
                 self._log.debug
-                if record.kind in _ROUTINE
+                if isinstance(record, _ROUTINE)
                 else self._log.warning
-                if record.kind in _ALARMING
+                if isinstance(record, _ALARMING)
                 else self._log.info
             )
             words, fields = line_of(record)
@@ -147,63 +166,42 @@ class EventLogger:
 
 def line_of(record: Record) -> tuple[str, Fields]:
     """The words and the keys of a record's line."""
-    known = _KNOWN.get(record.kind)
-    if known is not None:
-        return known(record)
-    fields: Fields = {
-        "job": record.job,
-        "task": record.task,
-        "epoch": record.epoch,
-        "worker": record.worker,
-    }
-    fields |= {key if key != "event" else "what": value for key, value in record.detail.items()}
-    return _words(record.kind), {key: value for key, value in fields.items() if value is not None}
+    match record:
+        case GangStopping():
+            trigger = record.task
+            return "gang drain started", {
+                "gang_id": record.job,
+                "trigger_job_id": None if trigger is None else f"{record.job}.{trigger}",
+                "preemption_epoch": record.attempt,
+                "transitioned": record.stopping,
+                "why": record.why,
+            }
+        case TaskStopped():
+            return "job preempted", {
+                "job_id": f"{record.job}.{record.task}",
+                "preemption_epoch": record.attempt,
+                "worker": record.worker,
+            }
+        case GangStopped():
+            requeued = record.outcome is Phase.PENDING
+            return "gang drain completed", {
+                "gang_id": record.job,
+                "preemption_epoch": record.attempt,
+                "outcome": "blocked" if requeued else record.outcome,
+                "seconds": record.seconds,
+            }
+        case GangReserved():
+            return "gang reserved", {
+                "gang_id": record.job,
+                "gang_size": record.size,
+                "epoch": record.attempt,
+                "workers": record.workers,
+            }
+        case _:
+            fields: Fields = msgspec.to_builtins(record)
+            del fields["seq"], fields["at"]
+            return _words(fields.pop("kind")), fields
 
 
 def _words(kind: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", " ", kind).lower()
-
-
-def _drain_started(record: Record) -> tuple[str, Fields]:
-    trigger = record.detail.get("trigger")
-    return "gang drain started", {
-        "gang_id": record.job,
-        "trigger_job_id": None if trigger is None else f"{record.job}.{trigger}",
-        "preemption_epoch": record.epoch,
-        "transitioned": record.detail.get("transitioned"),
-        "why": record.detail.get("why"),
-    }
-
-
-def _preempted(record: Record) -> tuple[str, Fields]:
-    return "job preempted", {
-        "job_id": f"{record.job}.{record.task}",
-        "preemption_epoch": record.epoch,
-        "worker": record.worker,
-    }
-
-
-def _drain_completed(record: Record) -> tuple[str, Fields]:
-    return "gang drain completed", {
-        "gang_id": record.job,
-        "preemption_epoch": record.epoch,
-        "outcome": record.detail.get("outcome"),
-        "seconds": record.detail.get("seconds"),
-    }
-
-
-def _reserved(record: Record) -> tuple[str, Fields]:
-    return "gang reserved", {
-        "gang_id": record.job,
-        "gang_size": record.detail.get("size"),
-        "epoch": record.epoch,
-        "workers": record.detail.get("workers"),
-    }
-
-
-_KNOWN: dict[str, Callable[[Record], tuple[str, Fields]]] = {
-    "DrainBegan": _drain_started,
-    "TaskStopped": _preempted,
-    "DrainSettled": _drain_completed,
-    "GangReserved": _reserved,
-}

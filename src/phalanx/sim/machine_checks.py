@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from phalanx.core.ids import split_task
-from phalanx.core.model import Job, Record, Task
+from phalanx.core.model import Job, Task
+from phalanx.core.records import TaskEnding, TaskFailed
 from phalanx.sim.machine import SimulatedMachine
 from phalanx.store import rows
 from phalanx.store.memory import MemoryDatabase
@@ -87,24 +88,24 @@ class MachineChecks:
             row = self._database.records.get(seq)
             if row is not None:
                 record = rows.record_from(row.doc)
-                if record.kind == "TaskFailed":
-                    self._check_fall(record)
+                if isinstance(record, TaskFailed):
+                    self._check_failure(record)
         self._last_seq = self._database.last_seq
 
-    def _check_fall(self, record: Record) -> None:
-        job = self.job(record.job or "")
-        if job is None or "by its worker" in record.detail["why"]:
+    def _check_failure(self, record: TaskFailed) -> None:
+        job = self.job(record.job)
+        if job is None or record.how is TaskEnding.STOPPED:
             return
         # No job here runs long enough for its failures to be forgiven, and no failure takes more
         # than all of its tasks.
         self._failures[job.id] += 1
         if self._failures[job.id] > job.spec.max_retries * job.spec.size:
             raise AssertionError(f"bug: job {job.id} goes on failing")
-        if "vanished" in record.detail["why"]:
+        if record.how is TaskEnding.VANISHED:
             self._check_vanished(record)
 
-    def _check_vanished(self, record: Record) -> None:
-        attempt = (f"{record.job}.{record.task}", record.epoch or 0)
+    def _check_vanished(self, record: TaskFailed) -> None:
+        attempt = (f"{record.job}.{record.task}", record.attempt)
         machine = self._machines[record.worker or ""]
         if attempt in machine.processes and machine.is_up:
             raise AssertionError(f"bug: {attempt} was given up for vanished and lives")

@@ -5,7 +5,8 @@ from typing import TypeVar
 
 from phalanx.core.changes import Changes
 from phalanx.core.ledger import Account
-from phalanx.core.model import Cron, Job, Queue, Record, Residue, Task, Worker
+from phalanx.core.model import Cron, Job, Queue, Residue, Task, Worker
+from phalanx.core.records import Record
 from phalanx.store.protocol import Batch
 
 K = TypeVar("K")

@@ -10,7 +10,8 @@ from uuid import uuid4
 
 from msgspec.structs import replace
 
-from phalanx.core.model import Job, Record, Rows, Task
+from phalanx.core.model import Job, Rows, Task
+from phalanx.core.records import Record
 from phalanx.core.spec.job import Micros
 from phalanx.store import rows
 from phalanx.store.protocol import (

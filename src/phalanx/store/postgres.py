@@ -11,7 +11,8 @@ from contextlib import asynccontextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from phalanx.core.model import Job, Record, Rows, Task
+from phalanx.core.model import Job, Rows, Task
+from phalanx.core.records import Record
 from phalanx.core.spec.job import Micros
 from phalanx.store import rows, schema, sql
 from phalanx.store.protocol import (

@@ -10,7 +10,8 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from phalanx.core.ledger import Account
-from phalanx.core.model import Cron, Job, Phase, Queue, Record, Residue, Rows, Task, Worker
+from phalanx.core.model import Cron, Job, Phase, Queue, Residue, Rows, Task, Worker
+from phalanx.core.records import Record
 from phalanx.core.spec.job import Micros
 
 

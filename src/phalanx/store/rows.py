@@ -14,7 +14,8 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from phalanx.core.ledger import Account
-from phalanx.core.model import Cron, Job, Queue, Record, Residue, Rows, Task, Worker
+from phalanx.core.model import Cron, Job, Queue, Residue, Rows, Task, Worker
+from phalanx.core.records import Record, job_of
 from phalanx.core.spec.job import HOUR, Micros
 from phalanx.store.protocol import Batch, Chunk, CommitFailed, Cut, JobPage, Token
 
@@ -174,7 +175,7 @@ def _cron(cron: Cron) -> Row:
 
 
 def _record(record: Record) -> RecordRow:
-    return RecordRow(record.seq, _column_or_none(record.job), record.at, _doc(record))
+    return RecordRow(record.seq, _column_or_none(job_of(record)), record.at, _doc(record))
 
 
 def _write(table: Table, rows: Iterable[Row]) -> Write:
@@ -221,7 +222,7 @@ queue_from = msgspec.json.Decoder(Queue).decode
 residue_from = msgspec.json.Decoder(Residue).decode
 account_from = msgspec.json.Decoder(Account).decode
 cron_from = msgspec.json.Decoder(Cron).decode
-record_from = msgspec.json.Decoder(Record).decode
+record_from: Callable[[str], Record] = msgspec.json.Decoder(Record).decode
 token_from = msgspec.json.Decoder(Token).decode
 
 

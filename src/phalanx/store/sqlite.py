@@ -15,7 +15,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from phalanx.core.model import Job, Record, Rows, Task
+from phalanx.core.model import Job, Rows, Task
+from phalanx.core.records import Record
 from phalanx.core.spec.job import Micros
 from phalanx.store import rows, schema, sql
 from phalanx.store.host import HostLock, refuse_network

@@ -32,7 +32,7 @@ async def test_a_rank_that_is_killed_takes_its_gang_with_it_and_all_start_again(
     story = await fleet.story(ranks.job)
     [failed] = [event for event in story if event["kind"] == "TaskFailed"]
     assert "killed by signal 9" in failed["detail"]["why"]
-    assert [event["kind"] for event in story].count("DrainBegan") == 1
+    assert [event["kind"] for event in story].count("GangStopping") == 1
 
 
 async def test_a_worker_that_is_killed_with_its_tasks_is_missed_and_the_gang_starts_again(
@@ -191,7 +191,7 @@ async def test_a_server_that_is_killed_in_a_drain_finishes_it_after_its_return(
     await fleet.serve()
     await ranks.all_run(2)
     assert (await ranks.finish())["failures"] == 1
-    assert (await ranks.kinds()).count("DrainSettled") == 1
+    assert (await ranks.kinds()).count("GangStopped") == 1
 
 
 async def test_ranks_that_write_much_are_not_held_up_and_their_last_words_arrive(

@@ -102,7 +102,7 @@ async def test_progress_is_reported_with_its_steps_and_what_is_safe(
     await ranks.all_run(1)
 
     async def is_safe() -> bool:
-        return "WorkSafe" in await ranks.kinds()
+        return "WorkSaved" in await ranks.kinds()
 
     await eventually(is_safe, 30)
     await ranks.finish()

@@ -177,7 +177,7 @@ async def test_work_that_is_safe_is_marked(server: Running) -> None:
     assert (await server.call("POST", f"{path}?epoch=2")).status == 409
     assert (await server.call("POST", f"{path}?epoch=1&step=120")).status == 200
     story = (await server.call("GET", f"/jobs/{made['id']}/events")).body["events"]
-    assert story[-1]["kind"] == "WorkSafe"
+    assert story[-1]["kind"] == "WorkSaved"
     assert (await server.call("POST", f"/jobs/{made['id']}/requeue")).status == 200
     assert (await server.call("POST", f"{path}?epoch=1")).status == 409
 

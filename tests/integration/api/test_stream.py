@@ -54,7 +54,7 @@ async def test_events_are_told_as_they_happen_and_again_from_where_one_was(
         assert (first.kind, first.data["job"]) == ("JobSubmitted", made["id"])
         await server.call("DELETE", f"/jobs/{made['id']}")
         rest = [await anext(events) for _ in range(2)]
-        assert [event.kind for event in rest] == ["CancelRequested", "JobEnded"]
+        assert [event.kind for event in rest] == ["JobCancelRequested", "JobEnded"]
         assert [event.id for event in rest] == [first.id + 1, first.id + 2]
     async with following(server, f"/events?since={first.id}") as events:
         assert [await anext(events) for _ in range(2)] == rest
@@ -120,4 +120,4 @@ async def test_users_are_told_of_their_namespaces_only() -> None:
             assert told.data["job"] == made["id"]
             await server.call("DELETE", f"/jobs/{made['id']}", **root)
             kinds = [(await anext(events)).kind for _ in range(2)]
-            assert kinds == ["CancelRequested", "JobEnded"]
+            assert kinds == ["JobCancelRequested", "JobEnded"]

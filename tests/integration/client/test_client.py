@@ -188,7 +188,7 @@ def test_the_client_goes_on_where_another_server_leads(tmp_path: Path) -> None:
         assert next(story).kind == "JobSubmitted"
         client.hold(job)
         # Whether it was planned before it was claimed is a matter of moments.
-        assert any(record.kind == "HoldChanged" for record in story)
+        assert any(record.kind == "JobHeld" for record in story)
         assert next(output) == "before"
         first.kill()
         second.line("leading")

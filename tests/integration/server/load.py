@@ -13,7 +13,7 @@ FAST = ("--lease=2s", "--sync-wait=2s", "--lost-after=6s", "--plan-tick=1s")
 
 _GANG = {"roles": {"worker": {"command": "true", "replicas": 2, "resources": {"gpu": 1}}}}
 #: What must not be in any story when nothing but a server fails.
-_BLAME = ("WorkerLost", "TaskFailed", "DrainBegan", "TaskStopped", "StopTimedOut")
+_BLAME = ("WorkerDeclaredLost", "TaskFailed", "GangStopping", "TaskStopped", "TaskStopTimedOut")
 
 
 async def a_pair(start: Start, store: str, *flags: str) -> tuple[ServerProcess, ServerProcess]:

@@ -4,6 +4,7 @@ import asyncio
 
 from phalanx.core.events import WorkerRegistered
 from phalanx.core.model import Protocol
+from phalanx.core.records import kind_of
 from phalanx.core.spec.job import Micros
 from phalanx.engine.engine import Engine
 from phalanx.engine.host import HostEnvironment
@@ -37,7 +38,7 @@ def test_a_worker_is_not_lost_for_the_time_in_which_nobody_could_answer_it() -> 
         records: list[str] = []
 
         def observe(turn: Turn) -> None:
-            records.extend(record.kind for record in turn.records())
+            records.extend(kind_of(record) for record in turn.records())
 
         host = HostEnvironment("s", "http://s", clock, lambda: str(loop.time()))
         engine = Engine(store, host, planner=plan_inline, observers=[observe])
@@ -59,5 +60,5 @@ def test_a_worker_is_not_lost_for_the_time_in_which_nobody_could_answer_it() -> 
         return during, records
 
     during, after = run_virtually(story())
-    assert "WorkerLost" not in during
-    assert "WorkerLost" in after
+    assert "WorkerDeclaredLost" not in during
+    assert "WorkerDeclaredLost" in after

@@ -5,6 +5,7 @@ from phalanx.core.errors import Conflict
 from phalanx.core.events import CheckpointSaved, Progressed
 from phalanx.core.gang import Gang, GangProgress
 from phalanx.core.model import Task
+from phalanx.core.records import GangCheckpointSaved, TaskCheckpointSaved, WorkSaved, about
 from phalanx.core.spec.job import CheckpointPolicy
 from phalanx.core.states import State
 
@@ -23,7 +24,7 @@ def checkpoint_saved(tx: Changes, event: CheckpointSaved) -> None:
         tx.update(gang, task, checkpoint=event.blob)
     if replaced is not None and replaced.id != event.blob.id:
         tx.dropped_blobs.append(replaced.id)
-    tx.record("CheckpointSaved", task=task, size_bytes=event.blob.size_bytes)
+    tx.record(TaskCheckpointSaved(*about(task), event.blob.size_bytes))
 
 
 def settle_checkpoints(tx: Changes, gang: Gang) -> None:
@@ -44,7 +45,7 @@ def settle_checkpoints(tx: Changes, gang: Gang) -> None:
             tx.update(gang, task, saved=None)
     if complete:
         _forget_older(tx, gang, {task.index for task in saved})
-        tx.record("CheckpointSetSaved", gang.job.id, epoch=gang.job.epoch, tasks=len(saved))
+        tx.record(GangCheckpointSaved(gang.job.id, gang.job.epoch, len(saved)))
 
 
 def drop_saved(tx: Changes, gang: Gang, task: Task) -> None:
@@ -72,4 +73,4 @@ def progressed(tx: Changes, event: Progressed) -> None:
     gang.progress = GangProgress(tx.now, steps)
     if event.safe:
         tx.set_job(gang, safe_at=tx.now)
-        tx.record("WorkSafe", task=task, step=event.step)
+        tx.record(WorkSaved(*about(task), event.step))

@@ -9,7 +9,8 @@ from datetime import UTC, tzinfo
 
 from msgspec.structs import replace
 
-from phalanx.core.causes import Cause, Kind
+from phalanx.core import records
+from phalanx.core.causes import Cause, CauseKind
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict, CoreError, Invalid, Problem, Unknown
 from phalanx.core.events import (
@@ -44,14 +45,14 @@ def cron_set(tx: Changes, event: CronSet) -> None:
     if known is None:
         row = Cron(key, spec, event.owner, tx.now)
         row = replace(row, next_at=_next(row, event.zone, tx.now))
-        tx.record("CronSet", cron=key, owner=event.owner)
+        tx.record(records.CronCreated(key, event.owner))
     elif (known.spec, known.owner) == (spec, event.owner):
         return
     else:
         row = replace(known, spec=spec, owner=event.owner)
         if not known.paused and _times(known) != _times(row):
             row = replace(row, next_at=_next(row, event.zone, tx.now))
-        tx.record("CronChanged", cron=key, owner=event.owner)
+        tx.record(records.CronChanged(key, event.owner))
     _put(tx, row)
 
 
@@ -102,7 +103,7 @@ def cron_removed(tx: Changes, event: CronRemoved) -> None:
     """Remove a cron. Its runs continue."""
     _cron(tx, event.cron)
     tx.crons[event.cron] = None
-    tx.record("CronRemoved", cron=event.cron, by=event.by)
+    tx.record(records.CronDeleted(event.cron, event.by))
 
 
 def cron_paused(tx: Changes, event: CronPaused) -> None:
@@ -112,7 +113,8 @@ def cron_paused(tx: Changes, event: CronPaused) -> None:
         return
     next_at = None if event.paused else _next(row, event.zone, tx.now)
     _put(tx, replace(row, paused=event.paused, next_at=next_at))
-    tx.record("CronPaused" if event.paused else "CronResumed", cron=row.key, by=event.by)
+    kind = records.CronPaused if event.paused else records.CronResumed
+    tx.record(kind(row.key, event.by))
 
 
 def cron_due(tx: Changes, event: CronDue) -> None:
@@ -128,7 +130,7 @@ def cron_due(tx: Changes, event: CronDue) -> None:
         tx.crons[row.key] = replace(
             row, last=CronOutcome(at, f"skipped: {unfinished[0].job} is unfinished")
         )
-        tx.record("CronSkipped", cron=row.key, due_at=at, unfinished=unfinished[0].job)
+        tx.record(records.CronSkipped(row.key, at, unfinished[0].job))
         return
     _run(tx, row, at, event)
 
@@ -142,7 +144,7 @@ def cron_requested(tx: Changes, event: CronRequested) -> None:
             f"cron {row.key} forbids concurrent runs, and {unfinished[0].job} is unfinished;"
             " cancel that job or wait until it has ended"
         )
-    tx.record("CronRequested", cron=row.key, by=event.by)
+    tx.record(records.CronRunRequested(row.key, event.by))
     why = _run(tx, row, tx.now, event)
     if why is not None:
         raise Conflict(f"cron {row.key} cannot run now: {why}")
@@ -155,9 +157,9 @@ def _run(tx: Changes, row: Cron, at: Micros, event: CronDue | CronRequested) -> 
         return _submit(tx, row, at, event)
     # The new run is submitted when the old one has ended; see `run_ended`.
     tx.crons[row.key] = replace(row, replacing_at=at)
-    tx.record("CronReplacing", cron=row.key, due_at=at)
+    tx.record(records.CronReplacing(row.key, at))
     for run in unfinished:
-        cause = Cause(Kind.CANCEL, f"replaced by the next run of cron {row.key}", by=row.key)
+        cause = Cause(CauseKind.CANCEL, f"replaced by the next run of cron {row.key}", by=row.key)
         drain(tx, tx.gang(run.job), cause)
     return None
 
@@ -183,7 +185,7 @@ def _submit(
             why = str(error)
     if why is not None:
         tx.crons[row.key] = replace(row, replacing_at=None, last=CronOutcome(at, f"denied: {why}"))
-        tx.record("CronDenied", cron=row.key, due_at=at, owner=row.owner, why=why)
+        tx.record(records.CronDenied(row.key, at, row.owner, why))
         return why
     tx.set_job(tx.gang(job), cron=row.key, due_at=at)
     tx.crons[row.key] = replace(
@@ -192,7 +194,7 @@ def _submit(
         last=CronOutcome(at, "started", job),
         runs=(*row.runs, CronRun(job, name, at)),
     )
-    tx.record("CronFired", job, cron=row.key, due_at=at)
+    tx.record(records.CronFired(job, row.key, at))
     return None
 
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from phalanx.core.causes import Cause, Kind
+from phalanx.core.causes import Cause, CauseKind
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
 from phalanx.core.events import Exited, RegroupDue, SpawnFailed, StallDue, Stopped, Vanished
@@ -14,8 +14,27 @@ from phalanx.core.handlers.requeue import avoid, forgive, wait_again
 from phalanx.core.handlers.reserve import lose_reservation
 from phalanx.core.handlers.stop import complete_if_done, drain, task_stopped
 from phalanx.core.model import Exit, Suspicion, Task, Worker
+from phalanx.core.records import (
+    TaskDone,
+    TaskEnding,
+    TaskFailed,
+    TaskStopped,
+    WorkerCordoned,
+    about,
+)
 from phalanx.core.spec.job import Restart
 from phalanx.core.states import Move, State
+
+_ENDINGS = {
+    Move.EXITED_ZERO: TaskEnding.EXITED,
+    Move.EXITED_NON_ZERO: TaskEnding.EXITED,
+    Move.STOPPED: TaskEnding.STOPPED,
+    Move.SPAWN_FAILED: TaskEnding.SPAWN_FAILED,
+    Move.START_TIMED_OUT: TaskEnding.START_TIMED_OUT,
+    Move.STALLED: TaskEnding.STALLED,
+    Move.VANISHED: TaskEnding.VANISHED,
+    Move.WORKER_LOST: TaskEnding.WORKER_LOST,
+}
 
 
 class Fall(NamedTuple):
@@ -41,7 +60,7 @@ def exited(tx: Changes, event: Exited) -> None:
     elif success:
         done = tx.move(gang, task, move, State.DONE, ended_at=tx.now, exit=end)
         tx.free(task)
-        tx.record("TaskDone", task=done)
+        tx.record(TaskDone(*about(done)))
         if task.state is State.RESERVED:
             note_start(tx, gang)
         complete_if_done(tx, gang)
@@ -65,7 +84,7 @@ def _stop(tx: Changes, gang: Gang, task: Task, move: Move, end: Exit | None) -> 
         gang, task, move, State.PREEMPTED, started_at=started_at, ended_at=tx.now, exit=end
     )
     tx.free(task)
-    tx.record("TaskStopped", task=gone)
+    tx.record(TaskStopped(*about(gone), _ENDINGS[move]))
     task_stopped(tx, gang, gone)
 
 
@@ -129,7 +148,7 @@ def fall(tx: Changes, gang: Gang, tasks: list[Task], how: Fall) -> None:
                 tx.free(task)
             else:
                 tx.linger(task)
-            tx.record("TaskStopped", task=stopped, why=how.what)
+            tx.record(TaskStopped(*about(stopped), _ENDINGS[how.move]))
             task_stopped(tx, gang, stopped)
         elif task.released and task.state in (State.RESERVED, State.RUNNING):
             fallen.append(task)
@@ -153,12 +172,12 @@ def fail(tx: Changes, gang: Gang, fallen: list[Task], fall: Fall) -> None:
         and not exhausted
         and gang.may_start_with([*gang.waiting(), *fallen])
     )
-    kind = Kind.EVICTION if fall.blameless else Kind.FAILURE
+    kind = CauseKind.EVICTION if fall.blameless else CauseKind.FAILURE
     cause = Cause(kind, f"task {trigger.id} {fall.what}", task=trigger.index)
     if alone:
         lose(tx, gang, cause, (), fallen)
     for task in fallen:
-        tx.record("TaskFailed", task=task, why=fall.what)
+        _record_failure(tx, task, fall)
         if fall.gone:
             tx.free(task)
         else:
@@ -172,6 +191,12 @@ def fail(tx: Changes, gang: Gang, fallen: list[Task], fall: Fall) -> None:
         note_shortage(tx, gang)
         return
     drain(tx, gang, cause, counted=counted)
+
+
+def _record_failure(tx: Changes, task: Task, fall: Fall) -> None:
+    end = fall.exit or Exit()
+    how = _ENDINGS[fall.move]
+    tx.record(TaskFailed(*about(task), how, fall.what, end.code, end.signal))
 
 
 def _count(tx: Changes, gang: Gang) -> bool:
@@ -220,7 +245,7 @@ def _suspect(tx: Changes, worker: Worker, suspicions: tuple[Suspicion, ...]) -> 
     minutes = settings.suspect_window // 60_000_000
     reason = f"{len(suspicions)} jobs failed first here within {minutes} minutes"
     tx.set_worker(replace(worker, suspicions=(), cordoned=reason))
-    tx.record("WorkerCordoned", worker=worker.id, why=reason)
+    tx.record(WorkerCordoned(worker.id, reason))
 
 
 def note_start(tx: Changes, gang: Gang) -> None:
@@ -250,4 +275,4 @@ def regroup_due(tx: Changes, event: RegroupDue) -> None:
         return
     minutes = tx.base.settings.regroup_after / 60_000_000
     what = f"it was below its minimum for {minutes:g} minutes"
-    drain(tx, gang, Cause(Kind.REGROUP, what))
+    drain(tx, gang, Cause(CauseKind.REGROUP, what))

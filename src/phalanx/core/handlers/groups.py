@@ -4,7 +4,7 @@ Who names whom does not matter: all that are connected by their names are one gr
 the first start; from then on each member is on its own.
 """
 
-from phalanx.core.causes import Cause, Kind
+from phalanx.core.causes import Cause, CauseKind
 from phalanx.core.changes import Changes
 from phalanx.core.gang import Gang
 from phalanx.core.handlers.stop import drain
@@ -35,7 +35,7 @@ def member_ended(tx: Changes, gang: Gang) -> None:
     if job.satisfied or job.verdict is None or job.verdict is Phase.DONE:
         return
     timed_out = job.verdict is Phase.TIMED_OUT
-    kind = Kind.TIMED_OUT if timed_out else Kind.DEPENDENCY
+    kind = CauseKind.SCHEDULE_TIMEOUT if timed_out else CauseKind.DEPENDENCY
     what = f"it was to start with {job.full_name}, which is {job.verdict}"
     for other in mates(tx, gang):
         mate = tx.gang(other)

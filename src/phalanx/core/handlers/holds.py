@@ -12,6 +12,7 @@ from phalanx.core.handlers.requeue import arm_schedule_timeout
 from phalanx.core.handlers.startable import check_startable
 from phalanx.core.model import Assignment
 from phalanx.core.node import GPU, Charge, Node
+from phalanx.core.records import GatheredPlacesReleased, PlacesGathered
 from phalanx.core.spec.job import Mode
 from phalanx.core.states import WAITING
 
@@ -31,7 +32,7 @@ def held(tx: Changes, event: Held) -> None:
         hold(tx, gang, assignment)
     since = tx.now if job.held_since is None else job.held_since
     tx.set_job(gang, held=(*job.held, *placement.assignments), held_since=since)
-    tx.record("PlacesHeld", job.id, size=len(placement.assignments), of=job.spec.min_available)
+    tx.record(PlacesGathered(job.id, len(gang.job.held), job.spec.min_available))
     arm_schedule_timeout(tx, gang)
     tx.replan = True
 
@@ -56,7 +57,7 @@ def holds_released(tx: Changes, event: HoldsReleased) -> None:
     if gang.job.version != event.version:
         raise Conflict(f"job {event.job} has changed since version {event.version}")
     if gang.job.held:
-        tx.record("HoldsReleased", event.job, size=len(gang.job.held), why=event.why)
+        tx.record(GatheredPlacesReleased(event.job, len(gang.job.held), event.why))
         let_go(tx, gang)
 
 

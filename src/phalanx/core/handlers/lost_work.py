@@ -2,16 +2,17 @@
 
 from collections.abc import Sequence
 
-from phalanx.core.causes import Cause, Kind
+from phalanx.core.causes import Cause, CauseKind
 from phalanx.core.changes import Changes
 from phalanx.core.gang import Gang
 from phalanx.core.ledger import Account, AccountEntry, Loss, Lost, LostTo, gpu_seconds
 from phalanx.core.lost_work import lost_work, money
 from phalanx.core.model import Task
 from phalanx.core.node import GPU
+from phalanx.core.records import WorkLost
 
 #: Whoever ends a job for these reasons has lost nothing that was still wanted.
-_UNWANTED = (Kind.CANCEL, Kind.COMPLETE, Kind.DEPENDENCY, Kind.TIMED_OUT)
+_UNWANTED = (CauseKind.CANCEL, CauseKind.COMPLETE, CauseKind.DEPENDENCY, CauseKind.SCHEDULE_TIMEOUT)
 
 
 def lose(
@@ -21,7 +22,7 @@ def lose(
     if cause.kind in _UNWANTED:
         return
     # A worker that stops a task of its own accord evicts it for nobody.
-    is_eviction = cause.kind is Kind.EVICTION and cause.by is not None
+    is_eviction = cause.kind is CauseKind.EVICTION and cause.by is not None
     work = lost_work(gang, tx.now, [*told, *fallen], unwarned=[task.index for task in fallen])
     if not work and not is_eviction:
         return
@@ -39,15 +40,8 @@ def lose(
     account = tx.accounts.get(queue) or tx.base.accounts.get(queue) or Account(queue)
     line = AccountEntry(f"{job.spec.namespace}/{job.name}", lost.total)
     tx.accounts[queue] = account.plus(loss, job.id, line)
-    tx.record(
-        "ComputeLost",
-        job.id,
-        epoch=job.epoch,
-        to=loss.to,
-        by=loss.by,
-        gpu_s=gpu_seconds(loss.gpu),
-        cost=loss.cost / 1_000_000,
-    )
+    cost = loss.cost / 1_000_000
+    tx.record(WorkLost(job.id, job.epoch, loss.to, loss.by, gpu_seconds(loss.gpu), cost))
 
 
 def _who(tx: Changes, by: str) -> str:

@@ -17,6 +17,7 @@ from phalanx.core.handlers.requeue import arm_schedule_timeout
 from phalanx.core.handlers.submit import tasks_of, unknown_queue
 from phalanx.core.interning import shared_spec
 from phalanx.core.model import Gathering, Job
+from phalanx.core.records import MembersAdded
 from phalanx.core.spec import quantities
 from phalanx.core.spec.job import JobSpec, Role
 from phalanx.core.states import Move, State
@@ -57,12 +58,7 @@ def members_joined(tx: Changes, event: MembersJoined) -> None:
     priority = spec.priority if job.priority == job.spec.priority else job.priority
     tx.set_job(gang, spec=shared_spec(spec), priority=priority, gathering=gathering)
     tx.set_tasks(gang, tasks_of(job.id, gang.job.spec, State.BLOCKED))
-    tx.record(
-        "MembersJoined",
-        job.id,
-        members=list(event.part.members) or ["a PodGroup"],
-        size=gang.size,
-    )
+    tx.record(MembersAdded(job.id, event.part.members or ("a PodGroup",), gang.size))
     if gang.job.awaits_members:
         return
     tx.set_job(gang, waiting_since=tx.now)

@@ -12,6 +12,7 @@ from phalanx.core.gang import Gang
 from phalanx.core.handlers.startable import check_startable
 from phalanx.core.handlers.stop import evicted, shrunk
 from phalanx.core.model import Nomination
+from phalanx.core.records import CapacityKept, KeptCapacityReleased
 from phalanx.core.spec.job import Micros
 from phalanx.core.states import State
 
@@ -35,7 +36,7 @@ def nominated(tx: Changes, event: Nominated) -> None:
     for gang, placement in zip(claimants, event.placements, strict=True):
         nomination = Nomination(placement.assignments, tx.now, until, tuple(leaving))
         tx.set_job(gang, nomination=nomination)
-        tx.record("Nominated", gang.job.id, size=len(placement.assignments), victims=leaving)
+        tx.record(CapacityKept(gang.job.id, len(placement.assignments), tuple(leaving), until))
         tx.timer(until, NominationEnded(gang.job.id, tx.now))
     tx.replan = True
 
@@ -65,5 +66,5 @@ def nomination_ended(tx: Changes, event: NominationEnded) -> None:
     settings = tx.base.settings
     pause = min(settings.backoff_cap, settings.nomination << min(unused - 1, 32))
     tx.set_job(gang, nomination=None, unused=unused, evicts_from=tx.now + pause)
-    tx.record("NominationEnded", event.job, why="it could not start in time")
+    tx.record(KeptCapacityReleased(event.job))
     tx.replan = True

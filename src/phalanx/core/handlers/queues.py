@@ -1,27 +1,30 @@
 """Queues: setting and removing them. No change leaves a job without its queue."""
 
+from collections.abc import Sequence
+
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict, Unknown
 from phalanx.core.events import QueueRemoved, QueueSet, QueuesSet
+from phalanx.core.model import Queue
 from phalanx.core.queues import DEFAULT, changed
+from phalanx.core.records import QueueChanged, QueueCreated, QueueDeleted
 
 
 def queue_set(tx: Changes, event: QueueSet) -> None:
-    for queue in changed(tx.base.queues, [event.queue]):
-        tx.queues[queue.name] = queue
-        tx.record("QueueSet", queue=queue.name)
-        tx.replan = True
+    _set(tx, [event.queue])
 
 
 def queues_set(tx: Changes, event: QueuesSet) -> None:
-    news = changed(tx.base.queues, event.queues)
-    if not news:
-        return
-    for queue in news:
+    _set(tx, event.queues, event.by)
+
+
+def _set(tx: Changes, queues: Sequence[Queue], by: str = "") -> None:
+    known = tx.base.queues
+    for queue in changed(known, queues):
         tx.queues[queue.name] = queue
-        tx.record("QueueSet", queue=queue.name)
-    tx.record("QueuesSet", queues=[queue.name for queue in news], by=event.by)
-    tx.replan = True
+        kind = QueueChanged if queue.name in known else QueueCreated
+        tx.record(kind(queue.name, by))
+        tx.replan = True
 
 
 def queue_removed(tx: Changes, event: QueueRemoved) -> None:
@@ -37,5 +40,5 @@ def queue_removed(tx: Changes, event: QueueRemoved) -> None:
     if user is not None:
         raise Conflict(f"queue {name} has unfinished jobs, among them {user}")
     tx.queues[name] = None
-    tx.record("QueueRemoved", queue=name)
+    tx.record(QueueDeleted(name))
     tx.replan = True

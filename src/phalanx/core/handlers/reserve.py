@@ -23,6 +23,7 @@ from phalanx.core.handlers.requeue import avoid, wait_again
 from phalanx.core.handlers.startable import check_startable
 from phalanx.core.model import Protocol, Task
 from phalanx.core.node import GPU, Node, charge_of
+from phalanx.core.records import GangReserved, GangStarting, ReservationLost
 from phalanx.core.states import PLACED, WAITING, Move, State
 
 _MOST_NEIGHBOURS = 64
@@ -118,13 +119,7 @@ def _reserve(
         gang.missing += node.worker.protocol is Protocol.SYNC
         workers[assignment.worker] = None
     tx.timer(tx.now + tx.base.settings.accept, ReservationExpired(job.id, epoch))
-    tx.record(
-        "GangReserved",
-        job.id,
-        epoch=epoch,
-        size=len(placement.assignments),
-        workers=list(workers),
-    )
+    tx.record(GangReserved(job.id, epoch, len(placement.assignments), tuple(workers)))
     return workers
 
 
@@ -164,7 +159,7 @@ def release(tx: Changes, gangs: list[Gang]) -> None:
         gang.accepted = gang.missing = 0
         gang.progress = None
         tx.set_job(gang, together=(), satisfied=True, losses=0, waiting_since=None)
-        tx.record("GangReleased", job.id, epoch=job.epoch, size=len(start_set))
+        tx.record(GangStarting(job.id, job.epoch, len(start_set)))
         tx.timer(tx.now + settings.start, StartTimedOut(job.id, job.epoch))
         arm_attempt(tx, gang)
 
@@ -201,7 +196,7 @@ def lose_reservation(
         suspects = [[suspect] * _has_on(each, suspect) for each in gangs]
     give_back(tx, gang, move)
     for each, workers in zip(gangs, suspects, strict=True):
-        tx.record("ReservationLost", each.job.id, epoch=each.job.epoch, why=why, suspects=workers)
+        tx.record(ReservationLost(each.job.id, each.job.epoch, why, tuple(workers)))
         avoid(tx, each, workers)
         tx.set_job(each, losses=each.job.losses + 1)
         wait_again(tx, each, setbacks=each.job.losses)

@@ -9,6 +9,7 @@ from phalanx.core.handlers.reserve import arm_attempt, release, with_mates
 from phalanx.core.model import Task
 from phalanx.core.node import Charge
 from phalanx.core.queues import stopped_by
+from phalanx.core.records import TaskClaimed, TaskStarted, about
 from phalanx.core.states import Move, State
 
 
@@ -26,7 +27,7 @@ def started(tx: Changes, event: Started) -> None:
 
 def _run(tx: Changes, gang: Gang, task: Task) -> None:
     running = tx.move(gang, task, Move.STARTED, State.RUNNING, started_at=tx.now)
-    tx.record("TaskStarted", task=running)
+    tx.record(TaskStarted(*about(running)))
     note_start(tx, gang)
 
 
@@ -83,7 +84,7 @@ def _claim_anonymous(tx: Changes, gang: Gang, task: Task, worker: str | None) ->
         exit=None,
     )
     gang.progress = None
-    tx.record("TaskClaimed", task=running)
+    tx.record(TaskClaimed(*about(running)))
     arm_attempt(tx, gang)
 
 

@@ -6,7 +6,7 @@ same commit in which the last of them has stopped. A gang that has nothing to st
 
 from msgspec.structs import replace
 
-from phalanx.core.causes import Cause, Kind
+from phalanx.core.causes import Cause, CauseKind
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
 from phalanx.core.events import Evicted, Shrunk, StopTimedOut, TimeLimitReached
@@ -17,16 +17,25 @@ from phalanx.core.handlers.lost_work import lose
 from phalanx.core.handlers.requeue import forgive, wait_again
 from phalanx.core.handlers.reserve import give_back, with_mates
 from phalanx.core.model import Drain, Phase, Task
+from phalanx.core.records import (
+    GangStopped,
+    GangStopping,
+    JobEnded,
+    JobEvicted,
+    JobShrunk,
+    TaskStopTimedOut,
+    about,
+)
 from phalanx.core.spec.job import Match, Restart
 from phalanx.core.states import PLACED, TERMINAL, WAITING, Move, State
 
 #: Verdicts that follow from the cause alone.
 _VERDICTS = {
-    Kind.COMPLETE: Phase.DONE,
-    Kind.CANCEL: Phase.CANCELLED,
-    Kind.TIMED_OUT: Phase.TIMED_OUT,
-    Kind.DEPENDENCY: Phase.FAILED,
-    Kind.TIME_LIMIT: Phase.TIMED_OUT,
+    CauseKind.COMPLETE: Phase.DONE,
+    CauseKind.CANCEL: Phase.CANCELLED,
+    CauseKind.SCHEDULE_TIMEOUT: Phase.TIMED_OUT,
+    CauseKind.DEPENDENCY: Phase.FAILED,
+    CauseKind.TIME_LIMIT: Phase.TIMED_OUT,
 }
 
 
@@ -34,7 +43,7 @@ def drain(tx: Changes, gang: Gang, cause: Cause, *, counted: bool = False) -> No
     """Stop every task of the gang. A drain that is open only takes over a higher cause."""
     job = gang.job
     if job.drain is not None:
-        if cause.kind > job.drain.cause.kind:
+        if cause.outranks(job.drain.cause):
             tx.set_job(gang, drain=replace(job.drain, cause=cause))
         return
     forgive(tx, gang)
@@ -51,13 +60,7 @@ def drain(tx: Changes, gang: Gang, cause: Cause, *, counted: bool = False) -> No
         _tell_to_stop(tx, gang, task, Move.DRAIN_BEGAN)
     if stopping or gang.count(State.PREEMPTED):
         tx.record(
-            "DrainBegan",
-            job.id,
-            epoch=job.epoch,
-            cause=cause.kind.name.lower(),
-            why=str(cause),
-            trigger=cause.task,
-            transitioned=len(stopping),
+            GangStopping(job.id, job.epoch, cause.kind, str(cause), len(stopping), cause.task)
         )
     if stopping:
         _arm_stop_timeout(tx, gang)
@@ -91,7 +94,7 @@ def task_stopped(tx: Changes, gang: Gang, task: Task) -> None:
 def complete_if_done(tx: Changes, gang: Gang) -> None:
     """End the job if its work is done; what still runs is stopped."""
     if gang.job.verdict is None and gang.job.drain is None and gang.is_complete:
-        cause = Cause(Kind.COMPLETE, "it is complete")
+        cause = Cause(CauseKind.COMPLETE, "it is complete")
         _end(tx, gang, Phase.DONE, cause)
         drain(tx, gang, cause)
 
@@ -99,7 +102,7 @@ def complete_if_done(tx: Changes, gang: Gang) -> None:
 def _end(tx: Changes, gang: Gang, verdict: Phase, cause: Cause) -> None:
     tx.set_job(gang, verdict=verdict, cause=cause)
     tx.verdicts.append(gang.job.id)
-    tx.record("JobEnded", gang.job.id, phase=verdict, why=str(cause))
+    tx.record(JobEnded(gang.job.id, verdict, str(cause)))
 
 
 def settle(tx: Changes, gang: Gang) -> None:
@@ -125,13 +128,8 @@ def settle(tx: Changes, gang: Gang) -> None:
         waiting_since=None,
     )
     if had_stopped:
-        tx.record(
-            "DrainSettled",
-            job.id,
-            epoch=job.drain.epoch,
-            outcome=verdict or State.BLOCKED,
-            seconds=(tx.now - job.drain.began_at) / 1_000_000,
-        )
+        seconds = (tx.now - job.drain.began_at) / 1_000_000
+        tx.record(GangStopped(job.id, job.drain.epoch, verdict or Phase.PENDING, seconds))
     if verdict is None:
         wait_again(tx, gang, setbacks=gang.job.failures if counted else 0)
     elif job.verdict is None:
@@ -191,7 +189,7 @@ def stop_timed_out(tx: Changes, event: StopTimedOut) -> None:
     for task in late:
         stopped = tx.move(gang, task, Move.STOP_TIMED_OUT, State.PREEMPTED, ended_at=tx.now)
         tx.linger(task)
-        tx.record("StopTimedOut", task=task)
+        tx.record(TaskStopTimedOut(*about(task)))
         # Siblings may have settled the gang already; a shrunk task settles alone.
         if gang.job.drain is None:
             task_stopped(tx, gang, stopped)
@@ -211,7 +209,7 @@ def time_limit_reached(tx: Changes, event: TimeLimitReached) -> None:
     if limit is None or not over or tx.now < (over[0].released_at or 0) + limit:
         return
     what = f"it ran longer than its time limit of {limit / 1_000_000:g} s"
-    drain(tx, tx.gang(event.job), Cause(Kind.TIME_LIMIT, what))
+    drain(tx, tx.gang(event.job), Cause(CauseKind.TIME_LIMIT, what))
 
 
 def evicted(tx: Changes, event: Evicted) -> None:
@@ -219,8 +217,8 @@ def evicted(tx: Changes, event: Evicted) -> None:
     job = gang.job
     if job.verdict is not None or job.drain is not None or gang.is_idle:
         raise Conflict(f"job {job.id} is {job.phase}; only a job that has a place can be evicted")
-    tx.record("Evicted", job.id, epoch=job.epoch, by=event.by, why=event.why)
-    drain(tx, gang, Cause(Kind.EVICTION, event.why, by=event.by))
+    tx.record(JobEvicted(job.id, job.epoch, event.by, event.why))
+    drain(tx, gang, Cause(CauseKind.EVICTION, event.why, by=event.by))
 
 
 def shrunk(tx: Changes, event: Shrunk) -> None:
@@ -237,9 +235,9 @@ def shrunk(tx: Changes, event: Shrunk) -> None:
     bound = not (job.satisfied and job.spec.match is Match.ONCE_SATISFIED)
     if bound and not gang.meets_minimum(rest):
         raise Conflict(f"job {job.id} would fall below its minimum; evict it whole instead")
-    lose(tx, gang, Cause(Kind.EVICTION, "it gave tasks", by=event.by), taken)
+    lose(tx, gang, Cause(CauseKind.EVICTION, "it gave tasks", by=event.by), taken)
     for task in taken:
         _tell_to_stop(tx, gang, task, Move.SHRUNK)
     tx.set_job(gang, shrunk_at=tx.now)
-    tx.record("Shrunk", job.id, epoch=job.epoch, tasks=list(event.tasks), by=event.by)
+    tx.record(JobShrunk(job.id, job.epoch, event.tasks, event.by))
     _arm_stop_timeout(tx, gang)

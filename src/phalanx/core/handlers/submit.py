@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from phalanx.core.causes import Cause, Kind
+from phalanx.core.causes import Cause, CauseKind
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict, Duplicate, Invalid, Problem
 from phalanx.core.events import (
@@ -21,6 +21,14 @@ from phalanx.core.handlers.requeue import arm_schedule_timeout, waits_from
 from phalanx.core.handlers.stop import drain
 from phalanx.core.interning import shared_spec
 from phalanx.core.model import ENDED, Job, Phase, Task
+from phalanx.core.records import (
+    DependenciesMet,
+    JobCancelRequested,
+    JobHeld,
+    JobPriorityChanged,
+    JobReleased,
+    JobSubmitted,
+)
 from phalanx.core.spec.job import JobSpec
 from phalanx.core.states import Move, State
 
@@ -52,7 +60,7 @@ def submitted(tx: Changes, event: Submitted) -> None:
         job = replace(job, waiting_since=tx.now)
     is_alone = spec.size == 1 and job.waiting_since is not None
     gang = tx.add_gang(job, tasks_of(job.id, spec, State.PENDING if is_alone else State.BLOCKED))
-    tx.record("JobSubmitted", job.id, size=spec.size, owner=event.owner)
+    tx.record(JobSubmitted(job.id, spec.size, event.owner))
     tx.replan = True
     arm_schedule_timeout(tx, gang)
     for dependency, phase in endings.items():
@@ -111,7 +119,7 @@ def dependency_ended(tx: Changes, gang: Gang, dependency: str, phase: Phase) -> 
         return
     if phase is not Phase.DONE:
         what = f"it was to run after {dependency}, which is {phase}"
-        drain(tx, gang, Cause(Kind.DEPENDENCY, what, by=dependency))
+        drain(tx, gang, Cause(CauseKind.DEPENDENCY, what, by=dependency))
         return
     waits_for = tuple(other for other in job.waits_for if other != dependency)
     tx.set_job(gang, waits_for=waits_for)
@@ -120,7 +128,7 @@ def dependency_ended(tx: Changes, gang: Gang, dependency: str, phase: Phase) -> 
     tx.set_job(gang, waiting_since=tx.now)
     if len(gang.tasks) == 1:
         tx.move(gang, gang.tasks[0], Move.DEPENDENCIES_MET, State.PENDING)
-    tx.record("DependenciesMet", job.id)
+    tx.record(DependenciesMet(job.id))
     tx.replan = True
     arm_schedule_timeout(tx, gang)
 
@@ -128,11 +136,11 @@ def dependency_ended(tx: Changes, gang: Gang, dependency: str, phase: Phase) -> 
 def cancel_requested(tx: Changes, event: CancelRequested) -> None:
     gang = _unfinished(tx, event.job, "be cancelled")
     open_drain = gang.job.drain
-    if open_drain is not None and open_drain.cause.kind is Kind.CANCEL:
+    if open_drain is not None and open_drain.cause.kind is CauseKind.CANCEL:
         return
     who = f" by {event.by}" if event.by else ""
-    tx.record("CancelRequested", event.job, by=event.by)
-    drain(tx, gang, Cause(Kind.CANCEL, f"it was cancelled{who}", by=event.by or None))
+    tx.record(JobCancelRequested(event.job, event.by))
+    drain(tx, gang, Cause(CauseKind.CANCEL, f"it was cancelled{who}", by=event.by or None))
 
 
 def hold_changed(tx: Changes, event: HoldChanged) -> None:
@@ -141,7 +149,8 @@ def hold_changed(tx: Changes, event: HoldChanged) -> None:
         return
     let_go(tx, gang)
     tx.set_job(gang, on_hold=event.on_hold, nomination=None)
-    tx.record("HoldChanged", event.job, on_hold=event.on_hold, by=event.by)
+    kind = JobHeld if event.on_hold else JobReleased
+    tx.record(kind(event.job, event.by))
     tx.replan = True
 
 
@@ -149,9 +158,7 @@ def priority_changed(tx: Changes, event: PriorityChanged) -> None:
     gang = _unfinished(tx, event.job, "change its priority")
     if gang.job.priority == event.priority:
         return
-    tx.record(
-        "PriorityChanged", event.job, before=gang.job.priority, after=event.priority, by=event.by
-    )
+    tx.record(JobPriorityChanged(event.job, gang.job.priority, event.priority, event.by))
     tx.set_job(gang, priority=event.priority)
     tx.replan = True
 
@@ -178,4 +185,4 @@ def schedule_timed_out(tx: Changes, event: ScheduleTimedOut) -> None:
         return
     seconds = timeout / 1_000_000
     what = f"it could not be started within {seconds:g} s"
-    drain(tx, tx.gang(event.job), Cause(Kind.TIMED_OUT, what))
+    drain(tx, tx.gang(event.job), Cause(CauseKind.SCHEDULE_TIMEOUT, what))

@@ -27,6 +27,17 @@ from phalanx.core.handlers.stop import evicted
 from phalanx.core.ids import split_task
 from phalanx.core.model import Protocol, Task, Worker
 from phalanx.core.node import AttemptKey, Node
+from phalanx.core.records import (
+    AttemptGone,
+    WorkerCordoned,
+    WorkerDeclaredLost,
+    WorkerDeleted,
+    WorkerDraining,
+    WorkerJoined,
+    WorkerRecovered,
+    WorkerShuttingDown,
+    WorkerUncordoned,
+)
 from phalanx.core.states import PLACED, Move, State
 
 _VANISHED = Fall(Move.VANISHED, "vanished from its worker", gone=True)
@@ -72,7 +83,7 @@ def worker_registered(tx: Changes, event: WorkerRegistered) -> None:
             _forget_acceptance(gang, tasks)
     if reborn and known is not None:
         tx.wake.add(worker.id)  # whoever was superseded has to hear of it
-    tx.record("WorkerRegistered", worker=worker.id, incarnation=event.incarnation)
+    tx.record(WorkerJoined(worker.id, event.incarnation))
 
 
 def _forget_acceptance(gang: Gang, tasks: Iterable[Task]) -> None:
@@ -99,7 +110,7 @@ def inventoried(tx: Changes, event: Inventoried) -> None:
     if worker.lost_at is not None:
         worker = replace(worker, lost_at=None)
         node = tx.set_worker(worker)
-        tx.record("WorkerReturned", worker=worker.id)
+        tx.record(WorkerRecovered(worker.id))
     has = frozenset(event.tasks)
     was_open = node.is_open
     node.inventoried = True
@@ -149,7 +160,7 @@ def worker_returned(tx: Changes, event: WorkerReturned) -> None:
     if worker.protocol is not Protocol.PLAIN:
         raise Conflict(f"worker {worker.id} was lost; it has to say first what it has")
     tx.set_worker(replace(worker, lost_at=None))
-    tx.record("WorkerReturned", worker=worker.id)
+    tx.record(WorkerRecovered(worker.id))
 
 
 def worker_lost(tx: Changes, event: WorkerLost) -> None:
@@ -158,7 +169,7 @@ def worker_lost(tx: Changes, event: WorkerLost) -> None:
         return
     node = tx.set_worker(replace(node.worker, lost_at=tx.now))
     node.inventoried = node.worker.protocol is Protocol.PLAIN
-    tx.record("WorkerLost", worker=event.worker)
+    tx.record(WorkerDeclaredLost(event.worker))
     _lose_tasks(tx, node)
 
 
@@ -185,7 +196,7 @@ def worker_removed(tx: Changes, event: WorkerRemoved) -> None:
     tx.workers[event.worker] = None
     tx.wake.add(event.worker)
     tx.replan = True
-    tx.record("WorkerRemoved", worker=event.worker, by=event.by)
+    tx.record(WorkerDeleted(event.worker, event.by))
 
 
 def cordon_changed(tx: Changes, event: CordonChanged) -> None:
@@ -195,10 +206,10 @@ def cordon_changed(tx: Changes, event: CordonChanged) -> None:
     # Whoever opens a worker again has looked at it, so old suspicions are void.
     node = tx.set_worker(replace(worker, cordoned=event.reason, drain_at=None, suspicions=()))
     if event.reason is None:
-        tx.record("WorkerUncordoned", worker=worker.id)
+        tx.record(WorkerUncordoned(worker.id))
     else:
         lose_holds(tx, node)
-        tx.record("WorkerCordoned", worker=worker.id, why=event.reason)
+        tx.record(WorkerCordoned(worker.id, event.reason))
 
 
 def drain_requested(tx: Changes, event: DrainRequested) -> None:
@@ -206,7 +217,7 @@ def drain_requested(tx: Changes, event: DrainRequested) -> None:
     worker = tx.node(event.worker).worker
     at = max(tx.now, event.deadline or tx.now)
     tx.set_worker(replace(worker, drain_at=at, drained_by=event.by))
-    tx.record("WorkerDraining", worker=worker.id, by=event.by, why=event.why, until=at)
+    tx.record(WorkerDraining(worker.id, event.why, at, event.by))
     if at > tx.now:
         tx.timer(at, DrainDue(worker.id, at))
     else:
@@ -225,7 +236,7 @@ def worker_leaving(tx: Changes, event: WorkerLeaving) -> None:
     if worker.leaving:
         return
     node = tx.set_worker(replace(worker, leaving=True))
-    tx.record("WorkerLeaving", worker=worker.id)
+    tx.record(WorkerShuttingDown(worker.id))
     _empty(tx, node, f"worker {worker.id} is shutting down")
 
 
@@ -245,7 +256,8 @@ def gone(tx: Changes, event: Gone) -> None:
         tx.replan = True
     elif attempt in tx.base.residues and attempt in node.charges:
         tx.free_residue(node, attempt)
-        tx.record("AttemptGone", worker=event.worker, job=split_task(event.task)[0])
+        job, index = split_task(event.task)
+        tx.record(AttemptGone(job, event.epoch, index, event.worker))
     elif attempt in node.charges:
         for gang, tasks in _by_gang(tx, node, [attempt]):
             fall(tx, gang, tasks, _VANISHED)

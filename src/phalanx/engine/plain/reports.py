@@ -12,8 +12,9 @@ from typing import NamedTuple, TypeVar
 from phalanx.core.errors import Conflict, StaleEpoch, Unknown
 from phalanx.core.events import Event, Gone
 from phalanx.core.ids import split_task, task_id
-from phalanx.core.model import Record, Task
+from phalanx.core.model import Task
 from phalanx.core.node import AttemptKey
+from phalanx.core.records import Record, TaskEnding, TaskFailed, TaskStopped, TaskStopTimedOut
 from phalanx.core.states import State
 from phalanx.engine.engine import Engine
 from phalanx.engine.turn import Turn
@@ -155,12 +156,13 @@ def _unclear(name: str) -> Conflict:
 
 def _left_alive(record: Record, epoch: int) -> bool:
     """Whether this tells of an attempt, before that epoch, whose end nobody has seen."""
-    if record.epoch is None or record.epoch >= epoch:
-        return False
-    if record.kind == "StopTimedOut":
-        return True
-    why = str(record.detail.get("why", ""))
-    return record.kind in ("TaskFailed", "TaskStopped") and why.startswith("vanished")
+    match record:
+        case TaskStopTimedOut(attempt=attempt):
+            return attempt < epoch
+        case TaskFailed(attempt=attempt, how=how) | TaskStopped(attempt=attempt, how=how):
+            return attempt < epoch and how is TaskEnding.VANISHED
+        case _:
+            return False
 
 
 def _free_residue(turn: Turn, speaker: Speaker) -> None:

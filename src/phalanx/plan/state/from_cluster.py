@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from phalanx.core.causes import Kind
+from phalanx.core.causes import CauseKind
 from phalanx.core.gang import Gang
 from phalanx.core.handlers.requeue import waits_from
 from phalanx.core.model import Task
@@ -139,7 +139,7 @@ class Translator:
         done_of = [task.role for task in gang.tasks if task.state is State.DONE]
         alone = job.satisfied and spec.match is Match.ONCE_SATISFIED
         lost_with_it = spec.restart is Restart.GANG and done > 0
-        evicted = job.drain is None or job.drain.cause.kind is Kind.EVICTION
+        evicted = job.drain is None or job.drain.cause.kind is CauseKind.EVICTION
         started = min(task.placed_at or 0 for task in placed)
         return RunningGang(
             job=job.id,

@@ -2,11 +2,10 @@
 
 from phalanx.core.cluster import Cluster
 from phalanx.core.ledger import gpu_seconds
-from phalanx.core.model import Record, role_of
+from phalanx.core.model import role_of
 from phalanx.core.node import GPU
+from phalanx.core.records import Record, TaskDone, TaskFailed, TaskStopped, TaskStopTimedOut
 from phalanx.core.spec.job import JobSpec, Micros
-
-_ENDED = ("TaskDone", "TaskStopped", "TaskFailed", "StopTimedOut")
 
 
 class Compute:
@@ -28,11 +27,17 @@ class Compute:
             self._running.setdefault(job, {}).setdefault(task, (at, thousandths))
 
     def note(self, record: Record) -> None:
-        job = record.job
-        if job not in self._running or record.kind not in _ENDED:
+        match record:
+            case TaskDone() | TaskStopped() | TaskFailed() | TaskStopTimedOut():
+                self._end(record.job, record.task, record.at)
+            case _:
+                pass
+
+    def _end(self, job: str, task: int, at: Micros) -> None:
+        tasks = self._running.get(job)
+        if tasks is None:
             return
-        tasks = self._running[job]
-        since, thousandths = tasks.pop(record.task or 0, (record.at, 0))
+        since, thousandths = tasks.pop(task, (at, 0))
         if not tasks:
             del self._running[job]
-        self.used_gpu_s += gpu_seconds((record.at - since) * thousandths)
+        self.used_gpu_s += gpu_seconds((at - since) * thousandths)

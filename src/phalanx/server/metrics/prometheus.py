@@ -13,7 +13,24 @@ from prometheus_client.registry import Collector
 from phalanx.core.changes import Changes
 from phalanx.core.cluster import Cluster
 from phalanx.core.ledger import Account, LostTo, gpu_seconds
-from phalanx.core.model import ENDED, Phase, Record
+from phalanx.core.model import ENDED, Phase
+from phalanx.core.records import (
+    GangStarting,
+    GangStopped,
+    GangStopping,
+    JobEnded,
+    JobSubmitted,
+    Record,
+    ReservationLost,
+    TaskClaimed,
+    TaskDone,
+    TaskFailed,
+    TaskRecord,
+    TaskStarted,
+    TaskStopped,
+    TaskStopTimedOut,
+    WorkerDeclaredLost,
+)
 from phalanx.core.spec.job import Micros
 from phalanx.core.states import State
 from phalanx.engine.planner_loop import update_and_plan
@@ -166,73 +183,75 @@ class Metrics:
                 self._note_reaped(changes)
 
     def _note(self, changes: Changes, record: Record) -> None:
-        match record.kind:
-            case "JobSubmitted":
+        match record:
+            case JobSubmitted():
                 self._submitted.inc()
-            case "TaskStarted" | "TaskClaimed":
+            case TaskStarted() | TaskClaimed():
                 self._note_start(changes, record)
-            case "GangReleased":
+            case GangStarting():
                 self._note_release(record)
-            case "TaskDone" | "TaskFailed" | "TaskStopped":
+            case TaskDone() | TaskFailed() | TaskStopped():
                 self._note_end(changes, record)
-            case "JobEnded":
-                self._ended[Phase(record.detail["phase"])].inc()
-                self._waiting.pop(record.job or "", None)
-                self._starting.pop(record.job or "", None)
-            case "DrainBegan":
+            case JobEnded():
+                self._ended[record.phase].inc()
+                self._waiting.pop(record.job, None)
+                self._starting.pop(record.job, None)
+            case GangStopping():
                 self._preempted.inc()
-                self._starting.pop(record.job or "", None)
-            case "DrainSettled":
-                self._drained.labels(str(record.detail["outcome"])).inc()
-                self._drain.observe(record.detail["seconds"])
-                if record.detail["outcome"] == State.BLOCKED:
+                self._starting.pop(record.job, None)
+            case GangStopped():
+                requeued = record.outcome is Phase.PENDING
+                self._drained.labels("blocked" if requeued else str(record.outcome)).inc()
+                self._drain.observe(record.seconds)
+                if requeued:
                     self._retried.inc()
-            case "WorkerLost":
+            case WorkerDeclaredLost():
                 self._workers_lost.inc()
-            case "ReservationLost":
+            case ReservationLost():
                 self._reservations_lost.inc()
+            case _:
+                pass
 
-    def _note_release(self, record: Record) -> None:
-        job = record.job or ""
-        self._observe_wait(job, record.at)
-        if record.detail["size"] > 1:
-            self._starting[job] = (record.detail["size"], 0, record.epoch or 0)
+    def _note_release(self, record: GangStarting) -> None:
+        self._observe_wait(record.job, record.at)
+        if record.size > 1:
+            self._starting[record.job] = (record.size, 0, record.attempt)
 
     def _observe_wait(self, job: str, at: Micros) -> None:
         since = self._waiting.pop(job, None)
         if since is not None:
             self._wait.observe(max(0, at - since) / 1_000_000)
 
-    def _note_start(self, changes: Changes, record: Record) -> None:
-        job = record.job or ""
+    def _note_start(self, changes: Changes, record: TaskStarted | TaskClaimed) -> None:
+        job = record.job
         self._claimed.inc()
         gang = changes.gangs.get(job)
         if gang is not None:
-            self.compute.start(job, gang.job.spec, record.task or 0, record.at)
-        if record.kind == "TaskClaimed":
+            self.compute.start(job, gang.job.spec, record.task, record.at)
+        if isinstance(record, TaskClaimed):
             self._observe_wait(job, record.at)
-        left, first, epoch = self._starting.pop(job, (0, 0, 0))
-        if not left or epoch != record.epoch:
+        left, first, attempt = self._starting.pop(job, (0, 0, 0))
+        if not left or attempt != record.attempt:
             return
         if left > 1:
-            self._starting[job] = (left - 1, first or record.at, epoch)
+            self._starting[job] = (left - 1, first or record.at, attempt)
         else:
             self._skew.observe((record.at - first) / 1_000_000)
 
-    def _note_end(self, changes: Changes, record: Record) -> None:
-        task = changes.tasks.get((record.job or "", record.task or 0))
+    def _note_end(self, changes: Changes, record: TaskRecord) -> None:
+        task = changes.tasks.get((record.job, record.task))
         if task is not None and task.started_at is not None and task.ended_at is not None:
             self._execution.observe(max(0, task.ended_at - task.started_at) / 1_000_000)
 
     def _note_reaped(self, changes: Changes) -> None:
         """What a lost worker took with it, and drains that ended by time-out."""
-        kinds = {record.kind for record in changes.records}
-        if "StopTimedOut" in kinds:
+        kinds = {type(record) for record in changes.records}
+        if TaskStopTimedOut in kinds:
             self._forced.inc()
-        if "WorkerLost" in kinds:
+        if WorkerDeclaredLost in kinds:
             for record in changes.records:
-                if record.kind == "TaskFailed":
-                    job = changes.jobs.get(record.job or "")
+                if isinstance(record, TaskFailed):
+                    job = changes.jobs.get(record.job)
                     ended = job is not None and job.verdict in ENDED
                     self._reaped.labels("failed" if ended else "requeued").inc()
 

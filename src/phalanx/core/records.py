@@ -1,0 +1,476 @@
+"""Records: what has happened in the cluster, one typed struct per kind, numbered and kept.
+
+Handlers write them through `Changes.record`, the store keeps them, and every reader (events of a
+job, the event stream, log lines, metrics) matches on their types. The docstring of a kind says when
+it is written and is the text of the reference page.
+"""
+
+from enum import StrEnum
+from typing import Annotated, TypeAlias
+
+import msgspec
+
+from phalanx.core.causes import CauseKind
+from phalanx.core.ledger import LostTo
+from phalanx.core.model import Phase, Task
+from phalanx.core.spec.job import Micros
+
+#: A point in time; the public JSON has it as an ISO 8601 string.
+Moment: TypeAlias = Annotated[Micros, "moment"]
+
+
+class TaskEnding(StrEnum):
+    """How the process of a task came to its end."""
+
+    EXITED = "exited"  #: it exited by itself or was killed by a signal
+    STOPPED = "stopped"  #: its worker stopped it
+    SPAWN_FAILED = "spawn-failed"  #: its worker could not start it
+    START_TIMED_OUT = "start-timed-out"  #: its worker did not report the start in time
+    STALLED = "stalled"  #: it reported no progress for longer than `stall_after`
+    VANISHED = "vanished"  #: its worker does not know what became of it
+    WORKER_LOST = "worker-lost"  #: its worker was declared lost
+
+
+class RecordBase(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag=True
+):
+    """What all records have. `Changes.record` sets both fields."""
+
+    seq: int = 0  #: number of the record, without gaps
+    at: Moment = 0  #: when it happened
+
+
+class JobRecord(RecordBase, frozen=True):
+    """About a job."""
+
+    job: str  #: id of the job
+
+
+class GangRecord(JobRecord, frozen=True):
+    """About one attempt of a job."""
+
+    attempt: int  #: number of the attempt
+
+
+class TaskRecord(GangRecord, frozen=True):
+    """About one task of an attempt."""
+
+    task: int  #: index of the task, from 0
+    worker: str | None  #: where the task is; null for a task claimed without a worker
+
+
+class WorkerRecord(RecordBase, frozen=True):
+    """About a worker."""
+
+    worker: str  #: id of the worker
+
+
+class QueueRecord(RecordBase, frozen=True):
+    """About a queue."""
+
+    queue: str  #: name of the queue
+
+
+class CronRecord(RecordBase, frozen=True):
+    """About a cron."""
+
+    cron: str  #: namespace/name of the cron
+
+
+# Jobs
+
+
+class JobSubmitted(JobRecord, frozen=True):
+    """The server accepted a job."""
+
+    size: int  #: number of tasks
+    owner: str = ""  #: who submitted it
+
+
+class MembersAdded(JobRecord, frozen=True):
+    """Further members of a gang were submitted; the gang starts when it has its minimum."""
+
+    members: tuple[str, ...]  #: names of the new members
+    size: int  #: number of tasks from now on
+
+
+class DependenciesMet(JobRecord, frozen=True):
+    """All jobs that this one runs after are done."""
+
+
+class JobCancelRequested(JobRecord, frozen=True):
+    """A user cancelled the job; it ends when all of its tasks have stopped."""
+
+    by: str = ""  #: who cancelled it
+
+
+class JobHeld(JobRecord, frozen=True):
+    """An operator put the job on hold; it does not start until it is released."""
+
+    by: str = ""  #: who put it on hold
+
+
+class JobReleased(JobRecord, frozen=True):
+    """An operator released the job from its hold."""
+
+    by: str = ""  #: who released it
+
+
+class JobPriorityChanged(JobRecord, frozen=True):
+    """The priority of the job was changed."""
+
+    before: int
+    after: int
+    by: str = ""  #: who changed it
+
+
+class PlacesGathered(JobRecord, frozen=True):
+    """A non-strict gang gathered places and keeps them until it has its minimum."""
+
+    gathered: int  #: places that it has now
+    needed: int  #: places that it needs to start
+
+
+class GatheredPlacesReleased(JobRecord, frozen=True):
+    """A non-strict gang released the places that it had gathered."""
+
+    places: int  #: number of places released
+    why: str
+
+
+class CapacityKept(JobRecord, frozen=True):
+    """Victims are being stopped for the job, and their capacity is kept for it."""
+
+    size: int  #: number of tasks that the capacity is kept for
+    victims: tuple[str, ...]  #: ids of the tasks that are being stopped
+    until: Moment  #: the capacity is released if the job has not started by then
+
+
+class KeptCapacityReleased(JobRecord, frozen=True):
+    """The job did not start in time, and the capacity kept for it was released."""
+
+
+class JobEnded(JobRecord, frozen=True):
+    """The job came to its end. Tasks that were still running may stop after this record."""
+
+    phase: Phase  #: done, failed, cancelled or timed-out
+    why: str
+
+
+# Attempts of a gang
+
+
+class GangReserved(GangRecord, frozen=True):
+    """The planner reserved places for all tasks of a start set at once."""
+
+    size: int  #: number of tasks reserved
+    workers: tuple[str, ...]
+
+
+class GangStarting(GangRecord, frozen=True):
+    """Every worker acknowledged its reservation: the start barrier released the gang."""
+
+    size: int  #: number of tasks that start
+
+
+class ReservationLost(GangRecord, frozen=True):
+    """The reservation was given back before any task started; the job is pending again."""
+
+    why: str
+    suspects: tuple[str, ...]  #: workers that the next attempt avoids
+
+
+class JobEvicted(GangRecord, frozen=True):
+    """The attempt was evicted: by a preemptor, or by an operator."""
+
+    by: str  #: the preemptor (namespace/name) or the operator
+    why: str
+
+
+class JobShrunk(GangRecord, frozen=True):
+    """An elastic job gave up tasks above its minimum."""
+
+    tasks: tuple[int, ...]  #: indices of the tasks
+    by: str  #: the preemptor (namespace/name)
+
+
+class GangStopping(GangRecord, frozen=True):
+    """All tasks of the attempt were told to stop."""
+
+    cause: CauseKind
+    why: str
+    stopping: int  #: number of tasks that were told to stop
+    task: int | None = None  #: index of the task whose failure was the cause
+
+
+class GangStopped(GangRecord, frozen=True):
+    """The last task of the attempt has stopped."""
+
+    outcome: Phase  #: `pending` if the job was requeued, else the phase in which it ended
+    seconds: float  #: from the order to stop
+
+
+class WorkLost(GangRecord, frozen=True):
+    """A stop cost work that was not saved."""
+
+    to: LostTo
+    by: str  #: the evictor, or what failed
+    gpu_s: float  #: GPU-seconds lost
+    cost: float  #: its price, in the currency of the configured prices
+
+
+class GangCheckpointSaved(GangRecord, frozen=True):
+    """The checkpoints of all started tasks are complete; the next attempt resumes from them."""
+
+    size: int  #: number of tasks in the set
+
+
+# Tasks
+
+
+class TaskStarted(TaskRecord, frozen=True):
+    """The worker reported that the process of the task runs."""
+
+
+class TaskClaimed(TaskRecord, frozen=True):
+    """A runner of the plain protocol claimed a task that asks for no resources."""
+
+
+class TaskDone(TaskRecord, frozen=True):
+    """The process of the task exited with code 0."""
+
+
+class TaskStopped(TaskRecord, frozen=True):
+    """A task that was told to stop has stopped."""
+
+    how: TaskEnding = TaskEnding.EXITED
+
+
+class TaskFailed(TaskRecord, frozen=True):
+    """The process of the task ended before its work was done."""
+
+    how: TaskEnding
+    why: str  #: the rest of the sentence that begins with the task
+    exit_code: int | None = None
+    signal: int | None = None  #: number of the signal that killed it
+
+
+class TaskStopTimedOut(TaskRecord, frozen=True):
+    """The worker did not report in time that a task has stopped; the job goes on without it."""
+
+
+class TaskCheckpointSaved(TaskRecord, frozen=True):
+    """A task that is stopping saved a checkpoint."""
+
+    size_bytes: int
+
+
+class WorkSaved(TaskRecord, frozen=True):
+    """A running task reported that its work so far would survive a stop."""
+
+    step: int | None = None  #: the step that it reported
+
+
+class AttemptGone(TaskRecord, frozen=True):
+    """The worker confirmed that nothing of an attempt is left whose end had not been seen."""
+
+
+# Workers
+
+
+class WorkerJoined(WorkerRecord, frozen=True):
+    """The worker registered with the server."""
+
+    incarnation: str  #: changes when the agent starts anew
+
+
+class WorkerDeclaredLost(WorkerRecord, frozen=True):
+    """The server has not heard from the worker for too long."""
+
+
+class WorkerRecovered(WorkerRecord, frozen=True):
+    """A worker that was declared lost reported again."""
+
+
+class WorkerDeleted(WorkerRecord, frozen=True):
+    """The worker was deleted."""
+
+    by: str = ""  #: who deleted it
+
+
+class WorkerCordoned(WorkerRecord, frozen=True):
+    """The worker was cordoned: running tasks go on, new ones are not placed on it."""
+
+    why: str
+
+
+class WorkerUncordoned(WorkerRecord, frozen=True):
+    """The worker was uncordoned and can be given tasks again."""
+
+
+class WorkerDraining(WorkerRecord, frozen=True):
+    """The worker is being drained: its tasks are evicted at a deadline."""
+
+    why: str
+    until: Moment  #: the deadline
+    by: str = ""  #: who drains it
+
+
+class WorkerShuttingDown(WorkerRecord, frozen=True):
+    """The agent announced that it is shutting down; its tasks are evicted."""
+
+
+# Queues
+
+
+class QueueCreated(QueueRecord, frozen=True):
+    """The queue was created."""
+
+    by: str = ""  #: who created it
+
+
+class QueueChanged(QueueRecord, frozen=True):
+    """The settings of the queue were changed."""
+
+    by: str = ""  #: who changed them
+
+
+class QueueDeleted(QueueRecord, frozen=True):
+    """The queue was deleted."""
+
+
+# Crons
+
+
+class CronCreated(CronRecord, frozen=True):
+    """The cron was created."""
+
+    owner: str = ""  #: in whose name it submits jobs
+
+
+class CronChanged(CronRecord, frozen=True):
+    """The cron was replaced by one of the same name."""
+
+    owner: str = ""  #: in whose name it submits jobs
+
+
+class CronDeleted(CronRecord, frozen=True):
+    """The cron was deleted; jobs that it submitted go on."""
+
+    by: str = ""  #: who deleted it
+
+
+class CronPaused(CronRecord, frozen=True):
+    """The cron was paused; runs that would be due in the pause are not made up for."""
+
+    by: str = ""  #: who paused it
+
+
+class CronResumed(CronRecord, frozen=True):
+    """The cron was resumed."""
+
+    by: str = ""  #: who resumed it
+
+
+class CronRunRequested(CronRecord, frozen=True):
+    """A user asked for a run now."""
+
+    by: str = ""  #: who asked
+
+
+class CronSkipped(CronRecord, frozen=True):
+    """A run was due and was skipped, because the one before it is unfinished."""
+
+    due_at: Moment
+    unfinished: str  #: id of the unfinished job
+
+
+class CronReplacing(CronRecord, frozen=True):
+    """A run is due and starts when the one before it has been cancelled."""
+
+    due_at: Moment
+
+
+class CronDenied(CronRecord, frozen=True):
+    """A run was due and its job was refused."""
+
+    due_at: Moment
+    owner: str  #: in whose name the job was submitted
+    why: str
+
+
+class CronFired(JobRecord, frozen=True):
+    """A cron submitted the job."""
+
+    cron: str  #: namespace/name of the cron
+    due_at: Moment
+
+
+Record: TypeAlias = (
+    JobSubmitted
+    | MembersAdded
+    | DependenciesMet
+    | JobCancelRequested
+    | JobHeld
+    | JobReleased
+    | JobPriorityChanged
+    | PlacesGathered
+    | GatheredPlacesReleased
+    | CapacityKept
+    | KeptCapacityReleased
+    | JobEnded
+    | GangReserved
+    | GangStarting
+    | ReservationLost
+    | JobEvicted
+    | JobShrunk
+    | GangStopping
+    | GangStopped
+    | WorkLost
+    | GangCheckpointSaved
+    | TaskStarted
+    | TaskClaimed
+    | TaskDone
+    | TaskStopped
+    | TaskFailed
+    | TaskStopTimedOut
+    | TaskCheckpointSaved
+    | WorkSaved
+    | AttemptGone
+    | WorkerJoined
+    | WorkerDeclaredLost
+    | WorkerRecovered
+    | WorkerDeleted
+    | WorkerCordoned
+    | WorkerUncordoned
+    | WorkerDraining
+    | WorkerShuttingDown
+    | QueueCreated
+    | QueueChanged
+    | QueueDeleted
+    | CronCreated
+    | CronChanged
+    | CronDeleted
+    | CronPaused
+    | CronResumed
+    | CronRunRequested
+    | CronSkipped
+    | CronReplacing
+    | CronDenied
+    | CronFired
+)
+
+
+def about(task: Task) -> tuple[str, int, int, str | None]:
+    """The fields of a `TaskRecord`, in order."""
+    return task.job, task.epoch, task.index, task.worker
+
+
+def job_of(record: Record) -> str | None:
+    """Id of the job that the record is about."""
+    return record.job if isinstance(record, JobRecord) else None
+
+
+def kind_of(record: Record | type[Record]) -> str:
+    """Name of the record's kind, as it stands in JSON."""
+    return (record if isinstance(record, type) else type(record)).__name__
