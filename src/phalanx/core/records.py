@@ -360,13 +360,13 @@ class CronDeleted(CronRecord, frozen=True):
     by: str = ""  #: who deleted it
 
 
-class CronPaused(CronRecord, frozen=True):
+class CronSchedulePaused(CronRecord, frozen=True):
     """The cron was paused; runs that would be due in the pause are not made up for."""
 
     by: str = ""  #: who paused it
 
 
-class CronResumed(CronRecord, frozen=True):
+class CronScheduleResumed(CronRecord, frozen=True):
     """The cron was resumed."""
 
     by: str = ""  #: who resumed it
@@ -451,8 +451,8 @@ Record: TypeAlias = (
     | CronCreated
     | CronChanged
     | CronDeleted
-    | CronPaused
-    | CronResumed
+    | CronSchedulePaused
+    | CronScheduleResumed
     | CronRunRequested
     | CronSkipped
     | CronReplacing

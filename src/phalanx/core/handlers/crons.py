@@ -113,7 +113,7 @@ def cron_paused(tx: Changes, event: CronPaused) -> None:
         return
     next_at = None if event.paused else _next(row, event.zone, tx.now)
     _put(tx, replace(row, paused=event.paused, next_at=next_at))
-    kind = records.CronPaused if event.paused else records.CronResumed
+    kind = records.CronSchedulePaused if event.paused else records.CronScheduleResumed
     tx.record(kind(row.key, event.by))
 
 
