@@ -7,6 +7,7 @@ import pytest
 
 from phalanx.core.events import DrainRequested, WorkerLeaving, WorkerRegistered, WorkerRemoved
 from phalanx.core.model import Protocol
+from phalanx.core.records import WorkerDeclaredLost
 from phalanx.core.spec.job import Micros
 from phalanx.engine.engine import Engine
 from phalanx.engine.host import HostEnvironment
@@ -40,8 +41,8 @@ class _Fleet:
 
     def _observe(self, turn: Turn) -> None:
         for record in turn.records():
-            if record.kind == "WorkerLost":
-                self.lost[record.worker or ""] = self._loop.time()
+            if isinstance(record, WorkerDeclaredLost):
+                self.lost[record.worker] = self._loop.time()
 
     async def register(self) -> None:
         for worker in WORKERS:
