@@ -123,7 +123,7 @@ def test_a_job_on_hold_waits_until_it_is_released(at: Terminal) -> None:
     job = at.type("submit", "--gpu", "1", "--name", "later", "--", "x").out.strip()
     assert at.type("hold", "later").out == f"{job} is on hold\n"
     said = at.type("why", "later").out.splitlines()
-    assert said == [f"{job}: it waits: an operator has put it on hold", "what helps: release it"]
+    assert said == [f"{job}: it waits: on hold until it is released", "what helps: release it"]
     assert at.type("release", "later", "--json").json[0].get("on_hold", False) is False
     assert "on hold" not in at.type("why", "later").out
 

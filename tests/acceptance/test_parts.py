@@ -42,9 +42,9 @@ def why(fleet: Fleet, job: str) -> str:
 def test_pods_wait_for_their_group_and_start_with_the_last_of_them(fleet: Fleet) -> None:
     pods = [member(fleet, "web", n) for n in range(3)]
     [job] = fleet.submit(pods[0] + pods[1])
-    assert why(fleet, job) == "2 members have been submitted, and its PodGroup is missing"
+    assert why(fleet, job) == "2 members submitted, the PodGroup is missing"
     assert fleet.submit(GROUP.replace("NAME", "web")) == [job]
-    assert why(fleet, job) == "2 of 3 members have been submitted"
+    assert why(fleet, job) == "2 of 3 members submitted"
     assert {task.attempts for task in fleet.client.get(job).tasks} == {0}
     assert fleet.submit(pods[2]) == [job]
     assert {task.reservation_epoch for task in fleet.runs(job).tasks} == {1}
@@ -60,7 +60,7 @@ def test_pods_wait_for_their_group_and_start_with_the_last_of_them(fleet: Fleet)
 
 def test_a_group_without_pods_is_a_job_that_can_be_looked_at_and_cancelled(fleet: Fleet) -> None:
     [job] = fleet.submit(GROUP.replace("NAME", "early"))
-    assert why(fleet, job) == "0 of 3 members have been submitted"
+    assert why(fleet, job) == "0 of 3 members submitted"
     for command in ("tasks", "logs", "events"):
         assert fleet.terminal.type(command, job).status == 0, command
     assert fleet.terminal.type("cancel", job).status == 0

@@ -67,7 +67,7 @@ def test_a_scenario_is_answered_in_words(tmp_path: Path) -> None:
         "a-case:",
         "  evict l0 of low for high, losing 2.0 GPU-hours",
         "    then start high: h0, h1 on n1",
-        "  wide waits: it does not fit the cluster as it is: it needs 3 gpu, and 2 gpu is the most",
+        "  wide waits: never fits: each task needs 3 GPUs, the largest node has 2",
     ]
 
 
@@ -110,7 +110,7 @@ def test_a_job_is_tried_on_the_cluster_and_not_kept(own_server: Server, tmp_path
         worker.claim()
         waits = terminal.type("plan", "-f", job(tmp_path, 2))
         assert waits.out.splitlines() == [
-            "it would wait: there is room for 1 of 2 tasks; gpu is short",
+            "it would wait: 1 of 2 tasks fit (short of gpu)",
             "or: with 1 of its 2 tasks it would start now",
             waits.out.splitlines()[2],
         ]
@@ -150,7 +150,7 @@ def test_why_says_what_helps(own_server: Server) -> None:
         worker.claim()
         terminal.type("submit", "--name", "pair", "--gang", "2", "--gpu", "1", "--", "true")
         said = terminal.type("why", "pair").out.splitlines()
-    assert said[0].endswith(": it waits: there is room for 1 of 2 tasks; gpu is short")
+    assert said[0].endswith(": it waits: 1 of 2 tasks fit (short of gpu)")
     assert said[1] == "what helps: wait for gpu to become free, or bring workers that have it"
     assert said[2] == "or: with 1 of its 2 tasks it would start now"
     assert said[3].startswith("or: with a priority of 1 it would evict default/busy")

@@ -79,9 +79,7 @@ def cluster() -> Parts:
 def test_pods_wait_for_their_pod_group(cluster: Parts) -> None:
     job = cluster.begin(member("w-0") + member("w-1"))
     assert cluster.reason(job) == WaitingForMembers(2, None)
-    assert str(cluster.reason(job)) == (
-        "2 members have been submitted, and its PodGroup is missing"
-    )
+    assert str(cluster.reason(job)) == ("2 members submitted, the PodGroup is missing")
     assert cluster.join(job, group(2)).replan, "a plan can make something of it now"
     assert cluster.reason(job) is None
     assert cluster.run(job, "a", "b") == 1
@@ -103,7 +101,7 @@ def test_nothing_starts_before_the_last_of_its_minimum_has_come(cluster: Parts) 
         version = cluster.job(job).version
         start = Placed((Placement(job, version, (Assignment(0, "a"),)),))
         assert cluster.refuse(start, Conflict).endswith("it waits for members")
-        assert str(cluster.reason(job)) == f"{number} of 3 members have been submitted"
+        assert str(cluster.reason(job)) == f"{number} of 3 members submitted"
         cluster.restart()
         cluster.join(job, member(f"w-{number}"))
     assert cluster.reason(job) is None

@@ -26,43 +26,51 @@ from phalanx.core.spec.job import SECOND
 NOON = 1_700_049_600 * SECOND
 
 SENTENCES: list[tuple[Reason, str]] = [
-    (OnHold(), "an operator has put it on hold"),
+    (OnHold(), "on hold until it is released"),
     (QueueStopped("team-a"), "queue team-a is stopped"),
-    (After(("j-1",)), "it starts after j-1"),
-    (After(("j-1", "j-2")), "it starts after j-1, j-2"),
+    (After(("j-1",)), "runs after j-1, which has not finished"),
+    (After(("j-1", "j-2")), "runs after j-1, j-2, which have not finished"),
     (
         Backoff(NOON),
-        "it failed or could not start, and is tried again at 2023-11-15 12:00:00 UTC",
+        "backing off after a failure, next attempt at 2023-11-15 12:00:00 UTC",
     ),
-    (WaitingForMembers(3, 8), "3 of 8 members have been submitted"),
+    (WaitingForMembers(3, 8), "3 of 8 members submitted"),
     (
         WaitingForMembers(1, 4, 3),
-        "it starts with 4 members, but only 1 wait, and the 3 that run or are done do not count",
+        "only 1 of 4 members are pending, the match policy excludes the 3 running or done",
     ),
-    (WaitingForGroup(("team/b",)), "its group is not complete without team/b"),
+    (WaitingForMembers(1, None), "1 member submitted, the PodGroup is missing"),
+    (WaitingForGroup(("team/b",)), "its group is incomplete: team/b has not been submitted"),
     (
         NoNodeMatches({"zone": "x", "gpu_model": "h100"}),
-        "no worker has gpu_model=h100, zone=x",
+        "no node has the labels gpu_model=h100, zone=x",
     ),
     (
         NeverFits("slots", 4, 0),
-        "no worker is open that could take it",
+        "never fits: no worker accepts tasks",
+    ),
+    (
+        NeverFits("gpu", 16_000, 8000, per_task=True),
+        "never fits: each task needs 16 GPUs, the largest node has 8",
     ),
     (
         NeverFits("gpu", 16_000, 8000),
-        "it does not fit the cluster as it is: it needs 16 gpu, and 8 gpu is the most",
+        "never fits: the gang needs 16 GPUs, at most 8 fit on the empty cluster",
     ),
     (
         NeverFits("memory", 64 * 2**30, 2**30 * 3 // 2),
-        "it does not fit the cluster as it is: it needs 64Gi memory, and 1536Mi memory is the most",
+        "never fits: the gang needs 64Gi memory, at most 1536Mi fit on the empty cluster",
     ),
-    (QueueLimit("research", "gpu"), "queue research is at its limit of gpu"),
-    (WaitingForVictims(("j-1.0",)), "it starts when j-1.0 has stopped"),
-    (WaitingForVictims(("j-1.0", "j-1.1")), "it starts when j-1.0, j-1.1 have stopped"),
-    (HeldBack("j-1", None), "it would delay j-1"),
-    (HeldBack("j-1", NOON), "it would delay j-1, which is to start at 2023-11-15 12:00:00 UTC"),
-    (NotEnough(8, 5, "gpu"), "there is room for 5 of 8 tasks; gpu is short"),
-    (Fragmented("node", 3), "enough is free in sum, but no node has it: the best holds 3"),
+    (QueueLimit("research", "gpu"), "queue research has reached its gpu limit"),
+    (WaitingForVictims(("j-1.0",)), "starts when j-1.0 has stopped"),
+    (WaitingForVictims(("j-1.0", "j-1.1")), "starts when j-1.0, j-1.1 have stopped"),
+    (HeldBack("j-1", None), "held back: starting now would delay j-1"),
+    (
+        HeldBack("j-1", NOON),
+        "held back: starting now would delay j-1 (reserved start 2023-11-15 12:00:00 UTC)",
+    ),
+    (NotEnough(8, 5, "gpu"), "5 of 8 tasks fit (short of gpu)"),
+    (Fragmented("node", 3), "fragmented: enough is free in total, but the best node fits 3 tasks"),
 ]
 
 
@@ -83,8 +91,10 @@ def test_a_reason_is_one_line_without_its_full_stop(reason: Reason, _sentence: s
 
 def test_a_long_list_is_cut_with_its_number() -> None:
     jobs = tuple(f"j-{n}" for n in range(8))
-    assert str(After(jobs)) == "it starts after j-0, j-1, j-2, j-3, j-4 and 3 more"
-    assert str(After(jobs[:5])) == "it starts after j-0, j-1, j-2, j-3, j-4"
+    assert str(After(jobs)) == (
+        "runs after j-0, j-1, j-2, j-3, j-4 and 3 more, which have not finished"
+    )
+    assert str(After(jobs[:5])) == "runs after j-0, j-1, j-2, j-3, j-4, which have not finished"
 
 
 # What follows from the job alone

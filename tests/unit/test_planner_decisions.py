@@ -190,7 +190,7 @@ def test_a_selector_that_nobody_has_is_named() -> None:
 def test_what_no_machine_has_never_fits() -> None:
     driver = a_cluster(4, 4)
     job = driver.submit(spec(role=gpus(8)))
-    assert reason(driver, job) == NeverFits("gpu", want=8000, largest=4000)
+    assert reason(driver, job) == NeverFits("gpu", want=8000, largest=4000, per_task=True)
 
 
 def test_enough_in_sum_but_nowhere_together_is_fragmented() -> None:

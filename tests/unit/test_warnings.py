@@ -48,8 +48,8 @@ def test_a_higher_class_threatens_whoever_is_below_it() -> None:
     assert isinstance(risk, PreemptionRisk)
     assert risk.evictions == 3
     assert str(risk).startswith(
-        "this job is low-priority; higher-priority jobs may preempt it: there is the priority class"
-        " high (3 evictions in queue default"
+        "this job is low-priority; higher-priority jobs may preempt it: priority class high ranks"
+        " above it (3 evictions in queue default in the last 7 days)"
     )
     assert risks(four_gpus(priority=1000), standing(classes=HIGH)) == []
 
@@ -63,7 +63,7 @@ def test_running_above_the_quota_is_a_risk() -> None:
     assert risks(four_gpus(), standing(queue=queue, usage={"gpu": 4000})) == []
     [risk, _] = risks(four_gpus(), standing(queue=queue, usage={"gpu": 5000}))
     assert isinstance(risk, PreemptionRisk)
-    assert risk.because == "queue default would run above its quota of gpu"
+    assert risk.because == "queue default would exceed its gpu quota"
 
 
 def test_a_queue_without_a_quota_has_no_claim_beside_others() -> None:
@@ -81,7 +81,7 @@ def test_five_hours_on_four_gpus_without_a_checkpoint_put_seventy_dollars_at_sta
 def test_without_a_limit_there_is_no_end_to_what_can_be_lost() -> None:
     [_, warning] = risks(four_gpus(), standing(classes=HIGH))
     assert warning == NoCheckpoint(4, None, 14.0)
-    assert "4 GPU-hours ($14.00) for every hour" in str(warning)
+    assert "4 GPU-hours ($14.00) per hour" in str(warning)
 
 
 def test_a_short_job_or_one_that_saves_is_not_told_to_save() -> None:
@@ -91,9 +91,9 @@ def test_a_short_job_or_one_that_saves_is_not_told_to_save() -> None:
 
 
 def test_without_a_gpu_there_are_no_gpu_hours_in_the_sentence() -> None:
-    assert "lose all it did since its start; declare" in str(NoCheckpoint(0, None, 0.0))
-    assert "lose all it did since its start; declare" in str(NoCheckpoint(0, 5, 0.0))
-    assert "lose all it did since its start, $2.00 for every hour;" in str(NoCheckpoint(0, None, 2))
+    assert "lose all work since the start; set" in str(NoCheckpoint(0, None, 0.0))
+    assert "lose all work since the start; set" in str(NoCheckpoint(0, 5, 0.0))
+    assert "lose all work since the start, $2.00 per hour;" in str(NoCheckpoint(0, None, 2))
 
 
 def test_without_a_price_there_is_no_money_in_the_sentence() -> None:

@@ -1,6 +1,7 @@
-"""Why a job waits: typed values, the same everywhere they are shown, each one sentence in words.
+"""Why a job is pending: typed values with one sentence each, the same wherever they are shown.
 
-Listed in order of precedence. The first ones follow from the job alone; the planner adds the rest.
+In order of precedence. The first four follow from the job alone; the planner adds the rest. Each
+sentence can stand alone and can follow `pending: `.
 """
 
 from datetime import UTC, datetime
@@ -15,7 +16,7 @@ from phalanx.core.spec.job import Micros
 
 class OnHold(msgspec.Struct, frozen=True, tag=True):
     def __str__(self) -> str:
-        return "an operator has put it on hold"
+        return "on hold until it is released"
 
 
 class QueueStopped(msgspec.Struct, frozen=True, tag=True):
@@ -29,36 +30,37 @@ class After(msgspec.Struct, frozen=True, tag=True):
     jobs: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"it starts after {_listed(self.jobs)}"
+        return f"runs after {_listed(self.jobs)}, which {_have(self.jobs)} not finished"
 
 
 class Backoff(msgspec.Struct, frozen=True, tag=True):
     until: Micros
 
     def __str__(self) -> str:
-        return f"it failed or could not start, and is tried again at {_clock(self.until)}"
+        return f"backing off after a failure, next attempt at {_clock(self.until)}"
 
 
 class WaitingForMembers(msgspec.Struct, frozen=True, tag=True):
     seen: int
-    of: int | None  #: None as long as nobody has said it
-    uncounted: int = 0  #: run or are done, which its match policy does not count
+    of: int | None  #: None if the PodGroup, which says it, has not been submitted
+    uncounted: int = 0  #: members running or done, which the match policy does not count
 
     def __str__(self) -> str:
         if self.uncounted:
-            others = f"the {self.uncounted} that run or are done do not count"
-            return f"it starts with {self.of} members, but only {self.seen} wait, and {others}"
+            others = f"the match policy excludes the {self.uncounted} running or done"
+            return f"only {self.seen} of {self.of} members are pending, {others}"
         if self.of is None:
-            have = "member has" if self.seen == 1 else "members have"
-            return f"{self.seen} {have} been submitted, and its PodGroup is missing"
-        return f"{self.seen} of {self.of} members have been submitted"
+            members = "1 member" if self.seen == 1 else f"{self.seen} members"
+            return f"{members} submitted, the PodGroup is missing"
+        return f"{self.seen} of {self.of} members submitted"
 
 
 class WaitingForGroup(msgspec.Struct, frozen=True, tag=True):
     missing: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"its group is not complete without {_listed(self.missing)}"
+        have = _have(self.missing)
+        return f"its group is incomplete: {_listed(self.missing)} {have} not been submitted"
 
 
 class NoNodeMatches(msgspec.Struct, frozen=True, tag=True):
@@ -66,19 +68,30 @@ class NoNodeMatches(msgspec.Struct, frozen=True, tag=True):
 
     def __str__(self) -> str:
         wanted = ", ".join(f"{label}={value}" for label, value in sorted(self.selector.items()))
-        return f"no worker has {wanted}"
+        labels = "label" if len(self.selector) == 1 else "labels"
+        return f"no node has the {labels} {wanted}"
 
 
 class NeverFits(msgspec.Struct, frozen=True, tag=True):
     short_of: str  #: the resource
     want: int
-    largest: int  #: the most that the empty cluster could give in the same place
+    largest: int  #: the most that the empty cluster offers: one node, or all nodes together
+    per_task: bool = False  #: one task and one node; else the gang's minimum and all nodes
 
     def __str__(self) -> str:
+        return f"never fits: {self.shortfall}"
+
+    @property
+    def shortfall(self) -> str:
+        """What is needed and what the empty cluster has."""
+        want = amount_in_words(self.short_of, self.want)
+        if self.per_task:
+            has = amount_in_words(self.short_of, self.largest, unit=False)
+            return f"each task needs {want}, the largest node has {has}"
         if self.short_of == "slots" and not self.largest:
-            return "no worker is open that could take it"
-        want, largest = _amount(self.short_of, self.want), _amount(self.short_of, self.largest)
-        return f"it does not fit the cluster as it is: it needs {want}, and {largest} is the most"
+            return "no worker accepts tasks"
+        fits = amount_in_words(self.short_of, self.largest, unit=False)
+        return f"the gang needs {want}, at most {fits} fit on the empty cluster"
 
 
 class QueueLimit(msgspec.Struct, frozen=True, tag=True):
@@ -86,15 +99,14 @@ class QueueLimit(msgspec.Struct, frozen=True, tag=True):
     resource: str
 
     def __str__(self) -> str:
-        return f"queue {self.queue} is at its limit of {self.resource}"
+        return f"queue {self.queue} has reached its {self.resource} limit"
 
 
 class WaitingForVictims(msgspec.Struct, frozen=True, tag=True):
     tasks: tuple[str, ...]
 
     def __str__(self) -> str:
-        have = "has" if len(self.tasks) == 1 else "have"
-        return f"it starts when {_listed(self.tasks)} {have} stopped"
+        return f"starts when {_listed(self.tasks)} {_have(self.tasks)} stopped"
 
 
 class HeldBack(msgspec.Struct, frozen=True, tag=True):
@@ -102,8 +114,8 @@ class HeldBack(msgspec.Struct, frozen=True, tag=True):
     until: Micros | None
 
     def __str__(self) -> str:
-        when = "" if self.until is None else f", which is to start at {_clock(self.until)}"
-        return f"it would delay {self.for_job}{when}"
+        when = "" if self.until is None else f" (reserved start {_clock(self.until)})"
+        return f"held back: starting now would delay {self.for_job}{when}"
 
 
 class NotEnough(msgspec.Struct, frozen=True, tag=True):
@@ -112,15 +124,16 @@ class NotEnough(msgspec.Struct, frozen=True, tag=True):
     short_of: str
 
     def __str__(self) -> str:
-        return f"there is room for {self.fits} of {self.want} tasks; {self.short_of} is short"
+        return f"{self.fits} of {self.want} tasks fit (short of {self.short_of})"
 
 
 class Fragmented(msgspec.Struct, frozen=True, tag=True):
-    domain: str  #: what it has to fit into: `node`, or the label it is packed by
-    best: int  #: how many of its tasks the best one holds
+    domain: str  #: what the tasks must fit into: `node`, or the label the gang is packed by
+    best: int  #: how many tasks fit into the best one
 
     def __str__(self) -> str:
-        return f"enough is free in sum, but no {self.domain} has it: the best holds {self.best}"
+        tasks = "1 task" if self.best == 1 else f"{self.best} tasks"
+        return f"fragmented: enough is free in total, but the best {self.domain} fits {tasks}"
 
 
 Reason = (
@@ -141,7 +154,7 @@ Reason = (
 
 
 def own_reason(gang: Gang, now: Micros) -> OnHold | After | Backoff | WaitingForMembers | None:
-    """Why the job itself may not be placed now; None if only the cluster can stand in its way."""
+    """What in the job itself prevents a start now; None if only the cluster can."""
     job = gang.job
     if job.on_hold:
         return OnHold()
@@ -162,8 +175,22 @@ def _clock(at: Micros) -> str:
     return datetime.fromtimestamp(at / 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _amount(resource: str, count: int) -> str:
-    return f"{quantities.printed(resource, count)} {resource}"
+#: Resources whose name is not already the unit.
+_UNITS = {"gpu": "GPU", "cpu": "CPU", "slots": "slot"}
+
+
+def amount_in_words(resource: str, amount: int, *, unit: bool = True) -> str:
+    """`16 GPUs`, `64Gi memory`; the number alone without its unit."""
+    number = str(quantities.printed(resource, amount))
+    if not unit:
+        return number
+    if resource in _UNITS:
+        return f"{number} {_UNITS[resource]}{'' if number == '1' else 's'}"
+    return f"{number} {resource}"
+
+
+def _have(names: tuple[str, ...]) -> str:
+    return "has" if len(names) == 1 else "have"
 
 
 def _listed(names: tuple[str, ...], at_most: int = 5) -> str:

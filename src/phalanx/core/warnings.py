@@ -1,4 +1,4 @@
-"""What a user should know about a job that is accepted all the same: typed, a sentence each."""
+"""Warnings about a job that is accepted nevertheless: typed values with one sentence each."""
 
 from collections.abc import Mapping
 
@@ -8,13 +8,12 @@ from phalanx.core.ledger import DAY, DAYS_KEPT, Account
 from phalanx.core.lost_work import money
 from phalanx.core.model import Queue
 from phalanx.core.node import GPU
-from phalanx.core.reasons import NeverFits, NoNodeMatches
+from phalanx.core.reasons import NeverFits, NoNodeMatches, amount_in_words
 from phalanx.core.spec.job import HOUR, CheckpointPolicy, JobSpec, Micros, Resources
-from phalanx.core.spec.quantities import printed
 
 
 class AboveLimit(msgspec.Struct, frozen=True, tag=True):
-    """Not even alone in its queue could it start."""
+    """The job's minimum exceeds the limit of its queue or of a queue above it."""
 
     queue: str
     resource: str
@@ -22,8 +21,9 @@ class AboveLimit(msgspec.Struct, frozen=True, tag=True):
     limit: int
 
     def __str__(self) -> str:
-        want, limit = printed(self.resource, self.want), printed(self.resource, self.limit)
-        return f"it needs {want} {self.resource}, and queue {self.queue} may use {limit} at most"
+        want = amount_in_words(self.resource, self.want)
+        limit = amount_in_words(self.resource, self.limit, unit=False)
+        return f"the gang needs {want}, the limit of queue {self.queue} is {limit}"
 
 
 Unfit = NeverFits | NoNodeMatches | AboveLimit
@@ -33,12 +33,13 @@ class WillNotStart(msgspec.Struct, frozen=True, tag=True):
     why: Unfit
 
     def __str__(self) -> str:
-        return f"it cannot start as things are: {self.why}"
+        why = self.why.shortfall if isinstance(self.why, NeverFits) else self.why
+        return f"this job will not start: {why}"
 
 
 class PreemptionRisk(msgspec.Struct, frozen=True, tag=True):
     queue: str
-    because: str
+    because: str  #: which rule allows it
     evictions: int  #: in the queue, over the last 7 days
 
     def __str__(self) -> str:
@@ -47,27 +48,27 @@ class PreemptionRisk(msgspec.Struct, frozen=True, tag=True):
         )
         return (
             "this job is low-priority; higher-priority jobs may preempt it: "
-            f"{self.because} ({times} in queue {self.queue} over the last {DAYS_KEPT} days)"
+            f"{self.because} ({times} in queue {self.queue} in the last {DAYS_KEPT} days)"
         )
 
 
 class NoCheckpoint(msgspec.Struct, frozen=True, tag=True):
     gpus: float
     hours: float | None  #: its time limit
-    cost: float  #: the most that one eviction can lose; without a limit, that of an hour
+    cost: float  #: the most that one eviction can lose; without a time limit, per hour
 
     def __str__(self) -> str:
         price = f"${self.cost:.2f}" if self.cost else ""
         worth = price
         if self.gpus:
-            told = f" ({price})" if price else ""
-            worth = f"{self.gpus * (self.hours or 1):g} GPU-hours{told}"
-        most = "all it did since its start"
+            in_money = f" ({price})" if price else ""
+            worth = f"{self.gpus * (self.hours or 1):g} GPU-hours{in_money}"
+        most = "all work since the start"
         if worth:
-            most = f"{most}, {worth} for every hour" if self.hours is None else f"up to {worth}"
+            most = f"{most}, {worth} per hour" if self.hours is None else f"up to {worth}"
         return (
-            f"it declares no checkpoint: an eviction can lose {most}; "
-            "declare checkpoint, or report what is safe"
+            f"no checkpoint declared: an eviction can lose {most}; "
+            "set `checkpoint`, or report saved work with task.progress(step, checkpoint=True)"
         )
 
 
@@ -75,47 +76,48 @@ AnyWarning = WillNotStart | PreemptionRisk | NoCheckpoint
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """How things are for a queue's next job."""
+    """The situation of a queue when a job is submitted to it."""
 
     now: Micros
-    classes: Mapping[str, int]
+    classes: Mapping[str, int]  #: priority classes by name
     prices: Mapping[str, int]
     queue: Queue
     is_alone: bool  #: there is no other queue
-    usage: Resources  #: of the queue
+    usage: Resources  #: what the queue uses now
     account: Account
 
 
 def risks(spec: JobSpec, standing: Standing) -> list[AnyWarning]:
+    """The warnings about evictions: whether one is possible, and what it can cost."""
     because = _threat(spec, standing) if spec.preemptible else None
     if because is None:
         return []
     first_day = standing.now // DAY - DAYS_KEPT + 1
     evictions = standing.account.evictions_since(first_day)
-    found: list[AnyWarning] = [PreemptionRisk(spec.queue, because, evictions)]
+    warnings: list[AnyWarning] = [PreemptionRisk(spec.queue, because, evictions)]
     limit = spec.time_limit
     if spec.checkpoint is CheckpointPolicy.NONE and (limit is None or limit > HOUR):
-        found.append(_at_stake(spec, standing.prices))
-    return found
+        warnings.append(_at_stake(spec, standing.prices))
+    return warnings
 
 
 def _threat(spec: JobSpec, standing: Standing) -> str | None:
-    """What may take its place away."""
+    """The rule under which the job can be evicted; None if there is none."""
     above = {name: rank for name, rank in standing.classes.items() if rank > spec.priority}
     if above:
         highest = max(above, key=lambda name: (above[name], name))
-        return f"there is the priority class {highest}"
+        return f"priority class {highest} ranks above it"
     quota = standing.queue.quota
     if not quota:
         return None if standing.is_alone else f"queue {spec.queue} has no quota"
     for name, needed in _needs(spec).items():
         if name in quota and standing.usage.get(name, 0) + needed > quota[name]:
-            return f"queue {spec.queue} would run above its quota of {name}"
+            return f"queue {spec.queue} would exceed its {name} quota"
     return None
 
 
 def above_limit(spec: JobSpec, queues: Mapping[str, Queue]) -> AboveLimit | None:
-    """The limit, of its queue or of one above that, which its minimum does not keep."""
+    """The first limit, of its queue or a queue above it, that the job's minimum exceeds."""
     queue = queues.get(spec.queue)
     while queue is not None:
         for name, limit in queue.limit.items():
@@ -127,7 +129,7 @@ def above_limit(spec: JobSpec, queues: Mapping[str, Queue]) -> AboveLimit | None
 
 
 def _least(spec: JobSpec, resource: str) -> int:
-    """With fewer it does not start."""
+    """The least amount of a resource with which the job can start."""
     asked = [role.resources.get(resource, 0) for role in spec.roles]
     rest = spec.min_available - sum(role.min for role in spec.roles)
     return sum(a * role.min for a, role in zip(asked, spec.roles, strict=True)) + rest * min(asked)
@@ -142,7 +144,7 @@ def _at_stake(spec: JobSpec, prices: Mapping[str, int]) -> NoCheckpoint:
 
 
 def _needs(spec: JobSpec) -> Resources:
-    """What all of its tasks ask for together."""
+    """The requests of all tasks, summed."""
     needs: Resources = {}
     for role in spec.roles:
         for name, amount in role.resources.items():

@@ -101,7 +101,7 @@ async def test_why_says_what_helps_and_what_was_tried(server: Running) -> None:
     job = (await server.call("POST", "/jobs", gang(2))).body["id"]
     found = (await server.call("GET", f"/jobs/{job}/why")).body
     assert found["reason"]["type"] == "NotEnough"
-    assert found["message"] == "it waits: there is room for 1 of 2 tasks; gpu is short"
+    assert found["message"] == "it waits: 1 of 2 tasks fit (short of gpu)"
     assert found["remedy"] == "wait for gpu to become free, or bring workers that have it"
     fewer, higher = found["alternatives"]
     assert fewer["message"] == "with 1 of its 2 tasks it would start now"
@@ -114,7 +114,7 @@ async def test_why_names_the_workers_that_are_cordoned(server: Running) -> None:
     await server.call("POST", "/workers/w-1/cordon", {})
     job = (await server.call("POST", "/jobs", {"command": "true"})).body["id"]
     found = (await server.call("GET", f"/jobs/{job}/why")).body
-    assert found["message"] == "it waits: no worker is open that could take it"
+    assert found["message"] == "it waits: never fits: no worker accepts tasks"
     assert found["remedy"] == "start a worker; or uncordon w-1"
     body = {"roles": {"a": {"command": "true", "node_selector": {"zone": "x"}}}}
     job = (await server.call("POST", "/jobs", body)).body["id"]

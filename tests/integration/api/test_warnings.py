@@ -54,9 +54,9 @@ async def test_a_job_that_its_queue_may_never_run_is_told_and_accepted(warned: R
     await warned.call("PUT", "/queues/ml", {"parent": "all"})
     made = await warned.call("POST", "/jobs", gang(4, queue="ml", priority=10))
     warning = made.body["warnings"][0]
-    told = "it needs 4 gpu, and queue all may use 3 at most"
+    told = "the gang needs 4 GPUs, the limit of queue all is 3"
     assert warning["type"] == "NeverFits"
-    assert warning["message"] == f"it cannot start as things are: {told}"
+    assert warning["message"] == f"this job will not start: {told}"
     found = (await warned.call("GET", f"/jobs/{made.body['id']}/why")).body
     assert found["remedy"] == f"{told}: raise that limit, or ask for less"
     elastic = await warned.call("POST", "/jobs", gang(4, queue="ml", priority=10, min_available=3))

@@ -112,7 +112,7 @@ def test_whoever_watches_sees_every_change_until_the_end(client: Client, worker:
 def test_the_verbs_do_what_they_say(client: Client, worker: Worker) -> None:
     job = client.submit(command="x", resources={"gpu": 100}).id
     assert client.hold(job).on_hold
-    assert client.why(job).reason == {"type": "OnHold", "message": "an operator has put it on hold"}
+    assert client.why(job).reason == {"type": "OnHold", "message": "on hold until it is released"}
     assert not client.release(job).on_hold
     assert client.set_priority(job, -3).priority == -3
     with pytest.raises(ConflictError, match="only a job that has ended"):

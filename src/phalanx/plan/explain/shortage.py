@@ -71,7 +71,7 @@ def _too_large(part: RoleRequest, empty: FreeCapacity) -> Reason | None:
         capacity = table.capacity[table.rows[resource]][mask]
         largest = int(capacity.max(initial=0))
         if amount > largest:
-            return NeverFits(resource, amount, largest)
+            return NeverFits(resource, amount, largest, per_task=True)
     return None
 
 
