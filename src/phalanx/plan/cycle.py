@@ -32,8 +32,9 @@ from phalanx.plan.decisions import (
 from phalanx.plan.elastic import ElasticGrowth
 from phalanx.plan.explain import shortage
 from phalanx.plan.explain.reasons import PendingReasons
-from phalanx.plan.fairshare.demand import divide
-from phalanx.plan.fairshare.shares import FairShares, with_parents
+from phalanx.plan.fairshare.demand import settle_shares
+from phalanx.plan.fairshare.queue_tree import with_unlisted
+from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.fairshare.starvation import StarvationReserve
 from phalanx.plan.groups import assembled, groups_of
 from phalanx.plan.model import PendingGang, RoleRequest, TaskRequest
@@ -73,12 +74,12 @@ class _Pass:
         self.table = state.table
         self.pending = state.pending
         tenants = state.running
-        self.queues = with_parents(state.queues, state.queues_in_use())
+        self.queues = with_unlisted(state.queues, state.queues_in_use())
         self.shares = FairShares(self.queues, self.table)
         self.order = ServingOrder(self.policy, self.shares, self.now, self._is_in_vain)
         self.room = PassCapacity(state)
         self.backfill = StartReservations(state, self.room)
-        self.owed = StarvationReserve(self.shares, tenants, self.now)
+        self.starvation = StarvationReserve(self.shares, tenants, self.now)
         holders = [gathered_occupancy(c, self.table) for c in self.pending.holders.values()]
         self.search = VictimSearch(tenants, holders, self.shares, self.now, self.policy.min_runtime)
         #: The tasks that make room, in this pass or since an earlier one.
@@ -132,7 +133,7 @@ class _Pass:
 
     def divide(self) -> None:
         stopped = [c for c in self.pending.growing.values() if c.queue in self.stopped]
-        divide(self.shares, self.state, self.hopeless, self.out, stopped)
+        settle_shares(self.shares, self.state, self.hopeless, self.out, stopped)
 
     def _stopped(self, claim: PendingGang) -> QueueStopped | None:
         queue = self.stopped.get(claim.queue)
@@ -211,7 +212,7 @@ class _Pass:
         for claim in promised:
             self.room.give(claim.job)
             self.shares.use(claim.queue, -minimum_amounts(claim, self.table))
-        behind = None if promised else self.owed.delayed_by(claims)
+        behind = None if promised else self.starvation.delayed_by(claims)
         if behind is None and (self._start(claims) or self._evict(claims) or self._hold(claims)):
             self._next(turn)
             return
@@ -313,9 +314,9 @@ class _Pass:
 
     def _limit(self, needs: list[tuple[str, Floats]]) -> QueueLimit | None:
         """The limit that keeps queues from using so much more, all of it together."""
-        if not any(queue in self.shares.limited for queue, _ in needs):
+        if not any(queue in self.shares.limits.limited for queue, _ in needs):
             return None
-        bound = self.shares.binding_limit(needs)
+        bound = self.shares.limits.binding(needs)
         return None if bound is None else QueueLimit(*bound)
 
     # 5. Who has to give way
@@ -403,9 +404,8 @@ class _Pass:
         return True
 
     def _headroom(self, claim: PendingGang) -> Headroom:
-        path = self.shares.branches[claim.queue].path()
-        rooms = [branch.limit - branch.used for branch in path]
-        return Headroom(np.min([*rooms, self.owed.room(claim.queue)], axis=0), self.table)
+        limits = self.shares.limits.headroom(claim.queue)
+        return Headroom(np.minimum(limits, self.starvation.headroom(claim.queue)), self.table)
 
     # 6. Who cannot start yet, and what is kept for them
 
@@ -425,7 +425,7 @@ class _Pass:
         if all(each.strict and each.nomination is None for each in claims):
             head = self.backfill.head(claims)
             if len(claims) == 1 and is_starving(self.policy, claim, self.now):
-                self.owed.keep(claim, None if head is None else head.at)
+                self.starvation.reserve(claim, None if head is None else head.at)
         return reason
 
     # 7. What is left over
@@ -452,7 +452,7 @@ class _Pass:
     # 8. What comes out of it
 
     def result(self) -> Plan:
-        limits = self.shares.room_in_limits()
+        limits = self.shares.limits.remaining()
         self.reasons.shortage = shortage.Shortage(self.room.present, self.short_of, limits)
         done = self.searches <= self.policy.searches
         cursor = 0 if done else self.state.cursor + self.policy.searches

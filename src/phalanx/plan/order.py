@@ -13,7 +13,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from phalanx.core.spec.job import Micros
-from phalanx.plan.fairshare.shares import FairShares, QueueBranch
+from phalanx.plan.fairshare.queue_tree import QueueBranch
+from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.model import PendingGang, PlannerPolicy
 from phalanx.plan.pending import Bucket, order_key
 from phalanx.plan.placement.amounts import minimum_amounts
@@ -82,7 +83,9 @@ class ServingOrder:
         """
         shares = self._shares
         for line in short if shares.is_contended else ():
-            if not shares.could_serve(line.first.queue, minimum_amounts(line.first, shares.table)):
+            if not shares.share_could_hold(
+                line.first.queue, minimum_amounts(line.first, shares.table)
+            ):
                 self._late.add(line)
         for line in chain(lines, short):
             head = line.head

@@ -209,7 +209,7 @@ def _shares(trace: Trace, replay: Replay, edges: Floats) -> dict[str, QueueShare
         for number, name in enumerate(story.queues):
             amounts = np.zeros(len(table.rows))
             amounts[row] = wanted[number][part]
-            shares.want(name, amounts)
+            shares.request(name, amounts)
         shares.settle()
         deserved += [shares.branches[name].deserved[row] for name in story.queues]
     hours = (edges[1] - edges[0]) / SECOND / 3600 / 1000

@@ -17,8 +17,9 @@ from phalanx.core.spec.job import SECOND, Micros
 from phalanx.core.spec.quantities import printed
 from phalanx.plan.cycle import plan
 from phalanx.plan.decisions import Evict, Hold, Plan, PlannedVictim, Reserve, ReservedStart
-from phalanx.plan.fairshare.demand import divide
-from phalanx.plan.fairshare.shares import FairShares, with_parents
+from phalanx.plan.fairshare.demand import settle_shares
+from phalanx.plan.fairshare.queue_tree import with_unlisted
+from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.model import PendingGang
 from phalanx.plan.placement.amounts import minimum_amounts
 from phalanx.plan.state.nodes import SLOTS
@@ -86,9 +87,9 @@ def beyond_share(state: PlannerState, job: str) -> BeyondShare | None:
     claim, table = state.pending.gangs.get(job), state.table
     if claim is None:
         return None
-    shares = FairShares(with_parents(state.queues, state.queues_in_use()), table)
+    shares = FairShares(with_unlisted(state.queues, state.queues_in_use()), table)
     hopeless = [line for line in state.pending.buckets.values() if line.never is not None]
-    divide(shares, state, hopeless, (), ())
+    settle_shares(shares, state, hopeless, (), ())
     need = minimum_amounts(claim, table)
     for branch in shares.branches[claim.queue].path():
         over = np.flatnonzero((need > branch.deserved + 1) & shares.shared)

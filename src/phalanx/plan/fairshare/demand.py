@@ -1,52 +1,51 @@
-"""Who uses and who wants what in a planner state, told to the queues before they are served."""
+"""Usage and demand of every queue, from the gangs of a planner state."""
 
-from collections.abc import Collection, Mapping
-
-import numpy as np
+from collections.abc import Collection
 
 from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.groups import groups_of
 from phalanx.plan.model import PendingGang
 from phalanx.plan.pending import Bucket
-from phalanx.plan.placement.amounts import gathered_amounts, minimum_amounts, requested_amounts
-from phalanx.plan.state.nodes import Floats, NodeTable
+from phalanx.plan.placement.amounts import (
+    amounts_by_row,
+    gathered_amounts,
+    minimum_amounts,
+    requested_amounts,
+)
 from phalanx.plan.state.planner_state import PlannerState
 
 
-def divide(
+def settle_shares(
     shares: FairShares,
     state: PlannerState,
-    hopeless: Collection[Bucket],
-    out: Collection[str],
-    stopped: Collection[PendingGang],
+    never_start: Collection[Bucket],
+    excluded: Collection[str],
+    not_growing: Collection[PendingGang],
 ) -> None:
-    """Settle what every queue deserves. Whoever could not start, may not grow, or gives up now,
-    wants nothing."""
-    tenants, waiting, table = state.running, state.pending, state.table
-    for queue, used in tenants.used.items():
-        shares.use(queue, _vector(used, table))
-    for wants in (tenants.returning, waiting.wanted):
-        for queue, wanted in wants.items():
-            shares.want(queue, _vector(wanted, table))
-    for group in groups_of(waiting):
-        for claim in () if group.missing else group.members:
-            shares.want(claim.queue, requested_amounts(claim, table))
-    # What is held or promised is not wanted any more but used.
-    kept = [(claim, gathered_amounts(claim, table)) for claim in waiting.holders.values()]
-    kept += [(claim, minimum_amounts(claim, table)) for claim in waiting.nominated.values()]
-    for claim, amounts in kept:
-        if claim.job not in out:
-            shares.use(claim.queue, amounts)
-            shares.want(claim.queue, -amounts)
-    for line in hopeless:
-        shares.want(line.first.queue, -requested_amounts(line.first, table) * len(line.seats))
-    for claim in stopped:
-        shares.want(claim.queue, -requested_amounts(claim, table))
+    """Set what every queue uses, requests and deserves.
+
+    Buckets that can never start, gangs that may not grow, and the gathered or nominated places of
+    excluded jobs do not count.
+    """
+    running, pending, table = state.running, state.pending, state.table
+    for queue, used in running.used.items():
+        shares.use(queue, amounts_by_row(used, table))
+    for requests in (running.returning, pending.wanted):
+        for queue, requested in requests.items():
+            shares.request(queue, amounts_by_row(requested, table))
+    for group in groups_of(pending):
+        for gang in () if group.missing else group.members:
+            shares.request(gang.queue, requested_amounts(gang, table))
+    # Gathered and nominated places are no longer requested, they are used.
+    kept = [(gang, gathered_amounts(gang, table)) for gang in pending.holders.values()]
+    kept += [(gang, minimum_amounts(gang, table)) for gang in pending.nominated.values()]
+    for gang, amounts in kept:
+        if gang.job not in excluded:
+            shares.use(gang.queue, amounts)
+            shares.request(gang.queue, -amounts)
+    for bucket in never_start:
+        amounts = requested_amounts(bucket.first, table) * len(bucket.seats)
+        shares.request(bucket.first.queue, -amounts)
+    for gang in not_growing:
+        shares.request(gang.queue, -requested_amounts(gang, table))
     shares.settle()
-
-
-def _vector(amounts: Mapping[str, int], table: NodeTable) -> Floats:
-    vector = np.zeros(len(table.rows))
-    for resource, amount in amounts.items():
-        vector[table.rows[resource]] = amount
-    return vector

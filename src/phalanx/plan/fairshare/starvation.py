@@ -1,7 +1,7 @@
-"""What a queue owes to a gang of its own that has waited too long: a part of its share.
+"""The part of a queue's share that is reserved for a starving gang of that queue.
 
-Small gangs that stand behind it could otherwise use that part again and again, and the queue would
-never have the whole of it to spare.
+Smaller gangs behind the starving one could otherwise use the share again and again, and the queue
+would never have enough of it left for the large gang.
 """
 
 from collections.abc import Sequence
@@ -18,61 +18,65 @@ from phalanx.plan.state.nodes import Floats
 from phalanx.plan.state.running import NEVER, RunningGangs
 
 
-class _Debt(NamedTuple):
-    need: Floats
-    head: ReservedStart
+class _Reserve(NamedTuple):
+    need: Floats  #: amounts of the starving gang's minimum
+    start: ReservedStart
 
 
 class StarvationReserve:
+    """At most one reserve per queue, for the first starving gang in it."""
+
     def __init__(self, shares: FairShares, tenants: RunningGangs, now: Micros) -> None:
         self._shares = shares
         self._tenants = tenants
         self._now = now
-        #: By queue, to the first that waits in it.
-        self._debts: dict[str, _Debt] = {}
+        self._reserves: dict[str, _Reserve] = {}
 
-    def keep(self, claim: PendingGang, at: Micros | None) -> None:
-        """For a gang that its queue could serve from its share, but for what will have ended.
+    def reserve(self, gang: PendingGang, start_at: Micros | None) -> None:
+        """Reserve a part of the share for a starving gang that exceeds what is left of it.
 
-        Alone in wanting anything, a queue has no share to keep.
+        Only if the share holds the gang once all work with a known end has ended, and only while
+        other queues request something: a queue alone is not bound to a share.
         """
-        if claim.queue in self._debts or not self._shares.is_contended:
+        shares = self._shares
+        if gang.queue in self._reserves or not shares.is_contended:
             return
-        need = minimum_amounts(claim, self._shares.table)
-        if self._shares.within_share(self._shares.branches[claim.queue], need):
+        need = minimum_amounts(gang, shares.table)
+        if shares.stays_within_share(shares.branches[gang.queue], need):
             return
-        if self._shares.could_serve(claim.queue, need + self._endless(claim.queue) * (need > 0)):
-            self._debts[claim.queue] = _Debt(need, ReservedStart(claim.job, (), at))
+        lasting = self._used_without_end(gang.queue) * (need > 0)
+        if shares.share_could_hold(gang.queue, need + lasting):
+            self._reserves[gang.queue] = _Reserve(need, ReservedStart(gang.job, (), start_at))
 
-    def _endless(self, queue: str) -> Floats:
-        """What the queue uses and nobody knows until when."""
-        tenants = self._tenants
+    def _used_without_end(self, queue: str) -> Floats:
+        """Amounts of the queue's running gangs that have no time limit and are not stopping."""
         used = np.zeros(len(self._shares.capacity))
-        for job, occupancy in tenants.by_job.items():
+        for job, occupancy in self._tenants.by_job.items():
             if occupancy.gang.queue == queue and occupancy.first_end == NEVER:
-                used += 0.0 if job in tenants.stopping else occupancy.total
+                used += 0.0 if job in self._tenants.stopping else occupancy.total
         return used
 
-    def delayed_by(self, claims: Sequence[PendingGang]) -> ReservedStart | None:
-        """The gang whose part of the share the claimant would use, and not give back in time."""
-        for claim in claims:
-            debt = self._debts.get(claim.queue)
-            if debt is None or self._ends_by(claim, debt.head.at):
+    def delayed_by(self, gangs: Sequence[PendingGang]) -> ReservedStart | None:
+        """The starving gang whose reserve these gangs would use beyond its start time."""
+        for gang in gangs:
+            reserve = self._reserves.get(gang.queue)
+            if reserve is None or self._ends_by(gang, reserve.start.at):
                 continue
-            need = minimum_amounts(claim, self._shares.table)
-            if bool((need > self.room(claim.queue))[need > 0].any()):
-                return debt.head
+            need = minimum_amounts(gang, self._shares.table)
+            if bool((need > self.headroom(gang.queue))[need > 0].any()):
+                return reserve.start
         return None
 
-    def _ends_by(self, claim: PendingGang, at: Micros | None) -> bool:
-        return at is not None and claim.duration is not None and self._now + claim.duration <= at
+    def _ends_by(self, gang: PendingGang, at: Micros | None) -> bool:
+        return at is not None and gang.duration is not None and self._now + gang.duration <= at
 
-    def room(self, queue: str) -> Floats:
-        """What more the queue may use, by row."""
-        debt = self._debts.get(queue)
+    def headroom(self, queue: str) -> Floats:
+        """Amounts that the queue may use without touching the reserve, by row."""
+        reserve = self._reserves.get(queue)
         branch = self._shares.branches[queue]
-        if debt is None:
+        if reserve is None:
             return np.full(len(branch.used), np.inf)
-        left: Floats = np.where(debt.need > 0, branch.deserved - branch.used - debt.need, np.inf)
-        left[~self._shares.shared] = np.inf
-        return left
+        left = branch.deserved - branch.used - reserve.need
+        headroom: Floats = np.where(reserve.need > 0, left, np.inf)
+        headroom[~self._shares.shared] = np.inf
+        return headroom

@@ -1,6 +1,8 @@
 """Resource amounts of a pending gang, by row of the node table: its minimum, its gathered places,
 and all of its pending tasks."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from phalanx.core.node import GPU
@@ -41,6 +43,14 @@ def requested_amounts(gang: PendingGang, table: NodeTable) -> Floats:
     for role in gang.roles:
         vector = table.vector(role.request.resources)
         amounts[vector.rows] += vector.amounts * len(role.tasks)
+    return amounts
+
+
+def amounts_by_row(resources: Mapping[str, int], table: NodeTable) -> Floats:
+    """Amounts given by resource, as an array by row."""
+    amounts = np.zeros(len(table.rows))
+    for resource, amount in resources.items():
+        amounts[table.rows[resource]] = amount
     return amounts
 
 

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from phalanx.core.model import PreemptWithin, ReclaimFrom
-from phalanx.plan.fairshare.shares import FairShares, QueueBranch
+from phalanx.plan.fairshare.queue_tree import QueueBranch
+from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.model import PendingGang, RunningGang
 from phalanx.plan.placement.amounts import minimum_amounts
 from phalanx.plan.placement.trial import PlacementTrial
@@ -75,7 +76,7 @@ class EvictionEligibility:
         ours = {claim.queue for claim in self._claims}
         return {
             theirs
-            for theirs in self._shares.beyond(self._lacks)
+            for theirs in self._shares.queues_above_share(self._lacks)
             if any(self._is_open(queue, theirs) for queue in ours)
         }
 
@@ -120,7 +121,7 @@ class EvictionEligibility:
         known = self._open.get((ours, theirs))
         if known is None:
             known = self._open[ours, theirs] = self._may_ask(ours, theirs) and all(
-                map(self._is_over, self._shares.sides(ours, theirs)[1])
+                map(self._is_over, self._shares.tree.sides(ours, theirs)[1])
             )
         return known
 
@@ -129,7 +130,7 @@ class EvictionEligibility:
         policy = self._shares.branches[ours].queue.reclaim_from_siblings
         if ours == theirs or policy is ReclaimFrom.NEVER:
             return False
-        mine, others = self._shares.sides(ours, theirs)
+        mine, others = self._shares.tree.sides(ours, theirs)
         return bool(mine) and all(branch.queue.reclaimable for branch in others)
 
     def _is_below(self, claim: PendingGang, priority: int) -> bool:
@@ -147,8 +148,8 @@ class EvictionEligibility:
             if young or not self._is_below(claim, priority):
                 continue
             if self._may_ask(claim.queue, tenant.queue):
-                _, theirs = self._shares.sides(claim.queue, tenant.queue)
-                over = [had[branch.queue.name] > branch.deserved + _HAIR for branch in theirs]
+                _, theirs = self._shares.tree.sides(claim.queue, tenant.queue)
+                over = [had.get(b.queue.name, 0.0) > b.deserved + _HAIR for b in theirs]
                 if all(bool((some & self._lacks).any()) for some in over):
                     return self._may_reclaim_from(tenant.queue)
         return False
@@ -163,7 +164,7 @@ class EvictionEligibility:
         """Of what it has no more than its quota: a gang may go only if it is itself more."""
         owed = self._owed.get(queue)
         if owed is None:
-            _, theirs = self._shares.sides(self._claims[0].queue, queue)
+            _, theirs = self._shares.tree.sides(self._claims[0].queue, queue)
             owed = self._owed[queue] = [
                 (row, float(branch.quota[row]))
                 for branch in theirs
@@ -195,7 +196,7 @@ class EvictionEligibility:
     def _is_owed_by(self, queue: str) -> bool:
         """Whether the claimant's side stays within its quota, where it meets that queue's."""
         for claim, need in self._needs:
-            ours, _ = self._shares.sides(claim.queue, queue)
+            ours, _ = self._shares.tree.sides(claim.queue, queue)
             takes = (need > 0) & self._shares.shared
             if not ours or bool((ours[-1].used + need > ours[-1].quota + _HAIR)[takes].any()):
                 return False
@@ -207,7 +208,7 @@ class EvictionEligibility:
         if self.is_preempted(unit):
             return True
         given = sum((other.amounts for other in own), np.zeros(len(self._lacks)))
-        theirs = self._shares.sides(self._claims[0].queue, unit.occupancy.gang.queue)[1]
+        theirs = self._shares.tree.sides(self._claims[0].queue, unit.occupancy.gang.queue)[1]
         return all(
             self._is_over(branch, given) and not self._breaks_quota(branch, unit, given)
             for branch in theirs
@@ -233,7 +234,7 @@ class EvictionEligibility:
         if not reclaimed:
             return True
         queues = {unit.occupancy.gang.queue for unit in reclaimed}
-        return all(map(self._may_reclaim_from, queues)) and self._is_fairer(units)
+        return all(map(self._may_reclaim_from, queues)) and self._is_fairer()
 
     def is_preempted(self, unit: EvictionUnit) -> bool:
         tenant, priority = unit.occupancy.gang, unit.priority
@@ -254,7 +255,7 @@ class EvictionEligibility:
     def _may_reclaim_from(self, queue: str) -> bool:
         """Whether the claimant's side stays within what it deserves, up to where they meet."""
         for claim in self._claims:
-            ours, _ = self._shares.sides(claim.queue, queue)
+            ours, _ = self._shares.tree.sides(claim.queue, queue)
             for branch in ours:
                 need = self._wanted[branch.queue.name]
                 takes = (need > 0) & self._shares.shared
@@ -263,16 +264,8 @@ class EvictionEligibility:
                     return False
         return True
 
-    def _is_fairer(self, units: list[EvictionUnit]) -> bool:
-        shares = self._shares
-        before = shares.excess()
-        for unit in units:
-            shares.use(unit.occupancy.gang.queue, -unit.amounts)
-        for claim, need in self._needs:
-            shares.use(claim.queue, need)
-        after = shares.excess()
-        for claim, need in self._needs:
-            shares.use(claim.queue, -need)
-        for unit in units:
-            shares.use(unit.occupancy.gang.queue, unit.amounts)
-        return after < before - _HAIR * 1e-3
+    def _is_fairer(self) -> bool:
+        change = dict(self._wanted)
+        for queue, freed in self._freed.items():
+            change[queue] = change.get(queue, 0.0) - freed
+        return self._shares.excess(change) < self._shares.excess({}) - _HAIR * 1e-3

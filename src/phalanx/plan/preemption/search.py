@@ -16,7 +16,7 @@ from phalanx.core.model import PreemptWithin
 from phalanx.core.spec.job import Micros
 from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.model import PendingGang, RunningGang
-from phalanx.plan.placement.amounts import minimum_amounts
+from phalanx.plan.placement.amounts import amounts_by_row, minimum_amounts
 from phalanx.plan.preemption.candidates import EvictionUnit, VictimSet
 from phalanx.plan.preemption.eligibility import EvictionEligibility
 from phalanx.plan.preemption.variants import pools, variants
@@ -63,7 +63,9 @@ class VictimSearch:
         if any(self._has_lower(claim.queue, claim.priority) for claim in claims):
             return True
         return all(
-            shares.within_share(shares.branches[claim.queue], minimum_amounts(claim, shares.table))
+            shares.stays_within_share(
+                shares.branches[claim.queue], minimum_amounts(claim, shares.table)
+            )
             for claim in claims
         )
 
@@ -90,7 +92,7 @@ class VictimSearch:
         if self._has_lower(queue, priority):
             return True
         others = any(other != queue for other in self._lowest_by_queue())
-        return others and not self._shares.is_sated(self._shares.branches[queue])
+        return others and not self._shares.has_full_share(self._shares.branches[queue])
 
     def _has_lower(self, queue: str, priority: int) -> bool:
         own = self._shares.branches[queue].queue
@@ -134,7 +136,12 @@ class VictimSearch:
     def _had_rights(self, rights: EvictionEligibility) -> bool:
         """Whether the claimant could have evicted somebody who is leaving already."""
         if self._had is None:
-            self._had = self._shares.sums(self._tenants.used, self._tenants.returning)
+            table, tenants = self._shares.table, self._tenants
+            self._had = self._shares.tree.sum_up(
+                (queue, amounts_by_row(resources, table))
+                for amounts in (tenants.used, tenants.returning)
+                for queue, resources in amounts.items()
+            )
         for occupancy, positions in self._going:
             tenant, priorities = occupancy.gang, occupancy.priorities
             least = min(priorities[position] for position in positions)
@@ -148,7 +155,7 @@ class VictimSearch:
         tenant, shares = unit.occupancy.gang, self._shares
         path = shares.branches[tenant.queue].path()
         queues = tuple(branch.queue.priority for branch in path)[::-1]
-        size = shares.part_of_all(unit.amounts)
+        size = shares.dominant_share(unit.amounts)
         return (unit.whole, unit.priority, unit.cost, queues, size, -tenant.created_at)
 
     def _here(

@@ -1,0 +1,128 @@
+"""The division of a cluster among queues, and the questions that a pass asks about shares."""
+
+import numpy as np
+import pytest
+
+from phalanx.core.model import Queue
+from phalanx.plan.fairshare.division import water_fill
+from phalanx.plan.fairshare.shares import FairShares
+from phalanx.plan.placement.amounts import amounts_by_row
+from phalanx.plan.state.nodes import NodeSpec, NodeTable
+
+
+def shares_of(*queues: Queue, **capacity: int) -> FairShares:
+    table = NodeTable()
+    table.put("node", NodeSpec(capacity, {}, {}))
+    return FairShares({queue.name: queue for queue in queues}, table)
+
+
+def request(shares: FairShares, queue: str, **amounts: int) -> None:
+    shares.request(queue, amounts_by_row(amounts, shares.table))
+
+
+def use(shares: FairShares, queue: str, **amounts: int) -> None:
+    shares.use(queue, amounts_by_row(amounts, shares.table))
+
+
+def deserved(shares: FairShares, resource: str) -> dict[str, float]:
+    row = shares.table.rows[resource]
+    return {name: float(branch.deserved[row]) for name, branch in shares.branches.items()}
+
+
+@pytest.mark.parametrize(
+    ("amount", "weights", "demands", "parts"),
+    [
+        (12, [1, 1], [20, 20], [6, 6]),
+        (12, [1, 2], [20, 20], [4, 8]),
+        (12, [1, 1], [2, 20], [2, 10]),
+        (12, [1, 1], [2, 3], [2, 3]),
+        (12, [0, 1], [20, 5], [0, 5]),
+        (0, [1, 1], [20, 20], [0, 0]),
+    ],
+)
+def test_an_amount_is_divided_by_weight_up_to_each_demand(
+    amount: int, weights: list[int], demands: list[int], parts: list[int]
+) -> None:
+    divided = water_fill(amount, np.array(weights, float), np.array(demands, float))
+    assert divided.tolist() == pytest.approx(parts)
+
+
+def test_a_quota_is_granted_first_and_the_rest_is_divided_by_weight() -> None:
+    shares = shares_of(Queue("a", quota={"cpu": 2}, weight=2), Queue("b"), cpu=8)
+    request(shares, "a", cpu=8)
+    request(shares, "b", cpu=8)
+    shares.settle()
+    assert deserved(shares, "cpu") == pytest.approx({"a": 6, "b": 2})
+
+
+def test_a_quota_without_demand_is_left_to_the_other_queues() -> None:
+    shares = shares_of(Queue("a", quota={"cpu": 6}), Queue("b"), cpu=8)
+    request(shares, "a", cpu=1)
+    request(shares, "b", cpu=8)
+    shares.settle()
+    assert deserved(shares, "cpu") == pytest.approx({"a": 1, "b": 7})
+
+
+def test_quotas_above_the_capacity_are_scaled_down() -> None:
+    shares = shares_of(Queue("a", quota={"cpu": 8}), Queue("b", quota={"cpu": 4}), cpu=3)
+    request(shares, "a", cpu=8)
+    request(shares, "b", cpu=8)
+    shares.settle()
+    assert deserved(shares, "cpu") == pytest.approx({"a": 2, "b": 1})
+
+
+def test_a_limit_bounds_the_demand() -> None:
+    shares = shares_of(Queue("a", limit={"cpu": 2}), Queue("b"), cpu=8)
+    request(shares, "a", cpu=8)
+    request(shares, "b", cpu=8)
+    shares.settle()
+    assert deserved(shares, "cpu") == pytest.approx({"a": 2, "b": 6})
+
+
+def test_a_parent_without_a_quota_has_the_quotas_of_its_children() -> None:
+    children = [Queue(name, parent="lab", quota={"cpu": 3}) for name in ("a", "b")]
+    shares = shares_of(Queue("lab"), *children, Queue("other"), cpu=8)
+    for name in ("a", "b", "other"):
+        request(shares, name, cpu=8)
+    shares.settle()
+    assert deserved(shares, "cpu") == pytest.approx({"lab": 7, "a": 3.5, "b": 3.5, "other": 1})
+
+
+def test_queues_are_ranked_by_their_dominant_share() -> None:
+    """The example of the DRF paper: tasks of 1 CPU and 4 GB beside tasks of 3 CPU and 1 GB."""
+    shares = shares_of(Queue("a"), Queue("b"), cpu=9, memory=18)
+    tasks = {"a": {"cpu": 1, "memory": 4}, "b": {"cpu": 3, "memory": 1}}
+    for name, task in tasks.items():
+        request(shares, name, **{resource: 9 * amount for resource, amount in task.items()})
+    shares.settle()
+    needs = {name: amounts_by_row(task, shares.table) for name, task in tasks.items()}
+    placed = {"a": 0, "b": 0}
+    while True:
+        name = min(tasks, key=lambda name: shares.rank(shares.branches[name], needs[name]))
+        after = shares.root.used + needs[name]
+        if bool((after > shares.capacity)[shares.shared].any()):
+            break
+        shares.use(name, needs[name])
+        placed[name] += 1
+    assert placed == {"a": 3, "b": 2}
+
+
+def test_excess_answers_for_a_change_without_making_it() -> None:
+    shares = shares_of(Queue("a"), Queue("b"), cpu=8)
+    use(shares, "a", cpu=8)
+    request(shares, "b", cpu=8)
+    shares.settle()
+    row = amounts_by_row({"cpu": 2}, shares.table)
+    before = {name: branch.used.copy() for name, branch in shares.branches.items()}
+    assert shares.excess({}) == pytest.approx(4 / 8)
+    assert shares.excess({"a": -row, "b": row}) == pytest.approx(2 / 8)
+    assert all((branch.used == before[name]).all() for name, branch in shares.branches.items())
+
+
+def test_the_first_limit_on_the_way_to_the_root_binds() -> None:
+    shares = shares_of(Queue("lab", limit={"cpu": 3}), Queue("a", parent="lab"), Queue("b"), cpu=8)
+    use(shares, "a", cpu=2)
+    need = amounts_by_row({"cpu": 2}, shares.table)
+    assert shares.limits.binding([("a", need)]) == ("lab", "cpu")
+    assert shares.limits.binding([("b", need)]) is None
+    assert shares.limits.remaining() == {"lab": [("lab", "cpu", 1.0)], "a": [("lab", "cpu", 1.0)]}
