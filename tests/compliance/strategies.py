@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from phalanx.core.causes import Cause, CauseKind
+from phalanx.core.causes import Cause, CauseKind, TaskEnding
 from phalanx.core.ledger import Account, AccountEntry, Loss, Lost, LostTo, Tally
 from phalanx.core.model import (
     Blob,
@@ -25,7 +25,7 @@ from phalanx.core.model import (
     Task,
     Worker,
 )
-from phalanx.core.records import JobSubmitted, TaskEnding, TaskFailed, WorkerCordoned
+from phalanx.core.records import JobSubmitted, TaskFailed, WorkerCordoned
 from phalanx.core.states import State
 from phalanx.store.protocol import Batch
 from tests.builders import a_role, a_spec

@@ -4,8 +4,9 @@ import base64
 
 import pytest
 
+from phalanx.core.causes import TaskEnding
 from phalanx.core.model import Phase
-from phalanx.core.records import TaskEnding, TaskFailed
+from phalanx.core.records import TaskFailed
 from phalanx.store.protocol import Batch, JobQuery, Store
 from tests.builders import a_finished_job, a_job, a_record, a_spec
 

@@ -101,7 +101,7 @@ def test_a_failed_dependency_fails_its_dependants_transitively() -> None:
     cause = driver.job(three).cause
     assert cause is not None
     assert (cause.kind, cause.by) == (CauseKind.DEPENDENCY, two)
-    assert str(cause) == f"it was to run after {two}, which is failed"
+    assert str(cause) == f"dependency {two} failed"
     assert not driver.cluster.gangs
     assert not driver.cluster.dependants
 
@@ -122,7 +122,7 @@ def test_a_cancelled_dependency_fails_its_dependants() -> None:
     two = driver.submit(spec(after=[one]))
     driver.apply(CancelRequested(one))
     assert driver.phase(two) is Phase.FAILED
-    assert str(driver.job(two).cause) == f"it was to run after {one}, which is cancelled"
+    assert str(driver.job(two).cause) == f"dependency {one} was cancelled"
 
 
 def test_a_timed_out_dependency_fails_its_dependants() -> None:
@@ -131,7 +131,7 @@ def test_a_timed_out_dependency_fails_its_dependants() -> None:
     two = driver.submit(spec(after=[one]))
     driver.advance(60)
     assert driver.phase(two) is Phase.FAILED
-    assert str(driver.job(two).cause) == f"it was to run after {one}, which is timed-out"
+    assert str(driver.job(two).cause) == f"dependency {one} timed out"
 
 
 def test_a_dependency_that_reaches_its_time_limit_fails_its_dependants() -> None:
@@ -156,13 +156,22 @@ def test_of_two_dependencies_one_failure_is_enough() -> None:
     assert driver.phase(job) is Phase.FAILED
 
 
-@pytest.mark.parametrize("phase", [Phase.FAILED, Phase.CANCELLED, Phase.TIMED_OUT])
-def test_a_dependency_that_had_failed_before_fails_the_submission_at_once(phase: Phase) -> None:
+@pytest.mark.parametrize(
+    ("phase", "ended"),
+    [
+        (Phase.FAILED, "failed"),
+        (Phase.CANCELLED, "was cancelled"),
+        (Phase.TIMED_OUT, "timed out"),
+    ],
+)
+def test_a_dependency_that_had_failed_before_fails_the_submission_at_once(
+    phase: Phase, ended: str
+) -> None:
     driver = Driver()
     live = driver.submit(spec())
     job = driver.submit(spec(after=[live, "j-old"]), ended={"j-old": phase})
     assert driver.phase(job) is Phase.FAILED
-    assert str(driver.job(job).cause) == f"it was to run after j-old, which is {phase}"
+    assert str(driver.job(job).cause) == f"dependency j-old {ended}"
     assert driver.job(job).finished_at == driver.now
     finish(driver, live)
 

@@ -462,7 +462,7 @@ def test_three_first_failures_of_distinct_jobs_cordon_a_worker() -> None:
         failing_first(driver, "a")
     assert driver.workers["a"].cordoned is None
     failing_first(driver, "a")
-    assert driver.workers["a"].cordoned == "3 jobs failed first here within 10 minutes"
+    assert driver.workers["a"].cordoned == "3 jobs failed first on this worker within 10 minutes"
     assert driver.workers["b"].cordoned is None
     assert [r.worker for r in driver.records if isinstance(r, WorkerCordoned)] == ["a"]
 
@@ -595,7 +595,7 @@ def test_with_restart_never_the_first_failure_fails_the_job_and_stops_the_rest()
     driver.stop(job)
     assert driver.phase(job) is Phase.FAILED
     assert driver.states(job) == [FAILED, FAILED, FAILED]
-    assert str(driver.job(job).cause) == f"task {job}.0 exited with code 1"
+    assert str(driver.job(job).cause) == "task 0 exited with code 1 on a"
 
 
 def test_with_restart_never_an_eviction_fails_the_job_with_its_sentence() -> None:

@@ -142,7 +142,7 @@ def test_a_gang_below_its_minimum_for_ten_minutes_is_placed_again_as_one() -> No
     assert drain is not None
     assert (drain.cause.kind, str(drain.cause)) == (
         CauseKind.REGROUP,
-        "it was below its minimum for 10 minutes",
+        "below its minimum for 10 minutes",
     )
     driver.stop(job)
     assert driver.states(job) == [B, B, B]

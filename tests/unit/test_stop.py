@@ -63,7 +63,7 @@ def test_a_cancelled_gang_is_cancelled_when_its_last_task_has_stopped() -> None:
     driver.stop(job)
     assert driver.states(job) == [CANCELLED] * 3
     assert driver.phase(job) is Phase.CANCELLED
-    assert str(driver.job(job).cause) == "it was cancelled by eve"
+    assert str(driver.job(job).cause) == "cancelled by eve"
 
 
 def test_a_waiting_job_is_cancelled_at_once() -> None:
@@ -73,7 +73,7 @@ def test_a_waiting_job_is_cancelled_at_once() -> None:
     driver.apply(CancelRequested(two))
     assert driver.states(one) == [CANCELLED]
     assert driver.states(two) == [CANCELLED, CANCELLED]
-    assert str(driver.job(one).cause) == "it was cancelled"
+    assert str(driver.job(one).cause) == "cancelled"
     assert not driver.cluster.gangs
 
 
@@ -113,7 +113,7 @@ def test_a_job_that_reaches_its_time_limit_has_timed_out() -> None:
     assert cause is not None
     assert (cause.kind, str(cause)) == (
         CauseKind.TIME_LIMIT,
-        "it ran longer than its time limit of 300 s",
+        "exceeded its time limit of 300 s",
     )
 
 
@@ -469,7 +469,7 @@ def test_a_job_is_done_when_all_of_its_tasks_are() -> None:
         assert driver.phase(job) is Phase.RUNNING
         driver.exit(job, index)
     assert driver.phase(job) is Phase.DONE
-    assert str(driver.job(job).cause) == "it is complete"
+    assert str(driver.job(job).cause) == "job complete"
     assert not any(node.charges for node in driver.cluster.nodes.values())
 
 
@@ -484,7 +484,7 @@ def test_a_drain_tells_its_story() -> None:
     began = next(r for r in driver.records if isinstance(r, GangStopping))
     stopped = next(r for r in driver.records if isinstance(r, GangStopped))
     assert (began.cause, began.task, began.stopping) == (CauseKind.FAILURE, 1, 2)
-    assert began.why == f"task {job}.1 exited with code 1"
+    assert began.why == "task 1 exited with code 1 on b"
     assert (began.attempt, stopped.attempt) == (1, 1)
     assert stopped.outcome is Phase.PENDING
     assert stopped.seconds == pytest.approx(2, abs=0.001)

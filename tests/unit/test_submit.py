@@ -158,7 +158,7 @@ def test_a_job_that_waits_too_long_has_timed_out() -> None:
     driver.advance(1)
     assert driver.phase(job) is Phase.TIMED_OUT
     assert driver.states(job) == [State.CANCELLED, State.CANCELLED]
-    assert str(driver.job(job).cause) == "it could not be started within 600 s"
+    assert str(driver.job(job).cause) == "not started within 600 s"
 
 
 def test_a_job_that_has_started_does_not_time_out() -> None:

@@ -12,6 +12,7 @@ from phalanx.api.auth import USERS, Principal, principal_of
 from phalanx.api.lookup import change, find
 from phalanx.api.services import services_of
 from phalanx.api.views import job_view, submitted_view
+from phalanx.core.causes import requeued
 from phalanx.core.errors import Conflict, CoreError
 from phalanx.core.events import Evicted, HoldChanged, PriorityChanged
 from phalanx.core.gang import Gang
@@ -66,7 +67,7 @@ async def requeue(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Job
     """It is stopped like an evicted one, and no failure is counted."""
 
     def work(turn: Turn, gang: Gang, by: Principal) -> Job:
-        why = "it was requeued" + (f" by {by.name}" if by.name else "")
+        why = requeued(by.name)
         return turn.apply(Evicted(gang.job.id, by.name, why)).gangs[gang.job.id].job
 
     return job_view(await change(request, job_id, work))

@@ -1,8 +1,15 @@
-"""Why a gang was stopped or a job ended: typed, ordered, and rendered to one sentence."""
+"""Why a gang was stopped or a job ended, and how a task came to its end: typed, and in words.
 
+A cause completes the sentences "stopping all tasks: …" and "job failed: …". All of these texts are
+written here, so that events, job views and errors use the same words.
+"""
+
+from collections.abc import Sequence
 from enum import StrEnum
 
 import msgspec
+
+from phalanx.core.spec.job import MINUTE, SECOND, Micros
 
 
 class CauseKind(StrEnum):
@@ -19,11 +26,14 @@ class CauseKind(StrEnum):
     COMPLETE = "complete"  #: the work is done; tasks that still run are not needed
 
 
+_RANKS = {kind: rank for rank, kind in enumerate(CauseKind)}
+
+
 class Cause(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: CauseKind
-    what: str  #: one sentence without its full stop
-    task: int | None = None  #: the task whose failure it was
-    by: str | None = None  #: the user or the job that wanted it
+    what: str  #: the text, without a full stop
+    task: int | None = None  #: index of the task whose failure it was
+    by: str | None = None  #: the user or the job that asked for it
 
     def __str__(self) -> str:
         return self.what
@@ -32,4 +42,165 @@ class Cause(msgspec.Struct, frozen=True, omit_defaults=True):
         return _RANKS[self.kind] > _RANKS[other.kind]
 
 
-_RANKS = {kind: rank for rank, kind in enumerate(CauseKind)}
+def complete() -> Cause:
+    return Cause(CauseKind.COMPLETE, "job complete")
+
+
+def cancelled(by: str) -> Cause:
+    return Cause(CauseKind.CANCEL, f"cancelled{_by(by)}", by=by or None)
+
+
+def replaced_by_next_run(cron: str) -> Cause:
+    return Cause(CauseKind.CANCEL, f"replaced by the next run of cron {cron}", by=cron)
+
+
+def evicted(why: str, by: str) -> Cause:
+    return Cause(CauseKind.EVICTION, why, by=by)
+
+
+def shrunk(by: str) -> Cause:
+    return Cause(CauseKind.EVICTION, f"shrunk for {by}", by=by)
+
+
+def failed(task: int, ending: str) -> Cause:
+    return Cause(CauseKind.FAILURE, f"task {task} {ending}", task=task)
+
+
+def stopped_by_worker(task: int, ending: str) -> Cause:
+    return Cause(CauseKind.EVICTION, f"task {task} {ending}", task=task)
+
+
+def below_minimum(after: Micros) -> Cause:
+    return Cause(CauseKind.REGROUP, f"below its minimum for {after / MINUTE:g} minutes")
+
+
+def time_limit_exceeded(limit: Micros) -> Cause:
+    return Cause(CauseKind.TIME_LIMIT, f"exceeded its time limit of {limit / SECOND:g} s")
+
+
+def schedule_timed_out(timeout: Micros) -> Cause:
+    return Cause(CauseKind.SCHEDULE_TIMEOUT, f"not started within {timeout / SECOND:g} s")
+
+
+def dependency_ended(job: str, phase: str) -> Cause:
+    return Cause(CauseKind.DEPENDENCY, f"dependency {job} {_ended(phase)}", by=job)
+
+
+def group_member_ended(job: str, name: str, phase: str) -> Cause:
+    """A member of the group ended before the first start, so the others can never start."""
+    kind = CauseKind.SCHEDULE_TIMEOUT if phase == "timed-out" else CauseKind.DEPENDENCY
+    return Cause(kind, f"group member {name} {_ended(phase)}", by=job)
+
+
+def _ended(phase: str) -> str:
+    return {"cancelled": "was cancelled", "timed-out": "timed out"}.get(phase, phase)
+
+
+def _by(name: str) -> str:
+    return f" by {name}" if name else ""
+
+
+# Reasons for evictions and lost reservations
+
+
+def preempted(by: str) -> str:
+    return f"preempted by {by}"
+
+
+def reclaimed(by: str, queue: str) -> str:
+    return f"reclaimed by {by} of queue {queue}"
+
+
+def requeued(by: str) -> str:
+    return f"requeued{_by(by)}"
+
+
+def worker_draining(worker: str, why: str) -> str:
+    return f"worker {worker} is draining: {why}"
+
+
+def worker_shutting_down(worker: str) -> str:
+    return f"worker {worker} is shutting down"
+
+
+def worker_lost(worker: str) -> str:
+    return f"worker {worker} was lost"
+
+
+def not_acknowledged(workers: Sequence[str]) -> str:
+    by = f" by {', '.join(workers)}" if workers else ""
+    return f"not acknowledged in time{by}"
+
+
+# Endings of tasks
+
+
+class TaskEnding(StrEnum):
+    """How the process of a task came to its end."""
+
+    EXITED = "exited"  #: it exited by itself or was killed by a signal
+    STOPPED = "stopped"  #: its worker stopped it
+    SPAWN_FAILED = "spawn-failed"  #: its worker could not start it
+    START_TIMED_OUT = "start-timed-out"  #: its worker did not report the start in time
+    STALLED = "stalled"  #: it reported no progress for longer than `stall_after`
+    SILENT = "silent"  #: a runner of the plain protocol sent no heartbeat in time
+    VANISHED = "vanished"  #: its worker does not have it any more
+    WORKER_LOST = "worker-lost"  #: its worker was declared lost
+
+
+#: By ending: what is said of the task, and the word before its worker.
+_ENDINGS = {
+    TaskEnding.EXITED: ("exited", "on"),
+    TaskEnding.STOPPED: ("was stopped", "by"),
+    TaskEnding.SPAWN_FAILED: ("could not be started", "on"),
+    TaskEnding.START_TIMED_OUT: ("did not start in time", "on"),
+    TaskEnding.STALLED: ("made no progress", "on"),
+    TaskEnding.SILENT: ("sent no heartbeat in time", "from"),
+    TaskEnding.VANISHED: ("vanished", "from"),
+    TaskEnding.WORKER_LOST: ("was lost", "with"),
+}
+
+
+def ending_text(
+    how: TaskEnding, worker: str | None, *, exact: str | None = None, message: str = ""
+) -> str:
+    """The rest of a sentence that begins with a task, like "was killed by SIGKILL on w-1".
+
+    `exact` says more than the ending alone ("exited with code 1"); a message is put after a colon.
+    """
+    usual, preposition = _ENDINGS[how]
+    text = exact or usual
+    if worker is not None:
+        text = f"{text} {preposition} {worker}"
+    return f"{text}: {message}" if message else text
+
+
+#: Signals by their number on Linux, where agents run.
+_SIGNALS = {
+    1: "SIGHUP",
+    2: "SIGINT",
+    3: "SIGQUIT",
+    4: "SIGILL",
+    5: "SIGTRAP",
+    6: "SIGABRT",
+    7: "SIGBUS",
+    8: "SIGFPE",
+    9: "SIGKILL",
+    10: "SIGUSR1",
+    11: "SIGSEGV",
+    12: "SIGUSR2",
+    13: "SIGPIPE",
+    14: "SIGALRM",
+    15: "SIGTERM",
+    16: "SIGSTKFLT",
+    24: "SIGXCPU",
+    25: "SIGXFSZ",
+    26: "SIGVTALRM",
+    27: "SIGPROF",
+    30: "SIGPWR",
+    31: "SIGSYS",
+}
+
+
+def signal_name(number: int) -> str:
+    return _SIGNALS.get(number, f"signal {number}")

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
-from phalanx.core.causes import Cause
+from phalanx.core.causes import Cause, signal_name
 from phalanx.core.ledger import Account, Lost
 from phalanx.core.spec.job import JobSpec, Micros, Resources, Role, Schedule
 from phalanx.core.states import State
@@ -50,7 +50,7 @@ class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def __str__(self) -> str:
         if self.signal is not None:
-            return f"was killed by signal {self.signal}"
+            return f"was killed by {signal_name(self.signal)}"
         if self.code is None:
             return "failed"
         return f"exited with code {self.code}"

@@ -5,30 +5,17 @@ job, the event stream, log lines, metrics) matches on their types. The docstring
 it is written and is the text of the reference page.
 """
 
-from enum import StrEnum
 from typing import Annotated, TypeAlias
 
 import msgspec
 
-from phalanx.core.causes import CauseKind
+from phalanx.core.causes import CauseKind, TaskEnding
 from phalanx.core.ledger import LostTo
 from phalanx.core.model import Phase, Task
 from phalanx.core.spec.job import Micros
 
 #: A point in time; the public JSON has it as an ISO 8601 string.
 Moment: TypeAlias = Annotated[Micros, "moment"]
-
-
-class TaskEnding(StrEnum):
-    """How the process of a task came to its end."""
-
-    EXITED = "exited"  #: it exited by itself or was killed by a signal
-    STOPPED = "stopped"  #: its worker stopped it
-    SPAWN_FAILED = "spawn-failed"  #: its worker could not start it
-    START_TIMED_OUT = "start-timed-out"  #: its worker did not report the start in time
-    STALLED = "stalled"  #: it reported no progress for longer than `stall_after`
-    VANISHED = "vanished"  #: its worker does not know what became of it
-    WORKER_LOST = "worker-lost"  #: its worker was declared lost
 
 
 class RecordBase(

@@ -154,5 +154,7 @@ def event_of(decision: Decision) -> Event:
     if isinstance(decision, Hold):
         return Held(decision.placement)
     if isinstance(decision, LetGo):
-        return HoldsReleased(decision.job, decision.version, "nobody who holds could ever start")
+        return HoldsReleased(
+            decision.job, decision.version, "no gang with gathered places could start"
+        )
     return ScheduleTimedOut(decision.job, decision.since)

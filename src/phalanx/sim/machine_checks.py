@@ -8,9 +8,10 @@ lives; no job that goes on failing; nothing that was acknowledged missing.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from phalanx.core.causes import TaskEnding
 from phalanx.core.ids import split_task
 from phalanx.core.model import Job, Task
-from phalanx.core.records import TaskEnding, TaskFailed
+from phalanx.core.records import TaskFailed
 from phalanx.sim.machine import SimulatedMachine
 from phalanx.store import rows
 from phalanx.store.memory import MemoryDatabase

@@ -113,7 +113,7 @@ class World:
         if self.acknowledged:
             job = self.random.choice(self.acknowledged)
             await self.network.command(
-                events.Evicted(job, by="chance", why="chance wanted its place")
+                events.Evicted(job, by="chance", why="evicted by the simulator")
             )
 
     def _kill_process(self, machine: SimulatedMachine) -> None:

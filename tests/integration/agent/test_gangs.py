@@ -31,7 +31,7 @@ async def test_a_rank_that_is_killed_takes_its_gang_with_it_and_all_start_again(
     assert (await ranks.finish())["failures"] == 1
     story = await fleet.story(ranks.job)
     [failed] = [event for event in story if event["kind"] == "TaskFailed"]
-    assert "killed by signal 9" in failed["detail"]["why"]
+    assert "killed by SIGKILL" in failed["detail"]["why"]
     assert [event["kind"] for event in story].count("GangStopping") == 1
 
 

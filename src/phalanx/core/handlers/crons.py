@@ -9,8 +9,7 @@ from datetime import UTC, tzinfo
 
 from msgspec.structs import replace
 
-from phalanx.core import records
-from phalanx.core.causes import Cause, CauseKind
+from phalanx.core import causes, records
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict, CoreError, Invalid, Problem, Unknown
 from phalanx.core.events import (
@@ -159,8 +158,7 @@ def _run(tx: Changes, row: Cron, at: Micros, event: CronDue | CronRequested) -> 
     tx.crons[row.key] = replace(row, replacing_at=at)
     tx.record(records.CronReplacing(row.key, at))
     for run in unfinished:
-        cause = Cause(CauseKind.CANCEL, f"replaced by the next run of cron {row.key}", by=row.key)
-        drain(tx, tx.gang(run.job), cause)
+        drain(tx, tx.gang(run.job), causes.replaced_by_next_run(row.key))
     return None
 
 

@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from phalanx.core.causes import Cause, CauseKind
+from phalanx.core import causes
+from phalanx.core.causes import TaskEnding, ending_text
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
 from phalanx.core.events import Exited, RegroupDue, SpawnFailed, StallDue, Stopped, Vanished
@@ -16,35 +17,55 @@ from phalanx.core.handlers.stop import complete_if_done, drain, task_stopped
 from phalanx.core.model import Exit, Suspicion, Task, Worker
 from phalanx.core.records import (
     TaskDone,
-    TaskEnding,
     TaskFailed,
     TaskStopped,
     WorkerCordoned,
     about,
 )
-from phalanx.core.spec.job import Restart
+from phalanx.core.spec.job import SECOND, Restart
 from phalanx.core.states import Move, State
 
-_ENDINGS = {
+#: How a task that was told to stop came to its end.
+_STOPS = {
     Move.EXITED_ZERO: TaskEnding.EXITED,
     Move.EXITED_NON_ZERO: TaskEnding.EXITED,
     Move.STOPPED: TaskEnding.STOPPED,
     Move.SPAWN_FAILED: TaskEnding.SPAWN_FAILED,
-    Move.START_TIMED_OUT: TaskEnding.START_TIMED_OUT,
-    Move.STALLED: TaskEnding.STALLED,
-    Move.VANISHED: TaskEnding.VANISHED,
-    Move.WORKER_LOST: TaskEnding.WORKER_LOST,
+}
+#: What takes a task whose process was lost to its next state.
+_MOVES = {
+    TaskEnding.EXITED: Move.EXITED_NON_ZERO,
+    TaskEnding.STOPPED: Move.STOPPED,
+    TaskEnding.SPAWN_FAILED: Move.SPAWN_FAILED,
+    TaskEnding.START_TIMED_OUT: Move.START_TIMED_OUT,
+    TaskEnding.STALLED: Move.STALLED,
+    TaskEnding.SILENT: Move.VANISHED,
+    TaskEnding.VANISHED: Move.VANISHED,
+    TaskEnding.WORKER_LOST: Move.WORKER_LOST,
 }
 
 
 class Fall(NamedTuple):
     """How a process was lost."""
 
-    move: Move
-    what: str  #: completes the sentence that begins with the task
+    how: TaskEnding
     gone: bool  #: nothing of it can be alive; else its worker stays charged
     exit: Exit | None = None
-    blameless: bool = False  #: nobody is to blame, so nothing is counted
+    exact: str | None = None  #: says more than the ending alone
+    message: str = ""  #: of the worker
+
+    @property
+    def move(self) -> Move:
+        return _MOVES[self.how]
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether it counts as a failure of the job. A stop by the worker does not."""
+        return self.how is not TaskEnding.STOPPED
+
+    def text(self, task: Task) -> str:
+        """The rest of the sentence that begins with the task."""
+        return ending_text(self.how, task.worker, exact=self.exact, message=self.message)
 
 
 def exited(tx: Changes, event: Exited) -> None:
@@ -55,8 +76,7 @@ def exited(tx: Changes, event: Exited) -> None:
     if task.state is State.PREEMPTING:
         _stop(tx, gang, task, move, end)
     elif end.signalled:
-        how = Fall(Move.STOPPED, "was stopped by its worker", gone=True, exit=end, blameless=True)
-        fail(tx, gang, [task], how)
+        fail(tx, gang, [task], Fall(TaskEnding.STOPPED, gone=True, exit=end))
     elif success:
         done = tx.move(gang, task, move, State.DONE, ended_at=tx.now, exit=end)
         tx.free(task)
@@ -65,7 +85,7 @@ def exited(tx: Changes, event: Exited) -> None:
             note_start(tx, gang)
         complete_if_done(tx, gang)
     else:
-        fail(tx, gang, [task], Fall(move, str(end), gone=True, exit=end))
+        fail(tx, gang, [task], Fall(TaskEnding.EXITED, gone=True, exit=end, exact=str(end)))
 
 
 def stopped(tx: Changes, event: Stopped) -> None:
@@ -84,30 +104,30 @@ def _stop(tx: Changes, gang: Gang, task: Task, move: Move, end: Exit | None) -> 
         gang, task, move, State.PREEMPTED, started_at=started_at, ended_at=tx.now, exit=end
     )
     tx.free(task)
-    tx.record(TaskStopped(*about(gone), _ENDINGS[move]))
+    tx.record(TaskStopped(*about(gone), _STOPS[move]))
     task_stopped(tx, gang, gone)
 
 
 def spawn_failed(tx: Changes, event: SpawnFailed) -> None:
     gang, task = tx.attempt(event.task, event.epoch)
-    what = f"could not be started: {event.message}"
+    how = Fall(TaskEnding.SPAWN_FAILED, gone=True, message=event.message)
     if task.state is State.PREEMPTING:
         _stop(tx, gang, task, Move.SPAWN_FAILED, None)
     elif task.state is State.RESERVED and not task.released:
-        lose_reservation(tx, gang, Move.SPAWN_FAILED, f"task {task.id} {what}", task.worker)
+        why = f"task {task.index} {how.text(task)}"
+        lose_reservation(tx, gang, Move.SPAWN_FAILED, why, task.worker)
     else:
-        fail(tx, gang, [task], Fall(Move.SPAWN_FAILED, what, gone=True))
+        fail(tx, gang, [task], how)
 
 
 def vanished(tx: Changes, event: Vanished) -> None:
     gang, task = tx.attempt(event.task, event.epoch)
-    if not event.gone:
-        how = Fall(Move.VANISHED, "was not heard of any more", gone=False)
-        fall(tx, gang, [task], how)
-    elif task.state is State.PREEMPTING:
-        _stop(tx, gang, task, Move.VANISHED, None)
+    is_silent = not event.gone or task.worker is None
+    how = Fall(TaskEnding.SILENT if is_silent else TaskEnding.VANISHED, event.gone)
+    if event.gone and task.state is not State.PREEMPTING:
+        fail(tx, gang, [task], how)
     else:
-        fail(tx, gang, [task], Fall(Move.VANISHED, "vanished from its worker", gone=True))
+        fall(tx, gang, [task], how)
 
 
 def stall_due(tx: Changes, event: StallDue) -> None:
@@ -132,8 +152,9 @@ def stall_due(tx: Changes, event: StallDue) -> None:
     if heard_at + stall_after > tx.now:
         tx.timer(heard_at + stall_after, event)
         return
-    what = f"made no progress for {stall_after / 1_000_000:g} s"
-    fail(tx, tx.gang(event.job), [laggard], Fall(Move.STALLED, what, gone=False))
+    exact = f"made no progress for {stall_after / SECOND:g} s"
+    how = Fall(TaskEnding.STALLED, gone=False, exact=exact)
+    fail(tx, tx.gang(event.job), [laggard], how)
 
 
 def fall(tx: Changes, gang: Gang, tasks: list[Task], how: Fall) -> None:
@@ -148,7 +169,7 @@ def fall(tx: Changes, gang: Gang, tasks: list[Task], how: Fall) -> None:
                 tx.free(task)
             else:
                 tx.linger(task)
-            tx.record(TaskStopped(*about(stopped), _ENDINGS[how.move]))
+            tx.record(TaskStopped(*about(stopped), how.how))
             task_stopped(tx, gang, stopped)
         elif task.released and task.state in (State.RESERVED, State.RUNNING):
             fallen.append(task)
@@ -163,7 +184,7 @@ def fail(tx: Changes, gang: Gang, fallen: list[Task], fall: Fall) -> None:
     """
     trigger = fallen[0]
     spec = gang.job.spec
-    counted = not fall.blameless and _count(tx, gang)
+    counted = fall.is_counted and _count(tx, gang)
     if counted:
         _blame(tx, gang, trigger, fall.move)
     exhausted = gang.job.failures >= spec.max_retries
@@ -172,8 +193,8 @@ def fail(tx: Changes, gang: Gang, fallen: list[Task], fall: Fall) -> None:
         and not exhausted
         and gang.may_start_with([*gang.waiting(), *fallen])
     )
-    kind = CauseKind.EVICTION if fall.blameless else CauseKind.FAILURE
-    cause = Cause(kind, f"task {trigger.id} {fall.what}", task=trigger.index)
+    cause_of = causes.failed if fall.is_counted else causes.stopped_by_worker
+    cause = cause_of(trigger.index, fall.text(trigger))
     if alone:
         lose(tx, gang, cause, (), fallen)
     for task in fallen:
@@ -195,8 +216,7 @@ def fail(tx: Changes, gang: Gang, fallen: list[Task], fall: Fall) -> None:
 
 def _record_failure(tx: Changes, task: Task, fall: Fall) -> None:
     end = fall.exit or Exit()
-    how = _ENDINGS[fall.move]
-    tx.record(TaskFailed(*about(task), how, fall.what, end.code, end.signal))
+    tx.record(TaskFailed(*about(task), fall.how, fall.text(task), end.code, end.signal))
 
 
 def _count(tx: Changes, gang: Gang) -> bool:
@@ -243,7 +263,7 @@ def _suspect(tx: Changes, worker: Worker, suspicions: tuple[Suspicion, ...]) -> 
         tx.set_worker(replace(worker, suspicions=kept))
         return
     minutes = settings.suspect_window // 60_000_000
-    reason = f"{len(suspicions)} jobs failed first here within {minutes} minutes"
+    reason = f"{len(suspicions)} jobs failed first on this worker within {minutes} minutes"
     tx.set_worker(replace(worker, suspicions=(), cordoned=reason))
     tx.record(WorkerCordoned(worker.id, reason))
 
@@ -273,6 +293,4 @@ def regroup_due(tx: Changes, event: RegroupDue) -> None:
     if not gang.is_short:
         tx.set_job(gang, short_since=None)  # what was missing is starting just now
         return
-    minutes = tx.base.settings.regroup_after / 60_000_000
-    what = f"it was below its minimum for {minutes:g} minutes"
-    drain(tx, gang, Cause(CauseKind.REGROUP, what))
+    drain(tx, gang, causes.below_minimum(tx.base.settings.regroup_after))

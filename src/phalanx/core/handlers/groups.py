@@ -4,7 +4,7 @@ Who names whom does not matter: all that are connected by their names are one gr
 the first start; from then on each member is on its own.
 """
 
-from phalanx.core.causes import Cause, CauseKind
+from phalanx.core import causes
 from phalanx.core.changes import Changes
 from phalanx.core.gang import Gang
 from phalanx.core.handlers.stop import drain
@@ -34,13 +34,11 @@ def member_ended(tx: Changes, gang: Gang) -> None:
     job = gang.job
     if job.satisfied or job.verdict is None or job.verdict is Phase.DONE:
         return
-    timed_out = job.verdict is Phase.TIMED_OUT
-    kind = CauseKind.SCHEDULE_TIMEOUT if timed_out else CauseKind.DEPENDENCY
-    what = f"it was to start with {job.full_name}, which is {job.verdict}"
+    cause = causes.group_member_ended(job.id, job.full_name, job.verdict)
     for other in mates(tx, gang):
         mate = tx.gang(other)
         if mate.job.verdict is None and not mate.job.satisfied:
-            drain(tx, mate, Cause(kind, what, by=job.id))
+            drain(tx, mate, cause)
 
 
 def _split(name: str) -> tuple[str, str]:

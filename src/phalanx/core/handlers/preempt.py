@@ -5,13 +5,14 @@ claimant's from then on; if it does not start in time, the room is free for all,
 nobody is evicted for it again.
 """
 
+from phalanx.core import causes
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
 from phalanx.core.events import Evicted, Nominated, NominationEnded, Shrunk, Victim
 from phalanx.core.gang import Gang
 from phalanx.core.handlers.startable import check_startable
 from phalanx.core.handlers.stop import evicted, shrunk
-from phalanx.core.model import Nomination
+from phalanx.core.model import Job, Nomination
 from phalanx.core.records import CapacityKept, KeptCapacityReleased
 from phalanx.core.spec.job import Micros
 from phalanx.core.states import State
@@ -23,14 +24,13 @@ def nominated(tx: Changes, event: Nominated) -> None:
         check_startable(tx, gang, placement.version)
         if gang.job.nomination is not None:
             raise Conflict(f"job {gang.job.id} waits for its victims already")
-    claimant = claimants[0].job
-    by = f"{claimant.spec.namespace}/{claimant.name}"
+    preemptor = claimants[0].job
     leaving: list[str] = []
     #: Room may also be left by those who were leaving already.
     patience: Micros = tx.base.settings.stop_floor
     for victim in event.victims:
         gang = tx.gang(victim.job)
-        leaving += _give_way(tx, gang, victim, by)
+        leaving += _evict(tx, gang, victim, preemptor)
         patience = max(patience, tx.base.settings.stop_timeout(gang.job.spec.grace))
     until = tx.now + patience + tx.base.settings.nomination
     for gang, placement in zip(claimants, event.placements, strict=True):
@@ -41,7 +41,7 @@ def nominated(tx: Changes, event: Nominated) -> None:
     tx.replan = True
 
 
-def _give_way(tx: Changes, gang: Gang, victim: Victim, by: str) -> list[str]:
+def _evict(tx: Changes, gang: Gang, victim: Victim, preemptor: Job) -> list[str]:
     """Stop a victim, or what it has beyond its minimum; the tasks that are leaving."""
     job = gang.job
     # One that gave tasks to somebody else at the same time has not changed otherwise.
@@ -49,10 +49,14 @@ def _give_way(tx: Changes, gang: Gang, victim: Victim, by: str) -> list[str]:
         raise Conflict(f"victim {job.id} has changed since version {victim.version}")
     if not job.spec.preemptible:
         raise Conflict(f"victim {job.id} is not preemptible")
+    by = preemptor.full_name
     if victim.tasks:
         shrunk(tx, Shrunk(job.id, victim.tasks, by))
     else:
-        evicted(tx, Evicted(job.id, by, f"it gave way to {by}"))
+        queue = preemptor.spec.queue
+        same_queue = job.spec.queue == queue
+        why = causes.preempted(by) if same_queue else causes.reclaimed(by, queue)
+        evicted(tx, Evicted(job.id, by, why))
     stopping = [task for task in gang.tasks if task.state is State.PREEMPTING]
     return [task.id for task in stopping if not victim.tasks or task.index in victim.tasks]
 

@@ -6,6 +6,7 @@ back at no cost; after it a loss is a failure.
 
 from collections.abc import Iterable
 
+from phalanx.core import causes
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
 from phalanx.core.events import (
@@ -177,13 +178,11 @@ def reservation_expired(tx: Changes, event: ReservationExpired) -> None:
     base = tx.base.gangs.get(event.job)
     if base is None or base.job.epoch != event.epoch or not base.unreleased():
         return
-    lose_reservation(
-        tx, tx.gang(event.job), Move.RESERVATION_EXPIRED, "it was not accepted in time"
-    )
+    lose_reservation(tx, tx.gang(event.job), Move.RESERVATION_EXPIRED)
 
 
 def lose_reservation(
-    tx: Changes, gang: Gang, move: Move, why: str, suspect: str | None = None
+    tx: Changes, gang: Gang, move: Move, why: str | None = None, suspect: str | None = None
 ) -> None:
     """A start set that cannot be released goes back whole, with those released with it.
 
@@ -196,7 +195,8 @@ def lose_reservation(
         suspects = [[suspect] * _has_on(each, suspect) for each in gangs]
     give_back(tx, gang, move)
     for each, workers in zip(gangs, suspects, strict=True):
-        tx.record(ReservationLost(each.job.id, each.job.epoch, why, tuple(workers)))
+        reason = why or causes.not_acknowledged(workers)
+        tx.record(ReservationLost(each.job.id, each.job.epoch, reason, tuple(workers)))
         avoid(tx, each, workers)
         tx.set_job(each, losses=each.job.losses + 1)
         wait_again(tx, each, setbacks=each.job.losses)

@@ -1,5 +1,6 @@
 """A released task becoming a process: seen by its agent, or claimed over the plain protocol."""
 
+from phalanx.core.causes import TaskEnding
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
 from phalanx.core.events import Claimed, Started, StartTimedOut
@@ -100,4 +101,4 @@ def start_timed_out(tx: Changes, event: StartTimedOut) -> None:
     ]
     if late:
         # The worker was told to run it, so a process may exist.
-        fail(tx, gang, late, Fall(Move.START_TIMED_OUT, "did not start in time", gone=False))
+        fail(tx, gang, late, Fall(TaskEnding.START_TIMED_OUT, gone=False))

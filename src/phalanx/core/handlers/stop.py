@@ -6,6 +6,7 @@ same commit in which the last of them has stopped. A gang that has nothing to st
 
 from msgspec.structs import replace
 
+from phalanx.core import causes
 from phalanx.core.causes import Cause, CauseKind
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
@@ -94,7 +95,7 @@ def task_stopped(tx: Changes, gang: Gang, task: Task) -> None:
 def complete_if_done(tx: Changes, gang: Gang) -> None:
     """End the job if its work is done; what still runs is stopped."""
     if gang.job.verdict is None and gang.job.drain is None and gang.is_complete:
-        cause = Cause(CauseKind.COMPLETE, "it is complete")
+        cause = causes.complete()
         _end(tx, gang, Phase.DONE, cause)
         drain(tx, gang, cause)
 
@@ -208,8 +209,7 @@ def time_limit_reached(tx: Changes, event: TimeLimitReached) -> None:
     ]
     if limit is None or not over or tx.now < (over[0].released_at or 0) + limit:
         return
-    what = f"it ran longer than its time limit of {limit / 1_000_000:g} s"
-    drain(tx, tx.gang(event.job), Cause(CauseKind.TIME_LIMIT, what))
+    drain(tx, tx.gang(event.job), causes.time_limit_exceeded(limit))
 
 
 def evicted(tx: Changes, event: Evicted) -> None:
@@ -218,7 +218,7 @@ def evicted(tx: Changes, event: Evicted) -> None:
     if job.verdict is not None or job.drain is not None or gang.is_idle:
         raise Conflict(f"job {job.id} is {job.phase}; only a job that has a place can be evicted")
     tx.record(JobEvicted(job.id, job.epoch, event.by, event.why))
-    drain(tx, gang, Cause(CauseKind.EVICTION, event.why, by=event.by))
+    drain(tx, gang, causes.evicted(event.why, event.by))
 
 
 def shrunk(tx: Changes, event: Shrunk) -> None:
@@ -235,7 +235,7 @@ def shrunk(tx: Changes, event: Shrunk) -> None:
     bound = not (job.satisfied and job.spec.match is Match.ONCE_SATISFIED)
     if bound and not gang.meets_minimum(rest):
         raise Conflict(f"job {job.id} would fall below its minimum; evict it whole instead")
-    lose(tx, gang, Cause(CauseKind.EVICTION, "it gave tasks", by=event.by), taken)
+    lose(tx, gang, causes.shrunk(event.by), taken)
     for task in taken:
         _tell_to_stop(tx, gang, task, Move.SHRUNK)
     tx.set_job(gang, shrunk_at=tx.now)

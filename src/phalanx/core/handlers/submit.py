@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from phalanx.core.causes import Cause, CauseKind
+from phalanx.core import causes
+from phalanx.core.causes import CauseKind
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict, Duplicate, Invalid, Problem
 from phalanx.core.events import (
@@ -118,8 +119,7 @@ def dependency_ended(tx: Changes, gang: Gang, dependency: str, phase: Phase) -> 
     if job.verdict is not None:
         return
     if phase is not Phase.DONE:
-        what = f"it was to run after {dependency}, which is {phase}"
-        drain(tx, gang, Cause(CauseKind.DEPENDENCY, what, by=dependency))
+        drain(tx, gang, causes.dependency_ended(dependency, phase))
         return
     waits_for = tuple(other for other in job.waits_for if other != dependency)
     tx.set_job(gang, waits_for=waits_for)
@@ -138,9 +138,8 @@ def cancel_requested(tx: Changes, event: CancelRequested) -> None:
     open_drain = gang.job.drain
     if open_drain is not None and open_drain.cause.kind is CauseKind.CANCEL:
         return
-    who = f" by {event.by}" if event.by else ""
     tx.record(JobCancelRequested(event.job, event.by))
-    drain(tx, gang, Cause(CauseKind.CANCEL, f"it was cancelled{who}", by=event.by or None))
+    drain(tx, gang, causes.cancelled(event.by))
 
 
 def hold_changed(tx: Changes, event: HoldChanged) -> None:
@@ -183,6 +182,4 @@ def schedule_timed_out(tx: Changes, event: ScheduleTimedOut) -> None:
     job, timeout = gang.job, gang.job.spec.schedule_timeout
     if timeout is None or waits_from(job) != event.since or tx.now < event.since + timeout:
         return
-    seconds = timeout / 1_000_000
-    what = f"it could not be started within {seconds:g} s"
-    drain(tx, tx.gang(event.job), Cause(CauseKind.SCHEDULE_TIMEOUT, what))
+    drain(tx, tx.gang(event.job), causes.schedule_timed_out(timeout))

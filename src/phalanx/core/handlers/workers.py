@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from phalanx.core import causes
+from phalanx.core.causes import TaskEnding
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict, Unknown
 from phalanx.core.events import (
@@ -40,7 +42,7 @@ from phalanx.core.records import (
 )
 from phalanx.core.states import PLACED, Move, State
 
-_VANISHED = Fall(Move.VANISHED, "vanished from its worker", gone=True)
+_VANISHED = Fall(TaskEnding.VANISHED, gone=True)
 
 
 def worker_registered(tx: Changes, event: WorkerRegistered) -> None:
@@ -176,11 +178,11 @@ def worker_lost(tx: Changes, event: WorkerLost) -> None:
 def _lose_tasks(tx: Changes, node: Node) -> None:
     worker = node.worker.id
     lose_holds(tx, node)
-    how = Fall(Move.WORKER_LOST, f"was on {worker}, which was lost", gone=False)
+    how = Fall(TaskEnding.WORKER_LOST, gone=False)
     for gang, tasks in _by_gang(tx, node, list(node.charges)):
         # A mate's loss may have given this one's reservation back already.
         if any(task.worker == worker for task in gang.unreleased()):
-            lose_reservation(tx, gang, Move.WORKER_LOST, f"{worker} was lost", worker)
+            lose_reservation(tx, gang, Move.WORKER_LOST, causes.worker_lost(worker), worker)
         fall(tx, gang, [task for task in tasks if gang.tasks[task.index] is task], how)
 
 
@@ -228,7 +230,7 @@ def drain_due(tx: Changes, event: DrainDue) -> None:
     node = tx.find_node(event.worker)
     if node is None or node.worker.drain_at != event.at or event.at > tx.now:
         return
-    _empty(tx, node, f"worker {event.worker} is being emptied: {node.worker.cordoned}")
+    _empty(tx, node, causes.worker_draining(event.worker, node.worker.cordoned or ""))
 
 
 def worker_leaving(tx: Changes, event: WorkerLeaving) -> None:
@@ -237,7 +239,7 @@ def worker_leaving(tx: Changes, event: WorkerLeaving) -> None:
         return
     node = tx.set_worker(replace(worker, leaving=True))
     tx.record(WorkerShuttingDown(worker.id))
-    _empty(tx, node, f"worker {worker.id} is shutting down")
+    _empty(tx, node, causes.worker_shutting_down(worker.id))
 
 
 def _empty(tx: Changes, node: Node, why: str) -> None:

@@ -9,12 +9,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, TypeVar
 
+from phalanx.core.causes import TaskEnding
 from phalanx.core.errors import Conflict, StaleEpoch, Unknown
 from phalanx.core.events import Event, Gone
 from phalanx.core.ids import split_task, task_id
 from phalanx.core.model import Task
 from phalanx.core.node import AttemptKey
-from phalanx.core.records import Record, TaskEnding, TaskFailed, TaskStopped, TaskStopTimedOut
+from phalanx.core.records import Record, TaskFailed, TaskStopped, TaskStopTimedOut
 from phalanx.core.states import State
 from phalanx.engine.engine import Engine
 from phalanx.engine.turn import Turn
@@ -159,8 +160,10 @@ def _left_alive(record: Record, epoch: int) -> bool:
     match record:
         case TaskStopTimedOut(attempt=attempt):
             return attempt < epoch
-        case TaskFailed(attempt=attempt, how=how) | TaskStopped(attempt=attempt, how=how):
-            return attempt < epoch and how is TaskEnding.VANISHED
+        case TaskFailed(attempt=attempt, worker=None, how=TaskEnding.SILENT):
+            return attempt < epoch
+        case TaskStopped(attempt=attempt, worker=None, how=TaskEnding.SILENT):
+            return attempt < epoch
         case _:
             return False
 
