@@ -20,7 +20,7 @@ import msgspec
 from benchmarks.tables import Goal, table
 from phalanx.core import events
 from phalanx.core.cluster import Cluster
-from phalanx.core.ids import job_id
+from phalanx.core.ids import job_id, scrambled
 from phalanx.core.model import Assignment, Blob, Protocol, Rows, Task
 from phalanx.core.node import DEVICE, GPU
 from phalanx.core.settings import CoreSettings
@@ -102,7 +102,7 @@ class Site:
 
     def _submit(self) -> str:
         [size] = self._random.choices(SIZES, SIZE_WEIGHTS)
-        job = job_id(self._now, next(self._numbers))
+        job = job_id(scrambled(next(self._numbers)))
         self._apply(events.Submitted(job, a_gang(size), owner="ada"))
         return job
 
@@ -183,7 +183,7 @@ def submitted(size: int, tasks: int, *, alike: bool) -> Cluster:
     cluster = Cluster()
     for number in range(tasks // size):
         spec = a_gang(size) if alike else a_gang_like_no_other(size, number)
-        cluster.apply(events.Submitted(job_id(SECOND, number), spec, owner="ada"), SECOND)
+        cluster.apply(events.Submitted(job_id(scrambled(number)), spec, owner="ada"), SECOND)
     return cluster
 
 

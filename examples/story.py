@@ -30,7 +30,7 @@ from phalanx.store.sqlite import SQLiteStore
 
 NINE: Micros = int(datetime(2026, 1, 5, 9, tzinfo=UTC).timestamp()) * SECOND
 LEASE = 10 * SECOND
-JOB = job_id(NINE, noise=2026)
+JOB = job_id(0x1D5D0A13A7)
 ROLES = {"worker": {"replicas": 4, "command": "python train.py", "resources": {"gpu": 1}}}
 TRAIN = job_spec({"name": "pretrain-7b", "roles": ROLES, "spread": True, "checkpoint": "each"})
 

@@ -47,12 +47,29 @@ def test_a_job_is_found_by_its_id_its_beginning_or_its_name(terminal: Terminal) 
         assert terminal.type("job", called, "--json").json["id"] == job
 
 
+def test_a_finished_job_is_found_by_the_beginning_of_its_id(terminal: Terminal) -> None:
+    job = submitted(terminal, "--namespace", "ended", "--name", "j-needle")
+    assert terminal.type("cancel", job[:-1]).status == 0
+    for called in (job[:-1], "j-needle"):
+        shown = terminal.type("job", called, "--json").json
+        assert (shown["id"], shown["phase"]) == (job, "cancelled")
+
+
+def test_the_beginning_of_several_ids_is_refused_with_the_candidates(terminal: Terminal) -> None:
+    jobs = [submitted(terminal, "--namespace", "prefix") for _ in range(2)]
+    assert terminal.type("cancel", jobs[0]).status == 0
+    said = terminal.type("job", "j-")
+    assert said.status == 2
+    assert said.err.startswith("phalanx: j- is ambiguous: j-")
+    assert jobs[1] in said.err
+
+
 def test_a_name_that_several_have_is_refused_with_all_of_them(terminal: Terminal) -> None:
     jobs = [submitted(terminal, "--namespace", each, "--name", "twin") for each in ("a", "b")]
     said = terminal.type("job", "twin")
     assert said.status == 2
     assert all(job in said.err for job in jobs)
-    assert said.err.endswith("say which\n")
+    assert said.err.endswith("; write the id of one of them\n")
     assert terminal.type("job", "a/twin", "--json").json["id"] == jobs[0]
 
 

@@ -7,7 +7,16 @@ import pytest
 from phalanx.core.model import Phase
 from phalanx.core.states import State
 from phalanx.store.protocol import Batch, CommitFailed, Store
-from tests.builders import a_job, a_queue, a_record, a_residue, a_spec, a_task, a_worker
+from tests.builders import (
+    a_finished_job,
+    a_job,
+    a_queue,
+    a_record,
+    a_residue,
+    a_spec,
+    a_task,
+    a_worker,
+)
 
 
 async def test_what_was_committed_is_there(store: Store, term: int) -> None:
@@ -66,6 +75,22 @@ async def test_a_key_of_another_job_breaks_the_batch(store: Store, term: int) ->
         await store.commit(term, Batch("b-2", jobs=(a_job("j-2", key="same"),)))
     elsewhere = a_job("j-3", key="same", spec=a_spec(namespace="elsewhere"))
     await store.commit(term, Batch("b-3", jobs=(elsewhere,)))
+
+
+async def test_a_job_never_replaces_another_one_that_has_its_id(store: Store, term: int) -> None:
+    stored = a_finished_job("j-7kq2m4xd", 20, created_at=10)
+    await store.commit(term, Batch("b-1", jobs=(stored,), tasks=(a_task(stored.id),)))
+    await store.commit(term, Batch("b-2", jobs=(a_job("j-other", created_at=30),)))
+    same_id = a_job(stored.id, created_at=30)
+    new = Batch("b-3", jobs=(a_job("j-other", created_at=30, epoch=2), same_id, a_job("j-new")))
+
+    with pytest.raises(CommitFailed, match=r"^batch b-3 .*another job has the id j-7kq2m4xd"):
+        await store.commit(term, new)
+
+    assert await store.job(stored.id) == (stored, (a_task(stored.id),))
+    assert [job.epoch for job in (await store.load(term)).jobs] == [0]
+    assert not await store.has_batch("b-3")
+    await store.commit(term, Batch("b-4", jobs=(a_job("j-new"),)))
 
 
 async def test_a_value_that_no_store_can_hold_breaks_the_batch(store: Store, term: int) -> None:

@@ -109,7 +109,7 @@ async def test_whatever_is_committed_is_loaded_back_equal(place: Place, batch: B
     records = sorted(batch.records, key=lambda record: record.seq)
     assert await store.has_batch(batch.id)
     assert await store.load(term) == Rows(
-        jobs=sorted(batch.jobs, key=lambda job: job.id),
+        jobs=sorted(batch.jobs, key=lambda job: (job.created_at, job.id)),
         tasks=sorted(batch.tasks, key=lambda task: (task.job, task.index)),
         workers=sorted(batch.workers, key=lambda worker: worker.id),
         queues=sorted(batch.queues, key=lambda queue: queue.name),

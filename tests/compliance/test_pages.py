@@ -1,11 +1,12 @@
 """Finished jobs by pages, records by number, jobs by their idempotency key."""
 
 import base64
+from typing import Any
 
 import pytest
 
 from phalanx.core.causes import TaskEnding
-from phalanx.core.model import Phase
+from phalanx.core.model import Job, Phase
 from phalanx.core.records import TaskFailed
 from phalanx.store.protocol import Batch, JobQuery, Store
 from tests.builders import a_finished_job, a_job, a_record, a_spec
@@ -13,19 +14,22 @@ from tests.builders import a_finished_job, a_job, a_record, a_spec
 ANY = JobQuery()
 
 
+def _finished(job_id: str, created_at: int, **fields: Any) -> Job:
+    """A job that finished the sooner, the later it was created: that must not matter to a page."""
+    return a_finished_job(job_id, 10_000 - created_at, created_at=created_at, **fields)
+
+
 async def _ids(store: Store, query: JobQuery, limit: int = 100) -> list[str]:
-    return [job.id for job in (await store.finished(query, limit=limit)).jobs]
+    return [job.id for job in (await store.finished_jobs(query, limit=limit)).jobs]
 
 
-async def test_the_latest_finished_job_comes_first_and_ids_break_ties(
-    store: Store, term: int
-) -> None:
+async def test_the_job_created_last_comes_first_and_ids_break_ties(store: Store, term: int) -> None:
     jobs = (
-        a_finished_job("j-a", 10),
-        a_finished_job("j-c", 20),
-        a_finished_job("j-b", 20),
-        a_finished_job("j-C", 20),
-        a_finished_job("j-d", 5),
+        _finished("j-a", 10),
+        _finished("j-c", 20),
+        _finished("j-b", 20),
+        _finished("j-C", 20),
+        _finished("j-d", 5),
         a_job("j-live"),
     )
     await store.commit(term, Batch("b-1", jobs=jobs))
@@ -38,10 +42,10 @@ async def test_a_finished_job_is_found_by_each_thing_that_can_be_asked(
     vision, speech = a_spec(namespace="vision", queue="batch"), a_spec(namespace="speech")
     urgent = a_spec(namespace="vision", queue="urgent")
     jobs = (
-        a_finished_job("j-1", 1, name="train", spec=vision),
-        a_finished_job("j-2", 2, name="train", spec=urgent, phase=Phase.FAILED),
-        a_finished_job("j-3", 3, name="eval", spec=speech),
-        a_finished_job("j-4", 4, name="o'neil \0 \\", spec=vision, phase=Phase.TIMED_OUT),
+        _finished("j-1", 1, name="train", spec=vision),
+        _finished("j-2", 2, name="train", spec=urgent, phase=Phase.FAILED),
+        _finished("j-3", 3, name="eval", spec=speech),
+        _finished("j-4", 4, name="o'neil \0 \\", spec=vision, phase=Phase.TIMED_OUT),
     )
     await store.commit(term, Batch("b-1", jobs=jobs))
     assert await _ids(store, JobQuery(namespace="vision")) == ["j-4", "j-2", "j-1"]
@@ -53,54 +57,79 @@ async def test_a_finished_job_is_found_by_each_thing_that_can_be_asked(
     assert await _ids(store, JobQuery(namespace="vision", name="eval")) == []
 
 
+async def test_jobs_are_found_by_how_their_id_begins(store: Store, term: int) -> None:
+    live = a_job("j-7k000000")
+    found = ("j-7k", "j-7kq2m4xd", "j-7kzzzzzz", "j-7kq\U0010fffe")
+    ids = (*found, "j-7j", "j-7m", "j-7K", "j-%k", "j-")
+    jobs = tuple(_finished(job, n) for n, job in enumerate(ids))
+    await store.commit(term, Batch("b-1", jobs=(live, *jobs)))
+    query = JobQuery(id_prefix="j-7k")
+    assert await _ids(store, query) == [*reversed(found)]
+    assert await _ids(store, JobQuery(id_prefix="j-7kq", namespace="elsewhere")) == []
+    assert await _ids(store, JobQuery(id_prefix="j-%")) == ["j-%k"]
+    assert len(await _ids(store, JobQuery(id_prefix=""))) == len(ids)
+    first = await store.finished_jobs(query, limit=2)
+    rest = await store.finished_jobs(query, limit=2, cursor=first.cursor)
+    assert [job.id for job in rest.jobs] == ["j-7kq2m4xd", "j-7k"]
+    assert rest.cursor is None
+
+
+async def test_ids_that_a_stored_job_has_are_known_whether_it_finished_or_not(
+    store: Store, term: int
+) -> None:
+    jobs = (_finished("j-done", 1), a_job("j-live"), a_job("j-\0\\" + "x" * 999))
+    await store.commit(term, Batch("b-1", jobs=jobs))
+    free = {"j-free", "j-don", "", "j-\0\\" + "x" * 998}
+    assert await store.existing_jobs({*free, *(job.id for job in jobs)}) == {j.id for j in jobs}
+    assert await store.existing_jobs([]) == set()
+
+
 async def test_pages_neither_repeat_nor_skip_while_others_finish(store: Store, term: int) -> None:
-    there = tuple(a_finished_job(f"j-{n:02}", 100 + n // 3) for n in range(20))
+    there = tuple(_finished(f"j-{n:02}", 100 + n // 3) for n in range(20))
     await store.commit(term, Batch("b-0", jobs=there))
     seen: list[str] = []
     cursor: str | None = None
     for n in range(50):
-        page = await store.finished(ANY, limit=3, cursor=cursor)
+        page = await store.finished_jobs(ANY, limit=3, cursor=cursor)
         seen.extend(job.id for job in page.jobs)
         cursor = page.cursor
         if cursor is None:
             break
-        # One finishes later than all, and one at the very time at which the first page began.
-        new = (a_finished_job(f"j-new-{n}", 500 + n), a_finished_job(f"j-zzz-{n}", 106))
+        # One was created after all the others, and one when the first of the first page was.
+        new = (_finished(f"j-new-{n}", 500 + n), _finished(f"j-zzz-{n}", 106))
         await store.commit(term, Batch(f"b-{n + 1}", jobs=new))
     assert seen == sorted((job.id for job in there), reverse=True)
 
 
 async def test_pages_of_a_query_hold_only_what_it_asks_for(store: Store, term: int) -> None:
     jobs = tuple(
-        a_finished_job(f"j-{n}", n, phase=Phase.FAILED if n % 2 else Phase.DONE) for n in range(10)
+        _finished(f"j-{n}", n, phase=Phase.FAILED if n % 2 else Phase.DONE) for n in range(10)
     )
     await store.commit(term, Batch("b-1", jobs=jobs))
     query = JobQuery(phase=Phase.FAILED, namespace="default")
-    first = await store.finished(query, limit=3)
-    second = await store.finished(query, limit=3, cursor=first.cursor)
+    first = await store.finished_jobs(query, limit=3)
+    second = await store.finished_jobs(query, limit=3, cursor=first.cursor)
     assert [job.id for job in first.jobs] == ["j-9", "j-7", "j-5"]
     assert [job.id for job in second.jobs] == ["j-3", "j-1"]
     assert second.cursor is None
 
 
 async def test_the_last_page_says_so_even_when_it_is_full(store: Store, term: int) -> None:
-    await store.commit(
-        term, Batch("b-1", jobs=tuple(a_finished_job(f"j-{n}", n) for n in range(4)))
-    )
-    first = await store.finished(ANY, limit=2)
+    await store.commit(term, Batch("b-1", jobs=tuple(_finished(f"j-{n}", n) for n in range(4))))
+    first = await store.finished_jobs(ANY, limit=2)
     assert first.cursor is not None
-    assert (await store.finished(ANY, limit=2, cursor=first.cursor)).cursor is None
-    assert (await store.finished(ANY, limit=4)).cursor is None
+    assert (await store.finished_jobs(ANY, limit=2, cursor=first.cursor)).cursor is None
+    assert (await store.finished_jobs(ANY, limit=4)).cursor is None
 
 
 async def test_a_cursor_can_stand_in_a_url(store: Store, term: int) -> None:
-    jobs = tuple(a_finished_job(f"j-{n}?&=+/\0é", n) for n in range(3))
+    jobs = tuple(_finished(f"j-{n}?&=+/\0é", n) for n in range(3))
     await store.commit(term, Batch("b-1", jobs=jobs))
-    cursor = (await store.finished(ANY, limit=1)).cursor
+    cursor = (await store.finished_jobs(ANY, limit=1)).cursor
     assert cursor is not None
     assert cursor.replace("-", "").replace("_", "").isalnum()
     assert cursor.isascii()
-    assert (await store.finished(ANY, limit=5, cursor=cursor)).jobs == jobs[1::-1]
+    assert (await store.finished_jobs(ANY, limit=5, cursor=cursor)).jobs == jobs[1::-1]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +150,7 @@ async def test_a_cursor_can_stand_in_a_url(store: Store, term: int) -> None:
 )
 async def test_a_cursor_that_no_store_made_is_refused(store: Store, cursor: str) -> None:
     with pytest.raises(ValueError, match="not a cursor"):
-        await store.finished(ANY, limit=1, cursor=cursor)
+        await store.finished_jobs(ANY, limit=1, cursor=cursor)
 
 
 async def test_records_come_in_order_above_a_number(store: Store, term: int) -> None:

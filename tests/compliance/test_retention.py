@@ -21,7 +21,7 @@ async def test_the_oldest_go_first_with_all_that_is_theirs(store: Store, term: i
 
     assert await store.prune(term, before=40, limit=2) == Pruned(jobs=2, records=2, blobs=2)
 
-    left = await store.finished(JobQuery(), limit=10)
+    left = await store.finished_jobs(JobQuery(), limit=10)
     assert [job.id for job in left.jobs] == ["j-4", "j-3"]
     assert await store.job("j-1") is None
     assert await store.job_by_key("default", "k-2") is None

@@ -4,8 +4,10 @@ import asyncio
 
 import pytest
 
-from phalanx.store.protocol import SchemaTooNew, Store
+from phalanx.store import schema
+from phalanx.store.protocol import Batch, SchemaTooNew, Store, StoreError
 from phalanx.store.schema import migrations
+from tests.builders import a_job
 from tests.compliance.backends import Place, PlaceWithSchema
 
 NUMBERS = [each.number for each in migrations("sqlite")]
@@ -42,6 +44,50 @@ async def test_opening_again_changes_nothing(place_with_schema: PlaceWithSchema)
         await handle.close()
     assert clusters[0] == clusters[1]
     assert await place_with_schema.schema_numbers() == NUMBERS
+
+
+async def test_a_store_of_an_older_version_is_brought_up_to_date(
+    place_with_schema: PlaceWithSchema, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = place_with_schema.handle()
+    await handle.open()
+    term = await handle.lead("s-1", "", 0)
+    assert term is not None
+    await handle.commit(term, Batch("b-1", jobs=(a_job(),)))
+    await handle.close()
+
+    _add_migrations(monkeypatch, "CREATE TABLE more (n bigint);", "INSERT INTO more VALUES (1);")
+    handle = place_with_schema.handle()
+    await handle.open()
+    assert await handle.job("j-1") == (a_job(), ())
+    await handle.close()
+    assert await place_with_schema.schema_numbers() == [*NUMBERS, 2, 3]
+
+
+async def test_a_migration_that_fails_leaves_nothing_behind(
+    place_with_schema: PlaceWithSchema, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = "CREATE TABLE more (n bigint);\n"
+    _add_migrations(monkeypatch, table + "INSERT INTO missing VALUES (1);")  # noqa: S608
+    handle = place_with_schema.handle()
+    with pytest.raises(StoreError, match="missing"):
+        await handle.open()
+    await handle.close()
+    assert await place_with_schema.schema_numbers() == NUMBERS
+
+    _add_migrations(monkeypatch, table)
+    handle = place_with_schema.handle()
+    await handle.open()
+    await handle.close()
+    assert await place_with_schema.schema_numbers() == [*NUMBERS, 2]
+
+
+def _add_migrations(patch: pytest.MonkeyPatch, *scripts: str) -> None:
+    def more(dialect: str) -> tuple[schema.Migration, ...]:
+        new = (schema.Migration(n, f"000{n}_new.sql", sql) for n, sql in enumerate(scripts, 2))
+        return (*migrations(dialect), *new)
+
+    patch.setattr(schema, "migrations", more)
 
 
 async def test_closing_twice_or_unopened_is_harmless(store: Store, place: Place) -> None:

@@ -9,7 +9,8 @@ from tests.driver import Driver, spec
 
 from phalanx.core import events
 from phalanx.core.errors import Conflict, Invalid, Unknown
-from phalanx.core.model import Cron, Phase, Queue
+from phalanx.core.handlers import crons
+from phalanx.core.model import Cron, Job, Phase, Queue
 from phalanx.core.records import CronDenied, CronFired, CronRecord, kind_of
 from phalanx.core.spec.job import SECOND, JobSpec
 from phalanx.core.states import State
@@ -46,8 +47,12 @@ def row(cluster: Driver) -> Cron:
     return cluster.cluster.crons[NIGHTLY]
 
 
+def oldest_first(cluster: Driver) -> list[Job]:
+    return sorted(cluster.jobs.values(), key=lambda job: job.created_at)
+
+
 def names(cluster: Driver) -> list[str]:
-    return [job.name for _, job in sorted(cluster.jobs.items())]
+    return [job.name for job in oldest_first(cluster)]
 
 
 def run_named(cluster: Driver, name: str) -> str:
@@ -162,13 +167,22 @@ def test_older_runs_are_forgotten(cluster: Driver) -> None:
     forgotten: list[str] = []
     for day in range(5):
         cluster.advance(24 * HOUR_S)
-        job = max(cluster.jobs)
+        job = oldest_first(cluster)[-1].id
         cluster.run(job, "a")
         forgotten += cluster.exit(job, 0, int(day in (1, 2))).forgotten
-    first, second, *_ = sorted(cluster.jobs)
-    assert forgotten == [second, first]
+    first, second, *_ = oldest_first(cluster)
+    assert forgotten == [second.id, first.id]
     phases = [run.phase for run in row(cluster).runs]
     assert phases == [Phase.FAILED, Phase.DONE, Phase.DONE]
+
+
+def test_a_run_never_takes_the_id_of_an_unfinished_job(
+    cluster: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crons, "scrambled", lambda now, seq, draw: draw)
+    schedule(cluster, schedule={"concurrency": "allow"})
+    cluster.advance(3 * 24 * HOUR_S)
+    assert [job.id for job in oldest_first(cluster)] == ["j-00000000", "j-00000001", "j-00000002"]
 
 
 def test_after_an_outage_one_run_makes_up_for_all(cluster: Driver) -> None:

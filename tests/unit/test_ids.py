@@ -1,34 +1,49 @@
-"""Names of jobs sort by time; names of tasks can be taken apart."""
+"""Ids of jobs are short and random from the first character; ids of tasks can be taken apart."""
+
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx.core.errors import Unknown
-from phalanx.core.ids import NOISE_BITS, job_id, split_task, task_id
+from phalanx.core.ids import DIGITS, JOB_ID_BITS, job_id, scrambled, split_task, task_id
+from phalanx.core.spec import names
 
-TIMES = st.integers(0, 2**50 * 1000 - 1)
-NOISE = st.integers(0, 2**NOISE_BITS - 1)
-
-
-@given(one=TIMES, two=TIMES, noise=NOISE, other=NOISE)
-def test_a_later_job_sorts_after_an_earlier_one(one: int, two: int, noise: int, other: int) -> None:
-    earlier, later = sorted((one // 1000, two // 1000))
-    if earlier < later:
-        assert job_id(earlier * 1000, noise) < job_id(later * 1000, other)
+BITS = st.integers(0, 2**JOB_ID_BITS - 1)
 
 
-@given(at=TIMES, one=NOISE, two=NOISE)
-def test_jobs_of_one_millisecond_differ_by_their_noise(at: int, one: int, two: int) -> None:
-    assert (job_id(at, one) == job_id(at, two)) is (one == two)
+@given(one=BITS, two=BITS)
+def test_different_random_bits_give_different_ids(one: int, two: int) -> None:
+    assert (job_id(one) == job_id(two)) is (one == two)
 
 
-@given(at=TIMES, noise=NOISE)
-def test_a_job_id_is_a_dns_label_of_fixed_length(at: int, noise: int) -> None:
-    name = job_id(at, noise)
-    assert name.startswith("j-")
-    assert len(name) == 22
-    assert set(name[2:]) <= set("0123456789abcdefghjkmnpqrstvwxyz")
+@given(bits=BITS)
+def test_a_job_id_has_eight_digits_and_none_that_people_mistake(bits: int) -> None:
+    job = job_id(bits)
+    assert len(job) == len("j-7kq2m4xd")
+    assert job.startswith("j-")
+    assert set(job[2:]) <= set(DIGITS)
+    assert not set("ilou") & set(DIGITS)
+    assert names.job_id(job) == job
+
+
+def test_four_digits_name_one_of_a_hundred_jobs_in_practice() -> None:
+    random = Random(7)  # noqa: S311
+    jobs = [job_id(random.getrandbits(JOB_ID_BITS)) for _ in range(100)]
+    assert len({job[:6] for job in jobs}) == 100
+
+
+def test_consecutive_numbers_are_scrambled_into_ids_that_differ_from_the_first_digits() -> None:
+    jobs = [job_id(scrambled(seq, 1_700_000_000_000_000)) for seq in range(1000)]
+    assert len(set(jobs)) == 1000
+    assert len({job[2] for job in jobs}) == len(DIGITS)
+    assert len({job[-1] for job in jobs}) == len(DIGITS)
+
+
+def test_every_number_and_its_position_change_what_is_scrambled() -> None:
+    given_numbers = [(1, 2), (2, 1), (1, 2, 0), (1, 3), (2, 2), (1,), (0, 1), (1, 0)]
+    assert len({scrambled(*numbers) for numbers in given_numbers}) == len(given_numbers)
 
 
 @given(job=st.from_regex(r"[a-z][a-z0-9.-]{0,20}[a-z0-9]", fullmatch=True), index=st.integers(0, 9))
@@ -40,7 +55,7 @@ def test_a_task_id_comes_apart_as_it_was_put_together(job: str, index: int) -> N
     "text", ["", "j-1", "j-1.", ".3", "j-1.x", "j-1.-1", "j-1. 1", "j-1.1.5x", "j-1." + "9" * 5000]
 )
 def test_what_is_no_task_id_is_refused(text: str) -> None:
-    with pytest.raises(Unknown, match=r"tasks are named JOB\.INDEX"):
+    with pytest.raises(Unknown, match=r"a task id is JOB\.INDEX"):
         split_task(text)
 
 

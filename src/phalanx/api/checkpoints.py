@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 from litestar import MediaType, Request, Response, get, post
 from litestar.openapi.spec import OpenAPIMediaType, Operation, RequestBody, Schema
@@ -18,7 +19,6 @@ from phalanx.core.events import CheckpointSaved
 from phalanx.core.model import Blob, Task
 from phalanx.core.states import State
 from phalanx.engine.plain.reports import Speaker
-from phalanx.engine.submissions import new_job
 from phalanx.engine.turn import Turn
 
 _BYTES = "application/octet-stream"
@@ -52,7 +52,7 @@ async def save(
         raise wrong("", "the body is empty; send the bytes to keep")
     speaker = Speaker(task, epoch)
     row = await services.reports.take(speaker, _stopping)
-    blob = Blob(f"{row.id}/{epoch}/{new_job(0)}", len(data))
+    blob = Blob(f"{row.id}/{epoch}/{uuid4().hex}", len(data))
     # The bytes are durable before anything points at them.
     await services.store.put_blob(blob.id, row.job, data)
     await services.reports.apply(speaker, lambda now: CheckpointSaved(now.id, now.epoch, blob))

@@ -24,22 +24,30 @@ _BIGGEST = 2**63 - 1
 Limit = Annotated[int, QueryParameter(ge=1, le=1000, description="How many at most.")]
 
 
-@get("/jobs", opt={"allowed": USERS}, summary="List jobs, unfinished ones first")
+IdPrefix = Annotated[str | None, QueryParameter(description="How the id begins, such as j-7k.")]
+Finished = Annotated[
+    bool | None, QueryParameter(description="Only finished jobs, or only unfinished ones.")
+]
+
+
+@get("/jobs", opt={"allowed": USERS}, summary="List jobs, newest first")
 async def list_jobs(  # noqa: PLR0913, PLR0917
     request: Request[Any, Any, Any],
     namespace: FromQuery[str | None] = None,
     queue: FromQuery[str | None] = None,
     phase: FromQuery[Phase | None] = None,
     name: FromQuery[str | None] = None,
+    id_prefix: IdPrefix = None,
+    finished: Finished = None,
     limit: Limit = 100,
     cursor: FromQuery[str | None] = None,
 ) -> JobList:
-    """The latest first. A job that ends between two pages may be on both; none is left out."""
+    """Jobs by creation time, newest first. No job is on two pages, and none is left out."""
     principal = principal_of(request)
     if namespace is not None:
         check_namespace(principal, namespace)
     namespaces = principal.confined_to if namespace is None else (namespace,)
-    wanted = Wanted(JobQuery(namespace, queue, phase, name), namespaces)
+    wanted = Wanted(JobQuery(namespace, queue, phase, name, id_prefix), namespaces, finished)
     return await listed(services_of(request), wanted, limit, cursor)
 
 

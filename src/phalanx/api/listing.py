@@ -1,7 +1,7 @@
-"""Pages over all jobs: the unfinished from memory, the latest first, then the finished ones.
+"""Pages of jobs, newest first: unfinished jobs from memory, merged with finished ones of the store.
 
-A cursor names the last job of its page. A job that ends between two pages moves to the part that
-comes later, so it may be seen twice and is never missed.
+The order is (created_at, id), descending, and a cursor names the last job of its page. A job keeps
+its place in that order when it ends, so no page repeats or skips a job.
 """
 
 import heapq
@@ -20,83 +20,80 @@ from phalanx.store.protocol import JobQuery
 from phalanx.store.rows import Cursor
 from phalanx.wire.jobs import JobList, JobView
 
-_LIVE = "live."
-_FINISHED = "finished."
-
 
 class Wanted(NamedTuple):
     query: JobQuery
     namespaces: tuple[str, ...] | None  #: those that the page is confined to; None means all
+    finished: bool | None = None  #: only finished jobs, only unfinished ones, or both
+
+    @property
+    def may_be_finished(self) -> bool:
+        return self.finished is not False and (
+            self.query.phase is None or self.query.phase in ENDED
+        )
 
     def matches(self, job: Job) -> bool:
+        """Whether an unfinished job belongs on the page."""
         query = self.query
         return (
-            (self.namespaces is None or job.spec.namespace in self.namespaces)
+            self.finished is not True
+            and (self.namespaces is None or job.spec.namespace in self.namespaces)
             and (query.queue is None or job.spec.queue == query.queue)
             and (query.phase is None or job.phase is query.phase)
             and (query.name is None or job.name == query.name)
+            and (query.id_prefix is None or job.id.startswith(query.id_prefix))
         )
 
 
 async def listed(services: Services, wanted: Wanted, limit: int, cursor: str | None) -> JobList:
-    page: list[JobView] = []
-    if cursor is None or cursor.startswith(_LIVE):
-        below = None if cursor is None else cursor.removeprefix(_LIVE)
-        reasons = services.engine.reasons
-        page = await services.engine.do(lambda turn: _live(turn, wanted, below, limit + 1, reasons))
-        if len(page) > limit:
-            return JobList(tuple(page[:limit]), f"{_LIVE}{page[limit - 1].id}")
-        cursor = None
-    elif not cursor.startswith(_FINISHED):
-        raise _bad_cursor()
-    else:
-        await services.engine.do(lambda turn: None)  # a standby's view may be old
-    after = None if cursor is None else cursor.removeprefix(_FINISHED)
-    room = limit - len(page)
-    if wanted.query.phase is not None and wanted.query.phase not in ENDED:
-        return JobList(tuple(page), None)
-    found = await _finished(services, wanted, room + 1, after)
-    page += [job_view(job) for job in found[:room]]
-    if len(found) <= room:
-        return JobList(tuple(page), None)
-    if room == 0:
-        # The page is full; the finished ones begin on the next one.
-        return JobList(tuple(page), f"{_LIVE}{page[-1].id}")
-    last = found[room - 1]
-    return JobList(tuple(page), f"{_FINISHED}{Cursor(last.finished_at or 0, last.id)}")
+    """One page. Raises Invalid on a cursor that no page gave."""
+    last = None if cursor is None else _parsed(cursor)
+    reasons = services.engine.reasons
+    # Memory first: a job that ends in between is in both, and none is in neither.
+    page = await services.engine.do(lambda turn: _live(turn, wanted, last, limit + 1, reasons))
+    if wanted.may_be_finished:
+        finished = await _finished(services, wanted, last, limit + 1)
+        page |= {_key(job): job_view(job) for job in finished}
+    keys = heapq.nlargest(limit, page)
+    more = str(keys[-1]) if len(page) > limit else None
+    return JobList(tuple(page[key] for key in keys), more)
+
+
+def _key(job: Job) -> Cursor:
+    return Cursor(job.created_at, job.id)
 
 
 def _live(
     turn: Turn,
     wanted: Wanted,
-    below: str | None,
+    last: Cursor | None,
     limit: int,
     reasons: Mapping[str, Reason],
-) -> list[JobView]:
+) -> dict[Cursor, JobView]:
     gangs = turn.cluster.gangs
-    names = (
-        name
-        for name, gang in gangs.items()
-        if (below is None or name < below) and wanted.matches(gang.job)
-    )
-    latest = heapq.nlargest(limit, names)
-    return [job_view(gangs[n].job, reason_of(gangs[n], reasons, turn.now)) for n in latest]
+    # Mostly newest first already, which is where `nlargest` is fast.
+    jobs = (gang.job for gang in reversed(gangs.values()))
+    keys = ((job.created_at, job.id) for job in jobs if wanted.matches(job))
+    older = keys if last is None else (key for key in keys if key < last)
+    found = [gangs[job] for _, job in heapq.nlargest(limit, older)]
+    return {_key(g.job): job_view(g.job, reason_of(g, reasons, turn.now)) for g in found}
 
 
-async def _finished(services: Services, wanted: Wanted, limit: int, after: str | None) -> list[Job]:
-    """The next ones of every namespace, merged into one order."""
+async def _finished(
+    services: Services, wanted: Wanted, last: Cursor | None, limit: int
+) -> list[Job]:
+    """The newest finished jobs of each namespace."""
+    cursor = None if last is None else str(last)
     found: list[Job] = []
+    for namespace in (None,) if wanted.namespaces is None else wanted.namespaces:
+        query = replace(wanted.query, namespace=namespace)
+        page = await services.store.finished_jobs(query, limit=limit, cursor=cursor)
+        found += page.jobs
+    return found
+
+
+def _parsed(cursor: str) -> Cursor:
     try:
-        for namespace in (None,) if wanted.namespaces is None else wanted.namespaces:
-            part = await services.store.finished(
-                replace(wanted.query, namespace=namespace), limit=limit, cursor=after
-            )
-            found += part.jobs
+        return Cursor.parse(cursor)
     except ValueError:
-        raise _bad_cursor() from None
-    found.sort(key=lambda job: (job.finished_at or 0, job.id), reverse=True)
-    return found[:limit]
-
-
-def _bad_cursor() -> Exception:
-    return wrong("cursor", "is not one that a page gave; begin again without it")
+        raise wrong("cursor", "is not the cursor of a page; begin again without one") from None

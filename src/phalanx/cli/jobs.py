@@ -1,6 +1,7 @@
 """`phalanx jobs`: what there is, the unfinished first."""
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,10 +50,12 @@ def jobs(  # noqa: PLR0913
 ) -> None:
     """List jobs: the unfinished first, then the finished, each the latest first."""
     most = None if show_all else limit
-    found = client.jobs(
-        namespace=namespace, queue=queue, phase=phase, name=name, page=min(1000, (most or 999) + 1)
-    )
-    listed = list(islice(found, None if most is None else most + 1))
+    page = min(1000, (most or 999) + 1)
+    find = partial(client.jobs, namespace=namespace, queue=queue, phase=phase, name=name, page=page)
+    found = {job.id: job for job in islice(find(finished=False), most and most + 1)}
+    if most is None or len(found) <= most:
+        found |= {job.id: job for job in islice(find(finished=True), most and most + 1)}
+    listed = list(found.values())
     shown = listed[:most]
     if as_json:
         print_json(shown)

@@ -2,7 +2,6 @@
 
 import time
 from collections import Counter
-from itertools import takewhile
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -70,8 +69,8 @@ def top(
 
 
 def _look(client: "Client") -> Glance:
-    unfinished = takewhile(lambda job: not formatting.has_ended(job), client.jobs())
-    return Glance(client.workers(), client.queues(), list(unfinished))
+    unfinished = list(client.jobs(finished=False))
+    return Glance(client.workers(), client.queues(), unfinished)
 
 
 def _frame(glance: Glance, height: int) -> Group:

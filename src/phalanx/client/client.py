@@ -147,32 +147,33 @@ class Client:
 
     # Jobs
 
-    def jobs(
+    def jobs(  # noqa: PLR0913
         self,
         *,
         namespace: str | None = None,
         queue: str | None = None,
         phase: Phase | str | None = None,
         name: str | None = None,
+        id_prefix: str | None = None,
+        finished: bool | None = None,
         page: int = 1000,
     ) -> Iterator[JobView]:
-        """The unfinished first, then the finished, each the latest first. Pages come as they are
-        needed, so taking the first few of many costs little."""
+        """Jobs by creation time, newest first. Pages are fetched as they are needed, so taking the
+        first few of many costs little."""
         cursor: str | None = ""
-        seen: set[str] = set()
         while cursor is not None:
             params = {
                 "namespace": namespace,
                 "queue": queue,
                 "phase": phase,
                 "name": name,
+                "id_prefix": id_prefix,
+                "finished": finished,
                 "limit": page,
                 "cursor": cursor or None,
             }
             found = self._ask(JobList, ApiRequest("GET", "/jobs", params))
-            # A job that ends between two pages is on both.
-            yield from (job for job in found.jobs if job.id not in seen)
-            seen.update(job.id for job in found.jobs)
+            yield from found.jobs
             cursor = found.cursor
 
     def find(self, called: str) -> str:

@@ -1,23 +1,39 @@
-"""Names of jobs and tasks. Time and noise come in as arguments, so that a run can be repeated."""
+"""Ids of jobs and tasks. Random bits are an argument, so that a run can be repeated from its seed.
+
+An id says nothing about time: jobs are ordered by (created_at, id). Two random ids can be equal, so
+whoever draws one checks it against the unfinished jobs and against the store.
+"""
 
 from phalanx.core.errors import Unknown
-from phalanx.core.spec.job import Micros
 
-#: Crockford's base 32 in lower case: sorts as its numbers do, and has no i, l, o or u.
-_DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
-_TIME_DIGITS = 10
-_NOISE_DIGITS = 10
+#: Crockford's base 32 in lower case: no i, l, o or u, which people mistake for other characters.
+DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
+_JOB_DIGITS = 8
 _INDEX_DIGITS = 9
-NOISE_BITS = 5 * _NOISE_DIGITS
+#: How many random bits `job_id` takes.
+JOB_ID_BITS = 5 * _JOB_DIGITS
+
+_WORD = (1 << 64) - 1
 
 
-def job_id(at: Micros, noise: int) -> str:
-    """`j-`, the millisecond, and 50 random bits: later jobs sort after earlier ones."""
-    return "j-" + _digits(at // 1000, _TIME_DIGITS) + _digits(noise, _NOISE_DIGITS)
+def job_id(bits: int) -> str:
+    """`j-` and the lowest 40 bits in base 32, such as `j-7kq2m4xd`."""
+    digits = (DIGITS[(bits >> shift) & 31] for shift in range(JOB_ID_BITS - 5, -1, -5))
+    return "j-" + "".join(digits)
 
 
-def _digits(number: int, width: int) -> str:
-    return "".join(_DIGITS[(number >> shift) & 31] for shift in range(5 * (width - 1), -1, -5))
+def scrambled(*numbers: int) -> int:
+    """64 bits that look random and depend on all of the numbers, always in the same way.
+
+    For ids that have to follow from an event alone. It is the finalizer of SplitMix64.
+    """
+    bits = 0
+    for number in numbers:
+        bits = (bits + number + 0x9E3779B97F4A7C15) & _WORD
+        bits = ((bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
+        bits = ((bits ^ (bits >> 27)) * 0x94D049BB133111EB) & _WORD
+        bits ^= bits >> 31
+    return bits
 
 
 def task_id(job: str, index: int) -> str:
@@ -25,8 +41,8 @@ def task_id(job: str, index: int) -> str:
 
 
 def split_task(task: str) -> tuple[str, int]:
-    """The job and the index of a task's id."""
+    """The job and the index of a task's id. Raises Unknown."""
     job, _, index = task.rpartition(".")
     if not job or not index.isdecimal() or len(index) > _INDEX_DIGITS:
-        raise Unknown(f"{task[:80]!r} is not a task; tasks are named JOB.INDEX")
+        raise Unknown(f"{task[:80]!r} is not a task id; a task id is JOB.INDEX, like j-7kq2m4xd.0")
     return job, int(index)

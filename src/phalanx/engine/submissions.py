@@ -15,7 +15,7 @@ from phalanx.core import ids
 from phalanx.core.errors import CoreError, Duplicate, Invalid, Problem
 from phalanx.core.events import CronSet, MembersJoined, QueueSet, Submitted
 from phalanx.core.model import Cron, Gathering, Job, Phase, Queue, cron_key
-from phalanx.core.spec.job import JobSpec, Micros
+from phalanx.core.spec.job import JobSpec
 from phalanx.core.warnings import AnyWarning
 from phalanx.engine.engine import Engine
 from phalanx.engine.submit_warnings import SubmitWarnings
@@ -54,21 +54,22 @@ class _LookedUp(NamedTuple):
     submissions: Sequence[Submission]
     known: dict[tuple[str, str], Job | None]  #: by namespace and key
     ended: dict[str, Phase | None]  #: jobs that are waited for; None for one that has not
+    ids: Sequence[str]  #: one for each submission, which no stored job has
 
 
 class _Again(Exception):  # noqa: N818
-    """A dependency has ended since it was looked up."""
+    """A dependency has ended, or an id was taken, since it was looked up."""
 
 
 Accepted = AcceptedJob | Scheduled
 Outcome = Accepted | CoreError
 
 #: Ids are names and no secrets; the generator is seeded by the system.
-_NOISE = Random()  # noqa: S311
+_RANDOM = Random()  # noqa: S311
 
 
-def new_job(at: Micros) -> str:
-    return ids.job_id(at, _NOISE.getrandbits(ids.NOISE_BITS))
+def random_job_id() -> str:
+    return ids.job_id(_RANDOM.getrandbits(ids.JOB_ID_BITS))
 
 
 class Submissions:
@@ -76,14 +77,14 @@ class Submissions:
         self,
         engine: Engine,
         store: Store,
-        new_job: Callable[[Micros], str] = new_job,
+        draw_id: Callable[[], str] = random_job_id,
         advice: SubmitWarnings | None = None,
     ) -> None:
         """Without advice nobody is warned."""
         self._advice = advice
         self._engine = engine
         self._store = store
-        self._new_job = new_job
+        self._draw_id = draw_id
         #: (namespace, key) → its lock and how many want it.
         self._locks: dict[tuple[str, str], tuple[asyncio.Lock, int]] = {}
 
@@ -107,7 +108,9 @@ class Submissions:
         async with self._alone(keys):
             known = {key: await self._store.job_by_key(*key) for key in sorted(keys)}
             while True:
-                looked_up = _LookedUp(submissions, known, await self._ended(submissions))
+                ended = await self._ended(submissions)
+                free = await self._free_ids(len(submissions))
+                looked_up = _LookedUp(submissions, known, ended, free)
                 try:
                     return await self._engine.do(partial(take, looked_up))
                 except _Again:
@@ -122,6 +125,16 @@ class Submissions:
             if row is not None:
                 found[job] = None if row[0].is_live else row[0].phase
         return found
+
+    async def _free_ids(self, count: int) -> list[str]:
+        """Ids that no stored job has, finished or not. A job that another turn has just made may
+        have one of them; the turn that uses the id sees that job."""
+        free: dict[str, None] = {}
+        while len(free) < count:
+            drawn = {self._draw_id(): None for _ in range(count - len(free))}
+            taken = await self._store.existing_jobs(drawn)
+            free |= {job: None for job in drawn if job not in taken}
+        return list(free)
 
     def _take_each(self, looked_up: _LookedUp, turn: Turn) -> list[Outcome]:
         return [
@@ -146,9 +159,11 @@ class Submissions:
         live = turn.cluster.gangs
         if any(phase is None and job not in live for job, phase in looked_up.ended.items()):
             raise _Again
+        if any(job in live for job in looked_up.ids):
+            raise _Again
         ended = {job: phase for job, phase in looked_up.ended.items() if phase is not None}
         taken: list[Outcome] = []
-        for submission in looked_up.submissions:
+        for submission, new_id in zip(looked_up.submissions, looked_up.ids, strict=True):
             if submission.spec.schedule is not None:
                 taken.append(self._schedule(turn, submission))
                 continue
@@ -158,7 +173,9 @@ class Submissions:
                 taken.append(AcceptedJob(first if gang is None else gang.job, is_new=False))
                 continue
             try:
-                taken.append(self._join(turn, submission) or self._submit(turn, submission, ended))
+                taken.append(
+                    self._join(turn, submission) or _submit(turn, new_id, submission, ended)
+                )
             except Duplicate as error:
                 taken.append(AcceptedJob(live[error.job].job, is_new=False))
             except CoreError as error:
@@ -181,14 +198,6 @@ class Submissions:
         except CoreError as error:
             return error
         return Scheduled(turn.cluster.crons[key], is_new)
-
-    def _submit(self, turn: Turn, submission: Submission, ended: dict[str, Phase]) -> AcceptedJob:
-        job, spec, part = self._new_job(turn.now), submission.spec, submission.part
-        mine = {name: ended[name] for name in spec.after if name in ended}
-        if part is not None and part.of is not None and spec.size >= part.of:
-            part = None  # it is all that there is to come
-        event = Submitted(job, spec, submission.owner, submission.key, mine, part)
-        return AcceptedJob(turn.apply(event).gangs[job].job, is_new=True)
 
     def _join(self, turn: Turn, submission: Submission) -> AcceptedJob | None:
         """A part of a gang goes to what has come of it before, if that still waits for more."""
@@ -217,6 +226,15 @@ class Submissions:
                 lock, users = self._locks.pop(key)
                 if users > 1:
                     self._locks[key] = (lock, users - 1)
+
+
+def _submit(turn: Turn, job: str, submission: Submission, ended: dict[str, Phase]) -> AcceptedJob:
+    spec, part = submission.spec, submission.part
+    mine = {name: ended[name] for name in spec.after if name in ended}
+    if part is not None and part.of is not None and spec.size >= part.of:
+        part = None  # the gang is complete
+    event = Submitted(job, spec, submission.owner, submission.key, mine, part)
+    return AcceptedJob(turn.apply(event).gangs[job].job, is_new=True)
 
 
 def _set_queues(turn: Turn, queues: Sequence[Queue]) -> list[Problem]:

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from phalanx.core import events
-from phalanx.core.ids import NOISE_BITS, job_id
+from phalanx.core.ids import JOB_ID_BITS, job_id
 from phalanx.core.reasons import After, NeverFits, NotEnough
 from phalanx.core.spec.job import SECOND, Micros
 from phalanx.core.spec.validation import job_spec
@@ -68,7 +68,7 @@ class World:
             if self.acknowledged
             else [],
         }
-        job = job_id(self.faults.clock(), random.getrandbits(NOISE_BITS))
+        job = job_id(random.getrandbits(JOB_ID_BITS))
         ended = self._ended(document["after"])
         event = events.Submitted(job, job_spec(document), ended=ended)
         if await self.network.command(event):

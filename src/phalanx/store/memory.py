@@ -5,7 +5,7 @@ that somebody still holds.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from uuid import uuid4
 
 from msgspec.structs import replace
@@ -113,7 +113,8 @@ class MemoryStore:
         self._check(term)
         if encoded.id in self._db.batches:
             return
-        # All that can fail comes before the first change.
+        # Everything that can fail comes before the first change.
+        self._check_identities(encoded)
         keys = self._new_keys(encoded)
         for removal in encoded.removals:
             for key in removal.keys:
@@ -139,13 +140,18 @@ class MemoryStore:
         job = self._db.job_by_key.get((column(namespace), column(key)))
         return None if job is None else rows.job_from(self._db.jobs[job].doc)
 
-    async def finished(self, query: JobQuery, *, limit: int, cursor: str | None = None) -> JobPage:
+    async def existing_jobs(self, job_ids: Collection[str]) -> set[str]:
+        return {job for job in job_ids if column(job) in self._db.jobs}
+
+    async def finished_jobs(
+        self, query: JobQuery, *, limit: int, cursor: str | None = None
+    ) -> JobPage:
         before = None if cursor is None else Cursor.parse(cursor)
         found = [
-            (row.finished_at, row.id, row.doc)
+            (row.created_at, row.id, row.doc)
             for row in self._db.jobs.values()
             if row.finished_at is not None
-            and (before is None or (row.finished_at, row.id) < before)
+            and (before is None or (row.created_at, row.id) < before)
             and _matches(row, query)
         ]
         return rows.page(sorted(found, reverse=True), limit)
@@ -264,6 +270,15 @@ class MemoryStore:
     def _tasks_of(self, job: str) -> list[tuple[int, str]]:
         return sorted(self._db.tasks.get(job, {}).items())
 
+    def _check_identities(self, encoded: Encoded) -> None:
+        for write in encoded.writes:
+            for row in write.rows:
+                if not isinstance(row, JobRow):
+                    continue
+                stored = self._db.jobs.get(row.id)
+                if stored is not None and stored.created_at != row.created_at:
+                    raise rows.other_job(encoded.id, row.id)
+
     def _new_keys(self, encoded: Encoded) -> dict[tuple[str, str], str]:
         keys: dict[tuple[str, str], str] = {}
         for write in encoded.writes:
@@ -300,4 +315,4 @@ def _matches(row: JobRow, query: JobQuery) -> bool:
     wanted = (query.namespace, query.queue, query.phase, query.name)
     return all(
         want is None or column(want) == have for want, have in zip(wanted, row[1:5], strict=True)
-    )
+    ) and (query.id_prefix is None or row.id.startswith(column(query.id_prefix)))

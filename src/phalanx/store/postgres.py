@@ -6,7 +6,7 @@ connection that saw any fault is thrown away, and the next call makes a new one.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -75,6 +75,10 @@ _FENCE = "UPDATE leader SET last_seq = greatest(last_seq, $2) WHERE term = $1"
 _ADD_BATCH = f"INSERT INTO batches (id, committed_at) VALUES ($1, {_NOW}) ON CONFLICT DO NOTHING"  # noqa: S608
 
 _KNOWN_JOBS = "SELECT id FROM jobs WHERE id = ANY($1)"
+_OTHER_JOB = """
+    SELECT j.id FROM jobs j JOIN unnest($1::text[], $2::bigint[]) AS new(id, created_at)
+    ON new.id = j.id AND new.created_at <> j.created_at LIMIT 1
+"""
 _CUT = """
     WITH gone AS (
         DELETE FROM output o
@@ -204,9 +208,15 @@ class PostgresStore:
         found = await self._fetch(sql.JOB_BY_KEY, column(namespace), column(key))
         return rows.job_from(found[0][0]) if found else None
 
-    async def finished(self, query: JobQuery, *, limit: int, cursor: str | None = None) -> JobPage:
+    async def existing_jobs(self, job_ids: Collection[str]) -> set[str]:
+        ids = {column(job): job for job in job_ids}
+        return {ids[row[0]] for row in await self._fetch(_KNOWN_JOBS, list(ids))}
+
+    async def finished_jobs(
+        self, query: JobQuery, *, limit: int, cursor: str | None = None
+    ) -> JobPage:
         before = None if cursor is None else Cursor.parse(cursor)
-        text, values = sql.finished(query, limit, before)
+        text, values = sql.finished_jobs(query, limit, before)
         return rows.page(await self._fetch(text, *values), limit)
 
     async def records(
@@ -296,7 +306,7 @@ class PostgresStore:
                             self._dsn, server_settings=self._settings(self._timeout_s)
                         )
                     yield self._writer
-            except Deposed:
+            except StoreError:
                 await self._roll_back()
                 raise
             except BaseException:
@@ -394,10 +404,19 @@ async def _write(connection: "Connection", encoded: rows.Encoded) -> bool:
     for removal in encoded.removals:
         await connection.execute(_delete(removal.table), *_arrays(removal.keys))
     for write in encoded.writes:
-        await connection.execute(_upsert(write.table), *_arrays(write.rows))
+        tag = await connection.execute(_upsert(write.table), *_arrays(write.rows))
+        if _touched(tag) != len(write.rows):
+            raise rows.other_job(encoded.id, await _other_job(connection, write.rows))
     if encoded.forgotten:
         await _forget(connection, encoded.forgotten)
     return True
+
+
+async def _other_job(connection: "Connection", written: Sequence[rows.Row]) -> rows.Value:
+    """The first job of a batch whose id a stored job has that was created at another time."""
+    jobs = [(row.id, row.created_at) for row in written if isinstance(row, rows.JobRow)]
+    job: rows.Value = await connection.fetchval(_OTHER_JOB, *_arrays(jobs))
+    return job
 
 
 async def _forget(connection: "Connection", jobs: list[str]) -> dict[str, int]:
@@ -420,11 +439,10 @@ def _unnest(table: Table, names: tuple[str, ...]) -> str:
 @cache
 def _upsert(table: Table) -> str:
     columns = tuple(table.columns)
-    news = ", ".join(f"{each} = excluded.{each}" for each in columns if each not in table.key)
     return (
         f"INSERT INTO {table.name} ({', '.join(columns)})"  # noqa: S608
         f" SELECT * FROM unnest({_unnest(table, columns)})"
-        f" ON CONFLICT ({', '.join(table.key)}) DO UPDATE SET {news}"
+        f" ON CONFLICT ({', '.join(table.key)}) {sql.update(table)}"
     )
 
 

@@ -4,7 +4,7 @@ Leadership is a term, not a lock: every commit names the term it was made under,
 it through only while that term is the latest one. Expiry is judged by the store's own clock.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -48,12 +48,13 @@ class Leader(msgspec.Struct, frozen=True):
 
 
 class JobQuery(msgspec.Struct, frozen=True):
-    """Which jobs a page is about; None means any."""
+    """Which jobs a page lists; None means any."""
 
     namespace: str | None = None
     queue: str | None = None
     phase: Phase | None = None
     name: str | None = None
+    id_prefix: str | None = None  #: how the id begins
 
 
 class JobPage(msgspec.Struct, frozen=True):
@@ -165,14 +166,16 @@ class Store(Protocol):
         """Who leads now, or None when no lease is in force."""
 
     async def load(self, term: int) -> Rows:
-        """Unfinished jobs with all their tasks (by job and index), all workers, queues, residues,
-        accounts and crons (each by its key), and the last record's number. Raises Deposed."""
+        """Unfinished jobs by (created_at, id), their tasks by job and index, all workers, queues,
+        residues, accounts and crons by key, and the number of the last record. Raises Deposed."""
 
     async def commit(self, term: int, batch: Batch) -> None:
         """Write the batch and its id in one transaction, durably.
 
-        Rows replace those with the same key. A batch whose id is already there changes nothing, so
-        resending is safe. Raises Deposed, CommitFailed or OutcomeUnknown, and nothing else.
+        Rows replace those with the same key. A job replaces only itself: a stored job with the same
+        id and another created_at is another job, and the commit fails. A batch whose id is already
+        there changes nothing, so resending is safe. Raises Deposed, CommitFailed or OutcomeUnknown,
+        and nothing else.
         """
 
     async def has_batch(self, batch_id: str) -> bool:
@@ -185,9 +188,17 @@ class Store(Protocol):
     async def job_by_key(self, namespace: str, key: str) -> Job | None:
         """The job that was submitted with this idempotency key."""
 
-    async def finished(self, query: JobQuery, *, limit: int, cursor: str | None = None) -> JobPage:
-        """Finished jobs, the latest first (by finished_at, then id). Pages neither repeat nor skip
-        a job when others finish in between. Raises ValueError on a cursor it did not make."""
+    async def existing_jobs(self, job_ids: Collection[str]) -> set[str]:
+        """Those of the ids that a stored job has, finished or not."""
+
+    async def finished_jobs(
+        self, query: JobQuery, *, limit: int, cursor: str | None = None
+    ) -> JobPage:
+        """Finished jobs, newest first: by created_at, then id, both descending.
+
+        Pages neither repeat nor skip a job that had finished when the first page was read. Raises
+        ValueError on a cursor that is not one of these pages'.
+        """
 
     async def records(
         self, *, job: str | None = None, after: int = 0, limit: int

@@ -39,6 +39,7 @@ class Table:
     name: str
     key: tuple[str, ...]  #: the first columns
     columns: dict[str, str]  #: name → type, the document last
+    fixed: tuple[str, ...] = ()  #: columns that never change; a row that differs is another one
 
 
 class JobRow(NamedTuple):
@@ -48,6 +49,7 @@ class JobRow(NamedTuple):
     phase: str
     name: str
     idempotency_key: str | None
+    created_at: Micros
     finished_at: Micros | None
     doc: str
 
@@ -75,9 +77,11 @@ JOBS = Table(
         "phase": TEXT,
         "name": TEXT,
         "idempotency_key": TEXT,
+        "created_at": BIGINT,
         "finished_at": BIGINT,
         "doc": TEXT,
     },
+    fixed=("created_at",),
 )
 TASKS = Table("tasks", ("job", "position"), {"job": TEXT, "position": BIGINT, "doc": TEXT})
 WORKERS = Table("workers", ("id",), {"id": TEXT, "doc": TEXT})
@@ -145,6 +149,7 @@ def _job(job: Job) -> JobRow:
         job.phase.value,
         column(job.name),
         _column_or_none(job.key),
+        job.created_at,
         job.finished_at,
         _doc(job),
     )
@@ -263,7 +268,7 @@ def live_rows(docs: Mapping[str, Sequence[str]], last_seq: int) -> Rows:
         crons=[cron_from(doc) for doc in docs[CRONS.name]],
         last_seq=last_seq,
     )
-    rows.jobs.sort(key=lambda job: job.id)
+    rows.jobs.sort(key=lambda job: (job.created_at, job.id))
     rows.tasks.sort(key=lambda task: (task.job, task.index))
     rows.workers.sort(key=lambda worker: worker.id)
     rows.queues.sort(key=lambda queue: queue.name)
@@ -281,18 +286,18 @@ def job_and_tasks(found: Sequence[Sequence[Any]]) -> tuple[Job, tuple[Task, ...]
 
 
 def page(found: Sequence[Sequence[Any]], limit: int) -> JobPage:
-    """From (finished_at, id, document) in order, one more than fits where there are more."""
+    """From (created_at, id, document) in order, one more than fits where there are more."""
     jobs = tuple(job_from(doc) for _, _, doc in found[:limit])
     if len(found) <= limit:
         return JobPage(jobs, None)
-    finished_at, job_id, _ = found[limit - 1]
-    return JobPage(jobs, str(Cursor(finished_at, job_id)))
+    created_at, job_id, _ = found[limit - 1]
+    return JobPage(jobs, str(Cursor(created_at, job_id)))
 
 
 class Cursor(NamedTuple):
-    """The last row of a page of finished jobs."""
+    """The last job of a page; the next page begins with the next older one."""
 
-    finished_at: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+    created_at: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
     id: Annotated[str, msgspec.Meta(pattern=r"\A[^\0]*\Z")]  #: as it stands in the column
 
     def __str__(self) -> str:
@@ -312,6 +317,13 @@ class Cursor(NamedTuple):
 
 
 _cursor_from: Callable[[bytes], Any] = msgspec.json.Decoder(Cursor).decode
+
+
+def other_job(batch: str, job: Value) -> CommitFailed:
+    """A new job was given the id of a stored one."""
+    return CommitFailed(
+        f"batch {batch} was not written: another job has the id {job}; submit the new job again"
+    )
 
 
 def _bad_cursor(text: str) -> ValueError:

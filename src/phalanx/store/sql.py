@@ -4,7 +4,11 @@ Parameters are written `$1`; a dialect that spells them otherwise replaces the d
 """
 
 from phalanx.store.protocol import JobQuery
-from phalanx.store.rows import Cursor, Value, column
+from phalanx.store.rows import Cursor, Table, Value, column
+
+#: Sorts after every other character, so a range from a prefix to the prefix and this finds what
+#: begins with the prefix, by the index.
+LAST_CHARACTER = "\U0010ffff"
 
 CLUSTER_ID = "SELECT id FROM cluster"
 TERM_AND_LAST_SEQ = "SELECT term, last_seq FROM leader"
@@ -71,8 +75,16 @@ PRUNE_RECORDS_OF_NO_JOB = "DELETE FROM records WHERE job IS NULL AND recorded_at
 PRUNE_BATCHES = "DELETE FROM batches WHERE committed_at < $1"
 
 
-def finished(query: JobQuery, limit: int, cursor: Cursor | None) -> tuple[str, list[Value]]:
-    """One row more than the page holds, which tells whether it is the last one."""
+def update(table: Table) -> str:
+    """The end of an upsert: the new row replaces the stored one if they are of the same thing."""
+    changing = (name for name in table.columns if name not in (*table.key, *table.fixed))
+    text = "DO UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in changing)
+    same = " AND ".join(f"{table.name}.{name} = excluded.{name}" for name in table.fixed)
+    return f"{text} WHERE {same}" if same else text
+
+
+def finished_jobs(query: JobQuery, limit: int, cursor: Cursor | None) -> tuple[str, list[Value]]:
+    """One row more than the page holds, which shows whether it is the last one."""
     wanted: dict[str, Value] = {
         "namespace": query.namespace,
         "queue": query.queue,
@@ -85,13 +97,17 @@ def finished(query: JobQuery, limit: int, cursor: Cursor | None) -> tuple[str, l
         if value is not None:
             values.append(column(str(value)))
             clauses.append(f"{name} = ${len(values)}")
+    if query.id_prefix is not None:
+        prefix = column(query.id_prefix)
+        values += [prefix, prefix + LAST_CHARACTER]
+        clauses.append(f"id >= ${len(values) - 1} AND id < ${len(values)}")
     if cursor is not None:
         values.extend(cursor)
-        clauses.append(f"(finished_at, id) < (${len(values) - 1}, ${len(values)})")
+        clauses.append(f"(created_at, id) < (${len(values) - 1}, ${len(values)})")
     values.append(limit + 1)
     text = (
-        "SELECT finished_at, id, doc FROM jobs WHERE "  # noqa: S608 - only names from above
-        f"{' AND '.join(clauses)} ORDER BY finished_at DESC, id DESC LIMIT ${len(values)}"
+        "SELECT created_at, id, doc FROM jobs WHERE "  # noqa: S608 - only names from above
+        f"{' AND '.join(clauses)} ORDER BY created_at DESC, id DESC LIMIT ${len(values)}"
     )
     return text, values
 

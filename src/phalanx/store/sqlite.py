@@ -8,7 +8,7 @@ clock, and the lock keeps a second leader out when that clock is set forward.
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from functools import cache, partial
@@ -35,7 +35,7 @@ from phalanx.store.protocol import (
     StoreError,
     Token,
 )
-from phalanx.store.rows import Clock, Cursor, Encoded, Table, Value, column
+from phalanx.store.rows import Clock, Cursor, Encoded, JobRow, Table, Value, column
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
@@ -46,6 +46,7 @@ _RETRY_S = 0.005
 _WAL_BYTES = 64 * 1024 * 1024
 
 _HAS_JOB = "SELECT 1 FROM jobs WHERE id = ?"
+_OTHER_JOB = "SELECT 1 FROM jobs WHERE id = ? AND created_at <> ?"
 _CUT = """
     DELETE FROM output WHERE job = ?1 AND position = ?2 AND epoch = ?3
     AND begins < ?4 AND ends <= ?4 RETURNING ends - begins
@@ -209,7 +210,7 @@ class SQLiteStore:
         encoded = rows.encode(batch)
         try:
             await self._writer.run(partial(self._commit, term, encoded))
-        except (Deposed, OutcomeUnknown):
+        except (Deposed, CommitFailed, OutcomeUnknown):
             raise
         except StoreError as error:
             raise CommitFailed(f"batch {batch.id} was not written: {error}") from error
@@ -226,7 +227,9 @@ class SQLiteStore:
             for removal in encoded.removals:
                 db.executemany(_delete(removal.table), removal.keys)
             for write in encoded.writes:
-                db.executemany(_upsert(write.table), write.rows)
+                written = db.executemany(_upsert(write.table), write.rows).rowcount
+                if written != len(write.rows):
+                    raise rows.other_job(encoded.id, _other_job(db, write.rows))
             if encoded.forgotten:
                 _forget(db, [(job,) for job in encoded.forgotten])
 
@@ -249,9 +252,17 @@ class SQLiteStore:
         found = await self._read(sql.JOB_BY_KEY, column(namespace), column(key))
         return rows.job_from(found[0][0]) if found else None
 
-    async def finished(self, query: JobQuery, *, limit: int, cursor: str | None = None) -> JobPage:
+    async def existing_jobs(self, job_ids: Collection[str]) -> set[str]:
+        def work(db: sqlite3.Connection) -> set[str]:
+            return {job for job in job_ids if db.execute(_HAS_JOB, (column(job),)).fetchone()}
+
+        return await self._reader.run(work)
+
+    async def finished_jobs(
+        self, query: JobQuery, *, limit: int, cursor: str | None = None
+    ) -> JobPage:
         before = None if cursor is None else Cursor.parse(cursor)
-        text, values = sql.finished(query, limit, before)
+        text, values = sql.finished_jobs(query, limit, before)
         return rows.page(await self._read(text, *values), limit)
 
     async def records(
@@ -391,11 +402,18 @@ def _term_and_last_seq(db: sqlite3.Connection, term: int) -> tuple[int, int]:
 @cache
 def _upsert(table: Table) -> str:
     marks = ", ".join("?" * len(table.columns))
-    news = ", ".join(f"{name} = excluded.{name}" for name in table.columns if name not in table.key)
     return (
         f"INSERT INTO {table.name} ({', '.join(table.columns)}) VALUES ({marks})"  # noqa: S608
-        f" ON CONFLICT ({', '.join(table.key)}) DO UPDATE SET {news}"
+        f" ON CONFLICT ({', '.join(table.key)}) {sql.update(table)}"
     )
+
+
+def _other_job(db: sqlite3.Connection, written: Sequence[rows.Row]) -> Value:
+    """The first job of a batch whose id a stored job has that was created at another time."""
+    for row in written:
+        if isinstance(row, JobRow) and db.execute(_OTHER_JOB, (row.id, row.created_at)).fetchone():
+            return row.id
+    raise AssertionError("bug: a row was not written, and it is not a job")
 
 
 @cache

@@ -2,7 +2,10 @@
 
 from typing import Any
 
+import pytest
+
 from phalanx.api.auth import Principal
+from phalanx.core.handlers import crons
 from phalanx.store.memory import MemoryStore
 from phalanx.store.protocol import Store
 from phalanx.store.sqlite import wall_clock
@@ -46,6 +49,24 @@ async def test_a_run_that_is_asked_for_is_a_job(on_each_store: Running) -> None:
     refused = await server.call("POST", f"{PATH}/run")
     assert refused.status == 409
     assert "forbids concurrent runs" in refused.body["error"]["message"]
+
+
+async def test_a_run_that_draws_the_id_of_a_finished_job_is_refused_and_draws_again(
+    on_each_store: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = on_each_store
+    finished = (await server.call("POST", "/jobs", {"command": "true"})).body["id"]
+    await server.call("DELETE", f"/jobs/{finished}")
+    await server.call("POST", "/jobs", NIGHTLY)
+    draws = iter([finished])
+    monkeypatch.setattr(crons, "_new_job_id", lambda tx: next(draws, "j-7kq2m4xd"))
+    refused = await server.call("POST", f"{PATH}/run")
+    assert refused.status == 503
+    assert f"another job has the id {finished}" in refused.body["error"]["message"]
+    await server.lead()
+    [run] = (await server.call("POST", f"{PATH}/run")).body["runs"]
+    assert run["job"] == "j-7kq2m4xd"
+    assert (await server.call("GET", f"/jobs/{finished}")).body["phase"] == "cancelled"
 
 
 async def test_a_run_that_replaces_one_says_that_it_waits_for_its_end(

@@ -163,7 +163,7 @@ async def test_output_of_what_never_ran_there_is_refused(on_each_store: Running)
         ({"worker": "w-3"}, 404, "was not on worker w-3"),
         ({"task": "j-nobody.0"}, 404, "there is no task j-nobody.0"),
         ({"task": f"{writer.job}.1"}, 404, f"there is no task {writer.job}.1"),
-        ({"task": writer.job}, 404, "tasks are named JOB.INDEX"),
+        ({"task": writer.job}, 404, "a task id is JOB.INDEX"),
         ({"epoch": 2}, 409, "is at epoch 1; there is no epoch 2"),
         ({"epoch": 0}, 404, "was not on worker w-1 at epoch 0"),
         ({"epoch": -1}, 400, "epoch"),

@@ -6,6 +6,7 @@ permission come with the event.
 """
 
 from datetime import UTC, tzinfo
+from itertools import count
 
 from msgspec.structs import replace
 
@@ -23,14 +24,11 @@ from phalanx.core.events import (
 )
 from phalanx.core.handlers.stop import drain
 from phalanx.core.handlers.submit import submitted, unknown_queue
-from phalanx.core.ids import NOISE_BITS, job_id
+from phalanx.core.ids import job_id, scrambled
 from phalanx.core.model import Cron, CronOutcome, CronRun, Job, Phase, cron_key
 from phalanx.core.spec import cron_expression as expression
 from phalanx.core.spec.cron_times import last_due, next_due, stamp
 from phalanx.core.spec.job import Concurrency, Micros, Schedule
-
-#: Spreads the numbers of records over the noise of an id.
-_SPREAD = 0x9E3779B97F4A7C15
 
 
 def cron_set(tx: Changes, event: CronSet) -> None:
@@ -174,7 +172,7 @@ def _submit(
     """Submit the run that was due at that time. The reason if it is denied."""
     name = f"{row.spec.name}-{stamp(at, event.zone or UTC)}"
     spec = replace(row.spec, name=name, schedule=None)
-    job = job_id(tx.now, (tx.seq * _SPREAD) % (1 << NOISE_BITS))
+    job = _new_job_id(tx)
     why = event.refusal
     if why is None:
         try:
@@ -194,6 +192,16 @@ def _submit(
     )
     tx.record(records.CronFired(job, row.key, at))
     return None
+
+
+def _new_job_id(tx: Changes) -> str:
+    """An id that follows from the event and its time, and that no unfinished job has.
+
+    If a finished job in the store has it, the commit fails and the run is started again, later and
+    so with another id.
+    """
+    draws = (job_id(scrambled(tx.now, tx.seq, n)) for n in count())
+    return next(job for job in draws if job not in tx.gangs and job not in tx.base.gangs)
 
 
 def run_ended(tx: Changes, job: Job) -> None:

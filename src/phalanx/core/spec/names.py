@@ -37,7 +37,7 @@ dns_label = _matching(_DNS_LABEL, 63, f"use {_CHARACTERS}")
 dns_subdomain = _matching(
     _DNS_SUBDOMAIN, NAME_LIMIT, f"use {_CHARACTERS}, in parts of at most 63 joined by '.'"
 )
-job_id = _matching(_JOB_ID, 64, "write the id of a job, like j-01h2xcejqtf2nbrexx3v")
+job_id = _matching(_JOB_ID, 64, "write the id of a job, like j-7kq2m4xd")
 worker_id = _matching(
     _WORKER,
     NAME_LIMIT,

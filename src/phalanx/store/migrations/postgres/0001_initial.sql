@@ -30,18 +30,22 @@ CREATE TABLE jobs (
     phase           text COLLATE "C" NOT NULL,
     name            text COLLATE "C" NOT NULL,
     idempotency_key text COLLATE "C",
+    created_at      bigint NOT NULL,
     finished_at     bigint,
     doc             text NOT NULL
 ) WITH (fillfactor = 70);
 CREATE UNIQUE INDEX jobs_by_key ON jobs (namespace, idempotency_key)
     WHERE idempotency_key IS NOT NULL;
 CREATE INDEX jobs_live ON jobs (id) WHERE finished_at IS NULL;
-CREATE INDEX jobs_finished ON jobs (finished_at, id) WHERE finished_at IS NOT NULL;
-CREATE INDEX jobs_finished_by_namespace ON jobs (namespace, finished_at, id)
+-- Retention removes the jobs that finished first.
+CREATE INDEX jobs_by_end ON jobs (finished_at, id) WHERE finished_at IS NOT NULL;
+-- Pages of finished jobs, newest first.
+CREATE INDEX jobs_finished ON jobs (created_at, id) WHERE finished_at IS NOT NULL;
+CREATE INDEX jobs_finished_by_namespace ON jobs (namespace, created_at, id)
     WHERE finished_at IS NOT NULL;
-CREATE INDEX jobs_finished_by_queue ON jobs (queue, finished_at, id)
+CREATE INDEX jobs_finished_by_queue ON jobs (queue, created_at, id)
     WHERE finished_at IS NOT NULL;
-CREATE INDEX jobs_finished_by_name ON jobs (name, finished_at, id)
+CREATE INDEX jobs_finished_by_name ON jobs (name, created_at, id)
     WHERE finished_at IS NOT NULL;
 
 CREATE TABLE tasks (
@@ -79,3 +83,29 @@ CREATE TABLE blobs (
 -- Checkpoints are mostly compressed already, and come back whole.
 ALTER TABLE blobs ALTER COLUMN data SET STORAGE EXTERNAL;
 CREATE INDEX blobs_by_job ON blobs (job);
+
+-- Who may speak to the server. A token itself is nowhere: the document has its digest.
+
+CREATE TABLE tokens (name text COLLATE "C" PRIMARY KEY, doc text NOT NULL);
+
+-- What the jobs of each queue have lost. A row outlives its queue and its jobs.
+
+CREATE TABLE accounts (queue text COLLATE "C" PRIMARY KEY, doc text NOT NULL);
+
+-- What tasks write, in chunks: byte `begins` up to byte `ends` of one attempt. Only the last of it is
+-- kept. Sizes stand before the bytes, so that they are found without reading them.
+
+CREATE TABLE output (
+    job      text COLLATE "C" NOT NULL,
+    position bigint NOT NULL,
+    epoch    bigint NOT NULL,
+    begins   bigint NOT NULL,
+    ends     bigint NOT NULL,
+    attempt  bigint NOT NULL,
+    data     bytea NOT NULL,
+    PRIMARY KEY (job, position, epoch, begins)
+);
+
+-- Jobs that are made again and again.
+
+CREATE TABLE crons (key text COLLATE "C" PRIMARY KEY, doc text NOT NULL);

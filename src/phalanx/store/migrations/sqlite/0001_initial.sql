@@ -31,18 +31,22 @@ CREATE TABLE jobs (
     phase           TEXT NOT NULL,
     name            TEXT NOT NULL,
     idempotency_key TEXT,
+    created_at      INTEGER NOT NULL,
     finished_at     INTEGER,
     doc             TEXT NOT NULL
 );
 CREATE UNIQUE INDEX jobs_by_key ON jobs (namespace, idempotency_key)
     WHERE idempotency_key IS NOT NULL;
 CREATE INDEX jobs_live ON jobs (id) WHERE finished_at IS NULL;
-CREATE INDEX jobs_finished ON jobs (finished_at, id) WHERE finished_at IS NOT NULL;
-CREATE INDEX jobs_finished_by_namespace ON jobs (namespace, finished_at, id)
+-- Retention removes the jobs that finished first.
+CREATE INDEX jobs_by_end ON jobs (finished_at, id) WHERE finished_at IS NOT NULL;
+-- Pages of finished jobs, newest first.
+CREATE INDEX jobs_finished ON jobs (created_at, id) WHERE finished_at IS NOT NULL;
+CREATE INDEX jobs_finished_by_namespace ON jobs (namespace, created_at, id)
     WHERE finished_at IS NOT NULL;
-CREATE INDEX jobs_finished_by_queue ON jobs (queue, finished_at, id)
+CREATE INDEX jobs_finished_by_queue ON jobs (queue, created_at, id)
     WHERE finished_at IS NOT NULL;
-CREATE INDEX jobs_finished_by_name ON jobs (name, finished_at, id)
+CREATE INDEX jobs_finished_by_name ON jobs (name, created_at, id)
     WHERE finished_at IS NOT NULL;
 
 CREATE TABLE tasks (
@@ -78,3 +82,29 @@ CREATE TABLE blobs (
     data BLOB NOT NULL
 );
 CREATE INDEX blobs_by_job ON blobs (job);
+
+-- Who may speak to the server. A token itself is nowhere: the document has its digest.
+
+CREATE TABLE tokens (name TEXT PRIMARY KEY NOT NULL, doc TEXT NOT NULL) WITHOUT ROWID;
+
+-- What the jobs of each queue have lost. A row outlives its queue and its jobs.
+
+CREATE TABLE accounts (queue TEXT PRIMARY KEY NOT NULL, doc TEXT NOT NULL) WITHOUT ROWID;
+
+-- What tasks write, in chunks: byte `begins` up to byte `ends` of one attempt. Only the last of it is
+-- kept. Sizes stand before the bytes, so that they are found without reading them.
+
+CREATE TABLE output (
+    job      TEXT NOT NULL,
+    position INTEGER NOT NULL,
+    epoch    INTEGER NOT NULL,
+    begins   INTEGER NOT NULL,
+    ends     INTEGER NOT NULL,
+    attempt  INTEGER NOT NULL,
+    data     BLOB NOT NULL,
+    PRIMARY KEY (job, position, epoch, begins)
+);
+
+-- Jobs that are made again and again.
+
+CREATE TABLE crons (key TEXT PRIMARY KEY NOT NULL, doc TEXT NOT NULL) WITHOUT ROWID;
