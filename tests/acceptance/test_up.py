@@ -65,7 +65,9 @@ def test_a_gang_runs_on_two_workers_and_ctrl_c_ends_everything(port: int, tmp_pa
         assert running.process.wait(PATIENCE_S) == 0
         assert running.line_with("stopped", PATIENCE_S)
     leaving = [
-        n for n, line in enumerate(running.seen) if line.startswith("w-") and "leaving" in line
+        n
+        for n, line in enumerate(running.seen)
+        if line.startswith("w-") and "shutting down" in line
     ]
     [stopping] = [
         n for n, line in enumerate(running.seen) if re.match(r"server .* stopping ", line)

@@ -1,1 +1,1 @@
-"""The agent of a worker: a spawner that owns its processes, and a link that talks to the server."""
+"""The agent of a worker: a spawner that runs the tasks, and a link that talks to the server."""

@@ -1,41 +1,41 @@
-"""What link and spawner say to each other over their socket, and how it is framed.
+"""The messages between link and spawner, and their framing on the socket.
 
-The spawner opens with `Welcome`; after that the link gives orders and the spawner tells what became
-of the attempts. A message is its length in four bytes, then MessagePack.
+The spawner opens with `SpawnerSnapshot`. After that the link sends instructions, and the spawner
+sends the status of every attempt that changed. A frame is a length in four bytes, then MessagePack.
 """
 
 import msgspec
 
 from phalanx.core.spec.job import Micros
 
-#: A task and its epoch: what an attempt is called everywhere.
-Key = tuple[str, int]
+#: An attempt is identified by its task's id and its epoch.
+AttemptKey = tuple[str, int]
 
 
-class Life(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An attempt as the spawner knows it. It is over once it has ended in one of three ways."""
+class AttemptStatus(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The status of an attempt on this worker, as the spawner reports it."""
 
     id: str
     epoch: int
     exit_code: int | None = None
     signal: int | None = None
-    signalled: bool = False  #: we had told it to stop
-    failure: str | None = None  #: why it could not be started
-    gone: bool = False  #: nothing is left of it, and nobody saw how it ended
-    output_bytes: int = 0  #: all that it has written, once it is over
-    fence: Micros | None = None  #: the grace of a task that must stop when its lease ends
-    begun: bool = False  #: its program runs, or ran
+    signalled: bool = False  #: the spawner had sent it a stop signal
+    start_error: str | None = None  #: why its program could not be started
+    gone: bool = False  #: no process of it exists, and its exit status is unknown
+    output_bytes: int = 0  #: the size of its output, once it has ended
+    fence_grace: Micros | None = None  #: the grace of a task that must stop when its lease ends
+    started: bool = False  #: its program runs, or ran
 
     @property
-    def key(self) -> Key:
+    def key(self) -> AttemptKey:
         return self.id, self.epoch
 
     @property
-    def is_over(self) -> bool:
+    def has_ended(self) -> bool:
         return (
             self.exit_code is not None
             or self.signal is not None
-            or self.failure is not None
+            or self.start_error is not None
             or self.gone
         )
 
@@ -43,17 +43,17 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
 # From the spawner
 
 
-class Welcome(msgspec.Struct, frozen=True, tag=True):
-    incarnation: str  #: of the spawner: its tasks are those of no other
-    links: int  #: how many links it has had, this one included
-    lives: tuple[Life, ...]
+class SpawnerSnapshot(msgspec.Struct, frozen=True, tag=True):
+    incarnation: str  #: identifies this spawner process; a new one has none of its tasks
+    link_count: int  #: the number of links it has had, this one included
+    attempts: tuple[AttemptStatus, ...]
 
 
-class AttemptChanged(msgspec.Struct, frozen=True, tag=True):
-    lives: tuple[Life, ...]
+class AttemptsChanged(msgspec.Struct, frozen=True, tag=True):
+    attempts: tuple[AttemptStatus, ...]
 
 
-Told = Welcome | AttemptChanged
+SpawnerMessage = SpawnerSnapshot | AttemptsChanged
 
 
 # From the link
@@ -70,7 +70,7 @@ class RunAttempt(msgspec.Struct, frozen=True, tag=True):
     fence: bool = False
 
     @property
-    def key(self) -> Key:
+    def key(self) -> AttemptKey:
         return self.id, self.epoch
 
 
@@ -85,48 +85,48 @@ class ForgetAttempt(msgspec.Struct, frozen=True, tag=True):
 
 
 class StopAll(msgspec.Struct, frozen=True, tag=True):
-    kill: bool = False  #: at once, without grace
+    kill: bool = False  #: kill at once, without grace
 
 
 class Lease(msgspec.Struct, frozen=True, tag=True):
-    """The server has heard of us; sent before every `RunAttempt` of a fenced task as well."""
+    """A lease from the server; also sent before every `RunAttempt` of a fenced task."""
 
-    sent_at: float  #: of the sync that was answered, on the boot-time clock
-    lost_after: float
-
-
-class Quit(msgspec.Struct, frozen=True, tag=True):
-    """End as soon as nothing runs any more."""
+    sent_at: float  #: when the answered sync was sent, on the boot-time clock
+    lost_after: float  #: after this many seconds the server may consider the worker lost
 
 
-Order = RunAttempt | StopAttempt | ForgetAttempt | StopAll | Lease | Quit
+class QuitWhenIdle(msgspec.Struct, frozen=True, tag=True):
+    """Exit as soon as no attempt runs."""
+
+
+LinkMessage = RunAttempt | StopAttempt | ForgetAttempt | StopAll | Lease | QuitWhenIdle
 
 _encode = msgspec.msgpack.Encoder().encode
-_HEAD_BYTES = 4
+_LENGTH_BYTES = 4
 
 
-def framed(message: Told | Order) -> bytes:
+def frame(message: SpawnerMessage | LinkMessage) -> bytes:
     body = _encode(message)
-    return len(body).to_bytes(_HEAD_BYTES, "big") + body
+    return len(body).to_bytes(_LENGTH_BYTES, "big") + body
 
 
-class Frames:
-    """Bytes in, whole messages out."""
+class FrameDecoder:
+    """Turns a stream of bytes into whole message bodies."""
 
     def __init__(self) -> None:
-        self._held = bytearray()
+        self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
-        self._held += data
-        found = []
-        while len(self._held) >= _HEAD_BYTES:
-            end = _HEAD_BYTES + int.from_bytes(self._held[:_HEAD_BYTES], "big")
-            if len(self._held) < end:
+        self._buffer += data
+        bodies = []
+        while len(self._buffer) >= _LENGTH_BYTES:
+            end = _LENGTH_BYTES + int.from_bytes(self._buffer[:_LENGTH_BYTES], "big")
+            if len(self._buffer) < end:
                 break
-            found.append(bytes(self._held[_HEAD_BYTES:end]))
-            del self._held[:end]
-        return found
+            bodies.append(bytes(self._buffer[_LENGTH_BYTES:end]))
+            del self._buffer[:end]
+        return bodies
 
 
-read_told = msgspec.msgpack.Decoder(Told).decode
-read_order = msgspec.msgpack.Decoder(Order).decode
+decode_spawner_message = msgspec.msgpack.Decoder(SpawnerMessage).decode
+decode_link_message = msgspec.msgpack.Decoder(LinkMessage).decode

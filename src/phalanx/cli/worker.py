@@ -113,23 +113,23 @@ def worker(  # noqa: PLR0913
     log_level: Level = LogLevel.INFO,
 ) -> None:
     """Run tasks on this machine. SIGTERM hands them to other workers; --keep leaves them here."""
+    from phalanx.agent import hardware  # noqa: PLC0415
     from phalanx.agent import worker as agent  # noqa: PLC0415
-    from phalanx.agent.devices import MachineInventory  # noqa: PLC0415
     from phalanx.agent.link.link import Registration  # noqa: PLC0415
     from phalanx.server import logs  # noqa: PLC0415
 
-    found = MachineInventory()
+    detected = hardware.detect()
     registration = Registration(
         id=_checked("--id", name or socket.gethostname(), worker_id),
         protocol=Protocol.SYNC,
-        resources=found.resources | _amounts(resources),
-        tags=found.labels | _labels(label or []),
+        resources=detected.resources | _amounts(resources),
+        tags=detected.labels | _labels(label or []),
         exec_addr=address,
         slots=slots,
     )
     settings = agent.WorkerSettings(
         servers=tuple(_url(url) for urls in server or [_SERVER] for url in urls.split(",")),
-        state=(state_dir or state_directory(os.environ) / "worker").absolute(),
+        state_dir=(state_dir or state_directory(os.environ) / "worker").absolute(),
         registration=registration,
         keep=keep,
         token=_token(token, token_file),
@@ -137,7 +137,7 @@ def worker(  # noqa: PLR0913
     logs.set_up(log_format, log_level)
     try:
         status = agent.run(settings)
-    except agent.CannotWork as error:
+    except agent.WorkerStartError as error:
         refuse(str(error))
     raise typer.Exit(status)
 

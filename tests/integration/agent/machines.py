@@ -168,3 +168,11 @@ def is_alive(pid: int) -> bool:
     except OSError:
         return False
     return stat.rpartition(") ")[2][0] not in "ZX"
+
+
+def guard_of(spawner: int) -> int:
+    """Its child that runs the same program."""
+    children = Path(f"/proc/{spawner}/task/{spawner}/children").read_text().split()
+    command = Path(f"/proc/{spawner}/cmdline").read_bytes()
+    [guard] = [pid for pid in children if Path(f"/proc/{pid}/cmdline").read_bytes() == command]
+    return int(guard)

@@ -61,7 +61,7 @@ async def test_fault_14_a_second_signal_does_not_wait_for_the_grace(
     machine.send(signal.SIGTERM, spawner=False)
 
     async def told() -> bool:
-        return bool(machine.seen("task told to stop"))
+        return bool(machine.seen("stopping task"))
 
     await eventually(told, 30)
     machine.send(signal.SIGTERM, spawner=False)
@@ -93,7 +93,7 @@ async def test_fault_14_a_worker_that_was_superseded_stops_its_tasks_and_ends(
     another = {"id": machine.name, "incarnation": "another", "protocol": "sync"}
     await small.client.post(f"{small.server.url}/workers/register", json=another)
     assert await machine.ended() == 1
-    assert [line["event"] for line in machine.lines[-2:]] == ["superseded", "task ended"]
+    assert [line["event"] for line in machine.lines[-2:]] == ["worker superseded", "task ended"]
     await ranks.are_gone()
 
 

@@ -144,7 +144,7 @@ async def test_a_command_that_does_not_exist_fails_the_job_with_its_name(fleet: 
     )
     await fleet.reach(job, "failed")
     whys = [e["detail"]["why"] for e in await fleet.story(job) if e["kind"] == "TaskFailed"]
-    assert any("no-such-program cannot be run: No such file or directory" in why for why in whys)
+    assert any("cannot run no-such-program: No such file or directory" in why for why in whys)
 
 
 async def test_a_server_that_is_killed_in_the_barrier_starts_the_gang_once(

@@ -33,7 +33,9 @@ async def test_a_state_directory_has_one_worker(small: Fleet) -> None:
     [machine] = await small.work(1)
     status, _, err = await phalanx("worker", f"--state-dir={machine.state}")
     assert status == 2
-    assert f"another worker, process {machine.link}, uses {machine.state}" in err
+    assert (
+        f"another worker (process {machine.link}) uses the state directory {machine.state}" in err
+    )
 
 
 @pytest.mark.parametrize(
@@ -47,7 +49,7 @@ async def test_a_state_directory_has_one_worker(small: Fleet) -> None:
         ("--server=http://one,two", "--server: two is no address"),
         ("--server=scheduler", "--server: scheduler is no address"),
         ("--token-file=/nowhere", "--token-file: /nowhere cannot be read"),
-        ("--state-dir=/proc/nowhere", "the state directory /proc/nowhere cannot be used"),
+        ("--state-dir=/proc/nowhere", "cannot use the state directory /proc/nowhere"),
     ],
 )
 async def test_a_setting_that_is_wrong_is_named(flag: str, words: str, tmp_path: Path) -> None:
@@ -68,7 +70,7 @@ async def test_output_that_finds_no_room_is_lost_and_the_task_goes_on(small: Fle
 
     async def is_told() -> bool:
         answer = await small.client.get(f"{small.server.url}/jobs/{job}/logs?task=0")
-        return "bytes of output were lost: File too large]\n\nthe end\n" in answer.text
+        return "bytes of output: File too large]\n\nthe end\n" in answer.text
 
     await eventually(is_told, 30)
 
@@ -151,7 +153,9 @@ async def test_a_server_of_another_cluster_gives_no_orders(small: Fleet, tmp_pat
     await small.serve()
 
     async def is_noticed() -> bool:
-        return any("another cluster" in line["why"] for line in machine.seen("server not reached"))
+        return any(
+            "another cluster" in line["error"] for line in machine.seen("cannot reach server")
+        )
 
     await eventually(is_noticed, 30)
     assert len(ranks.living()) == 1

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from phalanx.agent.spawner import cgroups, process_tree
-from tests.integration.agent.machines import Fleet, Machine, is_alive
+from tests.integration.agent.machines import Fleet, Machine, guard_of, is_alive
 from tests.integration.agent.ranks import WORK, Ranks
 from tests.integration.server.waiting import eventually
 
@@ -76,7 +76,7 @@ async def there_is(path: Path) -> None:
 
 def group_of(machine: Machine) -> Path:
     """Where the groups of its attempts are."""
-    note = machine.state / "group"
+    note = machine.state / "cgroup"
     path = Path(note.read_text()) if note.exists() else None
     if path is None or not path.is_dir():
         pytest.skip("its worker may make no control groups here; that needs root or delegation")
@@ -156,14 +156,6 @@ async def test_what_a_dead_spawner_has_left_is_ended_with_its_group(
     await eventually(is_removed, 30)
 
 
-def guard_of(spawner: int) -> int:
-    """Its child that runs the same program."""
-    children = Path(f"/proc/{spawner}/task/{spawner}/children").read_text().split()
-    command = Path(f"/proc/{spawner}/cmdline").read_bytes()
-    [guard] = [pid for pid in children if Path(f"/proc/{pid}/cmdline").read_bytes() == command]
-    return int(guard)
-
-
 async def test_a_worker_that_leaves_takes_its_group_along(small: Fleet) -> None:
     [machine] = await small.work(1)
     group = group_of(machine)
@@ -190,7 +182,7 @@ async def test_where_groups_are_not_allowed_marks_do(
     small.machines.append(machine)
     await machine.start(before=(unshare, "-m", "sh", "-ec", each, "sh"))
     await small.ready()
-    note = machine.state / "group"
+    note = machine.state / "cgroup"
     assert not (note.exists() and Path(note.read_text()).exists())
     ranks = Ranks(small, tmp_path / "gang", size=1)
     await ranks.submit(breeding, grace="1s")
@@ -207,7 +199,7 @@ async def test_where_groups_are_not_allowed_marks_do(
 
 @pytest.fixture
 def groups(tmp_path: Path) -> Iterator[cgroups.ControlGroups]:
-    made = cgroups.ControlGroups(tmp_path / "group")
+    made = cgroups.ControlGroups(tmp_path / "path")
     yield made
     made.close()
 
@@ -217,17 +209,17 @@ async def test_a_group_ends_also_where_the_kernel_can_only_freeze_it(
     killing: str, groups: cgroups.ControlGroups, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cgroups, "_KILL", killing)
-    group = groups.make(("j-1.0", 1))
+    group = groups.create(("j-1.0", 1))
     if group is None:
         pytest.skip("no control groups can be made here; that needs root or delegation")
-    with group.entered():
+    with group.joined():
         first = subprocess.Popen(["/bin/sh", "-c", "sleep 1000 & sleep 1000 & wait"])
     # A task may make groups of its own, and they may be empty by then.
     (group.path / "own").mkdir()
     assert first.pid in group.pids()
     assert os.getpid() not in group.pids()
     assert not group.remove()
-    process_tree.end([], cgroups.left_by(tmp_path / "group"))
+    process_tree.kill_all([], cgroups.leftover_group(tmp_path / "path"))
     assert first.wait() == -signal.SIGKILL
     assert not group.path.exists()
-    assert cgroups.left_by(tmp_path / "group") is None
+    assert cgroups.leftover_group(tmp_path / "path") is None

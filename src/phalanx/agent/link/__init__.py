@@ -1,1 +1,1 @@
-"""The half of the agent that talks to the server: it syncs, reports, and sends logs."""
+"""The half of the agent that talks to the server: syncs, reports, checkpoints and logs."""

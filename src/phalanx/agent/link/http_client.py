@@ -1,6 +1,6 @@
-"""Just enough of an HTTP client: requests with a body, over connections that are kept.
+"""A minimal HTTP/1.1 client: one request at a time on each connection, connections are reused.
 
-A call that is cancelled leaves its connection busy until the answer has come; nobody reads it.
+A cancelled call leaves its connection busy until the reply has arrived, which is then discarded.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ class HttpRequest(NamedTuple):
     path: str  #: with its query
     headers: Mapping[str, str]
     body: bytes
-    seconds: float  #: how long the answer may take
+    timeout_s: float
 
 
 class HttpReply(NamedTuple):
@@ -29,40 +29,38 @@ class HttpReply(NamedTuple):
 
 
 class _Connection(asyncio.Protocol):
-    """One request at a time."""
-
     def __init__(self) -> None:
         self.is_open = False
         self.is_fresh = True
-        self.local = ""
+        self.local_address = ""
         self._transport: asyncio.Transport | None = None
-        self._answer: asyncio.Future[HttpReply] | None = None
-        self._start()
+        self._reply: asyncio.Future[HttpReply] | None = None
+        self._expect_reply()
 
-    def _start(self) -> None:
+    def _expect_reply(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
         self._headers: dict[str, str] = {}
         self._body: list[bytes] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self.local = transport.get_extra_info("sockname")[0]
+        self.local_address = transport.get_extra_info("sockname")[0]
         self.is_open = True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
-        self._fail(ConnectionError(f"the server hung up: {exc or 'end of stream'}"))
+        self._fail(ConnectionError(f"the server closed the connection: {exc or 'end of stream'}"))
 
     def data_received(self, data: bytes) -> None:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self._fail(ConnectionError(f"this is no HTTP: {error}"))
+            self._fail(ConnectionError(f"the reply is not HTTP: {error}"))
             self.close()
 
     def _fail(self, error: ConnectionError) -> None:
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(error)
+        if self._reply is not None and not self._reply.done():
+            self._reply.set_exception(error)
 
     # Called by the parser
 
@@ -73,19 +71,19 @@ class _Connection(asyncio.Protocol):
         self._body.append(body)
 
     def on_message_complete(self) -> None:
-        answer = HttpReply(self._parser.get_status_code(), self._headers, b"".join(self._body))
+        reply = HttpReply(self._parser.get_status_code(), self._headers, b"".join(self._body))
         if not self._parser.should_keep_alive():
             self.close()
-        self._start()
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result(answer)
+        self._expect_reply()
+        if self._reply is not None and not self._reply.done():
+            self._reply.set_result(reply)
 
     def send(self, request: bytes) -> "asyncio.Future[HttpReply]":
         if self._transport is None or not self.is_open:
             raise ConnectionError("the connection is closed")
-        self._answer = asyncio.get_running_loop().create_future()
+        self._reply = asyncio.get_running_loop().create_future()
         self._transport.write(request)
-        return self._answer
+        return self._reply
 
     def close(self) -> None:
         self.is_open = False
@@ -94,7 +92,7 @@ class _Connection(asyncio.Protocol):
 
 
 class HttpClient:
-    """One server, by its address."""
+    """A client for one server."""
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
@@ -105,10 +103,10 @@ class HttpClient:
         self._netloc = parts.netloc.rpartition("@")[2]
         self._path = parts.path
         self._idle: list[_Connection] = []
-        self.local = ""  #: the address from which it is reached
+        self.local_address = ""  #: the address of this machine on the latest connection
 
     async def call(self, request: HttpRequest) -> HttpReply:
-        """Raises ConnectionError, also if the answer takes too long."""
+        """Raises ConnectionError, also if the reply takes too long."""
         head = [
             f"{request.method} {self._path}{request.path} HTTP/1.1",
             f"Host: {self._netloc}",
@@ -117,41 +115,43 @@ class HttpClient:
         ]
         data = "\r\n".join([*head, "", ""]).encode() + request.body
         try:
-            return await self._exchange(data, request.seconds)
+            return await self._exchange(data, request.timeout_s)
         except TimeoutError:
-            why = f"{self.url} did not answer within {request.seconds:.0f} s"
+            why = f"{self.url} did not answer within {request.timeout_s:.0f} s"
             raise ConnectionError(why) from None
         except OSError as error:
             raise ConnectionError(f"{self.url}: {error}") from None
 
-    async def _exchange(self, request: bytes, seconds: float) -> HttpReply:
+    async def _exchange(self, request: bytes, timeout_s: float) -> HttpReply:
         while True:
             connection = await self._connection()
             was_fresh, connection.is_fresh = connection.is_fresh, False
             try:
-                answer = self._freeing(connection, connection.send(request))
-                async with asyncio.timeout(seconds):
-                    # Cancelling a call must not cancel the answer, which frees the connection.
-                    return await asyncio.shield(answer)
+                reply = self._reuse_after(connection, connection.send(request))
+                async with asyncio.timeout(timeout_s):
+                    # Cancelling the call must not cancel the reply: it frees the connection.
+                    return await asyncio.shield(reply)
             except TimeoutError:
                 connection.close()
                 raise
             except ConnectionError:
                 if was_fresh:
                     raise
-                # The server may close what is idle at any time; that is no failure.
+                # A server may close an idle connection at any time: try another connection.
 
-    def _freeing(
-        self, connection: _Connection, answer: "asyncio.Future[HttpReply]"
+    def _reuse_after(
+        self, connection: _Connection, reply: "asyncio.Future[HttpReply]"
     ) -> "asyncio.Future[HttpReply]":
-        def free(done: "asyncio.Future[HttpReply]") -> None:
+        """Return the connection to the idle ones when its reply has arrived."""
+
+        def arrived(done: "asyncio.Future[HttpReply]") -> None:
             if done.cancelled() or done.exception() is not None or not connection.is_open:
                 connection.close()
             else:
                 self._idle.append(connection)
 
-        answer.add_done_callback(free)
-        return answer
+        reply.add_done_callback(arrived)
+        return reply
 
     async def _connection(self) -> _Connection:
         while self._idle:
@@ -159,11 +159,11 @@ class HttpClient:
             if connection.is_open:
                 return connection
         async with asyncio.timeout(_CONNECT_S):
-            _, made = await asyncio.get_running_loop().create_connection(
+            _, connection = await asyncio.get_running_loop().create_connection(
                 _Connection, self._host, self._port, ssl=self._tls
             )
-        self.local = made.local
-        return made
+        self.local_address = connection.local_address
+        return connection
 
     def close(self) -> None:
         while self._idle:

@@ -1,6 +1,6 @@
-"""The servers that a worker knows: it asks the one that leads, and finds it again when it has not.
+"""Calls to the leading server: follows redirects to it, and finds it again when another one leads.
 
-Whatever is asked here does no harm when it is asked twice.
+A call may be sent twice, so it must be one that can be repeated without harm.
 """
 
 from collections.abc import Callable
@@ -8,28 +8,28 @@ from urllib.parse import urlsplit
 
 from phalanx.agent.link.http_client import HttpClient, HttpReply, HttpRequest
 
-_MOST_HOPS = 3
+_MAX_REDIRECTS = 3
 
 
 class Unreachable(Exception):  # noqa: N818
-    """No server that leads can be reached; the message says what each of them said."""
+    """No leading server could be reached; the message has the error of each server."""
 
 
 class LeaderClient:
     def __init__(self, urls: tuple[str, ...], token: Callable[[], str | None]) -> None:
         self._token = token
-        self._known = {url.rstrip("/"): HttpClient(url) for url in urls}
-        self._first = next(iter(self._known))
+        self._clients = {url.rstrip("/"): HttpClient(url) for url in urls}
+        self._leader = next(iter(self._clients))
 
     @property
     def leader(self) -> str:
-        """The one that answered last."""
-        return self._first
+        """The URL of the server that answered last."""
+        return self._leader
 
     @property
     def local_address(self) -> str:
-        """Our own address, as seen from the way to the server."""
-        return self._known[self._first].local
+        """The address of this machine on the connection to the server, or an empty string."""
+        return self._clients[self._leader].local_address
 
     async def call(
         self,
@@ -37,42 +37,43 @@ class LeaderClient:
         path: str,
         body: bytes = b"",
         *,
-        seconds: float = 15.0,
-        media: str = "application/json",
+        timeout_s: float = 15.0,
+        media_type: str = "application/json",
     ) -> HttpReply:
-        """The answer of the server that leads. Raises Unreachable."""
-        request = HttpRequest(method, path, self._headers(media if body else None), body, seconds)
-        said = []
-        for url in [self._first, *(url for url in self._known if url != self._first)]:
+        """The reply of the leading server. Raises Unreachable."""
+        headers = self._headers(media_type if body else None)
+        request = HttpRequest(method, path, headers, body, timeout_s)
+        errors = []
+        for url in [self._leader, *(url for url in self._clients if url != self._leader)]:
             try:
-                answer = await self._ask(url, request, _MOST_HOPS)
+                reply = await self._call(url, request, _MAX_REDIRECTS)
             except ConnectionError as error:
-                said.append(str(error))
+                errors.append(str(error))
                 continue
-            if answer.status < 500 and answer.status != 307:
-                return answer
-            said.append(f"{url} answered {answer.status}")
-        raise Unreachable("; ".join(said))
+            if reply.status < 500 and reply.status != 307:
+                return reply
+            errors.append(f"{url} answered with status {reply.status}")
+        raise Unreachable("; ".join(errors))
 
-    def _headers(self, media: str | None) -> dict[str, str]:
-        headers = {} if media is None else {"Content-Type": media}
+    def _headers(self, media_type: str | None) -> dict[str, str]:
+        headers = {} if media_type is None else {"Content-Type": media_type}
         try:
             token = self._token()
         except OSError as error:
-            raise Unreachable(f"the token cannot be read: {error}") from None
+            raise Unreachable(f"cannot read the token: {error}") from None
         return headers | {"Authorization": f"Bearer {token}"} if token else headers
 
-    async def _ask(self, url: str, request: HttpRequest, hops: int) -> HttpReply:
-        answer = await self._known[url].call(request)
-        if answer.status == 307 and hops:
-            there = urlsplit(answer.headers.get("location", ""))
-            leader = f"{there.scheme}://{there.netloc}"
-            self._known.setdefault(leader, HttpClient(leader))
-            return await self._ask(leader, request, hops - 1)
-        if answer.status < 300:
-            self._first = url
-        return answer
+    async def _call(self, url: str, request: HttpRequest, redirects: int) -> HttpReply:
+        reply = await self._clients[url].call(request)
+        if reply.status == 307 and redirects:
+            location = urlsplit(reply.headers.get("location", ""))
+            leader = f"{location.scheme}://{location.netloc}"
+            self._clients.setdefault(leader, HttpClient(leader))
+            return await self._call(leader, request, redirects - 1)
+        if reply.status < 300:
+            self._leader = url
+        return reply
 
     def close(self) -> None:
-        for server in self._known.values():
-            server.close()
+        for client in self._clients.values():
+            client.close()

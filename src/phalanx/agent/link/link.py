@@ -1,11 +1,11 @@
-"""The side of a worker that talks to the server: says what changed, and does what it is told.
+"""The sync loop: registers the worker, reports to the server, and receives its instructions.
 
-It keeps nothing that the spawner does not know as well, so it can end and begin again at any time.
+The link has no state that the spawner does not have too, so it can exit and start again at any
+time.
 """
 
 import asyncio
 import random
-import time
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
@@ -13,6 +13,7 @@ from urllib.parse import quote
 import msgspec
 import structlog
 
+from phalanx.agent.clock import boot_time
 from phalanx.agent.link.controller import AttemptController
 from phalanx.agent.link.leader_client import LeaderClient, Unreachable
 from phalanx.agent.messages import Lease
@@ -23,27 +24,28 @@ from phalanx.wire.sync import SyncReply, SyncRequest
 
 Logger = structlog.typing.FilteringBoundLogger
 
+#: How long the server may hold a sync, and how much later its reply may arrive.
 _WAIT_S = 10.0
-#: An answer may be this late; then the server is not there.
-_LATE_S = 5.0
-_FULL_S = 60.0
-#: What was just ordered has this long to come to something before the next call.
-_OUTCOME_S = 0.01
+_REPLY_SLACK_S = 5.0
+#: The interval of full inventories.
+_INVENTORY_S = 60.0
+#: After an instruction to start an attempt, the next sync waits this long for its first report.
+_FIRST_REPORT_S = 0.01
 _BACKOFF_S = (0.05, 1.0)
-#: A fenced task's worker is heard twice in the time that its lease leaves, and some.
+#: With fenced attempts a worker syncs at least twice within the time that their lease leaves.
 _LEASE_SLACK_S = 5.0
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(SyncReply).decode
-_refusal = msgspec.json.Decoder(ErrorBody).decode
+_decode_error = msgspec.json.Decoder(ErrorBody).decode
 
 
 class Superseded(Exception):  # noqa: N818
-    """Another agent has registered under the name of this worker."""
+    """Another agent has registered under this worker's name."""
 
 
 class Registration(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a worker tells of itself."""
+    """The worker as it registers with the server."""
 
     id: str
     protocol: Protocol
@@ -57,71 +59,74 @@ class Registration(msgspec.Struct, frozen=True, omit_defaults=True):
 class Link:
     def __init__(
         self,
-        servers: LeaderClient,
+        server: LeaderClient,
         registration: Registration,
-        attempts: AttemptController,
-        cluster: Path,
+        controller: AttemptController,
+        cluster_id_file: Path,
         first_seq: int,
     ) -> None:
-        self._servers = servers
+        self._server = server
         self._registration = registration
-        self._attempts = attempts
+        self._controller = controller
         self._log: Logger = structlog.get_logger()
-        self._cluster_file = cluster
-        self._cluster = cluster.read_text() if cluster.exists() else ""
+        self._cluster_id_file = cluster_id_file
+        self._cluster_id = cluster_id_file.read_text() if cluster_id_file.exists() else ""
         self._seq = first_seq
         self._term = 0
-        self._heard = -1
-        self._lost_after = 30.0
+        self._last_answered_seq = -1
+        self._lost_after_s = 30.0
         self._is_registered = False
-        self._is_full_due = True
-        self._full_at = 0.0
+        self._is_inventory_due = True
+        self._inventory_at = 0.0
         self._backoff_s = _BACKOFF_S[0]
-        self._failing = ""
+        self._last_error = ""
         self.is_leaving = False
         self.answered = asyncio.Event()  #: set with every answer of a server
 
     async def run(self) -> None:
-        """For ever. Raises Superseded."""
+        """Sync until cancelled. Raises Superseded."""
         while True:
             try:
                 if not self._is_registered:
                     await self._register()
                 await self._sync()
             except Unreachable as error:
-                await self._pause(str(error))
+                await self._back_off(str(error))
 
-    async def _pause(self, why: str) -> None:
-        if self._failing != why:
-            self._log.warning("server not reached", why=why)
-        self._failing = why
+    async def _back_off(self, error: str) -> None:
+        if self._last_error != error:
+            self._log.warning("cannot reach server", error=error)
+        self._last_error = error
         await asyncio.sleep(self._backoff_s * random.uniform(0.8, 1.2))  # noqa: S311
         self._backoff_s = min(self._backoff_s * 2, _BACKOFF_S[1])
 
     def _reached(self) -> None:
-        if self._failing:
-            self._log.info("server reached", url=self._servers.leader)
-        self._failing, self._backoff_s = "", _BACKOFF_S[0]
+        if self._last_error:
+            self._log.info("reached server", url=self._server.leader)
+        self._last_error, self._backoff_s = "", _BACKOFF_S[0]
         self.answered.set()
 
     async def _register(self) -> None:
-        if not self._servers.local_address:
-            await self._servers.call("GET", "/healthz")
-        address = self._registration.exec_addr or self._servers.local_address
-        told = msgspec.structs.replace(self._registration, exec_addr=address)
-        answer = await self._servers.call("POST", "/workers/register", _encode(told))
-        if answer.status not in (200, 201):
-            raise Unreachable(f"registration was refused: {_said(answer.body)}")
-        self._is_registered = self._is_full_due = True
+        if not self._server.local_address:
+            await self._server.call("GET", "/healthz")
+        address = self._registration.exec_addr or self._server.local_address
+        registration = msgspec.structs.replace(self._registration, exec_addr=address)
+        reply = await self._server.call("POST", "/workers/register", _encode(registration))
+        if reply.status not in (200, 201):
+            raise Unreachable(f"the server refused the registration: {_error_text(reply.body)}")
+        self._is_registered = self._is_inventory_due = True
         self._reached()
-        self._log.info("registered", worker=told.id, server=self._servers.leader, address=address)
+        self._log.info(
+            "registered", worker=registration.id, server=self._server.leader, address=address
+        )
 
     async def _sync(self) -> None:
-        """One call, until it is answered or there is something else to say."""
+        """Make one call, until it is answered or there is something new to report."""
         now = asyncio.get_running_loop().time()
-        full = self._is_full_due or now >= self._full_at
-        self._attempts.news.clear()
-        said = self._attempts.reports.take(full=full)
+        full = self._is_inventory_due or now >= self._inventory_at
+        reports = self._controller.reports
+        reports.ready.clear()
+        sent = reports.to_send(full=full)
         self._seq += 1
         seq, wait_s = self._seq, self._wait_s()
         request = SyncRequest(
@@ -129,81 +134,82 @@ class Link:
             seq=seq,
             term=self._term,
             full=full,
-            tasks=said,
+            tasks=sent,
             wait=wait_s,
-            heard=self._heard,
+            heard=self._last_answered_seq,
             leaving=self.is_leaving,
         )
-        sent_at = time.clock_gettime(time.CLOCK_BOOTTIME)
+        sent_at = boot_time()
         reply = await self._exchange(request, wait_s)
         if reply is None:
             return
         self._reached()
         if full and not reply.full:
-            self._full_at = now + _FULL_S
-        self._heard, self._term, self._is_full_due = seq, reply.term, reply.full
-        self._lost_after = reply.lost_after
-        self._attempts.reports.heard(said)
-        self._attempts.lease(Lease(sent_at, reply.lost_after))
-        if self._attempts.obey(reply.tasks):
+            self._inventory_at = now + _INVENTORY_S
+        self._last_answered_seq, self._term, self._is_inventory_due = seq, reply.term, reply.full
+        self._lost_after_s = reply.lost_after
+        reports.acknowledge(sent)
+        self._controller.lease.renew(Lease(sent_at, reply.lost_after))
+        if self._controller.instructions.follow(reply.tasks):
             with suppress(TimeoutError):
-                async with asyncio.timeout(_OUTCOME_S):
-                    await self._attempts.news.wait()
+                async with asyncio.timeout(_FIRST_REPORT_S):
+                    await reports.ready.wait()
 
     def _wait_s(self) -> float:
         """How long the server may hold the call."""
         if self.is_leaving and not self.answered.is_set():
             return 0.0
         longest = _WAIT_S
-        for grace in self._attempts.fences():
-            left = (self._lost_after - grace / SECOND - _LEASE_SLACK_S) / 2
-            longest = min(longest, max(left, 0.1))
+        for grace in self._controller.attempts.fence_graces():
+            of_lease = (self._lost_after_s - grace / SECOND - _LEASE_SLACK_S) / 2
+            longest = min(longest, max(of_lease, 0.1))
         return longest * random.uniform(0.8, 1.0)  # noqa: S311
 
     async def _exchange(self, request: SyncRequest, wait_s: float) -> SyncReply | None:
-        """None if there was news before the answer, or if the answer is not for us."""
+        """The reply, or None if a new report came first or the reply does not apply."""
         path = f"/workers/{quote(self._registration.id)}/sync"
         call = asyncio.create_task(
-            self._servers.call("POST", path, _encode(request), seconds=wait_s + _LATE_S)
+            self._server.call("POST", path, _encode(request), timeout_s=wait_s + _REPLY_SLACK_S)
         )
-        news = asyncio.create_task(self._attempts.news.wait())
+        report = asyncio.create_task(self._controller.reports.ready.wait())
         try:
-            await asyncio.wait([call, news], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([call, report], return_when=asyncio.FIRST_COMPLETED)
             if not call.done():
-                return None  # a new call takes the place of the one that is held
-            answer = call.result()
+                return None  # the next call replaces the one that the server holds
+            reply = call.result()
         finally:
-            news.cancel()
+            report.cancel()
             call.cancel()
-        if answer.status == 200:
-            return self._for_us(self._read(answer.body))
-        if answer.status == 409:
-            raise Superseded(_said(answer.body))
-        if answer.status == 404:
+        if reply.status == 200:
+            return self._accepted(self._decode(reply.body))
+        if reply.status == 409:
+            raise Superseded(_error_text(reply.body))
+        if reply.status == 404:
             self._is_registered = False
             return None
-        raise Unreachable(f"{self._servers.leader} refused us: {_said(answer.body)}")
+        raise Unreachable(f"{self._server.leader} refused the sync: {_error_text(reply.body)}")
 
-    def _read(self, body: bytes) -> SyncReply:
+    def _decode(self, body: bytes) -> SyncReply:
         try:
             return _decode(body)
         except msgspec.MsgspecError as error:
-            raise Unreachable(f"{self._servers.leader} is no server of ours: {error}") from None
+            raise Unreachable(f"{self._server.leader} is not a Phalanx server: {error}") from None
 
-    def _for_us(self, reply: SyncReply) -> SyncReply | None:
-        if reply.cluster_id != self._cluster:
-            if self._cluster and not self._attempts.is_empty:
+    def _accepted(self, reply: SyncReply) -> SyncReply | None:
+        """The reply, or None if it is of an earlier leader. Raises Unreachable."""
+        if reply.cluster_id != self._cluster_id:
+            if self._cluster_id and not self._controller.is_empty:
                 raise Unreachable(
-                    f"{self._servers.leader} belongs to another cluster than the tasks that run"
-                    " here; stop them first, or give this worker another state directory"
+                    f"{self._server.leader} belongs to another cluster than the tasks on this"
+                    " worker; stop the tasks first, or start this worker with another --state-dir"
                 )
-            self._cluster, self._term = reply.cluster_id, 0
-            self._cluster_file.write_text(reply.cluster_id)
+            self._cluster_id, self._term = reply.cluster_id, 0
+            self._cluster_id_file.write_text(reply.cluster_id)
         return reply if reply.term >= self._term else None
 
 
-def _said(body: bytes) -> str:
+def _error_text(body: bytes) -> str:
     try:
-        return _refusal(body).error.message
+        return _decode_error(body).error.message
     except msgspec.MsgspecError:
         return body.decode(errors="replace")[:500]

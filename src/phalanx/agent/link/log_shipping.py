@@ -1,7 +1,7 @@
-"""Output on its way to the server: a bounded stream, the newest first where there is too much.
+"""Sends the output of attempts to the server, at a limited rate; far behind, it skips to the end.
 
-Whether it arrives decides nothing: exits are reported without it, and what the server refuses or
-cannot take in time stays behind.
+Exits are reported independently of it. Output that the server refuses, or cannot take in time, is
+given up.
 """
 
 import asyncio
@@ -11,18 +11,18 @@ from urllib.parse import quote
 import msgspec
 
 from phalanx.agent.link.leader_client import LeaderClient, Unreachable
-from phalanx.agent.messages import Key
-from phalanx.agent.state_dir import Segment, StateDir
+from phalanx.agent.messages import AttemptKey
+from phalanx.agent.state_dir import OutputFile, StateDir
 
 _CHUNK_BYTES = 256 * 1024
-#: With the chunk this is the rate of one task.
-_TICK_S = 0.25
-#: Whoever is further behind goes on near the end.
-_BEHIND_BYTES = 8 * 1024**2
+#: One chunk of each attempt per interval: this limits the rate of a task to 1 MiB/s.
+_INTERVAL_S = 0.25
+#: An attempt that is further behind than this continues near the end of its output.
+_MAX_LAG_BYTES = 8 * 1024**2
 _TAIL_BYTES = 1024**2
-#: The last bytes of a task are given up when the server could not be reached for so long.
-_PATIENCE_S = 60.0
-_TOGETHER = 8
+#: After its end, an attempt's output is given up if it could not be sent within this time.
+_GIVE_UP_S = 60.0
+_CONCURRENT_CALLS = 8
 
 
 class _Next(msgspec.Struct):
@@ -32,120 +32,128 @@ class _Next(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Next).decode
 
 
-class Shipment:
-    """What is on its way of one attempt."""
+class LogShipment:
+    """How far the output of one attempt has been sent."""
 
     def __init__(self) -> None:
         self.offset = 0
-        self.total_bytes: int | None = None  #: once it is over
-        self.is_refused = False
+        self.total_bytes: int | None = None  #: once the attempt has ended
+        self.is_given_up = False
         self.give_up_at: float | None = None
 
     @property
     def is_done(self) -> bool:
-        return self.is_refused or (self.total_bytes is not None and self.offset >= self.total_bytes)
+        is_sent = self.total_bytes is not None and self.offset >= self.total_bytes
+        return self.is_given_up or is_sent
 
 
-class Shipper:
+class LogShipper:
     def __init__(
-        self, servers: LeaderClient, places: StateDir, worker: str, done: Callable[[Key], None]
+        self,
+        server: LeaderClient,
+        state_dir: StateDir,
+        worker: str,
+        on_done: Callable[[AttemptKey], None],
     ) -> None:
-        self._servers = servers
-        self._places = places
+        """`on_done` is called when the whole output of an ended attempt was sent or given up."""
+        self._server = server
+        self._state_dir = state_dir
         self._worker = worker
-        self._done = done
-        self._open: dict[Key, Shipment] = {}
-        self._hurry = asyncio.Event()
+        self._on_done = on_done
+        self._open: dict[AttemptKey, LogShipment] = {}
+        self._has_ended = asyncio.Event()
 
-    def watch(self, key: Key) -> None:
-        self._open.setdefault(key, Shipment())
+    def watch(self, key: AttemptKey) -> None:
+        """Send the output of a running attempt."""
+        self._open.setdefault(key, LogShipment())
 
-    def finish(self, key: Key, total_bytes: int) -> None:
-        """It will write no more."""
-        shipment = self._open.setdefault(key, Shipment())
+    def finish(self, key: AttemptKey, total_bytes: int) -> None:
+        """Send the rest of the output of an attempt that has ended."""
+        shipment = self._open.setdefault(key, LogShipment())
         shipment.total_bytes = total_bytes
-        shipment.give_up_at = asyncio.get_running_loop().time() + _PATIENCE_S
-        self._hurry.set()
+        shipment.give_up_at = asyncio.get_running_loop().time() + _GIVE_UP_S
+        self._has_ended.set()
 
-    def drop(self, key: Key) -> None:
-        """It wrote nothing."""
+    def drop(self, key: AttemptKey) -> None:
+        """Remove an attempt that has ended without output."""
         self._open.pop(key, None)
 
-    def is_open(self, key: Key) -> bool:
+    def is_open(self, key: AttemptKey) -> bool:
+        """Whether output of the attempt may still be sent."""
         return key in self._open
 
     async def run(self) -> None:
         while True:
             try:
-                async with asyncio.timeout(_TICK_S):
-                    await self._hurry.wait()
+                async with asyncio.timeout(_INTERVAL_S):
+                    await self._has_ended.wait()
             except TimeoutError:
                 pass
-            self._hurry.clear()
+            self._has_ended.clear()
             await self._ship_all()
 
     async def _ship_all(self) -> None:
-        turn = asyncio.Semaphore(_TOGETHER)
+        calls = asyncio.Semaphore(_CONCURRENT_CALLS)
+        outputs = self._state_dir.outputs() if self._open else {}
 
-        there = self._places.outputs() if self._open else {}
-
-        async def ship(key: Key, shipment: Shipment) -> None:
-            async with turn:
-                await self._ship(key, shipment, there.get(key, []))
+        async def ship(key: AttemptKey, shipment: LogShipment) -> None:
+            async with calls:
+                await self._ship(key, shipment, outputs.get(key, []))
 
         await asyncio.gather(*(ship(key, each) for key, each in list(self._open.items())))
         now = asyncio.get_running_loop().time()
         for key, shipment in list(self._open.items()):
             if shipment.give_up_at is not None and now > shipment.give_up_at:
-                shipment.is_refused = True
+                shipment.is_given_up = True
             if shipment.total_bytes is not None and shipment.is_done:
                 del self._open[key]
-                self._done(key)
+                self._on_done(key)
 
-    async def _ship(self, key: Key, shipment: Shipment, segments: list[Segment]) -> None:
+    async def _ship(self, key: AttemptKey, shipment: LogShipment, files: list[OutputFile]) -> None:
+        """Send one chunk of a running attempt, or all the rest of one that has ended."""
         while not shipment.is_done:
-            data = next_bytes(shipment, segments)
+            data = next_chunk(shipment, files)
             if not data:
                 if shipment.total_bytes is not None:
                     shipment.offset = shipment.total_bytes  # the rest was lost
                 return
             path = f"/workers/{quote(self._worker)}/output?task={quote(key[0])}&epoch={key[1]}"
             try:
-                answer = await self._servers.call(
+                reply = await self._server.call(
                     "POST",
                     f"{path}&offset={shipment.offset}",
                     data,
-                    media="application/octet-stream",
+                    media_type="application/octet-stream",
                 )
             except Unreachable:
                 return
-            if answer.status not in (200, 201):
-                shipment.is_refused = True
+            if reply.status not in (200, 201):
+                shipment.is_given_up = True
                 return
-            shipment.offset = _decode(answer.body).next
+            shipment.offset = _decode(reply.body).next
             if shipment.total_bytes is None:
-                return  # the rest has to wait for its next turn
+                return
 
 
-def next_bytes(shipment: Shipment, segments: list[Segment]) -> bytes:
-    """The bytes from the offset on, which is moved to where there are some."""
+def next_chunk(shipment: LogShipment, files: list[OutputFile]) -> bytes:
+    """The next bytes to send; moves the shipment's offset past output that does not exist."""
     ends = []
-    for segment in segments:
+    for file in files:
         try:
-            ends.append(segment.base + segment.path.stat().st_size)
+            ends.append(file.offset + file.path.stat().st_size)
         except FileNotFoundError:
-            ends.append(segment.base)
+            ends.append(file.offset)
     if not ends:
         return b""
-    if ends[-1] - shipment.offset > _BEHIND_BYTES:
+    if ends[-1] - shipment.offset > _MAX_LAG_BYTES:
         shipment.offset = ends[-1] - _TAIL_BYTES
-    for segment, end in zip(segments, ends, strict=True):
+    for file, end in zip(files, ends, strict=True):
         if end > shipment.offset:
-            shipment.offset = max(shipment.offset, segment.base)
+            shipment.offset = max(shipment.offset, file.offset)
             try:
-                with segment.path.open("rb") as file:
-                    file.seek(shipment.offset - segment.base)
-                    return file.read(_CHUNK_BYTES)
+                with file.path.open("rb") as content:
+                    content.seek(shipment.offset - file.offset)
+                    return content.read(_CHUNK_BYTES)
             except FileNotFoundError:
                 continue
     return b""

@@ -1,4 +1,4 @@
-"""The link's end of the socket: finds the spawner of the state directory, or starts one."""
+"""The link's end of the socket: connects to the spawner of a state directory, or starts one."""
 
 import asyncio
 import os
@@ -8,50 +8,57 @@ from contextlib import suppress
 
 import structlog
 
-from phalanx.agent.messages import Frames, Order, Told, framed, read_told
-from phalanx.agent.state_dir import StateDir, near
+from phalanx.agent.messages import (
+    FrameDecoder,
+    LinkMessage,
+    SpawnerMessage,
+    decode_spawner_message,
+    frame,
+)
+from phalanx.agent.state_dir import StateDir, short_path
 
 _READ_BYTES = 256 * 1024
-#: A new spawner first ends what an earlier one left; meanwhile it does not answer.
-_AGAIN_S = 0.02
-#: One that cannot begin would not do so a moment later.
-_FAILED_S = 1.0
+#: A new spawner first cleans up after an earlier one; until then it refuses connections.
+_CONNECT_INTERVAL_S = 0.02
+#: A spawner that failed to start is started again after this time.
+_RESTART_S = 1.0
 
 
 class SpawnerClient:
-    """The spawner, as long as the connection to it lasts."""
-
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
 
     @classmethod
-    async def find(cls, places: StateDir) -> "SpawnerClient":
-        """Starts one if there is none."""
+    async def connect(cls, state_dir: StateDir) -> "SpawnerClient":
+        """Connect to the spawner, and start it first if it does not run."""
         log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
-        started: int | None = None
+        starting: int | None = None
         while True:
-            with suppress(FileNotFoundError, ConnectionRefusedError), near(places.socket) as name:
+            with (
+                suppress(FileNotFoundError, ConnectionRefusedError),
+                short_path(state_dir.socket) as name,
+            ):
                 return cls(*await asyncio.open_unix_connection(name))
-            if started is not None:
-                ended, status = os.waitpid(started, os.WNOHANG)
+            if starting is not None:
+                ended, status = os.waitpid(starting, os.WNOHANG)
                 if ended and status:
-                    log.error("spawner failed", see=str(places.spawner_log))
-                    await asyncio.sleep(_FAILED_S)
-                started = None if ended else started
-            if started is None:
-                started = _start(places)
-            await asyncio.sleep(_AGAIN_S)
+                    log.error("spawner failed to start", see=str(state_dir.spawner_log))
+                    await asyncio.sleep(_RESTART_S)
+                starting = None if ended else starting
+            if starting is None:
+                starting = _start(state_dir)
+            await asyncio.sleep(_CONNECT_INTERVAL_S)
 
-    def send(self, *orders: Order) -> None:
-        self._writer.write(b"".join(map(framed, orders)))
+    def send(self, *messages: LinkMessage) -> None:
+        self._writer.write(b"".join(map(frame, messages)))
 
-    async def tells(self) -> AsyncIterator[Told]:
-        """What it tells, until it is gone."""
-        frames = Frames()
+    async def messages(self) -> AsyncIterator[SpawnerMessage]:
+        """The messages of the spawner, until the connection ends."""
+        decoder = FrameDecoder()
         while data := await self._read():
-            for body in frames.feed(data):
-                yield read_told(body)
+            for body in decoder.feed(data):
+                yield decode_spawner_message(body)
 
     async def _read(self) -> bytes:
         try:
@@ -63,16 +70,19 @@ class SpawnerClient:
         self._writer.close()
 
 
-def _start(places: StateDir) -> int:
-    """In a session of its own: it outlives us and hears no signal of our terminal."""
-    to_log = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+def _start(state_dir: StateDir) -> int:
+    """Start a spawner and return its pid.
+
+    It has a session of its own, so that it outlives the link and gets no signal of its terminal.
+    """
+    append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     return os.posix_spawn(
         sys.executable,
-        (sys.executable, "-P", "-m", "phalanx.agent.spawner.spawner", str(places.state)),
+        (sys.executable, "-P", "-m", "phalanx.agent.spawner", str(state_dir.path)),
         os.environ,
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, str(places.spawner_log), to_log, 0o600),
+            (os.POSIX_SPAWN_OPEN, 1, str(state_dir.spawner_log), append, 0o600),
             (os.POSIX_SPAWN_DUP2, 1, 2),
         ],
         setsid=True,

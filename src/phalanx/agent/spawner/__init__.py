@@ -1,1 +1,4 @@
-"""The half of the agent that owns the processes: it launches, stops and remembers them."""
+"""The half of the agent that owns the tasks' processes: it starts, stops and reaps them.
+
+It outlives the link, so that the link can crash or be upgraded under running tasks.
+"""

@@ -1,26 +1,27 @@
-"""A process that does nothing until the spawner dies, and then ends what it leaves behind.
+"""A child of the spawner that waits for the spawner's death, and then kills what it has left.
 
-The kernel could only kill the first process of a task with its parent; the guard finds all of them.
+The kernel can kill only the main process of a task with its parent; the guard finds all processes.
 """
 
 import os
 import select
 from contextlib import suppress
 
-from phalanx.agent.lock import Lock
-from phalanx.agent.spawner import cgroups, process_tree
+from phalanx.agent.process_lock import ProcessLock
 from phalanx.agent.spawner.journal import Journal
+from phalanx.agent.spawner.recovery import kill_leftovers
 from phalanx.agent.state_dir import StateDir
 
 
 class Guard:
-    def __init__(self, places: StateDir) -> None:
-        self._places = places
-        # Not a pipe: its end may be seen before our lock is free, and then nobody would do it.
+    def __init__(self, state_dir: StateDir) -> None:
+        self._state_dir = state_dir
+        # A pipe would not do: it can close before the spawner's lock is free, and then the guard
+        # would take the dying spawner for a new one.
         self._spawner = os.pidfd_open(os.getpid())
-        self.pid = self._begin()
+        self.pid = self._fork()
 
-    def _begin(self) -> int:
+    def _fork(self) -> int:
         pid = os.fork()
         if pid == 0:
             try:
@@ -29,21 +30,22 @@ class Guard:
                 os._exit(0)
         return pid
 
-    def renew(self) -> None:
-        """It was killed: another one takes its place."""
-        self.pid = self._begin()
+    def restart(self) -> None:
+        """Fork another guard, after this one was killed."""
+        self.pid = self._fork()
 
     def _watch(self) -> None:
-        """In the child."""
+        """Run the guard, in the child."""
         with suppress(OSError):
             os.setsid()
-        # With the spawner's files we would keep its lock, its socket and the pipes of its tasks.
+        # The inherited files include the spawner's lock, its socket and the pipes of its tasks.
         os.dup2(self._spawner, 3)
         os.closerange(4, os.sysconf("SC_OPEN_MAX"))
         select.select([3], [], [])
-        lock = Lock.take(self._places.spawner_lock)
+        lock = ProcessLock.acquire(self._state_dir.spawner_lock)
         if lock is None:
-            return  # there is a new spawner, which does it itself
-        began, _ = Journal(self._places.journal).load()
-        process_tree.end(began.values(), cgroups.left_by(self._places.group))
+            return  # a new spawner has the lock, and cleans up by itself
+        journal = Journal(self._state_dir.journal)
+        journal.load()
+        kill_leftovers(self._state_dir, journal)
         lock.release()

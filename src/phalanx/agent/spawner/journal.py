@@ -1,7 +1,7 @@
-"""What a spawner must remember beyond its own death: which attempts it began, and how they ended.
+"""The spawner's journal: which attempts it started and how they ended, kept beyond its own death.
 
-One line for each fact, appended before anybody hears of it; a new spawner writes the file anew and
-puts it in place by renaming. A line that was cut off by a crash is not read.
+One JSON line for each entry, appended before the link learns of it. A new spawner rewrites the file
+and puts it in place by renaming it. A line that a crash cut off is skipped.
 """
 
 import os
@@ -9,101 +9,111 @@ from pathlib import Path
 
 import msgspec
 
-from phalanx.agent.messages import Key, Life
+from phalanx.agent.messages import AttemptKey, AttemptStatus
 
 
-class Began(msgspec.Struct, frozen=True, tag=True):
-    """From here on processes with this mark may exist."""
+class StartEntry(msgspec.Struct, frozen=True, tag=True):
+    """Written before the attempt is started: from here on processes with this tag may exist."""
 
     id: str
     epoch: int
-    mark: int
+    process_tag: int
 
 
-class Ended(msgspec.Struct, frozen=True, tag=True):
-    life: Life
+class EndEntry(msgspec.Struct, frozen=True, tag=True):
+    status: AttemptStatus
 
 
-class Forgotten(msgspec.Struct, frozen=True, tag=True):
+class ForgetEntry(msgspec.Struct, frozen=True, tag=True):
     id: str
     epoch: int
 
 
-Fact = Began | Ended | Forgotten
+Entry = StartEntry | EndEntry | ForgetEntry
 
-#: A journal that has grown beyond this is written anew.
-_LARGEST_BYTES = 4 * 1024**2
+#: A journal that has grown beyond this is rewritten without the attempts that were forgotten.
+_REWRITE_BYTES = 4 * 1024**2
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Fact).decode
+_decode = msgspec.json.Decoder(Entry).decode
 
 
 class Journal:
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._began: dict[Key, int] = {}
-        self._ended: dict[Key, Life] = {}
+        self._open: dict[AttemptKey, int] = {}
+        self._ended: dict[AttemptKey, AttemptStatus] = {}
         self._file: int | None = None
-        self._lines: list[bytes] = []
+        self._unwritten: list[bytes] = []
         self._size_bytes = 0
 
-    def load(self) -> tuple[dict[Key, int], list[Life]]:
-        """The marks of attempts of which no end is known, and the attempts whose end is."""
+    def load(self) -> None:
+        """Read the file that an earlier spawner has written, if there is one."""
         written = self._path.read_bytes() if self._path.exists() else b""
         for line in written.split(b"\n")[:-1]:
             try:
-                fact = _decode(line)
+                entry = _decode(line)
             except msgspec.MsgspecError:
                 continue  # cut off by a crash of the machine
-            self._know(fact)
-        return dict(self._began), list(self._ended.values())
+            self._apply(entry)
 
-    def _know(self, fact: Fact) -> None:
-        if isinstance(fact, Began):
-            self._began[fact.id, fact.epoch] = fact.mark
-        elif isinstance(fact, Ended):
-            self._began.pop(fact.life.key, None)
-            self._ended[fact.life.key] = fact.life
+    def open_tags(self) -> dict[AttemptKey, int]:
+        """The process tags of the attempts that were started and have no recorded end."""
+        return dict(self._open)
+
+    def ended(self) -> list[AttemptStatus]:
+        """The attempts that have ended and were not forgotten."""
+        return list(self._ended.values())
+
+    def _apply(self, entry: Entry) -> None:
+        if isinstance(entry, StartEntry):
+            self._open[entry.id, entry.epoch] = entry.process_tag
+        elif isinstance(entry, EndEntry):
+            self._open.pop(entry.status.key, None)
+            self._ended[entry.status.key] = entry.status
         else:
-            self._began.pop((fact.id, fact.epoch), None)
-            self._ended.pop((fact.id, fact.epoch), None)
+            self._open.pop((entry.id, entry.epoch), None)
+            self._ended.pop((entry.id, entry.epoch), None)
 
-    def add(self, fact: Fact) -> None:
-        """Kept with the next `write`."""
-        self._know(fact)
-        self._lines.append(_encode(fact) + b"\n")
+    def add(self, entry: Entry) -> None:
+        """Add an entry, to be written by the next `write`."""
+        self._apply(entry)
+        self._unwritten.append(_encode(entry) + b"\n")
 
     def write(self) -> None:
-        """All that was added, so that it survives us. Raises OSError; then it is tried again."""
-        if self._file is None or self._size_bytes > _LARGEST_BYTES:
+        """Write what was added, so that it survives this process.
+
+        Raises OSError; then the next call writes it.
+        """
+        if self._file is None or self._size_bytes > _REWRITE_BYTES:
             self._rewrite()
-        elif self._lines:
-            data = b"".join(self._lines)
+        elif self._unwritten:
+            data = b"".join(self._unwritten)
             try:
                 written = os.write(self._file, data)
             except OSError:
                 written = 0
             self._size_bytes += written
             if written < len(data):
-                # Half a line must not be gone on with.
+                # Nothing may be appended to half a line.
                 os.close(self._file)
                 self._file = None
                 self._rewrite()
-        self._lines.clear()
+        self._unwritten.clear()
 
     def flush(self) -> None:
-        """So that it survives the machine as well."""
+        """Flush the file to disk, so that it survives a crash of the machine."""
         if self._file is not None:
             os.fsync(self._file)
 
     def _rewrite(self) -> None:
-        facts: list[Fact] = [Began(*key, mark) for key, mark in self._began.items()]
-        facts += [Ended(life) for life in self._ended.values()]
+        entries: list[Entry] = [StartEntry(*key, tag) for key, tag in self._open.items()]
+        entries += [EndEntry(status) for status in self._ended.values()]
         new = self._path.with_suffix(".new")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
         file = os.open(new, flags, 0o600)
         try:
-            self._size_bytes = os.write(file, b"".join(_encode(fact) + b"\n" for fact in facts))
+            self._size_bytes = os.write(file, b"".join(_encode(entry) + b"\n" for entry in entries))
             os.fsync(file)
             new.replace(self._path)
         except OSError:

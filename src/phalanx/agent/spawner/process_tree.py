@@ -1,9 +1,8 @@
-"""The process tree of an attempt: found wherever its members have gone to, signalled, and seen off.
+"""The process tree of an attempt: finds all its processes, and signals them.
 
-Every process of an attempt carries its mark, a number in a resource limit that Linux inherits and
-does not use, whatever session, parent or environment the process has given itself; and it is in the
-attempt's group, where there are groups. The spawner is the subreaper, so once the first process has
-gone, every tree hangs off one of its own children.
+Every process of an attempt carries the attempt's tag, whatever session, parent or environment the
+process has given itself: a number in a resource limit that Linux passes on to children and does not
+enforce. Where control groups are available, the processes are also in the attempt's group.
 """
 
 import ctypes
@@ -19,53 +18,53 @@ from typing import NamedTuple
 
 from phalanx.agent.spawner.cgroups import ControlGroup
 
-_SET_SUBREAPER = 36
-#: Marks are so large that nobody means them as a limit.
-_MARKED = 1 << 62
+_PR_SET_CHILD_SUBREAPER = 36
+#: Tags are larger than any memory limit that a user would set.
+_LOWEST_TAG = 1 << 62
 
-#: How long killed processes are given before they are looked for again.
-_MOMENT_S = 0.01
+#: How long to wait between two rounds of killing.
+_KILL_INTERVAL_S = 0.01
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def become_subreaper() -> None:
-    """Orphans of our tasks become our children. Raises OSError."""
-    if _libc.prctl(_SET_SUBREAPER, 1, 0, 0, 0):
+    """Make orphaned processes of tasks children of this process. Raises OSError."""
+    if _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 
 
-def new_mark() -> int:
-    return _MARKED | secrets.randbits(61)
+def new_tag() -> int:
+    return _LOWEST_TAG | secrets.randbits(61)
 
 
 @contextmanager
-def marked(mark: int) -> Iterator[None]:
+def tagged(tag: int) -> Iterator[None]:
+    """Give the tag to every process started in the block, and so to all their descendants."""
     before = resource.getrlimit(resource.RLIMIT_RSS)
-    resource.setrlimit(resource.RLIMIT_RSS, (mark, before[1]))
+    resource.setrlimit(resource.RLIMIT_RSS, (tag, before[1]))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_RSS, before)
 
 
-def _has(mark: int, pid: int) -> bool:
+def _has_tag(tag: int, pid: int) -> bool:
     try:
-        return resource.prlimit(pid, resource.RLIMIT_RSS)[0] == mark
+        return resource.prlimit(pid, resource.RLIMIT_RSS)[0] == tag
     except OSError:
         return False
 
 
-def members(mark: int) -> list[int]:
-    """Every living process that carries it."""
+def tagged_pids(tag: int) -> list[int]:
+    """The living processes that carry the tag."""
     with os.scandir("/proc") as entries:
         pids = [int(entry.name) for entry in entries if entry.name.isdigit()]
-    return [pid for pid in pids if _has(mark, pid) and not _is_zombie(pid)]
+    return [pid for pid in pids if _has_tag(tag, pid) and not _is_zombie(pid)]
 
 
 def _is_zombie(pid: int) -> bool:
-    """Dead, though perhaps nobody will ever reap it."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
@@ -74,76 +73,84 @@ def _is_zombie(pid: int) -> bool:
 
 
 class ProcessTree(NamedTuple):
-    mark: int
+    tag: int
     group: ControlGroup | None = None
 
     @contextmanager
-    def begun(self) -> Iterator[None]:
-        """Whatever is started meanwhile, and all that comes of it, belongs to the tree."""
-        group = self.group.entered() if self.group is not None else nullcontext()
-        with group, marked(self.mark):
+    def joined(self) -> Iterator[None]:
+        """Every process started in the block belongs to the tree, with all its descendants."""
+        group = self.group.joined() if self.group is not None else nullcontext()
+        with group, tagged(self.tag):
             yield
 
-    def signal(self, number: signal.Signals, but_group: int | None = None) -> int:
-        """Send a signal to every process of it, or to those outside of a process group; how many
-        there are. They may fork meanwhile: repeat it until there is none."""
-        found = {*members(self.mark), *self._grouped()}
-        for pid in found:
-            with suppress(OSError):
-                handle = os.pidfd_open(pid)
-                try:
-                    # The number may belong to another process by now; the handle cannot.
-                    if self._has(pid) and (but_group is None or os.getpgid(pid) != but_group):
-                        signal.pidfd_send_signal(handle, number)
-                finally:
-                    os.close(handle)
-        return len(found)
+    def signal(self, number: signal.Signals, except_process_group: int | None = None) -> int:
+        """Send a signal to the processes of the tree, and return how many there are.
 
-    def _grouped(self) -> set[int]:
+        Processes may fork meanwhile: repeat a SIGKILL until it returns zero.
+        """
+        pids = {*tagged_pids(self.tag), *self._group_pids()}
+        for pid in pids:
+            with suppress(OSError):
+                pidfd = os.pidfd_open(pid)
+                try:
+                    # The pid may have been reused since it was listed; the pidfd cannot change.
+                    is_addressed = (
+                        except_process_group is None or os.getpgid(pid) != except_process_group
+                    )
+                    if self._contains(pid) and is_addressed:
+                        signal.pidfd_send_signal(pidfd, number)
+                finally:
+                    os.close(pidfd)
+        return len(pids)
+
+    def _group_pids(self) -> set[int]:
         return self.group.pids() if self.group is not None else set()
 
-    def _has(self, pid: int) -> bool:
-        return _has(self.mark, pid) or pid in self._grouped()
+    def _contains(self, pid: int) -> bool:
+        return _has_tag(self.tag, pid) or pid in self._group_pids()
 
     def kill(self) -> int:
-        """What the kernel has not killed with the group is found by the mark; how many it was."""
+        """Kill the control group, then every tagged process; return how many were left by then."""
         if self.group is not None:
             self.group.kill()
         return self.signal(signal.SIGKILL)
 
     def remove_group(self) -> bool:
-        """Whether nothing lives in it, if there is one."""
+        """Remove the control group, if there is one; False if a process still lives in it."""
         return self.group is None or self.group.remove()
 
 
-def signal_group(pid: int, number: signal.Signals) -> None:
-    """The first process has not been reaped, so its group's number is nobody else's."""
+def signal_process_group(pid: int, number: signal.Signals) -> None:
+    """Signal the process group of a main process that has not been reaped yet.
+
+    Until it is reaped, its number cannot be given to another process group.
+    """
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
 
 
-def end(marks: Iterable[int], group: ControlGroup | None) -> None:
-    """Kill what is left of attempts that nobody owns any more; returns when nothing is."""
-    # The group is that of all of them, so its mark is one that nobody has.
-    trees = [ProcessTree(new_mark(), group), *map(ProcessTree, marks)]
+def kill_all(tags: Iterable[int], group: ControlGroup | None) -> None:
+    """Kill every process with one of the tags or in the group; return when none is left."""
+    # The group is the parent of all attempts' groups, so no tag belongs to it.
+    trees = [ProcessTree(new_tag(), group), *map(ProcessTree, tags)]
     while sum(tree.kill() or not tree.remove_group() for tree in trees):
-        time.sleep(_MOMENT_S)
+        time.sleep(_KILL_INTERVAL_S)
 
 
-class Children:
-    """The spawner's own children: the first processes of tasks, and orphans that it was given."""
+class OwnChildren:
+    """The children of this process: main processes of attempts, and orphans it was given."""
 
     def __init__(self) -> None:
         self._list = Path(f"/proc/self/task/{os.getpid()}/children")
         self._is_listed = self._list.exists()
 
-    def left_of(self, mark: int, firsts: Container[int]) -> bool:
-        """Whether anything with the mark is left of an attempt whose first process has gone.
+    def has_orphans(self, tag: int, main_pids: Container[int]) -> bool:
+        """Whether a process with the tag is left of an attempt whose main process has been reaped.
 
-        Nobody but us reaps our children, so the list can only grow while it is read; and whatever
-        is left of the attempt hangs off one of them.
+        This process is the subreaper, so what is left descends from one of its children. Only this
+        process reaps them, so none can leave the list while it is read.
         """
         if not self._is_listed:
-            return bool(members(mark))
-        listed = map(int, self._list.read_bytes().split())
-        return any(pid not in firsts and _has(mark, pid) for pid in listed)
+            return bool(tagged_pids(tag))
+        children = map(int, self._list.read_bytes().split())
+        return any(pid not in main_pids and _has_tag(tag, pid) for pid in children)

@@ -1,17 +1,19 @@
-"""A lock that ends with the process that took it: of each kind of process a worker has only one."""
+"""A lock on a file that one process holds until it exits: a state directory has one link and one
+spawner at a time.
+"""
 
 import fcntl
 import os
 from pathlib import Path
 
 
-class Lock:
+class ProcessLock:
     def __init__(self, file: int) -> None:
         self._file = file
 
     @classmethod
-    def take(cls, path: Path) -> "Lock | None":
-        """None if another process has it."""
+    def acquire(cls, path: Path) -> "ProcessLock | None":
+        """The lock, or None if another process holds it."""
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -26,6 +28,6 @@ class Lock:
         os.close(self._file)
 
 
-def holder(path: Path) -> str:
-    """The number of the process that has the lock, as far as is known."""
+def holder_pid(path: Path) -> str:
+    """The process id that the last holder wrote into the lock file, or an empty string."""
     return path.read_text() if path.exists() else ""

@@ -1,0 +1,105 @@
+"""Prepares and starts attempts: the checkpoint is fetched first, then the spawner is instructed."""
+
+import os
+from pathlib import Path
+
+import structlog
+
+from phalanx.agent.link.background_calls import BackgroundCalls
+from phalanx.agent.link.checkpoints import CheckpointRefused, Checkpoints
+from phalanx.agent.link.lease import LeaseSender
+from phalanx.agent.link.reports import TaskReports
+from phalanx.agent.link.spawner_client import SpawnerClient
+from phalanx.agent.messages import AttemptKey, RunAttempt
+from phalanx.agent.state_dir import StateDir
+from phalanx.wire.sync import Reported, TaskReport, TaskSpec
+
+_NO_RUNTIME = "this worker has no container runtime; remove the label runtime from it"
+
+
+class AttemptStarter:
+    def __init__(
+        self,
+        spawner: SpawnerClient,
+        state_dir: StateDir,
+        checkpoints: Checkpoints,
+        lease: LeaseSender,
+        reports: TaskReports,
+    ) -> None:
+        self._spawner = spawner
+        self._state_dir = state_dir
+        self._checkpoints = checkpoints
+        self._lease = lease
+        self._reports = reports
+        self._log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+        self._fetches = BackgroundCalls()
+        #: The attempts that are prepared, with the variables for their checkpoint.
+        self._prepared: dict[AttemptKey, dict[str, str]] = {}
+        self._started: set[AttemptKey] = set()
+        self._environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("PHALANX_")
+        }
+        #: The working directory of tasks that name none.
+        self._workdir = str(Path.cwd())
+
+    def prepare(self, key: AttemptKey, spec: TaskSpec) -> None:
+        """Fetch what the attempt needs, then report it as accepted."""
+        self._begin(key, spec, is_run=False)
+
+    def run(self, key: AttemptKey, spec: TaskSpec) -> None:
+        """Start the attempt, prepared or not; it fails if its checkpoint cannot be fetched."""
+        self._begin(key, spec, is_run=True)
+
+    def is_started(self, key: AttemptKey) -> bool:
+        """Whether the spawner was instructed to run the attempt."""
+        return key in self._started
+
+    def cancel(self, key: AttemptKey) -> None:
+        """Abort the preparation of an attempt."""
+        self._fetches.cancel(key)
+
+    def remove(self, key: AttemptKey) -> None:
+        self._fetches.cancel(key)
+        self._started.discard(key)
+        self._prepared.pop(key, None)
+
+    def _begin(self, key: AttemptKey, spec: TaskSpec, *, is_run: bool) -> None:
+        if spec.image is not None:
+            # The command is meant for the image, so it must not run without it.
+            self._fail(key, _NO_RUNTIME)
+            return
+        if spec.checkpoint is None:
+            self._prepared[key] = {}
+        if key in self._prepared:
+            self._continue(key, spec, is_run=is_run)
+        elif key not in self._fetches:
+            self._fetches.start(key, self._fetch(key, spec, is_run=is_run))
+
+    async def _fetch(self, key: AttemptKey, spec: TaskSpec, *, is_run: bool) -> None:
+        try:
+            self._prepared[key] = await self._checkpoints.fetch(key)
+        except (CheckpointRefused, OSError) as error:
+            self._fail(key, str(error))
+        else:
+            self._continue(key, spec, is_run=is_run)
+
+    def _continue(self, key: AttemptKey, spec: TaskSpec, *, is_run: bool) -> None:
+        if is_run:
+            self._start(key, spec)
+        else:
+            self._reports.put_now(TaskReport(*key, Reported.ACCEPTED))
+
+    def _start(self, key: AttemptKey, spec: TaskSpec) -> None:
+        env = self._environment | spec.env | self._prepared.pop(key)
+        env["PHALANX_PROGRESS"] = str(self._state_dir.progress(key))
+        env["PHALANX_CHECKPOINT_OUT"] = str(self._state_dir.checkpoint_out(key))
+        workdir = spec.workdir or self._workdir
+        run = RunAttempt(*key, spec.command, env, spec.grace, workdir, spec.time_limit, spec.fence)
+        if spec.fence:
+            self._lease.send()
+        self._spawner.send(run)
+        self._started.add(key)
+        self._log.debug("task started", task=key[0], attempt=key[1])
+
+    def _fail(self, key: AttemptKey, why: str) -> None:
+        self._reports.put_now(TaskReport(*key, Reported.SPAWN_FAILED, message=why))

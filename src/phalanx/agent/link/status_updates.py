@@ -1,0 +1,86 @@
+"""Status updates from the spawner: they become reports, and the logs and checkpoint of an attempt
+that has ended are sent.
+"""
+
+import structlog
+
+from phalanx.agent.link.attempt_table import AttemptTable
+from phalanx.agent.link.background_calls import BackgroundCalls
+from phalanx.agent.link.checkpoints import CheckpointRefused, Checkpoints
+from phalanx.agent.link.log_shipping import LogShipper
+from phalanx.agent.link.progress import ProgressWatcher
+from phalanx.agent.link.reports import TaskReports, report_of
+from phalanx.agent.messages import AttemptKey, AttemptStatus
+
+
+class StatusUpdates:
+    def __init__(
+        self,
+        attempts: AttemptTable,
+        reports: TaskReports,
+        progress: ProgressWatcher,
+        logs: LogShipper,
+        checkpoints: Checkpoints,
+    ) -> None:
+        self._attempts = attempts
+        self._reports = reports
+        self._progress = progress
+        self._logs = logs
+        self._checkpoints = checkpoints
+        self._log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+        self._saves = BackgroundCalls()
+
+    def handle(self, status: AttemptStatus) -> None:
+        self._attempts.update(status)
+        if status.has_ended:
+            self._ended(status)
+        elif status.started:
+            self._progress.watch(status.key)
+            self._logs.watch(status.key)
+            self._report(status)
+
+    def report_end(self, status: AttemptStatus) -> None:
+        """Report the end of an attempt again, unless its checkpoint is still being saved."""
+        if status.key not in self._saves:
+            self._report(status)
+
+    def acknowledge(self, key: AttemptKey) -> None:
+        """The server knows how the attempt ended: report nothing more about it."""
+        self._saves.cancel(key)
+        self._reports.remove(key)
+        self._attempts.acknowledge(key)
+
+    def _ended(self, status: AttemptStatus) -> None:
+        self._progress.unwatch(status.key)
+        log = self._log.debug if status.exit_code == 0 else self._log.info
+        log(
+            "task ended",
+            task=status.id,
+            attempt=status.epoch,
+            exit_code=status.exit_code,
+            signal=status.signal,
+            error=status.start_error,
+        )
+        if status.output_bytes:
+            self._logs.finish(status.key, status.output_bytes)
+        else:
+            self._logs.drop(status.key)
+        if status.signalled and self._checkpoints.is_written(status.key):
+            self._saves.start(status.key, self._save_checkpoint(status))
+        else:
+            self._report(status)
+
+    async def _save_checkpoint(self, status: AttemptStatus) -> None:
+        """Save the checkpoint, then report the end: the server takes none after that."""
+        try:
+            await self._checkpoints.save(status.key)
+        except (CheckpointRefused, OSError) as error:
+            self._log.warning(
+                "checkpoint not saved", task=status.id, attempt=status.epoch, error=str(error)
+            )
+        self._report(status)
+
+    def _report(self, status: AttemptStatus) -> None:
+        report = report_of(status)
+        if report is not None and not self._attempts.is_acknowledged(status.key):
+            self._reports.put(report)

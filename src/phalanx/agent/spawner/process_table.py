@@ -1,0 +1,115 @@
+"""The attempts that have processes: started, their exits recorded, removed when no process is left.
+
+An attempt ends with the last of its processes, not with its main process.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+
+from phalanx.agent.clock import boot_time
+from phalanx.agent.messages import AttemptKey, AttemptStatus, RunAttempt
+from phalanx.agent.spawner.cgroups import ControlGroups
+from phalanx.agent.spawner.child_exits import ChildExit
+from phalanx.agent.spawner.journal import Journal, StartEntry
+from phalanx.agent.spawner.launch import Launcher, StartError
+from phalanx.agent.spawner.output import OutputWriter
+from phalanx.agent.spawner.poller import Poller
+from phalanx.agent.spawner.process_tree import OwnChildren, ProcessTree, new_tag
+from phalanx.agent.spawner.running_attempt import RunningAttempt
+from phalanx.agent.state_dir import StateDir
+
+
+class ProcessTable:
+    def __init__(
+        self,
+        state_dir: StateDir,
+        journal: Journal,
+        poller: Poller,
+        on_end: Callable[[AttemptStatus], None],
+    ) -> None:
+        self._state_dir = state_dir
+        self._journal = journal
+        self._poller = poller
+        self._on_end = on_end
+        self._cgroups = ControlGroups(state_dir.cgroup_file)
+        self._launcher = Launcher()
+        self._children = OwnChildren()
+        self._null_device = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        self._by_key: dict[AttemptKey, RunningAttempt] = {}
+        self._by_main_pid: dict[int, RunningAttempt] = {}
+        #: Attempts whose main process has exited and whose other processes may still live.
+        self._without_main: dict[AttemptKey, RunningAttempt] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def __iter__(self) -> Iterator[RunningAttempt]:
+        return iter(self._by_key.values())
+
+    def __contains__(self, key: AttemptKey) -> bool:
+        return key in self._by_key
+
+    def get(self, key: AttemptKey) -> RunningAttempt | None:
+        return self._by_key.get(key)
+
+    def start(self, run: RunAttempt) -> RunningAttempt:
+        """Start an attempt that the table does not have. Raises StartError."""
+        tree = ProcessTree(new_tag(), self._cgroups.create(run.key))
+        try:
+            self._record_start(run.key, tree.tag)
+            process = self._launcher.launch(run, tree)
+        except StartError:
+            tree.remove_group()
+            raise
+        output = OutputWriter(self._state_dir, run.key, process.output, self._null_device)
+        attempt = RunningAttempt(run, tree, process.pid, output, boot_time())
+        self._by_key[run.key] = self._by_main_pid[process.pid] = attempt
+        self._poller.watch(output.pipe, lambda: self._move_output(output))
+        return attempt
+
+    def _record_start(self, key: AttemptKey, tag: int) -> None:
+        """Record the tag first, so that a later spawner finds the processes if this one dies."""
+        self._journal.add(StartEntry(*key, tag))
+        try:
+            self._journal.write()
+        except OSError as error:
+            raise StartError(f"the worker cannot write its journal: {error.strerror}") from None
+
+    def _move_output(self, output: OutputWriter) -> None:
+        if not output.move_some(boot_time()):
+            self._poller.unwatch(output.pipe)
+
+    def record_exit(self, child: ChildExit) -> None:
+        """Record the exit of a main process; exits of other processes change nothing."""
+        attempt = self._by_main_pid.pop(child.pid, None)
+        if attempt is not None:
+            attempt.main_exited(child.code, child.status)
+            self._without_main[attempt.status.key] = attempt
+
+    def remove_ended(self) -> None:
+        """Remove the attempts of which no process is left, and kill what the main process left."""
+        for attempt in list(self._without_main.values()):
+            self._remove_if_ended(attempt)
+
+    def act_on_schedules(self, now: float) -> None:
+        """Stop or kill the attempts that are due."""
+        for attempt in list(self._by_key.values()):
+            if attempt.act_if_due(now) and attempt.has_main_exited:
+                # SIGCHLD of the last process can arrive before the kernel has emptied its group.
+                self._remove_if_ended(attempt)
+
+    def _remove_if_ended(self, attempt: RunningAttempt) -> None:
+        has_processes = self._children.has_orphans(attempt.tree.tag, self._by_main_pid)
+        if has_processes or not attempt.tree.remove_group():
+            if not attempt.schedule.is_stopping:
+                attempt.kill(boot_time())
+            return
+        self._poller.unwatch(attempt.output.pipe)
+        status = attempt.end(boot_time())
+        del self._by_key[status.key]
+        del self._without_main[status.key]
+        self._on_end(status)
+
+    def close(self) -> None:
+        """Remove the worker's control group, after all attempts have ended."""
+        self._cgroups.close()

@@ -1,0 +1,28 @@
+"""Cleaning up after a spawner that died: its processes are killed and their attempts recorded."""
+
+from phalanx.agent.messages import AttemptStatus
+from phalanx.agent.spawner import cgroups, process_tree
+from phalanx.agent.spawner.journal import EndEntry, Journal
+from phalanx.agent.state_dir import StateDir
+
+
+def kill_leftovers(state_dir: StateDir, journal: Journal) -> None:
+    """Kill the processes of every attempt that the journal has no end of; return when none lives.
+
+    The journal must have been loaded, and the state directory's spawner must be dead.
+    """
+    group = cgroups.leftover_group(state_dir.cgroup_file)
+    process_tree.kill_all(journal.open_tags().values(), group)
+
+
+def recover(state_dir: StateDir, journal: Journal) -> list[AttemptStatus]:
+    """Clean up after an earlier spawner; return the status of every attempt it had not forgotten.
+
+    An attempt whose end was not recorded is gone: its exit status is unknown. Raises OSError.
+    """
+    journal.load()
+    kill_leftovers(state_dir, journal)
+    for key in journal.open_tags():
+        journal.add(EndEntry(AttemptStatus(*key, gone=True)))
+    journal.write()
+    return journal.ended()

@@ -1,0 +1,224 @@
+"""The parts of the link: messages, files, reports, log shipping and calls."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from phalanx.agent.link.attempt_table import AttemptTable
+from phalanx.agent.link.http_client import HttpClient, HttpRequest
+from phalanx.agent.link.log_shipping import LogShipment, next_chunk
+from phalanx.agent.link.progress import Progress, ProgressFile
+from phalanx.agent.link.reports import TaskReports, report_of
+from phalanx.agent.messages import (
+    AttemptsChanged,
+    AttemptStatus,
+    FrameDecoder,
+    RunAttempt,
+    decode_link_message,
+    decode_spawner_message,
+    frame,
+)
+from phalanx.agent.state_dir import StateDir
+from phalanx.wire.sync import Reported, TaskReport
+
+KEY = ("j-1.0", 3)
+
+
+@pytest.fixture
+def state_dir(tmp_path: Path) -> StateDir:
+    state_dir = StateDir(tmp_path / "state")
+    state_dir.create()
+    return state_dir
+
+
+# Messages
+
+
+def test_messages_come_out_whole_however_the_stream_was_cut() -> None:
+    sent = [
+        AttemptsChanged((AttemptStatus(*KEY, exit_code=0),)),
+        AttemptsChanged(
+            (AttemptStatus(*KEY, start_error="no"), AttemptStatus("j-1.1", 3, started=True))
+        ),
+    ]
+    stream = b"".join(map(frame, sent))
+    for size in (1, 3, len(stream)):
+        decoder = FrameDecoder()
+        pieces = [stream[at : at + size] for at in range(0, len(stream), size)]
+        bodies = [body for piece in pieces for body in decoder.feed(piece)]
+        assert list(map(decode_spawner_message, bodies)) == sent
+
+
+def test_an_instruction_arrives_as_it_was_sent() -> None:
+    run = RunAttempt(*KEY, ("echo", "a b"), {"A": "ü"}, 15_000_000, fence=True)
+    [body] = FrameDecoder().feed(frame(run))
+    assert decode_link_message(body) == run
+
+
+# The state directory
+
+
+def test_files_of_unknown_attempts_are_removed(state_dir: StateDir) -> None:
+    for key in (KEY, ("j-1.0", 2), ("j-9.0", 3)):
+        state_dir.output(key, 0).path.touch()
+        state_dir.progress(key).touch()
+    state_dir.remove_all_except({KEY})
+    assert {path.name for path in state_dir.attempts.iterdir()} == {
+        "j-1.0.3.out.0",
+        "j-1.0.3.progress",
+    }
+
+
+# The attempts of a worker
+
+
+def test_a_worker_is_stopping_when_every_attempt_has_ended_or_was_signalled() -> None:
+    attempts = AttemptTable()
+    running, other = AttemptStatus("j-1.0", 1, started=True), AttemptStatus("j-2.0", 1, exit_code=0)
+    attempts.update(running)
+    attempts.update(other)
+    assert not attempts.all_stopping
+    attempts.update(AttemptStatus("j-1.0", 1, started=True, signalled=True))
+    assert attempts.all_stopping
+    assert not attempts.all_ended
+    attempts.update(AttemptStatus("j-1.0", 1, started=True, signalled=True, signal=15))
+    assert attempts.all_ended
+
+
+def test_only_running_fenced_attempts_need_a_lease() -> None:
+    attempts = AttemptTable()
+    attempts.update(AttemptStatus("j-1.0", 1, fence_grace=5, started=True))
+    attempts.update(AttemptStatus("j-2.0", 1, fence_grace=7, exit_code=0))
+    attempts.update(AttemptStatus("j-3.0", 1, started=True))
+    assert attempts.fence_graces() == [5]
+
+
+# Progress
+
+
+def test_progress_is_the_last_step_and_whether_a_checkpoint_was_taken(tmp_path: Path) -> None:
+    path = tmp_path / "progress"
+    file = ProgressFile(path)
+    assert file.read() is None
+    path.write_text('{"step": 1, "checkpoint": true}\nnonsense\n{"step": 2}\n{"step": 3')
+    assert file.read() == Progress(2, safe=True)
+    assert file.read() is None
+    with path.open("a") as more:
+        more.write("}\n")
+    assert file.read() == Progress(3, safe=False)
+
+
+# Reports
+
+
+async def test_a_report_is_repeated_until_it_is_acknowledged() -> None:
+    reports = TaskReports()
+    running = TaskReport(*KEY, Reported.RUNNING)
+    reports.put(running)
+    sent = reports.to_send(full=False)
+    assert sent == (running,)
+    ended = TaskReport(*KEY, Reported.EXITED, exit_code=0)
+    reports.put(ended)
+    reports.acknowledge(sent)
+    assert reports.to_send(full=False) == (ended,), "the newer one was not acknowledged"
+    reports.acknowledge((ended,))
+    assert reports.to_send(full=False) == ()
+    assert reports.to_send(full=True) == (ended,)
+
+
+async def test_a_checkpoint_is_reported_once() -> None:
+    reports = TaskReports()
+    reports.put(TaskReport(*KEY, Reported.RUNNING))
+    reports.add_progress(KEY, 4, safe=True)
+    reports.add_progress(KEY, 5, safe=False)
+    sent = reports.to_send(full=True)
+    assert sent == (TaskReport(*KEY, Reported.RUNNING, step=5, safe=True),)
+    reports.acknowledge(sent)
+    assert reports.to_send(full=True) == (TaskReport(*KEY, Reported.RUNNING),)
+
+
+async def test_reports_of_one_moment_are_sent_together() -> None:
+    reports = TaskReports()
+    reports.put(TaskReport("j-1.0", 1, Reported.RUNNING))
+    reports.put(TaskReport("j-1.1", 1, Reported.RUNNING))
+    assert not reports.ready.is_set()
+    await asyncio.wait_for(reports.ready.wait(), 30)
+    assert len(reports.to_send(full=False)) == 2
+
+
+async def test_a_report_for_the_start_barrier_is_sent_at_once() -> None:
+    reports = TaskReports()
+    reports.put_now(TaskReport(*KEY, Reported.ACCEPTED))
+    assert reports.ready.is_set()
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        (AttemptStatus(*KEY, started=True), Reported.RUNNING),
+        (AttemptStatus(*KEY, started=True, exit_code=0), Reported.EXITED),
+        (AttemptStatus(*KEY, started=True, signal=9), Reported.EXITED),
+        (AttemptStatus(*KEY, start_error="no"), Reported.SPAWN_FAILED),
+        (AttemptStatus(*KEY, gone=True), Reported.GONE),
+    ],
+)
+def test_every_status_has_its_report(status: AttemptStatus, state: Reported) -> None:
+    report = report_of(status)
+    assert report is not None
+    assert report.state is state
+
+
+def test_an_attempt_that_was_not_started_yet_is_not_reported() -> None:
+    assert report_of(AttemptStatus(*KEY)) is None
+
+
+# Logs
+
+
+def test_a_shipment_that_is_far_behind_continues_near_the_end(state_dir: StateDir) -> None:
+    old, new = (state_dir.output(KEY, offset) for offset in (0, 20 * 1024**2))
+    old.path.write_bytes(b"a" * 10)
+    new.path.write_bytes(b"b" * 100)
+    shipment = LogShipment()
+    assert next_chunk(shipment, [old]) == b"a" * 10
+    assert next_chunk(shipment, [old, new]) == b"b" * 100
+    assert shipment.offset == 20 * 1024**2
+    shipment.offset += 100
+    assert next_chunk(shipment, [old, new]) == b""
+
+
+# Calls
+
+
+async def test_a_cancelled_call_does_not_spoil_the_connection_for_the_next() -> None:
+    asked: list[asyncio.StreamWriter] = []
+    arrived = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.readuntil(b"\r\n\r\n"):
+            asked.append(writer)
+            arrived.set()
+
+    def answer(writer: asyncio.StreamWriter, body: bytes) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    server = HttpClient(f"http://127.0.0.1:{port}")
+    request = HttpRequest("POST", "/", {}, b"", 10)
+    held = asyncio.create_task(server.call(request))
+    await arrived.wait()
+    held.cancel()
+    await asyncio.gather(held, return_exceptions=True)
+    arrived.clear()
+    second = asyncio.create_task(server.call(request))
+    await arrived.wait()
+    assert asked[0] is not asked[1], "the first connection still waits for its reply"
+    answer(asked[0], b"old")
+    answer(asked[1], b"new")
+    assert (await second).body == b"new"
+    server.close()
+    for writer in asked:
+        writer.close()
+    listening.close()

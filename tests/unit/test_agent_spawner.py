@@ -1,0 +1,284 @@
+"""The parts of the spawner: journal, output, stop schedule, process trees and control groups."""
+
+import os
+import resource
+import select
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from phalanx.agent.messages import AttemptStatus, Lease, RunAttempt
+from phalanx.agent.spawner import cgroups, process_tree
+from phalanx.agent.spawner import output as output_module
+from phalanx.agent.spawner.finished_attempts import FinishedAttempts
+from phalanx.agent.spawner.journal import EndEntry, ForgetEntry, Journal, StartEntry
+from phalanx.agent.spawner.output import OutputWriter
+from phalanx.agent.spawner.stop_schedule import StopSchedule
+from phalanx.agent.state_dir import StateDir
+from phalanx.core.spec.job import SECOND
+
+KEY = ("j-1.0", 3)
+
+
+# The journal
+
+
+def reloaded(path: Path) -> tuple[dict[tuple[str, int], int], list[AttemptStatus]]:
+    journal = Journal(path)
+    journal.load()
+    return journal.open_tags(), journal.ended()
+
+
+def test_a_journal_keeps_which_attempts_started_and_ended(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal")
+    journal.load()
+    status = AttemptStatus("j-1.1", 1, exit_code=4)
+    for entry in (
+        StartEntry(*KEY, 77),
+        StartEntry("j-1.1", 1, 78),
+        EndEntry(status),
+        StartEntry("j-1.2", 1, 79),
+        EndEntry(AttemptStatus("j-1.2", 1, gone=True)),
+        ForgetEntry("j-1.2", 1),
+    ):
+        journal.add(entry)
+        journal.write()
+    assert reloaded(tmp_path / "journal") == ({KEY: 77}, [status])
+
+
+def test_a_line_that_a_crash_has_cut_off_is_skipped(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    journal = Journal(path)
+    journal.add(StartEntry(*KEY, 77))
+    journal.write()
+    with path.open("ab") as file:
+        file.write(b'{"type":"EndEntry","status":{"id":"j-1.0"')
+    assert reloaded(path) == ({KEY: 77}, [])
+
+
+def test_a_journal_that_could_not_be_written_is_written_whole_later(tmp_path: Path) -> None:
+    path = tmp_path / "there" / "journal"
+    journal = Journal(path)
+    journal.add(StartEntry(*KEY, 77))
+    with pytest.raises(OSError, match="No such file"):
+        journal.write()
+    path.parent.mkdir()
+    journal.write()
+    assert reloaded(path) == ({KEY: 77}, [])
+
+
+# Finished attempts
+
+
+def test_an_acknowledged_attempt_is_removed_and_cannot_run_again(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal")
+    finished = FinishedAttempts(journal, [])
+    finished.add(AttemptStatus(*KEY, exit_code=0), now=0)
+    assert not finished.was_forgotten(KEY)
+    finished.forget(KEY)
+    assert list(finished) == []
+    assert finished.was_forgotten(KEY)
+    assert finished.was_forgotten((KEY[0], KEY[1] - 1)), "earlier attempts are over as well"
+    assert not finished.was_forgotten((KEY[0], KEY[1] + 1))
+    journal.write()
+    assert reloaded(tmp_path / "journal") == ({}, [])
+
+
+def test_an_end_is_flushed_to_disk_a_second_later(tmp_path: Path) -> None:
+    finished = FinishedAttempts(Journal(tmp_path / "journal"), [])
+    assert finished.flush_at is None
+    finished.add(AttemptStatus(*KEY, exit_code=0), now=5.0)
+    finished.add(AttemptStatus("j-2.0", 1, exit_code=0), now=5.5)
+    assert finished.flush_at == 6.0
+    finished.flush_if_due(6.0)
+    assert finished.flush_at is None
+
+
+# The stop schedule
+
+
+def schedule(*, time_limit_s: int | None = None, fence: bool = False) -> StopSchedule:
+    """The schedule of an attempt with a grace of 10 s that starts at 100 s."""
+    time_limit = None if time_limit_s is None else time_limit_s * SECOND
+    run = RunAttempt(*KEY, "true", {}, 10 * SECOND, time_limit=time_limit, fence=fence)
+    return StopSchedule(run, now=100.0)
+
+
+def test_an_attempt_without_limits_is_never_stopped() -> None:
+    forever = schedule()
+    forever.renew_lease(Lease(100.0, 30.0))
+    assert forever.due_at is None
+
+
+def test_a_time_limit_is_enforced_five_seconds_after_the_server_should_have() -> None:
+    assert schedule(time_limit_s=60).due_at == 165.0
+
+
+def test_a_fenced_attempt_is_stopped_so_that_its_grace_ends_before_its_lease() -> None:
+    fenced = schedule(fence=True)
+    fenced.renew_lease(Lease(100.0, 30.0))
+    assert fenced.due_at == 118.0
+    fenced.renew_lease(Lease(110.0, 30.0))
+    assert fenced.due_at == 128.0
+
+
+def test_a_lease_does_not_extend_the_time_limit() -> None:
+    fenced = schedule(time_limit_s=10, fence=True)
+    fenced.renew_lease(Lease(110.0, 30.0))
+    assert fenced.due_at == 115.0
+
+
+def test_a_stopped_attempt_is_killed_after_its_grace_and_then_again_and_again() -> None:
+    stopping = schedule(fence=True)
+    stopping.stopped(now=200.0)
+    assert stopping.is_stopping
+    assert stopping.due_at == 210.0
+    stopping.renew_lease(Lease(209.0, 30.0))
+    assert stopping.due_at == 210.0, "a lease does not end the stop"
+    stopping.killed(now=210.0)
+    assert stopping.due_at == pytest.approx(210.1)
+
+
+# Output
+
+
+@pytest.fixture
+def state_dir(tmp_path: Path) -> StateDir:
+    state_dir = StateDir(tmp_path / "state")
+    state_dir.create()
+    return state_dir
+
+
+class Attempt:
+    """An attempt's end of the pipe, and the spawner's."""
+
+    def __init__(self, state_dir: StateDir) -> None:
+        read, self._write = os.pipe()
+        os.set_blocking(read, False)
+        self.output = OutputWriter(state_dir, KEY, read, os.open(os.devnull, os.O_WRONLY))
+
+    def write(self, data: bytes, now: float = 0.0) -> None:
+        os.write(self._write, data)
+        while select.select([self.output.pipe], [], [], 0)[0]:
+            assert self.output.move_some(now)
+
+    def close(self) -> None:
+        os.close(self._write)
+        self.output.close(0.0)
+
+
+def written(state_dir: StateDir) -> dict[int, bytes]:
+    return {file.offset: file.path.read_bytes() for file in state_dir.outputs().get(KEY, [])}
+
+
+def test_output_is_kept_in_files_of_limited_size(
+    state_dir: StateDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output_module, "_FILE_BYTES", 4)
+    attempt = Attempt(state_dir)
+    for piece in (b"abcd", b"ef", b"gh", b"ij"):
+        attempt.write(piece)
+    attempt.close()
+    assert written(state_dir) == {4: b"efgh", 8: b"ij"}
+    assert attempt.output.total_bytes == 10
+
+
+def test_no_file_is_created_for_a_task_that_writes_nothing(state_dir: StateDir) -> None:
+    attempt = Attempt(state_dir)
+    attempt.close()
+    assert written(state_dir) == {}
+
+
+def test_output_that_a_full_disk_cannot_take_is_counted_in_a_note(
+    state_dir: StateDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output_module, "_FILE_BYTES", 5)
+    attempt = Attempt(state_dir)
+    attempt.write(b"first")
+    state_dir.attempts.rename(state_dir.path / "gone")
+    attempt.write(b"lost", now=10.0)
+    (state_dir.path / "gone").rename(state_dir.attempts)
+    attempt.write(b"lost too", now=10.5)
+    monkeypatch.undo()
+    attempt.write(b"last", now=11.5)
+    attempt.close()
+    note = b"[phalanx: lost 12 bytes of output: No such file or directory]\n"
+    assert written(state_dir) == {0: b"first", 17: note + b"last"}
+
+
+# Process trees
+
+
+_TAGGED = """
+import subprocess, sys
+from phalanx.agent.spawner.process_tree import tagged
+with tagged(int(sys.argv[1])):
+    family = ["sh", "-c", "env -i setsid sleep 1000 & echo $! $$; wait"]
+    first = subprocess.Popen(family, stdout=subprocess.PIPE, text=True)
+print(first.stdout.readline(), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_tag_is_found_on_all_descendants_of_a_process() -> None:
+    tag = process_tree.new_tag()
+    with subprocess.Popen(  # noqa: S603
+        [sys.executable, "-c", _TAGGED, str(tag)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        family = set(map(int, process.stdout.readline().split()))
+        assert len(family) == 2
+        assert set(process_tree.tagged_pids(tag)) == family
+        assert process_tree.tagged_pids(process_tree.new_tag()) == []
+        process_tree.kill_all([tag], None)
+        assert process_tree.tagged_pids(tag) == []
+        process.stdin.close()
+
+
+def test_a_tag_limits_nothing() -> None:
+    assert process_tree.new_tag() > 1 << 61
+    assert resource.getrlimit(resource.RLIMIT_RSS)[1] == resource.RLIM_INFINITY
+
+
+# Control groups
+
+
+_HYBRID = "1 0 0:28 / /sys rw - tmpfs none rw\n41 31 0:38 / /sys/u rw - cgroup2 none rw"
+_BOX = r"1 0 0:1 /box/a /my\040groups rw shared:4 - cgroup2 none rw"
+
+
+@pytest.mark.parametrize(
+    ("own", "mounts", "folder"),
+    [
+        ("4:memory:/m\n0::/", _HYBRID, "/sys/u"),
+        ("0::/system.slice/w.service", _HYBRID, "/sys/u/system.slice/w.service"),
+        ("0::/box/a/b", _BOX, "/my groups/b"),
+        ("0::/box/another", _BOX, None),
+        ("0::/../outside", _HYBRID, None),
+        ("4:memory:/m", _HYBRID, None),
+        ("0::/", "1 0 0:28 / /sys rw - tmpfs none rw", None),
+    ],
+)
+def test_the_control_group_of_the_spawner_is_found_wherever_groups_are_mounted(
+    own: str, mounts: str, folder: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "cgroup").write_text(own + "\n")
+    (tmp_path / "mountinfo").write_text(mounts + "\n")
+    assert cgroups.current_group(tmp_path) == (Path(folder) if folder is not None else None)
+
+
+def test_nothing_is_left_behind_where_no_control_group_can_be_created(tmp_path: Path) -> None:
+    (tmp_path / "cgroup").write_text("0::/\n")
+    (tmp_path / "mountinfo").write_text(f"1 0 0:1 / {tmp_path}/no rw - cgroup2 none rw\n")
+    for exists in (False, True):  # the second time it is a folder, but not of control groups
+        if exists:
+            (tmp_path / "no").mkdir()
+        groups = cgroups.ControlGroups(tmp_path / "path", tmp_path)
+        assert groups.create(KEY) is None
+        assert cgroups.leftover_group(tmp_path / "path") is None
+    assert list((tmp_path / "no").iterdir()) == []
