@@ -46,7 +46,7 @@ from phalanx.plan.placement.headroom import Headroom
 from phalanx.plan.placement.trial import PlacementTrial, place_all, undo_all
 from phalanx.plan.preemption.candidates import VictimSet
 from phalanx.plan.preemption.search import VictimSearch
-from phalanx.plan.preemption.victim_set import Ground
+from phalanx.plan.preemption.victim_set import SearchSpace
 from phalanx.plan.reservations import StartReservations
 from phalanx.plan.state.nodes import Bools, Floats
 from phalanx.plan.state.pass_capacity import PassCapacity
@@ -171,7 +171,7 @@ class _Pass:
     def _has_rights(self, claim: PendingGang) -> bool:
         if is_starving(self.policy, claim, self.now):
             return True
-        return self._may_evict(claim) and self.search.is_worthwhile(claim.queue, claim.priority)
+        return self._may_evict(claim) and self.search.might_find(claim.queue, claim.priority)
 
     def _line_up_group(self, members: tuple[PendingGang, ...], missing: tuple[str, ...]) -> None:
         reason: Reason | None = WaitingForGroup(missing) if missing else None
@@ -281,7 +281,7 @@ class _Pass:
             return False
         self.starts.append(trials)
         for trial, (_, amounts) in zip(trials, taken, strict=True):
-            self.search.spoken_for.add(trial.gang.job)
+            self.search.exclude(trial.gang.job)
             self._use(trial.gang, amounts)
             self.backfill.started(trial.gang.duration, trial.occupants())
         return True
@@ -322,21 +322,21 @@ class _Pass:
     # 5. Who has to give way
 
     def _evict(self, claims: Sequence[PendingGang]) -> bool:
-        worth = any(self.search.is_worthwhile(claim.queue, claim.priority) for claim in claims)
+        worth = any(self.search.might_find(claim.queue, claim.priority) for claim in claims)
         if not worth or not all(self._may_evict(claim) for claim in claims):
             return False
-        if not self.search.could_help(claims) or not self._may_search():
+        if not self.search.is_entitled(claims) or not self._may_search():
             return False
         later = self.backfill.in_the_way(claims[0].duration)
         self.room.look_ahead()
-        ground = Ground((self.room.soon, *later), self._unkept())
-        found = self.search.find(claims, ground)
+        space = SearchSpace((self.room.soon, *later), self._unkept())
+        found = self.search.find(claims, space)
         if found is None:
             return False
         if self._free_holds(found):
             return self._start(claims)
         victims = found.victims()
-        self.search.give_way(found)
+        self.search.evict(found)
         for unit in found.units:
             tenant = unit.occupancy.gang
             self._keep_out(tenant.job)
@@ -350,7 +350,7 @@ class _Pass:
         # Without victims of its own, it waits for those of others.
         tasks = tasks or tuple(sorted(self.stopping))
         for trial in found.trials:
-            self.search.spoken_for.add(trial.gang.job)
+            self.search.exclude(trial.gang.job)
             self._use(trial.gang, trial.amounts())
             self.reasons.explicit[trial.gang.job] = WaitingForVictims(tasks)
         return True
@@ -370,7 +370,7 @@ class _Pass:
             claim = self.pending.gangs[unit.occupancy.gang.job]
             self.decisions.append(LetGo(claim.job, claim.version))
             self._keep_out(claim.job)
-            self.search.spoken_for.add(claim.job)
+            self.search.exclude(claim.job)
             self.room.let_go(claim)
             self._use(claim, -gathered_amounts(claim, self.table))
         self.most.clear()

@@ -1,11 +1,12 @@
-"""What can be taken from those who have places, and what it costs."""
+"""Candidates for eviction: single tasks above a gang's minimum, or whole gangs, with their cost."""
 
 from collections import Counter
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Set
 from typing import NamedTuple
 
 import numpy as np
 
+from phalanx.core.spec.job import Micros
 from phalanx.plan.decisions import PlannedVictim
 from phalanx.plan.model import RunningGang
 from phalanx.plan.placement.trial import PlacementTrial, undo_all
@@ -13,103 +14,151 @@ from phalanx.plan.state.capacity import Occupant
 from phalanx.plan.state.nodes import Floats, Ints
 from phalanx.plan.state.running import Occupancy
 
-#: Below any priority.
-_NOBODY = -(1 << 40)
+#: Below every priority: the priority of an empty set of victims.
+_NO_PRIORITY = -(1 << 40)
+
+#: Cost of a set of victims: whether a whole gang is in it, the highest priority, GPU-seconds of
+#: lost work, and the number of gangs. The smaller cost is cheaper.
+EvictionCost = tuple[bool, int, float, int]
 
 
 class EvictionUnit(NamedTuple):
-    """What can be taken at once: a task beyond its gang's minimum, or a whole gang."""
+    """The smallest part that is evicted at once: a task above its gang's minimum, or a gang."""
 
     occupancy: Occupancy
-    positions: tuple[int, ...]
+    positions: tuple[int, ...]  #: of its tasks in the gang
     whole: bool
-    cost: float
+    cost: float  #: GPU-seconds of work lost
+
+    @property
+    def gang(self) -> RunningGang:
+        return self.occupancy.gang
 
     @property
     def amounts(self) -> Floats:
-        """What it frees in all, by row."""
+        """Amounts that its eviction frees, by row."""
         if self.whole:
             return self.occupancy.total
         return np.asarray(self.freed.sum(axis=0), float)
 
     @property
     def kind(self) -> tuple[str, bytes]:
-        """Its queue, or for surplus its gang, and what it frees: what holds for one of a kind holds
-        for all."""
-        tenant = self.occupancy.gang
-        return tenant.queue if self.whole else tenant.job, self.amounts.tobytes()
+        """Its queue (of a single task: its gang) and the amounts it frees.
+
+        If one unit must not be evicted, no unit of the same kind may be.
+        """
+        return self.gang.queue if self.whole else self.gang.job, self.amounts.tobytes()
 
     @property
     def nodes(self) -> Ints:
+        """The node of each of its tasks."""
         nodes = self.occupancy.nodes
         return nodes if self.whole else nodes[list(self.positions)]
 
     @property
     def freed(self) -> Ints:
-        """What each of its places frees, by row."""
+        """Amounts that each of its tasks frees, by row."""
         amounts = self.occupancy.amounts
         return amounts if self.whole else amounts[list(self.positions)]
 
-    def occupants(self) -> list[Occupant]:
-        return [self.occupancy.occupants[position] for position in self.positions]
-
-    def task_ids(self) -> list[str]:
-        tenant = self.occupancy.gang
-        return [f"{tenant.job}.{tenant.tasks[position].index}" for position in self.positions]
-
     @property
     def priority(self) -> int:
-        """That of the most important of its tasks."""
+        """The highest priority of its tasks."""
         occupancy = self.occupancy
         if self.whole or occupancy.lowest == occupancy.highest:
             return occupancy.highest
         return max(occupancy.priorities[position] for position in self.positions)
 
+    def occupants(self) -> list[Occupant]:
+        """Its tasks as they occupy their nodes."""
+        return [self.occupancy.occupants[position] for position in self.positions]
+
+    def task_ids(self) -> list[str]:
+        return [f"{self.gang.job}.{self.gang.tasks[position].index}" for position in self.positions]
+
 
 class VictimSet(NamedTuple):
+    """Units to evict, and the places that the preemptor has once they have stopped."""
+
     trials: tuple[PlacementTrial, ...]
     units: tuple[EvictionUnit, ...]
 
     @property
-    def price(self) -> tuple[bool, int, float, int]:
-        return price(self.units)
+    def cost(self) -> EvictionCost:
+        return eviction_cost(self.units)
 
     def undo(self) -> None:
+        """Give the preemptor's places back."""
         undo_all(self.trials)
 
     def by_gang(self) -> dict[str, list[EvictionUnit]]:
-        by_job: dict[str, list[EvictionUnit]] = {}
+        """The units of each job."""
+        units_of: dict[str, list[EvictionUnit]] = {}
         for unit in self.units:
-            by_job.setdefault(unit.occupancy.gang.job, []).append(unit)
-        return by_job
+            units_of.setdefault(unit.gang.job, []).append(unit)
+        return units_of
 
     def victims(self) -> tuple[PlannedVictim, ...]:
-        """Gang by gang, what it gives."""
+        """One victim per job, with the tasks that it loses."""
         victims = []
         for job, units in self.by_gang().items():
-            tenant = units[0].occupancy.gang
+            gang = units[0].gang
             positions = [position for unit in units for position in unit.positions]
-            tasks = sorted(tenant.tasks[position].index for position in positions)
+            tasks = sorted(gang.tasks[position].index for position in positions)
             whole = any(unit.whole for unit in units)
             lost = sum(unit.cost for unit in units)
-            victims.append(PlannedVictim(job, tenant.version, () if whole else tuple(tasks), lost))
+            victims.append(PlannedVictim(job, gang.version, () if whole else tuple(tasks), lost))
         return tuple(victims)
 
 
-def price(units: Iterable[EvictionUnit]) -> tuple[bool, int, float, int]:
-    """What a set of victims costs: whole gangs, then priority, then work lost, then how many."""
-    some = list(units)
+def eviction_cost(units: Iterable[EvictionUnit]) -> EvictionCost:
+    """The cost of evicting all of these units."""
+    listed = list(units)
     return (
-        any(unit.whole for unit in some),
-        max((unit.priority for unit in some), default=_NOBODY),
-        sum(unit.cost for unit in some),
-        len({unit.occupancy.gang.job for unit in some}),
+        any(unit.whole for unit in listed),
+        max((unit.priority for unit in listed), default=_NO_PRIORITY),
+        sum(unit.cost for unit in listed),
+        len({unit.gang.job for unit in listed}),
     )
 
 
-def is_enough(tenant: RunningGang, gone: Set[int]) -> bool:
-    """Whether a gang could go on without the tasks at these of its places."""
-    places = [place for position, place in enumerate(tenant.tasks) if position not in gone]
-    roles = Counter(place.role for place in places)
-    enough = all(roles[role] >= least for role, least in tenant.role_min)
-    return enough and len(places) >= tenant.min_available
+def units_above_minimum(occupancy: Occupancy, now: Micros) -> Iterator[EvictionUnit]:
+    """The tasks that the gang can lose and go on, one by one, the last tasks first.
+
+    A gang that has only gathered places yields all of them as one unit without cost. Of each role
+    no more tasks are offered on one node than may be evicted together.
+    """
+    gang = occupancy.gang
+    if gang.only_gathered:
+        yield EvictionUnit(occupancy, tuple(range(len(gang.tasks))), whole=False, cost=0.0)
+        return
+    if len(gang.tasks) <= gang.min_available:
+        return
+    role_minimum = dict(gang.role_min)
+    spare: dict[str, int] = {}
+    for task in gang.tasks:
+        spare[task.role] = spare.get(task.role, -role_minimum.get(task.role, 0)) + 1
+    offered: dict[tuple[str, str], int] = {}
+    for position in range(len(gang.tasks) - 1, -1, -1):
+        task = gang.tasks[position]
+        on_node = offered.get((task.role, task.node), 0)
+        together = min(spare[task.role], len(gang.tasks) - gang.min_available)
+        if task.preemptible and not task.stopping and on_node < together:
+            offered[task.role, task.node] = on_node + 1
+            cost = occupancy.cost(now, (position,))
+            yield EvictionUnit(occupancy, (position,), whole=False, cost=cost)
+
+
+def whole_gang(occupancy: Occupancy, now: Micros) -> EvictionUnit:
+    """The gang as one unit."""
+    positions = tuple(range(len(occupancy.nodes)))
+    return EvictionUnit(occupancy, positions, whole=True, cost=occupancy.cost(now))
+
+
+def keeps_minimum(gang: RunningGang, evicted: Set[int]) -> bool:
+    """Whether the gang keeps its minimum, and that of each role, without the tasks at these
+    positions."""
+    tasks = [task for position, task in enumerate(gang.tasks) if position not in evicted]
+    roles = Counter(task.role for task in tasks)
+    enough = all(roles[role] >= minimum for role, minimum in gang.role_min)
+    return enough and len(tasks) >= gang.min_available

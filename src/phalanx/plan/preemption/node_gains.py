@@ -1,4 +1,4 @@
-"""Where victims would let tasks in: on each node, after which of them how many more fit."""
+"""Gains per node: after which evictions how many more tasks of a role fit on which node."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -9,132 +9,169 @@ from phalanx.core.node import DEVICE
 from phalanx.plan.model import RoleRequest
 from phalanx.plan.preemption.candidates import EvictionUnit
 from phalanx.plan.state.capacity import FreeCapacity
-from phalanx.plan.state.nodes import WHOLE, Bools, Floats, Ints
+from phalanx.plan.state.nodes import WHOLE, Bools, Floats, Ints, Vector
 
 
-class Sought(NamedTuple):
-    """The tasks of a part that have no place yet."""
+class UnplacedTasks(NamedTuple):
+    """Tasks of a role that do not fit yet."""
 
-    part: RoleRequest
-    counts: Ints  #: by node: how many fit as it is
-    allowed: Bools  #: the nodes that may be used
+    role: RoleRequest
+    counts: Ints  #: by node: the number of tasks that fit now
+    nodes: Bools  #: mask of the nodes that may be used
     missing: int
 
 
-def openings(
+class NodeGain(NamedTuple):
+    """More tasks fit on a node without these units."""
+
+    tasks: int
+    units: list[int]  #: numbers of the units to evict
+
+
+class _Places(NamedTuple):
+    """The places of units, node by node, and on each node in order of the units' cost."""
+
+    nodes: Ints
+    units: Ints  #: the number of the unit
+    amounts: Ints  #: freed there, by the rows that the role requests
+    starts: Ints  #: positions at which a new node begins
+
+
+def node_gains(
     units: Sequence[EvictionUnit],
     chosen: Mapping[int, EvictionUnit],
-    view: FreeCapacity,
-    sought: Sought,
-) -> Iterator[tuple[int, list[int]]]:
-    """On each node the units in order of cost: after which of them do more tasks fit?
+    capacity: FreeCapacity,
+    unplaced: UnplacedTasks,
+) -> Iterator[NodeGain]:
+    """The gains that the remaining units can bring, the cheapest first.
 
-    Yields how many, and the numbers of the units, the cheapest openings first.
+    Heuristic: on each node the units are evicted in order of cost, and every point at which one
+    more task fits is a gain. Besides, a single unit that is enough for all missing tasks is a gain
+    without the cheaper units before it.
     """
-    vector = view.table.vector(sought.part.request.resources)
-    left = [(n, unit) for n, unit in enumerate(units) if n not in chosen]
-    nodes, owner, amounts = _places(left, vector.rows, sought.allowed)
+    vector = capacity.table.vector(unplaced.role.request.resources)
+    remaining = [(number, unit) for number, unit in enumerate(units) if number not in chosen]
+    places = _places(remaining, vector.rows, unplaced.nodes)
+    nodes, owners, _, starts = places
     if not len(nodes):
         return
-    begins = np.flatnonzero(np.r_[True, nodes[1:] != nodes[:-1]])
-    free = view.free[vector.rows][:, nodes].T
+    free = capacity.free[vector.rows][:, nodes].T
+    in_order, alone = _freed(places, units, chosen, capacity, vector)
+    fit_in_order = _tasks_that_fit(_running_sums(in_order, starts) + free, vector, unplaced.role)
+    fit_before = np.r_[0, fit_in_order[:-1]]
+    fit_before[starts] = unplaced.counts[nodes[starts]]
+    gains_alone = _tasks_that_fit(alone + free, vector, unplaced.role) - unplaced.counts[nodes]
+    firsts = np.repeat(starts, np.diff(np.r_[starts, len(nodes)]))
 
-    def fits(room: Ints | Floats) -> Ints:
-        counted: Ints = np.maximum((room // vector.amounts).min(axis=1), 0).astype(np.int64)
-        most = sought.part.request.per_node
-        return counted if most is None else np.minimum(counted, most)
+    steps = np.flatnonzero(fit_in_order > fit_before)
+    is_not_first = firsts < np.arange(len(nodes))
+    singles = np.flatnonzero((gains_alone >= unplaced.missing) & is_not_first)
+    tasks = np.r_[(fit_in_order - fit_before)[steps], gains_alone[singles]]
+    firsts, lasts = np.r_[firsts[steps], singles], np.r_[steps, singles]
 
-    wholes = np.array([unit.whole for unit in units])[owner]
-    # Who goes whole after tasks of its own went leaves their places only once.
-    gone = _surplus(chosen.values(), vector.rows)
-    going = _surplus(units, vector.rows)
-    more, once = amounts.copy(), amounts.copy()
-    for at in np.flatnonzero(wholes).tolist() if going else ():
-        key = (units[owner[at]].occupancy.gang.job, int(nodes[at]))
-        more[at] -= going.get(key, 0)
-        once[at] -= gone.get(key, 0)
-    whole = np.flatnonzero(vector.rows == view.table.rows.get(WHOLE))
-    if len(whole):
-        after, itself = _devices(units, nodes, owner, view)
-        more[:, whole[0]] += after
-        once[:, whole[0]] += itself
-    together = fits(_running_sums(more, begins) + free)
-    before = np.r_[0, together[:-1]]
-    before[begins] = sought.counts[nodes[begins]]
-    cost = np.array([unit.cost for unit in units])[owner]
-    costs = _running_sums(cost[:, None], begins)[:, 0]
-    firsts = np.repeat(begins, np.diff(np.r_[begins, len(nodes)]))
-    # One of them may be enough by itself.
-    alone = fits(once + free) - sought.counts[nodes]
-    enough = np.flatnonzero((alone >= sought.missing) & (firsts < np.arange(len(nodes))))
-    opens = np.flatnonzero(together > before)
-    gains = np.r_[(together - before)[opens], alone[enough]]
-    costs, firsts = np.r_[costs[opens], cost[enough]], np.r_[firsts[opens], enough]
-    lasts = np.r_[opens, enough]
-    priorities = np.array([unit.priority for unit in units])[owner[lasts]]
-    best = np.lexsort((owner[lasts], costs, priorities, wholes[lasts]))
-    for at in best.tolist():
-        yield int(gains[at]), owner[firsts[at] : lasts[at] + 1].tolist()
+    cost = np.array([unit.cost for unit in units])[owners]
+    costs = np.r_[_running_sums(cost[:, None], starts)[steps, 0], cost[singles]]
+    last_units = owners[lasts]
+    priorities = np.array([unit.priority for unit in units])[last_units]
+    wholes = np.array([unit.whole for unit in units])[last_units]
+    for n in np.lexsort((last_units, costs, priorities, wholes)).tolist():
+        yield NodeGain(int(tasks[n]), owners[firsts[n] : lasts[n] + 1].tolist())
 
 
-def _places(
-    units: Sequence[tuple[int, EvictionUnit]], rows: Ints, allowed: Bools
-) -> tuple[Ints, Ints, Ints]:
-    """Node by node the units that have places there, and what they leave of the given rows."""
+def _tasks_that_fit(free: Ints | Floats, vector: Vector, role: RoleRequest) -> Ints:
+    """How many tasks of the role fit into each line of free amounts."""
+    counts: Ints = np.maximum((free // vector.amounts).min(axis=1), 0).astype(np.int64)
+    limit = role.request.per_node
+    return counts if limit is None else np.minimum(counts, limit)
+
+
+def _places(units: Sequence[tuple[int, EvictionUnit]], rows: Ints, nodes: Bools) -> _Places:
+    """The places of units on the nodes of a mask, one line for each unit on each node."""
     if not units:
         nothing = np.zeros(0, np.int64)
-        return nothing, nothing, nothing
-    nodes = np.concatenate([unit.nodes for _, unit in units])
+        return _Places(nothing, nothing, nothing, nothing)
+    node = np.concatenate([unit.nodes for _, unit in units])
     owner = np.repeat([n for n, _ in units], [len(unit.positions) for _, unit in units])
     amounts = np.concatenate([unit.freed for _, unit in units])[:, rows]
-    inside = np.flatnonzero(allowed[nodes])
-    order = inside[np.argsort(nodes[inside], kind="stable")]
-    nodes, owner, amounts = nodes[order], owner[order], amounts[order]
-    if not len(nodes):
-        return nodes, owner, amounts
-    firsts = np.flatnonzero(np.r_[True, (nodes[1:] != nodes[:-1]) | (owner[1:] != owner[:-1])])
-    return nodes[firsts], owner[firsts], np.add.reduceat(amounts, firsts)
+    allowed = np.flatnonzero(nodes[node])
+    order = allowed[np.argsort(node[allowed], kind="stable")]
+    node, owner, amounts = node[order], owner[order], amounts[order]
+    if not len(node):
+        return _Places(node, owner, amounts, node)
+    lines = np.flatnonzero(np.r_[True, (node[1:] != node[:-1]) | (owner[1:] != owner[:-1])])
+    node, owner, amounts = node[lines], owner[lines], np.add.reduceat(amounts, lines)
+    return _Places(node, owner, amounts, np.flatnonzero(np.r_[True, node[1:] != node[:-1]]))
 
 
-def _devices(
-    units: Sequence[EvictionUnit], nodes: Ints, owner: Ints, view: FreeCapacity
+def _freed(
+    places: _Places,
+    units: Sequence[EvictionUnit],
+    chosen: Mapping[int, EvictionUnit],
+    capacity: FreeCapacity,
+    vector: Vector,
 ) -> tuple[Ints, Ints]:
-    """How many devices become whole that units share: after all before them, and without those."""
-    after, itself = np.zeros((2, len(nodes)), np.int64)
-    taken: dict[tuple[int, int], int] = {}
-    shares = np.array([unit.occupancy.has_fractions for unit in units])
-    for at in np.flatnonzero(shares[owner]).tolist():
-        node = int(nodes[at])
-        pieces = view.partial.get(node, {})
+    """Amounts that each place frees: after all units before it on its node, and by itself.
+
+    A whole gang does not free again what single tasks of it have freed before.
+    """
+    in_order, alone = places.amounts.copy(), places.amounts.copy()
+    freed_singly = _freed_by_single_tasks(units, vector.rows)
+    freed_already = _freed_by_single_tasks(chosen.values(), vector.rows)
+    wholes = np.array([unit.whole for unit in units])[places.units]
+    for n in np.flatnonzero(wholes).tolist() if freed_singly else ():
+        key = (units[places.units[n]].gang.job, int(places.nodes[n]))
+        in_order[n] -= freed_singly.get(key, 0)
+        alone[n] -= freed_already.get(key, 0)
+    row_of_whole_devices = np.flatnonzero(vector.rows == capacity.table.rows.get(WHOLE))
+    if len(row_of_whole_devices):
+        devices_in_order, devices_alone = _devices_that_become_whole(places, units, capacity)
+        in_order[:, row_of_whole_devices[0]] += devices_in_order
+        alone[:, row_of_whole_devices[0]] += devices_alone
+    return in_order, alone
+
+
+def _freed_by_single_tasks(
+    units: Iterable[EvictionUnit], rows: Ints
+) -> dict[tuple[str, int], Ints]:
+    """By job and node: amounts that single tasks among the units free."""
+    freed: dict[tuple[str, int], Ints] = {}
+    for unit in units:
+        if not unit.whole:
+            for node, amounts in zip(unit.nodes.tolist(), unit.freed, strict=True):
+                key = (unit.gang.job, node)
+                freed[key] = freed.get(key, 0) + amounts[rows]
+    return freed
+
+
+def _devices_that_become_whole(
+    places: _Places, units: Sequence[EvictionUnit], capacity: FreeCapacity
+) -> tuple[Ints, Ints]:
+    """How many shared devices become whole at each place: after all units before it on its node,
+    and by itself."""
+    in_order, alone = np.zeros((2, len(places.nodes)), np.int64)
+    occupied: dict[tuple[int, int], int] = {}
+    has_fractions = np.array([unit.occupancy.has_fractions for unit in units])
+    for n in np.flatnonzero(has_fractions[places.units]).tolist():
+        node = int(places.nodes[n])
+        free_parts = capacity.partial.get(node, {})
         freed: dict[int, int] = {}
-        for spot, vector, devices in units[owner[at]].occupants():
-            if spot == node and vector.fraction:
+        for task_node, vector, devices in units[places.units[n]].occupants():
+            if task_node == node and vector.fraction:
                 for device in devices:
                     freed[device] = freed.get(device, 0) + vector.fraction
         for device, amount in freed.items():
-            used = DEVICE - pieces.get(device, 0)
-            left = taken.get((node, device), used)
-            taken[node, device] = left - amount
-            after[at] += left > 0 >= left - amount
-            itself[at] += used == amount
-    return after, itself
+            used = DEVICE - free_parts.get(device, 0)
+            before = occupied.get((node, device), used)
+            occupied[node, device] = before - amount
+            in_order[n] += before > 0 >= before - amount
+            alone[n] += used == amount
+    return in_order, alone
 
 
-def _surplus(units: Iterable[EvictionUnit], rows: Ints) -> dict[tuple[str, int], Ints]:
-    """By gang and node: what those of its tasks leave that go without the rest."""
-    left: dict[tuple[str, int], Ints] = {}
-    for unit in units:
-        if not unit.whole:
-            for node, freed in zip(unit.nodes.tolist(), unit.freed, strict=True):
-                key = (unit.occupancy.gang.job, node)
-                left[key] = left.get(key, 0) + freed[rows]
-    return left
-
-
-def _running_sums(values: Ints | Floats, begins: Ints) -> Floats:
-    """Sums down the columns that begin anew at each of the given lines."""
+def _running_sums(values: Ints | Floats, starts: Ints) -> Floats:
+    """Sums down the columns that start again at each of the given lines."""
     sums = np.cumsum(values, axis=0)
-    before = np.zeros((len(begins), values.shape[1]), sums.dtype)
-    before[1:] = sums[begins[1:] - 1]
-    lengths = np.diff(np.r_[begins, len(values)])
+    before = np.zeros((len(starts), values.shape[1]), sums.dtype)
+    before[1:] = sums[starts[1:] - 1]
+    lengths = np.diff(np.r_[starts, len(values)])
     return np.asarray(sums - np.repeat(before, lengths, axis=0), np.float64)

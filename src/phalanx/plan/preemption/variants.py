@@ -1,4 +1,4 @@
-"""What a search for victims tries one after the other: among whom, and where."""
+"""What a search for victims tries one after the other: among which candidates, in which domain."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,31 +13,41 @@ from phalanx.plan.preemption.eligibility import EvictionEligibility
 from phalanx.plan.state.capacity import FreeCapacity
 
 #: At most this many domains are tried in a search.
-_DOMAINS = 16
+_DOMAINS_TRIED = 16
 
 
-def pools(rights: EvictionEligibility, units: list[EvictionUnit]) -> Iterator[list[EvictionUnit]]:
-    """The claimant's own queue, the others, and both: once somebody of its own went, it may have a
-    right to more of what others have."""
-    own = [unit for unit in units if rights.is_preempted(unit)]
+def candidate_pools(
+    eligibility: EvictionEligibility, units: list[EvictionUnit]
+) -> Iterator[list[EvictionUnit]]:
+    """The units of the preemptor's queue, the units of other queues, and all of them.
+
+    All of them may be enough where neither is: with a victim in its own queue, the preemptor's
+    queue uses less and may reclaim more.
+    """
+    own = [unit for unit in units if eligibility.is_preemption(unit)]
     if 0 < len(own) < len(units):
         yield own
-        yield [unit for unit in units if not rights.is_preempted(unit)]
+        yield [unit for unit in units if not eligibility.is_preemption(unit)]
     yield units
 
 
-def variants(claims: Sequence[PendingGang], view: FreeCapacity) -> Iterator[Sequence[PendingGang]]:
-    """The claimant, or for a gang that must be in one domain, itself in each of them."""
-    claim = claims[0]
-    pack = claim.pack
-    required = pack is not None and pack.mode is PackMode.REQUIRE and claim.domain is None
-    if pack is None or not required or len(claims) > 1:
-        yield claims
+def domain_variants(
+    gangs: Sequence[PendingGang], capacity: FreeCapacity
+) -> Iterator[Sequence[PendingGang]]:
+    """The gangs as they are; a single gang that requires a domain is bound to each in turn.
+
+    Heuristic: the domains in which most tasks fit already come first.
+    """
+    gang = gangs[0]
+    pack = gang.pack
+    required = pack is not None and pack.mode is PackMode.REQUIRE and gang.domain is None
+    if pack is None or not required or len(gangs) > 1:
+        yield gangs
         return
-    codes, values = view.table.domains(pack.by)
-    part = max(claim.roles, key=hardness)
-    inside = codes >= 0
-    counts = view.fit(part.request).counts[inside]
-    room = np.bincount(codes[inside], weights=counts, minlength=len(values))
-    for n in np.argsort(-room, kind="stable")[:_DOMAINS].tolist():
-        yield (replace(claim, domain=values[n]),)
+    codes, names = capacity.table.domains(pack.by)
+    role = max(gang.roles, key=hardness)
+    labelled = codes >= 0
+    counts = capacity.fit(role.request).counts[labelled]
+    places = np.bincount(codes[labelled], weights=counts, minlength=len(names))
+    for domain in np.argsort(-places, kind="stable")[:_DOMAINS_TRIED].tolist():
+        yield (replace(gang, domain=names[domain]),)

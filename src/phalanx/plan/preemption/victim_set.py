@@ -1,272 +1,250 @@
-"""One attempt at making room: who of those that may go has to, so that the claimant fits.
+"""The search for the cheapest set of victims among given candidates.
 
-Victims are gathered until it does, the cheapest first; then whoever is not needed stays.
+Units are chosen until the preemptor fits, the cheapest first. Then every unit that is not needed is
+removed, and cheaper alternatives are tried.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from phalanx.core.spec.job import PackMode
 from phalanx.plan.model import PendingGang, RoleRequest
 from phalanx.plan.placement.amounts import hardness
 from phalanx.plan.placement.trial import PlacementTrial, place_all, undo_all
-from phalanx.plan.preemption.candidates import EvictionUnit, VictimSet, is_enough, price
+from phalanx.plan.preemption.candidates import (
+    EvictionUnit,
+    VictimSet,
+    eviction_cost,
+    keeps_minimum,
+)
+from phalanx.plan.preemption.chosen_units import ChosenUnits
 from phalanx.plan.preemption.eligibility import EvictionEligibility
-from phalanx.plan.preemption.node_gains import Sought, openings
+from phalanx.plan.preemption.node_gains import UnplacedTasks, node_gains
 from phalanx.plan.state.capacity import FreeCapacity
 from phalanx.plan.state.nodes import Bools
 
-#: At most this many single gangs are tried in a search.
-_SINGLES = 16
+#: At most this many alternatives of each kind are tried in a search.
+_ALTERNATIVES = 16
 
 
-class Ground(NamedTuple):
-    """Where a claimant could go: what is free soon, and futures that must have room as well."""
+class SearchSpace(NamedTuple):
+    """Where a preemptor may be placed."""
 
-    views: Sequence[FreeCapacity]
-    only: Bools | None = None  #: on these nodes
+    #: What is free once all stopping tasks have stopped, then what is free at reserved start times.
+    capacities: Sequence[FreeCapacity]
+    allowed: Bools | None = None  #: None: all nodes
 
 
 class VictimSetSearch:
-    """A search among units that are given, cheapest first."""
+    """One search among candidates that are sorted by cost."""
 
     def __init__(
         self,
-        claims: Sequence[PendingGang],
-        rights: EvictionEligibility,
+        gangs: Sequence[PendingGang],
+        eligibility: EvictionEligibility,
         units: list[EvictionUnit],
-        ground: Ground,
+        space: SearchSpace,
     ) -> None:
-        self._claims = claims
-        self._rights = rights
+        """`gangs` are the gangs of the preemptor, perhaps bound to a domain."""
+        self._gangs = gangs
+        self._eligibility = eligibility
         self._units = units
-        self._view = ground.views[0]
-        self._views, self._only = ground
-        self._chosen: dict[int, EvictionUnit] = {}
-        #: Surplus that was chosen, by gang and role, and the gangs; whole gangs that were chosen.
-        self._given: dict[tuple[str, str], int] = {}
-        self._givers: set[str] = set()
-        self._whole: set[str] = set()
-        #: By queue: amounts that are more than it has to give.
-        self._refused: set[tuple[str, bytes]] = set()
+        self._capacities, self._allowed = space
+        self._chosen = ChosenUnits(units, eligibility, space.capacities)
 
     def run(self) -> VictimSet | None:
-        """The cheapest set that was found. The views are left as they were, but for its places."""
-        if not self._gather() and not self._begin_with_refused():
+        """The cheapest set found, with the preemptor's places taken in all capacities.
+
+        None, and all capacities as before, if no set makes the preemptor fit.
+        """
+        if not self._choose_enough() and not self._start_with_refused():
             return None
-        self._prune()
-        self._try_single_ones()
-        if self._swap():
-            self._prune()
-        return self._found()
+        self._remove_unneeded()
+        self._try_single_units()
+        if self._exchange():
+            self._remove_unneeded()
+        return self._result()
 
-    def again(self) -> VictimSet | None:
-        """What `run` found, once more."""
-        for unit in self._chosen.values():
-            self._vacate(unit)
-        return self._found()
+    def repeat(self) -> VictimSet | None:
+        """The set that `run` found, with the preemptor's places taken once more."""
+        self._chosen.resume()
+        return self._result()
 
-    def _found(self) -> VictimSet | None:
+    def _result(self) -> VictimSet | None:
+        trials = self._place()
+        self._chosen.suspend()
+        return None if trials is None else VictimSet(trials, tuple(self._chosen_units()))
+
+    def _chosen_units(self) -> Sequence[EvictionUnit]:
+        return list(self._chosen.by_number.values())
+
+    # Whether the preemptor fits
+
+    def _fits(self) -> bool:
+        """Whether the preemptor may and can start without the chosen units."""
+        trials = self._place()
+        undo_all(trials)
+        return trials is not None
+
+    def _place(self) -> tuple[PlacementTrial, ...] | None:
+        """Places for every gang of the preemptor; None if it may not or cannot start."""
+        if not self._eligibility.allows_start(self._chosen.by_number.values()):
+            return None
+        trials = place_all(self._trials())
+        if trials is not None and not self._eligibility.allows_placement(trials):
+            undo_all(trials)
+            return None
+        return trials
+
+    def _trials(self) -> list[PlacementTrial]:
+        return [PlacementTrial(gang, self._capacities, self._allowed) for gang in self._gangs]
+
+    # Choosing enough
+
+    def _choose_enough(self) -> bool:
+        """Choose units until the preemptor fits.
+
+        Heuristic: role by role, the hardest first, free the nodes on which the cheapest units let
+        more tasks in. If the preemptor still does not fit because of a domain or a limit, add
+        further units in order of cost, twice as many each time.
+        """
         trials = self._trials()
-        for unit in self._chosen.values():
-            self._vacate(unit, -1)
-        return None if trials is None else VictimSet(trials, tuple(self._chosen.values()))
-
-    def _gather(self) -> bool:
-        """Choose victims part by part until the claimant fits."""
-        trials = [PlacementTrial(claim, self._views, self._only) for claim in self._claims]
         for trial in trials:
-            for part in sorted(trial.gang.roles, key=hardness, reverse=True):
-                wanted = part.need or min(trial.gang.need, len(part.tasks))
-                self._free_for(trial, part, wanted)
-                trial.place(part, wanted)
+            for role in sorted(trial.gang.roles, key=hardness, reverse=True):
+                wanted = role.need or min(trial.gang.need, len(role.tasks))
+                self._free_nodes_for(trial, role, wanted)
+                trial.place(role, wanted)
         undo_all(trials)
         if self._fits():
             return True
-        # A domain or a limit asks for more: whoever is next.
+        remaining = [n for n in range(len(self._units)) if n not in self._chosen.by_number]
         step = 1
-        waiting = [n for n in range(len(self._units)) if n not in self._chosen]
-        while waiting:
-            for n in waiting[:step]:
-                self._choose(n)
-            waiting = waiting[step:]
+        while remaining:
+            for number in remaining[:step]:
+                self._chosen.choose(number)
+            remaining = remaining[step:]
             step *= 2
             if self._fits():
                 return True
         return False
 
-    def _begin_with_refused(self) -> bool:
-        """What was chosen first may have left a queue too little to give: begin with the others."""
-        refused = [n for n, unit in enumerate(self._units) if unit.kind in self._refused]
-        for n in refused[:_SINGLES]:
-            self._give_up()
-            if self._choose(n) and self._gather():
+    def _start_with_refused(self) -> bool:
+        """Choose again, beginning with a unit that was refused.
+
+        Heuristic: the units chosen first may have left their queue too little above its share for
+        the one unit that would have been enough.
+        """
+        for number in self._chosen.refused()[:_ALTERNATIVES]:
+            self._chosen.clear()
+            if self._chosen.choose(number) and self._choose_enough():
                 return True
-        self._give_up()
+        self._chosen.clear()
         return False
 
-    def _give_up(self) -> None:
-        self._stay(*self._chosen)
-        self._given, self._givers, self._whole, self._refused = {}, set(), set(), set()
-
-    def _fits(self) -> bool:
-        trials = self._trials()
-        undo_all(trials)
-        return trials is not None
-
-    def _trials(self) -> tuple[PlacementTrial, ...] | None:
-        """Places for every gang of the claimant, if it may and can start without the victims."""
-        if not self._rights.suffice(self._chosen.values()):
-            return None
-        trials = place_all(
-            [PlacementTrial(claim, self._views, self._only) for claim in self._claims]
-        )
-        if trials is not None and not self._rights.allow(trials):
-            undo_all(trials)
-            return None
-        return trials
-
-    def _prune(self) -> None:
-        """Let everybody stay who is not needed, the dearest first."""
-        for n in sorted(self._chosen, reverse=True):
-            unit = self._chosen[n]
-            self._stay(n)
-            if not self._fits() and not (unit.whole and self._is_spared_by_surplus(unit)):
-                self._take({n: unit})
-
-    def _is_spared_by_surplus(self, whole: EvictionUnit) -> bool:
-        """Whether a gang that may go whole need not, because its surplus is enough after all."""
-        tenant = whole.occupancy.gang
-        own = {
-            n: unit
-            for n, unit in enumerate(self._units)
-            if unit.occupancy is whole.occupancy and not unit.whole
-        }
-        self._take(own)
-        for n, unit in reversed(own.items()) if self._fits() else ():
-            self._stay(n)
-            if not self._fits():
-                self._take({n: unit})
-        taken = [n for n in own if n in self._chosen]
-        gone = {position for n in taken for position in own[n].positions}
-        if self._fits() and is_enough(tenant, gone):
-            return True
-        self._stay(*taken)
-        return False
-
-    def _try_single_ones(self) -> None:
-        """One gang that spans several nodes may be cheaper than one on each of them."""
-        known = dict(self._chosen)
-        if not any(unit.whole for unit in known.values()):
-            return
-        self._stay(*known)
-        # A gang that only gives surplus is hardly touched: then the number of gangs does not count.
-        keys = 4 if all(unit.whole for unit in known.values()) else 3
-        best, cost = known, price(known.values())[:keys]
-        cheaper = [n for n, unit in enumerate(self._units) if price((unit,))[:keys] < cost]
-        for n in cheaper[:_SINGLES]:
-            lawful = self._rights.may_add(self._units[n])
-            self._chosen = {n: self._units[n]}
-            self._vacate(self._units[n])
-            if lawful and price((self._units[n],))[:keys] < cost and self._fits():
-                best, cost = {n: self._units[n]}, price((self._units[n],))[:keys]
-            self._vacate(self._units[n], -1)
-        self._chosen = best
-        for unit in best.values():
-            self._vacate(unit)
-
-    def _swap(self) -> bool:
-        """Let a cheaper gang go instead of one of several, where that will do."""
-        swapped, tries = False, _SINGLES
-        for n in sorted(self._chosen, reverse=True) if len(self._chosen) > 1 else ():
-            known, cost = self._chosen[n], price(self._chosen.values())
-            self._stay(n)
-            gangs = {unit.occupancy.gang.job for unit in self._chosen.values()}
-            for m, unit in enumerate(self._units[:n]):
-                if not unit.whole or unit.occupancy.gang.job in gangs or not tries:
-                    continue
-                if price((*self._chosen.values(), unit)) < cost:
-                    tries -= 1
-                    if self._rights.may_add(unit):
-                        self._take({m: unit})
-                        if self._fits():
-                            swapped = True
-                            break
-                        self._stay(m)
-            else:
-                self._take({n: known})
-        return swapped
-
-    def _stay(self, *numbers: int) -> None:
-        for n in numbers:
-            self._vacate(self._chosen.pop(n), -1)
-
-    def _take(self, units: Mapping[int, EvictionUnit]) -> None:
-        for n, unit in units.items():
-            self._vacate(unit)
-            self._chosen[n] = unit
-
-    def _vacate(self, unit: EvictionUnit, sign: int = 1) -> None:
-        self._rights.free(unit, sign)
-        for view in self._views:
-            view.vacate(unit.occupants(), sign)
-
-    def _choose(self, n: int) -> bool:
-        unit = self._units[n]
-        if n in self._chosen:
-            return True
-        tenant = unit.occupancy.gang
-        if tenant.job in self._whole or not self._may_give(unit):
-            return False
-        chosen = self._chosen.items() if tenant.job in self._givers else ()
-        own = {k: other for k, other in chosen if other.occupancy is unit.occupancy}
-        if unit.kind in self._refused or not self._rights.may_add(unit, own.values()):
-            # A queue has less and less to give, so the same is refused from now on.
-            self._refused.add(unit.kind)
-            return False
-        if unit.whole:
-            # Whoever goes whole does not give anything else besides.
-            self._whole.add(tenant.job)
-            self._stay(*own)
-        else:
-            key = (tenant.job, tenant.tasks[unit.positions[0]].role)
-            self._given[key] = self._given.get(key, 0) + 1
-            self._givers.add(tenant.job)
-        self._take({n: unit})
-        return True
-
-    def _may_give(self, unit: EvictionUnit) -> bool:
-        """Whether a gang that gave other tasks already can spare this one too."""
-        tenant = unit.occupancy.gang
-        if unit.whole or tenant.only_gathered:
-            return True
-        role = tenant.tasks[unit.positions[0]].role
-        given = sum(n for (job, _), n in self._given.items() if job == tenant.job)
-        if len(tenant.tasks) - given <= tenant.min_available:
-            return False
-        left = sum(place.role == role for place in tenant.tasks)
-        left -= self._given.get((tenant.job, role), 0)
-        return left > dict(tenant.role_min).get(role, 0)
-
-    def _free_for(self, trial: PlacementTrial, part: RoleRequest, wanted: int) -> None:
-        """Choose the cheapest units that let so many tasks of the part fit, node by node."""
-        counts = trial.counts(part)
+    def _free_nodes_for(self, trial: PlacementTrial, role: RoleRequest, wanted: int) -> None:
+        """Choose the cheapest units that let `wanted` tasks of the role fit, node by node."""
+        counts = trial.counts(role)
         missing = wanted - int(counts.sum())
         if missing <= 0:
             return
-        sought = Sought(part, counts, self._allowed(trial.gang, part), missing)
-        for gain, prefix in openings(self._units, self._chosen, self._view, sought):
-            if all(self._choose(n) for n in prefix):
-                missing -= gain
+        unplaced = UnplacedTasks(role, counts, self._nodes_for(trial.gang, role), missing)
+        chosen = self._chosen
+        for gain in node_gains(self._units, chosen.by_number, self._capacities[0], unplaced):
+            if all(chosen.choose(number) for number in gain.units):
+                missing -= gain.tasks
             if missing <= 0:
                 return
 
-    def _allowed(self, claim: PendingGang, part: RoleRequest) -> Bools:
-        mask = self._view.table.mask(part.request)
-        if self._only is not None:
-            mask = mask & self._only
-        pack = claim.pack
-        if pack is not None and pack.mode is PackMode.REQUIRE and claim.domain is not None:
-            codes, values = self._view.table.domains(pack.by)
-            mask = mask & (codes == values.index(claim.domain))
-        return mask
+    def _nodes_for(self, gang: PendingGang, role: RoleRequest) -> Bools:
+        """Mask of the nodes that the role may use."""
+        table = self._capacities[0].table
+        nodes = table.mask(role.request)
+        if self._allowed is not None:
+            nodes = nodes & self._allowed
+        pack = gang.pack
+        if pack is not None and pack.mode is PackMode.REQUIRE and gang.domain is not None:
+            codes, names = table.domains(pack.by)
+            nodes = nodes & (codes == names.index(gang.domain))
+        return nodes
+
+    # Choosing less, or cheaper
+
+    def _remove_unneeded(self) -> None:
+        """Keep every unit running that is not needed, the most expensive first."""
+        for number in sorted(self._chosen.by_number, reverse=True):
+            unit = self._chosen.by_number[number]
+            self._chosen.keep(number)
+            if not self._fits() and not (unit.whole and self._shrinks_instead(unit)):
+                self._chosen.evict({number: unit})
+
+    def _shrinks_instead(self, whole: EvictionUnit) -> bool:
+        """Replace a whole gang by single tasks of it, if they are enough and it keeps its minimum.
+
+        Whether it was replaced.
+        """
+        chosen = self._chosen
+        tasks = {
+            number: unit
+            for number, unit in enumerate(self._units)
+            if unit.occupancy is whole.occupancy and not unit.whole
+        }
+        chosen.evict(tasks)
+        for number, unit in reversed(tasks.items()) if self._fits() else ():
+            chosen.keep(number)
+            if not self._fits():
+                chosen.evict({number: unit})
+        evicted = [number for number in tasks if number in chosen.by_number]
+        positions = {position for number in evicted for position in tasks[number].positions}
+        if self._fits() and keeps_minimum(whole.gang, positions):
+            return True
+        chosen.keep(*evicted)
+        return False
+
+    def _try_single_units(self) -> None:
+        """Replace all chosen units by a single one that is enough and cheaper.
+
+        Heuristic: nodes are freed one by one, so a gang that spans several nodes may be cheaper
+        than one gang on each of them. If a gang only shrinks, it is hardly affected, and the number
+        of gangs does not count.
+        """
+        chosen, before = self._chosen, dict(self._chosen.by_number)
+        if not any(unit.whole for unit in before.values()):
+            return
+        chosen.keep(*before)
+        keys = 4 if all(unit.whole for unit in before.values()) else 3
+        best, best_cost = before, eviction_cost(before.values())[:keys]
+        costs = [eviction_cost((unit,))[:keys] for unit in self._units]
+        cheaper = [number for number, cost in enumerate(costs) if cost < best_cost]
+        for number in cheaper[:_ALTERNATIVES]:
+            unit = self._units[number]
+            may_evict = self._eligibility.may_add(unit)
+            chosen.evict({number: unit})
+            if may_evict and costs[number] < best_cost and self._fits():
+                best, best_cost = {number: unit}, costs[number]
+            chosen.keep(number)
+        chosen.evict(best)
+
+    def _exchange(self) -> bool:
+        """Replace one of several chosen units by a cheaper whole gang, where that is enough.
+
+        Whether any unit was replaced.
+        """
+        chosen, exchanged, tries = self._chosen, False, _ALTERNATIVES
+        for number in sorted(chosen.by_number, reverse=True) if len(chosen.by_number) > 1 else ():
+            replaced, cost = chosen.by_number[number], eviction_cost(chosen.by_number.values())
+            chosen.keep(number)
+            jobs = {unit.gang.job for unit in chosen.by_number.values()}
+            for other, unit in enumerate(self._units[:number]):
+                if not unit.whole or unit.gang.job in jobs or not tries:
+                    continue
+                if eviction_cost((*chosen.by_number.values(), unit)) < cost:
+                    tries -= 1
+                    if self._eligibility.may_add(unit):
+                        chosen.evict({other: unit})
+                        if self._fits():
+                            exchanged = True
+                            break
+                        chosen.keep(other)
+            else:
+                chosen.evict({number: replaced})
+        return exchanged

@@ -1,0 +1,99 @@
+"""The gangs that can still be evicted in a pass, and those that are stopping already."""
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from itertools import chain, compress
+
+import numpy as np
+from msgspec.structs import replace
+
+from phalanx.plan.fairshare.shares import FairShares
+from phalanx.plan.placement.amounts import amounts_by_row
+from phalanx.plan.preemption.candidates import VictimSet
+from phalanx.plan.preemption.eligibility import EvictionEligibility
+from phalanx.plan.state.nodes import Floats
+from phalanx.plan.state.running import Occupancy, RunningGangs
+
+
+class EvictableGangs:
+    """Running gangs, and gangs with gathered places, less what was evicted in this pass."""
+
+    def __init__(
+        self, running: RunningGangs, gathered: Iterable[Occupancy], shares: FairShares
+    ) -> None:
+        self._running = running
+        self._gathered = list(gathered)
+        self._shares = shares
+        #: Jobs that were started or evicted in this pass.
+        self._excluded: set[str] = set()
+        #: By job: what is left of gangs that lost single tasks in this pass.
+        self._shrunk: dict[str, Occupancy] = {}
+        #: Gangs with stopping tasks, since an earlier pass or in this one, and their positions.
+        self.stopping: list[tuple[Occupancy, tuple[int, ...]]] = [
+            (occupancy, tuple(occupancy.stopping())) for occupancy in running.stopping.values()
+        ]
+
+    def __iter__(self) -> Iterator[Occupancy]:
+        return chain(self._gathered, self._running.by_job.values())
+
+    @cached_property
+    def lowest_priority(self) -> dict[str, int]:
+        """By queue: the lowest priority of tasks that can be evicted or are stopping."""
+        lowest: dict[str, int] = {}
+        for occupancy in self:
+            gang = occupancy.gang
+            if gang.evictable or gang.job in self._running.stopping:
+                lowest[gang.queue] = min(lowest.get(gang.queue, occupancy.lowest), occupancy.lowest)
+        return lowest
+
+    @cached_property
+    def used_before(self) -> dict[str, Floats]:
+        """By queue: what it and the queues below it used before any task was evicted."""
+        running, table = self._running, self._shares.table
+        return self._shares.tree.sum_up(
+            (queue, amounts_by_row(resources, table))
+            for amounts in (running.used, running.returning)
+            for queue, resources in amounts.items()
+        )
+
+    @cached_property
+    def _by_queue(self) -> dict[str, tuple[list[Occupancy], Floats]]:
+        """By queue: the gangs that can be evicted, and the amounts of each of them by row."""
+        gangs: dict[str, list[Occupancy]] = {}
+        for occupancy in self:
+            if occupancy.gang.evictable:
+                gangs.setdefault(occupancy.gang.queue, []).append(occupancy)
+        return {
+            queue: (members, np.array([occupancy.total for occupancy in members]))
+            for queue, members in gangs.items()
+        }
+
+    def open_to(self, own: set[str], eligibility: EvictionEligibility) -> Iterator[Occupancy]:
+        """The gangs that a preemptor might evict: all gangs of the queues in `own`, and those of
+        queues it may reclaim from that no quota protects."""
+        open_queues = eligibility.reclaim.open_queues()
+        for queue, (members, totals) in self._by_queue.items() if own or open_queues else ():
+            candidates: Iterable[Occupancy] = ()
+            if queue in own:
+                candidates = members
+            elif queue in open_queues:
+                candidates = compress(members, eligibility.reclaim.unprotected(queue, totals))
+            yield from (o for o in candidates if o.gang.job not in self._excluded)
+        yield from self._shrunk.values()
+
+    def exclude(self, job: str) -> None:
+        """Do not evict this job in this pass."""
+        self._excluded.add(job)
+
+    def evict(self, victims: VictimSet) -> None:
+        """Move the victims to the stopping gangs. What is left of a gang that lost single tasks can
+        still be evicted."""
+        for job, units in victims.by_gang().items():
+            self._excluded.add(job)
+            self._shrunk.pop(job, None)
+            self.stopping += ((unit.occupancy, unit.positions) for unit in units)
+            gang = units[0].gang
+            if not gang.only_gathered and not any(unit.whole for unit in units):
+                evicted = {position for unit in units for position in unit.positions}
+                rest = tuple(task for n, task in enumerate(gang.tasks) if n not in evicted)
+                self._shrunk[job] = Occupancy(replace(gang, tasks=rest), self._shares.table)
