@@ -1,6 +1,6 @@
-"""Writes docs/reference/cli.md's list of commands from the command line itself.
+"""Generates the list of commands in docs/reference/cli.md from the command line.
 
-A test fails while the page and the commands differ; `python -m docs.commands` writes it anew.
+A test fails if the page is out of date; `make docs` updates it.
 """
 
 from collections.abc import Iterator
@@ -9,22 +9,22 @@ from typing import Any
 
 import typer.main
 
-from phalanx.cli import app
+from phalanx.cli import app, help_pages
 from phalanx.server.options import OPTIONS
 
 PAGE = Path(__file__).parent / "reference" / "cli.md"
 BEGIN = "<!-- from phalanx.cli.app by `python -m docs.commands`: begin -->"
 END = "<!-- end -->"
 
-#: Explained once for all of them, at the top of the page.
+#: Options of almost every command, explained at the top of the page.
 SHARED = {"--help", "--json", "--server", "--token"}
 SETTINGS = {option.flag for option in OPTIONS} | {"--config"}
 
 
 def commands() -> Iterator[tuple[str, str, Any]]:
-    """The panel, the words and the command of each, as help shows them."""
-    found: Any = typer.main.get_command(app)
-    for name, command in found.commands.items():
+    """The topic, the name and the object of every command, in the order of `--help`."""
+    root: Any = typer.main.get_command(app)
+    for name, command in root.commands.items():
         below = getattr(command, "commands", None)
         if below is None:
             yield command.rich_help_panel, name, command
@@ -34,52 +34,46 @@ def commands() -> Iterator[tuple[str, str, Any]]:
 
 
 def flags(command: Any) -> list[Any]:
-    """The options that are its own."""
+    """The command's own options."""
     options = [each for each in command.params if each.param_type_name == "option"]
     takes_all = {flag for each in options for flag in each.opts} >= SETTINGS
     hidden = SHARED | (SETTINGS if takes_all else set())
     return [each for each in options if hidden.isdisjoint(each.opts)]
 
 
-def usage(name: str, command: Any) -> str:
-    words = ["phalanx", name]
-    for each in command.params:
-        if each.param_type_name == "argument":
-            shown = (each.metavar or each.name.upper()).strip("[]")
-            shown += "…" if each.nargs != 1 else ""
-            words.append(shown if each.required else f"[{shown}]")
-    return " ".join(words)
-
-
 def section(name: str, command: Any) -> str:
-    lines = [f"### `{usage(name, command)}`", "", *command.help.splitlines()]
+    arguments = [each for each in command.params if each.param_type_name == "argument"]
+    usage = help_pages.usage(f"phalanx {name}", command).replace(" [OPTIONS]", "")
+    lines = [f"### `{usage}`", "", *description(command.help)]
+    if arguments:
+        lines += ["", "| argument | meaning |", "| --- | --- |"]
+        lines += [f"| `{help_pages.argument_name(each)}` | {each.help} |" for each in arguments]
     own = flags(command)
     if own:
-        lines += ["", "| option | what it does |", "| --- | --- |"]
-        lines += [f"| `{_spelt(each)}` | {_help(each)} |" for each in own]
+        lines += ["", "| option | meaning |", "| --- | --- |"]
+        lines += [f"| `{help_pages.option_entry(each)}` | {_help(each)} |" for each in own]
     if {flag for each in command.params for flag in each.opts} >= SETTINGS:
         lines += ["", "Takes every [setting](configuration.md) as an option."]
     return "\n".join(lines)
 
 
-def _spelt(option: Any) -> str:
-    value = "" if isinstance(option.default, bool) else f" {_value(option)}"
-    return ", ".join(sorted(option.opts, key=len, reverse=True)) + value
-
-
-def _value(option: Any) -> str:
-    return str(option.metavar or option.name.upper())
+def description(text: str) -> Iterator[str]:
+    """Its paragraphs, with the example as a block."""
+    for number, paragraph in enumerate(text.strip().split("\n\n")):
+        if number:
+            yield ""
+        if paragraph.strip().startswith("phalanx "):
+            yield from ("```text", *(line.strip() for line in paragraph.splitlines()), "```")
+        else:
+            yield from paragraph.splitlines()
 
 
 def _help(option: Any) -> str:
-    default = option.default
-    if isinstance(default, bool | tuple | list) or default is None or "(default" in option.help:
-        return str(option.help)
-    return f"{option.help} (default: {default})"
+    return help_pages.option_help(option).replace("|", "\\|")
 
 
 def block() -> str:
-    """What stands between the two markers, and the markers."""
+    """The generated part of the page, with its markers."""
     parts, last = [BEGIN], ""
     for panel, name, command in commands():
         if panel != last:

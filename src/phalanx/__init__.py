@@ -1,4 +1,4 @@
-"""Phalanx: a gang scheduler. `phalanx.Client` speaks to a server, `phalanx.task` is for tasks."""
+"""Phalanx, a gang scheduler: `phalanx.Client` for its API, `phalanx.task` for task programs."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ __all__ = ["Client"]
 
 
 def __getattr__(name: str) -> Any:
-    # Not at once: a task that only wants its rank should not load an HTTP client for it.
+    # Imported on first use: a task that only needs its rank should not load an HTTP client.
     if name == "Client":
         from phalanx.client import Client  # noqa: PLC0415
 

@@ -1,7 +1,7 @@
-"""For the program that a task runs: who it is in its gang, its checkpoint, its progress, its end.
+"""For programs that run as tasks: rank, checkpoint, progress, and a request to stop.
 
-Needs nothing but Python, so that any program may import it. Where Phalanx did not start the
-program, it is rank 0 of 1, and what would be reported goes nowhere.
+Imports only the standard library. A program that Phalanx did not start is rank 0 of 1, and its
+checkpoints and progress are discarded.
 """
 
 import base64
@@ -15,55 +15,55 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-#: What a shell says of a program that SIGTERM ended.
-_STOPPED = 128 + signal.SIGTERM
+#: The exit status of a program that SIGTERM ended, as shells report it.
+_STOPPED_STATUS = 128 + signal.SIGTERM
 
 
 def rank() -> int:
-    """Its place in the gang, from 0."""
+    """The task's rank in its gang, from 0."""
     return int(os.environ.get("RANK", "0"))
 
 
 def world_size() -> int:
-    """How many the gang has started with."""
+    """The number of tasks with which the gang started."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def local_rank() -> int:
-    """Its place among those of the gang on the same worker."""
+    """The task's rank among the tasks of the gang on the same worker."""
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 
 def node_rank() -> int:
-    """The place of its worker among those of the gang."""
+    """The rank of the task's worker among the workers of the gang."""
     return int(os.environ.get("NODE_RANK", "0"))
 
 
 def peers() -> list[str]:
-    """The hosts of the gang, by rank."""
+    """The hosts of the gang's tasks, in order of rank."""
     return os.environ.get("GANG_PEERS", "localhost").split(",")
 
 
 def job() -> str | None:
-    """The id of its job; None outside of Phalanx."""
+    """The id of the task's job; None outside of Phalanx."""
     return os.environ.get("PHALANX_JOB")
 
 
 def role() -> str | None:
-    """The name of its role; None outside of Phalanx."""
+    """The name of the task's role; None outside of Phalanx."""
     return os.environ.get("PHALANX_ROLE")
 
 
 def attempt() -> int:
-    """How often it has been started, this time included."""
+    """The number of the attempt, as in `phalanx events` and `phalanx logs --attempt`."""
     return int(os.environ.get("PHALANX_ATTEMPT", "1"))
 
 
 class _Checkpoint:
-    """What an attempt leaves to the next one."""
+    """Bytes that one attempt of a task passes to the next."""
 
     def load(self) -> bytes | None:
-        """What the last attempt saved, or None."""
+        """The bytes that the previous attempt saved, or None."""
         path = os.environ.get("PHALANX_CHECKPOINT_IN")
         if path:
             with contextlib.suppress(FileNotFoundError):
@@ -72,7 +72,7 @@ class _Checkpoint:
         return base64.b64decode(data) if data else None
 
     def save(self, data: bytes) -> None:
-        """Leave this to the next attempt. It is there whole or not at all."""
+        """Save bytes for the next attempt, atomically. They replace those saved before."""
         target = os.environ.get("PHALANX_CHECKPOINT_OUT")
         if not target:
             return
@@ -92,57 +92,60 @@ checkpoint = _Checkpoint()
 
 
 def progress(step: int, *, checkpoint: bool = False) -> None:
-    """Say how far it is; with `checkpoint`, that the work up to now would survive a stop."""
+    """Report progress; with `checkpoint`, that the work so far has been saved elsewhere."""
     path = os.environ.get("PHALANX_PROGRESS")
     if not path:
         return
-    said: dict[str, int | bool] = {"step": step}
+    report: dict[str, int | bool] = {"step": step}
     if checkpoint:
-        said["checkpoint"] = True
+        report["checkpoint"] = True
     with Path(path).open("a", encoding="utf-8") as file:
-        file.write(json.dumps(said) + "\n")
+        file.write(json.dumps(report) + "\n")
 
 
 class _Stop:
-    """What has become of SIGTERM."""
+    """Whether SIGTERM has arrived, and what to do then."""
 
     def __init__(self) -> None:
-        self.is_watched = False
-        self.is_told = False
-        self.leaves = False
+        self.is_installed = False
+        self.is_requested = False
+        self.exits = False
         self.callbacks: list[Callable[[], object]] = []
 
-    def watch(self) -> None:
-        if not self.is_watched:
-            signal.signal(signal.SIGTERM, self._be_told)
-            self.is_watched = True
+    def install(self) -> None:
+        if not self.is_installed:
+            signal.signal(signal.SIGTERM, self._on_sigterm)
+            self.is_installed = True
 
-    def _be_told(self, number: int, frame: FrameType | None) -> None:
-        # It is stopping already, and a second one must not end what the first one began.
+    def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
+        # A second SIGTERM must not interrupt the callbacks.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        self.is_told = True
+        self.is_requested = True
         for callback in self.callbacks:
             callback()
-        if self.leaves:
-            sys.exit(_STOPPED)
+        if self.exits:
+            sys.exit(_STOPPED_STATUS)
 
 
 _stop = _Stop()
 
 
 def should_stop() -> bool:
-    """Whether it was told to stop. Ask first before the work begins: from then on SIGTERM only
-    makes this true, and the program is to save and leave within its grace."""
-    _stop.watch()
-    return _stop.is_told
+    """Whether the task was asked to stop.
+
+    Call it once before the work begins: from then on SIGTERM no longer ends the program but makes
+    this true, and the program should save and exit within its grace period.
+    """
+    _stop.install()
+    return _stop.is_requested
 
 
 def on_stop(callback: Callable[[], object], *, leave: bool = True) -> None:
-    """Call this once when it is told to stop, in the main thread, and leave.
+    """Call a function once in the main thread when the task is asked to stop, then exit.
 
-    With `leave=False` the program goes on after it, and is to leave by itself, for example when
-    `should_stop()` is true. Like any handler of a signal, this is set from the main thread.
+    With `leave=False` the program continues after the call and exits by itself, for example when
+    `should_stop()` is true. Call this from the main thread.
     """
-    _stop.watch()
+    _stop.install()
     _stop.callbacks.append(callback)
-    _stop.leaves = _stop.leaves or leave
+    _stop.exits = _stop.exits or leave

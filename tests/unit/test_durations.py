@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx.core.errors import Invalid
-from phalanx.core.spec.durations import LONGEST, duration, printed
+from phalanx.core.spec.durations import LONGEST, duration, printed, short_duration
 from phalanx.core.spec.job import HOUR, MINUTE, SECOND
 
 
@@ -105,3 +105,26 @@ def test_any_value_is_a_duration_in_bounds_or_refused(written: object) -> None:
     except Invalid:
         return
     assert 0 <= micros <= LONGEST
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-3, "0s"),
+        (0, "0s"),
+        (0.04, "0.0s"),
+        (0.44, "0.4s"),
+        (9.9, "9.9s"),
+        (59.9, "59s"),
+        (60, "1m"),
+        (61, "1m 1s"),
+        (600, "10m"),
+        (661, "11m"),
+        (3600, "1h"),
+        (3 * 3600 + 125, "3h 2m"),
+        (86_400 * 2 + 3_600, "2d 1h"),
+        (86_400 * 12 + 3_600, "12d"),
+    ],
+)
+def test_a_short_duration_has_at_most_two_units(seconds: float, text: str) -> None:
+    assert short_duration(seconds) == text

@@ -1,12 +1,12 @@
-"""The command line: one file per command or noun, put together here.
+"""The command line: one module per command or noun, registered here.
 
-A command imports what it needs when it runs, so that asking for help is quick.
+Commands import what they need when they run, so that `--help` and completion are quick.
 """
 
 import errno
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import Annotated
 
@@ -36,86 +36,110 @@ from phalanx.cli import (
     worker,
     workers,
 )
+from phalanx.cli.exits import Status
+from phalanx.cli.help_pages import HelpCommand, HelpGroup
+from phalanx.cli.usage_errors import sentence_of
 
 app = typer.Typer(
     name="phalanx",
-    help="A gang scheduler: all of a job's processes start together, or none does.",
+    cls=HelpGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-#: The commands as help shows them.
+#: The commands by topic, in the order in which `--help` lists them.
 _PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
-    "Jobs": {
+    "Run a cluster": {
+        "up": up.up,
+        "serve": serve.serve,
+        "worker": worker.worker,
+    },
+    "Submit and follow jobs": {
         "submit": submit.submit,
-        "convert": convert.convert,
         "jobs": jobs.jobs,
         "job": job.job,
         "tasks": tasks.tasks,
-        "why": why.why,
-        "plan": plan.plan,
         "logs": logs.logs,
         "events": events.events,
-        "cost": cost.cost,
-        "crons": crons.crons,
-        "cron": crons.app,
+        "why": why.why,
+        "top": top.top,
+    },
+    "Change jobs": {
         "cancel": job_actions.cancel,
         "retry": job_actions.retry,
+        "requeue": job_actions.requeue,
         "hold": job_actions.hold,
         "release": job_actions.release,
-        "requeue": job_actions.requeue,
         "priority": job_actions.priority,
     },
-    "The cluster": {
-        "top": top.top,
+    "Run jobs on a schedule": {
+        "crons": crons.crons,
+        "cron": crons.app,
+    },
+    "Manage workers and queues": {
         "workers": workers.workers,
         "cordon": workers.cordon,
         "uncordon": workers.uncordon,
         "drain": workers.drain,
-        "apply": apply.apply,
         "queues": queues.queues,
         "queue": queues.app,
+        "apply": apply.apply,
     },
-    "Running it": {
-        "up": up.up,
-        "serve": serve.serve,
-        "worker": worker.worker,
+    "Plan and measure": {
+        "plan": plan.plan,
+        "simulate": simulate.simulate,
+        "cost": cost.cost,
+        "convert": convert.convert,
+    },
+    "Administer a server": {
         "config": config.config,
         "token": token.app,
-        "simulate": simulate.simulate,
     },
 }
 for _panel, _commands in _PANELS.items():
     for _name, _command in _commands.items():
         if isinstance(_command, typer.Typer):
-            app.add_typer(_command, name=_name, rich_help_panel=_panel)
+            app.add_typer(_command, name=_name, rich_help_panel=_panel, cls=HelpGroup)
         else:
-            app.command(_name, rich_help_panel=_panel)(_command)
+            app.command(_name, rich_help_panel=_panel, cls=HelpCommand)(_command)
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_given: bool) -> None:
+    if is_given:
         typer.echo(f"phalanx {version('phalanx')}")
         raise typer.Exit
 
 
 Version = Annotated[
     bool,
-    typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
+    typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version."),
 ]
 
 
 @app.callback()
 def phalanx(*, show_version: Version = False) -> None:
-    """A gang scheduler: all of a job's processes start together, or none does."""
+    """Phalanx, a gang scheduler: all processes of a job start together, or none does."""
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with its status."""
     try:
-        app()
+        sys.exit(app(arguments, prog_name="phalanx", standalone_mode=False))
+    except typer.TyperException as error:
+        sys.exit(_refuse(error))
+    except typer.Abort:
+        sys.exit(Status.UNSUCCESSFUL)
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        # What could not be printed is not tried again at the end of the process.
+        # Otherwise Python would try to write the rest again when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        sys.exit("phalanx: the output cannot be written: no space is left for it")
+        sys.exit("phalanx: cannot write the output: no space left on the device")
+
+
+def _refuse(error: typer.TyperException) -> Status:
+    if error.message.startswith("Usage: "):  # a group without a command: its help
+        typer.echo(error.message)
+    else:
+        typer.echo(f"phalanx: {sentence_of(error)}", err=True)
+    return Status.USAGE

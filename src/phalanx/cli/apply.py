@@ -1,4 +1,4 @@
-"""`phalanx apply`: the queues of a file, all or none, after a look at what changes."""
+"""`phalanx apply`: show what a file of queues changes, and set all of them or none."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,11 +19,14 @@ if TYPE_CHECKING:
 File = Annotated[
     str,
     typer.Option(
-        "--file", "-f", metavar="FILE", help="Queues, ours or Volcano's; - is standard input."
+        "--file",
+        "-f",
+        metavar="FILE",
+        help="File with queues, native or Volcano's; - reads standard input.",
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the changes without applying them.")]
 
 
 @with_client
@@ -36,63 +39,67 @@ def apply(  # noqa: PLR0913
     ignore_unsupported: IgnoreUnsupported = False,
     as_json: Json = False,
 ) -> None:
-    """Set the queues of a file, all or none. Those that are not in it stay as they are."""
+    """Create or update the queues of a file, all or none. Other queues are unchanged."""
     text = contents(file)
-    found = _ask(client, text, file, dry_run=True, ignore_unsupported=ignore_unsupported)
-    for warning in found.warnings:
+    reply = _request(client, text, file, dry_run=True, ignore_unsupported=ignore_unsupported)
+    for warning in reply.warnings:
         warn(str(warning.get("message", warning)))
     if not as_json:
-        for change in found.changes:
+        for change in reply.changes:
             _print_change(change)
-    if not found.changes:
-        note("nothing changes: all queues are so already")
+    if not reply.changes:
+        note("no changes: all queues are up to date")
     elif not dry_run:
-        _be_sure(yes=yes)
-        found = _ask(client, text, file, dry_run=False, ignore_unsupported=ignore_unsupported)
-        note(f"{formatting.counted_as(len(found.changes), 'queue')} set")
+        _confirm(yes=yes)
+        reply = _request(client, text, file, dry_run=False, ignore_unsupported=ignore_unsupported)
+        note(f"{formatting.plural(len(reply.changes), 'queue')} set")
     if as_json:
-        print_json(found)
+        print_json(reply)
 
 
-def _ask(client: "Client", text: bytes, file: str, **how: bool) -> "QueuesReply":
-    from phalanx.cli.errors import wrongs_of  # noqa: PLC0415
+def _request(client: "Client", text: bytes, file: str, **flags: bool) -> "QueuesReply":
+    from phalanx.cli.errors import problems_of  # noqa: PLC0415
     from phalanx.client.errors import InvalidError  # noqa: PLC0415
 
     try:
-        return client.apply_queues(text, **how)
+        return client.apply_queues(text, **flags)
     except InvalidError as error:
-        end(Status.USAGE, *(about(file, wrong) for wrong in wrongs_of(error.info)))
+        end(Status.USAGE, *(about(file, problem) for problem in problems_of(error.info)))
 
 
-def _be_sure(*, yes: bool) -> None:
+def _confirm(*, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        end(Status.USAGE, "nobody can be asked here; give --yes to set these, or --dry-run to look")
-    if not typer.confirm("Set these?", err=True):
-        end(Status.UNSUCCESSFUL, "nothing was changed")
+        end(
+            Status.USAGE,
+            "standard input is not a terminal, so the changes cannot be confirmed; pass --yes to"
+            " apply them, or --dry-run to show them",
+        )
+    if not typer.confirm("Apply these changes?", err=True):
+        end(Status.UNSUCCESSFUL, "no queue was changed")
 
 
 def _print_change(change: "QueueChange") -> None:
     before = {} if change.before is None else _fields(change.before)
     out, is_new = console(), change.before is None
-    out.print(Text(f"queue {change.after.name}" + (" is new" if is_new else "")))
-    for field, now in _fields(change.after).items():
+    out.print(Text(f"queue {change.after.name}" + (" (new)" if is_new else "")))
+    for field, new in _fields(change.after).items():
         old = before.get(field)
         if is_new:
-            out.print(Text(f"  + {field}: {now}", style="green"))
-        elif old != now:
+            out.print(Text(f"  + {field}: {new}", style="green"))
+        elif old != new:
             out.print(Text(f"  - {field}: {old}", style="red"))
-            out.print(Text(f"  + {field}: {now}", style="green"))
+            out.print(Text(f"  + {field}: {new}", style="green"))
 
 
 def _fields(queue: "QueueView") -> dict[str, str]:
     from phalanx.core.spec.schema import QUEUE_FIELDS  # noqa: PLC0415
 
-    return {field: _shown(getattr(queue, field)) for field in QUEUE_FIELDS}
+    return {field: _text(getattr(queue, field)) for field in QUEUE_FIELDS}
 
 
-def _shown(value: Any) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, dict):
         return formatting.amounts(value)
     return "-" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,6 +1,6 @@
-"""What a shell offers when Tab is pressed: the ids and names that a server knows just now.
+"""Shell completion: the ids and names that the server has at the moment.
 
-Whatever goes wrong, nothing is offered and nothing is said.
+Completion never fails and never prints an error: without an answer it offers nothing.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,32 +12,35 @@ import typer
 if TYPE_CHECKING:
     from phalanx.client import Client
 
-_QUICK_S = 1.0
-_MOST = 200
+_TIMEOUT_S = 1.0
+_MAX_JOBS = 200
 
-Offer = tuple[str, str]
+#: A word and its description.
+Candidate = tuple[str, str]
 
 
-def _asking(ask: "Callable[[Client], Iterator[Offer]]") -> Callable[..., list[Offer]]:
-    def complete(ctx: typer.Context, incomplete: str) -> list[Offer]:
+def _completer(
+    candidates: "Callable[[Client], Iterator[Candidate]]",
+) -> Callable[..., list[Candidate]]:
+    def complete(ctx: typer.Context, incomplete: str) -> list[Candidate]:
         from phalanx.client import Client, PhalanxError  # noqa: PLC0415
 
         given: dict[str, Any] = ctx.params
         try:
             with Client(
-                given.get("server"), given.get("token"), timeout_s=_QUICK_S, patience_s=0
+                given.get("server"), given.get("token"), timeout_s=_TIMEOUT_S, patience_s=0
             ) as client:
-                # A name that was used again is offered once, for the job that it means now.
-                offers = dict(reversed(list(ask(client))))
+                # A name that was reused is offered once, for the first job listed.
+                offered = dict(reversed(list(candidates(client))))
         except (PhalanxError, ValueError):
             return []
-        return [offer for offer in reversed(offers.items()) if offer[0].startswith(incomplete)]
+        return [each for each in reversed(offered.items()) if each[0].startswith(incomplete)]
 
     return complete
 
 
-def _jobs(client: "Client") -> Iterator[Offer]:
-    for job in islice(client.jobs(page=_MOST), _MOST):
+def _jobs(client: "Client") -> Iterator[Candidate]:
+    for job in islice(client.jobs(page=_MAX_JOBS), _MAX_JOBS):
         yield job.id, f"{job.phase} {job.name if job.name != job.id else ''}".strip()
         if job.name != job.id:
             yield (
@@ -46,33 +49,33 @@ def _jobs(client: "Client") -> Iterator[Offer]:
             )
 
 
-def _workers(client: "Client") -> Iterator[Offer]:
+def _workers(client: "Client") -> Iterator[Candidate]:
     return ((worker.id, worker.status) for worker in client.workers())
 
 
-def _queues(client: "Client") -> Iterator[Offer]:
+def _queues(client: "Client") -> Iterator[Candidate]:
     return ((queue.name, "stopped" if queue.stopped else "") for queue in client.queues())
 
 
-def _crons(client: "Client") -> Iterator[Offer]:
+def _crons(client: "Client") -> Iterator[Candidate]:
     for cron in client.crons():
         is_default = cron.namespace == "default"
         yield cron.name if is_default else f"{cron.namespace}/{cron.name}", cron.cron
 
 
-jobs, workers, queues = _asking(_jobs), _asking(_workers), _asking(_queues)
-crons = _asking(_crons)
+jobs, workers = _completer(_jobs), _completer(_workers)
+queues, crons = _completer(_queues), _completer(_crons)
 
-JOB_HELP = "Its id, the beginning of it, its name, or NAMESPACE/NAME."
+JOB_HELP = "Job id, the beginning of one, a job name, or NAMESPACE/NAME."
 Job = Annotated[
     str,
     typer.Argument(metavar="JOB", help=JOB_HELP, autocompletion=jobs, show_default=False),
 ]
 Worker = Annotated[
     str,
-    typer.Argument(metavar="WORKER", help="Its id.", autocompletion=workers, show_default=False),
+    typer.Argument(metavar="WORKER", help="Worker id.", autocompletion=workers, show_default=False),
 ]
 Queue = Annotated[
     str,
-    typer.Argument(metavar="QUEUE", help="Its name.", autocompletion=queues, show_default=False),
+    typer.Argument(metavar="QUEUE", help="Queue name.", autocompletion=queues, show_default=False),
 ]

@@ -1,4 +1,4 @@
-"""Commands that speak to a server: where it is, as whom, and what becomes of refusals."""
+"""Commands that make requests: their server and token, and how errors end them."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -13,10 +13,10 @@ from phalanx.cli.options import extended
 if TYPE_CHECKING:
     from phalanx.client import Client
 
-#: How long a command looks for a server before it says that there is none.
-_BRIEF_S = 1.0
-#: And once it has found one: a takeover is over by then.
-PATIENT_S = 60.0
+#: How long a command looks for a server before it reports that there is none.
+_FIRST_CONTACT_S = 1.0
+#: The same for a command that has found one already: long enough for a standby to take over.
+TAKEOVER_S = 60.0
 
 _PANEL = "Server"
 _OPTIONS = {
@@ -25,7 +25,7 @@ _OPTIONS = {
         typer.Option(
             "--server",
             metavar="URL",
-            help="Where the server is; several with commas between. Or PHALANX_SERVER.",
+            help="Server URL, or several separated by commas. [env: PHALANX_SERVER]",
             rich_help_panel=_PANEL,
         ),
     ],
@@ -34,7 +34,8 @@ _OPTIONS = {
         typer.Option(
             "--token",
             metavar="TOKEN",
-            help="Who you are. Or PHALANX_TOKEN, which no list of processes shows.",
+            help="API token. Prefer the variable: other users can see command lines."
+            " [env: PHALANX_TOKEN]",
             rich_help_panel=_PANEL,
         ),
     ],
@@ -42,25 +43,25 @@ _OPTIONS = {
 
 
 class ServerAddress(NamedTuple):
-    """What was said on the command line."""
+    """The values of `--server` and `--token`."""
 
     server: str | None
     token: str | None
 
 
 def with_client(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command that takes a `Client` first the options to name its server."""
+    """Add `--server` and `--token` to a command whose first parameter is a `Client`."""
 
-    def use(where: ServerAddress, given: dict[str, Any]) -> None:
-        with connected(where) as client:
+    def run(address: ServerAddress, given: dict[str, Any]) -> None:
+        with connected(address) as client:
             command(client, **given)
 
-    return _with_options(command, use)
+    return _with_options(command, run)
 
 
-def with_where(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the same options to a command that can run without a server."""
-    return _with_options(command, lambda where, given: command(where, **given))
+def with_address(command: Callable[..., None]) -> Callable[..., None]:
+    """Add `--server` and `--token` to a command whose first parameter is a `ServerAddress`."""
+    return _with_options(command, lambda address, given: command(address, **given))
 
 
 def _with_options(
@@ -77,19 +78,19 @@ def _with_options(
 
 
 @contextmanager
-def connected(where: ServerAddress) -> "Iterator[Client]":
-    """A client; what it meets ends the command with a sentence and a status."""
+def connected(address: ServerAddress) -> "Iterator[Client]":
+    """A client. An error that it raises ends the command with a sentence and a status."""
     from phalanx.cli.errors import end_for  # noqa: PLC0415
     from phalanx.client import Client, PhalanxError, settings  # noqa: PLC0415
 
     try:
-        found = settings.load(where.server, where.token)
+        loaded = settings.load(address.server, address.token)
     except ValueError as error:
         end(Status.USAGE, str(error))
-    with Client(found.servers, found.token, patience_s=_BRIEF_S) as client:
+    with Client(loaded.servers, loaded.token, patience_s=_FIRST_CONTACT_S) as client:
         try:
             yield client
         except PhalanxError as error:
-            end_for(error, found.servers, is_default=found.is_default)
+            end_for(error, loaded.servers, is_default=loaded.is_default)
         except KeyboardInterrupt:
             raise typer.Exit(130) from None

@@ -1,4 +1,4 @@
-"""`phalanx convert`: a file of any dialect in the native form. No server is asked."""
+"""`phalanx convert`: a manifest of any dialect in the native form. Needs no server."""
 
 from typing import TYPE_CHECKING, Annotated
 from zoneinfo import available_timezones
@@ -18,14 +18,14 @@ File = Annotated[
         "--file",
         "-f",
         metavar="FILE",
-        help="YAML or JSON; - is standard input.",
+        help="Manifest, YAML or JSON; - reads standard input.",
         show_default=False,
     ),
 ]
 
 
 class _AnyClass(dict[str, int]):
-    """The server knows which priority classes there are; here every name is kept."""
+    """Accepts every priority class: only the server knows which exist."""
 
     def __contains__(self, name: object) -> bool:
         return True
@@ -37,16 +37,16 @@ class _AnyClass(dict[str, int]):
 def convert(
     file: File, *, ignore_image: IgnoreImage = False, ignore_unsupported: IgnoreUnsupported = False
 ) -> None:
-    """Print the jobs and queues of a file in the native form.
+    """Convert a manifest to the native form, and print it.
 
     phalanx convert -f pods.yaml > job.yaml
     """
     from phalanx.manifest.native_file import written  # noqa: PLC0415
 
-    found = _read(file, ignore_image=ignore_image, ignore_unsupported=ignore_unsupported)
-    for warning in found.warnings:
+    bundle = _read(file, ignore_image=ignore_image, ignore_unsupported=ignore_unsupported)
+    for warning in bundle.warnings:
         warn(str(warning))
-    typer.echo(written(found.jobs, found.queues), nl=False)
+    typer.echo(written(bundle.jobs, bundle.queues), nl=False)
 
 
 def _read(file: str, *, ignore_image: bool, ignore_unsupported: bool) -> "Bundle":
@@ -54,7 +54,7 @@ def _read(file: str, *, ignore_image: bool, ignore_unsupported: bool) -> "Bundle
     from phalanx.manifest.bundle import read  # noqa: PLC0415
     from phalanx.manifest.problems import ReadOptions  # noqa: PLC0415
 
-    settings = ReadOptions(
+    options = ReadOptions(
         priority_classes=_AnyClass(),
         timezones=available_timezones() or None,
         ignore_image=ignore_image,
@@ -62,6 +62,6 @@ def _read(file: str, *, ignore_image: bool, ignore_unsupported: bool) -> "Bundle
         whole_gangs=True,
     )
     try:
-        return read(contents(file), settings)
+        return read(contents(file), options)
     except Invalid as error:
         end(Status.USAGE, *(about(file, str(problem)) for problem in error.problems))

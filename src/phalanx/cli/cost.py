@@ -1,4 +1,4 @@
-"""`phalanx cost`: what evictions and failures have cost."""
+"""`phalanx cost`: work lost to evictions and failures."""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -7,6 +7,7 @@ import typer
 
 from phalanx.cli import formatting
 from phalanx.cli.connection import with_client
+from phalanx.cli.options import one_of
 from phalanx.cli.output import Json, note, print_json, print_table
 
 if TYPE_CHECKING:
@@ -14,73 +15,77 @@ if TYPE_CHECKING:
     from phalanx.wire.cost import CostView, TallyView
 
 
-class By(StrEnum):
+class Grouping(StrEnum):
     QUEUE = "queue"
     JOB = "job"
     EVICTOR = "evictor"
 
 
-Whose = Annotated[By, typer.Option("--by", help="Whose losses to list.")]
+By = Annotated[
+    Grouping,
+    typer.Option(
+        "--by",
+        metavar="GROUPING",
+        parser=one_of(Grouping),
+        help="Group by queue, job, or evictor (the job that took the place).",
+    ),
+]
 
 
 @with_client
-def cost(client: "Client", *, by: Whose = By.QUEUE, as_json: Json = False) -> None:
-    """Show what evictions and failures have cost, in GPU-hours and in money."""
-    found = client.cost()
+def cost(client: "Client", *, by: By = Grouping.QUEUE, as_json: Json = False) -> None:
+    """Show the work lost to evictions and failures, in GPU-hours and money."""
+    lost = client.cost()
     if as_json:
-        print_json(found)
+        print_json(lost)
         return
-    if not found.queues:
-        note("nothing has been lost yet")
+    if not lost.queues:
+        note("no work lost so far")
         return
-    _TABLES[by](found)
+    _TABLES[by](lost)
     typer.echo()
     typer.echo(
-        f"lost in all: {_told(found.to_eviction)} to {_times(found.to_eviction, 'eviction')},"
-        f" {_told(found.to_failure)} to {_times(found.to_failure, 'failure')}"
+        f"lost in total: {_amount(lost.to_eviction, 'eviction')},"
+        f" {_amount(lost.to_failure, 'failure')}"
     )
-    if not found.price:
-        note("no price is set; `phalanx serve --price gpu=3.50` puts one on every hour")
+    if not lost.price:
+        note("no prices set; set them with `phalanx serve --price gpu=3.50`")
 
 
-def _by_queue(found: "CostView") -> None:
-    heads = ["QUEUE", "#EVICTIONS", "#GPU-HOURS", "#COST", "#FAILURES", "#GPU-HOURS", "#COST"]
+def _by_queue(lost: "CostView") -> None:
+    headings = ["QUEUE", "#EVICTIONS", "#GPU-HOURS", "#COST", "#FAILURES", "#GPU-HOURS", "#COST"]
     rows = [
         (
-            line.queue,
-            *(str(line.to_eviction.count), *_columns(line.to_eviction)),
-            *(str(line.to_failure.count), *_columns(line.to_failure)),
+            row.queue,
+            *(str(row.to_eviction.count), *_columns(row.to_eviction)),
+            *(str(row.to_failure.count), *_columns(row.to_failure)),
         )
-        for line in found.queues
+        for row in lost.queues
     ]
-    print_table(heads, rows)
+    print_table(headings, rows)
 
 
-def _by_job(found: "CostView") -> None:
+def _by_job(lost: "CostView") -> None:
     rows = [
-        (line.job, line.name, line.queue, str(line.lost.count), *_columns(line.lost))
-        for line in found.jobs
+        (row.job, row.name, row.queue, str(row.lost.count), *_columns(row.lost))
+        for row in lost.jobs
     ]
     print_table(["JOB", "NAME", "QUEUE", "#STOPS", "#GPU-HOURS", "#COST"], rows)
 
 
-def _by_evictor(found: "CostView") -> None:
-    rows = [
-        (line.by, line.queue, str(line.lost.count), *_columns(line.lost)) for line in found.evictors
-    ]
-    print_table(["BY", "FROM QUEUE", "#EVICTIONS", "#GPU-HOURS", "#COST"], rows)
+def _by_evictor(lost: "CostView") -> None:
+    rows = [(row.by, row.queue, str(row.lost.count), *_columns(row.lost)) for row in lost.evictors]
+    print_table(["EVICTOR", "VICTIM QUEUE", "#EVICTIONS", "#GPU-HOURS", "#COST"], rows)
 
 
-_TABLES = {By.QUEUE: _by_queue, By.JOB: _by_job, By.EVICTOR: _by_evictor}
+_TABLES = {Grouping.QUEUE: _by_queue, Grouping.JOB: _by_job, Grouping.EVICTOR: _by_evictor}
 
 
 def _columns(tally: "TallyView") -> tuple[str, str]:
     return f"{tally.gpu_s / 3600:.2f}", formatting.money(tally.cost)
 
 
-def _told(tally: "TallyView") -> str:
-    return f"{formatting.money(tally.cost)} ({tally.gpu_s / 3600:.2f} GPU-hours)"
-
-
-def _times(tally: "TallyView", noun: str) -> str:
-    return formatting.counted_as(tally.count, noun)
+def _amount(tally: "TallyView", noun: str) -> str:
+    """`$70.00 (20.00 GPU-hours) in 1 eviction`."""
+    hours, cost = _columns(tally)
+    return f"{cost} ({hours} GPU-hours) in {formatting.plural(tally.count, noun)}"

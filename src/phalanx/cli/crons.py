@@ -1,28 +1,31 @@
-"""Jobs that run by the clock: `phalanx crons`, and `phalanx cron show`, `pause`, `run-now`, …"""
+"""Jobs on a schedule: `phalanx crons`, and `phalanx cron show`, `pause`, `resume`, `run-now`, …"""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
-from phalanx.cli import formatting
-from phalanx.cli.completion import crons as offered
+from phalanx.cli import completion, formatting
 from phalanx.cli.connection import with_client
-from phalanx.cli.output import Json, note, print_facts, print_json, print_table
+from phalanx.cli.help_pages import HelpCommand
+from phalanx.cli.output import Json, note, print_fields, print_json, print_table
+from phalanx.core.spec.durations import short_duration
 
 if TYPE_CHECKING:
     from phalanx.client import Client
     from phalanx.wire.crons import CronView, LastView
 
-app = typer.Typer(help="Show or steer a job that runs by the clock.", no_args_is_help=True)
+app = typer.Typer(help="Show, pause, resume, run or delete a cron.", no_args_is_help=True)
 
-Namespace = Annotated[str | None, typer.Option("--namespace", help="Only of this namespace.")]
-Name = Annotated[
+Namespace = Annotated[
+    str | None, typer.Option("--namespace", metavar="NAME", help="Only this namespace.")
+]
+Cron = Annotated[
     str,
     typer.Argument(
         metavar="CRON",
-        help="Its name, or NAMESPACE/NAME.",
-        autocompletion=offered,
+        help="Cron name, or NAMESPACE/NAME.",
+        autocompletion=completion.crons,
         show_default=False,
     ),
 ]
@@ -30,13 +33,13 @@ Name = Annotated[
 
 @with_client
 def crons(client: "Client", *, namespace: Namespace = None, as_json: Json = False) -> None:
-    """List the jobs that run by the clock."""
-    found = client.crons(namespace=namespace)
+    """List crons: schedule, next run and last run."""
+    listed = client.crons(namespace=namespace)
     if as_json:
-        print_json(found)
+        print_json(listed)
         return
-    if not found:
-        note("no crons; submit a job that has a name and a schedule")
+    if not listed:
+        note("no crons; create one by submitting a job that has a name and a schedule")
         return
     now = formatting.now()
     rows = [
@@ -49,26 +52,28 @@ def crons(client: "Client", *, namespace: Namespace = None, as_json: Json = Fals
             str(sum(run.phase is None for run in cron.runs)),
             "-" if cron.last is None else cron.last.outcome,
         )
-        for cron in found
+        for cron in listed
     ]
-    print_table(["CRON", "WHEN", "ZONE", "NEXT", "LAST", "#RUNNING", "OUTCOME"], rows)
+    headings = ["CRON", "SCHEDULE", "TIME ZONE", "NEXT", "LAST", "#UNFINISHED", "OUTCOME"]
+    print_table(headings, rows)
 
 
-@app.command("show")
+@app.command("show", cls=HelpCommand)
 @with_client
-def show(client: "Client", *, called: Name, as_json: Json = False) -> None:
-    """Show a cron and its runs: the unfinished, and the last that ended."""
-    cron = client.cron(called)
+def show(client: "Client", *, reference: Cron, as_json: Json = False) -> None:
+    """Show a cron, its unfinished runs and its latest finished runs."""
+    cron = client.cron(reference)
     if as_json:
         print_json(cron)
         return
-    print_facts(
+    paused = f"paused; resume it with `phalanx cron resume {_title(cron)}`"
+    print_fields(
         [
             ("cron", _title(cron)),
-            ("when", f"{cron.cron}, on the clock of {cron.timezone}"),
-            ("overlaps", cron.concurrency),
-            ("next", "paused; `phalanx cron resume` ends that" if cron.paused else _next(cron)),
-            ("last", _last(cron.last)),
+            ("schedule", f"{cron.cron} ({cron.timezone})"),
+            ("overlap", cron.concurrency),
+            ("next run", paused if cron.paused else _next(cron)),
+            ("last run", _last(cron.last)),
             ("queue", cron.queue),
             ("owner", cron.owner),
         ]
@@ -79,55 +84,55 @@ def show(client: "Client", *, called: Name, as_json: Json = False) -> None:
             (
                 run.job,
                 run.name,
-                formatting.state(run.phase or "unfinished"),
-                formatting.minute(run.due_at),
+                formatting.styled(run.phase or "unfinished"),
+                formatting.utc_minute(run.due_at),
             )
             for run in cron.runs
         ]
         print_table(["JOB", "NAME", "PHASE", "DUE"], rows)
 
 
-@app.command("pause")
+@app.command("pause", cls=HelpCommand)
 @with_client
-def pause(client: "Client", *, called: Name, as_json: Json = False) -> None:
-    """Start no more runs until it is resumed. What runs goes on."""
-    _tell(client.pause_cron(called), "is paused", as_json=as_json)
+def pause(client: "Client", *, reference: Cron, as_json: Json = False) -> None:
+    """Start no more runs until the cron is resumed. Unfinished runs continue."""
+    _print_changed(client.pause_cron(reference), "paused", as_json=as_json)
 
 
-@app.command("resume")
+@app.command("resume", cls=HelpCommand)
 @with_client
-def resume(client: "Client", *, called: Name, as_json: Json = False) -> None:
-    """Start runs again. What would have been due in the pause is not made up for."""
-    _tell(client.resume_cron(called), "goes on", as_json=as_json)
+def resume(client: "Client", *, reference: Cron, as_json: Json = False) -> None:
+    """Resume a paused cron. Runs that were due during the pause are skipped."""
+    _print_changed(client.resume_cron(reference), "resumed", as_json=as_json)
 
 
-@app.command("run-now")
+@app.command("run-now", cls=HelpCommand)
 @with_client
-def run_now(client: "Client", *, called: Name, as_json: Json = False) -> None:
-    """Start a run at once. When the next one is due does not change."""
-    cron = client.run_cron(called)
+def run_now(client: "Client", *, reference: Cron, as_json: Json = False) -> None:
+    """Start a run now, and print its job id. The schedule does not change."""
+    cron = client.run_cron(reference)
     if as_json:
         print_json(cron)
     elif cron.replacing_at is None and cron.last is not None and cron.last.job is not None:
         typer.echo(cron.last.job)
     else:
-        typer.echo(f"{_title(cron)} runs when the run before it is gone")
+        typer.echo(f"cron {_title(cron)}: the run starts when the previous run has stopped")
 
 
-@app.command("delete")
+@app.command("delete", cls=HelpCommand)
 @with_client
-def delete(client: "Client", *, called: Name) -> None:
-    """Remove a cron. What it has started goes on."""
-    client.delete_cron(called)
-    typer.echo(f"cron {called} is gone")
+def delete(client: "Client", *, reference: Cron) -> None:
+    """Delete a cron. Unfinished runs continue."""
+    client.delete_cron(reference)
+    typer.echo(f"cron {reference} deleted")
 
 
-def _tell(cron: "CronView", what: str, *, as_json: bool) -> None:
+def _print_changed(cron: "CronView", state: str, *, as_json: bool) -> None:
     if as_json:
         print_json(cron)
         return
-    following = f"; next {_next(cron)}" if cron.next_at else ""
-    typer.echo(f"cron {_title(cron)} {what}{following}")
+    following = f"; next run {_next(cron)}" if cron.next_at else ""
+    typer.echo(f"cron {_title(cron)} {state}{following}")
 
 
 def _title(cron: "CronView") -> str:
@@ -135,7 +140,8 @@ def _title(cron: "CronView") -> str:
 
 
 def _in(at: str) -> str:
-    return f"in {formatting.lasting((formatting.moment(at) - formatting.now()).total_seconds())}"
+    left = formatting.parse_time(at) - formatting.now()
+    return f"in {short_duration(int(left.total_seconds()))}"
 
 
 def _next(cron: "CronView") -> str:

@@ -1,4 +1,4 @@
-"""The jobs around one as a tree: what it runs after, upwards, and what runs after it, downwards."""
+"""The dependencies of a job as trees: the jobs that it runs after, and those that run after it."""
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
@@ -12,54 +12,54 @@ if TYPE_CHECKING:
     from phalanx.client import Client
     from phalanx.wire.jobs import JobDetail, Relative
 
-#: How many jobs are looked at; a family may be very large.
-_MOST = 50
+#: The most jobs that are fetched for one tree.
+_MAX_JOBS = 50
 
 
-def trees(client: "Client", job: "JobDetail") -> list[Tree]:
-    """None for a job that is alone."""
-    grown = []
-    for head, relatives in (("runs after", _before), ("before", _after)):
-        if relatives(job):
-            tree = Tree(Text(head, style="dim"))
-            _grow(client, tree, relatives(job), relatives, {job.id})
-            grown.append(tree)
-    return grown
+def dependency_trees(client: "Client", job: "JobDetail") -> list[Tree]:
+    """The trees of a job; empty for a job without dependencies."""
+    trees = []
+    for title, neighbours in (("runs after", _dependencies), ("runs before", _dependants)):
+        if neighbours(job):
+            tree = Tree(Text(title, style="dim"))
+            _add(client, tree, neighbours(job), neighbours, {job.id})
+            trees.append(tree)
+    return trees
 
 
-def _before(job: "JobDetail") -> "Iterable[Relative]":
+def _dependencies(job: "JobDetail") -> "Iterable[Relative]":
     return job.after
 
 
-def _after(job: "JobDetail") -> "Iterable[Relative]":
+def _dependants(job: "JobDetail") -> "Iterable[Relative]":
     return job.dependants
 
 
-def _grow(
+def _add(
     client: "Client",
     tree: Tree,
-    relatives: "Iterable[Relative]",
-    further: "Callable[[JobDetail], Iterable[Relative]]",
-    seen: set[str],
+    jobs: "Iterable[Relative]",
+    neighbours: "Callable[[JobDetail], Iterable[Relative]]",
+    visited: set[str],
 ) -> None:
     from phalanx.client import NotFoundError  # noqa: PLC0415
 
-    for relative in relatives:
-        branch = tree.add(_line(relative))
-        if relative.id in seen or relative.phase is None:
+    for job in jobs:
+        branch = tree.add(_label(job))
+        if job.id in visited or job.phase is None:
             continue
-        if len(seen) >= _MOST:
+        if len(visited) >= _MAX_JOBS:
             branch.add(Text("…", style="dim"))
             continue
-        seen.add(relative.id)
+        visited.add(job.id)
         try:
-            found = client.get(relative.id)
+            detail = client.get(job.id)
         except NotFoundError:
-            continue  # removed just now
-        _grow(client, branch, further(found), further, seen)
+            continue  # deleted since it was listed
+        _add(client, branch, neighbours(detail), neighbours, visited)
 
 
-def _line(relative: "Relative") -> Text:
-    name = "" if relative.name in ("", relative.id) else f" {relative.name}"
-    phase = formatting.state(relative.phase) if relative.phase else Text("gone", style="dim")
-    return Text.assemble(f"{relative.id}{name} ", phase)
+def _label(job: "Relative") -> Text:
+    name = "" if job.name in ("", job.id) else f" {job.name}"
+    phase = formatting.styled(job.phase) if job.phase else Text("deleted", style="dim")
+    return Text.assemble(f"{job.id}{name} ", phase)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from phalanx.cli.formatting import counted_as
+from phalanx.cli.formatting import plural
 from phalanx.wire.jobs import RecordView
 
 Detail = dict[str, Any]
@@ -61,12 +61,12 @@ _PLAIN = {
 
 def _submitted(detail: Detail) -> str:
     by = f" by {detail['owner']}" if detail.get("owner") else ""
-    return f"submitted{by} with {counted_as(detail.get('size', 1), 'task')}"
+    return f"submitted{by} with {plural(detail.get('size', 1), 'task')}"
 
 
 def _joined(detail: Detail) -> str:
     members, size = _listed(detail.get("members", ["members"])), detail.get("size", 0)
-    return f"{members} joined it, which has {counted_as(size, 'task')} now"
+    return f"{members} joined it, which has {plural(size, 'task')} now"
 
 
 def _settled(detail: Detail) -> str:

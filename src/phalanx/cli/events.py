@@ -1,4 +1,4 @@
-"""`phalanx events`: the story of a job, or all that happens."""
+"""`phalanx events`: the events of a job, or of the whole cluster."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
@@ -8,7 +8,7 @@ from rich.text import Text
 
 from phalanx.cli import formatting
 from phalanx.cli.completion import JOB_HELP, jobs
-from phalanx.cli.connection import PATIENT_S, with_client
+from phalanx.cli.connection import TAKEOVER_S, with_client
 from phalanx.cli.event_text import sentence, style
 from phalanx.cli.exits import Status, end
 from phalanx.cli.output import Json, console, print_json, print_json_line
@@ -20,42 +20,44 @@ if TYPE_CHECKING:
 OneJob = Annotated[
     str | None,
     typer.Argument(
-        metavar="[JOB]",
-        help=f"{JOB_HELP} With -f it may be left out: everything is told.",
+        metavar="JOB",
+        help=f"{JOB_HELP} Optional with -f: without it, all events are printed.",
         autocompletion=jobs,
         show_default=False,
     ),
 ]
-Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")]
+Follow = Annotated[
+    bool, typer.Option("--follow", "-f", help="Print new events until the job ends.")
+]
 
 
 @with_client
 def events(
-    client: "Client", *, called: OneJob = None, follow: Follow = False, as_json: Json = False
+    client: "Client", *, reference: OneJob = None, follow: Follow = False, as_json: Json = False
 ) -> None:
-    """Tell the story of a job. With -f, as it happens."""
-    if called is None and not follow:
-        end(Status.USAGE, "whose? name a job, or follow all that happens with -f")
-    job = None if called is None else client.find(called)
+    """Print the events of a job, or follow all events with -f."""
+    if reference is None and not follow:
+        end(Status.USAGE, "no job given; name one, or follow all events with -f")
+    job = None if reference is None else client.find(reference)
     if follow:
-        client.patience_s = PATIENT_S
-    told = client.stream() if job is None else client.events(job, follow=follow)
+        client.patience_s = TAKEOVER_S
+    records = client.stream() if job is None else client.events(job, follow=follow)
     if as_json and not follow:
-        print_json(list(told))
+        print_json(list(records))
     elif as_json:
-        for record in told:
+        for record in records:
             print_json_line(record)
     else:
-        _tell(told, is_of_one=job is not None)
+        _print(records, is_of_one_job=job is not None)
 
 
-def _tell(told: "Iterator[RecordView]", *, is_of_one: bool) -> None:
-    out, day = console(), ""
-    for record in told:
-        if formatting.day(record.at) != day:
-            day = formatting.day(record.at)
-            out.print(Text(day, style="dim"))
-        subject = "" if is_of_one or record.job is None else f"{record.job}  "
-        line = Text.assemble((formatting.clock(record.at), "dim"), "  ", (subject, "cyan"))
+def _print(records: "Iterator[RecordView]", *, is_of_one_job: bool) -> None:
+    out, date = console(), ""
+    for record in records:
+        if formatting.local_date(record.at) != date:
+            date = formatting.local_date(record.at)
+            out.print(Text(date, style="dim"))
+        job = "" if is_of_one_job or record.job is None else f"{record.job}  "
+        line = Text.assemble((formatting.local_clock(record.at), "dim"), "  ", (job, "cyan"))
         line.append(sentence(record), style=style(record))
         out.print(line, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""How a command ends: the status for scripts, and sentences for people."""
+"""How a command ends: an exit status for scripts and sentences for people."""
 
 from enum import IntEnum
 from typing import NoReturn
@@ -9,14 +9,14 @@ import typer
 class Status(IntEnum):
     OK = 0
     UNSUCCESSFUL = 1  #: the job that was waited for failed, was cancelled or timed out
-    USAGE = 2  #: what was given is wrong
-    NOT_FOUND = 3  #: there is no such job, worker or queue
-    REFUSED = 4  #: not in this state, or not with this token
-    UNREACHABLE = 5  #: no server answers, or none that leads
+    USAGE = 2  #: an argument, option or file is wrong
+    NOT_FOUND = 3  #: no such job, worker, queue or cron
+    REFUSED = 4  #: not possible in the current state, or not permitted with this token
+    UNREACHABLE = 5  #: no server answered, or none of them leads
 
 
 def end(status: Status, *sentences: str) -> NoReturn:
-    """Say it on standard error and leave."""
+    """Print the sentences to standard error and exit."""
     for sentence in sentences:
         typer.echo(f"phalanx: {sentence}", err=True)
     raise typer.Exit(status)

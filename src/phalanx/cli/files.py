@@ -1,4 +1,4 @@
-"""Files that commands are given, and what is said about them."""
+"""Files given to commands: reading them, and naming them in error messages."""
 
 import sys
 from pathlib import Path
@@ -8,35 +8,35 @@ import typer
 
 from phalanx.cli.exits import Status, end
 
-_MANIFEST = "The file"
+_PANEL = "File"
 
 IgnoreImage = Annotated[
     bool,
     typer.Option(
         "--ignore-image",
-        help="Run its commands on bare workers, without their images.",
-        rich_help_panel=_MANIFEST,
+        help="Run the commands directly on the worker, without their container images.",
+        rich_help_panel=_PANEL,
     ),
 ]
 IgnoreUnsupported = Annotated[
     bool,
     typer.Option(
         "--ignore-unsupported",
-        help="Leave out what cannot be honoured, with a warning.",
-        rich_help_panel=_MANIFEST,
+        help="Skip unsupported fields with a warning, instead of refusing the file.",
+        rich_help_panel=_PANEL,
     ),
 ]
 
 
 def contents(file: str) -> bytes:
-    """Ends the command if it cannot be read."""
+    """The contents of a file, or of standard input for `-`. Ends the command on an error."""
     try:
         return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:
         end(Status.USAGE, f"{file}: {error.strerror}")
 
 
-def about(file: str, wrong: str) -> str:
-    """What is wrong with a file, by its name and then by the number of the document."""
-    shown = "standard input" if file == "-" else file
-    return f"{shown}, {wrong}" if wrong.startswith("document ") else f"{shown}: {wrong}"
+def about(file: str, problem: str) -> str:
+    """A problem with the name of its file, then the number of its document."""
+    name = "standard input" if file == "-" else file
+    return f"{name}, {problem}" if problem.startswith("document ") else f"{name}: {problem}"

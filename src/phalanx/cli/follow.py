@@ -1,4 +1,4 @@
-"""Waiting for a job in front of a person: what it waits for, as it changes, and how it ended."""
+"""Waiting for a job: its phase and reason on a terminal while they change, and how it ended."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from phalanx.cli import formatting
-from phalanx.cli.connection import PATIENT_S
+from phalanx.cli.connection import TAKEOVER_S
 from phalanx.cli.exits import Status
 from phalanx.cli.output import console, note
 from phalanx.core.model import Phase
@@ -17,47 +17,48 @@ if TYPE_CHECKING:
 
 
 def wait_for(client: "Client", job: str) -> "JobDetail":
-    """The job when it has ended. Only on a terminal is anything shown meanwhile."""
-    client.patience_s = PATIENT_S
-    return _watched(client, job, lambda _: False)
+    """Wait until the job ends. Its phase is shown on a terminal meanwhile."""
+    client.patience_s = TAKEOVER_S
+    return _watch(client, job, lambda _: False)
 
 
 def wait_for_start(client: "Client", job: str) -> None:
-    """Until there may be output. Whoever does not look on need not wait for it here."""
-    client.patience_s = PATIENT_S
+    """On a terminal, show why the job is pending until its first attempt begins."""
+    client.patience_s = TAKEOVER_S
     if console(on_stderr=True).is_terminal:
-        _watched(client, job, lambda found: found.epoch > 0)
+        _watch(client, job, lambda seen: seen.epoch > 0)
 
 
-def _watched(client: "Client", job: str, is_enough: "Callable[[JobDetail], bool]") -> "JobDetail":
+def _watch(client: "Client", job: str, is_enough: "Callable[[JobDetail], bool]") -> "JobDetail":
     screen = console(on_stderr=True)
     if not screen.is_terminal:
         return client.wait(job)
     with screen.status("") as status:
-        for found in client.watch(job):
-            status.update(_standing(found))
-            if is_enough(found):
+        for seen in client.watch(job):
+            status.update(_phase_line(seen))
+            if is_enough(seen):
                 break
-    return found
+    return seen
 
 
-def _standing(job: "JobDetail") -> Text:
-    why = formatting.explanation(job)
-    told = formatting.counted(job.counts) if job.phase is Phase.RUNNING else why
-    return Text.assemble(formatting.state(job.phase), f": {told}" if told else "")
+def _phase_line(job: "JobDetail") -> Text:
+    if job.phase is Phase.RUNNING:
+        detail = formatting.task_counts(job.counts)
+    else:
+        detail = formatting.reason_text(job)
+    return Text.assemble(formatting.styled(job.phase), f": {detail}" if detail else "")
 
 
 def status_of(job: "JobDetail") -> Status:
-    """What a script is told of a job that has ended."""
+    """The exit status for a job that has ended."""
     return Status.OK if job.phase is Phase.DONE else Status.UNSUCCESSFUL
 
 
-def tell_end(job: "JobDetail") -> None:
-    took = (
-        formatting.since(job.created_at, formatting.moment(job.finished_at))
-        if job.finished_at
-        else ""
-    )
-    why = formatting.explanation(job)
-    told = Text.assemble(formatting.state(job.phase), f" after {took}", f": {why}" if why else "")
-    note(told)
+def note_end(job: "JobDetail") -> None:
+    """Note how the job ended, and after how long."""
+    took = ""
+    if job.finished_at is not None:
+        end = formatting.parse_time(job.finished_at)
+        took = f" after {formatting.elapsed(job.created_at, end)}"
+    reason = formatting.reason_text(job)
+    note(Text.assemble("job ", formatting.styled(job.phase), took, f": {reason}" if reason else ""))

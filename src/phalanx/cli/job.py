@@ -8,8 +8,8 @@ from rich.text import Text
 from phalanx.cli import formatting
 from phalanx.cli.completion import Job
 from phalanx.cli.connection import with_client
-from phalanx.cli.dependency_tree import trees
-from phalanx.cli.output import Json, print_facts, print_json, print_trimmed
+from phalanx.cli.dependency_tree import dependency_trees
+from phalanx.cli.output import Json, print_fields, print_json, print_trimmed
 from phalanx.cli.tasks import print_tasks
 
 if TYPE_CHECKING:
@@ -18,75 +18,71 @@ if TYPE_CHECKING:
 
 
 @with_client
-def job(client: "Client", *, called: Job, as_json: Json = False) -> None:
-    """Show one job: how it stands and why, what it asks for, its tasks, and the jobs around it."""
-    found = client.get(client.find(called))
+def job(client: "Client", *, reference: Job, as_json: Json = False) -> None:
+    """Show one job: phase, reason, resources, tasks and dependencies."""
+    detail = client.get(client.find(reference))
     if as_json:
-        print_json(found)
+        print_json(detail)
         return
-    print_job(found)
-    for tree in trees(client, found):
+    print_job(detail)
+    for tree in dependency_trees(client, detail):
         typer.echo()
         print_trimmed(tree)
 
 
 def print_job(job: "JobDetail") -> None:
-    print_facts(_facts(job))
+    print_fields(_fields(job))
     typer.echo()
     print_tasks(job.tasks)
 
 
-def _facts(job: "JobDetail") -> list[tuple[str, str | Text]]:
+def _fields(job: "JobDetail") -> list[tuple[str, str | Text]]:
     now = formatting.now()
-    phase = formatting.state(job.phase)
-    why = formatting.explanation(job)
+    phase = formatting.styled(job.phase)
+    reason = formatting.reason_text(job)
+    name = formatting.display_name(job)
+    by = f" by {job.owner}" if job.owner else ""
+    hold = f"on hold; release it with `phalanx release {job.name}`" if job.on_hold else ""
+    ended = "" if job.finished_at is None else formatting.ago(job.finished_at, now)
     roles = job.spec.get("roles", {})
-    submitted = formatting.ago(job.created_at, now) + (f" by {job.owner}" if job.owner else "")
-    name = "" if job.name == job.id else job.name
     return [
         ("job", job.id),
-        ("name", name if job.namespace == "default" else f"{job.namespace}/{job.name}"),
-        ("phase", Text.assemble(phase, f": {why}") if why else phase),
-        ("hold", "on hold; `phalanx release` ends it" if job.on_hold else ""),
+        ("name", "" if name == "-" else name),
+        ("phase", Text.assemble(phase, f": {reason}") if reason else phase),
+        ("hold", hold),
         ("cron", job.cron or ""),
         ("queue", job.queue),
         ("priority", str(job.priority) if job.priority else ""),
-        ("submitted", submitted),
-        ("ended", _ended(job)),
+        ("submitted", formatting.ago(job.created_at, now) + by),
+        ("ended", ended),
         ("failures", str(job.failures) if job.failures else ""),
-        ("lost", _lost(job)),
-        ("tasks", formatting.counted(job.counts)),
-        *((f"{role}", _asked(fields)) for role, fields in roles.items()),
+        ("lost work", _lost_work(job)),
+        ("tasks", formatting.task_counts(job.counts)),
+        *((f"role {role}", _role(fields)) for role, fields in roles.items()),
     ]
 
 
-def _ended(job: "JobDetail") -> str:
-    if job.finished_at is None:
-        return ""
-    return formatting.ago(job.finished_at, formatting.now())
-
-
-def _lost(job: "JobDetail") -> str:
-    """`$70.00 (20 GPU-hours): 1 eviction, the last by ml/urgent 3m ago`."""
+def _lost_work(job: "JobDetail") -> str:
+    """`$70.00 (20.00 GPU-hours) in 1 eviction, last evicted by ml/urgent 3m ago`."""
     lost = job.lost
-    if not lost.to_eviction.count + lost.to_failure.count:
-        return ""
     stops = [
-        formatting.counted_as(tally.count, noun)
+        formatting.plural(tally.count, noun)
         for tally, noun in ((lost.to_eviction, "eviction"), (lost.to_failure, "failure"))
         if tally.count
     ]
-    told = (
-        f"{formatting.money(lost.cost)} ({lost.gpu_s / 3600:.2f} GPU-hours): {' and '.join(stops)}"
-    )
+    if not stops:
+        return ""
+    amount = f"{formatting.money(lost.cost)} ({lost.gpu_s / 3600:.2f} GPU-hours)"
+    total = f"{amount} in {' and '.join(stops)}"
     if not lost.evictions:
-        return told
+        return total
     last = lost.evictions[-1]
-    return f"{told}, the last eviction by {last.by} {formatting.ago(last.at, formatting.now())}"
+    return f"{total}, last evicted by {last.by} {formatting.ago(last.at, formatting.now())}"
 
 
-def _asked(role: "dict[str, Any]") -> str:
-    """`4 of: python train.py (gpu 1 each)`."""
+def _role(role: "dict[str, Any]") -> str:
+    """`4 tasks: python train.py (gpu 1 each)`."""
     resources = role.get("resources")
-    asks = f" ({formatting.amounts(resources)} each)" if resources else ""
-    return f"{role.get('replicas', 1)} of: {formatting.shell(role['command'])}{asks}"
+    each = f" ({formatting.amounts(resources)} each)" if resources else ""
+    tasks = formatting.plural(role.get("replicas", 1), "task")
+    return f"{tasks}: {formatting.shell_command(role['command'])}{each}"

@@ -1,6 +1,6 @@
-"""What is done to jobs: `phalanx cancel`, `hold`, `release`, `requeue`, `priority`, `retry`.
+"""Changing jobs: `phalanx cancel`, `retry`, `requeue`, `hold`, `release`, `priority`.
 
-Every name is looked up before anything is done, so a misspelt one changes nothing.
+All names are looked up before the first job is changed, so a misspelt name changes nothing.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,8 +11,9 @@ import typer
 from phalanx.cli.completion import JOB_HELP, Job, jobs
 from phalanx.cli.connection import with_client
 from phalanx.cli.exits import Status, end
+from phalanx.cli.options import whole_number
 from phalanx.cli.output import Json, print_json
-from phalanx.core.model import ENDED
+from phalanx.core.model import ENDED, Phase
 
 if TYPE_CHECKING:
     from phalanx.client import Client
@@ -24,83 +25,87 @@ Jobs = Annotated[
     list[str],
     typer.Argument(metavar="JOB", help=JOB_HELP, autocompletion=jobs, show_default=False),
 ]
-Number = Annotated[int, typer.Argument(metavar="PRIORITY", help="Higher starts first.")]
+Priority = Annotated[
+    int,
+    typer.Argument(
+        metavar="PRIORITY",
+        parser=whole_number(),
+        help="New priority; write -- before a negative number.",
+    ),
+]
 
 
 @with_client
-def cancel(client: "Client", *, called: Jobs, as_json: Json = False) -> None:
-    """Cancel jobs. What runs is stopped with its grace."""
-    _each(client, called, client.cancel, _cancelled, as_json=as_json)
+def cancel(client: "Client", *, references: Jobs, as_json: Json = False) -> None:
+    """Cancel jobs. Running tasks have their grace period to save and exit."""
+    _change(client, references, client.cancel, _cancelled, as_json=as_json)
 
 
 def _cancelled(job: "JobView") -> str:
-    return f"{job.id} is " + ("cancelled" if job.phase in ENDED else "being stopped")
+    return f"{job.id} cancelled" if job.phase in ENDED else f"{job.id} stopping"
 
 
 @with_client
-def hold(client: "Client", *, called: Jobs, as_json: Json = False) -> None:
-    """Let jobs not start, or start again, until they are released. What runs goes on."""
-    _each(client, called, client.hold, lambda job: f"{job.id} is on hold", as_json=as_json)
+def retry(client: "Client", *, references: Jobs, as_json: Json = False) -> None:
+    """Submit ended jobs again, and print the new ids."""
+    _change(client, references, client.retry, lambda job: job.id, as_json=as_json)
 
 
 @with_client
-def release(client: "Client", *, called: Jobs, as_json: Json = False) -> None:
-    """End the hold of jobs."""
-    _each(client, called, client.release, _released, as_json=as_json)
-
-
-def _released(job: "JobView") -> str:
-    return f"{job.id} is no longer on hold"
-
-
-@with_client
-def requeue(client: "Client", *, called: Jobs, as_json: Json = False) -> None:
-    """Stop jobs and let them wait again. No failure is counted."""
-    _each(client, called, client.requeue, _requeued, as_json=as_json)
+def requeue(client: "Client", *, references: Jobs, as_json: Json = False) -> None:
+    """Stop jobs and put them back in their queue. Counts no failure."""
+    _change(client, references, client.requeue, _requeued, as_json=as_json)
 
 
 def _requeued(job: "JobView") -> str:
-    then = "waits again" if job.phase == "pending" else "is being stopped, and will wait again"
-    return f"{job.id} {then}"
+    if job.phase is Phase.PENDING:
+        return f"{job.id} requeued"
+    return f"{job.id} stopping; it is requeued when all tasks have stopped"
 
 
 @with_client
-def priority(client: "Client", *, called: Job, number: Number, as_json: Json = False) -> None:
-    """Change the priority of a job. Write -- before a negative one."""
-    changed = client.set_priority(client.find(called), number)
+def hold(client: "Client", *, references: Jobs, as_json: Json = False) -> None:
+    """Keep jobs from starting until they are released. Running tasks continue."""
+    _change(client, references, client.hold, lambda job: f"{job.id} on hold", as_json=as_json)
+
+
+@with_client
+def release(client: "Client", *, references: Jobs, as_json: Json = False) -> None:
+    """Release jobs that are on hold."""
+    _change(client, references, client.release, lambda job: f"{job.id} released", as_json=as_json)
+
+
+@with_client
+def priority(client: "Client", *, reference: Job, number: Priority, as_json: Json = False) -> None:
+    """Change the priority of a job."""
+    changed = client.set_priority(client.find(reference), number)
     if as_json:
         print_json([changed])
         return
     typer.echo(f"{changed.id} has priority {changed.priority}")
 
 
-@with_client
-def retry(client: "Client", *, called: Jobs, as_json: Json = False) -> None:
-    """Submit jobs that have ended anew, and print the new ids."""
-    _each(client, called, client.retry, lambda job: job.id, as_json=as_json)
-
-
-def _each(
+def _change(
     client: "Client",
-    called: Sequence[str],
-    act: Callable[[str], T],
-    told: Callable[[T], str],
+    references: Sequence[str],
+    change: Callable[[str], T],
+    describe: Callable[[T], str],
     *,
     as_json: bool,
 ) -> None:
-    """Those that may not be changed do not keep the others from it."""
+    """Change each job. A job that refuses the change does not stop the others."""
     from phalanx.client import ConflictError  # noqa: PLC0415
 
-    changed, refused = [], []
-    for job in [client.find(each) for each in called]:
+    changed, refusals = [], []
+    for job in [client.find(each) for each in references]:
         try:
-            changed.append(act(job))
+            changed.append(change(job))
         except ConflictError as error:
-            refused.append(str(error))
+            refusals.append(str(error))
             continue
         if not as_json:
-            typer.echo(told(changed[-1]))
+            typer.echo(describe(changed[-1]))
     if as_json:
         print_json(changed)
-    if refused:
-        end(Status.REFUSED, *refused)
+    if refusals:
+        end(Status.REFUSED, *refusals)

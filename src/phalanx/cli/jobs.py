@@ -1,4 +1,4 @@
-"""`phalanx jobs`: what there is, the unfinished first."""
+"""`phalanx jobs`: the list of jobs, unfinished first."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -10,6 +10,7 @@ from rich.table import Table
 
 from phalanx.cli import completion, formatting
 from phalanx.cli.connection import with_client
+from phalanx.cli.options import one_of, whole_number
 from phalanx.cli.output import Json, note, print_json, print_trimmed, table_of
 from phalanx.core.model import Phase
 
@@ -17,23 +18,35 @@ if TYPE_CHECKING:
     from phalanx.client import Client
     from phalanx.wire.jobs import JobView
 
-_SHOWN = 30
+_DEFAULT_LIMIT = 30
+_MAX_PAGE = 1000
 
 Namespace = Annotated[
-    str | None, typer.Option("--namespace", metavar="NAME", help="Only of this namespace.")
+    str | None, typer.Option("--namespace", metavar="NAME", help="Only this namespace.")
 ]
 Queue = Annotated[
     str | None,
     typer.Option(
-        "--queue", metavar="NAME", help="Only of this queue.", autocompletion=completion.queues
+        "--queue", metavar="NAME", help="Only this queue.", autocompletion=completion.queues
     ),
 ]
-Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Only of this name.")]
-InPhase = Annotated[Phase | None, typer.Option("--phase", help="Only in this phase.")]
-Limit = Annotated[
-    int, typer.Option("--limit", "-n", metavar="NUMBER", min=1, help="At most this many.")
+Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Only this job name.")]
+InPhase = Annotated[
+    Phase | None,
+    typer.Option(
+        "--phase",
+        metavar="PHASE",
+        parser=one_of(Phase),
+        help=f"Only this phase: {', '.join(Phase)}.",
+    ),
 ]
-All = Annotated[bool, typer.Option("--all", "-a", help="However many they are.")]
+Limit = Annotated[
+    int,
+    typer.Option(
+        "--limit", "-n", metavar="NUMBER", parser=whole_number(1), help="List at most this many."
+    ),
+]
+All = Annotated[bool, typer.Option("--all", "-a", help="List all of them.")]
 
 
 @with_client
@@ -44,51 +57,51 @@ def jobs(  # noqa: PLR0913
     queue: Queue = None,
     phase: InPhase = None,
     name: Name = None,
-    limit: Limit = _SHOWN,
+    limit: Limit = _DEFAULT_LIMIT,
     show_all: All = False,
     as_json: Json = False,
 ) -> None:
-    """List jobs: the unfinished first, then the finished, each the latest first."""
+    """List jobs: unfinished before finished, newest first."""
     most = None if show_all else limit
-    page = min(1000, (most or 999) + 1)
-    find = partial(client.jobs, namespace=namespace, queue=queue, phase=phase, name=name, page=page)
-    found = {job.id: job for job in islice(find(finished=False), most and most + 1)}
-    if most is None or len(found) <= most:
-        found |= {job.id: job for job in islice(find(finished=True), most and most + 1)}
-    listed = list(found.values())
-    shown = listed[:most]
+    page = _MAX_PAGE if most is None else min(_MAX_PAGE, most + 1)
+    fetch = partial(
+        client.jobs, namespace=namespace, queue=queue, phase=phase, name=name, page=page
+    )
+    # One more than is listed, to know whether there are more.
+    fetched = {job.id: job for job in islice(fetch(finished=False), most and most + 1)}
+    if most is None or len(fetched) <= most:
+        fetched |= {job.id: job for job in islice(fetch(finished=True), most and most + 1)}
+    listed = list(fetched.values())[:most]
     if as_json:
-        print_json(shown)
+        print_json(listed)
         return
-    if not shown:
-        note("there are no such jobs" if namespace or queue or phase or name else "no jobs yet")
+    if not listed:
+        is_filtered = namespace or queue or phase or name
+        note("no jobs match" if is_filtered else "no jobs; submit one with `phalanx submit`")
         return
-    print_trimmed(jobs_table(shown))
-    if len(shown) < len(listed):
-        note(f"… and more; -n {2 * limit} shows some of them, --all all")
+    print_trimmed(jobs_table(listed))
+    if len(listed) < len(fetched):
+        note(f"more jobs exist; list them with -n {2 * limit} or --all")
 
 
-def jobs_table(shown: "Sequence[JobView]") -> Table:
+def jobs_table(listed: "Sequence[JobView]") -> Table:
     now = formatting.now()
     rows = [
         (
             job.id,
-            formatting.title(job),
-            formatting.state(job.phase),
+            formatting.display_name(job),
+            formatting.styled(job.phase),
             str(job.size),
             job.queue,
             str(job.priority),
             formatting.age(job.created_at, now),
-            formatting.explanation(job),
+            formatting.reason_text(job),
         )
-        for job in shown
+        for job in listed
     ]
-    heads = ["JOB", "NAME", "PHASE", "#TASKS", "QUEUE", "#PRIO", "#AGE", "WHY"]
-    # What is the same for all says nothing.
-    dull = {
-        at
-        for at, usual in {1: "-", 4: "default", 5: "0", 7: ""}.items()
-        if all(row[at] == usual for row in rows)
-    }
-    kept = [at for at in range(len(heads)) if at not in dull]
-    return table_of([heads[at] for at in kept], [[row[at] for at in kept] for row in rows])
+    headings = ["JOB", "NAME", "PHASE", "#TASKS", "QUEUE", "#PRIO", "#AGE", "REASON"]
+    # A column in which every row has the default value is left out.
+    defaults = {1: "-", 4: "default", 5: "0", 7: ""}
+    omitted = {at for at, default in defaults.items() if all(row[at] == default for row in rows)}
+    kept = [at for at in range(len(headings)) if at not in omitted]
+    return table_of([headings[at] for at in kept], [[row[at] for at in kept] for row in rows])

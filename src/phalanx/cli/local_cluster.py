@@ -1,4 +1,4 @@
-"""A server and its workers as children of one process: started, heard, and stopped in order."""
+"""The server and the workers of `phalanx up` as child processes: started, watched and stopped."""
 
 import asyncio
 import contextlib
@@ -15,23 +15,23 @@ import httpx
 import typer
 
 from phalanx.cli.exits import Status, end
-from phalanx.cli.formatting import counted_as
-from phalanx.cli.output import console, owned
+from phalanx.cli.formatting import plural
+from phalanx.cli.output import console, prefixed_line
 from phalanx.client.settings import DEFAULT_SERVER
 
 _SERVER = "server"
 _HOST = "127.0.0.1"
-#: How long a server has to begin to answer, and a part to leave.
-_START_S, _STOP_S = 30.0, 60.0
-#: Before a worker that ended is started again.
-_PAUSE_S = 1.0
-_MOMENT_S = 0.1
+#: How long the server has to answer after its start, and a process to exit after SIGTERM.
+_START_TIMEOUT_S, _STOP_TIMEOUT_S = 30.0, 60.0
+#: The pause before a worker that exited is restarted.
+_RESTART_PAUSE_S = 1.0
+_POLL_S = 0.1
 _libc = ctypes.CDLL(None)
 _SET_PDEATHSIG = 1
 
 
-class _Part:
-    """One process of ours, and what it is called."""
+class _Child:
+    """A child process and its name in the output."""
 
     def __init__(self, name: str, process: Process) -> None:
         self.name = name
@@ -39,35 +39,37 @@ class _Part:
 
 
 class LocalCluster:
+    """A server and workers on this machine. Their log lines are printed after their names."""
+
     def __init__(self, folder: Path, port: int, workers: int, gpus: int) -> None:
         self._folder = folder
         self._url = f"http://{_HOST}:{port}"
         self._port = port
-        self._names = [f"w-{number}" for number in range(1, workers + 1)]
+        self._workers = [f"w-{number}" for number in range(1, workers + 1)]
         self._gpus = gpus
-        self._parts: dict[str, _Part] = {}
-        self._told: set[asyncio.Task[None]] = set()
+        self._children: dict[str, _Child] = {}
+        self._readers: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
-        self._is_complete = False  #: all have been there once
+        self._is_complete = False  #: every worker has registered once
         self._out = console()
-        self._width = max(len(_SERVER), *(len(name) for name in self._names or [""]))
+        self._width = max(len(_SERVER), *(len(name) for name in self._workers or [""]))
 
-    async def live(self) -> int:
-        """Until it is told to stop, or cannot go on. The status to leave with."""
-        if not _is_free(self._port):  # whoever answers there would be given our workers
+    async def run(self) -> int:
+        """Run until a signal arrives or the server exits. Returns the exit status."""
+        if not _is_free(self._port):  # otherwise our workers would register with that server
             end(
                 Status.USAGE,
-                f"port {self._port} is taken; stop what listens there, or choose another with"
-                " --port",
+                f"port {self._port} is in use; stop the process that listens there, or choose"
+                " another port with --port",
             )
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self._be_told)
+            loop.add_signal_handler(number, self._on_signal)
         try:
-            await self._start(_SERVER, *self._serve())
-            if await self._is_answering():
-                for name in self._names:
-                    await self._start(name, *self._work(name))
+            await self._start(_SERVER, *self._server_arguments())
+            if await self._server_leads():
+                for name in self._workers:
+                    await self._start(name, *self._worker_arguments(name))
                 greeting = asyncio.create_task(self._greet())
                 status = await self._watch()
                 greeting.cancel()
@@ -76,18 +78,18 @@ class LocalCluster:
         finally:
             await self._stop_all()
 
-    def _be_told(self) -> None:
-        """The first time in order; the second time at once."""
+    def _on_signal(self) -> None:
+        """Stop everything in order. On a second signal, send SIGTERM to all processes at once."""
         if self._stop.is_set():
-            for part in self._parts.values():
+            for child in self._children.values():
                 with contextlib.suppress(ProcessLookupError):
-                    # A worker that is told twice ends its tasks; one that is killed leaves them.
-                    part.process.terminate()
+                    # A worker kills its tasks on the second SIGTERM. SIGKILL would orphan them.
+                    child.process.terminate()
         self._stop.set()
 
-    # What is started
+    # Starting
 
-    def _serve(self) -> tuple[str, ...]:
+    def _server_arguments(self) -> tuple[str, ...]:
         return (
             "serve",
             f"--host={_HOST}",
@@ -95,7 +97,7 @@ class LocalCluster:
             f"--store=sqlite:{self._folder / 'phalanx.db'}",
         )
 
-    def _work(self, name: str) -> tuple[str, ...]:
+    def _worker_arguments(self, name: str) -> tuple[str, ...]:
         return (
             "worker",
             f"--server={self._url}",
@@ -105,64 +107,63 @@ class LocalCluster:
         )
 
     def _resources(self) -> str:
-        """A fair part of this machine for each. One alone finds its GPUs itself; among several,
-        nobody has any but those that are pretended."""
-        count = max(1, len(self._names))
+        """An equal part of this machine for each worker. A single worker detects the machine's
+        GPUs; several workers have only simulated ones."""
+        count = max(1, len(self._workers))
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // count // 1024**3
         cores = max(1, (os.cpu_count() or 1) // count)
-        given = [f"cpu={cores}", f"memory={memory}Gi"]
+        amounts = [f"cpu={cores}", f"memory={memory}Gi"]
         if self._gpus or count > 1:
-            given.append(f"gpu={self._gpus}")
-        return ",".join(given)
+            amounts.append(f"gpu={self._gpus}")
+        return ",".join(amounts)
 
-    async def _start(self, name: str, *words: str) -> None:
+    async def _start(self, name: str, *arguments: str) -> None:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "phalanx.cli", *words),
+            *(sys.executable, "-m", "phalanx.cli", *arguments),
             stdin=DEVNULL,
-            stdout=DEVNULL,  # a server greets there, and that is for us to do
+            stdout=DEVNULL,  # the server's greeting; ours replaces it
             stderr=PIPE,
-            # Ctrl-C is for us alone: whoever is stopped is stopped in order.
+            # Ctrl-C reaches only this process, which stops the others in order.
             start_new_session=True,
-            preexec_fn=_leave_with_us,
+            preexec_fn=_stop_with_parent,
         )
-        self._parts[name] = _Part(name, process)
-        task = asyncio.create_task(self._tell(name, process))
-        self._told.add(task)
-        task.add_done_callback(self._told.discard)
+        self._children[name] = _Child(name, process)
+        reader = asyncio.create_task(self._print_log(name, process))
+        self._readers.add(reader)
+        reader.add_done_callback(self._readers.discard)
 
-    async def _tell(self, name: str, process: Process) -> None:
-        """Everything it says, behind its name."""
+    async def _print_log(self, name: str, process: Process) -> None:
         if process.stderr is None:
-            raise AssertionError("bug: a part without output")
+            raise AssertionError("bug: a child process without a pipe")
         async for raw in process.stderr:
-            self._say(name, raw.decode(errors="replace").rstrip())
+            self._print(name, raw.decode(errors="replace").rstrip())
 
-    def _say(self, name: str, line: str) -> None:
-        with contextlib.suppress(OSError):  # whoever was to read it is gone, and they go on
-            self._out.print(owned(name.ljust(self._width), line), soft_wrap=True)
+    def _print(self, name: str, line: str) -> None:
+        with contextlib.suppress(OSError):  # the terminal was closed; the cluster keeps running
+            self._out.print(prefixed_line(name.ljust(self._width), line), soft_wrap=True)
 
-    # What is watched
+    # Watching
 
-    async def _is_answering(self) -> bool:
-        """Wait until the server leads. False if it ends, or takes too long, or we are to stop."""
-        server = self._parts[_SERVER].process
-        until = time.monotonic() + _START_S
-        while time.monotonic() < until and not self._stop.is_set():
+    async def _server_leads(self) -> bool:
+        """Wait until the server leads. False if it exits or takes too long, or on a signal."""
+        server = self._children[_SERVER].process
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while time.monotonic() < deadline and not self._stop.is_set():
             if server.returncode is not None:
-                self._say(_SERVER, f"it ended with status {server.returncode}")
+                self._print(_SERVER, f"exited with status {server.returncode}")
                 return False
-            if await self._ask("/readyz"):
+            if await self._get("/readyz"):
                 return True
-            await asyncio.sleep(_MOMENT_S)
+            await asyncio.sleep(_POLL_S)
         if not self._stop.is_set():
-            self._say(
+            self._print(
                 _SERVER,
-                f"it does not lead: another server uses {self._folder}; stop that one, or choose"
-                " another folder with --data",
+                f"not the leader: another server uses {self._folder}; stop that server, or choose"
+                " another directory with --data",
             )
         return False
 
-    async def _ask(self, path: str) -> httpx.Response | None:
+    async def _get(self, path: str) -> httpx.Response | None:
         async with httpx.AsyncClient(timeout=1) as client:
             with contextlib.suppress(httpx.HTTPError):
                 answer = await client.get(self._url + path)
@@ -170,57 +171,57 @@ class LocalCluster:
         return None
 
     async def _watch(self) -> int:
-        """A worker that ends is started again, unless it never worked; without the server there is
-        nothing to do."""
+        """Restart workers that exit. Return when the server exits, or a worker exits before all
+        have registered, or on a signal."""
         while not self._stop.is_set():
-            waits = {asyncio.create_task(p.process.wait()): p for p in self._parts.values()}
+            exits = {asyncio.create_task(c.process.wait()): c for c in self._children.values()}
             stop = asyncio.create_task(self._stop.wait())
-            await asyncio.wait([stop, *waits], return_when=asyncio.FIRST_COMPLETED)
-            for task in (stop, *waits):
+            await asyncio.wait([stop, *exits], return_when=asyncio.FIRST_COMPLETED)
+            for task in (stop, *exits):
                 task.cancel()
-            ended = [part for part in waits.values() if part.process.returncode is not None]
-            for part in () if self._stop.is_set() else ended:
-                self._say(part.name, f"it ended with status {part.process.returncode}")
-                if part.name == _SERVER or not self._is_complete:
+            exited = [child for child in exits.values() if child.process.returncode is not None]
+            for child in () if self._stop.is_set() else exited:
+                self._print(child.name, f"exited with status {child.process.returncode}")
+                if child.name == _SERVER or not self._is_complete:
                     return Status.UNSUCCESSFUL
-                self._say(part.name, "it is started again")
-                await asyncio.sleep(_PAUSE_S)
-                await self._start(part.name, *self._work(part.name))
+                self._print(child.name, "restarting")
+                await asyncio.sleep(_RESTART_PAUSE_S)
+                await self._start(child.name, *self._worker_arguments(child.name))
         return Status.OK
 
     async def _stop_all(self) -> None:
-        """The workers first, so that the server hears how their tasks ended."""
-        server = self._parts.pop(_SERVER, None)
-        await asyncio.gather(*(_stopped(part) for part in self._parts.values()))
+        """Stop the workers before the server, so that the server records how their tasks ended."""
+        server = self._children.pop(_SERVER, None)
+        await asyncio.gather(*(_stopped(child) for child in self._children.values()))
         if server is not None:
             await _stopped(server)
-        await asyncio.gather(*self._told)
+        await asyncio.gather(*self._readers)
 
     async def _greet(self) -> None:
-        """Once all are there."""
-        there: set[str] = set()
-        while not there.issuperset(self._names):
-            await asyncio.sleep(_MOMENT_S)
-            answer = await self._ask("/workers")
-            there = {worker["id"] for worker in answer.json()} if answer else set()
+        """Print the address and the next commands when all workers have registered."""
+        registered: set[str] = set()
+        while not registered.issuperset(self._workers):
+            await asyncio.sleep(_POLL_S)
+            answer = await self._get("/workers")
+            registered = {worker["id"] for worker in answer.json()} if answer else set()
         self._is_complete = True
-        count = len(self._names)
-        gpus = f", each with {counted_as(self._gpus, 'pretended GPU')}" if self._gpus else ""
-        ask = " --gpu 1" if self._gpus else ""
-        at = "" if self._url == DEFAULT_SERVER else f"  export PHALANX_SERVER={self._url}\n"
+        count = len(self._workers)
+        gpus = f", each with {plural(self._gpus, 'simulated GPU')}" if self._gpus else ""
+        request = " --gpu 1" if self._gpus else ""
+        address = "" if self._url == DEFAULT_SERVER else f"  export PHALANX_SERVER={self._url}\n"
         typer.echo(
-            f"\nPhalanx is up at {self._url} with {counted_as(count, 'worker')}{gpus}.\n"
-            f"Everything is kept in {self._folder}.\n\n"
-            f"In another terminal:\n{at}"
-            f"  phalanx submit --gang {max(1, count)}{ask} --follow -- "
+            f"\nPhalanx is running at {self._url} with {plural(count, 'worker')}{gpus}.\n"
+            f"Its state is in {self._folder}.\n\n"
+            f"In another terminal:\n{address}"
+            f"  phalanx submit --gang {max(1, count)}{request} --follow -- "
             "sh -c 'echo rank $RANK of $WORLD_SIZE'\n"
             "  phalanx top\n\n"
             "Ctrl-C stops everything.\n"
         )
 
 
-def _leave_with_us() -> None:
-    """In a part that is about to begin: if we are killed, it is told to stop."""
+def _stop_with_parent() -> None:
+    """In the child before it starts: receive SIGTERM when the parent dies."""
     _libc.prctl(_SET_PDEATHSIG, signal.SIGTERM)
 
 
@@ -234,14 +235,15 @@ def _is_free(port: int) -> bool:
     return True
 
 
-async def _stopped(part: _Part) -> None:
-    if part.process.returncode is not None:
+async def _stopped(child: _Child) -> None:
+    """Stop the process: SIGTERM, and SIGKILL after the timeout."""
+    if child.process.returncode is not None:
         return
     with contextlib.suppress(ProcessLookupError):
-        part.process.terminate()
+        child.process.terminate()
     try:
-        async with asyncio.timeout(_STOP_S):
-            await part.process.wait()
+        async with asyncio.timeout(_STOP_TIMEOUT_S):
+            await child.process.wait()
     except TimeoutError:
-        part.process.kill()
-        await part.process.wait()
+        child.process.kill()
+        await child.process.wait()

@@ -1,4 +1,4 @@
-"""`phalanx logs`: what the tasks of a job printed."""
+"""`phalanx logs`: the output of a job's tasks."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,22 +7,34 @@ import typer
 from phalanx.cli.completion import Job
 from phalanx.cli.connection import with_client
 from phalanx.cli.follow import wait_for_start
-from phalanx.cli.output import print_output
+from phalanx.cli.options import whole_number
+from phalanx.cli.output import print_task_output
 
 if TYPE_CHECKING:
     from phalanx.client import Client
 
-Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")]
+Follow = Annotated[
+    bool, typer.Option("--follow", "-f", help="Print new output until the job ends.")
+]
 Task = Annotated[
-    int | None, typer.Option("--task", "-t", metavar="INDEX", min=0, help="Only of this task.")
+    int | None,
+    typer.Option(
+        "--task",
+        "-t",
+        metavar="INDEX",
+        parser=whole_number(0),
+        help="Only the task with this index.",
+    ),
 ]
 Tail = Annotated[
-    int | None, typer.Option("--tail", "-n", metavar="LINES", min=0, help="Only the last lines.")
+    int | None,
+    typer.Option(
+        "--tail", "-n", metavar="LINES", parser=whole_number(0), help="Only the last lines."
+    ),
 ]
-
 Attempt = Annotated[
     int | None,
-    typer.Option("--attempt", metavar="EPOCH", min=1, help="Only of this attempt."),
+    typer.Option("--attempt", metavar="NUMBER", parser=whole_number(1), help="Only this attempt."),
 ]
 
 
@@ -30,14 +42,17 @@ Attempt = Annotated[
 def logs(  # noqa: PLR0913
     client: "Client",
     *,
-    called: Job,
+    reference: Job,
     follow: Follow = False,
     task: Task = None,
     attempt: Attempt = None,
     tail: Tail = None,
 ) -> None:
-    """Print the output of a job's tasks. Of several, each line begins with whose it is."""
-    job = client.find(called)
+    """Print the output of a job's tasks.
+
+    The lines of a gang begin with the name of their task: its role and its index.
+    """
+    job = client.find(reference)
     if follow:
         wait_for_start(client, job)
-    print_output(client.logs(job, task=task, attempt=attempt, follow=follow, tail=tail))
+    print_task_output(client.logs(job, task=task, attempt=attempt, follow=follow, tail=tail))

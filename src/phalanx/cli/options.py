@@ -1,14 +1,22 @@
-"""Commands that take more than they say: what several share is declared once and added to each."""
+"""Declaring options: shared ones that are added to several commands, and readers of their values.
+
+A reader raises `typer.BadParameter` with the rest of a sentence that begins with the option's name.
+"""
 
 import inspect
 from collections.abc import Callable
+from enum import StrEnum
+from typing import TypeVar
+
+import typer
+
+E = TypeVar("E", bound=StrEnum)
 
 
 def extended(
     command: Callable[..., None], run: Callable[..., None], *more: inspect.Parameter
 ) -> Callable[..., None]:
-    """`run` in the place of a command, whose first argument it provides: it takes what the command
-    declares after that, and more."""
+    """`run` with the name, help and parameters of `command`, except its first one, and `more`."""
     own = list(inspect.signature(command).parameters.values())[1:]
     parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own, *more)]
     run.__name__ = command.__name__
@@ -16,3 +24,65 @@ def extended(
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     return run
+
+
+def whole_number(least: int | None = None, most: int | None = None) -> Callable[[str | int], int]:
+    """The reader of an integer within bounds."""
+
+    def read(value: str | int) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            number = None
+        if number is None or not _is_within(number, least, most):
+            raise typer.BadParameter(_cure(value, "a whole number", least, most))
+        return number
+
+    return read
+
+
+def decimal(
+    least: float | None = None, most: float | None = None
+) -> Callable[[str | float], float]:
+    """The reader of a decimal number within bounds."""
+
+    def read(value: str | float) -> float:
+        try:
+            number = float(value)
+        except ValueError:
+            number = None
+        if number is None or not _is_within(number, least, most):
+            raise typer.BadParameter(_cure(value, "a number", least, most))
+        return number
+
+    return read
+
+
+def one_of(choices: type[E]) -> Callable[[str], E]:
+    """The reader of one of an enumeration's values."""
+
+    def read(value: str) -> E:
+        try:
+            return choices(value)
+        except ValueError:
+            *others, last = choices
+            raise typer.BadParameter(f"is {value!r}; write {', '.join(others)} or {last}") from None
+
+    return read
+
+
+def _is_within(number: float, least: float | None, most: float | None) -> bool:
+    """Whether the bounds hold; they never hold for NaN."""
+    if number != number:  # noqa: PLR0124
+        return False
+    return (least is None or number >= least) and (most is None or number <= most)
+
+
+def _cure(value: object, kind: str, least: float | None, most: float | None) -> str:
+    if least is not None and most is not None:
+        bounds = f" from {least:,} to {most:,}"
+    elif least is not None:
+        bounds = f", at least {least:,}"
+    else:
+        bounds = ""
+    return f"is {value!r}; write {kind}{bounds}"

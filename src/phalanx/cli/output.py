@@ -1,4 +1,7 @@
-"""What commands print: tables for people, JSON for programs, and nothing folded in a pipe."""
+"""Printing: tables for people, JSON for programs, and notes for a person at a terminal.
+
+Tables are cut to the width of a terminal. In a pipe nothing is cut or wrapped.
+"""
 
 import os
 import re
@@ -15,25 +18,24 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-Json = Annotated[bool, typer.Option("--json", help="For programs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
-#: A pipe has no width of its own; nothing is cut there.
-_ENDLESS = 10_000
-#: Where room is short, the last column is left with this at least, and others with that.
-_NARROW, _WIDE = 16, 24
-_BETWEEN = 2
-#: The name of a task before its output.
-_OWNER = re.compile(r"[a-z0-9-]+/[0-9]+")
+_PIPE_WIDTH = 10_000
+#: The least widths to which the last column and the others are cut.
+_MIN_LAST_WIDTH, _MIN_WIDTH = 16, 24
+_COLUMN_GAP = 2
+#: The task's name before a line of its output.
+_TASK_NAME = re.compile(r"[a-z0-9-]+/[0-9]+")
 _COLOURS = ("cyan", "green", "magenta", "blue", "yellow", "bright_cyan", "bright_magenta")
 
 
 def print_json(value: Any) -> None:
-    """One value, indented."""
+    """Print one value, indented."""
     typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
 def print_json_line(value: Any) -> None:
-    """One of many values, each on its line."""
+    """Print one of many values on a line of its own."""
     typer.echo(msgspec.json.encode(value).decode())
 
 
@@ -42,7 +44,7 @@ def console(*, on_stderr: bool = False) -> Console:
     has_width = stream.isatty() or "COLUMNS" in os.environ
     return Console(
         file=stream,
-        width=None if has_width else _ENDLESS,
+        width=None if has_width else _PIPE_WIDTH,
         highlight=False,
         markup=False,
         emoji=False,
@@ -51,7 +53,7 @@ def console(*, on_stderr: bool = False) -> Console:
 
 
 def note(*lines: str | Text) -> None:
-    """Something for a person who looks on; a script does not hear it."""
+    """Print to standard error, only if that is a terminal."""
     if sys.stderr.isatty():
         for line in lines:
             console(on_stderr=True).print(line)
@@ -61,68 +63,68 @@ def warn(sentence: str) -> None:
     console(on_stderr=True).print(Text.assemble(("warning: ", "yellow"), sentence))
 
 
-def table_of(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
-    """One line for each row. What does not fit on a screen is cut: of the last column first, then
-    of what is very long. A column whose head begins with # has numbers."""
-    shown = list(rows)
-    heads = [head.removeprefix("#") for head in columns]
-    cells = [heads, *([str(cell) for cell in row] for row in shown)]
-    widths = _fitting([max(map(cell_len, column)) for column in zip(*cells, strict=True)])
+def table_of(headings: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
+    """A table with one line per row. If it is too wide, the last column is cut first, then any
+    very wide column. A heading that begins with # aligns its column to the right."""
+    listed = list(rows)
+    names = [heading.removeprefix("#") for heading in headings]
+    cells = [names, *([str(cell) for cell in row] for row in listed)]
+    widths = _fit([max(map(cell_len, column)) for column in zip(*cells, strict=True)])
     table = Table(box=None, pad_edge=False, header_style="bold dim", show_edge=False)
-    for head, named, width in zip(columns, heads, widths, strict=True):
-        side: JustifyMethod = "right" if head.startswith("#") else "left"
-        table.add_column(named, justify=side, no_wrap=True, overflow="ellipsis", width=width)
-    for row in shown:
+    for heading, name, width in zip(headings, names, widths, strict=True):
+        side: JustifyMethod = "right" if heading.startswith("#") else "left"
+        table.add_column(name, justify=side, no_wrap=True, overflow="ellipsis", width=width)
+    for row in listed:
         table.add_row(*row)
     return table
 
 
-def _fitting(widths: list[int]) -> list[int]:
-    """The widths of columns, made narrower until they fit."""
-    over = sum(widths) + _BETWEEN * (len(widths) - 1) - console().width
-    for at in reversed(range(len(widths))):
-        least = _NARROW if at == len(widths) - 1 else _WIDE
-        given_up = max(0, min(over, widths[at] - least))
-        widths[at] -= given_up
-        over -= given_up
+def _fit(widths: list[int]) -> list[int]:
+    """Column widths that fit the console."""
+    excess = sum(widths) + _COLUMN_GAP * (len(widths) - 1) - console().width
+    for column in reversed(range(len(widths))):
+        least = _MIN_LAST_WIDTH if column == len(widths) - 1 else _MIN_WIDTH
+        cut = max(0, min(excess, widths[column] - least))
+        widths[column] -= cut
+        excess -= cut
     return widths
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> None:
-    print_trimmed(table_of(columns, rows))
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> None:
+    print_trimmed(table_of(headings, rows))
 
 
-def print_facts(facts: Iterable[tuple[str, str | Text]]) -> None:
-    """Names and what is to be said of them; nothing is said of what is empty."""
+def print_fields(fields: Iterable[tuple[str, str | Text]]) -> None:
+    """Print names and values, one pair per line, without the fields that are empty."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
-    for name, told in facts:
-        if told:
-            table.add_row(name, told)
+    for name, value in fields:
+        if value:
+            table.add_row(name, value)
     print_trimmed(table)
 
 
 def print_trimmed(table: Table | Tree) -> None:
-    """Without the blanks that would pad its lines."""
+    """Print without trailing blanks."""
     out = console()
     with out.capture() as captured:
         out.print(table)
     typer.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
-def print_output(lines: Iterable[str]) -> None:
-    """What tasks printed. Before a line of a gang stands whose it is, in a colour of its own."""
+def print_task_output(lines: Iterable[str]) -> None:
+    """Print the output of tasks. On a terminal, the task's name before a line is coloured."""
     out = console()
     for line in lines:
-        owner, bar, rest = line.partition(" | ")
-        if out.is_terminal and bar and _OWNER.fullmatch(owner):
-            out.print(owned(owner, rest), soft_wrap=True)
+        task, bar, text = line.partition(" | ")
+        if out.is_terminal and bar and _TASK_NAME.fullmatch(task):
+            out.print(prefixed_line(task, text), soft_wrap=True)
         else:
             typer.echo(line)
 
 
-def owned(owner: str, line: str) -> Text:
-    """A line and whose it is; the same owner has always the same colour."""
-    colour = _COLOURS[crc32(owner.encode()) % len(_COLOURS)]
-    return Text.assemble((f"{owner} | ", colour), Text.from_ansi(line))
+def prefixed_line(name: str, line: str) -> Text:
+    """`name | line`. A name has the same colour every time."""
+    colour = _COLOURS[crc32(name.encode()) % len(_COLOURS)]
+    return Text.assemble((f"{name} | ", colour), Text.from_ansi(line))

@@ -1,4 +1,4 @@
-"""Shares of the cluster: `phalanx queues`, and `phalanx queue set`, `delete`, `stop`, `start`."""
+"""Queues: `phalanx queues`, and `phalanx queue set`, `delete`, `stop`, `start`."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,30 +11,39 @@ from phalanx.cli import completion, formatting
 from phalanx.cli.completion import Queue
 from phalanx.cli.connection import with_client
 from phalanx.cli.exits import Status, end
+from phalanx.cli.help_pages import HelpCommand
+from phalanx.cli.options import whole_number
 from phalanx.cli.output import Json, print_json, print_trimmed, table_of
 
 if TYPE_CHECKING:
     from phalanx.client import Client
     from phalanx.wire.workers import QueueView
 
-app = typer.Typer(help="Change a queue.", no_args_is_help=True)
+app = typer.Typer(help="Create, change, stop or delete a queue.", no_args_is_help=True)
 
 Weight = Annotated[
-    int | None, typer.Option("--weight", metavar="NUMBER", help="Its share beside its siblings.")
+    int | None,
+    typer.Option(
+        "--weight",
+        metavar="NUMBER",
+        parser=whole_number(0),
+        help="Weight in the fair share among sibling queues.",
+    ),
 ]
 Quota = Annotated[
-    str | None, typer.Option("--quota", metavar="gpu=16,…", help="What it is owed; '' for nothing.")
+    str | None,
+    typer.Option("--quota", metavar="gpu=16,…", help="Guaranteed resources; '' removes the quota."),
 ]
 Limit = Annotated[
     str | None,
-    typer.Option("--limit", metavar="gpu=32,…", help="What it may use at most; '' for all."),
+    typer.Option("--limit", metavar="gpu=32,…", help="Maximum resources; '' removes the limit."),
 ]
 Parent = Annotated[
     str | None,
     typer.Option(
         "--parent",
         metavar="QUEUE",
-        help="The queue whose share it is part of; '' for none.",
+        help="Parent queue; '' makes it a top-level queue.",
         autocompletion=completion.queues,
     ),
 ]
@@ -42,16 +51,16 @@ Parent = Annotated[
 
 @with_client
 def queues(client: "Client", *, as_json: Json = False) -> None:
-    """List the queues as the tree that they are."""
-    found = client.queues()
+    """List queues as a tree: weight, quota, limit and state."""
+    listed = client.queues()
     if as_json:
-        print_json(found)
+        print_json(listed)
     else:
-        print_trimmed(queues_table(found))
+        print_trimmed(queues_table(listed))
 
 
-def queues_table(found: "Sequence[QueueView]") -> Table:
-    heads = ["QUEUE", "#WEIGHT", "QUOTA", "LIMIT", "STATE"]
+def queues_table(listed: "Sequence[QueueView]") -> Table:
+    headings = ["QUEUE", "#WEIGHT", "QUOTA", "LIMIT", "STATE"]
     rows = [
         (
             "  " * depth + queue.name,
@@ -60,29 +69,29 @@ def queues_table(found: "Sequence[QueueView]") -> Table:
             formatting.amounts(queue.limit),
             Text("stopped", style="yellow") if queue.stopped else Text("open", style="green"),
         )
-        for depth, queue in _tree(found)
+        for depth, queue in _tree(listed)
     ]
-    return table_of(heads, rows)
+    return table_of(headings, rows)
 
 
-def _tree(found: "Sequence[QueueView]") -> "list[tuple[int, QueueView]]":
-    """Each below its parent, with its depth. One whose parent was never set stands at the top."""
-    names = {queue.name for queue in found}
-    below: dict[str | None, list[QueueView]] = {}
-    for queue in sorted(found, key=lambda queue: queue.name):
-        below.setdefault(queue.parent if queue.parent in names else None, []).append(queue)
-    listed: list[tuple[int, QueueView]] = []
+def _tree(listed: "Sequence[QueueView]") -> "list[tuple[int, QueueView]]":
+    """Each queue below its parent, with its depth. A queue with an unknown parent is at the top."""
+    names = {queue.name for queue in listed}
+    children: dict[str | None, list[QueueView]] = {}
+    for queue in sorted(listed, key=lambda queue: queue.name):
+        children.setdefault(queue.parent if queue.parent in names else None, []).append(queue)
+    ordered: list[tuple[int, QueueView]] = []
 
     def walk(parent: str | None, depth: int) -> None:
-        for queue in below.get(parent, []):
-            listed.append((depth, queue))
+        for queue in children.get(parent, []):
+            ordered.append((depth, queue))
             walk(queue.name, depth + 1)
 
     walk(None, 0)
-    return listed
+    return ordered
 
 
-@app.command("set")
+@app.command("set", cls=HelpCommand)
 @with_client
 def set_queue(  # noqa: PLR0913
     client: "Client",
@@ -94,7 +103,7 @@ def set_queue(  # noqa: PLR0913
     parent: Parent = None,
     as_json: Json = False,
 ) -> None:
-    """Make a queue, or change what is given of it."""
+    """Create a queue, or change the given fields of one."""
     from phalanx.client import NotFoundError  # noqa: PLC0415
 
     try:
@@ -115,11 +124,11 @@ def set_queue(  # noqa: PLR0913
             fields[name] = _amounts(name, given)
     if parent is not None:
         fields["parent"] = parent or None
-    found = client.set_queue(queue, **fields)
+    changed = client.set_queue(queue, **fields)
     if as_json:
-        print_json(found)
+        print_json(changed)
         return
-    print_trimmed(queues_table([found]))
+    print_trimmed(queues_table([changed]))
 
 
 def _amounts(flag: str, given: str) -> dict[str, str]:
@@ -130,31 +139,31 @@ def _amounts(flag: str, given: str) -> dict[str, str]:
     return {name.strip(): amount.strip() for name, _, amount in pairs}
 
 
-@app.command("delete")
+@app.command("delete", cls=HelpCommand)
 @with_client
 def delete(client: "Client", *, queue: Queue) -> None:
-    """Remove a queue that has no children and no unfinished jobs."""
+    """Delete a queue that has no child queues and no unfinished jobs."""
     client.delete_queue(queue)
-    typer.echo(f"queue {queue} is gone")
+    typer.echo(f"queue {queue} deleted")
 
 
-@app.command("stop")
+@app.command("stop", cls=HelpCommand)
 @with_client
 def stop(client: "Client", *, queue: Queue, as_json: Json = False) -> None:
-    """Let nothing of a queue start. What runs goes on."""
-    found = client.stop_queue(queue)
+    """Start no more jobs of a queue. Running jobs continue."""
+    stopped = client.stop_queue(queue)
     if as_json:
-        print_json(found)
+        print_json(stopped)
         return
-    typer.echo(f"nothing of queue {queue} starts; `phalanx queue start {queue}` ends that")
+    typer.echo(f"queue {queue} stopped; start it again with `phalanx queue start {queue}`")
 
 
-@app.command("start")
+@app.command("start", cls=HelpCommand)
 @with_client
 def start(client: "Client", *, queue: Queue, as_json: Json = False) -> None:
-    """Let jobs of a queue start again."""
-    found = client.start_queue(queue)
+    """Start jobs of a stopped queue again."""
+    started = client.start_queue(queue)
     if as_json:
-        print_json(found)
+        print_json(started)
         return
-    typer.echo(f"jobs of queue {queue} may start")
+    typer.echo(f"queue {queue} started")

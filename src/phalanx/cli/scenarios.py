@@ -1,4 +1,4 @@
-"""Scenarios on the command line: what the planner would do, and whether that was expected."""
+"""`phalanx plan SCENARIO`: the planner's decisions in words, or compared with expectations."""
 
 import itertools
 from collections.abc import Iterator
@@ -7,9 +7,9 @@ from pathlib import Path
 import typer
 
 from phalanx.cli.exits import Status, end
-from phalanx.cli.formatting import lasting
 from phalanx.cli.output import print_json
 from phalanx.core.errors import Invalid
+from phalanx.core.spec.durations import short_duration
 from phalanx.core.spec.job import SECOND
 from phalanx.manifest import documents
 from phalanx.plan.cycle import plan
@@ -18,23 +18,23 @@ from phalanx.scenario.outcome import ScenarioOutcome, Step, settle
 from phalanx.scenario.scenario import NOW, Scenario, read_scenario
 
 
-def answer(files: list[str], *, as_json: bool) -> None:
-    """Say in words, or as data, what the planner would do in each."""
+def print_scenarios(files: list[str], *, as_json: bool) -> None:
+    """Print the planner's decisions for every scenario, in words or as JSON."""
     try:
         outcomes = [_outcome(scenario) for file in files for scenario in _scenarios(file)]
     except (Invalid, OSError) as error:
-        end(Status.USAGE, *_wrongs(error))
+        end(Status.USAGE, *_problems(error))
     if as_json:
         print_json(outcomes[0] if len(outcomes) == 1 else outcomes)
         return
     for outcome in outcomes:
         typer.echo(f"{outcome.name}:")
-        for line in _told(outcome):
+        for line in _lines(outcome):
             typer.echo(f"  {line}")
 
 
-def check_all(files: list[str]) -> None:
-    """One line for each scenario, and a status for scripts."""
+def check_scenarios(files: list[str]) -> None:
+    """Print one line per scenario, `ok` or `FAIL`. Exits with status 1 if one failed."""
     passed = failed = 0
     for file in files:
         try:
@@ -46,7 +46,7 @@ def check_all(files: list[str]) -> None:
                 failed += bool(wrong)
                 passed += not wrong
         except (Invalid, OSError) as error:
-            typer.echo(f"FAIL {file}: {'; '.join(_wrongs(error))}")
+            typer.echo(f"FAIL {file}: {'; '.join(_problems(error))}")
             failed += 1
     typer.echo(f"{passed} passed, {failed} failed")
     if failed:
@@ -54,7 +54,7 @@ def check_all(files: list[str]) -> None:
 
 
 def _scenarios(file: str) -> Iterator[Scenario]:
-    """Each document of a file is one."""
+    """The scenarios of a file, one per document."""
     for document in documents.read(Path(file).read_bytes()):
         yield read_scenario(document)
 
@@ -63,29 +63,32 @@ def _outcome(scenario: Scenario) -> ScenarioOutcome:
     return settle(scenario, plan(scenario.state(), NOW))
 
 
-def _wrongs(error: Invalid | OSError) -> list[str]:
+def _problems(error: Invalid | OSError) -> list[str]:
     if isinstance(error, Invalid):
         return [str(problem) for problem in error.problems]
     return [f"{error.filename}: {error.strerror}"]
 
 
-# Words
+# Text
 
 
-def _told(outcome: ScenarioOutcome) -> Iterator[str]:
+def _lines(outcome: ScenarioOutcome) -> Iterator[str]:
     for step in outcome.decisions:
-        yield from _step(step)
+        yield from _decision(step)
     for head in outcome.heads:
-        when = "as soon as it can" if head.at is None else f"in {lasting((head.at - NOW) / SECOND)}"
-        yield f"{head.job} is to start {when} on {', '.join(head.nodes)}"
+        nodes = ", ".join(head.nodes)
+        if head.at is None:
+            yield f"reserve {nodes} for {head.job}, start time unknown"
+        else:
+            yield f"reserve {nodes} for {head.job} in {short_duration((head.at - NOW) / SECOND)}"
     for gang, reason in outcome.reasons.items():
         if gang not in outcome.placed:
-            yield f"{gang} waits: {reason}"
+            yield f"{gang} is pending: {reason}"
     if not outcome.decisions and not outcome.reasons:
-        yield "nothing happens"
+        yield "no decisions"
 
 
-def _step(step: Step) -> Iterator[str]:
+def _decision(step: Step) -> Iterator[str]:
     gangs = " and ".join(step.gangs)
     match step.decision:
         case "Evict":
@@ -93,27 +96,26 @@ def _step(step: Step) -> Iterator[str]:
             victims = "; ".join(
                 f"{', '.join(tasks)} of {gang}" for gang, tasks in step.victims.items()
             )
-            yield (
-                f"evict {victims} for {gangs}{lost}"
-                if victims
-                else f"keep for {gangs} what others leave"
-            )
+            if victims:
+                yield f"evict {victims} for {gangs}{lost}"
+            else:
+                yield f"keep the capacity of stopping tasks for {gangs}"
             yield f"  then start {_places(step)}"
         case "Reserve":
             yield f"start {_places(step)}"
         case "Hold":
-            yield f"hold for {_places(step)}, while it waits for the rest"
+            yield f"gather places for {_places(step)}; the gang is still incomplete"
         case "LetGo":
-            yield f"{gangs} lets go of what it holds: nobody who holds could ever start"
+            yield f"release the places that {gangs} gathered: no gathering gang could start"
         case _:
-            yield f"{gangs} gives up: it has waited as long as it may"
+            yield f"end {gangs}: pending longer than its schedule timeout"
 
 
 def _places(step: Step) -> str:
-    return "; ".join(f"{gang}: {_grouped(places)}" for gang, places in step.places.items())
+    return "; ".join(f"{gang}: {_by_node(places)}" for gang, places in step.places.items())
 
 
-def _grouped(places: dict[str, str]) -> str:
+def _by_node(places: dict[str, str]) -> str:
     """`t0, t1 on n1, t2 on n2`."""
-    by_node = itertools.groupby(sorted(places, key=places.__getitem__), key=places.__getitem__)
-    return ", ".join(f"{', '.join(tasks)} on {node}" for node, tasks in by_node)
+    nodes = itertools.groupby(sorted(places, key=places.__getitem__), key=places.__getitem__)
+    return ", ".join(f"{', '.join(tasks)} on {node}" for node, tasks in nodes)

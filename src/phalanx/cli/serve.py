@@ -1,4 +1,4 @@
-"""`phalanx serve`: run a server until it is told to stop."""
+"""`phalanx serve`: run a server until it is stopped."""
 
 from typing import TYPE_CHECKING
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 @with_settings()
 def serve(config: Config) -> None:
-    """Run a server. Several on one store elect a leader; the others stand by."""
+    """Run a server. Servers that share a store elect a leader; the others stand by."""
     from phalanx.server import logs  # noqa: PLC0415
     from phalanx.server.process import CannotServe, run  # noqa: PLC0415
 
     logs.set_up(config["log_format"], config["log_level"])
-    greet = _say_nothing if config["log_format"] == "json" else _greet
+    greet = _no_greeting if config["log_format"] == "json" else _greet
     try:
         status = run(config, greet)
     except CannotServe as error:
@@ -26,8 +26,8 @@ def serve(config: Config) -> None:
     raise typer.Exit(status)
 
 
-def _say_nothing(started: "ServerStarted") -> None:
-    """The log says it, for machines."""
+def _no_greeting(started: "ServerStarted") -> None:
+    """Print nothing: the JSON log has the same facts."""
 
 
 def _greet(started: "ServerStarted") -> None:
@@ -36,14 +36,14 @@ def _greet(started: "ServerStarted") -> None:
     elif started.leader is not None:
         role = f"standby of {started.leader.url}"
     else:
-        role = "standby; nobody leads yet"
-    needed = "needed" if started.needs_tokens else "not needed on loopback"
+        role = "standby; no leader yet"
+    tokens = "required" if started.needs_tokens else "not required on loopback"
     typer.echo(
-        f"Phalanx is here.\n\n"
-        f"  listens on  {started.url}\n"
-        f"  store       {started.store}\n"
-        f"  role        {role}\n"
-        f"  tokens      {needed}\n"
-        f"  metrics     {started.url}/metrics\n\n"
-        f"Ctrl-C finishes what was accepted and leaves.\n"
+        f"Phalanx server started.\n\n"
+        f"  address  {started.url}\n"
+        f"  store    {started.store}\n"
+        f"  role     {role}\n"
+        f"  tokens   {tokens}\n"
+        f"  metrics  {started.url}/metrics\n\n"
+        f"Ctrl-C stops the server after it has finished the accepted requests.\n"
     )

@@ -1,4 +1,4 @@
-"""A server's settings as flags of a command, made from their table."""
+"""The server's settings as options of a command, generated from their table."""
 
 import inspect
 from collections.abc import Callable
@@ -11,15 +11,15 @@ from phalanx.cli.options import extended
 from phalanx.server.config import Config, ConfigError, load
 from phalanx.server.options import OPTIONS, Option
 
-_FILE = typer.Option("--config", metavar="FILE", help="A TOML file with settings.")
+_FILE = typer.Option("--config", metavar="FILE", help="TOML file with settings.")
 
 
 def with_settings(
     *names: str,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command that takes a `Config` first these settings as flags; none means all.
+    """Add these settings as options to a command whose first parameter is a `Config`.
 
-    What the command itself declares after it stays.
+    Without names, add all of them. The command's own options are kept.
     """
     chosen = [option for option in OPTIONS if not names or option.name in names]
 
@@ -27,7 +27,7 @@ def with_settings(
         def run(**given: Any) -> None:
             file = given.pop("config_file")
             flags = {option.name: given.pop(option.name) for option in chosen}
-            command(_loaded(flags, file), **given)
+            command(_load(flags, file), **given)
 
         file = inspect.Parameter(
             "config_file",
@@ -42,7 +42,7 @@ def with_settings(
 
 def _parameter(option: Option) -> inspect.Parameter:
     default = option.shown(option.default)
-    text = f"{option.help} (default: {default})" if default else option.help
+    text = f"{option.help} [default: {default}]" if default else option.help
     flag = typer.Option(
         option.flag, metavar=option.form.upper(), help=text, rich_help_panel=option.group
     )
@@ -54,7 +54,7 @@ def _parameter(option: Option) -> inspect.Parameter:
     )
 
 
-def _loaded(flags: dict[str, Any], file: str | None) -> Config:
+def _load(flags: dict[str, Any], file: str | None) -> Config:
     try:
         return load(flags, file=file)
     except ConfigError as error:
@@ -62,5 +62,5 @@ def _loaded(flags: dict[str, Any], file: str | None) -> Config:
 
 
 def refuse(*problems: str) -> NoReturn:
-    """Say what is wrong and end as for any wrong use of a command."""
+    """Print the problems and exit with the status for wrong usage."""
     end(Status.USAGE, *problems)

@@ -1,4 +1,4 @@
-"""`phalanx simulate`: what the planner would have done with the jobs of a trace."""
+"""`phalanx simulate`: replay a trace of jobs through the planner, and measure."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from phalanx.cli.exits import Status, end
+from phalanx.cli.options import decimal, one_of, whole_number
 from phalanx.cli.output import Json, note, print_json, print_table, warn
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from phalanx.sim.results import Result
     from phalanx.sim.traces import Trace
 
-_TRACE, _POLICY = "The trace", "The policy"
+_TRACE, _POLICY = "Trace", "Policy"
 
 
 class Switch(StrEnum):
@@ -35,21 +36,30 @@ def _file(flag: str, text: str) -> typer.models.OptionInfo:
     return option
 
 
-Jobs = Annotated[Path, _file("--jobs", "CSV: job_id, submit_s, duration_s, user_or_vc, gang_size…")]
-Nodes = Annotated[Path, _file("--nodes", "CSV: node, gpus, cpus, mem_mb.")]
-Queues = Annotated[Path | None, _file("--queues", "CSV: queue, weight, quota_gpu, limit_gpu.")]
+Jobs = Annotated[
+    Path, _file("--jobs", "CSV file with job_id, submit_s, duration_s, user_or_vc, gang_size, …")
+]
+Nodes = Annotated[Path, _file("--nodes", "CSV file with node, gpus, cpus, mem_mb.")]
+Queues = Annotated[
+    Path | None, _file("--queues", "CSV file with queue, weight, quota_gpu, limit_gpu.")
+]
 NodesLimit = Annotated[
     int | None,
-    typer.Option("--nodes-limit", min=1, help="Only the first nodes.", rich_help_panel=_TRACE),
+    typer.Option(
+        "--nodes-limit",
+        metavar="NUMBER",
+        parser=whole_number(1),
+        help="Use only this many nodes of the file.",
+        rich_help_panel=_TRACE,
+    ),
 ]
 Estimate = Annotated[
     float,
     typer.Option(
         "--estimate",
         metavar="FACTOR",
-        min=1.0,
-        max=1000.0,
-        help="Time limits are so many times the real durations.",
+        parser=decimal(1, 1000),
+        help="Ratio of time limits to actual durations.",
         rich_help_panel=_POLICY,
     ),
 ]
@@ -57,7 +67,9 @@ Limits = Annotated[
     Rounding,
     typer.Option(
         "--limits",
-        help="Time limits as they come out, or the next that people write: 1m, 2m, 5m, … 12h, 1d….",
+        metavar="exact|round",
+        parser=one_of(Rounding),
+        help="Use exact time limits, or round them up to 1m, 2m, 5m, … 12h, 1d, ….",
         rich_help_panel=_POLICY,
     ),
 ]
@@ -66,9 +78,8 @@ PlanEvery = Annotated[
     typer.Option(
         "--plan-every",
         metavar="SECONDS",
-        min=0.0,
-        max=86_400.0,
-        help="The least time between two plans while somebody waits.",
+        parser=decimal(0, 86_400),
+        help="Shortest time between two plans while jobs are pending.",
         rich_help_panel=_POLICY,
     ),
 ]
@@ -77,14 +88,18 @@ Order = Annotated[
     typer.Option(
         "--order",
         metavar="KEYS",
-        help="Who goes first in a queue: priority, size and created, in any order.",
+        help="Order of pending jobs in a queue: priority, size and created, in any order.",
         rich_help_panel=_POLICY,
     ),
 ]
 Backfill = Annotated[
     Switch,
     typer.Option(
-        "--backfill", help="Fill the time until a large gang starts.", rich_help_panel=_POLICY
+        "--backfill",
+        metavar="on|off",
+        parser=one_of(Switch),
+        help="Start short jobs before the reserved start of a large gang.",
+        rich_help_panel=_POLICY,
     ),
 ]
 Compare = Annotated[
@@ -92,13 +107,13 @@ Compare = Annotated[
     typer.Option(
         "--compare",
         metavar="POLICY",
-        help="Replay it under this policy too; repeat for more: fcfs, no-backfill, size-first,"
+        help="Replay under this policy too; repeat for more: fcfs, no-backfill, size-first,"
         " created-first.",
         rich_help_panel=_POLICY,
     ),
 ]
 Report = Annotated[
-    Path | None, typer.Option("--report", metavar="FILE", help="Write a page with plots.")
+    Path | None, typer.Option("--report", metavar="FILE", help="Write an HTML report with plots.")
 ]
 
 
@@ -117,9 +132,9 @@ def simulate(  # noqa: PLR0913
     report: Report = None,
     as_json: Json = False,
 ) -> None:
-    """Replay a trace through the planner, and measure.
+    """Replay a trace of jobs through the planner, and measure.
 
-    `phalanx simulate --jobs jobs.csv --nodes nodes.csv --compare fcfs --report report.html`
+    phalanx simulate --jobs jobs.csv --nodes nodes.csv --compare fcfs --report report.html
     """
     from phalanx.core.spec.job import SECOND  # noqa: PLC0415
     from phalanx.sim.policies import replayed  # noqa: PLC0415
@@ -132,7 +147,7 @@ def simulate(  # noqa: PLR0913
         trace = read_trace(jobs, nodes, queues, nodes_limit)
     except TraceError as error:
         end(Status.USAGE, str(error))
-    _tell_misfits(trace)
+    _warn_of_misfits(trace)
     results = []
     for each in rules:
         note(f"replaying {len(trace.jobs):,} jobs under {each.name}")
@@ -152,8 +167,8 @@ def _own_rules(order: str, backfill: Switch) -> "Rules":
     keys: list[OrderKey] = []
     for word in order.split(","):
         if word.strip() not in list(OrderKey) or word.strip() in keys:
-            known = ", ".join(OrderKey)
-            end(Status.USAGE, f"--order is {order!r}; write each of {known} at most once")
+            names = ", ".join(OrderKey)
+            end(Status.USAGE, f"--order is {order!r}; write each of {names} at most once")
         keys.append(OrderKey(word.strip()))
     return Rules("phalanx", PlannerPolicy(order=tuple(keys), backfill=backfill is Switch.ON))
 
@@ -163,18 +178,18 @@ def _compared(names: list[str]) -> "list[Rules]":
 
     for name in names:
         if name not in NAMED:
-            end(Status.USAGE, f"--compare is {name!r}; there are: {', '.join(NAMED)}")
+            end(Status.USAGE, f"--compare is {name!r}; write one of {', '.join(NAMED)}")
     return [NAMED[name] for name in dict.fromkeys(names)]
 
 
-def _tell_misfits(trace: "Trace") -> None:
+def _warn_of_misfits(trace: "Trace") -> None:
     misfits = list(trace.misfits.items())
     for job, why in misfits[:5]:
-        warn(f"job {job} never fits and is left out: {why}")
+        warn(f"job {job} is left out, it never fits: {why}")
     if len(misfits) > 5:
-        warn(f"{len(misfits) - 5:,} more jobs never fit and are left out")
+        warn(f"{len(misfits) - 5:,} more jobs are left out, they never fit")
     if not trace.jobs:
-        end(Status.USAGE, "no job fits the cluster; there is nothing to replay")
+        end(Status.USAGE, "no job of the trace fits the nodes; nothing to replay")
 
 
 def _print(results: "list[Result]") -> None:
@@ -188,7 +203,7 @@ def _print(results: "list[Result]") -> None:
             ("queue", result.waiting_by_queue),
         ):
             head, rows = waiting_table(what, spreads)
-            typer.echo(f"\nwaiting by {what}, {result.policy}")
+            typer.echo(f"\nwaiting time by {what}, {result.policy}")
             print_table([head[0], *(f"#{name}" for name in head[1:]), ""], [[*r, ""] for r in rows])
 
 
@@ -198,12 +213,12 @@ def _write(path: Path, jobs: Path, trace: "Trace", pace: "Pace", results: "list[
     size = f"{len(trace.nodes):,} nodes with {trace.gpu / 1000:,g} GPUs"
     facts = [
         f"{len(trace.jobs):,} jobs of {jobs.name} in {len(trace.queues):,} queues, on {size}.",
-        f"Every job has a time limit of {pace.estimate:g} times its real duration"
-        + (", rounded up as people do." if pace.rounds else "."),
-        f"While somebody waits, plans are {pace.plan_every / 1e6:g} s apart at least.",
+        f"Every job has a time limit of {pace.estimate:g} times its actual duration"
+        + (", rounded up." if pace.rounds else "."),
+        f"While jobs are pending, plans are at least {pace.plan_every / 1e6:g} s apart.",
     ]
     try:
         path.write_text(page(f"Replay of {jobs.name}", facts, results), encoding="utf-8")
     except OSError as error:
         end(Status.USAGE, f"{path}: {error.strerror}")
-    note(f"the report is in {path}")
+    note(f"report written to {path}")

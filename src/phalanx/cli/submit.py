@@ -10,8 +10,9 @@ from phalanx.cli import completion, formatting
 from phalanx.cli.connection import with_client
 from phalanx.cli.exits import Status, end
 from phalanx.cli.files import IgnoreImage, IgnoreUnsupported, about, contents
-from phalanx.cli.follow import status_of, tell_end, wait_for, wait_for_start
-from phalanx.cli.output import Json, note, print_json, print_output, warn
+from phalanx.cli.follow import note_end, status_of, wait_for, wait_for_start
+from phalanx.cli.options import one_of, whole_number
+from phalanx.cli.output import Json, note, print_json, print_task_output, warn
 from phalanx.core.spec.job import CheckpointPolicy
 
 if TYPE_CHECKING:
@@ -19,40 +20,57 @@ if TYPE_CHECKING:
     from phalanx.wire.crons import CronView
     from phalanx.wire.jobs import BatchItem, SubmitReply
 
-_ROLE = "The gang"
-_JOB = "The job"
+_GANG, _JOB = "Gang", "Job"
 _RESOURCES = ("gpu", "cpu", "memory")
 
 Command = Annotated[
     list[str] | None,
-    typer.Argument(metavar="COMMAND", help="What each task runs, after --.", show_default=False),
+    typer.Argument(
+        metavar="COMMAND", help="Command that each task runs, after --.", show_default=False
+    ),
 ]
 File = Annotated[
     str | None,
-    typer.Option("--file", "-f", metavar="FILE", help="YAML or JSON; - is standard input."),
+    typer.Option(
+        "--file", "-f", metavar="FILE", help="Job file, YAML or JSON; - reads standard input."
+    ),
 ]
 Gang = Annotated[
     int | None,
-    typer.Option("--gang", metavar="NUMBER", min=1, help="How many tasks.", rich_help_panel=_ROLE),
+    typer.Option(
+        "--gang",
+        metavar="NUMBER",
+        parser=whole_number(1),
+        help="Number of tasks, which start together. [default: 1]",
+        rich_help_panel=_GANG,
+    ),
 ]
 Gpu = Annotated[
     str | None,
-    typer.Option("--gpu", metavar="AMOUNT", help="GPUs of each task.", rich_help_panel=_ROLE),
+    typer.Option(
+        "--gpu",
+        metavar="AMOUNT",
+        help="GPUs per task; a fraction shares one GPU.",
+        rich_help_panel=_GANG,
+    ),
 ]
 Cpu = Annotated[
     str | None,
-    typer.Option("--cpu", metavar="AMOUNT", help="CPUs of each task.", rich_help_panel=_ROLE),
+    typer.Option("--cpu", metavar="AMOUNT", help="CPUs per task.", rich_help_panel=_GANG),
 ]
 Memory = Annotated[
     str | None,
     typer.Option(
-        "--memory", metavar="AMOUNT", help="Memory of each, like 32Gi.", rich_help_panel=_ROLE
+        "--memory", metavar="AMOUNT", help="Memory per task, like 32Gi.", rich_help_panel=_GANG
     ),
 ]
 Environment = Annotated[
     list[str] | None,
     typer.Option(
-        "--env", metavar="NAME=VALUE", help="A variable; repeat for more.", rich_help_panel=_ROLE
+        "--env",
+        metavar="NAME=VALUE",
+        help="Environment variable; repeat for more.",
+        rich_help_panel=_GANG,
     ),
 ]
 Workdir = Annotated[
@@ -60,61 +78,86 @@ Workdir = Annotated[
     typer.Option(
         "--workdir",
         metavar="DIR",
-        help="Where it runs on the worker; here, if the server is on this machine.",
-        rich_help_panel=_ROLE,
+        help="Working directory on the worker. [default: the current directory, if the server runs"
+        " on this machine]",
+        rich_help_panel=_GANG,
     ),
 ]
 Name = Annotated[
     str | None,
-    typer.Option("--name", metavar="NAME", help="What to call it.", rich_help_panel=_JOB),
+    typer.Option("--name", metavar="NAME", help="Job name.", rich_help_panel=_JOB),
 ]
 Namespace = Annotated[
     str | None,
-    typer.Option("--namespace", metavar="NAME", help="Whose it is.", rich_help_panel=_JOB),
+    typer.Option("--namespace", metavar="NAME", help="Namespace.", rich_help_panel=_JOB),
 ]
 Queue = Annotated[
     str | None,
     typer.Option(
         "--queue",
         metavar="NAME",
-        help="Whose share it uses.",
+        help="Queue to submit to.",
         rich_help_panel=_JOB,
         autocompletion=completion.queues,
     ),
 ]
 Priority = Annotated[
     int | None,
-    typer.Option("--priority", metavar="NUMBER", help="Higher starts first.", rich_help_panel=_JOB),
+    typer.Option(
+        "--priority",
+        metavar="NUMBER",
+        parser=whole_number(),
+        help="Priority; higher numbers start first.",
+        rich_help_panel=_JOB,
+    ),
 ]
 TimeLimit = Annotated[
     str | None,
-    typer.Option("--time-limit", metavar="TIME", help="Like 90m or 6h.", rich_help_panel=_JOB),
+    typer.Option(
+        "--time-limit",
+        metavar="TIME",
+        help="Longest duration of one attempt, like 90m or 6h.",
+        rich_help_panel=_JOB,
+    ),
 ]
 Checkpoint = Annotated[
     CheckpointPolicy | None,
     typer.Option(
         "--checkpoint",
         metavar="POLICY",
-        help="Whether it saves when it is stopped: none, each or all.",
+        parser=one_of(CheckpointPolicy),
+        help="What tasks save when the job is stopped: none, each (one checkpoint per task) or all"
+        " (a set that counts only if every task saved).",
         rich_help_panel=_JOB,
     ),
 ]
 Retries = Annotated[
     int | None,
     typer.Option(
-        "--max-retries", metavar="NUMBER", help="Failures that end it.", rich_help_panel=_JOB
+        "--max-retries",
+        metavar="NUMBER",
+        parser=whole_number(),
+        help="Number of failures after which the job fails.",
+        rich_help_panel=_JOB,
     ),
 ]
 Key = Annotated[
     str | None,
     typer.Option(
-        "--key", metavar="KEY", help="Submitting again with the same key gives the same job."
+        "--key",
+        metavar="KEY",
+        help="Idempotency key: submitting again with the same key returns the same job.",
     ),
 ]
 Wait = Annotated[
-    bool, typer.Option("--wait", "-w", help="Wait for its end; status 1 if that is not a good one.")
+    bool,
+    typer.Option(
+        "--wait", "-w", help="Wait until the job ends; exit with status 1 unless it is done."
+    ),
 ]
-Follow = Annotated[bool, typer.Option("--follow", help="Show its output, and wait.")]
+Follow = Annotated[
+    bool, typer.Option("--follow", help="Print the job's output, and wait until it ends.")
+]
 
 
 @with_client
@@ -168,25 +211,25 @@ def submit(  # noqa: PLR0913
         ignored = {"ignore_image": ignore_image, "ignore_unsupported": ignore_unsupported}
         items = _submit_file(client, file, key, **ignored)
     elif ignore_image or ignore_unsupported:
-        end(Status.USAGE, "--ignore-image and --ignore-unsupported are for a file; give -f FILE")
+        end(Status.USAGE, "--ignore-image and --ignore-unsupported need a file; pass it with -f")
     elif command:
         items = (_submit_command(client, command, given, key),)
     else:
-        end(Status.USAGE, "nothing to submit; give -f FILE, or a command after --")
-    submitted = [item.job for item in items if item.job is not None]
+        end(Status.USAGE, "nothing to submit; pass a file with -f, or a command after --")
+    jobs = [item.job for item in items if item.job is not None]
     crons = [item.cron for item in items if item.cron is not None]
-    _tell([*submitted, *crons], as_json=as_json, is_awaited=wait or follow)
+    _print_submitted([*jobs, *crons], as_json=as_json, is_awaited=wait or follow)
     if wait or follow:
-        _see_out(client, submitted, follow=follow)
+        _wait_for_all(client, jobs, follow=follow)
 
 
 def _refuse_mixture(command: list[str] | None, given: dict[str, Any]) -> None:
-    """What a file says is not overruled: it would not be what was reviewed."""
+    """Options never override a file: the job would not be the one that was reviewed."""
     if command:
-        end(Status.USAGE, "there are a file and a command; give one of them")
+        end(Status.USAGE, "both a file and a command were given; give one of them")
     for field in given:
         flag = "--" + field.replace("_", "-")
-        end(Status.USAGE, f"{flag} is for a command; write {field} into the file")
+        end(Status.USAGE, f"{flag} cannot be combined with a file; set {field} in the file")
 
 
 def _variables(given: list[str] | None) -> dict[str, str] | None:
@@ -211,20 +254,20 @@ def _document(client: "Client", command: list[str], given: dict[str, Any]) -> di
     from phalanx.client.submission import one_role  # noqa: PLC0415
 
     resources: dict[str, Any] = {name: given.pop(name) for name in _RESOURCES if name in given}
-    if all(_is_here(server) for server in client.servers):
+    if all(_is_local(server) for server in client.servers):
         given.setdefault("workdir", str(Path.cwd()))
     return one_role(command, resources=resources, **given)
 
 
-def _is_here(server: str) -> bool:
+def _is_local(server: str) -> bool:
     return urlsplit(server).hostname in ("127.0.0.1", "localhost", "::1")
 
 
 def _submit_file(
     client: "Client", file: str, key: str | None, *, ignore_image: bool, ignore_unsupported: bool
 ) -> "tuple[BatchItem, ...]":
-    """The jobs of a file, all of them or none. Ends the command if one is refused."""
-    from phalanx.cli.errors import wrongs_of  # noqa: PLC0415
+    """Submit every job of a file, or none. Ends the command if one is refused."""
+    from phalanx.cli.errors import problems_of  # noqa: PLC0415
     from phalanx.client.errors import InvalidError  # noqa: PLC0415
 
     try:
@@ -235,48 +278,56 @@ def _submit_file(
             ignore_unsupported=ignore_unsupported,
         )
     except InvalidError as error:
-        end(Status.USAGE, *(about(file, wrong) for wrong in wrongs_of(error.info)))
+        end(Status.USAGE, *(about(file, problem) for problem in problems_of(error.info)))
     for warning in reply.warnings:
         warn(str(warning.get("message", warning)))
     for queue in reply.queues:
-        note(f"queue {queue} is set")
+        note(f"queue {queue} set")
     return reply.results
 
 
-def _tell(made: "list[SubmitReply | CronView]", *, as_json: bool, is_awaited: bool) -> None:
+def _print_submitted(
+    submitted: "list[SubmitReply | CronView]", *, as_json: bool, is_awaited: bool
+) -> None:
     from phalanx.wire.crons import CronView  # noqa: PLC0415
 
     if as_json:
-        print_json(made[0] if len(made) == 1 else made)
-    for each in made:
+        print_json(submitted[0] if len(submitted) == 1 else submitted)
+    for each in submitted:
         for warning in each.warnings:
             warn(str(warning.get("message", warning)))
         if not as_json:
             name = f"{each.namespace}/{each.name}"
             typer.echo(name if isinstance(each, CronView) else each.id)
-    if len(made) == 1 and not is_awaited:
-        [one] = made
-        if isinstance(one, CronView):
-            note(f"due next at {one.next_at}; `phalanx cron show {one.name}` shows its runs")
-        elif one.reason is not None:
-            note(f"it waits: {one.reason['message']}; `phalanx why {one.name}` says what helps")
-        else:
-            told = formatting.counted_as(one.size, "task")
-            note(f"{told}; `phalanx logs -f {one.name}` shows the output")
+    if len(submitted) == 1 and not is_awaited:
+        _note_next_step(submitted[0])
 
 
-def _see_out(client: "Client", submitted: "list[SubmitReply]", *, follow: bool) -> NoReturn:
-    """Wait for all of them, and end well only if all did."""
+def _note_next_step(submitted: "SubmitReply | CronView") -> None:
+    from phalanx.wire.crons import CronView  # noqa: PLC0415
+
+    name = submitted.name
+    if isinstance(submitted, CronView):
+        note(f"next run at {submitted.next_at}; list its runs with `phalanx cron show {name}`")
+    elif submitted.reason is not None:
+        note(f"pending: {submitted.reason['message']}; see `phalanx why {name}`")
+    else:
+        tasks = formatting.plural(submitted.size, "task")
+        note(f"submitted {tasks}; follow the output with `phalanx logs -f {name}`")
+
+
+def _wait_for_all(client: "Client", jobs: "list[SubmitReply]", *, follow: bool) -> NoReturn:
+    """Wait until every job ends; the exit status is 0 only if all of them are done."""
     worst = Status.OK
-    for job in submitted:
+    for job in jobs:
         try:
             if follow:
                 wait_for_start(client, job.id)
-                print_output(client.logs(job.id, follow=True))
+                print_task_output(client.logs(job.id, follow=True))
             ended = wait_for(client, job.id)
         except KeyboardInterrupt:
-            note(f"it goes on without you; `phalanx cancel {job.name}` stops it")
+            note(f"the job keeps running; stop it with `phalanx cancel {job.name}`")
             raise
-        tell_end(ended)
+        note_end(ended)
         worst = max(worst, status_of(ended))
     raise typer.Exit(worst)

@@ -1,4 +1,4 @@
-"""`phalanx tasks`: the processes of a job, where they are and how they ended."""
+"""`phalanx tasks`: the tasks of a job, their workers and how they ended."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 @with_client
-def tasks(client: "Client", *, called: Job, as_json: Json = False) -> None:
-    """List the tasks of a job, in order."""
-    found = client.tasks(client.find(called))
+def tasks(client: "Client", *, reference: Job, as_json: Json = False) -> None:
+    """List the tasks of a job: state, worker, GPUs, attempt and exit."""
+    listed = client.tasks(client.find(reference))
     if as_json:
-        print_json(found)
+        print_json(listed)
         return
-    print_tasks(found)
+    print_tasks(listed)
 
 
 def print_tasks(tasks: "Sequence[TaskView]") -> None:
@@ -29,14 +29,14 @@ def print_tasks(tasks: "Sequence[TaskView]") -> None:
         (
             str(task.gang_index),
             task.role,
-            formatting.state(task.status),
+            formatting.styled(task.status),
             task.worker_id or "-",
             ",".join(map(str, task.devices)) or "-",
-            str(task.attempts),
-            formatting.lived(task, now),
-            formatting.outcome(task),
+            str(task.reservation_epoch or "-"),
+            formatting.runtime(task, now),
+            formatting.exit_text(task),
         )
         for task in tasks
     ]
-    heads = ["#TASK", "ROLE", "STATE", "WORKER", "GPUS", "#ATTEMPTS", "#FOR", "EXIT"]
-    print_table(heads, rows)
+    headings = ["#TASK", "ROLE", "STATE", "WORKER", "GPUS", "#ATTEMPT", "#RUNTIME", "EXIT"]
+    print_table(headings, rows)

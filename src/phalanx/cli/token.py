@@ -1,4 +1,4 @@
-"""`phalanx token`: who may speak to the server. Works on the store itself, whoever leads."""
+"""`phalanx token`: create, list and revoke API tokens. Works directly on the server's store."""
 
 import asyncio
 import json
@@ -8,21 +8,23 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from phalanx.cli.help_pages import HelpCommand
+from phalanx.cli.output import Json
 from phalanx.cli.settings import refuse, with_settings
 from phalanx.server.config import Config
 from phalanx.store.protocol import Store, StoreError
 
 T = TypeVar("T")
 
-app = typer.Typer(help="Who may speak to the server.", no_args_is_help=True)
+app = typer.Typer(help="Create, list and revoke API tokens.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Whose it is.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Token name, usually that of its user.")]
 Role = Annotated[
     str,
     typer.Option(
         "--role",
         metavar="ROLE",
-        help="user (jobs of its namespaces), worker (speaks only for workers) or admin.",
+        help="Role: user (jobs of its namespaces), worker (worker agents) or admin.",
     ),
 ]
 Namespaces = Annotated[
@@ -30,18 +32,17 @@ Namespaces = Annotated[
     typer.Option(
         "--namespace",
         metavar="NAMESPACE",
-        help="A namespace that a user may use; repeat it for more. * is all of them.",
+        help="Namespace that the user may use; repeat for more, or '*' for all.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="For programs.")]
 
 
-@app.command("create")
+@app.command("create", cls=HelpCommand)
 @with_settings("store")
 def create(
     config: Config, *, name: Name, role: Role = "user", namespace: Namespaces = None
 ) -> None:
-    """Make a token and print it. It is shown only now."""
+    """Create a token and print it. It cannot be shown again."""
     from phalanx.server.tokens import ROLES, mint  # noqa: PLC0415
     from phalanx.store.sqlite import wall_clock  # noqa: PLC0415
 
@@ -49,45 +50,47 @@ def create(
     if role not in ROLES:
         refuse(f"--role is {role}; write {', '.join(ROLES[:-1])} or {ROLES[-1]}")
     if role == "user" and not namespaces:
-        refuse("a user needs a namespace; give --namespace NAME, or --namespace '*' for all")
+        refuse("a user token needs a namespace; pass --namespace NAME, or --namespace '*' for all")
     if role != "user" and namespaces:
-        refuse(f"a token of role {role} is for no namespace; leave --namespace out")
-    minted = mint(name, role, namespaces, wall_clock())
-    if not _on(config, lambda store: store.add_token(minted.token)):
-        refuse(f"there is a token {name} already; revoke it first: phalanx token revoke {name}")
-    typer.echo(minted.secret)
+        refuse(f"a token of role {role} has no namespace; omit --namespace")
+    created = mint(name, role, namespaces, wall_clock())
+    if not _with_store(config, lambda store: store.add_token(created.token)):
+        refuse(f"token {name} exists already; revoke it first with `phalanx token revoke {name}`")
+    typer.echo(created.secret)
 
 
-@app.command("list")
+@app.command("list", cls=HelpCommand)
 @with_settings("store")
 def list_tokens(config: Config, *, as_json: Json = False) -> None:
-    """List the tokens by what can be told of them."""
-    tokens = _on(config, lambda store: store.tokens())
+    """List tokens: name, role, first characters, creation date and namespaces."""
+    tokens = _with_store(config, lambda store: store.tokens())
     if as_json:
-        kept = ("name", "role", "namespaces", "prefix", "created_at")
-        document = [{each: getattr(token, each) for each in kept} for token in tokens]
+        fields = ("name", "role", "namespaces", "prefix", "created_at")
+        document = [{each: getattr(token, each) for each in fields} for token in tokens]
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
         return
     for token in tokens:
-        made = datetime.fromtimestamp(token.created_at / 1_000_000, UTC).strftime("%Y-%m-%d")
+        created = datetime.fromtimestamp(token.created_at / 1_000_000, UTC).strftime("%Y-%m-%d")
         namespaces = ",".join(token.namespaces) or "-"
-        typer.echo(f"{token.name:20} {token.role:7} {token.prefix}…  {made}  {namespaces}")
+        typer.echo(f"{token.name:20} {token.role:7} {token.prefix}…  {created}  {namespaces}")
 
 
-@app.command("revoke")
+@app.command("revoke", cls=HelpCommand)
 @with_settings("store")
 def revoke(config: Config, *, name: Name) -> None:
-    """Forget a token; running servers notice within seconds."""
-    if not _on(config, lambda store: store.remove_token(name)):
-        refuse(f"there is no token {name}; list them with: phalanx token list")
+    """Revoke a token. Running servers notice within seconds."""
+    if not _with_store(config, lambda store: store.remove_token(name)):
+        refuse(f"there is no token {name}; list the tokens with `phalanx token list`")
 
 
-def _on(config: Config, work: Callable[[Store], Awaitable[T]]) -> T:
+def _with_store(config: Config, work: Callable[[Store], Awaitable[T]]) -> T:
     from phalanx.server import stores  # noqa: PLC0415
 
     place = stores.place_of(config)
     if place == "memory":
-        refuse("the memory store ends with its process; name another with --store")
+        refuse(
+            "the memory store ends with its process and keeps no tokens; pass another with --store"
+        )
 
     async def opened() -> T:
         store = stores.store_at(place, config["lease"])

@@ -1,4 +1,4 @@
-"""`phalanx up`: a server and its workers in one terminal, to try things on one machine."""
+"""`phalanx up`: a server and workers in one terminal, to try Phalanx on one machine."""
 
 import asyncio
 import os
@@ -7,38 +7,54 @@ from typing import Annotated
 
 import typer
 
+from phalanx.cli.options import whole_number
 from phalanx.server.config import state_directory
 from phalanx.server.options import BY_NAME
 
 _PORT: int = BY_NAME["port"].default  # type: ignore[assignment]
 
 Workers = Annotated[
-    int, typer.Option("--workers", "-w", metavar="NUMBER", min=0, max=1000, help="How many.")
+    int,
+    typer.Option(
+        "--workers",
+        "-w",
+        metavar="NUMBER",
+        parser=whole_number(0, 1000),
+        help="Number of workers.",
+    ),
 ]
 Gpus = Annotated[
     int,
     typer.Option(
-        "--gpus", metavar="NUMBER", min=0, max=64, help="GPUs that each worker pretends to have."
+        "--gpus",
+        metavar="NUMBER",
+        parser=whole_number(0, 64),
+        help="Simulated GPUs per worker. With 0, a single worker detects the machine's GPUs.",
     ),
 ]
 Port = Annotated[
     int,
-    typer.Option("--port", metavar="NUMBER", min=1, max=65535, help="Where the server listens."),
+    typer.Option(
+        "--port", metavar="NUMBER", parser=whole_number(1, 65535), help="Port of the server."
+    ),
 ]
 Data = Annotated[
     Path | None,
     typer.Option(
         "--data",
         metavar="DIR",
-        help="Where everything is kept (default: the state directory).",
+        help="Directory for all state. [default: the state directory]",
         show_default=False,
     ),
 ]
 
 
 def up(*, workers: Workers = 1, gpus: Gpus = 0, port: Port = _PORT, data: Data = None) -> None:
-    """Run a server and workers on this machine until Ctrl-C."""
+    """Run a server and workers on this machine until Ctrl-C.
+
+    phalanx up --workers 2 --gpus 2
+    """
     from phalanx.cli.local_cluster import LocalCluster  # noqa: PLC0415
 
     folder = (data or state_directory(os.environ)).absolute()
-    raise typer.Exit(asyncio.run(LocalCluster(folder, port, workers, gpus).live()))
+    raise typer.Exit(asyncio.run(LocalCluster(folder, port, workers, gpus).run()))

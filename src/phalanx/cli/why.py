@@ -1,4 +1,4 @@
-"""`phalanx why`: why a job does not run, or how it ended."""
+"""`phalanx why`: why a job does not run, and what would make it start."""
 
 from typing import TYPE_CHECKING
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 @with_client
-def why(client: "Client", *, called: Job, as_json: Json = False) -> None:
-    """Say why a job waits, is being stopped, or ended."""
-    found = client.why(client.find(called))
+def why(client: "Client", *, reference: Job, as_json: Json = False) -> None:
+    """Explain why a job is pending, stopping or ended, and what to do."""
+    answer = client.why(client.find(reference))
     if as_json:
-        print_json(found)
+        print_json(answer)
         return
-    typer.echo(f"{found.job}: {found.message}")
-    if found.starts_at is not None:
-        typer.echo(f"its start is kept free from about {formatting.clock(found.starts_at)} on")
-    if found.remedy is not None:
-        typer.echo(f"what helps: {found.remedy}")
-    for alternative in found.alternatives:
-        typer.echo(f"or: {alternative.message}")
+    typer.echo(f"{answer.job}: {answer.message}")
+    if answer.starts_at is not None:
+        typer.echo(f"reserved start: about {formatting.local_clock(answer.starts_at)}")
+    if answer.remedy is not None:
+        typer.echo(f"remedy: {answer.remedy}")
+    for alternative in answer.alternatives:
+        typer.echo(f"alternative: {alternative.message}")

@@ -1,4 +1,4 @@
-"""`phalanx worker`: run tasks on this machine until told to stop."""
+"""`phalanx worker`: run tasks on this machine until the agent is stopped."""
 
 import os
 import socket
@@ -8,7 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from phalanx.cli.options import one_of, whole_number
 from phalanx.cli.settings import refuse
+from phalanx.client.settings import DEFAULT_SERVER
 from phalanx.core.errors import Invalid
 from phalanx.core.model import Protocol
 from phalanx.core.spec.fields import Reader
@@ -17,40 +19,41 @@ from phalanx.core.spec.quantities import capacity
 from phalanx.server.config import state_directory
 from phalanx.server.options import LogFormat, LogLevel
 
-_SERVER = "http://127.0.0.1:8080"
-
 Urls = Annotated[
     list[str] | None,
     typer.Option(
         "--server",
         envvar="PHALANX_SERVER",
         metavar="URL",
-        help=f"A server; name several to know the standbys too. (default: {_SERVER})",
+        help=f"Server URL; repeat it, or separate with commas, to name the standbys too."
+        f" [default: {DEFAULT_SERVER}]",
     ),
 ]
-Name = Annotated[
+WorkerId = Annotated[
     str | None,
     typer.Option(
         "--id",
         envvar="PHALANX_WORKER",
-        help="The worker's name, which no other may have. (default: the host's name)",
+        metavar="ID",
+        help="Worker id, unique in the cluster. [default: the host name]",
     ),
 ]
-State = Annotated[
+StateDir = Annotated[
     Path | None,
     typer.Option(
         "--state-dir",
         envvar="PHALANX_WORKER_STATE",
-        help="Where it keeps what it runs. (default: worker, in the state directory)",
+        metavar="DIR",
+        help="Directory for the worker's state. [default: worker, in the state directory]",
     ),
 ]
-Amounts = Annotated[
+Resources = Annotated[
     str | None,
     typer.Option(
         "--resources",
         envvar="PHALANX_RESOURCES",
         metavar="NAME=AMOUNT,…",
-        help="What it has, like gpu=8,cpu=64,memory=512Gi; the rest is found out.",
+        help="Resources of the worker, like gpu=8,cpu=64,memory=512Gi; the others are detected.",
     ),
 ]
 Labels = Annotated[
@@ -59,12 +62,18 @@ Labels = Annotated[
         "--label",
         envvar="PHALANX_LABELS",
         metavar="NAME=VALUE",
-        help="A label that jobs can select by; may be repeated.",
+        help="Label that jobs can select workers by; repeat for more.",
     ),
 ]
 Slots = Annotated[
     int | None,
-    typer.Option("--slots", envvar="PHALANX_SLOTS", min=1, help="At most this many tasks at once."),
+    typer.Option(
+        "--slots",
+        envvar="PHALANX_SLOTS",
+        metavar="NUMBER",
+        parser=whole_number(1),
+        help="Maximum number of tasks at a time.",
+    ),
 ]
 Address = Annotated[
     str | None,
@@ -72,37 +81,65 @@ Address = Annotated[
         "--address",
         envvar="PHALANX_ADDRESS",
         metavar="HOST",
-        help="Where other workers reach it. (default: the address it reaches the server from)",
+        help="Address at which other workers reach this one. [default: the local address of the"
+        " connection to the server]",
     ),
 ]
 Token = Annotated[
     str | None,
-    typer.Option("--token", envvar="PHALANX_TOKEN", help="A worker's token.", show_envvar=True),
+    typer.Option(
+        "--token",
+        envvar="PHALANX_TOKEN",
+        metavar="TOKEN",
+        help="API token with the role worker.",
+        show_envvar=True,
+    ),
 ]
 TokenFile = Annotated[
     Path | None,
-    typer.Option("--token-file", envvar="PHALANX_TOKEN_FILE", help="A file with the token."),
+    typer.Option(
+        "--token-file",
+        envvar="PHALANX_TOKEN_FILE",
+        metavar="FILE",
+        help="File with the token, which may be replaced while the worker runs.",
+    ),
 ]
 Keep = Annotated[
     bool,
     typer.Option(
-        "--keep", envvar="PHALANX_KEEP", help="When told to stop, leave the tasks to the next one."
+        "--keep",
+        envvar="PHALANX_KEEP",
+        help="On SIGTERM, leave the tasks running for the next agent on this machine.",
     ),
 ]
 Format = Annotated[
-    LogFormat, typer.Option("--log-format", envvar="PHALANX_LOG_FORMAT", help="How to log.")
+    LogFormat,
+    typer.Option(
+        "--log-format",
+        envvar="PHALANX_LOG_FORMAT",
+        metavar="FORMAT",
+        parser=one_of(LogFormat),
+        help=f"Log format: {', '.join(LogFormat)}.",
+    ),
 ]
 Level = Annotated[
-    LogLevel, typer.Option("--log-level", envvar="PHALANX_LOG_LEVEL", help="What to log.")
+    LogLevel,
+    typer.Option(
+        "--log-level",
+        envvar="PHALANX_LOG_LEVEL",
+        metavar="LEVEL",
+        parser=one_of(LogLevel),
+        help=f"Lowest level that is logged: {', '.join(LogLevel)}.",
+    ),
 ]
 
 
 def worker(  # noqa: PLR0913
     *,
     server: Urls = None,
-    name: Name = None,
-    state_dir: State = None,
-    resources: Amounts = None,
+    name: WorkerId = None,
+    state_dir: StateDir = None,
+    resources: Resources = None,
     label: Labels = None,
     slots: Slots = None,
     address: Address = None,
@@ -112,7 +149,10 @@ def worker(  # noqa: PLR0913
     log_format: Format = LogFormat.TEXT,
     log_level: Level = LogLevel.INFO,
 ) -> None:
-    """Run tasks on this machine. SIGTERM hands them to other workers; --keep leaves them here."""
+    """Run tasks on this machine until SIGTERM or Ctrl-C.
+
+    Then the worker's jobs are requeued to run on other workers, unless --keep is given.
+    """
     from phalanx.agent import hardware  # noqa: PLC0415
     from phalanx.agent import worker as agent  # noqa: PLC0415
     from phalanx.agent.link.link import Registration  # noqa: PLC0415
@@ -128,7 +168,7 @@ def worker(  # noqa: PLR0913
         slots=slots,
     )
     settings = agent.WorkerSettings(
-        servers=tuple(_url(url) for urls in server or [_SERVER] for url in urls.split(",")),
+        servers=tuple(_url(url) for urls in server or [DEFAULT_SERVER] for url in urls.split(",")),
         state_dir=(state_dir or state_directory(os.environ) / "worker").absolute(),
         registration=registration,
         keep=keep,
@@ -144,7 +184,7 @@ def worker(  # noqa: PLR0913
 
 def _url(url: str) -> str:
     if not url.startswith(("http://", "https://")):
-        refuse(f"--server: {url} is no address; write it like https://scheduler.example:8080")
+        refuse(f"--server: {url} is not a URL; write it like https://scheduler.example:8080")
     return url
 
 
@@ -171,7 +211,7 @@ def _labels(written: list[str]) -> dict[str, str]:
 
 
 def _checked(flag: str, name: str, read: Reader[str]) -> str:
-    """Whatever the server would refuse as well, again and again."""
+    """The name, refused here if the server would refuse it."""
     try:
         return read(name)
     except Invalid as error:
@@ -179,11 +219,11 @@ def _checked(flag: str, name: str, read: Reader[str]) -> str:
 
 
 def _token(given: str | None, file: Path | None) -> Callable[[], str | None]:
-    """A file is read again with every call, so that a token can be replaced."""
+    """A function that returns the token. A file is read at each call, so it can be replaced."""
     if file is None:
         return lambda: given
     try:
         file.read_text()
     except OSError as error:
-        refuse(f"--token-file: {file} cannot be read: {error.strerror}")
+        refuse(f"--token-file: cannot read {file}: {error.strerror}")
     return lambda: file.read_text().strip()

@@ -1,4 +1,4 @@
-"""The machines: `phalanx workers`, `cordon`, `uncordon`, `drain`."""
+"""Workers: `phalanx workers`, `cordon`, `uncordon`, `drain`."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -14,91 +14,94 @@ from phalanx.cli.output import Json, note, print_json, print_trimmed, table_of
 
 if TYPE_CHECKING:
     from phalanx.client import Client
-    from phalanx.wire.workers import WorkerView
+    from phalanx.wire.workers import DrainReply, WorkerView
 
 Reason = Annotated[
-    str | None, typer.Option("--reason", metavar="TEXT", help="What to tell those who ask.")
+    str | None,
+    typer.Option("--reason", metavar="TEXT", help="Reason, shown in `phalanx workers`."),
 ]
 Deadline = Annotated[
     str | None,
     typer.Option(
-        "--deadline", metavar="TIME", help="Let what is there go on for so long, like 2h."
+        "--deadline",
+        metavar="TIME",
+        help="Let running tasks continue for this long, like 2h, before evicting them.",
     ),
 ]
 
-_NAMED = ("gpu", "cpu", "memory")
+_RESOURCES = ("gpu", "cpu", "memory")
 
 
 @with_client
 def workers(client: "Client", *, as_json: Json = False) -> None:
-    """List the workers: what they have, what is free, and why they take nothing new."""
-    found = client.workers()
+    """List workers: status, tasks, free resources and labels."""
+    listed = client.workers()
     if as_json:
-        print_json(found)
-    elif not found:
-        note("no workers yet; start one with `phalanx worker`")
+        print_json(listed)
+    elif not listed:
+        note("no workers; start one with `phalanx worker`")
     else:
-        print_trimmed(workers_table(found))
+        print_trimmed(workers_table(listed))
 
 
-def workers_table(found: "Sequence[WorkerView]") -> Table:
-    """What is free of what there is; resources that nobody has are left out."""
-    names = [name for name in _NAMED if any(name in worker.resources for worker in found)]
-    others = sorted({name for worker in found for name in worker.resources} - set(_NAMED))
-    names += others
-    heads = ["WORKER", "STATUS", "#TASKS", *(f"#FREE {name.upper()}" for name in names), "TAGS"]
+def workers_table(listed: "Sequence[WorkerView]") -> Table:
+    """Free and total resources of each worker; resources that no worker has are left out."""
+    names = [name for name in _RESOURCES if any(name in worker.resources for worker in listed)]
+    names += sorted({name for worker in listed for name in worker.resources} - set(_RESOURCES))
+    free = (f"#FREE {name.upper()}" for name in names)
+    headings = ["WORKER", "STATUS", "#TASKS", *free, "LABELS"]
     rows: list[list[str | Text]] = [
         [
             worker.id,
-            formatting.state(worker.status),
+            formatting.styled(worker.status),
             str(len(worker.tasks)),
             *(_free(worker, name) for name in names),
             _remark(worker),
         ]
-        for worker in found
+        for worker in listed
     ]
-    return table_of(heads, rows)
+    return table_of(headings, rows)
 
 
 def _free(worker: "WorkerView", name: str) -> str:
+    """`2/8`: free of total."""
     if name not in worker.resources:
         return "-"
-    free, all_of_it = worker.free.get(name, 0), worker.resources[name]
-    return f"{formatting.rounded(name, free)}/{formatting.rounded(name, all_of_it)}"
+    free, total = worker.free.get(name, 0), worker.resources[name]
+    return f"{formatting.rounded_amount(name, free)}/{formatting.rounded_amount(name, total)}"
 
 
 def _remark(worker: "WorkerView") -> Text:
-    """Its tags, and before them whatever keeps it from taking tasks."""
-    tags = " ".join(f"{name}={value}" for name, value in sorted(worker.tags.items()))
+    """The worker's labels, after the reason why no tasks are placed on it."""
+    labels = " ".join(f"{name}={value}" for name, value in sorted(worker.tags.items()))
     if worker.lost_at is not None:
-        return Text.assemble(
-            (f"silent, lost {formatting.ago(worker.lost_at, formatting.now())}  ", "red"), tags
-        )
+        lost = f"lost {formatting.ago(worker.lost_at, formatting.now())}  "
+        return Text.assemble((lost, "red"), labels)
     if worker.cordoned is not None:
-        return Text.assemble((f"{worker.cordoned}  ", "yellow"), tags)
-    return Text(tags)
+        return Text.assemble((f"{worker.cordoned}  ", "yellow"), labels)
+    return Text(labels)
 
 
 @with_client
 def cordon(
     client: "Client", *, worker: Worker, reason: Reason = None, as_json: Json = False
 ) -> None:
-    """Place nothing new on a worker. What runs there goes on."""
-    found = client.cordon(worker, reason=reason)
+    """Place no new tasks on a worker. Running tasks continue."""
+    cordoned = client.cordon(worker, reason=reason)
     if as_json:
-        print_json(found)
+        print_json(cordoned)
         return
-    typer.echo(f"{found.id} takes nothing new; `phalanx uncordon {found.id}` opens it again")
+    typer.echo(f"worker {cordoned.id} cordoned; undo with `phalanx uncordon {cordoned.id}`")
 
 
 @with_client
 def uncordon(client: "Client", *, worker: Worker, as_json: Json = False) -> None:
-    """Open a worker again."""
-    found = client.uncordon(worker)
+    """Place new tasks on a worker again."""
+    uncordoned = client.uncordon(worker)
     if as_json:
-        print_json(found)
+        print_json(uncordoned)
         return
-    typer.echo(f"{found.id} is open")
+    typer.echo(f"worker {uncordoned.id} uncordoned")
 
 
 @with_client
@@ -110,16 +113,20 @@ def drain(
     reason: Reason = None,
     as_json: Json = False,
 ) -> None:
-    """Empty a worker: nothing new is placed there, and what runs there goes elsewhere."""
-    found = client.drain(worker, deadline=deadline, reason=reason)
+    """Cordon a worker and evict its tasks, which start on other workers."""
+    reply = client.drain(worker, deadline=deadline, reason=reason)
     if as_json:
-        print_json(found)
+        print_json(reply)
         return
-    if found.evicted:
-        typer.echo(f"{worker} is being emptied; these go elsewhere: {', '.join(found.evicted)}")
-    elif found.worker.tasks:
-        left = formatting.counted_as(len(found.worker.tasks), "task")
-        then = f" has {deadline} left" if deadline else " is stopping"
-        typer.echo(f"{worker} takes nothing new; what is there ({left}){then}")
-    else:
-        typer.echo(f"{worker} takes nothing new, and is empty")
+    typer.echo(_drained(worker, reply, deadline))
+
+
+def _drained(worker: str, reply: "DrainReply", deadline: str | None) -> str:
+    if reply.evicted:
+        return f"worker {worker} draining; evicted {', '.join(reply.evicted)}"
+    if not reply.worker.tasks:
+        return f"worker {worker} drained; it has no tasks"
+    tasks = formatting.plural(len(reply.worker.tasks), "task")
+    if deadline:
+        return f"worker {worker} draining; {tasks} will be evicted in {deadline}"
+    return f"worker {worker} draining; {tasks} stopping"

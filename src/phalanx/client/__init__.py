@@ -1,4 +1,4 @@
-"""The Python SDK: a client, and the errors that it raises."""
+"""The Python SDK: `Client`, and the errors that it raises."""
 
 from phalanx.client.client import Client
 from phalanx.client.errors import (
@@ -9,6 +9,7 @@ from phalanx.client.errors import (
     PhalanxError,
     RefusedError,
     UnavailableError,
+    UnknownOutcomeError,
     UnreachableError,
 )
 
@@ -21,5 +22,6 @@ __all__ = [
     "PhalanxError",
     "RefusedError",
     "UnavailableError",
+    "UnknownOutcomeError",
     "UnreachableError",
 ]

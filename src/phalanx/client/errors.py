@@ -1,23 +1,27 @@
-"""What can go wrong when a server is asked: nobody answered, or the answer was no."""
+"""The errors that a client raises: no server answered, or a server refused the request."""
 
 from phalanx.wire.errors import ErrorDetail, ErrorInfo
 
 
 class PhalanxError(Exception):
-    """Whatever the client raises."""
+    """The base of every error that the client raises."""
 
 
 class UnreachableError(PhalanxError):
-    """No server answered, or none that leads."""
+    """No server answered, or none of them leads."""
+
+
+class UnknownOutcomeError(UnreachableError):
+    """The connection broke after the request was sent; it may have been carried out."""
 
 
 class RefusedError(PhalanxError):
-    """A server answered, and refused."""
+    """A server answered and refused the request."""
 
     def __init__(self, status: int, info: ErrorInfo, request_id: str = "") -> None:
         self.status = status
         self.info = info
-        self.request_id = request_id  #: by which the server's log knows the request
+        self.request_id = request_id  #: the id of the request in the server's log
         super().__init__(info.message)
 
     @property
@@ -26,28 +30,28 @@ class RefusedError(PhalanxError):
 
     @property
     def details(self) -> tuple[ErrorDetail, ...]:
-        """Everything that is wrong with what was sent, by its path."""
+        """Every problem in the request, each with its path."""
         return self.info.details
 
 
 class InvalidError(RefusedError):
-    """What was sent is wrong; `details` says where."""
+    """The request is invalid; `details` names every problem."""
 
 
 class NotFoundError(RefusedError):
-    """There is no such thing, or it is not for this caller to see."""
+    """The object does not exist, or the token does not permit to see it."""
 
 
 class ConflictError(RefusedError):
-    """It cannot be done in the state that things are in."""
+    """The action is not possible in the object's current state."""
 
 
 class DeniedError(RefusedError):
-    """There is no token, or it does not reach this far."""
+    """The token is missing, unknown, or does not permit this."""
 
 
 class UnavailableError(RefusedError):
-    """The server cannot answer at the moment; it may later."""
+    """The server cannot answer at the moment; try again later."""
 
 
 _BY_STATUS: dict[int, type[RefusedError]] = {
@@ -63,4 +67,5 @@ _BY_STATUS: dict[int, type[RefusedError]] = {
 
 
 def refused(status: int, info: ErrorInfo, request_id: str = "") -> RefusedError:
+    """The error for a response with this status."""
     return _BY_STATUS.get(status, RefusedError)(status, info, request_id)

@@ -1,4 +1,4 @@
-"""What happens, as it happens: the stream of a server, and the story of one job to its end."""
+"""Events: those of one job page by page or until it ends, and the stream of all events."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -10,44 +10,44 @@ import msgspec
 from phalanx.client.transport import ApiRequest, Transport, lines_of
 from phalanx.wire.jobs import EventPage, RecordView
 
-#: What a stream yields where some events were missed; the server calls it so.
+#: The kind that a stream yields where it missed events; the server uses the same name.
 RESYNC = "resync"
-#: The record after which nothing of interest happens to a job.
+#: The last event of a job.
 JOB_ENDED = "JobEnded"
 
 _PAGE = 1000
 _decode_record = msgspec.json.Decoder(RecordView).decode
-_decode_story = msgspec.json.Decoder(EventPage).decode
+_decode_page = msgspec.json.Decoder(EventPage).decode
 
 
-class _Event(NamedTuple):
+class _ServerSentEvent(NamedTuple):
     kind: str
     seq: int
     data: str
 
 
-def pages(servers: Transport, path: str, after: int = 0) -> Iterator[RecordView]:
-    """The story of a job as far as it goes now."""
-    at: int | None = after
-    while at is not None:
-        params = {"after": at, "limit": _PAGE}
-        story = _decode_story(servers.ask(ApiRequest("GET", path, params)).content)
-        yield from story.events
-        at = story.next
+def past_events(transport: Transport, path: str, after: int = 0) -> Iterator[RecordView]:
+    """The events of a job so far, fetched page by page."""
+    cursor: int | None = after
+    while cursor is not None:
+        params = {"after": cursor, "limit": _PAGE}
+        page = _decode_page(transport.send(ApiRequest("GET", path, params)).content)
+        yield from page.events
+        cursor = page.next
 
 
-def story(servers: Transport, path: str, job: str) -> Iterator[RecordView]:
-    """The story of a job, from its beginning to its end, as it happens."""
+def followed_events(transport: Transport, path: str, job: str) -> Iterator[RecordView]:
+    """The events of a job from its submission to its end, as they happen."""
     last, has_ended = 0, False
     while not has_ended:
-        for record in pages(servers, path, after=last):
+        for record in past_events(transport, path, after=last):
             last, has_ended = record.seq, has_ended or record.kind == JOB_ENDED
             yield record
         if has_ended:
             return
-        for record in stream(servers, since=last):
+        for record in stream(transport, since=last):
             if record.kind == RESYNC:
-                break  # what was missed is in the story
+                break  # fetch the missed events page by page
             if record.job != job:
                 continue
             last, has_ended = record.seq, record.kind == JOB_ENDED
@@ -56,12 +56,12 @@ def story(servers: Transport, path: str, job: str) -> Iterator[RecordView]:
                 return
 
 
-def stream(servers: Transport, since: int | None = None) -> Iterator[RecordView]:
-    """All that happens, without end: a connection that breaks is made anew."""
+def stream(transport: Transport, since: int | None = None) -> Iterator[RecordView]:
+    """All events, without end. A broken connection is opened again after the last event seen."""
     while True:
-        answer = servers.ask(ApiRequest("GET", "/events", {"since": since}, streamed=True))
+        response = transport.send(ApiRequest("GET", "/events", {"since": since}, streamed=True))
         try:
-            for event in _events(answer):
+            for event in _server_sent_events(response):
                 since = event.seq
                 if event.kind == RESYNC:
                     now = datetime.now(UTC).isoformat()
@@ -69,19 +69,19 @@ def stream(servers: Transport, since: int | None = None) -> Iterator[RecordView]
                 else:
                     yield _decode_record(event.data)
         except httpx.TransportError:
-            pass  # the leader is gone, or the way to it; whoever leads next goes on from `since`
+            pass  # the next leader continues from `since`
         finally:
-            answer.close()
+            response.close()
 
 
-def _events(answer: httpx.Response) -> Iterator[_Event]:
+def _server_sent_events(response: httpx.Response) -> Iterator[_ServerSentEvent]:
     fields: dict[str, str] = {}
-    for line in lines_of(answer):
+    for line in lines_of(response):
         if line:
             name, _, value = line.partition(":")
             fields[name] = value.removeprefix(" ")
         elif "data" in fields:
-            yield _Event(fields.get("event", ""), int(fields["id"]), fields["data"])
+            yield _ServerSentEvent(fields.get("event", ""), int(fields["id"]), fields["data"])
             fields = {}
         else:
             fields = {}

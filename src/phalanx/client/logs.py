@@ -1,4 +1,4 @@
-"""The output of a job, line by line. A follower goes on where it was when another server leads."""
+"""The output of a job, line by line. A follower continues where it was after a change of leader."""
 
 import re
 import time
@@ -10,57 +10,63 @@ import httpx
 import msgspec
 
 from phalanx.client.errors import UnreachableError
-from phalanx.client.transport import ApiRequest, Transport, lines_of
+from phalanx.client.transport import ApiRequest, Transport, describe, lines_of
 from phalanx.wire.jobs import JobView
 
-_MOMENT_S = 0.2
-_OWNER = re.compile(r"([a-z0-9-]+/[0-9]+) \| ")
+_RETRY_PAUSE_S = 0.2
+_TASK_PREFIX = re.compile(r"([a-z0-9-]+/[0-9]+) \| ")
 
 
-def printed(servers: Transport, path: str, params: Mapping[str, Any]) -> Iterator[str]:
-    """As much as there is."""
+def printed_output(transport: Transport, path: str, params: Mapping[str, Any]) -> Iterator[str]:
+    """The output so far. Raises UnreachableError if the connection breaks."""
     try:
-        yield from _lines(servers, path, params)
+        yield from _lines(transport, path, params)
     except httpx.TransportError as error:
-        raise UnreachableError(f"the output broke off ({error}); ask for it again") from None
+        raise UnreachableError(
+            f"the connection broke while reading the output ({describe(error)}); read it again"
+        ) from None
 
 
-def followed(
-    servers: Transport, job: str, params: Mapping[str, Any], *, tail: int | None
+def followed_output(
+    transport: Transport, job_path: str, params: Mapping[str, Any], *, tail: int | None
 ) -> Iterator[str]:
-    """Until the job has ended.
+    """The output until the job ends.
 
-    A stream that breaks off, or ends before the job does, is followed by another one: the whole
-    output less the lines of each task that were seen, or what comes from then on where only the
-    end was wanted.
+    A stream that breaks, or ends before the job does, is replaced by a new one. Without `tail`,
+    the new stream begins at the start and skips, task by task, the lines that were yielded
+    already. With `tail`, it begins at the current end.
     """
-    seen: Counter[str] = Counter()
-    skip: Counter[str] = Counter()
+    yielded: Counter[str] = Counter()
+    to_skip: Counter[str] = Counter()
     while True:
-        detours, is_whole = servers.detours, True
+        failovers, is_complete = transport.failovers, True
         try:
-            for line in _lines(servers, f"{job}/logs", {**params, "follow": True, "tail": tail}):
-                owner = name[1] if (name := _OWNER.match(line)) else ""
-                if skip[owner]:
-                    skip[owner] -= 1
+            query = {**params, "follow": True, "tail": tail}
+            for line in _lines(transport, f"{job_path}/logs", query):
+                prefix = _TASK_PREFIX.match(line)
+                task = prefix[1] if prefix else ""
+                if to_skip[task]:
+                    to_skip[task] -= 1
                     continue
-                seen[owner] += 1
+                yielded[task] += 1
                 yield line
         except httpx.TransportError:
-            is_whole = False
-        found = msgspec.json.decode(servers.ask(ApiRequest("GET", job)).content, type=JobView)
-        # A server that stops ends its streams too, and the job may have ended since.
-        if is_whole and servers.detours == detours and found.finished_at is not None:
+            is_complete = False
+        response = transport.send(ApiRequest("GET", job_path))
+        job = msgspec.json.decode(response.content, type=JobView)
+        # A server that stops also ends its streams, and the job may have ended since.
+        if is_complete and transport.failovers == failovers and job.finished_at is not None:
             return
         tail = None if tail is None else 0
-        skip = Counter() if tail == 0 else seen.copy()
-        time.sleep(_MOMENT_S)
+        to_skip = Counter() if tail == 0 else yielded.copy()
+        time.sleep(_RETRY_PAUSE_S)
 
 
-def _lines(servers: Transport, path: str, params: Mapping[str, Any]) -> Iterator[str]:
-    # A task may be silent for as long as it likes.
-    answer = servers.ask(ApiRequest("GET", path, params, streamed=True, silence_s=None))
+def _lines(transport: Transport, path: str, params: Mapping[str, Any]) -> Iterator[str]:
+    # A task may print nothing for any length of time, so there is no read timeout.
+    request = ApiRequest("GET", path, params, streamed=True, read_timeout_s=None)
+    response = transport.send(request)
     try:
-        yield from lines_of(answer)
+        yield from lines_of(response)
     finally:
-        answer.close()
+        response.close()

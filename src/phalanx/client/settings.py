@@ -1,7 +1,7 @@
-"""Which servers a client speaks to and as whom: arguments, then variables, then a small file.
+"""The servers and the token of a client: from arguments, the environment, or a file.
 
-The file is `phalanx/client.toml` where the user's configuration lies. It knows `server`, an
-address or a list of them, and `token`.
+The file is `phalanx/client.toml` in the user's configuration directory. It has `server`, one URL or
+a list, and `token`.
 """
 
 import os
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-#: Where `phalanx serve` listens if it is told nothing.
+#: The address at which `phalanx serve` listens by default.
 DEFAULT_SERVER = "http://127.0.0.1:8080"
 SERVER_VARIABLE = "PHALANX_SERVER"
 TOKEN_VARIABLE = "PHALANX_TOKEN"  # noqa: S105
@@ -19,7 +19,7 @@ TOKEN_VARIABLE = "PHALANX_TOKEN"  # noqa: S105
 class ClientSettings(NamedTuple):
     servers: tuple[str, ...]
     token: str | None
-    is_default: bool  #: nobody has said which servers
+    is_default: bool  #: no servers were configured
 
 
 def load(
@@ -27,17 +27,17 @@ def load(
     token: str | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> ClientSettings:
-    """Raises ValueError with what is wrong and where it was said."""
+    """The settings in force. Raises ValueError with the problem and its source."""
     environ = os.environ if environ is None else environ
     path = _file(environ)
-    kept = _read(path)
-    named = servers or environ.get(SERVER_VARIABLE) or kept.get("server")
+    file = _read(path)
+    named = servers or environ.get(SERVER_VARIABLE) or file.get("server")
     origin = "server" if servers else SERVER_VARIABLE
     if not servers and not environ.get(SERVER_VARIABLE):
         origin = f"{path}: server"
     return ClientSettings(
         servers=_urls(named, origin) or (DEFAULT_SERVER,),
-        token=token or environ.get(TOKEN_VARIABLE) or kept.get("token"),
+        token=token or environ.get(TOKEN_VARIABLE) or file.get("token"),
         is_default=not named,
     )
 
@@ -53,15 +53,19 @@ def _read(path: Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path}: {error}") from None
+        raise ValueError(f"{path}: cannot be read: {_problem(error)}") from None
     for key in document.keys() - {"server", "token"}:
-        raise ValueError(f"{path}: {key} is not a setting; it has server and token")
+        raise ValueError(f"{path}: {key} is not a setting; the settings are server and token")
     server = document.get("server", "")
     if not isinstance(server, str | list):
         raise ValueError(f"{path}: server is {server!r}; write it like {DEFAULT_SERVER!r}")  # noqa: TRY004
     if not isinstance(document.get("token", ""), str):
         raise ValueError(f"{path}: token is not a string; write it in quotes")  # noqa: TRY004
     return document
+
+
+def _problem(error: OSError | ValueError) -> str:
+    return str(error.strerror) if isinstance(error, OSError) else f"not valid TOML: {error}"
 
 
 def _urls(named: Any, origin: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What can be submitted, as the body of a request: a mapping, a specification, a file's text."""
+"""Request bodies for jobs: a mapping, a `JobSpec`, or the text of a file."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from phalanx.core.spec.job import JobSpec
 from phalanx.core.spec.native_form import native
 from phalanx.core.spec.schema import ROLE_FIELDS
 
-#: A document in the native or the short form, a specification, or the text of a file.
+#: A document in the native or the short form, a `JobSpec`, or the text of a file.
 Submittable = Mapping[str, Any] | JobSpec | str | bytes
 
 
@@ -18,7 +18,7 @@ class Body(NamedTuple):
 
 
 def body_of(job: Submittable | Sequence[Submittable]) -> Body:
-    """Text is sent as it is: a server reads YAML and JSON, and names the lines that are wrong."""
+    """The body for a job. Text is sent unchanged: the server reads YAML and JSON."""
     if isinstance(job, str):
         return Body(job.encode(), "application/yaml")
     if isinstance(job, bytes):
@@ -41,8 +41,8 @@ def one_role(
     resources: Mapping[str, object] | None = None,
     **fields: Any,
 ) -> dict[str, Any]:
-    """A job of one role, called `worker`, in the native form. `fields` are the job's, or the
-    role's; those that are None are left out."""
+    """A job with one role, `worker`, in the native form. `fields` may belong to the job or to the
+    role; a field that is None is left out."""
     given = {name: value for name, value in fields.items() if value is not None}
     role: dict[str, Any] = {
         "command": command if isinstance(command, str) else list(command),

@@ -1,19 +1,23 @@
-"""Asking the server that leads: finding it, following it, and asking again where that is safe."""
+"""Sending requests to the leader: finding it, following redirects, and retrying safely."""
 
+import errno
+import re
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
 import msgspec
 
-from phalanx.client.errors import UnreachableError, refused
+from phalanx.client.errors import UnknownOutcomeError, UnreachableError, refused
 from phalanx.wire.errors import ErrorBody, ErrorInfo
 
-#: A standby may send us to one that has just lost the lead itself.
-_HOPS = 3
-_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
+T = TypeVar("T")
+
+#: A standby may redirect to a server that has just lost the lead.
+_MAX_REDIRECTS = 3
+_RETRY_PAUSE_S, _MAX_RETRY_PAUSE_S = 0.1, 2.0
 
 _decode_error = msgspec.json.Decoder(ErrorBody).decode
 
@@ -24,14 +28,14 @@ class ApiRequest(NamedTuple):
     params: Mapping[str, Any] = {}
     content: bytes | None = None
     headers: Mapping[str, str] = {}
-    repeatable: bool = True  #: whether doing it twice does no harm
+    is_idempotent: bool = True  #: whether sending it twice has the same effect as once
     streamed: bool = False
-    #: How long a stream may be silent; the server's own say every few seconds that they live.
-    silence_s: float | None = 60.0
+    #: The longest silence of a stream; the server sends a comment every few seconds.
+    read_timeout_s: float | None = 60.0
 
 
-class _TryAnotherError(Exception):
-    """This server cannot serve us now; the message says why."""
+class _TryNextServerError(Exception):
+    """This server cannot serve the request now; the message says why."""
 
 
 class Transport:
@@ -42,7 +46,7 @@ class Transport:
     ) -> None:
         self.urls = urls
         self.patience_s = patience_s
-        self.detours = 0  #: how often a server could not serve us
+        self.failovers = 0  #: how often a server could not serve a request
         self._leader = urls[0]
         headers = {"Accept": "application/json"}
         if token is not None:
@@ -53,72 +57,103 @@ class Transport:
     def close(self) -> None:
         self._http.close()
 
-    def ask(self, ask: ApiRequest) -> httpx.Response:
-        """The leader's answer. Raises UnreachableError or RefusedError."""
+    def call(self, kind: type[T], request: ApiRequest) -> T:
+        """The leader's response, decoded. Raises UnreachableError or RefusedError."""
+        response = self.send(request)
+        try:
+            return msgspec.json.decode(response.content, type=kind)
+        except msgspec.DecodeError:
+            origin = f"{response.url.scheme}://{response.url.netloc.decode()}"
+            raise UnreachableError(
+                f"{origin} answered {request.method} {request.path} with something else than"
+                " expected; it is not a Phalanx server, or one of another version"
+            ) from None
+
+    def send(self, request: ApiRequest) -> httpx.Response:
+        """The leader's response. Raises UnreachableError or RefusedError."""
         deadline = time.monotonic() + self.patience_s
-        pause = _PAUSE_S
+        pause = _RETRY_PAUSE_S
         while True:
             problems: dict[str, str] = {}
             for url in dict.fromkeys((self._leader, *self.urls)):
                 try:
-                    return self._ask_one(url, ask)
-                except _TryAnotherError as error:
+                    return self._send_to(url, request)
+                except _TryNextServerError as error:
                     problems[url] = str(error)
-                    self.detours += 1
+                    self.failovers += 1
             if time.monotonic() + pause > deadline:
-                raise UnreachableError(_unreachable(problems))
+                listed = "; ".join(f"{url}: {problem}" for url, problem in problems.items())
+                raise UnreachableError(f"no server answers ({listed})")
             time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
+            pause = min(2 * pause, _MAX_RETRY_PAUSE_S)
 
-    def _ask_one(self, url: str, ask: ApiRequest) -> httpx.Response:
-        for _ in range(_HOPS):
-            answer = self._send(url, ask)
-            if answer.status_code != 307:
+    def _send_to(self, url: str, request: ApiRequest) -> httpx.Response:
+        """The response of a server, or of the leader that it redirects to."""
+        for _ in range(_MAX_REDIRECTS):
+            response = self._exchange(url, request)
+            if response.status_code != 307:
                 break
-            location = urlsplit(answer.headers.get("Location", ""))
+            location = urlsplit(response.headers.get("Location", ""))
             if not location.netloc:
-                raise _TryAnotherError("it leads nowhere")
+                raise _TryNextServerError("redirects without an address")
             url = f"{location.scheme}://{location.netloc}"
         else:
-            raise _TryAnotherError("it stands by, and so does the one that it names")
-        if answer.status_code == 503 and (ask.repeatable or _code(answer) == "no_leader"):
-            raise _TryAnotherError(_info(answer).message)
+            raise _TryNextServerError("stands by, and so does the server that it redirects to")
+        if response.status_code == 503 and (
+            request.is_idempotent or _error_info(response).code == "no_leader"
+        ):
+            raise _TryNextServerError(_error_info(response).message)
         self._leader = url
-        if answer.status_code >= 300:
-            raise refused(answer.status_code, _info(answer), answer.headers.get("X-Request-ID", ""))
-        return answer
+        if response.status_code >= 300:
+            request_id = response.headers.get("X-Request-ID", "")
+            raise refused(response.status_code, _error_info(response), request_id)
+        return response
 
-    def _send(self, url: str, ask: ApiRequest) -> httpx.Response:
-        silence = ask.silence_s if ask.streamed else self._timeout_s
-        request = self._http.build_request(
-            ask.method,
-            url + ask.path,
-            params={name: value for name, value in ask.params.items() if value is not None},
-            content=ask.content,
-            headers=dict(ask.headers),
-            timeout=httpx.Timeout(self._timeout_s, read=silence),
+    def _exchange(self, url: str, request: ApiRequest) -> httpx.Response:
+        read_timeout_s = request.read_timeout_s if request.streamed else self._timeout_s
+        http_request = self._http.build_request(
+            request.method,
+            url + request.path,
+            params={name: value for name, value in request.params.items() if value is not None},
+            content=request.content,
+            headers=dict(request.headers),
+            timeout=httpx.Timeout(self._timeout_s, read=read_timeout_s),
         )
         try:
-            answer = self._http.send(request, stream=ask.streamed)
-            if answer.status_code >= 300:
-                answer.read()
+            response = self._http.send(http_request, stream=request.streamed)
+            if response.status_code >= 300:
+                response.read()
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise _TryAnotherError(_said(error)) from None
+            raise _TryNextServerError(describe(error)) from None
         except httpx.TransportError as error:
-            if ask.repeatable:
-                raise _TryAnotherError(_said(error)) from None
-            raise UnreachableError(
-                f"{url} did not answer ({_said(error)}); it may have done it or not: look before"
-                " you ask again"
+            if request.is_idempotent:
+                raise _TryNextServerError(describe(error)) from None
+            raise UnknownOutcomeError(
+                f"{url} did not answer ({describe(error)}); the request may have been carried out:"
+                " check before you repeat it"
             ) from None
-        return answer
+        return response
 
 
-def lines_of(answer: httpx.Response) -> Iterator[str]:
-    """The lines of a stream as they come. Only a line feed ends one: what else looks like an end
-    to Unicode is part of what somebody printed."""
+def describe(error: httpx.TransportError) -> str:
+    """What happened to a connection, in a few words."""
+    if isinstance(error, httpx.TimeoutException):
+        return "timed out"
+    if isinstance(error, httpx.RemoteProtocolError):
+        return "connection closed"
+    number = re.match(r"\[Errno (-?\d+)\] (.*)", str(error))
+    if number is None:
+        return "connection failed"
+    if int(number[1]) == errno.ECONNREFUSED:
+        return "connection refused"
+    return number[2].rstrip(".").lower()
+
+
+def lines_of(response: httpx.Response) -> Iterator[str]:
+    """The lines of a stream as they arrive. Only a line feed ends a line: the other line breaks of
+    Unicode belong to the task's output."""
     rest = b""
-    for data in answer.iter_bytes():
+    for data in response.iter_bytes():
         *lines, rest = (rest + data).split(b"\n")
         for line in lines:
             yield line.decode(errors="replace")
@@ -126,22 +161,9 @@ def lines_of(answer: httpx.Response) -> Iterator[str]:
         yield rest.decode(errors="replace")
 
 
-def _said(error: httpx.TransportError) -> str:
-    return str(error) or type(error).__name__
-
-
-def _unreachable(problems: Mapping[str, str]) -> str:
-    told = "; ".join(f"{url}: {problem}" for url, problem in problems.items())
-    return f"no server answers ({told})"
-
-
-def _info(answer: httpx.Response) -> ErrorInfo:
-    """What a refusal says; one that is not ours comes from a proxy in between."""
+def _error_info(response: httpx.Response) -> ErrorInfo:
+    """The error of a response. A body in another form comes from a proxy in between."""
     try:
-        return _decode_error(answer.content).error
+        return _decode_error(response.content).error
     except msgspec.DecodeError:
-        return ErrorInfo("unknown", f"{answer.url} answered {answer.status_code}")
-
-
-def _code(answer: httpx.Response) -> str:
-    return _info(answer).code
+        return ErrorInfo("unknown", f"{response.url} answered {response.status_code}")

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 
+from phalanx.core.spec.durations import short_duration
 from phalanx.sim.results import BOUND_S, Result, Spread
 
 _WIDTH, _HEIGHT = 860, 260
@@ -36,7 +37,7 @@ def page(title: str, facts: Sequence[str], results: Sequence[Result]) -> str:
         "<h2>Waiting by gang size</h2>",
         _note("The time within which 95 of 100 jobs have started, on a logarithmic scale."),
         _legend(colours),
-        _bars(_waits(results), colours, lasting, logarithmic=True),
+        _bars(_waits(results), colours, short_duration, logarithmic=True),
         *(
             _table(result.policy, *waiting_table("tasks", result.waiting_by_size))
             for result in results
@@ -70,10 +71,10 @@ def summary(results: Sequence[Result]) -> Table:
     """One row for each measure, one column for each policy."""
     rows: list[tuple[str, Callable[[Result], str]]] = [
         ("jobs done", lambda r: f"{r.done:,} of {r.jobs:,}"),
-        ("waiting, mean", lambda r: lasting(r.waiting.mean)),
-        ("waiting, p50", lambda r: lasting(r.waiting.p50)),
-        ("waiting, p95", lambda r: lasting(r.waiting.p95)),
-        ("waiting, p99", lambda r: lasting(r.waiting.p99)),
+        ("waiting, mean", lambda r: short_duration(r.waiting.mean)),
+        ("waiting, p50", lambda r: short_duration(r.waiting.p50)),
+        ("waiting, p95", lambda r: short_duration(r.waiting.p95)),
+        ("waiting, p99", lambda r: short_duration(r.waiting.p99)),
         ("utilisation", lambda r: f"{r.utilisation:.1%}"),
         ("utilisation to the last end", lambda r: f"{r.utilisation_to_end:.1%}"),
         (f"slowdown (bound {BOUND_S:g} s), mean", lambda r: f"{r.slowdown.mean:,.1f}"),
@@ -81,7 +82,7 @@ def summary(results: Sequence[Result]) -> Table:
         ("fairness (Jain)", lambda r: f"{r.fairness:.3f}"),
         ("evictions", lambda r: f"{r.evictions:,}"),
         ("GPU hours lost", lambda r: f"{r.gpu_hours_lost:,.1f}"),
-        ("last end", lambda r: lasting(r.span_s)),
+        ("last end", lambda r: short_duration(r.span_s)),
         ("left waiting", lambda r: f"{r.left_waiting:,}"),
         ("never fit", lambda r: f"{r.never_fit:,}"),
     ]
@@ -92,17 +93,9 @@ def summary(results: Sequence[Result]) -> Table:
 def waiting_table(what: str, spreads: Mapping[str, Spread]) -> Table:
     head = [what, "jobs", "mean", "p50", "p95", "p99"]
     return head, [
-        [name, f"{s.count:,}", *(lasting(value) for value in (s.mean, s.p50, s.p95, s.p99))]
+        [name, f"{s.count:,}", *(short_duration(value) for value in (s.mean, s.p50, s.p95, s.p99))]
         for name, s in spreads.items()
     ]
-
-
-def lasting(seconds: float) -> str:
-    """`0.4 s`, `12 s`, `3.5 min`, `2.1 h`, `4.0 d`."""
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds / size:,.1f} {unit}"
-    return f"{seconds:.0f} s" if seconds >= 10 or not seconds else f"{seconds:.1f} s"
 
 
 def _table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -161,7 +154,7 @@ def _use(results: Sequence[Result], colours: Mapping[str, str]) -> str:
     parts = list(_grid((scale.part(mark), f"{mark:.0%}") for mark in scale.marks()))
     parts += [
         f'<text x="{_x(n / 4):.1f}" y="{_HEIGHT - 12}" text-anchor="{anchor}">'
-        f"{lasting(n / 4 * longest * 3600)}</text>"
+        f"{short_duration(n / 4 * longest * 3600)}</text>"
         for n, anchor in enumerate(("middle", "middle", "middle", "middle", "end"))
     ]
     lines = [(_MUTED, wanted.hours, wanted.wanted)]

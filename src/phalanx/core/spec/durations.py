@@ -6,6 +6,7 @@ below zero, nothing over a hundred years.
 
 import re
 from fractions import Fraction
+from itertools import pairwise
 
 from phalanx.core.spec.fields import refusal, shown
 from phalanx.core.spec.job import HOUR, MINUTE, SECOND, Micros
@@ -23,6 +24,8 @@ _UNITS: dict[str, Micros] = {
 _NUMBER = r"[0-9]{1,30}(?:\.[0-9]{1,30})?"
 _SECONDS = re.compile(rf"(?P<number>{_NUMBER})(?:[eE](?P<exponent>[+-]?[0-9]{{1,3}}))?")
 _PARTS = re.compile("".join(rf"(?:(?P<{unit}>{_NUMBER}){unit})?" for unit in _UNITS))
+
+_SHORT_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
 LONGEST: Micros = 36_525 * 24 * HOUR
 
@@ -71,3 +74,19 @@ def printed(micros: Micros) -> str:
         if count:
             parts.append(f"{count}{unit}")
     return min(one_unit, "".join(parts), key=len)
+
+
+def short_duration(seconds: float) -> str:
+    """A rounded duration for people, in at most two units: `0.4s`, `42s`, `3m 5s`, `2h 5m`, `12d`.
+
+    Only fractions below ten seconds are shown. A count of ten or more drops the smaller unit.
+    """
+    left = max(0.0, seconds)
+    if left < 10 and left != int(left):
+        return f"{left:.1f}s"
+    for (unit, size), (smaller, part) in pairwise(_SHORT_UNITS):
+        if left >= size:
+            count, rest = divmod(int(left), size)
+            below = rest // part
+            return f"{count}{unit} {below}{smaller}" if below and count < 10 else f"{count}{unit}"
+    return f"{int(left)}s"

@@ -1,0 +1,53 @@
+"""Errors of the command-line parser in our own words: what is wrong, and what to write instead."""
+
+import re
+
+import typer
+
+_NO_COMMAND = re.compile(r"No such command '(?P<name>.*?)'\.(?: Did you mean (?P<similar>.+)\?)?")
+_EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((?P<given>.*)\)")
+
+
+def sentence_of(error: typer.TyperException) -> str:
+    """The sentence for an error that the parser raised."""
+    command = _command(error)
+    see = f"see `{command} --help`"
+    if isinstance(error, typer.BadParameter):
+        name = _parameter_name(error)
+        if hasattr(error, "param_type"):  # the parser's error for a missing parameter
+            return f"{name} is missing; {see}"
+        return f"{name} {error.message}"
+    option = getattr(error, "option_name", None)
+    if option is not None:
+        return _about_option(error, option, command, see)
+    if unknown := _NO_COMMAND.match(error.message):
+        similar = unknown["similar"]
+        cure = f"did you mean {similar.replace(chr(39), '')}?" if similar else see
+        return f"{unknown['name']} is not a command; {cure}"
+    if extra := _EXTRA.match(error.message):
+        return f"`{command}` does not take the argument {extra['given']}; {see}"
+    return f"{error.message.rstrip('.')}; {see}"
+
+
+def _about_option(error: typer.TyperException, option: str, command: str, see: str) -> str:
+    if hasattr(error, "possibilities"):  # the parser's error for an unknown option
+        similar = ", ".join(error.possibilities or ())
+        cure = f"did you mean {similar}?" if similar else see
+        return f"{option} is not an option of `{command}`; {cure}"
+    if "does not take a value" in error.message:
+        return f"{option} does not take a value; write {option} alone"
+    return f"{option} needs a value; {see}"
+
+
+def _command(error: typer.TyperException) -> str:
+    context = getattr(error, "ctx", None)
+    return "phalanx" if context is None else str(context.command_path)
+
+
+def _parameter_name(error: typer.BadParameter) -> str:
+    parameter = error.param
+    if parameter is None:
+        return "an argument"
+    if parameter.param_type_name == "argument":
+        return str(parameter.metavar or parameter.name)
+    return max(parameter.opts, key=len)
