@@ -37,7 +37,7 @@ def test_what_is_nearer_counts(tmp_path: Path) -> None:
         ('server = "host:80"', "server is 'host:80'; write it like"),
         ("server = [7]", "server is 7; write it like"),
         ("token = 7", "token is not a string"),
-        ("= 7", "client.toml: "),
+        ("= 7", "client.toml is not valid TOML at line 1, column 1; correct it"),
     ],
 )
 def test_a_file_that_is_wrong_is_said_with_its_name(tmp_path: Path, file: str, words: str) -> None:

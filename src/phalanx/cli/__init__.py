@@ -6,7 +6,7 @@ Commands import what they need when they run, so that `--help` and completion ar
 import errno
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import Annotated
 
@@ -36,13 +36,12 @@ from phalanx.cli import (
     worker,
     workers,
 )
-from phalanx.cli.exits import Status
 from phalanx.cli.help_pages import HelpCommand, HelpGroup
-from phalanx.cli.usage_errors import sentence_of
+from phalanx.cli.usage_errors import CommandLine
 
 app = typer.Typer(
     name="phalanx",
-    cls=HelpGroup,
+    cls=CommandLine,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -121,25 +120,13 @@ def phalanx(*, show_version: Version = False) -> None:
     """Phalanx, a gang scheduler: all processes of a job start together, or none does."""
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main() -> None:
     """Run the command line and exit with its status."""
     try:
-        sys.exit(app(arguments, prog_name="phalanx", standalone_mode=False))
-    except typer.TyperException as error:
-        sys.exit(_refuse(error))
-    except typer.Abort:
-        sys.exit(Status.UNSUCCESSFUL)
+        app()
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
         # Otherwise Python would try to write the rest again when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit("phalanx: cannot write the output: no space left on the device")
-
-
-def _refuse(error: typer.TyperException) -> Status:
-    if error.message.startswith("Usage: "):  # a group without a command: its help
-        typer.echo(error.message)
-    else:
-        typer.echo(f"phalanx: {sentence_of(error)}", err=True)
-    return Status.USAGE

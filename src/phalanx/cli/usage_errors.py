@@ -1,11 +1,48 @@
 """Errors of the command-line parser in our own words: what is wrong, and what to write instead."""
 
 import re
+import sys
+from collections.abc import Sequence
+from typing import Any
 
 import typer
 
+from phalanx.cli.exits import Status
+from phalanx.cli.help_pages import HelpGroup
+
 _NO_COMMAND = re.compile(r"No such command '(?P<name>.*?)'\.(?: Did you mean (?P<similar>.+)\?)?")
 _EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((?P<given>.*)\)")
+
+
+class CommandLine(HelpGroup):
+    """The root of all commands, which prints the parser's errors in our words."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **given: Any,
+    ) -> Any:
+        try:
+            status = super().main(
+                args, prog_name, complete_var, False, windows_expand_args, **given
+            )
+        except typer.TyperException as error:
+            if not standalone_mode:
+                raise
+            if error.message.startswith("Usage: "):  # a group without a command: its help
+                typer.echo(error.message)
+            else:
+                typer.echo(f"phalanx: {sentence_of(error)}", err=True)
+            sys.exit(Status.USAGE)
+        except typer.Abort:  # Ctrl-D or Ctrl-C at a prompt
+            sys.exit(Status.UNSUCCESSFUL)
+        if not standalone_mode:
+            return status
+        sys.exit(status)
 
 
 def sentence_of(error: typer.TyperException) -> str:

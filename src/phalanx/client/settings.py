@@ -5,6 +5,7 @@ a list, and `token`.
 """
 
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -52,8 +53,10 @@ def _read(path: Path) -> dict[str, Any]:
         document = tomllib.loads(path.read_text("utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path}: cannot be read: {_problem(error)}") from None
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise ValueError(f"{path} is not valid TOML{_position(error)}; correct it") from None
     for key in document.keys() - {"server", "token"}:
         raise ValueError(f"{path}: {key} is not a setting; the settings are server and token")
     server = document.get("server", "")
@@ -64,8 +67,10 @@ def _read(path: Path) -> dict[str, Any]:
     return document
 
 
-def _problem(error: OSError | ValueError) -> str:
-    return str(error.strerror) if isinstance(error, OSError) else f"not valid TOML: {error}"
+def _position(error: ValueError) -> str:
+    """` at line 1, column 8`, from the end of the parser's message."""
+    at = re.search(r" \((at .*)\)$", str(error))
+    return f" {at[1]}" if at else ""
 
 
 def _urls(named: Any, origin: str) -> tuple[str, ...]:
