@@ -29,7 +29,7 @@ def test_the_page_works_as_it_is_written(own: Terminal, tmp_path: Path) -> None:
         for words in commands("queues")
     )
     assert look.status == apply.status == listed.status == 0
-    assert "queue vision is new" in look.out
+    assert "queue vision (new)" in look.out
     assert "  + limit: gpu 8" in look.out
     assert look.out == apply.out
     assert names(own) == ["batch", "default", "research", "vision"]
@@ -53,7 +53,7 @@ def test_one_bad_queue_keeps_all_out_and_is_named(own: Terminal) -> None:
     assert names(own) == ["default"]
 
 
-def test_a_script_that_did_not_say_yes_changes_nothing(own: Terminal) -> None:
+def test_a_script_without_yes_changes_nothing(own: Terminal) -> None:
     said = own.type("apply", "-f", "-", stdin="{kind: Queue, name: research}")
     assert said.status == 2
     assert "--yes" in said.err
@@ -61,7 +61,7 @@ def test_a_script_that_did_not_say_yes_changes_nothing(own: Terminal) -> None:
 
 
 @pytest.mark.parametrize(("answer", "there"), [("y", ["default", "lab"]), ("n", ["default"])])
-def test_on_a_terminal_one_is_asked(
+def test_on_a_terminal_the_changes_are_confirmed(
     own: Terminal, tmp_path: Path, answer: str, there: list[str]
 ) -> None:
     file = tmp_path / "queues.yaml"

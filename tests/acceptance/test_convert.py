@@ -64,7 +64,7 @@ def test_an_image_is_left_out_when_that_is_asked_for(terminal: Terminal) -> None
 def test_the_flags_are_for_files(terminal: Terminal) -> None:
     said = terminal.type("submit", "--ignore-image", "--", "train")
     assert (said.status, said.out) == (2, "")
-    assert "are for a file" in said.err
+    assert "need a file" in said.err
 
 
 def test_queues_come_with_their_jobs(terminal: Terminal) -> None:
@@ -88,5 +88,5 @@ def test_output_that_cannot_be_written_is_told_in_a_sentence() -> None:
         )
     assert (said.returncode, said.stderr) == (
         1,
-        "phalanx: the output cannot be written: no space is left for it\n",
+        "phalanx: cannot write the output: no space left on the device\n",
     )

@@ -37,12 +37,12 @@ def test_an_eviction_is_found_in_every_list_that_the_page_shows(tmp_path: Path) 
             with Client(server.url) as client:
                 client.requeue(said.out.strip())
         shown = terminal.type("job", "train")
-        assert re.search(r"lost +\$[\d,.]+ .*: 1 eviction, the last eviction by local", shown.out)
+        assert re.search(r"lost work +\$[\d,.]+ .* in 1 eviction, last evicted by local", shown.out)
         by_queue, by_job, by_evictor, as_json = [terminal.type(*each) for each in commands("cost")]
     found = as_json.json
     money = f"${found['to_eviction']['cost']:,.2f}"
     assert re.search(rf"default +1 +[\d.]+ +{re.escape(money)} +0 ", by_queue.out)
-    assert f"lost in all: {money}" in by_queue.out
+    assert f"lost in total: {money}" in by_queue.out
     assert "default/train" in by_job.out
     assert re.search(r"local +default +1 ", by_evictor.out)
 
@@ -90,7 +90,9 @@ def _evict(url: str, clock: _Watch, *, saved: bool, price: str) -> None:
             watched = client.watch(job, timeout_s=PATIENCE_S)
             next(seen for seen in watched if seen.phase == "stopping")
             shown = terminal.type("job", job).out
-            assert re.search(rf"lost +{re.escape(price)} .*1 eviction.*ml/team-b-urgent", shown)
+            assert re.search(
+                rf"lost work +{re.escape(price)} .*1 eviction.*ml/team-b-urgent", shown
+            )
             for claim in claims:
                 worker.preempted(claim)
             for _ in claims:

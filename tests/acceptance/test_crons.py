@@ -20,12 +20,12 @@ def test_the_page_works_as_it_is_written(terminal: Terminal, tmp_path: Path) -> 
     assert head.split()[0] == "CRON"
     assert line.startswith("nightly")
     assert "0 2 * * *" in line
-    assert "on the clock of Europe/Zurich" in said["cron show nightly"].out
+    assert "0 2 * * * (Europe/Zurich)" in said["cron show nightly"].out
     run = said["cron run-now nightly"].out.strip()
     assert terminal.type("job", run, "--json").json["name"].startswith("nightly-20")
-    assert said["cron pause nightly"].out == "cron nightly is paused\n"
-    assert said["cron resume nightly"].out.startswith("cron nightly goes on; next in ")
-    assert said["cron delete nightly"].out == "cron nightly is gone\n"
+    assert said["cron pause nightly"].out == "cron nightly paused\n"
+    assert said["cron resume nightly"].out.startswith("cron nightly resumed; next run in ")
+    assert said["cron delete nightly"].out == "cron nightly deleted\n"
     assert terminal.type("crons", "--json").json == []
 
 

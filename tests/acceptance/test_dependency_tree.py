@@ -27,7 +27,7 @@ def test_what_a_job_runs_after_and_before_is_shown_as_trees(terminal: Terminal) 
                 f"│   └── {fetch} fetch pending",
                 f"└── {other} other pending",
                 "",
-                "before",
+                "runs before",
                 f"└── {report} report pending",
                 f"    └── {publish} publish pending",
                 "",

@@ -1,4 +1,4 @@
-"""`phalanx plan` and `phalanx why`, as users type them: scenarios, and jobs that are only tried."""
+"""`phalanx plan` and `phalanx why`: scenarios, and jobs that are planned but not submitted."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ pending:
 expect: {placed: {high: %d}, evicted_any_of: [[l0]], reasons: {wide: NeverFits}}
 """
 
-#: No server is there, and none is needed.
+#: Scenarios need no server.
 ALONE = Terminal("http://127.0.0.1:9")
 
 
@@ -60,18 +60,18 @@ def test_a_file_that_cannot_be_read_fails_and_the_others_are_checked(tmp_path: P
     assert said.out.endswith("ok good\n1 passed, 2 failed\n")
 
 
-def test_a_scenario_is_answered_in_words(tmp_path: Path) -> None:
+def test_a_scenario_is_printed_in_words(tmp_path: Path) -> None:
     said = ALONE.type("plan", written(tmp_path, "a-case", 2))
     assert said.status == 0
     assert said.out.splitlines() == [
         "a-case:",
         "  evict l0 of low for high, losing 2.0 GPU-hours",
         "    then start high: h0, h1 on n1",
-        "  wide waits: never fits: each task needs 3 GPUs, the largest node has 2",
+        "  wide is pending: never fits: each task needs 3 GPUs, the largest node has 2",
     ]
 
 
-def test_a_scenario_is_answered_as_data(tmp_path: Path) -> None:
+def test_a_scenario_is_printed_as_json(tmp_path: Path) -> None:
     found = ALONE.type("plan", "--json", written(tmp_path, "a-case", 2)).json
     [evict] = found["decisions"]
     assert (evict["decision"], evict["victims"]) == ("Evict", {"low": ["l0"]})
@@ -80,11 +80,11 @@ def test_a_scenario_is_answered_as_data(tmp_path: Path) -> None:
     assert found["reasons"]["wide"]["type"] == "NeverFits"
 
 
-def test_a_question_without_anything_to_ask_is_refused(tmp_path: Path) -> None:
+def test_a_plan_without_a_job_or_a_scenario_is_refused(tmp_path: Path) -> None:
     assert ALONE.type("plan").status == 2
     said = ALONE.type("plan", "-f", "job.yaml", written(tmp_path, "a-case", 2))
     assert said.status == 2
-    assert "give a job with -f, or scenarios" in said.err
+    assert "give either a job with -f, or scenarios" in said.err
     wrong = ALONE.type("plan", str(tmp_path))
     assert wrong.status == 2
     assert "Is a directory" in wrong.err
@@ -97,7 +97,7 @@ def job(folder: Path, size: int, **fields: object) -> str:
     return str(path)
 
 
-def test_a_job_is_tried_on_the_cluster_and_not_kept(own_server: Server, tmp_path: Path) -> None:
+def test_a_job_is_planned_on_the_cluster_and_not_stored(own_server: Server, tmp_path: Path) -> None:
     terminal = Terminal(own_server.url)
     with Worker(own_server.url, "w-1", gpu=2) as worker:
         said = terminal.type("plan", "-f", job(tmp_path, 2))
@@ -111,18 +111,18 @@ def test_a_job_is_tried_on_the_cluster_and_not_kept(own_server: Server, tmp_path
         waits = terminal.type("plan", "-f", job(tmp_path, 2))
         assert waits.out.splitlines() == [
             "it would wait: 1 of 2 tasks fit (short of gpu)",
-            "or: with 1 of its 2 tasks it would start now",
+            "alternative: with 1 of its 2 tasks it would start now",
             waits.out.splitlines()[2],
         ]
-        assert waits.out.splitlines()[2].startswith("or: with a priority of 1 it would evict")
+        assert waits.out.splitlines()[2].startswith(
+            "alternative: with a priority of 1 it would evict"
+        )
         evicts = terminal.type("plan", "-f", job(tmp_path, 2, priority=3))
         assert evicts.out.startswith("it would evict default/busy")
         assert evicts.out.endswith("and start when they have stopped\n")
 
 
-def test_a_job_that_cannot_be_read_is_refused_by_its_place(
-    terminal: Terminal, tmp_path: Path
-) -> None:
+def test_an_invalid_job_is_refused_with_file_and_path(terminal: Terminal, tmp_path: Path) -> None:
     path = tmp_path / "odd.yaml"
     path.write_text("roles: {worker: {command: train, replicas: 2, min: 3}}\n")
     said = terminal.type("plan", "-f", str(path))
@@ -130,7 +130,7 @@ def test_a_job_that_cannot_be_read_is_refused_by_its_place(
     assert said.err.startswith(f"phalanx: {path}: roles.worker.min is 3 but replicas is 2")
 
 
-def test_a_manifest_is_tried_without_its_image(own_server: Server, tmp_path: Path) -> None:
+def test_a_manifest_is_planned_without_its_image(own_server: Server, tmp_path: Path) -> None:
     terminal, path = Terminal(own_server.url), tmp_path / "pod.yaml"
     path.write_text(
         "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nmetadata: {name: v}\n"
@@ -143,7 +143,7 @@ def test_a_manifest_is_tried_without_its_image(own_server: Server, tmp_path: Pat
         assert said.out == "it would start now, with 1 task on w-1\n"
 
 
-def test_why_says_what_helps(own_server: Server) -> None:
+def test_why_prints_a_remedy_and_alternatives(own_server: Server) -> None:
     terminal = Terminal(own_server.url)
     with Worker(own_server.url, "w-1", gpu=2) as worker:
         terminal.type("submit", "--name", "busy", "--gpu", "1", "--", "true")
@@ -151,6 +151,6 @@ def test_why_says_what_helps(own_server: Server) -> None:
         terminal.type("submit", "--name", "pair", "--gang", "2", "--gpu", "1", "--", "true")
         said = terminal.type("why", "pair").out.splitlines()
     assert said[0].endswith(": it waits: 1 of 2 tasks fit (short of gpu)")
-    assert said[1] == "what helps: wait for gpu to become free, or bring workers that have it"
-    assert said[2] == "or: with 1 of its 2 tasks it would start now"
-    assert said[3].startswith("or: with a priority of 1 it would evict default/busy")
+    assert said[1] == "remedy: wait for gpu to become free, or bring workers that have it"
+    assert said[2] == "alternative: with 1 of its 2 tasks it would start now"
+    assert said[3].startswith("alternative: with a priority of 1 it would evict default/busy")

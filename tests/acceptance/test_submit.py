@@ -63,13 +63,13 @@ def test_a_file_that_is_not_there_is_said(terminal: Terminal) -> None:
 def test_nothing_to_submit_is_said_with_the_cure(terminal: Terminal) -> None:
     said = terminal.type("submit", "--gang", "4")
     assert said.status == 2
-    assert "give -f FILE, or a command after --" in said.err
+    assert "pass a file with -f, or a command after --" in said.err
 
 
 def test_a_flag_beside_a_file_is_refused_rather_than_ignored(terminal: Terminal) -> None:
     said = terminal.type("submit", "-f", "-", "--time-limit", "1h", stdin="{}")
     assert said.status == 2
-    assert "write time_limit into the file" in said.err
+    assert "set time_limit in the file" in said.err
 
 
 def test_the_same_key_gives_the_same_job(terminal: Terminal) -> None:

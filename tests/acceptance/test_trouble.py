@@ -1,31 +1,32 @@
-"""What a user reads when it does not work, and the status that a script gets."""
+"""Errors: the sentence that a user reads, and the exit status that a script gets."""
 
 from pathlib import Path
 
 import pytest
 
 from tests.acceptance.terminal import SCRIPT, Server, Terminal
+from tests.integration.client.crooked import Crooked, answer
 
 NOWHERE = "http://127.0.0.1:9"
 
 
-def test_no_server_is_said_with_the_cure_and_status_5() -> None:
+def test_without_a_server_the_error_says_what_to_do_and_the_status_is_5() -> None:
     said = Terminal(NOWHERE).type("jobs")
     assert (said.status, said.out) == (5, "")
     assert said.err == (
-        f"phalanx: no server at {NOWHERE}; start one there, or name another with --server or"
-        " PHALANX_SERVER\n"
+        f"phalanx: no server at {NOWHERE}; start one there, or pass another address with --server"
+        " or PHALANX_SERVER\n"
     )
 
 
 @pytest.mark.parametrize("url", ["localhost:8080", "ftp://x"])
-def test_an_address_that_is_none_is_refused(url: str) -> None:
+def test_an_invalid_address_is_refused(url: str) -> None:
     said = Terminal(url).type("jobs")
     assert said.status == 2
     assert said.err == f"phalanx: PHALANX_SERVER is '{url}'; write it like http://127.0.0.1:8080\n"
 
 
-def test_the_flag_goes_before_the_variable_and_that_before_the_file(
+def test_the_option_overrides_the_variable_and_the_variable_overrides_the_file(
     terminal: Terminal, server: Server, tmp_path: Path
 ) -> None:
     file = tmp_path / "phalanx" / "client.toml"
@@ -38,10 +39,12 @@ def test_the_flag_goes_before_the_variable_and_that_before_the_file(
     file.write_text("sever = 1\n")
     said = Terminal("").type("workers", **at_home)
     assert said.status == 2
-    assert said.err == f"phalanx: {file}: sever is not a setting; it has server and token\n"
+    assert (
+        said.err == f"phalanx: {file}: sever is not a setting; the settings are server and token\n"
+    )
 
 
-def test_without_a_token_where_one_is_needed_the_cure_is_told(tmp_path: Path) -> None:
+def test_without_a_required_token_the_error_says_how_to_pass_one(tmp_path: Path) -> None:
     with Server(tmp_path, "--loopback-open=false") as server:
         at = Terminal(server.url)
         said = at.type("jobs")
@@ -59,7 +62,7 @@ def test_without_a_token_where_one_is_needed_the_cure_is_told(tmp_path: Path) ->
         assert known.type("cordon", "w-1").status == 4
 
 
-def test_a_job_that_has_ended_cannot_be_held_and_that_is_status_4(terminal: Terminal) -> None:
+def test_holding_an_ended_job_is_refused_with_status_4(terminal: Terminal) -> None:
     job = terminal.type("submit", "--gpu", "1", "--", "x").out.strip()
     terminal.type("cancel", job)
     said = terminal.type("hold", job)
@@ -67,8 +70,38 @@ def test_a_job_that_has_ended_cannot_be_held_and_that_is_status_4(terminal: Term
     assert said.err == f"phalanx: job {job} is cancelled; a cancelled job cannot be changed\n"
 
 
-def test_an_unknown_command_is_refused_with_status_2(terminal: Terminal) -> None:
-    assert terminal.type("sumbit").status == 2
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("sumbit", "sumbit is not a command; did you mean submit?"),
+        ("wat", "wat is not a command; see `phalanx --help`"),
+        ("cron shw", "shw is not a command; did you mean show?"),
+        ("jobs --lmit 3", "--lmit is not an option of `phalanx jobs`; did you mean --limit?"),
+        ("jobs -z", "-z is not an option of `phalanx jobs`; see `phalanx jobs --help`"),
+        ("jobs --limit", "--limit needs a value; see `phalanx --help`"),
+        ("jobs --json=3", "--json does not take a value; write --json alone"),
+        ("jobs --limit x", "--limit is 'x'; write a whole number, at least 1"),
+        ("jobs --phase odd", "--phase is 'odd'; write pending, starting, running, stopping, done,"),
+        ("up --gpus 65", "--gpus is '65'; write a whole number from 0 to 64"),
+        ("top -i nan", "--interval is 'nan'; write a number, at least 0.1"),
+        ("why", "JOB is missing; see `phalanx why --help`"),
+        ("apply", "--file is missing; see `phalanx apply --help`"),
+        ("why a b", "`phalanx why` does not take the argument b; see `phalanx why --help`"),
+        ("priority a high", "PRIORITY is 'high'; write a whole number"),
+    ],
+)
+def test_wrong_usage_is_refused_in_our_words(words: str, sentence: str) -> None:
+    said = Terminal(NOWHERE).type(*words.split())
+    assert (said.status, said.out) == (2, "")
+    assert said.err.startswith(f"phalanx: {sentence}")
+    assert said.err.count("\n") == 1
+
+
+def test_a_server_that_is_not_phalanx_is_named(tmp_path: Path) -> None:
+    with Crooked(answer(200, ["hello"])) as other:
+        said = Terminal(other.url).type("jobs")
+    assert said.status == 5
+    assert f"{other.url} answered GET /jobs with something else than expected" in said.err
 
 
 def test_the_script_is_the_one_that_is_installed() -> None:

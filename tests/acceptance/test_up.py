@@ -45,7 +45,7 @@ def test_a_gang_runs_on_two_workers_and_ctrl_c_ends_everything(port: int, tmp_pa
         assert running.line_with("Ctrl-C stops everything.", PATIENCE_S), running.seen
         told = "".join(running.seen)
         assert f"export PHALANX_SERVER=http://127.0.0.1:{port}\n" in told
-        assert "with 2 workers, each with 2 pretended GPUs." in told
+        assert "with 2 workers, each with 2 simulated GPUs." in told
         said = at.type(
             *("submit", "--gang", "4", "--gpu", "1", "--name", "hello", "--follow", "--"),
             *("sh", "-c", "echo rank $RANK of $WORLD_SIZE"),
@@ -85,7 +85,9 @@ def test_a_port_that_is_taken_is_said_and_nothing_is_left_running(tmp_path: Path
         port = taken.getsockname()[1]
         said = NOWHERE.type("up", f"--port={port}", f"--data={tmp_path}")
     assert said.status == 2
-    assert f"port {port} is taken; stop what listens there, or choose another" in said.err
+    assert (
+        f"port {port} is in use; stop the process that listens there, or choose another" in said.err
+    )
 
 
 def test_a_second_one_leaves_the_workers_of_the_first_alone(port: int, tmp_path: Path) -> None:
@@ -102,7 +104,7 @@ def test_a_worker_that_dies_is_started_again(port: int, tmp_path: Path) -> None:
     with up(port, tmp_path, "--workers", "1") as running:
         assert running.line_with("Ctrl-C stops everything.", PATIENCE_S), running.seen
         _kill_worker(tmp_path)
-        assert running.line_with("it is started again", PATIENCE_S), running.seen
+        assert running.line_with("restarting", PATIENCE_S), running.seen
         assert running.line_with("registered", PATIENCE_S), running.seen
         assert at.type("submit", "--wait", "--", "true").status == 0
 
