@@ -48,7 +48,7 @@ from phalanx.plan.preemption.candidates import VictimSet
 from phalanx.plan.preemption.search import VictimSearch
 from phalanx.plan.preemption.victim_set import SearchSpace
 from phalanx.plan.reservations import StartReservations
-from phalanx.plan.state.nodes import Bools, Floats
+from phalanx.plan.state.nodes import Floats
 from phalanx.plan.state.pass_capacity import PassCapacity
 from phalanx.plan.state.planner_state import PlannerState
 
@@ -78,7 +78,7 @@ class _Pass:
         self.shares = FairShares(self.queues, self.table)
         self.order = ServingOrder(self.policy, self.shares, self.now, self._is_in_vain)
         self.room = PassCapacity(state)
-        self.backfill = StartReservations(state, self.room)
+        self.reservations = StartReservations(state, self.room)
         self.starvation = StarvationReserve(self.shares, tenants, self.now)
         holders = [gathered_occupancy(c, self.table) for c in self.pending.holders.values()]
         self.search = VictimSearch(tenants, holders, self.shares, self.now, self.policy.min_runtime)
@@ -201,7 +201,7 @@ class _Pass:
 
     def _can_be_helped(self, claim: PendingGang) -> bool:
         """Whether others might leave, or be kept waiting, for a gang that does not fit."""
-        return len(self.backfill.heads) < self.policy.heads or self._has_rights(claim)
+        return self.reservations.count < self.policy.heads or self._has_rights(claim)
 
     def serve(self, turn: Candidate) -> None:
         claims = turn.claims
@@ -283,16 +283,12 @@ class _Pass:
         for trial, (_, amounts) in zip(trials, taken, strict=True):
             self.search.exclude(trial.gang.job)
             self._use(trial.gang, amounts)
-            self.backfill.started(trial.gang.duration, trial.occupants())
+            self.reservations.add_started(trial.gang.duration, trial.occupants())
         return True
 
     def _trial(self, claim: PendingGang) -> PlacementTrial:
-        heads = self.backfill.in_the_way(claim.duration)
-        return PlacementTrial(claim, (*self.room.views, *heads), self._unkept())
-
-    def _unkept(self) -> Bools | None:
-        """The nodes that are not kept for somebody; None if none are."""
-        return None if self.backfill.kept is None else ~self.backfill.kept
+        heads = self.reservations.capacities_during(claim.duration)
+        return PlacementTrial(claim, (*self.room.views, *heads), self.reservations.allowed_nodes())
 
     def _might_fit(self, claim: PendingGang) -> bool:
         """Cheaper than a trial: whether there are enough places for some part at all."""
@@ -327,9 +323,9 @@ class _Pass:
             return False
         if not self.search.is_entitled(claims) or not self._may_search():
             return False
-        later = self.backfill.in_the_way(claims[0].duration)
+        later = self.reservations.capacities_during(claims[0].duration)
         self.room.look_ahead()
-        space = SearchSpace((self.room.soon, *later), self._unkept())
+        space = SearchSpace((self.room.soon, *later), self.reservations.allowed_nodes())
         found = self.search.find(claims, space)
         if found is None:
             return False
@@ -393,7 +389,7 @@ class _Pass:
         if len(claims) > 1 or claims[0].strict:
             return False
         claim = claims[0]
-        views = (*self.room.views, *self.backfill.in_the_way(None))
+        views = (*self.room.views, *self.reservations.capacities_during(None))
         trial = PlacementTrial(claim, views)
         if not trial.gather(self._headroom(claim)):
             return False
@@ -416,14 +412,14 @@ class _Pass:
         limit = self._limit(self._needs(claims))
         if limit is not None:
             return limit
-        held_back = self.backfill.held_back(claims, behind)
+        held_back = self.reservations.held_back(claims, behind)
         if held_back is not None:
             return held_back
         claim = claims[0]
         simple = len(claims) == 1 and is_simple(claim) and len(self.room.views) == 1
         reason = None if simple else shortage.short(claims, claim, self.room.views)
         if all(each.strict and each.nomination is None for each in claims):
-            head = self.backfill.head(claims)
+            head = self.reservations.reserve(claims)
             if len(claims) == 1 and is_starving(self.policy, claim, self.now):
                 self.starvation.reserve(claim, None if head is None else head.at)
         return reason
@@ -442,8 +438,8 @@ class _Pass:
 
     def _give(self, trial: PlacementTrial, part: RoleRequest, most: int) -> int:
         """What was promised or kept since the gang was placed binds what it gets beyond that."""
-        later = self.backfill.in_the_way(trial.gang.duration)
-        trial.continue_on((*self.room.views, *later), self._unkept())
+        later = self.reservations.capacities_during(trial.gang.duration)
+        trial.continue_on((*self.room.views, *later), self.reservations.allowed_nodes())
         before = trial.amounts()
         placed = trial.grow(part, self._headroom(trial.gang).allows(part, most))
         self._use(trial.gang, trial.amounts() - before)
@@ -456,7 +452,7 @@ class _Pass:
         self.reasons.shortage = shortage.Shortage(self.room.present, self.short_of, limits)
         done = self.searches <= self.policy.searches
         cursor = 0 if done else self.state.cursor + self.policy.searches
-        return Plan(tuple(self.decisions), self.reasons, self.backfill.result(), cursor)
+        return Plan(tuple(self.decisions), self.reasons, self.reservations.starts(), cursor)
 
 
 def _placement(trial: PlacementTrial) -> Placement:

@@ -1,13 +1,10 @@
-"""Start times for gangs that do not fit yet: a head is given a time and nodes, and both are kept.
+"""Reserved starts: a gang that does not fit yet is given a start time and nodes, and keeps both.
 
-Others may start in front of it if they end by then, or leave those nodes what it needs then. Tasks
-without a time limit never end in this reckoning.
+Backfill: another gang may start before it if it ends by then, or leaves those nodes enough at that
+time. A starving gang without a possible start time has nodes kept free for it instead.
 """
 
-from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
-from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -15,280 +12,190 @@ from msgspec.structs import replace
 from phalanx.core.reasons import HeldBack
 from phalanx.core.spec.job import Micros
 from phalanx.plan.decisions import ReservedStart
+from phalanx.plan.future_capacity import FutureCapacity, Reservation, node_mask
 from phalanx.plan.model import PendingGang
 from phalanx.plan.pending import is_starving
 from phalanx.plan.placement.amounts import minimum_amounts
 from phalanx.plan.placement.trial import PlacementTrial, place_all, undo_all
 from phalanx.plan.state.capacity import FreeCapacity, Occupant
-from phalanx.plan.state.nodes import Bools, Floats, Ints, NodeTable
+from phalanx.plan.state.nodes import Bools, Floats
 from phalanx.plan.state.pass_capacity import PassCapacity
 from phalanx.plan.state.planner_state import PlannerState
-from phalanx.plan.state.running import NEVER, RunningGangs
+from phalanx.plan.state.running import NEVER
 
-#: So few times are tried without asking first from when on they are worth it.
-_FEW = 8
-
-
-class Ends:
-    """When places become free, of those whose end is known."""
-
-    def __init__(self, tenants: RunningGangs) -> None:
-        whole = [o for o in tenants.ending.values() if not o.has_fractions]
-        whole.sort(key=lambda o: o.first_end)
-        self._ends: Ints = np.concatenate([np.zeros(0, np.int64), *(o.ends for o in whole)])
-        if whole:
-            self._nodes = np.concatenate([o.nodes for o in whole])
-            self._amounts = np.concatenate([o.amounts for o in whole])
-        if (self._ends[1:] < self._ends[:-1]).any():
-            # The tasks of some gang do not end together.
-            order = np.argsort(self._ends, kind="stable")
-            self._ends, self._nodes = self._ends[order], self._nodes[order]
-            self._amounts = self._amounts[order]
-        #: Tasks that share devices, and those that start in this pass, one by one.
-        self._others: list[tuple[Micros, Occupant]] = [
-            (end, occupant)
-            for o in tenants.ending.values()
-            if o.has_fractions
-            for end, occupant in zip(o.ends.tolist(), o.occupants, strict=True)
-        ]
-        first = np.flatnonzero(self._ends[1:] != self._ends[:-1]) + 1
-        times = {*self._ends[:1].tolist(), *self._ends[first].tolist()}
-        times |= {end for end, _ in self._others}
-        self.times = sorted(times - {NEVER})
-
-    def started(self, end: Micros, occupants: Sequence[Occupant]) -> None:
-        """Something starts now and ends then."""
-        self._others += ((end, occupant) for occupant in occupants)
-        insort(self.times, end)
-
-    @cached_property
-    def _sums(self) -> Ints:
-        sums: Ints = np.cumsum(self._amounts, axis=0)
-        return sums
-
-    def enough(self, lacking: Floats) -> int:
-        """The position of the first time by which so much may have ended; by row."""
-        for _, (_, vector, _) in self._others:
-            lacking[vector.rows] -= vector.amounts
-        position = 0
-        for row in np.flatnonzero(lacking > 0).tolist() if len(self._ends) else ():
-            at = int(np.searchsorted(self._sums[:, row], lacking[row]))
-            if at == len(self._ends):
-                return len(self.times)
-            position = max(position, bisect_left(self.times, int(self._ends[at])))
-        return position
-
-    def leave(self, view: FreeCapacity, by: Micros) -> None:
-        """Take out of a view all that ends by that time."""
-        gone = int(np.searchsorted(self._ends, by, "right"))
-        if gone:
-            view.add(self._nodes[:gone], self._amounts[:gone])
-        view.vacate(occupant for end, occupant in self._others if end <= by)
-
-
-class Reserved(NamedTuple):
-    """A claimant whose start is kept free in this pass."""
-
-    claims: Sequence[PendingGang]
-    head: ReservedStart  #: by its first gang
+#: With at most this many end times, the search does not compute where it may begin.
+_FEW_TIMES = 8
 
 
 class StartReservations:
-    def __init__(self, state: PlannerState, room: PassCapacity) -> None:
+    """The reserved starts of one pass."""
+
+    def __init__(self, state: PlannerState, capacity: PassCapacity) -> None:
         self._state = state
-        self._tenants = state.running
-        self._room = room
+        self._capacity = capacity
         self._now = state.now
-        self._tried = 0
-        self._ends: Ends | None = None
-        self.heads: list[Reserved] = []
-        #: What is free at the times of heads, with all that heads take by then. Made when asked
-        #: for: most passes place nothing that could be in a head's way.
-        self._futures: dict[Micros, FreeCapacity] = {}
-        #: The same for other times, until something is placed; and how many heads are in it.
-        self._guesses: dict[Micros, tuple[FreeCapacity, int]] = {}
-        #: Nodes that are kept for those who have waited too long, and who they are.
-        self.kept: Bools | None = None
-        self.keepers: list[ReservedStart] = []
+        self._future = FutureCapacity(state.running, capacity)
+        self._attempts = 0
+        #: Nodes kept for starving gangs without a start time, and those gangs.
+        self._kept_nodes: Bools | None = None
+        self._kept_for: list[ReservedStart] = []
 
     @property
-    def ends(self) -> Ends:
-        if self._ends is None:
-            self._ends = Ends(self._tenants)
-        return self._ends
+    def count(self) -> int:
+        """Number of starts reserved at a known time."""
+        return len(self._future.reservations)
 
-    def started(self, lasts: Micros | None, occupants: Sequence[Occupant]) -> None:
-        """Somebody starts now; in the futures that it is in the way of, it is taken already."""
-        self._guesses.clear()
-        if lasts is not None and (self._tenants.ending or self.heads):
-            self.ends.started(self._now + lasts, occupants)
+    def starts(self) -> tuple[ReservedStart, ...]:
+        """The reserved start of every gang, also of each gang of a group."""
+        reserved = (
+            replace(reservation.start, job=gang.job)
+            for reservation in self._future.reservations
+            for gang in reservation.gangs
+        )
+        return (*reserved, *self._kept_for)
 
-    def in_the_way(self, lasts: Micros | None) -> list[FreeCapacity]:
-        """The heads' futures that somebody who starts now and takes so long would still be in."""
-        until = NEVER if lasts is None else self._now + lasts
-        for at in self._times():
-            if at < until:
-                self._future(at)
-        # Heads that turned out to be broken are nobody's concern any more.
-        return [self._futures[at] for at in self._times() if at < until]
+    # Gangs that start now
 
-    def delayed_by(self, lasts: Micros | None) -> ReservedStart | None:
-        """The first head that such a start could delay."""
-        until = NEVER if lasts is None else self._now + lasts
-        heads = (reserved.head for reserved in self.heads)
-        return next((head for head in heads if head.at is not None and until > head.at), None)
+    def add_started(self, duration: Micros | None, occupants: Sequence[Occupant]) -> None:
+        """Count tasks that start in this pass. Capacities of `capacities_during` have them."""
+        self._future.add_started(None if duration is None else self._now + duration, occupants)
+
+    def capacities_during(self, duration: Micros | None) -> list[FreeCapacity]:
+        """Free capacity at each reserved start that falls into this time from now.
+
+        A gang that starts now and runs so long needs places in all of them.
+        """
+        return self._future.until(self._end(duration))
+
+    def allowed_nodes(self) -> Bools | None:
+        """Mask of the nodes that are not kept for a starving gang; None: all nodes."""
+        return None if self._kept_nodes is None else ~self._kept_nodes
 
     def held_back(
-        self, claims: Sequence[PendingGang], behind: ReservedStart | None
+        self, gangs: Sequence[PendingGang], delayed: ReservedStart | None
     ) -> HeldBack | None:
-        """Whom a claimant would delay, if it could start but for them."""
-        heads = [behind, *(self.delayed_by(claim.duration) for claim in claims)]
-        head = next((head for head in (*heads, *self.keepers) if head is not None), None)
-        if head is None:
+        """The reserved start that the gangs would delay, if they could start without it.
+
+        `delayed` is a start that is already known to be delayed.
+        """
+        starts = [delayed, *(self._delayed_by(gang.duration) for gang in gangs), *self._kept_for]
+        start = next((start for start in starts if start is not None), None)
+        if start is None:
             return None
-        trials = place_all([PlacementTrial(claim, self._room.views) for claim in claims])
+        trials = place_all([PlacementTrial(gang, self._capacity.views) for gang in gangs])
         undo_all(trials)
-        return None if trials is None else HeldBack(head.job, head.at)
+        return None if trials is None else HeldBack(start.job, start.at)
 
-    def _times(self) -> list[Micros]:
-        return sorted({r.head.at for r in self.heads if r.head.at is not None})
+    def _delayed_by(self, duration: Micros | None) -> ReservedStart | None:
+        """The first reserved start that falls into this time from now."""
+        end = self._end(duration)
+        for reservation in self._future.reservations:
+            start = reservation.start
+            if start.at is not None and start.at < end:
+                return start
+        return None
 
-    def _future(self, at: Micros) -> FreeCapacity:
-        if at not in self._futures:
-            self._futures[at] = self._at(at)
-        return self._futures[at]
+    def _end(self, duration: Micros | None) -> Micros:
+        return NEVER if duration is None else self._now + duration
 
-    def _at(self, at: Micros) -> FreeCapacity:
-        """What is free then, with what heads will have taken by then."""
-        view = self._room.soon.fork()
-        self.ends.leave(view, at)
-        for reserved in list(self.heads):
-            time = reserved.head.at
-            if time is None or time > at:
-                continue
-            if not _take(reserved, view) and time == at:
-                # It broke; the next pass looks for another time.
-                self.heads.remove(reserved)
-                self._guesses.clear()
-        return view
+    # Gangs that do not fit yet
 
-    def head(self, claims: Sequence[PendingGang]) -> ReservedStart | None:
-        """Give a claimant that only lacks room its start time, and keep it from pass to pass. One
-        that has waited too long without any is given its nodes."""
+    def reserve(self, gangs: Sequence[PendingGang]) -> ReservedStart | None:
+        """Reserve a start for a gang or group that is short of free capacity only.
+
+        A start of the last pass is kept if it still can be. A starving gang for which there is no
+        time has nodes kept free.
+        """
         policy = self._state.policy
-        if len(self.heads) >= policy.heads:
+        if self.count >= policy.heads:
             return None
         last = next(
-            (head for head in self._state.reserved_starts if head.job == claims[0].job), None
+            (start for start in self._state.reserved_starts if start.job == gangs[0].job), None
         )
-        if last is not None and self._keep(Reserved(claims, last)):
+        if last is not None and self._keep(Reservation(gangs, last)):
             return last
-        if self._tried >= 2 * policy.heads:
+        if self._attempts >= 2 * policy.heads:
             return None
-        self._tried += 1
-        head = self._reserve(claims) if policy.backfill else None
-        if head is None and all(is_starving(policy, claim, self._now) for claim in claims):
-            self._keep_nodes(claims, last)
-        return head
+        self._attempts += 1
+        start = self._reserve_earliest(gangs) if policy.backfill else None
+        if start is None and all(is_starving(policy, gang, self._now) for gang in gangs):
+            self._keep_nodes(gangs, last)
+        return start
 
-    def _keep(self, reserved: Reserved) -> bool:
-        """Go on with a reservation of the last pass, if it still can be."""
-        table, head = self._room.soon.table, reserved.head
-        known = all(name in table.index and table.open[table.index[name]] for name in head.nodes)
-        if not known or head.at is None or head.at <= self._now:
+    def _keep(self, reservation: Reservation) -> bool:
+        """Keep a reservation of the last pass, if its nodes are open and its time has not come."""
+        table, start = self._state.table, reservation.start
+        for name in start.nodes:
+            if name not in table.index or not table.open[table.index[name]]:
+                return False
+        if start.at is None or start.at <= self._now:
             return False
-        if head.at in self._futures and not _take(reserved, self._futures[head.at]):
-            return False
-        self.heads.append(reserved)
-        return True
+        return self._future.keep(reservation)
 
-    def _reserve(self, claims: Sequence[PendingGang]) -> ReservedStart | None:
-        """The earliest time at which enough has ended, and the nodes to keep for then."""
-        times = self.ends.times
-        low, high = self._earliest(claims) if len(times) > _FEW else 0, len(times)
+    def _reserve_earliest(self, gangs: Sequence[PendingGang]) -> ReservedStart | None:
+        """Reserve the earliest time at which the gangs fit; None if there is none.
+
+        Heuristic: bisection over the end times, which assumes that gangs that fit at one time fit
+        later too. The first steps are short, because the first time at which enough may have ended
+        is most often the right one.
+        """
+        times = self._future.ends.times
+        low, high = self._first_possible(gangs) if len(times) > _FEW_TIMES else 0, len(times)
         trials: tuple[PlacementTrial, ...] | None = None
         step = 1
         while low < high:
-            # It is most often at the first time by which enough may have ended, or soon after.
             middle = min(low + step - 1, (low + high) // 2)
             step *= 2
             undo_all(trials)
-            trials = self._placed(claims, times[middle])
+            trials = self._place_at(gangs, times[middle])
             if trials is None:
                 low = middle + 1
             else:
                 high = middle
         if low < len(times):
-            trials = trials or self._placed(claims, times[low])
+            trials = trials or self._place_at(gangs, times[low])
         if trials is None:
             return None
-        head = ReservedStart(claims[0].job, _nodes(trials), times[low])
-        # The guess for that time, in which it is taken already, is a head's future from now on.
-        self._guesses.pop(times[low], None)
-        self._futures.setdefault(times[low], trials[0].capacities[0])
-        self.heads.append(Reserved(claims, head))
-        return head
+        start = ReservedStart(gangs[0].job, _node_names(trials), times[low])
+        self._future.reserve(Reservation(gangs, start), trials[0].capacities[0])
+        return start
 
-    def _earliest(self, claims: Sequence[PendingGang]) -> int:
-        """The position of the time before which it certainly cannot start."""
-        soon = self._room.soon
-        need: Floats = np.sum([minimum_amounts(claim, soon.table) for claim in claims], axis=0)
-        return self.ends.enough(need - np.maximum(soon.free, 0).sum(axis=1, where=soon.table.open))
+    def _first_possible(self, gangs: Sequence[PendingGang]) -> int:
+        """Position of the end time before which the gangs certainly do not fit."""
+        soon = self._capacity.soon
+        need: Floats = np.sum([minimum_amounts(gang, soon.table) for gang in gangs], axis=0)
+        free = np.maximum(soon.free, 0).sum(axis=1, where=soon.table.open)
+        return self._future.ends.earliest(need - free)
 
-    def _placed(
-        self, claims: Sequence[PendingGang], at: Micros
+    def _place_at(
+        self, gangs: Sequence[PendingGang], time: Micros
     ) -> tuple[PlacementTrial, ...] | None:
-        """The claimant at that time, in the way of no head that comes while it would run."""
-        view = self._futures.get(at) or self._guess(at)
-        lasts = [NEVER if claim.duration is None else claim.duration for claim in claims]
-        later = [self._future(time) for time in self._times() if at < time < at + max(lasts)]
-        return place_all([PlacementTrial(claim, (view, *later)) for claim in claims])
+        """Place the gangs at a time, without delaying a reserved start while they would run."""
+        capacity = self._future.attempt(time)
+        end = time + max(NEVER if gang.duration is None else gang.duration for gang in gangs)
+        later = [
+            self._future.at_start(start)
+            for start in self._future.start_times()
+            if time < start < end
+        ]
+        return place_all([PlacementTrial(gang, (capacity, *later)) for gang in gangs])
 
-    def _guess(self, at: Micros) -> FreeCapacity:
-        if at not in self._guesses:
-            self._guesses[at] = self._at(at), len(self.heads)
-        view, known = self._guesses[at]
-        for reserved in self.heads[known:]:
-            if reserved.head.at is not None and reserved.head.at <= at:
-                _take(reserved, view)
-        self._guesses[at] = view, len(self.heads)
-        return view
-
-    def _keep_nodes(self, claims: Sequence[PendingGang], last: ReservedStart | None) -> None:
-        """Keep nodes from new work for who has waited too long, whenever they may start."""
-        table = self._room.soon.table
-        only = None if self.kept is None else ~self.kept
+    def _keep_nodes(self, gangs: Sequence[PendingGang], last: ReservedStart | None) -> None:
+        """Keep nodes free for starving gangs: those of the last pass, or the least busy ones."""
+        table = self._state.table
+        allowed = self.allowed_nodes()
         if last is not None and last.at is None:
-            only = _mask(table, last.nodes)
-        busy = self._room.present.busyness()
-        views = (self._state.empty,)
-        trials = place_all([PlacementTrial(claim, views, only, penalty=busy) for claim in claims])
-        nodes = _nodes(trials or ())
-        undo_all(trials)
-        mask = _mask(table, nodes)
-        self.kept = mask if self.kept is None else self.kept | mask
-        self.keepers += (ReservedStart(claim.job, nodes, None) for claim in claims)
-
-    def result(self) -> tuple[ReservedStart, ...]:
-        """What is kept, for every gang of every claimant."""
-        heads = (replace(r.head, job=claim.job) for r in self.heads for claim in r.claims)
-        return (*heads, *self.keepers)
+            allowed = node_mask(table, last.nodes)
+        busyness = self._capacity.present.busyness()
+        empty = (self._state.empty.fork(),)
+        trials = place_all([PlacementTrial(gang, empty, allowed, busyness) for gang in gangs])
+        nodes = _node_names(trials or ())
+        mask = node_mask(table, nodes)
+        self._kept_nodes = mask if self._kept_nodes is None else self._kept_nodes | mask
+        self._kept_for += (ReservedStart(gang.job, nodes, None) for gang in gangs)
 
 
-def _take(reserved: Reserved, view: FreeCapacity) -> bool:
-    """Let a head have its nodes."""
-    only = _mask(view.table, reserved.head.nodes)
-    return (
-        place_all([PlacementTrial(claim, (view,), only) for claim in reserved.claims]) is not None
-    )
-
-
-def _nodes(trials: Iterable[PlacementTrial]) -> tuple[str, ...]:
+def _node_names(trials: Iterable[PlacementTrial]) -> tuple[str, ...]:
+    """The names of all nodes that the trials use."""
     places = (place for trial in trials for place in trial.assignments())
     return tuple(dict.fromkeys(place.worker for place in places))
-
-
-def _mask(table: NodeTable, names: Sequence[str]) -> Bools:
-    mask = np.zeros(table.open.shape, np.bool_)
-    mask[[table.index[name] for name in names if name in table.index]] = True
-    return mask
