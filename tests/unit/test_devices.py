@@ -1,4 +1,4 @@
-"""Devices and ports: which a task is given, and that none is given twice."""
+"""Devices and ports of a worker: which ones a task is assigned, and that none is assigned twice."""
 
 import pytest
 from hypothesis import given
@@ -21,8 +21,8 @@ def a_machine(gpus: int = 4) -> Driver:
     return driver
 
 
-def taking(driver: Driver, gpu: float) -> str:
-    """A job of one task that runs on the machine."""
+def running_job(driver: Driver, gpu: float) -> str:
+    """A job with one task that runs on the worker."""
     job = driver.submit(spec(role={"resources": {"gpu": gpu}}))
     driver.run(job, "a")
     return job
@@ -32,24 +32,24 @@ def devices(driver: Driver, job: str) -> tuple[int, ...]:
     return driver.task(job, 0).devices
 
 
-def refused(driver: Driver, gpu: float) -> str:
+def refusal(driver: Driver, gpu: float) -> str:
     job = driver.submit(spec(role={"resources": {"gpu": gpu}}))
     return driver.refuse(Placed((Placement(job, 0, (Assignment(0, "a"),)),)), Conflict)
 
 
-def test_whole_devices_are_given_lowest_first() -> None:
+def test_whole_devices_are_assigned_lowest_first() -> None:
     driver = a_machine()
-    assert [devices(driver, taking(driver, gpu)) for gpu in (2, 1)] == [(0, 1), (2,)]
+    assert [devices(driver, running_job(driver, gpu)) for gpu in (2, 1)] == [(0, 1), (2,)]
 
 
-def test_devices_that_were_given_back_are_given_again() -> None:
+def test_released_devices_are_assigned_again() -> None:
     driver = a_machine()
-    first, _ = taking(driver, 1), taking(driver, 1)
+    first, _ = running_job(driver, 1), running_job(driver, 1)
     driver.exit(first, 0)
-    assert devices(driver, taking(driver, 2)) == (0, 2)
+    assert devices(driver, running_job(driver, 2)) == (0, 2)
 
 
-def test_a_task_that_asks_for_no_device_gets_none() -> None:
+def test_a_task_that_requests_no_device_gets_none() -> None:
     driver = a_machine()
     job = driver.submit(spec())
     driver.run(job, "a")
@@ -58,36 +58,36 @@ def test_a_task_that_asks_for_no_device_gets_none() -> None:
 
 def test_fractions_share_one_device() -> None:
     driver = a_machine()
-    assert [devices(driver, taking(driver, 0.25)) for _ in range(5)] == [(0,)] * 4 + [(1,)]
+    assert [devices(driver, running_job(driver, 0.25)) for _ in range(5)] == [(0,)] * 4 + [(1,)]
 
 
-def test_a_fraction_goes_to_the_fullest_device_that_has_room() -> None:
+def test_a_fraction_goes_to_the_fullest_device_with_enough_capacity() -> None:
     driver = a_machine()
-    half, large = taking(driver, 0.5), taking(driver, 0.75)
+    half, large = running_job(driver, 0.5), running_job(driver, 0.75)
     assert (devices(driver, half), devices(driver, large)) == ((0,), (1,))
-    assert devices(driver, taking(driver, 0.25)) == (1,)
-    assert devices(driver, taking(driver, 0.25)) == (0,)
+    assert devices(driver, running_job(driver, 0.25)) == (1,)
+    assert devices(driver, running_job(driver, 0.25)) == (0,)
 
 
-def test_a_whole_device_is_never_one_that_is_shared() -> None:
+def test_a_whole_device_is_never_a_shared_one() -> None:
     driver = a_machine(2)
-    taking(driver, 0.1)
-    assert devices(driver, taking(driver, 1)) == (1,)
-    assert "it has 900 gpu free, not 1000" in refused(driver, 1)
+    running_job(driver, 0.1)
+    assert devices(driver, running_job(driver, 1)) == (1,)
+    assert "it has 900 gpu free, not 1000" in refusal(driver, 1)
 
 
 def test_fractions_that_fit_in_sum_but_on_no_device_are_refused() -> None:
     driver = a_machine(2)
-    taking(driver, 0.6)
-    taking(driver, 0.6)
-    assert refused(driver, 0.5).endswith("free in sum, but in pieces")
+    running_job(driver, 0.6)
+    running_job(driver, 0.6)
+    assert refusal(driver, 0.5).endswith("free in sum, but in pieces")
 
 
-def test_whole_devices_that_are_all_shared_are_refused_though_the_sum_would_do() -> None:
+def test_whole_devices_are_refused_when_all_are_shared_even_if_the_sum_would_suffice() -> None:
     driver = a_machine(3)
-    assert [devices(driver, taking(driver, 0.6)) for _ in range(3)] == [(0,), (1,), (2,)]
+    assert [devices(driver, running_job(driver, 0.6)) for _ in range(3)] == [(0,), (1,), (2,)]
     assert driver.cluster.nodes["a"].free("gpu") == 1200
-    assert refused(driver, 1).endswith("free in sum, but in pieces")
+    assert refusal(driver, 1).endswith("free in sum, but in pieces")
 
 
 def test_the_tasks_of_one_start_set_have_different_devices() -> None:
@@ -99,7 +99,7 @@ def test_the_tasks_of_one_start_set_have_different_devices() -> None:
 
 def test_a_residue_keeps_its_devices_and_its_port() -> None:
     driver = a_machine(2)
-    job = taking(driver, 1)
+    job = running_job(driver, 1)
     driver.apply(Evicted(job, by="j-9", why="a test"))
     driver.advance(46)
     assert driver.residues[f"{job}.0", 1].devices == (0,)
@@ -109,16 +109,16 @@ def test_a_residue_keeps_its_devices_and_its_port() -> None:
     assert driver.cluster.nodes["a"].devices == [0, 0]
 
 
-def test_a_machine_that_comes_back_with_fewer_devices_gives_out_none_twice() -> None:
+def test_a_worker_that_returns_with_fewer_devices_assigns_none_twice() -> None:
     driver = a_machine(4)
-    taking(driver, 1)
-    three = taking(driver, 3)
+    running_job(driver, 1)
+    three = running_job(driver, 3)
     smaller = WorkerRegistered("a", "1", Protocol.SYNC, address="a", resources={"gpu": 2000})
     driver.apply(smaller)
     assert driver.cluster.nodes["a"].devices == [0, 0]
     driver.exit(three, 0)
     assert driver.cluster.nodes["a"].devices == [0, DEVICE]
-    assert devices(driver, taking(driver, 1)) == (1,)
+    assert devices(driver, running_job(driver, 1)) == (1,)
 
 
 REQUESTS = st.lists(
@@ -127,7 +127,7 @@ REQUESTS = st.lists(
 
 
 @given(requests=REQUESTS, freed=st.lists(st.integers(0, 29)))
-def test_however_devices_come_and_go_they_add_up(requests: list[int], freed: list[int]) -> None:
+def test_assigned_and_free_devices_always_add_up(requests: list[int], freed: list[int]) -> None:
     node = Node(a_worker(resources={"gpu": 4 * DEVICE}, born_at=0))
     for n, thousandths in enumerate(requests):
         picked = node.pick_devices(thousandths)
@@ -142,7 +142,7 @@ def test_however_devices_come_and_go_they_add_up(requests: list[int], freed: lis
 # Ports
 
 
-def test_the_first_task_of_a_start_set_has_the_meeting_point() -> None:
+def test_only_the_first_task_of_a_start_set_has_a_rendezvous_port() -> None:
     driver = Driver()
     driver.fleet("a", "b")
     job = driver.submit(spec(2))
@@ -150,7 +150,7 @@ def test_the_first_task_of_a_start_set_has_the_meeting_point() -> None:
     assert [task.port for task in driver.gang(job).tasks] == [29500, None]
 
 
-def test_ports_of_one_machine_differ() -> None:
+def test_ports_on_one_worker_differ() -> None:
     driver = Driver()
     driver.fleet("a", "b")
     jobs = [driver.submit(spec()) for _ in range(3)]
@@ -169,7 +169,7 @@ def test_ports_of_workers_that_share_a_host_differ() -> None:
     assert [driver.task(job, 0).port for job in jobs] == [29500, 29501, 29500]
 
 
-def test_a_worker_that_moves_to_another_host_counts_there() -> None:
+def test_a_worker_that_moves_to_another_host_shares_the_ports_there() -> None:
     driver = Driver()
     driver.worker("a", address="10.0.0.1")
     driver.worker("b", address="10.0.0.2")
@@ -181,7 +181,7 @@ def test_a_worker_that_moves_to_another_host_counts_there() -> None:
     assert driver.task(second, 0).port == 29501
 
 
-def test_a_port_is_free_again_when_its_attempt_is_gone() -> None:
+def test_a_port_is_free_again_when_its_attempt_has_ended() -> None:
     driver = Driver()
     driver.worker("a")
     first, second = driver.submit(spec()), driver.submit(spec())
@@ -191,7 +191,7 @@ def test_a_port_is_free_again_when_its_attempt_is_gone() -> None:
     assert driver.task(second, 0).port == 29500
 
 
-def test_a_machine_without_a_free_port_still_runs_jobs() -> None:
+def test_a_worker_without_a_free_port_still_runs_jobs() -> None:
     driver = Driver(CoreSettings(ports=(29500, 29500)))
     driver.worker("a")
     first, second = driver.submit(spec()), driver.submit(spec())
@@ -201,7 +201,7 @@ def test_a_machine_without_a_free_port_still_runs_jobs() -> None:
 
 
 @pytest.mark.parametrize("resource", ["cpu", "memory", "vram_mb", "licence"])
-def test_any_resource_is_charged_and_refused_beyond_what_there_is(resource: str) -> None:
+def test_any_resource_is_charged_and_refused_beyond_its_capacity(resource: str) -> None:
     driver = Driver()
     role: dict[str, object] = {"resources": {resource: 2}}
     amount = spec(role=role).roles[0].resources[resource]
@@ -215,7 +215,7 @@ def test_any_resource_is_charged_and_refused_beyond_what_there_is(resource: str)
     driver.run(second, "a")
 
 
-def test_what_is_charged_for_beyond_the_devices_of_a_machine_is_taken_there_all_the_same() -> None:
+def test_charges_above_the_capacity_of_a_worker_count_as_used() -> None:
     worker = a_worker("a", resources={"gpu": 4 * DEVICE})
     node = Node(worker)
     for task, charged in enumerate((2.0, 1.0, 0.5)):

@@ -1,4 +1,4 @@
-"""A fleet of eight workers for the tests of a module; each test heals what it hurt."""
+"""A fleet of eight workers, shared by the tests of a module; each test repairs what it broke."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,20 +12,20 @@ from tests.integration.agent.ranks import Ranks
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
-    made = Fleet(tmp_path_factory.mktemp("fleet"))
-    await made.serve()
-    await made.work(8)
-    yield made
-    await made.close()
+    fleet = Fleet(tmp_path_factory.mktemp("fleet"))
+    await fleet.serve()
+    await fleet.work(8)
+    yield fleet
+    await fleet.close()
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def small(tmp_path: Path) -> AsyncIterator[Fleet]:
-    """A server whose workers the test starts itself."""
-    made = Fleet(tmp_path)
-    await made.serve()
-    yield made
-    await made.close()
+    """A server without workers; the test starts its own."""
+    fleet = Fleet(tmp_path)
+    await fleet.serve()
+    yield fleet
+    await fleet.close()
 
 
 @pytest.fixture

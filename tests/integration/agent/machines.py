@@ -1,4 +1,4 @@
-"""Workers as operators have them: real agents on a real server, that can be killed and frozen."""
+"""Real workers on a real server, which can be killed and frozen."""
 
 import asyncio
 import json
@@ -48,10 +48,11 @@ class Machine:
             except ValueError:
                 self.lines.append({"event": line.decode()})
 
-    def told(self) -> str:
+    def log(self) -> str:
+        """The last lines of its log."""
         return "\n".join(map(str, self.lines[-30:]))
 
-    def seen(self, event: str) -> list[dict[str, Any]]:
+    def logged(self, event: str) -> list[dict[str, Any]]:
         return [line for line in self.lines if line["event"] == event]
 
     @property
@@ -76,15 +77,15 @@ class Machine:
     async def ended(self) -> int:
         assert self._process is not None
         assert self._reading is not None
-        status = await within(60, self._process.wait(), self.told)
+        status = await within(60, self._process.wait(), self.log)
         await self._reading
         return status
 
     async def kill(self) -> None:
-        """Link, spawner, and with it the tasks; whatever state they are in."""
+        """Kill link and spawner, and with it the tasks, whatever state they are in."""
         if self._process is None:
             return
-        # The link first: it would begin another spawner.
+        # The link first: it would start another spawner.
         self.send(signal.SIGKILL, spawner=False)
         await self.ended()
         if (self.state / "spawner.lock").exists():
@@ -92,7 +93,7 @@ class Machine:
 
 
 class Fleet:
-    """A server with workers, and what a user does with it."""
+    """A server with workers, and the actions of a user."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -109,22 +110,22 @@ class Fleet:
         await self.server.line("leading")
 
     async def work(self, count: int, *flags: str, prefix: str = "w") -> list[Machine]:
-        """So many more workers."""
-        made = [Machine(self.folder, f"{prefix}-{n}", self.server.url) for n in range(count)]
-        self.machines += made
-        await asyncio.gather(*(machine.start(*flags) for machine in made))
+        """Start so many more workers."""
+        workers = [Machine(self.folder, f"{prefix}-{n}", self.server.url) for n in range(count)]
+        self.machines += workers
+        await asyncio.gather(*(machine.start(*flags) for machine in workers))
         await self.ready()
-        return made
+        return workers
 
     async def ready(self) -> None:
-        """All workers that are up can be given something."""
+        """Wait until all running workers are active."""
 
-        async def are_there() -> bool:
+        async def are_active() -> bool:
             listed = {each["id"]: each for each in await self.get("/workers")}
             up = [machine.name for machine in self.machines if machine.is_up]
             return all(name in listed and listed[name]["status"] == "active" for name in up)
 
-        await eventually(are_there, 60, lambda: "\n".join(m.told() for m in self.machines))
+        await eventually(are_active, 60, lambda: "\n".join(m.log() for m in self.machines))
 
     async def close(self) -> None:
         await asyncio.gather(*(machine.kill() for machine in self.machines))
@@ -148,18 +149,18 @@ class Fleet:
     async def reach(self, job: str, *phases: str, seconds: float = 60) -> dict[str, Any]:
         seen: list[dict[str, Any]] = [{}]
 
-        async def there() -> bool:
+        async def is_in_phase() -> bool:
             with suppress(httpx.HTTPError):
                 seen[0] = await self.get(f"/jobs/{job}")
             return seen[0].get("phase") in phases
 
-        await eventually(there, seconds, lambda: f"{seen[0]}\n{self.server.told()}")
+        await eventually(is_in_phase, seconds, lambda: f"{seen[0]}\n{self.server.told()}")
         return seen[0]
 
-    async def story(self, job: str) -> list[dict[str, Any]]:
+    async def events(self, job: str) -> list[dict[str, Any]]:
         """The events of a job, oldest first."""
-        found: list[dict[str, Any]] = (await self.get(f"/jobs/{job}/events"))["events"]
-        return found
+        events: list[dict[str, Any]] = (await self.get(f"/jobs/{job}/events"))["events"]
+        return events
 
 
 def is_alive(pid: int) -> bool:
@@ -171,7 +172,7 @@ def is_alive(pid: int) -> bool:
 
 
 def guard_of(spawner: int) -> int:
-    """Its child that runs the same program."""
+    """The guard of a spawner: its child that runs the same program."""
     children = Path(f"/proc/{spawner}/task/{spawner}/children").read_text().split()
     command = Path(f"/proc/{spawner}/cmdline").read_bytes()
     [guard] = [pid for pid in children if Path(f"/proc/{pid}/cmdline").read_bytes() == command]

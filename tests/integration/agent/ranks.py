@@ -1,6 +1,6 @@
-"""Ranks that leave marks: who started in which epoch, and whether two ever lived at once.
+"""A gang whose ranks record their starts, so that a test can see which ones ran at the same time.
 
-Each rank, and whatever it starts, holds a lock for as long as it lives.
+Each rank, with all processes it starts, holds a lock file for as long as it lives.
 """
 
 import fcntl
@@ -16,7 +16,7 @@ exec 9>>"$MARKS/lock.$RANK"
 flock -n 9 || { echo "$PHALANX_TASK $PHALANX_EPOCH" >>"$MARKS/doubles"; exit 99; }
 echo "$RANK $PHALANX_EPOCH $$" >>"$MARKS/starts"
 """
-#: Works until the test says that it is finished.
+#: Works until the test creates the file `finish`.
 WORK = 'while [ ! -e "$MARKS/finish" ]; do sleep 0.1; done'
 
 
@@ -50,19 +50,19 @@ class Ranks:
     def starts(self, epoch: int | None = None) -> list[Start]:
         path = self.marks / "starts"
         lines = path.read_text().splitlines() if path.exists() else []
-        found = [Start(*map(int, line.split())) for line in lines]
-        return [start for start in found if epoch in (None, start.epoch)]
+        starts = [Start(*map(int, line.split())) for line in lines]
+        return [start for start in starts if epoch in (None, start.epoch)]
 
     async def all_run(self, epoch: int, seconds: float = 60) -> list[Start]:
-        """Every rank of the gang has started in this epoch, and the server knows it."""
+        """Wait until every rank has started in this epoch and the server knows it."""
 
         async def started() -> bool:
             return len(self.starts(epoch)) == self.size
 
-        def told() -> str:
+        def state() -> str:
             return f"{self.starts()}\n{self._fleet.server.told()}"
 
-        await eventually(started, seconds, told)
+        await eventually(started, seconds, state)
         await self._fleet.reach(self.job, "running")
         return sorted(self.starts(epoch))
 
@@ -73,7 +73,7 @@ class Ranks:
         return job
 
     async def are_gone(self) -> None:
-        """Nothing of the gang lives, and at no moment did two of one rank."""
+        """Wait until no process of the gang lives; fail if a rank ever ran twice at once."""
 
         async def free() -> bool:
             return not any(_is_held(path) for path in self.marks.glob("lock.*"))
@@ -86,7 +86,7 @@ class Ranks:
         return [start for start in self.starts() if is_alive(start.pid)]
 
     async def kinds(self) -> list[str]:
-        return [event["kind"] for event in await self._fleet.story(self.job)]
+        return [event["kind"] for event in await self._fleet.events(self.job)]
 
 
 def _is_held(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""What goes wrong in Workron's worker, fault by fault, and does not here."""
+"""Faults 14 and 15 of Workron's worker, and that Phalanx does not have them."""
 
 import json
 import signal
@@ -12,26 +12,26 @@ from tests.integration.server.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-#: Saves what it was given and one more when it is told to stop.
+#: Saves its last checkpoint and one more character when it is stopped.
 _SAVING = """
 save() { echo "$(cat "$PHALANX_CHECKPOINT_IN")$RANK" >"$PHALANX_CHECKPOINT_OUT"; exit 0; }
 trap save TERM
 [ -z "$PHALANX_CHECKPOINT_IN" ] || cp "$PHALANX_CHECKPOINT_IN" "$MARKS/given.$RANK"
 [ -z "$CHECKPOINT_DATA" ] || echo "$CHECKPOINT_DATA" | base64 -d >"$MARKS/inline.$RANK"
 """
-_LISTENING = """
-trap 'echo told >>"$MARKS/told"; exit' TERM
+_OBEDIENT = """
+trap 'echo term >>"$MARKS/terms"; exit' TERM
 echo >>"$MARKS/up"
 while :; do sleep 0.1; done
 """
-_DEAF = """
+_STUBBORN = """
 trap '' TERM
 echo >>"$MARKS/up"
 while :; do sleep 0.1; done
 """
 
 
-async def test_fault_14_a_shutdown_lets_its_tasks_save_and_they_go_on_elsewhere(
+async def test_fault_14_a_shutdown_lets_its_tasks_save_and_they_continue_elsewhere(
     small: Fleet, tmp_path: Path
 ) -> None:
     await small.work(2)
@@ -47,7 +47,7 @@ async def test_fault_14_a_shutdown_lets_its_tasks_save_and_they_go_on_elsewhere(
     assert (ranks.marks / "given.0").read_text() == (ranks.marks / "inline.0").read_text() == "0\n"
     done = await ranks.finish()
     assert done["failures"] == 0
-    [evicted] = [event for event in await small.story(ranks.job) if event["kind"] == "Evicted"]
+    [evicted] = [event for event in await small.events(ranks.job) if event["kind"] == "Evicted"]
     assert evicted["detail"]["why"] == "worker w-0 is shutting down"
 
 
@@ -60,30 +60,32 @@ async def test_fault_14_a_second_signal_does_not_wait_for_the_grace(
     await ranks.all_run(1)
     machine.send(signal.SIGTERM, spawner=False)
 
-    async def told() -> bool:
-        return bool(machine.seen("stopping task"))
+    async def is_stopping() -> bool:
+        return bool(machine.logged("stopping task"))
 
-    await eventually(told, 30)
+    await eventually(is_stopping, 30)
     machine.send(signal.SIGTERM, spawner=False)
     assert await machine.ended() == 0
     await ranks.are_gone()
 
 
-async def test_fault_14_a_worker_that_is_not_known_registers_again(small: Fleet) -> None:
+async def test_fault_14_a_worker_that_the_server_does_not_know_registers_again(
+    small: Fleet,
+) -> None:
     [machine] = await small.work(1)
     removed = await small.client.delete(f"{small.server.url}/workers/{machine.name}")
     assert removed.status_code == 204
 
-    async def is_back() -> bool:
-        return len(machine.seen("registered")) == 2
+    async def has_registered() -> bool:
+        return len(machine.logged("registered")) == 2
 
-    await eventually(is_back, 30, machine.told)
+    await eventually(has_registered, 30, machine.log)
     await small.ready()
     await small.reach(await small.submit(command="true"), "done")
-    assert len(machine.seen("registered")) == 2
+    assert len(machine.logged("registered")) == 2
 
 
-async def test_fault_14_a_worker_that_was_superseded_stops_its_tasks_and_ends(
+async def test_fault_14_a_superseded_worker_kills_its_tasks_and_exits(
     small: Fleet, tmp_path: Path
 ) -> None:
     [machine] = await small.work(1)
@@ -97,7 +99,7 @@ async def test_fault_14_a_worker_that_was_superseded_stops_its_tasks_and_ends(
     await ranks.are_gone()
 
 
-async def test_fault_14_an_end_that_nobody_heard_is_told_until_somebody_does(
+async def test_fault_14_an_exit_is_reported_until_the_server_acknowledges_it(
     small: Fleet, tmp_path: Path
 ) -> None:
     await small.work(1)
@@ -112,9 +114,7 @@ async def test_fault_14_an_end_that_nobody_heard_is_told_until_somebody_does(
     assert failed["tasks"][0]["exit"] == {"code": 7}
 
 
-async def test_fault_15_words_reach_the_program_as_they_were_written(
-    small: Fleet, tmp_path: Path
-) -> None:
+async def test_fault_15_arguments_reach_the_program_unchanged(small: Fleet, tmp_path: Path) -> None:
     await small.work(1)
     words = ["two words", "it's", '"', "$HOME", "", "ü\n"]
     show = "import json, sys; json.dump(sys.argv[2:], open(sys.argv[1], 'w'))"
@@ -124,16 +124,17 @@ async def test_fault_15_words_reach_the_program_as_they_were_written(
     assert json.loads((tmp_path / "words").read_text()) == words
 
 
-async def test_fault_15_the_whole_tree_is_told_and_what_does_not_listen_is_killed(
+async def test_fault_15_every_process_of_a_task_gets_sigterm_and_is_killed_after_the_grace(
     small: Fleet, tmp_path: Path
 ) -> None:
     await small.work(1)
     ranks = Ranks(small, tmp_path / "gang", size=1)
-    listens = tmp_path / "listens.sh"
-    listens.write_text(_LISTENING)
-    deaf = tmp_path / "deaf.sh"
-    deaf.write_text(_DEAF)
-    await ranks.submit(f"sh {deaf} & setsid sh {listens} & sh {listens} & . {listens}", grace="2s")
+    obedient = tmp_path / "obedient.sh"
+    obedient.write_text(_OBEDIENT)
+    stubborn = tmp_path / "stubborn.sh"
+    stubborn.write_text(_STUBBORN)
+    family = f"sh {stubborn} & setsid sh {obedient} & sh {obedient} & . {obedient}"
+    await ranks.submit(family, grace="2s")
     await ranks.all_run(1)
 
     async def are_up() -> bool:
@@ -143,4 +144,4 @@ async def test_fault_15_the_whole_tree_is_told_and_what_does_not_listen_is_kille
     await small.cancel(ranks.job)
     await small.reach(ranks.job, "cancelled")
     await ranks.are_gone()
-    assert (ranks.marks / "told").read_text() == "told\n" * 3
+    assert (ranks.marks / "terms").read_text() == "term\n" * 3

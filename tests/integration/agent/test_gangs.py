@@ -1,4 +1,4 @@
-"""A gang of eight on eight real workers, and everything that can break under it."""
+"""A gang of eight tasks on eight real workers, with every kind of failure."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from tests.integration.server.waiting import eventually
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-async def test_a_gang_runs_on_eight_workers_and_is_done(fleet: Fleet, ranks: Ranks) -> None:
+async def test_a_gang_runs_on_eight_workers_and_completes(fleet: Fleet, ranks: Ranks) -> None:
     await ranks.submit()
     started = await ranks.all_run(1)
     assert [start.rank for start in started] == list(range(8))
@@ -21,7 +21,7 @@ async def test_a_gang_runs_on_eight_workers_and_is_done(fleet: Fleet, ranks: Ran
     assert len(ranks.starts()) == 8
 
 
-async def test_a_rank_that_is_killed_takes_its_gang_with_it_and_all_start_again(
+async def test_a_killed_rank_stops_its_gang_and_all_ranks_start_again(
     fleet: Fleet, ranks: Ranks
 ) -> None:
     await ranks.submit()
@@ -29,13 +29,13 @@ async def test_a_rank_that_is_killed_takes_its_gang_with_it_and_all_start_again(
     os.kill(started[3].pid, signal.SIGKILL)
     await ranks.all_run(2)
     assert (await ranks.finish())["failures"] == 1
-    story = await fleet.story(ranks.job)
+    story = await fleet.events(ranks.job)
     [failed] = [event for event in story if event["kind"] == "TaskFailed"]
     assert "killed by SIGKILL" in failed["detail"]["why"]
     assert [event["kind"] for event in story].count("GangStopping") == 1
 
 
-async def test_a_worker_that_is_killed_with_its_tasks_is_missed_and_the_gang_starts_again(
+async def test_a_worker_that_is_killed_with_its_tasks_fails_the_gang_which_starts_again(
     fleet: Fleet, ranks: Ranks
 ) -> None:
     await ranks.submit()
@@ -45,11 +45,11 @@ async def test_a_worker_that_is_killed_with_its_tasks_is_missed_and_the_gang_sta
     await victim.start()
     await ranks.all_run(2)
     assert (await ranks.finish())["failures"] == 1
-    [failed] = [event for event in await fleet.story(ranks.job) if event["kind"] == "TaskFailed"]
+    [failed] = [event for event in await fleet.events(ranks.job) if event["kind"] == "TaskFailed"]
     assert failed["worker"] == victim.name
 
 
-async def test_a_worker_that_froze_is_lost_and_stops_its_zombie_when_it_wakes(
+async def test_a_frozen_worker_is_lost_and_stops_its_old_task_when_it_resumes(
     fleet: Fleet, ranks: Ranks
 ) -> None:
     await ranks.submit()
@@ -58,14 +58,16 @@ async def test_a_worker_that_froze_is_lost_and_stops_its_zombie_when_it_wakes(
     victim.send(signal.SIGSTOP)
     await fleet.server.line("worker lost")
     await fleet.reach(ranks.job, "pending")
-    # Its rank lives on, unheard; the gang may not start while it occupies the eighth worker.
+    # Its rank still runs and occupies the eighth worker, so the gang must not start yet.
     assert len(ranks.living()) == 1
     victim.send(signal.SIGCONT)
     await ranks.all_run(2)
     assert (await ranks.finish())["failures"] == 1
 
 
-async def test_a_link_that_is_killed_finds_its_tasks_again(fleet: Fleet, ranks: Ranks) -> None:
+async def test_the_next_link_takes_over_the_tasks_of_a_killed_one(
+    fleet: Fleet, ranks: Ranks
+) -> None:
     await ranks.submit()
     await ranks.all_run(1)
     victim = fleet.machines[0]
@@ -77,7 +79,7 @@ async def test_a_link_that_is_killed_finds_its_tasks_again(fleet: Fleet, ranks: 
     assert len(ranks.starts()) == 8
 
 
-async def test_what_ended_while_there_was_no_link_is_told_by_the_next_one(
+async def test_the_next_link_reports_exits_that_happened_without_a_link(
     fleet: Fleet, ranks: Ranks
 ) -> None:
     await ranks.submit()
@@ -91,7 +93,7 @@ async def test_what_ended_while_there_was_no_link_is_told_by_the_next_one(
     assert (await fleet.reach(ranks.job, "done"))["failures"] == 0
 
 
-async def test_a_spawner_that_is_killed_takes_its_tasks_along_and_is_replaced(
+async def test_a_killed_spawner_is_replaced_and_its_tasks_do_not_survive_it(
     fleet: Fleet, ranks: Ranks
 ) -> None:
     await ranks.submit('(setsid sh -c "sleep 1000" &); ' + WORK)
@@ -99,7 +101,7 @@ async def test_a_spawner_that_is_killed_takes_its_tasks_along_and_is_replaced(
     victim = fleet.machines[6]
     victim.send(signal.SIGKILL, link=False)
     await ranks.all_run(2)
-    assert victim.seen("spawner died")
+    assert victim.logged("spawner died")
     await ranks.finish()
 
 
@@ -111,13 +113,13 @@ async def test_ranks_that_ignore_sigterm_are_killed_after_their_grace(
     await fleet.cancel(ranks.job)
     await fleet.reach(ranks.job, "cancelled")
     await ranks.are_gone()
-    stopped = [event for event in await fleet.story(ranks.job) if event["kind"] == "TaskStopped"]
+    stopped = [event for event in await fleet.events(ranks.job) if event["kind"] == "TaskStopped"]
     assert len(stopped) == 8
     tasks = (await fleet.get(f"/jobs/{ranks.job}"))["tasks"]
     assert {task["exit"]["signal"] for task in tasks} == {signal.SIGKILL}
 
 
-async def test_grandchildren_in_sessions_of_their_own_do_not_outlive_their_task(
+async def test_grandchildren_in_other_sessions_do_not_outlive_their_task(
     fleet: Fleet, ranks: Ranks
 ) -> None:
     await ranks.submit(
@@ -136,21 +138,21 @@ async def test_grandchildren_in_sessions_of_their_own_do_not_outlive_their_task(
     await ranks.are_gone()
 
 
-async def test_a_command_that_does_not_exist_fails_the_job_with_its_name(fleet: Fleet) -> None:
+async def test_a_missing_program_fails_the_job_and_is_named_in_the_error(fleet: Fleet) -> None:
     job = await fleet.submit(
         name="nowhere",
         max_retries=1,
         roles={"worker": {"replicas": 8, "command": ["no-such-program"], "resources": {"gpu": 1}}},
     )
     await fleet.reach(job, "failed")
-    whys = [e["detail"]["why"] for e in await fleet.story(job) if e["kind"] == "TaskFailed"]
-    assert any("cannot run no-such-program: No such file or directory" in why for why in whys)
+    reasons = [e["detail"]["why"] for e in await fleet.events(job) if e["kind"] == "TaskFailed"]
+    assert any("cannot run no-such-program: No such file or directory" in why for why in reasons)
 
 
-async def test_a_server_that_is_killed_in_the_barrier_starts_the_gang_once(
+async def test_a_server_killed_at_the_start_barrier_starts_the_gang_once(
     fleet: Fleet, ranks: Ranks
 ) -> None:
-    # One link is deaf, so its acceptance is missing and the gang stands at the barrier.
+    # One link is frozen, so its acceptance is missing and the gang stays at the start barrier.
     fleet.machines[7].send(signal.SIGSTOP, spawner=False)
     reserved = len(fleet.server.seen("gang reserved"))
     await ranks.submit()
@@ -165,9 +167,7 @@ async def test_a_server_that_is_killed_in_the_barrier_starts_the_gang_once(
     assert len(ranks.starts()) == 8
 
 
-async def test_a_gang_does_not_notice_that_its_server_was_killed(
-    fleet: Fleet, ranks: Ranks
-) -> None:
+async def test_a_gang_keeps_running_while_its_server_is_down(fleet: Fleet, ranks: Ranks) -> None:
     await ranks.submit()
     await ranks.all_run(1)
     await fleet.server.kill()
@@ -179,7 +179,7 @@ async def test_a_gang_does_not_notice_that_its_server_was_killed(
     assert len(ranks.starts()) == 8
 
 
-async def test_a_server_that_is_killed_in_a_drain_finishes_it_after_its_return(
+async def test_a_server_killed_while_a_gang_stops_finishes_the_stop_after_its_restart(
     fleet: Fleet, ranks: Ranks
 ) -> None:
     await ranks.submit('trap "" TERM; [ "$PHALANX_EPOCH" = 1 ] || trap - TERM; ' + WORK)
@@ -194,17 +194,17 @@ async def test_a_server_that_is_killed_in_a_drain_finishes_it_after_its_return(
     assert (await ranks.kinds()).count("GangStopped") == 1
 
 
-async def test_ranks_that_write_much_are_not_held_up_and_their_last_words_arrive(
+async def test_ranks_with_much_output_are_not_blocked_and_their_last_lines_arrive(
     fleet: Fleet, ranks: Ranks
 ) -> None:
-    await ranks.submit("yes 0123456789 | head -c 40000000; echo; echo last words of $RANK")
+    await ranks.submit("yes 0123456789 | head -c 40000000; echo; echo last line of $RANK")
     await fleet.reach(ranks.job, "done")
     await ranks.are_gone()
 
-    async def is_cleared() -> bool:
+    async def is_cleaned_up() -> bool:
         return not any(list((each.state / "attempts").iterdir()) for each in fleet.machines)
 
-    await eventually(is_cleared, 60)
+    await eventually(is_cleaned_up, 60)
     for rank in range(8):
         answer = await fleet.client.get(f"{fleet.server.url}/jobs/{ranks.job}/logs?task={rank}")
-        assert answer.text.endswith(f"\nlast words of {rank}\n"), answer.text[-200:]
+        assert answer.text.endswith(f"\nlast line of {rank}\n"), answer.text[-200:]

@@ -1,4 +1,4 @@
-"""One worker and what its operator can do: upgrade it, misuse it, fill its disk, cut it off."""
+"""One worker: upgrades, wrong settings, a full disk, and a server that cannot be reached."""
 
 import signal
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.integration.server.waiting import eventually
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-async def test_tasks_that_are_kept_are_adopted_by_the_next_worker(
+async def test_the_next_worker_takes_over_tasks_that_were_kept(
     small: Fleet, tmp_path: Path
 ) -> None:
     [machine] = await small.work(1, "--keep")
@@ -29,7 +29,7 @@ async def test_tasks_that_are_kept_are_adopted_by_the_next_worker(
     assert ranks.starts() == [started]
 
 
-async def test_a_state_directory_has_one_worker(small: Fleet) -> None:
+async def test_a_state_directory_is_used_by_one_worker_at_a_time(small: Fleet) -> None:
     [machine] = await small.work(1)
     status, _, err = await phalanx("worker", f"--state-dir={machine.state}")
     assert status == 2
@@ -52,14 +52,16 @@ async def test_a_state_directory_has_one_worker(small: Fleet) -> None:
         ("--state-dir=/proc/nowhere", "cannot use the state directory /proc/nowhere"),
     ],
 )
-async def test_a_setting_that_is_wrong_is_named(flag: str, words: str, tmp_path: Path) -> None:
+async def test_a_wrong_setting_is_named(flag: str, words: str, tmp_path: Path) -> None:
     status, _, err = await phalanx("worker", f"--state-dir={tmp_path}", flag)
     assert status == 2
     assert words in err
     assert "Traceback" not in err
 
 
-async def test_output_that_finds_no_room_is_lost_and_the_task_goes_on(small: Fleet) -> None:
+async def test_output_that_the_disk_cannot_take_is_dropped_and_the_task_continues(
+    small: Fleet,
+) -> None:
     machine = Machine(small.folder, "full", small.server.url)
     small.machines.append(machine)
     # No file may grow beyond a quarter of a MiB: to the spawner that is a full disk.
@@ -68,14 +70,14 @@ async def test_output_that_finds_no_room_is_lost_and_the_task_goes_on(small: Fle
     job = await small.submit(command="head -c 9000000 /dev/zero; sleep 1.2; echo; echo the end")
     await small.reach(job, "done")
 
-    async def is_told() -> bool:
+    async def is_noted() -> bool:
         answer = await small.client.get(f"{small.server.url}/jobs/{job}/logs?task=0")
         return "bytes of output: File too large]\n\nthe end\n" in answer.text
 
-    await eventually(is_told, 30)
+    await eventually(is_noted, 30)
 
 
-async def test_a_token_opens_the_server_and_is_not_shown_to_tasks(tmp_path: Path) -> None:
+async def test_a_token_authenticates_the_worker_and_is_not_passed_to_tasks(tmp_path: Path) -> None:
     made = await phalanx(
         "token", "create", "rack", "--role=worker", f"--store={sqlite_at(tmp_path)}"
     )
@@ -95,7 +97,7 @@ async def test_a_token_opens_the_server_and_is_not_shown_to_tasks(tmp_path: Path
         await fleet.close()
 
 
-async def test_progress_is_reported_with_its_steps_and_what_is_safe(
+async def test_progress_is_reported_with_its_steps_and_checkpoints(
     small: Fleet, tmp_path: Path
 ) -> None:
     await small.work(1)
@@ -110,7 +112,7 @@ async def test_progress_is_reported_with_its_steps_and_what_is_safe(
     await ranks.finish()
 
 
-async def test_a_fenced_task_ends_with_its_lease_and_others_go_on(
+async def test_a_fenced_task_ends_with_its_lease_and_other_tasks_continue(
     small: Fleet, tmp_path: Path
 ) -> None:
     await small.work(2)
@@ -129,7 +131,7 @@ async def test_a_fenced_task_ends_with_its_lease_and_others_go_on(
     await fenced.finish()
 
 
-async def test_a_task_beyond_its_time_is_ended_even_if_nobody_says_so(
+async def test_a_task_is_stopped_at_its_time_limit_without_the_server(
     small: Fleet, tmp_path: Path
 ) -> None:
     await small.work(1)
@@ -142,7 +144,9 @@ async def test_a_task_beyond_its_time_is_ended_even_if_nobody_says_so(
     assert "limit" in (await small.reach(ranks.job, "timed-out"))["cause"]
 
 
-async def test_a_server_of_another_cluster_gives_no_orders(small: Fleet, tmp_path: Path) -> None:
+async def test_instructions_from_a_server_of_another_cluster_are_ignored(
+    small: Fleet, tmp_path: Path
+) -> None:
     [machine] = await small.work(1)
     ranks = Ranks(small, tmp_path / "gang", size=1)
     await ranks.submit()
@@ -154,7 +158,7 @@ async def test_a_server_of_another_cluster_gives_no_orders(small: Fleet, tmp_pat
 
     async def is_noticed() -> bool:
         return any(
-            "another cluster" in line["error"] for line in machine.seen("cannot reach server")
+            "another cluster" in line["error"] for line in machine.logged("cannot reach server")
         )
 
     await eventually(is_noticed, 30)

@@ -1,4 +1,4 @@
-"""The commands of the page about workers, as they are printed there."""
+"""The commands and flags on the page about workers."""
 
 import re
 import shlex
@@ -22,12 +22,12 @@ def commands() -> list[str]:
 
 
 @pytest.mark.parametrize("command", commands())
-async def test_every_command_that_is_shown_makes_a_worker(
+async def test_every_command_on_the_page_starts_a_worker(
     command: str, small: Fleet, tmp_path: Path
 ) -> None:
     store = f"--store={sqlite_at(small.folder)}"
-    made = await phalanx("token", "create", "rack-7", "--role=worker", store)
-    (tmp_path / "token").write_text(made[1].split()[-1])
+    created = await phalanx("token", "create", "rack-7", "--role=worker", store)
+    (tmp_path / "token").write_text(created[1].split()[-1])
     here = command.replace("/etc/phalanx", str(tmp_path)).replace("/srv/phalanx", str(tmp_path))
     here = re.sub(r"https://\w+\.example:8080", small.server.url, here)
     words = shlex.split(here)
@@ -35,13 +35,13 @@ async def test_every_command_that_is_shown_makes_a_worker(
     name = words[words.index("--id") + 1] if "--id" in words else "shown"
     machine = Machine(tmp_path, name, small.server.url)
     small.machines.append(machine)
-    # What is shown stands last, so it is what counts.
+    # The flags of the page come last, so they take precedence.
     await machine.start(*words[2:])
 
-    async def is_there() -> bool:
+    async def is_registered() -> bool:
         return any(each["id"] == name for each in await small.get("/workers"))
 
-    await eventually(is_there, 30, machine.told)
+    await eventually(is_registered, 30, machine.log)
     machine.send(signal.SIGTERM, spawner=False)
     assert await machine.ended() == 0
 

@@ -1,4 +1,4 @@
-"""Tasks that do what they can to outlive their end, with control groups and without them."""
+"""Tasks that try to outlive their end, with control groups and without them."""
 
 import os
 import shutil
@@ -16,8 +16,8 @@ from tests.integration.server.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-#: Sixteen families, in each of which the parent dies as soon as it has a child.
-_BREEDING = """
+#: Sixteen chains of processes: in each, the parent exits as soon as it has forked a child.
+_FORKING = """
 import os, signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 for family in range(16):
@@ -32,14 +32,14 @@ for family in range(16):
 while True:
     signal.pause()
 """
-#: A process that has taken its mark off and belongs to nobody; it says what it hears.
+#: A daemon that has removed its tag; it records every SIGTERM.
 _HIDING = """
 import os, resource, signal, sys
 marks = os.environ["MARKS"]
-def told(*_):
-    with open(marks + "/told", "a") as file:
-        file.write("told\\n")
-signal.signal(signal.SIGTERM, told)
+def record(*_):
+    with open(marks + "/terms", "a") as file:
+        file.write("term\\n")
+signal.signal(signal.SIGTERM, record)
 none = resource.RLIM_INFINITY
 if os.fork():
     sys.exit()
@@ -56,9 +56,9 @@ while True:
 
 
 @pytest.fixture
-def breeding(tmp_path: Path) -> str:
-    (tmp_path / "breeding.py").write_text(_BREEDING)
-    return f"exec python3 {tmp_path / 'breeding.py'}"
+def forking(tmp_path: Path) -> str:
+    (tmp_path / "forking.py").write_text(_FORKING)
+    return f"exec python3 {tmp_path / 'forking.py'}"
 
 
 @pytest.fixture
@@ -75,11 +75,11 @@ async def there_is(path: Path) -> None:
 
 
 def group_of(machine: Machine) -> Path:
-    """Where the groups of its attempts are."""
-    note = machine.state / "cgroup"
-    path = Path(note.read_text()) if note.exists() else None
+    """The control group of a worker, below which each attempt has its own."""
+    file = machine.state / "cgroup"
+    path = Path(file.read_text()) if file.exists() else None
     if path is None or not path.is_dir():
-        pytest.skip("its worker may make no control groups here; that needs root or delegation")
+        pytest.skip("the worker cannot create control groups here; that needs root or delegation")
     return path
 
 
@@ -87,13 +87,13 @@ def below(group: Path) -> list[str]:
     return [each.name for each in group.iterdir() if each.is_dir()]
 
 
-async def test_families_that_fork_faster_than_one_can_look_are_ended_with_their_task(
-    small: Fleet, tmp_path: Path, breeding: str
+async def test_processes_that_fork_all_the_time_are_killed_with_their_task(
+    small: Fleet, tmp_path: Path, forking: str
 ) -> None:
     [machine] = await small.work(1)
     group = group_of(machine)
     ranks = Ranks(small, tmp_path / "gang", size=1)
-    await ranks.submit(breeding, grace="1s")
+    await ranks.submit(forking, grace="1s")
     for family in range(16):
         await there_is(ranks.marks / f"up.{family}")
     assert below(group) == [f"{ranks.job}.0.1"]
@@ -103,7 +103,7 @@ async def test_families_that_fork_faster_than_one_can_look_are_ended_with_their_
     assert below(group) == []
 
 
-async def test_a_process_without_a_mark_is_told_to_stop_and_ended_with_its_task(
+async def test_a_process_without_a_tag_gets_sigterm_and_is_killed_with_its_task(
     small: Fleet, tmp_path: Path, hiding: str
 ) -> None:
     [machine] = await small.work(1)
@@ -114,11 +114,11 @@ async def test_a_process_without_a_mark_is_told_to_stop_and_ended_with_its_task(
     await small.cancel(ranks.job)
     await small.reach(ranks.job, "cancelled")
     await ranks.are_gone()
-    assert (ranks.marks / "told").read_text() == "told\n"
+    assert (ranks.marks / "terms").read_text() == "term\n"
     assert below(group) == []
 
 
-async def test_a_process_without_a_mark_does_not_outlive_a_task_that_ends_by_itself(
+async def test_a_process_without_a_tag_does_not_outlive_a_task_that_exits(
     small: Fleet, tmp_path: Path, hiding: str
 ) -> None:
     [machine] = await small.work(1)
@@ -130,7 +130,7 @@ async def test_a_process_without_a_mark_does_not_outlive_a_task_that_ends_by_its
 
 
 @pytest.mark.parametrize("guarded", [True, False], ids=["by its guard", "by the next spawner"])
-async def test_what_a_dead_spawner_has_left_is_ended_with_its_group(
+async def test_processes_of_a_killed_spawner_are_killed_with_its_control_group(
     small: Fleet, tmp_path: Path, hiding: str, guarded: bool
 ) -> None:
     [machine] = await small.work(1)
@@ -141,7 +141,7 @@ async def test_what_a_dead_spawner_has_left_is_ended_with_its_group(
     await small.reach(ranks.job, "running")
     dying = machine.spawner
     if guarded:
-        # Nobody is there to begin another spawner.
+        # Without a link there is no new spawner: only the guard can clean up.
         machine.send(signal.SIGKILL, spawner=False)
         await machine.ended()
     else:
@@ -156,65 +156,65 @@ async def test_what_a_dead_spawner_has_left_is_ended_with_its_group(
     await eventually(is_removed, 30)
 
 
-async def test_a_worker_that_leaves_takes_its_group_along(small: Fleet) -> None:
+async def test_a_worker_that_shuts_down_removes_its_control_group(small: Fleet) -> None:
     [machine] = await small.work(1)
     group = group_of(machine)
     spawner = machine.spawner
     machine.send(signal.SIGTERM, spawner=False)
     assert await machine.ended() == 0
 
-    async def has_left() -> bool:
+    async def has_exited() -> bool:
         return not is_alive(spawner)
 
-    await eventually(has_left, 30)
+    await eventually(has_exited, 30)
     assert not group.exists()
 
 
 @pytest.mark.parametrize("taken_away", ["umount -l", "mount -o remount,bind,ro"])
-async def test_where_groups_are_not_allowed_marks_do(
-    small: Fleet, tmp_path: Path, breeding: str, taken_away: str
+async def test_without_control_groups_the_processes_of_a_task_are_found_by_their_tag(
+    small: Fleet, tmp_path: Path, forking: str, taken_away: str
 ) -> None:
     unshare = shutil.which("unshare")
     if unshare is None or subprocess.call([unshare, "-m", "true"]):  # noqa: S603
-        pytest.skip("mounts of its own cannot be given to a worker here; that needs root")
+        pytest.skip("a worker cannot have its own mounts here; that needs root")
     each = f'for at in $(findmnt -nrt cgroup2 -o TARGET); do {taken_away} "$at"; done; exec "$@"'
     machine = Machine(small.folder, "bare", small.server.url)
     small.machines.append(machine)
     await machine.start(before=(unshare, "-m", "sh", "-ec", each, "sh"))
     await small.ready()
-    note = machine.state / "cgroup"
-    assert not (note.exists() and Path(note.read_text()).exists())
+    file = machine.state / "cgroup"
+    assert not (file.exists() and Path(file.read_text()).exists())
     ranks = Ranks(small, tmp_path / "gang", size=1)
-    await ranks.submit(breeding, grace="1s")
+    await ranks.submit(forking, grace="1s")
     for family in range(16):
         await there_is(ranks.marks / f"up.{family}")
     await small.cancel(ranks.job)
     await small.reach(ranks.job, "cancelled")
     await ranks.are_gone()
-    assert not machine.seen("spawner died")
+    assert not machine.logged("spawner died")
 
 
-# Groups by themselves
+# Control groups alone
 
 
 @pytest.fixture
 def groups(tmp_path: Path) -> Iterator[cgroups.ControlGroups]:
-    made = cgroups.ControlGroups(tmp_path / "path")
-    yield made
-    made.close()
+    groups = cgroups.ControlGroups(tmp_path / "path")
+    yield groups
+    groups.close()
 
 
 @pytest.mark.parametrize("killing", ["cgroup.kill", "cgroup.none"])
-async def test_a_group_ends_also_where_the_kernel_can_only_freeze_it(
+async def test_a_control_group_is_killed_also_where_the_kernel_can_only_freeze_it(
     killing: str, groups: cgroups.ControlGroups, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cgroups, "_KILL", killing)
     group = groups.create(("j-1.0", 1))
     if group is None:
-        pytest.skip("no control groups can be made here; that needs root or delegation")
+        pytest.skip("control groups cannot be created here; that needs root or delegation")
     with group.joined():
         first = subprocess.Popen(["/bin/sh", "-c", "sleep 1000 & sleep 1000 & wait"])
-    # A task may make groups of its own, and they may be empty by then.
+    # A task may create groups of its own, which may be empty by then.
     (group.path / "own").mkdir()
     assert first.pid in group.pids()
     assert os.getpid() not in group.pids()
