@@ -56,7 +56,7 @@ async def test_a_frozen_worker_is_lost_and_stops_its_old_task_when_it_resumes(
     await ranks.all_run(1)
     victim = fleet.machines[5]
     victim.send(signal.SIGSTOP)
-    await fleet.server.line("worker lost")
+    await fleet.server.line("worker declared lost")
     await fleet.reach(ranks.job, "pending")
     # Its rank still runs and occupies the eighth worker, so the gang must not start yet.
     assert len(ranks.living()) == 1
