@@ -36,10 +36,11 @@ format: $(READY) ## Rewrite the code in the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(READY) ## Write what docs/ takes from the code: the state machine, the settings, the commands
+docs: $(READY) ## Write what docs/ takes from the code: the state machine, the settings, the commands, the events
 	$(BIN)/python -m docs.diagram
 	$(BIN)/python -m docs.settings
 	$(BIN)/python -m docs.commands
+	$(BIN)/python -m docs.events
 
 $(PEERS): $(READY) requirements/bench.lock
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.lock

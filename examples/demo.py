@@ -77,8 +77,8 @@ def wait_for_workers(client: "Client", up: "subprocess.Popen[bytes]", log: Path)
 
 
 def events(client: "Client", job: str) -> Iterator[str]:
-    for record in client.events(job, follow=True):
-        yield f"{record.at[11:19]}  {sentence(record)}"
+    for event in client.events(job, follow=True):
+        yield f"{event.time:%H:%M:%S}  {sentence(event)}"
 
 
 def output(client: "Client", job: str) -> Iterator[str]:

@@ -11,13 +11,14 @@ from phalanx.api.dependencies import relatives
 from phalanx.api.listing import Wanted, listed
 from phalanx.api.lookup import change, find
 from phalanx.api.services import services_of
-from phalanx.api.views import job_detail, job_view, record_view, task_view
+from phalanx.api.views import job_detail, job_view, task_view
 from phalanx.core.events import CancelRequested
 from phalanx.core.gang import Gang
 from phalanx.core.model import Job, Phase
 from phalanx.engine.turn import Turn
 from phalanx.store.protocol import JobQuery
-from phalanx.wire.jobs import EventPage, JobDetail, JobList, JobView, TaskView
+from phalanx.wire.events import EventPage, with_iso_times
+from phalanx.wire.jobs import JobDetail, JobList, JobView, TaskView
 
 _BIGGEST = 2**63 - 1
 
@@ -84,7 +85,7 @@ async def job_events(
     found = await find(request, job_id)
     records = await services_of(request).store.records(job=found.job.id, after=after, limit=limit)
     more = records[-1].seq if len(records) == limit else None
-    return EventPage(tuple(record_view(record) for record in records), more)
+    return EventPage(tuple(with_iso_times(record) for record in records), more)
 
 
 ROUTES = [list_jobs, show_job, cancel_job, show_gang, job_events]

@@ -15,9 +15,9 @@ from litestar.response import Stream
 from phalanx.api.auth import USERS, Principal, principal_of
 from phalanx.api.errors import wrong
 from phalanx.api.services import Services, services_of
-from phalanx.api.views import record_view
 from phalanx.core.records import kind_of
 from phalanx.engine.event_buffer import Entry
+from phalanx.wire.events import with_iso_times
 
 _encode = msgspec.json.Encoder().encode
 _BIGGEST = 2**63 - 1
@@ -91,7 +91,7 @@ def _resync(last: int) -> bytes:
 
 def _event(entry: Entry) -> bytes:
     record = entry.record
-    data = _encode(record_view(record))
+    data = _encode(with_iso_times(record))
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (record.seq, kind_of(record).encode(), data)
 
 

@@ -12,7 +12,6 @@ from phalanx.core.ledger import Lost, Tally, gpu_seconds
 from phalanx.core.model import Job, Phase, Queue, Task, role_of
 from phalanx.core.node import Node
 from phalanx.core.reasons import Reason, members_reason, own_reason
-from phalanx.core.records import Record
 from phalanx.core.spec import quantities
 from phalanx.core.spec.job import SECOND, Micros, Role
 from phalanx.core.spec.native_form import native
@@ -24,7 +23,6 @@ from phalanx.wire.jobs import (
     Counts,
     JobDetail,
     JobView,
-    RecordView,
     SubmitReply,
     TaskView,
 )
@@ -224,22 +222,6 @@ def _first_state(job: Job) -> State:
     if job.verdict is Phase.FAILED:
         return State.FAILED
     return State.BLOCKED if job.waits_for else State.PENDING
-
-
-def record_view(record: Record) -> RecordView:
-    fields = msgspec.to_builtins(record)
-    known = {name: fields.pop(name, None) for name in ("job", "task", "attempt", "worker")}
-    del fields["seq"], fields["at"]
-    return RecordView(
-        seq=record.seq,
-        at=moment(record.at),
-        kind=fields.pop("kind"),
-        job=known["job"],
-        task=known["task"],
-        epoch=known["attempt"],
-        worker=known["worker"],
-        detail=fields,
-    )
 
 
 def worker_view(node: Node) -> WorkerView:

@@ -1,142 +1,272 @@
-"""Records as sentences: the story of a job, a worker or a queue as one would tell it."""
+"""Events as sentences, one per kind.
+
+Sentences about a job leave its name out, because `phalanx events JOB` prints only that job's.
+"""
 
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import assert_never
 
 from phalanx.cli.formatting import plural
-from phalanx.wire.jobs import RecordView
+from phalanx.core import records
+from phalanx.core.causes import TaskEnding, ending_text
+from phalanx.core.ledger import LostTo
+from phalanx.core.model import Phase
+from phalanx.core.spec.job import SECOND, Micros
+from phalanx.wire.events import Event, Resync, UnknownEvent
 
-Detail = dict[str, Any]
+#: How many names of workers or tasks a sentence lists.
+_MOST_NAMES = 8
 
-#: How a record reads, from its task, worker and epoch, and from its detail.
-_PLAIN = {
-    "AttemptGone": "attempt {epoch} of task {task} has ended on {worker}",
-    "CapacityKept": "capacity for {size} tasks kept while {victims} stop",
-    "CronChanged": "cron {cron} changed",
-    "CronCreated": "cron {cron} created",
-    "CronDeleted": "cron {cron} deleted",
-    "CronDenied": "cron {cron}: run refused: {why}",
-    "CronFired": "submitted by cron {cron}",
-    "CronSchedulePaused": "cron {cron} paused",
-    "CronReplacing": "cron {cron}: replacing the unfinished run",
-    "CronScheduleResumed": "cron {cron} resumed",
-    "CronRunRequested": "cron {cron}: run requested",
-    "CronSkipped": "cron {cron}: run skipped, {unfinished} is unfinished",
-    "DependenciesMet": "all dependencies are done",
-    "GangCheckpointSaved": "checkpoints of all {size} tasks saved",
-    "GangReserved": "attempt {epoch}: reserved {size} tasks on {workers}",
-    "GangStarting": "all workers ready, starting {size} tasks",
-    "GangStopping": "stopping all tasks: {why}",
-    "GatheredPlacesReleased": "released {places} gathered places: {why}",
-    "JobEvicted": "evicted: {why}",
-    "JobHeld": "put on hold",
-    "JobPriorityChanged": "priority changed from {before} to {after}",
-    "JobReleased": "released from hold",
-    "JobShrunk": "gave up tasks {tasks}",
-    "KeptCapacityReleased": "kept capacity released: the job did not start in time",
-    "PlacesGathered": "gathered {gathered} of {needed} places",
-    "QueueChanged": "queue {queue} changed",
-    "QueueCreated": "queue {queue} created",
-    "QueueDeleted": "queue {queue} deleted",
-    "ReservationLost": "reservation lost: {why}",
-    "TaskCheckpointSaved": "task {task} saved a checkpoint of {size_bytes} bytes",
-    "TaskClaimed": "task {task} claimed",
-    "TaskDone": "task {task} done",
-    "TaskStarted": "task {task} started on {worker}",
-    "TaskStopTimedOut": "task {task} did not stop in time",
-    "TaskStopped": "task {task} stopped",
-    "WorkSaved": "task {task} saved its work",
-    "WorkerCordoned": "worker {worker} cordoned: {why}",
-    "WorkerDeclaredLost": "worker {worker} lost",
-    "WorkerDeleted": "worker {worker} deleted",
-    "WorkerDraining": "worker {worker} draining: {why}",
-    "WorkerJoined": "worker {worker} joined",
-    "WorkerRecovered": "worker {worker} recovered",
-    "WorkerShuttingDown": "worker {worker} is shutting down",
-    "WorkerUncordoned": "worker {worker} uncordoned",
-    "resync": "some events were missed here",
+_ENDED = {
+    Phase.PENDING: "requeued",
+    Phase.DONE: "done",
+    Phase.FAILED: "failed",
+    Phase.CANCELLED: "cancelled",
+    Phase.TIMED_OUT: "timed out",
 }
 
-
-def _submitted(detail: Detail) -> str:
-    by = f" by {detail['owner']}" if detail.get("owner") else ""
-    return f"submitted{by} with {plural(detail.get('size', 1), 'task')}"
-
-
-def _joined(detail: Detail) -> str:
-    members, size = _listed(detail.get("members", ["members"])), detail.get("size", 0)
-    return f"{members} joined it, which has {plural(size, 'task')} now"
+_ALARMS = (
+    *(records.TaskFailed, records.TaskStopTimedOut, records.ReservationLost),
+    *(records.WorkerDeclaredLost, records.WorkerCordoned),
+)
 
 
-def _settled(detail: Detail) -> str:
-    outcome = str(detail.get("outcome", ""))
-    then = "job requeued" if outcome == "pending" else f"job {outcome}"
-    return f"all tasks stopped after {detail.get('seconds', 0):.1f} s, {then}"
+def sentence(event: Event) -> str:
+    match event:
+        case records.TaskRecord():
+            return _task(event)
+        case records.AttemptRecord():
+            return _attempt(event)
+        case records.CronRecord() | records.CronFired():
+            return _cron(event)
+        case records.JobRecord():
+            return _job(event)
+        case records.WorkerRecord():
+            return _worker(event)
+        case records.QueueRecord():
+            return _queue(event)
+        case Resync():
+            return "some events were missed here"
+        case UnknownEvent(name=name, fields=fields):
+            known = ", ".join(f"{key} {value}" for key, value in fields.items())
+            return _spaced(name) + (f": {known}" if known else "")
+        case _:
+            assert_never(event)
 
 
-def _cancelled(detail: Detail) -> str:
-    return "somebody cancels it" if not detail.get("by") else f"{detail['by']} cancels it"
+def style(event: Event) -> str:
+    """The style in which the sentence is printed."""
+    match event:
+        case records.JobEnded(phase=Phase.FAILED | Phase.TIMED_OUT):
+            return "red"
+        case records.JobEnded():
+            return "bold"
+        case _:
+            return "red" if isinstance(event, _ALARMS) else ""
 
 
-def _lost(detail: Detail) -> str:
-    seconds = detail.get("gpu_s", 0)
-    if seconds < 0.5:
-        return f"its work is lost to {detail.get('to', 'a stop')}"
-    amount = f"{seconds / 3600:.1f} GPU-hours" if seconds >= 3600 else f"{seconds:.0f} GPU-seconds"
-    return f"{amount} of work are lost to {detail.get('to', 'a stop')}"
+def _job(record: records.JobRecords) -> str:
+    match record:
+        case records.JobSubmitted(size=size, owner=owner):
+            return f"submitted{_by(owner)}: {plural(size, 'task')}"
+        case records.MembersAdded(members=members, size=size):
+            return f"{_listed(members)} joined: {plural(size, 'task')} so far"
+        case records.DependenciesMet():
+            return "all dependencies done"
+        case records.JobCancelRequested(by=by):
+            return f"cancelled{_by(by)}"
+        case records.JobHeld(by=by):
+            return f"put on hold{_by(by)}"
+        case records.JobReleased(by=by):
+            return f"released from hold{_by(by)}"
+        case records.JobPriorityChanged(before=before, after=after, by=by):
+            return f"priority changed from {before} to {after}{_by(by)}"
+        case records.PlacesGathered(gathered=gathered, needed=needed):
+            return f"gathered {gathered} of {plural(needed, 'place')}"
+        case records.GatheredPlacesReleased(places=places, why=why):
+            return f"released {plural(places, 'gathered place')}: {why}"
+        case records.CapacityKept(size=size, victims=victims):
+            waiting = f", waiting for {_listed(victims)} to stop" if victims else ""
+            return f"capacity kept for {plural(size, 'task')}{waiting}"
+        case records.KeptCapacityReleased():
+            return "kept capacity released: the job did not start in time"
+        case records.JobEnded(phase=phase, why=why):
+            return _ended(phase, why)
+        case _:
+            assert_never(record)
 
 
-def _failed(detail: Detail) -> str:
-    task, worker, why = detail["task"], detail["worker"], detail.get("why")
-    if why is None:
-        return f"task {task} failed"
-    if f" {worker}," in why:
-        return f"task {task} {why}"
-    return f"task {task}, on {worker}, {why}" if ":" in why else f"task {task} {why} on {worker}"
+def _ended(phase: Phase, why: str) -> str:
+    if phase is Phase.DONE:
+        return "job done"
+    if phase is Phase.CANCELLED and why.startswith("cancelled"):
+        return f"job {why}"
+    return f"job {_ENDED[phase]}: {why}"
 
 
-def _ended(detail: Detail) -> str:
-    phase, why = detail.get("phase"), detail.get("why")
-    return "done" if phase == "done" else f"{phase}: {why}"
+def _attempt(record: records.AttemptRecords) -> str:
+    match record:
+        case records.GangReserved(attempt=attempt, size=size, workers=workers):
+            return f"attempt {attempt}: reserved {plural(size, 'task')} on {_listed(workers)}"
+        case records.GangStarting(size=size, workers=workers):
+            return _starting(size, workers)
+        case records.ReservationLost(attempt=attempt, why=why):
+            return f"attempt {attempt}: reservation lost: {why}"
+        case records.JobEvicted(why=why):
+            return f"evicted: {why}"
+        case records.JobShrunk(tasks=tasks, by=by):
+            what = "task" if len(tasks) == 1 else "tasks"
+            return f"shrinking for {by}: stopping {what} {_listed(map(str, tasks))}"
+        case records.GangStopping(why=why):
+            return f"stopping all tasks: {why}"
+        case records.GangStopped(outcome=outcome, seconds=seconds):
+            return f"all tasks stopped after {seconds:.1f} s, job {_ENDED[outcome]}"
+        case records.WorkLost(to=to, by=by, gpu_s=gpu_s):
+            return f"lost {_work(gpu_s)} ({to}{_by(by) if to is LostTo.EVICTION else ''})"
+        case records.GangCheckpointSaved(size=size):
+            return f"checkpoints of all {plural(size, 'task')} saved"
+        case _:
+            assert_never(record)
 
 
-_SPECIAL: dict[str, Callable[[Detail], str]] = {
-    "JobSubmitted": _submitted,
-    "MembersAdded": _joined,
-    "GangStopped": _settled,
-    "JobCancelRequested": _cancelled,
-    "WorkLost": _lost,
-    "JobEnded": _ended,
-    "TaskFailed": _failed,
-}
-
-KNOWN = _PLAIN.keys() | _SPECIAL.keys()
-
-_ALARMING = {
-    *("TaskFailed", "WorkerDeclaredLost", "ReservationLost", "TaskStopTimedOut"),
-    "WorkerCordoned",
-}
+def _starting(size: int, workers: int) -> str:
+    if workers <= 1:
+        return f"starting {plural(size, 'task')}"
+    tasks = "" if size == workers else f" {plural(size, 'task')}"
+    return f"all {workers} workers ready, starting{tasks}"
 
 
-def sentence(record: RecordView) -> str:
-    """A kind that has no sentence of its own is told by its name and what it carries."""
-    where = {"task": record.task, "worker": record.worker, "epoch": record.epoch}
-    if record.kind in _SPECIAL:
-        return _SPECIAL[record.kind](record.detail | where)
-    fields: Detail = {key: _listed(value) for key, value in record.detail.items()} | where
-    try:
-        return _PLAIN[record.kind].format(**fields)
-    except KeyError:
-        told = ", ".join(f"{key} {value}" for key, value in fields.items() if value is not None)
-        return re.sub(r"(?<!^)(?=[A-Z])", " ", record.kind).lower() + (f": {told}" if told else "")
+def _work(gpu_s: float) -> str:
+    if gpu_s < 0.5:
+        return "unsaved work"
+    if gpu_s < 3600:
+        return f"{gpu_s:.0f} GPU-seconds of work"
+    return f"{gpu_s / 3600:.1f} GPU-hours of work"
 
 
-def style(record: RecordView) -> str:
-    if record.kind in _ALARMING or record.detail.get("phase") in ("failed", "timed-out"):
-        return "red"
-    return "bold" if record.kind == "JobEnded" else ""
+def _task(record: records.TaskRecords) -> str:
+    task, where = f"task {record.task}", "" if record.worker is None else f" on {record.worker}"
+    match record:
+        case records.TaskStarted():
+            return f"{task} started{where}"
+        case records.TaskClaimed(worker=worker):
+            return f"{task} claimed{_by(worker or '')}"
+        case records.TaskDone():
+            return f"{task} done"
+        case records.TaskStopped(how=TaskEnding.EXITED | TaskEnding.STOPPED):
+            return f"{task} stopped"
+        case records.TaskStopped(how=how, worker=worker):
+            return f"{task} {ending_text(how, worker)} while stopping"
+        case records.TaskFailed(why=why):
+            return f"{task} {why}"
+        case records.TaskStopTimedOut():
+            return f"{task} did not stop in time{where}"
+        case records.TaskCheckpointSaved(size_bytes=size_bytes):
+            return f"{task} saved a checkpoint of {_size(size_bytes)}"
+        case records.WorkSaved(step=step):
+            return f"{task} saved its work" + ("" if step is None else f" at step {step}")
+        case records.AttemptGone(attempt=attempt):
+            return f"{task} of attempt {attempt} is confirmed gone{where}"
+        case _:
+            assert_never(record)
 
 
-def _listed(value: Any) -> Any:
-    return ", ".join(map(str, value)) if isinstance(value, list) else value
+def _size(size_bytes: int) -> str:
+    amount, units = float(size_bytes), ["bytes", "KiB", "MiB", "GiB"]
+    while amount >= 1024 and len(units) > 1:
+        amount, units = amount / 1024, units[1:]
+    return f"{size_bytes} bytes" if units[0] == "bytes" else f"{amount:.1f} {units[0]}"
+
+
+def _worker(record: records.WorkerRecords) -> str:
+    worker = f"worker {record.worker}"
+    match record:
+        case records.WorkerJoined():
+            return f"{worker} joined"
+        case records.WorkerDeclaredLost():
+            return f"{worker} lost"
+        case records.WorkerRecovered():
+            return f"{worker} recovered"
+        case records.WorkerDeleted(by=by):
+            return f"{worker} deleted{_by(by)}"
+        case records.WorkerCordoned(why=why):
+            return f"{worker} cordoned: {why}"
+        case records.WorkerUncordoned():
+            return f"{worker} uncordoned"
+        case records.WorkerDraining(why=why, by=by, until=until):
+            who = f", requested by {by}" if by else ""
+            deadline = f", deadline {_clock(until)}" if until > record.at else ""
+            return f"{worker} draining{who}{deadline}: {why}"
+        case records.WorkerShuttingDown():
+            return f"{worker} is shutting down"
+        case _:
+            assert_never(record)
+
+
+def _queue(record: records.QueueRecords) -> str:
+    queue = f"queue {record.queue}"
+    match record:
+        case records.QueueCreated(by=by):
+            return f"{queue} created{_by(by)}"
+        case records.QueueChanged(by=by):
+            return f"{queue} changed{_by(by)}"
+        case records.QueueDeleted():
+            return f"{queue} deleted"
+        case _:
+            assert_never(record)
+
+
+def _cron(record: records.CronRecords) -> str:
+    cron = f"cron {record.cron}"
+    match record:
+        case records.CronCreated(owner=owner):
+            return f"{cron} created{_by(owner)}"
+        case records.CronChanged(owner=owner):
+            return f"{cron} changed{_by(owner)}"
+        case records.CronDeleted(by=by):
+            return f"{cron} deleted{_by(by)}"
+        case records.CronSchedulePaused(by=by):
+            return f"{cron} paused{_by(by)}"
+        case records.CronScheduleResumed(by=by):
+            return f"{cron} resumed{_by(by)}"
+        case records.CronRunRequested(by=by):
+            return f"{cron}: run requested{_by(by)}"
+        case records.CronSkipped(unfinished=unfinished):
+            return f"{cron}: run skipped because {unfinished} is unfinished"
+        case records.CronReplacing():
+            return f"{cron}: cancelling the unfinished run before the next one"
+        case records.CronDenied(why=why):
+            return f"{cron}: run refused: {why}"
+        case records.CronFired():
+            return f"submitted by {cron}"
+        case _:
+            assert_never(record)
+
+
+def _by(name: str) -> str:
+    return f" by {name}" if name else ""
+
+
+def _clock(at: Micros) -> str:
+    return datetime.fromtimestamp(at / SECOND, UTC).astimezone().strftime("%H:%M:%S")
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Names in natural order, w-2 before w-10; of many, the first ones."""
+    ordered = sorted(names, key=_natural)
+    if len(ordered) <= _MOST_NAMES:
+        return ", ".join(ordered)
+    shown = _MOST_NAMES - 1
+    return f"{', '.join(ordered[:shown])} and {len(ordered) - shown} more"
+
+
+def _natural(name: str) -> list[tuple[int, int, str]]:
+    parts = re.findall(r"\d+|\D+", name)
+    return [(0, int(part), part) if part.isdecimal() else (1, 0, part) for part in parts]
+
+
+def _spaced(kind: str) -> str:
+    """`TaskStarted` as `task started`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", " ", kind).lower()

@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from phalanx.cli import formatting
 from phalanx.cli.completion import JOB_HELP, jobs
 from phalanx.cli.connection import TAKEOVER_S, with_client
 from phalanx.cli.event_text import sentence, style
 from phalanx.cli.exits import Status, end
 from phalanx.cli.output import Json, console, print_json, print_json_line
+from phalanx.core.records import job_of
+from phalanx.wire.events import with_iso_times
 
 if TYPE_CHECKING:
     from phalanx.client import Client
-    from phalanx.wire.jobs import RecordView
+    from phalanx.wire.events import Event
 
 OneJob = Annotated[
     str | None,
@@ -41,23 +42,24 @@ def events(
     job = None if reference is None else client.find(reference)
     if follow:
         client.patience_s = TAKEOVER_S
-    records = client.stream() if job is None else client.events(job, follow=follow)
+    found = client.stream() if job is None else client.events(job, follow=follow)
     if as_json and not follow:
-        print_json(list(records))
+        print_json([with_iso_times(event) for event in found])
     elif as_json:
-        for record in records:
-            print_json_line(record)
+        for event in found:
+            print_json_line(with_iso_times(event))
     else:
-        _print(records, is_of_one_job=job is not None)
+        _print(found, is_of_one_job=job is not None)
 
 
-def _print(records: "Iterator[RecordView]", *, is_of_one_job: bool) -> None:
+def _print(found: "Iterator[Event]", *, is_of_one_job: bool) -> None:
     out, date = console(), ""
-    for record in records:
-        if formatting.local_date(record.at) != date:
-            date = formatting.local_date(record.at)
+    for event in found:
+        time = event.time.astimezone()
+        if f"{time:%Y-%m-%d}" != date:
+            date = f"{time:%Y-%m-%d}"
             out.print(Text(date, style="dim"))
-        job = "" if is_of_one_job or record.job is None else f"{record.job}  "
-        line = Text.assemble((formatting.local_clock(record.at), "dim"), "  ", (job, "cyan"))
-        line.append(sentence(record), style=style(record))
+        job = None if is_of_one_job else job_of(event)
+        line = Text.assemble((f"{time:%H:%M:%S}", "dim"), "  ", (f"{job}  " if job else "", "cyan"))
+        line.append(sentence(event), style=style(event))
         out.print(line, soft_wrap=True)

@@ -73,10 +73,6 @@ def local_clock(at: str) -> str:
     return parse_time(at).astimezone().strftime("%H:%M:%S")
 
 
-def local_date(at: str) -> str:
-    return parse_time(at).astimezone().strftime("%Y-%m-%d")
-
-
 def utc_minute(at: str) -> str:
     return parse_time(at).strftime("%Y-%m-%dT%H:%MZ")
 

@@ -19,13 +19,13 @@ from phalanx.client.transport import ApiRequest, Transport
 from phalanx.core.model import Phase
 from phalanx.wire.cost import CostView
 from phalanx.wire.crons import CronView
+from phalanx.wire.events import Event
 from phalanx.wire.jobs import (
     BatchItem,
     BatchReply,
     JobDetail,
     JobList,
     JobView,
-    RecordView,
     SubmitReply,
     TaskView,
 )
@@ -215,16 +215,17 @@ class Client:
         *_, ended = self.watch(job, timeout_s=timeout_s)
         return ended
 
-    def events(self, job: str, *, follow: bool = False) -> Iterator[RecordView]:
-        """The events of a job so far; with `follow`, until it ends."""
+    def events(self, job: str, *, follow: bool = False) -> Iterator[Event]:
+        """The events of a job so far; with `follow`, until it ends. Match on their types, which are
+        in `phalanx.core.records`."""
         path = _path("jobs", job, "events")
         if follow:
             return events.followed_events(self._transport, path, job)
         return events.past_events(self._transport, path)
 
-    def stream(self, *, since: int | None = None) -> Iterator[RecordView]:
-        """All events from now on, or after the event number `since`, without end. An event of the
-        kind `resync` means that some events were missed."""
+    def stream(self, *, since: int | None = None) -> Iterator[Event]:
+        """All events from now on, or after the event number `since`, without end. A `Resync` means
+        that some events were missed."""
         return events.stream(self._transport, since)
 
     def logs(

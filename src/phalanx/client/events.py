@@ -1,23 +1,29 @@
 """Events: those of one job page by page or until it ends, and the stream of all events."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import httpx
 import msgspec
 
 from phalanx.client.transport import ApiRequest, Transport, lines_of
-from phalanx.wire.jobs import EventPage, RecordView
+from phalanx.core.records import JobEnded, job_of
+from phalanx.wire.events import Event, Resync, UnknownEvent, event_from
+from phalanx.wire.times import now_micros
 
-#: The kind that a stream yields where it missed events; the server uses the same name.
-RESYNC = "resync"
-#: The last event of a job.
-JOB_ENDED = "JobEnded"
-
+#: How the server names an event that says that others were missed.
+_RESYNC = "resync"
 _PAGE = 1000
-_decode_record = msgspec.json.Decoder(RecordView).decode
-_decode_page = msgspec.json.Decoder(EventPage).decode
+
+_decode_event = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class _Page(msgspec.Struct, frozen=True):
+    events: list[dict[str, Any]]
+    next: int | None
+
+
+_decode_page = msgspec.json.Decoder(_Page).decode
 
 
 class _ServerSentEvent(NamedTuple):
@@ -26,48 +32,51 @@ class _ServerSentEvent(NamedTuple):
     data: str
 
 
-def past_events(transport: Transport, path: str, after: int = 0) -> Iterator[RecordView]:
+def past_events(transport: Transport, path: str, after: int = 0) -> Iterator[Event]:
     """The events of a job so far, fetched page by page."""
     cursor: int | None = after
     while cursor is not None:
         params = {"after": cursor, "limit": _PAGE}
         page = _decode_page(transport.send(ApiRequest("GET", path, params)).content)
-        yield from page.events
+        yield from map(event_from, page.events)
         cursor = page.next
 
 
-def followed_events(transport: Transport, path: str, job: str) -> Iterator[RecordView]:
+def followed_events(transport: Transport, path: str, job: str) -> Iterator[Event]:
     """The events of a job from its submission to its end, as they happen."""
     last, has_ended = 0, False
     while not has_ended:
-        for record in past_events(transport, path, after=last):
-            last, has_ended = record.seq, has_ended or record.kind == JOB_ENDED
-            yield record
+        for event in past_events(transport, path, after=last):
+            last, has_ended = event.seq, has_ended or isinstance(event, JobEnded)
+            yield event
         if has_ended:
             return
-        for record in stream(transport, since=last):
-            if record.kind == RESYNC:
+        for event in stream(transport, since=last):
+            if isinstance(event, Resync):
                 break  # fetch the missed events page by page
-            if record.job != job:
+            if _job_of(event) != job:
                 continue
-            last, has_ended = record.seq, record.kind == JOB_ENDED
-            yield record
+            last, has_ended = event.seq, isinstance(event, JobEnded)
+            yield event
             if has_ended:
                 return
 
 
-def stream(transport: Transport, since: int | None = None) -> Iterator[RecordView]:
+def _job_of(event: Event) -> str | None:
+    return event.fields.get("job") if isinstance(event, UnknownEvent) else job_of(event)
+
+
+def stream(transport: Transport, since: int | None = None) -> Iterator[Event]:
     """All events, without end. A broken connection is opened again after the last event seen."""
     while True:
         response = transport.send(ApiRequest("GET", "/events", {"since": since}, streamed=True))
         try:
-            for event in _server_sent_events(response):
-                since = event.seq
-                if event.kind == RESYNC:
-                    now = datetime.now(UTC).isoformat()
-                    yield RecordView(seq=event.seq, at=now, kind=RESYNC)
+            for sent in _server_sent_events(response):
+                since = sent.seq
+                if sent.kind == _RESYNC:
+                    yield Resync(seq=sent.seq, at=now_micros())
                 else:
-                    yield _decode_record(event.data)
+                    yield event_from(_decode_event(sent.data))
         except httpx.TransportError:
             pass  # the next leader continues from `since`
         finally:

@@ -5,6 +5,7 @@ job, the event stream, log lines, metrics) matches on their types. The docstring
 it is written and is the text of the reference page.
 """
 
+from datetime import UTC, datetime
 from typing import Annotated, TypeAlias
 
 import msgspec
@@ -12,10 +13,16 @@ import msgspec
 from phalanx.core.causes import CauseKind, TaskEnding
 from phalanx.core.ledger import LostTo
 from phalanx.core.model import Phase, Task
-from phalanx.core.spec.job import Micros
+from phalanx.core.spec.job import SECOND, Micros
 
-#: A point in time; the public JSON has it as an ISO 8601 string.
-Moment: TypeAlias = Annotated[Micros, "moment"]
+#: Marks a point in time. The public JSON has it as an ISO 8601 string, and so has OpenAPI, for
+#: which Litestar takes what is under `extra`.
+MOMENT = msgspec.Meta(
+    extra_json_schema={
+        "extra": {"type": "string", "format": "date-time", "default": "1970-01-01T00:00:00Z"}
+    }
+)
+Moment: TypeAlias = Annotated[Micros, MOMENT]
 
 
 class RecordBase(
@@ -26,6 +33,11 @@ class RecordBase(
     seq: int = 0  #: number of the record, without gaps
     at: Moment = 0  #: when it happened
 
+    @property
+    def time(self) -> datetime:
+        """When it happened."""
+        return datetime.fromtimestamp(self.at / SECOND, UTC)
+
 
 class JobRecord(RecordBase, frozen=True):
     """About a job."""
@@ -33,13 +45,13 @@ class JobRecord(RecordBase, frozen=True):
     job: str  #: id of the job
 
 
-class GangRecord(JobRecord, frozen=True):
+class AttemptRecord(JobRecord, frozen=True):
     """About one attempt of a job."""
 
     attempt: int  #: number of the attempt
 
 
-class TaskRecord(GangRecord, frozen=True):
+class TaskRecord(AttemptRecord, frozen=True):
     """About one task of an attempt."""
 
     task: int  #: index of the task, from 0
@@ -106,8 +118,8 @@ class JobReleased(JobRecord, frozen=True):
 class JobPriorityChanged(JobRecord, frozen=True):
     """The priority of the job was changed."""
 
-    before: int
-    after: int
+    before: int  #: the old priority
+    after: int  #: the new priority
     by: str = ""  #: who changed it
 
 
@@ -122,7 +134,7 @@ class GatheredPlacesReleased(JobRecord, frozen=True):
     """A non-strict gang released the places that it had gathered."""
 
     places: int  #: number of places released
-    why: str
+    why: str  #: the reason
 
 
 class CapacityKept(JobRecord, frozen=True):
@@ -141,72 +153,73 @@ class JobEnded(JobRecord, frozen=True):
     """The job came to its end. Tasks that were still running may stop after this record."""
 
     phase: Phase  #: done, failed, cancelled or timed-out
-    why: str
+    why: str  #: the cause
 
 
 # Attempts of a gang
 
 
-class GangReserved(GangRecord, frozen=True):
+class GangReserved(AttemptRecord, frozen=True):
     """The planner reserved places for all tasks of a start set at once."""
 
     size: int  #: number of tasks reserved
-    workers: tuple[str, ...]
+    workers: tuple[str, ...]  #: ids of the workers
 
 
-class GangStarting(GangRecord, frozen=True):
+class GangStarting(AttemptRecord, frozen=True):
     """Every worker acknowledged its reservation: the start barrier released the gang."""
 
     size: int  #: number of tasks that start
+    workers: int  #: number of workers that they start on
 
 
-class ReservationLost(GangRecord, frozen=True):
+class ReservationLost(AttemptRecord, frozen=True):
     """The reservation was given back before any task started; the job is pending again."""
 
-    why: str
+    why: str  #: the reason
     suspects: tuple[str, ...]  #: workers that the next attempt avoids
 
 
-class JobEvicted(GangRecord, frozen=True):
+class JobEvicted(AttemptRecord, frozen=True):
     """The attempt was evicted: by a preemptor, or by an operator."""
 
     by: str  #: the preemptor (namespace/name) or the operator
-    why: str
+    why: str  #: the reason
 
 
-class JobShrunk(GangRecord, frozen=True):
+class JobShrunk(AttemptRecord, frozen=True):
     """An elastic job gave up tasks above its minimum."""
 
     tasks: tuple[int, ...]  #: indices of the tasks
     by: str  #: the preemptor (namespace/name)
 
 
-class GangStopping(GangRecord, frozen=True):
+class GangStopping(AttemptRecord, frozen=True):
     """All tasks of the attempt were told to stop."""
 
-    cause: CauseKind
-    why: str
+    cause: CauseKind  #: what kind of cause it was
+    why: str  #: the cause in words
     stopping: int  #: number of tasks that were told to stop
     task: int | None = None  #: index of the task whose failure was the cause
 
 
-class GangStopped(GangRecord, frozen=True):
+class GangStopped(AttemptRecord, frozen=True):
     """The last task of the attempt has stopped."""
 
     outcome: Phase  #: `pending` if the job was requeued, else the phase in which it ended
     seconds: float  #: from the order to stop
 
 
-class WorkLost(GangRecord, frozen=True):
+class WorkLost(AttemptRecord, frozen=True):
     """A stop cost work that was not saved."""
 
-    to: LostTo
+    to: LostTo  #: what kind of stop it was
     by: str  #: the evictor, or what failed
     gpu_s: float  #: GPU-seconds lost
     cost: float  #: its price, in the currency of the configured prices
 
 
-class GangCheckpointSaved(GangRecord, frozen=True):
+class GangCheckpointSaved(AttemptRecord, frozen=True):
     """The checkpoints of all started tasks are complete; the next attempt resumes from them."""
 
     size: int  #: number of tasks in the set
@@ -230,15 +243,15 @@ class TaskDone(TaskRecord, frozen=True):
 class TaskStopped(TaskRecord, frozen=True):
     """A task that was told to stop has stopped."""
 
-    how: TaskEnding = TaskEnding.EXITED
+    how: TaskEnding = TaskEnding.EXITED  #: how its process ended
 
 
 class TaskFailed(TaskRecord, frozen=True):
     """The process of the task ended before its work was done."""
 
-    how: TaskEnding
+    how: TaskEnding  #: how its process ended
     why: str  #: the rest of the sentence that begins with the task
-    exit_code: int | None = None
+    exit_code: int | None = None  #: exit code of its process
     signal: int | None = None  #: number of the signal that killed it
 
 
@@ -249,7 +262,7 @@ class TaskStopTimedOut(TaskRecord, frozen=True):
 class TaskCheckpointSaved(TaskRecord, frozen=True):
     """A task that is stopping saved a checkpoint."""
 
-    size_bytes: int
+    size_bytes: int  #: size of the checkpoint
 
 
 class WorkSaved(TaskRecord, frozen=True):
@@ -288,7 +301,7 @@ class WorkerDeleted(WorkerRecord, frozen=True):
 class WorkerCordoned(WorkerRecord, frozen=True):
     """The worker was cordoned: running tasks go on, new ones are not placed on it."""
 
-    why: str
+    why: str  #: the reason
 
 
 class WorkerUncordoned(WorkerRecord, frozen=True):
@@ -298,7 +311,7 @@ class WorkerUncordoned(WorkerRecord, frozen=True):
 class WorkerDraining(WorkerRecord, frozen=True):
     """The worker is being drained: its tasks are evicted at a deadline."""
 
-    why: str
+    why: str  #: the reason
     until: Moment  #: the deadline
     by: str = ""  #: who drains it
 
@@ -368,32 +381,32 @@ class CronRunRequested(CronRecord, frozen=True):
 class CronSkipped(CronRecord, frozen=True):
     """A run was due and was skipped, because the one before it is unfinished."""
 
-    due_at: Moment
+    due_at: Moment  #: when the run was due
     unfinished: str  #: id of the unfinished job
 
 
 class CronReplacing(CronRecord, frozen=True):
     """A run is due and starts when the one before it has been cancelled."""
 
-    due_at: Moment
+    due_at: Moment  #: when the run was due
 
 
 class CronDenied(CronRecord, frozen=True):
     """A run was due and its job was refused."""
 
-    due_at: Moment
+    due_at: Moment  #: when the run was due
     owner: str  #: in whose name the job was submitted
-    why: str
+    why: str  #: the reason
 
 
 class CronFired(JobRecord, frozen=True):
     """A cron submitted the job."""
 
     cron: str  #: namespace/name of the cron
-    due_at: Moment
+    due_at: Moment  #: when the run was due
 
 
-Record: TypeAlias = (
+JobRecords: TypeAlias = (
     JobSubmitted
     | MembersAdded
     | DependenciesMet
@@ -406,7 +419,9 @@ Record: TypeAlias = (
     | CapacityKept
     | KeptCapacityReleased
     | JobEnded
-    | GangReserved
+)
+AttemptRecords: TypeAlias = (
+    GangReserved
     | GangStarting
     | ReservationLost
     | JobEvicted
@@ -415,7 +430,9 @@ Record: TypeAlias = (
     | GangStopped
     | WorkLost
     | GangCheckpointSaved
-    | TaskStarted
+)
+TaskRecords: TypeAlias = (
+    TaskStarted
     | TaskClaimed
     | TaskDone
     | TaskStopped
@@ -424,7 +441,9 @@ Record: TypeAlias = (
     | TaskCheckpointSaved
     | WorkSaved
     | AttemptGone
-    | WorkerJoined
+)
+WorkerRecords: TypeAlias = (
+    WorkerJoined
     | WorkerDeclaredLost
     | WorkerRecovered
     | WorkerDeleted
@@ -432,10 +451,10 @@ Record: TypeAlias = (
     | WorkerUncordoned
     | WorkerDraining
     | WorkerShuttingDown
-    | QueueCreated
-    | QueueChanged
-    | QueueDeleted
-    | CronCreated
+)
+QueueRecords: TypeAlias = QueueCreated | QueueChanged | QueueDeleted
+CronRecords: TypeAlias = (
+    CronCreated
     | CronChanged
     | CronDeleted
     | CronSchedulePaused
@@ -446,6 +465,10 @@ Record: TypeAlias = (
     | CronDenied
     | CronFired
 )
+#: Everything that is recorded.
+Record: TypeAlias = (
+    JobRecords | AttemptRecords | TaskRecords | WorkerRecords | QueueRecords | CronRecords
+)
 
 
 def about(task: Task) -> tuple[str, int, int, str | None]:
@@ -453,11 +476,11 @@ def about(task: Task) -> tuple[str, int, int, str | None]:
     return task.job, task.epoch, task.index, task.worker
 
 
-def job_of(record: Record) -> str | None:
+def job_of(record: RecordBase) -> str | None:
     """Id of the job that the record is about."""
     return record.job if isinstance(record, JobRecord) else None
 
 
-def kind_of(record: Record | type[Record]) -> str:
+def kind_of(record: RecordBase | type[RecordBase]) -> str:
     """Name of the record's kind, as it stands in JSON."""
     return (record if isinstance(record, type) else type(record)).__name__

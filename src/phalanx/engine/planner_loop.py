@@ -155,6 +155,6 @@ def event_of(decision: Decision) -> Event:
         return Held(decision.placement)
     if isinstance(decision, LetGo):
         return HoldsReleased(
-            decision.job, decision.version, "no gang with gathered places could start"
+            decision.job, decision.version, "no gathering gang could reach its minimum"
         )
     return ScheduleTimedOut(decision.job, decision.since)

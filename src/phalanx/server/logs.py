@@ -1,6 +1,8 @@
-"""One event, one line: what becomes of records, of the engine's own news, and of other libraries'.
+"""Log lines of the server, one per event, on standard error: records, telemetry of the engine, and
+warnings of libraries.
 
-The lines that operators of gang schedulers know keep their words and keys.
+Four lines (gang reserved, gang drain started, job preempted, gang drain completed) keep the words
+and keys of the plain protocol, so that existing alerts on them work.
 """
 
 import asyncio
@@ -34,25 +36,29 @@ from phalanx.core.records import (
     WorkerCordoned,
     WorkerDeclaredLost,
     WorkSaved,
+    kind_of,
 )
 from phalanx.engine.turn import Turn
 from phalanx.plan.decisions import Plan
 from phalanx.server.options import LogFormat, LogLevel
 from phalanx.store.protocol import Leader
+from phalanx.wire.events import time_fields
+from phalanx.wire.times import iso_time
 
 Logger = structlog.typing.FilteringBoundLogger
 Fields = dict[str, Any]
 
-#: Told only to those who want to see everything.
+#: Logged at level debug.
 _ROUTINE = (
     *(TaskStarted, TaskClaimed, TaskDone, GangStarting, AttemptGone, WorkSaved),
     *(TaskCheckpointSaved, DependenciesMet),
 )
+#: Logged at level warning.
 _ALARMING = (WorkerDeclaredLost, TaskFailed, TaskStopTimedOut, ReservationLost, WorkerCordoned)
 
 
-class _Unfailing:
-    """A line that finds no room on the disk, or nobody who reads it, is lost, and nothing else."""
+class _LossyStream:
+    """A stream that drops what cannot be written: a full disk or a closed pipe is no failure."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -68,8 +74,8 @@ class _Unfailing:
 
 
 def set_up(form: LogFormat, level: LogLevel) -> None:
-    """All logging of the process, ours and that of libraries, to standard error in one form."""
-    stream = _Unfailing(sys.stderr)
+    """Send all log lines of the process, its own and those of libraries, to standard error."""
+    stream = _LossyStream(sys.stderr)
     number = logging.getLevelNamesMapping()[level.upper()]
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
@@ -95,7 +101,7 @@ def set_up(form: LogFormat, level: LogLevel) -> None:
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    # What libraries say when all goes well is of no use to an operator.
+    # Below warnings, lines of libraries do not help an operator.
     root.setLevel(max(number, logging.WARNING) if number > logging.DEBUG else number)
 
 
@@ -104,25 +110,20 @@ def _json(value: object, **_: object) -> str:
 
 
 class EventLogger:
-    """Logs every turn's records, and what the engine tells those who watch it."""
+    """Logs the records of every turn and the telemetry of the engine."""
 
     def __init__(self, log: Logger) -> None:
         self._log = log
-        self.leader: Leader | None = None  #: as a standby last heard
-        self.decided = asyncio.Event()  #: set once it is known who leads
-        self._failing = False
+        self.leader: Leader | None = None  #: the leader that this standby knows of
+        self.decided = asyncio.Event()  #: set once this server leads or stands by
+        self._failing = False  #: the store has failed since its last success
 
     def observe(self, turn: Turn) -> None:
         for record in turn.records():
-            method = (
-                self._log.debug
-                if isinstance(record, _ROUTINE)
-                else self._log.warning
-                if isinstance(record, _ALARMING)
-                else self._log.info
-            )
-            words, fields = line_of(record)
-            method(words, **fields)
+            level = _level(record)
+            if self._log.is_enabled_for(level):
+                event, fields = line_of(record)
+                self._log.log(level, event, **fields)
 
     def leading(self, term: int, cluster: Cluster) -> None:
         self.leader, self._failing = None, False
@@ -146,7 +147,7 @@ class EventLogger:
     def committed(self, seconds: float, commands: int, changes: int) -> None:
         self._failing = False
         if seconds > 1:
-            self._log.warning("commit was slow", seconds=round(seconds, 3), commands=commands)
+            self._log.warning("slow commit", seconds=round(seconds, 3), commands=commands)
 
     def planned(self, seconds: float, plan: Plan) -> None:
         pass
@@ -157,21 +158,34 @@ class EventLogger:
     def braked(self) -> None:
         self._log.error(
             "many workers lost at once",
-            cure="nothing is drained for them for a while; look at the network",
+            cure="check the network; their tasks are not requeued while losses are paused",
         )
 
     def output_kept(self, size_bytes: int, dropped_bytes: int) -> None:
         pass
 
 
+def _level(record: Record) -> int:
+    if isinstance(record, _ROUTINE):
+        return logging.DEBUG
+    return logging.WARNING if isinstance(record, _ALARMING) else logging.INFO
+
+
 def line_of(record: Record) -> tuple[str, Fields]:
-    """The words and the keys of a record's line."""
+    """The event of a record's log line, and its keys."""
     match record:
+        case GangReserved():
+            return "gang reserved", {
+                "gang_id": record.job,
+                "gang_size": record.size,
+                "attempt": record.attempt,
+                "workers": record.workers,
+            }
         case GangStopping():
-            trigger = record.task
+            trigger = None if record.task is None else f"{record.job}.{record.task}"
             return "gang drain started", {
                 "gang_id": record.job,
-                "trigger_job_id": None if trigger is None else f"{record.job}.{trigger}",
+                "trigger_job_id": trigger,
                 "preemption_epoch": record.attempt,
                 "transitioned": record.stopping,
                 "why": record.why,
@@ -190,18 +204,15 @@ def line_of(record: Record) -> tuple[str, Fields]:
                 "outcome": "blocked" if requeued else record.outcome,
                 "seconds": record.seconds,
             }
-        case GangReserved():
-            return "gang reserved", {
-                "gang_id": record.job,
-                "gang_size": record.size,
-                "epoch": record.attempt,
-                "workers": record.workers,
-            }
         case _:
             fields: Fields = msgspec.to_builtins(record)
-            del fields["seq"], fields["at"]
-            return _words(fields.pop("kind")), fields
+            for name in time_fields(type(record)):
+                fields[name] = iso_time(fields[name])
+            # The line has a time of its own.
+            del fields["kind"], fields["seq"], fields["at"]
+            return _spaced(kind_of(record)), fields
 
 
-def _words(kind: str) -> str:
+def _spaced(kind: str) -> str:
+    """`TaskStarted` as `task started`."""
     return re.sub(r"(?<!^)(?=[A-Z])", " ", kind).lower()

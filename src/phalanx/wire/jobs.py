@@ -148,24 +148,6 @@ class JobList(msgspec.Struct, frozen=True):
     cursor: str | None  #: hand it back for the next page; null on the last one
 
 
-class RecordView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One fact in a story."""
-
-    seq: int
-    at: str
-    kind: str
-    job: str | None = None
-    task: int | None = None
-    epoch: int | None = None
-    worker: str | None = None
-    detail: dict[str, Any] = {}
-
-
-class EventPage(msgspec.Struct, frozen=True):
-    events: tuple[RecordView, ...]
-    next: int | None  #: the `after` of the next page; null on the last one
-
-
 class Preempt(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a runner is told when it says that it lives: nothing, or to stop."""
 

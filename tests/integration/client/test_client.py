@@ -8,6 +8,7 @@ import pytest
 from phalanx import Client
 from phalanx.client import ConflictError, InvalidError, NotFoundError
 from phalanx.core.model import Phase
+from phalanx.core.records import JobEnded, JobHeld, JobSubmitted
 from phalanx.core.spec.validation import job_spec
 from tests.acceptance.terminal import Server, Worker
 
@@ -87,9 +88,9 @@ def test_a_job_runs_to_its_end_and_is_waited_for(client: Client, worker: Worker)
     ended = client.wait(job, timeout_s=60)
     assert ended.phase is Phase.DONE
     assert [task.status for task in client.tasks(job)] == ["done", "done"]
-    kinds = [record.kind for record in client.events(job)]
-    assert (kinds[0], kinds[-1]) == ("JobSubmitted", "JobEnded")
-    assert kinds == [record.kind for record in client.events(job, follow=True)]
+    kinds = [type(event) for event in client.events(job)]
+    assert (kinds[0], kinds[-1]) == (JobSubmitted, JobEnded)
+    assert kinds == [type(event) for event in client.events(job, follow=True)]
 
 
 def test_waiting_ends_when_its_time_is_over(client: Client) -> None:
@@ -185,16 +186,16 @@ def test_the_client_goes_on_where_another_server_leads(tmp_path: Path) -> None:
             claim = worker.claim()
             worker.write(claim, "before\n")
         story, output = client.events(job, follow=True), client.logs(job, follow=True)
-        assert next(story).kind == "JobSubmitted"
+        assert isinstance(next(story), JobSubmitted)
         client.hold(job)
         # Whether it was planned before it was claimed is a matter of moments.
-        assert any(record.kind == "JobHeld" for record in story)
+        assert any(isinstance(event, JobHeld) for event in story)
         assert next(output) == "before"
         first.kill()
         second.line("leading")
         with Worker.known(second.url, "w-1") as worker:
             worker.write(claim, "after\n", at=len("before\n"))
             worker.end(claim)
-        assert [record.kind for record in story][-1] == "JobEnded"
+        assert isinstance(list(story)[-1], JobEnded)
         assert list(output) == ["after"]
         assert client.wait(job, timeout_s=60).phase is Phase.DONE

@@ -160,7 +160,8 @@ def release(tx: Changes, gangs: list[Gang]) -> None:
         gang.accepted = gang.missing = 0
         gang.progress = None
         tx.set_job(gang, together=(), satisfied=True, losses=0, waiting_since=None)
-        tx.record(GangStarting(job.id, job.epoch, len(start_set)))
+        workers = {task.worker for task in start_set}
+        tx.record(GangStarting(job.id, job.epoch, len(start_set), len(workers)))
         tx.timer(tx.now + settings.start, StartTimedOut(job.id, job.epoch))
         arm_attempt(tx, gang)
 
