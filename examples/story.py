@@ -168,7 +168,7 @@ async def show_tasks(store: SQLiteStore) -> None:
     for task in tasks:
         saved = task.checkpoint and await store.get_blob(task.checkpoint.id)
         given = f'"{saved.decode()}"' if saved else "nothing: it never saved"
-        print(f"  task {task.index}  {task.state}  attempt {task.attempts}  {task.worker:8}{given}")
+        print(f"  task {task.index}  {task.state}  attempt {task.epoch}  {task.worker:8}{given}")
     print("\nNow type: make test, or make bench. How it works: docs/architecture.md")
 
 

@@ -81,7 +81,7 @@ class Fleet:
 
 
 def states(job: JobDetail) -> set[str]:
-    return {task.status for task in job.tasks}
+    return {task.state for task in job.tasks}
 
 
 def _end(process: "subprocess.Popen[str]", state: Path) -> None:

@@ -232,7 +232,7 @@ def test_a_tensorflow_job_waits_whole_until_the_last_gpu_has_come(fleet: Fleet) 
     assert "needs 8 gpu" in fleet.terminal.type("why", "smoke-gpu").out
     fleet.work("b", "--resources=gpu=4,cpu=4")
     running = fleet.runs(job)
-    assert {task.reservation_epoch for task in running.tasks} == {1}, "all in one reservation"
+    assert {task.attempt for task in running.tasks} == {1}, "all in one reservation"
     assert sorted(len(task.devices) for task in running.tasks) == [0, 2, 2, 2, 2]
     fleet.end(job)
     assert fleet.ends(job).phase == "done"
@@ -247,7 +247,7 @@ def test_two_roles_of_a_group_start_only_together(fleet: Fleet) -> None:
         fleet.until(job, lambda seen: seen.reason and seen.reason["type"] != "WaitingForGroup")
     assert all(states(fleet.client.get(job)) == {"blocked"} for job in (first, second))
     fleet.work("b", "--slots=2")
-    assert [fleet.runs(job).epoch for job in (first, second)] == [1, 1]
+    assert [fleet.runs(job).attempt for job in (first, second)] == [1, 1]
     fleet.end(first, second)
     assert [fleet.ends(job).phase for job in (first, second)] == ["done", "done"]
 
@@ -315,7 +315,7 @@ def test_a_gang_is_declared_in_any_way_and_starts_together(busy: Fleet, way: str
     [job] = busy.submit(WAYS[way].replace("[train]", json.dumps(busy.program)))
     running = busy.runs(job)
     assert running.size == WAYS[way].count("kind: Pod\n")
-    assert {task.reservation_epoch for task in running.tasks} == {1}
+    assert {task.attempt for task in running.tasks} == {1}
     busy.end(job)
     assert busy.ends(job).phase == "done"
 
@@ -330,7 +330,7 @@ def matched(name: str, policy: str, program: object) -> str:
 
 
 def epochs(fleet: Fleet, job: str) -> list[int]:
-    return [task.reservation_epoch for task in fleet.runs(job).tasks]
+    return [task.attempt for task in fleet.runs(job).tasks]
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ def test_who_starts_again_when_a_member_dies(busy: Fleet, policy: str, after: li
     [job] = busy.submit(matched(policy, policy, busy.program))
     assert epochs(busy, job) == [1, 1, 1]
     busy.fail(f"{job}.1")
-    busy.until(job, lambda seen: seen.epoch == 2)
+    busy.until(job, lambda seen: seen.attempt == 2)
     assert epochs(busy, job) == after
     story = busy.terminal.type("events", job).out
     assert ("all its tasks are told to stop" in story) == (policy == "only-waiting")
@@ -361,8 +361,8 @@ def test_a_member_that_is_done_counts_where_the_policy_says_so(busy: Fleet) -> N
     busy.end(f"{job}.0")
     busy.until(job, lambda seen: seen.counts.succeeded == 1)
     busy.fail(f"{job}.1")
-    seen = busy.until(job, lambda seen: seen.epoch == 2 and seen.counts.running == 2)
-    assert [(task.status, task.reservation_epoch) for task in seen.tasks] == [
+    seen = busy.until(job, lambda seen: seen.attempt == 2 and seen.counts.running == 2)
+    assert [(task.state, task.attempt) for task in seen.tasks] == [
         ("done", 1),
         ("running", 2),
         ("running", 1),

@@ -45,9 +45,9 @@ def test_pods_wait_for_their_group_and_start_with_the_last_of_them(fleet: Fleet)
     assert why(fleet, job) == "2 members submitted, the PodGroup is missing"
     assert fleet.submit(GROUP.replace("NAME", "web")) == [job]
     assert why(fleet, job) == "2 of 3 members submitted"
-    assert {task.attempts for task in fleet.client.get(job).tasks} == {0}
+    assert {task.attempt for task in fleet.client.get(job).tasks} == {0}
     assert fleet.submit(pods[2]) == [job]
-    assert {task.reservation_epoch for task in fleet.runs(job).tasks} == {1}
+    assert {task.attempt for task in fleet.runs(job).tasks} == {1}
     said = fleet.terminal.type("submit", "-f", "-", stdin=member(fleet, "web", 3))
     assert (said.status, said.out) == (2, "")
     assert f"name is web, which the unfinished job {job}" in said.err, "it grows no more"

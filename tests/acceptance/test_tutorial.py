@@ -52,7 +52,7 @@ def test_what_the_tutorial_shows_works(at: Terminal, port: int, tmp_path: Path) 
         for line in lines:
             assert line.startswith("phalanx ")
             if "requeue" in line:  # a user is never so quick
-                while at.type("job", line.split()[-1], "--json").json["epoch"] == 0:
+                while at.type("job", line.split()[-1], "--json").json["attempt"] == 0:
                     pass
             answer = at.type(*shlex.split(line)[1:])
             assert answer.status == 0, (line, answer)

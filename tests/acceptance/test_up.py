@@ -54,7 +54,7 @@ def test_a_gang_runs_on_two_workers_and_ctrl_c_ends_everything(port: int, tmp_pa
         _, *lines = said.out.splitlines()
         assert sorted(lines) == [f"worker/{n} | rank {n} of 4" for n in range(4)]
         assert at.type("logs", "hello", "--task", "3").out == "rank 3 of 4\n"
-        assert {task["worker_id"] for task in at.type("tasks", "hello", "--json").json} == {
+        assert {task["worker"] for task in at.type("tasks", "hello", "--json").json} == {
             "w-1",
             "w-2",
         }

@@ -101,7 +101,7 @@ def test_a_misspelt_variable_is_refused_and_a_stranger_is_left_alone() -> None:
     assert problems(environ={"PHALANX_LOST_AFTR": "1m"}) == [
         "PHALANX_LOST_AFTR: is not a setting; did you mean PHALANX_LOST_AFTER?"
     ]
-    task = ("JOB", "TASK", "ROLE", "EPOCH", "ATTEMPT", "TOKEN", "SERVER", "URL", "TEST_POSTGRES")
+    task = ("JOB", "TASK", "ROLE", "ATTEMPT", "TOKEN", "SERVER", "URL", "TEST_POSTGRES")
     loaded(environ={f"PHALANX_{name}": "x" for name in task})
 
 

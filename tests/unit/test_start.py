@@ -220,7 +220,7 @@ def test_a_start_set_on_one_agent_is_placed_and_released_in_one_commit() -> None
     job = driver.submit(spec(3))
     driver.place(job, "a", "a", "a")
     assert released(driver, job) == [True, True, True]
-    assert {task.attempts for task in driver.gang(job).tasks} == {1}
+    assert {task.releases for task in driver.gang(job).tasks} == {1}
 
 
 def test_a_start_set_on_two_agents_is_not() -> None:
@@ -536,7 +536,7 @@ def test_anybody_may_claim_a_job_that_names_no_resources_and_no_selector() -> No
     job = driver.submit(spec())
     driver.apply(Claimed(f"{job}.0"))
     task = driver.task(job, 0)
-    assert (task.state, task.epoch, task.worker, task.attempts) == (RUN, 1, None, 1)
+    assert (task.state, task.epoch, task.worker, task.releases) == (RUN, 1, None, 1)
     driver.exit(job, 0)
     assert driver.phase(job) is Phase.DONE
 
@@ -620,7 +620,7 @@ def test_the_attempts_of_a_task_only_grow() -> None:
     seen = []
     for _ in range(3):
         driver.accept(job)
-        seen.append(driver.task(job, 1).attempts)
+        seen.append(driver.task(job, 1).releases)
         if driver.job(job).failures < 2:
             driver.start(job)
             driver.fail(job, 0)

@@ -6,8 +6,8 @@ from typing import Any
 from litestar import Request, get
 
 from phalanx.api.auth import USERS, Principal, principal_of
+from phalanx.api.cost_views import tally_view
 from phalanx.api.services import services_of
-from phalanx.api.views import tally_view
 from phalanx.core.ledger import Account, Tally
 from phalanx.engine.turn import Turn
 from phalanx.wire.cost import CostView, EvictorCost, JobCost, QueueCost

@@ -9,7 +9,8 @@ from litestar.params import FromPath, FromQuery
 
 from phalanx.api.auth import USERS, Principal, check_namespace, principal_of
 from phalanx.api.services import services_of
-from phalanx.api.views import moment, warning_views, when
+from phalanx.api.times import moment, when
+from phalanx.api.views import warning_views
 from phalanx.core.errors import Unknown
 from phalanx.core.events import CronPaused, CronRemoved, CronRequested
 from phalanx.core.model import Cron, cron_key

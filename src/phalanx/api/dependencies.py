@@ -1,4 +1,4 @@
-"""The jobs that one runs after, and those that run after it."""
+"""The jobs that a job depends on, and the jobs that depend on it."""
 
 from typing import Any
 
@@ -8,14 +8,16 @@ from phalanx.api.auth import principal_of
 from phalanx.api.services import services_of
 from phalanx.core.model import Job
 from phalanx.engine.turn import Turn
-from phalanx.wire.jobs import Relative
+from phalanx.wire.jobs import RelatedJob
 
 
-async def relatives(
+async def related_jobs(
     request: Request[Any, Any, Any], job: Job
-) -> tuple[tuple[Relative, ...], tuple[Relative, ...]]:
-    """Those before it, and those after it that have not finished. Of jobs that the caller may not
-    see nothing is told but the id, which it has given itself."""
+) -> tuple[tuple[RelatedJob, ...], tuple[RelatedJob, ...]]:
+    """The jobs that this one depends on, and its unfinished dependants.
+
+    A dependency that the caller may not see is shown by its id alone; such a dependant is left out.
+    """
     services, principal = services_of(request), principal_of(request)
 
     def live(turn: Turn) -> tuple[dict[str, Job], list[Job]]:
@@ -30,14 +32,14 @@ async def relatives(
             before[name] = row[0]
     return (
         tuple(
-            _shown(before[name])
+            _related(before[name])
             if name in before and principal.may_see(before[name].spec.namespace)
-            else Relative(name)
+            else RelatedJob(name)
             for name in job.spec.after
         ),
-        tuple(_shown(each) for each in after if principal.may_see(each.spec.namespace)),
+        tuple(_related(each) for each in after if principal.may_see(each.spec.namespace)),
     )
 
 
-def _shown(job: Job) -> Relative:
-    return Relative(job.id, job.name, job.phase)
+def _related(job: Job) -> RelatedJob:
+    return RelatedJob(job.id, job.name, job.phase)

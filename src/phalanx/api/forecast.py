@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from phalanx.api.auth import Principal
 from phalanx.api.services import Services
-from phalanx.api.views import moment
+from phalanx.api.times import moment
 from phalanx.core.cluster import Cluster
 from phalanx.core.lost_work import lost_work, money
 from phalanx.core.node import GPU

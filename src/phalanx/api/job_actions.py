@@ -103,7 +103,7 @@ async def retry(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Respo
     if not isinstance(outcome, AcceptedJob):
         raise outcome if isinstance(outcome, CoreError) else AssertionError("bug: a run is no cron")
     return Response(
-        submitted_view(outcome.job, outcome.warnings, is_short=False),
+        submitted_view(outcome.job, outcome.warnings),
         status_code=201,
         headers={"Location": f"/jobs/{outcome.job.id}"},
     )

@@ -7,7 +7,7 @@ from litestar.params import FromPath, FromQuery, QueryParameter
 from msgspec.structs import replace
 
 from phalanx.api.auth import ANYBODY, USERS, check_namespace, principal_of
-from phalanx.api.dependencies import relatives
+from phalanx.api.dependencies import related_jobs
 from phalanx.api.listing import Wanted, listed
 from phalanx.api.lookup import change, find
 from phalanx.api.services import services_of
@@ -54,10 +54,10 @@ async def list_jobs(  # noqa: PLR0913, PLR0917
 
 @get("/jobs/{job_id:str}", opt={"allowed": ANYBODY}, summary="Show a job with its tasks")
 async def show_job(request: Request[Any, Any, Any], job_id: FromPath[str]) -> JobDetail:
-    """A job of one task also has the fields that the plain protocol knows."""
+    """The job with its tasks, specification and dependencies."""
     found = await find(request, job_id)
     detail = job_detail(found.job, found.tasks, found.reason)
-    before, behind = await relatives(request, found.job)
+    before, behind = await related_jobs(request, found.job)
     return replace(detail, after=before, dependants=behind)
 
 
@@ -69,8 +69,9 @@ async def cancel_job(request: Request[Any, Any, Any], job_id: FromPath[str]) -> 
     return job_view(await change(request, job_id, cancel))
 
 
-@get("/gangs/{job_id:str}", opt={"allowed": ANYBODY}, summary="Show the tasks of a gang, in order")
-async def show_gang(request: Request[Any, Any, Any], job_id: FromPath[str]) -> list[TaskView]:
+@get("/jobs/{job_id:str}/tasks", opt={"allowed": ANYBODY}, summary="List the tasks of a job")
+async def list_tasks(request: Request[Any, Any, Any], job_id: FromPath[str]) -> list[TaskView]:
+    """By their number in the job."""
     found = await find(request, job_id)
     return [task_view(found.job, task) for task in found.tasks]
 
@@ -88,4 +89,4 @@ async def job_events(
     return EventPage(tuple(with_iso_times(record) for record in records), more)
 
 
-ROUTES = [list_jobs, show_job, cancel_job, show_gang, job_events]
+ROUTES = [list_jobs, show_job, list_tasks, cancel_job, job_events]

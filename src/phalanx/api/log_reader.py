@@ -1,7 +1,7 @@
-"""The output of a job as one reader is told it: lines, attempts, and what is missing.
+"""The output of a job as text for one reader: prefixed lines, attempts, and gaps.
 
-It is read from the store at the reader's pace. A reader who is slow holds nothing up and nothing
-in memory: what was dropped meanwhile is told as a gap.
+Output is read from the store at the reader's pace. A slow reader delays nothing and holds nothing
+in memory; output that was dropped meanwhile is shown as a gap.
 """
 
 import asyncio
@@ -9,49 +9,55 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 
 from phalanx.api.services import Services
-from phalanx.core.model import Job, Task
+from phalanx.core.model import Job, Task, index_in_role
 from phalanx.core.spec.job import SECOND, Micros
 from phalanx.core.states import TERMINAL
 from phalanx.engine.errors import NotLeading, Unavailable
-from phalanx.engine.output import JobOutput, Reach
+from phalanx.engine.output.job_output import AttemptOutput, JobOutput
 from phalanx.engine.turn import Turn
 from phalanx.store.protocol import Chunk, StoreError
 
-#: How much is read at once.
+#: How much is read from the store at once.
 _SPAN_BYTES = 256 * 1024
-#: A longer line is broken where several tasks are told side by side.
+#: A longer line is broken where the lines of several tasks are interleaved.
 _LINE_BYTES = 8 * 1024
-#: Output that keeps coming after a job's end is waited for at most so many times the linger.
+#: Output that keeps arriving after a job's end is read for at most this many times the linger.
 _PATIENCE = 5
 
 
-class _Voice:
-    """One task as it is told."""
+class _TaskLog:
+    """The log of one task, as far as it was sent to the reader."""
 
-    def __init__(self, task: int, prefix: str) -> None:
+    def __init__(self, task: int, prefix: str, attempt: int | None) -> None:
         self.task = task
-        self.offsets: dict[int, int] = {}  #: by epoch: the next byte to tell
-        self.epoch: int | None = None  #: of what was told last
+        self.offsets: dict[int, int] = {}  #: attempt → the next byte to send
+        self.attempt = attempt  #: the attempt of the last bytes; its start is not announced
         self._prefix = prefix.encode()
-        self._rest = b""  #: a line that has no end yet
+        self._rest = b""  #: a line without its end
         self._is_at_start = True
 
-    def say(self, epoch: int, attempt: int, chunks: Sequence[Chunk]) -> bytes:
-        told = b""
-        if epoch != self.epoch:
-            if self.epoch is not None or attempt > 1:
-                told += self.remark(f"── attempt {attempt} (epoch {epoch}) ──")
-            self.epoch = epoch
-        at = self.offsets.get(epoch, 0)
+    def render(self, attempt: int, chunks: Sequence[Chunk]) -> bytes:
+        """The chunks as text, with notices of new attempts and gaps."""
+        text = b""
+        if attempt != self.attempt:
+            if self.attempt is not None or attempt > 1:
+                text += self._notice(f"── attempt {attempt} ──")
+            self.attempt = attempt
+        at = self.offsets.get(attempt, 0)
         for chunk in chunks:
             if chunk.offset > at:
-                told += self.remark(f"… {chunk.offset - at} bytes left out …")
-            told += self._quote(chunk.data[max(0, at - chunk.offset) :])
+                text += self._notice(f"… {chunk.offset - at} bytes left out …")
+            text += self._prefixed(chunk.data[max(0, at - chunk.offset) :])
             at = max(at, chunk.end)
-        self.offsets[epoch] = at
-        return told
+        self.offsets[attempt] = at
+        return text
 
-    def _quote(self, data: bytes) -> bytes:
+    def end(self) -> bytes:
+        """The last line, if it has no end of its own."""
+        rest, self._rest = self._rest, b""
+        return b"%s%s\n" % (self._prefix, rest) if rest else b""
+
+    def _prefixed(self, data: bytes) -> bytes:
         if not self._prefix:
             self._is_at_start = data.endswith(b"\n") if data else self._is_at_start
             return data
@@ -61,101 +67,98 @@ class _Voice:
             self._rest = b""
         return b"".join(b"%s%s\n" % (self._prefix, line) for line in lines)
 
-    def remark(self, text: str) -> bytes:
-        """A line of ours."""
+    def _notice(self, text: str) -> bytes:
+        """A line from the server itself."""
         before = self.end()
         if not (self._prefix or self._is_at_start):
             before = b"\n"
         self._is_at_start = True
         return b"%s%s%s\n" % (before, self._prefix, text.encode())
 
-    def end(self) -> bytes:
-        """The line that was begun, if it is still with us."""
-        rest, self._rest = self._rest, b""
-        return b"%s%s\n" % (self._prefix, rest) if rest else b""
-
 
 class LogReader:
+    """`attempt` limits the log to one attempt."""
+
     def __init__(
         self, services: Services, job: Job, tasks: Sequence[Task], attempt: int | None
     ) -> None:
         self._services = services
         self._job = job.id
         self._attempt = attempt
-        together = len(tasks) > 1
-        self._voices = {
-            task.index: _Voice(task.index, f"{task.role}/{task.index} | " if together else "")
+        several = len(tasks) > 1
+        self._logs = {
+            task.index: _TaskLog(task.index, _prefix(job, task) if several else "", attempt)
             for task in tasks
         }
-        for voice in self._voices.values():
-            voice.epoch = attempt  # who asks for one attempt need not be told which it is
 
-    async def told(self, output: JobOutput, *, follow: bool) -> AsyncIterator[bytes]:
+    async def read(self, output: JobOutput, *, follow: bool) -> AsyncIterator[bytes]:
+        """The log; with `follow` until the job, or the one attempt, has ended."""
         arrived = output.arrived
         try:
-            for voice in self._voices.values():
-                async for data in self._rest(voice, output):
+            for log in self._logs.values():
+                async for data in self._unsent(log, output):
                     yield data
                 if not follow:
-                    yield voice.end()
+                    yield log.end()
             if follow:
                 async for data in self._follow(output, arrived):
                     yield data
         except StoreError as error:
-            yield f"\n… the rest cannot be read now: {error} …\n".encode()
-        yield b"".join(voice.end() for voice in self._voices.values())
+            yield f"\n… the rest of the log cannot be read now: {error} …\n".encode()
+        yield b"".join(log.end() for log in self._logs.values())
 
-    def _attempts(self, voice: _Voice, output: JobOutput) -> list[tuple[int, Reach]]:
-        found = sorted(output.of(voice.task).items())
-        return [each for each in found if self._attempt in (None, each[0])]
+    def _attempts(self, log: _TaskLog, output: JobOutput) -> list[tuple[int, AttemptOutput]]:
+        attempts = sorted(output.attempts(log.task).items())
+        return [each for each in attempts if self._attempt in (None, each[0])]
 
-    async def _rest(self, voice: _Voice, output: JobOutput) -> AsyncIterator[bytes]:
-        """What is durable and was not told yet."""
-        for epoch, reach in self._attempts(voice, output):
-            while (at := voice.offsets.get(epoch, 0)) < reach.durable:
-                chunks = await self._read(voice, epoch, at)
+    async def _unsent(self, log: _TaskLog, output: JobOutput) -> AsyncIterator[bytes]:
+        """The durable output that was not sent yet."""
+        for number, attempt in self._attempts(log, output):
+            while (at := log.offsets.get(number, 0)) < attempt.durable:
+                chunks = await self._chunks(log, number, at)
                 if not chunks:
-                    voice.offsets[epoch] = reach.durable
+                    log.offsets[number] = attempt.durable
                     break
-                yield voice.say(epoch, reach.attempt, chunks)
+                yield log.render(number, chunks)
 
-    async def _read(self, voice: _Voice, epoch: int, at: int) -> Sequence[Chunk]:
+    async def _chunks(self, log: _TaskLog, attempt: int, at: int) -> Sequence[Chunk]:
         return await self._services.store.output(
-            self._job, voice.task, epoch, offset=at, span=_SPAN_BYTES
+            self._job, log.task, attempt, offset=at, span=_SPAN_BYTES
         )
 
-    # The tail
+    # The last lines only
 
-    async def skip(self, output: JobOutput, lines: int) -> None:
-        """Go to where the last lines of each task begin."""
-        for voice in self._voices.values():
-            await self._skip(voice, output, lines)
+    async def skip_to_tail(self, output: JobOutput, lines: int) -> None:
+        """Begin with the last lines of each task, over all attempts that are read."""
+        for log in self._logs.values():
+            await self._skip(log, output, lines)
 
-    async def _skip(self, voice: _Voice, output: JobOutput, lines: int) -> None:
-        """Over all attempts that are to be told."""
+    async def _skip(self, log: _TaskLog, output: JobOutput, lines: int) -> None:
         has_begun = False
-        for epoch, reach in reversed(self._attempts(voice, output)):
+        for number, attempt in reversed(self._attempts(log, output)):
             if has_begun:
-                voice.offsets[epoch] = reach.durable
+                log.offsets[number] = attempt.durable
                 continue
-            starts = await self._starts(voice, epoch, reach, lines)
+            starts = await self._line_starts(log, number, attempt, lines)
             if len(starts) == lines:
-                voice.offsets[epoch] = starts[0] if starts else reach.durable
-                voice.epoch = epoch
+                log.offsets[number] = starts[0] if starts else attempt.durable
+                log.attempt = number
                 has_begun = True
             lines -= len(starts)
 
-    async def _starts(self, voice: _Voice, epoch: int, reach: Reach, lines: int) -> deque[int]:
-        """Where the last lines of an attempt begin."""
+    async def _line_starts(
+        self, log: _TaskLog, number: int, attempt: AttemptOutput, lines: int
+    ) -> deque[int]:
+        """The offsets at which the last lines of an attempt begin."""
         starts: deque[int] = deque(maxlen=lines)
         at, is_at_start = 0, True
-        while lines and at < reach.durable and (chunks := await self._read(voice, epoch, at)):
+        while lines and at < attempt.durable and (chunks := await self._chunks(log, number, at)):
             for chunk in chunks:
                 if is_at_start:
                     starts.append(chunk.offset)
                 at = chunk.offset
-                while found := chunk.data.find(b"\n", at - chunk.offset) + 1:
-                    at = chunk.offset + found
+                while after_newline := chunk.data.find(b"\n", at - chunk.offset) + 1:
+                    at = chunk.offset + after_newline
                     if at < chunk.end:
                         starts.append(at)
                 is_at_start = at == chunk.end
@@ -166,13 +169,13 @@ class LogReader:
 
     async def _follow(self, output: JobOutput, arrived: int) -> AsyncIterator[bytes]:
         loop, info = asyncio.get_running_loop(), self._services.info
-        events, ended_s, came_s = -1, None, float("-inf")
+        events, ended_s, last_output_s = -1, None, float("-inf")
         while self._services.outputs.is_current(output):
-            news, latest = output.news, output.arrived
-            for task in output.since(arrived):
-                if task in self._voices:
-                    came_s = loop.time()
-                    async for data in self._rest(self._voices[task], output):
+            changed, latest = output.changed, output.arrived
+            for task in output.arrived_since(arrived):
+                if task in self._logs:
+                    last_output_s = loop.time()
+                    async for data in self._unsent(self._logs[task], output):
                         yield data
             arrived = latest
             if ended_s is None and events != output.events:
@@ -180,31 +183,31 @@ class LogReader:
                 ended_s = await self._ended_s()
             wait_s = info.keepalive_s
             if ended_s is not None:
-                quiet_s = max(ended_s, came_s) + info.linger_s
+                quiet_s = max(ended_s, last_output_s) + info.linger_s
                 wait_s = min(quiet_s, ended_s + _PATIENCE * info.linger_s) - loop.time()
             if wait_s <= 0:
                 return
             try:
                 async with asyncio.timeout(wait_s):
-                    await news.wait()
+                    await changed.wait()
             except TimeoutError:
                 events = -1
 
     async def _ended_s(self) -> float | None:
-        """When it ended, on the loop's clock; None while there is more to come."""
+        """When the job or the attempt ended, on the loop's clock; None while it has not."""
         now_s = asyncio.get_running_loop().time()
         try:
-            seen_at = await self._services.engine.do(self._ended)
+            now = await self._services.engine.do(self._now_if_ended)
         except (NotLeading, Unavailable):
-            return None  # whoever asked will see that we lead no longer
-        if seen_at is None:
+            return None  # `_follow` ends when this server no longer leads
+        if now is None:
             return None
         row = await self._services.store.job(self._job)
         ended_at = None if row is None else row[0].finished_at
-        return now_s - (seen_at - (ended_at or seen_at)) / SECOND
+        return now_s - (now - (ended_at or now)) / SECOND
 
-    def _ended(self, turn: Turn) -> Micros | None:
-        """The time, if nothing of what is told here runs or will run."""
+    def _now_if_ended(self, turn: Turn) -> Micros | None:
+        """The time, if none of the tasks or attempts in this log runs or will run."""
         gang = turn.cluster.gangs.get(self._job)
         if gang is not None and (
             self._attempt is None
@@ -212,8 +215,12 @@ class LogReader:
                 task.epoch == self._attempt
                 and task.worker is not None
                 and task.state not in TERMINAL
-                for task in (gang.tasks[index] for index in self._voices)
+                for task in (gang.tasks[number] for number in self._logs)
             )
         ):
             return None
         return turn.now
+
+
+def _prefix(job: Job, task: Task) -> str:
+    return f"{task.role}/{index_in_role(job.spec, task.index)} | "

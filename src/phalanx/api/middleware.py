@@ -126,7 +126,7 @@ _BODY = request_body.documented(
         "incarnation": "i-1",
         "seq": 7,
         "term": 3,
-        "tasks": [{"id": "j-7kq2m4xd.0", "epoch": 1, "state": "running"}],
+        "tasks": [{"id": "j-7kq2m4xd.0", "attempt": 1, "state": "running"}],
         "wait": 10,
     },
     required=("incarnation", "seq"),

@@ -1,4 +1,4 @@
-"""What tasks write: workers bring it in chunks, users read it and follow it."""
+"""The output of tasks: agents upload it in chunks, users read and follow it."""
 
 from typing import Annotated, Any
 
@@ -12,27 +12,43 @@ from phalanx.api.checkpoints import Bytes
 from phalanx.api.errors import wrong
 from phalanx.api.log_reader import LogReader
 from phalanx.api.lookup import FoundJob, find
-from phalanx.api.plain_protocol import Epoch, MaybeEpoch
 from phalanx.api.services import services_of
 from phalanx.core.errors import Unknown
 from phalanx.core.ids import split_task
-from phalanx.core.model import Task
-from phalanx.engine.output import CHUNK_BYTES, MAX_OFFSET
+from phalanx.core.model import Job, Task, index_in_role
+from phalanx.core.spec.fields import shown
+from phalanx.engine.output.outputs import CHUNK_BYTES, MAX_OFFSET
 from phalanx.store.protocol import Chunk
 from phalanx.wire.workers import OutputReply
 
+_MAX_ATTEMPT = 2**63 - 1
+
+Attempt = Annotated[
+    int, QueryParameter(ge=0, le=_MAX_ATTEMPT, description="The attempt that wrote this.")
+]
+OneAttempt = Annotated[
+    int | None,
+    QueryParameter(
+        ge=0, le=_MAX_ATTEMPT, required=False, description="Only this attempt; default: all."
+    ),
+]
 Offset = Annotated[
     int,
-    QueryParameter(ge=0, le=MAX_OFFSET, description="Where in the attempt's output this begins."),
+    QueryParameter(
+        ge=0, le=MAX_OFFSET, description="The offset of the first byte in the attempt's output."
+    ),
 ]
-TaskIndex = Annotated[
-    int | None,
-    QueryParameter(ge=0, le=2**31 - 1, required=False, description="One task; all without it."),
+OneTask = Annotated[
+    str | None,
+    QueryParameter(
+        required=False,
+        description="Only this task: its number, or `ROLE/INDEX`; default: all tasks.",
+    ),
 ]
 Tail = Annotated[
     int | None,
     QueryParameter(
-        ge=0, le=1_000_000, required=False, description="Begin with the last lines of each task."
+        ge=0, le=1_000_000, required=False, description="Only this many last lines of each task."
     ),
 ]
 
@@ -42,24 +58,27 @@ Tail = Annotated[
     operation_class=Bytes,
     opt={"allowed": WORKERS},
     status_code=200,
-    summary="Bring what a task has written",
+    summary="Upload output of a task",
 )
-async def bring(
+async def upload(
     request: Request[Any, Any, Any],
     worker_id: FromPath[str],
     task: FromQuery[str],
-    epoch: Epoch,
+    attempt: Attempt,
     offset: Offset,
 ) -> Response[OutputReply]:
-    """The answer names the next byte that is wanted. What is there already is passed over; what is
-    left out stays out. An empty body only asks."""
+    """The answer names the next byte that the server needs.
+
+    Bytes that the server has already are ignored. Bytes that are skipped become a gap. An empty
+    body only asks for the next byte.
+    """
     outputs = services_of(request).outputs
-    job, index = split_task(task)
-    told = request.headers.get("content-length", "")
-    size = int(told) if told.isdecimal() and len(told) < 9 else CHUNK_BYTES
-    with outputs.room(min(size, CHUNK_BYTES)):
+    job, number = split_task(task)
+    declared = request.headers.get("content-length", "")
+    size = int(declared) if declared.isdecimal() and len(declared) < 9 else CHUNK_BYTES
+    with outputs.memory(min(size, CHUNK_BYTES)):
         data = await request_body.raw(request, CHUNK_BYTES)
-        chunk = Chunk(job, index, epoch, 0, offset, data)
+        chunk = Chunk(job, number, attempt, offset, data)
         return Response(OutputReply(await outputs.append(worker_id, chunk)), status_code=200)
 
 
@@ -67,47 +86,74 @@ async def bring(
     "/jobs/{job_id:str}/logs",
     opt={"allowed": USERS},
     media_type="text/plain",
-    summary="Read what a job has written, and follow it",
+    summary="Read and follow the output of a job",
 )
 async def read(  # noqa: PLR0913, PLR0917
     request: Request[Any, Any, Any],
     job_id: FromPath[str],
-    task: TaskIndex = None,
+    task: OneTask = None,
     follow: FromQuery[bool] = False,
     tail: Tail = None,
-    attempt: MaybeEpoch = None,
+    attempt: OneAttempt = None,
 ) -> Stream:
-    """One task as it wrote it; several with `ROLE/INDEX | ` before each line. `attempt` is the
-    epoch of one attempt. With `follow` it goes on until the job has ended, over all attempts."""
+    """The output of one task as it is; of several tasks, with `ROLE/INDEX | ` before each line.
+
+    With `follow` the stream continues, over all attempts, until the job has ended.
+    """
     services = services_of(request)
     found = await find(request, job_id)
-    tasks = _wanted(found, job_id, task)
+    tasks = _selected(found, job_id, task)
     if attempt is not None and not 1 <= attempt <= found.job.epoch:
-        had = f"1 to {found.job.epoch}" if found.job.epoch else "none yet"
-        raise Unknown(f"job {found.job.id} has no epoch {attempt}; it has had {had}")
+        raise Unknown(f"job {found.job.id} has no attempt {attempt}; {_attempts(found.job)}")
     output = await services.outputs.of(found.job.id)
-    transcript = LogReader(services, found.job, tasks, attempt)
+    reader = LogReader(services, found.job, tasks, attempt)
     if tail is not None:
-        await transcript.skip(output, tail)
+        await reader.skip_to_tail(output, tail)
     return Stream(
-        transcript.told(output, follow=follow),
+        reader.read(output, follow=follow),
         media_type="text/plain; charset=utf-8",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
 
 
-def _wanted(found: FoundJob, name: str, task: int | None) -> tuple[Task, ...]:
-    if name != found.job.id:
-        named = split_task(name)[1]
-        if task not in (None, named):
-            raise wrong("task", f"is {task}, and the path names task {named}; leave one out")
-        task = named
-    if task is None:
-        return found.tasks
-    if task >= len(found.tasks):
-        last = len(found.tasks) - 1
-        raise Unknown(f"job {found.job.id} has no task {task}; its tasks are 0 to {last}")
-    return found.tasks[task : task + 1]
+def _attempts(job: Job) -> str:
+    if not job.epoch:
+        return "it has not had one yet"
+    return "its only attempt is 1" if job.epoch == 1 else f"its attempts are 1 to {job.epoch}"
 
 
-ROUTES = [bring, read]
+def _selected(found: FoundJob, path_id: str, task: str | None) -> tuple[Task, ...]:
+    """The tasks named by the path or by the parameter; all if neither names one."""
+    number = None if task is None else _number(found, task)
+    if path_id != found.job.id:
+        in_path = split_task(path_id)[1]
+        if number not in (None, in_path):
+            raise wrong("task", f"is {task}, but the path names task {in_path}; leave one out")
+        number = in_path
+    return found.tasks if number is None else found.tasks[number : number + 1]
+
+
+def _number(found: FoundJob, name: str) -> int:
+    """The number of a task that is named by its number or by `ROLE/INDEX`. Raises Unknown."""
+    role, slash, index = name.rpartition("/")
+    if not (index.isascii() and index.isdecimal() and len(index) < 10):
+        raise wrong("task", f"is {shown(name)}; write a task's number, like 0, or worker/0")
+    for task in found.tasks:
+        own = index_in_role(found.job.spec, task.index) if slash else task.index
+        if own == int(index) and (task.role == role or not slash):
+            return task.index
+    raise Unknown(f"job {found.job.id} has no task {name[:80]}; {_tasks(found)}")
+
+
+def _tasks(found: FoundJob) -> str:
+    if not found.tasks:
+        return "it has no tasks yet"
+    roles = (_range(f"{role.name}/", role.replicas) for role in found.job.spec.roles)
+    return f"its tasks are {_range('', len(found.tasks))} ({', '.join(roles)})"
+
+
+def _range(prefix: str, count: int) -> str:
+    return f"{prefix}0" if count == 1 else f"{prefix}0 to {count - 1}"
+
+
+ROUTES = [upload, read]

@@ -6,9 +6,10 @@ from typing import Annotated, Any
 from litestar import Request, Response, get, post
 from litestar.params import FromPath, FromQuery, QueryParameter
 
-from phalanx.api.auth import WORKERS
+from phalanx.api.auth import ANYBODY, WORKERS
+from phalanx.api.lookup import find
+from phalanx.api.plain_views import plain_claim_view, plain_task_view
 from phalanx.api.services import services_of
-from phalanx.api.views import claim_view
 from phalanx.core.errors import Conflict
 from phalanx.core.events import Event, Exited, Progressed, Stopped
 from phalanx.core.model import Task
@@ -16,7 +17,7 @@ from phalanx.core.states import State
 from phalanx.engine.plain.claims import PlainClaim
 from phalanx.engine.plain.reports import Speaker
 from phalanx.engine.turn import Turn
-from phalanx.wire.jobs import ClaimView, Preempt
+from phalanx.wire.plain import PlainClaimView, PlainHeartbeatReply, PlainTaskView
 
 _BIGGEST = 2**63 - 1
 _LONGEST_WAIT_S = 60
@@ -37,7 +38,7 @@ Step = Annotated[int | None, QueryParameter(ge=0, le=_BIGGEST, required=False)]
 @get("/jobs/next", opt={"allowed": WORKERS}, summary="PlainClaim the next task")
 async def claim(
     request: Request[Any, Any, Any], worker_id: FromQuery[str | None] = None, wait: Wait = 0.0
-) -> Response[ClaimView | None]:
+) -> Response[PlainClaimView | None]:
     """First what is reserved for the worker, else a job that asks for nothing; 204 if there is
     neither. Without `worker_id` only such jobs, which must then be heard of every 30 s."""
     claims = services_of(request).claims
@@ -47,7 +48,7 @@ async def claim(
         found = await claims.next(worker_id, 0.0)
     if found is None:
         return Response(None, status_code=204)
-    return Response(claim_view(found), status_code=200)
+    return Response(plain_claim_view(found), status_code=200)
 
 
 async def _unless_gone(request: Request[Any, Any, Any], claiming: Any) -> PlainClaim | None:
@@ -71,21 +72,32 @@ async def _hung_up(request: Request[Any, Any, Any]) -> None:
         pass
 
 
+@get(
+    "/gangs/{job_id:str}",
+    opt={"allowed": ANYBODY},
+    summary="List the tasks of a job, with the plain protocol's names",
+)
+async def show_gang(request: Request[Any, Any, Any], job_id: FromPath[str]) -> list[PlainTaskView]:
+    """By `gang_index`."""
+    found = await find(request, job_id)
+    return [plain_task_view(found.job, task) for task in found.tasks]
+
+
 @post("/jobs/{task:str}/heartbeat", opt={"allowed": WORKERS}, status_code=200, summary="It lives")
 async def heartbeat(
     request: Request[Any, Any, Any],
     task: FromPath[str],
     epoch: MaybeEpoch = None,
     worker_id: FromQuery[str | None] = None,
-) -> Preempt:
+) -> PlainHeartbeatReply:
     """Answers `{}`, or that it has to stop. The worker that holds it is heard too."""
     return await services_of(request).reports.take(Speaker(task, epoch, worker_id), _told)
 
 
-def _told(turn: Turn, task: Task) -> Preempt:
+def _told(turn: Turn, task: Task) -> PlainHeartbeatReply:
     if task.state is State.PREEMPTING:
-        return Preempt("preempt", task.epoch)
-    return Preempt()
+        return PlainHeartbeatReply("preempt", task.epoch)
+    return PlainHeartbeatReply()
 
 
 @post("/jobs/{task:str}/done", opt={"allowed": WORKERS}, status_code=200, summary="It ended well")
@@ -153,4 +165,4 @@ async def _report(request: Request[Any, Any, Any], speaker: Speaker, event: Any)
     return Response(None, status_code=200)
 
 
-ROUTES = [claim, heartbeat, done, fail, preempted, checkpointed]
+ROUTES = [claim, show_gang, heartbeat, done, fail, preempted, checkpointed]

@@ -11,11 +11,12 @@ from phalanx.api import request_body
 from phalanx.api.auth import ADMINS, ANYBODY, principal_of
 from phalanx.api.errors import wrong
 from phalanx.api.services import services_of
-from phalanx.api.views import queue_view, warning_views
+from phalanx.api.views import warning_views
 from phalanx.core.errors import Unknown
 from phalanx.core.events import QueueRemoved, QueueSet, QueuesSet
 from phalanx.core.model import PreemptWithin, Queue, ReclaimFrom
 from phalanx.core.queues import changed
+from phalanx.core.spec import quantities
 from phalanx.core.spec.fields import FieldPath
 from phalanx.core.spec.names import dns_subdomain
 from phalanx.core.spec.schema import QUEUE_FIELDS
@@ -60,6 +61,21 @@ async def list_queues(request: Request[Any, Any, Any]) -> list[QueueView]:
 @get("/queues/{name:str}", opt={"allowed": ANYBODY}, summary="Show a queue")
 async def show_queue(request: Request[Any, Any, Any], name: FromPath[str]) -> QueueView:
     return await services_of(request).engine.do(lambda turn: queue_view(_queue(turn, name)))
+
+
+def queue_view(queue: Queue) -> QueueView:
+    return QueueView(
+        name=queue.name,
+        parent=queue.parent,
+        weight=queue.weight,
+        quota=quantities.native(queue.quota),
+        limit=quantities.native(queue.limit),
+        stopped=queue.stopped,
+        priority=queue.priority,
+        preempt_within_queue=queue.preempt_within_queue,
+        reclaim_from_siblings=queue.reclaim_from_siblings,
+        reclaimable=queue.reclaimable,
+    )
 
 
 def _queue(turn: Turn, name: str) -> Queue:

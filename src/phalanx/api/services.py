@@ -9,7 +9,7 @@ from litestar.connection import ASGIConnection
 from phalanx.engine.agent_sync import AgentSync
 from phalanx.engine.engine import Engine
 from phalanx.engine.event_buffer import EventBuffer
-from phalanx.engine.output import Outputs
+from phalanx.engine.output.outputs import Outputs
 from phalanx.engine.plain.claims import PlainClaims
 from phalanx.engine.plain.reports import PlainReports
 from phalanx.engine.submissions import Submissions

@@ -1,8 +1,10 @@
 """Submissions: one job or many, in the native form or the short one, for good or on trial."""
 
 import asyncio
+from collections.abc import Iterable
 from typing import Annotated, Any, NamedTuple
 
+import msgspec
 from litestar import Request, Response, post
 from litestar.openapi.spec import Schema
 from litestar.params import HeaderParameter
@@ -19,10 +21,11 @@ from phalanx.api.auth import (
 from phalanx.api.crons import cron_view
 from phalanx.api.errors import info_of, wrong
 from phalanx.api.manifests import IgnoreImage, IgnoreUnsupported, settings_of
+from phalanx.api.plain_views import plain_submitted_view
 from phalanx.api.services import Services, services_of
 from phalanx.api.views import submitted_view, warning_views
 from phalanx.core.errors import CoreError, Invalid
-from phalanx.core.model import Gathering
+from phalanx.core.model import Gathering, Job
 from phalanx.core.spec.job import JobSpec
 from phalanx.core.spec.validation import is_short_form
 from phalanx.engine.submissions import Outcome, Scheduled, Submission
@@ -30,6 +33,7 @@ from phalanx.manifest.bundle import Bundle, bundle
 from phalanx.wire.crons import CronView
 from phalanx.wire.errors import ErrorInfo
 from phalanx.wire.jobs import BatchItem, BatchReply, SubmitReply
+from phalanx.wire.plain import PlainSubmitReply
 
 _KEY_CHARS = 255
 #: How many jobs of a batch are read in one go.
@@ -91,7 +95,7 @@ async def submit(
     key: IdempotencyKey = None,
     ignore_image: IgnoreImage = False,
     ignore_unsupported: IgnoreUnsupported = False,
-) -> Response[SubmitReply | CronView | BatchReply]:
+) -> Response[SubmitReply | PlainSubmitReply | CronView | BatchReply]:
     """A job with a schedule sets a cron, which is made or replaced.
 
     A file with several jobs, or with queues, is taken whole or refused whole.
@@ -121,7 +125,7 @@ async def submit(
             headers={"Location": f"/crons/{outcome.cron.key}"},
         )
     return Response(
-        submitted_view(outcome.job, warned, is_short=is_short_form(documents[0])),
+        _submitted(outcome.job, warned, is_short=is_short_form(documents[0])),
         status_code=status_code,
         headers={"Location": f"/jobs/{outcome.job.id}"},
     )
@@ -129,7 +133,7 @@ async def submit(
 
 async def _submit_together(
     services: Services, found: Bundle, owner: str, key: str | None
-) -> Response[SubmitReply | CronView | BatchReply]:
+) -> Response[SubmitReply | PlainSubmitReply | CronView | BatchReply]:
     submissions = [
         Submission(spec, owner, None if key is None else f"{key}.{number}", found.part(spec))
         for number, spec in enumerate(found.jobs)
@@ -192,7 +196,13 @@ def _batch_item(outcome: Outcome, *, is_short: bool) -> BatchItem:
         return BatchItem(error=info_of(outcome))
     if isinstance(outcome, Scheduled):
         return BatchItem(cron=cron_view(outcome.cron, outcome.warnings))
-    return BatchItem(job=submitted_view(outcome.job, outcome.warnings, is_short=is_short))
+    return BatchItem(job=_submitted(outcome.job, outcome.warnings, is_short=is_short))
+
+
+def _submitted(job: Job, warnings: Iterable[msgspec.Struct], *, is_short: bool) -> SubmitReply:
+    """The short form is the plain protocol's, and is answered with its names."""
+    view = plain_submitted_view if is_short else submitted_view
+    return view(job, warnings)
 
 
 def _spec(services: Services, document: object) -> _Read:

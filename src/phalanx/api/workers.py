@@ -11,7 +11,7 @@ from litestar.params import FromPath, FromQuery
 from phalanx.api import request_body
 from phalanx.api.auth import ADMINS, ANYBODY, WORKERS, principal_of
 from phalanx.api.services import services_of
-from phalanx.api.views import worker_view
+from phalanx.api.worker_views import worker_view
 from phalanx.core.errors import Unknown
 from phalanx.core.events import (
     CordonChanged,

@@ -10,7 +10,7 @@ from phalanx.cli import formatting
 
 if TYPE_CHECKING:
     from phalanx.client import Client
-    from phalanx.wire.jobs import JobDetail, Relative
+    from phalanx.wire.jobs import JobDetail, RelatedJob
 
 #: The most jobs that are fetched for one tree.
 _MAX_JOBS = 50
@@ -27,19 +27,19 @@ def dependency_trees(client: "Client", job: "JobDetail") -> list[Tree]:
     return trees
 
 
-def _dependencies(job: "JobDetail") -> "Iterable[Relative]":
+def _dependencies(job: "JobDetail") -> "Iterable[RelatedJob]":
     return job.after
 
 
-def _dependants(job: "JobDetail") -> "Iterable[Relative]":
+def _dependants(job: "JobDetail") -> "Iterable[RelatedJob]":
     return job.dependants
 
 
 def _add(
     client: "Client",
     tree: Tree,
-    jobs: "Iterable[Relative]",
-    neighbours: "Callable[[JobDetail], Iterable[Relative]]",
+    jobs: "Iterable[RelatedJob]",
+    neighbours: "Callable[[JobDetail], Iterable[RelatedJob]]",
     visited: set[str],
 ) -> None:
     from phalanx.client import NotFoundError  # noqa: PLC0415
@@ -59,7 +59,7 @@ def _add(
         _add(client, branch, neighbours(detail), neighbours, visited)
 
 
-def _label(job: "Relative") -> Text:
+def _label(job: "RelatedJob") -> Text:
     name = "" if job.name in ("", job.id) else f" {job.name}"
     phase = formatting.styled(job.phase) if job.phase else Text("deleted", style="dim")
     return Text.assemble(f"{job.id}{name} ", phase)

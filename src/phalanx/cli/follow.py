@@ -26,7 +26,7 @@ def wait_for_start(client: "Client", job: str) -> None:
     """On a terminal, show why the job is pending until its first attempt begins."""
     client.patience_s = TAKEOVER_S
     if console(on_stderr=True).is_terminal:
-        _watch(client, job, lambda seen: seen.epoch > 0)
+        _watch(client, job, lambda seen: seen.attempt > 0)
 
 
 def _watch(client: "Client", job: str, is_enough: "Callable[[JobDetail], bool]") -> "JobDetail":

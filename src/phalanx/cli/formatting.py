@@ -143,7 +143,7 @@ def runtime(task: TaskView, until: datetime) -> str:
     """How long the task's process has been running, or ran."""
     if task.started_at is None:
         return "-"
-    end = until if task.done_at is None else parse_time(task.done_at)
+    end = until if task.finished_at is None else parse_time(task.finished_at)
     return elapsed(task.started_at, end)
 
 

@@ -17,13 +17,9 @@ Follow = Annotated[
     bool, typer.Option("--follow", "-f", help="Print new output until the job ends.")
 ]
 Task = Annotated[
-    int | None,
+    str | None,
     typer.Option(
-        "--task",
-        "-t",
-        metavar="INDEX",
-        parser=whole_number(0),
-        help="Only the task with this index.",
+        "--task", "-t", metavar="TASK", help="Only this task: its number, or role and index."
     ),
 ]
 Tail = Annotated[

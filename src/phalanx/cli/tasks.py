@@ -27,12 +27,12 @@ def print_tasks(tasks: "Sequence[TaskView]") -> None:
     now = formatting.now()
     rows = [
         (
-            str(task.gang_index),
+            str(task.task),
             task.role,
-            formatting.styled(task.status),
-            task.worker_id or "-",
+            formatting.styled(task.state),
+            task.worker or "-",
             ",".join(map(str, task.devices)) or "-",
-            str(task.reservation_epoch or "-"),
+            str(task.attempt or "-"),
             formatting.runtime(task, now),
             formatting.exit_text(task),
         )

@@ -184,7 +184,7 @@ class Client:
         return self._call(JobDetail, ApiRequest("GET", _path("jobs", job)))
 
     def tasks(self, job: str) -> list[TaskView]:
-        return self._call(list[TaskView], ApiRequest("GET", _path("gangs", job)))
+        return self._call(list[TaskView], ApiRequest("GET", _path("jobs", job, "tasks")))
 
     def why(self, job: str) -> Why:
         """Why the job is pending, stopping or ended, in words and as data."""
@@ -232,15 +232,15 @@ class Client:
         self,
         job: str,
         *,
-        task: int | None = None,
+        task: int | str | None = None,
         attempt: int | None = None,
         follow: bool = False,
         tail: int | None = None,
     ) -> Iterator[str]:
         """The output of a job, line by line: of all tasks with their names before each line, or of
-        one task; of all attempts, or of one; all lines, or the last `tail` lines. With `follow`,
+        one task (its number, or `ROLE/INDEX`); of all attempts, or of one; all lines, or the last `tail` lines. With `follow`,
         until the job, or that attempt, ends."""
-        params: dict[str, int | None] = {"task": task, "attempt": attempt}
+        params: dict[str, int | str | None] = {"task": task, "attempt": attempt}
         path = _path("jobs", job)
         if follow and attempt is None:
             return logs.followed_output(self._transport, path, params, tail=tail)

@@ -72,8 +72,7 @@ class GangEnvironment:
             "PHALANX_JOB": self.job.id,
             "PHALANX_TASK": task.id,
             "PHALANX_ROLE": task.role,
-            "PHALANX_EPOCH": str(task.epoch),
-            "PHALANX_ATTEMPT": str(task.attempts),
+            "PHALANX_ATTEMPT": str(task.epoch),
         }
         variables |= self._meeting_point()
         variables |= self._devices(task)

@@ -64,7 +64,7 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
     role: str
     state: State
     epoch: int = 0  #: the job's epoch when this task was last reserved
-    attempts: int = 0  #: how often it was released; for people, never for decisions
+    releases: int = 0  #: how often it was released to run; shown by the plain protocol only
     worker: str | None = None
     devices: tuple[int, ...] = ()  #: GPU indices on that worker
     port: int | None = None  #: the rendezvous port, on the task the others connect to
@@ -349,3 +349,12 @@ def role_of(spec: JobSpec, index: int) -> Role:
             return role
         index -= role.replicas
     raise IndexError("bug: a task index beyond the job's size")
+
+
+def index_in_role(spec: JobSpec, index: int) -> int:
+    """The number of a job's task within its role, from 0."""
+    for role in spec.roles:
+        if index < role.replicas:
+            break
+        index -= role.replicas
+    return index

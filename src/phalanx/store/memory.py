@@ -194,12 +194,12 @@ class MemoryStore:
             del attempt[row[3]]
         if not attempt:
             attempts.pop((position, epoch), None)
-        return sum(len(row[6]) for row in gone)
+        return sum(len(row[5]) for row in gone)
 
     async def output_spans(self, job: str) -> tuple[Span, ...]:
         attempts = self._db.output.get(column(job), {})
         return tuple(
-            Span(*key, max(row[5] for row in found.values()), max(row[4] for row in found.values()))
+            Span(*key, max(row[4] for row in found.values()))
             for key, found in sorted(attempts.items())
         )
 
@@ -210,7 +210,7 @@ class MemoryStore:
         low = max((begins for begins in attempt if begins <= offset), default=offset)
         high = span + min((begins for begins in attempt if begins >= offset), default=offset)
         found = [
-            (row[5], begins, row[6])
+            (begins, row[5])
             for begins, row in sorted(attempt.items())
             if low <= begins < high and row[4] > offset
         ]

@@ -76,7 +76,6 @@ class Chunk(msgspec.Struct, frozen=True):
     job: str
     task: int
     epoch: int
-    attempt: int  #: which attempt of the task it is, for people
     offset: int
     data: bytes
 
@@ -99,7 +98,6 @@ class Span(msgspec.Struct, frozen=True):
 
     task: int
     epoch: int
-    attempt: int
     end: int
 
 

@@ -235,12 +235,12 @@ def token_row(token: Token) -> tuple[str, str]:
     return column(token.name), _doc(token)
 
 
-#: job, position, epoch, begins, ends, attempt, data
-OutputRow = tuple[str, int, int, int, int, int, bytes]
+#: job, position, epoch, begins, ends, data
+OutputRow = tuple[str, int, int, int, int, bytes]
 
 
 def output_rows(chunks: Iterable[Chunk]) -> list[OutputRow]:
-    return [(column(c.job), c.task, c.epoch, c.offset, c.end, c.attempt, c.data) for c in chunks]
+    return [(column(c.job), c.task, c.epoch, c.offset, c.end, c.data) for c in chunks]
 
 
 def cut_rows(cuts: Iterable[Cut]) -> list[tuple[str, int, int, int]]:
@@ -250,10 +250,8 @@ def cut_rows(cuts: Iterable[Cut]) -> list[tuple[str, int, int, int]]:
 def chunks_from(
     job: str, task: int, epoch: int, found: Iterable[Sequence[Any]]
 ) -> tuple[Chunk, ...]:
-    """From (attempt, begins, data) in order."""
-    return tuple(
-        Chunk(job, task, epoch, attempt, begins, bytes(data)) for attempt, begins, data in found
-    )
+    """From (begins, data) in order."""
+    return tuple(Chunk(job, task, epoch, begins, bytes(data)) for begins, data in found)
 
 
 def live_rows(docs: Mapping[str, Sequence[str]], last_seq: int) -> Rows:

@@ -44,18 +44,18 @@ PUT_BLOB = """
 """
 
 PUT_OUTPUT = """
-    INSERT INTO output (job, position, epoch, begins, ends, attempt, data)
-    VALUES ($1, $2, $3, $4, $5, $6, $7)
+    INSERT INTO output (job, position, epoch, begins, ends, data)
+    VALUES ($1, $2, $3, $4, $5, $6)
     ON CONFLICT (job, position, epoch, begins)
     DO UPDATE SET ends = excluded.ends, data = excluded.data WHERE excluded.ends > output.ends
 """
 OUTPUT_SPANS = """
-    SELECT position, epoch, max(attempt), max(ends) FROM output WHERE job = $1
+    SELECT position, epoch, max(ends) FROM output WHERE job = $1
     GROUP BY position, epoch ORDER BY position, epoch
 """
 _ATTEMPT = "FROM output WHERE job = $1 AND position = $2 AND epoch = $3"
 OUTPUT = f"""
-    SELECT attempt, begins, data {_ATTEMPT} AND ends > $4
+    SELECT begins, data {_ATTEMPT} AND ends > $4
     AND begins >= coalesce((SELECT max(begins) {_ATTEMPT} AND begins <= $4), $4)
     AND begins < $5 + coalesce((SELECT min(begins) {_ATTEMPT} AND begins >= $4), $4)
     ORDER BY begins

@@ -10,6 +10,9 @@ import msgspec
 from phalanx.core.model import Blob
 from phalanx.core.spec.job import Micros
 
+#: The number of an attempt is the job's epoch when the task was reserved.
+_NAMES = {"epoch": "attempt"}
+
 
 class Reported(StrEnum):
     ACCEPTED = "accepted"
@@ -26,7 +29,7 @@ class Want(StrEnum):
     FORGET = "forget"
 
 
-class TaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
+class TaskReport(msgspec.Struct, frozen=True, omit_defaults=True, rename=_NAMES):
     id: str
     epoch: int
     state: Reported
@@ -66,7 +69,7 @@ class TaskSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     args: tuple[str, ...] = ()  #: for the image's own program, where there is no command
 
 
-class TaskInstruction(msgspec.Struct, frozen=True, omit_defaults=True):
+class TaskInstruction(msgspec.Struct, frozen=True, omit_defaults=True, rename=_NAMES):
     id: str
     epoch: int
     want: Want

@@ -13,8 +13,8 @@ from tests.integration.server.waiting import eventually
 
 _RANK = """
 exec 9>>"$MARKS/lock.$RANK"
-flock -n 9 || { echo "$PHALANX_TASK $PHALANX_EPOCH" >>"$MARKS/doubles"; exit 99; }
-echo "$RANK $PHALANX_EPOCH $$" >>"$MARKS/starts"
+flock -n 9 || { echo "$PHALANX_TASK $PHALANX_ATTEMPT" >>"$MARKS/doubles"; exit 99; }
+echo "$RANK $PHALANX_ATTEMPT $$" >>"$MARKS/starts"
 """
 #: Works until the test creates the file `finish`.
 WORK = 'while [ ! -e "$MARKS/finish" ]; do sleep 0.1; done'

@@ -161,7 +161,7 @@ async def test_a_server_killed_at_the_start_barrier_starts_the_gang_once(
     assert not ranks.starts()
     await fleet.serve()
     fleet.machines[7].send(signal.SIGCONT, spawner=False)
-    epoch = (await fleet.reach(ranks.job, "running"))["epoch"]
+    epoch = (await fleet.reach(ranks.job, "running"))["attempt"]
     await ranks.all_run(epoch)
     assert (await ranks.finish())["failures"] == 0
     assert len(ranks.starts()) == 8
@@ -182,7 +182,7 @@ async def test_a_gang_keeps_running_while_its_server_is_down(fleet: Fleet, ranks
 async def test_a_server_killed_while_a_gang_stops_finishes_the_stop_after_its_restart(
     fleet: Fleet, ranks: Ranks
 ) -> None:
-    await ranks.submit('trap "" TERM; [ "$PHALANX_EPOCH" = 1 ] || trap - TERM; ' + WORK)
+    await ranks.submit('trap "" TERM; [ "$PHALANX_ATTEMPT" = 1 ] || trap - TERM; ' + WORK)
     started = await ranks.all_run(1)
     drains = len(fleet.server.seen("gang drain started"))
     os.kill(started[0].pid, signal.SIGKILL)

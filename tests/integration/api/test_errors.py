@@ -69,7 +69,7 @@ async def test_refusals_have_one_form(
         ("POST", "/workers/w/sync", {"incarnation": 1, "seq": 1}, "incarnation"),
         (
             *("POST", "/workers/w/sync"),
-            {"incarnation": "i", "seq": 1, "tasks": [{"id": "x", "epoch": 1, "state": "odd"}]},
+            {"incarnation": "i", "seq": 1, "tasks": [{"id": "x", "attempt": 1, "state": "odd"}]},
             "tasks[0].state",
         ),
         ("PUT", "/queues/q", {"weight": -1}, "weight"),

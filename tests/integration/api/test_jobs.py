@@ -49,10 +49,10 @@ async def test_a_job_in_yaml_is_the_same_job(server: Running) -> None:
     assert (await server.call("GET", f"/jobs/{reply.body['id']}")).body["spec"] == NATIVE
 
 
-async def test_a_job_of_one_task_has_the_names_that_the_seeds_scripts_read(server: Running) -> None:
+async def test_the_plain_endpoints_have_the_plain_protocols_names(server: Running) -> None:
     made = await submit(server, {"command": "echo hi", "priority": 3})
     assert made["status"] == "pending"
-    shown = (await server.call("GET", f"/jobs/{made['id']}")).body
+    [shown] = (await server.call("GET", f"/gangs/{made['id']}")).body
     expected = {
         "command": "echo hi",
         "status": "pending",
@@ -69,6 +69,40 @@ async def test_a_job_of_one_task_has_the_names_that_the_seeds_scripts_read(serve
     }
     assert expected.items() <= shown.items()
     assert shown["created_at"].endswith("Z")
+
+
+PLAIN_NAMES = {
+    "attempts",
+    "depends_on",
+    "done_at",
+    "epoch",
+    "gang_id",
+    "gang_index",
+    "gang_size",
+    "preemption_epoch",
+    "queue_name",
+    "reservation_epoch",
+    "status",
+    "worker_id",
+}
+
+
+async def test_native_views_have_native_names_only(server: Running) -> None:
+    roles = {"ps": {"command": "x"}, "worker": {"command": "x", "replicas": 2}}
+    job = (await submit(server, {"roles": roles}))["id"]
+    shown = (await server.call("GET", f"/jobs/{job}")).body
+    tasks = (await server.call("GET", f"/jobs/{job}/tasks")).body
+    assert shown["tasks"] == tasks
+    assert not PLAIN_NAMES & shown.keys()
+    assert not PLAIN_NAMES & set().union(*tasks)
+    assert [(t["task"], t["role"], t["index"], t["state"], t["attempt"]) for t in tasks] == [
+        (0, "ps", 0, "pending", 0),
+        (1, "worker", 0, "pending", 0),
+        (2, "worker", 1, "pending", 0),
+    ]
+    assert [t["status"] for t in (await server.call("GET", f"/gangs/{job}")).body] == [
+        "blocked"
+    ] * 3
 
 
 async def test_submitting_again_with_the_same_key_gives_the_first_job(
@@ -277,8 +311,8 @@ async def test_dependencies_are_looked_up_wherever_they_are(on_each_store: Runni
     claimed = await server.call("GET", "/jobs/next")
     assert claimed.body["gang_id"] == first["id"]
     assert (await server.call("POST", f"/jobs/{first['id']}/done")).status == 200
-    shown = await server.call("GET", f"/jobs/{second['id']}")
-    assert shown.body["status"] == "pending"
+    [task] = (await server.call("GET", f"/gangs/{second['id']}")).body
+    assert task["status"] == "pending"
     third = await submit(server, {"command": "true", "depends_on": [first["id"]]})
     assert third["status"] == "pending"
     unknown = await server.call("POST", "/jobs", {"command": "true", "depends_on": ["j-0"]})

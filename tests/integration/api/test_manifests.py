@@ -181,7 +181,7 @@ async def test_a_gang_comes_together_over_several_files(on_each_store: Running) 
     assert (third.body["id"], third.body["size"], "reason" in third.body) == (job, 2, False)
     shown = (await server.call("GET", f"/jobs/{job}")).body
     assert shown["spec"]["roles"] == {"web": {"replicas": 2, "command": ["train"]}}
-    assert [task["status"] for task in shown["tasks"]] == ["blocked"] * 2
+    assert [task["state"] for task in shown["tasks"]] == ["pending"] * 2
     assert await names(server) == ["nginx"]
 
 

@@ -10,8 +10,8 @@ import pytest
 from phalanx.api.services import Info
 from phalanx.core.spec.job import SECOND
 from phalanx.core.states import State
-from phalanx.engine import output
 from phalanx.engine.engine import Engine
+from phalanx.engine.output import chunk_writer
 from phalanx.store.memory import MemoryDatabase, MemoryStore
 from phalanx.store.protocol import Chunk, Store, StoreError
 from phalanx.store.sqlite import wall_clock
@@ -31,11 +31,11 @@ class Writer(NamedTuple):
     server: Running
     worker: str
     task: str
-    epoch: int
+    attempt: int
 
     async def bring(self, offset: int, data: bytes, **other: Any) -> Reply:
-        of = {"task": self.task, "epoch": self.epoch, "worker": self.worker} | other
-        query = f"task={of['task']}&epoch={of['epoch']}&offset={offset}"
+        of = {"task": self.task, "attempt": self.attempt, "worker": self.worker} | other
+        query = f"task={of['task']}&attempt={of['attempt']}&offset={offset}"
         return await self.server.call("POST", f"/workers/{of['worker']}/output?{query}", data)
 
     async def write(self, offset: int, data: bytes) -> int:
@@ -45,7 +45,7 @@ class Writer(NamedTuple):
         return found
 
     async def end(self, how: str = "done") -> None:
-        path = f"/jobs/{self.task}/{how}?epoch={self.epoch}"
+        path = f"/jobs/{self.task}/{how}?epoch={self.attempt}"
         assert (await self.server.call("POST", path)).status == 200
 
     @property
@@ -159,15 +159,15 @@ async def test_output_of_what_never_ran_there_is_refused(on_each_store: Running)
     writer = await a_writer(server)
     await a_worker(server, "w-2")
     for other, status, said in (
-        ({"worker": "w-2"}, 404, "was not on worker w-2 at epoch 1"),
+        ({"worker": "w-2"}, 404, "attempt 1 of task"),
         ({"worker": "w-3"}, 404, "was not on worker w-3"),
         ({"task": "j-nobody.0"}, 404, "there is no task j-nobody.0"),
         ({"task": f"{writer.job}.1"}, 404, f"there is no task {writer.job}.1"),
         ({"task": writer.job}, 404, "a task id is JOB.INDEX"),
-        ({"epoch": 2}, 409, "is at epoch 1; there is no epoch 2"),
-        ({"epoch": 0}, 404, "was not on worker w-1 at epoch 0"),
-        ({"epoch": -1}, 400, "epoch"),
-        ({"epoch": "x"}, 400, "epoch"),
+        ({"attempt": 2}, 409, "is at attempt 1; there is no attempt 2"),
+        ({"attempt": 0}, 404, "was not on worker w-1"),
+        ({"attempt": -1}, 400, "attempt"),
+        ({"attempt": "x"}, 400, "attempt"),
     ):
         reply = await writer.bring(0, b"x", **other)
         assert (reply.status, said in str(reply.body)) == (status, True), reply
@@ -179,7 +179,7 @@ async def test_output_of_what_never_ran_there_is_refused(on_each_store: Running)
 async def test_too_much_output_at_once_is_to_be_sent_again(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output, "_ROOM_BYTES", 10)
+    monkeypatch.setattr(chunk_writer, "_MEMORY_BYTES", 10)
     writer = await a_writer(server)
     reply = await writer.bring(0, b"x" * 11)
     assert (reply.status, reply.body["error"]["code"]) == (503, "unavailable")
@@ -198,18 +198,18 @@ async def test_attempts_are_told_apart_and_the_last_three_are_kept(on_each_store
             await writer.end("fail")
             writer = await writing(server)
     assert (await logs(server, writer.job)).decode().splitlines() == [
-        "── attempt 2 (epoch 2) ──",
+        "── attempt 2 ──",
         "this is 2",
-        "── attempt 3 (epoch 3) ──",
+        "── attempt 3 ──",
         "this is 3",
-        "── attempt 4 (epoch 4) ──",
+        "── attempt 4 ──",
         "this is 4",
     ]
     assert await logs(server, writer.job, "attempt=3") == b"this is 3\n"
     assert await logs(server, writer.job, "attempt=1") == b""
     late = await first.bring(10, b"late")
     assert (late.status, late.body["error"]["code"]) == (409, "conflict")
-    recent = first._replace(epoch=3)
+    recent = first._replace(attempt=3)
     assert await recent.write(10, b"late\n") == 15
     assert await logs(server, writer.job, "attempt=3") == b"this is 3\nlate\n"
 
@@ -225,7 +225,7 @@ async def test_output_of_an_earlier_attempt_is_taken_though_none_of_it_came_befo
     assert (await first.bring(0, b"x", worker="w-2")).status == 404
     assert await first.write(0, b"first\n") == 6
     told = (await logs(on_each_store, first.job)).decode()
-    assert told == "first\n── attempt 2 (epoch 2) ──\nsecond\n"
+    assert told == "first\n── attempt 2 ──\nsecond\n"
 
 
 # Reading
@@ -240,12 +240,13 @@ async def test_several_tasks_are_told_line_by_line_with_their_names(on_each_stor
     assert (await logs(server, job)).decode().splitlines() == [
         "ps/0 | a0",
         "ps/0 | b0",
-        "worker/1 | a1",
-        "worker/1 | b1",
-        "worker/2 | a2",
-        "worker/2 | b2",
+        "worker/0 | a1",
+        "worker/0 | b1",
+        "worker/1 | a2",
+        "worker/1 | b2",
     ]
     assert await logs(server, job, "task=1") == b"a1\nb1"
+    assert await logs(server, job, "task=worker/0") == b"a1\nb1"
 
 
 @pytest.mark.parametrize("lines", [0, 1, 2, 3, 4, 5, 6, 7, 100])
@@ -258,7 +259,7 @@ async def test_a_tail_is_the_last_lines_over_all_attempts(server: Running, lines
     for offset, data in ((0, b"5\n"), (2, b"6 has no"), (10, b" end")):
         await second.write(offset, data)
     told = (await logs(server, first.job, f"tail={lines}")).decode().splitlines()
-    whole = ["1", "2", "3", "4", "── attempt 2 (epoch 2) ──", "5", "6 has no end"]
+    whole = ["1", "2", "3", "4", "── attempt 2 ──", "5", "6 has no end"]
     expected = whole[-lines:] if 0 < lines <= 2 else whole[-lines - 1 :] if lines else []
     assert told == expected
 
@@ -278,10 +279,15 @@ async def test_what_cannot_be_read_is_refused_with_what_could_be(server: Running
         ("j-nobody/logs", 404, "there is no job j-nobody"),
         (f"{job}/logs?task=3", 404, f"job {job} has no task 3; its tasks are 0 to 2"),
         (f"{job}.3/logs", 404, "there is no job"),
-        (f"{job}.1/logs?task=2", 400, "is 2, and the path names task 1"),
-        (f"{job}/logs?attempt=2", 404, "has no epoch 2; it has had 1 to 1"),
+        (
+            f"{job}/logs?task=worker/2",
+            404,
+            "its tasks are 0 to 2 (ps/0, worker/0 to 1)",
+        ),
+        (f"{job}.1/logs?task=2", 400, "is 2, but the path names task 1"),
+        (f"{job}/logs?attempt=2", 404, "has no attempt 2; its only attempt is 1"),
         (f"{job}/logs?task=-1", 400, "task"),
-        (f"{job}/logs?task=x", 400, "task"),
+        (f"{job}/logs?task=x", 400, "like 0, or worker/0"),
         (f"{job}/logs?tail=-1", 400, "tail"),
         (f"{job}/logs?follow=perhaps", 400, "follow"),
     ):
@@ -305,9 +311,9 @@ async def test_output_is_followed_over_attempts_until_the_job_has_ended(
         await first.end("fail")
         second = await writing(server)
         await second.write(0, b"again\n")
-        assert [await anext(lines) for _ in range(2)] == ["── attempt 2 (epoch 2) ──", "again"]
+        assert [await anext(lines) for _ in range(2)] == ["── attempt 2 ──", "again"]
         await first.write(13, b"late\n")
-        assert [await anext(lines) for _ in range(2)] == ["── attempt 1 (epoch 1) ──", "late"]
+        assert [await anext(lines) for _ in range(2)] == ["── attempt 1 ──", "late"]
         await second.end()
         assert [line async for line in lines] == []
 
@@ -328,14 +334,14 @@ async def test_lines_of_several_tasks_come_whole_and_as_they_arrive(server: Runn
     async with following(server, one.job) as lines:
         await two.write(0, b"half")
         await three.write(0, b"three\n")
-        assert await anext(lines) == "worker/2 | three"
+        assert await anext(lines) == "worker/1 | three"
         await one.write(0, b"one\n")
         assert await anext(lines) == "ps/0 | one"
         await two.write(4, b" and half\nunended")
-        assert await anext(lines) == "worker/1 | half and half"
+        assert await anext(lines) == "worker/0 | half and half"
         for writer in (one, two, three):
             await writer.end()
-        assert [line async for line in lines] == ["worker/1 | unended"]
+        assert [line async for line in lines] == ["worker/0 | unended"]
 
 
 async def test_following_one_attempt_ends_with_it() -> None:
@@ -442,7 +448,7 @@ async def test_who_leads_again_knows_what_another_leader_took_meanwhile() -> Non
         while term is None:
             await server.engine.resign()
             term = await other.lead("other", "http://other", 60 * SECOND)
-        theirs = Chunk(writer.job, 0, writer.epoch, 1, 5, b"theirs\n")
+        theirs = Chunk(writer.job, 0, writer.attempt, 5, b"theirs\n")
         await other.put_output(term, [theirs])
         assert (await writer.bring(5, b"x")).status in (307, 503)
         await other.resign(term)
@@ -463,7 +469,7 @@ async def test_chunks_that_come_together_are_written_together_and_pass_the_queue
         store.gate.clear()
         writes = [asyncio.create_task(writer.write(n, b"x")) for n in range(1, 20)]
         async with asyncio.timeout(20):
-            while server.services.outputs._held_bytes < 19:
+            while server.services.outputs._writer._held_bytes < 19:
                 await asyncio.sleep(0)
         store.gate.set()
         await asyncio.gather(*writes)

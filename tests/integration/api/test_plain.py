@@ -120,7 +120,8 @@ async def test_a_runner_without_a_name_that_falls_silent_is_noticed(store: Store
         again = await claim(server, wait=10)
         assert (again["id"], again["reservation_epoch"]) == (first["id"], 2)
         shown = await server.call("GET", f"/jobs/{made['id']}")
-        assert (shown.body["failures"], shown.body["attempts"]) == (1, 2)
+        assert (shown.body["failures"], shown.body["attempt"]) == (1, 2)
+        assert (await server.call("GET", f"/gangs/{made['id']}")).body[0]["attempts"] == 2
 
 
 async def test_a_runner_without_a_name_that_speaks_is_kept() -> None:
@@ -313,7 +314,7 @@ async def test_a_gang_with_agents_starts_when_they_have_accepted(server: Running
     ).body
     [order] = told["tasks"]
     assert order["want"] == "prepare"
-    report = {"id": order["id"], "epoch": order["epoch"], "state": "accepted"}
+    report = {"id": order["id"], "attempt": order["attempt"], "state": "accepted"}
     sync |= {"seq": 3, "full": False, "tasks": [report]}
     told = (await server.call("POST", "/workers/agent/sync", sync)).body
     assert [order["want"] for order in told["tasks"]] == ["run"]

@@ -27,7 +27,7 @@ async def test_a_standby_sends_everybody_to_the_leader() -> None:
             ("GET", "/jobs/a%20b"),
             ("GET", "/events?since=3"),
             ("GET", f"/jobs/{job['id']}/logs?follow=true"),
-            ("POST", f"/workers/w-1/output?task={job['id']}.0&epoch=1&offset=0"),
+            ("POST", f"/workers/w-1/output?task={job['id']}.0&attempt=1&offset=0"),
         ):
             reply = await standby.client.request(method, path)
             assert reply.status_code == 307, path

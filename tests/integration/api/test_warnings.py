@@ -45,7 +45,7 @@ async def test_whoever_risks_seventy_dollars_is_told_and_accepted(warned: Runnin
 async def test_a_job_that_does_not_fit_is_told_and_accepted(warned: Running) -> None:
     made = await warned.call("POST", "/jobs", gang(5, priority=10))
     assert made.status == 201
-    assert types(made.body) == ["NeverFits"]
+    assert types(made.body) == ["WillNotStart"]
     assert made.body["warnings"][0]["why"]["short_of"] == "gpu"
 
 
@@ -55,17 +55,17 @@ async def test_a_job_that_its_queue_may_never_run_is_told_and_accepted(warned: R
     made = await warned.call("POST", "/jobs", gang(4, queue="ml", priority=10))
     warning = made.body["warnings"][0]
     told = "the gang needs 4 GPUs, the limit of queue all is 3"
-    assert warning["type"] == "NeverFits"
+    assert warning["type"] == "WillNotStart"
     assert warning["message"] == f"this job will not start: {told}"
     found = (await warned.call("GET", f"/jobs/{made.body['id']}/why")).body
     assert found["remedy"] == f"{told}: raise that limit, or ask for less"
     elastic = await warned.call("POST", "/jobs", gang(4, queue="ml", priority=10, min_available=3))
-    assert "NeverFits" not in types(elastic.body)
+    assert "WillNotStart" not in types(elastic.body)
 
 
 async def test_what_fits_follows_the_workers(warned: Running) -> None:
     job = gang(5, priority=10)
-    assert types((await warned.call("POST", "/jobs", job)).body) == ["NeverFits"]
+    assert types((await warned.call("POST", "/jobs", job)).body) == ["WillNotStart"]
     await warned.call(
         "POST", "/workers/register", {"id": "w-2", "resources": {"gpu": 4}, "slots": 4}
     )
@@ -80,7 +80,7 @@ async def test_a_question_is_answered_with_the_same_warnings(warned: Running) ->
 
 async def test_each_job_of_a_batch_has_its_own(warned: Running) -> None:
     reply = await warned.call("POST", "/jobs:batch", [gang(1, priority=10), gang(9, priority=10)])
-    assert [types(item["job"]) for item in reply.body["results"]] == [[], ["NeverFits"]]
+    assert [types(item["job"]) for item in reply.body["results"]] == [[], ["WillNotStart"]]
 
 
 async def test_submitting_again_with_the_same_key_warns_again(warned: Running) -> None:

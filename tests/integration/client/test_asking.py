@@ -26,7 +26,7 @@ JOB = {
     "priority": 0,
     "size": 1,
     "created_at": "2026-01-01T00:00:00Z",
-    "epoch": 0,
+    "attempt": 0,
     "failures": 0,
     "warnings": [],
 }

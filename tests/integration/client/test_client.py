@@ -87,7 +87,7 @@ def test_a_job_runs_to_its_end_and_is_waited_for(client: Client, worker: Worker)
         worker.end(claim)
     ended = client.wait(job, timeout_s=60)
     assert ended.phase is Phase.DONE
-    assert [task.status for task in client.tasks(job)] == ["done", "done"]
+    assert [task.state for task in client.tasks(job)] == ["done", "done"]
     kinds = [type(event) for event in client.events(job)]
     assert (kinds[0], kinds[-1]) == (JobSubmitted, JobEnded)
     assert kinds == [type(event) for event in client.events(job, follow=True)]

@@ -52,7 +52,7 @@ async def test_output_that_was_acknowledged_outlives_the_leader(start: Start, ds
     job = (await fleet.insist("POST", "/jobs", json={"command": "true"})).json()["id"]
     claim = {"worker_id": "w-1", "wait": 10}
     task = (await fleet.insist("GET", "/jobs/next", params=claim)).json()["id"]
-    where = {"task": task, "epoch": 1}
+    where = {"task": task, "attempt": 1}
 
     async def bring(offset: int, data: bytes) -> int:
         path, params = "/workers/w-1/output", {**where, "offset": offset}

@@ -117,7 +117,7 @@ class LogShipper:
                 if shipment.total_bytes is not None:
                     shipment.offset = shipment.total_bytes  # the rest was lost
                 return
-            path = f"/workers/{quote(self._worker)}/output?task={quote(key[0])}&epoch={key[1]}"
+            path = f"/workers/{quote(self._worker)}/output?task={quote(key[0])}&attempt={key[1]}"
             try:
                 reply = await self._server.call(
                     "POST",

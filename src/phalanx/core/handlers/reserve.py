@@ -155,7 +155,7 @@ def release(tx: Changes, gangs: list[Gang]) -> None:
         job = gang.job
         start_set = gang.unreleased()
         for task in start_set:
-            tx.update(gang, task, released_at=tx.now, attempts=task.attempts + 1)
+            tx.update(gang, task, released_at=tx.now, releases=task.releases + 1)
             tx.wake_worker_of(task)
         gang.accepted = gang.missing = 0
         gang.progress = None

@@ -76,7 +76,7 @@ def _claim_anonymous(tx: Changes, gang: Gang, task: Task, worker: str | None) ->
         Move.CLAIMED,
         State.RUNNING,
         epoch=epoch,
-        attempts=task.attempts + 1,
+        releases=task.releases + 1,
         worker=worker,
         placed_at=tx.now,
         released_at=tx.now,

@@ -101,7 +101,6 @@ CREATE TABLE output (
     epoch    bigint NOT NULL,
     begins   bigint NOT NULL,
     ends     bigint NOT NULL,
-    attempt  bigint NOT NULL,
     data     bytea NOT NULL,
     PRIMARY KEY (job, position, epoch, begins)
 );

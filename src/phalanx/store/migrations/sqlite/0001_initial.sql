@@ -100,7 +100,6 @@ CREATE TABLE output (
     epoch    INTEGER NOT NULL,
     begins   INTEGER NOT NULL,
     ends     INTEGER NOT NULL,
-    attempt  INTEGER NOT NULL,
     data     BLOB NOT NULL,
     PRIMARY KEY (job, position, epoch, begins)
 );

@@ -1,0 +1,80 @@
+"""Views of the plain protocol, built from rows."""
+
+import shlex
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from phalanx.api.times import moment, when
+from phalanx.api.views import job_fields, warning_views
+from phalanx.core.model import Job, Phase, Task, role_of
+from phalanx.core.reasons import members_reason
+from phalanx.core.spec import quantities
+from phalanx.core.spec.job import SECOND
+from phalanx.core.states import State
+from phalanx.engine.plain.claims import PlainClaim
+from phalanx.wire.plain import PlainClaimView, PlainSubmitReply, PlainTaskView
+
+
+def plain_task_view(job: Job, task: Task) -> PlainTaskView:
+    return PlainTaskView(**_task_fields(job, task))
+
+
+def plain_claim_view(claim: PlainClaim) -> PlainClaimView:
+    job, role = claim.gang.job, claim.gang.role(claim.task.index)
+    return PlainClaimView(
+        **_task_fields(job, claim.task),
+        grace_s=job.spec.grace / SECOND,
+        workdir=role.workdir,
+        env=claim.env,
+        image=role.image,
+        args=role.args,
+    )
+
+
+def plain_submitted_view(job: Job, warnings: Iterable[msgspec.Struct] = ()) -> PlainSubmitReply:
+    fields = job_fields(job, members_reason(job))
+    if job.spec.size > 1:
+        fields["gang_id"] = job.id
+        fields["tasks"] = tuple(f"{job.id}.{number}" for number in range(job.spec.size))
+    else:
+        fields["status"] = _first_state(job)
+    return PlainSubmitReply(**fields, warnings=warning_views(warnings))
+
+
+def _task_fields(job: Job, task: Task) -> dict[str, Any]:
+    role, blob = role_of(job.spec, task.index), task.checkpoint
+    return {
+        "id": task.id,
+        "gang_id": job.id,
+        "gang_index": task.index,
+        "gang_size": job.spec.size,
+        "role": task.role,
+        "status": task.state,
+        "command": role.command if isinstance(role.command, str) else shlex.join(role.command),
+        "argv": None if isinstance(role.command, str) else role.command,
+        "resources": quantities.native(role.resources),
+        "priority": job.priority,
+        "queue_name": job.spec.queue,
+        "max_retries": job.spec.max_retries,
+        "attempts": task.releases,
+        "created_at": moment(job.created_at),
+        "reservation_epoch": task.epoch,
+        "preemption_epoch": task.epoch,
+        "depends_on": job.spec.after,
+        "worker_id": task.worker,
+        "devices": task.devices,
+        "reserved_at": when(task.placed_at),
+        "started_at": when(task.started_at),
+        "done_at": when(task.ended_at),
+        "exit": task.exit,
+        "checkpoint_bytes": None if blob is None else blob.size_bytes,
+    }
+
+
+def _first_state(job: Job) -> State:
+    """The state of the only task of a job that has just been submitted."""
+    if job.verdict is Phase.FAILED:
+        return State.FAILED
+    return State.BLOCKED if job.waits_for else State.PENDING

@@ -1,0 +1,34 @@
+"""Views of workers, built from nodes."""
+
+from phalanx.api.times import moment, when
+from phalanx.core.node import Node
+from phalanx.core.spec import quantities
+from phalanx.wire.workers import WorkerView
+
+
+def worker_view(node: Node) -> WorkerView:
+    worker = node.worker
+    return WorkerView(
+        id=worker.id,
+        status=_status(node),
+        protocol=worker.protocol,
+        incarnation=worker.incarnation,
+        exec_addr=worker.address,
+        resources=quantities.native(worker.resources),
+        free=quantities.native({name: max(0, node.free(name)) for name in worker.resources}),
+        tags=worker.labels,
+        tasks=tuple(sorted({task for task, _ in node.charges})),
+        registered_at=moment(worker.registered_at),
+        slots=worker.slots,
+        cordoned=worker.cordoned,
+        lost_at=when(worker.lost_at),
+    )
+
+
+def _status(node: Node) -> str:
+    worker = node.worker
+    if worker.lost_at is not None:
+        return "lost"
+    if worker.leaving:
+        return "leaving"
+    return "active" if worker.cordoned is None else "cordoned"
