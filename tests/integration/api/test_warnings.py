@@ -94,4 +94,4 @@ async def test_a_queue_that_would_run_above_its_quota_is_named(warned: Running) 
     await warned.call("PUT", "/queues/research", {"quota": {"gpu": 2}})
     made = await warned.call("POST", "/jobs", gang(queue="research", priority=10))
     assert types(made.body) == ["PreemptionRisk", "NoCheckpoint"]
-    assert "above its quota of gpu" in made.body["warnings"][0]["message"]
+    assert "queue research would exceed its gpu quota" in made.body["warnings"][0]["message"]
