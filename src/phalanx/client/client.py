@@ -237,9 +237,12 @@ class Client:
         follow: bool = False,
         tail: int | None = None,
     ) -> Iterator[str]:
-        """The output of a job, line by line: of all tasks with their names before each line, or of
-        one task (its number, or `ROLE/INDEX`); of all attempts, or of one; all lines, or the last `tail` lines. With `follow`,
-        until the job, or that attempt, ends."""
+        """The output of a job, line by line.
+
+        `task` selects one task, by its number or by role and index (`worker/0`), and `attempt` one
+        attempt; the lines of several tasks begin with role and index. `tail` selects the last
+        lines. With `follow`, lines are returned until the job, or that attempt, ends.
+        """
         params: dict[str, int | str | None] = {"task": task, "attempt": attempt}
         path = _path("jobs", job)
         if follow and attempt is None:
