@@ -1,8 +1,8 @@
 """Views of lost work, built from the ledger."""
 
-from phalanx.api.times import moment
 from phalanx.core.ledger import Lost, Tally, gpu_seconds
 from phalanx.wire.cost import EvictionView, LostView, TallyView
+from phalanx.wire.times import iso_time
 
 
 def tally_view(tally: Tally) -> TallyView:
@@ -17,7 +17,7 @@ def lost_view(lost: Lost) -> LostView:
         to_eviction=tally_view(lost.eviction),
         to_failure=tally_view(lost.failure),
         evictions=tuple(
-            EvictionView(moment(each.at), each.by, _gpu_s(each.gpu), _money(each.cost))
+            EvictionView(iso_time(each.at), each.by, _gpu_s(each.gpu), _money(each.cost))
             for each in lost.evictions
         ),
     )

@@ -9,7 +9,6 @@ from litestar.params import FromPath, FromQuery
 
 from phalanx.api.auth import USERS, Principal, check_namespace, principal_of
 from phalanx.api.services import services_of
-from phalanx.api.times import moment, when
 from phalanx.api.views import warning_views
 from phalanx.core.errors import Unknown
 from phalanx.core.events import CronPaused, CronRemoved, CronRequested
@@ -17,6 +16,7 @@ from phalanx.core.model import Cron, cron_key
 from phalanx.core.spec.native_form import native
 from phalanx.engine.turn import Turn
 from phalanx.wire.crons import CronView, LastView, RunView
+from phalanx.wire.times import iso_time, iso_time_or_none
 
 T = TypeVar("T")
 
@@ -31,13 +31,13 @@ def cron_view(cron: Cron, warnings: Iterable[msgspec.Struct] = ()) -> CronView:
         timezone=schedule.timezone,
         concurrency=schedule.concurrency,
         paused=cron.paused,
-        created_at=moment(cron.created_at),
-        next_at=when(cron.next_at),
-        last=None if last is None else LastView(moment(last.at), last.what, last.job),
-        runs=tuple(RunView(run.job, run.name, moment(run.at), run.phase) for run in cron.runs),
+        created_at=iso_time(cron.created_at),
+        next_at=iso_time_or_none(cron.next_at),
+        last=None if last is None else LastView(iso_time(last.at), last.what, last.job),
+        runs=tuple(RunView(run.job, run.name, iso_time(run.at), run.phase) for run in cron.runs),
         spec=native(spec),
         owner=cron.owner,
-        replacing_at=None if cron.replacing_at is None else moment(cron.replacing_at),
+        replacing_at=None if cron.replacing_at is None else iso_time(cron.replacing_at),
         warnings=warning_views(warnings),
     )
 

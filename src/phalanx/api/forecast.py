@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from phalanx.api.auth import Principal
 from phalanx.api.services import Services
-from phalanx.api.times import moment
 from phalanx.core.cluster import Cluster
 from phalanx.core.lost_work import lost_work, money
 from phalanx.core.node import GPU
@@ -29,6 +28,7 @@ from phalanx.plan.explain.whatif import (
 from phalanx.plan.model import PlannerPolicy
 from phalanx.plan.state.planner_state import PlannerState
 from phalanx.wire.plan import AlternativeView, PlannedTask, VictimView
+from phalanx.wire.times import iso_time
 
 #: So many workers or jobs are named in a sentence.
 _NAMED = 5
@@ -64,7 +64,7 @@ def placement_views(found: Forecast) -> tuple[PlannedTask, ...]:
 
 
 def start_view(found: Forecast) -> str | None:
-    return None if found.head is None or found.head.at is None else moment(found.head.at)
+    return None if found.head is None or found.head.at is None else iso_time(found.head.at)
 
 
 def victim_views(

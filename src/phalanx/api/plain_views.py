@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from phalanx.api.times import moment, when
 from phalanx.api.views import job_fields, warning_views
 from phalanx.core.model import Job, Phase, Task, role_of
 from phalanx.core.reasons import members_reason
@@ -15,6 +14,7 @@ from phalanx.core.spec.job import SECOND
 from phalanx.core.states import State
 from phalanx.engine.plain.claims import PlainClaim
 from phalanx.wire.plain import PlainClaimView, PlainSubmitReply, PlainTaskView
+from phalanx.wire.times import iso_time, iso_time_or_none
 
 
 def plain_task_view(job: Job, task: Task) -> PlainTaskView:
@@ -59,15 +59,15 @@ def _task_fields(job: Job, task: Task) -> dict[str, Any]:
         "queue_name": job.spec.queue,
         "max_retries": job.spec.max_retries,
         "attempts": task.releases,
-        "created_at": moment(job.created_at),
+        "created_at": iso_time(job.created_at),
         "reservation_epoch": task.epoch,
         "preemption_epoch": task.epoch,
         "depends_on": job.spec.after,
         "worker_id": task.worker,
         "devices": task.devices,
-        "reserved_at": when(task.placed_at),
-        "started_at": when(task.started_at),
-        "done_at": when(task.ended_at),
+        "reserved_at": iso_time_or_none(task.placed_at),
+        "started_at": iso_time_or_none(task.started_at),
+        "done_at": iso_time_or_none(task.ended_at),
         "exit": task.exit,
         "checkpoint_bytes": None if blob is None else blob.size_bytes,
     }

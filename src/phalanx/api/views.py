@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 
 from phalanx.api.cost_views import lost_view
-from phalanx.api.times import moment, when
 from phalanx.core.gang import Gang
 from phalanx.core.ledger import Lost
 from phalanx.core.model import Job, Phase, Task, index_in_role
@@ -21,6 +20,7 @@ from phalanx.wire.jobs import (
     SubmitReply,
     TaskView,
 )
+from phalanx.wire.times import iso_time, iso_time_or_none
 
 _RUNNING = (State.RUNNING, State.PREEMPTING)
 _FAILED = (State.FAILED, State.CANCELLED)
@@ -58,12 +58,12 @@ def job_fields(job: Job, reason: Reason | None) -> dict[str, Any]:
         "phase": job.phase,
         "priority": job.priority,
         "size": job.spec.size,
-        "created_at": moment(job.created_at),
+        "created_at": iso_time(job.created_at),
         "attempt": job.epoch,
         "failures": job.failures,
         "owner": job.owner,
         "on_hold": job.on_hold,
-        "finished_at": when(job.finished_at),
+        "finished_at": iso_time_or_none(job.finished_at),
         "reason": reason_view(reason),
         "cause": None if cause is None else str(cause),
     }
@@ -105,9 +105,9 @@ def task_view(job: Job, task: Task) -> TaskView:
         attempt=task.epoch,
         worker=task.worker,
         devices=task.devices,
-        reserved_at=when(task.placed_at),
-        started_at=when(task.started_at),
-        finished_at=when(task.ended_at),
+        reserved_at=iso_time_or_none(task.placed_at),
+        started_at=iso_time_or_none(task.started_at),
+        finished_at=iso_time_or_none(task.ended_at),
         exit=task.exit,
         checkpoint_bytes=None if blob is None else blob.size_bytes,
     )

@@ -1,8 +1,8 @@
 """Views of workers, built from nodes."""
 
-from phalanx.api.times import moment, when
 from phalanx.core.node import Node
 from phalanx.core.spec import quantities
+from phalanx.wire.times import iso_time, iso_time_or_none
 from phalanx.wire.workers import WorkerView
 
 
@@ -18,10 +18,10 @@ def worker_view(node: Node) -> WorkerView:
         free=quantities.native({name: max(0, node.free(name)) for name in worker.resources}),
         tags=worker.labels,
         tasks=tuple(sorted({task for task, _ in node.charges})),
-        registered_at=moment(worker.registered_at),
+        registered_at=iso_time(worker.registered_at),
         slots=worker.slots,
         cordoned=worker.cordoned,
-        lost_at=when(worker.lost_at),
+        lost_at=iso_time_or_none(worker.lost_at),
     )
 
 

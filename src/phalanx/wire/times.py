@@ -10,6 +10,10 @@ def iso_time(at: Micros) -> str:
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
+def iso_time_or_none(at: Micros | None) -> str | None:
+    return None if at is None else iso_time(at)
+
+
 def micros(text: str) -> Micros:
     return round(datetime.fromisoformat(text).timestamp() * SECOND)
 
