@@ -55,7 +55,7 @@ def test_a_file_that_cannot_be_read_fails_and_the_others_are_checked(tmp_path: P
     odd.write_text("name: odd\nnodes: [{name: n1, colour: red}]\n")
     said = ALONE.type("plan", "--check", str(odd), "/nowhere.yaml", written(tmp_path, "good", 2))
     assert said.status == 1
-    assert f"FAIL {odd}: nodes[0].colour is not a field; remove it" in said.out
+    assert f"FAIL {odd}: nodes[0].colour is not a known field; remove it" in said.out
     assert "FAIL /nowhere.yaml: /nowhere.yaml: No such file or directory" in said.out
     assert said.out.endswith("ok good\n1 passed, 2 failed\n")
 

@@ -14,7 +14,8 @@ from phalanx.server.options import BY_NAME, OPTIONS
 from phalanx.server.stores import place_of, shown
 
 LEASE_IS_NO_DURATION = (
-    'is "soon", not a duration; write it like 90s, 15m, 6h, 1d, 500ms or 1h30m, or as seconds'
+    'is "soon", not a duration; write one like 90s, 15m, 6h, 1d, 500ms or 1h30m, or a number of'
+    " seconds"
 )
 NOWHERE = {"XDG_CONFIG_HOME": "/nonexistent"}
 

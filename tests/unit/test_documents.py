@@ -276,9 +276,9 @@ def test_the_problems_of_all_documents_are_told_with_their_number() -> None:
         jobs_of(data)
     assert [str(problem) for problem in refused.value.problems] == [
         "document 1: roles.w.min is 2 but replicas is 1; lower min or raise replicas",
-        "document 3: a job is a mapping with roles in it, not a list",
-        "document 4: nme is not a field; did you mean name?",
-        "document 4: roles is missing; it has no default",
+        "document 3: a job is a mapping with roles, not a list",
+        "document 4: nme is not a known field; did you mean name?",
+        "document 4: roles is missing; it is required",
     ]
 
 

@@ -89,8 +89,8 @@ def test_a_schedule_is_kept() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "path", "said"),
     [
-        ("0 2 * * *", "0 0 2 * * *", "schedule", "with 6 fields; write five"),
-        ("Europe/Zurich", "Mars/Olympus", "timeZone", "not a time zone; write one like"),
+        ("0 2 * * *", "0 0 2 * * *", "schedule", "fields is 6; write five"),
+        ("Europe/Zurich", "Mars/Olympus", "timeZone", "not a known time zone; write one like"),
         ("Replace", "Sometimes", "concurrencyPolicy", "write Allow or Forbid or Replace"),
         ("Limit: 5", "Limit: -1", "successfulJobsHistoryLimit", "at least 0"),
         ('schedule: "0 2 * * *"', "", "timeZone", "is for a job with a schedule"),

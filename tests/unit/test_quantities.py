@@ -57,20 +57,20 @@ def test_an_amount_is_kept_exactly(name: str, written: object, kept: int) -> Non
 @pytest.mark.parametrize(
     ("name", "written", "said"),
     [
-        ("cpu", 0.0001, "finer than a thousandth of a CPU"),
-        ("cpu", "1n", "finer than a thousandth of a CPU"),
-        ("cpu", "1e-999999999", "finer than a thousandth of a CPU"),
-        ("memory", "500m", "finer than a byte"),
-        ("memory", "0.1Gi", "finer than a byte"),
-        ("gpu", 1.5, "a part of one GPU or whole ones"),
-        ("gpu", 0.3333, "finer than a thousandth of a GPU"),
-        ("licence", 0.5, "finer than one licence"),
-        ("memory_mb", "1Gi", "memory_mb counts MiB"),
-        ("memory", LARGEST + 1, "more than can be counted"),
-        ("memory", "8Ei", "more than can be counted"),
-        ("memory", "1e999999999", "more than can be counted"),
+        ("cpu", 0.0001, "not a whole number of thousandths of a CPU"),
+        ("cpu", "1n", "not a whole number of thousandths of a CPU"),
+        ("cpu", "1e-999999999", "not a whole number of thousandths of a CPU"),
+        ("memory", "500m", "not a whole number of bytes"),
+        ("memory", "0.1Gi", "not a whole number of bytes"),
+        ("gpu", 1.5, "a fraction of one GPU or whole GPUs"),
+        ("gpu", 0.3333, "not a whole number of thousandths of a GPU"),
+        ("licence", 0.5, "not a whole number; round it"),
+        ("memory_mb", "1Gi", "memory_mb is a number of MiB"),
+        ("memory", LARGEST + 1, "too large; write a smaller amount"),
+        ("memory", "8Ei", "too large; write a smaller amount"),
+        ("memory", "1e999999999", "too large; write a smaller amount"),
         ("memory", "1e99999999999999", "not a quantity"),
-        pytest.param("memory", 10**5000, "more than can be counted", id="5001 digits"),
+        pytest.param("memory", 10**5000, "too large; write a smaller amount", id="5001 digits"),
         ("cpu", -1, "cannot be negative"),
         ("cpu", "-500m", "cannot be negative"),
         ("cpu", -0.5, "cannot be negative"),
@@ -115,7 +115,9 @@ def test_memory_in_mib_is_memory() -> None:
 
 
 def test_memory_and_memory_mb_are_one_resource() -> None:
-    with pytest.raises(Invalid, match="memory_mb and memory are one resource; write one of them"):
+    with pytest.raises(
+        Invalid, match="memory_mb is the same resource as memory; write one of them"
+    ):
         resources({"memory": "1Gi", "memory_mb": 1024})
 
 

@@ -115,14 +115,14 @@ def test_what_differs_is_said(expect: dict[str, Any], told: str | None) -> None:
 @pytest.mark.parametrize(
     ("fields", "path"),
     [
-        ({"node": []}, "node is not a field; did you mean"),
-        ({"nodes": [{"name": "n", "size": 1}]}, "nodes[0].size is not a field"),
-        ({"queues": [{"name": "q", "wait": 1}]}, "queues[0].wait is not a field"),
-        ({"policy": {"orders": []}}, "policy.orders is not a field"),
-        ({"pending": [gang("g", "t", prio=1)]}, "pending[0].prio is not a field"),
+        ({"node": []}, "node is not a known field; did you mean"),
+        ({"nodes": [{"name": "n", "size": 1}]}, "nodes[0].size is not a known field"),
+        ({"queues": [{"name": "q", "wait": 1}]}, "queues[0].wait is not a known field"),
+        ({"policy": {"orders": []}}, "policy.orders is not a known field"),
+        ({"pending": [gang("g", "t", prio=1)]}, "pending[0].prio is not a known field"),
         (
             {"pending": [gang("g", {"name": "t", "gpu": 1})]},
-            "pending[0].tasks[0].gpu is not a field",
+            "pending[0].tasks[0].gpu is not a known field",
         ),
         ({"pending": [gang("g", task("t", node="n1"))]}, "pending[0].tasks[0].node is for tasks"),
         ({"pending": [gang("g", task("t", held="n9"))]}, "tasks[0].held is n9, which is not"),
@@ -144,7 +144,7 @@ def test_what_is_wrong_is_named_by_its_path(fields: dict[str, Any], path: str) -
 @pytest.mark.parametrize(
     ("expect", "path"),
     [
-        ({"place": {}}, "expect.place is not a field"),
+        ({"place": {}}, "expect.place is not a known field"),
         ({"placed": {"nobody": 1}}, "expect.placed names the gang nobody"),
         ({"evicted_any_of": ["l0"]}, "expect.evicted_any_of[0] is"),
     ],

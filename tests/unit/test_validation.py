@@ -181,21 +181,23 @@ def test_every_problem_is_named_at_once() -> None:
         "group[2]",
         "complete_when",
     }
-    assert found["prority"] == "is not a field; did you mean priority?"
+    assert found["prority"] == "is not a known field; did you mean priority?"
     assert found["mode"] == 'is "loose"; write strict or non-strict'
-    assert found["roles.worker.command"] == "is missing; it has no default"
+    assert found["roles.worker.command"] == "is missing; it is required"
     assert found["roles.worker.env.A"] == "is 1, not a string; write it in quotes"
 
 
 def test_a_field_of_a_role_beside_the_roles_is_sent_where_it_belongs() -> None:
     found = problems(job(replicas=8))
-    assert found == {"replicas": "is a field of a role; write it as roles.NAME.replicas"}
+    assert found == {
+        "replicas": "is a field of a role, not of the job; write it as roles.NAME.replicas"
+    }
 
 
 def test_a_field_of_the_job_in_a_role_is_sent_where_it_belongs() -> None:
     found = problems(job({"restart": "never"}))
     assert found == {
-        "roles.worker.restart": "is a field of the job; write restart beside roles",
+        "roles.worker.restart": "is a field of the job, not of a role; write it next to roles",
     }
 
 
@@ -206,7 +208,7 @@ def test_a_field_of_the_job_in_a_role_is_sent_where_it_belongs() -> None:
         ("name", "-a", "use lower-case letters"),
         ("name", "a..b", "use lower-case letters"),
         ("name", "a" * 64, "use lower-case letters"),
-        ("name", ".".join(["a" * 50] * 6), "of 305 characters; use at most 253"),
+        ("name", ".".join(["a" * 50] * 6), "and has 305 characters; use at most 253"),
         ("name", "a\n", "use lower-case letters"),
         ("name", "", "use lower-case letters"),
         ("name", 7, "is 7, not a string; write it in quotes"),
@@ -217,16 +219,16 @@ def test_a_field_of_the_job_in_a_role_is_sent_where_it_belongs() -> None:
         ("priority", 1.5, "is 1.5; write a whole number"),
         ("priority", True, "is true; write a whole number"),
         ("priority", "high", 'is "high"; write a whole number'),
-        ("roles", {}, "is empty; a job has at least one role"),
+        ("roles", {}, "is empty; write at least one role"),
         ("roles", [], "is a list; write a mapping of names to roles"),
         ("roles", None, "is missing"),
         ("min_available", 0, "it must be at least 1"),
-        ("min_available", 2, "is 2 but the roles have 1 replicas in all"),
+        ("min_available", 2, "is 2 but the roles have 1 replicas in total"),
         ("match", "all", "write only-waiting or waiting-and-running or"),
         ("match", ["x"], "is a list; write only-waiting"),
         ("group", "default/a", 'is "default/a"; write a list'),
-        ("schedule_timeout", 0, "write a time above zero"),
-        ("time_limit", "0s", "write a time above zero"),
+        ("schedule_timeout", 0, "write a duration longer than 0"),
+        ("time_limit", "0s", "write a duration longer than 0"),
         ("stall_after", -1, "cannot be negative"),
         ("time_limit", "200000d", "at most 36525d"),
         ("pack", "rack", "write a mapping, like {by: rack, mode: require}"),
@@ -238,7 +240,7 @@ def test_a_field_of_the_job_in_a_role_is_sent_where_it_belongs() -> None:
         ("backoff", "6m", "at most 5m"),
         ("grace", "2h", "at most 1h"),
         ("grace", -1, "cannot be negative"),
-        ("complete_when", "ps", 'is "ps", which is not a role; write all or'),
+        ("complete_when", "ps", 'is "ps", which is not a role; write all, or one of'),
         ("complete_when", 3, "not a string"),
         ("preemption_policy", "higher", "write lower or never"),
         ("checkpoint", True, "is true; write none or each or all"),
@@ -264,14 +266,14 @@ def test_a_wrong_field_is_told_what_it_is_and_what_it_should_be(
         ("min", -1, "min", "at least 0"),
         ("per_node", 0, "per_node", "at least 1"),
         ("command", "  ", "command", "is empty"),
-        ("command", [], "command", "names no program"),
-        ("command", [""], "command", "names no program"),
+        ("command", [], "command", "has no program"),
+        ("command", [""], "command", "has no program"),
         ("command", ["sleep", 5], "command[1]", "is 5, not a string; write it in quotes"),
         ("command", ["a\0b"], "command[0]", "NUL"),
         ("command", "a\0b", "command", "NUL"),
         ("command", "a\ud800", "command", "surrogate"),
         ("command", {"a": 1}, "command", "is a mapping"),
-        pytest.param("command", "x" * 200_000, "command", "put it in a file", id="200 kB"),
+        pytest.param("command", "x" * 200_000, "command", "put the text in a file", id="200 kB"),
         ("env", ["A=1"], "env", "is a list; write a mapping"),
         ("env", {"A": 7}, "env.A", "write it in quotes"),
         ("env", {"A": True}, "env.A", "write it in quotes"),
@@ -281,8 +283,8 @@ def test_a_wrong_field_is_told_what_it_is_and_what_it_should_be(
         ("env", {"A": "\0"}, "env.A", "NUL"),
         ("workdir", "srv", "workdir", "absolute path"),
         ("node_selector", {"zone": 1}, "node_selector.zone", "write it in quotes"),
-        ("node_selector", {"a b": "x"}, 'node_selector["a b"]', "a node label is letters"),
-        ("resources", {"gpu": 1.5}, "resources.gpu", "a part of one GPU or whole ones"),
+        ("node_selector", {"a b": "x"}, 'node_selector["a b"]', "use letters, digits"),
+        ("resources", {"gpu": 1.5}, "resources.gpu", "a fraction of one GPU or whole GPUs"),
         ("resources", "gpu=1", "resources", "write a mapping"),
     ],
 )
@@ -303,7 +305,9 @@ def test_a_document_that_is_no_mapping_is_refused_as_a_whole(document: object) -
 def test_no_more_tasks_than_the_limit_over_all_roles() -> None:
     roles = {f"r{n}": {"command": "x", "replicas": 60_000} for n in range(2)}
     found = problems({"roles": roles})
-    assert found == {"roles": "have 120000 replicas in all; a job has at most 100000"}
+    assert found == {
+        "roles": "have 120000 replicas in total; a job has at most 100000: lower replicas"
+    }
 
 
 @pytest.mark.parametrize("name", ["Worker", "a.b", "", "a" * 64, "a_b"])
@@ -314,7 +318,7 @@ def test_a_role_is_named_as_a_dns_label(name: str) -> None:
 
 def test_no_role_is_called_all() -> None:
     [said] = problems({"roles": {"all": {"command": "x"}}}).values()
-    assert "rename it" in said
+    assert "choose another name" in said
 
 
 def test_the_minimum_is_the_sum_of_the_roles() -> None:
@@ -336,7 +340,9 @@ def test_the_minimum_is_never_below_the_sum_of_the_roles() -> None:
 
 def test_a_job_that_could_start_with_no_task_is_refused() -> None:
     found = problems(job({"min": 0}))
-    assert found == {"roles": "have a min of 0 each; set min_available, or the min of a role"}
+    assert found == {
+        "roles": "all have min: 0; set min_available, or give a role a min of at least 1"
+    }
 
 
 def test_no_retries_reads_as_one() -> None:
@@ -350,14 +356,18 @@ def test_a_priority_class_gives_the_priority() -> None:
 
 def test_an_unknown_priority_class_is_refused_with_the_known_ones() -> None:
     found = problems(job(priority_class="hi"), priority_classes={"low": 1, "high": 2})
-    assert found == {"priority_class": 'is "hi", which is not configured; use high, low'}
+    assert found == {
+        "priority_class": 'is "hi", which is not a configured priority class; use one of: high, low'
+    }
     found = problems(job(priority_class="hi"))
-    assert found == {"priority_class": 'is "hi", but no classes are configured; write priority'}
+    assert found == {
+        "priority_class": 'is "hi", but the server has no priority classes; write priority instead'
+    }
 
 
 def test_a_priority_and_a_class_exclude_each_other() -> None:
     found = problems(job(priority_class="high", priority=0), priority_classes={"high": 2})
-    assert found == {"priority": "is given together with priority_class; write one of them"}
+    assert found == {"priority": "cannot be combined with priority_class; write one of them"}
 
 
 @pytest.mark.parametrize("item", ["a", "/a", "a/", "A/b", "a/b/c", "a/B", ""])
@@ -381,7 +391,7 @@ def test_a_fenced_job_must_stop_within_its_lease() -> None:
 
 def test_a_scheduled_job_waits_for_no_other() -> None:
     found = problems(job(after=["j-1"], schedule={"cron": "0 2 * * *"}))
-    assert found == {"after": "cannot be given together with schedule; remove one of them"}
+    assert found == {"after": "cannot be combined with schedule; remove one of them"}
 
 
 def test_a_time_zone_must_exist_where_they_are_known() -> None:

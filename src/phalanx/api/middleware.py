@@ -109,7 +109,7 @@ def _misread(said: str) -> Exception:
     message, _, path = said.partition(" - at `$")
     path = path.rstrip("`").lstrip(".")
     if missing := _MISSING.search(message):
-        return wrong(f"{path}.{missing[1]}".lstrip("."), "is missing; it has no default")
+        return wrong(f"{path}.{missing[1]}".lstrip("."), "is missing; it is required")
     return wrong(path, message)
 
 

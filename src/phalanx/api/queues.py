@@ -91,7 +91,7 @@ async def set_queue(request: Request[Any, Any, Any], name: FromPath[str]) -> Que
     place = FieldPath()
     with place.at("name"):
         dns_subdomain(name)
-    place.close()
+    place.raise_problems()
     fields = await request_body.read_one(request, "a mapping, like {weight: 3}", QUEUE_FIELDS)
     queue = Queue(name=name, **fields)
     await services_of(request).engine.apply(QueueSet(queue))

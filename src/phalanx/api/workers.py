@@ -237,7 +237,7 @@ async def drain(
     place = FieldPath()
     with place.at("deadline"):
         delay = 0 if deadline is None else duration(deadline)
-    place.close()
+    place.raise_problems()
 
     def work(turn: Turn) -> DrainReply:
         changes = turn.apply(DrainRequested(worker_id, why, by, turn.now + delay))

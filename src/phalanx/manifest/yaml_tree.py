@@ -87,7 +87,7 @@ class YamlTree:
 
     def close(self) -> list[object]:
         """The documents, or `Invalid` with what was wrong in them."""
-        self._root.close()
+        self._root.raise_problems()
         return self.documents
 
     def where(self, mark: Mark | None) -> str:
@@ -96,8 +96,8 @@ class YamlTree:
 
     def stop(self, message: str, place: FieldPath | None = None) -> Never:
         """Refuse the stream here: what follows cannot be understood."""
-        (place or self._root).wrong(message)
-        self._root.close()
+        (place or self._root).problem(message)
+        self._root.raise_problems()
         raise AssertionError("bug: a problem was added and not raised")
 
     def _place(self) -> FieldPath:
@@ -120,11 +120,11 @@ class YamlTree:
         place = parent.place.at(key)
         value = self._scalar(event)
         if not isinstance(value, str):
-            place.wrong(f"is the key {shown(value)}, not a string ({where}); write it in quotes")
+            place.problem(f"is the key {shown(value)}, not a string ({where}); write it in quotes")
         elif key == "<<" and event.implicit[0]:
-            place.wrong(f"is a merge key, which is not supported ({where}); write the fields out")
+            place.problem(f"is a merge key, which is not supported ({where}); write the fields out")
         elif key in parent.value:
-            place.wrong(f"is given twice ({where}); keep one of them")
+            place.problem(f"is given twice ({where}); keep one of them")
         parent.key = key
         if event.anchor is not None:
             self._anchors[event.anchor] = _Node(value)
@@ -141,9 +141,9 @@ class YamlTree:
         if tag is not None and tag not in _STRING_TAGS:
             message = f"has the tag {shown(tag)}, which is not supported; remove it"
             if self._open:
-                self._place().wrong(f"{message} ({self.where(mark)})")
+                self._place().problem(f"{message} ({self.where(mark)})")
             else:
-                self._root.wrong(f"{self.where(mark)}: the document {message}")
+                self._root.problem(f"{self.where(mark)}: the document {message}")
 
     def _begin(self, event: CollectionStartEvent) -> None:
         self._check_tag(event.tag, event.start_mark)

@@ -56,7 +56,7 @@ def read_expectation(scenario: Scenario) -> Expectation:
             raise refusal("is missing; say what is expected, like {placed: {}, pending: []}")
         given = read_table(scenario.expect, "a mapping, like {placed: {g: 1}}", _EXPECT)
         _check_names(scenario, given)
-    place.close()
+    place.raise_problems()
     placed = None if given["placed"] is None else (given["placed"], *given["placed_also_ok"])
     tasks, gangs, roles = given["placement"]
     return Expectation(
@@ -80,8 +80,8 @@ def _check_names(scenario: Scenario, given: dict[str, Any]) -> None:
     for field in ("placed", "pending", "timed_out", "released", "reasons"):
         for name in given[field] or ():
             if name not in scenario.gangs:
-                place.at(field).wrong(f"names the gang {name}, which is not listed")
-    place.close()
+                place.at(field).problem(f"names the gang {name}, which is not listed")
+    place.raise_problems()
 
 
 def differences(scenario: Scenario, expect: Expectation, outcome: ScenarioOutcome) -> Iterator[str]:
@@ -211,7 +211,7 @@ def _placement(
                 gangs[name] = many("a list of nodes", text)(item)
             else:
                 tasks[name] = text(item)
-    place.close()
+    place.raise_problems()
     return tasks, gangs, roles
 
 

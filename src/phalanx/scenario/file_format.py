@@ -145,7 +145,7 @@ def many(what: str, read: Reader[T]) -> Reader[tuple[T, ...]]:
         for index, item in enumerate(items(value, what)):
             with place.at(index):
                 found.append(read(item))
-        place.close()
+        place.raise_problems()
         return tuple(found)
 
     return read_all
@@ -158,7 +158,7 @@ def by_name(what: str, read: Reader[T]) -> Reader[dict[str, T]]:
         for key, item in mapping(value, what).items():
             with place.at(as_key(key)):
                 found[text(key)] = read(item)
-        place.close()
+        place.raise_problems()
         return found
 
     return read_all

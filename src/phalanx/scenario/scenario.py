@@ -221,40 +221,40 @@ def _check(
     _check_distinct(place.at("queues"), (queue.name for queue in form.queues))
     for n, queue in enumerate(form.queues):
         if queue.parent is not None and queue.parent not in names:
-            place.at("queues").at(n).at("parent").wrong(f"is {queue.parent}, which is not listed")
+            place.at("queues").at(n).at("parent").problem(f"is {queue.parent}, which is not listed")
     seen: set[str] = set()
     for kind, listed in (("running", form.running), ("pending", form.pending)):
         for n, gang in enumerate(listed):
             here = place.at(kind).at(n)
             if gangs[gang.gang].queue not in names:
-                here.at("queue").wrong(f"is {gangs[gang.gang].queue}, which is not listed")
+                here.at("queue").problem(f"is {gangs[gang.gang].queue}, which is not listed")
             for m, task in enumerate(gang.tasks):
                 _check_task(here.at("tasks").at(m), task, nodes, is_running=kind == "running")
                 if task.name in seen:
                     message = f"is {task.name}, which another task is called; rename one"
-                    here.at("tasks").at(m).at("name").wrong(message)
+                    here.at("tasks").at(m).at("name").problem(message)
                 seen.add(task.name)
-    place.close()
+    place.raise_problems()
 
 
 def _check_distinct(place: FilePlace, names: Iterable[str]) -> None:
     seen: set[str] = set()
     for n, name in enumerate(names):
         if name in seen:
-            place.at(n).at("name").wrong(f"is {name}, which is listed before; rename one")
+            place.at(n).at("name").problem(f"is {name}, which is listed before; rename one")
         seen.add(name)
 
 
 def _check_task(place: FilePlace, task: TaskForm, nodes: set[str], *, is_running: bool) -> None:
     for field, node in (("node", task.node), ("held", task.held)):
         if node is not None and node not in nodes:
-            place.at(field).wrong(f"is {node}, which is not listed under nodes")
+            place.at(field).problem(f"is {node}, which is not listed under nodes")
     if is_running and task.node is None:
-        place.at("node").wrong("is missing; a running task is on a node")
+        place.at("node").problem("is missing; a running task is on a node")
     if is_running and task.held is not None:
-        place.at("held").wrong("is for tasks that wait; this one has its place")
+        place.at("held").problem("is for tasks that wait; this one has its place")
     if not is_running and task.node is not None:
-        place.at("node").wrong("is for tasks that run; a place that is kept is held")
+        place.at("node").problem("is for tasks that run; a place that is kept is held")
 
 
 # Nodes

@@ -44,7 +44,7 @@ async def test_a_state_directory_is_used_by_one_worker_at_a_time(small: Fleet) -
         ("--resources=cpu=many", '--resources: cpu is "many", not a quantity'),
         ("--resources=cpu", "--resources: cpu has no value; write it like name=value"),
         ("--label=rack", "--label: rack has no value; write it like name=value"),
-        ("--label=a b=c", '--label is "a b"; a node label is letters'),
+        ("--label=a b=c", '--label is "a b"; use letters, digits'),
         ("--id=A b", '--id is "A b"; use letters, digits'),
         ("--server=http://one,two", "--server: two is no address"),
         ("--server=scheduler", "--server: scheduler is no address"),

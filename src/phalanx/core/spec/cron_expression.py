@@ -1,7 +1,7 @@
-"""The five fields of a cron expression as the sets of times they name.
+"""Cron expressions: the five fields as sets of minutes, hours, days, months and weekdays.
 
-It says what an expression means; when the next time comes is reckoned elsewhere. Seconds, years
-and `@daily` are refused, and so are dates that no year has.
+`cron_times` computes the next time. Seconds, years and `@daily` are refused, and so is a date that
+no year has.
 """
 
 import re
@@ -37,34 +37,36 @@ _COLUMNS = (
 
 
 class CronExpression(NamedTuple):
-    """The minutes at which something is due."""
+    """The minutes at which a cron is due."""
 
     minutes: frozenset[int]
     hours: frozenset[int]
     days: frozenset[int]  #: of the month
     months: frozenset[int]
     weekdays: frozenset[int]  #: 0 is Sunday
-    #: Whether a day is due that is in `days` or in `weekdays`, as when neither begins with `*`.
+    #: A day is due if it is in `days` or in `weekdays`, not in both: neither field begins with `*`.
     either_day: bool
 
 
 def parse(value: object) -> CronExpression:
-    """The reader of a cron expression."""
+    """The meaning of a cron expression. Raises Invalid."""
     written = text(value)
     if len(written) > 500:
-        raise refusal(f"has {len(written)} characters; a cron expression has at most 500")
+        raise refusal(f"has {len(written)} characters; write a cron expression of at most 500")
     parts = written.split()
     if len(parts) != len(_COLUMNS):
         raise refusal(
-            f"is {shown(written)}, with {len(parts)} fields; write five: minute, hour, day of the"
-            ' month, month, day of the week, like "0 2 * * *"'
+            f"is {shown(written)}, and the number of its fields is {len(parts)}; write five:"
+            ' minute, hour, day of the month, month, day of the week, like "0 2 * * *"'
         )
     minutes, hours, days, months, weekdays = (
         _column(part, column) for part, column in zip(parts, _COLUMNS, strict=True)
     )
     either_day = not parts[2].startswith("*") and not parts[4].startswith("*")
     if not either_day and all(min(days) > _DAYS_IN[month - 1] for month in months):
-        raise refusal(f"is {shown(written)}, a day that none of its months has; choose another")
+        raise refusal(
+            f"is {shown(written)}, a day that does not exist in its months; choose another day"
+        )
     return CronExpression(
         minutes, hours, days, months, frozenset(day % 7 for day in weekdays), either_day
     )
@@ -81,18 +83,18 @@ def _times(part: str, column: _Column) -> range:
     match = _PART.fullmatch(part)
     if match is None:
         raise _misread(part, column)
-    # `5/15` counts on from 5, as `5-59/15` does.
+    # `5/15` means `5-59/15`.
     last = match["low"] if match["step"] is None else str(column.high)
     low = column.low if match["all"] else _number(match["low"], column, part)
     high = column.high if match["all"] else _number(match["high"] or last, column, part)
     step = int(match["step"] or 1)
     if low > high:
         raise refusal(
-            f"has {shown(part)} as its {column.name}, a range that runs backwards;"
+            f"has {shown(part)} as its {column.name}, and the range ends before it begins;"
             f" write {low}-{column.high},{column.low}-{high}"
         )
     if step == 0:
-        raise refusal(f"has {shown(part)} as its {column.name}; a step is at least 1")
+        raise refusal(f"has {shown(part)} as its {column.name}; write a step of at least 1")
     return range(low, high + 1, step)
 
 

@@ -1,7 +1,7 @@
-"""When a cron is due next, in the clock of its time zone.
+"""The times at which a cron is due, by the clock of its time zone.
 
-A local time that a change of the clocks leaves out is due at the first moment after the gap; one
-that comes twice is due the first time only. Zones come in as arguments.
+A local time that a clock change skips is due at the first moment after the gap. A local time that
+comes twice is due the first time only. Time zones are arguments.
 """
 
 from collections.abc import Iterator
@@ -13,14 +13,14 @@ from phalanx.core.spec.job import HOUR, MINUTE, SECOND, Micros
 _DAY: Micros = 24 * HOUR
 _MINUTE = timedelta(minutes=1)
 _ONE_DAY = timedelta(days=1)
-#: The 29th of February may be eight years away; no expression that is accepted is rarer.
+#: The 29th of February can be eight years away; no valid expression is rarer.
 _YEARS = 9
-#: How far to look back for the last time, first over little.
+#: How far to look back for the last time, the shortest span first.
 _BACK = (_DAY, 32 * _DAY, 400 * _DAY, _YEARS * 366 * _DAY)
 
 
 def next_due(cron: CronExpression, zone: tzinfo, after: Micros) -> Micros | None:
-    """The first time after that one; None if there is none in sight."""
+    """The first due time after `after`; None if there is none within nine years."""
     begin = datetime.fromtimestamp(after // SECOND, UTC).astimezone(zone).replace(tzinfo=None)
     for local in _local_times(cron, begin.replace(second=0)):
         at = _instant(local, zone)
@@ -30,7 +30,7 @@ def next_due(cron: CronExpression, zone: tzinfo, after: Micros) -> Micros | None
 
 
 def last_due(cron: CronExpression, zone: tzinfo, since: Micros, now: Micros) -> Micros:
-    """The latest time from `since`, which is one, up to now."""
+    """The latest due time up to `now`. `since` is a due time too, and the earliest answer."""
     for back in _BACK:
         due = next_due(cron, zone, max(since, now - back))
         last = None
@@ -44,13 +44,13 @@ def last_due(cron: CronExpression, zone: tzinfo, since: Micros, now: Micros) -> 
 
 
 def stamp(at: Micros, zone: tzinfo) -> str:
-    """`202611150200`; with its seconds if it is no whole minute."""
+    """`202611150200`, with seconds only where they are not 0."""
     local = datetime.fromtimestamp(at // SECOND, UTC).astimezone(zone)
     return local.strftime("%Y%m%d%H%M%S" if at % MINUTE else "%Y%m%d%H%M")
 
 
 def _local_times(cron: CronExpression, begin: datetime) -> Iterator[datetime]:
-    """The minutes that the expression names, in order, from that one on."""
+    """The local minutes of the expression in order, from `begin` on."""
     hours, minutes = sorted(cron.hours), sorted(cron.minutes)
     day, last = begin.date(), begin.year + _YEARS
     while day.year <= last:
@@ -71,7 +71,7 @@ def _is_due(cron: CronExpression, day: date) -> bool:
 
 
 def _instant(local: datetime, zone: tzinfo) -> Micros:
-    """The moment of a local time, or of the first one after it that exists."""
+    """The moment of a local time, or of the first local time after it that exists."""
     while True:
         moment = local.replace(tzinfo=zone).astimezone(UTC)
         if moment.astimezone(zone).replace(tzinfo=None) == local:

@@ -1,7 +1,6 @@
-"""Durations as users write them, exactly in whole microseconds.
+"""Durations as users write them (`90s`, `15m`, `1h30m`, a number of seconds), in microseconds.
 
-`90s`, `15m`, `1h30m`, or a plain number of seconds. Nothing finer than a microsecond, nothing
-below zero, nothing over a hundred years.
+A duration is exact: at least 0, at most a hundred years, and a whole number of microseconds.
 """
 
 import re
@@ -11,7 +10,7 @@ from itertools import pairwise
 from phalanx.core.spec.fields import refusal, shown
 from phalanx.core.spec.job import HOUR, MINUTE, SECOND, Micros
 
-#: The units from the longest to the shortest: the order in which they are written.
+#: The units in the order in which they are written, the longest first.
 _UNITS: dict[str, Micros] = {
     "d": 24 * HOUR,
     "h": HOUR,
@@ -29,16 +28,16 @@ _SHORT_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
 LONGEST: Micros = 36_525 * 24 * HOUR
 
-_FORM = "write it like 90s, 15m, 6h, 1d, 500ms or 1h30m, or as seconds"
+_FORM = "write one like 90s, 15m, 6h, 1d, 500ms or 1h30m, or a number of seconds"
 
 
 def duration(value: object) -> Micros:
-    """The reader of a duration of zero or more."""
+    """A duration of 0 or more."""
     micros = _exact(value)
     if micros > LONGEST:
         raise refusal(f"is {shown(value)}; it must be at most {printed(LONGEST)}")
     if micros.denominator != 1:
-        raise refusal(f"is {shown(value)}, which is finer than a microsecond; round it")
+        raise refusal(f"is {shown(value)}, which is not a whole number of microseconds; round it")
     return micros.numerator
 
 
@@ -49,7 +48,7 @@ def _exact(value: object) -> Fraction:
         if value < 0:
             raise refusal(f"is {shown(value)}; it cannot be negative")
         return Fraction(value * SECOND)
-    # The shortest decimal of a float is what its author wrote.
+    # The shortest decimal of a float is what the user wrote.
     written = value if isinstance(value, str) else repr(value)
     if written.startswith("-") and (_PARTS.fullmatch(written, 1) or _SECONDS.fullmatch(written, 1)):
         raise refusal(f"is {shown(value)}; it cannot be negative")
@@ -64,7 +63,7 @@ def _exact(value: object) -> Fraction:
 
 
 def printed(micros: Micros) -> str:
-    """The shortest way to write a duration exactly."""
+    """The shortest text that means exactly this duration."""
     if micros == 0:
         return "0s"
     one_unit = next(f"{micros // size}{u}" for u, size in _UNITS.items() if micros % size == 0)

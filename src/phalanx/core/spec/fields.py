@@ -1,9 +1,8 @@
-"""Reading a value out of what a user wrote.
+"""Readers for the values of a document, and the problems that they find.
 
-A reader takes any object and returns it in its normal form or raises `Invalid`, with paths that
-begin at the value it was given. A `FieldPath` gathers the problems of many readers under their
-paths.
-Nothing here follows a nested value further than a reader asks: it may contain itself.
+A reader takes any object and returns its normal form, or raises `Invalid` with paths relative to
+that object. A `FieldPath` collects the problems of many readers under their paths. No reader goes
+deeper into a value than it needs to: a value can contain itself.
 """
 
 import difflib
@@ -18,7 +17,7 @@ from typing import Any, TypeVar
 
 from phalanx.core.errors import Invalid, Problem
 
-#: A document with more problems than this is told of the first ones only.
+#: A refusal lists this many problems at most.
 PROBLEM_LIMIT = 100
 
 _SHOWN_CHARS = 60
@@ -30,19 +29,19 @@ Reader = Callable[[object], T]
 
 
 def refusal(message: str) -> Invalid:
-    """The one problem of a value; the message goes on from its path."""
+    """An `Invalid` with one problem of the value itself; the message continues its path."""
     return Invalid([Problem("", message)])
 
 
 def shown(value: object) -> str:
-    """The value as a message may repeat it: scalars clipped, everything else by its kind."""
+    """The value as a message quotes it: scalars shortened, anything else by its kind."""
     if isinstance(value, str):
         clipped = value if len(value) <= _SHOWN_CHARS else value[:_SHOWN_CHARS] + "…"
         return json.dumps(clipped, ensure_ascii=not clipped.isprintable())
     if value is None or isinstance(value, bool | float):
         return json.dumps(value)
     if isinstance(value, int):
-        # Python refuses to print integers of thousands of digits, and nobody would read them.
+        # Python refuses to print integers of thousands of digits.
         return str(value) if value.bit_length() <= 128 else "a number of more than 38 digits"
     if isinstance(value, Mapping):
         return "a mapping"
@@ -50,6 +49,7 @@ def shown(value: object) -> str:
 
 
 def joined(path: str, key: str | int) -> str:
+    """The path of an entry: `roles.worker`, `after[0]`, `env["A B"]`."""
     if isinstance(key, int):
         return f"{path}[{key}]"
     if not _PLAIN_KEY.fullmatch(key) or len(key) > _SHOWN_CHARS:
@@ -58,9 +58,9 @@ def joined(path: str, key: str | int) -> str:
 
 
 class FieldPath:
-    """A path in a document, and the problems found in the whole of it.
+    """A path in a document, and the problems found so far in the whole document.
 
-    Entered as a context it catches the `Invalid` of a reader and keeps its problems.
+    As a context manager it catches the `Invalid` of a reader and adds its problems.
     """
 
     def __init__(self, path: str = "", problems: list[Problem] | None = None) -> None:
@@ -74,12 +74,13 @@ class FieldPath:
     def is_full(self) -> bool:
         return len(self._problems) >= PROBLEM_LIMIT
 
-    def wrong(self, message: str) -> None:
+    def problem(self, message: str) -> None:
+        """Add a problem at this path, unless the document has enough already."""
         if not self.is_full:
             self._problems.append(Problem(self.path, message))
 
-    def close(self) -> None:
-        """Refuse the document if anything in it was wrong."""
+    def raise_problems(self) -> None:
+        """Raise `Invalid` with all problems of the document, if there are any."""
         if self._problems:
             raise Invalid(self._problems)
 
@@ -96,11 +97,11 @@ class FieldPath:
             return False
         for problem in error.problems:
             dot = "." if self.path and problem.path and not problem.path.startswith("[") else ""
-            FieldPath(self.path + dot + problem.path, self._problems).wrong(problem.message)
+            FieldPath(self.path + dot + problem.path, self._problems).problem(problem.message)
         return True
 
 
-#: The default of a field that has none.
+#: The default of a field that must be given.
 REQUIRED: Any = object()
 
 
@@ -111,12 +112,12 @@ def as_is(value: Any) -> object:
 @dataclass(frozen=True, eq=False)
 class Field:
     read: Reader[Any]
-    default: object = None  #: as a user would write it; None leaves the normal form null
-    write: Callable[[Any], object] = as_is  #: the normal form back to what a user would write
+    default: object = None  #: as a user writes it; None leaves the normal form null
+    write: Callable[[Any], object] = as_is  #: turns the normal form into what a user writes
 
     @cached_property
     def absent(self) -> Any:
-        """The normal form of the default; read once, for nobody changes what was read."""
+        """The normal form of the default. It is shared: values that were read never change."""
         return None if self.default is None else self.read(self.default)
 
 
@@ -135,31 +136,31 @@ def items(value: object, what: str) -> list[object]:
 def read_fields(
     document: Mapping[Any, object],
     table: Mapping[str, Field],
-    place: FieldPath,
-    astray: Mapping[str, str] = MappingProxyType({}),
+    path: FieldPath,
+    misplaced: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """The fields that could be read, with defaults for those that are absent or null.
+    """The fields without a problem, with defaults for those that are absent or null.
 
-    `astray` says where fields belong that are known, but not here.
+    `misplaced` has a message for each field that belongs elsewhere in the document.
     """
     values: dict[str, Any] = {}
     for key in document:
         if key not in table:
-            place.at(as_key(key)).wrong(astray.get(key) or _unknown(key, table, place))
+            path.at(as_key(key)).problem(misplaced.get(key) or _unknown(key, table, path))
     for name, field in table.items():
         given = document.get(name)
         if given is not None:
-            with place.at(name):
+            with path.at(name):
                 values[name] = field.read(given)
         elif field.default is REQUIRED:
-            place.at(name).wrong("is missing; it has no default")
+            path.at(name).problem("is missing; it is required")
         else:
             values[name] = field.absent
     return values
 
 
 def write_fields(struct: object, table: Mapping[str, Field]) -> dict[str, object]:
-    """The fields of a struct as a user would write them; those with their default are left out."""
+    """The fields of a struct as a user writes them, without those that have their default."""
     written = {
         name: field.write(value)
         for name, field in table.items()
@@ -169,10 +170,10 @@ def write_fields(struct: object, table: Mapping[str, Field]) -> dict[str, object
 
 
 def read_table(value: object, what: str, table: Mapping[str, Field]) -> dict[str, Any]:
-    """All fields of a mapping, or `Invalid`."""
-    place = FieldPath()
-    values = read_fields(mapping(value, what), table, place)
-    place.close()
+    """All fields of a mapping. Raises Invalid."""
+    path = FieldPath()
+    values = read_fields(mapping(value, what), table, path)
+    path.raise_problems()
     return values
 
 
@@ -180,29 +181,29 @@ def as_key(key: object) -> str:
     return key if isinstance(key, str) else shown(key)
 
 
-def _unknown(key: object, known: Iterable[str], place: FieldPath) -> str:
-    """What to say of a field that does not exist."""
+def _unknown(key: object, known: Iterable[str], path: FieldPath) -> str:
+    """The message about a field that does not exist."""
     if not isinstance(key, str):
-        return f"is {shown(key)}, which is not a field; names of fields are strings"
+        return "is not a known field; field names are strings"
     # Comparing is slow, and a document may have very many unknown fields.
-    near = [] if place.is_full or len(key) > 64 else difflib.get_close_matches(key, known, n=1)
-    return f"is not a field; {f'did you mean {near[0]}?' if near else 'remove it'}"
+    near = [] if path.is_full or len(key) > 64 else difflib.get_close_matches(key, known, n=1)
+    return f"is not a known field; {f'did you mean {near[0]}?' if near else 'remove it'}"
 
 
-# Readers of scalars.
+# Readers of scalars
 
 
 def text(value: object) -> str:
-    """Any string that a process can be given and a store can keep."""
+    """Any string that can be passed to a process and stored in every database."""
     if not isinstance(value, str):
         cure = "write it in quotes" if isinstance(value, int | float) else "write a string"
         raise refusal(f"is {shown(value)}, not a string; {cure}")
     if "\0" in value:
-        raise refusal("has a NUL character; remove it")
+        raise refusal("contains a NUL character; remove it")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise refusal("has half of a surrogate pair, which is no character; remove it") from None
+        raise refusal("contains half of a surrogate pair; remove it") from None
     return value
 
 
@@ -213,6 +214,8 @@ def boolean(value: object) -> bool:
 
 
 def integer(low: int, high: int) -> Reader[int]:
+    """A whole number from `low` to `high`."""
+
     def read(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
             raise refusal(f"is {shown(value)}; write a whole number from {low} to {high}")
@@ -225,6 +228,8 @@ def integer(low: int, high: int) -> Reader[int]:
 
 
 def one_of(words: type[Word]) -> Reader[Word]:
+    """One of the values of an enumeration."""
+
     def read(value: object) -> Word:
         for word in words:
             if value == word.value and isinstance(value, str):
@@ -238,12 +243,12 @@ def texts(what: str, read_key: Reader[str], read_item: Reader[str]) -> Reader[di
     """A mapping of strings to strings."""
 
     def read(value: object) -> dict[str, str]:
-        place = FieldPath()
+        path = FieldPath()
         result: dict[str, str] = {}
         for key, item in mapping(value, what).items():
-            with place.at(as_key(key)):
+            with path.at(as_key(key)):
                 result[read_key(key)] = read_item(item)
-        place.close()
+        path.raise_problems()
         return result
 
     return read
@@ -253,15 +258,15 @@ def distinct(what: str, read_item: Reader[str]) -> Reader[tuple[str, ...]]:
     """A list of strings without repetition."""
 
     def read(value: object) -> tuple[str, ...]:
-        place = FieldPath()
+        path = FieldPath()
         result: dict[str, None] = {}
         for index, item in enumerate(items(value, what)):
-            with place.at(index):
+            with path.at(index):
                 word = read_item(item)
                 if word in result:
-                    raise refusal(f"is {shown(word)}, which is listed before; remove it")
+                    raise refusal(f"is {shown(word)}, which is already in the list; remove it")
                 result[word] = None
-        place.close()
+        path.raise_problems()
         return tuple(result)
 
     return read

@@ -1,33 +1,33 @@
-"""The job specification in its normal form: every default filled in, every quantity an integer.
+"""The specification of a job in its normal form: all defaults filled in, quantities as integers.
 
-Only `validation.job_spec` makes one from what a user wrote; these structs trust their values.
-A specification never changes once its job has been accepted.
+Only `validation.job_spec` creates one from user input; these structs do not check their values.
+The specification of an accepted job never changes.
 """
 
 from enum import StrEnum
 
 import msgspec
 
-#: A span or a point of time (UTC, since 1970) in whole microseconds.
+#: A duration, or a time since 1970 (UTC), in microseconds.
 Micros = int
 
 SECOND: Micros = 1_000_000
 MINUTE: Micros = 60 * SECOND
 HOUR: Micros = 60 * MINUTE
 
-#: Amounts by resource name: cpu and gpu in thousandths, memory in bytes, all others as they are.
+#: Amounts by resource: cpu and gpu in thousandths, memory in bytes, all others as they are.
 Resources = dict[str, int]
 
 
 class Mode(StrEnum):
-    """What a gang does with capacity for a part of its minimum."""
+    """What a pending gang does with capacity for fewer tasks than its minimum."""
 
-    STRICT = "strict"  #: takes nothing until the whole minimum fits
-    NON_STRICT = "non-strict"  #: holds what fits and goes on gathering
+    STRICT = "strict"  #: leaves it to other jobs until the minimum fits at once
+    NON_STRICT = "non-strict"  #: gathers it until there is enough
 
 
 class Match(StrEnum):
-    """Which tasks count towards the gang's minimum when it is placed."""
+    """Which tasks count towards the minimum of a gang when it is placed."""
 
     ONLY_WAITING = "only-waiting"
     WAITING_AND_RUNNING = "waiting-and-running"
@@ -36,26 +36,26 @@ class Match(StrEnum):
 
 
 class Restart(StrEnum):
-    """What a failed task takes with it."""
+    """What happens after a task has failed."""
 
-    GANG = "gang"  #: all tasks stop and start again together
+    GANG = "gang"  #: all tasks of the gang stop and start again together
     TASK = "task"  #: only the failed task starts again
     NEVER = "never"  #: the job fails
 
 
 class PreemptionPolicy(StrEnum):
-    """Whom this job may evict to start."""
+    """Which jobs this job can evict in order to start."""
 
     LOWER = "lower"
     NEVER = "never"
 
 
 class CheckpointPolicy(StrEnum):
-    """Which saved bytes the next attempt is given."""
+    """Which checkpoint the next attempt receives."""
 
-    NONE = "none"  #: declares nothing; bytes that arrive all the same are handed back
-    EACH = "each"  #: every task gets its own last bytes
-    ALL = "all"  #: only sets that every started task saved in the same drain count
+    NONE = "none"  #: the job declares none; a checkpoint that arrives is still handed back
+    EACH = "each"  #: every task receives its own last checkpoint
+    ALL = "all"  #: only checkpoints that all started tasks saved in the same stop count
 
 
 class PackMode(StrEnum):
@@ -64,7 +64,7 @@ class PackMode(StrEnum):
 
 
 class Concurrency(StrEnum):
-    """What a cron does when its last run is still unfinished."""
+    """What a cron does when it is due and its last run has not finished."""
 
     ALLOW = "allow"
     FORBID = "forbid"
@@ -72,14 +72,14 @@ class Concurrency(StrEnum):
 
 
 class Pack(msgspec.Struct, frozen=True):
-    """Keep the gang inside one domain."""
+    """Place the whole gang in one domain."""
 
     by: str  #: the node label whose values are the domains
     mode: PackMode
 
 
 class Schedule(msgspec.Struct, frozen=True):
-    """When a job is run again."""
+    """When the runs of a cron start, and how many finished runs are kept."""
 
     cron: str
     timezone: str
@@ -88,7 +88,7 @@ class Schedule(msgspec.Struct, frozen=True):
     keep_failed: int
 
 
-#: What is asked of a node by a role that has an image: workers that can run one say so by label.
+#: The node selector of every role with an image: workers with a container runtime have the label.
 NEEDS_RUNTIME = {"runtime": "containers"}
 
 
@@ -96,21 +96,21 @@ class Role(msgspec.Struct, frozen=True):
     """A named set of identical tasks."""
 
     name: str
-    #: A list is executed; a string is run by `sh -c`; the empty list is the image's own program.
+    #: A list is executed, a string is run by `sh -c`, an empty list is the program of the image.
     command: str | tuple[str, ...]
     replicas: int
-    min: int  #: the role may start with this many tasks
+    min: int  #: the fewest tasks of the role that have to run together
     env: dict[str, str]
     workdir: str | None
     resources: Resources
     node_selector: dict[str, str]
-    per_node: int | None  #: at most this many of the role's tasks on one node
-    image: str | None = None  #: what its processes run in; only nodes with a container runtime do
-    args: tuple[str, ...] = ()  #: for the image's own program
+    per_node: int | None  #: the most tasks of the role on one node
+    image: str | None = None  #: the container image that the tasks run in
+    args: tuple[str, ...] = ()  #: arguments for the program of the image
 
 
 class JobSpec(msgspec.Struct, frozen=True):
-    """What a user submitted. `docs/reference/job.md` explains each field."""
+    """The job that a user submitted. `docs/reference/job.md` explains each field."""
 
     name: str | None
     namespace: str
@@ -118,7 +118,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     priority: int
     priority_class: str | None
     roles: tuple[Role, ...]
-    min_available: int  #: over all roles, never below the sum of the roles' minimums
+    min_available: int  #: over all roles; at least the sum of the minimums of the roles
     mode: Mode
     match: Match
     group: tuple[str, ...]
@@ -131,7 +131,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     grace: Micros
     time_limit: Micros | None
     stall_after: Micros | None
-    complete_when: str  #: `all`, or the role whose completion completes the job
+    complete_when: str  #: `all`, or the role that completes the job when it is done
     preemptible: bool
     preemption_policy: PreemptionPolicy
     checkpoint: CheckpointPolicy
@@ -145,7 +145,7 @@ class JobSpec(msgspec.Struct, frozen=True):
 
     @property
     def is_anonymous(self) -> bool:
-        """Whether any process may claim it: one task that asks nothing of its node or peers."""
+        """Whether any process can claim the job: one task without resources, labels or group."""
         return (
             self.size == 1
             and not self.group

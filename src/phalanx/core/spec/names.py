@@ -1,4 +1,4 @@
-"""Which names users may give: to jobs, roles, queues, resources, variables and node labels."""
+"""Valid names of jobs, roles, queues, workers, resources, variables and node labels."""
 
 import re
 
@@ -22,7 +22,7 @@ def _matching(pattern: re.Pattern[str], limit: int, cure: str) -> Reader[str]:
     def read(value: object) -> str:
         name = text(value)
         if len(name) > limit:
-            raise refusal(f"is {shown(name)}, of {len(name)} characters; use at most {limit}")
+            raise refusal(f"is {shown(name)} and has {len(name)} characters; use at most {limit}")
         if not pattern.fullmatch(name):
             raise refusal(f"is {shown(name)}; {cure}")
         return name
@@ -30,22 +30,19 @@ def _matching(pattern: re.Pattern[str], limit: int, cure: str) -> Reader[str]:
     return read
 
 
-_CHARACTERS = "lower-case letters, digits and '-', with a letter or a digit first and last"
-_PARTS = "letters, digits, '-', '_', '.' and '/', with a letter or a digit first and last"
+_ENDS = "begin and end with a letter or a digit"
+_LOWER_CASE = f"use lower-case letters, digits and '-', and {_ENDS}"
+_MIXED_CASE = f"use letters, digits, '-', '_', '.' and '/', and {_ENDS}"
 
-dns_label = _matching(_DNS_LABEL, 63, f"use {_CHARACTERS}")
+dns_label = _matching(_DNS_LABEL, 63, _LOWER_CASE)
 dns_subdomain = _matching(
-    _DNS_SUBDOMAIN, NAME_LIMIT, f"use {_CHARACTERS}, in parts of at most 63 joined by '.'"
+    _DNS_SUBDOMAIN, NAME_LIMIT, f"{_LOWER_CASE}; join parts of at most 63 characters with '.'"
 )
 job_id = _matching(_JOB_ID, 64, "write the id of a job, like j-7kq2m4xd")
-worker_id = _matching(
-    _WORKER,
-    NAME_LIMIT,
-    "use letters, digits, '.', '-' and '_', with a letter or a digit first and last",
-)
+worker_id = _matching(_WORKER, NAME_LIMIT, f"use letters, digits, '.', '-' and '_', and {_ENDS}")
 timezone = _matching(_TIMEZONE, 64, "write the name of a time zone, like UTC or Europe/Zurich")
-label_key = _matching(_QUALIFIED, QUALIFIED_LIMIT, f"a node label is {_PARTS}")
-_resource = _matching(_QUALIFIED, QUALIFIED_LIMIT, f"a resource is {_PARTS}")
+label_key = _matching(_QUALIFIED, QUALIFIED_LIMIT, _MIXED_CASE)
+_resource = _matching(_QUALIFIED, QUALIFIED_LIMIT, _MIXED_CASE)
 
 
 def member(value: object) -> str:
@@ -63,10 +60,10 @@ def member(value: object) -> str:
 
 
 def resource(value: object) -> str:
-    """`licence`, `vram_mb`, `nvidia.com/gpu`."""
+    """The name of a resource: `licence`, `vram_mb`, `nvidia.com/gpu`."""
     name = _resource(value)
     if name.count("/") > 1:
-        raise refusal(f"is {shown(name)}; a resource has at most one '/' in its name")
+        raise refusal(f"is {shown(name)}; use at most one '/'")
     return name
 
 
@@ -74,7 +71,7 @@ def variable(value: object) -> str:
     """The name of an environment variable."""
     name = text(value)
     if not name or "=" in name:
-        raise refusal(f"is {shown(name)}; a variable has a name without '='")
+        raise refusal(f"is {shown(name)}; use a name without '='")
     return name
 
 

@@ -1,6 +1,6 @@
-"""A specification printed in the native form: what a user would have written for it.
+"""Jobs and queues in the native form, as a user writes them.
 
-`validation.job_spec` reads it back to an equal specification.
+`validation.job_spec` reads the result back as an equal specification.
 """
 
 from phalanx.core.model import Queue
@@ -10,7 +10,7 @@ from phalanx.core.spec.schema import JOB_FIELDS, QUEUE_FIELDS, ROLE_FIELDS
 
 
 def native(spec: JobSpec) -> dict[str, object]:
-    """Plain data, without the fields that have their default."""
+    """A job as plain data, without the fields that have their default."""
     written = write_fields(spec, JOB_FIELDS)
     is_over_all = spec.min_available != sum(role.min for role in spec.roles)
     if not is_over_all:

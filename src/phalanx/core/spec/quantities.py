@@ -1,7 +1,7 @@
-"""Kubernetes quantities, exactly, and the resources of a task, a worker or a queue.
+"""Kubernetes quantities, and the resources of tasks, workers and queues as exact integers.
 
 `cpu` and `gpu` are kept in thousandths, `memory` in bytes, every other resource as it is.
-Amounts that are negative, finer than the unit or beyond 64 bits are refused.
+Amounts that are negative, smaller than the unit or larger than 64 bits are refused.
 """
 
 import re
@@ -28,27 +28,27 @@ _QUANTITY = re.compile(
 
 LARGEST = 2**63 - 1
 
-#: How many units of the normal form one of the user's is, where that is not one.
+#: Units of the normal form in one unit of the user, where that is not 1.
 _SCALES = {"cpu": 1000, "gpu": 1000, "memory_mb": 1024**2}
 
-#: What the normal form cannot divide.
+#: The unit of the normal form, for messages.
 _UNITS = {
-    "cpu": "a thousandth of a CPU",
-    "gpu": "a thousandth of a GPU",
-    "memory": "a byte",
-    "memory_mb": "a byte",
+    "cpu": "thousandths of a CPU",
+    "gpu": "thousandths of a GPU",
+    "memory": "bytes",
+    "memory_mb": "bytes",
 }
 
 
 def quantity(value: object) -> Fraction:
-    """The reader of a bare quantity of zero or more."""
+    """A quantity of 0 or more, without a unit."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise refusal(f"is {shown(value)}, not a quantity; write a number, like 4, 500m or 32Gi")
     if isinstance(value, int):
         if value < 0:
             raise refusal(f"is {shown(value)}; it cannot be negative")
         return Fraction(value)
-    # The shortest decimal of a float is what its author wrote.
+    # The shortest decimal of a float is what the user wrote.
     match = _QUANTITY.fullmatch(value if isinstance(value, str) else repr(value))
     if match is None:
         raise refusal(
@@ -58,67 +58,67 @@ def quantity(value: object) -> Fraction:
     number = Fraction(match["number"])
     if match["sign"] == "-" and number:
         raise refusal(f"is {shown(value)}; it cannot be negative")
-    # Powers beyond these only say that the amount is too large or too fine, and take long to make.
+    # Larger powers are refused in any case, and take long to compute.
     exponent = max(-100, min(100, int(match["exponent"] or 0)))
     return number * _SUFFIXES[match["suffix"] or ""] * Fraction(10) ** exponent
 
 
 def amount(name: str, value: object) -> int:
-    """How much of a resource a task or a worker has, in the unit of its normal form."""
+    """The amount of a resource that a task requests or a worker has, in its normal form."""
     count = allowed(name, value)
     if name == "gpu" and count > 1000 and count % 1000:
         raise refusal(
-            f"is {shown(value)}; a task has a part of one GPU or whole ones: write a number"
+            f"is {shown(value)}; a task uses a fraction of one GPU or whole GPUs: write a number"
             " below 1 or a whole number"
         )
     return count
 
 
 def allowed(name: str, value: object) -> int:
-    """How much of a resource a queue may use, in the unit of its normal form."""
+    """The amount of a resource in a quota or a limit, in its normal form."""
     asked = quantity(value)
     if name == "memory_mb" and isinstance(value, str) and value[-1:].isalpha():
-        raise refusal(f"is {shown(value)}, but memory_mb counts MiB; write it as memory")
+        raise refusal(f"is {shown(value)}, but memory_mb is a number of MiB; write it as memory")
     exact = asked * _SCALES.get(name, 1)
     if exact > LARGEST:
-        raise refusal(f"is {shown(value)}, which is more than can be counted; ask for less")
+        raise refusal(f"is {shown(value)}, which is too large; write a smaller amount")
     if exact.denominator != 1:
-        unit = _UNITS.get(name, f"one {name}")
-        raise refusal(f"is {shown(value)}, which is finer than {unit}; round it")
+        of_unit = f" of {_UNITS[name]}" if name in _UNITS else ""
+        raise refusal(f"is {shown(value)}, which is not a whole number{of_unit}; round it")
     return exact.numerator
 
 
 def resources(value: object) -> Resources:
-    """The reader of what a task asks for. Asking for none of something is not asking for it."""
+    """The resources that a task requests. Those of amount 0 are left out."""
     return {name: count for name, count in capacity(value).items() if count}
 
 
 def capacity(value: object) -> Resources:
-    """The reader of what a worker has: none of something is kept as 0."""
+    """The resources that a worker has. Amounts of 0 are kept."""
     return _amounts(value, amount)
 
 
 def allowance(value: object) -> Resources:
-    """The reader of what a queue may use: none of something is kept as 0."""
+    """The resources of a quota or a limit. Amounts of 0 are kept."""
     return _amounts(value, allowed)
 
 
 def _amounts(value: object, read: Callable[[str, object], int]) -> Resources:
-    place = FieldPath()
+    path = FieldPath()
     result: Resources = {}
     given = mapping(value, "a mapping of resources to amounts, like {cpu: 4, memory: 32Gi}")
     for name, wanted in given.items():
-        with place.at(as_key(name)):
+        with path.at(as_key(name)):
             known = resource(name)
             result["memory" if known == "memory_mb" else known] = read(known, wanted)
     if "memory" in given and "memory_mb" in given:
-        place.at("memory_mb").wrong("and memory are one resource; write one of them")
-    place.close()
+        path.at("memory_mb").problem("is the same resource as memory; write one of them")
+    path.raise_problems()
     return result
 
 
 def printed(name: str, count: int) -> int | float | str:
-    """An amount as a user would write it."""
+    """An amount as a user writes it."""
     if name == "cpu":
         return f"{count}m" if count % 1000 else count // 1000
     if name == "gpu":
@@ -131,5 +131,5 @@ def printed(name: str, count: int) -> int | float | str:
 
 
 def native(amounts: Mapping[str, int]) -> dict[str, object]:
-    """Resources as a user would write them."""
+    """Resources as a user writes them."""
     return {name: printed(name, count) for name, count in amounts.items()}

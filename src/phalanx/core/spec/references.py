@@ -1,7 +1,7 @@
-"""What a role's variables may refer to: facts that are only known when the gang starts.
+"""References in the variables of a role, to values that are known only when the gang starts.
 
-`$(task.index)`, `$(count.ROLE)`, `$(hosts.ROLE)` and `$(addresses.ROLE.PORT)`. Everything else in
-brackets is left as it is, and so is one of these with a second `$` before it, which is taken away.
+They are `$(task.index)`, `$(count.ROLE)`, `$(hosts.ROLE)` and `$(addresses.ROLE.PORT)`. Any other
+`$(…)` stays as it is. `$$(task.index)` is replaced by the text `$(task.index)`.
 """
 
 import re
@@ -18,7 +18,7 @@ _REFERENCE = re.compile(
 class Reference(NamedTuple):
     kind: str  #: `index`, `count`, `hosts` or `addresses`
     role: str | None = None
-    port: int | None = None  #: of the first task on each node; its neighbours have the next ones
+    port: int | None = None  #: of the first task on a node; other tasks there have the next ports
 
 
 def _of(match: re.Match[str]) -> Reference:
@@ -30,10 +30,13 @@ def _of(match: re.Match[str]) -> Reference:
 
 
 def references(value: str) -> Iterator[Reference]:
+    """The references in a value."""
     return (_of(match) for match in _REFERENCE.finditer(value) if not match["escape"])
 
 
 def resolved(value: str, known: Callable[[Reference], str]) -> str:
+    """The value with every reference replaced by what `known` returns for it."""
+
     def one(match: re.Match[str]) -> str:
         return match[0][1:] if match["escape"] else known(_of(match))
 
@@ -41,5 +44,5 @@ def resolved(value: str, known: Callable[[Reference], str]) -> str:
 
 
 def literal(value: str) -> str:
-    """A value that is resolved to exactly these characters."""
+    """The text that `resolved` turns back into this value, whatever is in it."""
     return _REFERENCE.sub(lambda match: "$" + match[0], value) if "$(" in value else value

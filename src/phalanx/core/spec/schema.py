@@ -1,7 +1,7 @@
-"""The fields of the native form: which there are, their defaults, how each is read and printed.
+"""The fields of the native form, each with its default, its reader and its writer.
 
-`docs/reference/job.md` explains them to users in the same order. Rules that need more than one
-field are in `validation`.
+`docs/reference/job.md` explains them to users, in the same order. Rules between fields are in
+`validation`.
 """
 
 from collections.abc import Mapping
@@ -42,10 +42,10 @@ from phalanx.core.spec.job import (
     Schedule,
 )
 
-#: Over all roles of a job.
+#: Tasks of all roles of a job together.
 TASK_LIMIT = 100_000
 
-#: Linux refuses to start a process with a longer argument or variable.
+#: Linux does not start a process that has a longer argument or variable.
 ARGUMENT_LIMIT_BYTES = 128 * 1024 - 1
 
 IMAGE_LIMIT_CHARS = 1024
@@ -59,8 +59,8 @@ def _argument(value: object) -> str:
     size_bytes = len(word.encode())
     if size_bytes > ARGUMENT_LIMIT_BYTES:
         raise refusal(
-            f"has {size_bytes} bytes; a process can be given {ARGUMENT_LIMIT_BYTES} at most in one"
-            " string: put it in a file"
+            f"has {size_bytes} bytes; an argument or a variable has at most"
+            f" {ARGUMENT_LIMIT_BYTES}: put the text in a file"
         )
     return word
 
@@ -68,22 +68,22 @@ def _argument(value: object) -> str:
 def _command(value: object) -> str | tuple[str, ...]:
     if isinstance(value, str):
         if not value.strip():
-            raise refusal("is empty; write what to run")
+            raise refusal("is empty; write the command to run")
         return _argument(value)
     words = _arguments("a string for sh, or a list of strings to execute")(value)
     if not words or not words[0]:
-        raise refusal("names no program; write what to run")
+        raise refusal("has no program; write the command to run")
     return words
 
 
 def _arguments(what: str) -> Reader[tuple[str, ...]]:
     def read(value: object) -> tuple[str, ...]:
-        place = FieldPath()
+        path = FieldPath()
         result = []
         for index, word in enumerate(items(value, what)):
-            with place.at(index):
+            with path.at(index):
                 result.append(_argument(word))
-        place.close()
+        path.raise_problems()
         return tuple(result)
 
     return read
@@ -92,7 +92,9 @@ def _arguments(what: str) -> Reader[tuple[str, ...]]:
 def _image(value: object) -> str:
     name = text(value)
     if not name or not name.isprintable() or " " in name or len(name) > IMAGE_LIMIT_CHARS:
-        raise refusal(f"is {shown(name)}; write an image, like registry.example/train@sha256:…")
+        raise refusal(
+            f"is {shown(name)}; write the name of an image, like registry.example/train@sha256:…"
+        )
     return name
 
 
@@ -106,15 +108,15 @@ def _at_most(limit: Micros) -> Reader[Micros]:
     return read
 
 
-def _some_time(value: object) -> Micros:
+def _above_zero(value: object) -> Micros:
     micros = durations.duration(value)
     if micros == 0:
-        raise refusal(f"is {shown(value)}; write a time above zero, or null for none")
+        raise refusal(f"is {shown(value)}; write a duration longer than 0, or null for no limit")
     return micros
 
 
 def _max_retries(value: object) -> int:
-    # Other schedulers say 0 where one failure ends a job, which is what we call 1.
+    # Other schedulers write 0 where the first failure ends the job; here that is 1.
     return max(1, integer(0, 1000)(value))
 
 
@@ -171,10 +173,10 @@ def _written_command(command: str | tuple[str, ...]) -> str | list[str] | None:
 
 
 def _roles(value: object) -> Mapping[Any, object]:
-    """The roles unread: what a role means depends on the job."""
+    """The roles as they are; `validation` reads them, because defaults depend on the job."""
     roles = mapping(value, "a mapping of names to roles, like {worker: {command: ./train}}")
     if not roles:
-        raise refusal("is empty; a job has at least one role")
+        raise refusal("is empty; write at least one role")
     return roles
 
 
@@ -205,15 +207,15 @@ JOB_FIELDS = {
     "mode": Field(one_of(Mode), "strict", str),
     "match": Field(one_of(Match), "only-waiting", str),
     "group": Field(distinct("a list of namespace/name", names.member), [], list),
-    "schedule_timeout": Field(_some_time, None, durations.printed),
+    "schedule_timeout": Field(_above_zero, None, durations.printed),
     "pack": Field(_pack, None, lambda pack: write_fields(pack, _PACK_FIELDS)),
     "spread": Field(boolean, default=False),
     "restart": Field(one_of(Restart), "gang", str),
     "max_retries": Field(_max_retries, 3),
     "backoff": Field(_at_most(BACKOFF_LIMIT), "10s", durations.printed),
     "grace": Field(_at_most(GRACE_LIMIT), "15s", durations.printed),
-    "time_limit": Field(_some_time, None, durations.printed),
-    "stall_after": Field(_some_time, None, durations.printed),
+    "time_limit": Field(_above_zero, None, durations.printed),
+    "stall_after": Field(_above_zero, None, durations.printed),
     "complete_when": Field(text, "all"),
     "preemptible": Field(boolean, default=True),
     "preemption_policy": Field(one_of(PreemptionPolicy), "lower", str),
@@ -223,7 +225,7 @@ JOB_FIELDS = {
     "schedule": Field(_schedule, None, _written_schedule),
 }
 
-#: A queue, apart from its name.
+#: The fields of a queue, without its name.
 QUEUE_FIELDS = {
     "parent": Field(names.dns_subdomain),
     "weight": Field(integer(0, 1_000_000), 1),
@@ -236,7 +238,7 @@ QUEUE_FIELDS = {
     "reclaimable": Field(boolean, default=True),
 }
 
-#: The short form: one role, called `worker`.
+#: The fields of the short form, which has one role named `worker`.
 SHORT_FIELDS = {
     "command": Field(_command, REQUIRED),
     "gang_size": ROLE_FIELDS["replicas"],

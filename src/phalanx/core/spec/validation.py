@@ -1,7 +1,7 @@
-"""From what a user wrote to a `JobSpec`, or to every problem in it by its path.
+"""Validation: a document becomes a `JobSpec`, or a list of every problem in it with its path.
 
-`schema` reads the fields; this module holds the rules between them. A document is refused whole,
-and nothing is expanded before its size is known to be sane.
+`schema` reads the fields; the rules between fields are here. A document with a problem is refused
+as a whole. Sizes are checked before anything is expanded.
 """
 
 from collections.abc import Container, Mapping
@@ -16,18 +16,20 @@ from phalanx.core.spec.job import NEEDS_RUNTIME, SECOND, JobSpec, Micros, Role
 from phalanx.core.spec.references import references
 from phalanx.core.spec.schema import JOB_FIELDS, ROLE_FIELDS, SHORT_FIELDS, TASK_LIMIT
 
-#: A fenced task must be dead before its gang is placed again: the room its lease leaves for that.
+#: A fenced task must have stopped before its gang is placed again; its lease leaves this much
+#: time for that.
 FENCE_MARGIN: Micros = 7 * SECOND
 
 #: A run of a cron is named after the cron and its minute.
 CRON_NAME_LIMIT = names.NAME_LIMIT - len("-20260131020000")
 
-_ROLE_FIELDS_ASTRAY = {
-    name: f"is a field of a role; write it as roles.NAME.{name}" for name in ROLE_FIELDS
+_ROLE_FIELDS_MISPLACED = {
+    name: f"is a field of a role, not of the job; write it as roles.NAME.{name}"
+    for name in ROLE_FIELDS
 }
-_JOB_FIELDS_ASTRAY = {
-    name: f"is a field of the job; write {name} beside roles" for name in JOB_FIELDS
-}
+_JOB_FIELDS_MISPLACED = dict.fromkeys(
+    JOB_FIELDS, "is a field of the job, not of a role; write it next to roles"
+)
 
 #: Fields read so far; those with a problem are absent.
 _Values = dict[str, Any]
@@ -40,27 +42,27 @@ def job_spec(
     lost_after: Micros = 30 * SECOND,
     timezones: Container[str] | None = None,
 ) -> JobSpec:
-    """The job of a document in the native form.
+    """The job of a document in the native form. Raises Invalid with every problem.
 
-    `timezones` are the ones that exist; without it their names are only checked for their form.
+    `timezones` has the names of the time zones that exist; None accepts every well-formed name.
     """
     if not isinstance(document, Mapping):
-        raise Invalid([Problem("", f"a job is a mapping with roles in it, not {shown(document)}")])
-    place = FieldPath()
-    values = read_fields(document, JOB_FIELDS, place, _ROLE_FIELDS_ASTRAY)
-    roles = _read_roles(values.pop("roles", {}), place.at("roles"))
-    _settle_priority(values, priority_classes, place, is_given=document.get("priority") is not None)
-    _settle_minimums(values, roles, place)
-    _check_completion(values, roles, place)
-    _check_references(roles, place)
-    _check_fence(values, lost_after, place)
-    _check_schedule(values, timezones, place)
-    place.close()
+        raise Invalid([Problem("", f"a job is a mapping with roles, not {shown(document)}")])
+    path = FieldPath()
+    values = read_fields(document, JOB_FIELDS, path, _ROLE_FIELDS_MISPLACED)
+    roles = _read_roles(values.pop("roles", {}), path.at("roles"))
+    _settle_priority(values, priority_classes, path, is_given=document.get("priority") is not None)
+    _settle_minimums(values, roles, path)
+    _check_completion(values, roles, path)
+    _check_references(roles, path)
+    _check_fence(values, lost_after, path)
+    _check_schedule(values, timezones, path)
+    path.raise_problems()
     return JobSpec(roles=tuple(Role(name=name, **role) for name, role in roles.items()), **values)
 
 
 def is_short_form(document: object) -> bool:
-    """Whether a document means to be in the short form, however badly."""
+    """Whether a document is meant as the short form, valid or not."""
     return (
         isinstance(document, Mapping)
         and "roles" not in document
@@ -69,12 +71,12 @@ def is_short_form(document: object) -> bool:
 
 
 def short_form(document: object) -> JobSpec:
-    """The job of `{command, gang_size, resources, priority, depends_on}`."""
+    """The job of `{command, gang_size, resources, priority, depends_on}`. Raises Invalid."""
     if not isinstance(document, Mapping):
         raise Invalid([Problem("", f"a job is a mapping with a command, not {shown(document)}")])
-    place = FieldPath()
-    read_fields(document, SHORT_FIELDS, place)
-    place.close()
+    path = FieldPath()
+    read_fields(document, SHORT_FIELDS, path)
+    path.raise_problems()
     worker = {
         "command": document["command"],
         "replicas": document.get("gang_size"),
@@ -89,32 +91,34 @@ def short_form(document: object) -> JobSpec:
     )
 
 
-def _read_roles(document: Mapping[Any, object], place: FieldPath) -> dict[str, _Values]:
+def _read_roles(document: Mapping[Any, object], path: FieldPath) -> dict[str, _Values]:
     roles: dict[str, _Values] = {}
     for key, role in document.items():
-        here = place.at(as_key(key))
+        here = path.at(as_key(key))
         with here:
             _check_role_name(key)
         roles[as_key(key)] = {}
         with here:
             fields = mapping(role, "a mapping with a command, like {command: ./train}")
-            roles[as_key(key)] = read_fields(fields, ROLE_FIELDS, here, _JOB_FIELDS_ASTRAY)
+            roles[as_key(key)] = read_fields(fields, ROLE_FIELDS, here, _JOB_FIELDS_MISPLACED)
             _settle_program(roles[as_key(key)], fields, here)
     return roles
 
 
-def _settle_program(role: _Values, given: Mapping[Any, object], place: FieldPath) -> None:
-    """What a task runs: a command, the program of its image, or a command in its image."""
+def _settle_program(role: _Values, given: Mapping[Any, object], path: FieldPath) -> None:
+    """Decide what a task runs: a command, its image's program, or a command in its image."""
     has_image = given.get("image") is not None
     if given.get("command") is None:
         role["command"] = ()
         if not has_image:
-            place.at("command").wrong("is missing; it has no default")
+            path.at("command").problem("is missing; it is required")
     if given.get("args"):
         if not has_image:
-            place.at("args").wrong("are for the program of an image; write them in command")
+            path.at("args").problem(
+                "are for the program of an image, and there is no image; write them in command"
+            )
         elif given.get("command") is not None:
-            place.at("args").wrong("are given together with command; write them in command")
+            path.at("args").problem("cannot be combined with command; write them in command")
     if has_image and "node_selector" in role:
         role["node_selector"] = NEEDS_RUNTIME | role["node_selector"]
 
@@ -122,32 +126,34 @@ def _settle_program(role: _Values, given: Mapping[Any, object], place: FieldPath
 def _check_role_name(key: object) -> None:
     if key == "all":
         raise refusal(
-            "is a name that no role can have: complete_when gives it a meaning; rename it"
+            "is reserved, because complete_when: all means every role; choose another name"
         )
     names.dns_label(key)
 
 
 def _settle_priority(
-    values: _Values, classes: Mapping[str, int], place: FieldPath, *, is_given: bool
+    values: _Values, classes: Mapping[str, int], path: FieldPath, *, is_given: bool
 ) -> None:
     name = values.get("priority_class")
     if name is None:
         return
     if is_given:
-        place.at("priority").wrong("is given together with priority_class; write one of them")
+        path.at("priority").problem("cannot be combined with priority_class; write one of them")
     if name in classes:
         values["priority"] = classes[name]
     elif classes:
         known = ", ".join(sorted(classes))
-        place.at("priority_class").wrong(f"is {shown(name)}, which is not configured; use {known}")
+        path.at("priority_class").problem(
+            f"is {shown(name)}, which is not a configured priority class; use one of: {known}"
+        )
     else:
-        place.at("priority_class").wrong(
-            f"is {shown(name)}, but no classes are configured; write priority"
+        path.at("priority_class").problem(
+            f"is {shown(name)}, but the server has no priority classes; write priority instead"
         )
 
 
-def _settle_minimums(values: _Values, roles: dict[str, _Values], place: FieldPath) -> None:
-    # With an explicit minimum over all roles, each role is free to have none.
+def _settle_minimums(values: _Values, roles: dict[str, _Values], path: FieldPath) -> None:
+    # With an explicit minimum over all roles, the minimum of a role is 0 by default.
     over_all = values.get("min_available")
     is_over_all = "min_available" not in values or over_all is not None
     for name, role in roles.items():
@@ -155,67 +161,75 @@ def _settle_minimums(values: _Values, roles: dict[str, _Values], place: FieldPat
         if least is None:
             role["min"] = 0 if is_over_all else replicas
         elif replicas is not None and least > replicas:
-            place.at("roles").at(name).at("min").wrong(
+            path.at("roles").at(name).at("min").problem(
                 f"is {least} but replicas is {replicas}; lower min or raise replicas"
             )
     total = sum(role.get("replicas", 0) for role in roles.values())
     if total > TASK_LIMIT:
-        place.at("roles").wrong(f"have {total} replicas in all; a job has at most {TASK_LIMIT}")
+        path.at("roles").problem(
+            f"have {total} replicas in total; a job has at most {TASK_LIMIT}: lower replicas"
+        )
     if not all("replicas" in role and "min" in role for role in roles.values()):
         return
     needed = sum(role["min"] for role in roles.values())
     if over_all is not None and over_all > total:
-        place.at("min_available").wrong(
-            f"is {over_all} but the roles have {total} replicas in all; lower it to {total}"
+        path.at("min_available").problem(
+            f"is {over_all} but the roles have {total} replicas in total; lower it to {total}"
         )
     if roles and needed == 0 and not is_over_all:
-        place.at("roles").wrong("have a min of 0 each; set min_available, or the min of a role")
+        path.at("roles").problem(
+            "all have min: 0; set min_available, or give a role a min of at least 1"
+        )
     values["min_available"] = max(over_all or 0, needed)
 
 
-def _check_completion(values: _Values, roles: dict[str, _Values], place: FieldPath) -> None:
+def _check_completion(values: _Values, roles: dict[str, _Values], path: FieldPath) -> None:
     wanted = values.get("complete_when", "all")
     if roles and wanted != "all" and wanted not in roles:
         known = ", ".join(list(roles)[:5])
-        place.at("complete_when").wrong(
-            f"is {shown(wanted)}, which is not a role; write all or the name of a role: {known}"
+        path.at("complete_when").problem(
+            f"is {shown(wanted)}, which is not a role; write all, or one of: {known}"
         )
 
 
-def _check_references(roles: dict[str, _Values], place: FieldPath) -> None:
+def _check_references(roles: dict[str, _Values], path: FieldPath) -> None:
     for name, role in roles.items():
         for variable, value in role.get("env", {}).items():
-            here = place.at("roles").at(name).at("env").at(variable)
+            here = path.at("roles").at(name).at("env").at(variable)
             for reference in references(value):
                 if reference.role is not None and reference.role not in roles:
                     known = ", ".join(list(roles)[:5])
-                    here.wrong(f"refers to the role {reference.role}, which is none of {known}")
+                    here.problem(
+                        f"refers to the role {reference.role}, which does not exist; use one of:"
+                        f" {known}"
+                    )
                 if not 0 < (reference.port or 1) < 2**16:
-                    here.wrong(f"has the port {reference.port}; write one from 1 to 65535")
+                    here.problem(f"refers to port {reference.port}; write a port from 1 to 65535")
 
 
-def _check_fence(values: _Values, lost_after: Micros, place: FieldPath) -> None:
+def _check_fence(values: _Values, lost_after: Micros, path: FieldPath) -> None:
     room = max(0, lost_after - FENCE_MARGIN)
     grace = values.get("grace")
     if values.get("fence") and grace is not None and grace >= room:
-        place.at("grace").wrong(
-            f"is {printed(grace)}, too long for a job with fence: its tasks must stop"
-            f" before another worker may start them; write less than {printed(room)}"
+        path.at("grace").problem(
+            f"is {printed(grace)}, which is too long with fence: the tasks must have stopped"
+            f" before another worker starts them; write less than {printed(room)}"
         )
 
 
-def _check_schedule(values: _Values, timezones: Container[str] | None, place: FieldPath) -> None:
+def _check_schedule(values: _Values, timezones: Container[str] | None, path: FieldPath) -> None:
     schedule = values.get("schedule")
     if schedule is None:
         return
     if values.get("after"):
-        place.at("after").wrong("cannot be given together with schedule; remove one of them")
+        path.at("after").problem("cannot be combined with schedule; remove one of them")
     if timezones is not None and schedule.timezone not in timezones:
-        place.at("schedule").at("timezone").wrong(
-            f"is {shown(schedule.timezone)}, which is not a time zone; write one like Europe/Zurich"
+        path.at("schedule").at("timezone").problem(
+            f"is {shown(schedule.timezone)}, which is not a known time zone; write one like"
+            " Europe/Zurich"
         )
     if len(values.get("name") or "") > CRON_NAME_LIMIT:
-        place.at("name").wrong(
-            f"is too long for a job with schedule, whose runs have their minute added; use at"
+        path.at("name").problem(
+            "is too long for a job with schedule, because a run's name ends in its minute; use at"
             f" most {CRON_NAME_LIMIT} characters"
         )
