@@ -1,8 +1,8 @@
-"""A gang starts, breaks, drains, outlives its leader, starts again and finishes, in virtual time.
+"""A gang starts, fails, stops, survives the death of its leader, starts again and finishes.
 
-The smallest example of how the parts fit: an event is applied to the cluster, what it changed
-becomes a batch, the batch is committed, and only then does anybody act on it. The core, planner and
-SQLite file are real, and so is the first leader's death; workers are played, and time is virtual.
+The smallest example of how the parts fit: an event is applied to the cluster, its changes become a
+batch, the batch is committed, and only then is it acted upon. The core, the planner, the SQLite
+file and the death of the first leader are real; workers are simulated, and time is virtual.
 """
 
 import asyncio
@@ -14,12 +14,12 @@ from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 
-from phalanx.core import events, records
+from phalanx.cli.event_text import sentence
+from phalanx.core import events
 from phalanx.core.cluster import Cluster
 from phalanx.core.ids import job_id
 from phalanx.core.model import Blob, Protocol, Task
 from phalanx.core.node import DEVICE, GPU
-from phalanx.core.records import Record
 from phalanx.core.spec.job import SECOND, Micros
 from phalanx.core.spec.validation import job_spec
 from phalanx.core.states import State
@@ -36,7 +36,7 @@ TRAIN = job_spec({"name": "pretrain-7b", "roles": ROLES, "spread": True, "checkp
 
 
 class Leader:
-    """The one writer. An engine is this with a queue, group commit and care for failed commits."""
+    """The only writer. The engine adds a queue, group commit and recovery from failed commits."""
 
     def __init__(self, path: Path) -> None:
         self.now = NINE
@@ -44,26 +44,26 @@ class Leader:
         self.batches = count(1)
 
     async def take_over(self, name: str) -> None:
-        """Take the lead as soon as it can be had, and load what is live."""
+        """Take the lease as soon as it is free, and load the live rows."""
         while (term := await self.store.lead(name, f"http://{name}", LEASE)) is None:
             self.now += SECOND
         self.term = term
         self.cluster = Cluster.load(await self.store.load(term), self.now)
         self.timers = list(self.cluster.timers())
 
-    async def tell(self, *facts: events.Event) -> None:
-        """Apply, commit, and only then go on."""
-        changes = [self.cluster.apply(fact, self.now) for fact in facts]
+    async def apply(self, *applied: events.Event) -> None:
+        """Apply events and commit their changes."""
+        changes = [self.cluster.apply(event, self.now) for event in applied]
         batch = batch_of(f"term-{self.term}-{next(self.batches)}", changes)
         await self.store.commit(self.term, batch)
         self.timers += [timer for change in changes for timer in change.timers]
 
     async def wait(self, seconds: int) -> None:
-        """Let time pass. Timers are never cancelled: those that come late find nothing to do."""
+        """Let time pass. Timers are never cancelled: one that has become void changes nothing."""
         self.now += seconds * SECOND
         due = sorted((t for t in self.timers if t.at <= self.now), key=lambda timer: timer.at)
         self.timers = [timer for timer in self.timers if timer.at > self.now]
-        await self.tell(*(timer.event for timer in due))
+        await self.apply(*(timer.event for timer in due))
         await self.store.renew(self.term, LEASE)
 
     def tasks(self, state: State) -> list[Task]:
@@ -73,22 +73,22 @@ class Leader:
 async def start(leader: Leader) -> None:
     """What the planner decides is an event like any other; then all accept, and all start."""
     found = plan(PlannerState.of(leader.cluster), leader.now)
-    await leader.tell(events.Placed(tuple(found.reserved())))
+    await leader.apply(events.Placed(tuple(found.reserved())))
     await leader.wait(1)
     reserved = leader.tasks(State.RESERVED)
-    await leader.tell(*(events.Accepted(task.id, task.epoch) for task in reserved))
+    await leader.apply(*(events.Accepted(task.id, task.epoch) for task in reserved))
     await leader.wait(1)
-    await leader.tell(*(events.Started(task.id, task.epoch) for task in reserved))
+    await leader.apply(*(events.Started(task.id, task.epoch) for task in reserved))
 
 
 async def save_and_stop(leader: Leader, task: Task) -> None:
-    """What an agent does when it is told to stop a task: the bytes, the pointer, the exit."""
+    """Do what an agent does to stop a task: keep its checkpoint, report it, report the exit."""
     await leader.wait(2)
     state = f"rank {task.index} at step 1200".encode()
     blob = Blob(f"{task.id}-{task.epoch}", len(state))
     await leader.store.put_blob(blob.id, task.job, state)
-    await leader.tell(events.CheckpointSaved(task.id, task.epoch, blob))
-    await leader.tell(events.Exited(task.id, task.epoch, code=0, signalled=True))
+    await leader.apply(events.CheckpointSaved(task.id, task.epoch, blob))
+    await leader.apply(events.Exited(task.id, task.epoch, code=0, signalled=True))
 
 
 async def until_the_crash(leader: Leader) -> None:
@@ -97,77 +97,49 @@ async def until_the_crash(leader: Leader) -> None:
     for name in ("ares", "boreas", "castor", "doris"):
         gpus = {GPU: 2 * DEVICE}
         agent = events.WorkerRegistered(name, "1", Protocol.SYNC, f"{name}:7000", gpus)
-        await leader.tell(agent, events.Inventoried(name, "1", ()))
-    await leader.tell(events.Submitted(JOB, TRAIN, owner="ada"))
+        await leader.apply(agent, events.Inventoried(name, "1", ()))
+    await leader.apply(events.Submitted(JOB, TRAIN, owner="ada"))
     await start(leader)
     await leader.wait(20 * 60)
     victim = leader.tasks(State.RUNNING)[2]
-    await leader.tell(events.Exited(victim.id, victim.epoch, signal=signal.SIGKILL))
+    await leader.apply(events.Exited(victim.id, victim.epoch, signal=signal.SIGKILL))
     for task in leader.tasks(State.PREEMPTING)[:2]:
         await save_and_stop(leader, task)
-    os.kill(os.getpid(), signal.SIGKILL)  # in the middle of the drain, without a farewell
+    os.kill(os.getpid(), signal.SIGKILL)  # while the gang is stopping
 
 
 async def after_the_crash(leader: Leader, killer: signal.Signals) -> None:
     await leader.store.open()
     leader.now = (await leader.store.records(job=JOB, limit=1000))[-1].at
-    notes = [(leader.now, f"THE LEADER IS KILLED by {killer.name}")]
+    notes = [(leader.now, f"*** the leader was killed by {killer.name} ***")]
     await leader.take_over("second")
     job, stopping = leader.cluster.gangs[JOB].job, leader.tasks(State.PREEMPTING)
-    notes += [(leader.now, f"ANOTHER LEADS, in term {leader.term}; the file says {job.phase}")]
+    notes += [
+        (leader.now, f"*** another server leads, in term {leader.term}: the job is {job.phase} ***")
+    ]
     for name in leader.cluster.nodes:
         has = tuple((task.id, task.epoch) for task in stopping if task.worker == name)
-        await leader.tell(events.Inventoried(name, "1", has))
+        await leader.apply(events.Inventoried(name, "1", has))
     for task in stopping:
         await save_and_stop(leader, task)
     await start(leader)
     await leader.wait(40 * 60)
     for task in leader.tasks(State.RUNNING):
-        await leader.tell(events.Exited(task.id, task.epoch, code=0))
+        await leader.apply(events.Exited(task.id, task.epoch, code=0))
     await leader.store.resign(leader.term)
-    told = [(r.at, sentence(r)) for r in await leader.store.records(job=JOB, limit=1000)]
-    for at, what in sorted(told + notes, key=lambda line: line[0]):
+    lines = [(r.at, sentence(r)) for r in await leader.store.records(job=JOB, limit=1000)]
+    for at, what in sorted(lines + notes, key=lambda line: line[0]):
         print(f"{datetime.fromtimestamp(at / SECOND, UTC):%H:%M:%S}  {what}")
     await show_tasks(leader.store)
     await leader.store.close()
 
 
-def sentence(record: Record) -> str:  # noqa: C901, PLR0911, PLR0912
-    match record:
-        case records.JobSubmitted(owner=owner, size=size):
-            return f"{owner} submits a gang of {size}"
-        case records.GangReserved(attempt=attempt, size=size, workers=workers):
-            return f"attempt {attempt}: all {size} tasks reserved at once on {', '.join(workers)}"
-        case records.GangStarting(size=size):
-            return f"all {size} workers ready, starting"
-        case records.TaskStarted(task=task, worker=worker):
-            return f"  task {task} started on {worker}"
-        case records.TaskFailed(task=task, why=why, worker=worker):
-            return f"  task {task} {why} on {worker}"
-        case records.WorkLost(to=to, gpu_s=gpu_s):
-            return f"lost {gpu_s:.0f} GPU-seconds of work ({to})"
-        case records.GangStopping(stopping=stopping):
-            return f"stopping the other {stopping} tasks"
-        case records.TaskCheckpointSaved(task=task, size_bytes=size_bytes):
-            return f"  task {task} saved a checkpoint of {size_bytes} bytes"
-        case records.TaskStopped(task=task):
-            return f"  task {task} stopped"
-        case records.GangStopped(seconds=seconds, outcome=outcome):
-            return f"all tasks stopped after {seconds:g} s, the gang is {outcome}"
-        case records.TaskDone(task=task):
-            return f"  task {task} done"
-        case records.JobEnded(phase=phase, why=why):
-            return f"job {phase}: {why}"
-        case _:
-            return records.kind_of(record)
-
-
 async def show_tasks(store: SQLiteStore) -> None:
     job, tasks = await store.job(JOB) or (None, ())
-    print(f"\nWhat is kept of {job and job.name}, and what each last attempt was given:")
+    print(f"\nTasks of {job and job.name}, and the checkpoint that each last attempt was given:")
     for task in tasks:
         saved = task.checkpoint and await store.get_blob(task.checkpoint.id)
-        given = f'"{saved.decode()}"' if saved else "nothing: it never saved"
+        given = f'"{saved.decode()}"' if saved else "none"
         print(f"  task {task.index}  {task.state}  attempt {task.epoch}  {task.worker:8}{given}")
     print("\nNow type: make test, or make bench. How it works: docs/architecture.md")
 

@@ -349,7 +349,7 @@ def test_who_starts_again_when_a_member_dies(busy: Fleet, policy: str, after: li
     busy.until(job, lambda seen: seen.attempt == 2)
     assert epochs(busy, job) == after
     story = busy.terminal.type("events", job).out
-    assert ("all its tasks are told to stop" in story) == (policy == "only-waiting")
+    assert ("stopping all tasks" in story) == (policy == "only-waiting")
     assert busy.client.get(job).failures == 1
     busy.end(job)
     assert busy.ends(job).phase == "done"

@@ -139,7 +139,7 @@ def test_a_parameter_server_is_stopped_when_the_workers_are_done(small: Terminal
     printed = typed(small, "A parameter server")
     assert len(re.findall(r"rank [123] is done", printed)) == 3
     told = small.type("events", "parameter-server").out
-    assert "all its tasks are told to stop: it is complete" in told
+    assert "stopping all tasks: job complete" in told
     while "stopped after 597 updates" not in small.type("logs", "parameter-server").out:
         pass  # its last words come after the end of the job
 
@@ -147,7 +147,7 @@ def test_a_parameter_server_is_stopped_when_the_workers_are_done(small: Terminal
 def test_an_elastic_gang_gives_way_and_loses_nothing(small: Terminal) -> None:
     printed = typed(small, "An elastic gang")
     told = small.type("events", "elastic").out
-    assert "attempt 1: places for 4" in told
+    assert "attempt 1: reserved 4 tasks" in told
     assert "are given up" in told
     assert printed.count("gives way at") == 2
     counted = re.findall(r"(\d+) primes from", printed)
@@ -168,7 +168,7 @@ def test_training_that_loses_a_rank_ends_with_the_same_loss(tmp_path: Path) -> N
             assert running.line_with("trained: ", LONG_S), running.seen
             assert running.process.wait(PATIENCE_S) == 0
             broken = running.seen[-1].partition("trained: ")[2]
-        assert "was killed by signal 9" in at.type("events", "torch-ddp").out
+        assert "was killed by SIGKILL" in at.type("events", "torch-ddp").out
     assert broken == undisturbed(python)
 
 
@@ -203,7 +203,7 @@ def test_what_the_page_about_gpus_shows_works_on_a_pretended_one(tmp_path: Path)
         env=environment(PORT=str(free_port()), **variables(tmp_path, python), **given),
     )
     assert done.returncode == 0, done
-    assert "evicted: it gave way to default/gpu-urgent" in done.stdout
+    assert "evicted: preempted by default/gpu-urgent" in done.stdout
     assert "all go on after step" in done.stdout
     assert "Evicted or not: the loss is" in done.stdout
 

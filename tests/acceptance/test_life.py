@@ -30,7 +30,7 @@ def test_waiting_for_a_job_that_ends_well_is_status_0(own_server: Server, at: Te
         ["0", "worker", "done", "w-1"],
         ["1", "worker", "done", "w-1"],
     ]
-    assert at.type("why", "train").out == f"{job}: it is done: it is complete\n"
+    assert at.type("why", "train").out == f"{job}: it is done: job complete\n"
 
 
 def test_waiting_for_a_job_that_fails_is_status_1(own_server: Server, at: Terminal) -> None:
@@ -107,7 +107,7 @@ def test_all_events_are_followed_without_a_job(at: Terminal) -> None:
     with Following(at.start("events", "-f")) as heard:
         for weight in range(1, 1000):  # something happens until it listens
             at.type("queue", "set", "seen", "--weight", str(weight))
-            if heard.line_with("queue seen was set"):
+            if heard.line_with("queue seen changed"):
                 break
         else:
             pytest.fail(f"it never told: {heard.seen}")

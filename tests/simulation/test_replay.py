@@ -43,7 +43,7 @@ def starts(trace: Trace, rules: Rules, estimate: float = 1.0) -> dict[str, int]:
     replay = Replay(trace, cluster, planner, Pace(estimate))
     replay.run()
     assert not replay.rejected
-    return {job: (at - START) // SECOND for job, at in replay.story.started.items()}
+    return {job: (at - START) // SECOND for job, at in replay.history.started.items()}
 
 
 #: Half the node is taken for long; a gang that needs all of it comes; then a short and a long one.
@@ -89,7 +89,7 @@ def test_plans_can_be_kept_apart() -> None:
     pace = Pace(plan_every=30 * SECOND)
     replay = Replay(a_trace(jobs), cluster, Production(cluster, PlannerPolicy()), pace)
     replay.run()
-    starts_at = {job: (at - START) // SECOND for job, at in replay.story.started.items()}
+    starts_at = {job: (at - START) // SECOND for job, at in replay.history.started.items()}
     # The plan after 100 s leaves the third waiting, and so the next is made after 130 s.
     assert starts_at == {"first": 0, "second": 100, "third": 130}
 
@@ -186,7 +186,7 @@ def test_no_node_is_over_committed_and_every_job_that_fits_ends(
             assert charged <= node.worker.resources["gpu"]
     assert not cluster.gangs
     assert not replay.rejected
-    assert len(replay.story.ended) + len(trace.misfits) == len(jobs)
+    assert len(replay.history.ended) + len(trace.misfits) == len(jobs)
 
 
 @pytest.mark.parametrize("seed", range(3))

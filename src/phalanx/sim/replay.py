@@ -91,7 +91,7 @@ class Replay:
         pace = pace or Pace()
         self.cluster = cluster
         self.now: Micros = START
-        self.story = JobHistory(trace, START)
+        self.history = JobHistory(trace, START)
         self.reasons: Mapping[str, Reason] = {}
         #: Decisions that no longer held when they were applied, by cause. There should be none.
         self.rejected: Counter[str] = Counter()
@@ -168,7 +168,7 @@ class Replay:
         if changes.replan:
             self._replan = True
         self._planner.note(changes)
-        self.story.note(changes, self.now)
+        self.history.observe(changes, self.now)
         return changes
 
     def happens_at(self, at: Micros, event: events.Event) -> None:

@@ -84,19 +84,21 @@ class Result(msgspec.Struct, frozen=True):
 
 
 def measured(policy: str, trace: Trace, replay: Replay) -> Result:
-    story = replay.story
-    started = [(job, story.started[job.id]) for job in trace.jobs if job.id in story.started]
-    waits = np.array([at - story.start - job.at for job, at in started], float) / SECOND
+    history = replay.history
+    started = [(job, history.started[job.id]) for job in trace.jobs if job.id in history.started]
+    waits = np.array([at - history.start - job.at for job, at in started], float) / SECOND
     done = [
         (job, ended[0])
         for job in trace.jobs
-        if (ended := story.ended.get(job.id)) is not None and ended[1] is Phase.DONE
+        if (ended := history.ended.get(job.id)) is not None and ended[1] is Phase.DONE
     ]
     first, last = trace.jobs[0].at, trace.jobs[-1].at
-    end = max((at for at, _ in story.ended.values()), default=story.start + last) - story.start
-    loaded = _edges(story.start, first, last)
-    whole = _edges(story.start, first, end)
-    used, wanted = _means(story.used, whole), _means(story.wanted, whole)
+    end = (
+        max((at for at, _ in history.ended.values()), default=history.start + last) - history.start
+    )
+    loaded = _edges(history.start, first, last)
+    whole = _edges(history.start, first, end)
+    used, wanted = _means(history.used, whole), _means(history.requested, whole)
     shares = _shares(trace, replay, whole)
     accounts = replay.cluster.accounts.values()
     return Result(
@@ -109,10 +111,10 @@ def measured(policy: str, trace: Trace, replay: Replay) -> Result:
         gpus=trace.gpu / 1000,
         waiting=spread(waits),
         waiting_by_size=_grouped(waits, [_size_class(job) for job, _ in started], _CLASSES),
-        waiting_by_queue=_grouped(waits, [job.queue for job, _ in started], story.queues),
-        utilisation=_share(_means(story.used, loaded), trace.gpu),
+        waiting_by_queue=_grouped(waits, [job.queue for job, _ in started], history.queues),
+        utilisation=_share(_means(history.used, loaded), trace.gpu),
         utilisation_to_end=_share(used, trace.gpu),
-        slowdown=spread(np.array([_slowdown(job, at - story.start) for job, at in done], float)),
+        slowdown=spread(np.array([_slowdown(job, at - history.start) for job, at in done], float)),
         fairness=jain([s.part for s in shares.values() if s.deserved > 0]),
         shares=shares,
         evictions=sum(account.eviction.count for account in accounts),
@@ -195,10 +197,10 @@ def _rounded(values: Floats) -> tuple[float, ...]:
 
 def _shares(trace: Trace, replay: Replay, edges: Floats) -> dict[str, QueueShare]:
     """What queues got and what the planner's own rule would have given them, part by part."""
-    story = replay.story
-    numbers = range(len(story.queues))
-    used = [_means([s for s in story.used if s[1] == n], edges) for n in numbers]
-    wanted = [_means([s for s in story.wanted if s[1] == n], edges) for n in numbers]
+    history = replay.history
+    numbers = range(len(history.queues))
+    used = [_means([s for s in history.used if s[1] == n], edges) for n in numbers]
+    wanted = [_means([s for s in history.requested if s[1] == n], edges) for n in numbers]
     table = NodeTable()
     table.put("all", NodeSpec({GPU: trace.gpu}, {}, {}))
     row = table.rows[GPU]
@@ -206,15 +208,15 @@ def _shares(trace: Trace, replay: Replay, edges: Floats) -> dict[str, QueueShare
     deserved = np.zeros(len(numbers))
     for part in range(PARTS):
         shares = FairShares(queues, table)
-        for number, name in enumerate(story.queues):
+        for number, name in enumerate(history.queues):
             amounts = np.zeros(len(table.rows))
             amounts[row] = wanted[number][part]
             shares.request(name, amounts)
         shares.settle()
-        deserved += [shares.branches[name].deserved[row] for name in story.queues]
+        deserved += [shares.branches[name].deserved[row] for name in history.queues]
     hours = (edges[1] - edges[0]) / SECOND / 3600 / 1000
     return {
         name: QueueShare(float(used[number].sum() * hours), float(deserved[number] * hours))
-        for number, name in enumerate(story.queues)
+        for number, name in enumerate(history.queues)
         if wanted[number].any()
     }

@@ -47,8 +47,8 @@ async def test_fault_14_a_shutdown_lets_its_tasks_save_and_they_continue_elsewhe
     assert (ranks.marks / "given.0").read_text() == (ranks.marks / "inline.0").read_text() == "0\n"
     done = await ranks.finish()
     assert done["failures"] == 0
-    [evicted] = [event for event in await small.events(ranks.job) if event["kind"] == "Evicted"]
-    assert evicted["detail"]["why"] == "worker w-0 is shutting down"
+    [evicted] = [event for event in await small.events(ranks.job) if event["kind"] == "JobEvicted"]
+    assert evicted["why"] == "worker w-0 is shutting down"
 
 
 async def test_fault_14_a_second_signal_does_not_wait_for_the_grace(

@@ -31,7 +31,7 @@ async def test_a_killed_rank_stops_its_gang_and_all_ranks_start_again(
     assert (await ranks.finish())["failures"] == 1
     story = await fleet.events(ranks.job)
     [failed] = [event for event in story if event["kind"] == "TaskFailed"]
-    assert "killed by SIGKILL" in failed["detail"]["why"]
+    assert "killed by SIGKILL" in failed["why"]
     assert [event["kind"] for event in story].count("GangStopping") == 1
 
 
@@ -145,7 +145,7 @@ async def test_a_missing_program_fails_the_job_and_is_named_in_the_error(fleet: 
         roles={"worker": {"replicas": 8, "command": ["no-such-program"], "resources": {"gpu": 1}}},
     )
     await fleet.reach(job, "failed")
-    reasons = [e["detail"]["why"] for e in await fleet.events(job) if e["kind"] == "TaskFailed"]
+    reasons = [e["why"] for e in await fleet.events(job) if e["kind"] == "TaskFailed"]
     assert any("cannot run no-such-program: No such file or directory" in why for why in reasons)
 
 

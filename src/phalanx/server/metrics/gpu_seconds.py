@@ -1,4 +1,4 @@
-"""GPU-seconds that were given to tasks, counted as they end."""
+"""GPU-seconds used by tasks: added up when a task ends."""
 
 from phalanx.core.cluster import Cluster
 from phalanx.core.ledger import gpu_seconds
@@ -8,25 +8,27 @@ from phalanx.core.records import Record, TaskDone, TaskFailed, TaskStopped, Task
 from phalanx.core.spec.job import JobSpec, Micros
 
 
-class Compute:
+class GpuSeconds:
     def __init__(self) -> None:
         self.used_gpu_s = 0.0
-        #: job → what its running attempts have: task → (since, thousandths of a GPU).
+        #: By job and task index: since when the task has run, and on how many thousandths of a GPU.
         self._running: dict[str, dict[int, tuple[Micros, int]]] = {}
 
     def load(self, cluster: Cluster) -> None:
-        """Begin with what runs already."""
+        """Begin with the tasks that run already."""
         self._running.clear()
         for gang in cluster.gangs.values():
             for task in gang.started():
-                self.start(gang.job.id, gang.job.spec, task.index, task.released_at or 0)
+                self.add_task(gang.job.id, gang.job.spec, task.index, task.released_at or 0)
 
-    def start(self, job: str, spec: JobSpec, task: int, at: Micros) -> None:
+    def add_task(self, job: str, spec: JobSpec, task: int, at: Micros) -> None:
+        """A task that uses GPUs started."""
         thousandths = role_of(spec, task).resources.get(GPU, 0)
         if thousandths:
             self._running.setdefault(job, {}).setdefault(task, (at, thousandths))
 
-    def note(self, record: Record) -> None:
+    def observe(self, record: Record) -> None:
+        """Add what a task has used if the record says that it ended."""
         match record:
             case TaskDone() | TaskStopped() | TaskFailed() | TaskStopTimedOut():
                 self._end(record.job, record.task, record.at)

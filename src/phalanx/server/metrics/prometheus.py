@@ -39,7 +39,7 @@ from phalanx.plan.decisions import Plan
 from phalanx.plan.state.delta import PlannerDelta
 from phalanx.plan.state.planner_state import PlannerState
 from phalanx.server.metrics.census import Census, take
-from phalanx.server.metrics.gpu_seconds import Compute
+from phalanx.server.metrics.gpu_seconds import GpuSeconds
 from phalanx.store.protocol import Leader
 
 #: How often at most everything is counted.
@@ -60,7 +60,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
-        self.compute = Compute()
+        self.gpu_seconds = GpuSeconds()
         self.accounts: dict[str, Account] = {}
         self.census: Census | None = None
         self._counted_at = float("-inf")
@@ -126,7 +126,7 @@ class Metrics:
             for job, gang in cluster.gangs.items()
             if gang.job.waiting_since is not None
         }
-        self.compute.load(cluster)
+        self.gpu_seconds.load(cluster)
         self.accounts = dict(cluster.accounts)
 
     def standing_by(self, leader: Leader | None) -> None:
@@ -178,7 +178,7 @@ class Metrics:
                     self._waiting.setdefault(job.id, job.waiting_since)
             for record in changes.records:
                 self._note(changes, record)
-                self.compute.note(record)
+                self.gpu_seconds.observe(record)
             if changes.records:
                 self._note_reaped(changes)
 
@@ -227,7 +227,7 @@ class Metrics:
         self._claimed.inc()
         gang = changes.gangs.get(job)
         if gang is not None:
-            self.compute.start(job, gang.job.spec, record.task, record.at)
+            self.gpu_seconds.add_task(job, gang.job.spec, record.task, record.at)
         if isinstance(record, TaskClaimed):
             self._observe_wait(job, record.at)
         left, first, attempt = self._starting.pop(job, (0, 0, 0))
@@ -263,9 +263,9 @@ class _Standing(Collector):
         self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
-        compute, census = self._metrics.compute, self._metrics.census
+        used_gpu_s, census = self._metrics.gpu_seconds.used_gpu_s, self._metrics.census
         used = CounterMetricFamily("phalanx_gpu_seconds_used", "GPU-seconds given to tasks.")
-        used.add_metric([], compute.used_gpu_s)
+        used.add_metric([], used_gpu_s)
         yield used
         yield from _losses(self._metrics.accounts)
         if census is not None:
