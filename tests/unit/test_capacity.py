@@ -34,7 +34,7 @@ def agrees(view: FreeCapacity, ask: TaskRequest) -> None:
     """The view's answers, against a count of all nodes from nothing."""
     table = view.table
     fresh = count(table.vector(ask.resources), view.free, view.partial, table.mask(ask))
-    assert view.room(ask) == fresh.sum()
+    assert view.total_fit(ask) == fresh.sum()
     assert (view.fit(ask).counts == fresh).all()
     assert view.fit(ask).total == fresh.sum()
     wanted = min(3, int(fresh.sum()))
@@ -42,9 +42,9 @@ def agrees(view: FreeCapacity, ask: TaskRequest) -> None:
         nodes, counts = view.fullest(ask, wanted)
         assert counts.sum() == wanted
         assert (counts <= fresh[nodes]).all()
-        chosen = view.behind(ask, nodes)
+        chosen = view.leftover(ask, nodes)
         others = np.setdiff1d(np.flatnonzero(fresh), nodes)
-        assert chosen.max() <= view.behind(ask, others).min(initial=np.inf)
+        assert chosen.max() <= view.leftover(ask, others).min(initial=np.inf)
 
 
 def take_some(chance: random.Random, view: FreeCapacity) -> TakenCapacity | None:
@@ -84,6 +84,6 @@ def test_a_fork_keeps_what_was_free_when_its_origin_is_used_up() -> None:
     fork = origin.fork()
     vector = origin.table.vector(ASKS[1].resources)
     origin.take(vector, np.array([0]), np.array([4]))
-    assert fork.room(ASKS[1]) == 8
+    assert fork.total_fit(ASKS[1]) == 8
     assert fork.fit(ASKS[1]).total == 8
-    assert origin.room(ASKS[1]) == 4
+    assert origin.total_fit(ASKS[1]) == 4

@@ -27,7 +27,7 @@ class World(NamedTuple):
     claims: dict[str, PendingGang]
 
     def state(self) -> PlannerState:
-        state = PlannerState().at(NOW)
+        state = PlannerState()
         state.set_queues(self.queues)
         for name, gpus in self.nodes.items():
             places = [p for t in self.tenants.values() for p in t.tasks if p.node == name]
@@ -199,7 +199,7 @@ def worlds(draw: st.DrawFn, claimants: int = 6) -> World:
 @given(worlds())
 def test_no_node_is_ever_over_committed(world: World) -> None:
     made = world.plan()
-    at_once = Plan(tuple(d for d in made.decisions if isinstance(d, Reserve)), made.reasons)
+    at_once = Plan(NOW, tuple(d for d in made.decisions if isinstance(d, Reserve)), made.reasons)
     assert min(world.settled(at_once).free().values()) >= 0
     assert min(world.settled(made).free().values()) >= 0
 

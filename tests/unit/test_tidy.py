@@ -55,7 +55,7 @@ PURE_IMPORTS = {
     *("functools", "heapq", "itertools", "json", "math", "operator", "re", "string", "types"),
     *("typing", "msgspec"),
 }
-PURE_IMPORTS_OF = {"plan": {"numpy"}}
+PURE_IMPORTS_OF = {"plan": {"numpy", "zlib"}}
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "breakpoint", "__import__"}
 #: `datetime` may format a time that was given; it may not ask for one.
 CLOCK_METHODS = {"now", "utcnow", "today"}

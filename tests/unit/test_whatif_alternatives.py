@@ -69,11 +69,11 @@ def test_a_gang_that_is_larger_than_its_queues_share_is_told_so() -> None:
     queues = [{"name": "own"}, {"name": "other", "weight": 2}]
     state = scenario(queues=queues, running=[running], pending=[wide, narrow]).state()
     plan(state, NOW)
-    found = beyond_share(state, "wide")
+    found = beyond_share(state.at(NOW), "wide")
     assert found == BeyondShare("own", "gpu", 3000, 1000)
     assert str(found) == "queue own deserves 1 gpu now, and it takes 3"
-    assert beyond_share(state, "narrow") is None
-    assert beyond_share(state, "nobody") is None
+    assert beyond_share(state.at(NOW), "narrow") is None
+    assert beyond_share(state.at(NOW), "nobody") is None
 
 
 def test_the_largest_number_of_tasks_that_would_start_is_found() -> None:

@@ -53,7 +53,7 @@ def _look(cluster: Cluster, policy: PlannerPolicy, job: str, now: Micros) -> Job
     tried: tuple[Alternative, ...] = ()
     beyond = None
     if not found.places:
-        beyond = beyond_share(state, job)
+        beyond = beyond_share(state.at(now), job)
         stop = cluster.settings.stop_timeout(cluster.gangs[job].job.spec.grace)
         tried = tuple(alternatives(state, job, now, stop))
     return JobForecast(cluster, now, found, beyond, tried)

@@ -50,7 +50,7 @@ from phalanx.plan.preemption.victim_set import SearchSpace
 from phalanx.plan.reservations import StartReservations
 from phalanx.plan.state.nodes import Floats
 from phalanx.plan.state.pass_capacity import PassCapacity
-from phalanx.plan.state.planner_state import PlannerState
+from phalanx.plan.state.planner_state import Moment, PlannerState
 
 
 def plan(state: PlannerState, now: Micros) -> Plan:
@@ -67,7 +67,7 @@ def plan(state: PlannerState, now: Micros) -> Plan:
 
 
 class _Pass:
-    def __init__(self, state: PlannerState) -> None:
+    def __init__(self, state: Moment) -> None:
         self.state = state
         self.now = state.now
         self.policy = state.policy
@@ -80,7 +80,7 @@ class _Pass:
         self.room = PassCapacity(state)
         self.reservations = StartReservations(state, self.room)
         self.starvation = StarvationReserve(self.shares, tenants, self.now)
-        holders = [gathered_occupancy(c, self.table) for c in self.pending.holders.values()]
+        holders = [gathered_occupancy(c, self.table) for c in self.pending.gathering.values()]
         self.search = VictimSearch(tenants, holders, self.shares, self.now, self.policy.min_runtime)
         #: The tasks that make room, in this pass or since an earlier one.
         self.stopping = [*tenants.stopping_tasks()]
@@ -88,8 +88,7 @@ class _Pass:
         self.skipped = 0
         self.starts: list[tuple[PlacementTrial, ...]] = []
         self.decisions: list[Decision] = []
-        self.reasons = PendingReasons(self.pending)
-        self.short_of: set[TaskRequest] = set()
+        self.reasons = PendingReasons(self.pending.fork())
         self.stopped = {
             name: by for name in self.queues if (by := stopped_by(self.queues, name)) is not None
         }
@@ -101,19 +100,18 @@ class _Pass:
         self.hopeless = {
             line: reason
             for line in self.pending.buckets.values()
-            if (reason := self._stopped(line.first) or line.never) is not None
+            if (reason := self._stopped(line.first) or state.never_fits(line)) is not None
         }
         for line, reason in self.hopeless.items():
-            self.reasons.of_line(line, 0, reason)
+            self.reasons.of_bucket(line, 0, reason)
         self.out: set[str] = set()  #: gave up or gave way in this pass
 
     # 1. Who has waited long enough, and who waits in vain
 
     def give_up(self) -> None:
-        for claim in list(self.pending.impatient.values()):
-            if claim.expires_at is not None and claim.expires_at <= self.now:
-                for mate in assembled(claim, self.pending).members:
-                    self._give_up(mate)
+        for claim in self.pending.expired(self.now):
+            for mate in assembled(claim, self.pending).members:
+                self._give_up(mate)
 
     def _give_up(self, claim: PendingGang) -> None:
         since = claim.since if claim.strict else claim.gathered_since
@@ -123,7 +121,7 @@ class _Pass:
             self.room.let_go(claim)
 
     def break_deadlocks(self) -> None:
-        holders = [c for j, c in self.pending.holders.items() if j not in self.out]
+        holders = [c for j, c in self.pending.gathering.items() if j not in self.out]
         for claim in deadlocked(holders, self.state.empty, self.shares) if holders else ():
             self.decisions.append(LetGo(claim.job, claim.version))
             self._keep_out(claim.job)
@@ -146,13 +144,14 @@ class _Pass:
         Of those only the first few are served: for them others may have to leave, or to wait."""
         fitting: list[Bucket] = []
         short: list[Bucket] = []
-        for ask, lines in self.pending.by_ask.items():
-            room = self.most[ask] = self.room.present.room(ask)
-            for line in lines:
-                if line not in self.hopeless:
-                    (short if line.need > room else fitting).append(line)
-        for line in short:
-            self._lacks(line, 0)
+        most, total_fit = self.most, self.room.present.total_fit
+        for line in self.pending.buckets.values():
+            ask = line.first.roles[0].request
+            room = most.get(ask)
+            if room is None:
+                room = most[ask] = total_fit(ask)
+            if line not in self.hopeless:
+                (short if line.need > room else fitting).append(line)
         self.served_anyway = set(self._worth_serving([*fitting, *short]))
         self.order.add_lines(fitting, [line for line in short if line in self.served_anyway])
         for group in groups_of(self.pending):
@@ -196,7 +195,7 @@ class _Pass:
             return False
         if line in self.served_anyway and self._can_be_helped(claim):
             return False
-        self._lacks(line, turn.position)
+        self.reasons.of_bucket(line, turn.position, None)
         return True
 
     def _can_be_helped(self, claim: PendingGang) -> bool:
@@ -225,6 +224,7 @@ class _Pass:
 
     def _next(self, turn: Candidate) -> None:
         if turn.line is not None:
+            self.reasons.is_served(turn.line, turn.position)
             self.order.add_line(turn.line, turn.position + 1)
 
     def _try_shorter(self, turn: Candidate) -> None:
@@ -232,8 +232,8 @@ class _Pass:
         line, lasts = turn.line, turn.last.duration
         if line is None:
             return
-        for position in range(turn.position + 1, len(line.seats)):
-            other = line.claims[line.seats[position][2]].duration
+        for position, gang in enumerate(line.gangs_from(turn.position + 1), turn.position + 1):
+            other = gang.duration
             if other is not None and (lasts is None or other < lasts):
                 self.order.add_line(line, position)
                 return
@@ -245,14 +245,9 @@ class _Pass:
                 self.reasons.explicit[claim.job] = self._own(claim, turn.claims, reason)
             return
         if reason is None:
-            self._lacks(turn.line, turn.position)
+            self.reasons.of_bucket(turn.line, turn.position, None)
         else:
-            self.reasons.of_line(turn.line, turn.position, reason)
-
-    def _lacks(self, line: Bucket, position: int) -> None:
-        """It is only that too little is free; how much is said when somebody asks."""
-        self.short_of.add(line.first.roles[0].request)
-        self.reasons.of_line(line, position, None)
+            self.reasons.of_bucket(turn.line, turn.position, reason)
 
     def _own(
         self, claim: PendingGang, claims: Sequence[PendingGang], reason: Reason | None
@@ -297,7 +292,7 @@ class _Pass:
 
     def _has_room(self, ask: TaskRequest, wanted: int) -> bool:
         if wanted <= self.most.get(ask, wanted):
-            self.most[ask] = self.room.present.room(ask)
+            self.most[ask] = self.room.present.total_fit(ask)
         return wanted <= self.most[ask]
 
     def _use(self, claim: PendingGang, amounts: Floats) -> None:
@@ -449,10 +444,11 @@ class _Pass:
 
     def result(self) -> Plan:
         limits = self.shares.limits.remaining()
-        self.reasons.shortage = shortage.Shortage(self.room.present, self.short_of, limits)
+        self.reasons.shortage = shortage.Shortage(self.room.present, self.most, limits)
         done = self.searches <= self.policy.searches
         cursor = 0 if done else self.state.cursor + self.policy.searches
-        return Plan(tuple(self.decisions), self.reasons, self.reservations.starts(), cursor)
+        decisions, starts = tuple(self.decisions), self.reservations.starts()
+        return Plan(self.now, decisions, self.reasons, starts, cursor)
 
 
 def _placement(trial: PlacementTrial) -> Placement:

@@ -64,6 +64,7 @@ class ReservedStart(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
+    at: Micros  #: the time that it was made for
     decisions: tuple[Decision, ...]
     #: Why each job that is left waiting waits.
     reasons: PendingReasons

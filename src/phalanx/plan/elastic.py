@@ -46,7 +46,7 @@ class ElasticGrowth:
         self._now = now
         self._views = views
         #: How many tasks of a request there was room for at first.
-        self._room = cache(views[0].room)
+        self._room = cache(views[0].total_fit)
         self._growers: dict[str, GrowingGang] = {}
 
     def trials(self, claims: Iterable[PendingGang]) -> list[PlacementTrial]:

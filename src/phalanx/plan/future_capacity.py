@@ -15,48 +15,24 @@ from phalanx.plan.decisions import ReservedStart
 from phalanx.plan.model import PendingGang
 from phalanx.plan.placement.trial import PlacementTrial, place_all
 from phalanx.plan.state.capacity import FreeCapacity, Occupant
-from phalanx.plan.state.nodes import Bools, Floats, Ints, NodeTable
+from phalanx.plan.state.nodes import Bools, Floats, NodeTable
 from phalanx.plan.state.pass_capacity import PassCapacity
-from phalanx.plan.state.running import NEVER, RunningGangs
+from phalanx.plan.state.running import RunningGangs
 
 
 class EndTimes:
     """The times by which tasks with a known end have certainly freed their places."""
 
     def __init__(self, running: RunningGangs) -> None:
-        whole = [o for o in running.ending.values() if not o.has_fractions]
-        whole.sort(key=lambda occupancy: occupancy.first_end)
-        #: By task, sorted by end: its end, its node and the amounts it frees.
-        self._ends: Ints = np.concatenate([np.zeros(0, np.int64), *(o.ends for o in whole)])
-        self._nodes: Ints = np.concatenate([np.zeros(0, np.int64), *(o.nodes for o in whole)])
-        self._amounts: Ints = np.concatenate([o.amounts for o in whole]) if whole else self._ends
-        if (self._ends[1:] < self._ends[:-1]).any():
-            # The tasks of some gang do not end together.
-            order = np.argsort(self._ends, kind="stable")
-            self._ends, self._nodes = self._ends[order], self._nodes[order]
-            self._amounts = self._amounts[order]
+        self._known = running.known_ends()
         #: Tasks that share devices, and tasks that start in this pass, with their ends.
-        self._others: list[tuple[Micros, Occupant]] = [
-            (end, occupant)
-            for o in running.ending.values()
-            if o.has_fractions
-            for end, occupant in zip(o.ends.tolist(), o.occupants, strict=True)
-        ]
-        first = np.flatnonzero(self._ends[1:] != self._ends[:-1]) + 1
-        times = {*self._ends[:1].tolist(), *self._ends[first].tolist()}
-        times |= {end for end, _ in self._others}
-        self.times = sorted(times - {NEVER})
+        self._others: list[tuple[Micros, Occupant]] = [*self._known.sharing]
+        self.times = [*self._known.times]
 
     def add(self, end: Micros, occupants: Sequence[Occupant]) -> None:
         """Add tasks that start in this pass."""
         self._others += ((end, occupant) for occupant in occupants)
         insort(self.times, end)
-
-    @cached_property
-    def _sums(self) -> Ints:
-        """Amounts freed by each task and all tasks that end before it."""
-        sums: Ints = np.cumsum(self._amounts, axis=0)
-        return sums
 
     def earliest(self, missing: Floats) -> int:
         """Position in `times` of the first time by which these amounts may have become free.
@@ -67,18 +43,18 @@ class EndTimes:
         for _, (_, vector, _) in self._others:
             missing[vector.rows] -= vector.amounts
         position = 0
-        for row in np.flatnonzero(missing > 0).tolist() if len(self._ends) else ():
-            task = int(np.searchsorted(self._sums[:, row], missing[row]))
-            if task == len(self._ends):
+        for row in np.flatnonzero(missing > 0).tolist() if len(self._known.ends) else ():
+            task = int(np.searchsorted(self._known.sums[:, row], missing[row]))
+            if task == len(self._known.ends):
                 return len(self.times)
-            position = max(position, bisect_left(self.times, int(self._ends[task])))
+            position = max(position, bisect_left(self.times, int(self._known.ends[task])))
         return position
 
     def free_by(self, time: Micros, capacity: FreeCapacity) -> None:
         """Free the places of all tasks that end by this time in a capacity."""
-        ended = int(np.searchsorted(self._ends, time, "right"))
+        ended = int(np.searchsorted(self._known.ends, time, "right"))
         if ended:
-            capacity.add(self._nodes[:ended], self._amounts[:ended])
+            capacity.release(self._known.nodes[:ended], self._known.amounts[:ended])
         capacity.vacate(occupant for end, occupant in self._others if end <= time)
 
 

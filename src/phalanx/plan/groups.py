@@ -23,7 +23,7 @@ def assembled(claim: PendingGang, waiting: PendingGangs) -> GangGroup:
     while ahead:
         one = ahead.pop()
         for name in one.group:
-            other = waiting.named.get(name)
+            other = waiting.by_name.get(name)
             if other is None and name != one.name:
                 missing.add(name)
             elif other is not None and other.job not in members:
@@ -42,7 +42,7 @@ def _bounds(claim: PendingGang) -> tuple[bool, int]:
 
 def groups_of(waiting: PendingGangs) -> Iterator[GangGroup]:
     seen: set[str] = set()
-    for claim in waiting.grouped.values():
+    for claim in sorted(waiting.grouped.values(), key=lambda gang: (gang.created_at, gang.name)):
         if claim.job not in seen:
             group = assembled(claim, waiting)
             seen.update(member.job for member in group.members)

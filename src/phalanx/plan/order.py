@@ -19,7 +19,6 @@ from phalanx.plan.model import PendingGang, PlannerPolicy
 from phalanx.plan.pending import Bucket, order_key
 from phalanx.plan.placement.amounts import minimum_amounts
 from phalanx.plan.state.nodes import Floats
-from phalanx.plan.state.running import NEVER
 
 _Key = tuple[object, ...]
 
@@ -68,12 +67,7 @@ class ServingOrder:
 
     def key_of(self, line: Bucket) -> _Key:
         """Where the first of a line stands."""
-        if line.key is None or line.key_until <= self._now:
-            head = line.head
-            line.key = order_key(self._policy, head, self._now)
-            starves_at = NEVER if head.since is None else head.since + self._policy.starve_after
-            line.key_until = starves_at if starves_at > self._now else NEVER
-        return line.key
+        return line.order_key(self._policy, self._now)
 
     def add_lines(self, lines: Iterable[Bucket], short: Iterable[Bucket]) -> None:
         """All of a pass's lines at once, and some that do not fit.
@@ -100,7 +94,7 @@ class ServingOrder:
 
     def add_line(self, line: Bucket, position: int) -> None:
         """What is left of a line."""
-        claim = line.claim(position)
+        claim = line.gang(position)
         if claim is not None:
             self._add(Candidate((claim,), claim, line, position), claim)
 

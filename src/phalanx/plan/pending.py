@@ -1,7 +1,7 @@
-"""Who waits, in lines: gangs of one queue that ask for the same with the same rights.
+"""Pending gangs in buckets: gangs of one queue with equal requests and equal rights.
 
-What is found out for the first of a line holds for all of it, so the cost of a plan is bounded by
-the number of lines and not by how many gangs stand in them.
+What is found for the first gang of a bucket holds for all of them, so the cost of a plan is bounded
+by the number of buckets and not by the number of gangs.
 """
 
 from bisect import bisect_left, insort
@@ -10,199 +10,281 @@ from collections.abc import Iterator
 from phalanx.core.reasons import Backoff, Reason
 from phalanx.core.spec.job import Micros
 from phalanx.core.spec.schema import TASK_LIMIT
-from phalanx.plan.model import OrderKey, PendingGang, PlannerPolicy, TaskRequest
+from phalanx.plan.model import OrderKey, PendingGang, PlannerPolicy
+from phalanx.plan.state.forkable import ForkableDict
+from phalanx.plan.state.time_index import TimeIndex
 
-#: (created, name, job): the order inside a line.
-_Seat = tuple[Micros, str, str]
-_LineKey = tuple[object, ...]
+_BucketKey = tuple[object, ...]
+_Key = tuple[object, ...]
+#: Later than any time.
+_NEVER: Micros = 1 << 62
 
 
 class Bucket:
-    __slots__ = ("claims", "first", "key", "key_until", "need", "never", "seats")
+    __slots__ = ("_keys", "entries", "first", "need", "never", "owner")
 
-    def __init__(self, first: PendingGang) -> None:
+    def __init__(self, first: PendingGang, owner: object) -> None:
+        #: The `PendingGangs` that may change this bucket; a fork copies it first.
+        self.owner = owner
         self.first = first  #: one of its gangs, to read what they have in common
-        self.claims: dict[str, PendingGang] = {}
-        self.seats: list[_Seat] = []
-        #: What even the empty cluster lacks for it.
-        self.never: Reason | None = None
-        #: How many tasks of a single request it takes; 0 where it is not as simple as that.
+        #: (created, name, job, gang), in this order.
+        self.entries: list[tuple[Micros, str, str, PendingGang]] = []
+        #: Number of tasks of a single request that each gang needs; 0 if it needs more than that.
         self.need = first.need if is_simple(first) else 0
-        #: Where the first stands in its queue, and how long that holds; None if it has changed.
-        self.key: tuple[object, ...] | None = None
-        self.key_until: Micros = 0
+        #: What the empty cluster lacks for its gangs, and the version of that cluster.
+        self.never: tuple[object, Reason | None] | None = None
+        #: The first gang, when it starves, and its order key before and from then on.
+        self._keys: tuple[PendingGang, Micros, _Key, _Key] | None = None
+
+    def copy(self, owner: object) -> "Bucket":
+        twin = Bucket(self.first, owner)
+        twin.entries = self.entries.copy()
+        twin.never = self.never
+        return twin
 
     @property
     def head(self) -> PendingGang:
-        return self.claims[self.seats[0][2]]
+        return self.entries[0][3]
 
-    def add(self, claim: PendingGang) -> None:
-        self.claims[claim.job] = claim
-        insort(self.seats, _seat(claim))
-        self.key = None
+    def gang(self, position: int) -> PendingGang | None:
+        return self.entries[position][3] if position < len(self.entries) else None
 
-    def remove(self, claim: PendingGang) -> None:
-        del self.claims[claim.job]
-        del self.seats[bisect_left(self.seats, _seat(claim))]
-        self.key = None
+    def gangs_from(self, position: int) -> Iterator[PendingGang]:
+        return (entry[3] for entry in self.entries[position:])
 
-    def claim(self, position: int) -> PendingGang | None:
-        if position >= len(self.seats):
-            return None
-        return self.claims[self.seats[position][2]]
+    def position(self, gang: PendingGang) -> int:
+        return bisect_left(self.entries, (gang.created_at, gang.name, gang.job))
 
-    def after(self, position: int) -> Iterator[PendingGang]:
-        return (self.claims[seat[2]] for seat in self.seats[position:])
+    def add(self, gang: PendingGang) -> None:
+        insort(self.entries, (gang.created_at, gang.name, gang.job, gang))
 
+    def remove(self, gang: PendingGang) -> None:
+        del self.entries[self.position(gang)]
 
-def _seat(claim: PendingGang) -> _Seat:
-    return (claim.created_at, claim.name, claim.job)
+    def order_key(self, policy: PlannerPolicy, now: Micros) -> _Key:
+        """The order key of its first gang."""
+        head, keys = self.head, self._keys
+        if keys is None or keys[0] is not head:
+            starves_at = _NEVER if head.since is None else head.since + policy.starve_after
+            before, after = order_key(policy, head, -_NEVER), order_key(policy, head, _NEVER)
+            keys = self._keys = (head, starves_at, before, after)
+        return keys[2] if now < keys[1] else keys[3]
 
 
 class PendingGangs:
     def __init__(self) -> None:
-        self.gangs: dict[str, PendingGang] = {}
-        self.buckets: dict[_LineKey, Bucket] = {}
-        #: Lines by what the first part of their gangs asks for.
-        self.by_ask: dict[TaskRequest, dict[Bucket, None]] = {}
-        #: Lines that have come since they were last looked at.
-        self.new_buckets: list[Bucket] = []
-        #: Gangs that may not be placed now, whatever is free; and of those the ones that only
-        #: their backoff keeps.
-        self.idle: dict[str, PendingGang] = {}
-        self.resting: dict[str, PendingGang] = {}
+        #: Backoffs that end after this time have not ended.
+        self.now: Micros = 0
+        self.gangs: ForkableDict[PendingGang] = ForkableDict()
+        self.buckets: dict[_BucketKey, Bucket] = {}
+        #: Gangs that must not be placed now, whatever is free: for a reason of their own, or
+        #: because their backoff has not ended.
+        self.ineligible: ForkableDict[PendingGang] = ForkableDict()
+        self.backing_off: ForkableDict[PendingGang] = ForkableDict()
         #: Gangs that start with others; the same by name.
-        self.grouped: dict[str, PendingGang] = {}
-        self.named: dict[str, PendingGang] = {}
-        #: Gangs that run and could use more than they need.
-        self.growing: dict[str, PendingGang] = {}
-        #: Gangs that give up at some time; that hold places; that victims make room for.
-        self.impatient: dict[str, PendingGang] = {}
-        self.holders: dict[str, PendingGang] = {}
-        self.nominated: dict[str, PendingGang] = {}
-        #: By queue and resource: what all that stand in line, or could grow, want.
-        self.wanted: dict[str, dict[str, int]] = {}
+        self.grouped: ForkableDict[PendingGang] = ForkableDict()
+        self.by_name: ForkableDict[PendingGang] = ForkableDict()
+        #: Gangs that run and have room to grow.
+        self.growing: ForkableDict[PendingGang] = ForkableDict()
+        #: Gangs that have gathered places; for which capacity is kept.
+        self.gathering: ForkableDict[PendingGang] = ForkableDict()
+        self.nominated: ForkableDict[PendingGang] = ForkableDict()
+        #: By queue and resource: what the gangs in buckets and the growing ones request.
+        self.requested: dict[str, dict[str, int]] = {}
+        self._backoff_ends = TimeIndex()
+        self._expiries = TimeIndex()
+        self._owner = object()
+        self._owns_buckets = True
 
-    def put(self, claim: PendingGang, now: Micros) -> None:
-        if claim.job in self.gangs:
-            self.remove(claim.job)
-        self.gangs[claim.job] = claim
-        if claim.expires_at is not None:
-            self.impatient[claim.job] = claim
-        if claim.gathered:
-            self.holders[claim.job] = claim
-        if claim.nomination is not None:
-            self.nominated[claim.job] = claim
-        if claim.ineligible is not None or claim.not_before > now:
-            self.idle[claim.job] = claim
-            if claim.ineligible is None:
-                self.resting[claim.job] = claim
-        elif claim.need == 0:
-            self.growing[claim.job] = claim
-            self._want(claim, 1)
-        elif claim.group:
-            self.grouped[claim.job] = self.named[claim.name] = claim
-        else:
-            self._line_up(claim)
+    def fork(self) -> "PendingGangs":
+        """Equal gangs. Later changes of either side do not show in the other."""
+        twin = PendingGangs.__new__(PendingGangs)
+        twin.now = self.now
+        for name in _INDEXES:
+            setattr(twin, name, getattr(self, name).fork())
+        twin.requested = self.requested.copy()
+        twin.buckets = self.buckets
+        twin._owns_buckets = self._owns_buckets = False  # noqa: SLF001
+        twin._owner, self._owner = object(), object()  # noqa: SLF001
+        return twin
+
+    def at(self, now: Micros) -> "PendingGangs":
+        """The gangs at a time: itself, or a fork where a backoff ends between then and its own."""
+        if not self._backoff_ends.between(*sorted((self.now, now))):
+            return self
+        twin = self.fork()
+        twin.advance(now)
+        return twin
+
+    def advance(self, now: Micros) -> None:
+        """Set the time: gangs whose backoff ends by then are eligible."""
+        moved = [self.gangs[job] for job in self._backoff_ends.between(*sorted((self.now, now)))]
+        for gang in moved:
+            self._withdraw(gang)
+        self.now = now
+        for gang in moved:
+            self._admit(gang)
+
+    def put(self, gang: PendingGang) -> None:
+        if gang.job in self.gangs:
+            self.remove(gang.job)
+        self.gangs[gang.job] = gang
+        if gang.expires_at is not None:
+            self._expiries.add(gang.expires_at, gang.job)
+        if gang.gathered:
+            self.gathering[gang.job] = gang
+        if gang.nomination is not None:
+            self.nominated[gang.job] = gang
+        if gang.not_before and gang.ineligible is None:
+            self._backoff_ends.add(gang.not_before, gang.job)
+        self._admit(gang)
 
     def remove(self, job: str) -> None:
-        claim = self.gangs.pop(job)
-        for some in (self.impatient, self.holders, self.nominated, self.resting):
-            some.pop(job, None)
-        if job in self.grouped:
-            del self.named[claim.name]
-        if self.growing.pop(job, None) is not None:
-            self._want(claim, -1)
-        elif self.idle.pop(job, None) is None and self.grouped.pop(job, None) is None:
-            self._leave(claim)
+        gang = self.gangs.pop(job)
+        if gang.expires_at is not None:
+            self._expiries.remove(gang.expires_at, job)
+        if gang.gathered:
+            del self.gathering[job]
+        if gang.nomination is not None:
+            del self.nominated[job]
+        if gang.not_before and gang.ineligible is None:
+            self._backoff_ends.remove(gang.not_before, job)
+        self._withdraw(gang)
 
-    def _line_up(self, claim: PendingGang) -> None:
-        key = line_key(claim)
-        line = self.buckets.get(key)
-        if line is None:
-            line = self.buckets[key] = Bucket(claim)
-            self.new_buckets.append(line)
-            self.by_ask.setdefault(claim.roles[0].request, {})[line] = None
-        line.add(claim)
-        self._want(claim, 1)
+    def expired(self, now: Micros) -> list[PendingGang]:
+        """Gangs whose schedule timeout has ended."""
+        return [self.gangs[job] for job in self._expiries.until(now)]
 
-    def _leave(self, claim: PendingGang) -> None:
-        key = line_key(claim)
-        line = self.buckets[key]
-        line.remove(claim)
-        self._want(claim, -1)
-        if not line.seats:
-            del self.buckets[key]
-            ask = claim.roles[0].request
-            del self.by_ask[ask][line]
-            if not self.by_ask[ask]:
-                del self.by_ask[ask]
+    def own_reason(self, gang: PendingGang) -> Reason | None:
+        """Why a gang must not be placed, whatever is free."""
+        if gang.ineligible is not None:
+            return gang.ineligible
+        return Backoff(gang.not_before) if gang.not_before > self.now else None
 
-    def _want(self, claim: PendingGang, sign: int) -> None:
-        wanted = self.wanted.setdefault(claim.queue, {})
-        for part in claim.roles:
-            for resource, amount in part.request.resources:
-                more = sign * amount * len(part.tasks)
-                wanted[resource] = wanted.get(resource, 0) + more
+    def bucket_of(self, gang: PendingGang) -> Bucket | None:
+        """The bucket of a gang that is in one."""
+        if gang.group or gang.need == 0 or self.own_reason(gang) is not None:
+            return None
+        return self.buckets.get(bucket_key(gang))
 
-    def wake(self, now: Micros) -> None:
-        """Those whose backoff has ended stand in line from now on."""
-        ready = [claim for claim in self.resting.values() if claim.not_before <= now]
-        for claim in ready:
-            self.put(claim, now)
+    def _admit(self, gang: PendingGang) -> None:
+        """Put a gang where its state says."""
+        if gang.ineligible is not None:
+            self.ineligible[gang.job] = gang
+        elif gang.not_before > self.now:
+            self.backing_off[gang.job] = gang
+        elif gang.need == 0:
+            self.growing[gang.job] = gang
+            self._request(gang, 1)
+        elif gang.group:
+            self.grouped[gang.job] = self.by_name[gang.name] = gang
+        else:
+            self._writable_bucket(gang).add(gang)
+            self._request(gang, 1)
 
-    def reason_of_idle(self, claim: PendingGang) -> Reason:
-        return claim.ineligible if claim.ineligible is not None else Backoff(claim.not_before)
+    def _withdraw(self, gang: PendingGang) -> None:
+        """Undo `_admit`."""
+        if gang.ineligible is not None:
+            del self.ineligible[gang.job]
+        elif gang.not_before > self.now:
+            del self.backing_off[gang.job]
+        elif gang.need == 0:
+            del self.growing[gang.job]
+            self._request(gang, -1)
+        elif gang.group:
+            del self.grouped[gang.job], self.by_name[gang.name]
+        else:
+            bucket = self._writable_bucket(gang)
+            bucket.remove(gang)
+            self._request(gang, -1)
+            if not bucket.entries:
+                del self.buckets[bucket_key(gang)]
+
+    def _writable_bucket(self, gang: PendingGang) -> Bucket:
+        """The bucket of a gang, copied if a fork shares it, or a new one."""
+        if not self._owns_buckets:
+            self.buckets, self._owns_buckets = self.buckets.copy(), True
+        key = bucket_key(gang)
+        bucket = self.buckets.get(key)
+        if bucket is None:
+            bucket = self.buckets[key] = Bucket(gang, self._owner)
+        elif bucket.owner is not self._owner:
+            bucket = self.buckets[key] = bucket.copy(self._owner)
+        return bucket
+
+    def _request(self, gang: PendingGang, sign: int) -> None:
+        requested = dict(self.requested.get(gang.queue, {}))
+        for role in gang.roles:
+            for resource, amount in role.request.resources:
+                more = sign * amount * len(role.tasks)
+                requested[resource] = requested.get(resource, 0) + more
+        self.requested[gang.queue] = requested
 
 
-def is_simple(claim: PendingGang) -> bool:
+_INDEXES = (
+    "gangs",
+    "ineligible",
+    "backing_off",
+    "grouped",
+    "by_name",
+    "growing",
+    "gathering",
+    "nominated",
+    "_backoff_ends",
+    "_expiries",
+)
+
+
+def is_simple(gang: PendingGang) -> bool:
     """Whether it starts if and only if enough tasks of one request fit anywhere."""
     return (
-        len(claim.roles) == 1
-        and claim.strict
-        and claim.pack is None
-        and claim.nomination is None
-        and not claim.gathered
-        and claim.roles[0].request.per_node is None
+        len(gang.roles) == 1
+        and gang.strict
+        and gang.pack is None
+        and gang.nomination is None
+        and not gang.gathered
+        and gang.roles[0].request.per_node is None
     )
 
 
-def line_key(claim: PendingGang) -> _LineKey:
-    """Equal for gangs of which either all find a place now or none does.
+def bucket_key(gang: PendingGang) -> _BucketKey:
+    """Equal for gangs of which either all fit now or none does.
 
-    They may differ in how long they take: who is in a head's way is looked at one by one.
+    They may differ in how long they take: whether a start would delay a reserved one is decided
+    gang by gang.
     """
-    state = (claim.gathered, claim.nomination, claim.avoid, claim.domain, claim.placed_on)
-    if claim.is_repair or any(state):
-        return (claim.job,)
+    state = (gang.gathered, gang.nomination, gang.avoid, gang.domain, gang.placed_on)
+    if gang.is_repair or any(state):
+        return (gang.job,)
     return (
-        claim.queue,
-        claim.priority,
-        claim.size,
-        claim.need,
-        tuple((part.name, part.request, len(part.tasks), part.need) for part in claim.roles),
-        claim.strict,
-        claim.pack,
-        claim.spread,
-        claim.evicts_from,
+        gang.queue,
+        gang.priority,
+        gang.size,
+        gang.need,
+        tuple((role.name, role.request, len(role.tasks), role.need) for role in gang.roles),
+        gang.strict,
+        gang.pack,
+        gang.spread,
+        gang.evicts_from,
     )
 
 
-def order_key(policy: PlannerPolicy, claim: PendingGang, now: Micros) -> tuple[object, ...]:
-    """Where a gang stands in its queue.
+def order_key(policy: PlannerPolicy, gang: PendingGang, now: Micros) -> _Key:
+    """The gang's place in the order of its queue.
 
-    Repairs go before new gangs of their priority. Who has waited too long goes by age alone.
+    Repairs go before new gangs of their priority. Starving gangs count as large, so that their age
+    decides.
     """
-    key: list[object] = [] if OrderKey.PRIORITY in policy.order else [not claim.is_repair]
+    key: list[object] = [] if OrderKey.PRIORITY in policy.order else [not gang.is_repair]
     for by in policy.order:
         if by is OrderKey.PRIORITY:
-            key += (-claim.priority, not claim.is_repair)
+            key += (-gang.priority, not gang.is_repair)
         elif by is OrderKey.SIZE:
-            key.append(-TASK_LIMIT if is_starving(policy, claim, now) else -claim.size)
+            key.append(-TASK_LIMIT if is_starving(policy, gang, now) else -gang.size)
         else:
-            key.append(claim.created_at)
-    return (*key, claim.created_at, claim.name)
+            key.append(gang.created_at)
+    return (*key, gang.created_at, gang.name)
 
 
-def is_starving(policy: PlannerPolicy, claim: PendingGang, now: Micros) -> bool:
-    return claim.since is not None and now - claim.since >= policy.starve_after
+def is_starving(policy: PlannerPolicy, gang: PendingGang, now: Micros) -> bool:
+    return gang.since is not None and now - gang.since >= policy.starve_after

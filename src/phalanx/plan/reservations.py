@@ -20,7 +20,7 @@ from phalanx.plan.placement.trial import PlacementTrial, place_all, undo_all
 from phalanx.plan.state.capacity import FreeCapacity, Occupant
 from phalanx.plan.state.nodes import Bools, Floats
 from phalanx.plan.state.pass_capacity import PassCapacity
-from phalanx.plan.state.planner_state import PlannerState
+from phalanx.plan.state.planner_state import Moment
 from phalanx.plan.state.running import NEVER
 
 #: With at most this many end times, the search does not compute where it may begin.
@@ -30,7 +30,7 @@ _FEW_TIMES = 8
 class StartReservations:
     """The reserved starts of one pass."""
 
-    def __init__(self, state: PlannerState, capacity: PassCapacity) -> None:
+    def __init__(self, state: Moment, capacity: PassCapacity) -> None:
         self._state = state
         self._capacity = capacity
         self._now = state.now
@@ -186,9 +186,9 @@ class StartReservations:
         allowed = self.allowed_nodes()
         if last is not None and last.at is None:
             allowed = node_mask(table, last.nodes)
-        busyness = self._capacity.present.busyness()
+        utilization = self._capacity.present.utilization()
         empty = (self._state.empty.fork(),)
-        trials = place_all([PlacementTrial(gang, empty, allowed, busyness) for gang in gangs])
+        trials = place_all([PlacementTrial(gang, empty, allowed, utilization) for gang in gangs])
         nodes = _node_names(trials or ())
         mask = node_mask(table, nodes)
         self._kept_nodes = mask if self._kept_nodes is None else self._kept_nodes | mask

@@ -126,7 +126,7 @@ class Scenario(msgspec.Struct, frozen=True):
 
     def state(self) -> PlannerState:
         """The scenario as the planner sees it."""
-        state = PlannerState(self.policy).at(NOW)
+        state = PlannerState(self.policy)
         state.set_queues({queue.name: queue for queue in self.queues})
         for node in self.nodes:
             state.put_node(node.worker.id, node_spec(node))

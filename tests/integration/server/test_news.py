@@ -34,7 +34,7 @@ from tests.integration.server.waiting import pass_time
 
 
 async def plan_nothing(state: PlannerState, delta: PlannerDelta, now: Micros) -> Plan:
-    return Plan((), PendingReasons(state.pending))
+    return Plan(now, (), PendingReasons(state.pending.fork()))
 
 
 @asynccontextmanager

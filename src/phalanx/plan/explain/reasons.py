@@ -1,64 +1,114 @@
-"""Why each gang waits, kept line by line: a hundred thousand gangs have a few hundred reasons."""
+"""Why each pending gang is pending, bucket by bucket: 100,000 gangs have a few hundred reasons."""
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from phalanx.core.reasons import Reason
 from phalanx.plan.explain.shortage import Shortage
-from phalanx.plan.pending import Bucket, PendingGangs, line_key
+from phalanx.plan.pending import Bucket, PendingGangs
+
+
+class _Segment(NamedTuple):
+    """Gangs of a bucket from a position up to the next segment."""
+
+    start: int
+    reason: Reason | None = None  #: None: too little is free
+    is_pending: bool = True
+
+
+_SHORT = [_Segment(0)]
 
 
 class PendingReasons(Mapping[str, Reason]):
-    """As of one plan. Jobs that have come since are not in it."""
+    """The reasons of one plan, by job. They do not change when the planner state does."""
 
-    def __init__(self, waiting: PendingGangs) -> None:
-        self._waiting = waiting
+    def __init__(self, pending: PendingGangs) -> None:
+        """`pending` is a fork that is not changed any more."""
+        self._pending = pending
         #: Of single gangs.
         self.explicit: dict[str, Reason] = {}
-        self._of_line: dict[Bucket, tuple[int, Reason | None]] = {}
+        #: Of buckets; too little is free for all gangs of the others.
+        self._segments: dict[Bucket, list[_Segment]] = {}
         self.shortage: Shortage | None = None
 
-    def of_line(self, line: Bucket, position: int, reason: Reason | None) -> None:
-        """All of the line from that position on wait for this; None: for what is short."""
-        self._of_line[line] = (position, reason)
+    def of_bucket(self, bucket: Bucket, position: int, reason: Reason | None) -> None:
+        """Give all gangs from that position on the same reason; None: too little is free."""
+        segments = self._segments.setdefault(bucket, [])
+        if segments and segments[-1].start == position:
+            segments.pop()
+        segments.append(_Segment(position, reason))
+
+    def is_served(self, bucket: Bucket, position: int) -> None:
+        """Give no reason to the gang at that position."""
+        segments = self._segments.setdefault(bucket, [])
+        if segments and segments[-1].start == position:
+            segments.pop()
+        if not segments or segments[-1].is_pending:
+            segments.append(_Segment(position, is_pending=False))
+        segments.append(_Segment(position + 1))
 
     def __getitem__(self, job: str) -> Reason:
-        known = self.explicit.get(job)
-        if known is not None:
-            return known
-        claim = self._waiting.gangs[job]
-        if job in self._waiting.idle:
-            return self._waiting.reason_of_idle(claim)
-        line = self._waiting.buckets.get(line_key(claim))
-        if line is None or line not in self._of_line:
+        reason = self.explicit.get(job)
+        if reason is not None:
+            return reason
+        gang = self._pending.gangs[job]
+        reason = self._pending.own_reason(gang)
+        if reason is not None:
+            return reason
+        bucket = self._pending.bucket_of(gang)
+        if bucket is None:
             raise KeyError(job)
-        return self._reason(line)
+        segments, position = self._segments.get(bucket, _SHORT), bucket.position(gang)
+        segment = segments[bisect_right(segments, position, key=lambda each: each.start) - 1]
+        if not segment.is_pending:
+            raise KeyError(job)
+        return self._reason(bucket, segment)
 
-    def _reason(self, line: Bucket) -> Reason:
-        reason = self._of_line[line][1]
-        if reason is None:
-            if self.shortage is None:
-                raise AssertionError("bug: the plan is not finished")
-            reason = self.shortage.of(line.first)
-        return reason
+    def _reason(self, bucket: Bucket, segment: _Segment) -> Reason:
+        if segment.reason is not None:
+            return segment.reason
+        if self.shortage is None:
+            raise AssertionError("bug: the plan is not finished")
+        return self.shortage.of(bucket.first)
+
+    def _ranges(self) -> Iterator[tuple[Bucket, _Segment, int]]:
+        """Segments of pending gangs, each with the position after its last gang."""
+        for bucket in self._pending.buckets.values():
+            segments = self._segments.get(bucket, _SHORT)
+            ends = [*(segment.start for segment in segments[1:]), len(bucket.entries)]
+            for segment, end in zip(segments, ends, strict=True):
+                if segment.is_pending and segment.start < end:
+                    yield bucket, segment, end
 
     def __iter__(self) -> Iterator[str]:
         yield from self.explicit
-        yield from (job for job in self._waiting.idle if job not in self.explicit)
-        for line, (position, _) in self._of_line.items():
-            for claim in line.after(position):
-                if claim.job not in self.explicit:
-                    yield claim.job
+        for index in (self._pending.ineligible, self._pending.backing_off):
+            yield from (job for job in index if job not in self.explicit)
+        for bucket, segment, end in self._ranges():
+            for _, _, job, _ in bucket.entries[segment.start : end]:
+                if job not in self.explicit:
+                    yield job
 
     def __len__(self) -> int:
         return sum(self.tally().values())
 
     def tally(self) -> Counter[str]:
-        """How many wait for each kind of reason."""
+        """Number of gangs by kind of reason."""
+        pending = self._pending
         counts = Counter(type(reason).__name__ for reason in self.explicit.values())
-        for job, claim in self._waiting.idle.items():
-            if job not in self.explicit:
-                counts[type(self._waiting.reason_of_idle(claim)).__name__] += 1
-        for line, (position, _) in self._of_line.items():
-            counts[type(self._reason(line)).__name__] += len(line.seats) - position
+        for index in (pending.ineligible, pending.backing_off):
+            for job, gang in index.items():
+                if job not in self.explicit:
+                    counts[type(pending.own_reason(gang)).__name__] += 1
+        explicit: dict[Bucket, list[int]] = {}
+        for gang in (pending.gangs[job] for job in self.explicit):
+            if (bucket := pending.bucket_of(gang)) is not None:
+                explicit.setdefault(bucket, []).append(bucket.position(gang))
+        for bucket, segment, end in self._ranges():
+            apart = sum(segment.start <= position < end for position in explicit.get(bucket, ()))
+            if end - segment.start > apart:
+                kind = type(self._reason(bucket, segment)).__name__
+                counts[kind] += end - segment.start - apart
         return counts

@@ -16,7 +16,7 @@ from phalanx.core.spec.job import PackMode
 from phalanx.plan.model import PendingGang, RoleRequest, TaskRequest
 from phalanx.plan.pending import is_simple
 from phalanx.plan.placement.amounts import minimum_amounts
-from phalanx.plan.placement.trial import PlacementTrial, place_all, undo_all
+from phalanx.plan.placement.trial import PlacementTrial, place_all
 from phalanx.plan.state.capacity import FreeCapacity, count
 from phalanx.plan.state.nodes import SLOTS, WHOLE, Bools, Floats, Ints
 
@@ -25,10 +25,7 @@ _APART = (SLOTS, WHOLE)
 
 
 def never(claims: Sequence[PendingGang], empty: FreeCapacity) -> Reason | None:
-    """What the cluster lacks for the claimant even if nothing else ran.
-
-    The view is left as it was.
-    """
+    """What the cluster lacks for the claimant even if nothing else ran."""
     simple = claims[0] if len(claims) == 1 and is_simple(claims[0]) else None
     if simple is not None and empty.fit(simple.roles[0].request).total >= simple.need:
         return None
@@ -40,9 +37,10 @@ def never(claims: Sequence[PendingGang], empty: FreeCapacity) -> Reason | None:
                 return reason
     if simple is not None:
         return _too_many(simple, simple.roles[0], empty)
-    trials = place_all([PlacementTrial(claim, (empty,)) for claim in claims])
-    undo_all(trials)
-    return _never_together(claims, empty) if trials is None else None
+    trial = empty.fork()
+    if place_all([PlacementTrial(claim, (trial,)) for claim in claims]) is None:
+        return _never_together(claims, empty)
+    return None
 
 
 def _needed(claim: PendingGang) -> list[RoleRequest]:

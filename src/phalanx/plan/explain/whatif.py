@@ -23,7 +23,7 @@ from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.model import PendingGang
 from phalanx.plan.placement.amounts import minimum_amounts
 from phalanx.plan.state.nodes import SLOTS
-from phalanx.plan.state.planner_state import PlannerState
+from phalanx.plan.state.planner_state import Moment, PlannerState
 
 #: How many priorities are tried at most.
 _PRIORITIES = 4
@@ -83,12 +83,12 @@ class BeyondShare(msgspec.Struct, frozen=True):
         return f"queue {self.queue} deserves {deserved} {self.resource} now, and it takes {want}"
 
 
-def beyond_share(state: PlannerState, job: str) -> BeyondShare | None:
+def beyond_share(state: Moment, job: str) -> BeyondShare | None:
     claim, table = state.pending.gangs.get(job), state.table
     if claim is None:
         return None
     shares = FairShares(with_unlisted(state.queues, state.queues_in_use()), table)
-    hopeless = [line for line in state.pending.buckets.values() if line.never is not None]
+    hopeless = [line for line in state.pending.buckets.values() if state.never_fits(line)]
     settle_shares(shares, state, hopeless, (), ())
     need = minimum_amounts(claim, table)
     for branch in shares.branches[claim.queue].path():

@@ -82,7 +82,7 @@ class NodeChoice:
         if total == 0 or (all_or_none and total < wanted):
             return _NO_NODES
         spread = self._gang.spread
-        left = self.capacities[0].behind(role.request, nodes, spread=spread)
+        left = self.capacities[0].leftover(role.request, nodes, spread=spread)
         if self.penalty is not None:
             penalty = self.penalty[nodes]
             left = left - penalty if spread else left + penalty

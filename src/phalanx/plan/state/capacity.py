@@ -1,7 +1,7 @@
-"""What is free, at one moment or after something that may happen. It can be forked and undone.
+"""Free capacity: what is free on each node, now or after something that a plan tries out.
 
-How many tasks of a request each node could take is worked out once and then only for nodes that
-have changed since; a fork begins with what is known of its origin.
+How many tasks of a request fit on each node is counted once, and then again only on nodes that
+have changed; a fork begins with the counts of its origin.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,36 +14,44 @@ from phalanx.plan.model import TaskRequest
 from phalanx.plan.state.nodes import BLOCK, WHOLE, Bools, Floats, Ints, NodeTable, Vector
 
 _IN_BLOCK = np.arange(BLOCK)
-#: More than a GPU's share of what a node could leave behind of all else.
-_DEAR = 1000.0
-_NONE: Ints = np.zeros(0, np.int64)
-#: With so few nodes, looking at all of them is cheaper than finding out which have changed.
-_FEW = 2 * BLOCK
-#: So few changes are sorted faster than they are marked among all nodes.
-_A_FEW = 100
+#: The weight of an idle GPU: more than the share of all other resources that a node could leave.
+_GPU_WEIGHT = 1000.0
+_NO_NODES: Ints = np.zeros(0, np.int64)
+#: With so few nodes, counting all of them is cheaper than finding those that have changed.
+_FEW_NODES = 2 * BLOCK
+#: So few changes are sorted faster than they are marked in a column of all nodes.
+_FEW_CHANGES = 100
 
 
-class Fit:
-    """For one request: how many tasks each node takes."""
+class FitCounts:
+    """For one request: how many tasks fit on each node."""
 
-    __slots__ = ("counts", "seen", "total")
+    __slots__ = ("counts", "owner", "seen", "total")
 
-    def __init__(self, counts: Ints, total: int, seen: int) -> None:
+    def __init__(self, counts: Ints, total: int, seen: int, owner: object) -> None:
         self.counts = counts
         self.total = total
-        self.seen = seen  #: how much of the log is in it
+        self.seen = seen  #: length of the log up to which changes are included
+        self.owner = owner  #: the capacity that may change the arrays
+
+    def copy(self, seen: int, owner: object) -> "FitCounts":
+        return FitCounts(self.counts.copy(), self.total, seen, owner)
 
 
-class Left:
-    """For one request: what the first task leaves behind on each node."""
+class Leftovers:
+    """For one request: what its first task leaves free on each node."""
 
-    __slots__ = ("amounts", "least", "seen")
+    __slots__ = ("amounts", "least", "owner", "seen")
 
-    def __init__(self, amounts: Floats, least: Floats, seen: int) -> None:
+    def __init__(self, amounts: Floats, least: Floats, seen: int, owner: object) -> None:
         self.amounts = amounts
-        #: For each block of nodes: the least that any of them that has room would leave behind.
+        #: By block of nodes: the least that is left on a node on which a task fits.
         self.least = least
         self.seen = seen
+        self.owner = owner
+
+    def copy(self, seen: int, owner: object) -> "Leftovers":
+        return Leftovers(self.amounts.copy(), self.least.copy(), seen, owner)
 
     def find_least(self, counts: Ints, blocks: Ints | slice) -> None:
         counts = counts.reshape(-1, BLOCK)[blocks]
@@ -52,48 +60,48 @@ class Left:
 
 
 class CapacityChange(NamedTuple):
-    """Some nodes, each of them once, the blocks that they are in, and what is free on them."""
+    """Nodes that have changed, the blocks that they are in, and what is free on them."""
 
     nodes: Ints
     blocks: Ints
     free: Ints
 
 
-#: A task on a node: the node, what it takes there, and the devices it shares.
+#: A task on a node: the node, what it takes there, and the devices that it shares.
 Occupant = tuple[int, Vector, tuple[int, ...]]
 
 
 class TakenCapacity(NamedTuple):
-    """What was taken from a view, so that it can be given back."""
+    """What was taken from a capacity, so that it can be given back."""
 
     vector: Vector
     nodes: Ints
     counts: Ints
-    shared: dict[int, list[int]]  #: the devices of those nodes that its tasks share
+    shared: dict[int, list[int]]  #: by node: the devices that the tasks share
 
 
 class FreeCapacity:
     def __init__(
         self, table: NodeTable, origin: "FreeCapacity | None" = None, *, empty: bool = False
     ) -> None:
-        """Of the table itself, as it is or as if nothing ran; or of another view, to be changed."""
+        """The capacity of a table, as it is or as if nothing ran; or a fork, to try changes on."""
         self.table = table
         self._origin = origin
         self._empty = empty
         self._free: Ints | None = None if origin is None else origin.free.copy()
-        self.partial: dict[int, dict[int, int]] = {}
-        if not empty:
-            self.partial = table.partial if origin is None else dict(origin.partial)
-        self._fits: dict[TaskRequest, Fit] = {}
-        self._lefts: dict[TaskRequest, Left] = {}
-        #: How many tasks fit, and with which changes.
-        self._rooms: dict[TaskRequest, tuple[CapacityChange, int]] = {}
+        self._partial = None if origin is None else dict(origin.partial)
+        self._fits: dict[TaskRequest, FitCounts] = {}
+        self._leftovers: dict[TaskRequest, Leftovers] = {}
+        #: By request: the number of tasks that fit, and the changes that are included.
+        self._totals: dict[TaskRequest, tuple[CapacityChange, int]] = {}
         #: Nodes that have changed, in order, some of them more than once.
         self._log: Ints = np.zeros(64, np.int64)
         self._logged = 0
         self._forked_at = 0 if origin is None else origin._logged  # noqa: SLF001
-        #: What has changed since that much was in the log, and that much in the origin's.
+        #: By length of the own log and of the origin's: the changes since then.
         self._changes: dict[tuple[int, int], CapacityChange] = {}
+        #: Marks the arrays that no other capacity shares.
+        self._owner = object()
 
     @property
     def free(self) -> Ints:
@@ -101,11 +109,27 @@ class FreeCapacity:
             return self._free
         return self.table.capacity if self._empty else self.table.free
 
+    @property
+    def partial(self) -> dict[int, dict[int, int]]:
+        """By node: thousandths free on each device that is shared."""
+        if self._partial is not None:
+            return self._partial
+        return {} if self._empty else self.table.partial
+
     def fork(self) -> "FreeCapacity":
+        """A capacity to try changes on."""
         return FreeCapacity(self.table, self)
 
+    def on(self, table: NodeTable) -> "FreeCapacity":
+        """The same capacity of a fork of the table; both go on from the counts so far."""
+        twin = FreeCapacity(table, empty=self._empty)
+        twin._fits, twin._leftovers = self._fits.copy(), self._leftovers.copy()
+        twin._log, twin._logged = self._log[: self._logged].copy(), self._logged
+        self._owner = object()
+        return twin
+
     def note(self, nodes: Ints) -> None:
-        """These nodes are not what they were."""
+        """Record that these nodes have changed."""
         end = self._logged + len(nodes)
         if end > len(self._log):
             self._log = np.concatenate((self._log, np.zeros(max(end, len(self._log)), np.int64)))
@@ -114,126 +138,132 @@ class FreeCapacity:
         self._changes.clear()
 
     def forget(self) -> None:
-        """Nothing that was worked out holds any more."""
+        """Drop everything that was counted."""
         self._fits.clear()
-        self._lefts.clear()
+        self._leftovers.clear()
         self._changes.clear()
         self._logged = 0
 
     @property
     def is_worn(self) -> bool:
-        """Whether it is cheaper to begin anew than to go on patching."""
+        """Whether counting anew is cheaper than including the changes."""
         return self._logged > 4 * len(self.table) + 1024
 
-    def fit(self, ask: TaskRequest) -> Fit:
+    def fit(self, request: TaskRequest) -> FitCounts:
+        """How many tasks fit on each node."""
         if self._origin is not None and self._is_unchanged():
-            return self._origin.fit(ask)
-        fit = self._fits.get(ask)
+            return self._origin.fit(request)
+        fit = self._fits.get(request)
         if fit is not None and fit.seen == self._logged:
             return fit
         if fit is None and self._origin is not None and not self._is_other_than(-1):
-            known = self._origin.fit(ask)
-            fit = self._fits[ask] = Fit(known.counts.copy(), known.total, -1)
+            fit = self._fits[request] = self._origin.fit(request).copy(-1, self._owner)
         elif fit is None or self._is_other_than(fit.seen):
-            counts = self._count(ask)
-            fit = self._fits[ask] = Fit(counts, int(counts.sum()), self._logged)
+            counts = self._count(request)
+            fit = FitCounts(counts, int(counts.sum()), self._logged, self._owner)
+            self._fits[request] = fit
         if fit.seen < self._logged:
+            if fit.owner is not self._owner:
+                fit = self._fits[request] = fit.copy(fit.seen, self._owner)
             changed = self._changed(fit.seen)
-            counts = self._count(ask, changed)
+            counts = self._count(request, changed)
             fit.total += int(counts.sum() - fit.counts[changed.nodes].sum())
             fit.counts[changed.nodes] = counts
             fit.seen = self._logged
         return fit
 
-    def _left(self, ask: TaskRequest) -> Left:
+    def _left_after(self, request: TaskRequest) -> Leftovers:
         if self._origin is not None and self._is_unchanged():
-            return self._origin._left(ask)  # noqa: SLF001
-        counts = self.fit(ask).counts
-        left = self._lefts.get(ask)
+            return self._origin._left_after(request)  # noqa: SLF001
+        counts = self.fit(request).counts
+        left = self._leftovers.get(request)
         if left is not None and left.seen == self._logged:
             return left
         if left is None and self._origin is not None and not self._is_other_than(-1):
-            known = self._origin._left(ask)  # noqa: SLF001
-            left = self._lefts[ask] = Left(known.amounts.copy(), known.least.copy(), -1)
+            known = self._origin._left_after(request)  # noqa: SLF001
+            left = self._leftovers[request] = known.copy(-1, self._owner)
         elif left is None or self._is_other_than(left.seen):
-            amounts = self.behind(ask, slice(None))
-            left = Left(amounts, np.empty(len(amounts) // BLOCK), self._logged)
+            amounts = self.leftover(request, slice(None))
+            least = np.empty(len(amounts) // BLOCK)
+            left = Leftovers(amounts, least, self._logged, self._owner)
             left.find_least(counts, slice(None))
-            self._lefts[ask] = left
+            self._leftovers[request] = left
         if left.seen < self._logged:
+            if left.owner is not self._owner:
+                left = self._leftovers[request] = left.copy(left.seen, self._owner)
             changed = self._changed(left.seen)
-            left.amounts[changed.nodes] = self.behind(ask, changed.nodes)
+            left.amounts[changed.nodes] = self.leftover(request, changed.nodes)
             left.find_least(counts, changed.blocks)
             left.seen = self._logged
         return left
 
-    def room(self, ask: TaskRequest) -> int:
-        """How many tasks of a request fit, without working out where unless that is known."""
-        at_hand = self._origin is None or ask in self._fits or self._is_unchanged()
+    def total_fit(self, request: TaskRequest) -> int:
+        """How many tasks fit in all; where they fit is counted only if that is known already."""
+        at_hand = self._origin is None or request in self._fits or self._is_unchanged()
         if self._origin is None or at_hand or self._is_other_than(-1):
-            return self.fit(ask).total
+            return self.fit(request).total
         changed = self._changed(-1)
-        seen, room = self._rooms.get(ask, (None, 0))
+        seen, total = self._totals.get(request, (None, 0))
         if seen is not changed:
-            known = self._origin.fit(ask)
-            counts = self._count(ask, changed)
-            room = known.total + int(counts.sum() - known.counts[changed.nodes].sum())
-            self._rooms[ask] = (changed, room)
-        return room
+            known = self._origin.fit(request)
+            counts = self._count(request, changed)
+            total = known.total + int(counts.sum() - known.counts[changed.nodes].sum())
+            self._totals[request] = (changed, total)
+        return total
 
-    def fullest(self, ask: TaskRequest, wanted: int) -> tuple[Ints, Ints]:
-        """Nodes that leave least behind, and how many tasks each takes, for so many tasks."""
-        fitting = self.fit(ask).counts
-        if ask not in self._lefts:
+    def fullest(self, request: TaskRequest, wanted: int) -> tuple[Ints, Ints]:
+        """The nodes with the least left after so many tasks, and the number of tasks on each."""
+        fitting = self.fit(request).counts
+        if request not in self._leftovers:
             nodes = np.flatnonzero(fitting)
             if self.is_few(nodes):
-                return fill(nodes, fitting[nodes], self.behind(ask, nodes), wanted)
-        left = self._left(ask)
+                return fill(nodes, fitting[nodes], self.leftover(request, nodes), wanted)
+        left = self._left_after(request)
         order = np.argsort(left.least, kind="stable")
-        some = 1
+        blocks = 1
         while True:
-            nodes = (order[:some, None] * BLOCK + _IN_BLOCK).ravel()
+            nodes = (order[:blocks, None] * BLOCK + _IN_BLOCK).ravel()
             nodes = nodes[fitting[nodes] > 0]
             chosen, counts = fill(nodes, fitting[nodes], left.amounts[nodes], wanted)
-            enough = some >= len(order)
+            enough = blocks >= len(order)
             if not enough and len(chosen) and int(counts.sum()) == wanted:
-                # Nobody in the other blocks leaves less behind than the last that was chosen.
-                enough = bool(left.amounts[chosen[-1]] <= left.least[order[some]])
+                # No node of the other blocks has less left than the last one that was chosen.
+                enough = bool(left.amounts[chosen[-1]] <= left.least[order[blocks]])
             if enough:
                 return chosen, counts
-            some *= 4
+            blocks *= 4
 
     def _is_other_than(self, since: int) -> bool:
-        """Whether so many nodes have changed that it is cheaper to look at all of them."""
-        return len(self.table) <= _FEW or self._logged - since > len(self.table) // 4
+        """Whether so many nodes have changed that counting all of them is cheaper."""
+        return len(self.table) <= _FEW_NODES or self._logged - since > len(self.table) // 4
 
     def is_few(self, nodes: Ints) -> bool:
-        """Whether it is cheaper to look at these nodes than to know something of all."""
+        """Whether counting these nodes is cheaper than keeping counts of all."""
         return len(nodes) <= len(self.table) // 8
 
-    def count_at(self, ask: TaskRequest, nodes: Ints) -> Ints:
-        """How many tasks each of a few nodes takes."""
-        vector, mask = self.table.vector(ask.resources), self.table.mask(ask)
+    def count_at(self, request: TaskRequest, nodes: Ints) -> Ints:
+        """How many tasks fit on each of a few nodes."""
+        vector, mask = self.table.vector(request.resources), self.table.mask(request)
         return count(vector, self.free[:, nodes], self.partial, mask[nodes], nodes)
 
     def _is_unchanged(self) -> bool:
-        """Whether a fork and its origin are still the same."""
+        """Whether a fork and its origin are still equal."""
         return not self._logged and len(self._origins_log()) == 0
 
     def _origins_log(self) -> Ints:
         """The nodes of the origin that have changed since the fork."""
         if self._origin is None:
-            return _NONE
+            return _NO_NODES
         return self._origin._log[self._forked_at : self._origin._logged]  # noqa: SLF001
 
     def _changed(self, since: int) -> CapacityChange:
-        """The nodes that were logged after so many; with -1, all that are not the origin's."""
-        others = self._origins_log() if since < 0 else _NONE
+        """Nodes logged after that length of the log; with -1, those that differ from the origin."""
+        others = self._origins_log() if since < 0 else _NO_NODES
         key = since, len(others)
         known = self._changes.get(key)
         if known is None:
             logged = np.concatenate((self._log[max(since, 0) : self._logged], others))
-            if len(logged) <= _A_FEW:
+            if len(logged) <= _FEW_CHANGES:
                 nodes = np.array(sorted({*logged.tolist()}), np.int64)
                 blocks = np.array(sorted({node // BLOCK for node in nodes.tolist()}), np.int64)
             else:
@@ -244,53 +274,61 @@ class FreeCapacity:
             known = self._changes[key] = CapacityChange(nodes, blocks, self.free[:, nodes])
         return known
 
-    def _count(self, ask: TaskRequest, changed: CapacityChange | None = None) -> Ints:
-        """How many tasks each of the nodes, or every node, takes."""
-        vector, mask = self.table.vector(ask.resources), self.table.mask(ask)
+    def _count(self, request: TaskRequest, changed: CapacityChange | None = None) -> Ints:
+        """How many tasks fit on each node, or on each of those that have changed."""
+        vector, mask = self.table.vector(request.resources), self.table.mask(request)
         if changed is None:
             return count(vector, self.free, self.partial, mask)
         nodes = changed.nodes
         return count(vector, changed.free, self.partial, mask[nodes], nodes)
 
-    def behind(self, ask: TaskRequest, at: Ints | slice, *, spread: bool = False) -> Floats:
-        """What the first task leaves behind on each of these nodes.
+    def leftover(self, request: TaskRequest, at: Ints | slice, *, spread: bool = False) -> Floats:
+        """What the first task of a request leaves free on each of these nodes, as a score.
 
-        Idle GPUs count against a node for whoever does not ask for any, before all else.
+        For tasks without GPUs, idle GPUs count more than all other resources together.
         """
-        vector, capacity = self.table.vector(ask.resources), self.table.capacity
+        vector, capacity = self.table.vector(request.resources), self.table.capacity
         left = np.zeros(self.free[0, at].shape)
         for row, amount in vector.measured or ((0, 0),):
             left += (self.free[row, at] - amount) / np.maximum(capacity[row, at], 1)
         gpus = self.table.rows.get(GPU)
         if gpus is not None and gpus not in vector.rows:
-            idle = _DEAR * self.free[gpus, at] / np.maximum(capacity[gpus, at], 1)
+            idle = _GPU_WEIGHT * self.free[gpus, at] / np.maximum(capacity[gpus, at], 1)
             left += -idle if spread else idle
         return left
 
-    # Changing
+    # Changing a fork
+
+    def _writable(self) -> tuple[Ints, dict[int, dict[int, int]]]:
+        if self._free is None or self._partial is None:
+            raise AssertionError("bug: the capacity of a table was changed; fork it first")
+        return self._free, self._partial
 
     def take(self, vector: Vector, nodes: Ints, counts: Ints) -> TakenCapacity:
         """Let so many tasks occupy each of the nodes, which are distinct."""
+        free, _ = self._writable()
         shared: dict[int, list[int]] = {}
         if vector.fraction:
             for node, count in zip(nodes.tolist(), counts.tolist(), strict=True):
                 shared[node] = self._share(node, vector.fraction, count)
-        self.free[vector.rows[:, None], nodes] -= vector.amounts[:, None] * counts
+        free[vector.rows[:, None], nodes] -= vector.amounts[:, None] * counts
         self.note(nodes)
         return TakenCapacity(vector, nodes, counts, shared)
 
     def give_back(self, taken: TakenCapacity) -> None:
+        free, _ = self._writable()
         vector, nodes = taken.vector, taken.nodes
-        self.free[vector.rows[:, None], nodes] += vector.amounts[:, None] * taken.counts
+        free[vector.rows[:, None], nodes] += vector.amounts[:, None] * taken.counts
         for node, devices in taken.shared.items():
-            # Others may have come and gone there meanwhile.
+            # Other tasks may have come and gone on these devices in between.
             for device in devices:
                 self._unshare(node, vector.fraction, (device,))
         self.note(nodes)
 
     def _share(self, node: int, fraction: int, count: int) -> list[int]:
-        """Put tasks on the fullest devices that have room, and break whole ones for the rest."""
-        pieces = dict(self.partial.get(node, {}))
+        """Put tasks on the fullest shared devices that have room, then on whole ones."""
+        free, partial = self._writable()
+        pieces = dict(partial.get(node, {}))
         devices = []
         for _ in range(count):
             room = [(left, n) for n, left in pieces.items() if left >= fraction]
@@ -298,61 +336,57 @@ class FreeCapacity:
                 device = min(room)[1]
                 pieces[device] -= fraction
             else:
-                # Which device it is does not matter here; below zero it is none that has a number.
+                # Which of the whole devices it is does not matter, so it gets a negative number.
                 device = min(-1, min(pieces, default=0) - 1)
                 pieces[device] = DEVICE - fraction
-                self.free[self.table.rows[WHOLE], node] -= 1
+                free[self.table.rows[WHOLE], node] -= 1
             devices.append(device)
-        self.partial[node] = pieces
+        partial[node] = pieces
         return devices
 
-    def vacate(self, gone: Iterable[Occupant], sign: int = 1) -> None:
-        """These tasks are there no longer; with -1, they are there after all."""
+    def vacate(self, occupants: Iterable[Occupant], sign: int = 1) -> None:
+        """Free what these tasks occupy; with -1, occupy it again."""
+        free, _ = self._writable()
         by_vector: dict[int, tuple[Vector, list[int]]] = {}
-        for node, vector, devices in gone:
+        for node, vector, devices in occupants:
             by_vector.setdefault(id(vector), (vector, []))[1].append(node)
             if vector.fraction:
                 self._unshare(node, sign * vector.fraction, devices)
         for vector, nodes in by_vector.values():
             at = np.array(nodes, np.int64)
-            np.add.at(self.free, (vector.rows[:, None], at), sign * vector.amounts[:, None])
+            np.add.at(free, (vector.rows[:, None], at), sign * vector.amounts[:, None])
             self.note(at)
 
     def _unshare(self, node: int, fraction: int, devices: tuple[int, ...]) -> None:
-        """A device that is in no piece is full for who leaves it, and whole for who comes back."""
-        pieces = dict(self.partial.get(node, {}))
+        """Free a fraction of devices. A device that is not listed is full, or whole if the fraction
+        is negative."""
+        free, partial = self._writable()
+        pieces = dict(partial.get(node, {}))
         for device in devices:
             left = pieces.pop(device, 0 if fraction > 0 else DEVICE)
-            self.free[self.table.rows[WHOLE], node] -= left >= DEVICE
+            free[self.table.rows[WHOLE], node] -= left >= DEVICE
             left += fraction
             if left >= DEVICE:
-                self.free[self.table.rows[WHOLE], node] += 1
+                free[self.table.rows[WHOLE], node] += 1
             else:
                 pieces[device] = left
-        self.partial[node] = pieces
+        partial[node] = pieces
 
-    def add(self, nodes: Ints, amounts: Ints) -> None:
-        """Give these amounts, a line of rows for each node, back to their nodes."""
-        size = self.free.shape[1]
+    def release(self, nodes: Ints, amounts: Ints) -> None:
+        """Free these amounts, given by row for each of the nodes."""
+        free, _ = self._writable()
+        size = free.shape[1]
         for row in range(amounts.shape[1]):
             more = np.bincount(nodes, weights=amounts[:, row], minlength=size)
-            self.free[row] += more.astype(np.int64)
+            free[row] += more.astype(np.int64)
         self.note(np.flatnonzero(np.bincount(nodes, minlength=size)))
 
-    def busyness(self) -> Floats:
-        """How much of each node is taken, over all that it has."""
+    def utilization(self) -> Floats:
+        """The allocated share of each node's resources, summed over the resources."""
         capacity = self.table.capacity[1:]
         taken = np.where(capacity > 0, (capacity - self.free[1:]) / np.maximum(capacity, 1), 0.0)
-        busyness: Floats = taken.sum(axis=0)
-        return busyness
-
-    def total(self, resource: str) -> int:
-        """What is free on open nodes in sum."""
-        row = self.table.rows.get(resource)
-        if row is None:
-            return 0
-        free = self.free[row][self.table.open]
-        return int(free[free > 0].sum())
+        utilization: Floats = taken.sum(axis=0)
+        return utilization
 
 
 def count(
@@ -362,7 +396,7 @@ def count(
     mask: Bools,
     nodes: Ints | None = None,
 ) -> Ints:
-    """How many tasks each of the nodes, or every node, takes."""
+    """How many tasks fit on each of the nodes, or on every node."""
     counts: Ints = np.where(mask, free[0], 0)
     for row, amount in vector.bounds:
         np.minimum(counts, free[row] // amount, out=counts)
@@ -378,7 +412,7 @@ def count(
 
 
 def fill(nodes: Ints, counts: Ints, left: Floats, wanted: int) -> tuple[Ints, Ints]:
-    """Fill the nodes that leave least behind. A node that has been chosen stays the best."""
+    """Fill the nodes with the least left. Once a node has been chosen, it stays the best."""
     if len(nodes) > wanted:
         some = np.argpartition(left, wanted - 1)[:wanted]
         nodes, counts, left = nodes[some], counts[some], left[some]

@@ -1,56 +1,67 @@
-"""Whom each gang is to start with, kept as gangs come and go.
+"""Which gangs start together, kept up to date as gangs come and go.
 
-Who names whom does not matter. Whoever has started is not waited for.
+It does not matter which of two gangs names the other. A gang that has started is not waited for.
 """
 
 from phalanx.core.gang import Gang
+from phalanx.plan.state.forkable import ForkableDict
 
 
 class GroupMembers:
     def __init__(self) -> None:
-        #: By job: its name and whom it names, of those that name others or can be named.
-        self._known: dict[str, tuple[str, tuple[str, ...]]] = {}
-        self._jobs: dict[str, str] = {}
-        self._wanted_by: dict[str, set[str]] = {}
-        #: Jobs that have started, or will not any more: nobody waits for them.
-        self._past: set[str] = set()
+        #: By job: its name and the names in its group, for jobs that have either.
+        self._known: ForkableDict[tuple[str, tuple[str, ...]]] = ForkableDict()
+        #: By name: the job that has it, and the jobs that name it in their group.
+        self._jobs: ForkableDict[str] = ForkableDict()
+        self._named_by: ForkableDict[frozenset[str]] = ForkableDict()
+        #: Jobs that have started or never will; no group waits for them.
+        self._past: ForkableDict[None] = ForkableDict()
+
+    def fork(self) -> "GroupMembers":
+        twin = GroupMembers.__new__(GroupMembers)
+        twin._known, twin._jobs = self._known.fork(), self._jobs.fork()  # noqa: SLF001
+        twin._named_by, twin._past = self._named_by.fork(), self._past.fork()  # noqa: SLF001
+        return twin
 
     def put(self, job: str, gang: Gang | None) -> set[str]:
-        """Take a gang over, or let it go; the jobs whose mates may be others than before."""
-        if gang is None or (gang.job.spec.name is None and not gang.job.spec.group):
-            return self._forget(job) if job in self._known else set()
+        """Add, replace or remove a gang; returns the jobs whose group may have changed."""
         changed = self._forget(job) if job in self._known else set()
+        if gang is None or (gang.job.spec.name is None and not gang.job.spec.group):
+            return changed
         name, group = gang.job.full_name, gang.job.spec.group
         self._known[job] = name, group
         self._jobs[name] = job
         for other in group:
-            self._wanted_by.setdefault(other, set()).add(job)
+            self._named_by[other] = self._named_by.get(other, _NONE) | {job}
         if gang.job.satisfied or gang.job.verdict is not None:
-            self._past.add(job)
-        return changed | self._near(job)
+            self._past[job] = None
+        return changed | self._related(job)
 
     def _forget(self, job: str) -> set[str]:
-        near = self._near(job)
+        related = self._related(job)
         name, group = self._known.pop(job)
         if self._jobs.get(name) == job:
             del self._jobs[name]
         for other in group:
-            self._wanted_by[other].discard(job)
-            if not self._wanted_by[other]:
-                del self._wanted_by[other]
-        self._past.discard(job)
-        return near
+            self._named_by[other] -= {job}
+            if not self._named_by[other]:
+                del self._named_by[other]
+        self._past.pop(job, None)
+        return related
 
-    def _near(self, job: str) -> set[str]:
+    def _related(self, job: str) -> set[str]:
         name, group = self._known[job]
         named = {self._jobs[other] for other in group if other in self._jobs}
-        return (named | self._wanted_by.get(name, set())) - {job}
+        return {*named, *self._named_by.get(name, _NONE)} - {job}
 
     def of(self, job: str) -> tuple[str, ...]:
-        """The names of those it starts with, also of those that nobody has submitted."""
+        """The names of the gangs that a job starts with, including those not submitted yet."""
         if job not in self._known or job in self._past:
             return ()
         name, group = self._known[job]
-        wanting = (self._known[other][0] for other in sorted(self._wanted_by.get(name, ())))
-        names = dict.fromkeys((*group, *wanting))
+        naming = (self._known[other][0] for other in sorted(self._named_by.get(name, _NONE)))
+        names = dict.fromkeys((*group, *naming))
         return tuple(n for n in names if n != name and self._jobs.get(n) not in self._past)
+
+
+_NONE: frozenset[str] = frozenset()

@@ -1,11 +1,11 @@
 """The nodes as columns of integers, so that a question about all of them is a few array operations.
 
 A node keeps its position for as long as it is known. Row 0 counts tasks: a node without a limit has
-more slots than anybody asks for. Where there are GPUs, one row counts the devices that are whole.
+more slots than any gang requests. Where there are GPUs, one row counts the devices that are whole.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +17,13 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
+T = TypeVar("T", bound=np.generic)
+
 SLOTS = "slots"
 WHOLE = "gpu:whole"
-#: Nodes are looked at in blocks of so many; all columns are whole blocks long.
+#: Nodes are searched in blocks of this size; the length of a column is a multiple of it.
 BLOCK = 256
-#: Slots of a node that limits nothing.
+#: Slots of a node without a limit.
 UNLIMITED = 1 << 40
 
 
@@ -33,11 +35,11 @@ class Vector(NamedTuple):
     fraction: int  #: thousandths of one device, if it shares one
     whole: int  #: the row of whole devices, if it shares one
     bounds: tuple[tuple[int, int], ...]  #: rows and amounts that decide how many fit
-    measured: tuple[tuple[int, int], ...]  #: rows and amounts that it was asked for in
+    measured: tuple[tuple[int, int], ...]  #: rows and amounts of the requested resources
 
 
 class NodeSpec(NamedTuple):
-    """A node as it is told to the table."""
+    """What the table has to know about a node."""
 
     resources: Mapping[str, int]
     used: Mapping[str, int]
@@ -60,59 +62,82 @@ class NodeTable:
         #: By node: thousandths free on each device that is shared.
         self.partial: dict[int, dict[int, int]] = {}
         self._labels: list[Mapping[str, str]] = []
+        self._vacant: list[int] = []
+        #: A fork shares all of the above.
+        self._shared = False
+        #: Computed from the above on demand. The arrays are replaced and never changed.
         self._masks: dict[tuple[tuple[str, str], ...], Bools] = {}
         self._domains: dict[str, tuple[Ints, list[str]]] = {}
         self._vectors: dict[tuple[tuple[str, int], ...], Vector] = {}
-        self._vacant: list[int] = []
 
     def __len__(self) -> int:
         return len(self.names)
 
+    def fork(self) -> "NodeTable":
+        """An equal table. Later changes of either one do not show in the other."""
+        self._shared = True
+        twin = NodeTable.__new__(NodeTable)
+        vars(twin).update(vars(self))
+        twin._masks = self._masks.copy()  # noqa: SLF001
+        twin._domains = self._domains.copy()  # noqa: SLF001
+        twin._vectors = self._vectors.copy()  # noqa: SLF001
+        return twin
+
     # Writing
 
-    def put(self, name: str, machine: NodeSpec) -> int:
-        """Take a node in, or a new version of one; its position."""
+    def put(self, name: str, spec: NodeSpec) -> int:
+        """Add a node, or replace it by a new version; returns its position."""
+        self._own()
         at = self.index.get(name)
         if at is None:
             at = self._position(name)
-        for resource in (*machine.resources, *machine.used):
+        for resource in (*spec.resources, *spec.used):
             self.row(resource)
         self.capacity[:, at] = 0
         self.free[:, at] = 0
-        for resource, amount in machine.resources.items():
+        for resource, amount in spec.resources.items():
             self.capacity[self.rows[resource], at] = self.free[self.rows[resource], at] = amount
-        for resource, amount in machine.used.items():
+        for resource, amount in spec.used.items():
             self.free[self.rows[resource], at] -= amount
-        slots = UNLIMITED if machine.slots is None else machine.slots
+        slots = UNLIMITED if spec.slots is None else spec.slots
         self.capacity[0, at] = slots
-        self.free[0, at] = slots - machine.occupants
-        self._put_devices(at, machine)
-        self.open[at] = machine.open
-        self._relabel(at, machine.labels)
+        self.free[0, at] = slots - spec.occupants
+        self._put_devices(at, spec)
+        self._describe(at, spec.labels, is_open=spec.open)
         return at
 
-    def _put_devices(self, at: int, machine: NodeSpec) -> None:
+    def _put_devices(self, at: int, spec: NodeSpec) -> None:
         self.partial.pop(at, None)
         if GPU not in self.rows:
             return
-        gpus = machine.resources.get(GPU, 0) // DEVICE
+        gpus = spec.resources.get(GPU, 0) // DEVICE
         self.capacity[self.rows[WHOLE], at] = gpus
-        shared = sum(DEVICE - left for left in machine.partial.values())
-        whole = gpus - len(machine.partial) - (machine.used.get(GPU, 0) - shared) // DEVICE
+        shared = sum(DEVICE - left for left in spec.partial.values())
+        whole = gpus - len(spec.partial) - (spec.used.get(GPU, 0) - shared) // DEVICE
         self.free[self.rows[WHOLE], at] = whole
-        if machine.partial:
-            self.partial[at] = dict(machine.partial)
+        if spec.partial:
+            self.partial[at] = dict(spec.partial)
 
     def remove(self, name: str) -> int:
+        self._own()
         at = self.index.pop(name)
         self.names[at] = None
-        self.open[at] = False
         self.capacity[:, at] = 0
         self.free[:, at] = 0
         self.partial.pop(at, None)
-        self._relabel(at, {})
+        self._describe(at, {}, is_open=False)
         self._vacant.append(at)
         return at
+
+    def _own(self) -> None:
+        """Copy what a fork shares, before the first change."""
+        if self._shared:
+            self._shared = False
+            self.names, self.index = self.names.copy(), self.index.copy()
+            self.rows, self.partial = self.rows.copy(), self.partial.copy()
+            self.capacity, self.free = self.capacity.copy(), self.free.copy()
+            self.open = self.open.copy()
+            self._labels, self._vacant = self._labels.copy(), self._vacant.copy()
 
     def _position(self, name: str) -> int:
         if self._vacant:
@@ -139,9 +164,10 @@ class NodeTable:
         }
 
     def row(self, resource: str) -> int:
-        """The row of a resource; nodes that never heard of it have none of it."""
+        """The row of a resource; a new resource gets a row in which every node has none of it."""
         row = self.rows.get(resource)
         if row is None:
+            self._own()
             row = self.rows[resource] = len(self.rows)
             self.capacity = np.pad(self.capacity, ((0, 1), (0, 0)))
             self.free = np.pad(self.free, ((0, 1), (0, 0)))
@@ -149,12 +175,16 @@ class NodeTable:
                 self.row(WHOLE)
         return row
 
-    def _relabel(self, at: int, labels: Mapping[str, str]) -> None:
-        self._labels[at] = labels
+    def _describe(self, at: int, labels: Mapping[str, str], *, is_open: bool) -> None:
+        if self._labels[at] == labels and bool(self.open[at]) == is_open:
+            return
+        self._labels[at], self.open[at] = labels, is_open
         for selector, mask in self._masks.items():
-            mask[at] = self._matches(at, selector)
+            self._masks[selector] = _replaced(mask, at, self._matches(at, selector))
         for label, (codes, values) in self._domains.items():
-            codes[at] = _code(values, labels.get(label))
+            names = values.copy()
+            code = _code(names, labels.get(label))
+            self._domains[label] = (_replaced(codes, at, code), names)
 
     # Reading
 
@@ -176,21 +206,21 @@ class NodeTable:
             whole = self.rows.get(WHOLE, 0)
             taken = tuple(zip(rows[1:], amounts[1:], strict=True))
             measured = tuple(each for each in taken if each[0] != whole)
-            # As many whole devices as it takes have all the GPU it takes.
+            # Enough whole devices always have enough GPU.
             implied = self.rows[GPU] if whole in rows[1:] else None
             bounds = tuple(each for each in taken if each[0] != implied)
             arrays = np.array(rows), np.array(amounts, np.int64)
             known = self._vectors[resources] = Vector(*arrays, fraction, whole, bounds, measured)
         return known
 
-    def mask(self, ask: TaskRequest) -> Bools:
-        """The nodes that are open and have the labels that are asked for."""
-        mask = self._masks.get(ask.selector)
+    def mask(self, request: TaskRequest) -> Bools:
+        """The nodes that are open and have the labels of the request's selector."""
+        mask = self._masks.get(request.selector)
         if mask is None:
             mask = self.open.copy()
-            for at in range(len(self.names)) if ask.selector else ():
-                mask[at] = self._matches(at, ask.selector)
-            self._masks[ask.selector] = mask
+            for at in range(len(self.names)) if request.selector else ():
+                mask[at] = self._matches(at, request.selector)
+            self._masks[request.selector] = mask
         return mask
 
     def _matches(self, at: int, selector: tuple[tuple[str, str], ...]) -> bool:
@@ -201,7 +231,7 @@ class NodeTable:
         return self._labels[at]
 
     def domains(self, label: str) -> tuple[Ints, list[str]]:
-        """For each node the number of its domain, -1 if it is in none; and the domains' names."""
+        """By node the number of its domain, -1 if it is in none; and the names of the domains."""
         known = self._domains.get(label)
         if known is None:
             values: list[str] = []
@@ -216,6 +246,13 @@ class NodeTable:
         if name is None:
             raise AssertionError(f"bug: node {at} was removed")
         return name
+
+
+def _replaced(array: NDArray[T], at: int, value: int) -> NDArray[T]:
+    """A copy with one value replaced; plans and forks may hold the array itself."""
+    copy = array.copy()
+    copy[at] = value
+    return copy
 
 
 def _code(values: list[str], value: str | None) -> int:

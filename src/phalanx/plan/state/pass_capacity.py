@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from phalanx.core.model import Assignment
 from phalanx.plan.model import PendingGang
 from phalanx.plan.state.capacity import FreeCapacity, Occupant
-from phalanx.plan.state.planner_state import PlannerState
+from phalanx.plan.state.planner_state import Moment
 
 
 class PassCapacity:
-    def __init__(self, state: PlannerState) -> None:
+    def __init__(self, state: Moment) -> None:
         self._table = state.table
         self.present = state.present.fork()
         #: The same view until somebody leaves.

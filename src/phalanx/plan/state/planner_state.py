@@ -1,26 +1,67 @@
-"""The cluster as the planner sees it, updated at the cost of what has changed."""
+"""The cluster as the planner sees it.
+
+It is updated at the cost of what has changed and forked at the cost of a few small copies. A plan
+reads it at one time and changes nothing that a later plan could notice.
+"""
 
 from collections.abc import Mapping
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from phalanx.core.changes import merge
 from phalanx.core.cluster import Cluster
 from phalanx.core.gang import Gang
 from phalanx.core.model import Queue
 from phalanx.core.node import Node
+from phalanx.core.reasons import Reason
 from phalanx.core.settings import CoreSettings
 from phalanx.core.spec.job import Micros
 from phalanx.plan.decisions import Plan, ReservedStart
 from phalanx.plan.explain.shortage import never
 from phalanx.plan.model import PendingGang, PlannerPolicy, RunningGang
-from phalanx.plan.pending import PendingGangs
+from phalanx.plan.pending import Bucket, PendingGangs
 from phalanx.plan.state.capacity import FreeCapacity
 from phalanx.plan.state.delta import PlannerDelta
+from phalanx.plan.state.forkable import ForkableDict
 from phalanx.plan.state.from_cluster import Translator, node_spec
 from phalanx.plan.state.group_members import GroupMembers
 from phalanx.plan.state.nodes import NodeSpec, NodeTable
 from phalanx.plan.state.running import RunningGangs
+
+T = TypeVar("T")
+
+
+class Moment(NamedTuple):
+    """A planner state at one time, to be read and not changed."""
+
+    now: Micros
+    policy: PlannerPolicy
+    queues: Mapping[str, Queue]
+    pending: PendingGangs
+    running: RunningGangs
+    table: NodeTable
+    #: What is free now, and what would be free if nothing ran.
+    present: FreeCapacity
+    empty: FreeCapacity
+    #: Of the last plan: its reserved starts, and where its searches for victims ended.
+    reserved_starts: tuple[ReservedStart, ...]
+    cursor: int
+    capacity_version: object
+
+    def queues_in_use(self) -> list[str]:
+        """The queues of pending and running gangs."""
+        grouped = {gang.queue for gang in self.pending.grouped.values()}
+        names = {*self.pending.requested, *self.running.used, *self.running.returning}
+        return sorted(names | grouped)
+
+    def never_fits(self, bucket: Bucket) -> Reason | None:
+        """What the empty cluster lacks for the gangs of a bucket. Computed once for each version
+        of the empty cluster."""
+        known = bucket.never
+        if known is None or known[0] is not self.capacity_version:
+            reason = never((bucket.first,), self.empty)
+            known = bucket.never = (self.capacity_version, reason)
+        return known[1]
 
 
 class PlannerState:
@@ -29,33 +70,66 @@ class PlannerState:
     ) -> None:
         """An empty cluster."""
         self.policy = policy or PlannerPolicy()
-        self.now: Micros = 0
         #: The core's gangs and nodes that the rest was translated from.
-        self.gangs: dict[str, Gang] = {}
-        self.nodes: dict[str, Node] = {}
+        self.gangs: ForkableDict[Gang] = ForkableDict()
+        self.nodes: ForkableDict[Node] = ForkableDict()
         self.queues: Mapping[str, Queue] = {}
         self.pending = PendingGangs()
         self.table = NodeTable()
         self.running = RunningGangs(self.table)
-        #: What is free now, and what would be free if nothing ran.
-        self.present = FreeCapacity(self.table)
-        self.empty = FreeCapacity(self.table, empty=True)
-        #: The reserved starts of the last plan, and where its searches for victims ended.
         self.reserved_starts: tuple[ReservedStart, ...] = ()
         self.cursor = 0
+        self._present = FreeCapacity(self.table)
+        self._empty = FreeCapacity(self.table, empty=True)
         self._translate = Translator(settings or CoreSettings())
         self._members = GroupMembers()
-        #: The capacity of the empty cluster has changed since buckets were last judged by it.
-        self._resized = True
+        #: Replaced when the capacity of the empty cluster changes.
+        self._capacity_version = object()
         self._shape: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, cluster: Cluster, policy: PlannerPolicy | None = None) -> "PlannerState":
         """The state of a whole cluster."""
         state = cls(policy, cluster.settings)
-        state.now = cluster.loaded_at
         state.update(PlannerDelta.of(cluster))
         return state
+
+    def fork(self) -> "PlannerState":
+        """An equal state. Later changes of either one do not show in the other.
+
+        A fork may be used in another thread while this state goes on, once `fork` has returned.
+        """
+        twin = PlannerState.__new__(PlannerState)
+        vars(twin).update(vars(self))
+        twin.gangs, twin.nodes = self.gangs.fork(), self.nodes.fork()
+        twin.pending = self.pending.fork()
+        twin.table = self.table.fork()
+        twin.running = self.running.fork(twin.table)
+        twin._present = self._present.on(twin.table)  # noqa: SLF001
+        twin._empty = self._empty.on(twin.table)  # noqa: SLF001
+        twin._members = self._members.fork()  # noqa: SLF001
+        return twin
+
+    def at(self, now: Micros) -> Moment:
+        """What a plan for that time reads."""
+        return Moment(
+            now,
+            self.policy,
+            self.queues,
+            self.pending.at(now),
+            self.running,
+            self.table,
+            self._present,
+            self._empty,
+            self.reserved_starts,
+            self.cursor,
+            self._capacity_version,
+        )
+
+    def accept(self, plan: Plan) -> None:
+        """Let the next plan go on from this one."""
+        self.reserved_starts, self.cursor = plan.reserved_starts, plan.cursor
+        self.pending.advance(plan.at)
 
     # From the cluster
 
@@ -63,18 +137,18 @@ class PlannerState:
         """Take over what has changed in the cluster."""
         if delta.queues is not None:
             self.set_queues(delta.queues)
-        merge(self.gangs, delta.gangs)
-        merge(self.nodes, delta.nodes)
+        _merge(self.gangs, delta.gangs)
+        _merge(self.nodes, delta.nodes)
         # New nodes come before gangs that run on them, and removed nodes after gangs that left.
         for name, node in delta.nodes.items():
             if node is not None:
                 self.put_node(name, node_spec(node))
-        near: set[str] = set()
+        related: set[str] = set()
         for job, gang in delta.gangs.items():
-            near |= self._members.put(job, gang)
+            related |= self._members.put(job, gang)
         for job, gang in delta.gangs.items():
             self._take(job, gang)
-        for job in near - delta.gangs.keys():
+        for job in related - delta.gangs.keys():
             self._take(job, self.gangs[job])
         for name, node in delta.nodes.items():
             if node is None:
@@ -94,25 +168,21 @@ class PlannerState:
         else:
             self.put_running(running)
 
-    def accept(self, plan: Plan) -> None:
-        """Let the next plan go on from this one."""
-        self.reserved_starts, self.cursor = plan.reserved_starts, plan.cursor
-
     # In the planner's terms
 
-    def put_node(self, name: str, machine: NodeSpec) -> None:
-        size, state = self._size_of(name), self._state_of(name)
-        at = self.table.put(name, machine)
+    def put_node(self, name: str, spec: NodeSpec) -> None:
+        size, use = self._size_of(name), self._use_of(name)
+        at = self.table.put(name, spec)
         if size != self._size_of(name):
-            self._resized = True
-        elif state == self._state_of(name):
+            self._capacity_version = object()
+        elif use == self._use_of(name):
             return
-        self._touched(at)
+        self._note_change(at)
 
     def remove_node(self, name: str) -> None:
         if name in self.table.index:
-            self._touched(self.table.remove(name))
-            self._resized = True
+            self._note_change(self.table.remove(name))
+            self._capacity_version = object()
 
     def _size_of(self, name: str) -> object:
         at = self.table.index.get(name)
@@ -121,33 +191,33 @@ class PlannerState:
         labels = self.table.labels(at)
         return bool(self.table.open[at]), self.table.capacity[:, at].tobytes(), labels
 
-    def _state_of(self, name: str) -> object:
+    def _use_of(self, name: str) -> object:
         at = self.table.index.get(name)
         if at is None:
             return None
         return self.table.free[:, at].tobytes(), self.table.partial.get(at)
 
-    def _touched(self, at: int) -> None:
-        self._fit_shape()
-        for capacity in (self.present, self.empty):
+    def _note_change(self, at: int) -> None:
+        self._adapt_to_shape()
+        for capacity in (self._present, self._empty):
             capacity.note(np.array([at]))
             if capacity.is_worn:
                 capacity.forget()
 
-    def _fit_shape(self) -> None:
+    def _adapt_to_shape(self) -> None:
         """Drop what was computed over arrays that have grown."""
         if self.table.free.shape != self._shape:
             self._shape = self.table.free.shape
             self.running.widen()
-            self.present.forget()
-            self.empty.forget()
+            self._present.forget()
+            self._empty.forget()
 
     def put_pending(self, gang: PendingGang) -> None:
         # Every requested resource has its row before a plan reads the table.
-        for part in gang.roles:
-            self.table.vector(part.request.resources)
-        self._fit_shape()
-        self.pending.put(gang, self.now)
+        for role in gang.roles:
+            self.table.vector(role.request.resources)
+        self._adapt_to_shape()
+        self.pending.put(gang)
 
     def remove_pending(self, job: str) -> None:
         if job in self.pending.gangs:
@@ -155,7 +225,7 @@ class PlannerState:
 
     def put_running(self, gang: RunningGang) -> None:
         self.running.put(gang)
-        self._fit_shape()
+        self._adapt_to_shape()
 
     def remove_running(self, job: str) -> None:
         self.running.remove(job)
@@ -165,26 +235,12 @@ class PlannerState:
         for queue in queues.values():
             for resource in (*queue.quota, *queue.limit):
                 self.table.row(resource)
-        self._fit_shape()
+        self._adapt_to_shape()
 
-    def queues_in_use(self) -> list[str]:
-        """The queues of pending and running gangs."""
-        pending, running = self.pending, self.running
-        apart = (*pending.grouped.values(), *pending.growing.values())
-        names = {*pending.wanted, *(gang.queue for gang in apart)}
-        return sorted(names | {*running.used, *running.returning})
 
-    def at(self, now: Micros) -> "PlannerState":
-        """The same state at a later time."""
-        self.now = now
-        self.pending.wake(now)
-        self._judge()
-        return self
-
-    def _judge(self) -> None:
-        """Find the buckets that the empty cluster could not serve, where that may have changed."""
-        pending = self.pending
-        for bucket in pending.buckets.values() if self._resized else pending.new_buckets:
-            bucket.never = never((bucket.first,), self.empty)
-        self._resized = False
-        pending.new_buckets.clear()
+def _merge(rows: ForkableDict[T], changed: Mapping[str, T | None]) -> None:
+    for key, row in changed.items():
+        if row is None:
+            rows.pop(key, None)
+        else:
+            rows[key] = row

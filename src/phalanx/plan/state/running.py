@@ -1,6 +1,7 @@
-"""Who has places, ready to be asked what would be free without them, and when they will be gone."""
+"""Running gangs: what they occupy on which node, what a stop would lose, and when they end."""
 
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 
 import numpy as np
 
@@ -8,6 +9,7 @@ from phalanx.core.node import DEVICE, GPU
 from phalanx.core.spec.job import Micros
 from phalanx.plan.model import RunningGang, RunningTask
 from phalanx.plan.state.capacity import Occupant
+from phalanx.plan.state.forkable import ForkableDict
 from phalanx.plan.state.nodes import Floats, Ints, NodeTable
 
 #: Later than any time.
@@ -15,7 +17,7 @@ NEVER: Micros = 1 << 62
 
 
 class Occupancy:
-    """A tenant's places, by the positions of their nodes."""
+    """What the tasks of a running gang occupy, by the positions of their nodes."""
 
     __slots__ = (
         "_all_gpus",
@@ -36,42 +38,50 @@ class Occupancy:
         "total",
     )
 
-    def __init__(self, tenant: RunningGang, table: NodeTable) -> None:
-        self.gang = tenant
+    def __init__(self, gang: RunningGang, table: NodeTable) -> None:
+        tasks, own = gang.tasks, gang.priority
+        self.gang = gang
         self.occupants: list[Occupant] = [
-            (table.index[place.node], table.vector(place.resources), place.devices)
-            for place in tenant.tasks
+            (table.index[task.node], table.vector(task.resources), task.devices) for task in tasks
         ]
         self.nodes: Ints = np.array([node for node, _, _ in self.occupants], np.int64)
+        #: What each task occupies, by row, and the sum over all tasks.
         self.amounts: Ints = np.zeros((len(self.occupants), len(table.rows)), np.int64)
         for row, (_, vector, _) in zip(self.amounts, self.occupants, strict=True):
             row[vector.rows] = vector.amounts
         self.total: Floats = self.amounts.sum(axis=0).astype(float)
-        places = tenant.tasks
-        #: When nothing can be left of each place; of those that are leaving already, never.
+        #: When each task has certainly ended; never for tasks that are stopping already.
         self.ends: Ints = np.array(
-            [NEVER if p.ends_at is None or p.stopping else p.ends_at for p in places], np.int64
+            [NEVER if t.ends_at is None or t.stopping else t.ends_at for t in tasks], np.int64
         )
         self.first_end = int(self.ends.min(initial=NEVER))
         self.has_fractions = any(vector.fraction for _, vector, _ in self.occupants)
-        self.is_preemptible = all(place.preemptible for place in places)
-        own = tenant.priority
-        self.priorities = [own if place.priority is None else place.priority for place in places]
+        self.is_preemptible = all(task.preemptible for task in tasks)
+        self.priorities = [own if task.priority is None else task.priority for task in tasks]
         self.lowest = min(self.priorities, default=own)
         self.highest = max(self.priorities, default=own)
-        #: GPUs, and GPUs times the second up to which their work is safe: the cost of a stop is a
-        #: straight line over time.
-        self.gpus: Floats = np.array([_gpus(place) for place in places])
-        self.safe: Floats = np.array([_gpus(place) * place.safe_at / 1e6 for place in places])
+        #: GPUs, and GPUs times the second up to which their work is safe: lost work grows linearly.
+        self.gpus: Floats = np.array([_gpus(task) for task in tasks])
+        self.safe: Floats = np.array([_gpus(task) * task.safe_at / 1e6 for task in tasks])
         self._all_gpus = float(self.gpus.sum())
         self._all_safe = float(self.safe.sum())
 
+    def widened(self, rows: int) -> "Occupancy":
+        """The same occupancy of a table that has got more rows."""
+        twin = Occupancy.__new__(Occupancy)
+        for name in Occupancy.__slots__:
+            setattr(twin, name, getattr(self, name))
+        more = rows - len(self.total)
+        twin.amounts = np.pad(self.amounts, ((0, 0), (0, more)))
+        twin.total = np.pad(self.total, (0, more))
+        return twin
+
     def stopping(self) -> list[int]:
-        """The positions of tasks that were told to stop."""
-        return [n for n, place in enumerate(self.gang.tasks) if place.stopping]
+        """The positions of tasks that are stopping."""
+        return [n for n, task in enumerate(self.gang.tasks) if task.stopping]
 
     def cost(self, now: Micros, positions: Iterable[int] | None = None) -> float:
-        """GPU-seconds that stopping these of its places, or all, would lose."""
+        """GPU-seconds of work that stopping all tasks, or those at these positions, would lose."""
         gpus, safe = self._all_gpus, self._all_safe
         if positions is not None:
             some = list(positions)
@@ -81,63 +91,114 @@ class Occupancy:
         return max(0.0, lost if grace is None else min(lost, gpus * grace / 1e6))
 
 
-def _gpus(place: RunningTask) -> float:
-    return next((amount / DEVICE for name, amount in place.resources if name == GPU), 0.0)
+def _gpus(task: RunningTask) -> float:
+    return next((amount / DEVICE for name, amount in task.resources if name == GPU), 0.0)
+
+
+class KnownEnds:
+    """Tasks whose end is known, the earliest first."""
+
+    def __init__(self, ending: Iterable[Occupancy], rows: int) -> None:
+        whole: list[Occupancy] = []
+        #: Tasks that share devices; not among those below.
+        self.sharing: list[tuple[Micros, Occupant]] = []
+        for occupancy in ending:
+            if occupancy.has_fractions:
+                self.sharing += zip(occupancy.ends.tolist(), occupancy.occupants, strict=True)
+            else:
+                whole.append(occupancy)
+        ends = np.concatenate([np.zeros(0, np.int64), *(o.ends for o in whole)])
+        order = np.argsort(ends, kind="stable")
+        self.ends: Ints = ends[order]
+        self.nodes: Ints = np.concatenate([np.zeros(0, np.int64), *(o.nodes for o in whole)])[order]
+        #: What each task occupies, by row.
+        none = np.zeros((0, rows), np.int64)
+        self.amounts: Ints = np.concatenate([none, *(o.amounts for o in whole)])[order]
+        times = {*np.unique(ends).tolist(), *(end for end, _ in self.sharing)} - {NEVER}
+        self.times: list[Micros] = sorted(times)
+
+    @cached_property
+    def sums(self) -> Ints:
+        """What all tasks up to each of them occupy, by row."""
+        sums: Ints = np.cumsum(self.amounts, axis=0)
+        return sums
 
 
 class RunningGangs:
     def __init__(self, table: NodeTable) -> None:
         self._table = table
-        self.by_job: dict[str, Occupancy] = {}
-        #: Tenants of which something is leaving, and those that all end at a known time.
-        self.stopping: dict[str, Occupancy] = {}
-        self.ending: dict[str, Occupancy] = {}
-        #: By queue and resource: what is used, and what was taken away and will be wanted again.
+        self.by_job: ForkableDict[Occupancy] = ForkableDict()
+        #: Gangs with stopping tasks, and gangs with tasks whose end is known.
+        self.stopping: ForkableDict[Occupancy] = ForkableDict()
+        self.ending: ForkableDict[Occupancy] = ForkableDict()
+        #: By queue and resource: what is used, and what evicted tasks that are stopping use.
         self.used: dict[str, dict[str, int]] = {}
         self.returning: dict[str, dict[str, int]] = {}
+        self._known_ends: KnownEnds | None = None
+
+    def fork(self, table: NodeTable) -> "RunningGangs":
+        """Equal gangs on a fork of the table. Later changes of either side stay its own."""
+        twin = RunningGangs.__new__(RunningGangs)
+        twin._table = table  # noqa: SLF001
+        twin.by_job = self.by_job.fork()
+        twin.stopping, twin.ending = self.stopping.fork(), self.ending.fork()
+        twin.used, twin.returning = self.used.copy(), self.returning.copy()
+        twin._known_ends = self._known_ends  # noqa: SLF001
+        return twin
 
     def widen(self) -> None:
-        """The table has rows that it had not when some of the tenants came."""
-        for occupancy in self.by_job.values():
-            more = len(self._table.rows) - occupancy.amounts.shape[1]
-            if more:
-                occupancy.amounts = np.pad(occupancy.amounts, ((0, 0), (0, more)))
-                occupancy.total = np.pad(occupancy.total, (0, more))
+        """Adapt to a table that has got more rows."""
+        rows = len(self._table.rows)
+        for job, occupancy in list(self.by_job.items()):
+            if len(occupancy.total) < rows:
+                self._put(job, occupancy.widened(rows))
 
-    def put(self, tenant: RunningGang) -> None:
-        self.remove(tenant.job)
-        occupancy = self.by_job[tenant.job] = Occupancy(tenant, self._table)
-        if any(place.stopping for place in tenant.tasks):
-            self.stopping[tenant.job] = occupancy
-        if any(place.ends_at is not None for place in tenant.tasks):
-            self.ending[tenant.job] = occupancy
-        self._count(tenant, 1)
+    def put(self, gang: RunningGang) -> None:
+        self.remove(gang.job)
+        self._put(gang.job, Occupancy(gang, self._table))
+        self._count(gang, 1)
+
+    def _put(self, job: str, occupancy: Occupancy) -> None:
+        self.by_job[job] = occupancy
+        if any(task.stopping for task in occupancy.gang.tasks):
+            self.stopping[job] = occupancy
+        if any(task.ends_at is not None for task in occupancy.gang.tasks):
+            self.ending[job] = occupancy
+            self._known_ends = None
 
     def remove(self, job: str) -> None:
         known = self.by_job.pop(job, None)
-        if known is not None:
-            self.stopping.pop(job, None)
-            self.ending.pop(job, None)
-            self._count(known.gang, -1)
+        if known is None:
+            return
+        self.stopping.pop(job, None)
+        if self.ending.pop(job, None) is not None:
+            self._known_ends = None
+        self._count(known.gang, -1)
 
-    def _count(self, tenant: RunningGang, sign: int) -> None:
-        for place in tenant.tasks:
-            gone = place.stopping and tenant.evicted
-            amounts = (self.returning if gone else self.used).setdefault(tenant.queue, {})
-            for resource, amount in place.resources:
+    def _count(self, gang: RunningGang, sign: int) -> None:
+        for task in gang.tasks:
+            by_queue = self.returning if task.stopping and gang.evicted else self.used
+            amounts = by_queue[gang.queue] = dict(by_queue.get(gang.queue, {}))
+            for resource, amount in task.resources:
                 amounts[resource] = amounts.get(resource, 0) + sign * amount
 
     def stopping_tasks(self) -> set[str]:
-        """The ids of tasks that were told to stop and are still there."""
+        """The ids of tasks that are stopping."""
         return {
-            f"{job}.{place.index}"
+            f"{job}.{task.index}"
             for job, occupancy in self.stopping.items()
-            for place in occupancy.gang.tasks
-            if place.stopping
+            for task in occupancy.gang.tasks
+            if task.stopping
         }
 
     def departures(self) -> Iterator[Occupant]:
-        """All that was told to stop and is still there."""
+        """What the stopping tasks occupy."""
         for occupancy in self.stopping.values():
             for position in occupancy.stopping():
                 yield occupancy.occupants[position]
+
+    def known_ends(self) -> KnownEnds:
+        """The tasks whose end is known. Computed anew only when they have changed."""
+        if self._known_ends is None:
+            self._known_ends = KnownEnds(self.ending.values(), len(self._table.rows))
+        return self._known_ends
