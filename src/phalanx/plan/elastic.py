@@ -1,7 +1,8 @@
-"""What is left over: tasks beyond the minimums, a few at a time, so that everybody gets a share.
+"""Elastic growth: free capacity goes to tasks above the minimum once all minimums are served.
 
-Queues take turns as they do for whole gangs. In a queue the highest priority goes first, then
-whoever has least beyond its minimum; in a gang the role that has least for its own minimum.
+Queues take turns as they do for whole gangs. In a queue the highest priority grows first, then the
+gang with the fewest tasks above its minimum; in a gang, the role with the fewest tasks for its own
+minimum.
 """
 
 import math
@@ -17,81 +18,101 @@ from phalanx.plan.pending import order_key
 from phalanx.plan.placement.trial import PlacementTrial
 from phalanx.plan.state.capacity import FreeCapacity
 
-#: What is left is given away in about so many steps.
-_STEPS = 256
+#: The tasks that can be added are given out in about this many turns.
+_TURNS = 256
 
 
 class GrowingGang:
-    """A gang that could use more than it needs."""
+    """A gang with tasks above its minimum that have no place."""
 
     def __init__(self, trial: PlacementTrial) -> None:
         self.trial = trial
-        self.roles = [part for part in trial.gang.roles if trial.unplaced(part)]
+        self.roles = [role for role in trial.gang.roles if trial.unplaced(role)]
         self.above_minimum = trial.gang.above_minimum
 
-    def next_part(self) -> RoleRequest:
-        return min(self.roles, key=self._served)
+    def next_role(self) -> RoleRequest:
+        """The role that grows next: the one with the fewest tasks for its own minimum."""
+        return min(self.roles, key=self._ratio_to_minimum)
 
-    def _served(self, part: RoleRequest) -> float:
-        has = part.placed + len(part.tasks) - self.trial.unplaced(part)
-        return has / part.minimum if part.minimum else math.inf
+    def _ratio_to_minimum(self, role: RoleRequest) -> float:
+        placed = role.placed + len(role.tasks) - self.trial.unplaced(role)
+        return placed / role.minimum if role.minimum else math.inf
 
 
 class ElasticGrowth:
+    """The growth at the end of one pass."""
+
     def __init__(
-        self, order: ServingOrder, policy: PlannerPolicy, now: Micros, views: Sequence[FreeCapacity]
+        self,
+        order: ServingOrder,
+        policy: PlannerPolicy,
+        now: Micros,
+        capacities: Sequence[FreeCapacity],
     ) -> None:
         self._order = order
         self._policy = policy
         self._now = now
+<<<<<<< HEAD
         self._views = views
         #: How many tasks of a request there was room for at first.
         self._room = cache(views[0].total_fit)
         self._growers: dict[str, GrowingGang] = {}
+=======
+        self._capacities = capacities
+        #: How many tasks of a request fitted when growth began.
+        self._fitted = cache(capacities[0].total_fit)
+        self._growing: dict[str, GrowingGang] = {}
+>>>>>>> 834c8a9 (planner: describe elastic growth in the words of the glossary)
 
-    def trials(self, claims: Iterable[PendingGang]) -> list[PlacementTrial]:
-        """For those that run and for whom there might be something."""
-        worth = (claim for claim in claims if any(self._room(p.request) for p in claim.roles))
-        return [trial for c in worth if (trial := PlacementTrial(c, self._views)).place_minimum()]
+    def trials(self, gangs: Iterable[PendingGang]) -> list[PlacementTrial]:
+        """Trials of the running gangs of which at least one task might fit."""
+        fitting = (gang for gang in gangs if any(self._fitted(r.request) for r in gang.roles))
+        trials = [PlacementTrial(gang, self._capacities) for gang in fitting]
+        return [trial for trial in trials if trial.place_minimum()]
 
     def share_out(
         self,
         trials: Iterable[PlacementTrial],
-        give: Callable[[PlacementTrial, RoleRequest, int], int],
+        place: Callable[[PlacementTrial, RoleRequest, int], int],
     ) -> None:
-        """`give` places at most so many tasks of a part, and says how many."""
+        """Let the gangs of the trials grow in turns until nothing more fits.
+
+        `place` places at most so many tasks of a role and returns how many it placed. Heuristic:
+        a turn is one task where few can be added, and more where many can, so that the number of
+        turns stays bounded.
+        """
         for trial in trials:
-            grower = GrowingGang(trial)
-            if any(self._room(part.request) for part in grower.roles):
-                self._growers[trial.gang.job] = grower
-                self._line_up(grower)
-        step = 1 + self._much() // _STEPS
-        while (turn := self._order.pop()) is not None:
-            grower = self._growers[turn.last.job]
-            part = grower.next_part()
-            left = grower.trial.unplaced(part)
-            alone = len(self._growers) == 1 and len(grower.roles) == 1
-            most = left if alone else min(step, left)
-            given = give(grower.trial, part, most)
-            grower.above_minimum += given
-            if given < most or given == left:
-                grower.roles.remove(part)
-            if grower.roles:
-                self._line_up(grower)
+            gang = GrowingGang(trial)
+            if any(self._fitted(role.request) for role in gang.roles):
+                self._growing[trial.gang.job] = gang
+                self._add_turn(gang)
+        tasks_per_turn = 1 + self._most_tasks() // _TURNS
+        while (candidate := self._order.pop()) is not None:
+            gang = self._growing[candidate.last.job]
+            role = gang.next_role()
+            unplaced = gang.trial.unplaced(role)
+            alone = len(self._growing) == 1 and len(gang.roles) == 1
+            wanted = unplaced if alone else min(tasks_per_turn, unplaced)
+            placed = place(gang.trial, role, wanted)
+            gang.above_minimum += placed
+            if placed < wanted or placed == unplaced:
+                gang.roles.remove(role)
+            if gang.roles:
+                self._add_turn(gang)
             else:
-                del self._growers[turn.last.job]
+                del self._growing[candidate.last.job]
 
-    def _much(self) -> int:
-        """No more tasks than this can be given away."""
-        parts = [(g.trial, part) for g in self._growers.values() for part in g.roles]
-        wanted = sum(trial.unplaced(part) for trial, part in parts)
-        return min(wanted, sum(map(self._room, {part.request for _, part in parts})))
+    def _most_tasks(self) -> int:
+        """An upper bound of the tasks that can be added."""
+        roles = [(gang.trial, role) for gang in self._growing.values() for role in gang.roles]
+        unplaced = sum(trial.unplaced(role) for trial, role in roles)
+        return min(unplaced, sum(map(self._fitted, {role.request for _, role in roles})))
 
-    def _line_up(self, grower: GrowingGang) -> None:
-        claim, part = grower.trial.gang, grower.next_part()
-        # It asks for one task, as if that were all that it needs.
-        one = replace(part, tasks=part.tasks[:1], need=1)
-        asks = replace(claim, roles=(one,), need=1, gathered=())
-        priority = -claim.priority if OrderKey.PRIORITY in self._policy.order else 0
-        key = (priority, grower.above_minimum, *order_key(self._policy, claim, self._now))
-        self._order.add_for_more(asks, key)
+    def _add_turn(self, growing: GrowingGang) -> None:
+        """Put the gang into the serving order with a need of one task."""
+        gang, role = growing.trial.gang, growing.next_role()
+        one_task = replace(role, tasks=role.tasks[:1], need=1)
+        turn = replace(gang, roles=(one_task,), need=1, gathered=())
+        priority = -gang.priority if OrderKey.PRIORITY in self._policy.order else 0
+        key = (priority, growing.above_minimum, *order_key(self._policy, gang, self._now))
+        self._order.add_for_more(turn, key)
