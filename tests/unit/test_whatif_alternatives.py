@@ -21,7 +21,8 @@ from phalanx.plan.explain.whatif import (
     forecast,
     remedy,
 )
-from phalanx.scenario.scenario import NOW, Scenario
+from phalanx.scenario.scenario import Scenario
+from phalanx.scenario.times import NOW
 
 STOP = CoreSettings().stop_timeout(15 * SECOND)
 

@@ -15,7 +15,8 @@ from phalanx.manifest import documents
 from phalanx.plan.cycle import plan
 from phalanx.scenario.expectation import differences, read_expectation
 from phalanx.scenario.outcome import ScenarioOutcome, Step, settle
-from phalanx.scenario.scenario import NOW, Scenario, read_scenario
+from phalanx.scenario.scenario import Scenario, read_scenario
+from phalanx.scenario.times import NOW
 
 
 def print_scenarios(files: list[str], *, as_json: bool) -> None:
@@ -75,12 +76,12 @@ def _problems(error: Invalid | OSError) -> list[str]:
 def _lines(outcome: ScenarioOutcome) -> Iterator[str]:
     for step in outcome.decisions:
         yield from _decision(step)
-    for head in outcome.heads:
-        nodes = ", ".join(head.nodes)
-        if head.at is None:
-            yield f"reserve {nodes} for {head.job}, start time unknown"
+    for start in outcome.reserved_starts:
+        nodes = ", ".join(start.nodes)
+        if start.at is None:
+            yield f"reserve {nodes} for {start.job}, start time unknown"
         else:
-            yield f"reserve {nodes} for {head.job} in {short_duration((head.at - NOW) / SECOND)}"
+            yield f"reserve {nodes} for {start.job} in {short_duration((start.at - NOW) / SECOND)}"
     for gang, reason in outcome.reasons.items():
         if gang not in outcome.placed:
             yield f"{gang} is pending: {reason}"

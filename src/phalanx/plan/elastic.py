@@ -52,17 +52,10 @@ class ElasticGrowth:
         self._order = order
         self._policy = policy
         self._now = now
-<<<<<<< HEAD
-        self._views = views
-        #: How many tasks of a request there was room for at first.
-        self._room = cache(views[0].total_fit)
-        self._growers: dict[str, GrowingGang] = {}
-=======
         self._capacities = capacities
         #: How many tasks of a request fitted when growth began.
         self._fitted = cache(capacities[0].total_fit)
         self._growing: dict[str, GrowingGang] = {}
->>>>>>> 834c8a9 (planner: describe elastic growth in the words of the glossary)
 
     def trials(self, gangs: Iterable[PendingGang]) -> list[PlacementTrial]:
         """Trials of the running gangs of which at least one task might fit."""

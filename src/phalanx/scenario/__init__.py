@@ -1,1 +1,1 @@
-"""Scenarios: a cluster written in a file, planned, and compared with what the file expects."""
+"""Planner scenarios: clusters written by hand, with the outcome that is expected of a plan."""

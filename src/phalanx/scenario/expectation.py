@@ -1,5 +1,5 @@
-"""What a scenario expects of its outcome, and what differs. Nothing is expected of what is not
-named."""
+"""What a scenario expects of its outcome, and the differences. Fields that the file omits are not
+compared."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,14 +19,15 @@ from phalanx.core.spec.fields import (
     text,
 )
 from phalanx.scenario.file_format import by_name, many
+from phalanx.scenario.gangs import ScenarioTask
 from phalanx.scenario.outcome import ScenarioOutcome
-from phalanx.scenario.scenario import Scenario, ScenarioTask
+from phalanx.scenario.scenario import Scenario
 
 _count = integer(0, 1_000_000)
 
 
 class EvictedCount(msgspec.Struct, frozen=True):
-    """So many victims, where it does not matter which."""
+    """A number of evicted tasks, where it does not matter which tasks they are."""
 
     n: int
     among: tuple[str, ...] | None = None
@@ -34,9 +35,9 @@ class EvictedCount(msgspec.Struct, frozen=True):
 
 
 class Expectation(msgspec.Struct, frozen=True):
-    placed: tuple[dict[str, int], ...] | None  #: any of these
+    placed: tuple[dict[str, int], ...] | None  #: one of these
     pending: tuple[str, ...] | None
-    evicted: tuple[tuple[str, ...], ...] | None  #: any of these sets
+    evicted: tuple[tuple[str, ...], ...] | None  #: one of these sets
     evicted_count: EvictedCount | None
     moved: tuple[tuple[str, ...], ...] | None
     nodes_of_tasks: dict[str, str]
@@ -48,15 +49,15 @@ class Expectation(msgspec.Struct, frozen=True):
 
 
 def read_expectation(scenario: Scenario) -> Expectation:
-    """What the scenario expects, or `Invalid`."""
-    place = FieldPath()
+    """What the scenario expects, or `Invalid` with every problem in it."""
+    path = FieldPath()
     given: dict[str, Any] = {}
-    with place.at("expect"):
+    with path.at("expect"):
         if scenario.expect is None:
-            raise refusal("is missing; say what is expected, like {placed: {}, pending: []}")
+            raise refusal("is missing; add what you expect, like {placed: {}, pending: []}")
         given = read_table(scenario.expect, "a mapping, like {placed: {g: 1}}", _EXPECT)
         _check_names(scenario, given)
-    place.raise_problems()
+    path.raise_problems()
     placed = None if given["placed"] is None else (given["placed"], *given["placed_also_ok"])
     tasks, gangs, roles = given["placement"]
     return Expectation(
@@ -75,97 +76,100 @@ def read_expectation(scenario: Scenario) -> Expectation:
 
 
 def _check_names(scenario: Scenario, given: dict[str, Any]) -> None:
-    """A misspelt gang would be expected in vain."""
-    place = FieldPath()
+    """Refuse names of gangs that the scenario does not list."""
+    path = FieldPath()
     for field in ("placed", "pending", "timed_out", "released", "reasons"):
         for name in given[field] or ():
             if name not in scenario.gangs:
-                place.at(field).problem(f"names the gang {name}, which is not listed")
-    place.raise_problems()
+                path.at(field).problem(f"names the gang {name}, which is not listed")
+    path.raise_problems()
 
 
 def differences(scenario: Scenario, expect: Expectation, outcome: ScenarioOutcome) -> Iterator[str]:
-    """Each thing that is not as it was expected, in words."""
+    """One sentence for each difference between the outcome and the expectation."""
     if expect.placed is not None and outcome.placed not in expect.placed:
-        yield _differs("placed", map(_counts, expect.placed), _counts(outcome.placed))
-    yield from _lists(expect, outcome)
+        yield _difference("placed", map(_counts, expect.placed), _counts(outcome.placed))
+    yield from _list_differences(expect, outcome)
     if expect.evicted is not None and set(outcome.evicted) not in map(set, expect.evicted):
-        yield _differs("evicted", map(_listed, expect.evicted), _listed(outcome.evicted))
+        yield _difference("evicted", map(_listed, expect.evicted), _listed(outcome.evicted))
     if expect.evicted_count is not None:
-        yield from _count_differs(expect.evicted_count, outcome)
-    # Running work is not moved.
+        yield from _count_differences(expect.evicted_count, outcome)
+    # The planner does not move running tasks.
     if expect.moved is not None and () not in expect.moved:
-        yield _differs("moved", map(_listed, expect.moved), _listed(()))
-    yield from _places_differ(scenario, expect, outcome)
+        yield _difference("moved", map(_listed, expect.moved), _listed(()))
+    yield from _placement_differences(scenario, expect, outcome)
     for gang, name in expect.reasons.items():
         reason = outcome.reasons.get(gang)
         if type(reason).__name__ != name:
-            told = "no reason" if reason is None else f"{type(reason).__name__} ({reason})"
-            yield f"the reason of {gang}: expected {name}, got {told}"
+            got = "no reason" if reason is None else f"{type(reason).__name__} ({reason})"
+            yield f"reason of {gang}: expected {name}, got {got}"
 
 
-def _lists(expect: Expectation, outcome: ScenarioOutcome) -> Iterator[str]:
-    for word, wanted, got in (
+def _list_differences(expect: Expectation, outcome: ScenarioOutcome) -> Iterator[str]:
+    for what, expected, got in (
         ("pending", expect.pending, outcome.pending),
         ("timed out", expect.timed_out, outcome.timed_out),
         ("released", expect.released, outcome.released),
     ):
-        if wanted is not None and set(wanted) != set(got):
-            yield _differs(word, [_listed(wanted)], _listed(got))
+        if expected is not None and set(expected) != set(got):
+            yield _difference(what, [_listed(expected)], _listed(got))
 
 
-def _count_differs(wanted: EvictedCount, outcome: ScenarioOutcome) -> Iterator[str]:
+def _count_differences(expected: EvictedCount, outcome: ScenarioOutcome) -> Iterator[str]:
     got = outcome.evicted
-    if len(got) != wanted.n:
-        yield f"evicted: expected {wanted.n} tasks, got {len(got)}: {_listed(got)}"
-    if wanted.among is not None and not set(got) <= set(wanted.among):
-        yield f"evicted: expected only from {_listed(wanted.among)}, got {_listed(got)}"
-    for some in wanted.one_from_each or ():
-        if len(set(got) & set(some)) != 1:
-            yield f"evicted: expected one of {_listed(some)}, got {_listed(got)}"
+    if len(got) != expected.n:
+        tasks = "1 task" if expected.n == 1 else f"{expected.n} tasks"
+        yield f"evicted: expected {tasks}, got {len(got)}: {_listed(got)}"
+    if expected.among is not None and not set(got) <= set(expected.among):
+        yield f"evicted: expected only tasks of {_listed(expected.among)}, got {_listed(got)}"
+    for tasks_of_one in expected.one_from_each or ():
+        if len(set(got) & set(tasks_of_one)) != 1:
+            yield f"evicted: expected one of {_listed(tasks_of_one)}, got {_listed(got)}"
 
 
-def _places_differ(
+def _placement_differences(
     scenario: Scenario, expect: Expectation, outcome: ScenarioOutcome
 ) -> Iterator[str]:
     for task, node in expect.nodes_of_tasks.items():
         got = outcome.placement.get(task)
         if got != node:
-            yield f"{task}: expected on {node}, got {'no place' if got is None else got}"
+            yield f"{task}: expected on {node}, got {'no node' if got is None else got}"
     for gang, nodes in expect.nodes_of_gangs.items():
-        new = _nodes_of(scenario.gangs[gang].waiting, outcome)
+        new = _nodes_of(scenario.gangs[gang].pending, outcome)
         used = [*_nodes_of(scenario.gangs[gang].placed, outcome), *new]
-        if not (_are_same(nodes, used) or _are_same(nodes, new)):
+        if not (_match(nodes, used) or _match(nodes, new)):
             yield f"{gang}: expected on {_listed(nodes)}, got {_listed(used)}"
     new_roles = _new_by_role(scenario, outcome)
     roles = {role: new_roles[role] for role in expect.roles}
     if roles != expect.roles:
-        yield _differs("roles", [_counts(expect.roles)], _counts(roles))
+        yield _difference("roles", [_counts(expect.roles)], _counts(roles))
 
 
-def _nodes_of(members: Iterable[ScenarioTask], outcome: ScenarioOutcome) -> list[str]:
-    nodes = (outcome.placement.get(member.form.name) for member in members)
+def _nodes_of(tasks: Iterable[ScenarioTask], outcome: ScenarioOutcome) -> list[str]:
+    """The nodes of the tasks that have a place."""
+    nodes = (outcome.placement.get(task.entry.name) for task in tasks)
     return [node for node in nodes if node is not None]
 
 
-def _are_same(nodes: Sequence[str], used: Sequence[str]) -> bool:
-    """Whether these nodes are used, each as often as it is named if one is named again."""
-    if len(set(nodes)) == len(nodes):
-        return set(used) == set(nodes)
-    return Counter(used) == Counter(nodes)
+def _match(expected: Sequence[str], used: Sequence[str]) -> bool:
+    """Whether the nodes are used; how often counts only if a node is named more than once."""
+    if len(set(expected)) == len(expected):
+        return set(used) == set(expected)
+    return Counter(used) == Counter(expected)
 
 
 def _new_by_role(scenario: Scenario, outcome: ScenarioOutcome) -> Counter[str]:
-    members = (member for gang in scenario.gangs.values() for member in gang.waiting)
-    return Counter(m.form.role for m in members if m.form.name in outcome.placement)
+    """The number of newly placed tasks of each role."""
+    tasks = (task for gang in scenario.gangs.values() for _, task in gang.pending)
+    return Counter(task.role for task in tasks if task.name in outcome.placement)
 
 
-def _differs(what: str, wanted: Any, got: str) -> str:
-    return f"{what}: expected {' or '.join(wanted)}, got {got}"
+def _difference(what: str, expected: Iterable[str], got: str) -> str:
+    return f"{what}: expected {' or '.join(expected)}, got {got}"
 
 
-def _listed(names: Any) -> str:
-    return ", ".join(sorted(names)) or "nobody"
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
 
 
 def _counts(counts: dict[str, int]) -> str:
@@ -197,13 +201,13 @@ def _evicted_count(value: object) -> EvictedCount:
 def _placement(
     value: object,
 ) -> tuple[dict[str, str], dict[str, tuple[str, ...]], dict[str, int]]:
-    """Nodes by task, nodes by gang, and numbers by role: a list of nodes is of a gang."""
+    """Node of each task, nodes of each gang (given as a list), and number of tasks by role."""
     tasks: dict[str, str] = {}
     gangs: dict[str, tuple[str, ...]] = {}
     roles: dict[str, int] = {}
-    place = FieldPath()
+    path = FieldPath()
     for key, item in mapping(value, "a mapping, like {task: node}").items():
-        with place.at(as_key(key)):
+        with path.at(as_key(key)):
             name = text(key)
             if name == "roles":
                 roles = by_name("a mapping of roles to numbers", _count)(item)
@@ -211,7 +215,7 @@ def _placement(
                 gangs[name] = many("a list of nodes", text)(item)
             else:
                 tasks[name] = text(item)
-    place.raise_problems()
+    path.raise_problems()
     return tasks, gangs, roles
 
 

@@ -1,6 +1,6 @@
-"""The fields of a scenario file, read into plain values. Unknown ones are refused by their path.
+"""The fields of a scenario file, read into plain values. An unknown field is an error.
 
-What is left out is None here; what that means is the scenario's business.
+A field that the file omits is None here; defaults that depend on other fields are set elsewhere.
 """
 
 from collections.abc import Callable, Mapping
@@ -45,10 +45,11 @@ from phalanx.plan.model import OrderKey, PlannerPolicy
 
 T = TypeVar("T")
 
-_MOST = 1_000_000_000
-_HEAVIEST = 1_000_000
-_whole = integer(0, _MOST)
-_signed = integer(-_MOST, _MOST)
+#: The largest number and the largest weight that a file may contain.
+_LARGEST = 1_000_000_000
+_LARGEST_WEIGHT = 1_000_000
+_whole = integer(0, _LARGEST)
+_signed = integer(-_LARGEST, _LARGEST)
 
 
 class TaskState(StrEnum):
@@ -57,29 +58,29 @@ class TaskState(StrEnum):
     PREEMPTING = "preempting"
 
 
-class NodeForm(msgspec.Struct, frozen=True):
+class NodeEntry(msgspec.Struct, frozen=True):
     name: str
     resources: Resources
     labels: dict[str, str]
 
 
-class TaskForm(msgspec.Struct, frozen=True):
+class TaskEntry(msgspec.Struct, frozen=True):
     name: str
     node: str | None
     resources: Resources
     role: str
     node_selector: dict[str, str]
     state: TaskState
-    held: str | None  #: the node on which its place is kept
+    held: str | None  #: the node of its gathered place
     preemptible: bool | None
     priority: int | None
 
 
-class GangForm(msgspec.Struct, frozen=True):
-    """What is said of a gang in one place; it may be listed as running and as pending."""
+class GangEntry(msgspec.Struct, frozen=True):
+    """A gang as one list names it. A gang may be listed as running and as pending."""
 
     gang: str
-    tasks: tuple[TaskForm, ...]
+    tasks: tuple[TaskEntry, ...]
     queue: str | None
     priority: int | None
     min_available: int | None
@@ -88,6 +89,7 @@ class GangForm(msgspec.Struct, frozen=True):
     submit_order: int | None
     min_per_role: dict[str, int] | None
     topology: Pack | None
+    spread: bool | None
     mode: Mode | None
     match: Match | None
     group: tuple[str, ...] | None
@@ -101,20 +103,20 @@ class GangForm(msgspec.Struct, frozen=True):
     satisfied: bool | None
 
 
-class ScenarioForm(msgspec.Struct, frozen=True):
+class ScenarioFile(msgspec.Struct, frozen=True):
     name: str
     policy: PlannerPolicy
-    nodes: tuple[NodeForm, ...]
+    nodes: tuple[NodeEntry, ...]
     queues: tuple[Queue, ...]
-    running: tuple[GangForm, ...]
-    pending: tuple[GangForm, ...]
-    expect: Any  #: read by the expectation, which knows its own fields
+    running: tuple[GangEntry, ...]
+    pending: tuple[GangEntry, ...]
+    expect: Any  #: read by `expectation`
 
 
-def read_form(document: object) -> ScenarioForm:
-    """The scenario in a document, or `Invalid` with every problem in it."""
+def read_scenario_file(document: object) -> ScenarioFile:
+    """The fields of a document, or `Invalid` with every problem in it."""
     fields = read_table(document, "a scenario: a mapping with nodes, queues, …", _SCENARIO)
-    return ScenarioForm(**{name: fields[name] for name in ScenarioForm.__struct_fields__})
+    return ScenarioFile(**{name: fields[name] for name in ScenarioFile.__struct_fields__})
 
 
 # Readers
@@ -124,42 +126,46 @@ def duration(value: object) -> Micros:
     """Seconds, perhaps with a fraction."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise refusal(f"is {shown(value)}; write a number of seconds")
-    if not 0 <= value <= _MOST:
-        raise refusal(f"is {shown(value)}; it must be from 0 to {_MOST}")
+    if not 0 <= value <= _LARGEST:
+        raise refusal(f"is {shown(value)}; it must be from 0 to {_LARGEST}")
     return round(value * SECOND)
 
 
 def _weight(value: object) -> int:
-    """Only the ratio of weights counts: thousandths, so that fractions are whole numbers."""
+    """A weight in thousandths: only the ratio of weights counts, so fractions are possible."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise refusal(f"is {shown(value)}; write a number, like 2 or 0.5")
-    if not 0 <= value <= _HEAVIEST:
-        raise refusal(f"is {shown(value)}; it must be from 0 to {_HEAVIEST}")
+    if not 0 <= value <= _LARGEST_WEIGHT:
+        raise refusal(f"is {shown(value)}; it must be from 0 to {_LARGEST_WEIGHT}")
     return round(value * 1000)
 
 
 def many(what: str, read: Reader[T]) -> Reader[tuple[T, ...]]:
+    """A reader of a list. `what` describes the list in an error message."""
+
     def read_all(value: object) -> tuple[T, ...]:
-        place = FieldPath()
-        found = []
+        path = FieldPath()
+        results = []
         for index, item in enumerate(items(value, what)):
-            with place.at(index):
-                found.append(read(item))
-        place.raise_problems()
-        return tuple(found)
+            with path.at(index):
+                results.append(read(item))
+        path.raise_problems()
+        return tuple(results)
 
     return read_all
 
 
 def by_name(what: str, read: Reader[T]) -> Reader[dict[str, T]]:
+    """A reader of a mapping. `what` describes the mapping in an error message."""
+
     def read_all(value: object) -> dict[str, T]:
-        place = FieldPath()
-        found: dict[str, T] = {}
+        path = FieldPath()
+        results: dict[str, T] = {}
         for key, item in mapping(value, what).items():
-            with place.at(as_key(key)):
-                found[text(key)] = read(item)
-        place.raise_problems()
-        return found
+            with path.at(as_key(key)):
+                results[text(key)] = read(item)
+        path.raise_problems()
+        return results
 
     return read_all
 
@@ -169,7 +175,7 @@ def _struct(kind: Callable[..., T], what: str, table: Mapping[str, Field]) -> Re
 
 
 def _label(value: object) -> str:
-    """Label values are strings; a number is one without its quotes."""
+    """A label's value. YAML reads a value like 7 as a number; here it is text."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
     return str(value) if is_number else text(value)
 
@@ -184,7 +190,7 @@ def _topology(value: object) -> Pack:
         {"required": Field(text), "preferred": Field(text)},
     )
     if (given["required"] is None) == (given["preferred"] is None):
-        raise refusal("names none or both of required and preferred; keep one of them")
+        raise refusal("names both or neither of required and preferred; keep one of them")
     if given["required"] is not None:
         return Pack(given["required"], PackMode.REQUIRE)
     return Pack(given["preferred"], PackMode.PREFER)
@@ -244,7 +250,7 @@ _TASK = {
 
 _GANG = {
     "gang": Field(text, REQUIRED),
-    "tasks": Field(many("a list of tasks", _struct(TaskForm, "a task", _TASK)), REQUIRED),
+    "tasks": Field(many("a list of tasks", _struct(TaskEntry, "a task", _TASK)), REQUIRED),
     "queue": Field(text),
     "priority": Field(_signed),
     "min_available": Field(_whole),
@@ -253,6 +259,7 @@ _GANG = {
     "submit_order": Field(_signed),
     "min_per_role": Field(by_name("a mapping of roles to numbers", _whole)),
     "topology": Field(_topology),
+    "spread": Field(boolean),
     "mode": Field(one_of(Mode)),
     "match": Field(one_of(Match)),
     "group": Field(distinct("a list of gangs", text)),
@@ -266,15 +273,15 @@ _GANG = {
     "satisfied": Field(boolean),
 }
 
-_gangs = many("a list of gangs", _struct(GangForm, "a gang", _GANG))
+_gangs = many("a list of gangs", _struct(GangEntry, "a gang", _GANG))
 
-#: What is said about the case and not about the cluster is read by people.
+#: Fields that describe the case to people; the planner does not use them.
 _ABOUT = ("source", "tier", "tags", "controversial", "note", "asserted_by_source")
 
 _SCENARIO = {
     "name": Field(text, REQUIRED),
     "policy": Field(_policy, {}),
-    "nodes": Field(many("a list of nodes", _struct(NodeForm, "a node", _NODE)), []),
+    "nodes": Field(many("a list of nodes", _struct(NodeEntry, "a node", _NODE)), []),
     "queues": Field(many("a list of queues", _struct(Queue, "a queue", _QUEUE)), []),
     "running": Field(_gangs, []),
     "pending": Field(_gangs, []),
