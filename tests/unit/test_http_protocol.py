@@ -1,12 +1,12 @@
-"""Answers leave a server in one piece."""
+"""Responses leave a server in one piece."""
 
 import asyncio
 
-from phalanx.server.http_protocol import _Gathering
+from phalanx.server.http_protocol import _CoalescingTransport
 
 
 class Wire(asyncio.Transport):
-    """Keeps what was sent."""
+    """A connection that records what was sent."""
 
     def __init__(self) -> None:
         super().__init__({"peername": ("127.0.0.1", 7)})
@@ -23,9 +23,9 @@ class Wire(asyncio.Transport):
         return self.is_closed
 
 
-async def test_what_is_written_at_one_go_is_sent_as_one() -> None:
+async def test_writes_within_one_iteration_are_sent_together() -> None:
     wire = Wire()
-    transport = _Gathering(wire, asyncio.get_running_loop())
+    transport = _CoalescingTransport(wire, asyncio.get_running_loop())
     transport.write(b"head ")
     transport.write(b"body")
     assert wire.sent == []
@@ -35,9 +35,9 @@ async def test_what_is_written_at_one_go_is_sent_as_one() -> None:
     assert wire.sent == [b"head body", b"more"]
 
 
-async def test_a_connection_that_is_closed_sends_the_rest_first() -> None:
+async def test_closing_a_connection_sends_what_was_written_first() -> None:
     wire = Wire()
-    transport = _Gathering(wire, asyncio.get_running_loop())
+    transport = _CoalescingTransport(wire, asyncio.get_running_loop())
     transport.write(b"goodbye")
     transport.close()
     await asyncio.sleep(0)
@@ -45,15 +45,15 @@ async def test_a_connection_that_is_closed_sends_the_rest_first() -> None:
     assert wire.is_closed
 
 
-async def test_nothing_is_sent_into_a_connection_that_broke() -> None:
+async def test_nothing_is_sent_on_a_broken_connection() -> None:
     wire = Wire()
-    transport = _Gathering(wire, asyncio.get_running_loop())
+    transport = _CoalescingTransport(wire, asyncio.get_running_loop())
     transport.write(b"too late")
     wire.close()
     await asyncio.sleep(0)
     assert wire.sent == []
 
 
-async def test_everything_else_is_the_connection_s_own() -> None:
-    transport = _Gathering(Wire(), asyncio.get_running_loop())
+async def test_everything_else_is_passed_to_the_connection() -> None:
+    transport = _CoalescingTransport(Wire(), asyncio.get_running_loop())
     assert transport.get_extra_info("peername") == ("127.0.0.1", 7)

@@ -1,4 +1,4 @@
-"""Every refusal in one form: what went wrong, for programs and for people, and what to correct."""
+"""Every error in one form: a code for programs, a message for people, and the fields concerned."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -11,6 +11,7 @@ from litestar.exceptions import HTTPException, ValidationException
 from litestar.types import Scope
 
 from phalanx.api.auth import Forbidden, Unauthorised
+from phalanx.api.parameters import parameter_problems
 from phalanx.core.errors import (
     Conflict,
     CoreError,
@@ -28,14 +29,16 @@ _log = structlog.get_logger("phalanx.api")
 _encode = msgspec.json.Encoder().encode
 
 _RETRY = {"Retry-After": "1"}
+#: How much of a path or a name an error repeats.
+_SHOWN_CHARS = 80
 
 
 class TooLarge(Exception):  # noqa: N818
-    """More bytes than are taken."""
+    """The body is larger than the limit."""
 
 
 class UnsupportedType(Exception):  # noqa: N818
-    """A content type that is not read here."""
+    """The body has a content type that the server does not read."""
 
 
 class Refusal(NamedTuple):
@@ -48,7 +51,7 @@ class Refusal(NamedTuple):
         return _encode(ErrorBody(self.info))
 
 
-#: The first class that fits counts.
+#: The first class that matches counts.
 _KNOWN: tuple[tuple[type[Exception], int, str], ...] = (
     (Unknown, 404, "not_found"),
     (StaleEpoch, 409, "stale_epoch"),
@@ -61,80 +64,78 @@ _KNOWN: tuple[tuple[type[Exception], int, str], ...] = (
     (CoreError, 400, "refused"),
 )
 _HEADERS: dict[int, dict[str, str]] = {401: {"WWW-Authenticate": "Bearer"}, 503: _RETRY}
-_HTTP_CODES = {
-    400: "invalid",
-    401: "unauthorised",
-    403: "forbidden",
-    404: "not_found",
-    405: "method_not_allowed",
-    413: "too_large",
-    415: "unsupported_media_type",
-}
+#: Codes of the framework's errors.
+_HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
 def refusal_of(error: Exception, scope: Scope) -> Refusal:
+    """The response to a request that raised this error."""
     if isinstance(error, Invalid):
         return Refusal(400, info_of(error))
     for kind, status, code in _KNOWN:
         if isinstance(error, kind):
-            return Refusal(status, ErrorInfo(code, _said(error)), _HEADERS.get(status, {}))
+            return Refusal(status, ErrorInfo(code, _message(error)), _HEADERS.get(status, {}))
     if isinstance(error, NotLeading):
         return _not_leading(error, scope)
     if isinstance(error, Unavailable | StoreError):
-        return Refusal(503, ErrorInfo("unavailable", f"the store does not answer: {error}"), _RETRY)
-    if isinstance(error, HTTPException):
-        return _of_framework(error)
+        message = f"the database did not answer: {error}; try again"
+        return Refusal(503, ErrorInfo("unavailable", message), _RETRY)
+    if isinstance(error, HTTPException) and error.status_code < 500:
+        return _of_framework(error, scope)
     _log.error("request failed", path=scope["path"], exc_info=error)
-    return Refusal(500, ErrorInfo("internal", "bug: the server failed; its log says why"))
+    message = "bug: the server failed to handle this request; its log has the details"
+    return Refusal(500, ErrorInfo("internal", message))
 
 
 def info_of(error: CoreError) -> ErrorInfo:
-    """The refusal of one thing among many."""
+    """The error of one job in a batch, or of a whole request."""
     if isinstance(error, Invalid):
         details = tuple(ErrorDetail(*problem) for problem in error.problems)
         return ErrorInfo("invalid", str(error), details)
     code = next(code for kind, _, code in _KNOWN if isinstance(error, kind))
-    return ErrorInfo(code, _said(error))
+    return ErrorInfo(code, _message(error))
 
 
 def wrong(path: str, message: str) -> Invalid:
+    """An error about one field; the message continues its path."""
     return Invalid([Problem(path, message)])
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return str(error) or type(error).__doc__ or type(error).__name__
 
 
 def _not_leading(error: NotLeading, scope: Scope) -> Refusal:
     if error.url is None:
-        return Refusal(503, ErrorInfo("no_leader", "no server leads at the moment"), _RETRY)
+        message = "no server is the leader at the moment; try again"
+        return Refusal(503, ErrorInfo("no_leader", message), _RETRY)
     raw = scope.get("raw_path") or quote(scope["path"]).encode()
     target = error.url.rstrip("/") + raw.partition(b"?")[0].decode("latin-1")
     query = scope["query_string"].decode("latin-1")
     location = f"{target}?{query}" if query else target
-    return Refusal(
-        307, ErrorInfo("not_leading", f"the leader is {error.url}"), {"Location": location}
-    )
+    message = f"this server is a standby; the leader is {error.url}"
+    return Refusal(307, ErrorInfo("not_leading", message), {"Location": location})
 
 
-def _of_framework(error: HTTPException) -> Refusal:
-    details: tuple[ErrorDetail, ...] = ()
-    extra: Any = error.extra
-    if isinstance(error, ValidationException) and isinstance(extra, list):
-        details = tuple(
-            ErrorDetail(str(item.get("key", "")), str(item.get("message", ""))) for item in extra
-        )
-    elif isinstance(error, ValidationException):
-        details = (ErrorDetail(_parameter(error.detail), error.detail),)
-    code = _HTTP_CODES.get(error.status_code, "refused")
+def _of_framework(error: HTTPException, scope: Scope) -> Refusal:
+    """The framework's errors, in our words."""
+    if isinstance(error, ValidationException):
+        return Refusal(400, info_of(Invalid(parameter_problems(error, scope))))
+    code = _HTTP_CODES.get(error.status_code, "invalid")
     headers = {str(k): str(v) for k, v in (error.headers or {}).items()}
-    return Refusal(error.status_code, ErrorInfo(code, error.detail, details), headers)
+    path = scope["path"][:_SHOWN_CHARS]
+    if error.status_code == 405:
+        message = f"{path} has no such method; it has {_methods(headers)}"
+    elif error.status_code == 404:
+        message = f"there is no path {path}; /openapi lists the paths of this server"
+    else:
+        message = "the request cannot be read; /openapi describes the requests of this server"
+    return Refusal(error.status_code, ErrorInfo(code, message), headers)
 
 
-def _parameter(message: str) -> str:
-    """The parameter that the framework's message is about: `Missing … parameter 'epoch' …`."""
-    parts = message.split("'")
-    return parts[1] if len(parts) > 2 else ""
+def _methods(headers: Mapping[str, str]) -> str:
+    allowed = next((value for name, value in headers.items() if name.lower() == "allow"), "")
+    return " and ".join(sorted(set(allowed.split(", ")) - {"OPTIONS"}))
 
 
 def respond(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:

@@ -19,18 +19,19 @@ from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 from phalanx.api import request_body
 from phalanx.api.auth import WORKERS, check_role, identify
 from phalanx.api.errors import refusal_of, wrong
+from phalanx.api.json_body import JsonBody
 from phalanx.api.services import Services, services_of
-from phalanx.wire.sync import SyncReply, SyncRequest
+from phalanx.core.spec.fields import shown
+from phalanx.wire.sync import Reported, SyncReply, SyncRequest
 
 #: A request that brings no id is given this and its number.
 _PROCESS = secrets.token_hex(6).encode()
 _COUNT = count(1)
 _GIVEN_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
-_MISSING = re.compile(r"missing required field `(\w+)`")
 _SYNC = re.compile(r"/workers/([^/]+)/sync")
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(SyncRequest).decode
+_SYNC_BODY = JsonBody(SyncRequest, words={"state": Reported})
 
 
 class Middleware:
@@ -92,25 +93,11 @@ async def _body(receive: Receive, limit_bytes: int) -> bytes:
 
 
 def _request(data: bytes) -> SyncRequest:
-    """Raises Invalid with the path of what is wrong."""
-    try:
-        request = _decode(data)
-    except msgspec.ValidationError as error:
-        raise _misread(str(error)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise wrong("", f"the body is not JSON: {error}") from None
+    """Raises Invalid with the path of the field that is wrong."""
+    request = _SYNC_BODY.decode(data)
     if not 0 <= request.wait < float("inf"):
-        raise wrong("wait", "is no number of seconds")
+        raise wrong("wait", f"is {shown(request.wait)}; write a number of seconds, 0 or more")
     return request
-
-
-def _misread(said: str) -> Exception:
-    """`Object missing required field `seq` - at `$.tasks[0]``, by the path of the field."""
-    message, _, path = said.partition(" - at `$")
-    path = path.rstrip("`").lstrip(".")
-    if missing := _MISSING.search(message):
-        return wrong(f"{path}.{missing[1]}".lstrip("."), "is missing; it is required")
-    return wrong(path, message)
 
 
 _BODY = request_body.documented(

@@ -1,4 +1,4 @@
-"""Bodies of requests: bounded while they come in, and refused with the field that is wrong."""
+"""Request bodies: limited in size while they arrive, refused with the path of each problem."""
 
 import asyncio
 from collections.abc import Mapping
@@ -15,22 +15,23 @@ from litestar.openapi.spec import (
     Schema,
 )
 
-from phalanx.api.errors import TooLarge, UnsupportedType
+from phalanx.api.errors import TooLarge, UnsupportedType, wrong
 from phalanx.api.services import services_of
-from phalanx.core.spec.fields import Field, read_table
+from phalanx.core.errors import Invalid, Problem
+from phalanx.core.spec.fields import Field, read_table, shown
 from phalanx.manifest import documents
 
-#: `curl -d` says it sends a form and sends what it was given; that is read for what it is.
+#: `curl -d` declares a form, whatever it sends.
 _READ = ("application/json", "application/x-www-form-urlencoded", "")
-#: Larger bodies are read in a thread, so that others are answered meanwhile.
+#: Larger bodies are parsed in a thread, so that the event loop is not blocked.
 _AT_ONCE_BYTES = 64 * 1024
 _YAML = ("application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml")
 
 
 async def raw(request: Request[Any, Any, Any], limit_bytes: int) -> bytes:
-    """The body, if it is not larger. Raises TooLarge as soon as that is known."""
-    told = request.headers.get("content-length", "")
-    if told.isdecimal() and int(told) > limit_bytes:
+    """The body. Raises TooLarge as soon as more than the limit has arrived."""
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > limit_bytes:
         raise too_large(limit_bytes)
     chunks, size = [], 0
     async for chunk in request.stream():
@@ -42,14 +43,16 @@ async def raw(request: Request[Any, Any, Any], limit_bytes: int) -> bytes:
 
 
 def too_large(limit_bytes: int) -> TooLarge:
-    return TooLarge(f"the body has more than {limit_bytes} bytes, which is the most that is taken")
+    return TooLarge(f"the body is larger than the limit of {limit_bytes} bytes; send less")
 
 
-async def read(request: Request[Any, Any, Any]) -> list[object]:
-    """The documents in a body of JSON or YAML."""
+async def read(request: Request[Any, Any, Any], what: str = "a job") -> list[object]:
+    """The documents in a body of JSON or YAML; `what` is expected there."""
     _check_type(request, (*_READ, *_YAML))
     limit = services_of(request).info.body_limit_bytes
     data = await raw(request, limit)
+    if not data.strip():
+        raise wrong("", f"the body is empty; send {what}")
     if len(data) > _AT_ONCE_BYTES:
         return await asyncio.to_thread(documents.read, data, limit_bytes=limit)
     return documents.read(data, limit_bytes=limit)
@@ -58,17 +61,24 @@ async def read(request: Request[Any, Any, Any]) -> list[object]:
 async def read_one(
     request: Request[Any, Any, Any], what: str, table: Mapping[str, Field]
 ) -> dict[str, Any]:
-    """The fields of the one mapping in the body. Raises Invalid with every problem in it."""
-    found = await read(request)
-    return read_table(found[0] if len(found) == 1 else found, what, table)
+    """The fields of the one mapping in the body, which is `what`. Raises Invalid with every
+    problem in it."""
+    documents = await read(request, what)
+    try:
+        return read_table(documents[0] if len(documents) == 1 else documents, what, table)
+    except Invalid as error:
+        raise Invalid([_with_subject(problem) for problem in error.problems]) from None
+
+
+def _with_subject(problem: Problem) -> Problem:
+    return problem if problem.path else Problem("", f"the body {problem.message}")
 
 
 def _check_type(request: Request[Any, Any, Any], known: tuple[str, ...]) -> None:
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given not in known:
         raise UnsupportedType(
-            f"the content type {given[:80]} is not read here; send application/json"
-            " or application/yaml"
+            f"the content type is {shown(given)}; send application/json or application/yaml"
         )
 
 
@@ -79,7 +89,7 @@ def documented(
     media: tuple[str, ...] = ("application/json",),
     schema: Schema | None = None,
 ) -> type[Operation]:
-    """How a body is described, for routes that read it themselves."""
+    """The OpenAPI description of a body, for routes that read it themselves."""
     described = schema or Schema(
         type="object",  # type: ignore[arg-type]
         properties=dict(properties),

@@ -1,17 +1,29 @@
-"""Answers in one piece: what is written while the loop is in one place leaves together.
+"""uvicorn's HTTP protocol, with each response sent in one piece and errors in our form.
 
-uvicorn writes the head of an answer and then its body. Sent apart, they cost two system calls here
-and wake whoever waits for the answer twice.
+uvicorn writes the head of a response and then its body. Sent separately they cost two system calls
+here, and wake the receiver twice.
 """
 
 import asyncio
 from typing import Any, cast
 
+import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from phalanx.wire.errors import ErrorBody, ErrorInfo
 
-class _Gathering:
-    """A transport that keeps what is written until the loop comes round."""
+_NOT_HTTP = msgspec.json.encode(
+    ErrorBody(
+        ErrorInfo(
+            "invalid",
+            "the request is not valid HTTP/1.1; a server without TLS needs a URL with http://",
+        )
+    )
+)
+
+
+class _CoalescingTransport:
+    """A transport that collects writes until the next iteration of the event loop."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
@@ -38,4 +50,17 @@ class _Gathering:
 
 class CoalescingProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(cast("asyncio.Transport", _Gathering(transport, self.loop)))
+        super().connection_made(
+            cast("asyncio.Transport", _CoalescingTransport(transport, self.loop))
+        )
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer bytes that are not HTTP; the library's message is not passed on."""
+        head = (
+            b"HTTP/1.1 400 Bad Request\r\n"
+            b"content-type: application/json\r\n"
+            b"content-length: %d\r\n"
+            b"connection: close\r\n\r\n" % len(_NOT_HTTP)
+        )
+        self.transport.write(head + _NOT_HTTP)
+        self.transport.close()

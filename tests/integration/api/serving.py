@@ -6,6 +6,7 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import httpx
@@ -23,6 +24,7 @@ from phalanx.engine.event_buffer import EventBuffer
 from phalanx.engine.host import HostEnvironment
 from phalanx.engine.settings import EngineSettings
 from phalanx.engine.turn import Turn
+from phalanx.server.http_protocol import CoalescingProtocol
 from phalanx.store.protocol import Store
 from phalanx.store.sqlite import wall_clock
 
@@ -41,6 +43,8 @@ class Running:
         self.engine = engine
         self.services = services
         self.url = url
+        parts = urlsplit(url)
+        self.address = (parts.hostname or "", parts.port or 0)
         self.client = httpx.AsyncClient(base_url=url, timeout=PATIENCE_S)
         self._changed = asyncio.Event()
         engine.observers.append(self._observe)
@@ -123,6 +127,7 @@ async def serving(
     running = Running(engine, services, url)
     config = uvicorn.Config(
         create_app(services),
+        http=CoalescingProtocol,
         log_config=None,
         ws="none",
         lifespan="off",

@@ -1,6 +1,8 @@
-"""Refusals: one form for all of them, the field that is wrong, and the id of the request."""
+"""Errors: one form for all, the field that is wrong, our words, and the id of the request."""
 
+import asyncio
 import json
+import re
 from typing import Any
 
 import pytest
@@ -8,7 +10,7 @@ import pytest
 from phalanx.api.services import Info
 from phalanx.store.memory import MemoryStore
 from phalanx.store.sqlite import wall_clock
-from tests.integration.api.serving import Running, serving
+from tests.integration.api.serving import PATIENCE_S, Running, serving
 from tests.integration.api.test_jobs import submit
 
 
@@ -100,6 +102,115 @@ async def test_bad_input_is_refused_with_the_field_that_is_wrong(
     assert error(reply.body)["code"] == "invalid"
     assert named in [detail["path"] for detail in error(reply.body)["details"]]
     assert all(detail["message"] for detail in error(reply.body)["details"])
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "message"),
+    [
+        ("GET", "/jobs?limit=x", None, 'limit is "x"; write a whole number from 1 to 1000'),
+        ("GET", "/jobs?limit=0", None, "limit is 0; write a whole number from 1 to 1000"),
+        ("GET", "/jobs?limit=", None, 'limit is ""; write a whole number from 1 to 1000'),
+        ("GET", "/jobs?finished=maybe", None, 'finished is "maybe"; write true or false'),
+        (
+            *("GET", "/jobs?phase=waiting", None),
+            (
+                'phase is "waiting"; write pending, starting, running, stopping, done, failed,'
+                " cancelled or timed-out"
+            ),
+        ),
+        ("GET", "/jobs/next?wait=1e9", None, 'wait is "1e9"; write a number from 0 to 60'),
+        ("GET", "/events?since=-1", None, "since is -1; write a whole number, 0 or more"),
+        ("POST", "/jobs/j-1.0/preempted", None, "epoch is missing; add epoch=1 to the query"),
+        (
+            *("POST", "/workers/w/output?attempt=x", None),
+            (
+                "task is missing; add task=… to the query;"
+                " offset is missing; add offset=1 to the query"
+            ),
+        ),
+        (
+            "POST",
+            "/jobs/j-1/priority",
+            b"",
+            "the body is empty; send a mapping, like {priority: 10}",
+        ),
+        (
+            *("POST", "/jobs/j-1/priority", b"[]"),
+            "the body is a list; write a mapping, like {priority: 10}",
+        ),
+        ("POST", "/jobs", b"  ", "the body is empty; send a job"),
+        ("POST", "/workers/w/sync", b"{", "the body is not valid JSON; send a JSON object"),
+        (
+            *("POST", "/workers/w/sync", b'{"seq": }'),
+            "the body is not valid JSON at byte 8; send a JSON object",
+        ),
+        ("POST", "/workers/w/sync", b"[]", "the body is a list; send a mapping"),
+        (
+            *("POST", "/workers/w/sync", b'{"incarnation": "i", "seq": "x"}'),
+            "seq is a string; write a whole number",
+        ),
+        (
+            *("POST", "/workers/w/sync", b'{"incarnation": "i", "seq": 1, "wait": -1}'),
+            "wait is -1.0; write a number of seconds, 0 or more",
+        ),
+        (
+            "POST",
+            "/workers/w/sync",
+            b'{"incarnation": "i", "seq": 1, "tasks": [{"id": "x", "attempt": 1, "state": "odd"}]}',
+            'tasks[0].state is "odd"; write accepted or running or exited or spawn_failed or gone',
+        ),
+        (
+            "GET",
+            "/nowhere",
+            None,
+            "there is no path /nowhere; /openapi lists the paths of this server",
+        ),
+        ("PATCH", "/jobs", None, "/jobs has no such method; it has GET and POST"),
+    ],
+)
+async def test_errors_say_what_is_wrong_and_how_to_correct_it(
+    server: Running, method: str, path: str, body: bytes | None, message: str
+) -> None:
+    reply = await server.call(method, path, body)
+    assert error(reply.body)["message"] == message
+
+
+#: What Litestar, msgspec, the JSON module and Python itself would say.
+LIBRARY_TEXT = re.compile(
+    r"Validation failed|Expected `|Invalid enum|Missing required|Input should|Not Found"
+    r"|Method Not Allowed|Traceback|Errno|malformed|truncated|got `|NoneType|<class"
+)
+
+
+@pytest.mark.parametrize("value", ["", "x", "-1", "nan", "1e99", "9" * 40, "%00", "%ff"])
+async def test_no_bad_parameter_of_any_route_is_answered_with_a_librarys_words(
+    server: Running, value: str
+) -> None:
+    description = (await server.client.get("/openapi/openapi.json")).json()
+    asked = 0
+    for path, methods in description["paths"].items():
+        for method, operation in methods.items():
+            names = [p["name"] for p in operation.get("parameters", ()) if p["in"] == "query"]
+            if not names:
+                continue
+            query = "&".join(f"{name}={value}" for name in names)
+            url = re.sub(r"{\w+}", "x", path)
+            reply = await server.client.request(method.upper(), f"{url}?{query}", content=b"{}")
+            asked += 1
+            if reply.status_code >= 400:
+                assert reply.status_code < 500
+                assert not LIBRARY_TEXT.search(reply.text), reply.text
+    assert asked > 10
+
+
+async def test_bytes_that_are_not_http_are_answered_in_the_same_form(server: Running) -> None:
+    reader, writer = await asyncio.open_connection(*server.address)
+    writer.write(b"\x16\x03\x01 not http\r\n\r\n")
+    answer = await asyncio.wait_for(reader.read(), PATIENCE_S)
+    writer.close()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert "is not valid HTTP/1.1" in error(json.loads(body))["message"]
 
 
 @pytest.mark.parametrize(
