@@ -104,9 +104,9 @@ def _decision(step: Step) -> Iterator[str]:
             yield f"  then start {_places(step)}"
         case "Reserve":
             yield f"start {_places(step)}"
-        case "Hold":
+        case "Gather":
             yield f"gather places for {_places(step)}; the gang is still incomplete"
-        case "LetGo":
+        case "ReleaseGathered":
             yield f"release the places that {gangs} gathered: no gathering gang could start"
         case _:
             yield f"end {gangs}: pending longer than its schedule timeout"

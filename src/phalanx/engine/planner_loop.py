@@ -28,7 +28,7 @@ from phalanx.engine.telemetry import NO_TELEMETRY, Telemetry
 from phalanx.engine.turn import Turn
 from phalanx.engine.writer import Writer
 from phalanx.plan.cycle import plan
-from phalanx.plan.decisions import Decision, Evict, Hold, LetGo, Plan, Reserve
+from phalanx.plan.decisions import Decision, Evict, Gather, Plan, ReleaseGathered, Reserve
 from phalanx.plan.state.delta import PlannerDelta
 from phalanx.plan.state.planner_state import PlannerState
 
@@ -151,9 +151,9 @@ def event_of(decision: Decision) -> Event:
     if isinstance(decision, Evict):
         victims = (Victim(victim.job, victim.version, victim.tasks) for victim in decision.victims)
         return Nominated(decision.placements, tuple(victims))
-    if isinstance(decision, Hold):
+    if isinstance(decision, Gather):
         return Held(decision.placement)
-    if isinstance(decision, LetGo):
+    if isinstance(decision, ReleaseGathered):
         return HoldsReleased(
             decision.job, decision.version, "no gathering gang could reach its minimum"
         )

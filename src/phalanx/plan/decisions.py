@@ -1,4 +1,4 @@
-"""What comes out of a plan. Each decision is applied whole or not at all."""
+"""The result of a plan. Each decision is applied whole or not at all."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from phalanx.plan.explain.reasons import PendingReasons
 
 
 class Reserve(msgspec.Struct, frozen=True):
-    """One claimant starts: every placement in it, or none."""
+    """Start a gang or a group, or let a running gang grow."""
 
     placements: tuple[Placement, ...]
 
@@ -18,58 +18,57 @@ class Reserve(msgspec.Struct, frozen=True):
 class PlannedVictim(msgspec.Struct, frozen=True):
     job: str
     version: int
-    tasks: tuple[int, ...] = ()  #: the tasks it gives; none named means that it goes whole
-    lost: float = 0.0  #: GPU-seconds that are lost with it
+    tasks: tuple[int, ...] = ()  #: the tasks that are evicted; empty: the whole gang
+    lost: float = 0.0  #: GPU-seconds of work lost
 
 
 class Evict(msgspec.Struct, frozen=True):
-    """Victims make room, and it is kept for the claimant's placements.
+    """Stop victims, and keep the capacity for the placements.
 
-    Without victims: room that others are leaving anyway is kept.
+    Without victims: keep capacity that stopping tasks are about to free.
     """
 
     placements: tuple[Placement, ...]
     victims: tuple[PlannedVictim, ...]
 
 
-class Hold(msgspec.Struct, frozen=True):
-    """A non-strict gang keeps these places, besides what it holds, while it waits for the rest."""
+class Gather(msgspec.Struct, frozen=True):
+    """Add places to those that a non-strict gang has gathered."""
 
     placement: Placement
 
 
-class LetGo(msgspec.Struct, frozen=True):
-    """A gang gives up what it holds, because nobody who holds could ever start."""
+class ReleaseGathered(msgspec.Struct, frozen=True):
+    """Release the gathered places of a gang, because no gathering gang could ever start."""
 
     job: str
     version: int
 
 
 class TimeOut(msgspec.Struct, frozen=True):
-    """A gang has waited as long as it may."""
+    """End a gang whose schedule timeout has ended."""
 
     job: str
     since: Micros
 
 
-Decision = Reserve | Evict | Hold | LetGo | TimeOut
+Decision = Reserve | Evict | Gather | ReleaseGathered | TimeOut
 
 
 class ReservedStart(msgspec.Struct, frozen=True):
-    """A gang whose start is kept free: from then on, on these nodes."""
+    """A start that other gangs must not delay."""
 
     job: str
     nodes: tuple[str, ...]
-    at: Micros | None  #: None: nobody knows when, but it has waited too long already
+    at: Micros | None  #: None: the time is unknown, and the nodes are kept for a starving gang
 
 
 class Plan(msgspec.Struct, frozen=True):
     at: Micros  #: the time that it was made for
     decisions: tuple[Decision, ...]
-    #: Why each job that is left waiting waits.
-    reasons: PendingReasons
+    reasons: PendingReasons  #: why each gang that stays pending is pending
     reserved_starts: tuple[ReservedStart, ...] = ()
-    cursor: int = 0  #: where the next plan's searches for victims begin
+    cursor: int = 0  #: number of searches for victims that the next plan skips
 
     def reserved(self) -> Iterator[Placement]:
         for decision in self.decisions:

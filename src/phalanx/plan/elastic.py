@@ -108,4 +108,4 @@ class ElasticGrowth:
         turn = replace(gang, roles=(one_task,), need=1, gathered=())
         priority = -gang.priority if OrderKey.PRIORITY in self._policy.order else 0
         key = (priority, growing.above_minimum, *order_key(self._policy, gang, self._now))
-        self._order.add_for_more(turn, key)
+        self._order.add_growing(turn, key)

@@ -1,4 +1,4 @@
-"""Which gangs start together: all that are connected by the names they give."""
+"""Groups: gangs that start together, because they are connected by the names in their groups."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -10,40 +10,45 @@ from phalanx.plan.pending import PendingGangs
 
 class GangGroup(NamedTuple):
     members: tuple[PendingGang, ...]
-    missing: tuple[str, ...]  #: names that nobody who waits has
+    missing: tuple[str, ...]  #: names of members that are not pending, or not eligible yet
 
 
-def assembled(claim: PendingGang, waiting: PendingGangs) -> GangGroup:
-    """The group of a claim, as far as it is there. Members that may not start yet are missing."""
-    if not claim.group:
-        return GangGroup((claim,), ())
-    members = {claim.job: claim}
+def group_of(gang: PendingGang, pending: PendingGangs) -> GangGroup:
+    """The group of a gang; the gang alone if it starts by itself."""
+    if not gang.group:
+        return GangGroup((gang,), ())
+    members = {gang.job: gang}
     missing: set[str] = set()
-    ahead = [claim]
+    ahead = [gang]
     while ahead:
-        one = ahead.pop()
-        for name in one.group:
-            other = waiting.by_name.get(name)
-            if other is None and name != one.name:
+        member = ahead.pop()
+        for name in member.group:
+            other = pending.by_name.get(name)
+            if other is None and name != member.name:
                 missing.add(name)
             elif other is not None and other.job not in members:
                 members[other.job] = other
                 ahead.append(other)
-    ordered = sorted(members.values(), key=lambda member: (member.created_at, member.name))
-    ordered.sort(key=_bounds, reverse=True)
+    ordered = sorted(members.values(), key=_age)
+    ordered.sort(key=_constraints, reverse=True)
     return GangGroup(tuple(ordered), tuple(sorted(missing)))
 
 
-def _bounds(claim: PendingGang) -> tuple[bool, int]:
-    """What leaves a gang the least choice of nodes: a domain, labels. It is placed first."""
-    required = claim.pack is not None and claim.pack.mode is PackMode.REQUIRE
-    return required, max(len(part.request.selector) for part in claim.roles)
+def _age(gang: PendingGang) -> tuple[int, str]:
+    return gang.created_at, gang.name
 
 
-def groups_of(waiting: PendingGangs) -> Iterator[GangGroup]:
+def _constraints(gang: PendingGang) -> tuple[bool, int]:
+    """How constrained the choice of nodes is: by a domain, by labels. Those are placed first."""
+    required = gang.pack is not None and gang.pack.mode is PackMode.REQUIRE
+    return required, max(len(role.request.selector) for role in gang.roles)
+
+
+def groups_of(pending: PendingGangs) -> Iterator[GangGroup]:
+    """All groups with a pending member, each once."""
     seen: set[str] = set()
-    for claim in sorted(waiting.grouped.values(), key=lambda gang: (gang.created_at, gang.name)):
-        if claim.job not in seen:
-            group = assembled(claim, waiting)
+    for gang in sorted(pending.grouped.values(), key=_age):
+        if gang.job not in seen:
+            group = group_of(gang, pending)
             seen.update(member.job for member in group.members)
             yield group

@@ -1,7 +1,7 @@
-"""Whose turn it is: the queue that is served worst, and in it the gang that stands first.
+"""The order in which gangs are served: the least served queue first, and in it its first gang.
 
-From the root down, by what each queue would have once its first gang is placed. Only queues whose
-use or first gang has changed are looked at again.
+Queues are compared level by level, from the root down, by what each of them would use once its
+first gang is placed. Only queues whose usage or first gang has changed are compared again.
 """
 
 import heapq
@@ -24,24 +24,24 @@ _Key = tuple[object, ...]
 
 
 class Candidate(NamedTuple):
-    """A claimant that is to be served: a gang, or the gangs of a group."""
+    """A gang that is to be served, or the gangs of a group."""
 
-    claims: tuple[PendingGang, ...]
-    last: PendingGang  #: the member that stands last; it is its queue's turn
-    line: Bucket | None = None
-    position: int = 0
+    gangs: tuple[PendingGang, ...]
+    last: PendingGang  #: the last member in the order; the group is served with its queue
+    bucket: Bucket | None = None
+    position: int = 0  #: of the gang in its bucket
 
     @property
     def queue(self) -> str:
         return self.last.queue
 
 
-class _Stand(NamedTuple):
-    """A claimant in its queue's heap."""
+class _Entry(NamedTuple):
+    """A candidate in the heap of its queue."""
 
     key: _Key
     number: int
-    turn: Candidate
+    candidate: Candidate
 
 
 class ServingOrder:
@@ -50,122 +50,130 @@ class ServingOrder:
         policy: PlannerPolicy,
         shares: FairShares,
         now: Micros,
-        in_vain: Callable[[Candidate], bool],
+        is_hopeless: Callable[[Candidate], bool],
     ) -> None:
-        """Turns that would be in vain are passed over."""
-        self._in_vain = in_vain
+        """Candidates that are hopeless when their turn comes are left out."""
+        self._is_hopeless = is_hopeless
         self._policy = policy
         self._shares = shares
         self._now = now
-        self._heaps: dict[str, list[_Stand]] = {name: [] for name in shares.branches}
+        self._heaps: dict[str, list[_Entry]] = {name: [] for name in shares.branches}
         self._count = 0
-        #: For each queue, itself and those below it: the claimant that would be next; and how the
-        #: queue ranks among its siblings with it, once that matters.
-        self._best: dict[str, Candidate | None] = {}
+        #: Buckets that have a candidate in a heap.
+        self._buckets: set[Bucket] = set()
+        #: By queue: the next candidate of it and of the queues below it, and the rank of the queue
+        #: among its siblings, once it was needed.
+        self._next: dict[str, Candidate | None] = {}
         self._ranks: dict[str, _Key] = {}
         self._late: set[Bucket | None] = set()
 
-    def key_of(self, line: Bucket) -> _Key:
-        """Where the first of a line stands."""
-        return line.order_key(self._policy, self._now)
+    def __contains__(self, bucket: Bucket) -> bool:
+        """Whether a gang of the bucket is still to be served."""
+        return bucket in self._buckets
 
-    def add_lines(self, lines: Iterable[Bucket], short: Iterable[Bucket]) -> None:
-        """All of a pass's lines at once, and some that do not fit.
+    def add_buckets(self, fitting: Iterable[Bucket], short: Iterable[Bucket]) -> None:
+        """Add the first gangs of all buckets that are served, before anything else is added.
 
-        Of those, gangs that are larger than all that their queue deserves come last if others want
-        something too, so that the queue is not judged by them.
+        If several queues request something, a gang that does not fit and is larger than the share
+        of its queue comes last, so that its queue is not compared by it.
         """
         shares = self._shares
-        for line in short if shares.is_contended else ():
-            if not shares.share_could_hold(
-                line.first.queue, minimum_amounts(line.first, shares.table)
-            ):
-                self._late.add(line)
-        for line in chain(lines, short):
-            head = line.head
+        for bucket in short if shares.is_contended else ():
+            need = minimum_amounts(bucket.first, shares.table)
+            if not shares.share_could_hold(bucket.first.queue, need):
+                self._late.add(bucket)
+        for bucket in chain(fitting, short):
+            head = bucket.head
             self._count += 1
-            key = (line in self._late, *self.key_of(line))
-            stand = _Stand(key, self._count, Candidate((head,), head, line, 0))
-            self._heaps[head.queue].append(stand)
+            key = (bucket in self._late, *bucket.order_key(self._policy, self._now))
+            entry = _Entry(key, self._count, Candidate((head,), head, bucket, 0))
+            self._heaps[head.queue].append(entry)
+            self._buckets.add(bucket)
         for heap in self._heaps.values():
             heapq.heapify(heap)
-        self._best.clear()
+        self._next.clear()
         self._ranks.clear()
 
-    def add_line(self, line: Bucket, position: int) -> None:
-        """What is left of a line."""
-        claim = line.gang(position)
-        if claim is not None:
-            self._add(Candidate((claim,), claim, line, position), claim)
+    def add_bucket(self, bucket: Bucket, position: int) -> None:
+        """Add the gang at a position of a bucket, if there is one."""
+        gang = bucket.gang(position)
+        if gang is not None:
+            self._buckets.add(bucket)
+            self._add(Candidate((gang,), gang, bucket, position), gang)
 
-    def add_group(self, claims: tuple[PendingGang, ...]) -> None:
-        """A group stands where the lowest priority and the latest creation of its members do."""
-        last = max(claims, key=lambda claim: (-claim.priority, claim.created_at, claim.name))
-        size = sum(claim.size for claim in claims)
-        created = max(claim.created_at for claim in claims)
-        self._add(Candidate(claims, last), replace(last, size=size, created_at=created))
+    def add_group(self, gangs: tuple[PendingGang, ...]) -> None:
+        """Add a group. It is ordered by the lowest priority and the latest creation in it."""
+        last = max(gangs, key=lambda gang: (-gang.priority, gang.created_at, gang.name))
+        size = sum(gang.size for gang in gangs)
+        created = max(gang.created_at for gang in gangs)
+        self._add(Candidate(gangs, last), replace(last, size=size, created_at=created))
 
-    def add_for_more(self, claim: PendingGang, key: _Key) -> None:
-        """A gang that could use what it does not need stands where it is told."""
-        self._push(Candidate((claim,), claim), key)
+    def add_growing(self, gang: PendingGang, key: _Key) -> None:
+        """Add a gang that could grow, with an order key of its own."""
+        self._push(Candidate((gang,), gang), key)
 
-    def _add(self, turn: Candidate, stands_as: PendingGang) -> None:
-        self._push(turn, (turn.line in self._late, *order_key(self._policy, stands_as, self._now)))
+    def _add(self, candidate: Candidate, ordered_as: PendingGang) -> None:
+        key = order_key(self._policy, ordered_as, self._now)
+        self._push(candidate, (candidate.bucket in self._late, *key))
 
-    def _push(self, turn: Candidate, key: _Key) -> None:
+    def _push(self, candidate: Candidate, key: _Key) -> None:
         self._count += 1
-        heapq.heappush(self._heaps[turn.queue], _Stand(key, self._count, turn))
-        self.changed(turn.queue)
+        heapq.heappush(self._heaps[candidate.queue], _Entry(key, self._count, candidate))
+        self.changed(candidate.queue)
 
     def changed(self, queue: str) -> None:
-        """What the queue uses, or who stands first in it, is not what it was."""
+        """Compare the queue again: its usage or its first gang has changed."""
         for branch in self._shares.branches[queue].path():
-            self._best.pop(branch.queue.name, None)
+            self._next.pop(branch.queue.name, None)
             self._ranks.pop(branch.queue.name, None)
 
     def pop(self) -> Candidate | None:
-        turn = self._first(self._shares.root)
-        if turn is None:
+        candidate = self._first(self._shares.root)
+        if candidate is None:
             return None
-        heapq.heappop(self._heaps[turn.queue])
-        self.changed(turn.queue)
-        return turn
+        self._remove_first(self._heaps[candidate.queue])
+        self.changed(candidate.queue)
+        return candidate
+
+    def _remove_first(self, heap: list[_Entry]) -> None:
+        bucket = heapq.heappop(heap).candidate.bucket
+        if bucket is not None:
+            self._buckets.remove(bucket)
 
     def _first(self, branch: QueueBranch) -> Candidate | None:
-        """The next claimant of a queue or of those below it."""
+        """The next candidate of a queue and the queues below it."""
         name = branch.queue.name
-        if name in self._best:
-            return self._best[name]
+        if name in self._next:
+            return self._next[name]
         own = self._heaps.get(name)
-        while own and self._in_vain(own[0].turn):
-            heapq.heappop(own)
-        turns = [(child, turn) for child in branch.children if (turn := self._first(child))]
+        while own and self._is_hopeless(own[0].candidate):
+            self._remove_first(own)
+        firsts = [(child, first) for child in branch.children if (first := self._first(child))]
         if own:
             # Gangs of a queue that has queues below it compete with those as a child would.
-            turns.append((branch, own[0].turn))
+            firsts.append((branch, own[0].candidate))
         best = None
-        if len(turns) == 1:
-            best = turns[0][1]
-        elif turns:
-            best = min(turns, key=lambda found: self._rank(*found))[1]
-        self._best[name] = best
+        if len(firsts) == 1:
+            best = firsts[0][1]
+        elif firsts:
+            best = min(firsts, key=lambda pair: self._rank(*pair))[1]
+        self._next[name] = best
         return best
 
-    def _need(self, branch: QueueBranch, turn: Candidate) -> Floats:
-        """What a claimant takes of a queue and of those below it."""
+    def _need(self, branch: QueueBranch, candidate: Candidate) -> Floats:
+        """What a candidate takes of a queue and the queues below it."""
         shares = self._shares
-        if len(turn.claims) == 1:
-            return minimum_amounts(turn.last, shares.table)
-        inside = [c for c in turn.claims if branch in shares.branches[c.queue].path()]
-        need: Floats = np.sum([minimum_amounts(claim, shares.table) for claim in inside], axis=0)
+        if len(candidate.gangs) == 1:
+            return minimum_amounts(candidate.last, shares.table)
+        inside = [g for g in candidate.gangs if branch in shares.branches[g.queue].path()]
+        need: Floats = np.sum([minimum_amounts(gang, shares.table) for gang in inside], axis=0)
         return need
 
-    def _rank(self, branch: QueueBranch, turn: Candidate) -> _Key:
-        known = self._ranks.get(branch.queue.name)
-        if known is None:
-            need = self._need(branch, turn)
-            above, share = self._shares.rank(branch, need)
-            oldest = min(claim.created_at for claim in turn.claims)
+    def _rank(self, branch: QueueBranch, candidate: Candidate) -> _Key:
+        rank = self._ranks.get(branch.queue.name)
+        if rank is None:
+            above, share = self._shares.rank(branch, self._need(branch, candidate))
+            oldest = min(gang.created_at for gang in candidate.gangs)
             queue = branch.queue
-            known = self._ranks[queue.name] = (above, share, -queue.priority, oldest, queue.name)
-        return known
+            rank = self._ranks[queue.name] = (above, share, -queue.priority, oldest, queue.name)
+        return rank

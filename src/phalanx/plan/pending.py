@@ -21,7 +21,7 @@ _NEVER: Micros = 1 << 62
 
 
 class Bucket:
-    __slots__ = ("_keys", "entries", "first", "need", "never", "owner")
+    __slots__ = ("_keys", "entries", "first", "need", "never", "owner", "request")
 
     def __init__(self, first: PendingGang, owner: object) -> None:
         #: The `PendingGangs` that may change this bucket; a fork copies it first.
@@ -29,6 +29,7 @@ class Bucket:
         self.first = first  #: one of its gangs, to read what they have in common
         #: (created, name, job, gang), in this order.
         self.entries: list[tuple[Micros, str, str, PendingGang]] = []
+        self.request = first.roles[0].request  #: of the first role
         #: Number of tasks of a single request that each gang needs; 0 if it needs more than that.
         self.need = first.need if is_simple(first) else 0
         #: What the empty cluster lacks for its gangs, and the version of that cluster.

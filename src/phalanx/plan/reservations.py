@@ -82,7 +82,7 @@ class StartReservations:
         start = next((start for start in starts if start is not None), None)
         if start is None:
             return None
-        trials = place_all([PlacementTrial(gang, self._capacity.views) for gang in gangs])
+        trials = place_all([PlacementTrial(gang, self._capacity.both) for gang in gangs])
         undo_all(trials)
         return None if trials is None else HeldBack(start.job, start.at)
 

@@ -14,10 +14,10 @@ from phalanx.core.reasons import Reason
 from phalanx.plan.decisions import (
     Decision,
     Evict,
-    Hold,
-    LetGo,
+    Gather,
     Plan,
     PlannedVictim,
+    ReleaseGathered,
     Reserve,
     ReservedStart,
     TimeOut,
@@ -30,7 +30,7 @@ T = TypeVar("T")
 class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     """A decision of the plan."""
 
-    decision: str  #: `Reserve`, `Evict`, `Hold`, `LetGo` or `TimeOut`
+    decision: str  #: `Reserve`, `Evict`, `Gather`, `ReleaseGathered` or `TimeOut`
     gangs: tuple[str, ...]  #: the gangs it is about
     places: dict[str, dict[str, str]] = {}  #: gang → task → node
     victims: dict[str, tuple[str, ...]] = {}  #: gang → tasks
@@ -63,7 +63,7 @@ def settle(scenario: Scenario, plan: Plan) -> ScenarioOutcome:
     placement = {name: node for name, node in _running(scenario).items() if name not in evicted}
     for _, places in _items(starts):
         placement |= places
-    released = _gangs_with(steps, "LetGo")
+    released = _gangs_with(steps, "ReleaseGathered")
     timed_out = _gangs_with(steps, "TimeOut")
     settled = {*placed, *timed_out, *(gang for gang, _ in victims)}
     gangs = scenario.gangs.values()
@@ -95,9 +95,9 @@ def _step(scenario: Scenario, decision: Decision) -> Step:
                 {victim.job: _evicted_tasks(scenario, victim) for victim in victims},
                 sum(victim.lost for victim in victims),
             )
-        case Hold(placement):
+        case Gather(placement):
             return Step(name, (placement.job,), _places(scenario, (placement,)))
-        case LetGo(job) | TimeOut(job):
+        case ReleaseGathered(job) | TimeOut(job):
             return Step(name, (job,))
 
 
@@ -147,7 +147,7 @@ def _gathered(
             if task.held is not None:
                 gathered.setdefault(gang.name, {})[task.name] = task.held
     for step in steps:
-        if step.decision == "Hold":
+        if step.decision == "Gather":
             for name, places in step.places.items():
                 gathered.setdefault(name, {}).update(places)
     return {name: places for name, places in gathered.items() if name not in excluded}

@@ -16,7 +16,7 @@ from phalanx.core.reasons import HeldBack, Reason
 from phalanx.core.spec.job import SECOND, Micros
 from phalanx.core.spec.quantities import printed
 from phalanx.plan.cycle import plan
-from phalanx.plan.decisions import Evict, Hold, Plan, PlannedVictim, Reserve, ReservedStart
+from phalanx.plan.decisions import Evict, Gather, Plan, PlannedVictim, Reserve, ReservedStart
 from phalanx.plan.fairshare.demand import settle_shares
 from phalanx.plan.fairshare.queue_tree import with_unlisted
 from phalanx.plan.fairshare.shares import FairShares
@@ -110,7 +110,7 @@ def forecast(made: Plan, job: str) -> Forecast:
                 victims, holds = (), False
             case Evict(placements, victims):
                 holds = False
-            case Hold(placement):
+            case Gather(placement):
                 placements, victims, holds = (placement,), (), True
             case _:
                 continue

@@ -1,12 +1,14 @@
 """Resource amounts of a pending gang, by row of the node table: its minimum, its gathered places,
 and all of its pending tasks."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from phalanx.core.model import Assignment
 from phalanx.core.node import GPU
 from phalanx.plan.model import PendingGang, RoleRequest
+from phalanx.plan.state.capacity import Occupant
 from phalanx.plan.state.nodes import Floats, NodeTable
 
 
@@ -66,3 +68,15 @@ def hardness(role: RoleRequest) -> tuple[int, int, int]:
     """
     resources = dict(role.request.resources)
     return (resources.get(GPU, 0), len(role.request.selector), sum(resources.values()))
+
+
+def occupants_of(
+    gang: PendingGang, places: Iterable[Assignment], table: NodeTable
+) -> list[Occupant]:
+    """What tasks of a gang occupy at these places, where both are known."""
+    requests = {task: role.request for role in gang.roles for task in role.tasks}
+    return [
+        (table.index[place.worker], table.vector(requests[place.task].resources), ())
+        for place in places
+        if place.worker in table.index and place.task in requests
+    ]

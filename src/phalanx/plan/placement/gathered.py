@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 
 from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.model import PendingGang, RunningGang, RunningTask
-from phalanx.plan.placement.amounts import gathered_amounts, minimum_amounts
+from phalanx.plan.placement.amounts import gathered_amounts, minimum_amounts, occupants_of
 from phalanx.plan.placement.trial import PlacementTrial
-from phalanx.plan.state.capacity import FreeCapacity, Occupant
+from phalanx.plan.state.capacity import FreeCapacity
 from phalanx.plan.state.nodes import Floats, NodeTable
 from phalanx.plan.state.running import Occupancy
 
@@ -22,7 +22,7 @@ def deadlocked(
     """
     free = empty.fork()
     keeping = sorted(gangs, key=lambda gang: (-gang.priority, gang.created_at))
-    occupants = {gang.job: _gathered_occupants(gang, free.table) for gang in keeping}
+    occupants = {gang.job: occupants_of(gang, gang.gathered, free.table) for gang in keeping}
     for gang in keeping:
         free.vacate(occupants[gang.job], -1)
     releasing: list[PendingGang] = []
@@ -55,15 +55,6 @@ def gathered_occupancy(gang: PendingGang, table: NodeTable) -> Occupancy:
         ),
         table,
     )
-
-
-def _gathered_occupants(gang: PendingGang, table: NodeTable) -> list[Occupant]:
-    requests = {task: role.request for role in gang.roles for task in role.tasks}
-    return [
-        (table.index[place.worker], table.vector(requests[place.task].resources), ())
-        for place in gang.gathered
-        if place.worker in table.index and place.task in requests
-    ]
 
 
 def _could_start(

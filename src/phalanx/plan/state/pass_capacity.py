@@ -1,13 +1,11 @@
-"""What is free in a pass: now, and once all who were told to leave have left.
+"""Free capacity in a pass: now, and soon, once all stopping tasks have stopped.
 
-What victims make room for is promised to their claimants and free for nobody else. Whoever starts
-now needs room in both views, so that a promise is never broken by somebody who is quicker.
+Capacity that victims free is kept for the gang that they were evicted for. A gang that starts now
+needs free capacity in both, so that it does not use what is kept.
 """
 
-from collections.abc import Iterable
-
-from phalanx.core.model import Assignment
-from phalanx.plan.model import PendingGang
+from phalanx.plan.model import PendingGang, TaskRequest
+from phalanx.plan.placement.amounts import occupants_of
 from phalanx.plan.state.capacity import FreeCapacity, Occupant
 from phalanx.plan.state.planner_state import Moment
 
@@ -16,45 +14,53 @@ class PassCapacity:
     def __init__(self, state: Moment) -> None:
         self._table = state.table
         self.present = state.present.fork()
-        #: The same view until somebody leaves.
+        #: The same object until it differs.
         self.soon = self.present
-        self._promised: dict[str, list[Occupant]] = {}
+        #: By request: no more tasks fit now than this. Free capacity only shrinks in a pass.
+        self.totals: dict[TaskRequest, int] = {}
+        #: By nominated job: the places that are kept for it.
+        self._kept: dict[str, list[Occupant]] = {}
         if state.running.stopping or state.pending.nominated:
             self.look_ahead()
             self.soon.vacate(state.running.departures())
-        for job, claim in state.pending.nominated.items():
-            places = claim.nomination.assignments if claim.nomination is not None else ()
-            self._promised[job] = self._occupants(claim, places)
+        for job, gang in state.pending.nominated.items():
+            places = gang.nomination.assignments if gang.nomination is not None else ()
+            self._kept[job] = occupants_of(gang, places, self._table)
             self.keep(job)
 
     @property
-    def views(self) -> tuple[FreeCapacity, ...]:
-        """All that whoever starts now has to fit into."""
+    def both(self) -> tuple[FreeCapacity, ...]:
+        """What a gang that starts now must fit into."""
         return (self.present,) if self.soon is self.present else (self.present, self.soon)
 
     def look_ahead(self) -> None:
-        """From here on, what is free soon is not what is free now."""
+        """Let what is free soon differ from what is free now."""
         if self.soon is self.present:
             self.soon = self.present.fork()
 
     def keep(self, job: str) -> None:
-        """Let nobody have what was promised to this job."""
-        self.soon.vacate(self._promised[job], -1)
+        """Keep the capacity that victims of this job free."""
+        self.soon.vacate(self._kept[job], -1)
 
-    def give(self, job: str) -> None:
-        """Let the job itself use what was promised to it."""
-        self.soon.vacate(self._promised[job])
+    def stop_keeping(self, job: str) -> None:
+        """Let the job itself use the capacity that is kept for it."""
+        self.soon.vacate(self._kept[job])
 
-    def let_go(self, claim: PendingGang) -> None:
-        """A gang gives up what it holds."""
-        for view in self.views:
-            view.vacate(self._occupants(claim, claim.gathered))
+    def release_gathered(self, gang: PendingGang) -> None:
+        """Free the places that a gang has gathered."""
+        for capacity in self.both:
+            capacity.vacate(occupants_of(gang, gang.gathered, self._table))
+        self.totals.clear()
 
-    def _occupants(self, claim: PendingGang, places: Iterable[Assignment]) -> list[Occupant]:
-        table = self._table
-        asks = {task: part.request for part in claim.roles for task in part.tasks}
-        return [
-            (table.index[place.worker], table.vector(asks[place.task].resources), ())
-            for place in places
-            if place.worker in table.index and place.task in asks
-        ]
+    def total_fit(self, request: TaskRequest) -> int:
+        """How many tasks fit now, or did when this was last counted."""
+        total = self.totals.get(request)
+        if total is None:
+            total = self.totals[request] = self.present.total_fit(request)
+        return total
+
+    def may_fit(self, request: TaskRequest, wanted: int) -> bool:
+        """Whether so many tasks fit now, anywhere."""
+        if wanted <= self.totals.get(request, wanted):
+            self.totals[request] = self.present.total_fit(request)
+        return wanted <= self.totals[request]

@@ -1,0 +1,114 @@
+"""Which gangs are served in a pass, and which are not worth it.
+
+Free capacity only shrinks in a pass, so a gang that does not fit at first does not fit later in it.
+Of those gangs only the first few are served: others may be evicted for them, or held back.
+"""
+
+import heapq
+from typing import TYPE_CHECKING
+
+from phalanx.core.reasons import Reason, WaitingForGroup
+from phalanx.plan.explain.shortage import never
+from phalanx.plan.fairshare.demand import settle_shares
+from phalanx.plan.groups import GangGroup, groups_of
+from phalanx.plan.model import PendingGang, TaskRequest
+from phalanx.plan.order import Candidate
+from phalanx.plan.pending import Bucket, is_starving
+
+if TYPE_CHECKING:
+    from phalanx.plan.planning_pass import PlanningPass
+
+
+class Lineup:
+    def __init__(self, work: "PlanningPass") -> None:
+        self._work = work
+        #: Requests of all buckets.
+        self.requests: set[TaskRequest] = set()
+        #: Buckets that are served although their gangs do not fit.
+        self._served_short: set[Bucket] = set()
+        #: Buckets whose gangs must not start now, or never fit.
+        self._never_start: dict[Bucket, Reason] = {}
+        for bucket in work.pending.buckets.values():
+            reason = work.stopped(bucket.first) or work.state.never_fits(bucket)
+            if reason is not None:
+                self._never_start[bucket] = reason
+                work.reasons.of_bucket(bucket, 0, reason)
+
+    def settle_shares(self) -> None:
+        """Set what every queue deserves. Gangs that must not start or grow do not count."""
+        work = self._work
+        growing = [g for g in work.pending.growing.values() if work.stopped(g) is not None]
+        settle_shares(work.shares, work.state, self._never_start, work.excluded, growing)
+
+    def fill(self) -> None:
+        """Add the first gang of every bucket that is served, and all complete groups, to the order
+        of the pass."""
+        work, total_fit = self._work, self._work.capacity.total_fit
+        fitting: list[Bucket] = []
+        short: list[Bucket] = []
+        totals = work.capacity.totals
+        for bucket in work.pending.buckets.values():
+            total = totals.get(bucket.request)
+            if total is None:
+                total = total_fit(bucket.request)
+            if bucket not in self._never_start:
+                (short if bucket.need > total else fitting).append(bucket)
+        self.requests.update(totals)
+        self._served_short = self._worth_serving([*fitting, *short])
+        work.order.add_buckets(fitting, [b for b in short if b in self._served_short])
+        for group in groups_of(work.pending):
+            self._add_group(group)
+
+    def _worth_serving(self, buckets: list[Bucket]) -> set[Bucket]:
+        """Buckets that are served even if their gangs do not fit: the first ones of all, and the
+        first of every queue, that may evict others or could be given a reserved start."""
+        work = self._work
+        policy, now = work.policy, work.now
+        has_ends = bool(work.state.running.ending) and policy.backfill
+        keyed = [
+            (bucket.order_key(policy, now), number, bucket)
+            for number, bucket in enumerate(buckets)
+            if has_ends or self._may_take(bucket.head)
+        ]
+        firsts: dict[str, tuple[tuple[object, ...], int, Bucket]] = {}
+        for entry in keyed:
+            queue = entry[2].first.queue
+            first = firsts.get(queue)
+            if first is None or entry[0] < first[0]:
+                firsts[queue] = entry
+        count = 2 * policy.heads + policy.searches + work.state.cursor
+        best = heapq.nsmallest(count, keyed)
+        return {bucket for _, _, bucket in (*firsts.values(), *best)}
+
+    def _may_take(self, gang: PendingGang) -> bool:
+        """Whether others may be evicted or held back for a gang, as far as a glance can tell."""
+        work = self._work
+        if is_starving(work.policy, gang, work.now):
+            return True
+        return work.may_evict(gang) and work.search.might_find(gang.queue, gang.priority)
+
+    def _add_group(self, group: GangGroup) -> None:
+        work = self._work
+        reason: Reason | None = WaitingForGroup(group.missing) if group.missing else None
+        for member in group.members:
+            reason = reason or work.stopped(member)
+        reason = reason or never(group.members, work.state.empty)
+        if reason is None:
+            work.order.add_group(group.members)
+            return
+        for member in group.members:
+            work.reasons.explicit[member.job] = reason
+
+    def is_hopeless(self, candidate: Candidate) -> bool:
+        """Whether too little is free for a candidate and nothing can be done about it.
+
+        This settles most pending gangs.
+        """
+        work, bucket, gang = self._work, candidate.bucket, candidate.last
+        if bucket is None or work.capacity.may_fit(gang.roles[0].request, bucket.need):
+            return False
+        can_reserve = work.reservations.count < work.policy.heads
+        if bucket in self._served_short and (can_reserve or self._may_take(gang)):
+            return False
+        work.reasons.of_bucket(bucket, candidate.position, None)
+        return True

@@ -1,0 +1,94 @@
+"""What the steps of one pass share: free capacity, fair shares, and what was decided so far."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from phalanx.core.queues import stopped_by
+from phalanx.core.reasons import QueueLimit, QueueStopped
+from phalanx.plan.decisions import Decision, ReleaseGathered
+from phalanx.plan.explain.reasons import PendingReasons
+from phalanx.plan.explain.shortage import short
+from phalanx.plan.fairshare.queue_tree import with_unlisted
+from phalanx.plan.fairshare.shares import FairShares
+from phalanx.plan.fairshare.starvation import StarvationReserve
+from phalanx.plan.lineup import Lineup
+from phalanx.plan.model import PendingGang
+from phalanx.plan.order import ServingOrder
+from phalanx.plan.placement.gathered import gathered_occupancy
+from phalanx.plan.placement.headroom import Headroom
+from phalanx.plan.placement.trial import PlacementTrial
+from phalanx.plan.preemption.search import VictimSearch
+from phalanx.plan.reservations import StartReservations
+from phalanx.plan.state.nodes import Floats
+from phalanx.plan.state.pass_capacity import PassCapacity
+from phalanx.plan.state.planner_state import Moment
+
+
+class PlanningPass:
+    def __init__(self, state: Moment) -> None:
+        self.state = state
+        self.now = state.now
+        self.policy = state.policy
+        self.table = state.table
+        self.pending = state.pending
+        queues = with_unlisted(state.queues, state.queues_in_use())
+        self._stopped_by = {
+            name: by for name in queues if (by := stopped_by(queues, name)) is not None
+        }
+        self.shares = FairShares(queues, self.table)
+        self.capacity = PassCapacity(state)
+        self.reservations = StartReservations(state, self.capacity)
+        self.starvation = StarvationReserve(self.shares, state.running, self.now)
+        gathered = [gathered_occupancy(g, self.table) for g in self.pending.gathering.values()]
+        min_runtime = self.policy.min_runtime
+        self.search = VictimSearch(state.running, gathered, self.shares, self.now, min_runtime)
+        self.reasons = PendingReasons(self.pending.fork())
+        self.lineup = Lineup(self)
+        self.order = ServingOrder(self.policy, self.shares, self.now, self.lineup.is_hopeless)
+        self.decisions: list[Decision] = []
+        #: Gangs that start, before they grow and their decisions are made.
+        self.starts: list[tuple[PlacementTrial, ...]] = []
+        #: Jobs that expired, released places or were evicted; they are given nothing in this pass.
+        self.excluded: set[str] = set()
+
+    def stopped(self, gang: PendingGang) -> QueueStopped | None:
+        """The reason of a gang whose queue, or a queue above it, is stopped."""
+        queue = self._stopped_by.get(gang.queue)
+        return None if queue is None else QueueStopped(queue)
+
+    def use(self, queue: str, amounts: Floats) -> None:
+        """Add to what a queue uses; negative amounts are freed."""
+        self.shares.use(queue, amounts)
+        self.order.changed(queue)
+
+    def binding_limit(self, needs: Sequence[tuple[str, Floats]]) -> QueueLimit | None:
+        """The limit that does not allow its queue to use so much more, all needs together."""
+        limits = self.shares.limits
+        if not any(queue in limits.limited for queue, _ in needs):
+            return None
+        binding = limits.binding(needs)
+        return None if binding is None else QueueLimit(*binding)
+
+    def headroom(self, queue: str) -> Headroom:
+        """What a queue may use above the minimums of its gangs."""
+        limits, reserve = self.shares.limits.headroom(queue), self.starvation.headroom(queue)
+        return Headroom(np.minimum(limits, reserve), self.table)
+
+    def may_evict(self, gang: PendingGang) -> bool:
+        """Whether the gang may evict others now."""
+        since = gang.evicts_from
+        return since is not None and since <= self.now and gang.nomination is None
+
+    def exclude(self, job: str) -> None:
+        """Give a job nothing more in this pass."""
+        self.excluded.add(job)
+        gang = self.pending.gangs.get(job)
+        if gang is not None:
+            self.reasons.explicit[job] = short((gang,), gang, self.capacity.both)
+
+    def release_gathered(self, gang: PendingGang) -> None:
+        """Decide that a gang releases the places that it has gathered."""
+        self.decisions.append(ReleaseGathered(gang.job, gang.version))
+        self.exclude(gang.job)
+        self.capacity.release_gathered(gang)

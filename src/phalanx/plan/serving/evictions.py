@@ -1,0 +1,98 @@
+"""Evicting gangs so that a more important or less served gang can start."""
+
+from collections.abc import Sequence
+
+from phalanx.core.reasons import WaitingForVictims
+from phalanx.plan.decisions import Evict
+from phalanx.plan.model import PendingGang
+from phalanx.plan.placement.amounts import gathered_amounts
+from phalanx.plan.planning_pass import PlanningPass
+from phalanx.plan.preemption.candidates import VictimSet
+from phalanx.plan.preemption.victim_set import SearchSpace
+from phalanx.plan.serving.starts import placement, start
+from phalanx.plan.state.capacity import FreeCapacity
+
+
+class Evictions:
+    def __init__(self, work: PlanningPass) -> None:
+        self._work = work
+        self._searches = 0
+        self._skipped = 0
+        #: Tasks that are stopping, since an earlier pass or in this one.
+        self._stopping = [*work.state.running.stopping_tasks()]
+
+    @property
+    def cursor(self) -> int:
+        """Number of searches that the next pass skips, because this one or an earlier one made
+        them."""
+        policy = self._work.policy
+        is_done = self._searches <= policy.searches
+        return 0 if is_done else self._work.state.cursor + policy.searches
+
+    def evict(self, gangs: Sequence[PendingGang]) -> bool:
+        """Find victims for a gang or a group, and keep what they free for it; False if there are
+        none. If releasing gathered places is enough, it starts now."""
+        work = self._work
+        if not self._is_worth_a_search(gangs) or not self._take_search():
+            return False
+        later = work.reservations.capacities_during(gangs[0].duration)
+        work.capacity.look_ahead()
+        space = SearchSpace((work.capacity.soon, *later), work.reservations.allowed_nodes())
+        victims = work.search.find(gangs, space)
+        if victims is None:
+            return False
+        if self._release_gathered(victims):
+            return start(work, gangs)
+        self._stop(victims, later)
+        return True
+
+    def _is_worth_a_search(self, gangs: Sequence[PendingGang]) -> bool:
+        work = self._work
+        return (
+            any(work.search.might_find(gang.queue, gang.priority) for gang in gangs)
+            and all(work.may_evict(gang) for gang in gangs)
+            and work.search.is_entitled(gangs)
+        )
+
+    def _take_search(self) -> bool:
+        """Whether a search may be made. A pass makes a limited number of them, because they are
+        expensive; the next pass goes on where it ended."""
+        if self._skipped < self._work.state.cursor:
+            self._skipped += 1
+            return False
+        self._searches += 1
+        return self._searches <= self._work.policy.searches
+
+    def _stop(self, victims: VictimSet, later: Sequence[FreeCapacity]) -> None:
+        work = self._work
+        planned = victims.victims()
+        work.search.evict(victims)
+        for unit in victims.units:
+            work.exclude(unit.gang.job)
+            for capacity in (work.capacity.soon, *later):
+                capacity.vacate(unit.occupants())
+            work.use(unit.gang.queue, -unit.amounts)
+        work.decisions.append(Evict(tuple(map(placement, victims.trials)), planned))
+        tasks = tuple(task for unit in victims.units for task in unit.task_ids())
+        self._stopping += tasks
+        # Without victims of its own, the gang waits for tasks that are stopping already.
+        tasks = tasks or tuple(sorted(self._stopping))
+        for trial in victims.trials:
+            work.search.exclude(trial.gang.job)
+            work.use(trial.gang.queue, trial.amounts())
+            work.reasons.explicit[trial.gang.job] = WaitingForVictims(tasks)
+
+    def _release_gathered(self, victims: VictimSet) -> bool:
+        """Release gathered places among the victims; they are free at once. False if there are
+        none."""
+        work = self._work
+        gathered = [unit for unit in victims.units if unit.gang.only_gathered]
+        if not gathered:
+            return False
+        for unit in gathered:
+            gang = work.pending.gangs[unit.gang.job]
+            work.release_gathered(gang)
+            work.search.exclude(gang.job)
+            work.use(gang.queue, -gathered_amounts(gang, work.table))
+        victims.undo()
+        return True

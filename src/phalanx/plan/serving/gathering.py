@@ -1,0 +1,26 @@
+"""Gathering: a non-strict gang keeps the places that are free while it waits for the rest."""
+
+from collections.abc import Sequence
+
+from phalanx.core.events import Placement
+from phalanx.plan.decisions import Gather
+from phalanx.plan.explain.shortage import short
+from phalanx.plan.model import PendingGang
+from phalanx.plan.placement.trial import PlacementTrial
+from phalanx.plan.planning_pass import PlanningPass
+
+
+def gather(work: PlanningPass, gangs: Sequence[PendingGang]) -> bool:
+    """Add free places to those that a non-strict gang has gathered; False if there are none."""
+    if len(gangs) > 1 or gangs[0].strict:
+        return False
+    gang = gangs[0]
+    capacities = (*work.capacity.both, *work.reservations.capacities_during(None))
+    trial = PlacementTrial(gang, capacities)
+    if not trial.gather(work.headroom(gang.queue)):
+        return False
+    new = tuple(each for each in trial.assignments() if each.task not in trial.gathered)
+    work.use(gang.queue, trial.amounts())
+    work.decisions.append(Gather(Placement(gang.job, gang.version, new)))
+    work.reasons.explicit[gang.job] = short(gangs, gang, capacities)
+    return True

@@ -1,0 +1,111 @@
+"""One candidate after the other: start it, evict others for it, gather places, or explain why it
+stays pending and reserve a start for it."""
+
+from collections.abc import Sequence
+
+from phalanx.core.reasons import HeldBack, QueueLimit, Reason, WaitingForVictims
+from phalanx.plan.decisions import ReservedStart
+from phalanx.plan.explain.shortage import short
+from phalanx.plan.model import PendingGang
+from phalanx.plan.order import Candidate
+from phalanx.plan.pending import is_simple, is_starving
+from phalanx.plan.placement.amounts import minimum_amounts
+from phalanx.plan.planning_pass import PlanningPass
+from phalanx.plan.serving.evictions import Evictions
+from phalanx.plan.serving.gathering import gather
+from phalanx.plan.serving.starts import minimum_needs, start
+
+
+class Serving:
+    def __init__(self, work: PlanningPass) -> None:
+        self._work = work
+        self.evictions = Evictions(work)
+
+    def serve(self, candidate: Candidate) -> None:
+        work, gangs = self._work, candidate.gangs
+        if any(gang.job in work.excluded for gang in gangs):
+            self._serve_next(candidate)
+            return
+        nominated = [gang for gang in gangs if gang.nomination is not None]
+        for gang in nominated:
+            work.capacity.stop_keeping(gang.job)
+            work.shares.use(gang.queue, -minimum_amounts(gang, work.table))
+        # A nominated gang is not held back: the capacity is kept for it.
+        delayed = None if nominated else work.starvation.delayed_by(gangs)
+        if delayed is None and self._place(gangs):
+            self._serve_next(candidate)
+            return
+        reason = self._obstacle(gangs, delayed)
+        for gang in nominated:
+            reason = self._keep_capacity(gang) or reason
+        self._explain(candidate, reason)
+        if isinstance(reason, HeldBack):
+            self._try_shorter(candidate)
+
+    def _place(self, gangs: Sequence[PendingGang]) -> bool:
+        work = self._work
+        return start(work, gangs) or self.evictions.evict(gangs) or gather(work, gangs)
+
+    def _serve_next(self, candidate: Candidate) -> None:
+        """Go on with the next gang of the bucket."""
+        if candidate.bucket is not None:
+            self._work.reasons.is_served(candidate.bucket, candidate.position)
+            self._work.order.add_bucket(candidate.bucket, candidate.position + 1)
+
+    def _try_shorter(self, candidate: Candidate) -> None:
+        """Go on with the next gang of the bucket that ends sooner: it may not delay the reserved
+        start that holds this one back."""
+        bucket, duration = candidate.bucket, candidate.last.duration
+        if bucket is None:
+            return
+        first = candidate.position + 1
+        for position, gang in enumerate(bucket.gangs_from(first), first):
+            if gang.duration is not None and (duration is None or gang.duration < duration):
+                self._work.order.add_bucket(bucket, position)
+                return
+
+    def _keep_capacity(self, gang: PendingGang) -> Reason | None:
+        """Keep the capacity of a nominated gang that cannot start yet; why it cannot."""
+        work = self._work
+        work.capacity.keep(gang.job)
+        work.shares.use(gang.queue, minimum_amounts(gang, work.table))
+        victims = gang.nomination.victims if gang.nomination is not None else ()
+        stopping = work.state.running.stopping_tasks().intersection(victims)
+        return WaitingForVictims(tuple(sorted(stopping))) if stopping else None
+
+    # Why a candidate stays pending
+
+    def _obstacle(
+        self, gangs: Sequence[PendingGang], delayed: ReservedStart | None
+    ) -> Reason | None:
+        """Why a candidate cannot start; None: too little is free. In that case a start is reserved
+        for it. `delayed` is a starving gang that it would delay."""
+        work, gang = self._work, gangs[0]
+        reason: Reason | None = work.binding_limit(minimum_needs(work, gangs))
+        reason = reason or work.reservations.held_back(gangs, delayed)
+        if reason is not None:
+            return reason
+        if len(gangs) > 1 or not is_simple(gang) or len(work.capacity.both) > 1:
+            reason = short(gangs, gang, work.capacity.both)
+        if all(each.strict and each.nomination is None for each in gangs):
+            self._reserve_start(gangs)
+        return reason
+
+    def _reserve_start(self, gangs: Sequence[PendingGang]) -> None:
+        work = self._work
+        reserved = work.reservations.reserve(gangs)
+        if len(gangs) == 1 and is_starving(work.policy, gangs[0], work.now):
+            work.starvation.reserve(gangs[0], None if reserved is None else reserved.at)
+
+    def _explain(self, candidate: Candidate, reason: Reason | None) -> None:
+        """Give the reason to all gangs of the bucket from this one on, or to every member."""
+        work, gangs = self._work, candidate.gangs
+        if candidate.bucket is not None:
+            work.reasons.of_bucket(candidate.bucket, candidate.position, reason)
+            return
+        for gang in gangs:
+            # Members share what blocks the group; what is short is told for each of them.
+            if isinstance(reason, WaitingForVictims | HeldBack | QueueLimit):
+                work.reasons.explicit[gang.job] = reason
+            else:
+                work.reasons.explicit[gang.job] = short(gangs, gang, work.capacity.both)
