@@ -1,6 +1,8 @@
-"""What must be true of every cluster after every step. Each check says what it found and where."""
+"""The rules that hold for every cluster after every event, and the check of all of them."""
 
 from collections.abc import Iterator
+from enum import StrEnum
+from typing import NamedTuple
 
 from phalanx.core.cluster import Cluster
 from phalanx.core.gang import Gang
@@ -11,14 +13,73 @@ from phalanx.core.spec.job import Match, Restart
 from phalanx.core.states import PLACED, State
 
 
+class Invariant(StrEnum):
+    """The rules by name. Tests refer to the names."""
+
+    # Jobs
+    FINISHED_JOBS_LEAVE_MEMORY = "finished-jobs-leave-memory"
+    PHASE_MATCHES_TASKS = "phase-matches-tasks"
+    COUNTS_MATCH_TASKS = "counts-match-tasks"
+    FAILURES_WITHIN_RETRIES = "failures-within-retries"
+    VERDICT_STOPS_THE_GANG = "verdict-stops-the-gang"
+    STOPPING_HAS_A_TASK_TO_STOP = "stopping-has-a-task-to-stop"
+    STOPPING_REACHES_EVERY_TASK = "stopping-reaches-every-task"
+    PREEMPTED_ONLY_WHILE_STOPPING = "preempted-only-while-stopping"
+    CAPACITY_KEPT_ONLY_WHILE_PENDING = "capacity-kept-only-while-pending"
+    MINIMUM_IS_KEPT = "minimum-is-kept"
+    NO_FAILED_TASK_IN_A_RUNNING_GANG = "no-failed-task-in-a-running-gang"
+    DEPENDENCIES_ARE_UNFINISHED = "dependencies-are-unfinished"
+    # Tasks
+    NO_PROCESS_BEFORE_RELEASE = "no-process-before-release"
+    EPOCH_IS_NOT_AHEAD_OF_THE_JOB = "epoch-is-not-ahead-of-the-job"
+    PENDING_TASK_HAS_NO_PLACE = "pending-task-has-no-place"
+    GANG_MEMBERS_ARE_BLOCKED = "gang-members-are-blocked"
+    NO_START_BEFORE_ALL_MEMBERS = "no-start-before-all-members"
+    STOP_HAS_A_TIME = "stop-has-a-time"
+    SAVED_ONLY_WHILE_STOPPING = "saved-only-while-stopping"
+    # Reservations
+    ONE_OPEN_RESERVATION = "one-open-reservation"
+    RELEASED_AS_A_WHOLE = "released-as-a-whole"
+    GROUP_START_NEEDS_A_RESERVATION = "group-start-needs-a-reservation"
+    # Workers
+    PLACES_ARE_CHARGED = "places-are-charged"
+    NO_PLACE_ON_A_LOST_WORKER = "no-place-on-a-lost-worker"
+    CHARGES_HAVE_AN_OWNER = "charges-have-an-owner"
+    USAGE_MATCHES_CHARGES = "usage-matches-charges"
+    DEVICES_ARE_NOT_SHARED = "devices-are-not-shared"
+    PORTS_ARE_NOT_SHARED = "ports-are-not-shared"
+    NO_OVERCOMMITMENT = "no-overcommitment"
+    # Crons and indexes
+    PAUSED_CRON_IS_NOT_DUE = "paused-cron-is-not-due"
+    CRON_RUNS_ARE_KNOWN = "cron-runs-are-known"
+    CRON_RUNS_ONCE_PER_TIME = "cron-runs-once-per-time"
+    INDEXES_MATCH_ROWS = "indexes-match-rows"
+
+
+class Violation(NamedTuple):
+    invariant: str
+    detail: str  #: which job, task or worker, and its state
+
+    def __str__(self) -> str:
+        return f"{self.invariant}: {self.detail}"
+
+
+class InvariantViolated(AssertionError):  # noqa: N818
+    """Rules that do not hold, each with where it does not."""
+
+    def __init__(self, *violations: Violation) -> None:
+        self.violations = violations
+        super().__init__("bug: " + "; ".join(map(str, violations)))
+
+
 def check(cluster: Cluster) -> None:
-    """Raise AssertionError with every violation."""
-    broken = list(violations(cluster))
-    if broken:
-        raise AssertionError("bug: " + "; ".join(broken))
+    """Raise InvariantViolated with every violation."""
+    found = list(violations(cluster))
+    if found:
+        raise InvariantViolated(*found)
 
 
-def violations(cluster: Cluster) -> Iterator[str]:
+def violations(cluster: Cluster) -> Iterator[Violation]:
     for gang in cluster.gangs.values():
         yield from _gang(gang)
         yield from _charges_of(cluster, gang)
@@ -29,104 +90,116 @@ def violations(cluster: Cluster) -> Iterator[str]:
     yield from _indexes(cluster)
 
 
-def _cron(cluster: Cluster, cron: Cron) -> Iterator[str]:
+def _cron(cluster: Cluster, cron: Cron) -> Iterator[Violation]:
     if cron.paused and cron.next_at is not None:
-        yield f"cron {cron.key} is paused and due"
+        yield Violation(
+            Invariant.PAUSED_CRON_IS_NOT_DUE, f"cron {cron.key} is due at {cron.next_at}"
+        )
     for run in cron.unfinished:
         if run.job not in cluster.gangs:
-            yield f"cron {cron.key} thinks that {run.job} is unfinished"
+            yield Violation(
+                Invariant.CRON_RUNS_ARE_KNOWN, f"cron {cron.key} has {run.job} as an unfinished run"
+            )
     if len({run.at for run in cron.runs}) != len(cron.runs):
-        yield f"cron {cron.key} has run a time twice"
+        yield Violation(Invariant.CRON_RUNS_ONCE_PER_TIME, f"cron {cron.key} has runs {cron.runs}")
 
 
-def _gang(gang: Gang) -> Iterator[str]:
+def _gang(gang: Gang) -> Iterator[Violation]:
     job = gang.job
     if not job.is_live:
-        yield f"job {job.id} is finished and still in memory"
+        yield Violation(Invariant.FINISHED_JOBS_LEAVE_MEMORY, f"job {job.id}")
     if job.phase is not gang.phase():
-        yield f"job {job.id} says {job.phase} but is {gang.phase()}"
+        yield Violation(
+            Invariant.PHASE_MATCHES_TASKS,
+            f"job {job.id} has phase {job.phase}, its tasks {gang.phase()}",
+        )
     for state in State:
         if gang.count(state) != sum(task.state is state for task in gang.tasks):
-            yield f"job {job.id} miscounts its {state} tasks"
+            yield Violation(Invariant.COUNTS_MATCH_TASKS, f"{state} tasks of job {job.id}")
     if job.failures > job.spec.max_retries:
-        yield f"job {job.id} has {job.failures} counted failures of {job.spec.max_retries}"
+        yield Violation(
+            Invariant.FAILURES_WITHIN_RETRIES,
+            f"job {job.id} has {job.failures} of {job.spec.max_retries}",
+        )
     if job.verdict is not None and job.drain is None:
-        yield f"job {job.id} has the verdict {job.verdict}, no drain, and is not finished"
+        yield Violation(
+            Invariant.VERDICT_STOPS_THE_GANG, f"job {job.id} is {job.verdict} and not finished"
+        )
     if job.drain is not None and gang.is_idle:
-        yield f"job {job.id} is draining with nothing left to stop"
+        yield Violation(Invariant.STOPPING_HAS_A_TASK_TO_STOP, f"job {job.id}")
     if job.drain is not None and gang.started():
-        yield f"job {job.id} is draining and {gang.started()[0].id} was not told to stop"
+        yield Violation(Invariant.STOPPING_REACHES_EVERY_TASK, gang.started()[0].story)
     if job.drain is None and gang.count(State.PREEMPTED):
-        yield f"job {job.id} has a preempted task and no drain"
+        yield Violation(Invariant.PREEMPTED_ONLY_WHILE_STOPPING, f"job {job.id}")
     for task in gang.tasks:
         yield from _task(gang, task)
     waits = job.drain is None and job.verdict is None and not gang.unreleased()
     if (job.held or job.nomination is not None) and not waits:
-        yield f"job {job.id} keeps room and does not wait for it"
+        yield Violation(Invariant.CAPACITY_KEPT_ONLY_WHILE_PENDING, f"job {job.id} is {job.phase}")
     yield from _start_set(gang)
     yield from _minimum(gang)
 
 
-def _task(gang: Gang, task: Task) -> Iterator[str]:
+def _task(gang: Gang, task: Task) -> Iterator[Violation]:
     if task.state in (State.RUNNING, State.PREEMPTING) and not task.released:
-        yield f"a process before its release: {task.story}"
+        yield Violation(Invariant.NO_PROCESS_BEFORE_RELEASE, task.story)
     if task.epoch > gang.job.epoch:
-        yield f"an epoch from the future: {task.story}"
+        yield Violation(Invariant.EPOCH_IS_NOT_AHEAD_OF_THE_JOB, task.story)
     if task.state in (State.BLOCKED, State.PENDING) and (task.worker or task.placed_at):
-        yield f"a waiting task with a place: {task.story}"
+        yield Violation(Invariant.PENDING_TASK_HAS_NO_PLACE, task.story)
     if task.state is State.PENDING and gang.size > 1:
-        yield f"a task of a gang that waits alone: {task.story}"
+        yield Violation(Invariant.GANG_MEMBERS_ARE_BLOCKED, task.story)
     if gang.job.awaits_members and (task.state is not State.BLOCKED or task.epoch):
-        yield f"a task that does not wait for the members of its gang: {task.story}"
+        yield Violation(Invariant.NO_START_BEFORE_ALL_MEMBERS, task.story)
     if task.state is State.PREEMPTING and task.stopping_at is None:
-        yield f"a stop without a beginning: {task.story}"
+        yield Violation(Invariant.STOP_HAS_A_TIME, task.story)
     if task.saved is not None and task.state not in (State.PREEMPTING, State.PREEMPTED):
-        yield f"a checkpoint of an unfinished set outside a drain: {task.story}"
+        yield Violation(Invariant.SAVED_ONLY_WHILE_STOPPING, task.story)
 
 
-def _start_set(gang: Gang) -> Iterator[str]:
-    """One reservation is released as a whole, and at most one is open."""
+def _start_set(gang: Gang) -> Iterator[Violation]:
+    """A reservation is released as a whole, and a job has at most one open."""
     unreleased = gang.unreleased()
     if any(task.epoch != gang.job.epoch for task in unreleased):
-        yield f"job {gang.job.id} has two reservations open"
+        yield Violation(Invariant.ONE_OPEN_RESERVATION, f"job {gang.job.id}")
     if unreleased and any(
         task.epoch == gang.job.epoch and task.released for task in gang.tasks if task.worker
     ):
-        yield f"job {gang.job.id} is released in part"
+        yield Violation(Invariant.RELEASED_AS_A_WHOLE, f"job {gang.job.id}")
     if gang.job.together and not unreleased:
-        yield f"job {gang.job.id} waits for mates without a reservation"
+        yield Violation(Invariant.GROUP_START_NEEDS_A_RESERVATION, f"job {gang.job.id}")
 
 
-def _minimum(gang: Gang) -> Iterator[str]:
+def _minimum(gang: Gang) -> Iterator[Violation]:
     job, spec = gang.job, gang.job.spec
     if job.drain is not None or spec.restart is Restart.TASK:
         return
     if spec.match is Match.ONCE_SATISFIED and job.satisfied:
         return
     if gang.is_short:
-        yield f"job {job.id} goes on below its minimum"
+        yield Violation(Invariant.MINIMUM_IS_KEPT, f"job {job.id}")
     if gang.count(State.FAILED):
-        yield f"job {job.id} goes on with a failed task"
+        yield Violation(Invariant.NO_FAILED_TASK_IN_A_RUNNING_GANG, f"job {job.id}")
 
 
-def _charges_of(cluster: Cluster, gang: Gang) -> Iterator[str]:
+def _charges_of(cluster: Cluster, gang: Gang) -> Iterator[Violation]:
     for task in gang.tasks:
         if task.state not in PLACED or task.worker is None:
             continue
         node = cluster.nodes.get(task.worker)
-        if node is None:
-            yield f"a place on an unknown worker: {task.story}"
-        elif (task.id, task.epoch) not in node.charges:
-            yield f"a place that nobody is charged for: {task.story}"
+        if node is None or (task.id, task.epoch) not in node.charges:
+            yield Violation(Invariant.PLACES_ARE_CHARGED, task.story)
         elif node.worker.lost_at is not None:
-            yield f"a place on a lost worker: {task.story}"
+            yield Violation(Invariant.NO_PLACE_ON_A_LOST_WORKER, task.story)
     for assignment in gang.job.held:
         node = cluster.nodes.get(assignment.worker)
         if node is None or gang.tasks[assignment.task].id not in node.holds:
-            yield f"job {gang.job.id} holds {assignment.worker}, which is not charged for it"
+            yield Violation(
+                Invariant.PLACES_ARE_CHARGED, f"job {gang.job.id} gathered {assignment}"
+            )
 
 
-def _node(cluster: Cluster, node: Node) -> Iterator[str]:
+def _node(cluster: Cluster, node: Node) -> Iterator[Violation]:
     name = node.worker.id
     used: dict[str, int] = {}
     taken: dict[int, int] = {}
@@ -138,30 +211,32 @@ def _node(cluster: Cluster, node: Node) -> Iterator[str]:
             taken[device] = taken.get(device, 0) + share
     for task in node.holds:
         if not _is_held(cluster, node, task):
-            yield f"worker {name} is held for {task}, which does not hold it"
+            yield Violation(
+                Invariant.CHARGES_HAVE_AN_OWNER, f"worker {name} for the gathered place of {task}"
+            )
     for attempt in node.charges:
         if not _is_known(cluster, node, attempt):
-            yield f"worker {name} is charged for {attempt}, which nobody knows"
+            yield Violation(Invariant.CHARGES_HAVE_AN_OWNER, f"worker {name} for {attempt}")
     if {resource: n for resource, n in node.used.items() if n} != used:
-        yield f"worker {name} miscounts what it is charged for"
+        yield Violation(Invariant.USAGE_MATCHES_CHARGES, f"worker {name}")
     for device, amount in taken.items():
         if amount > DEVICE:
-            yield f"device {device} of worker {name} is given twice"
+            yield Violation(Invariant.DEVICES_ARE_NOT_SHARED, f"device {device} of worker {name}")
     ports = [charge.port for charge in node.charges.values() if charge.port is not None]
     if len(ports) != len(set(ports)):
-        yield f"worker {name} has given a port twice"
+        yield Violation(Invariant.PORTS_ARE_NOT_SHARED, f"worker {name} has {ports}")
     yield from _over_commitment(node, used)
 
 
-def _over_commitment(node: Node, used: dict[str, int]) -> Iterator[str]:
-    """A machine that came back smaller may be over-committed, but only by what was there before."""
+def _over_commitment(node: Node, used: dict[str, int]) -> Iterator[Violation]:
+    """A machine that came back smaller may be overcommitted, but only by older charges."""
     worker = node.worker
     new = [charge for charge in node.charges.values() if charge.at > worker.registered_at]
     for resource, amount in used.items():
         if amount > worker.resources.get(resource, 0) and any(resource in c.resources for c in new):
-            yield f"worker {worker.id} is over-committed in {resource}"
+            yield Violation(Invariant.NO_OVERCOMMITMENT, f"{resource} of worker {worker.id}")
     if worker.slots is not None and node.occupants > worker.slots and new:
-        yield f"worker {worker.id} has more tasks than slots"
+        yield Violation(Invariant.NO_OVERCOMMITMENT, f"slots of worker {worker.id}")
 
 
 def _is_known(cluster: Cluster, node: Node, attempt: tuple[str, int]) -> bool:
@@ -181,21 +256,27 @@ def _is_held(cluster: Cluster, node: Node, task: str) -> bool:
     return gang is not None and Assignment(index, node.worker.id) in gang.job.held
 
 
-def _indexes(cluster: Cluster) -> Iterator[str]:
+def _indexes(cluster: Cluster) -> Iterator[Violation]:
     specs = {job: gang.job.spec for job, gang in cluster.gangs.items()}
     named = {(spec.namespace, spec.name): job for job, spec in specs.items() if spec.name}
     if named != cluster.names:
-        yield "the index of names is wrong"
+        yield Violation(Invariant.INDEXES_MATCH_ROWS, "names")
     for job, gang in cluster.gangs.items():
         for dependency in gang.job.waits_for:
             if gang.job.verdict is not None:
                 continue
             other = cluster.gangs.get(dependency)
             if other is None or other.job.verdict is not None:
-                yield f"job {job} waits for {dependency}, which has ended"
+                yield Violation(
+                    Invariant.DEPENDENCIES_ARE_UNFINISHED, f"job {job} runs after {dependency}"
+                )
             elif job not in cluster.dependants.get(dependency, ()):
-                yield f"job {job} would not hear that {dependency} has ended"
+                yield Violation(
+                    Invariant.INDEXES_MATCH_ROWS, f"dependants of {dependency} lack {job}"
+                )
     for attempt, residue in cluster.residues.items():
         node = cluster.nodes.get(residue.worker)
         if node is None or attempt not in node.charges:
-            yield f"{attempt} is remembered on {residue.worker}, which is not charged for it"
+            yield Violation(
+                Invariant.PLACES_ARE_CHARGED, f"residue of {attempt} on {residue.worker}"
+            )

@@ -8,6 +8,7 @@ from random import Random
 
 from phalanx.core.model import Job, Rows, Task
 from phalanx.core.states import TERMINAL
+from phalanx.sim.invariants import SimulationInvariant, violated
 from phalanx.store.memory import MemoryDatabase, MemoryStore
 from phalanx.store.protocol import Batch, CommitFailed, OutcomeUnknown
 from phalanx.store.rows import Clock
@@ -23,13 +24,13 @@ class Finished:
     def check(self, batch: Batch) -> None:
         for job in batch.jobs:
             if self._jobs.setdefault(job.id, job) != job:
-                raise AssertionError(f"bug: job {job.id} is finished and was written again")
+                raise violated(SimulationInvariant.FINISHED_JOBS_DO_NOT_CHANGE, f"job {job.id}")
             if job.is_live:
                 del self._jobs[job.id]
         for task in batch.tasks:
             key = (task.job, task.index)
             if self._tasks.setdefault(key, task) != task:
-                raise AssertionError(f"bug: task {task.id} is finished and was written again")
+                raise violated(SimulationInvariant.FINISHED_JOBS_DO_NOT_CHANGE, f"task {task.id}")
             if task.state not in TERMINAL:
                 del self._tasks[key]
 

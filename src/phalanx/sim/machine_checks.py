@@ -1,9 +1,4 @@
-"""What must be true of the machines as they really are, whatever the servers believe.
-
-No process before its release is committed and every agent of its start set was ready; no attempt
-run twice; no device used by two processes at once; no task given up for vanished whose process
-lives; no job that goes on failing; nothing that was acknowledged missing.
-"""
+"""The rules that hold for the simulated machines and the database, whatever the servers believe."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -12,6 +7,7 @@ from phalanx.core.causes import TaskEnding
 from phalanx.core.ids import split_task
 from phalanx.core.model import Job, Task
 from phalanx.core.records import TaskFailed
+from phalanx.sim.invariants import SimulationInvariant, violated
 from phalanx.sim.machine import SimulatedMachine
 from phalanx.store import rows
 from phalanx.store.memory import MemoryDatabase
@@ -37,10 +33,10 @@ class MachineChecks:
         return rows.task_from(self._database.tasks[job][index])
 
     def check(self, acknowledged: Iterable[str]) -> None:
-        """Raise AssertionError on the first untruth."""
+        """Raise InvariantViolated on the first violation."""
         for job in acknowledged:
             if job not in self._database.jobs:
-                raise AssertionError(f"bug: job {job} was acknowledged and is not in the store")
+                raise violated(SimulationInvariant.ACKNOWLEDGED_JOBS_ARE_STORED, f"job {job}")
         self._check_starts()
         self._check_devices()
         self._check_records()
@@ -49,7 +45,7 @@ class MachineChecks:
         started = [attempt for machine in self._machines.values() for attempt in machine.started]
         if len(started) != len(set(started)):
             twice = sorted({attempt for attempt in started if started.count(attempt) > 1})
-            raise AssertionError(f"bug: these attempts were run twice: {twice}")
+            raise violated(SimulationInvariant.ATTEMPTS_RUN_ONCE, f"{twice}")
         for task, epoch in started:
             row = self._task(task)
             if row.epoch == epoch and row.worker is not None:
@@ -57,7 +53,7 @@ class MachineChecks:
 
     def _check_start(self, row: Task) -> None:
         if not row.released:
-            raise AssertionError(f"bug: a process before its release: {row.story}")
+            raise violated(SimulationInvariant.PROCESS_AFTER_COMMITTED_RELEASE, row.story)
         mates = [rows.task_from(doc) for doc in self._database.tasks[row.job].values()]
         start_set = [task for task in mates if task.epoch == row.epoch and task.worker is not None]
         if len({task.worker for task in start_set}) == 1:
@@ -65,9 +61,8 @@ class MachineChecks:
         for task in start_set:
             machine = self._machines[task.worker or ""]
             if (task.id, task.epoch) not in machine.prepared:
-                raise AssertionError(
-                    f"bug: {row.id} runs and nobody was ready for its mate: {task.story}"
-                )
+                detail = f"{row.id} runs, not ready: {task.story}"
+                raise violated(SimulationInvariant.PROCESS_AFTER_ALL_ARE_READY, detail)
 
     def _check_devices(self) -> None:
         for machine in self._machines.values():
@@ -79,10 +74,8 @@ class MachineChecks:
                     used[device] = used.get(device, 0) + min(gpu, WHOLE)
             for device, share in used.items():
                 if share > WHOLE:
-                    raise AssertionError(
-                        f"bug: device {device} of {machine.name} is used by more than fits: "
-                        f"{sorted(machine.processes)}"
-                    )
+                    detail = f"{device} of {machine.name} by {sorted(machine.processes)}"
+                    raise violated(SimulationInvariant.DEVICES_ARE_NOT_OVERUSED, detail)
 
     def _check_records(self) -> None:
         for seq in range(self._last_seq + 1, self._database.last_seq + 1):
@@ -101,7 +94,7 @@ class MachineChecks:
         # than all of its tasks.
         self._failures[job.id] += 1
         if self._failures[job.id] > job.spec.max_retries * job.spec.size:
-            raise AssertionError(f"bug: job {job.id} goes on failing")
+            raise violated(SimulationInvariant.FAILURES_END_A_JOB, f"job {job.id}")
         if record.how is TaskEnding.VANISHED:
             self._check_vanished(record)
 
@@ -109,4 +102,4 @@ class MachineChecks:
         attempt = (f"{record.job}.{record.task}", record.attempt)
         machine = self._machines[record.worker or ""]
         if attempt in machine.processes and machine.is_up:
-            raise AssertionError(f"bug: {attempt} was given up for vanished and lives")
+            raise violated(SimulationInvariant.VANISHED_PROCESSES_ARE_DEAD, f"{attempt}")

@@ -16,6 +16,7 @@ from phalanx.core.spec.job import SECOND, Micros
 from phalanx.core.spec.validation import job_spec
 from phalanx.engine.settings import EngineSettings
 from phalanx.sim.faults import Faults
+from phalanx.sim.invariants import SimulationInvariant, violated
 from phalanx.sim.machine import SimulatedMachine
 from phalanx.sim.machine_checks import MachineChecks
 from phalanx.sim.network import Network
@@ -193,12 +194,13 @@ class World:
                     await self._uncordon()
                     await asyncio.sleep(5.0)
         except TimeoutError:
-            raise AssertionError(f"bug: these never end: {self._told(self._unsettled())}") from None
+            detail = f"{self._told(self._unsettled())}"
+            raise violated(SimulationInvariant.JOBS_END, detail) from None
         await asyncio.sleep(200.0)
         self.check()
         alive = [attempt for machine in self.machines for attempt in machine.processes]
         if alive:
-            raise AssertionError(f"bug: every job is over and these processes live: {alive}")
+            raise violated(SimulationInvariant.PROCESSES_END, f"{alive}")
 
     async def _uncordon(self) -> None:
         """An operator looks at machines that are cordoned for having failed too often."""
