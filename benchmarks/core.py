@@ -141,8 +141,8 @@ class Site:
             return True
         self._stop(job)
         gang = self._cluster.gangs.get(job)
-        if gang is not None and gang.job.not_before > self._now:
-            self._now = gang.job.not_before
+        if gang is not None and gang.job.pending is not None:
+            self._now = max(self._now, gang.job.pending.not_before)
         return gang is None
 
     def _stop(self, job: str) -> None:

@@ -16,7 +16,7 @@ from itertools import count
 from pathlib import Path
 
 from benchmarks.tables import table
-from phalanx.core.model import Job, Phase, Task
+from phalanx.core.model import Job, Phase, Place, Task
 from phalanx.core.records import TaskStarted
 from phalanx.core.spec.job import HOUR
 from phalanx.core.spec.validation import job_spec
@@ -89,11 +89,7 @@ def _rows(last_seq: int) -> Iterator[Job | Task | TaskStarted]:
             for index in range(GANG):
                 yield Task(
                     *(job, index, "worker", State.RUNNING, epoch),
-                    worker=f"w-{index}",
-                    devices=(index,),
-                    placed_at=now,
-                    released_at=now,
-                    started_at=now,
+                    place=Place(f"w-{index}", now, (index,), released_at=now, started_at=now),
                 )
                 yield TaskStarted(job, epoch, index, f"w-{index}", seq=next(seqs), at=now)
 

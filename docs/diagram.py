@@ -5,7 +5,7 @@ A test fails while the page and the table differ.
 
 from pathlib import Path
 
-from phalanx.core.states import TABLE, TERMINAL, WAITING, Rule, State
+from phalanx.core.states import TABLE, TERMINAL, UNPLACED, Rule, State
 
 PAGE = Path(__file__).parent / "architecture.md"
 BEGIN = "<!-- from phalanx.core.states.TABLE by `make docs`: begin -->"
@@ -16,13 +16,13 @@ WAITS, RELEASED = "waits", "released"
 
 
 def source_of(rule: Rule) -> str:
-    if rule.source in WAITING:
+    if rule.source in UNPLACED:
         return WAITS
     return RELEASED if rule.released else rule.source.value
 
 
 def target_of(state: State) -> str:
-    return WAITS if state in WAITING else state.value
+    return WAITS if state in UNPLACED else state.value
 
 
 def mermaid() -> str:
@@ -32,7 +32,7 @@ def mermaid() -> str:
         for target in rule.targets:
             arrow = (source_of(rule), target_of(target))
             arrows.setdefault(arrow, {})[rule.move.value] = None
-    both = " or ".join(state.value for state in State if state in WAITING)
+    both = " or ".join(state.value for state in State if state in UNPLACED)
     lines = [
         "stateDiagram-v2",
         f'    state "{both}" as {WAITS}',

@@ -4,7 +4,9 @@ from typing import Any
 
 import msgspec
 
+from phalanx.core.causes import Cause, CauseKind
 from phalanx.core.model import (
+    EndState,
     Job,
     Phase,
     Protocol,
@@ -87,7 +89,9 @@ def a_job(job_id: str = "j-1", *, spec: JobSpec | None = None, **fields: Any) ->
 
 
 def a_finished_job(job_id: str, finished_at: int, **fields: Any) -> Job:
-    return a_job(job_id, **{"phase": Phase.DONE, "finished_at": finished_at, **fields})
+    phase = fields.get("phase", Phase.DONE)
+    end = EndState(phase, Cause(CauseKind.COMPLETE, "it is complete"), finished_at)
+    return a_job(job_id, **{"phase": phase, "end": end, **fields})
 
 
 def a_task(job: str = "j-1", index: int = 0, **fields: Any) -> Task:

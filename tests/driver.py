@@ -30,15 +30,19 @@ from phalanx.core.gang import Gang
 from phalanx.core.ledger import Account
 from phalanx.core.model import (
     Assignment,
+    AttemptState,
     Cron,
     Job,
+    PendingState,
     Phase,
+    Place,
     Protocol,
     Queue,
     Residue,
     Rows,
     Task,
     Worker,
+    place_of,
 )
 from phalanx.core.node import AttemptKey
 from phalanx.core.records import Record, job_of, kind_of
@@ -87,7 +91,7 @@ class Driver:
         return changes
 
     def refuse(self, event: Event, error: type[CoreError] = CoreError) -> str:
-        """The event is refused and changes nothing; returns what it was answered."""
+        """Check that the event is refused and changes nothing. Returns the message."""
         before = self._picture()
         with pytest.raises(error) as refusal:
             self.cluster.apply(self._complete(event), self.now + 1)
@@ -107,7 +111,7 @@ class Driver:
                 name: (
                     n.worker,
                     dict(n.charges),
-                    dict(n.holds),
+                    dict(n.gathered),
                     dict(n.used),
                     n.strays,
                     n.inventoried,
@@ -207,9 +211,9 @@ class Driver:
         return job
 
     def place(self, job: str, *workers: str, tasks: list[int] | None = None) -> int:
-        """Assign the waiting tasks in order; returns the epoch."""
+        """Assign the unplaced tasks in order; returns the epoch."""
         gang = self.gang(job)
-        indices = [task.index for task in gang.waiting()] if tasks is None else tasks
+        indices = [task.index for task in gang.unplaced()] if tasks is None else tasks
         assignments = tuple(map(Assignment, indices, workers))
         self.apply(Placed((Placement(job, gang.job.version, assignments),)))
         return self.gang(job).job.epoch
@@ -223,7 +227,7 @@ class Driver:
             self.apply(Started(task.id, task.epoch))
 
     def run(self, job: str, *workers: str) -> int:
-        """Place, accept and start all that waits."""
+        """Place, accept and start all unplaced tasks."""
         epoch = self.place(job, *workers)
         self.accept(job)
         self.start(job)
@@ -237,7 +241,7 @@ class Driver:
         return self.exit(job, index, 1)
 
     def stop(self, job: str, *indices: int) -> None:
-        """These, or all that are told to stop, have stopped."""
+        """These tasks, or all that are stopping, have stopped."""
         for index in indices or self.indices(job, State.PREEMPTING):
             task = self.task(job, index)
             self.apply(Stopped(task.id, task.epoch))
@@ -256,6 +260,17 @@ class Driver:
 
     def job(self, job: str) -> Job:
         return self.jobs[job]
+
+    def pending(self, job: str) -> PendingState:
+        """What the job has while it is pending; empty if it is not."""
+        return self.jobs[job].pending or PendingState()
+
+    def attempt_of(self, job: str) -> AttemptState:
+        """What is known of the present attempt; empty if there is none."""
+        return self.jobs[job].attempt or AttemptState()
+
+    def place_of(self, job: str, index: int) -> Place:
+        return place_of(self.tasks[job, index])
 
     def phase(self, job: str) -> Phase:
         return self.jobs[job].phase

@@ -7,20 +7,27 @@ import msgspec
 from hypothesis import strategies as st
 
 from phalanx.core.causes import Cause, CauseKind, TaskEnding
-from phalanx.core.ledger import Account, AccountEntry, Loss, Lost, LostTo, Tally
+from phalanx.core.ledger import Account, AccountEntry, JobLosses, Loss, LostTo, Tally
 from phalanx.core.model import (
+    Assignment,
+    AttemptState,
     Blob,
     Cron,
     CronOutcome,
     CronRun,
-    Drain,
+    EndState,
     Exit,
-    Gathering,
+    GangMembers,
+    GatheredPlaces,
     Job,
+    PendingState,
     Phase,
+    Place,
     Protocol,
     Queue,
+    ReservationState,
     Residue,
+    StoppingState,
     Suspicion,
     Task,
     Worker,
@@ -78,6 +85,12 @@ specs = st.builds(
 )
 tallies = st.builds(Tally, gpu=number, cost=number, count=number)
 losses = st.builds(Loss, at=number, to=st.sampled_from(LostTo), by=text, gpu=number, cost=number)
+gathered = st.builds(
+    GatheredPlaces,
+    places=st.lists(st.builds(Assignment, task=number, worker=text), max_size=2).map(tuple),
+    since=number,
+)
+pending_states = st.builds(PendingState, after=names, not_before=number, gathered=maybe(gathered))
 jobs = st.builds(
     Job,
     id=text,
@@ -88,24 +101,28 @@ jobs = st.builds(
     priority=number,
     owner=text,
     key=maybe(text),
-    waits_for=names,
-    not_before=number,
-    drain=maybe(st.builds(Drain, cause=causes, epoch=number, began_at=number)),
-    verdict=maybe(st.sampled_from(Phase)),
-    cause=maybe(causes),
-    gathering=maybe(
+    pending=maybe(pending_states),
+    reservation=maybe(st.builds(ReservationState, together=names)),
+    attempt=maybe(st.builds(AttemptState, safe_at=maybe_number)),
+    stopping=maybe(st.builds(StoppingState, cause=causes, epoch=number, began_at=number)),
+    end=maybe(
         st.builds(
-            Gathering,
-            of=maybe_number,
-            members=names,
-            said=st.dictionaries(text, number, max_size=2),
+            EndState, verdict=st.sampled_from(Phase), cause=causes, finished_at=maybe(in_column)
+        )
+    ),
+    members=maybe(
+        st.builds(
+            GangMembers,
+            needed=maybe_number,
+            names=names,
+            weights=st.dictionaries(text, number, max_size=2),
             shared=labels,
-            least=resources,
+            min_resources=resources,
             keys=names,
         )
     ),
-    lost=maybe(
-        st.builds(Lost, eviction=tallies, evictions=st.lists(losses, max_size=2).map(tuple))
+    losses=maybe(
+        st.builds(JobLosses, eviction=tallies, evictions=st.lists(losses, max_size=2).map(tuple))
     ),
 )
 tasks = st.builds(
@@ -114,9 +131,15 @@ tasks = st.builds(
     index=st.integers(0, 2**63 - 1),
     role=text,
     state=st.sampled_from(State),
-    worker=maybe(text),
-    devices=st.lists(number, max_size=3).map(tuple),
-    released_at=maybe_number,
+    place=maybe(
+        st.builds(
+            Place,
+            worker=maybe(text),
+            placed_at=number,
+            devices=st.lists(number, max_size=3).map(tuple),
+            released_at=maybe_number,
+        )
+    ),
     exit=maybe(st.builds(Exit, code=maybe_number, signal=maybe_number, signalled=st.booleans())),
     checkpoint=maybe(blobs),
 )

@@ -44,14 +44,14 @@ def an_agent_runs_what_it_has_only_prepared(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_settled_task_occupies_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Changes, "linger", Changes.free)
+    patch.setattr(Changes, "keep_charged", Changes.free)
 
 
 def siblings_of_a_failed_task_run_on(patch: pytest.MonkeyPatch) -> None:
-    def fail_alone(tx: Changes, gang: Gang, fallen: Any, fall: Any) -> None:
-        for task in fallen:
+    def fail_alone(tx: Changes, gang: Gang, failed: Any, how: Any) -> None:
+        for task in failed:
             tx.free(task)
-            tx.rest(gang, task, fall.move)
+            tx.requeue(gang, task, how.move)
 
     for module in (fail, start):
         patch.setattr(module, "fail", fail_alone)

@@ -15,7 +15,7 @@ from tests.driver import Driver
 from phalanx.core import events
 from phalanx.core.cluster import Cluster
 from phalanx.core.errors import CoreError
-from phalanx.core.model import ENDED, Assignment, Blob, Gathering, Protocol, Queue, Task
+from phalanx.core.model import ENDED, Assignment, Blob, GangMembers, Protocol, Queue, Task
 from phalanx.core.spec.validation import job_spec
 from phalanx.core.states import State
 
@@ -179,14 +179,14 @@ class AnyHistory(RuleBasedStateMachine):
         except CoreError:
             return
         said = {} if of is None else {"min_available": pick % 2}
-        part = Gathering(of, (f"pod-{pick}",), said)
+        part = GangMembers(of, (f"pod-{pick}",), said)
         waiting = [g.job for g in self.driver.cluster.gangs.values() if g.job.awaits_members]
         if waiting and pick % 3:
             job = waiting[pick % len(waiting)].id
             self.attempt(events.MembersJoined(job, spec, part, key=f"k-{pick % 5}"))
         else:
             job = f"j-{len(self.driver.jobs):03}"
-            self.attempt(events.Submitted(job, spec, gathering=part))
+            self.attempt(events.Submitted(job, spec, members=part))
 
     @rule(pick=PICK, workers=st.lists(WORKERS, min_size=6, max_size=6), fewer=st.integers(0, 2))
     def place(self, pick: int, workers: list[str], fewer: int) -> None:
@@ -201,11 +201,11 @@ class AnyHistory(RuleBasedStateMachine):
             self.attempt(events.Placed((first, second)))
 
     def placement(self, pick: int, workers: list[str], fewer: int) -> events.Placement | None:
-        waiting = [g for g in self.driver.cluster.gangs.values() if g.waiting()]
+        waiting = [g for g in self.driver.cluster.gangs.values() if g.unplaced()]
         if not waiting:
             return None
         gang = waiting[pick % len(waiting)]
-        indices = [task.index for task in gang.waiting()]
+        indices = [task.index for task in gang.unplaced()]
         chosen = indices[: len(indices) - fewer]
         assignments = tuple(map(Assignment, chosen, workers))
         return events.Placement(gang.job.id, gang.job.version, assignments)
@@ -213,7 +213,7 @@ class AnyHistory(RuleBasedStateMachine):
     @rule(pick=PICK)
     def run_a_gang(self, pick: int) -> None:
         """Place a gang where it fits, if it does, and start it."""
-        waiting = [g for g in self.driver.cluster.gangs.values() if g.waiting()]
+        waiting = [g for g in self.driver.cluster.gangs.values() if g.unplaced()]
         if not waiting:
             return
         gang = waiting[pick % len(waiting)]
@@ -373,8 +373,10 @@ class AnyHistory(RuleBasedStateMachine):
     def finish(self, job: str) -> None:
         """Place what waits if it may be placed, and let every process end well."""
         driver, gang = self.driver, self.driver.gang(job)
-        ready = gang.job.drain is None and not gang.job.waits_for and not gang.unreleased()
-        if ready and gang.may_start_with(gang.waiting()):
+        pending = gang.job.pending
+        ready = gang.job.stopping is None and gang.job.reservation is None
+        ready = ready and (pending is None or not pending.after)
+        if ready and gang.may_start_with(gang.unplaced()):
             driver.place(job, *ENOUGH)
         if job in driver.cluster.gangs:
             driver.accept(job)

@@ -298,9 +298,9 @@ def test_a_cancelled_job_keeps_the_set_it_saved() -> None:
 def test_a_report_of_safe_work_is_remembered_for_the_price_of_an_eviction() -> None:
     driver, job = a_gang("each")
     driver.apply(Progressed(f"{job}.0", 1, step=4))
-    assert driver.job(job).safe_at is None
+    assert driver.attempt_of(job).safe_at is None
     driver.apply(Progressed(f"{job}.0", 1, step=5, safe=True))
-    assert driver.job(job).safe_at == driver.now
+    assert driver.attempt_of(job).safe_at == driver.now
 
 
 def test_safe_work_is_that_of_the_present_attempt() -> None:
@@ -308,7 +308,7 @@ def test_safe_work_is_that_of_the_present_attempt() -> None:
     driver.apply(Progressed(f"{job}.0", 1, safe=True))
     evict(driver, job)
     stop(driver, job)
-    assert driver.job(job).safe_at is None
+    assert driver.attempt_of(job).safe_at is None
 
 
 def test_progress_without_safety_is_kept_in_memory_only() -> None:
@@ -320,4 +320,4 @@ def test_progress_of_a_task_that_is_stopping_is_of_no_use() -> None:
     driver, job = a_gang("each")
     evict(driver, job)
     assert not driver.apply(Progressed(f"{job}.0", 1, step=4, safe=True)).has_rows
-    assert driver.job(job).safe_at is None
+    assert driver.attempt_of(job).safe_at is None

@@ -1,9 +1,10 @@
-"""What a stop would cost."""
+"""How much work a stop loses."""
 
 from tests.builders import a_job, a_role, a_spec, a_task
 
 from phalanx.core.gang import Gang
-from phalanx.core.lost_work import at_risk
+from phalanx.core.lost_work import lost_work
+from phalanx.core.model import AttemptState, Place, Task
 from phalanx.core.spec.job import HOUR, MINUTE, CheckpointPolicy, Micros
 from phalanx.core.states import State
 
@@ -15,26 +16,32 @@ def running(
 ) -> Gang:
     """Four tasks with one GPU each that have run for five hours."""
     spec = a_spec(roles=(a_role(replicas=4, min=4),), min_available=4, checkpoint=checkpoint)
+    began = NOW - 5 * HOUR
     tasks = [
-        a_task(index=n, state=State.RUNNING, released_at=NOW - 5 * HOUR, started_at=NOW - 5 * HOUR)
+        a_task(index=n, state=State.RUNNING, place=Place("w-1", began, (), None, began, began))
         for n in range(4)
     ]
-    return Gang(a_job(spec=spec, safe_at=safe_at), tasks)
+    return Gang(a_job(spec=spec, attempt=AttemptState(safe_at=safe_at)), tasks)
+
+
+def gpu(gang: Gang, tasks: list[Task] | None = None) -> int:
+    """Thousandths of a GPU times microseconds that are lost if these tasks, or all, stop now."""
+    return lost_work(gang, NOW, gang.tasks if tasks is None else tasks)["gpu"]
 
 
 def test_work_that_was_never_saved_counts_from_its_start() -> None:
-    assert at_risk(running(), NOW) == 4 * 1000 * 5 * HOUR
+    assert gpu(running()) == 4 * 1000 * 5 * HOUR
 
 
 def test_work_that_was_reported_safe_counts_from_there() -> None:
-    assert at_risk(running(safe_at=NOW - 2 * MINUTE), NOW) == 4 * 1000 * 2 * MINUTE
+    assert gpu(running(safe_at=NOW - 2 * MINUTE)) == 4 * 1000 * 2 * MINUTE
 
 
 def test_a_job_that_saves_when_asked_to_stop_loses_its_grace() -> None:
     gang = running(CheckpointPolicy.ALL)
-    assert at_risk(gang, NOW) == 4 * 1000 * gang.job.spec.grace
+    assert gpu(gang) == 4 * 1000 * gang.job.spec.grace
 
 
 def test_only_the_named_tasks_count() -> None:
     gang = running()
-    assert at_risk(gang, NOW, gang.tasks[:1]) == 1000 * 5 * HOUR
+    assert gpu(gang, gang.tasks[:1]) == 1000 * 5 * HOUR

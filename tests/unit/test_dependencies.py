@@ -31,7 +31,7 @@ def test_a_job_with_dependencies_starts_blocked() -> None:
     first = driver.submit(spec())
     job = driver.submit(spec(after=[first]))
     assert driver.states(job) == [B]
-    assert driver.job(job).waits_for == (first,)
+    assert driver.pending(job).after == (first,)
     driver.refuse(Claimed(f"{job}.0"), Conflict)
 
 
@@ -49,11 +49,11 @@ def test_it_is_released_when_the_last_of_them_is_done() -> None:
     one, two = driver.submit(spec()), driver.submit(spec())
     job = driver.submit(spec(after=[one, two]))
     finish(driver, two)
-    assert driver.job(job).waits_for == (one,)
+    assert driver.pending(job).after == (one,)
     assert driver.states(job) == [B]
     finish(driver, one)
     assert driver.states(job) == [PENDING]
-    assert driver.job(job).waiting_since == driver.now
+    assert driver.pending(job).since == driver.now
     finish(driver, job)
     assert driver.phase(job) is Phase.DONE
 
@@ -182,7 +182,7 @@ def test_a_dependency_that_was_done_before_holds_nobody_up() -> None:
     one = driver.submit(spec(after=["j-old"]), ended={"j-old": Phase.DONE})
     two = driver.submit(spec(after=["j-old", live]), ended={"j-old": Phase.DONE})
     assert (driver.states(one), driver.states(two)) == ([PENDING], [B])
-    assert driver.job(two).waits_for == (live,)
+    assert driver.pending(two).after == (live,)
 
 
 def test_a_job_that_is_done_while_its_servers_stop_counts_as_done() -> None:

@@ -9,7 +9,7 @@ from tests.driver import Driver, spec
 
 from phalanx.core.errors import Conflict
 from phalanx.core.events import Evicted, Placed, Placement, WorkerRegistered
-from phalanx.core.model import Assignment, Protocol
+from phalanx.core.model import Assignment, Protocol, place_of
 from phalanx.core.node import DEVICE, Charge, Node
 from phalanx.core.settings import CoreSettings
 from phalanx.plan.state.from_cluster import node_spec
@@ -29,7 +29,7 @@ def running_job(driver: Driver, gpu: float) -> str:
 
 
 def devices(driver: Driver, job: str) -> tuple[int, ...]:
-    return driver.task(job, 0).devices
+    return driver.place_of(job, 0).devices
 
 
 def refusal(driver: Driver, gpu: float) -> str:
@@ -94,7 +94,7 @@ def test_the_tasks_of_one_start_set_have_different_devices() -> None:
     driver = a_machine()
     job = driver.submit(spec(2, role={"resources": {"gpu": 2}}))
     driver.run(job, "a", "a")
-    assert [task.devices for task in driver.gang(job).tasks] == [(0, 1), (2, 3)]
+    assert [place_of(task).devices for task in driver.gang(job).tasks] == [(0, 1), (2, 3)]
 
 
 def test_a_residue_keeps_its_devices_and_its_port() -> None:
@@ -104,7 +104,7 @@ def test_a_residue_keeps_its_devices_and_its_port() -> None:
     driver.advance(46)
     assert driver.residues[f"{job}.0", 1].devices == (0,)
     driver.run(job, "a")
-    assert (devices(driver, job), driver.task(job, 0).port) == ((1,), 29501)
+    assert (devices(driver, job), driver.place_of(job, 0).port) == ((1,), 29501)
     driver.restart()
     assert driver.cluster.nodes["a"].devices == [0, 0]
 
@@ -147,7 +147,7 @@ def test_only_the_first_task_of_a_start_set_has_a_rendezvous_port() -> None:
     driver.fleet("a", "b")
     job = driver.submit(spec(2))
     driver.place(job, "b", "a")
-    assert [task.port for task in driver.gang(job).tasks] == [29500, None]
+    assert [place_of(task).port for task in driver.gang(job).tasks] == [29500, None]
 
 
 def test_ports_on_one_worker_differ() -> None:
@@ -156,7 +156,7 @@ def test_ports_on_one_worker_differ() -> None:
     jobs = [driver.submit(spec()) for _ in range(3)]
     for job, worker in zip(jobs, "aab", strict=True):
         driver.run(job, worker)
-    assert [driver.task(job, 0).port for job in jobs] == [29500, 29501, 29500]
+    assert [driver.place_of(job, 0).port for job in jobs] == [29500, 29501, 29500]
 
 
 def test_ports_of_workers_that_share_a_host_differ() -> None:
@@ -166,7 +166,7 @@ def test_ports_of_workers_that_share_a_host_differ() -> None:
     jobs = [driver.submit(spec()) for _ in range(3)]
     for job, worker in zip(jobs, "abc", strict=True):
         driver.run(job, worker)
-    assert [driver.task(job, 0).port for job in jobs] == [29500, 29501, 29500]
+    assert [driver.place_of(job, 0).port for job in jobs] == [29500, 29501, 29500]
 
 
 def test_a_worker_that_moves_to_another_host_shares_the_ports_there() -> None:
@@ -178,7 +178,7 @@ def test_a_worker_that_moves_to_another_host_shares_the_ports_there() -> None:
     driver.worker("b", address="10.0.0.1", incarnation="2")
     second = driver.submit(spec())
     driver.run(second, "b")
-    assert driver.task(second, 0).port == 29501
+    assert driver.place_of(second, 0).port == 29501
 
 
 def test_a_port_is_free_again_when_its_attempt_has_ended() -> None:
@@ -188,7 +188,7 @@ def test_a_port_is_free_again_when_its_attempt_has_ended() -> None:
     driver.run(first, "a")
     driver.exit(first, 0)
     driver.run(second, "a")
-    assert driver.task(second, 0).port == 29500
+    assert driver.place_of(second, 0).port == 29500
 
 
 def test_a_worker_without_a_free_port_still_runs_jobs() -> None:
@@ -197,7 +197,7 @@ def test_a_worker_without_a_free_port_still_runs_jobs() -> None:
     first, second = driver.submit(spec()), driver.submit(spec())
     driver.run(first, "a")
     driver.run(second, "a")
-    assert driver.task(second, 0).port is None
+    assert driver.place_of(second, 0).port is None
 
 
 @pytest.mark.parametrize("resource", ["cpu", "memory", "vram_mb", "licence"])

@@ -75,7 +75,7 @@ def test_a_shrink_stops_the_surplus_alone() -> None:
     assert driver.states(job) == [RUN, RUN, STOPPING, STOPPING]
     assert changes.wake == {"c", "d"}
     assert driver.phase(job) is Phase.RUNNING
-    assert driver.job(job).drain is None
+    assert driver.job(job).stopping is None
     driver.stop(job, 2)
     driver.exit(job, 3, 1)
     assert driver.states(job) == [RUN, RUN, B, B]

@@ -43,7 +43,7 @@ def fall_and_drain(driver: Driver, job: str, index: int) -> None:
 
 
 def backoff_of(driver: Driver, job: str) -> float:
-    return (driver.job(job).not_before - driver.now) / SECOND
+    return (driver.pending(job).not_before - driver.now) / SECOND
 
 
 # The fall
@@ -76,7 +76,7 @@ def test_a_drain_settles_in_the_commit_in_which_the_last_sibling_stops() -> None
     driver.stop(job, 1)
     assert driver.states(job) == [B, B, B]
     assert driver.phase(job) is Phase.PENDING
-    assert driver.job(job).drain is None
+    assert driver.job(job).stopping is None
 
 
 def test_nobody_waits_for_the_trigger() -> None:
@@ -311,9 +311,9 @@ def test_an_hour_counts_only_once_the_whole_gang_runs() -> None:
     driver.place(job, "a", "b", "c")
     driver.accept(job)
     driver.apply(Started(f"{job}.0", 2))
-    assert driver.job(job).healthy_since is None
+    assert driver.attempt_of(job).healthy_since is None
     driver.start(job)
-    assert driver.job(job).healthy_since == driver.now
+    assert driver.attempt_of(job).healthy_since == driver.now
 
 
 def test_a_healthy_hour_that_an_eviction_ended_counts_too() -> None:
@@ -338,7 +338,7 @@ def test_a_task_that_starts_and_ends_in_one_step_completes_a_healthy_start() -> 
     driver.accept(job)
     driver.apply(Started(f"{job}.0", 1))
     driver.exit(job, 1)
-    assert driver.job(job).healthy_since == driver.now
+    assert driver.attempt_of(job).healthy_since == driver.now
 
 
 # Backoff
@@ -381,7 +381,7 @@ def test_the_end_of_a_backoff_wakes_the_planner() -> None:
     driver.run(job, "a", "b", "c")
     driver.fail(job, 0)
     driver.fail(job, 1)
-    [timer] = [t for t in driver.fail(job, 2).timers if t.at == driver.job(job).not_before]
+    [timer] = [t for t in driver.fail(job, 2).timers if t.at == driver.pending(job).not_before]
     driver.now = timer.at
     assert driver.apply(timer.event).replan
 

@@ -116,7 +116,7 @@ def test_who_joins_later_is_a_member() -> None:
 
 def test_a_time_out_that_comes_late_ends_nobody() -> None:
     driver, jobs = group(schedule_timeout="60s")
-    since = driver.job(jobs[0]).waiting_since
+    since = driver.pending(jobs[0]).since
     assert since is not None
     start(driver, jobs)
     driver.apply(ScheduleTimedOut(jobs[0], since))

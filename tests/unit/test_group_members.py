@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from tests.driver import Driver, spec
 
 from phalanx.core.events import CancelRequested, MembersJoined
-from phalanx.core.model import Gathering
+from phalanx.core.model import GangMembers
 from phalanx.core.reasons import Reason, WaitingForGroup
 from phalanx.core.spec.job import JobSpec
 from phalanx.plan.cycle import plan
@@ -121,10 +121,10 @@ def test_a_mate_that_is_not_complete_is_waited_for(has_pods: bool) -> None:
     [one] = watched.submit(member("one", "two"))
     two = member("two")
     part = two if has_pods else replace(two, roles=(), min_available=0)
-    job = watched.see(watched.driver.submit(part, gathering=Gathering(of=2)))
+    job = watched.see(watched.driver.submit(part, members=GangMembers(needed=2)))
     assert watched.starts() == []
     assert watched.reason(one) == WaitingForGroup(("default/two",))
     rest = spec(2, role={"resources": {"gpu": 1}}, name="two")
-    watched.driver.apply(MembersJoined(job, rest, Gathering(of=2, members=("two-1",))))
+    watched.driver.apply(MembersJoined(job, rest, GangMembers(needed=2, names=("two-1",))))
     watched.see(job)
     assert watched.starts() == [{one, job}]

@@ -40,10 +40,15 @@ def reserved() -> tuple[Driver, str, str]:
     return driver, one, two
 
 
+def together(driver: Driver, job: str) -> tuple[str, ...]:
+    reservation = driver.job(job).reservation
+    return () if reservation is None else reservation.together
+
+
 def test_a_group_is_reserved_in_one_commit() -> None:
     driver, one, two = reserved()
     assert driver.states(one) + driver.states(two) == [R] * 4
-    assert (driver.job(one).together, driver.job(two).together) == ((two,), (one,))
+    assert (together(driver, one), together(driver, two)) == ((two,), (one,))
 
 
 def test_a_group_of_which_one_job_does_not_fit_is_refused_whole() -> None:
@@ -73,7 +78,7 @@ def test_nobody_is_released_before_all_agents_of_the_group_have_accepted() -> No
     driver.apply(Accepted(f"{two}.1", 1))
     assert not driver.gang(one).unreleased()
     assert not driver.gang(two).unreleased()
-    assert driver.job(one).together == driver.job(two).together == ()
+    assert together(driver, one) == together(driver, two) == ()
 
 
 def test_acceptances_of_a_group_are_asked_for_again_after_a_change_of_leader() -> None:
@@ -131,8 +136,8 @@ def test_a_reservation_that_one_job_loses_is_lost_by_all(loss: str) -> None:
     assert driver.states(one) + driver.states(two) == [B] * 4
     assert not any(node.charges for node in driver.cluster.nodes.values())
     assert (driver.job(one).avoid, driver.job(two).avoid) == (("b",), ())
-    assert (driver.job(one).losses, driver.job(two).losses) == (1, 1)
-    assert driver.job(one).together == driver.job(two).together == ()
+    assert (driver.pending(one).lost_reservations, driver.pending(two).lost_reservations) == (1, 1)
+    assert together(driver, one) == together(driver, two) == ()
 
 
 @pytest.mark.parametrize("cancel", [True, False])
@@ -145,7 +150,10 @@ def test_a_job_that_is_taken_out_gives_its_mates_back_to_waiting(cancel: bool) -
         driver.apply(Evicted(one, by="j-9", why="a test"))
         assert driver.states(one) == [B, B]
     assert driver.states(two) == [B, B]
-    assert (driver.job(two).losses, driver.job(two).not_before <= driver.now) == (0, True)
+    assert (
+        driver.pending(two).lost_reservations,
+        driver.pending(two).not_before <= driver.now,
+    ) == (0, True)
 
 
 def test_after_the_release_each_job_fails_and_restarts_by_itself() -> None:
@@ -167,5 +175,5 @@ def test_a_worker_lost_by_several_jobs_of_a_group_is_lost_once_by_each() -> None
     one, two = driver.submit(spec(2)), driver.submit(spec(2))
     driver.apply(Placed((placement(driver, one, "a", "b"), placement(driver, two, "a", "b"))))
     driver.apply(WorkerLost("a"))
-    assert [driver.job(job).losses for job in (one, two)] == [1, 1]
+    assert [driver.pending(job).lost_reservations for job in (one, two)] == [1, 1]
     assert [driver.job(job).avoid for job in (one, two)] == [("a",), ("a",)]

@@ -44,7 +44,7 @@ def evict_for_team_b(cluster: Driver, job: str) -> None:
 def test_five_hours_on_four_gpus_without_a_checkpoint_cost_seventy_dollars(cluster: Driver) -> None:
     job = running(cluster)
     evict_for_team_b(cluster, job)
-    lost = cluster.job(job).lost
+    lost = cluster.job(job).losses
     assert lost is not None
     assert dollars(lost.total.cost) == "$70.00"
     [eviction] = lost.evictions
@@ -59,7 +59,7 @@ def test_work_that_was_reported_safe_is_not_lost(cluster: Driver) -> None:
     cluster.apply(events.Progressed(task.id, task.epoch, 100, safe=True))
     cluster.advance(120)
     evict_for_team_b(cluster, job)
-    lost = cluster.job(job).lost
+    lost = cluster.job(job).losses
     assert lost is not None
     assert dollars(lost.total.cost) == "$0.47"
 
@@ -67,7 +67,7 @@ def test_work_that_was_reported_safe_is_not_lost(cluster: Driver) -> None:
 def test_a_failure_loses_work_and_is_no_eviction(cluster: Driver) -> None:
     job = running(cluster)
     cluster.fail(job, 2)
-    lost = cluster.job(job).lost
+    lost = cluster.job(job).losses
     assert lost is not None
     assert lost.evictions == ()
     assert lost.eviction == Tally()
@@ -77,7 +77,7 @@ def test_a_failure_loses_work_and_is_no_eviction(cluster: Driver) -> None:
 def test_who_fell_could_not_save(cluster: Driver) -> None:
     job = running(cluster, checkpoint="each", grace="15s")
     cluster.fail(job, 2)
-    lost = cluster.job(job).lost
+    lost = cluster.job(job).losses
     assert lost is not None
     assert lost.total.gpu // 1_000_000_000 == FIVE_HOURS + 3 * 15
 
@@ -85,7 +85,7 @@ def test_who_fell_could_not_save(cluster: Driver) -> None:
 def test_a_set_that_misses_one_saves_nobody(cluster: Driver) -> None:
     job = running(cluster, checkpoint="all")
     cluster.fail(job, 2)
-    lost = cluster.job(job).lost
+    lost = cluster.job(job).losses
     assert lost is not None
     assert lost.total.gpu // 1_000_000_000 == 4 * FIVE_HOURS
 
@@ -93,7 +93,7 @@ def test_a_set_that_misses_one_saves_nobody(cluster: Driver) -> None:
 def test_a_task_that_restarts_alone_loses_its_own_work(cluster: Driver) -> None:
     job = running(cluster, restart="task", match="once-satisfied")
     cluster.fail(job, 2)
-    lost = cluster.job(job).lost
+    lost = cluster.job(job).losses
     assert lost is not None
     assert lost.total.gpu // 1_000_000_000 == FIVE_HOURS
 
@@ -101,7 +101,7 @@ def test_a_task_that_restarts_alone_loses_its_own_work(cluster: Driver) -> None:
 def test_tasks_that_are_given_away_are_lost_alone(cluster: Driver) -> None:
     job = running(cluster, min_available=2)
     cluster.apply(events.Shrunk(job, (2, 3), by="ops"))
-    lost = cluster.job(job).lost
+    lost = cluster.job(job).losses
     assert lost is not None
     [eviction] = lost.evictions
     assert (eviction.by, dollars(eviction.cost)) == ("ops", "$35.00")
@@ -112,7 +112,7 @@ def test_nobody_loses_what_its_user_does_not_want(cluster: Driver) -> None:
     cluster.apply(events.CancelRequested(job))
     cluster.stop(job)
     assert cluster.phase(job) is Phase.CANCELLED
-    assert cluster.job(job).lost is None
+    assert cluster.job(job).losses is None
     assert cluster.accounts == {}
 
 
@@ -121,10 +121,10 @@ def test_a_worker_that_is_emptied_evicts_for_whoever_asked(cluster: Driver) -> N
     cluster.apply(
         events.DrainRequested("w-1", "new disk", by="ada", deadline=cluster.now + 60_000_000)
     )
-    assert cluster.job(job).lost is None
+    assert cluster.job(job).losses is None
     cluster.restart()
     cluster.advance(61)
-    lost = cluster.job(job).lost
+    lost = cluster.job(job).losses
     assert lost is not None
     assert [eviction.by for eviction in lost.evictions] == ["ada"]
 
@@ -133,7 +133,7 @@ def test_a_stop_is_priced_once_however_many_causes_it_has(cluster: Driver) -> No
     job = running(cluster)
     evict_for_team_b(cluster, job)
     cluster.fail(job, 0)
-    lost = cluster.job(job).lost
+    lost = cluster.job(job).losses
     assert lost is not None
     assert dollars(lost.total.cost) == "$70.00"
     assert [r.to for r in cluster.records if isinstance(r, WorkLost)] == [LostTo.EVICTION]
@@ -165,7 +165,7 @@ def test_the_lists_are_bounded_and_the_totals_exact(cluster: Driver) -> None:
         cluster.advance(60)
         cluster.apply(events.Evicted(job, by=f"operator-{number}", why="a test"))
         cluster.stop(job)
-    lost = cluster.job(job).lost
+    lost = cluster.job(job).losses
     assert lost is not None
     assert [e.by for e in lost.evictions] == [
         f"operator-{n}" for n in range(rounds - EVICTIONS_KEPT, rounds)

@@ -45,7 +45,7 @@ class Parts(Driver):
     def begin(self, text: str, key: str | None = None) -> str:
         found = bundled(text)
         [spec] = found.jobs
-        return self.submit(spec, gathering=found.part(spec), key=key)
+        return self.submit(spec, members=found.part(spec), key=key)
 
     def event(self, job: str, text: str, key: str | None = None) -> MembersJoined:
         found = bundled(text)
@@ -63,7 +63,7 @@ class Parts(Driver):
             self.inventory(worker)
 
     def reason(self, job: str) -> Any:
-        return own_reason(self.gang(job), self.now)
+        return own_reason(self.job(job), self.now)
 
     def spec(self, job: str) -> dict[str, object]:
         return native(self.job(job).spec)

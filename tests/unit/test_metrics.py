@@ -8,7 +8,7 @@ from tests.driver import Driver, spec
 
 from phalanx.core.changes import Changes
 from phalanx.core.events import Event, Progressed, WorkerLost
-from phalanx.core.model import Gathering
+from phalanx.core.model import GangMembers
 from phalanx.core.records import JobRecord
 from phalanx.core.spec.validation import job_spec
 from phalanx.engine.turn import Turn
@@ -130,7 +130,7 @@ def test_a_census_counts_jobs_tasks_workers_and_what_queues_use(cluster: Watched
     cluster.run(running, "w-3", "w-1")
     cluster.submit(spec(4, role=GPU))
     nobody_yet = replace(spec(name="group"), roles=(), min_available=0)
-    cluster.submit(nobody_yet, gathering=Gathering(of=2))
+    cluster.submit(nobody_yet, members=GangMembers(needed=2))
     cluster.apply(WorkerLost("w-2"))
     state = PlannerState.of(cluster.cluster)
     census = take(state, plan(state, cluster.now))

@@ -103,16 +103,16 @@ def test_a_long_list_is_cut_with_its_number() -> None:
 def test_a_job_that_only_the_cluster_holds_up_has_no_reason_of_its_own() -> None:
     driver = Driver()
     job = driver.submit(spec())
-    assert own_reason(driver.gang(job), driver.now) is None
+    assert own_reason(driver.job(job), driver.now) is None
 
 
 def test_a_hold_comes_before_dependencies() -> None:
     driver = Driver()
     first = driver.submit(spec())
     job = driver.submit(spec(after=[first]))
-    assert own_reason(driver.gang(job), driver.now) == After((first,))
+    assert own_reason(driver.job(job), driver.now) == After((first,))
     driver.apply(HoldChanged(job, on_hold=True))
-    assert own_reason(driver.gang(job), driver.now) == OnHold()
+    assert own_reason(driver.job(job), driver.now) == OnHold()
 
 
 def test_a_job_waits_for_its_backoff_until_it_ends() -> None:
@@ -123,6 +123,6 @@ def test_a_job_waits_for_its_backoff_until_it_ends() -> None:
         driver.run(job, "a")
         driver.fail(job, 0)
     until = driver.now + 10 * SECOND
-    assert own_reason(driver.gang(job), driver.now) == Backoff(until)
-    assert own_reason(driver.gang(job), until - 1) == Backoff(until)
-    assert own_reason(driver.gang(job), until) is None
+    assert own_reason(driver.job(job), driver.now) == Backoff(until)
+    assert own_reason(driver.job(job), until - 1) == Backoff(until)
+    assert own_reason(driver.job(job), until) is None

@@ -244,7 +244,7 @@ def test_a_part_of_a_gang_says_how_much_is_missing(text: str) -> None:
     [job] = found.jobs
     part = found.part(job)
     assert part is not None
-    assert (job.name, job.size, part.of) == ("nginx", *PARTS[text])
+    assert (job.name, job.size, part.needed) == ("nginx", *PARTS[text])
 
 
 def test_a_part_cannot_be_written_in_the_native_form() -> None:

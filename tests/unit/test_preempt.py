@@ -56,7 +56,7 @@ def nominated(**victim: object) -> tuple[Driver, str, str]:
 
 
 def kept(driver: Driver, job: str) -> Nomination:
-    found = driver.job(job).nomination
+    found = driver.pending(job).nomination
     assert found is not None
     return found
 
@@ -73,7 +73,7 @@ def test_a_nomination_and_its_evictions_are_one_change() -> None:
 
 def test_the_victim_knows_for_whom_it_was_evicted() -> None:
     driver, low, _ = nominated()
-    drain = driver.job(low).drain
+    drain = driver.job(low).stopping
     assert drain is not None
     assert drain.cause.by == "default/urgent"
 
@@ -86,7 +86,7 @@ def test_a_plan_made_for_an_earlier_version_evicts_nobody(stale: str) -> None:
     driver.apply(PriorityChanged(changed, 5))
     driver.refuse(plan, Conflict)
     assert driver.states(low) == [RUN, RUN]
-    assert driver.job(high).nomination is None
+    assert driver.pending(high).nomination is None
 
 
 def test_one_victim_that_cannot_go_saves_all_of_them() -> None:
@@ -146,29 +146,29 @@ def test_nobody_is_shrunk_below_its_minimum() -> None:
     driver, low, high = crowded(min=2)
     refusal = driver.refuse(nomination(driver, high, low, 1), Conflict)
     assert "below its minimum" in refusal
-    assert driver.job(high).nomination is None
+    assert driver.pending(high).nomination is None
 
 
 def test_a_nomination_ends_with_the_start_it_was_made_for() -> None:
     driver, low, high = nominated()
     driver.stop(low)
     driver.apply(Placed((start_set(driver, high, "a", "b"),)))
-    assert driver.job(high).nomination is None
+    assert driver.pending(high).nomination is None
     assert driver.phase(high) is Phase.STARTING
-    assert driver.job(high).unused == 0
+    assert driver.pending(high).unused_nominations == 0
 
 
 def test_a_nomination_ends_with_its_claimant() -> None:
     driver, _, high = nominated()
     driver.apply(CancelRequested(high))
-    assert driver.job(high).nomination is None
+    assert driver.pending(high).nomination is None
     assert driver.phase(high) is Phase.CANCELLED
 
 
 def test_a_claimant_that_is_put_on_hold_keeps_no_room() -> None:
     driver, _, high = nominated()
     driver.apply(HoldChanged(high, on_hold=True))
-    assert driver.job(high).nomination is None
+    assert driver.pending(high).nomination is None
 
 
 def test_a_nomination_outlives_the_time_its_victims_have_to_stop() -> None:
@@ -184,24 +184,25 @@ def test_room_that_is_not_used_in_time_is_given_up_and_the_pause_doubles() -> No
     for _ in range(4):
         driver.stop(low)
         driver.advance((kept(driver, high).until - driver.now) / SECOND)
-        assert driver.job(high).nomination is None
-        pauses.append((driver.job(high).evicts_from - driver.now) // SECOND)
+        assert driver.pending(high).nomination is None
+        pauses.append((driver.pending(high).evicts_from - driver.now) // SECOND)
         driver.run(low, "a", "b")
         driver.apply(nomination(driver, high, low))
     assert pauses == [30, 60, 120, 240]
-    assert driver.job(high).unused == 4
+    assert driver.pending(high).unused_nominations == 4
 
 
 def test_a_nomination_and_its_end_survive_a_change_of_leader() -> None:
     driver, low, high = nominated()
     before = kept(driver, high)
     driver.restart()
-    assert driver.gang(high).job.nomination == before
+    assert driver.gang(high).job.pending == driver.job(high).pending
+    assert driver.pending(high).nomination == before
     driver.inventory("a", (f"{low}.0", 1))
     driver.inventory("b", (f"{low}.1", 1))
     driver.stop(low)
     driver.advance((before.until - driver.now) / SECOND)
-    assert driver.job(high).nomination is None
+    assert driver.pending(high).nomination is None
     assert driver.kinds(high)[-1] == "KeptCapacityReleased"
 
 
@@ -215,7 +216,7 @@ def test_the_end_of_an_earlier_nomination_does_not_end_a_later_one() -> None:
     driver.apply(nomination(driver, high, low))
     later = kept(driver, high)
     driver.advance(50)  # the first one would have ended by now
-    assert driver.job(high).nomination == later
+    assert driver.pending(high).nomination == later
 
 
 def test_victims_make_room_for_a_whole_group() -> None:

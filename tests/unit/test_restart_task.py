@@ -42,7 +42,7 @@ def test_only_the_failed_task_waits_again(match: str) -> None:
     driver.fail(job, 1)
     assert driver.states(job) == [RUN, B, RUN]
     assert driver.phase(job) is Phase.RUNNING
-    assert driver.job(job).drain is None
+    assert driver.job(job).stopping is None
 
 
 @pytest.mark.parametrize("match", ALONE)
@@ -82,7 +82,7 @@ def test_later_repairs_wait_for_their_backoff() -> None:
     driver.fail(job, 1)
     driver.run(job, "b")
     driver.fail(job, 1)
-    assert driver.job(job).not_before == driver.now + 10 * SECOND
+    assert driver.pending(job).not_before == driver.now + 10 * SECOND
 
 
 def test_only_waiting_tasks_cannot_repair_a_gang_so_it_is_placed_whole() -> None:
@@ -102,7 +102,7 @@ def test_placing_it_whole_waits_for_the_same_backoff() -> None:
     driver.run(job, "a", "b", "c")
     driver.fail(job, 1)
     driver.stop(job)
-    assert driver.job(job).not_before == driver.now + 10 * SECOND
+    assert driver.pending(job).not_before == driver.now + 10 * SECOND
 
 
 def test_done_tasks_count_only_if_the_match_policy_says_so() -> None:
@@ -126,7 +126,7 @@ def test_a_gang_above_its_minimum_loses_a_task_without_haste() -> None:
     driver, job = a_running_gang("only-waiting", role={"min": 2})
     driver.fail(job, 1)
     assert driver.states(job) == [RUN, B, RUN]
-    assert driver.job(job).short_since is None
+    assert driver.attempt_of(job).short_since is None
     driver.advance(3600)
     assert driver.states(job) == [RUN, B, RUN]
 
@@ -138,7 +138,7 @@ def test_a_gang_below_its_minimum_for_ten_minutes_is_placed_again_as_one() -> No
     assert driver.states(job) == [RUN, B, RUN]
     driver.advance(1)
     assert driver.states(job) == [STOPPING, B, STOPPING]
-    drain = driver.job(job).drain
+    drain = driver.job(job).stopping
     assert drain is not None
     assert (drain.cause.kind, str(drain.cause)) == (
         CauseKind.REGROUP,
@@ -147,7 +147,7 @@ def test_a_gang_below_its_minimum_for_ten_minutes_is_placed_again_as_one() -> No
     driver.stop(job)
     assert driver.states(job) == [B, B, B]
     assert driver.job(job).failures == 1
-    assert driver.job(job).not_before <= driver.now
+    assert driver.pending(job).not_before <= driver.now
 
 
 def test_a_repair_in_time_stops_that_clock() -> None:
@@ -155,7 +155,7 @@ def test_a_repair_in_time_stops_that_clock() -> None:
     driver.fail(job, 1)
     driver.advance(500)
     driver.run(job, "b")
-    assert driver.job(job).short_since is None
+    assert driver.attempt_of(job).short_since is None
     driver.advance(500)
     assert driver.states(job) == [RUN, RUN, RUN]
 
@@ -235,7 +235,7 @@ def test_a_lost_reservation_of_a_repair_leaves_the_running_ones_alone() -> None:
     driver.advance(31)
     assert driver.states(job) == [B, B, RUN]
     assert driver.job(job).failures == 2
-    assert driver.job(job).losses == 1
+    assert driver.pending(job).lost_reservations == 1
 
 
 def test_the_running_ones_do_not_wait_for_a_lost_repair_for_ever() -> None:
@@ -259,7 +259,7 @@ def test_a_lost_worker_takes_its_repair_and_its_running_task() -> None:
     driver.place(job, "a", "b")
     driver.apply(WorkerLost("a"))
     assert driver.states(job) == [B, B, B, RUN]
-    assert (driver.job(job).failures, driver.job(job).losses) == (3, 1)
+    assert (driver.job(job).failures, driver.pending(job).lost_reservations) == (3, 1)
 
 
 def test_an_eviction_takes_the_whole_gang() -> None:
@@ -309,7 +309,7 @@ def test_all_tasks_falling_one_by_one_leave_a_gang_that_waits() -> None:
         driver.fail(job, index)
     assert driver.states(job) == [B, B, B]
     assert driver.phase(job) is Phase.PENDING
-    assert driver.job(job).short_since is None
+    assert driver.attempt_of(job).short_since is None
     driver.advance(700)
     driver.run(job, "a", "b", "c")
     assert driver.phase(job) is Phase.RUNNING
@@ -331,7 +331,7 @@ def test_a_role_is_repaired_within_its_own_minimum() -> None:
 def test_a_repaired_task_is_healthy_from_its_own_start() -> None:
     driver, job = a_running_gang()
     driver.fail(job, 1)
-    assert driver.job(job).healthy_since is None
+    assert driver.attempt_of(job).healthy_since is None
     driver.place(job, "b")
     driver.apply(Started(f"{job}.1", 2))
-    assert driver.job(job).healthy_since == driver.now
+    assert driver.attempt_of(job).healthy_since == driver.now

@@ -20,7 +20,7 @@ from phalanx.core.events import (
     Vanished,
     WorkerLost,
 )
-from phalanx.core.model import Assignment, Blob, Phase, Task
+from phalanx.core.model import Assignment, Blob, Phase, Place, Task
 from phalanx.core.records import ReservationLost
 from phalanx.core.spec.job import SECOND
 from phalanx.core.states import State
@@ -298,7 +298,7 @@ def test_losing_reservations_again_and_again_slows_a_gang_down() -> None:
         lost_at = [record.at for record in driver.records if isinstance(record, ReservationLost)][
             -1
         ]
-        pauses.append((driver.job(job).not_before - lost_at) // SECOND)
+        pauses.append((driver.pending(job).not_before - lost_at) // SECOND)
         driver.advance(pauses[-1])
         driver.place(job, "a", "b", "c")
     assert pauses == [0, 10, 20, 40, 80, 160, 300, 300]
@@ -321,9 +321,9 @@ def test_no_reservation_is_made_before_the_backoff_has_ended() -> None:
 def test_a_release_ends_the_row_of_lost_reservations() -> None:
     driver, job = a_reserved_gang()
     driver.advance(31)
-    assert driver.job(job).losses == 1
+    assert driver.pending(job).lost_reservations == 1
     driver.run(job, "a", "b", "c")
-    assert driver.job(job).losses == 0
+    assert driver.pending(job).lost_reservations == 0
 
 
 # After the release it is a failure
@@ -612,7 +612,7 @@ def test_a_claim_while_the_job_lost_reservations_ends_their_row() -> None:
     driver.place(job, "p")
     driver.advance(31)
     driver.apply(Claimed(f"{job}.0"))
-    assert driver.job(job).losses == 0
+    assert driver.pending(job).lost_reservations == 0
 
 
 def test_the_attempts_of_a_task_only_grow() -> None:
@@ -639,5 +639,5 @@ def test_what_a_worker_is_asked_to_prepare_is_charged_at_once() -> None:
 
 
 def test_a_task_knows_its_story() -> None:
-    task = Task("j-1", 2, "worker", State.RUNNING, epoch=4, worker="a", placed_at=5, released_at=6)
+    task = Task("j-1", 2, "worker", State.RUNNING, epoch=4, place=Place("a", 5, released_at=6))
     assert task.story == "j-1.2 is running at epoch 4, on a, placed_at=5, released_at=6"

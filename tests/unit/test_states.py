@@ -11,7 +11,7 @@ from phalanx.core.cluster import Cluster
 from phalanx.core.errors import IllegalTransition
 from phalanx.core.gang import Gang
 from phalanx.core.model import Task
-from phalanx.core.states import PLACED, TABLE, TARGETS, TERMINAL, WAITING, Move, State
+from phalanx.core.states import PLACED, TABLE, TARGETS, TERMINAL, UNPLACED, Move, State
 
 PAIRS = list(product(State, (False, True), Move))
 
@@ -47,14 +47,14 @@ DESIGN = {
     "blocked Placed": "reserved",
     "blocked DependenciesMet": "pending",
     "blocked MembersJoined": "pending",
-    "blocked DrainSettled": "failed cancelled",
+    "blocked StopSettled": "failed cancelled",
     "pending Placed": "reserved",
     "pending Claimed": "running",
-    "pending DrainSettled": "failed cancelled",
+    "pending StopSettled": "failed cancelled",
     "reserved- ReservationExpired": "blocked pending",
     "reserved- WorkerLost": "blocked pending",
     "reserved- SpawnFailed": "blocked pending",
-    "reserved- DrainBegan": "blocked pending",
+    "reserved- StopBegan": "blocked pending",
     "reserved+ Started": "running",
     "reserved+ Exited(0)": "done",
     "reserved+ Exited(≠0)": "preempted blocked pending",
@@ -63,7 +63,7 @@ DESIGN = {
     "reserved+ WorkerLost": "preempted blocked pending",
     "reserved+ Vanished": "preempted blocked pending",
     "reserved+ Stopped": "preempted blocked pending",
-    "reserved+ DrainBegan": "preempting",
+    "reserved+ StopBegan": "preempting",
     "reserved+ Shrunk": "preempting",
     "running Exited(0)": "done",
     "running Exited(≠0)": "preempted blocked pending",
@@ -71,7 +71,7 @@ DESIGN = {
     "running Vanished": "preempted blocked pending",
     "running Stalled": "preempted blocked pending",
     "running Stopped": "preempted blocked pending",
-    "running DrainBegan": "preempting",
+    "running StopBegan": "preempting",
     "running Shrunk": "preempting",
     "preempting Stopped": "preempted",
     "preempting Exited(0)": "preempted",
@@ -81,7 +81,7 @@ DESIGN = {
     "preempting Vanished": "preempted",
     "preempting StopTimedOut": "preempted",
     "preempted ShrinkSettled": "blocked done",
-    "preempted DrainSettled": "blocked pending done failed cancelled",
+    "preempted StopSettled": "blocked pending done failed cancelled",
 }
 
 
@@ -101,12 +101,12 @@ def test_done_failed_and_cancelled_are_terminal() -> None:
 
 
 def test_a_task_waits_is_placed_has_stopped_or_has_ended() -> None:
-    assert set(State) == WAITING | PLACED | {State.PREEMPTED} | TERMINAL
-    assert not WAITING & PLACED
+    assert set(State) == UNPLACED | PLACED | {State.PREEMPTED} | TERMINAL
+    assert not UNPLACED & PLACED
 
 
 def test_every_state_is_reached_from_a_waiting_one() -> None:
-    reached = set(WAITING)
+    reached = set(UNPLACED)
     while True:
         more = {t for rule in TABLE if rule.source in reached for t in rule.targets} - reached
         if not more:

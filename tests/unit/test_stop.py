@@ -163,15 +163,15 @@ def test_a_higher_cause_takes_an_open_drain_over(first: str, second: str, verdic
     driver, job = a_running_gang(time_limit="1m")
     driver.advance(30)
     befall(driver, job, first)
-    drain = driver.job(job).drain
-    stopping = driver.task(job, 2).stopping_at
+    drain = driver.job(job).stopping
+    stopping = driver.place_of(job, 2).stopping_at
     befall(driver, job, second)
-    raised = driver.job(job).drain
+    raised = driver.job(job).stopping
     assert drain is not None
     assert raised is not None
     assert (drain.cause.kind, raised.cause.kind) == (CAUSES[first], CAUSES[second])
     assert raised.began_at == drain.began_at
-    assert driver.task(job, 2).stopping_at == stopping
+    assert driver.place_of(job, 2).stopping_at == stopping
     driver.stop(job)
     assert driver.phase(job) is verdict
 
@@ -183,7 +183,7 @@ def test_a_lower_cause_leaves_an_open_drain_as_it_is() -> None:
     driver.fail(job, 0)
     driver.refuse(Evicted(job, by="j-9", why="a test"), Conflict)
     driver.advance(1)
-    drain = driver.job(job).drain
+    drain = driver.job(job).stopping
     assert drain is not None
     assert drain.cause.kind is CauseKind.CANCEL
 

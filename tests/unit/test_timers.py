@@ -168,13 +168,13 @@ def test_a_backoff_ends_after_a_change_of_leader() -> None:
     driver.fail(job, 0)
     driver.stop(job)
     driver.restart()
-    assert own_reason(driver.gang(job), driver.now) is not None
+    assert own_reason(driver.job(job), driver.now) is not None
     [timer] = driver.cluster.timers()
     assert timer.event == BackoffEnded(job)
-    assert timer.at == driver.job(job).not_before
+    assert timer.at == driver.pending(job).not_before
     driver.now = timer.at
     assert driver.apply(timer.event).replan
-    assert own_reason(driver.gang(job), driver.now) is None
+    assert own_reason(driver.job(job), driver.now) is None
 
 
 def test_a_time_limit_still_takes_over_a_drain_after_a_change_of_leader() -> None:

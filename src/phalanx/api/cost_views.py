@@ -1,6 +1,6 @@
 """Views of lost work, built from the ledger."""
 
-from phalanx.core.ledger import Lost, Tally, gpu_seconds
+from phalanx.core.ledger import JobLosses, Tally, gpu_seconds
 from phalanx.wire.cost import EvictionView, LostView, TallyView
 from phalanx.wire.times import iso_time
 
@@ -9,7 +9,7 @@ def tally_view(tally: Tally) -> TallyView:
     return TallyView(_gpu_s(tally.gpu), _money(tally.cost), tally.count)
 
 
-def lost_view(lost: Lost) -> LostView:
+def lost_view(lost: JobLosses) -> LostView:
     total = lost.total
     return LostView(
         gpu_s=_gpu_s(total.gpu),

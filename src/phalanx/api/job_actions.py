@@ -98,7 +98,7 @@ async def retry(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Respo
     if old.phase not in ENDED:
         raise Conflict(f"job {old.id} is {old.phase}; only a job that has ended can be retried")
     spec = replace(old.spec, after=())
-    part = None if old.gathering is None else replace(old.gathering, keys=())
+    part = None if old.members is None else replace(old.members, keys=())
     [outcome] = await services.submissions.submit([Submission(spec, by.name, part=part)])
     if not isinstance(outcome, AcceptedJob):
         raise outcome if isinstance(outcome, CoreError) else AssertionError("bug: a run is no cron")

@@ -77,4 +77,4 @@ def _first_state(job: Job) -> State:
     """The state of the only task of a job that has just been submitted."""
     if job.verdict is Phase.FAILED:
         return State.FAILED
-    return State.BLOCKED if job.waits_for else State.PENDING
+    return State.BLOCKED if job.pending is not None and job.pending.after else State.PENDING

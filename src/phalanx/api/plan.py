@@ -153,8 +153,7 @@ def _why(job: Job, reason: Reason | None) -> str:
         return f"it waits: {reason}"
     if job.phase is Phase.PENDING:
         return "it waits for the next plan"
-    cause = job.cause or (job.drain.cause if job.drain is not None else None)
-    return f"it is {job.phase}" + (f": {cause}" if cause is not None else "")
+    return f"it is {job.phase}" + (f": {job.cause}" if job.cause is not None else "")
 
 
 ROUTES = [plan_only, why]

@@ -25,7 +25,7 @@ from phalanx.api.plain_views import plain_submitted_view
 from phalanx.api.services import Services, services_of
 from phalanx.api.views import submitted_view, warning_views
 from phalanx.core.errors import CoreError, Invalid
-from phalanx.core.model import Gathering, Job
+from phalanx.core.model import GangMembers, Job
 from phalanx.core.spec.job import JobSpec
 from phalanx.core.spec.validation import is_short_form
 from phalanx.engine.submissions import Outcome, Scheduled, Submission
@@ -86,7 +86,7 @@ IdempotencyKey = Annotated[
 class _Read(NamedTuple):
     spec: JobSpec
     is_short: bool
-    part: Gathering | None
+    part: GangMembers | None
 
 
 @post("/jobs", operation_class=JOB_BODY, opt={"allowed": USERS}, summary="Submit a job, or a file")

@@ -7,7 +7,7 @@ import msgspec
 
 from phalanx.api.cost_views import lost_view
 from phalanx.core.gang import Gang
-from phalanx.core.ledger import Lost
+from phalanx.core.ledger import JobLosses
 from phalanx.core.model import Job, Phase, Task, index_in_role
 from phalanx.core.reasons import Reason, members_reason, own_reason
 from phalanx.core.spec.job import Micros
@@ -44,12 +44,12 @@ def reason_of(gang: Gang, reasons: Mapping[str, Reason], now: Micros) -> Reason 
     """Why a job is pending: a reason of its own, else the one from the last plan."""
     if gang.job.phase is not Phase.PENDING:
         return None
-    return own_reason(gang, now) or reasons.get(gang.job.id)
+    return own_reason(gang.job, now) or reasons.get(gang.job.id)
 
 
 def job_fields(job: Job, reason: Reason | None) -> dict[str, Any]:
     """The fields of a JobView."""
-    cause = job.cause or (job.drain.cause if job.drain is not None else None)
+    cause = job.cause
     return {
         "id": job.id,
         "name": job.name,
@@ -79,7 +79,7 @@ def job_detail(job: Job, tasks: Sequence[Task], reason: Reason | None = None) ->
         counts=_counts(tasks),
         tasks=tuple(task_view(job, task) for task in tasks),
         spec=native(job.spec),
-        lost=lost_view(job.lost or Lost()),
+        lost=lost_view(job.losses or JobLosses()),
         cron=job.cron,
     )
 

@@ -1,7 +1,8 @@
-"""What one event changes: built on copies, taken over by the cluster only when all of it is legal.
+"""The changes that follow from one event, built on copies of gangs and nodes.
 
-The rows in it are what must be committed; the rest tells the engine whom to wake and when to look
-again. Nothing outside this module makes a new version of a row.
+The cluster takes them over only if every step was legal. The rows in it are to be committed; the
+rest tells the engine which workers to wake and which timers to set. Only this module makes new
+versions of rows.
 """
 
 from collections.abc import Mapping
@@ -15,7 +16,16 @@ from phalanx.core.events import Event
 from phalanx.core.gang import ONE, Gang
 from phalanx.core.ids import split_task
 from phalanx.core.ledger import Account
-from phalanx.core.model import Cron, Job, Queue, Residue, Task, Worker
+from phalanx.core.model import (
+    AttemptState,
+    Cron,
+    Job,
+    PendingState,
+    Queue,
+    Residue,
+    Task,
+    Worker,
+)
 from phalanx.core.node import AttemptKey, Node, residue_of
 from phalanx.core.records import Record
 from phalanx.core.spec.job import Micros
@@ -25,12 +35,15 @@ if TYPE_CHECKING:
     from phalanx.core.cluster import Cluster
 
 
+_PENDING = PendingState()
+_ATTEMPT = AttemptState()
+
 K = TypeVar("K")
 V = TypeVar("V")
 
 
 def merge(rows: dict[K, V], changed: Mapping[K, V | None]) -> None:
-    """Take changed rows over; None removes one."""
+    """Update rows with the changed ones; None removes a row."""
     for key, row in changed.items():
         if row is None:
             rows.pop(key, None)
@@ -39,7 +52,7 @@ def merge(rows: dict[K, V], changed: Mapping[K, V | None]) -> None:
 
 
 class Timer(msgspec.Struct, frozen=True):
-    """Apply this event at that time. Timers are never cancelled: late ones find nothing to do."""
+    """An event to apply at a time. Timers are never cancelled: a late one changes nothing."""
 
     at: Micros
     event: Event
@@ -87,18 +100,18 @@ class Changes:
         self.crons: dict[str, Cron | None] = {}
         self.records: list[Record] = []
         self.dropped_blobs: list[str] = []
-        self.forgotten: list[str] = []  #: ended jobs that are to be kept no longer
-        # What follows.
-        self.added: list[str] = []  #: jobs that are new
-        self.joined: list[str] = []  #: jobs that were joined by members, and may name others now
-        self.verdicts: list[str] = []  #: jobs that ended
+        self.forgotten: list[str] = []  #: finished jobs that the store may delete
+        # Consequences.
+        self.added: list[str] = []  #: new jobs
+        self.joined: list[str] = []  #: jobs that new members have joined
+        self.verdicts: list[str] = []  #: jobs that got their verdict
         self.timers: list[Timer] = []
-        self.wake: set[str] = set()  #: workers that have something to hear
-        self.replan = False  #: something changed that a plan depends on
+        self.wake: set[str] = set()  #: workers that have new instructions
+        self.replan = False  #: whether a new plan may differ
 
     @property
     def has_rows(self) -> bool:
-        """Whether there is anything to commit; what only memory knows is not."""
+        """Whether there are rows to commit, and not only changes in memory."""
         return bool(
             self.jobs
             or self.tasks
@@ -129,11 +142,11 @@ class Changes:
         return gang
 
     def attempt(self, task: str, epoch: int) -> tuple[Gang, Task]:
-        """The task a message is about. Refuses a message about any attempt but the present one."""
+        """The task that a message is about. Raises StaleEpoch if it is about an earlier attempt."""
         gang, row = self.task(task)
         if row.epoch != epoch:
             raise StaleEpoch(
-                f"task {task} is at epoch {row.epoch}; a message for epoch {epoch} is too late"
+                f"task {task} is at epoch {row.epoch}; the message is about epoch {epoch}"
             )
         return gang, row
 
@@ -141,7 +154,7 @@ class Changes:
         job, index = split_task(task)
         gang = self.gang(job)
         if index >= len(gang.tasks):
-            raise Unknown(f"job {job} has {len(gang.tasks)} tasks, so there is no {task}")
+            raise Unknown(f"there is no task {task}; job {job} has {len(gang.tasks)} tasks")
         return gang, gang.tasks[index]
 
     def find_node(self, worker: str | None) -> Node | None:
@@ -161,8 +174,8 @@ class Changes:
     # Writing
 
     def move(self, gang: Gang, task: Task, move: Move, target: State, **fields: Any) -> Task:
-        """Take a task to another state, if the table has it."""
-        allowed = TARGETS.get((task.state, task.released_at is not None, move))
+        """Move a task to another state. Raises IllegalTransition if the table forbids it."""
+        allowed = TARGETS.get((task.state, task.released, move))
         if allowed is None or target not in allowed:
             raise IllegalTransition(
                 f"{move} cannot take a task from {task.state} to {target}: {task.story}"
@@ -172,26 +185,12 @@ class Changes:
         self._put(gang, moved)
         return moved
 
-    def rest(self, gang: Gang, task: Task, move: Move, **fields: Any) -> Task:
-        """Take a task back to waiting, and forget where it was."""
-        return self.move(
-            gang,
-            task,
-            move,
-            gang.rest_state,
-            worker=None,
-            devices=(),
-            port=None,
-            placed_at=None,
-            released_at=None,
-            started_at=None,
-            stopping_at=None,
-            saved=None,
-            **fields,
-        )
+    def requeue(self, gang: Gang, task: Task, move: Move, **fields: Any) -> Task:
+        """Move a task back to pending, without a place."""
+        return self.move(gang, task, move, gang.pending_state, place=None, saved=None, **fields)
 
     def update(self, gang: Gang, task: Task, **fields: Any) -> Task:
-        """Change what is known of a task without changing its state."""
+        """Change fields of a task, but not its state."""
         updated = replace(task, **fields)
         self._put(gang, updated)
         return updated
@@ -204,6 +203,14 @@ class Changes:
         job = gang.job
         gang.job = self.jobs[job.id] = replace(job, version=job.version + 1, **fields)
 
+    def set_pending(self, gang: Gang, **fields: Any) -> None:
+        """Change what the job has while it is pending. Begins the stage if need be."""
+        self.set_job(gang, pending=replace(gang.job.pending or _PENDING, **fields))
+
+    def set_attempt(self, gang: Gang, **fields: Any) -> None:
+        """Change what is known of the present attempt. Begins the stage if need be."""
+        self.set_job(gang, attempt=replace(gang.job.attempt or _ATTEMPT, **fields))
+
     def add_gang(self, job: Job, tasks: list[Task]) -> Gang:
         gang = self.gangs[job.id] = Gang(job, tasks)
         self.jobs[job.id] = job
@@ -213,7 +220,7 @@ class Changes:
         return gang
 
     def set_tasks(self, gang: Gang, tasks: list[Task]) -> None:
-        """A gang of which nothing was ever placed has other tasks from now on."""
+        """Replace the tasks of a gang that was never placed."""
         gang.tasks = tasks
         gang.counts = sum(ONE[task.state] for task in tasks)
         for task in tasks:
@@ -221,7 +228,7 @@ class Changes:
         self.joined.append(gang.job.id)
 
     def set_worker(self, worker: Worker) -> Node:
-        """A new version of a worker's row; its charges stay."""
+        """Store a new version of a worker's row. The charges stay."""
         node = self.find_node(worker.id)
         if node is None:
             node = self.nodes[worker.id] = Node(worker)
@@ -232,13 +239,13 @@ class Changes:
         return node
 
     def free(self, task: Task) -> None:
-        """Nothing of this attempt is alive: its worker is charged no longer."""
+        """Discharge the worker of a task whose process is gone."""
         node = self.find_node(task.worker)
         if node is not None and node.discharge((task.id, task.epoch)):
             self.replan = True
 
-    def linger(self, task: Task) -> None:
-        """This attempt is settled, but its process may live: its worker stays charged."""
+    def keep_charged(self, task: Task) -> None:
+        """Leave a residue: the task has ended, but its process may live on its worker."""
         node = self.find_node(task.worker)
         if node is None:
             return

@@ -1,11 +1,13 @@
-"""The state of everything that is not finished, and the one way to change it.
+"""The state of everything that is not finished, and the only way to change it.
 
-`apply` takes an event, works out all that follows from it on copies, and takes them over only if
-every step was legal. The same events at the same times give the same rows, always.
+`apply` computes all consequences of an event on copies, and adopts them only if every step was
+legal. The same events at the same times always give the same rows.
 """
 
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from msgspec.structs import replace
 
 from phalanx.core import events
 from phalanx.core.changes import Changes, Timer, merge
@@ -14,8 +16,8 @@ from phalanx.core.handlers import (
     checkpoint,
     crons,
     fail,
+    gather,
     groups,
-    holds,
     members,
     preempt,
     queues,
@@ -46,8 +48,8 @@ _HANDLERS: dict[type, Callable[[Changes, Any], None]] = {
     events.Placed: reserve.placed,
     events.Nominated: preempt.nominated,
     events.NominationEnded: preempt.nomination_ended,
-    events.Held: holds.held,
-    events.HoldsReleased: holds.holds_released,
+    events.GangGathered: gather.gang_gathered,
+    events.GatheringEnded: gather.gathering_ended,
     events.Accepted: reserve.accepted,
     events.ReservationExpired: reserve.reservation_expired,
     events.Claimed: start.claimed,
@@ -100,21 +102,21 @@ class Cluster:
         self.crons: dict[str, Cron] = {}
         #: The number of the last record.
         self.last_seq = 0
-        #: When this memory was filled from the store; what is older is not known in every detail.
+        #: When the rows were loaded. What was only in memory before is not known.
         self.loaded_at: Micros = 0
         #: Unfinished jobs by (namespace, given name), and by (namespace, idempotency key).
         self.names: dict[tuple[str, str], str] = {}
         self.keys: dict[tuple[str, str], str] = {}
-        #: job → the jobs that wait for it.
+        #: job → the pending jobs that run after it.
         self.dependants: dict[str, set[str]] = {}
-        #: job → the unfinished jobs that are to run after it, or already may.
+        #: job → the unfinished jobs that name it in `after`, even if it has finished.
         self.followers: dict[str, set[str]] = {}
-        #: namespace/name → the jobs that want to start with it.
+        #: namespace/name → the jobs that name it in `group`.
         self.wanted_by: dict[str, set[str]] = {}
 
     @classmethod
     def load(cls, rows: Rows, now: Micros, settings: CoreSettings | None = None) -> "Cluster":
-        """The cluster that these rows are of. What was only in memory is asked for again."""
+        """The cluster of these rows. Agents report again what was only in memory."""
         cluster = cls(settings)
         cluster.loaded_at = now
         cluster.last_seq = rows.last_seq
@@ -122,7 +124,7 @@ class Cluster:
         cluster.crons = {cron.key: cron for cron in rows.crons}
         cluster.accounts = {account.queue: account for account in rows.accounts}
         for worker in rows.workers:
-            cluster._settle(worker.id, worker)
+            cluster._set_host(worker.id, worker)
         cluster.nodes = {worker.id: Node(worker) for worker in rows.workers}
         by_job: dict[str, list[Task]] = {}
         for task in sorted(rows.tasks, key=lambda task: task.index):
@@ -134,7 +136,7 @@ class Cluster:
         return cluster
 
     def twin(self) -> "Cluster":
-        """A cluster to try things on. What it shares with this one is never changed."""
+        """A copy to try events on. The rows are shared, since they never change."""
         other = Cluster(self.settings)
         for name, value in vars(self).items():
             if isinstance(value, dict):
@@ -143,7 +145,7 @@ class Cluster:
         return other
 
     def apply(self, event: events.Event, now: Micros) -> Changes:
-        """Work out what follows from the event, take it over, and return it.
+        """Apply an event, and return the changes that follow from it.
 
         Raises a CoreError and changes nothing if the event is refused.
         """
@@ -158,7 +160,7 @@ class Cluster:
         return Changes(self, 0).task(task)[1]
 
     def timers(self) -> Iterator[Timer]:
-        """All timers that the rows call for, to start from after loading."""
+        """All timers that follow from the rows, for a leader that has just loaded them."""
         for gang in self.gangs.values():
             yield from timers_of(gang, self.settings, self.loaded_at)
         for node in self.nodes.values():
@@ -168,8 +170,8 @@ class Cluster:
         for cron in self.crons.values():
             yield from cron_timers(cron)
 
-    def _settle(self, worker: str, row: Worker | None) -> None:
-        """Know on which host it is from now on."""
+    def _set_host(self, worker: str, row: Worker | None) -> None:
+        """Keep the index of hosts up to date; None: the worker is removed."""
         before = self.nodes.get(worker)
         if before is not None:
             host = before.worker.host
@@ -185,7 +187,7 @@ class Cluster:
             self._index(changes.gangs[name].job)
         self.gangs.update(changes.gangs)
         for worker, row in changes.workers.items():
-            self._settle(worker, row)
+            self._set_host(worker, row)
         if changes.nodes:
             self.nodes.update(changes.nodes)
         for worker, row in changes.workers.items():
@@ -205,7 +207,7 @@ class Cluster:
                 self._forget(job)
 
     def _add(self, gang: Gang) -> None:
-        """Take in a job from the store, with what its tasks occupy."""
+        """Add a job from the store, and charge the workers of its tasks."""
         job = gang.job
         self.gangs[job.id] = gang
         self._index(job)
@@ -213,9 +215,11 @@ class Cluster:
             node = self.nodes.get(task.worker) if task.worker is not None else None
             if node is not None and task.state in PLACED:
                 node.charge((task.id, task.epoch), charge_of(task, gang.role(task.index)))
-        for assignment in job.held:
-            if assignment.worker in self.nodes:
-                holds.charge_hold(self.nodes[assignment.worker], gang, assignment)
+        gathered = None if job.pending is None else job.pending.gathered
+        for assignment in () if gathered is None else gathered.places:
+            if gathered is not None and assignment.worker in self.nodes:
+                node = self.nodes[assignment.worker]
+                gather.charge_gathered(node, gang, assignment, gathered.since)
         gang.missing = sum(
             self.nodes[task.worker].worker.protocol is Protocol.SYNC
             for task in gang.unreleased()
@@ -234,7 +238,7 @@ class Cluster:
             self.names[job.spec.namespace, job.spec.name] = job.id
         for key in _keys(job):
             self.keys[job.spec.namespace, key] = job.id
-        for dependency in job.waits_for:
+        for dependency in () if job.pending is None else job.pending.after:
             self.dependants.setdefault(dependency, set()).add(job.id)
         for dependency in job.spec.after:
             self.followers.setdefault(dependency, set()).add(job.id)
@@ -242,16 +246,15 @@ class Cluster:
             self.wanted_by.setdefault(name, set()).add(job.id)
 
     def _forget(self, job: Job) -> None:
-        """A finished job is the store's alone. Its residues stay with their workers."""
+        """Remove a finished job from memory. Its residues stay on their workers."""
         del self.gangs[job.id]
         if job.spec.name is not None:
             del self.names[job.spec.namespace, job.spec.name]
         for key in _keys(job):
             del self.keys[job.spec.namespace, key]
-        for dependency in job.waits_for:
+        for dependency in job.spec.after:
             if dependency in self.dependants:
                 self.dependants[dependency].discard(job.id)
-        for dependency in job.spec.after:
             followers = self.followers[dependency]
             followers.discard(job.id)
             if not followers:
@@ -263,13 +266,13 @@ class Cluster:
 
 
 def _keys(job: Job) -> tuple[str, ...]:
-    """The idempotency keys of all that made the job what it is."""
+    """The idempotency keys of all submissions that the job consists of."""
     first = () if job.key is None else (job.key,)
-    return first if job.gathering is None else (*first, *job.gathering.keys)
+    return first if job.members is None else (*first, *job.members.keys)
 
 
 def _conclude(changes: Changes) -> None:
-    """What follows once the event itself is dealt with: dependants, phases, finished jobs."""
+    """Update what depends on the changed jobs: dependants, groups, phases, finished jobs, crons."""
     for job in changes.verdicts:  # grows while dependants end
         gang = changes.gangs[job]
         for dependant in sorted(changes.base.dependants.get(job, ())):
@@ -283,11 +286,12 @@ def _conclude(changes: Changes) -> None:
         phase = gang.phase()
         if phase is not gang.job.phase:
             fields["phase"] = phase
-        if gang.job.verdict is not None and gang.is_over and gang.job.finished_at is None:
-            fields["finished_at"] = changes.now
+        end = gang.job.end
+        if end is not None and end.finished_at is None and gang.is_over:
+            fields["end"] = replace(end, finished_at=changes.now)
         if fields:
             changes.set_job(gang, **fields)
-            if "finished_at" in fields and gang.job.cron is not None:
+            if "end" in fields and gang.job.cron is not None:
                 runs.append(gang.job)
     for run in runs:
         crons.run_ended(changes, run)

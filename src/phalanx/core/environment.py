@@ -1,7 +1,7 @@
-"""What a process is told about its gang: ranks, peers, the meeting point, its devices.
+"""The environment variables of a task: its rank, its peers, the rendezvous, its devices.
 
-Ranks are dense over the tasks that make up the present world, role by role, lowest task first. For
-a gang that starts whole this is its start set; a task that is repaired alone keeps its rank.
+Ranks count the gang's present members without gaps, role by role, lowest index first. In a gang
+that starts as a whole these are its start set. A task that restarts alone keeps its rank.
 """
 
 import json
@@ -17,7 +17,7 @@ _NO_ADDRESS = "127.0.0.1"
 
 
 class GangEnvironment:
-    """The members of a gang in rank order, and where each of them is."""
+    """The members of a gang in rank order, with their hosts; computes the variables of each."""
 
     def __init__(self, gang: Gang, nodes: Mapping[str, Node]) -> None:
         self.job = gang.job
@@ -28,23 +28,24 @@ class GangEnvironment:
         self.hosts = [self._host(task) for task in self.members]
         self._node_rank: dict[str | None, int] = {}
         self._local_rank: dict[int, int] = {}
-        seen: dict[str | None, int] = {}
+        on_node: dict[str | None, int] = {}
         for task in self.members:
             self._node_rank.setdefault(task.worker, len(self._node_rank))
-            self._local_rank[task.index] = seen.get(task.worker, 0)
-            seen[task.worker] = seen.get(task.worker, 0) + 1
+            self._local_rank[task.index] = on_node.get(task.worker, 0)
+            on_node[task.worker] = on_node.get(task.worker, 0) + 1
 
     def _host(self, task: Task) -> str:
         node = self._nodes.get(task.worker) if task.worker is not None else None
         return _NO_ADDRESS if node is None else node.worker.host
 
     def environment(self, task: Task) -> dict[str, str]:
-        """The variables of one task: its role's own, and over them what we say of the gang."""
+        """The variables of one task: those of its role, and those of the gang, which win."""
         own = self._role_of(task.index).env
-        resolve = partial(self._known, task)
-        return {name: resolved(v, resolve) for name, v in own.items()} | self._told(task)
+        resolve = partial(self._resolve, task)
+        return {name: resolved(v, resolve) for name, v in own.items()} | self._variables(task)
 
-    def _known(self, task: Task, reference: Reference) -> str:
+    def _resolve(self, task: Task, reference: Reference) -> str:
+        """The value of a reference like `$(task.index)` in the environment of a role."""
         if reference.kind == "index":
             before = self.members[: self.rank[task.index]]
             return str(sum(member.role == task.role for member in before))
@@ -57,7 +58,7 @@ class GangEnvironment:
         ports = [reference.port + self._local_rank[self.members[rank].index] for rank in ranks]
         return json.dumps([f"{host}:{port}" for host, port in zip(hosts, ports, strict=True)])
 
-    def _told(self, task: Task) -> dict[str, str]:
+    def _variables(self, task: Task) -> dict[str, str]:
         rank = self.rank[task.index]
         size = len(self.members)
         variables = {
@@ -74,18 +75,18 @@ class GangEnvironment:
             "PHALANX_ROLE": task.role,
             "PHALANX_ATTEMPT": str(task.epoch),
         }
-        variables |= self._meeting_point()
+        variables |= self._rendezvous()
         variables |= self._devices(task)
         return variables
 
-    def _meeting_point(self) -> dict[str, str]:
+    def _rendezvous(self) -> dict[str, str]:
         for task, host in zip(self.members, self.hosts, strict=True):
-            if task.port is not None:
-                return {"MASTER_ADDR": host, "MASTER_PORT": str(task.port)}
+            if task.place is not None and task.place.port is not None:
+                return {"MASTER_ADDR": host, "MASTER_PORT": str(task.place.port)}
         return {}
 
     def _devices(self, task: Task) -> dict[str, str]:
-        """Its GPUs; on a machine that has some and gave it none, no GPU is visible."""
+        """The GPUs of the task. On a machine with GPUs, a task without one sees none."""
         node = self._nodes.get(task.worker) if task.worker is not None else None
         if task.devices or (node is not None and node.worker.resources.get(GPU)):
             return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, task.devices))}

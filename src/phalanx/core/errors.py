@@ -1,24 +1,24 @@
-"""What the core refuses. A refusal says what, which, in which state, and what to do."""
+"""Errors of the core. A message says what was refused, in which state, and what to do."""
 
 from typing import NamedTuple
 
 
 class CoreError(Exception):
-    """A command that was refused. It changed nothing."""
+    """An event was refused and has changed nothing."""
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong with what a user wrote."""
+    """One problem in the user's input."""
 
     path: str  #: `roles.worker.min`; empty for the whole document
-    message: str  #: goes on from the path (`is 9 but replicas is 8`); a sentence if there is none
+    message: str  #: continues the path (`is 9 but replicas is 8`); a sentence if the path is empty
 
     def __str__(self) -> str:
         return f"{self.path} {self.message}" if self.path else self.message
 
 
 class Invalid(CoreError):  # noqa: N818
-    """Input that was refused whole, with every problem in it."""
+    """The input was refused as a whole, with all its problems."""
 
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = tuple(problems)
@@ -26,11 +26,11 @@ class Invalid(CoreError):  # noqa: N818
 
 
 class Unknown(CoreError):  # noqa: N818
-    """It is not among the unfinished: it never was, or it has ended."""
+    """No such unfinished job, task, worker, queue or cron: it never existed, or it has ended."""
 
 
 class Conflict(CoreError):  # noqa: N818
-    """It is not in a state in which this can be done."""
+    """The state does not allow the command."""
 
 
 class Duplicate(Conflict):
@@ -42,8 +42,8 @@ class Duplicate(Conflict):
 
 
 class StaleEpoch(Conflict):
-    """A message about an earlier attempt. The present one is not touched."""
+    """The message is about an earlier attempt; the present one is not affected."""
 
 
 class IllegalTransition(CoreError):  # noqa: N818
-    """The table has no such move. Either the message is out of order or there is a bug."""
+    """The transition table has no such move: the message is out of order, or there is a bug."""

@@ -1,7 +1,8 @@
-"""What can happen to a cluster. Facts in the past tense; the core decides what follows from them.
+"""What can happen to a cluster: facts in the past tense. The core decides what follows from them.
 
-Those that a worker or user reports are refused when they do not fit. Those that a timer fires
-(they say so) are harmless when late: they look at the rows again and may find nothing to do.
+An event that a worker or a user reports is refused if it does not fit the state. An event that a
+timer fires (its docstring begins with `Timer`) checks the rows again, and changes nothing if it
+comes too late.
 """
 
 from collections.abc import Mapping
@@ -9,7 +10,7 @@ from datetime import tzinfo
 
 import msgspec
 
-from phalanx.core.model import Assignment, Blob, Gathering, Phase, Protocol, Queue
+from phalanx.core.model import Assignment, Blob, GangMembers, Phase, Protocol, Queue
 from phalanx.core.spec.job import JobSpec, Micros, Resources
 
 # Jobs
@@ -20,17 +21,17 @@ class Submitted(msgspec.Struct, frozen=True):
     spec: JobSpec
     owner: str = ""
     key: str | None = None
-    #: How the jobs in `spec.after` ended that are no longer live.
+    #: How those jobs in `spec.after` ended that have finished.
     ended: Mapping[str, Phase] = {}
-    gathering: Gathering | None = None  #: members of it may be missing
+    members: GangMembers | None = None  #: set if the gang is submitted in parts
 
 
 class MembersJoined(msgspec.Struct, frozen=True):
-    """More was submitted of a gang that has too few members to start."""
+    """Another part was submitted of a gang that has too few members to start."""
 
     job: str
-    spec: JobSpec  #: of the part that joins
-    part: Gathering
+    spec: JobSpec  #: the part that joins
+    part: GangMembers
     key: str | None = None
 
 
@@ -40,15 +41,15 @@ class CancelRequested(msgspec.Struct, frozen=True):
 
 
 class Evicted(msgspec.Struct, frozen=True):
-    """The whole gang has to give way, to a job or to an operator."""
+    """A whole gang is evicted, for another job or by an operator."""
 
     job: str
-    by: str
+    by: str  #: the preemptor's full name, or the operator
     why: str
 
 
 class Shrunk(msgspec.Struct, frozen=True):
-    """An elastic gang gives tasks beyond its minimum."""
+    """An elastic gang gives up tasks above its minimum."""
 
     job: str
     tasks: tuple[int, ...]
@@ -56,6 +57,8 @@ class Shrunk(msgspec.Struct, frozen=True):
 
 
 class HoldChanged(msgspec.Struct, frozen=True):
+    """An operator held or released a job."""
+
     job: str
     on_hold: bool
     by: str = ""
@@ -68,20 +71,20 @@ class PriorityChanged(msgspec.Struct, frozen=True):
 
 
 class BackoffEnded(msgspec.Struct, frozen=True):
-    """Timer: a job may be placed again."""
+    """Timer: the backoff of a job has ended."""
 
     job: str
 
 
 class ScheduleTimedOut(msgspec.Struct, frozen=True):
-    """Timer: a job that has waited since then may give up."""
+    """Timer: a job that is pending since then has reached its schedule timeout."""
 
     job: str
     since: Micros
 
 
 class RegroupDue(msgspec.Struct, frozen=True):
-    """Timer: a gang that has been short since then is to be placed as a unit."""
+    """Timer: a gang that is below its minimum since then is to be stopped and placed as a unit."""
 
     job: str
     since: Micros
@@ -91,7 +94,7 @@ class RegroupDue(msgspec.Struct, frozen=True):
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """A start set: tasks of one job and where they go."""
+    """A start set: tasks of one job and their workers."""
 
     job: str
     version: int  #: the job's version when the plan was made
@@ -99,13 +102,13 @@ class Placement(msgspec.Struct, frozen=True):
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """One claimant's start sets, one per job of its group. All are reserved or none is."""
+    """Start sets that are reserved together: one job, or all jobs of a group."""
 
     placements: tuple[Placement, ...]
 
 
 class Victim(msgspec.Struct, frozen=True):
-    """A gang that gives way: the named tasks beyond its minimum, or all of it."""
+    """A gang to evict: the named tasks above its minimum, or the whole gang."""
 
     job: str
     version: int  #: the job's version when the plan was made
@@ -113,27 +116,27 @@ class Victim(msgspec.Struct, frozen=True):
 
 
 class Nominated(msgspec.Struct, frozen=True):
-    """Victims make room for one claimant, which keeps it until it starts. All of it or nothing."""
+    """Victims are evicted, and their capacity is kept for the preemptor until it starts."""
 
     placements: tuple[Placement, ...]
     victims: tuple[Victim, ...]
 
 
 class NominationEnded(msgspec.Struct, frozen=True):
-    """Timer: room that was kept since then and is still not used is given up."""
+    """Timer: capacity that is kept since then and still unused is released."""
 
     job: str
     at: Micros
 
 
-class Held(msgspec.Struct, frozen=True):
-    """A non-strict gang keeps these places, besides those it holds, until it has its minimum."""
+class GangGathered(msgspec.Struct, frozen=True):
+    """A non-strict gang gathers these places, besides those it has, until it has its minimum."""
 
     placement: Placement
 
 
-class HoldsReleased(msgspec.Struct, frozen=True):
-    """A gang gives up what it holds."""
+class GatheringEnded(msgspec.Struct, frozen=True):
+    """A non-strict gang gives up its gathered places."""
 
     job: str
     version: int
@@ -141,7 +144,7 @@ class HoldsReleased(msgspec.Struct, frozen=True):
 
 
 class ReservationExpired(msgspec.Struct, frozen=True):
-    """Timer: a start set that is not released by now goes back."""
+    """Timer: a start set that is not released by now is given back."""
 
     job: str
     epoch: int
@@ -155,7 +158,7 @@ class Accepted(msgspec.Struct, frozen=True):
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """A plain worker takes its reserved task, or anybody takes one that asks for nothing."""
+    """A plain worker claims its reserved task, or any worker a task that requests no resources."""
 
     task: str
     worker: str | None = None
@@ -167,7 +170,7 @@ class Started(msgspec.Struct, frozen=True):
 
 
 class StartTimedOut(msgspec.Struct, frozen=True):
-    """Timer: tasks of a released start set that are not seen by now have failed."""
+    """Timer: released tasks that have not been reported as started by now have failed."""
 
     job: str
     epoch: int
@@ -191,28 +194,28 @@ class SpawnFailed(msgspec.Struct, frozen=True):
 
 
 class Stopped(msgspec.Struct, frozen=True):
-    """A worker acknowledges that a task it was told to stop is no more."""
+    """A worker reports that it has stopped a task as requested."""
 
     task: str
     epoch: int
 
 
 class Vanished(msgspec.Struct, frozen=True):
-    """Nobody knows what became of the process."""
+    """A worker does not know what became of the process."""
 
     task: str
     epoch: int
-    gone: bool = True  #: it cannot be alive; else its worker stays charged
+    gone: bool = True  #: the process cannot be alive; else its worker stays charged
 
 
 class StopTimedOut(msgspec.Struct, frozen=True):
-    """Timer: tasks that were told to stop long enough ago settle without their worker."""
+    """Timer: tasks whose stop was requested long enough ago end without their worker's report."""
 
     job: str
 
 
 class TimeLimitReached(msgspec.Struct, frozen=True):
-    """Timer: the attempt of this epoch has run as long as its job allows."""
+    """Timer: the attempt of this epoch has reached its time limit."""
 
     job: str
     epoch: int
@@ -229,7 +232,7 @@ class StallDue(msgspec.Struct, frozen=True):
 
 
 class CheckpointSaved(msgspec.Struct, frozen=True):
-    """A task that is being stopped has saved its state; the bytes are in the store."""
+    """A task that is stopping has saved its state; the bytes are in the store."""
 
     task: str
     epoch: int
@@ -240,7 +243,7 @@ class Progressed(msgspec.Struct, frozen=True):
     task: str
     epoch: int
     step: int | None = None
-    safe: bool = False  #: the gang's work up to now would survive a stop
+    safe: bool = False  #: the gang's work up to now survives a stop
 
 
 # Workers
@@ -257,7 +260,7 @@ class WorkerRegistered(msgspec.Struct, frozen=True):
 
 
 class Inventoried(msgspec.Struct, frozen=True):
-    """All that an agent has: what it does not name, it does not have."""
+    """The complete list of the attempts on a worker, as its agent reports it."""
 
     worker: str
     incarnation: str
@@ -265,7 +268,7 @@ class Inventoried(msgspec.Struct, frozen=True):
 
 
 class WorkerReturned(msgspec.Struct, frozen=True):
-    """A plain worker that was lost is heard again."""
+    """A lost plain worker has sent a message again."""
 
     worker: str
 
@@ -275,7 +278,7 @@ class WorkerLost(msgspec.Struct, frozen=True):
 
 
 class WorkerRemoved(msgspec.Struct, frozen=True):
-    """An operator vouches that nothing of ours runs there any more."""
+    """An operator removed a worker and confirms that no task runs there any more."""
 
     worker: str
     by: str = ""
@@ -283,17 +286,17 @@ class WorkerRemoved(msgspec.Struct, frozen=True):
 
 class CordonChanged(msgspec.Struct, frozen=True):
     worker: str
-    reason: str | None  #: None opens the worker again
+    reason: str | None  #: None uncordons the worker
 
 
 class WorkerLeaving(msgspec.Struct, frozen=True):
-    """Its agent is about to end: nothing more goes there, and what is there goes elsewhere."""
+    """The agent is shutting down: no more tasks are placed there, and its jobs are evicted."""
 
     worker: str
 
 
 class DrainRequested(msgspec.Struct, frozen=True):
-    """A worker is to be emptied: nothing new is placed there, and the rest has until then."""
+    """A worker is drained: no more tasks are placed there, its jobs are evicted at the deadline."""
 
     worker: str
     why: str
@@ -302,14 +305,14 @@ class DrainRequested(msgspec.Struct, frozen=True):
 
 
 class DrainDue(msgspec.Struct, frozen=True):
-    """Timer: what is still on a worker that is being emptied has to go."""
+    """Timer: the deadline of a draining worker; jobs that are still there are evicted."""
 
     worker: str
     at: Micros
 
 
 class Gone(msgspec.Struct, frozen=True):
-    """A worker reports that an attempt has left nothing behind."""
+    """A worker reports that no process of an attempt is left."""
 
     worker: str
     task: str
@@ -324,7 +327,7 @@ class QueueSet(msgspec.Struct, frozen=True):
 
 
 class QueuesSet(msgspec.Struct, frozen=True):
-    """Several at once: all are set or none is. Parents may come with their children."""
+    """Several queues were set together: all are set or none is. Parents may come with children."""
 
     queues: tuple[Queue, ...]
     by: str = ""
@@ -401,8 +404,8 @@ Event = (
     | Placed
     | Nominated
     | NominationEnded
-    | Held
-    | HoldsReleased
+    | GangGathered
+    | GatheringEnded
     | ReservationExpired
     | Accepted
     | Claimed

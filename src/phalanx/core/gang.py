@@ -1,27 +1,27 @@
-"""A job with its tasks, as the core holds it in memory, and what can be asked of it.
+"""A job with its tasks, as the core has it in memory, and questions about it.
 
-`Changes` works on copies; everybody else only reads.
+`Changes` works on copies; all other code only reads.
 """
 
 from phalanx.core.model import Job, Phase, Task, role_of
 from phalanx.core.spec.job import Match, Micros, Restart, Role
 from phalanx.core.states import PLACED, TERMINAL, State
 
-#: Counts of tasks by state are one integer, with a field of this width for each state: it is copied
-#: for free, and most jobs that wait have but one task.
+#: The numbers of tasks by state are packed into one integer, with this many bits for each state:
+#: cheap to copy, and most pending jobs have only one task.
 _WIDTH = 20
 _FIELD = (1 << _WIDTH) - 1
 _SHIFT: dict[State, int] = {state: n * _WIDTH for n, state in enumerate(State)}
-#: What one task in that state adds to the counts.
+#: One task in that state, as it is counted.
 ONE: dict[State, int] = {state: 1 << shift for state, shift in _SHIFT.items()}
-#: Whether any task has a place.
+#: The bits of all states with a place.
 _ANY_PLACED = sum(_FIELD << _SHIFT[state] for state in PLACED)
-#: Whether any task has had a process.
+#: The bits of all states with a process.
 _ANY_PROCESS = sum(_FIELD << _SHIFT[state] for state in (State.RUNNING, State.PREEMPTING))
 
 
 class GangProgress:
-    """What a gang's tasks have reported since they started. Kept in memory only."""
+    """What the tasks of a gang have reported since they started. In memory only."""
 
     __slots__ = ("at", "steps")
 
@@ -30,7 +30,7 @@ class GangProgress:
         self.steps = steps
 
     def laggard(self) -> int | None:
-        """The task that is furthest behind, if there is one."""
+        """The task that is furthest behind; None if all are at the same step."""
         if len(set(self.steps.values())) < 2:
             return None
         return min(self.steps, key=lambda index: (self.steps[index], index))
@@ -43,8 +43,8 @@ class Gang:
         self.job = job
         self.tasks = tasks
         self.counts = sum(ONE[task.state] for task in tasks)
-        #: Which agents have accepted, a bit per task, and how many are still to. In memory only:
-        #: after a restart the agents say it again.
+        #: Which tasks were accepted by their agents, one bit per task, and how many are missing.
+        #: In memory only: a new leader asks the agents again.
         self.accepted = 0
         self.missing = 0
         self.progress: GangProgress | None = None
@@ -67,41 +67,44 @@ class Gang:
         return len(self.tasks)
 
     @property
-    def rest_state(self) -> State:
-        """Where its tasks wait."""
-        return State.PENDING if len(self.tasks) == 1 and not self.job.waits_for else State.BLOCKED
+    def pending_state(self) -> State:
+        """The state of its tasks without a place."""
+        pending = self.job.pending
+        is_eligible = pending is None or not pending.after
+        return State.PENDING if len(self.tasks) == 1 and is_eligible else State.BLOCKED
 
     @property
     def is_idle(self) -> bool:
-        """No task is placed."""
+        """Whether no task has a place."""
         return not self.counts & _ANY_PLACED
 
     @property
     def is_over(self) -> bool:
+        """Whether every task is in a terminal state."""
         return sum(map(self.count, TERMINAL)) == len(self.tasks)
 
     def role(self, index: int) -> Role:
         return role_of(self.job.spec, index)
 
     def unreleased(self) -> list[Task]:
-        """The start set that waits for its release."""
+        """The start set that is reserved and not released."""
         if not self.count(State.RESERVED):
             return []
-        return [t for t in self.tasks if t.state is State.RESERVED and t.released_at is None]
+        return [t for t in self.tasks if t.state is State.RESERVED and not t.released]
 
     def started(self) -> list[Task]:
-        """Tasks that have a process or may have one, as far as anybody knows."""
+        """Tasks that have a process or may have one, and were not told to stop."""
         return [
             t
             for t in self.tasks
-            if t.state is State.RUNNING or (t.state is State.RESERVED and t.released_at is not None)
+            if t.state is State.RUNNING or (t.state is State.RESERVED and t.released)
         ]
 
-    def waiting(self) -> list[Task]:
+    def unplaced(self) -> list[Task]:
         return [t for t in self.tasks if t.state in (State.BLOCKED, State.PENDING)]
 
     def members(self) -> list[Task]:
-        """The tasks that make up the present world, in rank order."""
+        """The tasks that form the gang's world (as in WORLD_SIZE), in rank order."""
         return [
             t
             for t in self.tasks
@@ -109,7 +112,7 @@ class Gang:
         ]
 
     def meets_minimum(self, tasks: list[Task]) -> bool:
-        """Whether these tasks are enough, role by role and over all."""
+        """Whether these tasks meet the minimum of every role and of the gang."""
         spec = self.job.spec
         if len(tasks) < spec.min_available:
             return False
@@ -119,17 +122,17 @@ class Gang:
         return all(by_role.get(role.name, 0) >= role.min for role in spec.roles)
 
     def may_start_with(self, placed: list[Task]) -> bool:
-        """Whether placing these now would be lawful under the job's minimum and match policy."""
+        """Whether the job's minimum and match policy allow to place these tasks now."""
         return self._suffices(placed, [t for t in self.tasks if t.state is State.DONE])
 
     def _suffices(self, placed: list[Task], done: list[Task]) -> bool:
-        """Whether these may start beside those that are done and the others that have started."""
+        """Whether these may start beside the done tasks and the others that have started."""
         if not placed:
             return False
         job, match = self.job, self.job.spec.match
         anew = {t.index for t in placed}
         started = [t for t in self.started() if t.index not in anew]
-        # A gang that has its minimum grows as it likes.
+        # A gang that has its minimum may grow by any number of tasks.
         if job.satisfied and (match is Match.ONCE_SATISFIED or self.meets_minimum(started + done)):
             return True
         counted = list(placed)
@@ -141,50 +144,51 @@ class Gang:
 
     @property
     def is_short(self) -> bool:
-        """It has started, and what is left of it is below a minimum that still binds."""
+        """Whether the gang has started and is now below a minimum that still applies."""
         job = self.job
         if job.spec.match is Match.ONCE_SATISFIED and job.satisfied:
             return False
-        left = [t for t in self.tasks if t.state is State.DONE] + self.started()
-        return bool(left) and not self.meets_minimum(left)
+        present = [t for t in self.tasks if t.state is State.DONE] + self.started()
+        return bool(present) and not self.meets_minimum(present)
 
     @property
     def is_complete(self) -> bool:
         """Whether the work is done, by `complete_when`.
 
-        In a gang that restarts as one, tasks that wait beside finished ones are surplus that never
-        got a place; they are not needed any more.
+        In a gang that restarts as one, tasks without a place beside finished ones were never
+        needed: they are above the minimum.
         """
         spec = self.job.spec
-        if not self.count(State.DONE) and self.job.drain is None:
+        if not self.count(State.DONE) and self.job.stopping is None:
             return False
         surplus = State.BLOCKED if spec.restart is not Restart.TASK else State.DONE
-        if spec.complete_when == "all" and self.job.drain is None:
-            waiting = self.count(State.BLOCKED) if surplus is State.BLOCKED else 0
-            return self.count(State.DONE) + waiting == len(self.tasks)
+        if spec.complete_when == "all" and self.job.stopping is None:
+            unneeded = self.count(State.BLOCKED) if surplus is State.BLOCKED else 0
+            return self.count(State.DONE) + unneeded == len(self.tasks)
         wanted = [t for t in self.tasks if spec.complete_when in ("all", t.role)]
         finished = [t for t in wanted if _finished(t)]
         return bool(finished) and all(_finished(t) or t.state is surplus for t in wanted)
 
     @property
     def can_start_again(self) -> bool:
-        """Whether its tasks could still start without running done ones again."""
+        """Whether the gang can start again without repeating done tasks."""
         if self.job.spec.restart is not Restart.TASK:
             return not self.count(State.DONE)
         return self.may_start_with([t for t in self.tasks if t.state is not State.DONE])
 
     @property
-    def can_go_on_alone(self) -> bool:
-        """Whether the unfinished tasks could start if those that ended well in a drain are done."""
+    def can_continue_without_finished(self) -> bool:
+        """Whether the other tasks can start if those that succeeded while stopping are done."""
         finished = [t for t in self.tasks if _finished(t)]
         rest = [t for t in self.tasks if not _finished(t)]
         return self.job.spec.restart is Restart.TASK and self._suffices(rest, finished)
 
     def phase(self) -> Phase:
+        """The phase of the job, derived from its stages and the states of its tasks."""
         job = self.job
-        if job.verdict is not None:
-            return job.verdict
-        if job.drain is not None:
+        if job.end is not None:
+            return job.end.verdict
+        if job.stopping is not None:
             return Phase.STOPPING
         if not self.counts & _ANY_PLACED:
             return Phase.PENDING
@@ -192,7 +196,7 @@ class Gang:
 
 
 def _finished(task: Task) -> bool:
-    """Done, or stopped in a drain after it had ended well by itself."""
+    """Whether a task is done, or succeeded by itself while its gang was stopping."""
     if task.state is State.PREEMPTED:
         return task.exit is not None and task.exit.is_success
     return task.state is State.DONE

@@ -1,6 +1,6 @@
-"""Equal parts of jobs kept once: users submit the same roles over and over.
+"""Keeps equal parts of jobs once in memory, because users submit the same roles many times.
 
-The pool is bounded, so that jobs which have nothing in common cost nothing but a look.
+The pools are bounded, so jobs without anything in common only cost a look-up.
 """
 
 from collections.abc import Hashable
@@ -22,7 +22,7 @@ _roles_from = msgspec.json.Decoder(tuple[Role, ...]).decode
 
 @lru_cache(maxsize=4096)
 def _same(value: H) -> H:
-    """The first of all equal values."""
+    """The first value that is equal to this one."""
     return value
 
 
@@ -46,7 +46,7 @@ def _roles(encoded: bytes) -> tuple[Role, ...]:
 
 
 def shared_spec(spec: JobSpec) -> JobSpec:
-    """The same specification, sharing its roles and common words with others."""
+    """An equal specification that shares its roles and common strings with other jobs."""
     return replace(
         spec,
         roles=_roles(_encode(spec.roles)),
@@ -57,7 +57,7 @@ def shared_spec(spec: JobSpec) -> JobSpec:
 
 
 def shared_rows(job: Job, tasks: list[Task]) -> tuple[Job, list[Task]]:
-    """Rows that came from the store, where every string is its own."""
+    """Equal rows with shared strings, for rows that were just decoded from the store."""
     name = job.id if job.name == job.id else job.name
     job = replace(job, spec=shared_spec(job.spec), name=name, owner=_same(job.owner))
     return job, [replace(task, job=job.id, role=_same(task.role)) for task in tasks]

@@ -19,6 +19,7 @@ class Invariant(StrEnum):
     # Jobs
     FINISHED_JOBS_LEAVE_MEMORY = "finished-jobs-leave-memory"
     PHASE_MATCHES_TASKS = "phase-matches-tasks"
+    STAGES_MATCH_TASKS = "stages-match-tasks"
     COUNTS_MATCH_TASKS = "counts-match-tasks"
     FAILURES_WITHIN_RETRIES = "failures-within-retries"
     VERDICT_STOPS_THE_GANG = "verdict-stops-the-gang"
@@ -40,7 +41,6 @@ class Invariant(StrEnum):
     # Reservations
     ONE_OPEN_RESERVATION = "one-open-reservation"
     RELEASED_AS_A_WHOLE = "released-as-a-whole"
-    GROUP_START_NEEDS_A_RESERVATION = "group-start-needs-a-reservation"
     # Workers
     PLACES_ARE_CHARGED = "places-are-charged"
     NO_PLACE_ON_A_LOST_WORKER = "no-place-on-a-lost-worker"
@@ -121,23 +121,40 @@ def _gang(gang: Gang) -> Iterator[Violation]:
             Invariant.FAILURES_WITHIN_RETRIES,
             f"job {job.id} has {job.failures} of {job.spec.max_retries}",
         )
-    if job.verdict is not None and job.drain is None:
+    if job.end is not None and job.stopping is None:
         yield Violation(
             Invariant.VERDICT_STOPS_THE_GANG, f"job {job.id} is {job.verdict} and not finished"
         )
-    if job.drain is not None and gang.is_idle:
+    if job.stopping is not None and gang.is_idle:
         yield Violation(Invariant.STOPPING_HAS_A_TASK_TO_STOP, f"job {job.id}")
-    if job.drain is not None and gang.started():
+    if job.stopping is not None and gang.started():
         yield Violation(Invariant.STOPPING_REACHES_EVERY_TASK, gang.started()[0].story)
-    if job.drain is None and gang.count(State.PREEMPTED):
+    if job.stopping is None and gang.count(State.PREEMPTED):
         yield Violation(Invariant.PREEMPTED_ONLY_WHILE_STOPPING, f"job {job.id}")
     for task in gang.tasks:
         yield from _task(gang, task)
-    waits = job.drain is None and job.verdict is None and not gang.unreleased()
-    if (job.held or job.nomination is not None) and not waits:
-        yield Violation(Invariant.CAPACITY_KEPT_ONLY_WHILE_PENDING, f"job {job.id} is {job.phase}")
+    yield from _stages(gang)
     yield from _start_set(gang)
     yield from _minimum(gang)
+
+
+def _stages(gang: Gang) -> Iterator[Violation]:
+    """A job has the row of a stage exactly while it is in that stage."""
+    job, pending = gang.job, gang.job.pending
+    wrong = []
+    if pending is not None and job.is_ending:
+        wrong.append("pending and ending")
+    if pending is None and not job.is_ending and not job.satisfied:
+        wrong.append("not pending, though it has never started")
+    if (job.reservation is not None) != bool(gang.unreleased()):
+        wrong.append("a reservation without a start set, or the reverse")
+    if job.attempt is None and (gang.started() or gang.count(State.PREEMPTING)):
+        wrong.append("tasks without an attempt")
+    for detail in wrong:
+        yield Violation(Invariant.STAGES_MATCH_TASKS, f"job {job.id}: {detail}")
+    keeps = pending is not None and (pending.gathered or pending.nomination)
+    if keeps and job.reservation is not None:
+        yield Violation(Invariant.CAPACITY_KEPT_ONLY_WHILE_PENDING, f"job {job.id} is {job.phase}")
 
 
 def _task(gang: Gang, task: Task) -> Iterator[Violation]:
@@ -145,13 +162,13 @@ def _task(gang: Gang, task: Task) -> Iterator[Violation]:
         yield Violation(Invariant.NO_PROCESS_BEFORE_RELEASE, task.story)
     if task.epoch > gang.job.epoch:
         yield Violation(Invariant.EPOCH_IS_NOT_AHEAD_OF_THE_JOB, task.story)
-    if task.state in (State.BLOCKED, State.PENDING) and (task.worker or task.placed_at):
+    if task.state in (State.BLOCKED, State.PENDING) and (task.place is not None):
         yield Violation(Invariant.PENDING_TASK_HAS_NO_PLACE, task.story)
     if task.state is State.PENDING and gang.size > 1:
         yield Violation(Invariant.GANG_MEMBERS_ARE_BLOCKED, task.story)
     if gang.job.awaits_members and (task.state is not State.BLOCKED or task.epoch):
         yield Violation(Invariant.NO_START_BEFORE_ALL_MEMBERS, task.story)
-    if task.state is State.PREEMPTING and task.stopping_at is None:
+    if task.state is State.PREEMPTING and (task.place is None or task.place.stopping_at is None):
         yield Violation(Invariant.STOP_HAS_A_TIME, task.story)
     if task.saved is not None and task.state not in (State.PREEMPTING, State.PREEMPTED):
         yield Violation(Invariant.SAVED_ONLY_WHILE_STOPPING, task.story)
@@ -166,13 +183,11 @@ def _start_set(gang: Gang) -> Iterator[Violation]:
         task.epoch == gang.job.epoch and task.released for task in gang.tasks if task.worker
     ):
         yield Violation(Invariant.RELEASED_AS_A_WHOLE, f"job {gang.job.id}")
-    if gang.job.together and not unreleased:
-        yield Violation(Invariant.GROUP_START_NEEDS_A_RESERVATION, f"job {gang.job.id}")
 
 
 def _minimum(gang: Gang) -> Iterator[Violation]:
     job, spec = gang.job, gang.job.spec
-    if job.drain is not None or spec.restart is Restart.TASK:
+    if job.stopping is not None or spec.restart is Restart.TASK:
         return
     if spec.match is Match.ONCE_SATISFIED and job.satisfied:
         return
@@ -191,9 +206,9 @@ def _charges_of(cluster: Cluster, gang: Gang) -> Iterator[Violation]:
             yield Violation(Invariant.PLACES_ARE_CHARGED, task.story)
         elif node.worker.lost_at is not None:
             yield Violation(Invariant.NO_PLACE_ON_A_LOST_WORKER, task.story)
-    for assignment in gang.job.held:
+    for assignment in _gathered(gang):
         node = cluster.nodes.get(assignment.worker)
-        if node is None or gang.tasks[assignment.task].id not in node.holds:
+        if node is None or gang.tasks[assignment.task].id not in node.gathered:
             yield Violation(
                 Invariant.PLACES_ARE_CHARGED, f"job {gang.job.id} gathered {assignment}"
             )
@@ -203,14 +218,14 @@ def _node(cluster: Cluster, node: Node) -> Iterator[Violation]:
     name = node.worker.id
     used: dict[str, int] = {}
     taken: dict[int, int] = {}
-    for charge in (*node.charges.values(), *node.holds.values()):
+    for charge in (*node.charges.values(), *node.gathered.values()):
         for resource, amount in charge.resources.items():
             used[resource] = used.get(resource, 0) + amount
         for device in charge.devices:
             share = min(charge.resources[GPU], DEVICE)
             taken[device] = taken.get(device, 0) + share
-    for task in node.holds:
-        if not _is_held(cluster, node, task):
+    for task in node.gathered:
+        if not _is_gathered(cluster, node, task):
             yield Violation(
                 Invariant.CHARGES_HAVE_AN_OWNER, f"worker {name} for the gathered place of {task}"
             )
@@ -250,10 +265,15 @@ def _is_known(cluster: Cluster, node: Node, attempt: tuple[str, int]) -> bool:
     return task.epoch == attempt[1] and task.worker == node.worker.id and task.state in PLACED
 
 
-def _is_held(cluster: Cluster, node: Node, task: str) -> bool:
+def _gathered(gang: Gang) -> tuple[Assignment, ...]:
+    pending = gang.job.pending
+    return () if pending is None or pending.gathered is None else pending.gathered.places
+
+
+def _is_gathered(cluster: Cluster, node: Node, task: str) -> bool:
     job, index = split_task(task)
     gang = cluster.gangs.get(job)
-    return gang is not None and Assignment(index, node.worker.id) in gang.job.held
+    return gang is not None and Assignment(index, node.worker.id) in _gathered(gang)
 
 
 def _indexes(cluster: Cluster) -> Iterator[Violation]:
@@ -262,9 +282,7 @@ def _indexes(cluster: Cluster) -> Iterator[Violation]:
     if named != cluster.names:
         yield Violation(Invariant.INDEXES_MATCH_ROWS, "names")
     for job, gang in cluster.gangs.items():
-        for dependency in gang.job.waits_for:
-            if gang.job.verdict is not None:
-                continue
+        for dependency in () if gang.job.pending is None else gang.job.pending.after:
             other = cluster.gangs.get(dependency)
             if other is None or other.job.verdict is not None:
                 yield Violation(

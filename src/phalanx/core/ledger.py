@@ -1,7 +1,7 @@
-"""What stops have cost: a job's own losses, and the account of each queue, which outlives its jobs.
+"""Accounts of lost work: the losses of each job, and of each queue, which outlive its jobs.
 
-Amounts are thousandths of a GPU times microseconds; money is in millionths. Both are fixed when
-the work is lost: a price that changes later changes nothing that was written.
+Amounts are thousandths of a GPU times microseconds, money is in millionths. Both are fixed when the
+work is lost: a later change of prices does not change them.
 """
 
 from collections.abc import Callable
@@ -16,9 +16,10 @@ from phalanx.core.spec.job import HOUR, SECOND, Micros
 T = TypeVar("T")
 
 DAY: Micros = 24 * HOUR
-#: A queue remembers how many evictions it had on each of the last days.
+#: For so many days the account of a queue has the number of evictions of each day.
 DAYS_KEPT = 7
-#: A job names its last evictions, a queue those that cost it most. The totals are exact anyway.
+#: A job lists its last evictions, a queue the jobs and evictors with the largest losses. The totals
+#: include all of them.
 EVICTIONS_KEPT = 20
 NAMES_KEPT = 50
 
@@ -28,21 +29,23 @@ def gpu_seconds(gpu: int) -> float:
 
 
 class LostTo(StrEnum):
-    EVICTION = "eviction"  #: a job or an operator wanted its place
-    FAILURE = "failure"  #: a task, a worker or a time limit
+    EVICTION = "eviction"  #: the job was evicted for another job or by an operator
+    FAILURE = "failure"  #: a task failed, a worker was lost, or a time limit was reached
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """One stop that cost work."""
+    """The work lost by one stop."""
 
     at: Micros
     to: LostTo
-    by: str  #: the job (namespace/name), the operator, or what failed
+    by: str  #: the evicting job (namespace/name), the operator, or the failure
     gpu: int
     cost: int
 
 
 class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The sum of several losses."""
+
     gpu: int = 0
     cost: int = 0
     count: int = 0
@@ -54,18 +57,18 @@ class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
         return Tally(self.gpu + other.gpu, self.cost + other.cost, self.count + other.count)
 
 
-class Lost(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one job has lost."""
+class JobLosses(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The losses of one job."""
 
     eviction: Tally = Tally()
     failure: Tally = Tally()
-    evictions: tuple[Loss, ...] = ()  #: the last ones
+    evictions: tuple[Loss, ...] = ()  #: the most recent
 
     @property
     def total(self) -> Tally:
         return self.eviction + self.failure
 
-    def plus(self, loss: Loss) -> "Lost":
+    def plus(self, loss: Loss) -> "JobLosses":
         if loss.to is LostTo.FAILURE:
             return replace(self, failure=self.failure.plus(loss))
         evictions = (*self.evictions, loss)[-EVICTIONS_KEPT:]
@@ -73,24 +76,24 @@ class Lost(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AccountEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a job of the queue has lost, for after it is forgotten."""
+    """The losses of one job of the queue, kept after the job itself is deleted."""
 
     name: str  #: namespace/name
     lost: Tally
 
 
 class Account(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the jobs of one queue have lost, since the store was made."""
+    """The losses of all jobs of one queue since the store was created."""
 
     queue: str
     eviction: Tally = Tally()
     failure: Tally = Tally()
-    jobs: dict[str, AccountEntry] = {}  #: by id, those that lost most
-    evictors: dict[str, Tally] = {}  #: those that cost most
+    jobs: dict[str, AccountEntry] = {}  #: by id, those with the largest losses
+    evictors: dict[str, Tally] = {}  #: those who caused the largest losses
     days: dict[int, int] = {}  #: evictions by day since 1970
 
-    def plus(self, loss: Loss, job: str, line: AccountEntry) -> "Account":
-        jobs = _largest(self.jobs | {job: line}, lambda line: line.lost)
+    def plus(self, loss: Loss, job: str, entry: AccountEntry) -> "Account":
+        jobs = _largest(self.jobs | {job: entry}, lambda entry: entry.lost)
         if loss.to is LostTo.FAILURE:
             return replace(self, failure=self.failure.plus(loss), jobs=jobs)
         evictors = self.evictors | {loss.by: self.evictors.get(loss.by, Tally()).plus(loss)}
@@ -109,7 +112,7 @@ class Account(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def _largest(named: dict[str, T], tally_of: Callable[[T], Tally]) -> dict[str, T]:
-    """All but the one that has lost least, once there are too many."""
+    """The same entries without the smallest, once there are too many."""
     if len(named) <= NAMES_KEPT:
         return named
 

@@ -1,38 +1,43 @@
-"""What a stop costs: the work since the last point from which it could go on."""
+"""Lost work: what a stop costs, and charging it to the job and to its queue's account.
 
-from collections.abc import Iterable, Mapping
+Lost is the work since the last point from which the job can resume.
+"""
 
+from collections.abc import Iterable, Mapping, Sequence
+
+from phalanx.core.causes import Cause, CauseKind
+from phalanx.core.changes import Changes
 from phalanx.core.gang import Gang
+from phalanx.core.ledger import Account, AccountEntry, JobLosses, Loss, LostTo, gpu_seconds
 from phalanx.core.model import Task
 from phalanx.core.node import GPU
+from phalanx.core.records import WorkLost
 from phalanx.core.spec.job import HOUR, CheckpointPolicy, Micros, Resources
 
-#: How much of a resource has a price of its own; of others it is one.
+#: How many units of a resource one price is for; one where nothing is said.
 _PRICED = {"cpu": 1000, "gpu": 1000, "memory": 2**30}
 
-
-def at_risk(gang: Gang, now: Micros, tasks: list[Task] | None = None) -> int:
-    """Thousandths of a GPU times microseconds that stopping these tasks now would lose.
-
-    All started tasks unless some are named. A job that saves when asked to stop loses its grace.
-    """
-    return lost_work(gang, now, gang.started() if tasks is None else tasks).get(GPU, 0)
+#: Causes after which the work is not wanted any more, so that nothing is lost.
+_UNWANTED = (CauseKind.CANCEL, CauseKind.COMPLETE, CauseKind.DEPENDENCY, CauseKind.SCHEDULE_TIMEOUT)
 
 
 def lost_work(
     gang: Gang, now: Micros, tasks: Iterable[Task], unwarned: Iterable[int] = ()
 ) -> Resources:
-    """Amounts times microseconds that end with these tasks. The unwarned cannot save, nor can
-    their siblings where only whole sets count."""
+    """The work that is lost if these tasks stop now, as amounts times microseconds.
+
+    Unwarned tasks have no chance to save. With `checkpoint: all` their siblings have none either.
+    """
     job, unwarned = gang.job, set(unwarned)
     policy = job.spec.checkpoint
-    nobody_saves = policy is CheckpointPolicy.NONE or (unwarned and policy is CheckpointPolicy.ALL)
+    none_saves = policy is CheckpointPolicy.NONE or (unwarned and policy is CheckpointPolicy.ALL)
+    safe_at = (job.attempt.safe_at if job.attempt is not None else None) or 0
     lost: Resources = {}
     for task in tasks:
         if task.started_at is None:
             continue
-        unsafe = now - max(task.started_at, job.safe_at or 0)
-        if not nobody_saves and task.index not in unwarned:
+        unsafe = now - max(task.started_at, safe_at)
+        if not none_saves and task.index not in unwarned:
             unsafe = min(unsafe, job.spec.grace)
         for name, amount in gang.role(task.index).resources.items():
             lost[name] = lost.get(name, 0) + max(0, unsafe) * amount
@@ -40,9 +45,43 @@ def lost_work(
 
 
 def money(work: Resources, prices: Mapping[str, int]) -> int:
-    """What amounts times microseconds cost, at prices in millionths for an hour of one."""
+    """The price of work in millionths. Prices are in millionths per hour of one unit."""
     return sum(
         round(work[name] * price / (_PRICED.get(name, 1) * HOUR))
         for name, price in prices.items()
         if name in work
     )
+
+
+def charge_lost_work(
+    tx: Changes, gang: Gang, cause: Cause, stopping: Sequence[Task], failed: Sequence[Task] = ()
+) -> None:
+    """Add the work that these tasks lose now to the losses of the job and of its queue."""
+    if cause.kind in _UNWANTED:
+        return
+    # If a worker stops a task by itself, no job and no operator has evicted it.
+    is_eviction = cause.kind is CauseKind.EVICTION and cause.by is not None
+    work = lost_work(gang, tx.now, [*stopping, *failed], unwarned=[task.index for task in failed])
+    if not work and not is_eviction:
+        return
+    loss = Loss(
+        at=tx.now,
+        to=LostTo.EVICTION if is_eviction else LostTo.FAILURE,
+        by=_evictor(tx, cause.by or "") if is_eviction else str(cause),
+        gpu=work.get(GPU, 0),
+        cost=money(work, tx.base.settings.price),
+    )
+    job = gang.job
+    losses = (job.losses or JobLosses()).plus(loss)
+    tx.set_job(gang, losses=losses)
+    queue = job.spec.queue
+    account = tx.accounts.get(queue) or tx.base.accounts.get(queue) or Account(queue)
+    tx.accounts[queue] = account.plus(loss, job.id, AccountEntry(job.full_name, losses.total))
+    cost = loss.cost / 1_000_000
+    tx.record(WorkLost(job.id, job.epoch, loss.to, loss.by, gpu_seconds(loss.gpu), cost))
+
+
+def _evictor(tx: Changes, by: str) -> str:
+    """The full name of the evicting job, or the name of the operator."""
+    gang = tx.base.gangs.get(by)
+    return gang.job.full_name if gang is not None else by or "operator"

@@ -1,6 +1,7 @@
-"""The rows that are kept: frozen, and complete enough to rebuild the cluster from them alone.
+"""The rows that the store keeps. They are frozen, and the cluster can be rebuilt from them alone.
 
-Times are microseconds since 1970, UTC. Only `Changes` makes new versions of them.
+A job's row has one nested struct per stage of its life, present only while the job is in that
+stage. Times are microseconds since 1970, UTC. Only `Changes` makes new versions of rows.
 """
 
 from enum import StrEnum
@@ -8,13 +9,13 @@ from enum import StrEnum
 import msgspec
 
 from phalanx.core.causes import Cause, signal_name
-from phalanx.core.ledger import Account, Lost
-from phalanx.core.spec.job import JobSpec, Micros, Resources, Role, Schedule
+from phalanx.core.ledger import Account, JobLosses
+from phalanx.core.spec.job import JobSpec, Micros, Mode, Resources, Role, Schedule
 from phalanx.core.states import State
 
 
 class Phase(StrEnum):
-    """A job as a whole, derived from its tasks; see `phase_of`."""
+    """The phase of a job as a whole, derived from its tasks by `Gang.phase`."""
 
     PENDING = "pending"
     STARTING = "starting"
@@ -30,7 +31,7 @@ ENDED: frozenset[Phase] = frozenset({Phase.DONE, Phase.FAILED, Phase.CANCELLED, 
 
 
 class Blob(msgspec.Struct, frozen=True):
-    """Where bytes lie in the store."""
+    """A reference to bytes in the store."""
 
     id: str
     size_bytes: int
@@ -41,11 +42,11 @@ class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
 
     code: int | None = None
     signal: int | None = None
-    signalled: bool = False  #: we had asked it to stop
+    signalled: bool = False  #: the worker had signalled it to stop
 
     @property
     def is_success(self) -> bool:
-        """It ended well and of its own accord, so its work is finished."""
+        """Whether the process exited with 0 without being stopped, so that its work is done."""
         return self.code == 0 and not self.signalled
 
     def __str__(self) -> str:
@@ -54,6 +55,18 @@ class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
         if self.code is None:
             return "failed"
         return f"exited with code {self.code}"
+
+
+class Place(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where one attempt of a task runs, and how far it has come."""
+
+    worker: str | None  #: None for a task that was claimed without naming a worker
+    placed_at: Micros
+    devices: tuple[int, ...] = ()  #: GPU indices on the worker
+    port: int | None = None  #: the rendezvous port, on the task that the others connect to
+    released_at: Micros | None = None  #: from here on a process may exist
+    started_at: Micros | None = None
+    stopping_at: Micros | None = None  #: when the stop was requested
 
 
 class Task(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -65,72 +78,144 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
     state: State
     epoch: int = 0  #: the job's epoch when this task was last reserved
     releases: int = 0  #: how often it was released to run; shown by the plain protocol only
-    worker: str | None = None
-    devices: tuple[int, ...] = ()  #: GPU indices on that worker
-    port: int | None = None  #: the rendezvous port, on the task the others connect to
-    placed_at: Micros | None = None
-    released_at: Micros | None = None  #: from here on its process may exist
-    started_at: Micros | None = None
-    stopping_at: Micros | None = None  #: when it was told to stop
+    place: Place | None = None  #: set from the reservation until the task is pending again
     ended_at: Micros | None = None
     exit: Exit | None = None
-    checkpoint: Blob | None = None  #: what its next attempt is given
-    saved: Blob | None = None  #: saved in the present drain, not yet part of a complete set
+    checkpoint: Blob | None = None  #: what the next attempt resumes from
+    saved: Blob | None = None  #: saved while stopping, not yet part of a complete set
 
     @property
     def id(self) -> str:
         return f"{self.job}.{self.index}"
 
     @property
+    def worker(self) -> str | None:
+        return None if self.place is None else self.place.worker
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        return () if self.place is None else self.place.devices
+
+    @property
+    def placed_at(self) -> Micros | None:
+        return None if self.place is None else self.place.placed_at
+
+    @property
     def released(self) -> bool:
-        return self.released_at is not None
+        return self.place is not None and self.place.released_at is not None
+
+    @property
+    def released_at(self) -> Micros | None:
+        return None if self.place is None else self.place.released_at
+
+    @property
+    def started_at(self) -> Micros | None:
+        return None if self.place is None else self.place.started_at
 
     @property
     def story(self) -> str:
-        """What the row tells about its present attempt, for errors that should be impossible."""
-        told = [f"{self.id} is {self.state} at epoch {self.epoch}"]
-        if self.worker is not None:
-            told.append(f"on {self.worker}")
-        for name in ("placed_at", "released_at", "started_at", "stopping_at", "ended_at"):
-            at = getattr(self, name)
-            if at is not None:
-                told.append(f"{name}={at}")
-        return ", ".join(told)
+        """The present attempt in one line, for errors that should be impossible."""
+        parts = [f"{self.id} is {self.state} at epoch {self.epoch}"]
+        if self.place is not None:
+            if self.place.worker is not None:
+                parts.append(f"on {self.place.worker}")
+            times = ("placed_at", "released_at", "started_at", "stopping_at")
+            known = [(name, getattr(self.place, name)) for name in times]
+            parts += [f"{name}={at}" for name, at in known if at is not None]
+        if self.ended_at is not None:
+            parts.append(f"ended_at={self.ended_at}")
+        return ", ".join(parts)
+
+
+def place_of(task: Task) -> Place:
+    """The place of a task that is known to have one."""
+    if task.place is None:
+        raise AssertionError(f"bug: a task without a place: {task.story}")
+    return task.place
 
 
 class Assignment(msgspec.Struct, frozen=True):
+    """A task of a job and the worker it is to run on."""
+
     task: int
     worker: str
 
 
 class Nomination(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Room that others are leaving, kept for the gang that they leave for."""
+    """Capacity kept for a gang while the victims that occupy it stop."""
 
     assignments: tuple[Assignment, ...]
     at: Micros
-    until: Micros  #: by then it is used or given up
-    victims: tuple[str, ...] = ()  #: the tasks that have to stop first
+    until: Micros  #: when the capacity is released if the gang has not started
+    victims: tuple[str, ...] = ()  #: the tasks that must stop first
 
 
-class Drain(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The stopping of a gang. A job has at most one."""
+class GatheredPlaces(msgspec.Struct, frozen=True):
+    """Places that a non-strict gang keeps until it has its minimum."""
+
+    places: tuple[Assignment, ...]
+    since: Micros  #: when the first of them was gathered
+
+
+class PendingState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Tasks of the job are to be placed.
+
+    Begins at the submission, at a requeue, or when one task failed and restarts alone; ends at the
+    release of a reservation.
+    """
+
+    after: tuple[str, ...] = ()  #: dependencies that have not finished
+    since: Micros | None = None  #: when the job became eligible for placement
+    not_before: Micros = 0  #: the end of the backoff
+    lost_reservations: int = 0  #: in a row, before any release
+    gathered: GatheredPlaces | None = None
+    nomination: Nomination | None = None
+    unused_nominations: int = 0  #: in a row
+    evicts_from: Micros = 0  #: before this time no other job is evicted for it
+
+
+class ReservationState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A start set is reserved and not released yet."""
+
+    together: tuple[str, ...] = ()  #: jobs of its group, whose reservations are released with it
+
+
+class AttemptState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The gang has been released and has not stopped as a whole since."""
+
+    healthy_since: Micros | None = None  #: since then all tasks of the start set are running
+    short_since: Micros | None = None  #: since then it runs below its minimum
+    shrunk_at: Micros | None = None  #: when it last gave up tasks above its minimum
+    safe_at: Micros | None = None  #: work up to here survives a stop
+
+
+class StoppingState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The gang is being stopped as a whole."""
 
     cause: Cause
-    epoch: int
+    epoch: int  #: the attempt that is stopped
     began_at: Micros
-    counted: bool = False  #: whether the failure that began it was counted
+    counted: bool = False  #: whether the failure that caused it was counted
 
 
-class Gathering(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What has been submitted of a gang whose members come one after the other."""
+class EndState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The job has its verdict."""
 
-    of: int | None  #: how many members it needs; None until somebody says it
-    members: tuple[str, ...] = ()  #: pods, and Jobs of several, by name
-    #: Fields that were said of the gang, and with which weight: the heavier word counts.
-    said: dict[str, int] = {}
-    shared: dict[str, str] = {}  #: what members have in common, in their own words
-    least: Resources = {}  #: the members that may start have to ask for as much in sum
-    keys: tuple[str, ...] = ()  #: idempotency keys of those that joined
+    verdict: Phase
+    cause: Cause
+    finished_at: Micros | None = None  #: when the last task ended; then the row never changes again
+
+
+class GangMembers(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The members of a gang that is submitted in parts, as far as they have been submitted."""
+
+    needed: int | None  #: how many members the gang starts with; None until a part says so
+    names: tuple[str, ...] = ()  #: pods, and Jobs of several pods
+    #: Fields that parts have set for the gang, and their weight: the heavier part wins.
+    weights: dict[str, int] = {}
+    shared: dict[str, str] = {}  #: fields that must be equal in all members, as they were written
+    min_resources: Resources = {}  #: the least that the starting members must request in total
+    keys: tuple[str, ...] = ()  #: idempotency keys of the parts after the first
 
 
 class Job(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -145,33 +230,20 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     owner: str = ""
     key: str | None = None  #: the idempotency key it was submitted with
     version: int = 0  #: changes whenever a plan made for the job may no longer hold
-    epoch: int = 0  #: counts its reservations
+    epoch: int = 0  #: the number of the last attempt
     failures: int = 0  #: counted failures since it last ran healthily
-    losses: int = 0  #: reservations lost before release, in a row
-    waits_for: tuple[str, ...] = ()  #: jobs that must be done first and are not
-    waiting_since: Micros | None = None  #: when it last became eligible for placement
-    not_before: Micros = 0  #: backoff
-    on_hold: bool = False  #: an operator keeps it from starting
-    satisfied: bool = False  #: it has started whole once
-    together: tuple[str, ...] = ()  #: jobs whose reservation is released with its own
-    healthy_since: Micros | None = None  #: all of its start set was running from here on
-    short_since: Micros | None = None  #: it runs below its minimum from here on
-    shrunk_at: Micros | None = None
-    safe_at: Micros | None = None  #: work up to here would survive a stop
+    on_hold: bool = False  #: an operator prevents it from starting
+    satisfied: bool = False  #: it has started with its minimum at least once
     avoid: tuple[str, ...] = ()  #: workers to try last
-    held: tuple[Assignment, ...] = ()  #: what a non-strict gang has gathered and keeps
-    held_since: Micros | None = None
-    nomination: Nomination | None = None
-    unused: int = 0  #: nominations in a row that came to nothing
-    evicts_from: Micros = 0  #: not before then may others be evicted for it
-    drain: Drain | None = None
-    verdict: Phase | None = None
-    cause: Cause | None = None  #: why it ended
-    cron: str | None = None  #: the cron that made it
+    cron: str | None = None  #: the cron that submitted it
     due_at: Micros | None = None  #: when the cron was due
-    lost: Lost | None = None  #: what stops have cost it
-    gathering: Gathering | None = None  #: how it came together, if it did not come whole
-    finished_at: Micros | None = None  #: every task is terminal; the row never changes again
+    losses: JobLosses | None = None  #: the work that stops have cost
+    members: GangMembers | None = None  #: set for a gang that was submitted in parts
+    pending: PendingState | None = None
+    reservation: ReservationState | None = None
+    attempt: AttemptState | None = None
+    stopping: StoppingState | None = None
+    end: EndState | None = None
 
     @property
     def full_name(self) -> str:
@@ -179,25 +251,60 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.spec.namespace}/{self.name}"
 
     @property
+    def verdict(self) -> Phase | None:
+        return None if self.end is None else self.end.verdict
+
+    @property
+    def finished_at(self) -> Micros | None:
+        return None if self.end is None else self.end.finished_at
+
+    @property
     def is_live(self) -> bool:
-        return self.finished_at is None
+        return self.end is None or self.end.finished_at is None
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the gang is stopping or the job has ended: nothing of it can start or stop."""
+        return self.stopping is not None or self.end is not None
+
+    @property
+    def cause(self) -> Cause | None:
+        """Why the job ended, or why its gang is stopping."""
+        if self.end is not None:
+            return self.end.cause
+        return None if self.stopping is None else self.stopping.cause
 
     @property
     def awaits_members(self) -> bool:
-        """Too little of it has been submitted: nothing of it may start."""
-        gathering = self.gathering
-        return gathering is not None and (gathering.of is None or self.spec.size < gathering.of)
+        """Whether members are missing; nothing of the gang can start before they are submitted."""
+        members = self.members
+        return members is not None and (members.needed is None or self.spec.size < members.needed)
+
+    @property
+    def eligible_since(self) -> Micros | None:
+        """Since when the job can be placed; None if it is not pending or not eligible yet."""
+        return None if self.pending is None else self.pending.since
+
+    @property
+    def times_out_from(self) -> Micros | None:
+        """When the schedule timeout began to count: since the job is eligible, or, for a non-strict
+        gang, since it gathered its first place."""
+        if self.pending is None:
+            return None
+        if self.spec.mode is not Mode.NON_STRICT:
+            return self.pending.since
+        return None if self.pending.gathered is None else self.pending.gathered.since
 
 
 class Protocol(StrEnum):
     """How a worker talks to the server."""
 
-    SYNC = "sync"  #: an agent: it prepares, accepts, and reports what is gone
-    PLAIN = "plain"  #: it claims, and is trusted to run what it claimed
+    SYNC = "sync"  #: an agent: it prepares and accepts tasks, and reports which attempts are gone
+    PLAIN = "plain"  #: it claims tasks, and is trusted to run what it claimed
 
 
 class Suspicion(msgspec.Struct, frozen=True):
-    """A job whose first failure in a drain was on this worker."""
+    """A job whose first failed task was on this worker."""
 
     job: str
     at: Micros
@@ -217,10 +324,10 @@ class Worker(msgspec.Struct, frozen=True, omit_defaults=True):
     slots: int | None = None  #: at most this many tasks at a time
     generation: int = 0  #: changes whenever a plan made for the worker may no longer hold
     lost_at: Micros | None = None
-    cordoned: str | None = None  #: why nothing new is placed here
-    drain_at: Micros | None = None  #: what is still here then is evicted
-    drained_by: str = ""  #: who wants it empty
-    leaving: bool = False  #: its agent is about to end, until it registers again
+    cordoned: str | None = None  #: why no new tasks are placed here
+    drain_at: Micros | None = None  #: jobs that are still here then are evicted
+    drained_by: str = ""  #: the user who drains it
+    leaving: bool = False  #: its agent is shutting down, until it registers again
     suspicions: tuple[Suspicion, ...] = ()
 
     @property
@@ -233,7 +340,7 @@ class Worker(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Residue(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a settled attempt still occupies, because its worker has not said that it is gone."""
+    """Capacity that a stopped attempt still occupies, until its worker reports that it is gone."""
 
     task: str
     epoch: int
@@ -246,7 +353,7 @@ class Residue(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PreemptWithin(StrEnum):
-    """Whom a job may evict inside its own queue."""
+    """Which jobs of its own queue a job may preempt."""
 
     NEVER = "never"
     LOWER_PRIORITY = "lower_priority"
@@ -254,7 +361,7 @@ class PreemptWithin(StrEnum):
 
 
 class ReclaimFrom(StrEnum):
-    """Whom a queue may evict in others to get what it deserves."""
+    """Which jobs of other queues a queue may evict to reclaim its fair share."""
 
     NEVER = "never"
     LOWER_PRIORITY = "lower_priority"
@@ -266,18 +373,18 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
 
     name: str
     parent: str | None = None
-    weight: int = 1  #: its share of what the quotas leave
-    quota: Resources = {}  #: what it is owed first
-    limit: Resources = {}  #: the most that it and those below it may use
-    stopped: bool = False  #: nothing of it or below it starts
-    priority: int = 0  #: among siblings whose need is equal
+    weight: int = 1  #: its share of the capacity beyond all quotas
+    quota: Resources = {}  #: its guaranteed capacity
+    limit: Resources = {}  #: the most that it and the queues below it may use
+    stopped: bool = False  #: no job of it or of the queues below it starts
+    priority: int = 0  #: decides between siblings with equal need
     preempt_within_queue: PreemptWithin = PreemptWithin.LOWER_PRIORITY
     reclaim_from_siblings: ReclaimFrom = ReclaimFrom.ANY
-    reclaimable: bool = True  #: whether others may take back what it uses beyond its share
+    reclaimable: bool = True  #: whether other queues may reclaim what it borrows
 
 
 class CronRun(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A job that a cron has made."""
+    """A job that a cron has submitted."""
 
     job: str
     name: str
@@ -286,15 +393,15 @@ class CronRun(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class CronOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of the last time that a cron was due."""
+    """The outcome of the last time that a cron was due."""
 
     at: Micros
-    what: str
+    what: str  #: `started`, `skipped: …` or `denied: …`
     job: str | None = None
 
 
 class Cron(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A job that is made again and again."""
+    """A job that is submitted on a schedule."""
 
     key: str  #: namespace/name
     spec: JobSpec
@@ -303,7 +410,7 @@ class Cron(msgspec.Struct, frozen=True, omit_defaults=True):
     paused: bool = False
     next_at: Micros | None = None  #: None while it is paused
     last: CronOutcome | None = None
-    runs: tuple[CronRun, ...] = ()  #: the unfinished ones, and the last that ended
+    runs: tuple[CronRun, ...] = ()  #: the unfinished runs, and the most recent that ended
     replacing_at: Micros | None = None  #: a run was due then and starts when the old one has ended
 
     @property
@@ -318,7 +425,7 @@ class Cron(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Rows(msgspec.Struct):
-    """Everything a leader needs to go on: what is live, and the last record's number."""
+    """Everything a new leader loads: the live rows, and the number of the last record."""
 
     jobs: list[Job] = []
     tasks: list[Task] = []

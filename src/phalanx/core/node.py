@@ -1,7 +1,7 @@
-"""A worker with what it is charged for: resources, slots, devices and ports.
+"""A worker with the tasks it is charged for: resources, slots, devices and ports.
 
-A charge lasts from the reservation until nothing of the attempt can be alive there, which may be
-long after its task has settled. Amounts are exact integers; a device is a thousand thousandths.
+A charge lasts from the reservation until no process of the attempt can be alive there, which may be
+long after the task has ended. Amounts are exact integers; a device is a thousand thousandths.
 """
 
 from collections.abc import Iterable
@@ -19,6 +19,8 @@ AttemptKey = tuple[str, int]
 
 
 class Charge(msgspec.Struct, frozen=True):
+    """What one attempt, or one gathered place, takes of its worker."""
+
     at: Micros
     resources: Resources
     devices: tuple[int, ...] = ()
@@ -26,26 +28,27 @@ class Charge(msgspec.Struct, frozen=True):
 
 
 class Node:
-    __slots__ = ("charges", "devices", "holds", "inventoried", "strays", "used", "worker")
+    __slots__ = ("charges", "devices", "gathered", "inventoried", "strays", "used", "worker")
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self.charges: dict[AttemptKey, Charge] = {}
-        #: By task: what gangs that are still gathering keep here.
-        self.holds: dict[str, Charge] = {}
+        #: By task: places that pending non-strict gangs have gathered here.
+        self.gathered: dict[str, Charge] = {}
         self.used: dict[str, int] = {}
         #: Thousandths free on each device, by index.
         self.devices = [DEVICE] * (worker.resources.get(GPU, 0) // DEVICE)
-        #: Attempts the worker has, should not have, and is not charged for.
+        #: Attempts that run here, should not, and are not charged.
         self.strays: frozenset[AttemptKey] = frozenset()
-        #: Nothing is placed on an agent that has not said what it has since we began to listen.
+        #: Whether the agent has reported all its attempts to this leader. Until then no task is
+        #: placed here.
         self.inventoried = worker.protocol is Protocol.PLAIN
 
     def copy(self) -> "Node":
         twin = Node.__new__(Node)
         twin.worker = self.worker
         twin.charges = self.charges.copy()
-        twin.holds = self.holds.copy()
+        twin.gathered = self.gathered.copy()
         twin.used = self.used.copy()
         twin.devices = self.devices.copy()
         twin.strays = self.strays
@@ -54,12 +57,12 @@ class Node:
 
     @property
     def is_open(self) -> bool:
-        """Whether anything may be placed here."""
+        """Whether tasks can be placed here."""
         return self.worker.is_open and self.inventoried and not self.strays
 
     @property
     def occupants(self) -> int:
-        return len(self.charges) + len(self.holds)
+        return len(self.charges) + len(self.gathered)
 
     def free(self, resource: str) -> int:
         return self.worker.resources.get(resource, 0) - self.used.get(resource, 0)
@@ -73,12 +76,12 @@ class Node:
             if worker.labels.get(label) != value:
                 return f"its label {label} is not {value}"
         if worker.slots is not None and self.occupants >= worker.slots:
-            return f"all of its {worker.slots} slots are taken"
+            return f"all {worker.slots} slots are taken"
         for resource, amount in role.resources.items():
             if amount > self.free(resource):
                 return f"it has {self.free(resource)} {resource} free, not {amount}"
         if self.pick_devices(role.resources.get(GPU, 0)) is None:
-            return "enough of its devices is free in sum, but in pieces"
+            return "enough GPU capacity is free in total, but not on single GPUs"
         return None
 
     def _closed(self) -> str:
@@ -90,24 +93,24 @@ class Node:
         if worker.cordoned is not None:
             return f"it is cordoned: {worker.cordoned}"
         if not self.inventoried:
-            return "it has not yet said what runs there"
-        return f"{len(self.strays)} tasks still run there that should not"
+            return "it has not reported its tasks yet"
+        return f"{len(self.strays)} tasks that were stopped still run there"
 
     def pick_devices(self, thousandths: int) -> tuple[int, ...] | None:
-        """Whole devices: the lowest free ones. A fraction: the fullest device that has room."""
+        """Whole devices: the lowest free ones. A fraction: the fullest device on which it fits."""
         if not thousandths:
             return ()
         if thousandths >= DEVICE:
             free = [n for n, left in enumerate(self.devices) if left == DEVICE]
             count = thousandths // DEVICE
             return tuple(free[:count]) if len(free) >= count else None
-        room = [(left, n) for n, left in enumerate(self.devices) if left >= thousandths]
-        return (min(room)[1],) if room else None
+        fitting = [(left, n) for n, left in enumerate(self.devices) if left >= thousandths]
+        return (min(fitting)[1],) if fitting else None
 
     def missing_devices(self) -> dict[int, int]:
-        """By index: thousandths charged for on devices that the machine does not have."""
+        """By index: thousandths charged on devices that the machine no longer has."""
         missing: dict[int, int] = {}
-        for charge in (*self.charges.values(), *self.holds.values()):
+        for charge in (*self.charges.values(), *self.gathered.values()):
             for device in charge.devices:
                 if device >= len(self.devices):
                     missing[device] = missing.get(device, 0) + _share(charge)
@@ -119,13 +122,13 @@ class Node:
         return next((port for port in range(ports[0], ports[1] + 1) if port not in taken), None)
 
     def replace_worker(self, worker: Worker) -> None:
-        """Take a new version of the worker's row; the charges stay."""
+        """Replace the worker's row. The charges stay."""
         same_size = worker.resources == self.worker.resources
         self.worker = worker
         if not same_size:
             self.devices = [DEVICE] * (worker.resources.get(GPU, 0) // DEVICE)
             self.used = {}
-            for charge in (*self.charges.values(), *self.holds.values()):
+            for charge in (*self.charges.values(), *self.gathered.values()):
                 self._count(charge, 1)
 
     def charge(self, attempt: AttemptKey, charge: Charge) -> None:
@@ -139,12 +142,13 @@ class Node:
         self._count(charge, -1)
         return True
 
-    def hold(self, task: str, charge: Charge) -> None:
-        self.holds[task] = charge
+    def gather(self, task: str, charge: Charge) -> None:
+        """Charge a gathered place."""
+        self.gathered[task] = charge
         self._count(charge, 1)
 
-    def let_go(self, task: str) -> None:
-        charge = self.holds.pop(task, None)
+    def release_gathered(self, task: str) -> None:
+        charge = self.gathered.pop(task, None)
         if charge is not None:
             self._count(charge, -1)
 
@@ -154,20 +158,21 @@ class Node:
         if charge.devices:
             share = _share(charge)
             for device in charge.devices:
-                # A machine may come back with fewer devices than it is charged for.
+                # A machine may come back with fewer devices than are charged.
                 if device < len(self.devices):
                     self.devices[device] -= sign * share
 
 
 def _share(charge: Charge) -> int:
-    """The thousandths that it takes of each of its devices."""
+    """The thousandths that the charge takes of each of its devices."""
     return min(charge.resources[GPU], DEVICE) if len(charge.devices) == 1 else DEVICE
 
 
 def charge_of(task: Task, role: Role) -> Charge:
-    if task.placed_at is None:
+    place = task.place
+    if place is None:
         raise AssertionError(f"bug: a charge for a task without a place: {task.story}")
-    return Charge(task.placed_at, role.resources, task.devices, task.port)
+    return Charge(place.placed_at, role.resources, place.devices, place.port)
 
 
 def residue_of(task: Task, charge: Charge, worker: str, now: Micros) -> Residue:

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from phalanx.core.gang import Gang
 from phalanx.core.model import Job
 from phalanx.core.spec import quantities
 from phalanx.core.spec.job import Micros
@@ -153,22 +152,22 @@ Reason = (
 )
 
 
-def own_reason(gang: Gang, now: Micros) -> OnHold | After | Backoff | WaitingForMembers | None:
+def own_reason(job: Job, now: Micros) -> OnHold | After | Backoff | WaitingForMembers | None:
     """What in the job itself prevents a start now; None if only the cluster can."""
-    job = gang.job
     if job.on_hold:
         return OnHold()
-    if job.waits_for:
-        return After(job.waits_for)
-    if job.not_before > now:
-        return Backoff(job.not_before)
+    pending = job.pending
+    if pending is not None and pending.after:
+        return After(pending.after)
+    if pending is not None and pending.not_before > now:
+        return Backoff(pending.not_before)
     return members_reason(job)
 
 
 def members_reason(job: Job) -> WaitingForMembers | None:
-    if job.gathering is None or not job.awaits_members:
+    if job.members is None or not job.awaits_members:
         return None
-    return WaitingForMembers(job.spec.size, job.gathering.of)
+    return WaitingForMembers(job.spec.size, job.members.needed)
 
 
 def _clock(at: Micros) -> str:

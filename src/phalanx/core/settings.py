@@ -1,4 +1,4 @@
-"""The numbers the core reckons with. The server fills them from its configuration."""
+"""The settings of the core. The server fills them from its configuration."""
 
 from collections.abc import Mapping
 
@@ -8,20 +8,20 @@ from phalanx.core.spec.job import HOUR, MINUTE, SECOND, Micros
 
 
 class CoreSettings(msgspec.Struct, frozen=True):
-    accept: Micros = 30 * SECOND  #: a reservation that is not accepted by then is given back
-    start: Micros = 30 * SECOND  #: a released task that has not started by then has failed
-    stop_floor: Micros = 45 * SECOND  #: the least time a worker has to report a stop
-    stop_slack: Micros = 30 * SECOND  #: the time beyond its grace a worker has to report a stop
-    nomination: Micros = 30 * SECOND  #: how long room is kept after its victims have had their time
-    #: How long after the loss of its worker a fenced task is surely dead, by whatever clock.
+    accept: Micros = 30 * SECOND  #: how long agents have to accept a reservation
+    start: Micros = 30 * SECOND  #: how long a released task has to start
+    stop_floor: Micros = 45 * SECOND  #: the shortest time a worker has to report a stop
+    stop_slack: Micros = 30 * SECOND  #: how long after the grace period a worker may report a stop
+    nomination: Micros = 30 * SECOND  #: how long kept capacity outlasts the stop of its victims
+    #: How long after the loss of its worker a fenced task is surely dead.
     fence_slack: Micros = 5 * SECOND + 300_000
-    regroup_after: Micros = 10 * MINUTE  #: below its minimum this long, a gang is placed again
-    healthy_after: Micros = HOUR  #: running this long clears the count of failures
-    shrink_slack: Micros = MINUTE  #: siblings failing this long after a shrink are not to blame
+    regroup_after: Micros = 10 * MINUTE  #: below its minimum this long, a gang is requeued
+    healthy_after: Micros = HOUR  #: an attempt this long clears the count of failures
+    shrink_slack: Micros = MINUTE  #: failures this soon after a shrink are not counted
     backoff_cap: Micros = 5 * MINUTE
     suspect_window: Micros = 10 * MINUTE
     suspect_jobs: int = 3  #: this many jobs failing first on a worker in the window cordon it
-    avoid_cap: int = 16  #: how many workers a job remembers to try last
+    avoid_cap: int = 16  #: the most workers that a job tries last
     price: Mapping[str, int] = {}  #: millionths, for an hour of one of each resource
     ports: tuple[int, int] = (29500, 32767)  #: rendezvous ports, below the kernel's own range
 

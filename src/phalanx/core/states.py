@@ -1,6 +1,7 @@
-"""The life of a task as data: its states, what can happen to it, and one table of what may follow.
+"""The state machine of a task as data: its states, its moves, and the table of legal transitions.
 
-The diagram in the docs, the terminal set and the test of every pair are derived from `TABLE`.
+The diagram in the docs, the set of terminal states and the test of every pair are derived from
+`TABLE`.
 """
 
 from enum import StrEnum
@@ -8,12 +9,12 @@ from typing import NamedTuple
 
 
 class State(StrEnum):
-    BLOCKED = "blocked"  #: waits for its gang, for members or dependencies of it
-    PENDING = "pending"  #: waits alone: a gang of one
-    RESERVED = "reserved"  #: promised to a worker; no process before the release
-    RUNNING = "running"  #: its process was seen
-    PREEMPTING = "preempting"  #: told to stop; its process may still live
-    PREEMPTED = "preempted"  #: stopped; its gang has not settled yet
+    BLOCKED = "blocked"  #: not placed, in a gang of several or before its dependencies
+    PENDING = "pending"  #: not placed, a gang of one
+    RESERVED = "reserved"  #: placed on a worker; no process before the release
+    RUNNING = "running"  #: its worker has reported the process
+    PREEMPTING = "preempting"  #: a stop was requested; the process may still live
+    PREEMPTED = "preempted"  #: stopped; other tasks of its gang are still stopping
     DONE = "done"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -35,27 +36,27 @@ class Move(StrEnum):
     WORKER_LOST = "WorkerLost"
     VANISHED = "Vanished"
     STALLED = "Stalled"
-    DRAIN_BEGAN = "DrainBegan"
+    STOP_BEGAN = "StopBegan"
     SHRUNK = "Shrunk"
     STOPPED = "Stopped"
     STOP_TIMED_OUT = "StopTimedOut"
     SHRINK_SETTLED = "ShrinkSettled"
-    DRAIN_SETTLED = "DrainSettled"
+    STOP_SETTLED = "StopSettled"
 
 
 class Rule(NamedTuple):
-    """One row of the table: from `source`, `move` leads to one of `targets`."""
+    """One row of the table: `move` leads from `source` to one of `targets`."""
 
     source: State
     move: Move
     targets: tuple[State, ...]
-    #: For reserved tasks: whether the rule holds before or after the release.
+    #: For reserved tasks: whether the rule applies after the release or before it.
     released: bool | None = None
 
 
-_WAITING = (State.BLOCKED, State.PENDING)
-#: Where a task goes whose process is gone: to its gang's drain, or back to waiting alone.
-_FALLEN = (State.PREEMPTED, State.BLOCKED, State.PENDING)
+_UNPLACED = (State.BLOCKED, State.PENDING)
+#: Where a failed task goes: its gang stops with it, or the task alone is requeued.
+_FAILED = (State.PREEMPTED, State.BLOCKED, State.PENDING)
 
 
 def _rules(
@@ -67,18 +68,18 @@ def _rules(
 TABLE: tuple[Rule, ...] = (
     *_rules(State.BLOCKED, Move.DEPENDENCIES_MET, Move.MEMBERS_JOINED, to=(State.PENDING,)),
     *_rules(State.BLOCKED, Move.PLACED, to=(State.RESERVED,)),
-    *_rules(State.BLOCKED, Move.DRAIN_SETTLED, to=(State.FAILED, State.CANCELLED)),
+    *_rules(State.BLOCKED, Move.STOP_SETTLED, to=(State.FAILED, State.CANCELLED)),
     *_rules(State.PENDING, Move.PLACED, to=(State.RESERVED,)),
     *_rules(State.PENDING, Move.CLAIMED, to=(State.RUNNING,)),
-    *_rules(State.PENDING, Move.DRAIN_SETTLED, to=(State.FAILED, State.CANCELLED)),
-    # Before the release nothing ever ran: the whole start set goes back.
+    *_rules(State.PENDING, Move.STOP_SETTLED, to=(State.FAILED, State.CANCELLED)),
+    # Before the release nothing has run, so the whole start set is requeued.
     *_rules(
         State.RESERVED,
         Move.RESERVATION_EXPIRED,
         Move.WORKER_LOST,
         Move.SPAWN_FAILED,
-        Move.DRAIN_BEGAN,
-        to=_WAITING,
+        Move.STOP_BEGAN,
+        to=_UNPLACED,
         released=False,
     ),
     *_rules(State.RESERVED, Move.STARTED, to=(State.RUNNING,), released=True),
@@ -91,23 +92,23 @@ TABLE: tuple[Rule, ...] = (
         Move.WORKER_LOST,
         Move.VANISHED,
         Move.STOPPED,
-        to=_FALLEN,
+        to=_FAILED,
         released=True,
     ),
-    # After the release it may be running by now, so it is stopped like a running one.
-    *_rules(State.RESERVED, Move.DRAIN_BEGAN, Move.SHRUNK, to=(State.PREEMPTING,), released=True),
+    # After the release the process may exist, so the task is stopped like a running one.
+    *_rules(State.RESERVED, Move.STOP_BEGAN, Move.SHRUNK, to=(State.PREEMPTING,), released=True),
     *_rules(State.RUNNING, Move.EXITED_ZERO, to=(State.DONE,)),
-    # A worker may stop a task of its own accord: it shuts down, or its lease ran out.
-    *_rules(State.RUNNING, Move.STOPPED, to=_FALLEN),
+    # A worker may stop a task by itself: when it shuts down, or when its lease ran out.
+    *_rules(State.RUNNING, Move.STOPPED, to=_FAILED),
     *_rules(
         State.RUNNING,
         Move.EXITED_NON_ZERO,
         Move.WORKER_LOST,
         Move.VANISHED,
         Move.STALLED,
-        to=_FALLEN,
+        to=_FAILED,
     ),
-    *_rules(State.RUNNING, Move.DRAIN_BEGAN, Move.SHRUNK, to=(State.PREEMPTING,)),
+    *_rules(State.RUNNING, Move.STOP_BEGAN, Move.SHRUNK, to=(State.PREEMPTING,)),
     *_rules(
         State.PREEMPTING,
         Move.STOPPED,
@@ -122,12 +123,12 @@ TABLE: tuple[Rule, ...] = (
     *_rules(State.PREEMPTED, Move.SHRINK_SETTLED, to=(State.BLOCKED, State.DONE)),
     *_rules(
         State.PREEMPTED,
-        Move.DRAIN_SETTLED,
-        to=(*_WAITING, State.DONE, State.FAILED, State.CANCELLED),
+        Move.STOP_SETTLED,
+        to=(*_UNPLACED, State.DONE, State.FAILED, State.CANCELLED),
     ),
 )
 
-#: (state, released, move) → where it may lead. Absent means never.
+#: (state, released, move) → the legal targets. An absent key is an illegal move.
 TARGETS: dict[tuple[State, bool, Move], frozenset[State]] = {
     (rule.source, released, rule.move): frozenset(rule.targets)
     for rule in TABLE
@@ -135,6 +136,6 @@ TARGETS: dict[tuple[State, bool, Move], frozenset[State]] = {
 }
 
 TERMINAL: frozenset[State] = frozenset(State) - {rule.source for rule in TABLE}
-WAITING: frozenset[State] = frozenset(_WAITING)
-#: States in which a worker is charged for the task.
+UNPLACED: frozenset[State] = frozenset(_UNPLACED)
+#: States in which the worker is charged for the task.
 PLACED: frozenset[State] = frozenset({State.RESERVED, State.RUNNING, State.PREEMPTING})

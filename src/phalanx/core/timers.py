@@ -1,6 +1,6 @@
-"""The timers that a job's rows call for, for a leader that has just loaded them.
+"""The timers that follow from the rows, for a leader that has just loaded them.
 
-While a leader runs, each timer is set by the change that calls for it; these are the same ones.
+While a leader runs, the handlers set the same timers when they make the changes.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,6 @@ from phalanx.core.events import (
     TimeLimitReached,
 )
 from phalanx.core.gang import Gang
-from phalanx.core.handlers.requeue import waits_from
 from phalanx.core.model import Cron
 from phalanx.core.settings import CoreSettings
 from phalanx.core.spec.job import Micros
@@ -29,22 +28,24 @@ from phalanx.core.states import PLACED, State
 
 def timers_of(gang: Gang, settings: CoreSettings, loaded_at: Micros) -> Iterator[Timer]:
     job, spec = gang.job, gang.job.spec
-    if job.not_before > loaded_at:
-        yield Timer(job.not_before, BackoffEnded(job.id))
-    since = waits_from(job)
+    pending, attempt = job.pending, job.attempt
+    if pending is not None and pending.not_before > loaded_at:
+        yield Timer(pending.not_before, BackoffEnded(job.id))
+    since = job.times_out_from
     if since is not None and spec.schedule_timeout is not None:
         yield Timer(since + spec.schedule_timeout, ScheduleTimedOut(job.id, since))
-    if job.nomination is not None:
-        yield Timer(job.nomination.until, NominationEnded(job.id, job.nomination.at))
-    if job.short_since is not None:
-        yield Timer(job.short_since + settings.regroup_after, RegroupDue(job.id, job.short_since))
+    if pending is not None and pending.nomination is not None:
+        yield Timer(pending.nomination.until, NominationEnded(job.id, pending.nomination.at))
+    if attempt is not None and attempt.short_since is not None:
+        at = attempt.short_since + settings.regroup_after
+        yield Timer(at, RegroupDue(job.id, attempt.short_since))
     yield from _task_timers(gang, settings, loaded_at)
 
 
 def _task_timers(gang: Gang, settings: CoreSettings, loaded_at: Micros) -> Iterator[Timer]:
-    """One timer for all tasks of an epoch that are at the same point.
+    """One timer for all tasks of an epoch that are in the same state.
 
-    Workers could not report while there was no leader, so they have their whole time again.
+    Workers could not report while there was no leader, so their deadlines start again.
     """
     job, spec = gang.job.id, gang.job.spec
     unreleased = {task.epoch for task in gang.unreleased()}

@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from phalanx.core.errors import CoreError
 from phalanx.core.events import (
     Event,
-    Held,
-    HoldsReleased,
+    GangGathered,
+    GatheringEnded,
     Nominated,
     Placed,
     ScheduleTimedOut,
@@ -144,6 +144,10 @@ class PlannerLoop:
         self._telemetry.rejected(cause)
 
 
+#: Why gathered places are released.
+_STUCK = "no gathering gang could reach its minimum"
+
+
 def event_of(decision: Decision) -> Event:
     """The event that carries out a decision."""
     if isinstance(decision, Reserve):
@@ -152,9 +156,7 @@ def event_of(decision: Decision) -> Event:
         victims = (Victim(victim.job, victim.version, victim.tasks) for victim in decision.victims)
         return Nominated(decision.placements, tuple(victims))
     if isinstance(decision, Gather):
-        return Held(decision.placement)
+        return GangGathered(decision.placement)
     if isinstance(decision, ReleaseGathered):
-        return HoldsReleased(
-            decision.job, decision.version, "no gathering gang could reach its minimum"
-        )
+        return GatheringEnded(decision.job, decision.version, _STUCK)
     return ScheduleTimedOut(decision.job, decision.since)

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 from phalanx.core import ids
 from phalanx.core.errors import CoreError, Duplicate, Invalid, Problem
 from phalanx.core.events import CronSet, MembersJoined, QueueSet, Submitted
-from phalanx.core.model import Cron, Gathering, Job, Phase, Queue, cron_key
+from phalanx.core.model import Cron, GangMembers, Job, Phase, Queue, cron_key
 from phalanx.core.spec.job import JobSpec
 from phalanx.core.warnings import AnyWarning
 from phalanx.engine.engine import Engine
@@ -29,7 +29,7 @@ class Submission(NamedTuple):
     spec: JobSpec
     owner: str = ""
     key: str | None = None  #: asking again with the same one gives the first job
-    part: Gathering | None = None  #: how much of its gang it is, if it may be but a part
+    part: GangMembers | None = None  #: how much of its gang it is, if it may be but a part
 
 
 class AcceptedJob(NamedTuple):
@@ -231,7 +231,7 @@ class Submissions:
 def _submit(turn: Turn, job: str, submission: Submission, ended: dict[str, Phase]) -> AcceptedJob:
     spec, part = submission.spec, submission.part
     mine = {name: ended[name] for name in spec.after if name in ended}
-    if part is not None and part.of is not None and spec.size >= part.of:
+    if part is not None and part.needed is not None and spec.size >= part.needed:
         part = None  # the gang is complete
     event = Submitted(job, spec, submission.owner, submission.key, mine, part)
     return AcceptedJob(turn.apply(event).gangs[job].job, is_new=True)

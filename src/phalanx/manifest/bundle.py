@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from phalanx.core.errors import Invalid
-from phalanx.core.model import Gathering, Queue
+from phalanx.core.model import GangMembers, Queue
 from phalanx.core.spec.fields import shown
 from phalanx.core.spec.job import JobSpec
 from phalanx.core.spec.validation import is_short_form, job_spec, short_form
@@ -24,9 +24,9 @@ class Bundle(NamedTuple):
     queues: list[Queue]  #: parents before their children
     warnings: list[Told]
     #: How much of its gang a job is, by namespace and name, where it is made of pods.
-    parts: dict[tuple[str, str], Gathering]
+    parts: dict[tuple[str, str], GangMembers]
 
-    def part(self, job: JobSpec) -> Gathering | None:
+    def part(self, job: JobSpec) -> GangMembers | None:
         return self.parts.get((job.namespace, job.name or ""))
 
 
@@ -40,7 +40,7 @@ class _Reading:
         self.drafts: list[Draft] = []
         self.specs: list[JobSpec] = []
         self.queues: list[queue.Named] = []
-        self.parts: dict[tuple[str, str], Gathering] = {}
+        self.parts: dict[tuple[str, str], GangMembers] = {}
         self._named: dict[tuple[str, str], SourceLocation] = {}
 
     def take(self, document: Mapping[str, object], where: SourceLocation) -> None:

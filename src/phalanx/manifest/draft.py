@@ -9,7 +9,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from phalanx.core.errors import Invalid
-from phalanx.core.model import Gathering
+from phalanx.core.model import GangMembers
 from phalanx.core.spec.fields import joined
 from phalanx.core.spec.job import JobSpec
 from phalanx.core.spec.validation import job_spec
@@ -59,7 +59,7 @@ class Draft:
         self.fields: dict[str, object] = {}
         self.roles: dict[str, RoleDraft] = {}
         #: For pods that name their gang: how much of it they are.
-        self.part: Gathering | None = None
+        self.part: GangMembers | None = None
         self._origins: dict[str, SourceLocation] = {"": where}
 
     @property

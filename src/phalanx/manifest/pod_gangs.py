@@ -13,7 +13,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from phalanx.core.errors import Invalid
-from phalanx.core.model import Gathering
+from phalanx.core.model import GangMembers
 from phalanx.core.spec import quantities
 from phalanx.core.spec.job import Match
 from phalanx.manifest import ack, koordinator
@@ -148,10 +148,10 @@ class PodGangs:
         before = set(draft.fields)
         self._put_members(draft, [member for member, _ in members])
         said |= dict.fromkeys(draft.fields.keys() - before, _BY_WORDS)
-        draft.part = Gathering(
-            of=_number(least),
-            members=tuple(member.name for member, _ in members),
-            said=_weighed(said),
+        draft.part = GangMembers(
+            needed=_number(least),
+            names=tuple(member.name for member, _ in members),
+            weights=_weighed(said),
             shared=_in_common(first.pod),
         )
         self._put_minimum(draft, least, first)
@@ -165,8 +165,8 @@ class PodGangs:
         metadata.name_job(draft)
         draft.put_all(_but_minimum(group.terms))
         least = group.terms.get("min_available")
-        draft.part = Gathering(
-            of=_number(least), said=_weighed(dict.fromkeys(group.terms, _BY_WORDS))
+        draft.part = GangMembers(
+            needed=_number(least), weights=_weighed(dict.fromkeys(group.terms, _BY_WORDS))
         )
         if self._whole_gangs:
             self._findings.wrong(
@@ -180,12 +180,12 @@ class PodGangs:
     def _take_resources(self, draft: Draft, group: PodGroup | None) -> None:
         """The gate on the sum is looked at when the gang has its minimum."""
         part = draft.part
-        if group is None or group.least is None or part is None or part.of is None:
+        if group is None or group.least is None or part is None or part.needed is None:
             return
-        if draft.size >= part.of:
-            self._check_resources(draft, group, part.of)
+        if draft.size >= part.needed:
+            self._check_resources(draft, group, part.needed)
         elif not self._findings.ignore_unsupported:
-            draft.part = replace(part, least=group.least[0])
+            draft.part = replace(part, min_resources=group.least[0])
 
     def _agreed(
         self, gang: str, members: list[tuple[PodMember, GangDeclaration]], group: PodGroup | None

@@ -38,7 +38,7 @@ def occupy(nodes: Mapping[str, Node], gangs: Iterable[ScenarioGang]) -> dict[str
             if task.held is not None:
                 node = nodes[task.held]
                 picked = _pick_devices(node, task.resources.get(GPU, 0))
-                node.hold(f"{gang.name}.{index}", Charge(0, task.resources, picked))
+                node.gather(f"{gang.name}.{index}", Charge(0, task.resources, picked))
     return devices
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from phalanx.core.cluster import Cluster
 from phalanx.core.gang import Gang
 from phalanx.core.ids import split_task
-from phalanx.core.model import Phase
+from phalanx.core.model import Assignment, Phase
 from phalanx.core.node import DEVICE, GPU, Node
 from phalanx.core.reasons import (
     Backoff,
@@ -66,8 +66,8 @@ def _room(cluster: Cluster, gang: Gang) -> int:
     role = gang.role(0)
     kept: dict[str, int] = {}
     for other in cluster.gangs.values():
-        if other.job.nomination is not None and other is not gang:
-            for assignment in other.job.nomination.assignments:
+        if other is not gang:
+            for assignment in _nominated(other):
                 gpu = other.role(assignment.task).resources.get(GPU, 0)
                 kept[assignment.worker] = kept.get(assignment.worker, 0) + gpu
     return sum(
@@ -102,9 +102,14 @@ def _below(cluster: Cluster, queue: str) -> Iterator[Gang]:
 
 
 def _uses(gang: Gang, resource: str) -> int:
-    nominated = gang.job.nomination.assignments if gang.job.nomination is not None else ()
-    tasks = sum(task.state in PLACED for task in gang.tasks) + len(nominated)
+    tasks = sum(task.state in PLACED for task in gang.tasks) + len(_nominated(gang))
     return tasks * gang.role(0).resources.get(resource, 0)
+
+
+def _nominated(gang: Gang) -> tuple[Assignment, ...]:
+    """The places that are kept for the gang while its victims stop."""
+    pending = gang.job.pending
+    return () if pending is None or pending.nomination is None else pending.nomination.assignments
 
 
 def _is_leaving(cluster: Cluster, task: str) -> bool:

@@ -21,6 +21,7 @@ from phalanx.core.cluster import Cluster
 from phalanx.core.errors import CoreError
 from phalanx.core.ids import split_task
 from phalanx.core.model import Protocol as WorkerProtocol
+from phalanx.core.model import place_of
 from phalanx.core.reasons import Reason
 from phalanx.core.spec.job import HOUR, MINUTE, SECOND, JobSpec, Micros
 from phalanx.core.spec.validation import job_spec
@@ -177,7 +178,7 @@ class Replay:
 
     def _stop_what_was_told_to(self, changes: Changes) -> None:
         for task in changes.tasks.values():
-            if task.state is State.PREEMPTING and task.stopping_at == self.now:
+            if task.state is State.PREEMPTING and place_of(task).stopping_at == self.now:
                 stopped = events.Stopped(task.id, task.epoch)
                 heappush(self._due, (self.now + STOP, _END, next(self._numbers), stopped))
 
@@ -197,7 +198,7 @@ class Replay:
     def _end(self, job: str, epoch: int) -> None:
         """The duration of an attempt is over; if it was stopped before, that means nothing."""
         gang = self.cluster.gangs.get(job)
-        if gang is None or gang.job.epoch != epoch or gang.job.drain is not None:
+        if gang is None or gang.job.epoch != epoch or gang.job.stopping is not None:
             return
         for task in gang.tasks:
             if task.state is State.RUNNING:

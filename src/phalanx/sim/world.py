@@ -221,7 +221,7 @@ class World:
         leader = next((s.engine for s in self.servers if s.is_up and s.engine.is_leading), None)
         reason = None if leader is None else leader.reasons.get(job)
         if isinstance(reason, After):
-            return all(self._is_settled(other) for other in row.waits_for)
+            return all(self._is_settled(other) for other in reason.jobs)
         [role] = row.spec.roles
         gpu = role.resources.get("gpu", 0)
         room = len(self.machines) * (2000 // gpu) if gpu else role.replicas

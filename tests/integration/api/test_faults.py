@@ -157,12 +157,17 @@ async def test_fault_7_alternating_culprits_fail_a_job_after_its_retries(server:
     assert (shown["phase"], shown["failures"]) == ("failed", 3)
 
 
+def _lost_reservations(cluster: Cluster, job: str) -> int:
+    pending = cluster.gangs[job].job.pending
+    return 0 if pending is None else pending.lost_reservations
+
+
 async def test_fault_7_lost_reservations_slow_down() -> None:
     core = CoreSettings(accept=SECOND // 10)
     async with serving(memory(), settings=quick(core=core)) as server:
         await a_worker(server, "w-1")
         job = (await submit(server, {"roles": {"w": {"command": "x"}}, "backoff": "5m"}))["id"]
-        await server.until(lambda c: c.gangs[job].job.losses == 2)
+        await server.until(lambda c: _lost_reservations(c, job) == 2)
         why = (await server.call("GET", f"/jobs/{job}/why")).body
         assert why["reason"]["type"] == "Backoff"
 

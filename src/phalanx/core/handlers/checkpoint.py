@@ -1,4 +1,4 @@
-"""Checkpoints and progress: what a task saved, what counts, and what the next attempt is given."""
+"""Checkpoints and progress: what a task has saved, and what the next attempt resumes from."""
 
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
@@ -14,7 +14,7 @@ def checkpoint_saved(tx: Changes, event: CheckpointSaved) -> None:
     gang, task = tx.attempt(event.task, event.epoch)
     if task.state is not State.PREEMPTING:
         raise Conflict(
-            f"task {task.id} is {task.state}; a checkpoint is only taken while it is preempting"
+            f"task {task.id} is {task.state}; checkpoints are only accepted while it is stopping"
         )
     if gang.job.spec.checkpoint is CheckpointPolicy.ALL:
         replaced = task.saved
@@ -28,8 +28,10 @@ def checkpoint_saved(tx: Changes, event: CheckpointSaved) -> None:
 
 
 def settle_checkpoints(tx: Changes, gang: Gang) -> None:
-    """Take a set over only if every task that had started is in it, so that all ranks resume from
-    the same step. Otherwise the last complete set stays."""
+    """Adopt the checkpoints of a stopped gang if every task that had started has saved one.
+
+    So all ranks resume from the same step. Otherwise the last complete set stays.
+    """
     stopped = [task for task in gang.tasks if task.state is State.PREEMPTED]
     saved = [task for task in stopped if task.saved is not None]
     if not saved:
@@ -44,19 +46,19 @@ def settle_checkpoints(tx: Changes, gang: Gang) -> None:
         else:
             tx.update(gang, task, saved=None)
     if complete:
-        _forget_older(tx, gang, {task.index for task in saved})
+        _drop_older(tx, gang, {task.index for task in saved})
         tx.record(GangCheckpointSaved(gang.job.id, gang.job.epoch, len(saved)))
 
 
 def drop_saved(tx: Changes, gang: Gang, task: Task) -> None:
-    """A task that stops alone is part of no set."""
+    """Drop the checkpoint of a task that stopped alone: it is not part of a complete set."""
     if task.saved is not None:
         tx.dropped_blobs.append(task.saved.id)
         tx.update(gang, task, saved=None)
 
 
-def _forget_older(tx: Changes, gang: Gang, saved: set[int]) -> None:
-    """Tasks outside the new set must not resume from an older one."""
+def _drop_older(tx: Changes, gang: Gang, saved: set[int]) -> None:
+    """Drop the checkpoints of tasks outside the new set: they are from an earlier step."""
     for task in list(gang.tasks):
         if task.index not in saved and task.checkpoint is not None:
             tx.dropped_blobs.append(task.checkpoint.id)
@@ -66,11 +68,11 @@ def _forget_older(tx: Changes, gang: Gang, saved: set[int]) -> None:
 def progressed(tx: Changes, event: Progressed) -> None:
     gang, task = tx.attempt(event.task, event.epoch)
     if task.state is not State.RUNNING:
-        return  # told to stop by now; the report is true but of no use
+        return  # the task is stopping by now, so its progress no longer matters
     steps = {} if gang.progress is None else dict(gang.progress.steps)
     if event.step is not None:
         steps[task.index] = event.step
     gang.progress = GangProgress(tx.now, steps)
     if event.safe:
-        tx.set_job(gang, safe_at=tx.now)
+        tx.set_attempt(gang, safe_at=tx.now)
         tx.record(WorkSaved(*about(task), event.step))

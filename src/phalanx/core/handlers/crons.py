@@ -22,7 +22,7 @@ from phalanx.core.events import (
     CronSet,
     Submitted,
 )
-from phalanx.core.handlers.stop import drain
+from phalanx.core.handlers.stop import stop_gang
 from phalanx.core.handlers.submit import submitted, unknown_queue
 from phalanx.core.ids import job_id, scrambled
 from phalanx.core.model import Cron, CronOutcome, CronRun, Job, Phase, cron_key
@@ -156,7 +156,7 @@ def _run(tx: Changes, row: Cron, at: Micros, event: CronDue | CronRequested) -> 
     tx.crons[row.key] = replace(row, replacing_at=at)
     tx.record(records.CronReplacing(row.key, at))
     for run in unfinished:
-        drain(tx, tx.gang(run.job), causes.replaced_by_next_run(row.key))
+        stop_gang(tx, tx.gang(run.job), causes.replaced_by_next_run(row.key))
     return None
 
 

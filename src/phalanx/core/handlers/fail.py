@@ -1,4 +1,4 @@
-"""A task that fell: what it takes with it, what is counted, and who is to blame."""
+"""Failures: which tasks they stop, whether they are counted, and which worker is suspected."""
 
 from typing import NamedTuple
 
@@ -10,11 +10,11 @@ from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
 from phalanx.core.events import Exited, RegroupDue, SpawnFailed, StallDue, Stopped, Vanished
 from phalanx.core.gang import Gang
-from phalanx.core.handlers.lost_work import lose
-from phalanx.core.handlers.requeue import avoid, forgive, wait_again
+from phalanx.core.handlers.requeue import avoid, forgive, requeue
 from phalanx.core.handlers.reserve import lose_reservation
-from phalanx.core.handlers.stop import complete_if_done, drain, task_stopped
-from phalanx.core.model import Exit, Suspicion, Task, Worker
+from phalanx.core.handlers.stop import complete_if_done, stop_gang, task_stopped
+from phalanx.core.lost_work import charge_lost_work
+from phalanx.core.model import AttemptState, Exit, Suspicion, Task, Worker
 from phalanx.core.records import (
     TaskDone,
     TaskFailed,
@@ -45,14 +45,14 @@ _MOVES = {
 }
 
 
-class Fall(NamedTuple):
-    """How a process was lost."""
+class Failure(NamedTuple):
+    """How a process ended without being asked to."""
 
     how: TaskEnding
-    gone: bool  #: nothing of it can be alive; else its worker stays charged
+    gone: bool  #: the process cannot be alive; else its worker stays charged
     exit: Exit | None = None
     exact: str | None = None  #: says more than the ending alone
-    message: str = ""  #: of the worker
+    message: str = ""  #: from the worker
 
     @property
     def move(self) -> Move:
@@ -76,7 +76,7 @@ def exited(tx: Changes, event: Exited) -> None:
     if task.state is State.PREEMPTING:
         _stop(tx, gang, task, move, end)
     elif end.signalled:
-        fail(tx, gang, [task], Fall(TaskEnding.STOPPED, gone=True, exit=end))
+        fail(tx, gang, [task], Failure(TaskEnding.STOPPED, gone=True, exit=end))
     elif success:
         done = tx.move(gang, task, move, State.DONE, ended_at=tx.now, exit=end)
         tx.free(task)
@@ -85,32 +85,30 @@ def exited(tx: Changes, event: Exited) -> None:
             note_start(tx, gang)
         complete_if_done(tx, gang)
     else:
-        fail(tx, gang, [task], Fall(TaskEnding.EXITED, gone=True, exit=end, exact=str(end)))
+        fail(tx, gang, [task], Failure(TaskEnding.EXITED, gone=True, exit=end, exact=str(end)))
 
 
 def stopped(tx: Changes, event: Stopped) -> None:
     gang, task = tx.attempt(event.task, event.epoch)
     if task.state is not State.PREEMPTING:
-        raise Conflict(f"task {task.id} is {task.state}; it was not told to stop")
+        raise Conflict(f"task {task.id} is {task.state}; no stop was requested")
     _stop(tx, gang, task, Move.STOPPED, Exit(signalled=True))
 
 
 def _stop(tx: Changes, gang: Gang, task: Task, move: Move, end: Exit | None) -> None:
-    """A task that was told to stop is gone."""
-    started_at = task.started_at
-    if move in (Move.EXITED_ZERO, Move.EXITED_NON_ZERO):
-        started_at = started_at or tx.now  # we had not heard of its start yet
-    gone = tx.move(
-        gang, task, move, State.PREEMPTED, started_at=started_at, ended_at=tx.now, exit=end
-    )
+    """Note that a task has stopped as requested, and is gone."""
+    place = task.place
+    if move in (Move.EXITED_ZERO, Move.EXITED_NON_ZERO) and place and place.started_at is None:
+        place = replace(place, started_at=tx.now)  # its start was not reported before
+    stopped = tx.move(gang, task, move, State.PREEMPTED, place=place, ended_at=tx.now, exit=end)
     tx.free(task)
-    tx.record(TaskStopped(*about(gone), _STOPS[move]))
-    task_stopped(tx, gang, gone)
+    tx.record(TaskStopped(*about(stopped), _STOPS[move]))
+    task_stopped(tx, gang, stopped)
 
 
 def spawn_failed(tx: Changes, event: SpawnFailed) -> None:
     gang, task = tx.attempt(event.task, event.epoch)
-    how = Fall(TaskEnding.SPAWN_FAILED, gone=True, message=event.message)
+    how = Failure(TaskEnding.SPAWN_FAILED, gone=True, message=event.message)
     if task.state is State.PREEMPTING:
         _stop(tx, gang, task, Move.SPAWN_FAILED, None)
     elif task.state is State.RESERVED and not task.released:
@@ -123,16 +121,16 @@ def spawn_failed(tx: Changes, event: SpawnFailed) -> None:
 def vanished(tx: Changes, event: Vanished) -> None:
     gang, task = tx.attempt(event.task, event.epoch)
     is_silent = not event.gone or task.worker is None
-    how = Fall(TaskEnding.SILENT if is_silent else TaskEnding.VANISHED, event.gone)
+    how = Failure(TaskEnding.SILENT if is_silent else TaskEnding.VANISHED, event.gone)
     if event.gone and task.state is not State.PREEMPTING:
         fail(tx, gang, [task], how)
     else:
-        fall(tx, gang, [task], how)
+        lose_processes(tx, gang, [task], how)
 
 
 def stall_due(tx: Changes, event: StallDue) -> None:
     base = tx.base.gangs.get(event.job)
-    if base is None or base.job.drain is not None or base.job.verdict is not None:
+    if base is None or base.job.is_ending:
         return
     stall_after = base.job.spec.stall_after
     started = [t for t in base.started() if t.epoch == event.epoch]
@@ -142,9 +140,9 @@ def stall_due(tx: Changes, event: StallDue) -> None:
     if not running:
         tx.timer(tx.now + stall_after, event)
         return
-    # Progress from before a restart of the server is not known, so the clock starts there.
-    heard_at = max(running[0].released_at or 0, tx.base.loaded_at)
+    # A new leader does not know earlier progress, so the clock starts when it has loaded.
     laggard = running[0]
+    heard_at = max(laggard.released_at or 0, tx.base.loaded_at)
     if base.progress is not None:
         heard_at = max(heard_at, base.progress.at)
         slowest = base.progress.laggard()
@@ -153,14 +151,14 @@ def stall_due(tx: Changes, event: StallDue) -> None:
         tx.timer(heard_at + stall_after, event)
         return
     exact = f"made no progress for {stall_after / SECOND:g} s"
-    how = Fall(TaskEnding.STALLED, gone=False, exact=exact)
+    how = Failure(TaskEnding.STALLED, gone=False, exact=exact)
     fail(tx, tx.gang(event.job), [laggard], how)
 
 
-def fall(tx: Changes, gang: Gang, tasks: list[Task], how: Fall) -> None:
-    """Tasks of one gang are lost with their worker, each as its state demands."""
-    fallen = []
-    # The last stop may complete the gang, and then the others are to stop as well.
+def lose_processes(tx: Changes, gang: Gang, tasks: list[Task], how: Failure) -> None:
+    """End tasks whose processes are lost: those that were stopping have stopped, others failed."""
+    failed = []
+    # Stopping tasks first: the last of them may complete the gang, and then the others stop too.
     for index in [t.index for t in sorted(tasks, key=lambda t: t.state is not State.PREEMPTING)]:
         task = gang.tasks[index]
         if task.state is State.PREEMPTING:
@@ -168,69 +166,71 @@ def fall(tx: Changes, gang: Gang, tasks: list[Task], how: Fall) -> None:
             if how.gone:
                 tx.free(task)
             else:
-                tx.linger(task)
+                tx.keep_charged(task)
             tx.record(TaskStopped(*about(stopped), how.how))
             task_stopped(tx, gang, stopped)
         elif task.released and task.state in (State.RESERVED, State.RUNNING):
-            fallen.append(task)
-    if fallen:
-        fail(tx, gang, fallen, how)
+            failed.append(task)
+    if failed:
+        fail(tx, gang, failed, how)
 
 
-def fail(tx: Changes, gang: Gang, fallen: list[Task], fall: Fall) -> None:
-    """Tasks of one gang fell at once. The first is the trigger; together they count once.
+def fail(tx: Changes, gang: Gang, failed: list[Task], how: Failure) -> None:
+    """Handle tasks of one gang that failed together: the first is the trigger, and they count once.
 
-    With `restart: task` only they wait again, if they can be placed without the rest.
+    With `restart: task` only these tasks are requeued, if they can be placed without the rest.
     """
-    trigger = fallen[0]
+    trigger = failed[0]
     spec = gang.job.spec
-    counted = fall.is_counted and _count(tx, gang)
+    counted = how.is_counted and _count(tx, gang)
     if counted:
-        _blame(tx, gang, trigger, fall.move)
+        _blame(tx, gang, trigger, how.move)
     exhausted = gang.job.failures >= spec.max_retries
     alone = (
         spec.restart is Restart.TASK
         and not exhausted
-        and gang.may_start_with([*gang.waiting(), *fallen])
+        and gang.may_start_with([*gang.unplaced(), *failed])
     )
-    cause_of = causes.failed if fall.is_counted else causes.stopped_by_worker
-    cause = cause_of(trigger.index, fall.text(trigger))
+    cause_of = causes.failed if how.is_counted else causes.stopped_by_worker
+    cause = cause_of(trigger.index, how.text(trigger))
     if alone:
-        lose(tx, gang, cause, (), fallen)
-    for task in fallen:
-        _record_failure(tx, task, fall)
-        if fall.gone:
+        charge_lost_work(tx, gang, cause, (), failed)
+    for task in failed:
+        _record_failure(tx, task, how)
+        if how.gone:
             tx.free(task)
         else:
-            tx.linger(task)
+            tx.keep_charged(task)
         if alone:
-            tx.rest(gang, task, fall.move, ended_at=tx.now, exit=fall.exit)
+            tx.requeue(gang, task, how.move, ended_at=tx.now, exit=how.exit)
         else:
-            tx.move(gang, task, fall.move, State.PREEMPTED, ended_at=tx.now, exit=fall.exit)
+            tx.move(gang, task, how.move, State.PREEMPTED, ended_at=tx.now, exit=how.exit)
     if alone:
-        wait_again(tx, gang, setbacks=gang.job.failures if counted else 0)
+        requeue(tx, gang, setbacks=gang.job.failures if counted else 0)
         note_shortage(tx, gang)
         return
-    drain(tx, gang, cause, counted=counted)
+    stop_gang(tx, gang, cause, counted=counted)
 
 
-def _record_failure(tx: Changes, task: Task, fall: Fall) -> None:
-    end = fall.exit or Exit()
-    tx.record(TaskFailed(*about(task), fall.how, fall.text(task), end.code, end.signal))
+def _record_failure(tx: Changes, task: Task, how: Failure) -> None:
+    end = how.exit or Exit()
+    tx.record(TaskFailed(*about(task), how.how, how.text(task), end.code, end.signal))
 
 
 def _count(tx: Changes, gang: Gang) -> bool:
-    """Count a failure against the job, unless a shrink is to blame."""
+    """Count a failure against the job, unless a recent shrink explains it. Whether it counts."""
     forgive(tx, gang)
     job, settings = gang.job, tx.base.settings
-    shrunk = job.shrunk_at
+    attempt = job.attempt or AttemptState()
+    shrunk = attempt.shrunk_at
     counted = shrunk is None or tx.now - shrunk > job.spec.grace + settings.shrink_slack
-    tx.set_job(gang, failures=job.failures + counted, healthy_since=None)
+    attempt = replace(attempt, healthy_since=None)
+    tx.set_job(gang, failures=job.failures + counted, attempt=attempt)
     return counted
 
 
 def _blame(tx: Changes, gang: Gang, trigger: Task, move: Move) -> None:
-    """The next attempt avoids the trigger's worker, and so do all if it trips job after job."""
+    """Let the next attempt avoid the trigger's worker, and suspect the worker."""
     node = tx.find_node(trigger.worker)
     if node is None:
         return
@@ -239,7 +239,7 @@ def _blame(tx: Changes, gang: Gang, trigger: Task, move: Move) -> None:
     avoid(tx, gang, [worker.id])
     if move is Move.WORKER_LOST:
         return
-    if elsewhere:  # it is the job that fails, wherever it is
+    if elsewhere:  # the job fails on several workers, so the workers are not to blame
         _acquit(tx, job.id, [*elsewhere, worker.id])
     elif worker.cordoned is None:
         since = tx.now - tx.base.settings.suspect_window
@@ -248,14 +248,17 @@ def _blame(tx: Changes, gang: Gang, trigger: Task, move: Move) -> None:
 
 
 def _acquit(tx: Changes, job: str, workers: list[str]) -> None:
+    """Drop the suspicions that a job has raised against these workers."""
     for name in workers:
         node = tx.find_node(name)
         if node is not None and any(s.job == job for s in node.worker.suspicions):
-            left = tuple(s for s in node.worker.suspicions if s.job != job)
-            tx.set_worker(replace(node.worker, suspicions=left))
+            others = tuple(s for s in node.worker.suspicions if s.job != job)
+            tx.set_worker(replace(node.worker, suspicions=others))
 
 
 def _suspect(tx: Changes, worker: Worker, suspicions: tuple[Suspicion, ...]) -> None:
+    """Note the suspicions, or cordon the worker if there are enough. The last open worker stays
+    open."""
     settings = tx.base.settings
     others = (node for node in tx.base.nodes.values() if node.worker.id != worker.id)
     if len(suspicions) < settings.suspect_jobs or not any(node.is_open for node in others):
@@ -269,28 +272,32 @@ def _suspect(tx: Changes, worker: Worker, suspicions: tuple[Suspicion, ...]) -> 
 
 
 def note_start(tx: Changes, gang: Gang) -> None:
-    """The last task of a start set was seen: from here on it runs healthily."""
+    """Note that a task has started. Once the whole start set has, the attempt is healthy."""
     if not gang.count(State.RESERVED):
-        tx.set_job(gang, healthy_since=tx.now)
+        tx.set_attempt(gang, healthy_since=tx.now)
         note_shortage(tx, gang)
 
 
 def note_shortage(tx: Changes, gang: Gang) -> None:
     """Start or stop the clock of a gang that runs below its minimum."""
-    job, short = gang.job, gang.is_short
-    if short and job.short_since is None:
-        tx.set_job(gang, short_since=tx.now)
+    job, is_short = gang.job, gang.is_short
+    since = None if job.attempt is None else job.attempt.short_since
+    if is_short and since is None:
+        tx.set_attempt(gang, short_since=tx.now)
         tx.timer(tx.now + tx.base.settings.regroup_after, RegroupDue(job.id, tx.now))
-    elif not short and job.short_since is not None:
-        tx.set_job(gang, short_since=None)
+    elif not is_short and since is not None:
+        tx.set_attempt(gang, short_since=None)
 
 
 def regroup_due(tx: Changes, event: RegroupDue) -> None:
     base = tx.base.gangs.get(event.job)
-    if base is None or base.job.short_since != event.since or base.job.drain is not None:
+    attempt = None if base is None else base.job.attempt
+    if base is None or attempt is None or attempt.short_since != event.since:
+        return
+    if base.job.stopping is not None:
         return
     gang = tx.gang(event.job)
     if not gang.is_short:
-        tx.set_job(gang, short_since=None)  # what was missing is starting just now
+        tx.set_attempt(gang, short_since=None)  # the missing tasks are starting just now
         return
-    drain(tx, gang, causes.below_minimum(tx.base.settings.regroup_after))
+    stop_gang(tx, gang, causes.below_minimum(tx.base.settings.regroup_after))

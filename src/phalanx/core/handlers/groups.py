@@ -1,13 +1,13 @@
-"""Groups: jobs that may only start when each of them can.
+"""Groups: jobs that start only together.
 
-Who names whom does not matter: all that are connected by their names are one group. It lasts until
-the first start; from then on each member is on its own.
+All jobs that are connected by the names in their `group` fields are one group, whichever of them
+names the other. The group ends with its first start: from then on each job runs by itself.
 """
 
 from phalanx.core import causes
 from phalanx.core.changes import Changes
 from phalanx.core.gang import Gang
-from phalanx.core.handlers.stop import drain
+from phalanx.core.handlers.stop import stop_gang
 from phalanx.core.model import Phase
 
 
@@ -15,22 +15,22 @@ def mates(tx: Changes, gang: Gang) -> list[str]:
     """The other unfinished jobs of its group."""
     base = tx.base
     seen = {gang.job.id}
-    found: list[str] = []
-    ahead = [gang.job]
-    while ahead:
-        job = ahead.pop()
+    others: list[str] = []
+    to_visit = [gang.job]
+    while to_visit:
+        job = to_visit.pop()
         named = (base.names.get(_split(name)) for name in job.spec.group)
-        near = {other for other in named if other is not None}
-        near |= base.wanted_by.get(job.full_name, set())
-        for other in sorted(near - seen):
+        neighbours = {other for other in named if other is not None}
+        neighbours |= base.wanted_by.get(job.full_name, set())
+        for other in sorted(neighbours - seen):
             seen.add(other)
-            found.append(other)
-            ahead.append(tx.gang(other).job)
-    return found
+            others.append(other)
+            to_visit.append(tx.gang(other).job)
+    return others
 
 
 def member_ended(tx: Changes, gang: Gang) -> None:
-    """A member that ends before the first start takes the others with it."""
+    """End the other jobs of a group if this one ends before the first start."""
     job = gang.job
     if job.satisfied or job.verdict is None or job.verdict is Phase.DONE:
         return
@@ -38,7 +38,7 @@ def member_ended(tx: Changes, gang: Gang) -> None:
     for other in mates(tx, gang):
         mate = tx.gang(other)
         if mate.job.verdict is None and not mate.job.satisfied:
-            drain(tx, mate, cause)
+            stop_gang(tx, mate, cause)
 
 
 def _split(name: str) -> tuple[str, str]:

@@ -1,7 +1,7 @@
-"""Gangs that are submitted in parts: what has come waits, and is joined by what comes later.
+"""Gangs that are submitted in parts, one member or several at a time.
 
-Nothing of such a gang is placed before it has its minimum; from then on nobody joins it. What the
-parts say of the gang has to agree, and no member comes twice.
+No task of such a gang is placed before it has all members it needs; after that none can join. What
+the parts say about the gang must agree, and each member is submitted once.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,25 +16,25 @@ from phalanx.core.events import MembersJoined
 from phalanx.core.handlers.requeue import arm_schedule_timeout
 from phalanx.core.handlers.submit import tasks_of, unknown_queue
 from phalanx.core.interning import shared_spec
-from phalanx.core.model import Gathering, Job
+from phalanx.core.model import GangMembers, Job
 from phalanx.core.records import MembersAdded
 from phalanx.core.spec import quantities
 from phalanx.core.spec.job import JobSpec, Role
 from phalanx.core.states import Move, State
 
-#: Of these the longest counts, whoever says it.
+#: Of these fields the longest value of all parts counts.
 _LONGEST = ("grace", "time_limit")
-#: A name of a role has no more characters than this.
+#: The longest name of a role.
 _ROLE_CHARS = 63
 
 
 class _Parts(NamedTuple):
-    """What is there, and what joins it."""
+    """The job as it is, and the part that joins it."""
 
     job: Job
-    old: Gathering
-    spec: JobSpec
-    new: Gathering
+    old: GangMembers
+    spec: JobSpec  #: of the part that joins
+    new: GangMembers
 
 
 def members_joined(tx: Changes, event: MembersJoined) -> None:
@@ -44,24 +44,24 @@ def members_joined(tx: Changes, event: MembersJoined) -> None:
             raise Duplicate(event.key, known)
     gang = tx.gang(event.job)
     job = gang.job
-    if job.gathering is None or not job.awaits_members:
-        raise Conflict(f"job {job.id} has all of its members; nobody can join it any more")
-    parts = _Parts(job, job.gathering, event.spec, event.part)
+    if job.members is None or not job.awaits_members:
+        raise Conflict(f"job {job.id} has all its members; no more can join")
+    parts = _Parts(job, job.members, event.spec, event.part)
     problems = [*_problems(parts), *unknown_queue(tx, event.spec)]
     if problems:
         raise Invalid(problems)
-    gathering = _gathered(parts, event.key)
-    spec = _spec(parts, gathering)
-    if short := _short(spec, gathering):
+    members = _joined_members(parts, event.key)
+    spec = _joined_spec(parts, members)
+    if short := _short(spec, members):
         raise Invalid(short)
-    # A priority that an operator has changed stays as it is.
+    # A priority that an operator has changed stays.
     priority = spec.priority if job.priority == job.spec.priority else job.priority
-    tx.set_job(gang, spec=shared_spec(spec), priority=priority, gathering=gathering)
+    tx.set_job(gang, spec=shared_spec(spec), priority=priority, members=members)
     tx.set_tasks(gang, tasks_of(job.id, gang.job.spec, State.BLOCKED))
-    tx.record(MembersAdded(job.id, event.part.members or ("a PodGroup",), gang.size))
+    tx.record(MembersAdded(job.id, event.part.names or ("a PodGroup",), gang.size))
     if gang.job.awaits_members:
         return
-    tx.set_job(gang, waiting_since=tx.now)
+    tx.set_pending(gang, since=tx.now)
     if gang.size == 1:
         tx.move(gang, gang.tasks[0], Move.MEMBERS_JOINED, State.PENDING)
     arm_schedule_timeout(tx, gang)
@@ -69,100 +69,103 @@ def members_joined(tx: Changes, event: MembersJoined) -> None:
 
 
 def _problems(parts: _Parts) -> Iterator[Problem]:
-    for name in parts.new.members:
-        if name in parts.old.members:
+    for name in parts.new.names:
+        if name in parts.old.names:
             yield Problem(
                 "name",
-                f"is {name} for a member that job {parts.job.id} has already; submit each once",
+                f"is {name}, a member that job {parts.job.id} already has; submit each member once",
             )
-    if parts.old.members and parts.new.members:
-        yield from _unlike(parts.old, parts.new)
-    yield from _at_odds(parts)
+    if parts.old.names and parts.new.names:
+        yield from _differing_members(parts.old, parts.new)
+    yield from _contradictions(parts)
 
 
-def _unlike(old: Gathering, new: Gathering) -> Iterator[Problem]:
+def _differing_members(old: GangMembers, new: GangMembers) -> Iterator[Problem]:
+    """The fields that must be equal in all members and are not."""
     for field in sorted({*old.shared, *new.shared}):
         mine, theirs = new.shared.get(field), old.shared.get(field)
         if mine != theirs:
             yield Problem(
                 field,
-                f"is {mine or 'not given'} for {new.members[0]}, and {theirs or 'not given'} for"
-                f" {old.members[0]}, which was submitted before; members of a gang have the same",
+                f"is {mine or 'not set'} for {new.names[0]} and {theirs or 'not set'} for"
+                f" {old.names[0]}, submitted before; all members of a gang need the same value",
             )
 
 
-def _at_odds(parts: _Parts) -> Iterator[Problem]:
+def _contradictions(parts: _Parts) -> Iterator[Problem]:
+    """The fields of the gang that both parts set, with equal weight and different values."""
     old, new = parts.old, parts.new
-    for field, weight in new.said.items():
-        if field in old.shared or field in new.shared or weight != old.said.get(field):
+    for field, weight in new.weights.items():
+        if field in old.shared or field in new.shared or weight != old.weights.get(field):
             continue
         mine, theirs = _value(parts.spec, new, field), _value(parts.job.spec, old, field)
         if mine != theirs:
             yield Problem(
                 field,
-                f"is {_printed(mine)} for {_whose(new)}, and {_printed(theirs)} for {_whose(old)},"
-                f" submitted before; all that is said of the gang {parts.job.name} is the same",
+                f"is {_printed(mine)} for {_source(new)} and {_printed(theirs)} for {_source(old)},"
+                f" submitted before; all parts of gang {parts.job.name} need the same value",
             )
 
 
-def _value(spec: JobSpec, part: Gathering, field: str) -> object:
+def _value(spec: JobSpec, part: GangMembers, field: str) -> object:
     if field in _LONGEST:
         return None
-    return part.of if field == "min_available" else asdict(spec)[field]
+    return part.needed if field == "min_available" else asdict(spec)[field]
 
 
 def _printed(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _whose(part: Gathering) -> str:
-    return part.members[0] if part.members else "its PodGroup"
+def _source(part: GangMembers) -> str:
+    return part.names[0] if part.names else "its PodGroup"
 
 
-def _gathered(parts: _Parts, key: str | None) -> Gathering:
+def _joined_members(parts: _Parts, key: str | None) -> GangMembers:
     old, new = parts.old, parts.new
     weights = {
-        field: max(old.said.get(field, 0), new.said.get(field, 0)) for field in old.said | new.said
+        field: max(old.weights.get(field, 0), new.weights.get(field, 0))
+        for field in old.weights | new.weights
     }
-    return Gathering(
-        of=new.of if _counts_more(parts, "min_available") else old.of,
-        members=(*old.members, *new.members),
-        said=weights,
+    return GangMembers(
+        needed=new.needed if _counts_more(parts, "min_available") else old.needed,
+        names=(*old.names, *new.names),
+        weights=weights,
         shared=old.shared | new.shared,
-        least=old.least | new.least,
+        min_resources=old.min_resources | new.min_resources,
         keys=old.keys if key is None else (*old.keys, key),
     )
 
 
 def _counts_more(parts: _Parts, field: str) -> bool:
-    return parts.new.said.get(field, -1) > parts.old.said.get(field, -1)
+    return parts.new.weights.get(field, -1) > parts.old.weights.get(field, -1)
 
 
-def _spec(parts: _Parts, gathering: Gathering) -> JobSpec:
-    """The specification of all that has come."""
+def _joined_spec(parts: _Parts, members: GangMembers) -> JobSpec:
+    """The specification of the whole gang as far as it has been submitted."""
     old, new = parts.job.spec, parts.spec
-    said = {
+    fields = {
         field: getattr(new, field)
-        for field in parts.new.said
+        for field in parts.new.weights
         if field not in ("min_available", *_LONGEST) and _counts_more(parts, field)
     }
     for field in _LONGEST:
-        if field in parts.new.said:
-            both = (old, new) if field in parts.old.said else (new,)
-            said[field] = max(getattr(spec, field) for spec in both)
-    roles = _joined(old.roles, new.roles)
+        if field in parts.new.weights:
+            specs = (old, new) if field in parts.old.weights else (new,)
+            fields[field] = max(getattr(spec, field) for spec in specs)
+    roles = _joined_roles(old.roles, new.roles)
     size = sum(role.replicas for role in roles)
-    is_over_all = gathering.of is not None and gathering.of < size
+    is_elastic = members.needed is not None and members.needed < size
     return replace(
         old,
-        **said,
-        roles=tuple(replace(role, min=0 if is_over_all else role.replicas) for role in roles),
-        min_available=gathering.of if is_over_all else size,
+        **fields,
+        roles=tuple(replace(role, min=0 if is_elastic else role.replicas) for role in roles),
+        min_available=members.needed if is_elastic else size,
     )
 
 
-def _joined(old: Iterable[Role], new: Iterable[Role]) -> list[Role]:
-    """Equal members are replicas of one role; others are roles of their own."""
+def _joined_roles(old: Iterable[Role], new: Iterable[Role]) -> list[Role]:
+    """All roles of the gang. Equal members are replicas of one role."""
     roles = {role.name: role for role in old}
     for role in new:
         equal = next((other for other in roles.values() if _alike(other) == _alike(role)), None)
@@ -185,22 +188,21 @@ def _free_name(name: str, taken: Iterable[str]) -> str:
     return next(each for each in numbered if each not in taken)
 
 
-def _short(spec: JobSpec, gathering: Gathering) -> list[Problem]:
-    """What the members that may start do not ask for, though its PodGroup counts on it."""
-    if gathering.of is None or spec.size < gathering.of:
+def _short(spec: JobSpec, members: GangMembers) -> list[Problem]:
+    """The resources of which the starting members request less than the PodGroup's minResources."""
+    if members.needed is None or spec.size < members.needed:
         return []
     problems = []
-    for name, amount in gathering.least.items():
-        asked = sorted(
-            share for role in spec.roles for share in [role.resources.get(name, 0)] * role.replicas
+    for name, amount in members.min_resources.items():
+        requests = sorted(
+            each for role in spec.roles for each in [role.resources.get(name, 0)] * role.replicas
         )
-        if sum(asked[: gathering.of]) < amount:
+        if sum(requests[: members.needed]) < amount:
             problems.append(
                 Problem(
                     f"minResources.{name}",
-                    f"is {quantities.printed(name, amount)}, more than {gathering.of} of its pods"
-                    " request, and is no gate of its own: cancel the gang, and let its pods"
-                    " request it",
+                    f"is {quantities.printed(name, amount)}, more than {members.needed} of its pods"
+                    " request; cancel the gang and submit it with pods that request it",
                 )
             )
     return problems

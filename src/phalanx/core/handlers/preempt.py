@@ -1,8 +1,7 @@
-"""Evictions and the room they make, which is kept for the gang they were made for.
+"""Preemption: victims are evicted, and their capacity is kept for the preemptor.
 
-The claimant's nomination and all of its evictions are one change. The victims' shares are the
-claimant's from then on; if it does not start in time, the room is free for all, and for a while
-nobody is evicted for it again.
+The nomination of the preemptor and all evictions for it are one change. If the preemptor does not
+start in time, the capacity is released, and for a while no job is evicted for it again.
 """
 
 from phalanx.core import causes
@@ -19,33 +18,34 @@ from phalanx.core.states import State
 
 
 def nominated(tx: Changes, event: Nominated) -> None:
-    claimants = [tx.gang(placement.job) for placement in event.placements]
-    for gang, placement in zip(claimants, event.placements, strict=True):
+    preemptors = [tx.gang(placement.job) for placement in event.placements]
+    for gang, placement in zip(preemptors, event.placements, strict=True):
         check_startable(tx, gang, placement.version)
-        if gang.job.nomination is not None:
-            raise Conflict(f"job {gang.job.id} waits for its victims already")
-    preemptor = claimants[0].job
-    leaving: list[str] = []
-    #: Room may also be left by those who were leaving already.
-    patience: Micros = tx.base.settings.stop_floor
+        if gang.job.pending is not None and gang.job.pending.nomination is not None:
+            raise Conflict(f"capacity is already kept for job {gang.job.id}")
+    preemptor = preemptors[0].job
+    stopping: list[str] = []
+    # Without victims, the capacity comes from tasks that were stopping already.
+    stop_timeout: Micros = tx.base.settings.stop_floor
     for victim in event.victims:
         gang = tx.gang(victim.job)
-        leaving += _evict(tx, gang, victim, preemptor)
-        patience = max(patience, tx.base.settings.stop_timeout(gang.job.spec.grace))
-    until = tx.now + patience + tx.base.settings.nomination
-    for gang, placement in zip(claimants, event.placements, strict=True):
-        nomination = Nomination(placement.assignments, tx.now, until, tuple(leaving))
-        tx.set_job(gang, nomination=nomination)
-        tx.record(CapacityKept(gang.job.id, len(placement.assignments), tuple(leaving), until))
+        stopping += _evict(tx, gang, victim, preemptor)
+        stop_timeout = max(stop_timeout, tx.base.settings.stop_timeout(gang.job.spec.grace))
+    until = tx.now + stop_timeout + tx.base.settings.nomination
+    for gang, placement in zip(preemptors, event.placements, strict=True):
+        nomination = Nomination(placement.assignments, tx.now, until, tuple(stopping))
+        tx.set_pending(gang, nomination=nomination)
+        tx.record(CapacityKept(gang.job.id, len(placement.assignments), tuple(stopping), until))
         tx.timer(until, NominationEnded(gang.job.id, tx.now))
     tx.replan = True
 
 
 def _evict(tx: Changes, gang: Gang, victim: Victim, preemptor: Job) -> list[str]:
-    """Stop a victim, or what it has beyond its minimum; the tasks that are leaving."""
+    """Evict a victim, or its named tasks above its minimum. Returns the tasks that stop."""
     job = gang.job
-    # One that gave tasks to somebody else at the same time has not changed otherwise.
-    if job.version != victim.version and job.shrunk_at != tx.now:
+    # An earlier decision of the same plan may have shrunk it; otherwise it has not changed.
+    shrunk_now = job.attempt is not None and job.attempt.shrunk_at == tx.now
+    if job.version != victim.version and not shrunk_now:
         raise Conflict(f"victim {job.id} has changed since version {victim.version}")
     if not job.spec.preemptible:
         raise Conflict(f"victim {job.id} is not preemptible")
@@ -63,12 +63,17 @@ def _evict(tx: Changes, gang: Gang, victim: Victim, preemptor: Job) -> list[str]
 
 def nomination_ended(tx: Changes, event: NominationEnded) -> None:
     base = tx.base.gangs.get(event.job)
-    if base is None or base.job.nomination is None or base.job.nomination.at != event.at:
+    pending = None if base is None else base.job.pending
+    if pending is None or pending.nomination is None or pending.nomination.at != event.at:
         return
-    gang = tx.gang(event.job)
-    unused = gang.job.unused + 1
+    unused = pending.unused_nominations + 1
     settings = tx.base.settings
     pause = min(settings.backoff_cap, settings.nomination << min(unused - 1, 32))
-    tx.set_job(gang, nomination=None, unused=unused, evicts_from=tx.now + pause)
+    tx.set_pending(
+        tx.gang(event.job),
+        nomination=None,
+        unused_nominations=unused,
+        evicts_from=tx.now + pause,
+    )
     tx.record(KeptCapacityReleased(event.job))
     tx.replan = True

@@ -1,10 +1,12 @@
-"""Reservations: a start set is promised to workers, accepted by their agents, and released.
+"""Reservations: a start set is assigned to workers, accepted by their agents, and released.
 
-The release is the point of no return: before it nothing has run and the whole start set can go
-back at no cost; after it a loss is a failure.
+Before the release no process exists, and the whole start set can be given back at no cost. After it
+the loss of a task is a failure.
 """
 
 from collections.abc import Iterable
+
+from msgspec.structs import replace
 
 from phalanx.core import causes
 from phalanx.core.changes import Changes
@@ -19,13 +21,20 @@ from phalanx.core.events import (
     TimeLimitReached,
 )
 from phalanx.core.gang import Gang
-from phalanx.core.handlers.holds import let_go
-from phalanx.core.handlers.requeue import avoid, wait_again
+from phalanx.core.handlers.gather import release_gathered
+from phalanx.core.handlers.requeue import avoid, requeue
 from phalanx.core.handlers.startable import check_startable
-from phalanx.core.model import Protocol, Task
+from phalanx.core.model import (
+    AttemptState,
+    PendingState,
+    Place,
+    Protocol,
+    ReservationState,
+    Task,
+)
 from phalanx.core.node import GPU, Node, charge_of
 from phalanx.core.records import GangReserved, GangStarting, ReservationLost
-from phalanx.core.states import PLACED, WAITING, Move, State
+from phalanx.core.states import PLACED, UNPLACED, Move, State
 
 _MOST_NEIGHBOURS = 64
 
@@ -40,13 +49,13 @@ def placed(tx: Changes, event: Placed) -> None:
         refusal = _bad_start_set(gang, [a.task for a in placement.assignments])
         if refusal is not None:
             raise Conflict(f"job {gang.job.id} cannot be placed: {refusal}")
-        let_go(tx, gang)
+        release_gathered(tx, gang)
         together = tuple(job for job in jobs if job != placement.job)
         workers.update(_reserve(tx, gang, placement, together))
         gangs.append(gang)
     tx.wake.update(workers)
     tx.replan = True
-    # One agent needs no rendezvous with others, so there is nothing to prepare for.
+    # On a single worker there is no rendezvous to prepare, so the start needs no barrier.
     if len(workers) == 1 and all(gang.missing for gang in gangs):
         release(tx, gangs)
 
@@ -55,9 +64,9 @@ def _bad_start_set(gang: Gang, indices: list[int]) -> str | None:
     if len(set(indices)) != len(indices):
         return "a task is assigned twice"
     if not all(0 <= index < gang.size for index in indices):
-        return "an assignment names a task it does not have"
+        return "an assignment names a task that does not exist"
     tasks = [gang.tasks[index] for index in indices]
-    taken = [task for task in tasks if task.state not in WAITING]
+    taken = [task for task in tasks if task.state not in UNPLACED]
     if taken:
         return f"task {taken[0].id} is {taken[0].state}"
     if not gang.may_start_with(tasks):
@@ -66,23 +75,37 @@ def _bad_start_set(gang: Gang, indices: list[int]) -> str | None:
 
 
 def _neighbours(tx: Changes, node: Node) -> list[Node]:
-    """Other workers on the same host. Where there are very many it is no machine of one's own, and
-    they are left out."""
-    there = tx.base.hosts.get(node.worker.host, set())
-    if len(there) > _MOST_NEIGHBOURS:
+    """Other workers on the same host, whose ports must not be used again.
+
+    None if there are very many: then the address is not that of a single machine.
+    """
+    names = tx.base.hosts.get(node.worker.host, set())
+    if len(names) > _MOST_NEIGHBOURS:
         return []
-    return [tx.nodes.get(name) or tx.base.nodes[name] for name in there if name != node.worker.id]
+    return [tx.nodes.get(name) or tx.base.nodes[name] for name in names if name != node.worker.id]
 
 
 def _reserve(
     tx: Changes, gang: Gang, placement: Placement, together: tuple[str, ...]
 ) -> Iterable[str]:
-    """Charge a worker for each task of the start set, and stamp them with a new epoch."""
+    """Reserve a start set under a new epoch. Returns its workers."""
     job = gang.job
     epoch = job.epoch + 1
-    tx.set_job(gang, epoch=epoch, together=together, nomination=None, unused=0, evicts_from=tx.now)
+    pending = job.pending or PendingState()
+    tx.set_job(
+        gang,
+        epoch=epoch,
+        reservation=ReservationState(together),
+        pending=PendingState(
+            since=pending.since,
+            not_before=pending.not_before,
+            lost_reservations=pending.lost_reservations,
+        ),
+    )
     gang.accepted = gang.missing = 0
-    has_port = any(task.port is not None for task in gang.members())
+    has_port = any(
+        task.place is not None and task.place.port is not None for task in gang.members()
+    )
     by_role_and_worker: dict[tuple[str, str], int] = {}
     for task in gang.tasks:
         if task.state in PLACED and task.worker is not None:
@@ -93,11 +116,11 @@ def _reserve(
         task = gang.tasks[assignment.task]
         role = gang.role(task.index)
         key = (role.name, assignment.worker)
-        there = by_role_and_worker[key] = by_role_and_worker.get(key, 0) + 1
+        on_worker = by_role_and_worker[key] = by_role_and_worker.get(key, 0) + 1
         node = tx.node(assignment.worker)
         misfit = node.misfit(role)
-        if misfit is None and role.per_node is not None and there > role.per_node:
-            misfit = f"it may have at most {role.per_node} tasks of role {role.name}"
+        if misfit is None and role.per_node is not None and on_worker > role.per_node:
+            misfit = f"role {role.name} allows {role.per_node} tasks per node"
         devices = node.pick_devices(role.resources.get(GPU, 0))
         port = None if has_port else node.pick_port(tx.base.settings.ports, _neighbours(tx, node))
         if misfit is not None or devices is None:
@@ -108,10 +131,7 @@ def _reserve(
             Move.PLACED,
             State.RESERVED,
             epoch=epoch,
-            worker=assignment.worker,
-            devices=devices,
-            port=port,
-            placed_at=tx.now,
+            place=Place(assignment.worker, tx.now, devices, port),
             ended_at=None,
             exit=None,
         )
@@ -128,9 +148,9 @@ def accepted(tx: Changes, event: Accepted) -> None:
     gang, task = tx.attempt(event.task, event.epoch)
     bit = 1 << task.index
     if task.state is not State.RESERVED or task.released or gang.accepted & bit:
-        return  # said again, or overtaken by the release or by a stop
+        return  # reported twice, or after the release or a stop
     if not _on_agent(tx, task):
-        return  # a plain worker has nothing to prepare; it says by claiming that it is there
+        return  # a plain worker prepares nothing; it claims the task instead
     gang.accepted |= bit
     gang.missing -= 1
     gangs = with_mates(tx, gang)
@@ -144,22 +164,26 @@ def _on_agent(tx: Changes, task: Task) -> bool:
 
 
 def with_mates(tx: Changes, gang: Gang) -> list[Gang]:
-    """The gang and those that are released with it."""
-    return [gang, *(tx.gang(job) for job in gang.job.together)]
+    """The gang and those whose reservations are released with its own."""
+    reservation = gang.job.reservation
+    together = () if reservation is None else reservation.together
+    return [gang, *(tx.gang(job) for job in together)]
 
 
 def release(tx: Changes, gangs: list[Gang]) -> None:
-    """From this commit on, the processes of the start set may exist."""
+    """Release the start sets: from this commit on their processes may exist."""
     settings = tx.base.settings
     for gang in gangs:
         job = gang.job
         start_set = gang.unreleased()
         for task in start_set:
-            tx.update(gang, task, released_at=tx.now, releases=task.releases + 1)
+            place = None if task.place is None else replace(task.place, released_at=tx.now)
+            tx.update(gang, task, place=place, releases=task.releases + 1)
             tx.wake_worker_of(task)
         gang.accepted = gang.missing = 0
         gang.progress = None
-        tx.set_job(gang, together=(), satisfied=True, losses=0, waiting_since=None)
+        attempt = job.attempt or AttemptState()
+        tx.set_job(gang, satisfied=True, pending=None, reservation=None, attempt=attempt)
         workers = {task.worker for task in start_set}
         tx.record(GangStarting(job.id, job.epoch, len(start_set), len(workers)))
         tx.timer(tx.now + settings.start, StartTimedOut(job.id, job.epoch))
@@ -167,7 +191,7 @@ def release(tx: Changes, gangs: list[Gang]) -> None:
 
 
 def arm_attempt(tx: Changes, gang: Gang) -> None:
-    """What an attempt that begins now may at most take."""
+    """Set the timers of the time limit and of the stall check for an attempt that begins now."""
     job = gang.job
     if job.spec.time_limit is not None:
         tx.timer(tx.now + job.spec.time_limit, TimeLimitReached(job.id, job.epoch))
@@ -185,9 +209,9 @@ def reservation_expired(tx: Changes, event: ReservationExpired) -> None:
 def lose_reservation(
     tx: Changes, gang: Gang, move: Move, why: str | None = None, suspect: str | None = None
 ) -> None:
-    """A start set that cannot be released goes back whole, with those released with it.
+    """Give back a start set that cannot be released, with those that are released with it.
 
-    The workers to blame are tried last from now on; losing again and again slows a gang down.
+    The suspected workers are tried last from now on, and repeated losses lead to a backoff.
     """
     gangs = with_mates(tx, gang)
     if suspect is None:
@@ -199,12 +223,14 @@ def lose_reservation(
         reason = why or causes.not_acknowledged(workers)
         tx.record(ReservationLost(each.job.id, each.job.epoch, reason, tuple(workers)))
         avoid(tx, each, workers)
-        tx.set_job(each, losses=each.job.losses + 1)
-        wait_again(tx, each, setbacks=each.job.losses)
+        pending = each.job.pending or PendingState()
+        lost = pending.lost_reservations + 1
+        tx.set_pending(each, lost_reservations=lost)
+        requeue(tx, each, setbacks=lost)
 
 
 def _suspects(tx: Changes, gangs: list[Gang]) -> list[list[str]]:
-    """By gang: the agents that have not accepted; if all have, plain workers that did not claim."""
+    """By gang: the agents that have not accepted, else the plain workers that have not claimed."""
     agents_late = any(gang.missing for gang in gangs)
     suspects: list[list[str]] = []
     for gang in gangs:
@@ -221,11 +247,11 @@ def _has_on(gang: Gang, worker: str) -> int:
 
 
 def give_back(tx: Changes, gang: Gang, move: Move) -> None:
-    """Return the start set and its mates' to waiting. Nothing of them ever ran."""
+    """Return the start set, and those released with it, to pending. No process of them exists."""
     for each in with_mates(tx, gang):
         for task in each.unreleased():
             tx.free(task)
             tx.wake_worker_of(task)
-            tx.rest(each, task, move)
+            tx.requeue(each, task, move)
         each.accepted = each.missing = 0
-        tx.set_job(each, together=())
+        tx.set_job(each, reservation=None)

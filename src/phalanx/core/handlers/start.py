@@ -1,15 +1,18 @@
-"""A released task becoming a process: seen by its agent, or claimed over the plain protocol."""
+"""Starts: a released task is reported as running, or claimed over the plain protocol."""
+
+from msgspec.structs import replace
 
 from phalanx.core.causes import TaskEnding
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
 from phalanx.core.events import Claimed, Started, StartTimedOut
 from phalanx.core.gang import Gang
-from phalanx.core.handlers.fail import Fall, fail, note_start
+from phalanx.core.handlers.fail import Failure, fail, note_start
 from phalanx.core.handlers.reserve import arm_attempt, release, with_mates
-from phalanx.core.model import Task
+from phalanx.core.model import AttemptState, Place, Task
 from phalanx.core.node import Charge
 from phalanx.core.queues import stopped_by
+from phalanx.core.reasons import QueueStopped, own_reason
 from phalanx.core.records import TaskClaimed, TaskStarted, about
 from phalanx.core.states import Move, State
 
@@ -19,15 +22,17 @@ def started(tx: Changes, event: Started) -> None:
     if task.state is State.RUNNING:
         return
     if task.state is State.PREEMPTING:
-        # Told to stop before we heard of it; whether it had started decides about its checkpoint.
-        if task.started_at is None:
-            tx.update(gang, task, started_at=tx.now)
+        # The stop was requested before the start was reported. That it had started decides
+        # whether its checkpoint is needed for a complete set.
+        if task.place is not None and task.place.started_at is None:
+            tx.update(gang, task, place=replace(task.place, started_at=tx.now))
         return
     _run(tx, gang, task)
 
 
 def _run(tx: Changes, gang: Gang, task: Task) -> None:
-    running = tx.move(gang, task, Move.STARTED, State.RUNNING, started_at=tx.now)
+    place = None if task.place is None else replace(task.place, started_at=tx.now)
+    running = tx.move(gang, task, Move.STARTED, State.RUNNING, place=place)
     tx.record(TaskStarted(*about(running)))
     note_start(tx, gang)
 
@@ -42,7 +47,7 @@ def claimed(tx: Changes, event: Claimed) -> None:
     if not task.released:
         gangs = with_mates(tx, gang)
         if any(mate.missing for mate in gangs):
-            raise Conflict(f"task {task.id} waits until the agents of its gang have accepted")
+            raise Conflict(f"task {task.id} cannot start before all agents of its gang are ready")
         release(tx, gangs)
         task = gang.tasks[task.index]
     _run(tx, gang, task)
@@ -51,10 +56,11 @@ def claimed(tx: Changes, event: Claimed) -> None:
 def _claim_anonymous(tx: Changes, gang: Gang, task: Task, worker: str | None) -> None:
     job = gang.job
     if not job.spec.is_anonymous:
-        raise Conflict(f"task {task.id} asks for resources, so it has to be placed first")
+        raise Conflict(f"task {task.id} requests resources and has no reservation yet")
+    reason = own_reason(job, tx.now)
     stopped = stopped_by(tx.base.queues, job.spec.queue)
-    if job.on_hold or job.not_before > tx.now or stopped is not None:
-        raise Conflict(f"job {job.id} may not start yet")
+    if reason is not None or stopped is not None:
+        raise Conflict(f"job {job.id} cannot start: {reason or QueueStopped(stopped or '')}")
     epoch = job.epoch + 1
     if worker is not None:
         node = tx.node(worker)
@@ -66,9 +72,8 @@ def _claim_anonymous(tx: Changes, gang: Gang, task: Task, worker: str | None) ->
         gang,
         epoch=epoch,
         satisfied=True,
-        losses=0,
-        waiting_since=None,
-        healthy_since=tx.now,
+        pending=None,
+        attempt=AttemptState(healthy_since=tx.now),
     )
     running = tx.move(
         gang,
@@ -77,10 +82,7 @@ def _claim_anonymous(tx: Changes, gang: Gang, task: Task, worker: str | None) ->
         State.RUNNING,
         epoch=epoch,
         releases=task.releases + 1,
-        worker=worker,
-        placed_at=tx.now,
-        released_at=tx.now,
-        started_at=tx.now,
+        place=Place(worker, tx.now, released_at=tx.now, started_at=tx.now),
         ended_at=None,
         exit=None,
     )
@@ -100,5 +102,5 @@ def start_timed_out(tx: Changes, event: StartTimedOut) -> None:
         if task.state is State.RESERVED and task.released and task.epoch == event.epoch
     ]
     if late:
-        # The worker was told to run it, so a process may exist.
-        fail(tx, gang, late, Fall(TaskEnding.START_TIMED_OUT, gone=False))
+        # The worker had the instruction to run it, so a process may exist.
+        fail(tx, gang, late, Failure(TaskEnding.START_TIMED_OUT, gone=False))

@@ -1,4 +1,4 @@
-"""Whether a gang may be given places now, whatever a plan says."""
+"""Whether a gang can be placed now. Every decision of a plan is checked against this."""
 
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
@@ -9,35 +9,35 @@ from phalanx.core.spec.job import Restart
 
 
 def check_startable(tx: Changes, gang: Gang, version: int) -> None:
-    """Raise Conflict unless the job is as it was in that version, waits, and may start."""
-    job = gang.job
+    """Raise Conflict unless the job is pending, can start, and has not changed since the plan."""
+    job, pending = gang.job, gang.job.pending
     refusal = None
     if version != job.version:
         refusal = f"it has changed since version {version}"
-    elif job.verdict is not None or job.drain is not None:
+    elif job.is_ending:
         refusal = f"it is {job.phase}"
     elif job.on_hold:
         refusal = "it is on hold"
     elif (queue := stopped_by(tx.base.queues, job.spec.queue)) is not None:
         refusal = f"queue {queue} is stopped"
-    elif job.waits_for:
-        refusal = f"it waits for {', '.join(job.waits_for)}"
+    elif pending is not None and pending.after:
+        refusal = f"it runs after {', '.join(pending.after)}"
     elif job.awaits_members:
-        refusal = "it waits for members"
-    elif job.not_before > tx.now:
+        refusal = "members of it are missing"
+    elif pending is not None and pending.not_before > tx.now:
         refusal = "its backoff has not ended"
-    elif gang.unreleased():
-        refusal = "a reservation is open already"
+    elif job.reservation is not None:
+        refusal = "it already has a reservation"
     elif job.spec.restart is not Restart.TASK and not gang.is_idle:
-        refusal = "it restarts as one and has started"
+        refusal = "it has started, and restarts only as a whole"
     elif (worker := _unfenced(tx, gang)) is not None:
-        refusal = f"it is fenced, and an earlier attempt of it may be alive on {worker}"
+        refusal = f"it is fenced, and an earlier attempt may be alive on {worker}"
     if refusal is not None:
         raise Conflict(f"job {job.id} cannot be placed: {refusal}")
 
 
 def _unfenced(tx: Changes, gang: Gang) -> str | None:
-    """A worker that is heard of, and so renews the lease of an earlier attempt."""
+    """A reachable worker with a residue of the job, whose lease is still being renewed."""
     if not gang.job.spec.fence:
         return None
     for (task, _), residue in tx.base.residues.items():

@@ -1,7 +1,8 @@
-"""Stopping a gang so that it can go back to waiting, or end, as one.
+"""Stopping a gang as a whole, after which it is requeued or ends.
 
-Every way out goes through here: `drain` tells all tasks to stop, `settle` gives the verdict in the
-same commit in which the last of them has stopped. A gang that has nothing to stop settles at once.
+Every end of an attempt goes through here: `stop_gang` requests the stop of all tasks, `settle`
+decides what follows in the same commit in which the last task has stopped. A gang without anything
+to stop settles at once.
 """
 
 from msgspec.structs import replace
@@ -13,11 +14,11 @@ from phalanx.core.errors import Conflict
 from phalanx.core.events import Evicted, Shrunk, StopTimedOut, TimeLimitReached
 from phalanx.core.gang import Gang
 from phalanx.core.handlers.checkpoint import drop_saved, settle_checkpoints
-from phalanx.core.handlers.holds import let_go
-from phalanx.core.handlers.lost_work import lose
-from phalanx.core.handlers.requeue import forgive, wait_again
+from phalanx.core.handlers.gather import release_gathered
+from phalanx.core.handlers.requeue import forgive, requeue
 from phalanx.core.handlers.reserve import give_back, with_mates
-from phalanx.core.model import Drain, Phase, Task
+from phalanx.core.lost_work import charge_lost_work
+from phalanx.core.model import EndState, Phase, StoppingState, Task
 from phalanx.core.records import (
     GangStopped,
     GangStopping,
@@ -27,10 +28,10 @@ from phalanx.core.records import (
     TaskStopTimedOut,
     about,
 )
-from phalanx.core.spec.job import Match, Restart
-from phalanx.core.states import PLACED, TERMINAL, WAITING, Move, State
+from phalanx.core.spec.job import Match, Micros, Restart
+from phalanx.core.states import PLACED, TERMINAL, UNPLACED, Move, State
 
-#: Verdicts that follow from the cause alone.
+#: Verdicts that follow from the cause alone. After any other cause the gang may be requeued.
 _VERDICTS = {
     CauseKind.COMPLETE: Phase.DONE,
     CauseKind.CANCEL: Phase.CANCELLED,
@@ -40,26 +41,27 @@ _VERDICTS = {
 }
 
 
-def drain(tx: Changes, gang: Gang, cause: Cause, *, counted: bool = False) -> None:
-    """Stop every task of the gang. A drain that is open only takes over a higher cause."""
+def stop_gang(tx: Changes, gang: Gang, cause: Cause, *, counted: bool = False) -> None:
+    """Stop every task of the gang. If it is stopping already, only a higher cause is adopted."""
     job = gang.job
-    if job.drain is not None:
-        if cause.outranks(job.drain.cause):
-            tx.set_job(gang, drain=replace(job.drain, cause=cause))
+    if job.stopping is not None:
+        if cause.outranks(job.stopping.cause):
+            tx.set_job(gang, stopping=replace(job.stopping, cause=cause))
         return
     forgive(tx, gang)
-    let_go(tx, gang)
-    tx.set_job(gang, nomination=None, drain=Drain(cause, job.epoch, tx.now, counted))
-    if gang.unreleased():
+    release_gathered(tx, gang)
+    tx.set_job(gang, pending=None, stopping=StoppingState(cause, job.epoch, tx.now, counted))
+    if job.reservation is not None:
         mates = with_mates(tx, gang)[1:]
-        give_back(tx, gang, Move.DRAIN_BEGAN)
+        give_back(tx, gang, Move.STOP_BEGAN)
         for mate in mates:
-            wait_again(tx, mate, setbacks=0)
+            requeue(tx, mate, setbacks=0)
     stopping = gang.started()
-    lose(tx, gang, cause, stopping, [t for t in gang.tasks if t.state is State.PREEMPTED])
+    failed = [task for task in gang.tasks if task.state is State.PREEMPTED]
+    charge_lost_work(tx, gang, cause, stopping, failed)
     for task in stopping:
-        _tell_to_stop(tx, gang, task, Move.DRAIN_BEGAN)
-    if stopping or gang.count(State.PREEMPTED):
+        _request_stop(tx, gang, task, Move.STOP_BEGAN)
+    if stopping or failed:
         tx.record(
             GangStopping(job.id, job.epoch, cause.kind, str(cause), len(stopping), cause.task)
         )
@@ -68,19 +70,20 @@ def drain(tx: Changes, gang: Gang, cause: Cause, *, counted: bool = False) -> No
     settle(tx, gang)
 
 
-def _tell_to_stop(tx: Changes, gang: Gang, task: Task, move: Move) -> None:
-    tx.move(gang, task, move, State.PREEMPTING, stopping_at=tx.now)
+def _request_stop(tx: Changes, gang: Gang, task: Task, move: Move) -> None:
+    place = None if task.place is None else replace(task.place, stopping_at=tx.now)
+    tx.move(gang, task, move, State.PREEMPTING, place=place)
     tx.wake_worker_of(task)
 
 
 def _arm_stop_timeout(tx: Changes, gang: Gang) -> None:
-    grace = tx.base.settings.stop_timeout(gang.job.spec.grace)
-    tx.timer(tx.now + grace, StopTimedOut(gang.job.id))
+    timeout = tx.base.settings.stop_timeout(gang.job.spec.grace)
+    tx.timer(tx.now + timeout, StopTimedOut(gang.job.id))
 
 
 def task_stopped(tx: Changes, gang: Gang, task: Task) -> None:
-    """A task has become `preempted`; its gang, or the task alone, may settle."""
-    if gang.job.drain is not None:
+    """Settle the gang if this was its last task to stop, or the task alone if only it stopped."""
+    if gang.job.stopping is not None:
         settle(tx, gang)
         return
     drop_saved(tx, gang, task)
@@ -88,68 +91,56 @@ def task_stopped(tx: Changes, gang: Gang, task: Task) -> None:
     if task.exit is not None and task.exit.is_success:
         tx.move(gang, task, Move.SHRINK_SETTLED, State.DONE, ended_at=tx.now)
     else:
-        tx.rest(gang, task, Move.SHRINK_SETTLED)
+        tx.requeue(gang, task, Move.SHRINK_SETTLED)
     complete_if_done(tx, gang)
 
 
 def complete_if_done(tx: Changes, gang: Gang) -> None:
-    """End the job if its work is done; what still runs is stopped."""
-    if gang.job.verdict is None and gang.job.drain is None and gang.is_complete:
+    """End the job if its work is done, and stop the tasks that still run."""
+    if not gang.job.is_ending and gang.is_complete:
         cause = causes.complete()
         _end(tx, gang, Phase.DONE, cause)
-        drain(tx, gang, cause)
+        stop_gang(tx, gang, cause)
 
 
 def _end(tx: Changes, gang: Gang, verdict: Phase, cause: Cause) -> None:
-    tx.set_job(gang, verdict=verdict, cause=cause)
+    tx.set_job(gang, pending=None, end=EndState(verdict, cause))
     tx.verdicts.append(gang.job.id)
     tx.record(JobEnded(gang.job.id, verdict, str(cause)))
 
 
 def settle(tx: Changes, gang: Gang) -> None:
-    """If the last task has stopped: the verdict, and every task to where it leads."""
-    job = gang.job
-    if job.drain is None or not gang.is_idle:
+    """If the last task has stopped: decide how the job goes on, and the state of every task."""
+    job, stopping = gang.job, gang.job.stopping
+    if stopping is None or not gang.is_idle:
         return
-    cause, counted = job.drain.cause, job.drain.counted
-    verdict = job.verdict or _verdict(gang)
+    verdict = job.verdict or _verdict(gang, stopping.cause)
     settle_checkpoints(tx, gang)
     had_stopped = gang.count(State.PREEMPTED) > 0
-    keep = verdict is not None or gang.can_go_on_alone
+    keep = verdict is not None or gang.can_continue_without_finished
     for task in list(gang.tasks):
         if task.state not in TERMINAL:
             _settle_task(tx, gang, task, verdict, keep=keep)
-    tx.set_job(
-        gang,
-        drain=None,
-        healthy_since=None,
-        short_since=None,
-        shrunk_at=None,
-        safe_at=None,
-        waiting_since=None,
-    )
+    tx.set_job(gang, stopping=None, attempt=None)
     if had_stopped:
-        seconds = (tx.now - job.drain.began_at) / 1_000_000
-        tx.record(GangStopped(job.id, job.drain.epoch, verdict or Phase.PENDING, seconds))
+        seconds = (tx.now - stopping.began_at) / 1_000_000
+        tx.record(GangStopped(job.id, stopping.epoch, verdict or Phase.PENDING, seconds))
     if verdict is None:
-        wait_again(tx, gang, setbacks=gang.job.failures if counted else 0)
+        requeue(tx, gang, setbacks=gang.job.failures if stopping.counted else 0)
     elif job.verdict is None:
-        _end(tx, gang, verdict, cause)
+        _end(tx, gang, verdict, stopping.cause)
 
 
-def _verdict(gang: Gang) -> Phase | None:
-    """How the job ends, or None if it waits again."""
-    job = gang.job
-    if job.drain is None:
-        raise AssertionError(f"bug: job {job.id} settles without a drain")
-    verdict = _VERDICTS.get(job.drain.cause.kind)
+def _verdict(gang: Gang, cause: Cause) -> Phase | None:
+    """How the job ends, or None if it is requeued."""
+    verdict = _VERDICTS.get(cause.kind)
     if verdict is not None:
         return verdict
     if gang.is_complete:
         return Phase.DONE
-    spec = job.spec
-    exhausted = job.failures >= spec.max_retries
-    # A reservation that was given back is no attempt.
+    spec = gang.job.spec
+    exhausted = gang.job.failures >= spec.max_retries
+    # A reservation that was given back does not count as an attempt.
     spent = spec.restart is Restart.NEVER and gang.count(State.PREEMPTED) > 0
     if exhausted or spent or not gang.can_start_again:
         return Phase.FAILED
@@ -157,23 +148,24 @@ def _verdict(gang: Gang) -> Phase | None:
 
 
 def _settle_task(tx: Changes, gang: Gang, task: Task, verdict: Phase | None, *, keep: bool) -> None:
-    """Tasks that ended well by themselves are done, if what they did is kept."""
-    waits = task.state in WAITING
-    ended_well = not waits and task.exit is not None and task.exit.is_success
+    """Move a task to the state that follows. A task that succeeded by itself is done, if the gang
+    keeps its result."""
+    unplaced = task.state in UNPLACED
+    succeeded = not unplaced and task.exit is not None and task.exit.is_success
     if verdict is None:
-        if ended_well and keep:
-            tx.move(gang, task, Move.DRAIN_SETTLED, State.DONE)
-        elif not waits:
-            tx.rest(gang, task, Move.DRAIN_SETTLED)
+        if succeeded and keep:
+            tx.move(gang, task, Move.STOP_SETTLED, State.DONE)
+        elif not unplaced:
+            tx.requeue(gang, task, Move.STOP_SETTLED)
         return
-    if not waits and (ended_well or verdict is Phase.DONE):
+    if not unplaced and (succeeded or verdict is Phase.DONE):
         target = State.DONE
-    elif verdict is Phase.FAILED or (verdict is Phase.TIMED_OUT and not waits):
+    elif verdict is Phase.FAILED or (verdict is Phase.TIMED_OUT and not unplaced):
         target = State.FAILED
     else:
         # Also a task of a completed job that never had a place: it was not needed.
         target = State.CANCELLED
-    tx.move(gang, task, Move.DRAIN_SETTLED, target, ended_at=task.ended_at or tx.now)
+    tx.move(gang, task, Move.STOP_SETTLED, target, ended_at=task.ended_at or tx.now)
 
 
 def stop_timed_out(tx: Changes, event: StopTimedOut) -> None:
@@ -185,59 +177,63 @@ def stop_timed_out(tx: Changes, event: StopTimedOut) -> None:
     late = [
         task
         for task in gang.tasks
-        if task.state is State.PREEMPTING and (task.stopping_at or 0) + timeout <= tx.now
+        if task.state is State.PREEMPTING and _stopping_at(task) + timeout <= tx.now
     ]
     for task in late:
         stopped = tx.move(gang, task, Move.STOP_TIMED_OUT, State.PREEMPTED, ended_at=tx.now)
-        tx.linger(task)
+        tx.keep_charged(task)
         tx.record(TaskStopTimedOut(*about(task)))
-        # Siblings may have settled the gang already; a shrunk task settles alone.
-        if gang.job.drain is None:
+        # A task that was given up in a shrink settles alone.
+        if gang.job.stopping is None:
             task_stopped(tx, gang, stopped)
     settle(tx, gang)
 
 
+def _stopping_at(task: Task) -> Micros:
+    return 0 if task.place is None else task.place.stopping_at or 0
+
+
 def time_limit_reached(tx: Changes, event: TimeLimitReached) -> None:
     base = tx.base.gangs.get(event.job)
-    if base is None or base.job.verdict is not None:
+    if base is None or base.job.end is not None:
         return
     limit = base.job.spec.time_limit
-    over = [
-        task
+    released = [
+        task.place.released_at
         for task in base.tasks
-        if task.epoch == event.epoch and task.state in PLACED and task.released
+        if task.epoch == event.epoch and task.state in PLACED and task.place is not None
     ]
-    if limit is None or not over or tx.now < (over[0].released_at or 0) + limit:
+    if limit is None or not released or released[0] is None or tx.now < released[0] + limit:
         return
-    drain(tx, tx.gang(event.job), causes.time_limit_exceeded(limit))
+    stop_gang(tx, tx.gang(event.job), causes.time_limit_exceeded(limit))
 
 
 def evicted(tx: Changes, event: Evicted) -> None:
     gang = tx.gang(event.job)
     job = gang.job
-    if job.verdict is not None or job.drain is not None or gang.is_idle:
-        raise Conflict(f"job {job.id} is {job.phase}; only a job that has a place can be evicted")
+    if job.is_ending or gang.is_idle:
+        raise Conflict(f"job {job.id} is {job.phase}; only a job with placed tasks can be evicted")
     tx.record(JobEvicted(job.id, job.epoch, event.by, event.why))
-    drain(tx, gang, causes.evicted(event.why, event.by))
+    stop_gang(tx, gang, causes.evicted(event.why, event.by))
 
 
 def shrunk(tx: Changes, event: Shrunk) -> None:
     gang = tx.gang(event.job)
     job = gang.job
-    if job.verdict is not None or job.drain is not None:
-        raise Conflict(f"job {job.id} is {job.phase}; it cannot give tasks now")
+    if job.is_ending:
+        raise Conflict(f"job {job.id} is {job.phase}; it cannot be shrunk")
     started = gang.started()
     taken = [task for task in started if task.index in event.tasks]
     if not taken or len(taken) != len(set(event.tasks)):
-        raise Conflict(f"job {job.id} can only give tasks that have started")
+        raise Conflict(f"job {job.id} can only give up tasks that have started")
     rest = [task for task in started if task.index not in event.tasks]
     rest += [task for task in gang.tasks if task.state is State.DONE]
     bound = not (job.satisfied and job.spec.match is Match.ONCE_SATISFIED)
     if bound and not gang.meets_minimum(rest):
         raise Conflict(f"job {job.id} would fall below its minimum; evict it whole instead")
-    lose(tx, gang, causes.shrunk(event.by), taken)
+    charge_lost_work(tx, gang, causes.shrunk(event.by), taken)
     for task in taken:
-        _tell_to_stop(tx, gang, task, Move.SHRUNK)
-    tx.set_job(gang, shrunk_at=tx.now)
+        _request_stop(tx, gang, task, Move.SHRUNK)
+    tx.set_attempt(gang, shrunk_at=tx.now)
     tx.record(JobShrunk(job.id, job.epoch, event.tasks, event.by))
     _arm_stop_timeout(tx, gang)

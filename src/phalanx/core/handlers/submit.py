@@ -1,4 +1,4 @@
-"""Jobs coming in and what holds them back before they may be placed: dependencies, holds, time."""
+"""Submissions, dependencies, and what users do to jobs: cancel, hold, change the priority."""
 
 from collections.abc import Mapping
 
@@ -17,11 +17,11 @@ from phalanx.core.events import (
     Submitted,
 )
 from phalanx.core.gang import Gang
-from phalanx.core.handlers.holds import let_go
-from phalanx.core.handlers.requeue import arm_schedule_timeout, waits_from
-from phalanx.core.handlers.stop import drain
+from phalanx.core.handlers.gather import release_gathered
+from phalanx.core.handlers.requeue import arm_schedule_timeout
+from phalanx.core.handlers.stop import stop_gang
 from phalanx.core.interning import shared_spec
-from phalanx.core.model import ENDED, Job, Phase, Task
+from phalanx.core.model import ENDED, Job, PendingState, Phase, Task
 from phalanx.core.records import (
     DependenciesMet,
     JobCancelRequested,
@@ -44,7 +44,7 @@ def submitted(tx: Changes, event: Submitted) -> None:
     if problems:
         raise Invalid(problems)
     endings = {job: _ending(tx, job, event.ended) for job in spec.after}
-    waits_for = tuple(job for job, phase in endings.items() if phase is None)
+    unfinished = tuple(job for job, phase in endings.items() if phase is None)
     job = Job(
         id=event.job,
         name=spec.name or event.job,
@@ -54,12 +54,12 @@ def submitted(tx: Changes, event: Submitted) -> None:
         priority=spec.priority,
         owner=event.owner,
         key=event.key,
-        waits_for=waits_for,
-        gathering=event.gathering,
+        members=event.members,
     )
-    if not waits_for and not job.awaits_members:
-        job = replace(job, waiting_since=tx.now)
-    is_alone = spec.size == 1 and job.waiting_since is not None
+    is_eligible = not unfinished and not job.awaits_members
+    pending = PendingState(after=unfinished, since=tx.now if is_eligible else None)
+    job = replace(job, pending=pending)
+    is_alone = spec.size == 1 and is_eligible
     gang = tx.add_gang(job, tasks_of(job.id, spec, State.PENDING if is_alone else State.BLOCKED))
     tx.record(JobSubmitted(job.id, spec.size, event.owner))
     tx.replan = True
@@ -79,21 +79,21 @@ def _problems(tx: Changes, event: Submitted) -> list[Problem]:
     spec, base = event.spec, tx.base
     problems: list[Problem] = []
     if spec.schedule is not None:
-        raise AssertionError("bug: a job with a schedule is no run; it makes a cron")
+        raise AssertionError("bug: a job with a schedule was submitted as a run; it makes a cron")
     if event.job in base.gangs:
-        raise Conflict(f"job {event.job} exists already")
+        raise Conflict(f"job {event.job} already exists")
     problems += unknown_queue(tx, spec)
     holder = None if spec.name is None else base.names.get((spec.namespace, spec.name))
     if holder is not None:
         problems.append(
             Problem(
                 "name",
-                f"is {spec.name}, which the unfinished job {holder} of namespace "
-                f"{spec.namespace} has; choose another name or cancel that job",
+                f"is {spec.name}, the name of the unfinished job {holder} in namespace "
+                f"{spec.namespace}; choose another name or cancel that job",
             )
         )
     problems.extend(
-        Problem(f"after[{n}]", f"is {job}, and there is no such job")
+        Problem(f"after[{n}]", f"is {job}, which does not exist")
         for n, job in enumerate(spec.after)
         if job not in base.gangs and job not in event.ended
     )
@@ -101,11 +101,11 @@ def _problems(tx: Changes, event: Submitted) -> list[Problem]:
 
 
 def unknown_queue(tx: Changes, spec: JobSpec) -> list[Problem]:
-    known = tx.base.queues
-    if spec.queue in known:
+    queues = tx.base.queues
+    if spec.queue in queues:
         return []
-    there_are = ", ".join(sorted(known))
-    return [Problem("queue", f"is {spec.queue}, which does not exist; there are: {there_are}")]
+    names = ", ".join(sorted(queues))
+    return [Problem("queue", f"is {spec.queue}, which does not exist; the queues are: {names}")]
 
 
 def _ending(tx: Changes, job: str, ended: Mapping[str, Phase]) -> Phase | None:
@@ -114,18 +114,18 @@ def _ending(tx: Changes, job: str, ended: Mapping[str, Phase]) -> Phase | None:
 
 
 def dependency_ended(tx: Changes, gang: Gang, dependency: str, phase: Phase) -> None:
-    """A job that this one waits for has ended: it may become eligible, or can never start."""
+    """Note that a dependency has ended: the job becomes eligible, or fails with it."""
     job = gang.job
-    if job.verdict is not None:
+    if job.end is not None:
         return
     if phase is not Phase.DONE:
-        drain(tx, gang, causes.dependency_ended(dependency, phase))
+        stop_gang(tx, gang, causes.dependency_ended(dependency, phase))
         return
-    waits_for = tuple(other for other in job.waits_for if other != dependency)
-    tx.set_job(gang, waits_for=waits_for)
-    if waits_for:
+    pending = job.pending or PendingState()
+    unfinished = tuple(other for other in pending.after if other != dependency)
+    tx.set_pending(gang, after=unfinished, since=pending.since if unfinished else tx.now)
+    if unfinished:
         return
-    tx.set_job(gang, waiting_since=tx.now)
     if len(gang.tasks) == 1:
         tx.move(gang, gang.tasks[0], Move.DEPENDENCIES_MET, State.PENDING)
     tx.record(DependenciesMet(job.id))
@@ -135,19 +135,22 @@ def dependency_ended(tx: Changes, gang: Gang, dependency: str, phase: Phase) -> 
 
 def cancel_requested(tx: Changes, event: CancelRequested) -> None:
     gang = _unfinished(tx, event.job, "be cancelled")
-    open_drain = gang.job.drain
-    if open_drain is not None and open_drain.cause.kind is CauseKind.CANCEL:
+    stopping = gang.job.stopping
+    if stopping is not None and stopping.cause.kind is CauseKind.CANCEL:
         return
     tx.record(JobCancelRequested(event.job, event.by))
-    drain(tx, gang, causes.cancelled(event.by))
+    stop_gang(tx, gang, causes.cancelled(event.by))
 
 
 def hold_changed(tx: Changes, event: HoldChanged) -> None:
     gang = _unfinished(tx, event.job, "be put on hold")
     if gang.job.on_hold == event.on_hold:
         return
-    let_go(tx, gang)
-    tx.set_job(gang, on_hold=event.on_hold, nomination=None)
+    release_gathered(tx, gang)
+    pending = gang.job.pending
+    if pending is not None:
+        pending = replace(pending, nomination=None)
+    tx.set_job(gang, on_hold=event.on_hold, pending=pending)
     kind = JobHeld if event.on_hold else JobReleased
     tx.record(kind(event.job, event.by))
     tx.replan = True
@@ -171,7 +174,8 @@ def _unfinished(tx: Changes, job: str, what: str) -> Gang:
 
 def backoff_ended(tx: Changes, event: BackoffEnded) -> None:
     gang = tx.base.gangs.get(event.job)
-    if gang is not None and gang.job.not_before <= tx.now and gang.job.verdict is None:
+    pending = None if gang is None else gang.job.pending
+    if pending is not None and pending.not_before <= tx.now:
         tx.replan = True
 
 
@@ -180,6 +184,6 @@ def schedule_timed_out(tx: Changes, event: ScheduleTimedOut) -> None:
     if gang is None or gang.job.phase is not Phase.PENDING:
         return
     job, timeout = gang.job, gang.job.spec.schedule_timeout
-    if timeout is None or waits_from(job) != event.since or tx.now < event.since + timeout:
+    if timeout is None or job.times_out_from != event.since or tx.now < event.since + timeout:
         return
-    drain(tx, tx.gang(event.job), causes.schedule_timed_out(timeout))
+    stop_gang(tx, tx.gang(event.job), causes.schedule_timed_out(timeout))

@@ -1,4 +1,4 @@
-"""Workers: coming, telling what they have, getting lost, coming back, and being kept from work."""
+"""Workers: registration, inventories, loss and return, cordons and drains."""
 
 from collections.abc import Iterable
 
@@ -22,8 +22,8 @@ from phalanx.core.events import (
     WorkerReturned,
 )
 from phalanx.core.gang import Gang
-from phalanx.core.handlers.fail import Fall, fall
-from phalanx.core.handlers.holds import lose_holds
+from phalanx.core.handlers.fail import Failure, lose_processes
+from phalanx.core.handlers.gather import lose_gathered
 from phalanx.core.handlers.reserve import lose_reservation
 from phalanx.core.handlers.stop import evicted
 from phalanx.core.ids import split_task
@@ -42,11 +42,11 @@ from phalanx.core.records import (
 )
 from phalanx.core.states import PLACED, Move, State
 
-_VANISHED = Fall(TaskEnding.VANISHED, gone=True)
+_VANISHED = Failure(TaskEnding.VANISHED, gone=True)
 
 
 def worker_registered(tx: Changes, event: WorkerRegistered) -> None:
-    """Registering supersedes: whatever spoke for this worker before speaks no longer."""
+    """Register a worker. It replaces an earlier agent of the same name."""
     known = tx.find_node(event.worker)
     worker = Worker(
         id=event.worker,
@@ -74,7 +74,7 @@ def worker_registered(tx: Changes, event: WorkerRegistered) -> None:
             worker = replace(worker, born_at=known.worker.born_at)
     node = tx.set_worker(worker)
     if event.protocol is Protocol.PLAIN:
-        # It cannot tell what it has; it registers when it begins, and then it has nothing.
+        # A plain worker reports no inventory. It registers when it starts, with no tasks yet.
         node.strays = frozenset()
         node.inventoried = True
         _free_residues(tx, node, node.charges)
@@ -84,12 +84,12 @@ def worker_registered(tx: Changes, event: WorkerRegistered) -> None:
         for gang, tasks in _by_gang(tx, node, node.charges):
             _forget_acceptance(gang, tasks)
     if reborn and known is not None:
-        tx.wake.add(worker.id)  # whoever was superseded has to hear of it
+        tx.wake.add(worker.id)  # so that the agent that was replaced learns of it
     tx.record(WorkerJoined(worker.id, event.incarnation))
 
 
 def _forget_acceptance(gang: Gang, tasks: Iterable[Task]) -> None:
-    """These are not prepared, or no longer: their agents have to accept them again."""
+    """Note that these tasks are not prepared, so that their agents must accept them again."""
     for task in tasks:
         if task.state is State.RESERVED and not task.released and gang.accepted >> task.index & 1:
             gang.accepted ^= 1 << task.index
@@ -113,26 +113,27 @@ def inventoried(tx: Changes, event: Inventoried) -> None:
         worker = replace(worker, lost_at=None)
         node = tx.set_worker(worker)
         tx.record(WorkerRecovered(worker.id))
-    has = frozenset(event.tasks)
+    reported = frozenset(event.tasks)
     was_open = node.is_open
     node.inventoried = True
-    node.strays = has.difference(node.charges)
+    node.strays = reported.difference(node.charges)
     if node.is_open and not was_open:
         tx.replan = True
-    missing = [attempt for attempt in node.charges if attempt not in has]
+    missing = [attempt for attempt in node.charges if attempt not in reported]
     _free_residues(tx, node, missing)
     for gang, tasks in _by_gang(tx, node, missing):
         _forget_acceptance(gang, tasks)
-        fall(tx, gang, [task for task in tasks if _should_be_there(task, worker)], _VANISHED)
+        lost = [task for task in tasks if _should_be_there(task, worker)]
+        lose_processes(tx, gang, lost, _VANISHED)
     if node.strays:
         tx.wake.add(worker.id)
 
 
 def _should_be_there(task: Task, worker: Worker) -> bool:
-    """Whether an agent that does not have the task has lost it.
+    """Whether an agent that does not report the task has lost it.
 
-    One that was released but not yet seen may simply not have been told yet, unless it was given to
-    an earlier incarnation, which may have run it.
+    A task that was released but not reported as started may not have reached the agent yet, unless
+    it was released to an earlier incarnation, which may have run it.
     """
     if task.state is State.RESERVED:
         return task.released_at is not None and task.released_at < worker.born_at
@@ -160,7 +161,7 @@ def worker_returned(tx: Changes, event: WorkerReturned) -> None:
     if worker.lost_at is None:
         return
     if worker.protocol is not Protocol.PLAIN:
-        raise Conflict(f"worker {worker.id} was lost; it has to say first what it has")
+        raise Conflict(f"worker {worker.id} was lost; its agent must report its tasks first")
     tx.set_worker(replace(worker, lost_at=None))
     tx.record(WorkerRecovered(worker.id))
 
@@ -177,13 +178,13 @@ def worker_lost(tx: Changes, event: WorkerLost) -> None:
 
 def _lose_tasks(tx: Changes, node: Node) -> None:
     worker = node.worker.id
-    lose_holds(tx, node)
-    how = Fall(TaskEnding.WORKER_LOST, gone=False)
+    lose_gathered(tx, node)
+    how = Failure(TaskEnding.WORKER_LOST, gone=False)
     for gang, tasks in _by_gang(tx, node, list(node.charges)):
-        # A mate's loss may have given this one's reservation back already.
+        # The reservation may already have been given back with that of another job of its group.
         if any(task.worker == worker for task in gang.unreleased()):
             lose_reservation(tx, gang, Move.WORKER_LOST, causes.worker_lost(worker), worker)
-        fall(tx, gang, [task for task in tasks if gang.tasks[task.index] is task], how)
+        lose_processes(tx, gang, [t for t in tasks if gang.tasks[t.index] is t], how)
 
 
 def worker_removed(tx: Changes, event: WorkerRemoved) -> None:
@@ -205,12 +206,12 @@ def cordon_changed(tx: Changes, event: CordonChanged) -> None:
     worker = tx.node(event.worker).worker
     if worker.cordoned == event.reason:
         return
-    # Whoever opens a worker again has looked at it, so old suspicions are void.
+    # An operator who changes the cordon has looked at the worker, so old suspicions are dropped.
     node = tx.set_worker(replace(worker, cordoned=event.reason, drain_at=None, suspicions=()))
     if event.reason is None:
         tx.record(WorkerUncordoned(worker.id))
     else:
-        lose_holds(tx, node)
+        lose_gathered(tx, node)
         tx.record(WorkerCordoned(worker.id, event.reason))
 
 
@@ -230,7 +231,7 @@ def drain_due(tx: Changes, event: DrainDue) -> None:
     node = tx.find_node(event.worker)
     if node is None or node.worker.drain_at != event.at or event.at > tx.now:
         return
-    _empty(tx, node, causes.worker_draining(event.worker, node.worker.cordoned or ""))
+    _evict_all(tx, node, causes.worker_draining(event.worker, node.worker.cordoned or ""))
 
 
 def worker_leaving(tx: Changes, event: WorkerLeaving) -> None:
@@ -239,18 +240,18 @@ def worker_leaving(tx: Changes, event: WorkerLeaving) -> None:
         return
     node = tx.set_worker(replace(worker, leaving=True))
     tx.record(WorkerShuttingDown(worker.id))
-    _empty(tx, node, causes.worker_shutting_down(worker.id))
+    _evict_all(tx, node, causes.worker_shutting_down(worker.id))
 
 
-def _empty(tx: Changes, node: Node, why: str) -> None:
-    """Evict whatever has a place here."""
+def _evict_all(tx: Changes, node: Node, why: str) -> None:
+    """Evict every gang with a task on this worker."""
     for gang, _ in _by_gang(tx, node, node.charges):
-        if gang.job.verdict is None and gang.job.drain is None:
+        if not gang.job.is_ending:
             evicted(tx, Evicted(gang.job.id, by=node.worker.drained_by, why=why))
 
 
 def gone(tx: Changes, event: Gone) -> None:
-    """An attempt has left nothing behind on its worker, whatever we thought of it."""
+    """Note that no process of an attempt is left on its worker."""
     node = tx.node(event.worker)
     attempt = (event.task, event.epoch)
     if attempt in node.strays:
@@ -262,6 +263,6 @@ def gone(tx: Changes, event: Gone) -> None:
         tx.record(AttemptGone(job, event.epoch, index, event.worker))
     elif attempt in node.charges:
         for gang, tasks in _by_gang(tx, node, [attempt]):
-            fall(tx, gang, tasks, _VANISHED)
+            lose_processes(tx, gang, tasks, _VANISHED)
     else:
-        raise Unknown(f"worker {event.worker} is not charged for {event.task} {event.epoch}")
+        raise Unknown(f"worker {event.worker} has no task {event.task} of epoch {event.epoch}")

@@ -112,9 +112,10 @@ class PlainClaims:
             gang = turn.cluster.gangs.get(key[2])
             is_offered = self._keys.get(key[2]) == key
             if is_offered and gang is not None and _is_claimable(turn.cluster, gang):
-                if gang.job.not_before <= turn.now:
+                not_before = 0 if gang.job.pending is None else gang.job.pending.not_before
+                if not_before <= turn.now:
                     return gang
-                heapq.heappush(self._later, (gang.job.not_before, key[2]))
+                heapq.heappush(self._later, (not_before, key[2]))
             heapq.heappop(self._open)
             if self._keys.get(key[2]) == key:
                 del self._keys[key[2]]

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from phalanx.core.causes import CauseKind
 from phalanx.core.gang import Gang
-from phalanx.core.handlers.requeue import waits_from
-from phalanx.core.model import Task
+from phalanx.core.model import PendingState, Task, place_of
 from phalanx.core.node import DEVICE, GPU, Node
 from phalanx.core.reasons import WaitingForMembers, own_reason
 from phalanx.core.settings import CoreSettings
@@ -48,6 +47,9 @@ def node_spec(node: Node) -> NodeSpec:
     )
 
 
+_NOT_PENDING = PendingState()
+
+
 class Translator:
     """Equal roles give one request, so that equal gangs stand in one line."""
 
@@ -66,12 +68,12 @@ class Translator:
     ) -> PendingGang | None:
         """What the gang wants, if it wants anything; with whom it starts is not its own to say."""
         job, spec = gang.job, gang.job.spec
-        if job.verdict is not None or job.drain is not None or gang.unreleased():
+        if job.is_ending or job.reservation is not None:
             return None
         if spec.restart is not Restart.TASK and not gang.is_idle:
             return None
         waiting: dict[str, list[int]] = {}
-        for task in gang.waiting():
+        for task in gang.unplaced():
             waiting.setdefault(task.role, []).append(task.index)
         if not waiting:
             return None
@@ -88,7 +90,9 @@ class Translator:
                 parts.append(self._part(role, waiting[role.name], floor, here))
         need = 1 if alone else max(1, spec.min_available - len(counted))
         stop = self._settings.stop_timeout(spec.grace)
-        since = waits_from(job)
+        since = job.times_out_from
+        pending = job.pending or _NOT_PENDING
+        gathered = pending.gathered
         patience = spec.schedule_timeout
         never = spec.preemption_policy is PreemptionPolicy.NEVER
         return PendingGang(
@@ -101,9 +105,9 @@ class Translator:
             size=gang.size,
             roles=tuple(parts),
             need=0 if enough and here else need,
-            since=job.waiting_since,
-            not_before=job.not_before,
-            ineligible=own_reason(gang, job.not_before) or _too_few(gang, counted, parts, need),
+            since=pending.since,
+            not_before=pending.not_before,
+            ineligible=own_reason(job, pending.not_before) or _too_few(gang, counted, parts, need),
             is_repair=bool(here),
             above_minimum=max(0, len(here) + len(done) - spec.min_available),
             strict=spec.mode is Mode.STRICT,
@@ -112,12 +116,12 @@ class Translator:
             domain=_domain(gang, here, nodes),
             spread=spec.spread,
             avoid=job.avoid,
-            evicts_from=None if never else job.evicts_from,
+            evicts_from=None if never else pending.evicts_from,
             duration=None if spec.time_limit is None else spec.time_limit + stop,
             expires_at=None if since is None or patience is None else since + patience,
-            gathered=job.held,
-            gathered_since=job.held_since,
-            nomination=job.nomination,
+            gathered=() if gathered is None else gathered.places,
+            gathered_since=None if gathered is None else gathered.since,
+            nomination=pending.nomination,
             placed_on=_there(gang, here),
         )
 
@@ -139,8 +143,8 @@ class Translator:
         done_of = [task.role for task in gang.tasks if task.state is State.DONE]
         alone = job.satisfied and spec.match is Match.ONCE_SATISFIED
         lost_with_it = spec.restart is Restart.GANG and done > 0
-        evicted = job.drain is None or job.drain.cause.kind is CauseKind.EVICTION
-        started = min(task.placed_at or 0 for task in placed)
+        evicted = job.stopping is None or job.stopping.cause.kind is CauseKind.EVICTION
+        started = min(place_of(task).placed_at for task in placed)
         return RunningGang(
             job=job.id,
             name=job.full_name,
@@ -157,8 +161,7 @@ class Translator:
             ),
             evictable=(
                 spec.preemptible
-                and job.drain is None
-                and job.verdict is None
+                and not job.is_ending
                 and not lost_with_it
                 and not any(place.stopping for place in places)
             ),
@@ -167,21 +170,22 @@ class Translator:
         )
 
     def _place(self, gang: Gang, task: Task) -> RunningTask:
-        job, spec = gang.job, gang.job.spec
+        spec, attempt, place = gang.job.spec, gang.job.attempt, place_of(task)
         role = gang.role(task.index)
+        safe_at = 0 if attempt is None else attempt.safe_at or 0
         ends_at = None
         if spec.time_limit is not None:
             stop = self._settings.stop_timeout(spec.grace)
-            ends_at = (task.released_at or task.placed_at or 0) + spec.time_limit + stop
+            ends_at = (place.released_at or place.placed_at) + spec.time_limit + stop
         return RunningTask(
             index=task.index,
             role=task.role,
-            node=task.worker or "",
+            node=place.worker or "",
             resources=self.request(role).resources,
-            devices=task.devices,
+            devices=place.devices,
             stopping=task.state is State.PREEMPTING,
             ends_at=ends_at,
-            safe_at=max(task.started_at or task.placed_at or 0, job.safe_at or 0),
+            safe_at=max(place.started_at or place.placed_at, safe_at),
         )
 
 

@@ -122,9 +122,9 @@ class Metrics:
         self._leads.set(1)
         self._starting.clear()
         self._waiting = {
-            job: gang.job.waiting_since
+            job: gang.job.eligible_since
             for job, gang in cluster.gangs.items()
-            if gang.job.waiting_since is not None
+            if gang.job.eligible_since is not None
         }
         self.gpu_seconds.load(cluster)
         self.accounts = dict(cluster.accounts)
@@ -174,8 +174,8 @@ class Metrics:
         for changes in turn.changes:
             self.accounts |= changes.accounts
             for job in changes.jobs.values():
-                if job.waiting_since is not None:
-                    self._waiting.setdefault(job.id, job.waiting_since)
+                if job.eligible_since is not None:
+                    self._waiting.setdefault(job.id, job.eligible_since)
             for record in changes.records:
                 self._note(changes, record)
                 self.gpu_seconds.observe(record)
