@@ -11,18 +11,18 @@ PAGE = Path(__file__).parent / "architecture.md"
 BEGIN = "<!-- from phalanx.core.states.TABLE by `make docs`: begin -->"
 END = "<!-- end -->"
 
-#: The diagram shows the two states of waiting as one, and a reserved task in two places.
-WAITS, RELEASED = "waits", "released"
+#: The diagram shows the two states without a place as one, and a reserved task in two places.
+NOT_PLACED, RELEASED = "unplaced", "released"
 
 
 def source_of(rule: Rule) -> str:
     if rule.source in UNPLACED:
-        return WAITS
+        return NOT_PLACED
     return RELEASED if rule.released else rule.source.value
 
 
 def target_of(state: State) -> str:
-    return WAITS if state in UNPLACED else state.value
+    return NOT_PLACED if state in UNPLACED else state.value
 
 
 def mermaid() -> str:
@@ -35,9 +35,9 @@ def mermaid() -> str:
     both = " or ".join(state.value for state in State if state in UNPLACED)
     lines = [
         "stateDiagram-v2",
-        f'    state "{both}" as {WAITS}',
+        f'    state "{both}" as {NOT_PLACED}',
         f'    state "reserved, released" as {RELEASED}',
-        f"    [*] --> {WAITS}",
+        f"    [*] --> {NOT_PLACED}",
         f"    {State.RESERVED.value} --> {RELEASED}: the release",
     ]
     lines += [

@@ -69,7 +69,7 @@ def test_a_checkpoint_is_only_taken_while_the_task_is_preempting(policy: str) ->
     blob = CheckpointSaved(f"{job}.0", 1, Blob("b", 10))
     refusal = driver.refuse(blob, Conflict)
     assert refusal == (
-        f"task {job}.0 is running; a checkpoint is only taken while it is preempting"
+        f"task {job}.0 is running; checkpoints are only accepted while it is stopping"
     )
     evict(driver, job)
     driver.apply(blob)

@@ -41,7 +41,7 @@ def test_it_cannot_be_placed_before_they_are_done() -> None:
     first = driver.submit(spec())
     job = driver.submit(spec(after=[first]))
     early = Placed((Placement(job, 0, (Assignment(0, "a"),)),))
-    assert f"it waits for {first}" in driver.refuse(early, Conflict)
+    assert f"it runs after {first}" in driver.refuse(early, Conflict)
 
 
 def test_it_is_released_when_the_last_of_them_is_done() -> None:
@@ -201,7 +201,7 @@ def test_a_job_that_is_done_while_its_servers_stop_counts_as_done() -> None:
 def test_an_unknown_dependency_is_refused() -> None:
     driver = Driver()
     refusal = driver.refuse(Submitted("j-1", spec(after=["j-9"])), Invalid)
-    assert refusal == "after[0] is j-9, and there is no such job"
+    assert refusal == "after[0] is j-9, which does not exist"
 
 
 def test_a_job_cannot_wait_for_itself() -> None:

@@ -80,14 +80,14 @@ def test_fractions_that_fit_in_sum_but_on_no_device_are_refused() -> None:
     driver = a_machine(2)
     running_job(driver, 0.6)
     running_job(driver, 0.6)
-    assert refusal(driver, 0.5).endswith("free in sum, but in pieces")
+    assert refusal(driver, 0.5).endswith("free in total, but not on single GPUs")
 
 
 def test_whole_devices_are_refused_when_all_are_shared_even_if_the_sum_would_suffice() -> None:
     driver = a_machine(3)
     assert [devices(driver, running_job(driver, 0.6)) for _ in range(3)] == [(0,), (1,), (2,)]
     assert driver.cluster.nodes["a"].free("gpu") == 1200
-    assert refusal(driver, 1).endswith("free in sum, but in pieces")
+    assert refusal(driver, 1).endswith("free in total, but not on single GPUs")
 
 
 def test_the_tasks_of_one_start_set_have_different_devices() -> None:

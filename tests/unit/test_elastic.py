@@ -150,7 +150,9 @@ def test_a_gang_with_a_task_that_still_stops_is_not_started_anew() -> None:
     driver.exit(job, 0)
     driver.exit(job, 1)
     more = Placement(job, driver.job(job).version, (Assignment(3, "d"),))
-    assert "it restarts as one and has started" in driver.refuse(Placed((more,)), Conflict)
+    assert "it has started, and restarts only as a whole" in driver.refuse(
+        Placed((more,)), Conflict
+    )
 
 
 def test_a_lost_worker_may_complete_a_gang_and_take_what_is_left_of_it() -> None:

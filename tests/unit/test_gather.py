@@ -71,7 +71,7 @@ def test_a_gathered_place_takes_a_slot() -> None:
     driver = fleet(gpus=8, slots=1)
     job = driver.submit(non_strict())
     driver.apply(gathered(driver, job, (0, "a")))
-    assert "slots are taken" in driver.refuse(gathered(driver, job, (1, "a")), Conflict)
+    assert "slot is taken" in driver.refuse(gathered(driver, job, (1, "a")), Conflict)
 
 
 def test_a_gang_that_gathers_more_counts_from_its_first_place() -> None:

@@ -108,7 +108,7 @@ def test_a_gang_with_victims_on_their_way_evicts_nobody_else() -> None:
     other = driver.submit(gpus(1))
     driver.run(other, "c")
     refusal = driver.refuse(nomination(driver, high, other), Conflict)
-    assert "waits for its victims already" in refusal
+    assert "capacity is already kept for job" in refusal
 
 
 def test_a_job_that_waits_is_no_victim() -> None:

@@ -300,7 +300,7 @@ def test_a_repair_does_not_begin_while_another_is_open() -> None:
     driver.plain("p")
     driver.place(job, "p", tasks=[0])
     second = Placement(job, driver.job(job).version, (Assignment(1, "e"),))
-    assert "a reservation is open already" in driver.refuse(Placed((second,)), Conflict)
+    assert "it already has a reservation" in driver.refuse(Placed((second,)), Conflict)
 
 
 def test_all_tasks_falling_one_by_one_leave_a_gang_that_waits() -> None:

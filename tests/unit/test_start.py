@@ -86,8 +86,8 @@ def test_a_minimum_binds_role_by_role() -> None:
     ("assignments", "why"),
     [
         ([(0, "a"), (0, "b")], "a task is assigned twice"),
-        ([(0, "a"), (2, "b")], "names a task it does not have"),
-        ([(0, "a"), (-1, "b")], "names a task it does not have"),
+        ([(0, "a"), (2, "b")], "names a task that does not exist"),
+        ([(0, "a"), (-1, "b")], "names a task that does not exist"),
         ([], "0 tasks do not meet its minimum"),
     ],
 )
@@ -132,10 +132,10 @@ def test_a_plan_made_for_an_older_version_of_the_job_is_refused() -> None:
 def test_a_gang_that_is_not_all_blocked_is_not_reserved_again() -> None:
     driver, job = a_reserved_gang()
     again = Placed((Placement(job, driver.job(job).version, (Assignment(0, "a"),)),))
-    assert "a reservation is open already" in driver.refuse(again, Conflict)
+    assert "it already has a reservation" in driver.refuse(again, Conflict)
     driver.accept(job)
     again = Placed((Placement(job, driver.job(job).version, (Assignment(0, "a"),)),))
-    assert "it restarts as one and has started" in driver.refuse(again, Conflict)
+    assert "it has started, and restarts only as a whole" in driver.refuse(again, Conflict)
 
 
 def test_a_job_on_hold_is_not_placed() -> None:
@@ -153,7 +153,7 @@ def test_at_most_per_node_tasks_of_a_role_share_a_node() -> None:
     job = driver.submit(spec(3, role={"per_node": 2}))
     crowd = tuple(Assignment(n, "a") for n in range(3))
     refusal = driver.refuse(Placed((Placement(job, 0, crowd),)), Conflict)
-    assert "it may have at most 2 tasks of role worker" in refusal
+    assert "role worker allows 2 tasks per node" in refusal
     driver.place(job, "a", "a", "b")
     assert driver.states(job) == [R, R, R]
 
@@ -247,7 +247,7 @@ def test_nothing_may_have_run_before_the_release(report: Event) -> None:
     driver.submit(spec(2), "j-1")
     driver.place("j-1", "a", "b")
     driver.apply(Accepted("j-1.0", 1))
-    assert "j-1.0 is reserved at epoch 1" in driver.refuse(report, IllegalTransition)
+    assert "j-1.0 is reserved in attempt 1" in driver.refuse(report, IllegalTransition)
 
 
 # Before the release a loss costs nothing
@@ -403,7 +403,7 @@ def at_epoch_two(stage: State) -> Driver:
 @pytest.mark.parametrize("report", REPORTS)
 def test_a_report_about_an_earlier_attempt_changes_nothing(report: Event, stage: State) -> None:
     refusal = at_epoch_two(stage).refuse(report, StaleEpoch)
-    assert refusal == "task j-1.0 is at epoch 2; a message for epoch 1 is too late"
+    assert refusal == "task j-1.0 is in attempt 2; the message is about attempt 1"
 
 
 @pytest.mark.parametrize("report", REPORTS)
@@ -414,7 +414,7 @@ def test_a_report_about_a_task_that_never_was_is_refused(report: Event) -> None:
     beyond = type(report)(
         **{**{f: getattr(report, f) for f in report.__struct_fields__}, "task": "j-1.2"}
     )
-    assert "job j-1 has 2 tasks, so there is no j-1.2" in driver.refuse(beyond, Unknown)
+    assert "there is no task j-1.2; job j-1 has 2 tasks" in driver.refuse(beyond, Unknown)
 
 
 # The plain protocol
@@ -471,7 +471,7 @@ def test_a_task_is_claimed_once() -> None:
 def test_a_plain_workers_claim_is_refused_until_the_agents_have_accepted() -> None:
     driver, job = a_mixed_gang()
     waits = Claimed(f"{job}.0", "p")
-    assert "until the agents of its gang have accepted" in driver.refuse(waits, Conflict)
+    assert "before all agents of its gang are ready" in driver.refuse(waits, Conflict)
     driver.apply(Accepted(f"{job}.1", 1))
     driver.refuse(waits, Conflict)
     driver.apply(Accepted(f"{job}.2", 1))
@@ -525,7 +525,7 @@ def test_a_worker_with_all_slots_taken_is_given_no_more() -> None:
     driver.place(driver.submit(spec()), "p")
     second = driver.submit(spec())
     full = Placed((Placement(second, 0, (Assignment(0, "p"),)),))
-    assert "all of its 1 slots are taken" in driver.refuse(full, Conflict)
+    assert "its only slot is taken" in driver.refuse(full, Conflict)
 
 
 # Claiming without a name
@@ -553,7 +553,7 @@ def test_a_job_that_names_something_has_to_be_placed_first(
     driver.plain("p", resources={"gpu": 1000, "licence": 1}, labels={"a": "b"})
     job = driver.submit(spec(role=role))
     refusal = driver.refuse(Claimed(f"{job}.0", worker), Conflict)
-    assert refusal == f"task {job}.0 asks for resources, so it has to be placed first"
+    assert refusal == f"task {job}.0 requests resources and has no reservation yet"
 
 
 def test_a_member_of_a_group_cannot_be_claimed_alone() -> None:
@@ -583,7 +583,7 @@ def test_a_job_on_hold_or_in_backoff_cannot_be_claimed() -> None:
     job = driver.submit(spec(max_retries=5))
     claim = Claimed(f"{job}.0")
     driver.apply(HoldChanged(job, on_hold=True))
-    assert driver.refuse(claim, Conflict) == f"job {job} may not start yet"
+    assert driver.refuse(claim, Conflict) == f"job {job} cannot start: on hold until it is released"
     driver.apply(HoldChanged(job, on_hold=False))
     for _ in range(2):
         driver.apply(claim)
@@ -599,7 +599,7 @@ def test_a_claim_charges_a_slot_of_the_worker_that_names_itself() -> None:
     driver.plain("p")
     one, two = driver.submit(spec()), driver.submit(spec())
     driver.apply(Claimed(f"{one}.0", "p"))
-    assert "all of its 1 slots are taken" in driver.refuse(Claimed(f"{two}.0", "p"), Conflict)
+    assert "its only slot is taken" in driver.refuse(Claimed(f"{two}.0", "p"), Conflict)
     driver.exit(one, 0)
     driver.apply(Claimed(f"{two}.0", "p"))
     assert driver.task(two, 0).state is RUN
@@ -640,4 +640,4 @@ def test_what_a_worker_is_asked_to_prepare_is_charged_at_once() -> None:
 
 def test_a_task_knows_its_story() -> None:
     task = Task("j-1", 2, "worker", State.RUNNING, epoch=4, place=Place("a", 5, released_at=6))
-    assert task.story == "j-1.2 is running at epoch 4, on a, placed_at=5, released_at=6"
+    assert task.story == "j-1.2 is running in attempt 4, on a, placed_at=5, released_at=6"

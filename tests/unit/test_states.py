@@ -10,14 +10,14 @@ from phalanx.core.changes import Changes
 from phalanx.core.cluster import Cluster
 from phalanx.core.errors import IllegalTransition
 from phalanx.core.gang import Gang
-from phalanx.core.model import Task
+from phalanx.core.model import Place, Task
 from phalanx.core.states import PLACED, TABLE, TARGETS, TERMINAL, UNPLACED, Move, State
 
 PAIRS = list(product(State, (False, True), Move))
 
 
 def transaction(state: State, *, released: bool) -> tuple[Changes, Gang, Task]:
-    task = a_task(state=state, epoch=3, released_at=5 if released else None)
+    task = a_task(state=state, epoch=3, place=Place("w-1", 4, released_at=5) if released else None)
     spec = a_spec(roles=(a_role(replicas=2, min=2),), min_available=2)
     gang = Gang(a_job(spec=spec, epoch=3), [task, a_task(index=1)])
     return Changes(Cluster(), 10), gang, task
@@ -36,7 +36,7 @@ def test_a_task_moves_where_the_table_leads_and_nowhere_else(
             assert tx.tasks == {(task.job, 0): gang.tasks[0]}
             assert gang.count(target) == sum(t.state is target for t in gang.tasks)
         else:
-            with pytest.raises(IllegalTransition, match=r"j-1\.0 is .* at epoch 3") as refusal:
+            with pytest.raises(IllegalTransition, match=r"j-1\.0 is .* in attempt 3") as refusal:
                 tx.move(gang, task, move, target)
             assert str(move) in str(refusal.value)
             assert (gang.counts, gang.tasks, tx.tasks) == (counts, tasks, {})

@@ -225,7 +225,7 @@ def test_only_a_job_that_has_a_place_can_be_evicted() -> None:
     driver = Driver()
     job = driver.submit(spec(2))
     refusal = driver.refuse(Evicted(job, by="j-9", why="a test"), Conflict)
-    assert refusal == f"job {job} is pending; only a job that has a place can be evicted"
+    assert refusal == f"job {job} is pending; only a job with placed tasks can be evicted"
 
 
 # Stopping
@@ -266,7 +266,7 @@ def test_an_acknowledgement_with_a_wrong_epoch_is_refused() -> None:
 def test_an_acknowledgement_nobody_asked_for_is_refused() -> None:
     driver, job = a_running_gang()
     refusal = driver.refuse(Stopped(f"{job}.0", 1), Conflict)
-    assert refusal == f"task {job}.0 is running; it was not told to stop"
+    assert refusal == f"task {job}.0 is running; no stop was requested"
 
 
 def test_a_task_that_has_stopped_takes_no_more_reports() -> None:

@@ -61,7 +61,7 @@ def test_a_name_is_unique_among_the_unfinished_jobs_of_a_namespace() -> None:
     first = driver.submit(spec(name="train"))
     refusal = driver.refuse(Submitted("j-2", spec(name="train")), Invalid)
     assert refusal == (
-        f"name is train, which the unfinished job {first} of namespace default has; "
+        f"name is train, the name of the unfinished job {first} in namespace default; "
         "choose another name or cancel that job"
     )
     driver.submit(spec(name="train", namespace="other"))
@@ -82,7 +82,7 @@ def test_a_queue_that_does_not_exist_is_refused_with_those_that_do() -> None:
     driver = Driver()
     driver.apply(QueueSet(Queue("research")))
     refusal = driver.refuse(Submitted("j-1", spec(queue="reserch")), Invalid)
-    assert refusal == "queue is reserch, which does not exist; there are: default, research"
+    assert refusal == "queue is reserch, which does not exist; the queues are: default, research"
 
 
 def test_every_problem_of_a_submission_is_named_at_once() -> None:

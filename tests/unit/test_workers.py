@@ -77,7 +77,7 @@ def test_every_change_of_a_worker_makes_older_plans_void() -> None:
 def test_nothing_is_placed_on_an_agent_that_has_not_said_what_it_has() -> None:
     driver = Driver()
     driver.apply(registration("a"))
-    assert "it has not yet said what runs there" in driver.refuse(placing(driver, "a"), Conflict)
+    assert "it has not reported its tasks yet" in driver.refuse(placing(driver, "a"), Conflict)
     driver.inventory("a")
     driver.apply(placing(driver, "a"))
 
@@ -313,9 +313,7 @@ def test_no_placement_while_a_worker_has_what_it_should_not_have() -> None:
     driver.worker("a")
     strays = (("j-9.0", 3), ("j-9.1", 3))
     assert driver.apply(Inventoried("a", "1", strays)).wake == {"a"}
-    assert "2 tasks still run there that should not" in driver.refuse(
-        placing(driver, "a"), Conflict
-    )
+    assert "2 unassigned tasks still run there" in driver.refuse(placing(driver, "a"), Conflict)
     driver.apply(Gone("a", *strays[0]))
     assert not is_open(driver, "a")
     assert driver.apply(Gone("a", *strays[1])).replan
@@ -407,7 +405,7 @@ def test_a_plain_worker_that_returns_stays_charged_for_what_it_had() -> None:
     driver.apply(WorkerLost("p"))
     driver.apply(WorkerReturned("p"))
     assert (f"{job}.0", 1) in driver.residues
-    assert "all of its 1 slots are taken" in driver.refuse(Claimed(f"{job}.0", "p"), Conflict)
+    assert "its only slot is taken" in driver.refuse(Claimed(f"{job}.0", "p"), Conflict)
 
 
 def test_a_plain_worker_that_registers_again_has_nothing_left_of_what_had_settled() -> None:

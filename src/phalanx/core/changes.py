@@ -146,7 +146,7 @@ class Changes:
         gang, row = self.task(task)
         if row.epoch != epoch:
             raise StaleEpoch(
-                f"task {task} is at epoch {row.epoch}; the message is about epoch {epoch}"
+                f"task {task} is in attempt {row.epoch}; the message is about attempt {epoch}"
             )
         return gang, row
 

@@ -115,7 +115,7 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def story(self) -> str:
         """The present attempt in one line, for errors that should be impossible."""
-        parts = [f"{self.id} is {self.state} at epoch {self.epoch}"]
+        parts = [f"{self.id} is {self.state} in attempt {self.epoch}"]
         if self.place is not None:
             if self.place.worker is not None:
                 parts.append(f"on {self.place.worker}")
@@ -294,6 +294,12 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
         if self.spec.mode is not Mode.NON_STRICT:
             return self.pending.since
         return None if self.pending.gathered is None else self.pending.gathered.since
+
+    @property
+    def times_out_at(self) -> Micros | None:
+        """When the job reaches its schedule timeout; None if it is not counting."""
+        since, timeout = self.times_out_from, self.spec.schedule_timeout
+        return None if since is None or timeout is None else since + timeout
 
 
 class Protocol(StrEnum):

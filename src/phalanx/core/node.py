@@ -76,7 +76,7 @@ class Node:
             if worker.labels.get(label) != value:
                 return f"its label {label} is not {value}"
         if worker.slots is not None and self.occupants >= worker.slots:
-            return f"all {worker.slots} slots are taken"
+            return "its only slot is taken" if worker.slots == 1 else "all its slots are taken"
         for resource, amount in role.resources.items():
             if amount > self.free(resource):
                 return f"it has {self.free(resource)} {resource} free, not {amount}"
@@ -94,7 +94,7 @@ class Node:
             return f"it is cordoned: {worker.cordoned}"
         if not self.inventoried:
             return "it has not reported its tasks yet"
-        return f"{len(self.strays)} tasks that were stopped still run there"
+        return f"{len(self.strays)} unassigned tasks still run there"
 
     def pick_devices(self, thousandths: int) -> tuple[int, ...] | None:
         """Whole devices: the lowest free ones. A fraction: the fullest device on which it fits."""

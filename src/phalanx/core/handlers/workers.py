@@ -265,4 +265,4 @@ def gone(tx: Changes, event: Gone) -> None:
         for gang, tasks in _by_gang(tx, node, [attempt]):
             lose_processes(tx, gang, tasks, _VANISHED)
     else:
-        raise Unknown(f"worker {event.worker} has no task {event.task} of epoch {event.epoch}")
+        raise Unknown(f"worker {event.worker} has no task {event.task} of attempt {event.epoch}")

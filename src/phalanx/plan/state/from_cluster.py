@@ -90,10 +90,8 @@ class Translator:
                 parts.append(self._part(role, waiting[role.name], floor, here))
         need = 1 if alone else max(1, spec.min_available - len(counted))
         stop = self._settings.stop_timeout(spec.grace)
-        since = job.times_out_from
         pending = job.pending or _NOT_PENDING
         gathered = pending.gathered
-        patience = spec.schedule_timeout
         never = spec.preemption_policy is PreemptionPolicy.NEVER
         return PendingGang(
             job=job.id,
@@ -118,7 +116,7 @@ class Translator:
             avoid=job.avoid,
             evicts_from=None if never else pending.evicts_from,
             duration=None if spec.time_limit is None else spec.time_limit + stop,
-            expires_at=None if since is None or patience is None else since + patience,
+            expires_at=job.times_out_at,
             gathered=() if gathered is None else gathered.places,
             gathered_since=None if gathered is None else gathered.since,
             nomination=pending.nomination,
