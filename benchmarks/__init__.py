@@ -1,1 +1,1 @@
-"""What the parts can do, measured against their goals: `make bench`."""
+"""Benchmarks of the parts and of a whole cluster, with their goals: `make bench`."""

@@ -1,33 +1,33 @@
 """`python -m benchmarks [core] [planner] [stores] [server] [cluster] [memory] [sqlite] [postgres]`.
 
-Without a name, all. The name of a store measures it both by itself and under a server;
-`planner-profile` shows where the time of a plan goes.
+Without arguments, all benchmarks run. The name of a store runs the benchmarks of that store, alone
+and under a server. `planner-profile` profiles the first plan.
 """
 
 import asyncio
 import sys
 
-from benchmarks import api, cluster, core, planner, stores
+from benchmarks import cluster, core, planner, server, stores
 
 
 def main(names: list[str]) -> None:
     known = ("core", "planner", "planner-profile", "stores", "server", "cluster", *stores.STORES)
     unknown = [name for name in names if name not in known]
     if unknown:
-        sys.exit(f"{unknown[0]} cannot be measured; there are: {', '.join(known)}")
+        sys.exit(f"there is no benchmark {unknown[0]}; choose from {', '.join(known)}")
     wanted = names or ["core", "planner", "stores", "server", "cluster"]
-    for what, measure in (
+    for name, benchmark in (
         ("core", core.run),
         ("planner", planner.run),
         ("planner-profile", planner.profile),
     ):
-        if what in wanted:
-            measure()
-    for what, run in (("stores", stores.run), ("server", api.run)):
-        named = [name for name in stores.STORES if name in wanted or what in wanted]
-        if named:
-            print(f"\nThe {what}")
-            asyncio.run(run(named))
+        if name in wanted:
+            benchmark()
+    for name, run in (("stores", stores.run), ("server", server.run)):
+        chosen = [store for store in stores.STORES if store in wanted or name in wanted]
+        if chosen:
+            print(f"\n{name.capitalize()}")
+            asyncio.run(run(chosen))
     if "cluster" in wanted:
         cluster.run()
 

@@ -1,8 +1,8 @@
-"""A whole cluster on this machine, as its users have it, beside HyperQueue.
+"""A whole cluster on this machine, compared with HyperQueue.
 
-`phalanx serve` on a SQLite file that is flushed with every commit, and `phalanx worker` as often as
-needed: real processes, on the disk of the current directory. HyperQueue keeps its state in memory.
-Both are up at the same time and take turns, so that whatever else the machine does slows down both.
+Phalanx runs as real `phalanx serve` and `phalanx worker` processes, with a SQLite file on the disk
+of the current directory that is flushed with every commit. HyperQueue keeps its state in memory.
+Both run at the same time and take turns, so that other load on the machine slows down both.
 """
 
 import os
@@ -16,75 +16,77 @@ from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 
-from benchmarks.contenders import Contender, Phalanx, phalanx_here
-from benchmarks.hyperqueue import hyperqueue_here, is_installed
-from benchmarks.stores import _folder
+from benchmarks.contenders import Contender, Phalanx, phalanx_cluster
+from benchmarks.hyperqueue import hyperqueue_cluster, is_installed
+from benchmarks.stores import folder_on_disk
 from benchmarks.tables import Goal, table
 
 WORKERS = 16
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
 TASKS, GANGS, GANG = 1_000, 200, 4
 STARTS, START = 20, 8
-WAITING = 10_000
+PENDING = 10_000
 KILLS = 5
 
 PAGE_KB = os.sysconf("SC_PAGE_SIZE") / 1024
-#: The first thing a rank does. Bash tells the time without starting another process.
+#: The first command of a rank. Bash has the time without starting another process.
 STAMP = "echo $EPOCHREALTIME $$ > $STAMPS/${RANK:-$HQ_TASK_ID}.${PHALANX_ATTEMPT:-1}"
 
 # The rows
 
-TASK_RATE = f"{TASKS:,} tasks of one process, tasks/s"
-GANG_RATE = f"{GANGS} gangs of {GANG} on {WORKERS} workers, gangs/s"
-START_MS = f"submitted until the last of {START} ranks runs, ms"
-SKEW_MS = "  from the first rank to the last, ms"
-AGAIN_S = f"one of {START} ranks is killed, until all run again, s"
-GONE_S = "  until the others are gone, s"
-JOB_KB = f"one of {WAITING:,} waiting jobs in memory, KB"
+TASK_RATE = f"{TASKS:,} single tasks, tasks/s"
+GANG_RATE = f"{GANGS} gangs of {GANG} tasks on {WORKERS} workers, gangs/s"
+START_MS = f"from submission until all {START} ranks run, ms"
+SKEW_MS = "  from the first to the last rank, ms"
+RESTART_S = f"from the death of one of {START} ranks until all run again, s"
+STOP_S = "  until the other ranks have stopped, s"
+JOB_KB = f"server memory per job, with {PENDING:,} pending jobs, KB"
 
-#: What HyperQueue does on a quiet machine with two cores, without keeping anything on disk.
+#: The results of HyperQueue on two idle cores, without any state on disk.
 GOALS = {
     TASK_RATE: Goal("tasks/s", at_least=410),
     GANG_RATE: Goal("gangs/s", at_least=65),
     START_MS: Goal("ms", at_most=24),
     SKEW_MS: Goal("ms", at_most=5),
-    AGAIN_S: Goal("s", at_most=0.5),
+    RESTART_S: Goal("s", at_most=0.5),
     JOB_KB: Goal("KB", at_most=2.2),
 }
 NOTES = """
-  The median; the 95th of a hundred in brackets. HyperQueue is given the tasks in one job, and a
-  gang as one task on several nodes, of which it starts one process; Phalanx starts all of them. The
-  ranks that start together are a job of as many tasks there. It restarts nothing as one.
+  Medians, with the 95th percentile in brackets. HyperQueue gets the single tasks as one job. A gang
+  is one task on several nodes there, for which it starts one process; Phalanx starts a process for
+  every rank. Where all ranks run, HyperQueue gets a job with as many tasks. It has no gang restart.
 """
 
-#: What was measured, by what it is and whose.
-Found = dict[tuple[str, str], list[float]]
+#: Measured values by row and scheduler.
+Measurements = dict[tuple[str, str], list[float]]
 
 
 def run() -> None:
-    found: Found = defaultdict(list)
-    with _folder() as folder, ExitStack() as stack:
-        ours = stack.enter_context(phalanx_here(folder / "phalanx", WORKERS))
-        contenders: list[Contender] = [ours]
+    measured: Measurements = defaultdict(list)
+    with folder_on_disk() as folder, ExitStack() as stack:
+        phalanx = stack.enter_context(phalanx_cluster(folder / "phalanx", WORKERS))
+        contenders: list[Contender] = [phalanx]
         if is_installed():
-            contenders.append(stack.enter_context(hyperqueue_here(folder / "hyperqueue", WORKERS)))
+            contenders.append(
+                stack.enter_context(hyperqueue_cluster(folder / "hyperqueue", WORKERS))
+            )
         else:
-            print("  HyperQueue is not installed, so Phalanx is measured alone")
+            print("  HyperQueue is not installed: measuring Phalanx alone")
         stamps = (folder / f"stamps-{number}" for number in count())
         for _ in range(ROUNDS):
             for each in contenders:
-                measure_rates(each, found)
+                measure_rates(each, measured)
         for _ in range(STARTS):
             for each in contenders:
-                measure_start(each, next(stamps), found)
+                measure_start(each, next(stamps), measured)
         for _ in range(KILLS):
-            measure_recovery(ours, next(stamps), found)
+            measure_restart(phalanx, next(stamps), measured)
         for each in contenders:
-            measure_memory(each, found)
-    show(found)
+            measure_memory(each, measured)
+    show(measured)
 
 
-def measure_rates(contender: Contender, found: Found) -> None:
+def measure_rates(contender: Contender, measured: Measurements) -> None:
     works: tuple[tuple[str, int, Callable[[], None]], ...] = (
         (TASK_RATE, TASKS, lambda: contender.tasks(TASKS, ["true"])),
         (GANG_RATE, GANGS, lambda: contender.gangs(GANGS, GANG, ["true"])),
@@ -92,41 +94,41 @@ def measure_rates(contender: Contender, found: Found) -> None:
     for what, number, work in works:
         cpu_s, began = contender.cpu_s(), time.perf_counter()
         work()
-        found[what, contender.name].append(number / (time.perf_counter() - began))
+        measured[what, contender.name].append(number / (time.perf_counter() - began))
         kind = "task" if what == TASK_RATE else "gang"
         for part, spent_s in contender.cpu_s().items():
             each = 1_000 * (spent_s - cpu_s[part]) / number
-            found[f"  CPU of a {kind}, {part}, ms", contender.name].append(each)
+            measured[f"  CPU time per {kind}, {part}, ms", contender.name].append(each)
 
 
-def measure_start(contender: Contender, stamps: Path, found: Found) -> None:
+def measure_start(contender: Contender, stamps: Path, measured: Measurements) -> None:
     stamps.mkdir()
     began = time.time()
     contender.ranks(START, ["bash", "-c", STAMP], {"STAMPS": str(stamps)})
     times = [float(stamp.read_text().split()[0]) for stamp in stamps.iterdir()]
-    found[START_MS, contender.name].append(1_000 * (max(times) - began))
-    found[SKEW_MS, contender.name].append(1_000 * (max(times) - min(times)))
+    measured[START_MS, contender.name].append(1_000 * (max(times) - began))
+    measured[SKEW_MS, contender.name].append(1_000 * (max(times) - min(times)))
 
 
-def measure_recovery(ours: Phalanx, stamps: Path, found: Found) -> None:
-    """From the death of one rank until the others are gone, and until all of them run again."""
+def measure_restart(phalanx: Phalanx, stamps: Path, measured: Measurements) -> None:
+    """Kill one rank; measure until the others have stopped, and until all run again."""
     stamps.mkdir()
-    with ours.running_gang(START, ["bash", "-c", f"{STAMP}; exec sleep 600"], str(stamps)):
+    with phalanx.running_gang(START, ["bash", "-c", f"{STAMP}; exec sleep 600"], str(stamps)):
         victim, *others = (int(text.split()[1]) for text in _attempt(stamps, 1))
         handles = [os.pidfd_open(pid) for pid in others]
         began = time.time()
         os.kill(victim, signal.SIGKILL)
         for handle in handles:
-            select.select([handle], [], [])  # until the process has ended
+            select.select([handle], [], [])  # returns when the process has ended
             os.close(handle)
         gone = time.time()
         again = max(float(text.split()[0]) for text in _attempt(stamps, 2))
-        found[AGAIN_S, ours.name].append(again - began)
-        found[GONE_S, ours.name].append(gone - began)
+        measured[RESTART_S, phalanx.name].append(again - began)
+        measured[STOP_S, phalanx.name].append(gone - began)
 
 
 def _attempt(stamps: Path, attempt: int) -> list[str]:
-    """What its ranks have written, once all of them have."""
+    """The stamps of all ranks of an attempt, once all have written theirs."""
     while True:
         texts = [file.read_text() for file in stamps.glob(f"*.{attempt}")]
         if len(texts) == START and all(text.endswith("\n") for text in texts):
@@ -134,21 +136,21 @@ def _attempt(stamps: Path, attempt: int) -> list[str]:
         time.sleep(0.005)
 
 
-def measure_memory(contender: Contender, found: Found) -> None:
+def measure_memory(contender: Contender, measured: Measurements) -> None:
     before = _resident_kb(contender.server)
-    contender.wait_in_line(WAITING)
-    grown = (_resident_kb(contender.server) - before) / WAITING
-    found[JOB_KB, contender.name].append(grown)
+    contender.submit_pending(PENDING)
+    grown = (_resident_kb(contender.server) - before) / PENDING
+    measured[JOB_KB, contender.name].append(grown)
 
 
 def _resident_kb(pid: int) -> float:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_KB
 
 
-def show(found: Found) -> None:
+def show(measured: Measurements) -> None:
     lines = []
-    for what in dict.fromkeys(what for what, _ in found):
-        ours, theirs = (found.get((what, name), []) for name in ("Phalanx", "HyperQueue"))
+    for what in dict.fromkeys(what for what, _ in measured):
+        ours, theirs = (measured.get((what, name), []) for name in ("Phalanx", "HyperQueue"))
         ratio = statistics.median(ours) / statistics.median(theirs) if ours and theirs else None
         goal = GOALS.get(what)
         lines.append(
@@ -160,8 +162,8 @@ def show(found: Found) -> None:
                 "" if goal is None else goal.verdict(statistics.median(ours)),
             )
         )
-    print("\nA cluster")
-    table(("what", "Phalanx", "HyperQueue", "ratio", ""), lines)
+    print("\nCluster")
+    table(("measurement", "Phalanx", "HyperQueue", "ratio", ""), lines)
     print(NOTES)
 
 

@@ -1,4 +1,4 @@
-"""Clusters that are compared, each as real processes on this machine; here: Phalanx."""
+"""The schedulers that are compared, as real processes on this machine; this file has Phalanx."""
 
 import os
 import socket
@@ -23,21 +23,21 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 class Contender(Protocol):
     name: str
-    server: int  #: its process
+    server: int  #: the pid of its server
 
     def tasks(self, count: int, command: Sequence[str]) -> None:
-        """Submit them all in its fastest way, and return when they are done."""
+        """Submit the tasks in the fastest way, and return when all are done."""
 
     def gangs(self, count: int, size: int, command: Sequence[str]) -> None: ...
 
     def ranks(self, size: int, command: Sequence[str], env: Mapping[str, str]) -> None:
-        """One gang of which every rank runs the command."""
+        """Run one gang in which every rank runs the command."""
 
-    def wait_in_line(self, count: int) -> None:
-        """Submit jobs, one by one for the user, that can never start."""
+    def submit_pending(self, count: int) -> None:
+        """Submit separate jobs that can never start."""
 
     def cpu_s(self) -> dict[str, float]:
-        """What its parts have used so far, the tasks included."""
+        """CPU time of each part so far, the tasks included."""
 
 
 class Phalanx:
@@ -66,7 +66,7 @@ class Phalanx:
         self._client.cancel(job)
         self._finish()
 
-    def wait_in_line(self, count: int) -> None:
+    def submit_pending(self, count: int) -> None:
         self._submit([one_role(["true"], resources={"gpu": 1})] * count)
 
     def _submit(self, jobs: list[dict[str, Any]]) -> None:
@@ -76,18 +76,18 @@ class Phalanx:
                 raise RuntimeError(f"{reply.refused} jobs were refused: {reply.results[0].error}")
 
     def _finish(self) -> None:
-        """The unfinished are listed first."""
+        """Wait until all jobs have ended: unfinished jobs are listed first."""
         while next(self._client.jobs(page=1)).phase not in ENDED:
             time.sleep(POLL_S)
 
     def cpu_s(self) -> dict[str, float]:
         spawners = [pid for worker in self._workers for pid in _children(worker)]
         parts = {
-            "its server": cpu_s(self.server),
-            "its links": sum(map(cpu_s, self._workers)),
-            "its spawners and tasks": sum(map(cpu_s, spawners)),
+            "server": cpu_s(self.server),
+            "links": sum(map(cpu_s, self._workers)),
+            "spawners and tasks": sum(map(cpu_s, spawners)),
         }
-        return {"all": sum(parts.values())} | parts
+        return {"total": sum(parts.values())} | parts
 
 
 def _gang(size: int, command: Sequence[str], **fields: Any) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def _gang(size: int, command: Sequence[str], **fields: Any) -> dict[str, Any]:
 
 
 def cpu_s(pid: int) -> float:
-    """Of a process and of those of its children that have ended."""
+    """CPU time of a process and of its children that have ended."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     return sum(map(int, fields[11:15])) / TICKS
 
@@ -105,8 +105,8 @@ def _children(pid: int) -> list[int]:
 
 
 @contextmanager
-def phalanx_here(folder: Path, workers: int) -> Iterator[Phalanx]:
-    """A server and its workers, until the end of the block."""
+def phalanx_cluster(folder: Path, workers: int) -> Iterator[Phalanx]:
+    """Run a server and its workers in the block."""
     folder.mkdir()
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -127,9 +127,9 @@ def phalanx_here(folder: Path, workers: int) -> Iterator[Phalanx]:
             given = f"--id=w{number}", "--resources=cpu=1", f"--state-dir={folder / str(number)}"
             pids.append(start("worker", f"--server={url}", *given))
         _wait_for(client, workers, folder / "log")
-        ours = Phalanx(server, pids, client)
-        ours.ranks(workers, ["true"], {})
-        yield ours
+        cluster = Phalanx(server, pids, client)
+        cluster.ranks(workers, ["true"], {})
+        yield cluster
 
 
 def _wait_for(client: phalanx.Client, workers: int, log: Path) -> None:
@@ -139,6 +139,6 @@ def _wait_for(client: phalanx.Client, workers: int, log: Path) -> None:
             if len(client.workers()) == workers:
                 return
         except PhalanxError:
-            pass  # the server is not there yet
+            pass  # the server does not listen yet
         time.sleep(0.1)
-    sys.exit(f"no cluster came up:\n{log.read_text()}")
+    sys.exit(f"the cluster did not start within {READY_S:.0f} s:\n{log.read_text()}")

@@ -1,6 +1,6 @@
-"""The core alone: how many events it applies in a second, and what a waiting task costs in memory.
+"""The core alone: events applied per second, and memory of a pending task.
 
-Only `Cluster.apply` is timed; choosing what happens next and where tasks go is the bench's work.
+Only `Cluster.apply` is timed, not the benchmark's own choice of events and places.
 """
 
 import gc
@@ -31,22 +31,22 @@ from phalanx.core.states import State
 WORKERS = 1_000
 GPUS = 8
 SIZES = (1, 4, 8, 64)
-#: How often a gang of each size comes, so that each size brings about as many tasks.
+#: Frequency of the sizes: each size contributes about the same number of tasks.
 SIZE_WEIGHTS = (64, 16, 8, 1)
 EVENTS = 200_000
-#: Of a hundred gangs that run, so many end like this; the others finish.
+#: Per hundred running gangs; the others complete.
 FAILING, EVICTED, CANCELLED = 10, 5, 2
 PROGRESS_REPORTS = 5
 BACKLOG = 2_000
 
-WAITING_TASKS = 100_000
+PENDING_TASKS = 100_000
 
 EVENTS_GOAL = Goal(at_least=50_000, unit="events/s")
 BYTES_GOAL = Goal(at_most=2_048, unit="bytes")
 
 
 class Tally(NamedTuple):
-    """How often each kind of event was applied, and the nanoseconds that took."""
+    """The number of events of each kind, and the time they took."""
 
     counts: Counter[str]
     nanoseconds: Counter[str]
@@ -60,18 +60,18 @@ class Tally(NamedTuple):
 
 
 class Site:
-    """A cluster of many workers on which gangs come and go."""
+    """A cluster with many workers and a steady stream of gangs."""
 
     def __init__(self, seed: int) -> None:
         self.tally = Tally(Counter(), Counter())
         self._random = random.Random(seed)
         self._now: Micros = 1_700_000_000 * SECOND
-        # Failures are dense here, and a worker that is cordoned for them would leave the mix.
+        # Gangs fail so often here that every worker would be cordoned.
         self._cluster = Cluster(CoreSettings(suspect_jobs=1_000_000))
         self._numbers = itertools.count()
-        #: A worker's name for every GPU that is free.
-        self._seats = [f"w-{n:04}" for _ in range(GPUS) for n in range(WORKERS)]
-        for name in self._seats[:WORKERS]:
+        #: The name of a worker for each of its free GPUs.
+        self._free_gpus = [f"w-{n:04}" for _ in range(GPUS) for n in range(WORKERS)]
+        for name in self._free_gpus[:WORKERS]:
             self._apply(
                 events.WorkerRegistered(
                     name, "1", Protocol.SYNC, f"{name}:7000", {GPU: GPUS * DEVICE}
@@ -80,16 +80,16 @@ class Site:
             self._apply(events.Inventoried(name, "1", ()))
 
     def run(self, count: int) -> None:
-        """Keep a backlog and the machines full until so many events were applied."""
-        waiting = [self._submit() for _ in range(BACKLOG)]
+        """Keep the workers full, with a backlog, until so many events were applied."""
+        pending = [self._submit() for _ in range(BACKLOG)]
         running: list[str] = []
         while self.tally.counts.total() < count:
-            while len(self._seats) >= max(SIZES):
-                running.append(self._start(waiting.pop(0)))
-                waiting.append(self._submit())
-            # The longest-running third makes room.
+            while len(self._free_gpus) >= max(SIZES):
+                running.append(self._start(pending.pop(0)))
+                pending.append(self._submit())
+            # The third that has run longest ends.
             ending, running = running[: len(running) // 3], running[len(running) // 3 :]
-            waiting = [job for job in ending if not self._end(job)] + waiting
+            pending = [job for job in ending if not self._end(job)] + pending
 
     def _apply(self, event: events.Event) -> None:
         self._now += 5_000
@@ -111,7 +111,7 @@ class Site:
 
     def _start(self, job: str) -> str:
         gang = self._cluster.gangs[job]
-        taken, self._seats = self._seats[: gang.size], self._seats[gang.size :]
+        taken, self._free_gpus = self._free_gpus[: gang.size], self._free_gpus[gang.size :]
         assignments = tuple(Assignment(n, worker) for n, worker in enumerate(taken))
         self._apply(events.Placed((events.Placement(job, gang.job.version, assignments),)))
         for task in self._cluster.gangs[job].unreleased():
@@ -124,16 +124,16 @@ class Site:
         return job
 
     def _end(self, job: str) -> bool:
-        """One of the ways in which a run ends; says whether the job has ended with it."""
+        """End the run of a job in a random way; whether the job has ended too."""
         tasks = self._tasks(job, State.RUNNING)
-        self._seats += [task.worker or "" for task in tasks]
-        fate = self._random.randrange(100)
-        if fate < FAILING:
+        self._free_gpus += [task.worker or "" for task in tasks]
+        outcome = self._random.randrange(100)
+        if outcome < FAILING:
             trigger = tasks[len(tasks) // 2]
             self._apply(events.Exited(trigger.id, trigger.epoch, code=1))
-        elif fate < FAILING + EVICTED:
-            self._apply(events.Evicted(job, by="ops", why="room is needed"))
-        elif fate < FAILING + EVICTED + CANCELLED:
+        elif outcome < FAILING + EVICTED:
+            self._apply(events.Evicted(job, by="ops", why="evicted by the benchmark"))
+        elif outcome < FAILING + EVICTED + CANCELLED:
             self._apply(events.CancelRequested(job, by="ada"))
         else:
             for task in tasks:
@@ -168,21 +168,21 @@ _REQUESTS = {size: json.dumps(_document(size)) for size in SIZES}
 
 
 def a_gang(size: int) -> JobSpec:
-    """A specification of its own request: equal to others, but not the same object."""
+    """A specification as parsed from one request: equal to others, but not the same object."""
     return job_spec(json.loads(_REQUESTS[size]))
 
 
-def a_gang_like_no_other(size: int, number: int) -> JobSpec:
+def a_unique_gang(size: int, number: int) -> JobSpec:
     document = json.loads(_REQUESTS[size])
     document["roles"]["worker"]["env"]["SEED"] = str(number)
     return job_spec(document)
 
 
 def submitted(size: int, tasks: int, *, alike: bool) -> Cluster:
-    """A cluster in which so many tasks wait."""
+    """A cluster with so many pending tasks."""
     cluster = Cluster()
     for number in range(tasks // size):
-        spec = a_gang(size) if alike else a_gang_like_no_other(size, number)
+        spec = a_gang(size) if alike else a_unique_gang(size, number)
         cluster.apply(events.Submitted(job_id(scrambled(number)), spec, owner="ada"), SECOND)
     return cluster
 
@@ -200,18 +200,18 @@ def loaded(rows: bytes) -> Cluster:
 
 
 def measured(make: Callable[[], Cluster]) -> tuple[Cluster, float]:
-    """A cluster, and the bytes it holds for each task."""
+    """A cluster, and its memory in bytes per task."""
     gc.collect()
     tracemalloc.start()
     cluster = make()
     gc.collect()
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    return cluster, used / WAITING_TASKS
+    return cluster, used / PENDING_TASKS
 
 
 def measure_events() -> None:
-    print(f"The core: gangs of {', '.join(map(str, SIZES))} on {WORKERS:,} workers")
+    print(f"Core: gangs of {', '.join(map(str, SIZES))} tasks on {WORKERS:,} workers")
     site = Site(seed=1)
     site.run(EVENTS)
     tally = site.tally
@@ -219,32 +219,32 @@ def measure_events() -> None:
         (kind, f"{count:,}", f"{tally.rate(kind):,.0f}", f"{1e6 / tally.rate(kind):.1f}", "")
         for kind, count in tally.counts.most_common()
     ]
-    # Reports of progress change no row, and there are many; the goal has to hold without them.
+    # Progress reports are frequent and change no row, so the goal must hold without them.
     changing = [kind for kind in tally.counts if kind != "Progressed"]
-    for what, kinds in (("all", list(tally.counts)), ("all but Progressed", changing)):
+    for what, kinds in (("all", list(tally.counts)), ("all except Progressed", changing)):
         total, rate = sum(tally.counts[kind] for kind in kinds), tally.overall(kinds)
         goal = EVENTS_GOAL.verdict(rate)
         rows.append((what, f"{total:,}", f"{rate:,.0f}", f"{1e6 / rate:.1f}", goal))
-    table(("event", "count", "per second", "µs each", "goal"), rows)
+    table(("event", "count", "per second", "µs per event", "goal"), rows)
 
 
 def measure_memory() -> None:
-    print(f"The core: {WAITING_TASKS:,} waiting tasks in memory")
+    print(f"Core: memory of {PENDING_TASKS:,} pending tasks")
     used: dict[str, float] = {}
     for size, alike in product((1, 8), (True, False)):
-        what = f"gangs of {size}, {'all alike' if alike else 'no two alike'}"
-        cluster, used[what] = measured(partial(submitted, size, WAITING_TASKS, alike=alike))
+        what = f"in gangs of {size}, {'identical specs' if alike else 'different specs'}"
+        cluster, used[what] = measured(partial(submitted, size, PENDING_TASKS, alike=alike))
         rows = stored(cluster)
         del cluster
-        _, used[f"{what}, loaded"] = measured(partial(loaded, rows))
+        _, used[f"{what}, loaded from the store"] = measured(partial(loaded, rows))
     table(
-        ("what", "bytes per task", "goal"),
+        ("tasks", "bytes per task", "goal"),
         [(what, f"{size:,.0f}", BYTES_GOAL.verdict(size)) for what, size in used.items()],
     )
 
 
 def run() -> None:
-    """Print what was measured."""
+    """Run both benchmarks and print the results."""
     measure_events()
     print()
     measure_memory()

@@ -1,8 +1,8 @@
-"""HyperQueue, to compare with: its server and its workers in a process of their own.
+"""HyperQueue, for comparison: its server and its workers run in a separate process.
 
-A task on several nodes is one process there: HyperQueue keeps the other nodes free, and leaves it
-to that process to start something on them. So a gang of which every rank runs is a job of as many
-tasks, each of which takes a whole worker and starts when it can.
+In HyperQueue a task on several nodes is one process: the other nodes are reserved, and starting
+processes on them is up to that process. A gang in which every rank runs is therefore a job with as
+many tasks, each of which takes a whole worker and starts independently.
 """
 
 import importlib.util
@@ -30,17 +30,17 @@ class HyperQueue:
         self._client = Client(folder)
 
     def tasks(self, count: int, command: Sequence[str]) -> None:
-        """In one job: with a job for each it takes longer."""
+        """Submit one job with all tasks; one job per task takes longer."""
         self._finish(self._submit([command] * count))
 
     def gangs(self, count: int, size: int, command: Sequence[str]) -> None:
-        """As tasks on several nodes, of one process each."""
+        """Submit tasks on several nodes, each of which is one process."""
         self._finish(self._submit([command] * count, nodes=size))
 
     def ranks(self, size: int, command: Sequence[str], env: Mapping[str, str]) -> None:
         self._finish(self._submit([command] * size, env=env))
 
-    def wait_in_line(self, count: int) -> None:
+    def submit_pending(self, count: int) -> None:
         for _ in range(count):
             self._submit([["true"]], nodes=1_000)
 
@@ -56,7 +56,7 @@ class HyperQueue:
 
         request = ResourceRequest(n_nodes=nodes)
         if nodes:
-            request.resources = {}  # nodes are taken whole
+            request.resources = {}  # HyperQueue reserves whole nodes
         job = Job(default_env=dict(env or {}))
         for command in commands:
             job.program(list(command), resources=request, stdout=None, stderr=None)
@@ -67,12 +67,12 @@ class HyperQueue:
             raise RuntimeError(f"tasks of HyperQueue's job {job} failed")
 
     def cpu_s(self) -> dict[str, float]:
-        return {"all": cpu_s(self.server)}
+        return {"total": cpu_s(self.server)}
 
 
 @contextmanager
-def hyperqueue_here(folder: Path, workers: int) -> Iterator[HyperQueue]:
-    """Until the end of the block."""
+def hyperqueue_cluster(folder: Path, workers: int) -> Iterator[HyperQueue]:
+    """Run a server and its workers in the block."""
     folder.mkdir()
     process = subprocess.Popen(  # noqa: S603
         [sys.executable, "-m", "benchmarks.hyperqueue", str(folder), str(workers)],
@@ -84,15 +84,15 @@ def hyperqueue_here(folder: Path, workers: int) -> Iterator[HyperQueue]:
         while process.stdout is not None and (line := process.stdout.readline()):
             if line == b"ready\n":
                 break
-        theirs = HyperQueue(process.pid, folder)
-        theirs.ranks(workers, ["true"], {})
-        yield theirs
+        cluster = HyperQueue(process.pid, folder)
+        cluster.ranks(workers, ["true"], {})
+        yield cluster
     finally:
         process.kill()
         process.wait()
 
 
-def _live(folder: str, workers: int) -> None:
+def _run_cluster(folder: str, workers: int) -> None:
     from hyperqueue import LocalCluster  # noqa: PLC0415
     from hyperqueue.cluster import WorkerConfig  # noqa: PLC0415
 
@@ -104,4 +104,4 @@ def _live(folder: str, workers: int) -> None:
 
 
 if __name__ == "__main__":
-    _live(sys.argv[1], int(sys.argv[2]))
+    _run_cluster(sys.argv[1], int(sys.argv[2]))

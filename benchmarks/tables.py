@@ -1,4 +1,4 @@
-"""How measurements are shown: aligned columns, and each goal as met or missed."""
+"""Prints measurements as aligned columns, with each goal as met or missed."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,14 +15,14 @@ class Goal(NamedTuple):
 
     def verdict(self, value: float) -> str:
         """`met: at least 50,000 events/s`."""
-        said = "met" if self.is_met(value) else "missed"
+        outcome = "met" if self.is_met(value) else "missed"
         bounds = (("at least", self.at_least), ("at most", self.at_most))
         goal = " and ".join(f"{words} {bound:,g}" for words, bound in bounds if bound is not None)
-        return f"{said}: {goal} {self.unit}"
+        return f"{outcome}: {goal} {self.unit}"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print it with the first column and the last to the left, the numbers between to the right."""
+    """Print rows with the first and the last column left-aligned, the numbers right-aligned."""
     lines = [list(head), *map(list, rows)]
     widths = [max(len(line[n]) for line in lines) for n in range(len(head))]
     for line in lines:

@@ -1,8 +1,8 @@
-"""What a server takes over HTTP: submissions, claims and syncs in a second, and their wait.
+"""HTTP throughput and latency of a server: submissions, claims and syncs.
 
-The server is a process of its own and so are its clients, which speak HTTP over plain sockets so
-that they cost little. SQLite lies on the disk of the current directory and flushes every commit;
-PostgreSQL is a real server of our own.
+Server and clients are separate processes. The clients speak HTTP over plain sockets, so that they
+use little CPU. SQLite uses the disk of the current directory and flushes every commit; PostgreSQL
+is a real server, started for the benchmark.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from uuid import uuid4
 import asyncpg
 import uvicorn
 
-from benchmarks.stores import STORES, _folder, _postgres
+from benchmarks.stores import STORES, folder_on_disk, postgres_server
 from benchmarks.tables import Goal, table
 from phalanx.api.app import create_app
 from phalanx.api.services import Services
@@ -43,26 +43,26 @@ BATCH = 100
 AGENTS = 64
 
 JOB = {"command": "python train.py", "priority": 1}
-#: It asks for what nobody has, so that submissions are measured and not placements.
-LARGE = {"command": "python train.py", "resources": {"gpu": 1}}
+#: A job that fits no worker, so that submissions are measured without placements.
+UNPLACEABLE = {"command": "python train.py", "resources": {"gpu": 1}}
 
 
 async def run(names: list[str]) -> None:
-    """Measure a server on the named stores, or on all of them."""
+    """Measure a server on the named stores, or on all."""
     lines: list[tuple[str, ...]] = []
     for name in names or STORES:
-        with _folder() as folder, ExitStack() as stack:
-            dsn = stack.enter_context(_postgres(folder)) if name == "postgres" else ""
+        with folder_on_disk() as folder, ExitStack() as stack:
+            dsn = stack.enter_context(postgres_server(folder)) if name == "postgres" else ""
             for measure in MEASURES:
-                place = await _place(folder, dsn)
-                with _served(name, place) as server:
+                location = await _empty_database(folder, dsn)
+                with _served(name, location) as server:
                     lines.append((name, *await _measured(measure, server)))
-    head = ("what", "a second", "p50 ms", "p99 ms", "changes in a commit", "")
-    table(head, [(f"{name}: {what}", *rest) for name, what, *rest in lines])
+    head = ("request", "per second", "p50 ms", "p99 ms", "events per commit", "")
+    table(head, [(f"{store}: {request}", *rest) for store, request, *rest in lines])
 
 
-async def _place(folder: Path, dsn: str) -> str:
-    """An empty database: a file, or a schema of its own."""
+async def _empty_database(folder: Path, dsn: str) -> str:
+    """The location of an empty database: a new file, or a new schema."""
     name = f"bench_{uuid4().hex}"
     if not dsn:
         return str(folder / name)
@@ -80,17 +80,17 @@ class Server(NamedTuple):
     pipe: Connection
 
     def commits(self) -> tuple[int, int]:
-        """How many there were since it was last asked, and how many events were in them."""
+        """The number of commits since the last call, and of the events in them."""
         self.pipe.send("commits")
-        found: tuple[int, int] = self.pipe.recv()
-        return found
+        counts: tuple[int, int] = self.pipe.recv()
+        return counts
 
 
 @contextmanager
-def _served(name: str, place: str) -> Iterator[Server]:
+def _served(name: str, location: str) -> Iterator[Server]:
     ours, theirs = multiprocessing.Pipe()
     context = multiprocessing.get_context("spawn")
-    process = context.Process(target=_serve, args=(name, place, theirs), daemon=True)
+    process = context.Process(target=_serve, args=(name, location, theirs), daemon=True)
     process.start()
     try:
         yield Server(ours.recv(), ours)
@@ -100,18 +100,18 @@ def _served(name: str, place: str) -> Iterator[Server]:
         process.kill()
 
 
-def _serve(name: str, place: str, pipe: Connection) -> None:
+def _serve(name: str, location: str, pipe: Connection) -> None:
     import uvloop  # noqa: PLC0415
 
-    uvloop.run(_live(name, place, pipe))
+    uvloop.run(_run_server(name, location, pipe))
 
 
-async def _live(name: str, place: str, pipe: Connection) -> None:
+async def _run_server(name: str, location: str, pipe: Connection) -> None:
     store: Store = MemoryStore(clock=wall_clock)
     if name == "sqlite":
-        store = SQLiteStore(Path(place))
+        store = SQLiteStore(Path(location))
     elif name == "postgres":
-        store = PostgresStore(place)
+        store = PostgresStore(location)
     await store.open()
     engine = Engine(store, HostEnvironment("bench", "", wall_clock, lambda: uuid4().hex))
     counts = [0, 0]
@@ -130,7 +130,7 @@ async def _live(name: str, place: str, pipe: Connection) -> None:
         create_app(services), log_config=None, access_log=False, ws="none", lifespan="off"
     )
     server = uvicorn.Server(config)
-    life = asyncio.create_task(engine.run())
+    leading = asyncio.create_task(engine.run())
     served = asyncio.create_task(server.serve(sockets=[listening]))
     while not engine.is_leading:
         await asyncio.sleep(0.01)
@@ -141,7 +141,7 @@ async def _live(name: str, place: str, pipe: Connection) -> None:
     server.should_exit = True
     await served
     await engine.stop()
-    life.cancel()
+    leading.cancel()
     await store.close()
 
 
@@ -149,7 +149,7 @@ async def _live(name: str, place: str, pipe: Connection) -> None:
 
 
 class Client:
-    """One connection that is kept."""
+    """One persistent connection."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -176,75 +176,75 @@ class Client:
         return json.loads(answer) if answer else None
 
 
-#: What one client does once; it says how many were done by it.
+#: One call of a client; it returns the number of operations done.
 Step = Callable[[Client, dict[str, Any]], Awaitable[int]]
 
 
-async def submit(client: Client, memory: dict[str, Any]) -> int:
-    await client.call("POST", "/jobs", LARGE)
+async def submit(client: Client, session: dict[str, Any]) -> int:
+    await client.call("POST", "/jobs", UNPLACEABLE)
     return 1
 
 
-async def submit_batch(client: Client, memory: dict[str, Any]) -> int:
-    reply = await client.call("POST", "/jobs:batch", [LARGE] * BATCH)
+async def submit_batch(client: Client, session: dict[str, Any]) -> int:
+    reply = await client.call("POST", "/jobs:batch", [UNPLACEABLE] * BATCH)
     return int(reply["accepted"])
 
 
-async def claim(client: Client, memory: dict[str, Any]) -> int:
+async def claim(client: Client, session: dict[str, Any]) -> int:
     return int(await client.call("GET", "/jobs/next") is not None)
 
 
-async def sync(client: Client, memory: dict[str, Any]) -> int:
-    if "worker" not in memory:
-        worker = memory["worker"] = uuid4().hex
+async def sync(client: Client, session: dict[str, Any]) -> int:
+    if "worker" not in session:
+        worker = session["worker"] = uuid4().hex
         body = {"id": worker, "protocol": "sync", "incarnation": "i"}
         await client.call("POST", "/workers/register", body)
-        memory["seq"] = memory["term"] = 0
-    memory["seq"] += 1
+        session["seq"] = session["term"] = 0
+    session["seq"] += 1
     report: dict[str, Any] = {
         "incarnation": "i",
-        "seq": memory["seq"],
-        "term": memory["term"],
-        "full": memory["seq"] <= 2,
+        "seq": session["seq"],
+        "term": session["term"],
+        "full": session["seq"] <= 2,
     }
-    reply = await client.call("POST", f"/workers/{memory['worker']}/sync", report)
-    memory["term"] = reply["term"]
+    reply = await client.call("POST", f"/workers/{session['worker']}/sync", report)
+    session["term"] = reply["term"]
     return 1
 
 
 class Measure(NamedTuple):
-    what: str
+    name: str
     step: Step
     clients: int
     goal: Goal | None = None
-    waiting: int = 0  #: jobs that are there when it begins
+    pending: int = 0  #: the number of pending jobs at the start
 
 
 MEASURES = (
-    Measure("submissions, one by one", submit, CLIENTS, Goal("a second", at_least=2_000)),
-    Measure(f"submissions, {BATCH} at once", submit_batch, 4, Goal("a second", at_least=5_000)),
-    Measure("claims", claim, CLIENTS, waiting=20_000),
-    Measure("syncs with nothing new", sync, AGENTS),
+    Measure("submissions, one per call", submit, CLIENTS, Goal("per second", at_least=2_000)),
+    Measure(f"submissions, {BATCH} per call", submit_batch, 4, Goal("per second", at_least=5_000)),
+    Measure("claims", claim, CLIENTS, pending=20_000),
+    Measure("idle syncs", sync, AGENTS),
 )
 
 
 async def _measured(measure: Measure, server: Server) -> tuple[str, ...]:
-    await _fill(server.port, measure.waiting)
+    await _fill(server.port, measure.pending)
     server.commits()
     context = multiprocessing.get_context("spawn")
     share = max(1, measure.clients // PROCESSES)
     with context.Pool(PROCESSES) as pool:
-        results = pool.starmap(_drive, [(server.port, measure.what, share)] * PROCESSES)
+        results = pool.starmap(_drive, [(server.port, measure.name, share)] * PROCESSES)
     done = sum(count for count, _, _ in results)
     took = max(seconds for _, seconds, _ in results)
-    waits = sorted(wait for _, _, some in results for wait in some)
+    latencies = sorted(latency for _, _, some in results for latency in some)
     commits, changes = server.commits()
     rate = done / took
     return (
-        measure.what,
+        measure.name,
         f"{rate:,.0f}",
-        f"{1000 * waits[len(waits) // 2]:,.1f}",
-        f"{1000 * waits[len(waits) * 99 // 100]:,.1f}",
+        f"{1000 * latencies[len(latencies) // 2]:,.1f}",
+        f"{1000 * latencies[len(latencies) * 99 // 100]:,.1f}",
         f"{changes / commits:,.1f}" if commits else "-",
         measure.goal.verdict(rate) if measure.goal is not None else "",
     )
@@ -256,28 +256,28 @@ async def _fill(port: int, count: int) -> None:
         await client.call("POST", "/jobs:batch", [JOB] * BATCH)
 
 
-def _drive(port: int, what: str, clients: int) -> tuple[int, float, list[float]]:
-    [step] = [measure.step for measure in MEASURES if measure.what == what]
+def _drive(port: int, name: str, clients: int) -> tuple[int, float, list[float]]:
+    [step] = [measure.step for measure in MEASURES if measure.name == name]
     return asyncio.run(_drive_all(port, step, clients))
 
 
 async def _drive_all(port: int, step: Step, count: int) -> tuple[int, float, list[float]]:
     clients = [await Client(port).open() for _ in range(count)]
-    waits: list[float] = []
+    latencies: list[float] = []
     done = 0
     began = time.perf_counter()
     until = began + SECONDS
 
     async def go(client: Client) -> None:
         nonlocal done
-        memory: dict[str, Any] = {}
+        session: dict[str, Any] = {}
         while (start := time.perf_counter()) < until:
-            count = await step(client, memory)
+            count = await step(client, session)
             done += count
-            waits.append(time.perf_counter() - start)
+            latencies.append(time.perf_counter() - start)
 
     await asyncio.gather(*(go(client) for client in clients))
-    return done, time.perf_counter() - began, waits
+    return done, time.perf_counter() - began, latencies
 
 
 if __name__ == "__main__":
