@@ -37,12 +37,14 @@ def test_an_eviction_is_found_in_every_list_that_the_page_shows(tmp_path: Path) 
             with Client(server.url) as client:
                 client.requeue(said.out.strip())
         shown = terminal.type("job", "train")
-        assert re.search(r"lost work +\$[\d,.]+ .* in 1 eviction, last evicted by local", shown.out)
+        assert re.search(
+            r"lost work +[\d,.]+ GPU-hours \(\$.* in 1 eviction, last evicted by local", shown.out
+        )
         by_queue, by_job, by_evictor, as_json = [terminal.type(*each) for each in commands("cost")]
     found = as_json.json
     money = f"${found['to_eviction']['cost']:,.2f}"
     assert re.search(rf"default +1 +[\d.]+ +{re.escape(money)} +0 ", by_queue.out)
-    assert f"lost in total: {money}" in by_queue.out
+    assert f"GPU-hours ({money}) in 1 eviction" in by_queue.out
     assert "default/train" in by_job.out
     assert re.search(r"local +default +1 ", by_evictor.out)
 
@@ -91,7 +93,7 @@ def _evict(url: str, clock: _Watch, *, saved: bool, price: str) -> None:
             next(seen for seen in watched if seen.phase == "stopping")
             shown = terminal.type("job", job).out
             assert re.search(
-                rf"lost work +{re.escape(price)} .*1 eviction.*ml/team-b-urgent", shown
+                rf"lost work .*\({re.escape(price)}\) in 1 eviction.*ml/team-b-urgent", shown
             )
             for claim in claims:
                 worker.preempted(claim)

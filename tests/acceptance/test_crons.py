@@ -35,9 +35,9 @@ def test_a_cron_that_is_not_there_is_said(terminal: Terminal) -> None:
     assert "there is no cron lab/nothing" in said.err
 
 
-def test_a_run_shows_its_cron_in_its_story(terminal: Terminal) -> None:
+def test_the_events_of_a_run_name_its_cron(terminal: Terminal) -> None:
     text = "{name: hourly, schedule: {cron: '0 0 29 2 *'}, roles: {a: {command: x}}}"
     made = terminal.type("submit", "-f", "-", "--json", stdin=text).json
     assert (made["name"], made["timezone"]) == ("hourly", "UTC")
     run = terminal.type("cron", "run-now", "hourly").out.strip()
-    assert "cron default/hourly was due" in terminal.type("events", run).out
+    assert "submitted by cron default/hourly" in terminal.type("events", run).out

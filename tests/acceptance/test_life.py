@@ -41,7 +41,7 @@ def test_waiting_for_a_job_that_fails_is_status_1(own_server: Server, at: Termin
     assert waiting.returncode == 1
     story = at.type("events", "bad").out
     assert "task 0 exited with code 3 on w-1" in story
-    assert story.splitlines()[-1].split("  ")[1].startswith("failed: ")
+    assert story.splitlines()[-1].split("  ")[1].startswith("job failed: ")
 
 
 def test_waiting_for_a_job_that_is_cancelled_is_status_1(at: Terminal) -> None:
@@ -58,7 +58,7 @@ def test_waiting_for_a_job_that_is_cancelled_is_status_1(at: Terminal) -> None:
 def test_waiting_at_a_terminal_shows_the_reason_and_ends_with_ctrl_c(at: Terminal) -> None:
     words = ("submit", "--gpu", "1", "--name", "patient", "--wait", "--", "x")
     with Screen(at, *words) as screen:
-        screen.until("pending\x1b[0m: it does not fit the cluster as it is")
+        screen.until("pending\x1b[0m: never fits: ")
         screen.process.send_signal(signal.SIGINT)
         screen.until("the job keeps running; stop it with `phalanx cancel patient`")
         assert screen.process.wait(PATIENCE_S) == 130
@@ -70,7 +70,7 @@ def test_following_at_a_terminal_shows_why_there_is_no_output_yet(
 ) -> None:
     at.type("submit", "--cpu", "1", "--name", "spoken", "--", "x")
     with Screen(at, "logs", "-f", "spoken") as screen:
-        screen.until("pending\x1b[0m: it does not fit the cluster as it is")
+        screen.until("pending\x1b[0m: never fits: ")
         with Worker(own_server.url, "w-1", cpu=1) as worker:
             claim = worker.claim()
             worker.write(claim, "at last\n")

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from phalanx.wire.cost import CostView, TallyView
 
 
+#: Headings and rows.
+Table = tuple[list[str], list[list[str]]]
+
+
 class Grouping(StrEnum):
     QUEUE = "queue"
     JOB = "job"
@@ -42,50 +46,44 @@ def cost(client: "Client", *, by: By = Grouping.QUEUE, as_json: Json = False) ->
     if not lost.queues:
         note("no work lost so far")
         return
-    _TABLES[by](lost)
+    headings, rows = _TABLES[by](lost)
+    if not lost.price:  # every cost is 0
+        kept = [at for at, heading in enumerate(headings) if heading != "#COST"]
+        headings, rows = [headings[at] for at in kept], [[row[at] for at in kept] for row in rows]
+    print_table(headings, rows)
     typer.echo()
-    typer.echo(
-        f"lost in total: {_amount(lost.to_eviction, 'eviction')},"
-        f" {_amount(lost.to_failure, 'failure')}"
-    )
+    totals = {"eviction": lost.to_eviction, "failure": lost.to_failure}
+    typer.echo(f"lost in total: {', '.join(_total(*each) for each in totals.items())}")
     if not lost.price:
         note("no prices set; set them with `phalanx serve --price gpu=3.50`")
 
 
-def _by_queue(lost: "CostView") -> None:
+def _by_queue(lost: "CostView") -> Table:
     headings = ["QUEUE", "#EVICTIONS", "#GPU-HOURS", "#COST", "#FAILURES", "#GPU-HOURS", "#COST"]
-    rows = [
-        (
-            row.queue,
-            *(str(row.to_eviction.count), *_columns(row.to_eviction)),
-            *(str(row.to_failure.count), *_columns(row.to_failure)),
-        )
-        for row in lost.queues
+    return headings, [
+        [row.queue, *_columns(row.to_eviction), *_columns(row.to_failure)] for row in lost.queues
     ]
-    print_table(headings, rows)
 
 
-def _by_job(lost: "CostView") -> None:
-    rows = [
-        (row.job, row.name, row.queue, str(row.lost.count), *_columns(row.lost))
-        for row in lost.jobs
-    ]
-    print_table(["JOB", "NAME", "QUEUE", "#STOPS", "#GPU-HOURS", "#COST"], rows)
+def _by_job(lost: "CostView") -> Table:
+    headings = ["JOB", "NAME", "QUEUE", "#STOPS", "#GPU-HOURS", "#COST"]
+    return headings, [[row.job, row.name, row.queue, *_columns(row.lost)] for row in lost.jobs]
 
 
-def _by_evictor(lost: "CostView") -> None:
-    rows = [(row.by, row.queue, str(row.lost.count), *_columns(row.lost)) for row in lost.evictors]
-    print_table(["EVICTOR", "VICTIM QUEUE", "#EVICTIONS", "#GPU-HOURS", "#COST"], rows)
+def _by_evictor(lost: "CostView") -> Table:
+    headings = ["EVICTOR", "VICTIM QUEUE", "#EVICTIONS", "#GPU-HOURS", "#COST"]
+    return headings, [[row.by, row.queue, *_columns(row.lost)] for row in lost.evictors]
 
 
 _TABLES = {Grouping.QUEUE: _by_queue, Grouping.JOB: _by_job, Grouping.EVICTOR: _by_evictor}
 
 
-def _columns(tally: "TallyView") -> tuple[str, str]:
-    return f"{tally.gpu_s / 3600:.2f}", formatting.money(tally.cost)
+def _columns(tally: "TallyView") -> tuple[str, str, str]:
+    """Number of stops, GPU-hours and cost."""
+    return str(tally.count), f"{tally.gpu_s / 3600:.2f}", formatting.money(tally.cost)
 
 
-def _amount(tally: "TallyView", noun: str) -> str:
-    """`$70.00 (20.00 GPU-hours) in 1 eviction`."""
-    hours, cost = _columns(tally)
-    return f"{cost} ({hours} GPU-hours) in {formatting.plural(tally.count, noun)}"
+def _total(noun: str, tally: "TallyView") -> str:
+    """`20.00 GPU-hours ($70.00) in 1 eviction`."""
+    stops = formatting.plural(tally.count, noun)
+    return f"{formatting.lost_work(tally.gpu_s, tally.cost)} in {stops}"

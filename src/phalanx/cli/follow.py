@@ -10,6 +10,7 @@ from phalanx.cli.connection import TAKEOVER_S
 from phalanx.cli.exits import Status
 from phalanx.cli.output import console, note
 from phalanx.core.model import Phase
+from phalanx.core.spec.durations import short_duration
 
 if TYPE_CHECKING:
     from phalanx.client import Client
@@ -58,7 +59,7 @@ def note_end(job: "JobDetail") -> None:
     """Note how the job ended, and after how long."""
     took = ""
     if job.finished_at is not None:
-        end = formatting.parse_time(job.finished_at)
-        took = f" after {formatting.elapsed(job.created_at, end)}"
+        duration = formatting.parse_time(job.finished_at) - formatting.parse_time(job.created_at)
+        took = f" after {short_duration(duration.total_seconds())}"
     reason = formatting.reason_text(job)
     note(Text.assemble("job ", formatting.styled(job.phase), took, f": {reason}" if reason else ""))

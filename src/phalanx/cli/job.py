@@ -63,7 +63,7 @@ def _fields(job: "JobDetail") -> list[tuple[str, str | Text]]:
 
 
 def _lost_work(job: "JobDetail") -> str:
-    """`$70.00 (20.00 GPU-hours) in 1 eviction, last evicted by ml/urgent 3m ago`."""
+    """`20.00 GPU-hours ($70.00) in 1 eviction, last evicted by ml/urgent 3m ago`."""
     lost = job.lost
     stops = [
         formatting.plural(tally.count, noun)
@@ -72,8 +72,7 @@ def _lost_work(job: "JobDetail") -> str:
     ]
     if not stops:
         return ""
-    amount = f"{formatting.money(lost.cost)} ({lost.gpu_s / 3600:.2f} GPU-hours)"
-    total = f"{amount} in {' and '.join(stops)}"
+    total = f"{formatting.lost_work(lost.gpu_s, lost.cost)} in {' and '.join(stops)}"
     if not lost.evictions:
         return total
     last = lost.evictions[-1]

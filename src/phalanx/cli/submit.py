@@ -308,7 +308,8 @@ def _note_next_step(submitted: "SubmitReply | CronView") -> None:
 
     name = submitted.name
     if isinstance(submitted, CronView):
-        note(f"next run at {submitted.next_at}; list its runs with `phalanx cron show {name}`")
+        at = formatting.utc_minute(submitted.next_at) if submitted.next_at else "no set time"
+        note(f"next run at {at}; list its runs with `phalanx cron show {name}`")
     elif submitted.reason is not None:
         note(f"pending: {submitted.reason['message']}; see `phalanx why {name}`")
     else:

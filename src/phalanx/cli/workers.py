@@ -45,22 +45,24 @@ def workers(client: "Client", *, as_json: Json = False) -> None:
 
 
 def workers_table(listed: "Sequence[WorkerView]") -> Table:
-    """Free and total resources of each worker; resources that no worker has are left out."""
+    """Free and total resources of each worker. Columns that are empty for all are left out."""
     names = [name for name in _RESOURCES if any(name in worker.resources for worker in listed)]
     names += sorted({name for worker in listed for name in worker.resources} - set(_RESOURCES))
     free = (f"#FREE {name.upper()}" for name in names)
-    headings = ["WORKER", "STATUS", "#TASKS", *free, "LABELS"]
+    headings = ["WORKER", "STATUS", "#TASKS", *free, "LABELS", "REASON"]
     rows: list[list[str | Text]] = [
         [
             worker.id,
             formatting.styled(worker.status),
             str(len(worker.tasks)),
             *(_free(worker, name) for name in names),
-            _remark(worker),
+            " ".join(f"{name}={value}" for name, value in sorted(worker.tags.items())),
+            _reason(worker),
         ]
         for worker in listed
     ]
-    return table_of(headings, rows)
+    kept = [at for at in range(len(headings)) if any(str(row[at]) for row in rows)]
+    return table_of([headings[at] for at in kept], [[row[at] for at in kept] for row in rows])
 
 
 def _free(worker: "WorkerView", name: str) -> str:
@@ -71,15 +73,11 @@ def _free(worker: "WorkerView", name: str) -> str:
     return f"{formatting.rounded_amount(name, free)}/{formatting.rounded_amount(name, total)}"
 
 
-def _remark(worker: "WorkerView") -> Text:
-    """The worker's labels, after the reason why no tasks are placed on it."""
-    labels = " ".join(f"{name}={value}" for name, value in sorted(worker.tags.items()))
+def _reason(worker: "WorkerView") -> Text:
+    """Why no tasks are placed on the worker."""
     if worker.lost_at is not None:
-        lost = f"lost {formatting.ago(worker.lost_at, formatting.now())}  "
-        return Text.assemble((lost, "red"), labels)
-    if worker.cordoned is not None:
-        return Text.assemble((f"{worker.cordoned}  ", "yellow"), labels)
-    return Text(labels)
+        return Text(f"lost {formatting.ago(worker.lost_at, formatting.now())}", style="red")
+    return Text(worker.cordoned or "", style="yellow")
 
 
 @with_client
