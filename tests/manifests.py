@@ -9,8 +9,8 @@ from phalanx.core.errors import Invalid
 from phalanx.core.spec.job import JobSpec
 from phalanx.core.spec.native_form import native
 from phalanx.manifest.bundle import Bundle, read
-from phalanx.manifest.native_file import written
-from phalanx.manifest.problems import ReadOptions
+from phalanx.manifest.native_file import native_yaml
+from phalanx.manifest.read_options import ReadOptions
 
 
 def bundled(text: str, **settings: Any) -> Bundle:
@@ -24,7 +24,7 @@ def jobs_of(data: bytes, **settings: Any) -> list[JobSpec]:
 def converted(text: str, **settings: Any) -> list[dict[str, Any]]:
     """Each job in the native form. Reading that gives the same job."""
     jobs = bundled(text, **settings).jobs
-    assert read(written(jobs).encode(), ReadOptions(**settings)).jobs == jobs
+    assert read(native_yaml(jobs).encode(), ReadOptions(**settings)).jobs == jobs
     return [native(job) for job in jobs]
 
 

@@ -35,10 +35,10 @@ def test_a_list_that_stands_alone_is_many_documents() -> None:
 
 def test_two_jobs_of_one_name_are_refused() -> None:
     assert refused(NATIVE + NATIVE) == {
-        "document 2: name": "is plain, as in document 1; choose another"
+        "document 2: name": "is plain, as in document 1; choose another name"
     }
     assert refused(NATIVE + pod("plain")) == {
-        "document 2: metadata.name": "is plain, as in document 1; choose another"
+        "document 2: metadata.name": "is plain, as in document 1; choose another name"
     }
 
 

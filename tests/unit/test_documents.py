@@ -159,7 +159,7 @@ def test_aliases_that_multiply_are_refused() -> None:
 
 @pytest.mark.parametrize("data", [b"&a [*a]", b"a: &a [*a]", b"a: &a {b: {c: *a}}"])
 def test_an_alias_inside_itself_is_refused(data: bytes) -> None:
-    assert 'the alias "a" is inside what it stands for' in refusal(data)
+    assert 'the alias "a" is inside its own anchor; write the value' in refusal(data)
 
 
 def test_too_many_values_are_refused() -> None:
@@ -168,12 +168,12 @@ def test_too_many_values_are_refused() -> None:
 
 def test_ten_megabytes_are_refused_unread() -> None:
     assert refusal(b"{" * 10_000_000) == (
-        "the input has 10000000 bytes; at most 1048576 are read: split the file"
+        "the input has 10000000 bytes, and at most 1048576 are accepted; split it"
     )
 
 
 def test_the_limit_can_be_set() -> None:
-    with pytest.raises(Invalid, match="at most 3 are read"):
+    with pytest.raises(Invalid, match="at most 3 are accepted"):
         documents.read(b"a: 1", limit_bytes=3)
 
 
@@ -184,12 +184,12 @@ def test_only_utf_8_is_read(data: bytes) -> None:
 
 @pytest.mark.parametrize("data", [b"a: \0", b'{"a": "\0"}', b"\0"])
 def test_control_characters_are_refused(data: bytes) -> None:
-    assert "a control character (U+0000); remove it" in refusal(data)
+    assert "the control character U+0000 is not allowed; remove it" in refusal(data)
 
 
 @pytest.mark.parametrize("data", [b"", b"  \n", b"# only a comment", b"---\n---\n", b"null"])
 def test_an_empty_input_is_refused(data: bytes) -> None:
-    assert refusal(data) == "the input is empty; write a job in it"
+    assert refusal(data) == "the input is empty; write a job"
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_an_empty_input_is_refused(data: bytes) -> None:
     ids=["yaml", "json"],
 )
 def test_a_key_given_twice_is_refused_by_its_path(data: bytes) -> None:
-    assert "roles.a is given twice (document 1, line 4, column " in refusal(data)
+    assert "roles.a occurs twice (document 1, line 4, column " in refusal(data)
 
 
 def test_every_key_that_is_no_string_is_refused_by_its_path() -> None:
@@ -220,19 +220,36 @@ def test_merge_keys_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "where"),
+    ("data", "location", "message"),
     [
-        (b"a: b: c", "document 1, line 1, column 5: "),
-        (b"a: 1\n---\nb:\n\tc: 1", "document 2, line 4, column 1: "),
-        (b"a: 'x", "document 1, line 1, column "),
-        (b"a: *", "document 1, line 1, column "),
-        (b'{"a": 1', "document 1, line "),
-        (b'{"a": 1} x', "document 1, line 1, column "),
+        (b"a: b: c", "line 1, column 5", "a ':' is not allowed here; put the value in quotes"),
+        (b"a:\n\tb: 1", "line 2, column 1", "a tab cannot indent a line; use spaces"),
+        (b"a: @x", "line 1, column 4", 'a value cannot begin with "@"; put the value in quotes'),
+        (b"a: 'x\nb: 1", "line 1, column 4", "the quote that begins here is not closed"),
+        (b'a: "\\q"', "line 1, column ", "unknown escape sequence; write \\\\ for a backslash"),
+        (b"a: *", "line 1, column ", "a '*' begins the name of an alias; write the name"),
+        (b"a: &", "line 1, column ", "a '&' begins the name of an anchor; write the name"),
+        (b"a: !<x", "line 1, column ", "tags are not supported; put the value in quotes"),
+        (b'{"a": 1', "line ", "a '{' is not closed; add '}', or ','"),
+        (b"a: [1, 2\nb: 3", "line 2, column ", "a '[' is not closed; add ']', or ','"),
+        (b"a: [", "line ", "a value is missing, or a bracket is not closed; add it"),
+        (b"a:\n  b: 1\n c: 2", "line 3, column 2", "the indentation does not match the lines"),
+        (b"- a\nb: 1", "line 2, column 1", "the indentation does not match the lines"),
+        (b"a: - 1", "line 1, column 4", "a '-' is not allowed here; begin the list on a new line"),
+        (b"a: |x\n", "line 1, column ", "text cannot follow '|' or '>'"),
+        (b'{"a": 1} x', "line 1, column ", "begin a new document with ---"),
+        (b"%YAML 3.0\n---\na", "line 1, column ", "remove the %YAML line"),
     ],
 )
-def test_broken_text_is_refused_with_its_line_and_column(data: bytes, where: str) -> None:
-    assert refusal(data).startswith(where)
-    assert "correct the YAML there" in refusal(data)
+def test_broken_yaml_is_refused_with_its_line_and_a_cure(
+    data: bytes, location: str, message: str
+) -> None:
+    assert refusal(data).startswith(f"document 1, {location}")
+    assert message in refusal(data)
+
+
+def test_broken_yaml_is_refused_with_the_number_of_its_document() -> None:
+    assert refusal(b"a: 1\n---\nb:\n\tc: 1").startswith("document 2, line 4, column 1: ")
 
 
 @given(

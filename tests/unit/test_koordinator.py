@@ -83,7 +83,7 @@ def test_a_total_below_the_minimum_is_read_as_the_minimum(total: str) -> None:
 
 def test_a_gang_that_has_timed_out_is_not_started_again() -> None:
     problems = refused(gang(timeout='"true"'))
-    assert all("has given up" in message for message in problems.values())
+    assert all("has timed out" in message for message in problems.values())
 
 
 def test_a_key_that_koordinator_does_not_have_is_refused() -> None:

@@ -180,4 +180,4 @@ def test_replicas_that_restart_differently_are_refused() -> None:
 def test_two_priorities_in_one_job_are_refused() -> None:
     text = PYTORCH.replace("{spec: {containers", "{spec: {priority: 7, containers", 1)
     [message] = refused(text).values()
-    assert message.startswith("gives Worker priority 7, and Master has no priority")
+    assert message.startswith("gives Worker priority 7, but Master has no priority")

@@ -93,7 +93,7 @@ def test_a_schedule_is_kept() -> None:
         ("Europe/Zurich", "Mars/Olympus", "timeZone", "not a known time zone; write one like"),
         ("Replace", "Sometimes", "concurrencyPolicy", "write Allow or Forbid or Replace"),
         ("Limit: 5", "Limit: -1", "successfulJobsHistoryLimit", "at least 0"),
-        ('schedule: "0 2 * * *"', "", "timeZone", "is for a job with a schedule"),
+        ('schedule: "0 2 * * *"', "", "timeZone", "has no effect without a schedule"),
     ],
 )
 def test_a_schedule_that_cannot_be_is_refused(old: str, new: str, path: str, said: str) -> None:
@@ -118,15 +118,18 @@ def test_secrets_stay_references_and_services_are_not_enforced() -> None:
     role = only(text, **settings)["roles"]["workers"]
     assert role["env"]["MODE"] == "${resources.training-data.bucket}"
     assert warnings(text, **settings) == [
-        "document 1: spec.resources.s3 is declared, and not enforced",
-        f"{path} refers to the secret training-data, and none is looked up yet; it was ignored",
+        "document 1: spec.resources.s3 is declared, but access to it is not restricted",
+        f"{path} refers to the secret training-data, but secrets are not supported; it was ignored",
     ]
 
 
 def test_a_secret_that_is_not_declared_is_refused() -> None:
     text = job(full='"${resources.training-data.token}"') + DECLARED
     [message] = refused(text, priority_classes=CLASSES, ignore_unsupported=True).values()
-    assert message == "refers to ${resources.training-data.token}, which resources do not declare"
+    assert (
+        message
+        == "refers to ${resources.training-data.token}, which is not declared; add it to resources"
+    )
 
 
 def test_protections_are_refused_and_not_forgotten() -> None:

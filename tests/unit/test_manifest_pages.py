@@ -12,9 +12,10 @@ from tests.manifests import bundled
 
 from phalanx.core.errors import Invalid
 from phalanx.manifest import documents
-from phalanx.manifest.bundle import _KINDS, bundle, read
-from phalanx.manifest.native_file import written
-from phalanx.manifest.problems import ReadOptions
+from phalanx.manifest.bundle import bundle, read
+from phalanx.manifest.native_file import native_yaml
+from phalanx.manifest.read_options import ReadOptions
+from phalanx.manifest.translation import KINDS
 
 PAGES = sorted((Path(__file__).parents[2] / "docs" / "manifests").glob("*.md"))
 FENCE = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -44,7 +45,7 @@ def test_every_example_becomes_what_stands_after_it(example: Example) -> None:
     assert (given.jobs, given.queues) == (native.jobs, native.queues)
 
 
-@pytest.mark.parametrize("kind", sorted({kind for _, kind in _KINDS}))
+@pytest.mark.parametrize("kind", sorted({kind for _, kind in KINDS}))
 def test_every_kind_is_on_a_page(kind: str) -> None:
     assert any(f"kind: {kind}\n" in example.given for example in examples())
 
@@ -86,4 +87,4 @@ def test_a_document_with_anything_in_any_place_is_read_or_refused(data: st.DataO
     with suppress(Invalid):
         jobs = bundle(found, lenient).jobs
     if jobs and whole:
-        assert read(written(jobs).encode()).jobs == jobs
+        assert read(native_yaml(jobs).encode()).jobs == jobs

@@ -29,8 +29,8 @@ from phalanx.core.spec.native_form import native
 from phalanx.core.spec.schema import JOB_FIELDS, ROLE_FIELDS, SHORT_FIELDS
 from phalanx.core.spec.validation import job_spec, short_form
 from phalanx.manifest.bundle import read
-from phalanx.manifest.native_file import written
-from phalanx.manifest.problems import ReadOptions
+from phalanx.manifest.native_file import native_yaml
+from phalanx.manifest.read_options import ReadOptions
 
 CLASSES = {"high": 1000, "low": -1000}
 
@@ -136,7 +136,7 @@ def test_a_printed_specification_reads_back_equal(spec: JobSpec) -> None:
 
 @given(specs())
 def test_a_specification_in_a_file_reads_back_equal(spec: JobSpec) -> None:
-    found = read(written([spec]).encode(), ReadOptions(priority_classes=CLASSES))
+    found = read(native_yaml([spec]).encode(), ReadOptions(priority_classes=CLASSES))
     assert found.jobs == [spec]
 
 
@@ -145,7 +145,7 @@ def test_a_specification_in_a_file_reads_back_equal(spec: JobSpec) -> None:
 )
 def test_a_word_that_could_be_a_number_is_still_a_word_in_a_file(word: str) -> None:
     spec = job_spec({"roles": {"w": {"command": ["run", word], "env": {"A": word}}}})
-    assert read(written([spec]).encode()).jobs == [spec]
+    assert read(native_yaml([spec]).encode()).jobs == [spec]
 
 
 def test_what_has_its_default_is_not_printed() -> None:

@@ -6,7 +6,7 @@ import pytest
 from tests.manifests import bundled, only, pod, refused, warnings
 
 from phalanx.core.spec.native_form import native_queue
-from phalanx.manifest.native_file import written
+from phalanx.manifest.native_file import native_yaml
 
 JOB = """
 apiVersion: batch.volcano.sh/v1alpha1
@@ -148,7 +148,9 @@ def test_the_master_of_pytorch_is_rank_zero() -> None:
 def test_a_master_that_is_no_task_is_refused() -> None:
     text = job().replace("{env: [],", "{pytorch: [],")
     assert refused(text) == {
-        "document 1: spec.plugins.pytorch": "has the master master, which is no task"
+        "document 1: spec.plugins.pytorch": (
+            "names the master master, which is not a task; write the name of a task"
+        )
     }
 
 
@@ -210,7 +212,7 @@ def test_queues_come_with_their_parents_first() -> None:
 
 def test_a_printed_queue_reads_back_equal() -> None:
     queues = bundled(QUEUES).queues
-    assert bundled(written([], queues)).queues == queues
+    assert bundled(native_yaml([], queues)).queues == queues
 
 
 @pytest.mark.parametrize(

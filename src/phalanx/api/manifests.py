@@ -12,7 +12,7 @@ from phalanx.api import request_body
 from phalanx.api.services import Services
 from phalanx.core.spec.job import SECOND
 from phalanx.manifest.bundle import Bundle, bundle
-from phalanx.manifest.problems import ReadOptions
+from phalanx.manifest.read_options import ReadOptions
 
 #: More documents than this are read in a thread, so that others are answered meanwhile.
 _AT_ONCE = 20

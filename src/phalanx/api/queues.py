@@ -22,7 +22,7 @@ from phalanx.core.spec.names import dns_subdomain
 from phalanx.core.spec.schema import QUEUE_FIELDS
 from phalanx.engine.turn import Turn
 from phalanx.manifest.bundle import bundle
-from phalanx.manifest.problems import ReadOptions
+from phalanx.manifest.read_options import ReadOptions
 from phalanx.wire.workers import QueueChange, QueuesReply, QueueView
 
 _OBJECT, _INTEGER = Schema(type="object"), Schema(type="integer")  # type: ignore[arg-type]

@@ -41,18 +41,18 @@ def convert(
 
     phalanx convert -f pods.yaml > job.yaml
     """
-    from phalanx.manifest.native_file import written  # noqa: PLC0415
+    from phalanx.manifest.native_file import native_yaml  # noqa: PLC0415
 
     bundle = _read(file, ignore_image=ignore_image, ignore_unsupported=ignore_unsupported)
     for warning in bundle.warnings:
         warn(str(warning))
-    typer.echo(written(bundle.jobs, bundle.queues), nl=False)
+    typer.echo(native_yaml(bundle.jobs, bundle.queues), nl=False)
 
 
 def _read(file: str, *, ignore_image: bool, ignore_unsupported: bool) -> "Bundle":
     from phalanx.core.errors import Invalid  # noqa: PLC0415
     from phalanx.manifest.bundle import read  # noqa: PLC0415
-    from phalanx.manifest.problems import ReadOptions  # noqa: PLC0415
+    from phalanx.manifest.read_options import ReadOptions  # noqa: PLC0415
 
     options = ReadOptions(
         priority_classes=_AnyClass(),

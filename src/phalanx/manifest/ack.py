@@ -1,17 +1,17 @@
-"""Gangs that are declared by labels: those of ACK, and of PodGroups before and after it.
+"""Labels that declare a gang: those of ACK, and those that name a PodGroup.
 
-On a PodGroup the same keys may stand, as labels or as annotations.
+Pods and PodGroups can have the same keys as annotations.
 """
 
 import json
 
 from phalanx.core.spec.fields import items, refusal, shown, text
 from phalanx.core.spec.job import Match
-from phalanx.manifest.draft import Said
-from phalanx.manifest.metadata import lowered
+from phalanx.manifest.draft import LocatedValue
+from phalanx.manifest.metadata import lower_case
 from phalanx.manifest.strict_mapping import StrictMapping, choice, whole, word
 
-#: A pod names its PodGroup by one of these; the first one is the present one.
+#: The keys by which a pod names its PodGroup; the first one is current.
 NAMES = (
     "scheduling.x-k8s.io/pod-group",
     "pod-group.scheduling.sigs.k8s.io/name",
@@ -20,41 +20,41 @@ NAMES = (
 _PREFIX = "pod-group.scheduling.sigs.k8s.io/"
 
 
-def gang_of(labels: StrictMapping) -> Said | None:
-    """The gang that a pod says it belongs to."""
+def gang_of(labels: StrictMapping) -> LocatedValue | None:
+    """The name of the gang that a pod belongs to."""
     for key in NAMES:
         name = labels.read(key, word)
         if name is not None:
-            return Said(name, labels.where.at(key))
+            return LocatedValue(name, labels.location.at(key))
     return None
 
 
-def terms_of(labels: StrictMapping) -> dict[str, Said]:
-    """What they say about the gang, as fields of the native form."""
-    found = {
+def fields_of(labels: StrictMapping) -> dict[str, LocatedValue]:
+    """The fields of the native form that the labels set."""
+    readers = {
         "min_available": (f"{_PREFIX}min-available", whole(1)),
         "match": (f"{_PREFIX}match-policy", choice({match.value: match.value for match in Match})),
     }
-    said = {
-        field: Said(value, labels.where.at(key))
-        for field, (key, reader) in found.items()
+    fields = {
+        field: LocatedValue(value, labels.location.at(key))
+        for field, (key, reader) in readers.items()
         if (value := labels.read(key, reader)) is not None
     }
     groups = read_groups(labels, f"{_PREFIX}groups")
-    return said | ({} if groups is None else {"group": groups})
+    return fields | ({} if groups is None else {"group": groups})
 
 
-def read_groups(view: StrictMapping, key: str) -> Said | None:
-    """`["namespace/name", …]` as a list or in a string; an empty string is an empty list."""
-    where = view.where.at(key)
-    names = view.read(key, _group_list)
+def read_groups(mapping: StrictMapping, key: str) -> LocatedValue | None:
+    """The list `["namespace/name", …]`, also as JSON in a string. An empty string is empty."""
+    location = mapping.location.at(key)
+    names = mapping.read(key, _group_list)
     if names is None:
         return None
     lower = []
     for name in names:
         namespace, slash, rest = name.partition("/")
-        lower.append(lowered(namespace, where, view.findings) + slash + rest)
-    return Said(lower, where)
+        lower.append(lower_case(namespace, location, mapping.problems) + slash + rest)
+    return LocatedValue(lower, location)
 
 
 def _group_list(value: object) -> list[str]:
@@ -62,7 +62,7 @@ def _group_list(value: object) -> list[str]:
     if isinstance(value, str) and value.strip():
         try:
             value = json.loads(value)
-        except ValueError as error:
-            raise refusal(f"is {shown(value)}, which is not JSON ({error}); write {form}") from None
-    found = [] if value in ("", None) else items(value, form)
-    return list(dict.fromkeys(text(name) for name in found))
+        except ValueError:
+            raise refusal(f"is {shown(value)}, which is not valid JSON; write {form}") from None
+    names = [] if value in ("", None) else items(value, form)
+    return list(dict.fromkeys(text(name) for name in names))

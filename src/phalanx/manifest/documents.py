@@ -1,7 +1,8 @@
-"""The documents in a file or a request body, as plain data.
+"""The documents of a file or of a request body, as plain data.
 
-Many documents of YAML, or one of JSON. The size is bounded before anything is read, nesting and
-aliases while it is read. Words are read by the core schema of YAML 1.2 (see `scalars`).
+The input is a YAML file of any number of documents, or one JSON document. Its size is limited
+before it is read; nesting and aliases are limited while it is read. Unquoted words follow the core
+schema of YAML 1.2 (`yaml_scalars`).
 """
 
 import json
@@ -11,34 +12,33 @@ import yaml
 from yaml.reader import ReaderError
 
 from phalanx.core.errors import Invalid, Problem
+from phalanx.manifest.yaml_errors import explanation
 from phalanx.manifest.yaml_scalars import DIGIT_LIMIT
-from phalanx.manifest.yaml_tree import DEPTH_LIMIT, YamlTree
+from phalanx.manifest.yaml_tree import DEPTH_LIMIT, Mark, YamlTree
 
 LIMIT_BYTES = 1024 * 1024
 
-#: Both only turn text into events here, which neither does by recursion.
+#: Both are used only to turn text into events, which neither does by recursion.
 _LOADER = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 
 _NOT_YAML = re.compile("[^\t\n\r -~\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-#: Strings are matched so that the brackets in them are not counted.
+#: Matches strings too, so that the brackets in them are not counted.
 _JSON_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 
 
 def read(data: bytes, *, limit_bytes: int = LIMIT_BYTES) -> list[object]:
-    """Every document that is not empty. `Invalid` if there is none or one cannot be read."""
+    """Every document that is not empty. Raises Invalid if there is none, or one is not valid."""
     if len(data) > limit_bytes:
         raise _refusal(
-            f"the input has {len(data)} bytes; at most {limit_bytes} are read: split the file"
+            f"the input has {len(data)} bytes, and at most {limit_bytes} are accepted; split it"
         )
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise _refusal(
-            f"the input is not UTF-8: byte {error.start} cannot be read; save it as UTF-8"
-        ) from None
+        raise _refusal(f"the input is not UTF-8 at byte {error.start}; save it as UTF-8") from None
     documents = _json(text) or _yaml(text)
     if not documents:
-        raise _refusal("the input is empty; write a job in it")
+        raise _refusal("the input is empty; write a job")
     return documents
 
 
@@ -47,9 +47,9 @@ def _refusal(message: str) -> Invalid:
 
 
 def _json(text: str) -> list[object] | None:
-    """The one document, or None where the text is no JSON that we take.
+    """The document of a JSON text; None if the text is not acceptable JSON.
 
-    It is then read as YAML, of which JSON is a part, because that says where it is wrong.
+    It is then read as YAML, which includes JSON, because that reports the line of an error.
     """
     if text.lstrip()[:1] not in ("{", "[") or _depth(text) > DEPTH_LIMIT:
         return None
@@ -58,7 +58,7 @@ def _json(text: str) -> list[object] | None:
             text, object_pairs_hook=_unique, parse_int=_integer, parse_constant=_no_constant
         )
         if "\\u" in text:
-            # Half of a surrogate pair is valid JSON and cannot be written anywhere.
+            # Half of a surrogate pair is valid JSON, but cannot be encoded.
             json.dumps(document, ensure_ascii=False).encode()
     except ValueError:
         return None
@@ -66,6 +66,7 @@ def _json(text: str) -> list[object] | None:
 
 
 def _depth(text: str) -> int:
+    """The deepest nesting of brackets."""
     depth = deepest = 0
     for bracket in _JSON_BRACKET.finditer(text):
         if bracket[0] in "[{":
@@ -98,7 +99,8 @@ def _yaml(text: str) -> list[object]:
         line = text.count("\n", 0, bad.start()) + 1
         column = bad.start() - text.rfind("\n", 0, bad.start())
         raise _refusal(
-            f"line {line}, column {column}: a control character (U+{ord(bad[0]):04X}); remove it"
+            f"line {line}, column {column}: the control character U+{ord(bad[0]):04X} is not"
+            " allowed; remove it"
         )
     tree = YamlTree()
     try:
@@ -106,8 +108,18 @@ def _yaml(text: str) -> list[object]:
             tree.take(event)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        context = f" {error.context}" if error.context else ""
-        tree.stop(f"{tree.where(mark)}: {error.problem}{context}; correct the YAML there")
-    except ReaderError as error:
-        tree.stop(f"{tree.where(None)}: {error.reason}; remove the character")
-    return tree.close()
+        if error.context_mark is not None and "end of stream" in (error.problem or ""):
+            mark = error.context_mark  # the quote that is not closed
+        character = _character(text, mark)
+        tree.stop(f"{tree.location(mark)}: {explanation(error.context, error.problem, character)}")
+    except ReaderError:
+        tree.stop(f"{tree.location(None)}: a character is not allowed in YAML; remove it")
+    return tree.finished()
+
+
+def _character(text: str, mark: Mark | None) -> str:
+    """The character at a point of the text; empty at its end."""
+    lines = text.splitlines()
+    if mark is None or mark.line >= len(lines):
+        return ""
+    return lines[mark.line][mark.column : mark.column + 1]

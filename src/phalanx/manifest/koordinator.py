@@ -1,6 +1,7 @@
-"""Koordinator's annotations, on pods and on PodGroups.
+"""The gang annotations of Koordinator, on pods and on PodGroups.
 
-What it reads leniently (an unknown mode, a waiting time that is none) is read so here, and told.
+Values that Koordinator corrects by itself, such as an unknown mode, are corrected here in the same
+way, with a warning.
 """
 
 import json
@@ -9,12 +10,12 @@ from phalanx.core.errors import Invalid
 from phalanx.core.spec import durations
 from phalanx.core.spec.fields import refusal, shown, text
 from phalanx.manifest.ack import read_groups
-from phalanx.manifest.draft import Said
+from phalanx.manifest.draft import LocatedValue
 from phalanx.manifest.strict_mapping import StrictMapping, choice, whole, word
 
 PREFIX = "gang.scheduling.koordinator.sh/"
 
-#: How long a gang waits that does not say so.
+#: Koordinator's default.
 WAITING_TIME = "600s"
 
 _MODES = {"Strict": "strict", "NonStrict": "non-strict"}
@@ -22,22 +23,22 @@ _MATCHES = ("once-satisfied", "only-waiting", "waiting-and-running")
 _GATHER = {"MustGather": "require", "PreferGather": "prefer"}
 
 
-def gang_of(annotations: StrictMapping) -> Said | None:
-    """The gang that a pod says it belongs to."""
+def gang_of(annotations: StrictMapping) -> LocatedValue | None:
+    """The name of the gang that a pod belongs to."""
     name = annotations.read(f"{PREFIX}name", word)
-    return None if name is None else Said(name, annotations.where.at(f"{PREFIX}name"))
+    return None if name is None else LocatedValue(name, annotations.location.at(f"{PREFIX}name"))
 
 
-def terms_of(annotations: StrictMapping) -> dict[str, Said]:
-    """What they say about the gang, as fields of the native form."""
-    said: dict[str, Said] = {}
+def fields_of(annotations: StrictMapping) -> dict[str, LocatedValue]:
+    """The fields of the native form that the annotations set."""
+    fields: dict[str, LocatedValue] = {}
 
     def put(field: str, key: str, value: object) -> None:
         if value is not None:
-            said[field] = Said(value, annotations.where.at(PREFIX + key))
+            fields[field] = LocatedValue(value, annotations.location.at(PREFIX + key))
 
-    least = annotations.read(f"{PREFIX}min-available", whole(1))
-    put("min_available", "min-available", least)
+    minimum = annotations.read(f"{PREFIX}min-available", whole(1))
+    put("min_available", "min-available", minimum)
     put("mode", "mode", _mode(annotations))
     put("schedule_timeout", "waiting-time", _waiting_time(annotations))
     match = annotations.read(f"{PREFIX}match-policy", choice({word: word for word in _MATCHES}))
@@ -45,26 +46,26 @@ def terms_of(annotations: StrictMapping) -> dict[str, Said]:
     for key in ("groups", "gang-groups"):
         group = read_groups(annotations, PREFIX + key)
         if group is not None:
-            said["group"] = group
+            fields["group"] = group
     put("pack", "network-topology-spec", _pack(annotations))
-    _check_total(annotations, least)
+    _check_total(annotations, minimum)
     if annotations.read(f"{PREFIX}timeout", word) == "true":
-        annotations.wrong(
-            "is true: the gang has given up; remove the annotation to submit it anew",
+        annotations.problem(
+            "is true, because the gang has timed out; remove the annotation to submit it again",
             f"{PREFIX}timeout",
         )
-    for key in annotations.rest():
+    for key in annotations.unread():
         if key.startswith(PREFIX) and key != f"{PREFIX}name":
-            annotations.unsupported([key], "is not a key of Koordinator's gangs")
-    return said
+            annotations.unsupported([key], "is not a known annotation of Koordinator")
+    return fields
 
 
 def _mode(annotations: StrictMapping) -> str | None:
     key = f"{PREFIX}mode"
     given = annotations.read(key, word)
     if given is not None and given not in _MODES:
-        annotations.findings.read_as(
-            annotations.where.at(key), f"is {shown(given)}, read as Strict"
+        annotations.problems.add_note(
+            annotations.location.at(key), f"is {shown(given)}, read as Strict"
         )
     return None if given is None else _MODES.get(given, "strict")
 
@@ -79,19 +80,19 @@ def _waiting_time(annotations: StrictMapping) -> str | None:
             return given
     except Invalid:
         pass
-    annotations.findings.read_as(
-        annotations.where.at(key), f"is {shown(given)}, read as {WAITING_TIME}"
+    annotations.problems.add_note(
+        annotations.location.at(key), f"is {shown(given)}, read as {WAITING_TIME}"
     )
     return WAITING_TIME
 
 
-def _check_total(annotations: StrictMapping, least: int | None) -> None:
-    """It only says how many pods there will be; we count them."""
+def _check_total(annotations: StrictMapping, minimum: int | None) -> None:
+    """Warn about a total that is too small. It has no other effect: the pods are counted."""
     key = f"{PREFIX}total-number"
     given = annotations.read(key, word)
-    if given is not None and not (given.isdecimal() and int(given) >= (least or 1)):
-        annotations.findings.read_as(
-            annotations.where.at(key), f"is {shown(given)}, read as the minimum"
+    if given is not None and not (given.isdecimal() and int(given) >= (minimum or 1)):
+        annotations.problems.add_note(
+            annotations.location.at(key), f"is {shown(given)}, read as the minimum"
         )
 
 
@@ -100,11 +101,11 @@ def _pack(annotations: StrictMapping) -> dict[str, str] | None:
     strategies = annotations.read(key, _gather_strategies)
     if not strategies:
         return None
-    chosen = next((one for one in strategies if one["mode"] == "require"), strategies[0])
+    chosen = next((each for each in strategies if each["mode"] == "require"), strategies[0])
     if len(strategies) > 1:
-        annotations.findings.unsupported(
-            annotations.where.at(key),
-            f"has {len(strategies)} layers, and a gang is packed by one: {chosen['by']}",
+        annotations.problems.add_unsupported(
+            annotations.location.at(key),
+            f"has {len(strategies)} layers, but a gang is packed by one label: {chosen['by']}",
         )
     return chosen
 
@@ -114,8 +115,8 @@ def _gather_strategies(value: object) -> list[dict[str, str]]:
     try:
         document = json.loads(text(value))
         return [
-            {"by": one["layer"], "mode": _GATHER[one["strategy"]]}
-            for one in document["gatherStrategy"]
+            {"by": each["layer"], "mode": _GATHER[each["strategy"]]}
+            for each in document["gatherStrategy"]
         ]
     except (ValueError, TypeError, KeyError):
         raise refusal(f"is {shown(value)}; write JSON like {form}") from None

@@ -1,14 +1,16 @@
-"""Kubeflow's TFJob and PyTorchJob: replica types are roles; the chief or the master is rank 0."""
+"""The TFJob and PyTorchJob of Kubeflow: replica types become roles, chief or master is rank 0."""
 
 import json
 from typing import NamedTuple
 
 from phalanx.core.spec.fields import integer, text
-from phalanx.manifest.draft import Draft, Said
+from phalanx.manifest.draft import JobDraft, LocatedValue
+from phalanx.manifest.gang_draft import put_koordinator_defaults, put_pod_fields
 from phalanx.manifest.metadata import metadata_of
 from phalanx.manifest.pod import Pod, pod_of
-from phalanx.manifest.pod_gangs import claim_of, put_koordinator, put_shared
-from phalanx.manifest.problems import ProblemList, ReadOptions
+from phalanx.manifest.pod_member import declaration_of
+from phalanx.manifest.problems import ProblemList
+from phalanx.manifest.read_options import ReadOptions
 from phalanx.manifest.strict_mapping import StrictMapping, choice, whole
 
 VERSION = "kubeflow.org/v1"
@@ -20,8 +22,8 @@ class Framework(NamedTuple):
     kind: str
     specs: str  #: the key of its replica types
     types: tuple[str, ...]  #: in the order of ranks
-    leads: tuple[str, ...]  #: the first of these that is there completes the job
-    restart: str  #: of replicas that do not say
+    leads: tuple[str, ...]  #: the first of these types that the job has completes it
+    restart: str  #: the default restart policy
 
 
 TENSORFLOW = Framework(
@@ -33,22 +35,24 @@ TENSORFLOW = Framework(
 )
 PYTORCH = Framework("PyTorchJob", "pytorchReplicaSpecs", ("Master", "Worker"), ("Master",), "task")
 
-#: Where TensorFlow listens.
+#: The port on which TensorFlow listens.
 _PORT = 2222
 
 
-def draft_of(document: StrictMapping, settings: ReadOptions, framework: Framework) -> Draft:
+def draft_of(document: StrictMapping, options: ReadOptions, framework: Framework) -> JobDraft:
     metadata = metadata_of(document)
-    document.skip("status")
-    spec = document.view("spec")
-    draft = Draft(document.where)
+    document.ignore("status")
+    spec = document.mapping("spec")
+    draft = JobDraft(document.location)
     metadata.name_job(draft)
-    _put_run_policy(draft, spec.view("runPolicy"))
+    _put_run_policy(draft, spec.mapping("runPolicy"))
     replicas = _replica_types(spec, framework)
     pods = {}
-    for kind, view in replicas.items():
-        pod = pod_of(view.view("template"), settings)
-        pod.role.put("replicas", view.read("replicas", whole(1)), view.where.at("replicas"))
+    for kind, mapping in replicas.items():
+        pod = pod_of(mapping.mapping("template"), options)
+        pod.role.put(
+            "replicas", mapping.read("replicas", whole(1)), mapping.location.at("replicas")
+        )
         draft.roles[kind.lower()] = pod.role
         pods[kind] = pod
     if framework is TENSORFLOW:
@@ -56,36 +60,38 @@ def draft_of(document: StrictMapping, settings: ReadOptions, framework: Framewor
     _put_completion(draft, spec, framework, list(replicas))
     _put_restart(draft, replicas, framework, pods)
     if pods:
-        _put_gang(draft, pods, spec.findings)
+        _put_gang(draft, pods, spec.problems)
     return draft
 
 
 def _replica_types(spec: StrictMapping, framework: Framework) -> dict[str, StrictMapping]:
-    parent = spec.view(framework.specs)
+    parent = spec.mapping(framework.specs)
     known = {name.lower(): name for name in framework.types}
-    found: dict[str, StrictMapping] = {}
-    for name in parent.rest():
+    types: dict[str, StrictMapping] = {}
+    for name in parent.unread():
         kind = known.get(name.lower())
         if kind is None:
-            types = ", ".join(framework.types)
-            parent.wrong(f"is no replica type of a {framework.kind}; use {types}", name)
-            parent.skip(name)
+            choices = ", ".join(framework.types)
+            parent.problem(f"is not a replica type of a {framework.kind}; use {choices}", name)
+            parent.ignore(name)
         else:
-            found[kind] = parent.view(name)
-    if not found:
-        parent.wrong("is missing; write at least one replica type, like Worker")
-    return {kind: found[kind] for kind in framework.types if kind in found}
+            types[kind] = parent.mapping(name)
+    if not types:
+        parent.problem("is missing; write at least one replica type, like Worker")
+    return {kind: types[kind] for kind in framework.types if kind in types}
 
 
-def _put_run_policy(draft: Draft, policy: StrictMapping) -> None:
-    where = policy.where
-    draft.put("time_limit", policy.read("activeDeadlineSeconds", whole(1)), where)
+def _put_run_policy(draft: JobDraft, policy: StrictMapping) -> None:
+    location = policy.location
+    draft.put("time_limit", policy.read("activeDeadlineSeconds", whole(1)), location)
     limit = policy.read("backoffLimit", integer(0, 999))
     if limit is not None:
-        draft.put("max_retries", limit + 1, where.at("backoffLimit"))
-    policy.note("cleanPodPolicy", "is not used: what still runs at the end is stopped")
+        draft.put("max_retries", limit + 1, location.at("backoffLimit"))
+    policy.note(
+        "cleanPodPolicy", "is not used: tasks that still run when the job completes are stopped"
+    )
     policy.note_retention()
-    scheduling = policy.view("schedulingPolicy")
+    scheduling = policy.mapping("schedulingPolicy")
     for key, field, value in (
         ("minAvailable", "min_available", scheduling.read("minAvailable", whole(1))),
         ("queue", "queue", scheduling.read("queue", text)),
@@ -96,13 +102,13 @@ def _put_run_policy(draft: Draft, policy: StrictMapping) -> None:
             scheduling.read("scheduleTimeoutSeconds", whole(1)),
         ),
     ):
-        draft.put(field, value, scheduling.where.at(key))
+        draft.put(field, value, scheduling.location.at(key))
 
 
-def _put_tf_config(draft: Draft, spec: StrictMapping) -> None:
-    """`TF_CONFIG` as TensorFlow reads it, with the addresses filled in at the start."""
+def _put_tf_config(draft: JobDraft, spec: StrictMapping) -> None:
+    """Set `TF_CONFIG`, with references to the addresses that are known when the gang starts."""
     if spec.take("enableDynamicWorker"):
-        spec.findings.unsupported(spec.where.at("enableDynamicWorker"))
+        spec.problems.add_unsupported(spec.location.at("enableDynamicWorker"))
     hosts = [name for name in draft.roles if name != "evaluator"]
     cluster = ", ".join(f"{json.dumps(name)}: $(addresses.{name}.{_PORT})" for name in hosts)
     for name, role in draft.roles.items():
@@ -110,56 +116,58 @@ def _put_tf_config(draft: Draft, spec: StrictMapping) -> None:
         value = f'{{"cluster": {{{cluster}}}, "task": {task}, "environment": "cloud"}}'
         entries = role.fields.get("env")
         if not isinstance(entries, dict) or "TF_CONFIG" not in entries:
-            role.put_in("env", "TF_CONFIG", value, spec.where)
+            role.put_in("env", "TF_CONFIG", value, spec.location)
 
 
 def _put_completion(
-    draft: Draft, spec: StrictMapping, framework: Framework, kinds: list[str]
+    draft: JobDraft, spec: StrictMapping, framework: Framework, kinds: list[str]
 ) -> None:
     policy = spec.read("successPolicy", choice({"": None, "AllWorkers": "Worker"}))
     leads = (policy,) if policy else framework.leads
     lead = next((kind for kind in leads if kind in kinds), None)
     if lead is not None and len(kinds) > 1:
-        draft.put("complete_when", lead.lower(), spec.where.at("successPolicy"))
+        draft.put("complete_when", lead.lower(), spec.location.at("successPolicy"))
 
 
 def _put_restart(
-    draft: Draft, replicas: dict[str, StrictMapping], framework: Framework, pods: dict[str, Pod]
+    draft: JobDraft, replicas: dict[str, StrictMapping], framework: Framework, pods: dict[str, Pod]
 ) -> None:
-    """Replica types say it; a template may say it too."""
-    first: Said | None = None
-    for kind, view in replicas.items():
-        where = view.where.at("restartPolicy")
-        policy = view.read("restartPolicy", choice(_RESTARTS))
+    """Set the restart policy of the replica types, or else of their templates."""
+    first: LocatedValue | None = None
+    for kind, mapping in replicas.items():
+        location = mapping.location.at("restartPolicy")
+        policy = mapping.read("restartPolicy", choice(_RESTARTS))
         of_pod = pods[kind].restart
         if policy is None and of_pod is not None:
-            policy, where = _RESTARTS[str(of_pod.value)], of_pod.where
+            policy, location = _RESTARTS[str(of_pod.value)], of_pod.location
         if policy == "exit-code":
-            view.findings.unsupported(where, "is ExitCode, which is not supported")
+            mapping.problems.add_unsupported(location, "is ExitCode, which is not supported")
             policy = "task"
         if policy is None:
             continue
         if first is not None and first.value != policy:
-            view.findings.unsupported(where, f"differs from {first.where}, and a job has one")
-        first = first or Said(policy, where)
-    first = first or Said(framework.restart, draft.where)
-    draft.put("restart", first.value, first.where)
+            mapping.problems.add_unsupported(
+                location, f"differs from {first.location}, but a job has one restart policy"
+            )
+        first = first or LocatedValue(policy, location)
+    first = first or LocatedValue(framework.restart, draft.location)
+    draft.put("restart", first.value, first.location)
 
 
-def _put_gang(draft: Draft, pods: dict[str, Pod], findings: ProblemList) -> None:
-    """Labels and annotations of the templates say what they say on pods."""
-    put_shared(draft, list(pods.items()), findings)
+def _put_gang(draft: JobDraft, pods: dict[str, Pod], problems: ProblemList) -> None:
+    """Set what the labels and annotations of the templates declare, as those of pods do."""
+    put_pod_fields(draft, list(pods.items()), problems)
     for pod in pods.values():
-        claim = claim_of(pod)
-        put_koordinator(draft, claim)
-        draft.put_all(claim.terms)
-        if claim.gang is not None:
-            draft.put("name", claim.gang.value, claim.gang.where)
-    least = draft.fields.pop("min_available", None)
-    if isinstance(least, int) and least > draft.size:
-        findings.wrong(
+        declaration = declaration_of(pod)
+        put_koordinator_defaults(draft, declaration)
+        draft.put_all(declaration.fields)
+        if declaration.gang is not None:
+            draft.put("name", declaration.gang.value, declaration.gang.location)
+    minimum = draft.fields.pop("min_available", None)
+    if isinstance(minimum, int) and minimum > draft.size:
+        problems.add(
             draft.origin("min_available"),
-            f"is {least} and there are {draft.size} replicas in all; lower it",
+            f"is {minimum} but there are {draft.size} replicas in total; lower it",
         )
-    elif isinstance(least, int):
-        draft.put_minimum(least, draft.origin("min_available"))
+    elif isinstance(minimum, int):
+        draft.put_minimum(minimum, draft.origin("min_available"))

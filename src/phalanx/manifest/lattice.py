@@ -1,14 +1,15 @@
-"""LatticeJob: tasks with workloads of containers, on a schedule if it has one."""
+"""LatticeJob: tasks with workloads of containers, and an optional schedule."""
 
 import re
 from typing import NamedTuple
 
 from phalanx.core.spec.fields import items, text
 from phalanx.core.spec.references import literal
-from phalanx.manifest.draft import Draft, RoleDraft, Said
+from phalanx.manifest.container import put_program, put_resources, report_extra_container
+from phalanx.manifest.draft import JobDraft, LocatedValue, RoleDraft
 from phalanx.manifest.metadata import metadata_of
-from phalanx.manifest.pod import drop, put_program, put_resources
-from phalanx.manifest.problems import ProblemList, ReadOptions
+from phalanx.manifest.problems import ProblemList
+from phalanx.manifest.read_options import ReadOptions
 from phalanx.manifest.strict_mapping import StrictMapping, choice, whole
 
 VERSIONS = ("lattice.dev/v1alpha1", "v1alpha1")
@@ -17,7 +18,7 @@ _RESTARTS = {"OnFailure": "gang", "Never": "never"}
 _CONCURRENCY = {"Allow": "allow", "Forbid": "forbid", "Replace": "replace"}
 _SECRET = re.compile(r"\$\{resources\.(?P<name>[^.}]+)\.(?P<key>[^}]+)\}")
 
-#: A schedule's fields: the key here, the path in the native form.
+#: Key of a schedule → field of the native form.
 _SCHEDULE = {
     "schedule": "cron",
     "timeZone": "timezone",
@@ -28,127 +29,142 @@ _SCHEDULE = {
 
 
 class _Defaults(NamedTuple):
-    restart: Said | None
-    variables: dict[str, Said]
-    secrets: dict[str, list[str]]  #: declared, each with its keys
+    restart: LocatedValue | None
+    variables: dict[str, LocatedValue]
+    secrets: dict[str, list[str]]  #: declared secrets, each with its keys
 
 
-def draft_of(document: StrictMapping, settings: ReadOptions) -> Draft:
+def draft_of(document: StrictMapping, options: ReadOptions) -> JobDraft:
     metadata = metadata_of(document)
-    document.skip("status")
-    spec = document.view("spec")
-    draft = Draft(document.where)
+    document.ignore("status")
+    spec = document.mapping("spec")
+    draft = JobDraft(document.location)
     metadata.name_job(draft)
-    draft.put("queue", spec.read("queue", text), spec.where.at("queue"))
-    klass = spec.read("priorityClassName", text)
-    draft.put("priority_class", klass, spec.where.at("priorityClassName"))
+    draft.put("queue", spec.read("queue", text), spec.location.at("queue"))
+    priority_class = spec.read("priorityClassName", text)
+    draft.put("priority_class", priority_class, spec.location.at("priorityClassName"))
     _put_schedule(draft, spec)
-    least = spec.read("minAvailable", whole(1))
+    minimum = spec.read("minAvailable", whole(1))
     defaults = _defaults(spec)
-    tasks = spec.named("tasks")
+    tasks = spec.mappings_by_name("tasks")
     if not tasks:
-        spec.wrong("is missing; write a mapping of names to tasks", "tasks")
+        spec.problem("is missing; write a mapping of names to tasks", "tasks")
     restarts = []
     for name, task in tasks.items():
-        said = _restart(task) or defaults.restart
-        restarts += [said] if said is not None else []
-        draft.roles[name] = _role(task, defaults, settings)
-    for said in restarts[:1]:
-        draft.put("restart", said.value, said.where)
+        restart = _restart(task) or defaults.restart
+        restarts += [] if restart is None else [restart]
+        draft.roles[name] = _role(task, defaults, options)
+    for first in restarts[:1]:
+        draft.put("restart", first.value, first.location)
         for other in restarts[1:]:
-            if other.value != said.value:
-                spec.findings.unsupported(other.where, f"differs from {said.where}; a job has one")
-    if least is not None and least > draft.size:
-        spec.wrong(f"is {least} and the tasks have {draft.size} replicas; lower it", "minAvailable")
-    elif least is not None:
-        draft.put_minimum(least, spec.where.at("minAvailable"))
+            if other.value != first.value:
+                spec.problems.add_unsupported(
+                    other.location,
+                    f"differs from {first.location}, but a job has one restart policy",
+                )
+    if minimum is not None and minimum > draft.size:
+        spec.problem(
+            f"is {minimum} but the tasks have {draft.size} replicas in total; lower it",
+            "minAvailable",
+        )
+    elif minimum is not None:
+        draft.put_minimum(minimum, spec.location.at("minAvailable"))
     return draft
 
 
 def _defaults(spec: StrictMapping) -> _Defaults:
-    view = spec.view("defaults")
-    secrets = _secrets(spec) | _secrets(view)
-    return _Defaults(_restart(view), _variables(view.view("variables")), secrets)
+    mapping = spec.mapping("defaults")
+    secrets = _secrets(spec) | _secrets(mapping)
+    return _Defaults(_restart(mapping), _variables(mapping.mapping("variables")), secrets)
 
 
-def _restart(view: StrictMapping) -> Said | None:
-    policy = view.read("restartPolicy", choice(_RESTARTS))
-    return None if policy is None else Said(policy, view.where.at("restartPolicy"))
+def _restart(mapping: StrictMapping) -> LocatedValue | None:
+    policy = mapping.read("restartPolicy", choice(_RESTARTS))
+    return None if policy is None else LocatedValue(policy, mapping.location.at("restartPolicy"))
 
 
-def _role(task: StrictMapping, defaults: _Defaults, settings: ReadOptions) -> RoleDraft:
-    role = RoleDraft(task.where)
-    role.put("replicas", task.read("replicas", whole(1)), task.where.at("replicas"))
-    workload = task.view("workload")
+def _role(task: StrictMapping, defaults: _Defaults, options: ReadOptions) -> RoleDraft:
+    role = RoleDraft(task.location)
+    role.put("replicas", task.read("replicas", whole(1)), task.location.at("replicas"))
+    workload = task.mapping("workload")
     secrets = defaults.secrets | _secrets(task) | _secrets(workload)
-    containers = list(workload.named("containers").values())
+    containers = list(workload.mappings_by_name("containers").values())
     if not containers:
-        workload.wrong("is missing; write a mapping of names to containers", "containers")
+        workload.problem("is missing; write a mapping of names to containers", "containers")
     for container in containers[:1]:
-        put_program(role, container, settings)
-        put_resources(role, container.view("resources"))
-        variables = defaults.variables | _variables(container.view("variables"))
-        _put_variables(role, variables, secrets, task.findings)
-        container.unsupported(["security"], "asks for a protection that workers do not give")
+        put_program(role, container, options)
+        put_resources(role, container.mapping("resources"))
+        variables = defaults.variables | _variables(container.mapping("variables"))
+        _put_variables(role, variables, secrets, task.problems)
+        container.unsupported(["security"], "is a security setting, which workers do not support")
     for extra in containers[1:]:
-        drop(extra)
+        report_extra_container(extra)
     return role
 
 
-def _secrets(view: StrictMapping) -> dict[str, list[str]]:
-    """The secrets that are declared here. Services are reached as the worker reaches them."""
-    found = {}
-    for name, resource in view.named("resources").items():
+def _secrets(mapping: StrictMapping) -> dict[str, list[str]]:
+    """The secrets that are declared in a mapping. A declared service has no effect."""
+    secrets = {}
+    for name, resource in mapping.mappings_by_name("resources").items():
         kind = resource.read("type", text)
         if kind == "secret":
-            params = resource.view("params")
+            params = resource.mapping("params")
             keys = params.read("keys", lambda value: items(value, "a list of keys")) or []
-            found[name] = [str(key) for key in keys]
+            secrets[name] = [str(key) for key in keys]
         elif kind == "external-service":
-            resource.skip("direction", "params")
-            resource.findings.read_as(resource.where, "is declared, and not enforced")
+            resource.ignore("direction", "params")
+            resource.problems.add_note(
+                resource.location, "is declared, but access to it is not restricted"
+            )
         else:
-            resource.skip(*resource.rest())
-            resource.findings.unsupported(resource.where, f"is of type {kind}, not supported")
-    return found
+            resource.ignore(*resource.unread())
+            resource.problems.add_unsupported(
+                resource.location, f"is of type {kind}, which is not supported"
+            )
+    return secrets
 
 
-def _variables(view: StrictMapping) -> dict[str, Said]:
-    return {name: Said(view.take(name), view.where.at(name)) for name in view.rest()}
+def _variables(mapping: StrictMapping) -> dict[str, LocatedValue]:
+    return {
+        name: LocatedValue(mapping.take(name), mapping.location.at(name))
+        for name in mapping.unread()
+    }
 
 
 def _put_variables(
     role: RoleDraft,
-    variables: dict[str, Said],
+    variables: dict[str, LocatedValue],
     secrets: dict[str, list[str]],
-    findings: ProblemList,
+    problems: ProblemList,
 ) -> None:
-    for name, (value, where) in variables.items():
+    for name, (value, location) in variables.items():
         for match in _SECRET.finditer(value if isinstance(value, str) else ""):
             if match["key"] not in secrets.get(match["name"], []):
-                findings.wrong(where, f"refers to {match[0]}, which resources do not declare")
-            else:
-                findings.unsupported(
-                    where, f"refers to the secret {match['name']}, and none is looked up yet"
+                problems.add(
+                    location, f"refers to {match[0]}, which is not declared; add it to resources"
                 )
-        role.put_in("env", name, literal(value) if isinstance(value, str) else value, where)
+            else:
+                problems.add_unsupported(
+                    location, f"refers to the secret {match['name']}, but secrets are not supported"
+                )
+        role.put_in("env", name, literal(value) if isinstance(value, str) else value, location)
 
 
-def _put_schedule(draft: Draft, spec: StrictMapping) -> None:
+def _put_schedule(draft: JobDraft, spec: StrictMapping) -> None:
     policy = spec.read("concurrencyPolicy", choice(_CONCURRENCY))
     given = {"concurrencyPolicy": policy} | {
         key: spec.take(key) for key in _SCHEDULE if key in spec
     }
-    found = {key: value for key, value in given.items() if value is not None}
-    if "schedule" not in found:
-        for key in found:
-            spec.wrong("is for a job with a schedule, and there is none; remove it", key)
+    values = {key: value for key, value in given.items() if value is not None}
+    if "schedule" not in values:
+        for key in values:
+            spec.problem("has no effect without a schedule; remove it, or add schedule", key)
         return
     schedule: dict[str, object] = {}
     keep: dict[str, object] = {}
-    for key, value in found.items():
+    for key, value in values.items():
         field = _SCHEDULE[key]
         path = f"schedule.keep.{field}" if field in ("done", "failed") else f"schedule.{field}"
-        draft.locate(path, spec.where.at(key))
+        draft.locate(path, spec.location.at(key))
         (keep if field in ("done", "failed") else schedule)[field] = value
-    draft.put("schedule", schedule | ({"keep": keep} if keep else {}), spec.where.at("schedule"))
+    draft.put("schedule", schedule | ({"keep": keep} if keep else {}), spec.location.at("schedule"))

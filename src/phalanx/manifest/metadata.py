@@ -1,57 +1,64 @@
-"""The metadata of a Kubernetes object: its name, its namespace, its labels and annotations."""
+"""The metadata of a Kubernetes object: its name, namespace, labels and annotations."""
 
 from typing import NamedTuple
 
 from phalanx.core.spec.names import dns_subdomain
-from phalanx.manifest.draft import Draft
+from phalanx.manifest.draft import JobDraft
 from phalanx.manifest.problems import ProblemList, SourceLocation
 from phalanx.manifest.strict_mapping import StrictMapping, word
 
-#: What a cluster writes, and what says nothing about how to run something.
-_SKIPPED = (
+#: Written by a Kubernetes cluster, and without any effect on how the object runs.
+_IGNORED = (
     *("creationTimestamp", "uid", "resourceVersion", "generation", "managedFields"),
     *("selfLink", "ownerReferences", "finalizers"),
 )
 
 
 class Metadata(NamedTuple):
-    where: SourceLocation
+    location: SourceLocation
     name: str | None
-    namespace: str | None
+    given_namespace: str | None
     labels: StrictMapping
     annotations: StrictMapping
 
     @property
-    def home(self) -> str:
-        return self.namespace or "default"
+    def namespace(self) -> str:
+        return self.given_namespace or "default"
 
-    def name_job(self, draft: Draft) -> None:
-        draft.put("name", self.name, self.where.at("name"))
-        draft.put("namespace", self.namespace, self.where.at("namespace"))
+    def name_job(self, draft: JobDraft) -> None:
+        """Give the job the name and the namespace of the object."""
+        draft.put("name", self.name, self.location.at("name"))
+        draft.put("namespace", self.given_namespace, self.location.at("namespace"))
 
 
 def metadata_of(document: StrictMapping, *, needs_name: bool = True) -> Metadata:
-    """Labels and annotations that nobody asks for are nobody's business: they are not closed."""
-    view = document.view("metadata")
-    view.skip(*_SKIPPED)
-    name = view.read("name", dns_subdomain)
-    stem = view.read("generateName", word)
+    """The metadata of an object. Labels and annotations that no code reads are not reported."""
+    metadata = document.mapping("metadata")
+    metadata.ignore(*_IGNORED)
+    name = metadata.read("name", dns_subdomain)
+    stem = metadata.read("generateName", word)
     if name is None and stem:
         name = stem.rstrip("-")
     if name is None and needs_name:
-        view.wrong("is missing; write the name of the object", "name")
-    namespace = view.read("namespace", word)
+        metadata.problem("is missing; write the name of the object", "name")
+    namespace = metadata.read("namespace", word)
     if namespace is not None:
-        namespace = lowered(namespace, view.where.at("namespace"), view.findings)
-    return Metadata(view.where, name, namespace, _open(view, "labels"), _open(view, "annotations"))
+        namespace = lower_case(namespace, metadata.location.at("namespace"), metadata.problems)
+    return Metadata(
+        metadata.location,
+        name,
+        namespace,
+        labels=_unreported(metadata, "labels"),
+        annotations=_unreported(metadata, "annotations"),
+    )
 
 
-def _open(view: StrictMapping, key: str) -> StrictMapping:
-    return StrictMapping(view.take(key), view.where.at(key), view.findings)
+def _unreported(metadata: StrictMapping, key: str) -> StrictMapping:
+    return StrictMapping(metadata.take(key), metadata.location.at(key), metadata.problems)
 
 
-def lowered(namespace: str, where: SourceLocation, findings: ProblemList) -> str:
-    """Namespaces have lower-case letters only; documents that were never applied may not know."""
+def lower_case(namespace: str, location: SourceLocation, problems: ProblemList) -> str:
+    """The namespace in lower case, as Kubernetes requires it, with a warning if it is not."""
     if namespace != namespace.lower():
-        findings.read_as(where, f'is read as "{namespace.lower()}": namespaces are lower-case')
+        problems.add_note(location, f'is read as "{namespace.lower()}": namespaces are lower-case')
     return namespace.lower()

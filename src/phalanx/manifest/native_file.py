@@ -1,4 +1,4 @@
-"""Jobs and queues as a file in the native form, which `bundle.read` reads back to the same."""
+"""Jobs and queues as a YAML file in the native form, which `bundle.read` reads back as equal."""
 
 from collections.abc import Iterable
 
@@ -11,10 +11,10 @@ from phalanx.manifest.yaml_scalars import resolved
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes what YAML 1.2 would take for a number: the dumper itself knows 1.1 only."""
+    """Quotes strings that YAML 1.2 reads as numbers; the library follows YAML 1.1."""
 
     def ignore_aliases(self, data: object) -> bool:
-        return True  # nobody who reads a job wants to look things up
+        return True  # write every value out
 
     def represent_text(self, data: str) -> yaml.ScalarNode:
         is_plain = resolved(data) == data and data.isprintable()
@@ -24,6 +24,7 @@ class _Dumper(yaml.SafeDumper):
 _Dumper.add_representer(str, _Dumper.represent_text)
 
 
-def written(jobs: Iterable[JobSpec], queues: Iterable[Queue] = ()) -> str:
+def native_yaml(jobs: Iterable[JobSpec], queues: Iterable[Queue] = ()) -> str:
+    """The text of a file with these queues and jobs."""
     documents = [*(native_queue(queue) for queue in queues), *(native(job) for job in jobs)]
     return yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)

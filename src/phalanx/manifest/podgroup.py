@@ -1,4 +1,4 @@
-"""PodGroups: of scheduler-plugins, of the older groups, and of Volcano."""
+"""PodGroups of scheduler-plugins, of its older API groups, and of Volcano."""
 
 from typing import NamedTuple
 
@@ -6,37 +6,37 @@ from phalanx.core.spec import quantities
 from phalanx.core.spec.fields import text
 from phalanx.core.spec.job import Resources
 from phalanx.manifest import ack, koordinator
-from phalanx.manifest.draft import Said
+from phalanx.manifest.container import with_native_names
+from phalanx.manifest.draft import LocatedValue
 from phalanx.manifest.metadata import Metadata, metadata_of
-from phalanx.manifest.pod import renamed
 from phalanx.manifest.problems import SourceLocation
 from phalanx.manifest.strict_mapping import StrictMapping, whole
 
-PRESENT = "scheduling.x-k8s.io/v1alpha1"
+CURRENT = "scheduling.x-k8s.io/v1alpha1"
 OLDER = ("scheduling.sigs.k8s.io/v1alpha1", "v1alpha1")
 VOLCANO = "scheduling.volcano.sh/v1beta1"
 
 
 class PodGroup(NamedTuple):
     metadata: Metadata
-    terms: dict[str, Said]  #: as fields of the native form
-    least: tuple[Resources, SourceLocation] | None  #: its minResources
+    fields: dict[str, LocatedValue]  #: fields of the native form
+    min_resources: tuple[Resources, SourceLocation] | None
 
 
 def pod_group_of(document: StrictMapping, version: str) -> PodGroup:
     if version in OLDER:
-        document.findings.read_as(
-            document.where.at("apiVersion"), f"is an older name of {PRESENT}, and read as that"
+        document.problems.add_note(
+            document.location.at("apiVersion"), f"is an older name of {CURRENT}, and read as that"
         )
     metadata = metadata_of(document)
-    document.skip("status")
-    spec = document.view("spec")
-    terms = ack.terms_of(metadata.labels) | ack.terms_of(metadata.annotations)
-    terms |= koordinator.terms_of(metadata.annotations)
+    document.ignore("status")
+    spec = document.mapping("spec")
+    fields = ack.fields_of(metadata.labels) | ack.fields_of(metadata.annotations)
+    fields |= koordinator.fields_of(metadata.annotations)
 
     def put(field: str, key: str, value: object) -> None:
         if value is not None:
-            terms[field] = Said(value, spec.where.at(key))
+            fields[field] = LocatedValue(value, spec.location.at(key))
 
     cure = "write how many members are enough to start"
     put("min_available", "minMember", spec.required("minMember", whole(1), cure))
@@ -45,9 +45,10 @@ def pod_group_of(document: StrictMapping, version: str) -> PodGroup:
     if version == VOLCANO:
         put("queue", "queue", spec.read("queue", text))
         put("priority_class", "priorityClassName", spec.read("priorityClassName", text))
-    return PodGroup(metadata, terms, _least(spec))
+    return PodGroup(metadata, fields, _min_resources(spec))
 
 
-def _least(spec: StrictMapping) -> tuple[Resources, SourceLocation] | None:
-    least = spec.read("minResources", lambda value: quantities.resources(renamed(value)))
-    return None if least is None else (least, spec.where.at("minResources"))
+def _min_resources(spec: StrictMapping) -> tuple[Resources, SourceLocation] | None:
+    key = "minResources"
+    amounts = spec.read(key, lambda value: quantities.resources(with_native_names(value)))
+    return None if amounts is None else (amounts, spec.location.at(key))

@@ -1,35 +1,20 @@
-"""What is found while the documents of a file are read, each thing by where it was written.
+"""Problems and warnings of a translation, each with the location that it is about.
 
-Problems refuse the file. A part that Phalanx cannot honour is a problem too, unless the user asked
-to leave such parts out: then it is a warning.
+A problem refuses the input. A part that Phalanx does not support is a problem too, unless the user
+chose to ignore such parts: then it is a warning.
 """
 
-from collections.abc import Container, Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
 
 from phalanx.core.errors import Invalid, Problem
 from phalanx.core.spec.fields import PROBLEM_LIMIT, joined
-from phalanx.core.spec.job import SECOND, Micros
-
-_CURE = "remove it, or leave it out with --ignore-unsupported"
-
-
-class ReadOptions(msgspec.Struct, frozen=True):
-    """How files are read."""
-
-    priority_classes: Mapping[str, int] = MappingProxyType({})
-    lost_after: Micros = 30 * SECOND
-    timezones: Container[str] | None = None  #: those that exist; None takes any name
-    ignore_unsupported: bool = False  #: leave out what cannot be honoured, with a warning
-    ignore_image: bool = False  #: run commands on the bare worker
-    whole_gangs: bool = False  #: refuse a part of a gang, which would wait for the rest
 
 
 class Unsupported(msgspec.Struct, frozen=True, tag=True):
-    """A part that was left out because it cannot be honoured."""
+    """A part that was ignored because Phalanx does not support it."""
 
     path: str
     message: str
@@ -38,8 +23,8 @@ class Unsupported(msgspec.Struct, frozen=True, tag=True):
         return f"{self.path} {self.message}"
 
 
-class ReadAs(msgspec.Struct, frozen=True, tag=True):
-    """A part that means something a little different here."""
+class Reinterpreted(msgspec.Struct, frozen=True, tag=True):
+    """A part that has a slightly different meaning in Phalanx."""
 
     path: str
     message: str
@@ -48,52 +33,68 @@ class ReadAs(msgspec.Struct, frozen=True, tag=True):
         return f"{self.path} {self.message}"
 
 
-Told = Unsupported | ReadAs
+ManifestWarning = Unsupported | Reinterpreted
 
 
 class SourceLocation(NamedTuple):
-    """A place in a file of many documents."""
+    """A path in one of many objects."""
 
-    document: int  #: from 1
+    source: str  #: the object, such as `document 2`
     path: str = ""
 
     def at(self, *keys: str | int) -> "SourceLocation":
+        """The location of an entry."""
         path = self.path
         for key in keys:
             path = joined(path, key)
-        return SourceLocation(self.document, path)
+        return SourceLocation(self.source, path)
 
     def below(self, path: str) -> "SourceLocation":
+        """The location with a path relative to this one."""
         dot = "." if self.path and path and not path.startswith("[") else ""
-        return SourceLocation(self.document, self.path + dot + path)
+        return SourceLocation(self.source, self.path + dot + path)
 
     def __str__(self) -> str:
-        return f"document {self.document}: {self.path}".rstrip()
+        return f"{self.source}: {self.path}".rstrip()
 
 
 class ProblemList:
+    """The problems and warnings of one translation."""
+
     def __init__(self, *, ignore_unsupported: bool = False) -> None:
-        self.problems: list[Problem] = []
-        self.warnings: list[Told] = []
         self.ignore_unsupported = ignore_unsupported
+        self.warnings: list[ManifestWarning] = []
+        self._problems: list[Problem] = []
 
-    def wrong(self, where: SourceLocation, message: str) -> None:
-        if len(self.problems) < PROBLEM_LIMIT:
-            self.problems.append(Problem(str(where), message))
+    def add(self, location: SourceLocation, message: str) -> None:
+        self._add(Problem(str(location), message))
 
-    def all_wrong(self, where: SourceLocation, problems: Iterable[Problem]) -> None:
+    def add_all(self, location: SourceLocation, problems: Iterable[Problem]) -> None:
+        """Add problems whose paths are relative to the location."""
         for problem in problems:
-            self.wrong(where.below(problem.path), problem.message)
+            self.add(location.below(problem.path), problem.message)
 
-    def unsupported(self, where: SourceLocation, what: str = "is not supported") -> None:
+    def add_unlocated(self, problems: Iterable[Problem]) -> None:
+        """Add problems of the only object, whose paths need no source."""
+        for problem in problems:
+            self._add(problem)
+
+    def _add(self, problem: Problem) -> None:
+        if len(self._problems) < PROBLEM_LIMIT:
+            self._problems.append(problem)
+
+    def add_unsupported(self, location: SourceLocation, what: str = "is not supported") -> None:
+        """Add a warning if unsupported parts are ignored, and a problem otherwise."""
         if self.ignore_unsupported:
-            self.warnings.append(Unsupported(str(where), f"{what}; it was ignored"))
+            self.warnings.append(Unsupported(str(location), f"{what}; it was ignored"))
         else:
-            self.wrong(where, f"{what}; {_CURE}")
+            self.add(location, f"{what}; remove it, or ignore it with --ignore-unsupported")
 
-    def read_as(self, where: SourceLocation, message: str) -> None:
-        self.warnings.append(ReadAs(str(where), message))
+    def add_note(self, location: SourceLocation, message: str) -> None:
+        """Add a warning about a part that has a slightly different meaning here."""
+        self.warnings.append(Reinterpreted(str(location), message))
 
-    def close(self) -> None:
-        if self.problems:
-            raise Invalid(self.problems)
+    def raise_problems(self) -> None:
+        """Raise `Invalid` with all problems, if there are any."""
+        if self._problems:
+            raise Invalid(self._problems)

@@ -1,4 +1,4 @@
-"""Queues: Volcano's, and the native form, which is `kind: Queue` beside the fields of a queue."""
+"""Queues of Volcano, and queues in the native form, which has `kind: Queue` next to its fields."""
 
 from typing import Any, NamedTuple
 
@@ -6,14 +6,14 @@ from phalanx.core.model import Queue
 from phalanx.core.spec.fields import Reader
 from phalanx.core.spec.names import dns_subdomain
 from phalanx.core.spec.schema import QUEUE_FIELDS
+from phalanx.manifest.container import with_native_names
 from phalanx.manifest.metadata import metadata_of
-from phalanx.manifest.pod import renamed
 from phalanx.manifest.problems import ProblemList, SourceLocation
 from phalanx.manifest.strict_mapping import StrictMapping
 
 VOLCANO = "scheduling.volcano.sh/v1beta1"
 
-#: The key of Volcano, and the field of ours.
+#: Key of Volcano → field of the native form.
 _VOLCANO_FIELDS = {
     "parent": "parent",
     "weight": "weight",
@@ -24,55 +24,60 @@ _VOLCANO_FIELDS = {
 }
 
 
-class Named(NamedTuple):
+class LocatedQueue(NamedTuple):
     queue: Queue
-    where: SourceLocation
+    location: SourceLocation
 
 
-def volcano_queue(document: StrictMapping) -> Named:
+def volcano_queue(document: StrictMapping) -> LocatedQueue:
     metadata = metadata_of(document)
-    document.skip("status")
-    spec = document.view("spec")
-    spec.unsupported(["guarantee"], "is not supported; deserved is what a queue is owed first")
+    document.ignore("status")
+    spec = document.mapping("spec")
+    spec.unsupported(["guarantee"], "is not supported; use deserved, which Phalanx serves first")
     values = {}
     for key, field in _VOLCANO_FIELDS.items():
         is_amount = field in ("quota", "limit")
-        values[field] = _value(spec, key, field, renamed if is_amount else None)
+        values[field] = _value(spec, key, field, with_native_names if is_amount else None)
     if values["parent"] == "root":
-        values["parent"] = None  # what every queue of Volcano is below
-    return _named(metadata.name, values, metadata.where)
+        values["parent"] = None  # Volcano's root is implicit here
+    return _located(metadata.name, values, metadata.location)
 
 
-def native_queue(document: StrictMapping) -> Named:
-    name = document.required("name", dns_subdomain, "a queue has a name")
+def native_queue(document: StrictMapping) -> LocatedQueue:
+    name = document.required("name", dns_subdomain, "write the name of the queue")
     values = {field: _value(document, field, field, None) for field in QUEUE_FIELDS}
-    return _named(name, values, document.where)
+    return _located(name, values, document.location)
 
 
-def _value(view: StrictMapping, key: str, field: str, prepare: Reader[object] | None) -> Any:
+def _value(mapping: StrictMapping, key: str, field: str, prepare: Reader[object] | None) -> Any:
     read = QUEUE_FIELDS[field].read
-    return view.read(key, read if prepare is None else lambda value: read(prepare(value)))
+    return mapping.read(key, read if prepare is None else lambda value: read(prepare(value)))
 
 
-def _named(name: str | None, values: dict[str, Any], where: SourceLocation) -> Named:
+def _located(name: str | None, values: dict[str, Any], location: SourceLocation) -> LocatedQueue:
     given = {field: value for field, value in values.items() if value is not None}
-    return Named(Queue(name=name or "", **given), where)
+    return LocatedQueue(Queue(name=name or "", **given), location)
 
 
-def in_order(queues: list[Named], findings: ProblemList) -> list[Queue]:
-    """Parents before their children."""
+def parents_first(queues: list[LocatedQueue], problems: ProblemList) -> list[Queue]:
+    """The queues in an order in which each parent comes before its children."""
     left = {each.queue.name: each for each in queues}
     if len(left) < len(queues):
         for each in queues:
             if left[each.queue.name] is not each:
-                findings.wrong(each.where.at("name"), "is given twice in this file; keep one")
+                problems.add(
+                    each.location.at("name"),
+                    f"is {each.queue.name} twice; remove one of the queues",
+                )
     ordered: list[Queue] = []
     while left:
         ready = [name for name, each in left.items() if each.queue.parent not in left]
         if not ready:
             circle = ", ".join(sorted(left))
-            where = next(iter(left.values())).where
-            findings.wrong(where, f"is in a circle of parents: {circle}; give one another parent")
+            location = next(iter(left.values())).location
+            problems.add(
+                location, f"parents form a cycle: {circle}; change the parent of one of them"
+            )
             break
         ordered += [left.pop(name).queue for name in ready]
     return ordered

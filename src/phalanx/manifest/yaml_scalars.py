@@ -1,7 +1,7 @@
-"""What an unquoted word in YAML is: the core schema of YAML 1.2.
+"""The values of unquoted words in YAML, by the core schema of YAML 1.2.
 
-Only `true` and `false` are booleans; `yes`, `no`, `on` and `off` are strings, as are dates, `1:30`
-and numbers with leading zeros, which are as often file modes or ids as numbers.
+Only `true` and `false` are booleans. `yes`, `no`, `on` and `off` are strings, and so are dates,
+`1:30` and numbers with leading zeros, which are often file modes or ids.
 """
 
 import re
@@ -16,7 +16,7 @@ _BASED = {"0o": (re.compile(r"0o[0-7]+"), 8), "0x": (re.compile(r"0x[0-9a-fA-F]+
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 
-#: More digits than any number that is meant; Python takes long to read very many.
+#: Longer than any number in a manifest; Python is slow at numbers of very many digits.
 DIGIT_LIMIT = 100
 
 

@@ -1,7 +1,7 @@
-"""Plain data from the events of a YAML parser, without recursion.
+"""Plain data from the events of a YAML parser, built without recursion.
 
-Nesting and aliases are bounded while they are read, so that no input can exhaust the stack or
-the memory. Only strings are keys, no key is given twice, and tags and merge keys are refused.
+Nesting and aliases are limited while they are read, so that no input exhausts the stack or the
+memory. Keys are strings and unique; tags and merge keys are refused.
 """
 
 from dataclasses import dataclass
@@ -22,14 +22,14 @@ from phalanx.core.spec.fields import FieldPath, shown
 from phalanx.manifest.yaml_scalars import resolved
 
 DEPTH_LIMIT = 64
-#: Nodes of all documents together, each alias counted as the nodes it stands for.
+#: Nodes of all documents together; an alias counts as many nodes as it stands for.
 NODE_LIMIT = 100_000
 
 _STRING_TAGS = ("!", "tag:yaml.org,2002:str")
 
 
 class Mark(Protocol):
-    """A point in the text, counted from 0. Each of the two YAML parsers has its own."""
+    """A point in the text, counted from 0. Each of the two YAML parsers has its own type."""
 
     @property
     def line(self) -> int: ...
@@ -46,10 +46,10 @@ class _Node:
 
 @dataclass(slots=True)
 class _Open:
-    """A collection whose end has not been seen."""
+    """A collection whose end has not been read yet."""
 
     value: dict[str, object] | list[object]
-    place: FieldPath
+    path: FieldPath
     anchor: str | None
     size: int = 1
     height: int = 1
@@ -57,7 +57,7 @@ class _Open:
 
 
 class YamlTree:
-    """The documents of a stream, built event by event. Empty ones are left out."""
+    """The documents of a stream, built event by event, without the empty ones."""
 
     def __init__(self) -> None:
         self.documents: list[object] = []
@@ -65,7 +65,7 @@ class YamlTree:
         self._root = FieldPath()
         self._open: list[_Open] = []
         self._nodes = 0
-        #: What each anchor of the document stands for; None while it is still being read.
+        #: The node of each anchor of the document; None while the node is being read.
         self._anchors: dict[str, _Node | None] = {}
 
     def take(self, event: Event) -> None:
@@ -85,27 +85,27 @@ class YamlTree:
         elif isinstance(event, AliasEvent):
             self._finish(self._alias(event), None, event.start_mark)
 
-    def close(self) -> list[object]:
-        """The documents, or `Invalid` with what was wrong in them."""
+    def finished(self) -> list[object]:
+        """The documents, once all events have been taken. Raises Invalid."""
         self._root.raise_problems()
         return self.documents
 
-    def where(self, mark: Mark | None) -> str:
+    def location(self, mark: Mark | None) -> str:
         document = f"document {self._number}"
         return f"{document}, line {mark.line + 1}, column {mark.column + 1}" if mark else document
 
-    def stop(self, message: str, place: FieldPath | None = None) -> Never:
-        """Refuse the stream here: what follows cannot be understood."""
-        (place or self._root).problem(message)
+    def stop(self, message: str, path: FieldPath | None = None) -> Never:
+        """Raise `Invalid` at once, because the rest of the stream cannot be read."""
+        (path or self._root).problem(message)
         self._root.raise_problems()
         raise AssertionError("bug: a problem was added and not raised")
 
-    def _place(self) -> FieldPath:
-        """The path of the node that comes next."""
+    def _next_path(self) -> FieldPath:
+        """The path of the next node."""
         if not self._open:
             return self._root
         parent = self._open[-1]
-        return parent.place.at(len(parent.value) if parent.key is None else parent.key)
+        return parent.path.at(len(parent.value) if parent.key is None else parent.key)
 
     def _wants_key(self) -> bool:
         parent = self._open[-1] if self._open else None
@@ -113,18 +113,22 @@ class YamlTree:
 
     def _take_key(self, event: NodeEvent) -> None:
         parent = self._open[-1]
-        where = self.where(event.start_mark)
+        location = self.location(event.start_mark)
         if not isinstance(event, ScalarEvent):
-            self.stop(f"{where}: a list, a mapping or an alias cannot be a key; write a string")
+            self.stop(f"{location}: a list, a mapping or an alias cannot be a key; write a string")
         key: str = event.value
-        place = parent.place.at(key)
+        path = parent.path.at(key)
         value = self._scalar(event)
         if not isinstance(value, str):
-            place.problem(f"is the key {shown(value)}, not a string ({where}); write it in quotes")
+            path.problem(
+                f"is the key {shown(value)}, not a string ({location}); write it in quotes"
+            )
         elif key == "<<" and event.implicit[0]:
-            place.problem(f"is a merge key, which is not supported ({where}); write the fields out")
+            path.problem(
+                f"is a merge key, which is not supported ({location}); write out the fields"
+            )
         elif key in parent.value:
-            place.problem(f"is given twice ({where}); keep one of them")
+            path.problem(f"occurs twice ({location}); remove one of them")
         parent.key = key
         if event.anchor is not None:
             self._anchors[event.anchor] = _Node(value)
@@ -141,47 +145,52 @@ class YamlTree:
         if tag is not None and tag not in _STRING_TAGS:
             message = f"has the tag {shown(tag)}, which is not supported; remove it"
             if self._open:
-                self._place().problem(f"{message} ({self.where(mark)})")
+                self._next_path().problem(f"{message} ({self.location(mark)})")
             else:
-                self._root.problem(f"{self.where(mark)}: the document {message}")
+                self._root.problem(f"{self.location(mark)}: the document {message}")
 
     def _begin(self, event: CollectionStartEvent) -> None:
         self._check_tag(event.tag, event.start_mark)
-        place = self._place()
+        path = self._next_path()
         if len(self._open) == DEPTH_LIMIT:
             self._too_deep(event.start_mark)
         if event.anchor is not None:
             self._anchors[event.anchor] = None
         value: dict[str, object] | list[object]
         value = {} if isinstance(event, MappingStartEvent) else []
-        self._open.append(_Open(value, place, event.anchor))
+        self._open.append(_Open(value, path, event.anchor))
 
     def _alias(self, event: AliasEvent) -> _Node:
         name = event.anchor
-        where = self.where(event.start_mark)
+        location = self.location(event.start_mark)
         if name not in self._anchors:
-            self.stop(f"{where}: the alias {shown(name)} has no anchor before it")
+            self.stop(
+                f"{location}: the alias {shown(name)} has no anchor before it; add the anchor"
+            )
         node = self._anchors[name]
         if node is None:
-            self.stop(f"{where}: the alias {shown(name)} is inside what it stands for")
+            self.stop(
+                f"{location}: the alias {shown(name)} is inside its own anchor; write the value"
+            )
         if len(self._open) + node.height > DEPTH_LIMIT:
             self._too_deep(event.start_mark)
         self._count(node.size - 1, event.start_mark)
         return node
 
     def _too_deep(self, mark: Mark | None) -> Never:
-        self.stop(f"{self.where(mark)}: more than {DEPTH_LIMIT} levels of nesting; flatten it")
+        self.stop(f"{self.location(mark)}: more than {DEPTH_LIMIT} levels of nesting; flatten it")
 
     def _count(self, size: int, mark: Mark | None) -> None:
         self._nodes += size
         if self._nodes > NODE_LIMIT:
-            where = self.where(mark)
+            location = self.location(mark)
             self.stop(
-                f"{where}: more than {NODE_LIMIT} values, aliases written out; split the file"
+                f"{location}: more than {NODE_LIMIT} values, with aliases written out; split the"
+                " file"
             )
 
     def _finish(self, node: _Node, anchor: str | None, mark: Mark | None) -> None:
-        """Put a complete node where it belongs."""
+        """Add a complete node to its parent, or to the documents."""
         if anchor is not None:
             self._anchors[anchor] = node
         if not self._open:

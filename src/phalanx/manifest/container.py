@@ -1,0 +1,181 @@
+"""A container of a pod: its command, variables, working directory, image and resources.
+
+`$(NAME)` is expanded as Kubernetes does, except for variables whose value is known only when the
+gang starts: they become references of the native form.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from phalanx.core.spec.fields import items, text
+from phalanx.core.spec.references import literal
+from phalanx.manifest.draft import RoleDraft
+from phalanx.manifest.problems import ProblemList, SourceLocation
+from phalanx.manifest.read_options import ReadOptions
+from phalanx.manifest.strict_mapping import StrictMapping, word
+
+#: Names of resources in Kubernetes → names of the same resources here.
+_RESOURCE_NAMES = {"nvidia.com/gpu": "gpu"}
+
+#: They change nothing for a process on a worker.
+_IGNORED = (
+    *("name", "ports", "imagePullPolicy", "terminationMessagePath", "terminationMessagePolicy"),
+    *("stdin", "tty"),
+)
+ONE_CONTAINER = "is not supported: a task runs one container"
+_EXPANSION = re.compile(r"\$(?:\$|\((?P<name>[^)]*)\))")
+
+
+class _Variables(NamedTuple):
+    """What `$(NAME)` stands for in a container."""
+
+    values: dict[str, str]  #: variables whose value is known
+    references: dict[str, str]  #: variables that are known at the start → their reference
+
+    def is_reference(self, name: str | None) -> bool:
+        return name in self.references and name not in self.values
+
+
+def report_extra_container(container: StrictMapping) -> None:
+    container.problems.add_unsupported(container.location, ONE_CONTAINER)
+    container.ignore(*container.unread())
+
+
+def put_container(
+    role: RoleDraft,
+    container: StrictMapping,
+    options: ReadOptions,
+    references: Mapping[str, str],
+) -> None:
+    """Set the fields of a role that a container determines."""
+    container.ignore(*_IGNORED)
+    variables = _Variables({}, dict(references))
+    for entry in container.mappings("env"):
+        _put_variable(role, entry, variables)
+    put_program(role, container, options, variables)
+    role.put("workdir", container.take("workingDir"), container.location.at("workingDir"))
+    put_resources(role, container.mapping("resources"))
+
+
+# Variables
+
+
+def _put_variable(role: RoleDraft, entry: StrictMapping, variables: _Variables) -> None:
+    name = entry.required("name", word, "write the name of the variable")
+    if entry.take("valueFrom") is not None:
+        entry.problems.add_unsupported(
+            entry.location.at("valueFrom"), "takes the value from elsewhere, which is not supported"
+        )
+        return
+    given = entry.take("value")
+    value: object = "" if given is None else given
+    if name is not None and isinstance(value, str):
+        has_reference = any(variables.is_reference(m["name"]) for m in _EXPANSION.finditer(value))
+        plain, value = _expanded(value, variables.values), _with_references(value, variables)
+        if has_reference:
+            variables.references[name] = value
+        else:
+            variables.values[name] = plain
+    if name is not None:
+        role.put_in("env", name, value, entry.location.at("value"))
+
+
+def _with_references(value: str, variables: _Variables) -> str:
+    """The value with references of the native form; all other text is escaped."""
+    parts, start = [], 0
+    for match in _EXPANSION.finditer(value):
+        if variables.is_reference(match["name"]):
+            parts.append(literal(_expanded(value[start : match.start()], variables.values)))
+            parts.append(variables.references[match["name"]])
+            start = match.end()
+    return "".join([*parts, literal(_expanded(value[start:], variables.values))])
+
+
+def _expanded(value: str, known: Mapping[str, str]) -> str:
+    """`$(NAME)` as Kubernetes expands it: an unknown name stays, and `$$` is a dollar sign."""
+    return _EXPANSION.sub(
+        lambda match: known.get(match["name"], match[0]) if match["name"] is not None else "$",
+        value,
+    )
+
+
+# The program
+
+
+def put_program(
+    role: RoleDraft,
+    container: StrictMapping,
+    options: ReadOptions,
+    variables: _Variables | None = None,
+) -> None:
+    """Set the image, the command and the arguments of a role."""
+    variables = variables or _Variables({}, {})
+    words: dict[str, list[object]] = {}
+    for key in ("command", "args"):
+        given = container.read(key, lambda value: items(value, "a list of strings")) or []
+        words[key] = [
+            _word(each, variables, container.location.at(key, n), container.problems)
+            for n, each in enumerate(given)
+        ]
+    image = container.read("image", text)
+    if image is not None and not options.ignore_image:
+        role.put("image", image, container.location.at("image"))
+        _put_words(role, "command" if words["command"] else "args", container, words)
+        return
+    if not any(words.values()):
+        reason = "" if image is None else ": the program of an ignored image cannot be run"
+        container.problem(f"is missing; write the command to run{reason}", "command")
+        role.put("command", "true", container.location)  # so that it is reported once
+    elif image is not None and not words["command"]:
+        container.problems.add_note(
+            container.location.at("args"),
+            "is run as the command, without the program of the ignored image",
+        )
+    _put_words(role, "command", container, words)
+
+
+def _word(
+    value: object, variables: _Variables, location: SourceLocation, problems: ProblemList
+) -> object:
+    if not isinstance(value, str):
+        return value
+    for match in _EXPANSION.finditer(value):
+        if variables.is_reference(match["name"]):
+            problems.add(
+                location,
+                f"has $({match['name']}), which is known only when the job starts; let a shell or"
+                " the program read the variable",
+            )
+    return _expanded(value, variables.values)
+
+
+def _put_words(
+    role: RoleDraft, field: str, container: StrictMapping, words: Mapping[str, list[object]]
+) -> None:
+    if not any(words.values()):
+        return
+    role.put(field, [*words["command"], *words["args"]], container.location)
+    locations = [
+        container.location.at(key, n) for key, each in words.items() for n in range(len(each))
+    ]
+    role.origins |= {f"{field}[{n}]": location for n, location in enumerate(locations)}
+
+
+# Resources
+
+
+def with_native_names(amounts: object) -> object:
+    """Amounts by the names that resources have here; anything that is no mapping as it is."""
+    if not isinstance(amounts, Mapping):
+        return amounts
+    return {_RESOURCE_NAMES.get(name, name): amount for name, amount in amounts.items()}
+
+
+def put_resources(role: RoleDraft, resources: StrictMapping) -> None:
+    """Set the requests of a role. A limit counts as a request where there is none."""
+    for part in ("limits", "requests"):
+        amounts = resources.mapping(part)
+        for name in amounts.unread():
+            key = _RESOURCE_NAMES.get(name, name)
+            role.put_in("resources", key, amounts.take(name), amounts.location.at(name))
