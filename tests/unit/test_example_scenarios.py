@@ -1,5 +1,6 @@
 """Every scenario in `examples/scenarios` has the outcome that it expects, one test for each."""
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -21,6 +22,8 @@ SCENARIOS = [
     for document in documents.read(file.read_bytes())
     if isinstance(document, dict)
 ]
+#: A page refers to a scenario as `[name](../examples/scenarios/file.yaml)`.
+REFERENCE = re.compile(r"\[([^\]]+)\]\([./]*examples/scenarios/([a-z-]+\.yaml)\)")
 
 
 @pytest.mark.parametrize(
@@ -35,3 +38,10 @@ def test_the_plan_has_the_expected_outcome(document: object) -> None:
 def test_scenario_names_are_unique() -> None:
     counts = Counter(name for _, name, _ in SCENARIOS)
     assert [name for name, count in counts.items() if count > 1] == []
+
+
+def test_the_planner_page_names_scenarios_that_exist() -> None:
+    page = (ROOT / "docs" / "planner.md").read_text("utf-8")
+    references = set(REFERENCE.findall(page))
+    assert len(references) > 40
+    assert references - {(name, file) for file, name, _ in SCENARIOS} == set()
