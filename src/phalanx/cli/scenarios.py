@@ -83,7 +83,7 @@ def _lines(outcome: ScenarioOutcome) -> Iterator[str]:
         else:
             yield f"reserve {nodes} for {start.job} in {short_duration((start.at - NOW) / SECOND)}"
     for gang, reason in outcome.reasons.items():
-        if gang not in outcome.placed:
+        if gang not in outcome.placed and gang not in outcome.timed_out:
             yield f"{gang} is pending: {reason}"
     if not outcome.decisions and not outcome.reasons:
         yield "no decisions"

@@ -162,7 +162,9 @@ def short(
     """How much of the gang fits now, and what is missing for it and those that start with it."""
     view = views[0]
     need: Floats = np.asarray(sum(minimum_amounts(each, view.table) for each in claims))
-    free = _free_in_sum(view)
+    # Capacity that is free now may be kept for a preemptor once its victims have stopped.
+    free_by_node: Ints = np.minimum.reduce([each.free for each in views])
+    free = _sums(free_by_node, view.table.open)
     trial = PlacementTrial(claim, views)
     fitting = {part.name: trial.counts(part) for part in claim.roles}
     fits = sum(
@@ -173,7 +175,7 @@ def short(
         if resource not in _APART and need[row] > free[row]:
             return NotEnough(claim.need, fits, resource)
     for part in claim.roles:
-        free = _sums(view.free, view.table.mask(part.request))
+        free = _sums(free_by_node, view.table.mask(part.request))
         for resource, amount in part.request.resources:
             if amount * _least(claim, part) > free[view.table.rows[resource]]:
                 return NotEnough(claim.need, fits, resource)
