@@ -1,13 +1,16 @@
 """Reading scenario files, settling a plan into an outcome, and comparing it with expectations."""
 
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from phalanx.core.errors import Invalid
 from phalanx.plan.cycle import plan
 from phalanx.plan.model import PendingGang, RunningGang
 from phalanx.scenario.expectation import differences, read_expectation
+from phalanx.scenario.file_format import GangEntry, ScenarioFile, TaskEntry
 from phalanx.scenario.outcome import ScenarioOutcome, settle
 from phalanx.scenario.scenario import Scenario, read_scenario
 from phalanx.scenario.times import NOW
@@ -258,3 +261,9 @@ def test_roles_that_an_expectation_omits_are_not_compared() -> None:
         expect={"placement": {"roles": {"lead": 1}}},
     )
     assert not [*differences(read, read_expectation(read), outcome_of(read))]
+
+
+@pytest.mark.parametrize("entry", [GangEntry, TaskEntry, ScenarioFile])
+def test_the_scenario_page_describes_every_field(entry: type[msgspec.Struct]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "scenarios.md").read_text("utf-8")
+    assert [field for field in entry.__struct_fields__ if f"`{field}`" not in page] == []
