@@ -72,7 +72,7 @@ def test_why_names_the_stopped_queue(own_server: Server, at: Terminal) -> None:
         why = ""
         while "stopped" not in why:  # the next plan says it
             why = at.type("why", "x").out
-        assert why.splitlines()[0] == f"{job}: it waits: queue lab is stopped"
+        assert why.splitlines()[0] == f"{job}: pending: queue lab is stopped"
         assert at.type("queue", "delete", "lab").status == 4
         assert at.type("queue", "start", "lab").out == "queue lab started\n"
         worker.end(worker.claim())

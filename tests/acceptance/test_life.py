@@ -123,7 +123,7 @@ def test_a_job_on_hold_is_pending_until_it_is_released(at: Terminal) -> None:
     job = at.type("submit", "--gpu", "1", "--name", "later", "--", "x").out.strip()
     assert at.type("hold", "later").out == f"{job} on hold\n"
     said = at.type("why", "later").out.splitlines()
-    assert said == [f"{job}: it waits: on hold until it is released", "remedy: release it"]
+    assert said == [f"{job}: pending: on hold until it is released", "remedy: release the job"]
     assert at.type("release", "later", "--json").json[0].get("on_hold", False) is False
     assert "on hold" not in at.type("why", "later").out
 

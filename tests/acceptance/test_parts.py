@@ -33,7 +33,7 @@ def why(fleet: Fleet, job: str) -> str:
     """What every way to ask says."""
     answer = fleet.terminal.type("why", job).out
     [line] = [line for line in answer.splitlines() if line.startswith(job)]
-    reason = line.removeprefix(f"{job}: it waits: ")
+    reason = line.removeprefix(f"{job}: pending: ")
     assert reason in fleet.terminal.type("jobs").out
     assert f"pending: {reason}" in fleet.terminal.type("job", job).out
     return reason

@@ -101,25 +101,25 @@ def test_a_job_is_planned_on_the_cluster_and_not_stored(own_server: Server, tmp_
     terminal = Terminal(own_server.url)
     with Worker(own_server.url, "w-1", gpu=2) as worker:
         said = terminal.type("plan", "-f", job(tmp_path, 2))
-        assert said.out == "it would start now, with 2 tasks on w-1\n"
+        assert said.out == "the job would start now: 2 tasks on w-1\n"
         never = terminal.type("plan", "-f", job(tmp_path, 3))
-        assert never.out.startswith("it would never start: ")
+        assert never.out.startswith("the job would never start: ")
         assert terminal.type("jobs", "--json").json == []
 
         terminal.type("submit", "--name", "busy", "--gpu", "1", "--", "true")
         worker.claim()
         waits = terminal.type("plan", "-f", job(tmp_path, 2))
         assert waits.out.splitlines() == [
-            "it would wait: 1 of 2 tasks fit (short of gpu)",
-            "alternative: with 1 of its 2 tasks it would start now",
+            "the job would be pending: 1 of 2 tasks fit (short of gpu)",
+            "alternative: with 1 of 2 tasks, the job would start now",
             waits.out.splitlines()[2],
         ]
         assert waits.out.splitlines()[2].startswith(
-            "alternative: with a priority of 1 it would evict"
+            "alternative: with priority 1, the job would evict"
         )
         evicts = terminal.type("plan", "-f", job(tmp_path, 2, priority=3))
-        assert evicts.out.startswith("it would evict default/busy")
-        assert evicts.out.endswith("and start when they have stopped\n")
+        assert evicts.out.startswith("the job would evict default/busy")
+        assert evicts.out.endswith("and start when the evicted tasks have stopped\n")
 
 
 def test_an_invalid_job_is_refused_with_file_and_path(terminal: Terminal, tmp_path: Path) -> None:
@@ -138,9 +138,9 @@ def test_a_manifest_is_planned_without_its_image(own_server: Server, tmp_path: P
         " [{name: c, image: busybox, command: [sleep, '1']}]}}}]}\n"
     )
     with Worker(own_server.url, "w-1", gpu=2):
-        assert terminal.type("plan", "-f", str(path)).out.startswith("it would never start: ")
+        assert terminal.type("plan", "-f", str(path)).out.startswith("the job would never start: ")
         said = terminal.type("plan", "-f", str(path), "--ignore-image")
-        assert said.out == "it would start now, with 1 task on w-1\n"
+        assert said.out == "the job would start now: 1 task on w-1\n"
 
 
 def test_why_prints_a_remedy_and_alternatives(own_server: Server) -> None:
@@ -150,7 +150,7 @@ def test_why_prints_a_remedy_and_alternatives(own_server: Server) -> None:
         worker.claim()
         terminal.type("submit", "--name", "pair", "--gang", "2", "--gpu", "1", "--", "true")
         said = terminal.type("why", "pair").out.splitlines()
-    assert said[0].endswith(": it waits: 1 of 2 tasks fit (short of gpu)")
-    assert said[1] == "remedy: wait for gpu to become free, or bring workers that have it"
-    assert said[2] == "alternative: with 1 of its 2 tasks it would start now"
-    assert said[3].startswith("alternative: with a priority of 1 it would evict default/busy")
+    assert said[0].endswith(": pending: 1 of 2 tasks fit (short of gpu)")
+    assert said[1] == "remedy: wait for gpu to become free, or add workers that have it"
+    assert said[2] == "alternative: with 1 of 2 tasks, the job would start now"
+    assert said[3].startswith("alternative: with priority 1, the job would evict default/busy")

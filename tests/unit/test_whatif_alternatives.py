@@ -1,4 +1,4 @@
-"""What would become of a gang, and what the planner has tried for it."""
+"""What a plan means for one gang, and the alternatives that the planner has tried for it."""
 
 from typing import Any
 
@@ -32,7 +32,9 @@ def foreseen(read: Scenario, job: str) -> Forecast:
 
 
 def tried(read: Scenario, job: str) -> list[Alternative]:
-    return list(alternatives(read.state(), job, NOW, STOP))
+    state = read.state()
+    reason = forecast(plan(state, NOW), job).reason
+    return list(alternatives(state, NOW, job, reason, STOP))
 
 
 def busy(*pending: dict[str, Any], **fields: Any) -> Scenario:
@@ -48,22 +50,22 @@ def test_a_gang_that_fits_starts_now() -> None:
     assert sorted(place.worker for place in found.places) == ["n1", "n2"]
 
 
-def test_a_gang_that_evicts_says_whom_and_at_what_price() -> None:
+def test_the_forecast_of_a_gang_that_evicts_names_victims_and_lost_work() -> None:
     found = foreseen(busy(gang("g", "t0", "t1", "t2", priority=9)), "g")
     assert not found.starts_now
     assert [victim.job for victim in found.victims] == ["busy"]
-    assert found.lost_gpu_s == pytest.approx(600)
+    assert [victim.lost for victim in found.victims] == pytest.approx([600])
     assert isinstance(found.reason, WaitingForVictims)
 
 
-def test_a_gang_whose_start_is_kept_free_says_when() -> None:
+def test_the_forecast_of_a_gang_with_a_reserved_start_has_its_time() -> None:
     found = foreseen(busy(gang("g", "t0", "t1", "t2")), "g")
-    assert found.head is not None
-    assert found.head.at == NOW + 50 * MINUTE + STOP
+    assert found.reserved_start is not None
+    assert found.reserved_start.at == NOW + 50 * MINUTE + STOP
     assert not found.places
 
 
-def test_a_gang_that_is_larger_than_its_queues_share_is_told_so() -> None:
+def test_a_gang_that_needs_more_than_its_queue_deserves_is_recognized() -> None:
     running = gang("theirs", task("r0", node="n1"), task("r1", node="n1"), queue="other")
     wide = gang("wide", "t0", "t1", "t2", queue="own")
     narrow = gang("narrow", "x0", queue="own")
@@ -72,57 +74,57 @@ def test_a_gang_that_is_larger_than_its_queues_share_is_told_so() -> None:
     plan(state, NOW)
     found = beyond_share(state.at(NOW), "wide")
     assert found == BeyondShare("own", "gpu", 3000, 1000)
-    assert str(found) == "queue own deserves 1 gpu now, and it takes 3"
+    assert str(found) == "the gang needs 3 GPUs, but queue own deserves 1 now"
     assert beyond_share(state.at(NOW), "narrow") is None
-    assert beyond_share(state.at(NOW), "nobody") is None
+    assert beyond_share(state.at(NOW), "unknown") is None
 
 
 def test_the_largest_number_of_tasks_that_would_start_is_found() -> None:
     assert Fewer(2, 3) in tried(busy(gang("g", "t0", "t1", "t2"), preemptible=False), "g")
 
 
-def test_a_gang_of_which_nothing_fits_is_not_told_to_be_smaller() -> None:
+def test_a_gang_of_which_no_task_fits_has_no_alternative_with_fewer_tasks() -> None:
     wide = [task(f"t{n}", resources={"gpu": 2}) for n in range(3)]
     read = busy(gang("g", *wide), preemptible=False)
     assert not any(isinstance(each, Fewer) for each in tried(read, "g"))
 
 
-def test_the_lowest_priority_with_which_others_give_way_is_found() -> None:
+def test_the_lowest_priority_with_which_others_are_evicted_is_found() -> None:
     [found] = [e for e in tried(busy(gang("g", "t0", "t1", "t2")), "g") if isinstance(e, Higher)]
     assert found.priority == 4
     assert [victim.job for victim in found.victims] == ["busy"]
 
 
-def test_nobody_is_told_to_be_more_important_than_what_cannot_be_evicted() -> None:
+def test_gangs_that_cannot_be_evicted_offer_no_higher_priority() -> None:
     read = busy(gang("g", "t0", "t1", "t2"), preemptible=False)
     assert not any(isinstance(each, Higher) for each in tried(read, "g"))
 
 
-def test_work_that_is_held_back_is_told_how_short_it_would_have_to_be() -> None:
+def test_a_gang_that_is_held_back_has_an_alternative_with_a_shorter_limit() -> None:
     read = busy(gang("head", "h0", "h1", "h2"), gang("g", "t0", submit_order=9), preemptible=False)
     assert tried(read, "g") == [Shorter(50 * MINUTE)]
 
 
-def test_what_was_tried_leaves_the_gang_as_it_was() -> None:
+def test_trying_alternatives_does_not_change_the_state() -> None:
     read = busy(gang("g", "t0", "t1", "t2"))
     state = read.state()
     before = state.pending.gangs["g"]
-    list(alternatives(state, "g", NOW, STOP))
+    list(alternatives(state, NOW, "g", None, STOP))
     assert state.pending.gangs["g"] == before
 
 
-def test_a_gang_that_nobody_knows_has_no_alternatives() -> None:
+def test_an_unknown_gang_has_no_alternatives() -> None:
     assert tried(busy(gang("g", "t0")), "other") == []
 
 
-def test_a_reason_says_what_would_have_to_change() -> None:
+def test_the_remedy_of_a_reason_says_what_would_have_to_change() -> None:
     assert remedy(QueueLimit("ml", "gpu")) == (
-        "wait for jobs of queue ml to end, or raise its limit of gpu"
+        "wait for jobs of queue ml to end, or raise its gpu limit"
     )
-    assert remedy(NeverFits("gpu", 8000, 4000)) == "bring workers with more gpu, or ask for less"
-    assert remedy(WaitingForMembers(1, 2)) == "submit what is missing of it"
+    assert remedy(NeverFits("gpu", 8000, 4000)) == "add workers with more gpu, or request less"
+    assert remedy(WaitingForMembers(1, 2)) == "submit the missing members"
     assert remedy(WaitingForMembers(1, 2, 1)) == (
-        "submit it again with a match policy that counts those that run or are done"
+        "submit the job again with a match policy that counts running and done members"
     )
-    assert remedy(OnHold()) == "release it"
+    assert remedy(OnHold()) == "release the job"
     assert remedy(WaitingForVictims(("j-1.0",))) is None

@@ -1,4 +1,4 @@
-"""What would happen, and what would have to: trying a job on the cluster, and why one waits."""
+"""What would happen to a job if it were submitted now, and why a job is pending."""
 
 from typing import Any
 
@@ -9,12 +9,10 @@ from msgspec.structs import replace
 from phalanx.api import manifests
 from phalanx.api.auth import USERS, check_namespace, principal_of
 from phalanx.api.errors import wrong
-from phalanx.api.forecast import (
-    JobForecast,
+from phalanx.api.forecast_views import (
     alternative_views,
     listed,
     message,
-    outlook,
     placement_views,
     start_view,
     victim_views,
@@ -24,8 +22,8 @@ from phalanx.api.manifests import IgnoreImage, IgnoreUnsupported, settings_of
 from phalanx.api.services import services_of
 from phalanx.api.submit import JOB_BODY
 from phalanx.api.views import reason_view, warning_views
-from phalanx.core.cluster import Cluster
 from phalanx.core.events import Submitted
+from phalanx.core.gang import Gang
 from phalanx.core.model import Job, Phase
 from phalanx.core.reasons import (
     Fragmented,
@@ -36,8 +34,8 @@ from phalanx.core.reasons import (
     Reason,
     members_reason,
 )
-from phalanx.core.spec.job import Micros
 from phalanx.core.warnings import AnyWarning, above_limit
+from phalanx.engine.forecast import JobForecast
 from phalanx.engine.turn import Turn
 from phalanx.plan.explain.whatif import remedy
 from phalanx.wire.plan import PlanView, Why
@@ -51,14 +49,14 @@ _PLANNED = "j-planned"
     operation_class=JOB_BODY,
     opt={"allowed": USERS},
     status_code=200,
-    summary="Say what would happen if this job were submitted now",
+    summary="Show what would happen if this job were submitted now",
 )
 async def plan_only(
     request: Request[Any, Any, Any],
     ignore_image: IgnoreImage = False,
     ignore_unsupported: IgnoreUnsupported = False,
 ) -> PlanView:
-    """Nothing is kept."""
+    """Nothing is stored."""
     services, principal = services_of(request), principal_of(request)
     settings = settings_of(
         services,
@@ -77,17 +75,18 @@ async def plan_only(
         if row is not None and not row[0].is_live:
             ended[dependency] = row[0].phase
 
-    def scratch(turn: Turn) -> tuple[str, Cluster, Micros, tuple[AnyWarning, ...]]:
-        cluster, job = turn.cluster.twin(), _PLANNED
-        cluster.apply(Submitted(job, spec, ended=ended), turn.now)
-        return job, cluster, turn.now, services.advice.on(turn, spec)
+    def preview(turn: Turn) -> tuple[Gang, tuple[AnyWarning, ...]]:
+        changes = turn.cluster.preview(Submitted(_PLANNED, spec, ended=ended), turn.now)
+        return changes.gangs[_PLANNED], services.advice.on(turn, spec)
 
-    job, cluster, now, warned = await services.engine.do(scratch)
-    warnings = warning_views((*warned, *found.warnings))
-    if job not in cluster.gangs:
-        told = "it would fail: a job that it is to run after has"
-        return PlanView(starts=False, message=told, warnings=warnings)
-    seen = await outlook(services, cluster, job, now)
+    gang, advice = await services.engine.do(preview)
+    warnings = warning_views((*advice, *found.warnings))
+    seen = None
+    if gang.job.finished_at is None:
+        seen = await services.forecasts.of(_PLANNED, gang)
+    if seen is None:
+        failed = "the job would fail: a job that it runs after has failed"
+        return PlanView(starts=False, message=failed, warnings=warnings)
     return PlanView(
         starts=seen.forecast.starts_now,
         message=message(seen, principal),
@@ -100,24 +99,16 @@ async def plan_only(
     )
 
 
-@get("/jobs/{job_id:str}/why", opt={"allowed": USERS}, summary="Say why a job waits")
+@get("/jobs/{job_id:str}/why", opt={"allowed": USERS}, summary="Explain why a job is pending")
 async def why(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Why:
-    """With what would have to change, and what the planner has tried for it."""
+    """Explain why a job is pending, stopping or ended, and what would let a pending job start."""
     services, principal = services_of(request), principal_of(request)
     found = await find(request, job_id)
     job = found.job
-    told = Why(job.id, job.phase, _why(job, found.reason), reason_view(found.reason))
-    if job.phase is not Phase.PENDING:
-        return told
-
-    def scratch(turn: Turn) -> tuple[Cluster, Micros]:
-        return turn.cluster.twin(), turn.now
-
-    cluster, now = await services.engine.do(scratch)
-    if job.id not in cluster.gangs:
-        return told
-    seen = await outlook(services, cluster, job.id, now)
-    # The last plan may be older than what has changed since; this one is not. A PodGroup without
+    seen = await services.forecasts.of(job.id) if job.phase is Phase.PENDING else None
+    if seen is None:
+        return Why(job.id, job.phase, _why(job, found.reason), reason_view(found.reason))
+    # The last plan may be older than the latest changes; the forecast is not. A PodGroup without
     # pods has nothing to plan.
     reason = seen.forecast.reason or members_reason(job)
     return Why(
@@ -133,27 +124,28 @@ async def why(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Why:
 
 
 def _remedy(reason: Reason, job: Job, seen: JobForecast) -> str | None:
-    told, cluster = remedy(reason), seen.cluster
+    cure = remedy(reason)
     if isinstance(reason, NotEnough | Fragmented) and seen.beyond_share is not None:
-        return f"{seen.beyond_share}: raise its quota or weight, or wait until others leave it idle"
-    if isinstance(reason, QueueLimit) and (above := above_limit(job.spec, cluster.queues)):
-        return f"{above}: raise that limit, or ask for less"
+        return (
+            f"{seen.beyond_share}; raise the queue's quota or weight, or wait until other queues "
+            "leave capacity idle"
+        )
+    if isinstance(reason, QueueLimit) and (above := above_limit(job.spec, seen.state.queues)):
+        return f"{above}; raise that limit, or request less"
     if not isinstance(reason, NoNodeMatches | NeverFits | NotEnough | Fragmented):
-        return told
-    wanted = reason.selector.items() if isinstance(reason, NoNodeMatches) else {}.items()
-    workers = [node.worker for node in cluster.nodes.values()]
-    closed = sorted(w.id for w in workers if w.cordoned and wanted <= w.labels.items())
-    if not closed:
-        return told
-    return f"{told}; or uncordon {listed(closed)}"
+        return cure
+    selector = reason.selector.items() if isinstance(reason, NoNodeMatches) else {}.items()
+    workers = [node.worker for node in seen.state.nodes.values()]
+    cordoned = sorted(w.id for w in workers if w.cordoned and selector <= w.labels.items())
+    return f"{cure}, or uncordon {listed(cordoned)}" if cordoned else cure
 
 
 def _why(job: Job, reason: Reason | None) -> str:
     if reason is not None:
-        return f"it waits: {reason}"
+        return f"pending: {reason}"
     if job.phase is Phase.PENDING:
-        return "it waits for the next plan"
-    return f"it is {job.phase}" + (f": {job.cause}" if job.cause is not None else "")
+        return "pending: queued for the next plan"
+    return job.phase + (f": {job.cause}" if job.cause is not None else "")
 
 
 ROUTES = [plan_only, why]

@@ -9,6 +9,7 @@ from litestar.connection import ASGIConnection
 from phalanx.engine.agent_sync import AgentSync
 from phalanx.engine.engine import Engine
 from phalanx.engine.event_buffer import EventBuffer
+from phalanx.engine.forecast import Forecasts
 from phalanx.engine.output.outputs import Outputs
 from phalanx.engine.plain.claims import PlainClaims
 from phalanx.engine.plain.reports import PlainReports
@@ -57,6 +58,7 @@ class Services:
         self.advice = SubmitWarnings(self.info.priority_classes)
         self.submissions = Submissions(engine, store, advice=self.advice)
         self.claims = PlainClaims(engine, store)
+        self.forecasts = Forecasts(engine)
         self.reports = PlainReports(engine, store)
         self.outputs = Outputs(engine, store, self.info.output_limit_bytes)
         watching = (agent_sync, event_buffer, self.claims, self.outputs, self.advice)

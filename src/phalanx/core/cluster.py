@@ -149,10 +149,15 @@ class Cluster:
 
         Raises a CoreError and changes nothing if the event is refused.
         """
+        changes = self.preview(event, now)
+        self._take_over(changes)
+        return changes
+
+    def preview(self, event: events.Event, now: Micros) -> Changes:
+        """What `apply` would change. Raises a CoreError if the event would be refused."""
         changes = Changes(self, now)
         _HANDLERS[type(event)](changes, event)
         _conclude(changes)
-        self._take_over(changes)
         return changes
 
     def task(self, task: str) -> Task:

@@ -15,7 +15,7 @@ from phalanx.core.spec.job import SECOND
 from phalanx.engine.errors import NotLeading
 from phalanx.engine.host import HostEnvironment
 from phalanx.engine.leader_term import LeaderTerm
-from phalanx.engine.planner_loop import Planner, PlannerThread
+from phalanx.engine.planner_loop import ForkedState, Planner, PlannerThread
 from phalanx.engine.settings import EngineSettings
 from phalanx.engine.telemetry import NO_TELEMETRY, Telemetry
 from phalanx.engine.writer import Observer, Work
@@ -77,6 +77,14 @@ class Engine:
         if self._term is None or self._term.writer is None:
             raise AssertionError("bug: a leader without a writer")
         return await self._term.writer.do(work)
+
+    async def fork_planner_state(self) -> ForkedState:
+        """The planner state with everything that is durable by now, for a forecast. Raises
+        NotLeading."""
+        self.check_leading()
+        if self._term is None or self._term.planner_loop is None:
+            raise AssertionError("bug: a leader without a planner")
+        return await self._term.planner_loop.fork()
 
     async def apply(self, event: Event) -> Changes:
         return await self.do(lambda turn: turn.apply(event))

@@ -47,7 +47,7 @@ class LeaderTerm:
         self._observers = observers
         self._telemetry = telemetry
         self._commits = Commits(store, number, settings.lease_s, began_s, host.new_id)
-        self._planner_loop: PlannerLoop | None = None
+        self.planner_loop: PlannerLoop | None = None
 
     @property
     def is_leading(self) -> bool:
@@ -56,7 +56,7 @@ class LeaderTerm:
     @property
     def reasons(self) -> Mapping[str, Reason]:
         """Why each pending job is pending, as of the last plan."""
-        return self._planner_loop.reasons if self._planner_loop is not None else {}
+        return self.planner_loop.reasons if self.planner_loop is not None else {}
 
     async def run(self) -> None:
         """Lead until another server does."""
@@ -91,7 +91,7 @@ class LeaderTerm:
         state = PlannerState.of(cluster, self._settings.policy)
         planner_loop = PlannerLoop(writer, state, self._planner, self._settings, self._telemetry)
         writer.observers += [*self._observers, planner_loop.observe]
-        self.writer, self._planner_loop = writer, planner_loop
+        self.writer, self.planner_loop = writer, planner_loop
         self._telemetry.leading(self.number, cluster)
         writing = asyncio.create_task(writer.run())
         planning = asyncio.create_task(planner_loop.run())

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple
 
 from phalanx.core.errors import CoreError
 from phalanx.core.events import (
@@ -73,6 +74,14 @@ class PlannerThread:
         return made
 
 
+class ForkedState(NamedTuple):
+    """A fork of the planner state, and what has changed since it was last updated."""
+
+    state: PlannerState
+    delta: PlannerDelta
+    now: Micros
+
+
 class PlannerLoop:
     def __init__(
         self,
@@ -89,6 +98,8 @@ class PlannerLoop:
         self._delta = PlannerDelta()
         self._planner = planner
         self._settings = settings
+        #: Held while a plan is made: only the planner reads and changes the state then.
+        self._planning = asyncio.Lock()
         self._changed = asyncio.Event()
         self._changed.set()
         #: Why each pending job is pending, as of the last plan.
@@ -101,6 +112,11 @@ class PlannerLoop:
             self._delta.note(turn.cluster, changes)
         if turn.replan:
             self._changed.set()
+
+    async def fork(self) -> ForkedState:
+        """The state with everything that is durable by now. Waits for a plan that is being made."""
+        async with self._planning:
+            return ForkedState(self._state.fork(), self._delta.copy(), self._writer.now())
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -121,9 +137,10 @@ class PlannerLoop:
             await asyncio.sleep(max(self._settings.plan_debounce_s, loop.time() - began))
 
     async def _plan_once(self) -> None:
-        delta, self._delta = self._delta, PlannerDelta()
-        began = asyncio.get_running_loop().time()
-        made = await self._planner(self._state, delta, self._writer.now())
+        async with self._planning:
+            delta, self._delta = self._delta, PlannerDelta()
+            began = asyncio.get_running_loop().time()
+            made = await self._planner(self._state, delta, self._writer.now())
         self._telemetry.planned(asyncio.get_running_loop().time() - began, made)
         self.reasons = made.reasons
         if made.decisions:

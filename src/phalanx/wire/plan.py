@@ -1,4 +1,4 @@
-"""What would happen to a job, as it is shown: where and when it would start, who would give way."""
+"""What would happen to a job: where and when it would start, and what it would evict."""
 
 from typing import Any
 
@@ -13,47 +13,47 @@ class PlannedTask(msgspec.Struct, frozen=True):
 
 
 class VictimView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A gang that would give way. Who may not see its namespace is not told its name."""
+    """A gang that would be evicted. It has no name if the caller may not see its namespace."""
 
-    gpu_s: float  #: what it would lose
-    cost: float
+    gpu_s: float  #: GPU-seconds of work that it would lose
+    cost: float  #: the price of that work
     job: str | None = None
     name: str | None = None  #: namespace/name
-    tasks: tuple[int, ...] = ()  #: what it would give; none named means that it would go whole
+    tasks: tuple[int, ...] = ()  #: the tasks that would be evicted; empty: the whole gang
 
 
 class AlternativeView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the planner has tried, and what would come of it."""
+    """A change that would let the job start, tried with the planner."""
 
     type: str  #: `Fewer`, `Shorter` or `Higher`
     message: str
-    tasks: int | None = None  #: with so many it would start now
-    time_limit_s: float | None = None  #: with this limit it would start now
-    priority: int | None = None  #: with this priority the victims would give way to it
+    tasks: int | None = None  #: with so many tasks the job would start now
+    time_limit_s: float | None = None  #: with this time limit the job would start now
+    priority: int | None = None  #: with this priority the job would evict the victims
     victims: tuple[VictimView, ...] = ()
 
 
 class PlanView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What would happen if this were submitted now."""
+    """What would happen if this job were submitted now."""
 
-    starts: bool  #: at once
+    starts: bool  #: the job would start at once
     message: str
     warnings: tuple[dict[str, Any], ...]
-    placements: tuple[PlannedTask, ...] = ()  #: where it would start, perhaps after its victims
-    victims: tuple[VictimView, ...] = ()  #: who would have to stop first
-    starts_at: str | None = None  #: until when its start would be kept free
-    reason: dict[str, Any] | None = None  #: why it would wait
+    placements: tuple[PlannedTask, ...] = ()  #: after the victims have stopped
+    victims: tuple[VictimView, ...] = ()  #: what would be evicted first
+    starts_at: str | None = None  #: the reserved start time
+    reason: dict[str, Any] | None = None  #: why the job would be pending
     alternatives: tuple[AlternativeView, ...] = ()
 
 
 class Why(msgspec.Struct, frozen=True):
-    """Why a job does not run, in words and as data."""
+    """Why a job is pending, stopping or ended, in words and as data."""
 
     job: str
     phase: Phase
     message: str
     reason: dict[str, Any] | None = None
-    remedy: str | None = None  #: what would have to change
+    remedy: str | None = None  #: what would let the job start
     starts_at: str | None = None
     victims: tuple[VictimView, ...] = ()
     alternatives: tuple[AlternativeView, ...] = ()

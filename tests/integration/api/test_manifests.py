@@ -173,8 +173,8 @@ async def test_a_gang_comes_together_over_several_files(on_each_store: Running) 
     assert first.body["reason"]["type"] == "WaitingForMembers"
     job = first.body["id"]
     told = await why(server, job)
-    assert told["message"] == ("it waits: 1 member submitted, the PodGroup is missing")
-    assert told["remedy"] == "submit what is missing of it"
+    assert told["message"] == ("pending: 1 member submitted, the PodGroup is missing")
+    assert told["remedy"] == "submit the missing members"
     second = await send(server, GROUP)
     assert (second.status, second.body["id"], second.body["reason"]["seen"]) == (200, job, 1)
     third = await send(server, pod("web-1", labels=LABELS))
@@ -188,7 +188,7 @@ async def test_a_gang_comes_together_over_several_files(on_each_store: Running) 
 async def test_a_pod_group_may_come_first(on_each_store: Running) -> None:
     server = on_each_store
     job = (await send(server, GROUP)).body["id"]
-    assert (await why(server, job))["message"] == "it waits: 0 of 2 members submitted"
+    assert (await why(server, job))["message"] == "pending: 0 of 2 members submitted"
     text = pod("web-0", labels=LABELS) + pod("web-1", labels=LABELS)
     assert (await send(server, text)).body["id"] == job
 

@@ -1,4 +1,4 @@
-"""What would happen to a job that is not submitted, and why one that was waits."""
+"""What would happen to a job if it were submitted now, and why a job is pending."""
 
 from typing import Any
 
@@ -39,21 +39,21 @@ async def planned(server: Running, body: dict[str, Any]) -> Any:
 
 
 class Confined:
-    """Everybody who asks may see the namespace ml alone."""
+    """Lets every caller see the namespace ml only."""
 
     async def principal(self, bearer: str | None, *, loopback: bool) -> Principal:
         return Principal("ada", "user", ("ml",))
 
 
-async def test_a_job_that_fits_would_start_now_and_is_told_where(server: Running) -> None:
+async def test_a_job_that_fits_would_start_now_on_the_named_workers(server: Running) -> None:
     await worker(server)
     found = await planned(server, gang(2))
-    assert (found["starts"], found["message"]) == (True, "it would start now, with 2 tasks on w-1")
+    assert (found["starts"], found["message"]) == (True, "the job would start now: 2 tasks on w-1")
     assert found["placements"] == [{"task": n, "worker": "w-1"} for n in range(2)]
     assert "alternatives" not in found
 
 
-async def test_a_job_that_would_evict_is_told_whom_and_at_what_price() -> None:
+async def test_a_plan_that_evicts_names_the_victims_and_the_lost_work() -> None:
     async with serving(MemoryStore(clock=wall_clock), settings=PRICED) as server:
         await worker(server)
         low = await running(server, 4, name="low")
@@ -63,11 +63,11 @@ async def test_a_job_that_would_evict_is_told_whom_and_at_what_price() -> None:
     assert victim["cost"] > 0
     assert victim["cost"] == round(victim["gpu_s"], 6)
     assert not found["starts"]
-    assert found["message"].startswith("it would evict default/low")
+    assert found["message"].startswith("the job would evict default/low")
     assert found["reason"]["type"] == "WaitingForVictims"
 
 
-async def test_who_may_not_see_a_victim_is_not_told_its_name() -> None:
+async def test_a_victim_in_another_namespace_has_no_name() -> None:
     async with serving(MemoryStore(clock=wall_clock)) as server:
         await worker(server)
         await running(server, 4, name="secret")
@@ -79,12 +79,12 @@ async def test_who_may_not_see_a_victim_is_not_told_its_name() -> None:
     assert "secret" not in found["message"]
 
 
-async def test_a_job_whose_start_can_be_foreseen_is_told_when(server: Running) -> None:
+async def test_a_plan_has_the_reserved_start_time(server: Running) -> None:
     await worker(server)
     await running(server, 3, time_limit="1h", preemptible=False)
     found = await planned(server, gang(4))
     assert found["starts_at"] > "20"
-    assert "it would wait until about" in found["message"]
+    assert "; reserved start 20" in found["message"]
     assert [each["type"] for each in found["alternatives"]] == ["Fewer"]
     assert found["alternatives"][0]["tasks"] == 1
 
@@ -95,34 +95,34 @@ async def test_a_job_that_does_not_fit_the_cluster_would_never_start(server: Run
     assert "the gang needs 5 GPUs, at most 4 fit on the empty cluster" in found["message"]
 
 
-async def test_why_says_what_helps_and_what_was_tried(server: Running) -> None:
+async def test_why_has_a_remedy_and_alternatives(server: Running) -> None:
     await worker(server)
     await running(server, 3, name="busy", priority=2)
     job = (await server.call("POST", "/jobs", gang(2))).body["id"]
     found = (await server.call("GET", f"/jobs/{job}/why")).body
     assert found["reason"]["type"] == "NotEnough"
-    assert found["message"] == "it waits: 1 of 2 tasks fit (short of gpu)"
-    assert found["remedy"] == "wait for gpu to become free, or bring workers that have it"
+    assert found["message"] == "pending: 1 of 2 tasks fit (short of gpu)"
+    assert found["remedy"] == "wait for gpu to become free, or add workers that have it"
     fewer, higher = found["alternatives"]
-    assert fewer["message"] == "with 1 of its 2 tasks it would start now"
+    assert fewer["message"] == "with 1 of 2 tasks, the job would start now"
     assert (higher["priority"], higher["victims"][0]["name"]) == (3, "default/busy")
     assert (await server.call("GET", f"/jobs/{job}")).body["phase"] == "pending"
 
 
-async def test_why_names_the_workers_that_are_cordoned(server: Running) -> None:
+async def test_why_names_cordoned_workers(server: Running) -> None:
     await worker(server)
     await server.call("POST", "/workers/w-1/cordon", {})
     job = (await server.call("POST", "/jobs", {"command": "true"})).body["id"]
     found = (await server.call("GET", f"/jobs/{job}/why")).body
-    assert found["message"] == "it waits: never fits: no worker accepts tasks"
-    assert found["remedy"] == "start a worker; or uncordon w-1"
+    assert found["message"] == "pending: never fits: no worker accepts tasks"
+    assert found["remedy"] == "start a worker, or uncordon w-1"
     body = {"roles": {"a": {"command": "true", "node_selector": {"zone": "x"}}}}
     job = (await server.call("POST", "/jobs", body)).body["id"]
     found = (await server.call("GET", f"/jobs/{job}/why")).body
-    assert found["remedy"] == "bring a worker with these labels, or ask for others"
+    assert found["remedy"] == "add a worker with these labels, or change the node selector"
 
 
-async def test_why_of_a_job_that_has_ended_says_how(server: Running) -> None:
+async def test_why_of_an_ended_job_says_how_it_ended(server: Running) -> None:
     job = (await server.call("POST", "/jobs", gang())).body["id"]
     await server.call("DELETE", f"/jobs/{job}")
     found = (await server.call("GET", f"/jobs/{job}/why")).body
@@ -130,7 +130,7 @@ async def test_why_of_a_job_that_has_ended_says_how(server: Running) -> None:
     assert found["alternatives"] == []
 
 
-async def test_a_member_of_a_group_is_tried_with_its_mates(server: Running) -> None:
+async def test_a_member_of_a_group_is_planned_with_the_group(server: Running) -> None:
     await worker(server)
     await server.call("POST", "/jobs", gang(3, name="one", group=["default/two"]))
     alone = await planned(server, gang(1, name="three"))

@@ -58,7 +58,7 @@ async def test_a_job_that_its_queue_may_never_run_is_told_and_accepted(warned: R
     assert warning["type"] == "WillNotStart"
     assert warning["message"] == f"this job will not start: {told}"
     found = (await warned.call("GET", f"/jobs/{made.body['id']}/why")).body
-    assert found["remedy"] == f"{told}: raise that limit, or ask for less"
+    assert found["remedy"] == f"{told}; raise that limit, or request less"
     elastic = await warned.call("POST", "/jobs", gang(4, queue="ml", priority=10, min_available=3))
     assert "WillNotStart" not in types(elastic.body)
 

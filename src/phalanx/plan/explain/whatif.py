@@ -1,7 +1,7 @@
-"""What a plan holds for one gang, and what it would take for that gang to start.
+"""What a plan means for one gang, and what would let the gang start.
 
-Every alternative is a plan that was made: with fewer tasks, with a shorter time limit, or with a
-higher priority. Nothing is guessed. The state is a scratch one; it is not left as it was.
+Every alternative was tried with the planner: with fewer tasks, with a shorter time limit, or with a
+higher priority. None of them is an estimate.
 """
 
 from collections.abc import Iterator
@@ -12,10 +12,9 @@ from msgspec.structs import replace
 
 from phalanx.core import reasons as why
 from phalanx.core.model import Assignment
-from phalanx.core.reasons import HeldBack, Reason
+from phalanx.core.reasons import HeldBack, Reason, amount_in_words
 from phalanx.core.spec.job import SECOND, Micros
-from phalanx.core.spec.quantities import printed
-from phalanx.plan.cycle import plan
+from phalanx.plan.cycle import decision_for
 from phalanx.plan.decisions import Evict, Gather, Plan, PlannedVictim, Reserve, ReservedStart
 from phalanx.plan.fairshare.demand import settle_shares
 from phalanx.plan.fairshare.queue_tree import with_unlisted
@@ -25,43 +24,39 @@ from phalanx.plan.placement.amounts import minimum_amounts
 from phalanx.plan.state.nodes import SLOTS
 from phalanx.plan.state.planner_state import Moment, PlannerState
 
-#: How many priorities are tried at most.
+#: At most this many priorities are tried.
 _PRIORITIES = 4
 
 
 class Forecast(msgspec.Struct, frozen=True):
-    """What becomes of a gang if a plan is carried out."""
+    """What happens to a gang if a plan is carried out."""
 
-    places: tuple[Assignment, ...] = ()  #: where it starts, or gathers
-    holds: bool = False  #: it only gathers these places
-    victims: tuple[PlannedVictim, ...] = ()  #: who gives way first
-    head: ReservedStart | None = None  #: when and where its start is kept free
-    reason: Reason | None = None  #: why it waits
+    places: tuple[Assignment, ...] = ()  #: where it starts, or the places that it gathers
+    gathers: bool = False  #: it only gathers these places
+    victims: tuple[PlannedVictim, ...] = ()  #: what is evicted for it first
+    reserved_start: ReservedStart | None = None
+    reason: Reason | None = None  #: why it stays pending
 
     @property
     def starts_now(self) -> bool:
-        return bool(self.places) and not self.holds and not self.victims
-
-    @property
-    def lost_gpu_s(self) -> float:
-        return sum(victim.lost for victim in self.victims)
+        return bool(self.places) and not self.gathers and not self.victims
 
 
 class Fewer(msgspec.Struct, frozen=True):
-    """It would start at once if it needed fewer tasks."""
+    """It would start now if it needed fewer tasks."""
 
     tasks: int
     of: int
 
 
 class Shorter(msgspec.Struct, frozen=True):
-    """It would start at once if it were sure to end in time."""
+    """It would start now with a shorter time limit."""
 
     limit: Micros
 
 
 class Higher(msgspec.Struct, frozen=True):
-    """It could start if it were more important, because others would give way."""
+    """It would evict others with a higher priority."""
 
     priority: int
     victims: tuple[PlannedVictim, ...]
@@ -71,7 +66,7 @@ Alternative = Fewer | Shorter | Higher
 
 
 class BeyondShare(msgspec.Struct, frozen=True):
-    """It takes more at once than its queue, or one above that, deserves."""
+    """It needs more at once than its queue, or a queue above it, deserves."""
 
     queue: str
     resource: str
@@ -79,19 +74,21 @@ class BeyondShare(msgspec.Struct, frozen=True):
     deserved: int
 
     def __str__(self) -> str:
-        want, deserved = (printed(self.resource, amount) for amount in (self.want, self.deserved))
-        return f"queue {self.queue} deserves {deserved} {self.resource} now, and it takes {want}"
+        want = amount_in_words(self.resource, self.want)
+        deserved = amount_in_words(self.resource, self.deserved, unit=False)
+        return f"the gang needs {want}, but queue {self.queue} deserves {deserved} now"
 
 
 def beyond_share(state: Moment, job: str) -> BeyondShare | None:
-    claim, table = state.pending.gangs.get(job), state.table
-    if claim is None:
+    """The queue whose share is smaller than the minimum of a gang."""
+    gang, table = state.pending.gangs.get(job), state.table
+    if gang is None:
         return None
     shares = FairShares(with_unlisted(state.queues, state.queues_in_use()), table)
-    hopeless = [line for line in state.pending.buckets.values() if state.never_fits(line)]
-    settle_shares(shares, state, hopeless, (), ())
-    need = minimum_amounts(claim, table)
-    for branch in shares.branches[claim.queue].path():
+    never_start = [b for b in state.pending.buckets.values() if state.never_fits(b) is not None]
+    settle_shares(shares, state, never_start, (), ())
+    need = minimum_amounts(gang, table)
+    for branch in shares.branches[gang.queue].path():
         over = np.flatnonzero((need > branch.deserved + 1) & shares.shared)
         if len(over) and branch.parent is not None:
             resource = list(table.rows)[int(over[0])]
@@ -101,65 +98,70 @@ def beyond_share(state: Moment, job: str) -> BeyondShare | None:
 
 
 def forecast(made: Plan, job: str) -> Forecast:
-    """What the plan says of the job."""
-    head = next((head for head in made.reserved_starts if head.job == job), None)
-    found = Forecast(head=head, reason=made.reasons.get(job))
+    """What the plan means for a job."""
+    start = next((start for start in made.reserved_starts if start.job == job), None)
+    found = Forecast(reserved_start=start, reason=made.reasons.get(job))
     for decision in made.decisions:
         match decision:
             case Reserve(placements):
-                victims, holds = (), False
+                victims, gathers = (), False
             case Evict(placements, victims):
-                holds = False
+                gathers = False
             case Gather(placement):
-                placements, victims, holds = (placement,), (), True
+                placements, victims, gathers = (placement,), (), True
             case _:
                 continue
         for placement in placements:
             if placement.job == job:
                 places = placement.assignments
-                found = replace(found, places=places, victims=victims, holds=holds)
+                found = replace(found, places=places, victims=victims, gathers=gathers)
     return found
 
 
-def alternatives(state: PlannerState, job: str, now: Micros, stop: Micros) -> Iterator[Alternative]:
-    """What the planner has tried for a gang that waits, the nearest first. `stop` is how long its
-    tasks may take to stop."""
-    claim = state.pending.gangs.get(job)
-    if claim is None or claim.ineligible is not None or claim.group or claim.nomination is not None:
+def alternatives(
+    state: PlannerState, now: Micros, job: str, reason: Reason | None, stop: Micros
+) -> Iterator[Alternative]:
+    """What would let a gang start that stays pending for this reason, the smallest change first.
+
+    `stop` is how long its tasks may take to stop.
+    """
+    gang = state.pending.gangs.get(job)
+    if gang is None or gang.ineligible is not None or gang.group or gang.nomination is not None:
         return
-    trial = _Trial(state, claim, now)
-    reason = trial.of().reason
+    trials = WhatIf(state, gang, now)
     if isinstance(reason, HeldBack) and reason.until is not None:
-        yield from trial.shorter(reason.until, stop)
-    yield from trial.fewer()
-    yield from trial.higher()
+        yield from trials.shorter(reason.until, stop)
+    yield from trials.fewer()
+    yield from trials.higher()
 
 
-class _Trial:
-    def __init__(self, state: PlannerState, claim: PendingGang, now: Micros) -> None:
-        self._state = state
-        self._claim = claim
-        self._widest = max(claim.roles, key=lambda part: len(part.tasks))
+class WhatIf:
+    """Variants of one pending gang, tried on a fork of the planner state."""
+
+    def __init__(self, state: PlannerState, gang: PendingGang, now: Micros) -> None:
+        self._state = state.fork()
+        self._gang = gang
+        self._widest = max(gang.roles, key=lambda role: len(role.tasks))
         self._now = now
 
-    def of(self, **changes: object) -> Forecast:
-        """What would become of the gang if these things were different."""
-        self._state.put_pending(replace(self._claim, **changes))
-        found = forecast(plan(self._state, self._now), self._claim.job)
-        self._state.put_pending(self._claim)
-        return found
+    def decision(self, **changes: object) -> Reserve | Evict | Gather | None:
+        """What the planner would decide for the gang with these changes."""
+        self._state.put_pending(replace(self._gang, **changes))
+        return decision_for(self._state, self._now, self._gang.job)
 
     def shorter(self, until: Micros, stop: Micros) -> Iterator[Shorter]:
-        """What it lasts includes the time that its stop may take."""
+        """A time limit with which the gang would end before a reserved start. The time that its
+        tasks take to stop comes on top of the limit."""
         limit = (until - self._now - stop) // SECOND * SECOND
-        if limit > 0 and self.of(duration=limit + stop).starts_now:
+        if limit > 0 and isinstance(self.decision(duration=limit + stop), Reserve):
             yield Shorter(limit)
 
     def fewer(self) -> Iterator[Fewer]:
-        """The largest number of tasks that would start now; the widest role gives way."""
-        need, widest = self._claim.need, self._widest
+        """The largest number of tasks with which the gang would start now. Tasks of the widest role
+        are left out."""
+        need, widest = self._gang.need, self._widest
         low, high = 1, min(need, len(widest.tasks)) - 1
-        if high < 1 or not self._starts_without(high):
+        if high < 1 or not self._may_fit_without(high) or not self._starts_without(high):
             return
         while low < high:
             middle = (low + high) // 2
@@ -169,47 +171,55 @@ class _Trial:
                 low = middle + 1
         yield Fewer(need - low, need)
 
+    def _may_fit_without(self, count: int) -> bool:
+        """Whether a gang of a single role could fit now, at a glance. In a plan, capacity becomes
+        free only where gathered places are released."""
+        moment, gang = self._state.at(self._now), self._gang
+        if len(gang.roles) > 1 or moment.pending.gathering:
+            return True
+        return moment.present.total_fit(self._widest.request) >= gang.need - count
+
     def _starts_without(self, count: int) -> bool:
-        parts = tuple(
-            replace(part, need=max(0, part.need - count)) if part is self._widest else part
-            for part in self._claim.roles
+        roles = tuple(
+            replace(role, need=max(0, role.need - count)) if role is self._widest else role
+            for role in self._gang.roles
         )
-        need = self._claim.need - count
-        return self.of(roles=parts, need=need, evicts_from=None).starts_now
+        need = self._gang.need - count
+        return isinstance(self.decision(roles=roles, need=need, evicts_from=None), Reserve)
 
     def higher(self) -> Iterator[Higher]:
-        """The lowest priority with which others of its queue would give way."""
-        claim = self._claim
-        if claim.evicts_from is None:
+        """The lowest priority with which the gang would evict others of its queue."""
+        gang = self._gang
+        if gang.evicts_from is None:
             return
-        tenants = [occupancy.gang for occupancy in self._state.running.by_job.values()]
-        above = {t.priority for t in tenants if t.queue == claim.queue}
-        for priority in sorted(p + 1 for p in above if p >= claim.priority)[:_PRIORITIES]:
-            found = self.of(priority=priority, evicts_from=0)
-            if found.victims:
-                yield Higher(priority, found.victims)
+        running = (occupancy.gang for occupancy in self._state.running.by_job.values())
+        above = {other.priority for other in running if other.queue == gang.queue}
+        for priority in sorted(p + 1 for p in above if p >= gang.priority)[:_PRIORITIES]:
+            decision = self.decision(priority=priority, evicts_from=0)
+            if isinstance(decision, Evict) and decision.victims:
+                yield Higher(priority, decision.victims)
                 return
 
 
-#: What would have to change; a gang with any other reason only has to wait.
+#: What would have to change; a gang with any other reason only needs time.
 _REMEDIES: dict[type, str] = {
-    why.OnHold: "release it",
-    why.QueueStopped: "start queue {queue} again",
-    why.WaitingForMembers: "submit what is missing of it",
-    why.WaitingForGroup: "submit those that are missing, or submit it again without the group",
-    why.NoNodeMatches: "bring a worker with these labels, or ask for others",
-    why.NeverFits: "bring workers with more {short_of}, or ask for less",
-    why.QueueLimit: "wait for jobs of queue {queue} to end, or raise its limit of {resource}",
-    why.NotEnough: "wait for {short_of} to become free, or bring workers that have it",
-    why.Fragmented: "wait for a {domain} with room for it, or ask for smaller tasks",
+    why.OnHold: "release the job",
+    why.QueueStopped: "start queue {queue}",
+    why.WaitingForMembers: "submit the missing members",
+    why.WaitingForGroup: "submit the missing jobs, or submit this job again without its group",
+    why.NoNodeMatches: "add a worker with these labels, or change the node selector",
+    why.NeverFits: "add workers with more {short_of}, or request less",
+    why.QueueLimit: "wait for jobs of queue {queue} to end, or raise its {resource} limit",
+    why.NotEnough: "wait for {short_of} to become free, or add workers that have it",
+    why.Fragmented: "wait for a {domain} with enough free capacity, or request smaller tasks",
 }
 
 
 def remedy(reason: Reason) -> str | None:
     """What would have to change, if anything but time."""
     if isinstance(reason, why.WaitingForMembers) and reason.uncounted:
-        return "submit it again with a match policy that counts those that run or are done"
+        return "submit the job again with a match policy that counts running and done members"
     if isinstance(reason, why.NeverFits) and reason.short_of == SLOTS and not reason.largest:
         return "start a worker"
-    told = _REMEDIES.get(type(reason))
-    return None if told is None else told.format(**msgspec.structs.asdict(reason))
+    template = _REMEDIES.get(type(reason))
+    return None if template is None else template.format(**msgspec.structs.asdict(reason))

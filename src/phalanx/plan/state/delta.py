@@ -25,6 +25,9 @@ class PlannerDelta(msgspec.Struct):
         """The whole cluster, as a delta to an empty state."""
         return cls(dict(cluster.gangs), dict(cluster.nodes), dict(cluster.queues))
 
+    def copy(self) -> "PlannerDelta":
+        return PlannerDelta(self.gangs.copy(), self.nodes.copy(), self.queues)
+
     @property
     def size(self) -> int:
         return len(self.gangs) + len(self.nodes)

@@ -1,0 +1,127 @@
+"""Views of a forecast: where and when a job would start, what it would evict, and what would help.
+
+Victims in namespaces that the caller may not see have no names.
+"""
+
+from collections.abc import Iterable
+
+from phalanx.api.auth import Principal
+from phalanx.core.lost_work import lost_work, money
+from phalanx.core.node import GPU
+from phalanx.core.reasons import NeverFits, NoNodeMatches
+from phalanx.core.spec.durations import printed as printed_duration
+from phalanx.core.spec.job import SECOND
+from phalanx.engine.forecast import JobForecast
+from phalanx.plan.decisions import PlannedVictim
+from phalanx.plan.explain.whatif import Alternative, Fewer, Forecast, Higher, Shorter
+from phalanx.wire.plan import AlternativeView, PlannedTask, VictimView
+from phalanx.wire.times import iso_time
+
+#: At most this many workers or jobs are named in a sentence.
+_NAMED = 5
+
+
+def placement_views(forecast: Forecast) -> tuple[PlannedTask, ...]:
+    return tuple(PlannedTask(place.task, place.worker) for place in forecast.places)
+
+
+def start_view(forecast: Forecast) -> str | None:
+    """The reserved start time."""
+    start = forecast.reserved_start
+    return None if start is None or start.at is None else iso_time(start.at)
+
+
+def victim_views(
+    seen: JobForecast, victims: Iterable[PlannedVictim], principal: Principal
+) -> tuple[VictimView, ...]:
+    return tuple(_victim_view(seen, victim, principal) for victim in victims)
+
+
+def _victim_view(seen: JobForecast, victim: PlannedVictim, principal: Principal) -> VictimView:
+    gang = seen.state.gangs[victim.job]
+    tasks = [task for task in gang.started() if not victim.tasks or task.index in victim.tasks]
+    work = lost_work(gang, seen.now, tasks)
+    visible = principal.may_see(gang.job.spec.namespace)
+    return VictimView(
+        gpu_s=work.get(GPU, 0) / (1000 * SECOND),
+        cost=money(work, seen.settings.price) / 1_000_000,
+        job=victim.job if visible else None,
+        name=gang.job.full_name if visible else None,
+        tasks=victim.tasks,
+    )
+
+
+def alternative_views(seen: JobForecast, principal: Principal) -> tuple[AlternativeView, ...]:
+    return tuple(_alternative_view(seen, each, principal) for each in seen.alternatives)
+
+
+def _alternative_view(
+    seen: JobForecast, alternative: Alternative, principal: Principal
+) -> AlternativeView:
+    kind = type(alternative).__name__
+    match alternative:
+        case Fewer(tasks, of):
+            message = f"with {tasks} of {of} tasks, the job would start now"
+            return AlternativeView(kind, message, tasks=tasks)
+        case Shorter(limit):
+            message = f"with a time limit of {printed_duration(limit)}, the job would start now"
+            return AlternativeView(kind, message, time_limit_s=limit / SECOND)
+        case Higher(priority, planned):
+            victims = victim_views(seen, planned, principal)
+            message = f"with priority {priority}, the job would evict {victims_in_words(victims)}"
+            return AlternativeView(kind, message, priority=priority, victims=victims)
+
+
+def message(seen: JobForecast, principal: Principal) -> str:
+    """What would happen to the job, in one sentence."""
+    found = seen.forecast
+    reason = found.reason
+    tasks = _tasks(len(found.places))
+    if found.starts_now:
+        return f"the job would start now: {tasks} on {listed(p.worker for p in found.places)}"
+    if found.victims:
+        victims = victims_in_words(victim_views(seen, found.victims, principal))
+        return f"the job would evict {victims}, and start when the evicted tasks have stopped"
+    if found.gathers:
+        return f"the job would gather places for {tasks} and stay pending: {reason}"
+    if found.places:
+        return f"the job would start with {tasks} when stopping tasks have freed their places"
+    return f"the job would {_pending_in_words(found)}"
+
+
+def _pending_in_words(forecast: Forecast) -> str:
+    reason = forecast.reason
+    if isinstance(reason, NeverFits):
+        return f"never start: {reason.shortfall}"
+    if isinstance(reason, NoNodeMatches):
+        return f"never start: {reason}"
+    pending = "be queued for the next plan" if reason is None else f"be pending: {reason}"
+    at = start_view(forecast)
+    return pending if at is None else f"{pending}; reserved start {at[:16].replace('T', ' ')} UTC"
+
+
+def victims_in_words(victims: Iterable[VictimView]) -> str:
+    """`ml/train, 2 tasks of ml/tune, losing 3.2 GPU-hours of work ($11.20)`."""
+    views = list(victims)
+    names = listed(_victim_in_words(victim) for victim in views)
+    lost_s, cost = sum(v.gpu_s for v in views), sum(v.cost for v in views)
+    price = f" (${cost:.2f})" if cost else ""
+    work = f"{lost_s / 3600:.1f} GPU-hours" if lost_s >= 3600 else f"{lost_s:.0f} GPU-seconds"
+    return names + (f", losing {work} of work{price}" if lost_s else "")
+
+
+def _victim_in_words(victim: VictimView) -> str:
+    name = victim.name or "a job of another namespace"
+    return name if not victim.tasks else f"{_tasks(len(victim.tasks))} of {name}"
+
+
+def _tasks(count: int) -> str:
+    return "1 task" if count == 1 else f"{count} tasks"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Each name once, and not too many of them."""
+    distinct = list(dict.fromkeys(names))
+    if len(distinct) <= _NAMED:
+        return ", ".join(distinct)
+    return ", ".join(distinct[:_NAMED]) + f" and {len(distinct) - _NAMED} more"

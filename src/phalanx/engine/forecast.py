@@ -1,0 +1,69 @@
+"""Forecasts: what the next plan means for one job, and what would let the job start.
+
+A forecast is made beside the event loop, on a fork of the planner state. One is made at a time, so
+that forecasts take at most a share of the interpreter from commits and plans.
+"""
+
+import asyncio
+from typing import NamedTuple
+
+from phalanx.core.gang import Gang
+from phalanx.core.settings import CoreSettings
+from phalanx.core.spec.job import Micros
+from phalanx.engine.engine import Engine
+from phalanx.engine.planner_loop import ForkedState
+from phalanx.plan.cycle import plan
+from phalanx.plan.explain.whatif import (
+    Alternative,
+    BeyondShare,
+    Forecast,
+    alternatives,
+    beyond_share,
+    forecast,
+)
+from phalanx.plan.state.planner_state import PlannerState
+
+
+class JobForecast(NamedTuple):
+    state: PlannerState  #: what was planned with
+    now: Micros
+    settings: CoreSettings
+    forecast: Forecast
+    #: For a job that neither starts nor gathers places.
+    beyond_share: BeyondShare | None = None
+    alternatives: tuple[Alternative, ...] = ()
+
+
+class Forecasts:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._lock = asyncio.Lock()
+
+    async def of(self, job: str, gang: Gang | None = None) -> JobForecast | None:
+        """The forecast of an unfinished job, or of one that is not submitted and given as a gang.
+        None if the job has ended. Raises NotLeading."""
+        async with self._lock:
+            fork = await self._engine.fork_planner_state()
+            if gang is not None:
+                fork.delta.gangs[job] = gang
+            return await asyncio.to_thread(_forecast, fork, job, self._engine.settings.core)
+
+
+def _forecast(fork: ForkedState, job: str, settings: CoreSettings) -> JobForecast | None:
+    state, now = fork.state, fork.now
+    state.update(fork.delta)
+    gang = state.gangs.get(job)
+    if gang is None:
+        return None
+    found = forecast(plan(state, now), job)
+    if found.places:
+        return JobForecast(state, now, settings, found)
+    stop = settings.stop_timeout(gang.job.spec.grace)
+    return JobForecast(
+        state,
+        now,
+        settings,
+        found,
+        beyond_share(state.at(now), job),
+        tuple(alternatives(state, now, job, found.reason, stop)),
+    )
