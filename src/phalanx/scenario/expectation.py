@@ -35,6 +35,8 @@ class EvictedCount(msgspec.Struct, frozen=True):
 
 
 class Expectation(msgspec.Struct, frozen=True):
+    """The expected outcome; None and empty mappings are not compared."""
+
     placed: tuple[dict[str, int], ...] | None  #: one of these
     pending: tuple[str, ...] | None
     evicted: tuple[tuple[str, ...], ...] | None  #: one of these sets
@@ -184,6 +186,7 @@ _placed = by_name("a mapping of gangs to numbers", _count)
 
 
 def _alternatives(value: object) -> tuple[dict[str, int], ...]:
+    """One mapping of gangs to numbers of tasks, or a list of them."""
     if isinstance(value, list | tuple):
         return many("a list of mappings of gangs to numbers", _placed)(value)
     return (_placed(value),)

@@ -53,18 +53,24 @@ _signed = integer(-_LARGEST, _LARGEST)
 
 
 class TaskState(StrEnum):
+    """The state of a task that has a place."""
+
     RUNNING = "running"
     RESERVED = "reserved"
     PREEMPTING = "preempting"
 
 
 class NodeEntry(msgspec.Struct, frozen=True):
+    """A node of the file."""
+
     name: str
     resources: Resources
     labels: dict[str, str]
 
 
 class TaskEntry(msgspec.Struct, frozen=True):
+    """A task of the file."""
+
     name: str
     node: str | None
     resources: Resources
@@ -104,6 +110,8 @@ class GangEntry(msgspec.Struct, frozen=True):
 
 
 class ScenarioFile(msgspec.Struct, frozen=True):
+    """A scenario as its file gives it."""
+
     name: str
     policy: PlannerPolicy
     nodes: tuple[NodeEntry, ...]
@@ -171,6 +179,7 @@ def by_name(what: str, read: Reader[T]) -> Reader[dict[str, T]]:
 
 
 def _struct(kind: Callable[..., T], what: str, table: Mapping[str, Field]) -> Reader[T]:
+    """A reader of a mapping with the fields of a table."""
     return lambda value: kind(**read_table(value, what, table))
 
 
@@ -184,6 +193,7 @@ _labels = texts("a mapping of labels, like {rack: r1}", text, _label)
 
 
 def _topology(value: object) -> Pack:
+    """The label by which a gang is packed, required or preferred."""
     given = read_table(
         value,
         "{required: LABEL} or {preferred: LABEL}",
@@ -197,6 +207,7 @@ def _topology(value: object) -> Pack:
 
 
 def _policy(value: object) -> PlannerPolicy:
+    """The planner's policy; settings that the file omits have their defaults."""
     given = read_table(value, "a mapping, like {order: [priority, created]}", _POLICY)
     named = {"starve_after_s": "starve_after", "min_runtime_s": "min_runtime"}
     return PlannerPolicy(
@@ -205,6 +216,7 @@ def _policy(value: object) -> PlannerPolicy:
 
 
 def _order(value: object) -> tuple[OrderKey, ...]:
+    """The keys by which the gangs of a queue are ordered."""
     keys = many("a list of priority, size and created", one_of(OrderKey))(value)
     if not keys or len(set(keys)) < len(keys):
         raise refusal("is empty or names a key twice; name each key once")

@@ -38,6 +38,8 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ScenarioOutcome(msgspec.Struct, frozen=True):
+    """The decisions of a plan and the state after them."""
+
     name: str  #: of the scenario
     decisions: tuple[Step, ...]
     reserved_starts: tuple[ReservedStart, ...]
@@ -83,6 +85,7 @@ def settle(scenario: Scenario, plan: Plan) -> ScenarioOutcome:
 
 
 def _step(scenario: Scenario, decision: Decision) -> Step:
+    """A decision, by the names of gangs and tasks."""
     name = type(decision).__name__
     match decision:
         case Reserve(placements):
@@ -127,6 +130,7 @@ def _items(mappings: Iterable[dict[str, T]]) -> list[tuple[str, T]]:
 
 
 def _gangs_with(steps: Iterable[Step], decision: str) -> tuple[str, ...]:
+    """The gangs that a kind of decision is about."""
     return tuple(gang for step in steps if step.decision == decision for gang in step.gangs)
 
 

@@ -19,6 +19,8 @@ from phalanx.scenario.planner_input import pending_gang, running_gang
 
 
 class Scenario(msgspec.Struct, frozen=True):
+    """A cluster, the policy, and the expected outcome."""
+
     name: str
     policy: PlannerPolicy
     nodes: tuple[Node, ...]

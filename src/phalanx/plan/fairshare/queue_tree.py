@@ -78,6 +78,7 @@ class QueueTree:
 
 
 def _branch(queue: Queue, table: NodeTable) -> QueueBranch:
+    """The branch of one queue, with its limit and quota by row."""
     branch = QueueBranch(queue, len(table.rows))
     for resource, amount in queue.limit.items():
         branch.limit[table.rows[resource]] = amount

@@ -98,12 +98,12 @@ class FairShares:
         return float(np.nan_to_num(parts, posinf=0.0).sum())
 
     def _used(self) -> Floats:
-        """What each queue uses, one line per queue."""
+        """What each queue uses, one row per queue."""
         return np.array([branch.used for branch in self.branches.values()])
 
     @cached_property
     def _deserved(self) -> Floats:
-        """What each queue deserves, one line per queue. Settled before anything asks for it."""
+        """What each queue deserves, one row per queue, once it is settled."""
         return np.array([branch.deserved for branch in self.branches.values()])
 
     def dominant_share(self, amounts: Floats) -> float:

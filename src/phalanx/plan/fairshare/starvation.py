@@ -19,6 +19,8 @@ from phalanx.plan.state.running import NEVER, RunningGangs
 
 
 class _Reserve(NamedTuple):
+    """A part of a queue's share, and the gang it is reserved for."""
+
     need: Floats  #: amounts of the starving gang's minimum
     start: ReservedStart
 
@@ -26,9 +28,9 @@ class _Reserve(NamedTuple):
 class StarvationReserve:
     """At most one reserve per queue, for the first starving gang in it."""
 
-    def __init__(self, shares: FairShares, tenants: RunningGangs, now: Micros) -> None:
+    def __init__(self, shares: FairShares, running: RunningGangs, now: Micros) -> None:
         self._shares = shares
-        self._tenants = tenants
+        self._running = running
         self._now = now
         self._reserves: dict[str, _Reserve] = {}
 
@@ -51,9 +53,9 @@ class StarvationReserve:
     def _used_without_end(self, queue: str) -> Floats:
         """Amounts of the queue's running gangs that have no time limit and are not stopping."""
         used = np.zeros(len(self._shares.capacity))
-        for job, occupancy in self._tenants.by_job.items():
+        for job, occupancy in self._running.by_job.items():
             if occupancy.gang.queue == queue and occupancy.first_end == NEVER:
-                used += 0.0 if job in self._tenants.stopping else occupancy.total
+                used += 0.0 if job in self._running.stopping else occupancy.total
         return used
 
     def delayed_by(self, gangs: Sequence[PendingGang]) -> ReservedStart | None:
@@ -68,6 +70,7 @@ class StarvationReserve:
         return None
 
     def _ends_by(self, gang: PendingGang, at: Micros | None) -> bool:
+        """Whether the gang, started now, has certainly ended by this time."""
         return at is not None and gang.duration is not None and self._now + gang.duration <= at
 
     def headroom(self, queue: str) -> Floats:

@@ -118,6 +118,7 @@ class PlacementTrial:
         return len(hardest) > 1 and self._place_in_order(sorted(hardest, key=self._places_per_task))
 
     def _places_per_task(self, role: RoleRequest) -> float:
+        """Free places for the role, divided by the tasks it needs."""
         return float(self.counts(role).sum()) / max(role.need, 1)
 
     def _place_in_order(self, roles: Sequence[RoleRequest]) -> bool:
@@ -196,6 +197,7 @@ class PlacementTrial:
         return tuple(Assignment(task, node) for task, node in sorted(self._assigned()))
 
     def _assigned(self) -> Iterator[tuple[int, str]]:
+        """Each placed or gathered task with its node, role by role."""
         for role in self.gang.roles:
             yield from ((task, self.gathered[task]) for task in role.tasks if task in self.gathered)
             if self._nodes[role.name]:

@@ -101,11 +101,13 @@ class ChosenUnits:
             self._free(unit)
 
     def _free(self, unit: EvictionUnit) -> None:
+        """Take the unit's tasks out of usage and capacities."""
         self._eligibility.usage.evict(unit)
         for capacity in self._capacities:
             capacity.vacate(unit.occupants())
 
     def _occupy(self, unit: EvictionUnit) -> None:
+        """Put the unit's tasks back into usage and capacities."""
         self._eligibility.usage.restore(unit)
         for capacity in self._capacities:
             capacity.vacate(unit.occupants(), -1)

@@ -79,14 +79,14 @@ def node_gains(
 
 
 def _tasks_that_fit(free: Ints | Floats, vector: Vector, role: RoleRequest) -> Ints:
-    """How many tasks of the role fit into each line of free amounts."""
+    """How many tasks of the role fit into each row of free amounts."""
     counts: Ints = np.maximum((free // vector.amounts).min(axis=1), 0).astype(np.int64)
     limit = role.request.per_node
     return counts if limit is None else np.minimum(counts, limit)
 
 
 def _places(units: Sequence[tuple[int, EvictionUnit]], rows: Ints, nodes: Bools) -> _Places:
-    """The places of units on the nodes of a mask, one line for each unit on each node."""
+    """The places of units on the nodes of a mask, one row for each unit on each node."""
     if not units:
         nothing = np.zeros(0, np.int64)
         return _Places(nothing, nothing, nothing, nothing)
@@ -98,8 +98,8 @@ def _places(units: Sequence[tuple[int, EvictionUnit]], rows: Ints, nodes: Bools)
     node, owner, amounts = node[order], owner[order], amounts[order]
     if not len(node):
         return _Places(node, owner, amounts, node)
-    lines = np.flatnonzero(np.r_[True, (node[1:] != node[:-1]) | (owner[1:] != owner[:-1])])
-    node, owner, amounts = node[lines], owner[lines], np.add.reduceat(amounts, lines)
+    firsts = np.flatnonzero(np.r_[True, (node[1:] != node[:-1]) | (owner[1:] != owner[:-1])])
+    node, owner, amounts = node[firsts], owner[firsts], np.add.reduceat(amounts, firsts)
     return _Places(node, owner, amounts, np.flatnonzero(np.r_[True, node[1:] != node[:-1]]))
 
 
@@ -169,7 +169,7 @@ def _devices_that_become_whole(
 
 
 def _running_sums(values: Ints | Floats, starts: Ints) -> Floats:
-    """Sums down the columns that start again at each of the given lines."""
+    """Sums down the columns that start again at each of the given rows."""
     sums = np.cumsum(values, axis=0)
     before = np.zeros((len(starts), values.shape[1]), sums.dtype)
     before[1:] = sums[starts[1:] - 1]

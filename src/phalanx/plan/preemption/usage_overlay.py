@@ -19,12 +19,15 @@ class UsageOverlay:
         self._freed: dict[str, Floats] = {}
 
     def evict(self, unit: EvictionUnit) -> None:
+        """Count the unit as a victim."""
         self._add(unit.gang.queue, unit.amounts)
 
     def restore(self, unit: EvictionUnit) -> None:
+        """Count the unit as running again."""
         self._add(unit.gang.queue, -unit.amounts)
 
     def _add(self, queue: str, amounts: Floats) -> None:
+        """Add to what is freed in the queue and in every queue above it."""
         for branch in self._shares.branches[queue].path():
             name = branch.queue.name
             self._freed[name] = self._freed.get(name, 0.0) + amounts

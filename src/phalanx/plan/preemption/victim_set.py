@@ -71,12 +71,11 @@ class VictimSetSearch:
         return self._result()
 
     def _result(self) -> VictimSet | None:
+        """The chosen units, with the preemptor's places taken and their own capacity restored."""
         trials = self._place()
         self._chosen.suspend()
-        return None if trials is None else VictimSet(trials, tuple(self._chosen_units()))
-
-    def _chosen_units(self) -> Sequence[EvictionUnit]:
-        return list(self._chosen.by_number.values())
+        units = tuple(self._chosen.by_number.values())
+        return None if trials is None else VictimSet(trials, units)
 
     # Whether the preemptor fits
 
