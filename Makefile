@@ -7,7 +7,7 @@ PEERS  := $(VENV)/.peers
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak check format docs bench lock clean
+.PHONY: help demo test soak check format docs recording bench lock clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,7 +18,7 @@ $(READY): pyproject.toml requirements/dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
-demo: $(READY) ## Watch a gang of real processes start, break, drain and go on where it stopped
+demo: $(READY) ## Start a cluster, run a gang, kill one of its processes, and watch it recover
 	$(BIN)/python examples/demo.py
 
 test: $(READY) ## Run every test, PostgreSQL included (ARGS="-k name" narrows)
@@ -40,6 +40,10 @@ docs: $(READY) ## Write what docs/ takes from the code: the state machine, the s
 	$(BIN)/python -m docs.diagram
 	$(BIN)/python -m docs.settings
 	$(BIN)/python -m docs.commands
+	$(BIN)/python -m docs.demo
+
+recording: $(READY) ## Run the demo and record it for the README: transcript and picture
+	$(BIN)/python -m docs.demo --record
 	$(BIN)/python -m docs.events
 
 $(PEERS): $(READY) requirements/bench.lock

@@ -1,7 +1,7 @@
-"""A gang that runs with as many tasks as there is room for, and gives some back when asked.
+"""An elastic gang: it runs with as many tasks as fit, and can be shrunk while it runs.
 
-Every task counts the primes in a range of its own, so it does not matter which of them run at the
-same time. One that has to give way saves where it was and goes on from there when it is back.
+Every task counts the primes of its own range, so any subset of the tasks can run at a time. A task
+that is stopped saves its position, and resumes there when it starts again.
 """
 
 import json
@@ -13,7 +13,7 @@ from phalanx import task
 
 SIZE = int(os.environ.get("SIZE", "10000"))
 BLOCK = 100
-BLOCK_S = 0.05  #: as if primes were harder to find
+BLOCK_S = 0.05  #: stands for a longer computation
 
 
 def is_prime(number: int) -> bool:
@@ -22,20 +22,20 @@ def is_prime(number: int) -> bool:
 
 def main() -> int:
     task.should_stop()
-    # Its place in the job; ranks are places among those that run.
+    # The index in the job. Ranks would change with the number of running tasks.
     index = int(os.environ["PHALANX_TASK"].rpartition(".")[2])
     saved = task.checkpoint.load()
-    at, count = json.loads(saved) if saved else (index * SIZE, 0)
+    position, count = json.loads(saved) if saved else (index * SIZE, 0)
     end = (index + 1) * SIZE
-    print(f"task {index} begins at {at}, attempt {task.attempt()}", flush=True)
-    while at < end and not task.should_stop():
+    print(f"task {index} starts at {position}, attempt {task.attempt()}", flush=True)
+    while position < end and not task.should_stop():
         time.sleep(BLOCK_S)
-        count += sum(map(is_prime, range(at, min(at + BLOCK, end))))
-        at = min(at + BLOCK, end)
-        task.progress(at - index * SIZE)
-    if at < end:
-        task.checkpoint.save(json.dumps([at, count]).encode())
-        print(f"task {index} gives way at {at}", flush=True)
+        count += sum(map(is_prime, range(position, min(position + BLOCK, end))))
+        position = min(position + BLOCK, end)
+        task.progress(position - index * SIZE)
+    if position < end:
+        task.checkpoint.save(json.dumps([position, count]).encode())
+        print(f"task {index} stopped at {position}", flush=True)
         return 1
     print(f"{count} primes from {index * SIZE} to {end}", flush=True)
     return 0

@@ -1,12 +1,12 @@
 #!/bin/sh
-# A training on a GPU is evicted for an urgent job, goes on from its checkpoint, and ends with the loss of a
-# run that nobody disturbed. Needs phalanx and a python3 with PyTorch on the PATH.
+# A training job on a GPU is evicted by an urgent job, resumes from its checkpoint, and ends with the same loss
+# as an undisturbed run. Needs phalanx and a python3 with PyTorch on the PATH.
 # Without a GPU: WIDTH=64 STEP_S=0.02 sh examples/gpu/run.sh --gpus 1
 set -eu
 cd "$(dirname "$0")/../.."
 port=${PORT:-8080}
 export PHALANX_SERVER="http://127.0.0.1:$port" NO_COLOR=1
-export WIDTH="${WIDTH:-8192}" # tasks have what the worker has; so wide a model keeps a GPU busy
+export WIDTH="${WIDTH:-8192}" # tasks inherit it from the worker; the default keeps a GPU busy
 folder=$(mktemp -d)
 phalanx up --workers 1 --port "$port" --data "$folder/data" "$@" >"$folder/log" 2>&1 &
 up=$!
@@ -25,17 +25,17 @@ typed phalanx workers
 typed phalanx submit -f examples/gpu/train.yaml
 typed phalanx logs -f gpu-train | sed '/step 100 /q'
 typed phalanx submit -f examples/gpu/urgent.yaml --follow
-typed phalanx logs -f gpu-train >"$folder/disturbed"
-cat "$folder/disturbed"
+typed phalanx logs -f gpu-train >"$folder/evicted"
+cat "$folder/evicted"
 typed phalanx events gpu-train
 typed phalanx events gpu-urgent
 typed phalanx submit -f examples/gpu/train.yaml --follow >"$folder/undisturbed"
 cat "$folder/undisturbed"
 
-loss=$(sed -n 's/.*trained: //p' "$folder/disturbed")
+loss=$(sed -n 's/.*trained: //p' "$folder/evicted")
 test -n "$loss"
 if [ "$loss" != "$(sed -n 's/.*trained: //p' "$folder/undisturbed")" ]; then
     echo "the losses differ"
     exit 1
 fi
-printf '\nEvicted or not: %s\n' "$loss"
+printf '\nThe same with and without the eviction: %s\n' "$loss"

@@ -1,9 +1,9 @@
-"""mpirun over a gang: rank 0 runs it, and the others start on their hosts what it asks for.
+"""mpirun in a gang: rank 0 runs it, and the other ranks start Open MPI's daemons on their hosts.
 
-Open MPI starts a daemon on every host through a remote shell. Here this program is that shell: it
-hands the daemon's command to the rank that waits on that host, so that what runs there is a child
-of that rank's task, with its devices, and is stopped with it. Workers need Open MPI, and addresses
-by which mpirun can tell them apart; those it takes for its own machine it serves by itself.
+Open MPI starts a daemon on every host with a remote shell, and this program acts as that shell. It
+passes the daemon's command to the rank on that host, so that the daemon belongs to that rank's
+task, uses its devices and is stopped with it. Workers need Open MPI and distinct addresses: mpirun
+starts the processes of its own address without a shell.
 """
 
 import json
@@ -20,63 +20,63 @@ from typing import Any
 
 from phalanx import task
 
-WAIT_S = 30.0
-#: Where the shell finds the launcher that mpirun belongs to.
+TIMEOUT_S = 30.0
+#: The variable that tells the shell the socket of the launcher.
 LAUNCHER = "LAUNCHER"
 
 
-class Line:
-    """A connection on which one JSON value after another is passed."""
+class Channel:
+    """A connection that carries JSON values, one per line."""
 
-    def __init__(self, call: socket.socket) -> None:
-        self._call = call
-        self._lines = call.makefile("rb")
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._reader = connection.makefile("rb")
 
-    def send(self, what: object) -> None:
-        self._call.sendall(json.dumps(what).encode() + b"\n")
+    def send(self, value: object) -> None:
+        self._connection.sendall(json.dumps(value).encode() + b"\n")
 
     def receive(self) -> Any:
-        line = self._lines.readline()
+        line = self._reader.readline()
         if not line:
-            raise ConnectionError("the other side has hung up")
+            raise ConnectionError("the other side closed the connection")
         return json.loads(line)
 
 
 def launch(program: list[str]) -> int:
-    """On rank 0: mpirun, with one process for each rank of the gang."""
+    """On rank 0: run mpirun with one process per rank of the gang."""
     peers = task.peers()
-    at = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
-    with socket.create_server(at, backlog=len(peers)) as door:
-        lines = [Line(door.accept()[0]) for _ in peers[1:]]
-    waiting = {peers[line.receive()]: line for line in lines}
+    master = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+    with socket.create_server(master, backlog=len(peers)) as listener:
+        accepted = [Channel(listener.accept()[0]) for _ in peers[1:]]
+    channels = {peers[channel.receive()]: channel for channel in accepted}
     with tempfile.TemporaryDirectory() as folder:
-        place = str(Path(folder) / "launcher")
-        with socket.create_server(place, family=socket.AF_UNIX) as door:
-            threading.Thread(target=answer, args=(door, waiting), daemon=True).start()
+        address = str(Path(folder) / "launcher")
+        with socket.create_server(address, family=socket.AF_UNIX) as listener:
+            threading.Thread(target=answer, args=(listener, channels), daemon=True).start()
             shell = shlex.join([sys.executable, str(Path(__file__).resolve())])
             hosts = ",".join(f"{host}:{peers.count(host)}" for host in dict.fromkeys(peers))
             flags = ["--mca", "plm_rsh_agent", shell, "--mca", "plm_rsh_no_tree_spawn", "1"]
             command = ["mpirun", *flags, "-H", hosts, "-n", str(len(peers)), *program]
-            status = subprocess.call(command, env=os.environ | {LAUNCHER: place})  # noqa: S603
-    for line in lines:
-        line.send(None)
+            status = subprocess.call(command, env=os.environ | {LAUNCHER: address})  # noqa: S603
+    for channel in accepted:
+        channel.send(None)
     return status
 
 
-def answer(door: socket.socket, waiting: dict[str, Line]) -> None:
-    """Have run what shells ask for, each on its host."""
+def answer(listener: socket.socket, channels: dict[str, Channel]) -> None:
+    """Pass each command from a shell to the rank on its host."""
     while True:
-        line = Line(door.accept()[0])
-        threading.Thread(target=relay, args=(line, waiting), daemon=True).start()
+        channel = Channel(listener.accept()[0])
+        threading.Thread(target=relay, args=(channel, channels), daemon=True).start()
 
 
-def relay(line: Line, waiting: dict[str, Line]) -> None:
-    host, command = line.receive()
-    if host in waiting:
-        waiting[host].send(command)
-        line.send(waiting[host].receive())
+def relay(channel: Channel, channels: dict[str, Channel]) -> None:
+    host, command = channel.receive()
+    if host in channels:
+        channels[host].send(command)
+        channel.send(channels[host].receive())
     else:
-        line.send(run(command))
+        channel.send(run(command))
 
 
 def run(command: str) -> int:
@@ -84,41 +84,41 @@ def run(command: str) -> int:
 
 
 def shell(host: str, command: str) -> int:
-    """In the place of ssh: run this on that host."""
-    with socket.socket(socket.AF_UNIX) as call:
-        call.connect(os.environ[LAUNCHER])
-        line = Line(call)
-        line.send([host, command])
-        return int(line.receive())
+    """Run a command on a host, as ssh would."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(os.environ[LAUNCHER])
+        channel = Channel(connection)
+        channel.send([host, command])
+        return int(channel.receive())
 
 
 def wait() -> int:
-    """On the other ranks: run what rank 0 asks for, until it is done."""
-    line = Line(connection())
-    line.send(task.rank())
-    while (command := line.receive()) is not None:
-        line.send(run(command))
+    """On the other ranks: run the commands of rank 0 until it is done."""
+    channel = Channel(connect())
+    channel.send(task.rank())
+    while (command := channel.receive()) is not None:
+        channel.send(run(command))
     return 0
 
 
-def connection() -> socket.socket:
-    """To rank 0, which may not listen yet."""
-    at = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
-    until = time.monotonic() + WAIT_S
+def connect() -> socket.socket:
+    """A connection to rank 0, which may not listen yet."""
+    master = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+    deadline = time.monotonic() + TIMEOUT_S
     while True:
         try:
-            return socket.create_connection(at)
+            return socket.create_connection(master)
         except ConnectionRefusedError:
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 raise
             time.sleep(0.02)
 
 
-def main(words: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     if LAUNCHER in os.environ:
-        host, *command = words
+        host, *command = arguments
         return shell(host, " ".join(command))
-    return wait() if task.rank() else launch(words)
+    return wait() if task.rank() else launch(arguments)
 
 
 if __name__ == "__main__":

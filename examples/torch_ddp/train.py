@@ -1,8 +1,8 @@
 """Data-parallel training with PyTorch that survives the loss of a rank and ends with the same loss.
 
-All ranks hold the same model, so the newest state that any of them saved is enough to go on from.
-What a step computes depends on nothing but its number: with two ranks, a run that was killed in the
-middle ends with the very loss of one that was not. It uses a GPU if the task was given one.
+All ranks have the same model, so the newest checkpoint of any rank is enough to resume from. The
+data of a step depends only on its number and the rank: a run that was interrupted ends with exactly
+the loss of one that was not. Uses a GPU if the task has one.
 """
 
 import io
@@ -11,7 +11,7 @@ import sys
 import time
 from typing import Any
 
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # results that can be repeated
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # reproducible results
 
 import torch
 import torch.distributed as dist
@@ -21,15 +21,13 @@ from phalanx import task
 
 STEPS = int(os.environ.get("STEPS", "300"))
 WIDTH = int(os.environ.get("WIDTH", "128"))
-STEP_S = float(os.environ.get("STEP_S", "0"))  #: what a step takes at least, to watch it
-SAY_EVERY = int(os.environ.get("SAY_EVERY", "50"))
-WAIT_S = 20.0  #: for being told to stop, once a peer is gone
-
-Bytes = bytes | None
+STEP_S = float(os.environ.get("STEP_S", "0"))  #: a pause after each step, so that it can be watched
+PRINT_EVERY = int(os.environ.get("PRINT_EVERY", "50"))
+TIMEOUT_S = 20.0  #: for SIGTERM after a peer was lost
 
 
 class Training:
-    """A model that is trained on features of its own making."""
+    """A linear model on random features."""
 
     def __init__(self) -> None:
         torch.manual_seed(0)
@@ -42,41 +40,41 @@ class Training:
         self.step = 0
         self.loss = float("nan")
 
-    def where(self) -> str:
+    def device_name(self) -> str:
         if self.device.type == "cpu":
             return "on the CPU"
         devices = os.environ.get("CUDA_VISIBLE_DEVICES")
         return f"on {torch.cuda.get_device_name()}, CUDA_VISIBLE_DEVICES={devices}"
 
-    def go_on(self, saved: Bytes) -> None:
-        """From the newest state that any rank has."""
-        kept = torch.load(io.BytesIO(saved), map_location="cpu") if saved else {"step": 0}
+    def resume(self, saved: bytes | None) -> None:
+        """Load the newest checkpoint of any rank."""
+        state = torch.load(io.BytesIO(saved), map_location="cpu") if saved else {"step": 0}
         steps: list[int | None] = [None] * dist.get_world_size()
-        dist.all_gather_object(steps, kept["step"])
+        dist.all_gather_object(steps, state["step"])
         newest = max(range(len(steps)), key=lambda rank: steps[rank] or 0)
-        found = [kept]
-        dist.broadcast_object_list(found, src=newest)
-        [kept] = found
-        if kept["step"]:
-            self.step = kept["step"]
-            self.model.load_state_dict(kept["model"])
-            self.optimizer.load_state_dict(kept["optimizer"])
+        shared = [state]
+        dist.broadcast_object_list(shared, src=newest)
+        [state] = shared
+        if state["step"]:
+            self.step = state["step"]
+            self.model.load_state_dict(state["model"])
+            self.optimizer.load_state_dict(state["optimizer"])
 
-    def saved(self) -> bytes:
-        kept: dict[str, Any] = {
+    def checkpoint(self) -> bytes:
+        state: dict[str, Any] = {
             "step": self.step,
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
         }
         file = io.BytesIO()
-        torch.save(kept, file)
+        torch.save(state, file)
         return file.getvalue()
 
     def do_step(self) -> None:
-        """Raises RuntimeError if a peer is gone, and then nothing has changed."""
-        chance = torch.Generator(self.device)
-        chance.manual_seed(self.step * dist.get_world_size() + dist.get_rank())
-        batch = torch.randn(WIDTH, WIDTH, generator=chance, device=self.device)
+        """Train one step. Raises RuntimeError, and changes nothing, if a peer was lost."""
+        generator = torch.Generator(self.device)
+        generator.manual_seed(self.step * dist.get_world_size() + dist.get_rank())
+        batch = torch.randn(WIDTH, WIDTH, generator=generator, device=self.device)
         features = torch.relu(batch @ self.frozen)
         target = features.mean(dim=1, keepdim=True) + batch[:, :1]
         loss = nn.functional.mse_loss(self.model(features), target)
@@ -87,23 +85,23 @@ class Training:
         self.loss = loss.item()
 
     def is_stopping(self) -> bool:
-        """Whether any rank was told to: so all leave after the same step."""
-        told = torch.tensor([int(task.should_stop())])
-        dist.all_reduce(told)
-        return bool(told.item())
+        """Whether any rank was asked to stop, so that all stop after the same step."""
+        requests = torch.tensor([int(task.should_stop())])
+        dist.all_reduce(requests)
+        return bool(requests.item())
 
 
 def train(training: Training) -> None:
-    """To the end, or to the last step that was whole when it has to stop."""
+    """Train until the end, until a rank is asked to stop, or until a peer is lost."""
     try:
         while training.step < STEPS and not training.is_stopping():
             training.do_step()
             task.progress(training.step)
-            if training.step % SAY_EVERY == 0:
+            if training.step % PRINT_EVERY == 0:
                 say(f"step {training.step} of {STEPS}, loss {training.loss:.6f}")
             time.sleep(STEP_S)
     except RuntimeError:
-        print(f"rank {dist.get_rank()} lost a peer after step {training.step}", flush=True)
+        print(f"rank {dist.get_rank()}: lost a peer after step {training.step}", flush=True)
 
 
 def say(line: str) -> None:
@@ -111,33 +109,33 @@ def say(line: str) -> None:
         print(line, flush=True)
 
 
-def leave(training: Training) -> None:
-    """Save and stop. Who lost a peer is told to stop in a moment; only then does it count."""
-    task.checkpoint.save(training.saved())
-    until = time.monotonic() + WAIT_S
-    while not task.should_stop() and time.monotonic() < until:
+def save_and_stop(training: Training) -> None:
+    """Save, then wait for SIGTERM: a checkpoint counts only if the task was asked to stop."""
+    task.checkpoint.save(training.checkpoint())
+    deadline = time.monotonic() + TIMEOUT_S
+    while not task.should_stop() and time.monotonic() < deadline:
         time.sleep(0.02)
-    os._exit(1)  # there may be no peers left to say goodbye to
+    os._exit(1)  # an orderly shutdown would wait for lost peers
 
 
 def main() -> int:
-    task.should_stop()  # from here on SIGTERM waits for the end of a step
+    task.should_stop()  # from here on SIGTERM does not interrupt a step
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     training = Training()
     print(
-        f"rank {dist.get_rank()} is process {os.getpid()}, attempt {task.attempt()},"
-        f" {training.where()}",
+        f"rank {dist.get_rank()}: process {os.getpid()}, attempt {task.attempt()},"
+        f" {training.device_name()}",
         flush=True,
     )
-    training.go_on(task.checkpoint.load())
+    training.resume(task.checkpoint.load())
     if training.step:
-        say(f"all go on after step {training.step}")
+        say(f"resuming after step {training.step}")
     train(training)
     if training.step < STEPS:
-        leave(training)
+        save_and_stop(training)
     weights = sum(float(p.detach().double().sum()) for p in training.model.parameters())
-    say(f"trained: the loss is {training.loss!r}, the weights add up to {weights!r}")
+    say(f"trained: loss {training.loss!r}, sum of weights {weights!r}")
     return 0
 
 

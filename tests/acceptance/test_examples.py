@@ -131,25 +131,25 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
             yield at
 
 
-def test_the_ring_sums_up(small: Terminal) -> None:
-    assert "after 60 steps the sum is 153120, as it must be" in typed(small, "A ring of sockets")
+def test_the_ring_computes_the_correct_sum(small: Terminal) -> None:
+    assert "finished 60 steps, sum 153120 (correct)" in typed(small, "A ring of sockets")
 
 
 def test_a_parameter_server_is_stopped_when_the_workers_are_done(small: Terminal) -> None:
     printed = typed(small, "A parameter server")
-    assert len(re.findall(r"rank [123] is done", printed)) == 3
+    assert len(re.findall(r"rank [123] done,", printed)) == 3
     told = small.type("events", "parameter-server").out
     assert "stopping all tasks: job complete" in told
     while "stopped after 597 updates" not in small.type("logs", "parameter-server").out:
         pass  # its last words come after the end of the job
 
 
-def test_an_elastic_gang_gives_way_and_loses_nothing(small: Terminal) -> None:
+def test_an_elastic_gang_shrinks_and_loses_nothing(small: Terminal) -> None:
     printed = typed(small, "An elastic gang")
     told = small.type("events", "elastic").out
     assert "attempt 1: reserved 4 tasks" in told
-    assert "are given up" in told
-    assert printed.count("gives way at") == 2
+    assert "shrinking for default/urgent: stopping tasks" in told
+    assert printed.count(" stopped at ") == 2
     counted = re.findall(r"(\d+) primes from", printed)
     assert len(counted) == 6
     assert sum(map(int, counted)) == 6057  # the primes below 60,000
@@ -160,11 +160,11 @@ def test_training_that_loses_a_rank_ends_with_the_same_loss(tmp_path: Path) -> N
     with cluster(tmp_path, python) as at:
         [command] = commands("PyTorch")
         with Following(at.start(*words_of(command))) as running:
-            assert running.line_with("rank 1 is process", LONG_S), running.seen
-            process = int(re.findall(r"rank 1 is process (\d+)", running.seen[-1])[0])
+            assert running.line_with("rank 1: process", LONG_S), running.seen
+            process = int(re.findall(r"rank 1: process (\d+)", running.seen[-1])[0])
             assert running.line_with("step 50 of 300", LONG_S), running.seen
             os.kill(process, signal.SIGKILL)
-            assert running.line_with("all go on after step", LONG_S), running.seen
+            assert running.line_with("resuming after step", LONG_S), running.seen
             assert running.line_with("trained: ", LONG_S), running.seen
             assert running.process.wait(PATIENCE_S) == 0
             broken = running.seen[-1].partition("trained: ")[2]
@@ -188,11 +188,11 @@ def undisturbed(python: str) -> str:
     return first.partition("trained: ")[2]
 
 
-def test_what_the_page_about_gpus_shows_works_on_a_pretended_one(tmp_path: Path) -> None:
+def test_the_page_about_gpus_works_with_a_simulated_gpu(tmp_path: Path) -> None:
     python = needed("torch", "python3-torch")
-    for_gpus, pretended = commands("An eviction on a real GPU", "gpu")
-    settings, _, command = pretended.partition(" sh ")
-    assert command == for_gpus.removeprefix("sh ") + " --gpus 1"
+    real, simulated = commands("An eviction on a real GPU", "gpu")
+    settings, _, command = simulated.partition(" sh ")
+    assert command == real.removeprefix("sh ") + " --gpus 1"
     given = dict(pair.split("=") for pair in settings.split())
     done = subprocess.run(  # noqa: S603
         ["/bin/sh", *command.split()],
@@ -204,8 +204,8 @@ def test_what_the_page_about_gpus_shows_works_on_a_pretended_one(tmp_path: Path)
     )
     assert done.returncode == 0, done
     assert "evicted: preempted by default/gpu-urgent" in done.stdout
-    assert "all go on after step" in done.stdout
-    assert "Evicted or not: the loss is" in done.stdout
+    assert "resuming after step" in done.stdout
+    assert "The same with and without the eviction: loss " in done.stdout
 
 
 @contextmanager

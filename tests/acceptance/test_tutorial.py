@@ -59,13 +59,13 @@ def test_what_the_tutorial_shows_works(at: Terminal, port: int, tmp_path: Path) 
             said[line] = answer.out
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE_S) == 0
-    output, refusal, *_ = [
-        block for block in blocks(TUTORIAL, "text") if "rank" in block or "waits" in block
+    output, reason, *_ = [
+        block for block in blocks(TUTORIAL, "text") if "rank" in block or "never fits" in block
     ]
     assert set(output.splitlines()) <= set(said["phalanx logs -f first"].splitlines())
-    assert refusal.strip() in said["phalanx why large"]
+    assert reason.strip() in said["phalanx why large"]
     moved = said["phalanx logs -f moved"].splitlines()
-    assert {f"worker/{n} | rank {n} leaves at step 50" for n in range(2)} <= set(moved)
+    assert {f"worker/{n} | rank {n} stops at step 50" for n in range(2)} <= set(moved)
 
 
 def test_the_blocks_of_the_python_reference_run_one_after_another(tmp_path: Path) -> None:

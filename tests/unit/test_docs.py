@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from docs import diagram
+from docs import demo, diagram
 from tests.manifests import jobs_of
 
 from phalanx.core.errors import Invalid
@@ -199,3 +199,10 @@ def test_the_changelog_has_a_place_for_what_comes_next() -> None:
     changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
     sections = re.findall(r"^## (.+)$", changelog, re.MULTILINE)
     assert sections[0] == "Unreleased"
+
+
+def test_the_picture_of_the_demo_is_drawn_from_its_transcript() -> None:
+    transcript = demo.transcript(demo.PAGE.read_text("utf-8"))
+    assert "$ kill -9" in transcript
+    assert demo.IMAGE.read_text("utf-8") == demo.picture(transcript), "run `make docs`"
+    assert "docs/images/demo.svg" in (ROOT / "README.md").read_text("utf-8")
