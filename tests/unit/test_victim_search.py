@@ -38,8 +38,14 @@ class Cluster(NamedTuple):
     def fingerprint(self) -> object:
         """Everything that a search might change."""
         used = {name: branch.used.tolist() for name, branch in self.shares.branches.items()}
-        shared = {n: devices for n, devices in self.soon.partial.items() if devices}
-        return used, self.soon.free.tolist(), shared
+        # A shared device without a free part may be listed with 0 or not at all.
+        parts = {
+            (node, device): free
+            for node, devices in self.soon.partial.items()
+            for device, free in devices.items()
+            if free
+        }
+        return used, self.soon.free.tolist(), parts
 
 
 def cluster(scenario: Scenario) -> Cluster:
