@@ -68,20 +68,20 @@ def test_policies_are_compared_side_by_side(folder: Path) -> None:
     assert said.status == 0, said.err
     lines = [line.split() for line in said.out.splitlines()]
     assert lines[0] == ["phalanx", "fcfs"]
-    assert ["waiting,", "mean", "1m", "1s", "1m", "38s"] in lines
+    assert ["wait", "time,", "mean", "1m", "1s", "1m", "38s"] in lines
     assert ["jobs", "done", "4", "of", "4", "4", "of", "4"] in lines
     assert any(line[:2] == ["5-8", "1"] for line in lines)
 
 
-def test_programs_are_told_the_same(folder: Path) -> None:
+def test_json_has_the_same_numbers(folder: Path) -> None:
     ours, baseline = simulate(folder, "--nodes-limit", "1", "--compare", "fcfs", "--json").json
     assert ours["policy"] == "phalanx"
-    assert ours["waiting"]["mean"] == pytest.approx((0 + 99 + 0 + 147) / 4)
-    assert baseline["waiting"]["mean"] == pytest.approx((0 + 99 + 148 + 147) / 4)
-    assert set(ours["waiting_by_queue"]) == {"red", "blue"}
+    assert ours["wait"]["mean"] == pytest.approx((0 + 99 + 0 + 147) / 4)
+    assert baseline["wait"]["mean"] == pytest.approx((0 + 99 + 148 + 147) / 4)
+    assert set(ours["wait_by_queue"]) == {"red", "blue"}
 
 
-def test_the_report_has_the_numbers_and_the_plots_and_asks_nobody(folder: Path) -> None:
+def test_the_report_has_numbers_and_plots_and_loads_nothing_else(folder: Path) -> None:
     report = folder / "report.html"
     said = simulate(folder, "--nodes-limit", "1", "--compare", "fcfs", "--report", str(report))
     assert said.status == 0, said.err
@@ -95,14 +95,14 @@ def test_the_report_has_the_numbers_and_the_plots_and_asks_nobody(folder: Path) 
     assert not {"src", "href"} & page.attributes.keys()
     assert "http" not in text
     assert "1m 38s" in page.texts
-    assert any("4 jobs of jobs.csv in 2 queues, on 1 nodes with 8 GPUs" in t for t in page.texts)
+    assert any("4 jobs of jobs.csv in 2 queues, on 1 node with 8 GPUs" in t for t in page.texts)
 
 
-def test_a_job_that_never_fits_is_told_and_left_out(folder: Path) -> None:
+def test_a_job_that_never_fits_is_left_out_with_a_warning(folder: Path) -> None:
     (folder / "jobs.csv").write_text(f"{JOBS}huge,4,10,red,9,2,,,\n")
     said = simulate(folder, "--json")
     assert said.status == 0
-    assert "job huge is left out, it never fits: it has 9 tasks of 2 gpu" in said.err
+    assert "job huge is left out, it never fits: 9 tasks need 2 gpu each" in said.err
     assert [result["never_fit"] for result in said.json] == [1]
 
 
@@ -116,13 +116,13 @@ def test_a_job_that_never_fits_is_told_and_left_out(folder: Path) -> None:
         (("--report", "/nonexistent/report.html"), "/nonexistent/report.html: No such file"),
     ],
 )
-def test_what_is_wrong_is_said(folder: Path, flags: tuple[str, ...], told: str) -> None:
+def test_a_wrong_flag_is_named(folder: Path, flags: tuple[str, ...], told: str) -> None:
     said = simulate(folder, *flags)
     assert said.status == 2
     assert told in said.err
 
 
-def test_a_wrong_line_ends_it(folder: Path) -> None:
+def test_a_wrong_line_is_refused(folder: Path) -> None:
     (folder / "jobs.csv").write_text(JOBS.replace("whole,1,50", "whole,1,-50"))
     said = simulate(folder)
     assert said.status == 2
@@ -139,7 +139,7 @@ def test_every_command_of_the_page_works(
     folder: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
-    # Whoever has the real trace puts it where the page says; here it is a small one.
+    # The page uses the Philly trace; here a small trace takes its place.
     for name in ("jobs", "nodes", "queues"):
         (folder / f"philly_{name}.csv").write_text((folder / f"{name}.csv").read_text())
     program, *words = shlex.split(command)

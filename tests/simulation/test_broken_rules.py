@@ -3,8 +3,8 @@
 import pytest
 from tests.simulation.broken import BREAKS, Break
 
+from phalanx.sim.fault_simulation import simulate_faults
 from phalanx.sim.loop import run_virtually
-from phalanx.sim.world import simulate
 
 STEPS = 60
 SEEDS = 100
@@ -16,7 +16,7 @@ def test_a_broken_rule_is_noticed(break_rule: Break, monkeypatch: pytest.MonkeyP
     break_rule(monkeypatch)
     for seed in range(SEEDS):
         try:
-            run_virtually(simulate(seed, STEPS))
+            run_virtually(simulate_faults(seed, STEPS))
         except Exception:
             return
     pytest.fail(f"{SEEDS} histories, and nobody noticed that {break_rule.__name__}")

@@ -1,4 +1,4 @@
-"""Files of traces: what they say is read, and what is wrong with them is named by its line."""
+"""Trace files: what is read, and that an error names its line."""
 
 from pathlib import Path
 
@@ -30,19 +30,19 @@ def test_a_trace_is_read_in_the_order_of_its_submissions(tmp_path: Path) -> None
     assert trace.gpu == 16_000
 
 
-def test_a_resource_that_a_node_does_not_tell_is_not_reckoned_with(tmp_path: Path) -> None:
+def test_a_resource_that_is_unknown_for_a_node_is_ignored(tmp_path: Path) -> None:
     nodes = "node,gpus,cpus,mem_mb\nn1,8,64,\nn2,8,64,1024\n"
     trace = read(tmp_path, f"{HEAD}\na,0,1,q,1,1,4,99999999\n", nodes)
     assert trace.jobs[0].resources == {"gpu": 1000, "cpu": 4000}
     assert trace.nodes[1].resources == {"gpu": 8000, "cpu": 64_000}
 
 
-def test_a_job_that_never_fits_is_set_apart_with_the_reason(tmp_path: Path) -> None:
+def test_a_job_that_never_fits_is_left_out_with_the_reason(tmp_path: Path) -> None:
     trace = read(tmp_path, f"{HEAD}\nfits,0,1,q,2,8,,\nwide,0,1,q,3,5,,\nfat,0,1,q,1,9,,\n")
     assert [job.id for job in trace.jobs] == ["fits"]
     assert trace.misfits == {
-        "wide": "it has 3 tasks of 5 gpu, and the empty cluster holds 2 of them",
-        "fat": "it has 1 tasks of 9 gpu, and the empty cluster holds 0 of them",
+        "wide": "3 tasks need 5 gpu each, and the empty cluster fits 2",
+        "fat": "its task needs 9 gpu, and no node has that",
     }
 
 
@@ -61,9 +61,12 @@ def test_quotas_of_virtual_clusters_are_understood(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("jobs", "told"),
+    ("jobs", "error"),
     [
-        ("job_id,submit_s\na,1\n", "line 1: there is no column duration_s"),
+        (
+            "job_id,submit_s\na,1\n",
+            "line 1: the column duration_s is missing; this file needs job_id",
+        ),
         (f"{HEAD}\na,0,1,q,1,1,,\nb,-1,1,q,1,1,,\n", "line 3: submit_s is -1; write seconds"),
         (f"{HEAD}\na,0,nan,q,1,1,,\n", "line 2: duration_s is nan; write seconds"),
         (f"{HEAD}\na,0,soon,q,1,1,,\n", "line 2: duration_s is 'soon', not a number"),
@@ -71,33 +74,39 @@ def test_quotas_of_virtual_clusters_are_understood(tmp_path: Path) -> None:
         (f"{HEAD}\na,0,1,q,0,1,,\n", "line 2: gang_size is '0'; write a whole number from 1"),
         (f"{HEAD}\na,0,1,q,1.5,1,,\n", "line 2: gang_size is '1.5'; write a whole number"),
         (f"{HEAD}\na,0,1,q,1,-1,,\n", 'line 2: gpus_per_task is "-1"; it cannot be negative'),
-        (f"{HEAD}\na,0,1,q,1,1.5,,\n", 'line 2: gpus_per_task is "1.5"; a task has a part'),
-        (f"{HEAD}\na,0,1,q,1,1,,\na,0,1,q,1,1,,\n", "line 3: job_id is a, which a job before"),
-        (f"{HEAD}\na,0,1,q\n", "line 2: it has 4 values, and there are 8 columns"),
-        (f"{HEAD}\n", "has no jobs in it"),
-        ("", "line 1: there is no column job_id"),
+        (f"{HEAD}\na,0,1,q,1,1.5,,\n", 'line 2: gpus_per_task is "1.5"; a task uses a fraction'),
+        (
+            f"{HEAD}\na,0,1,q,1,1,,\na,0,1,q,1,1,,\n",
+            "line 3: job_id is a, which an earlier line has too",
+        ),
+        (f"{HEAD}\na,0,1,q\n", "line 2: has 4 values for 8 columns"),
+        (f"{HEAD}\n", "has no jobs"),
+        ("", "line 1: the column job_id is missing"),
     ],
 )
-def test_a_wrong_line_is_named(tmp_path: Path, jobs: str, told: str) -> None:
+def test_a_wrong_line_is_named(tmp_path: Path, jobs: str, error: str) -> None:
     with pytest.raises(TraceError) as refused:
         read(tmp_path, jobs)
-    assert told in str(refused.value)
+    assert error in str(refused.value)
     assert "jobs.csv" in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("queues", "told"),
+    ("queues", "error"),
     [
-        ("queue,wieght\nred,3\n", "line 1: the column wieght has no meaning here; there are"),
+        ("queue,wieght\nred,3\n", "line 1: the column wieght is unknown; use queue, parent"),
         ("queue,weight\nred,-3\n", "line 2: weight is '-3'"),
-        ("queue,parent\nred,blue\n", "line 2: parent is blue, which is no queue above"),
-        ("queue\nred\nred\n", "line 3: queue is red, which a queue before it is"),
+        (
+            "queue,parent\nred,blue\n",
+            "line 2: parent is blue, which is not a queue of an earlier line",
+        ),
+        ("queue\nred\nred\n", "line 3: queue is red, which an earlier line has too"),
     ],
 )
-def test_a_wrong_queue_is_named(tmp_path: Path, queues: str, told: str) -> None:
+def test_a_wrong_queue_is_named(tmp_path: Path, queues: str, error: str) -> None:
     with pytest.raises(TraceError) as refused:
         read(tmp_path, f"{HEAD}\na,0,1,red,1,1,,\n", queues=queues)
-    assert told in str(refused.value)
+    assert error in str(refused.value)
 
 
 def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path: Path) -> None:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from phalanx.cli.exits import Status, end
+from phalanx.cli.formatting import plural
 from phalanx.cli.options import decimal, one_of, whole_number
 from phalanx.cli.output import Json, note, print_json, print_table, warn
 
 if TYPE_CHECKING:
-    from phalanx.sim.policies import Rules
-    from phalanx.sim.replay import Pace
-    from phalanx.sim.results import Result
+    from phalanx.sim.policies import ReplayPolicy
+    from phalanx.sim.replay import ReplaySettings
+    from phalanx.sim.results import ReplayResult
     from phalanx.sim.traces import Trace
 
 _TRACE, _POLICY = "Trace", "Policy"
@@ -137,32 +138,32 @@ def simulate(  # noqa: PLR0913
     phalanx simulate --jobs jobs.csv --nodes nodes.csv --compare fcfs --report report.html
     """
     from phalanx.core.spec.job import SECOND  # noqa: PLC0415
-    from phalanx.sim.policies import replayed  # noqa: PLC0415
-    from phalanx.sim.replay import Pace  # noqa: PLC0415
+    from phalanx.sim.policies import replay_trace  # noqa: PLC0415
+    from phalanx.sim.replay import ReplaySettings  # noqa: PLC0415
     from phalanx.sim.traces import TraceError, read_trace  # noqa: PLC0415
 
-    pace = Pace(estimate, limits is Rounding.ROUND, round(plan_every * SECOND))
-    rules = [_own_rules(order, backfill), *_compared(compare or [])]
+    settings = ReplaySettings(estimate, limits is Rounding.ROUND, round(plan_every * SECOND))
+    policies = [_own_policy(order, backfill), *_compared(compare or [])]
     try:
         trace = read_trace(jobs, nodes, queues, nodes_limit)
     except TraceError as error:
         end(Status.USAGE, str(error))
     _warn_of_misfits(trace)
     results = []
-    for each in rules:
-        note(f"replaying {len(trace.jobs):,} jobs under {each.name}")
-        results.append(replayed(trace, each, pace))
+    for policy in policies:
+        note(f"replaying {len(trace.jobs):,} jobs under {policy.name}")
+        results.append(replay_trace(trace, policy, settings))
     if report is not None:
-        _write(report, jobs, trace, pace, results)
+        _write(report, jobs, trace, settings, results)
     if as_json:
         print_json(results)
     else:
         _print(results)
 
 
-def _own_rules(order: str, backfill: Switch) -> "Rules":
+def _own_policy(order: str, backfill: Switch) -> "ReplayPolicy":
     from phalanx.plan.model import OrderKey, PlannerPolicy  # noqa: PLC0415
-    from phalanx.sim.policies import Rules  # noqa: PLC0415
+    from phalanx.sim.policies import ReplayPolicy  # noqa: PLC0415
 
     keys: list[OrderKey] = []
     for word in order.split(","):
@@ -170,16 +171,16 @@ def _own_rules(order: str, backfill: Switch) -> "Rules":
             names = ", ".join(OrderKey)
             end(Status.USAGE, f"--order is {order!r}; write each of {names} at most once")
         keys.append(OrderKey(word.strip()))
-    return Rules("phalanx", PlannerPolicy(order=tuple(keys), backfill=backfill is Switch.ON))
+    return ReplayPolicy("phalanx", PlannerPolicy(order=tuple(keys), backfill=backfill is Switch.ON))
 
 
-def _compared(names: list[str]) -> "list[Rules]":
-    from phalanx.sim.policies import NAMED  # noqa: PLC0415
+def _compared(names: list[str]) -> "list[ReplayPolicy]":
+    from phalanx.sim.policies import POLICIES  # noqa: PLC0415
 
     for name in names:
-        if name not in NAMED:
-            end(Status.USAGE, f"--compare is {name!r}; write one of {', '.join(NAMED)}")
-    return [NAMED[name] for name in dict.fromkeys(names)]
+        if name not in POLICIES:
+            end(Status.USAGE, f"--compare is {name!r}; write one of {', '.join(POLICIES)}")
+    return [POLICIES[name] for name in dict.fromkeys(names)]
 
 
 def _warn_of_misfits(trace: "Trace") -> None:
@@ -192,30 +193,39 @@ def _warn_of_misfits(trace: "Trace") -> None:
         end(Status.USAGE, "no job of the trace fits the nodes; nothing to replay")
 
 
-def _print(results: "list[Result]") -> None:
-    from phalanx.sim.report import summary, waiting_table  # noqa: PLC0415
+def _print(results: "list[ReplayResult]") -> None:
+    from phalanx.sim.report import summary, wait_table  # noqa: PLC0415
 
     head, rows = summary(results)
     print_table([head[0], *(f"#{name}" for name in head[1:]), ""], [[*row, ""] for row in rows])
     for result in results:
-        for what, spreads in (
-            ("tasks", result.waiting_by_size),
-            ("queue", result.waiting_by_queue),
+        for group, column, waits in (
+            ("gang size", "tasks", result.wait_by_size),
+            ("queue", "queue", result.wait_by_queue),
         ):
-            head, rows = waiting_table(what, spreads)
-            typer.echo(f"\nwaiting time by {what}, {result.policy}")
+            head, rows = wait_table(column, waits)
+            typer.echo(f"\nwait time by {group}, {result.policy}")
             print_table([head[0], *(f"#{name}" for name in head[1:]), ""], [[*r, ""] for r in rows])
 
 
-def _write(path: Path, jobs: Path, trace: "Trace", pace: "Pace", results: "list[Result]") -> None:
+def _write(
+    path: Path,
+    jobs: Path,
+    trace: "Trace",
+    settings: "ReplaySettings",
+    results: "list[ReplayResult]",
+) -> None:
     from phalanx.sim.report import page  # noqa: PLC0415
 
-    size = f"{len(trace.nodes):,} nodes with {trace.gpu / 1000:,g} GPUs"
+    nodes = f"{plural(len(trace.nodes), 'node')} with {trace.gpu / 1000:,g} GPUs"
+    queues = plural(len(trace.queues), "queue")
+    duration = "its actual duration"
+    if settings.estimate != 1:
+        duration = f"{settings.estimate:g} times {duration}"
     facts = [
-        f"{len(trace.jobs):,} jobs of {jobs.name} in {len(trace.queues):,} queues, on {size}.",
-        f"Every job has a time limit of {pace.estimate:g} times its actual duration"
-        + (", rounded up." if pace.rounds else "."),
-        f"While jobs are pending, plans are at least {pace.plan_every / 1e6:g} s apart.",
+        f"{plural(len(trace.jobs), 'job')} of {jobs.name} in {queues}, on {nodes}.",
+        f"The time limit of a job is {duration}{', rounded up' if settings.rounded else ''}.",
+        f"While jobs are pending, plans are at least {settings.plan_every / 1e6:g} s apart.",
     ]
     try:
         path.write_text(page(f"Replay of {jobs.name}", facts, results), encoding="utf-8")

@@ -1,1 +1,3 @@
-"""The production engine, store and sync protocol under a virtual clock, with faults from a seed."""
+"""Simulations: the production engine, planner and sync protocol in virtual time, from a seed or a
+trace.
+"""

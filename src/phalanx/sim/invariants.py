@@ -1,4 +1,4 @@
-"""The names of the rules that a simulation checks beside those of the core."""
+"""The rules that a simulation checks in addition to those of the core, by name."""
 
 from enum import StrEnum
 
@@ -16,7 +16,7 @@ class SimulationInvariant(StrEnum):
     DEVICES_ARE_NOT_OVERUSED = "devices-are-not-overused"
     FAILURES_END_A_JOB = "failures-end-a-job"
     VANISHED_PROCESSES_ARE_DEAD = "vanished-processes-are-dead"
-    # At the end of a run, when nothing fails any more
+    # At the end of a run, after the last fault
     JOBS_END = "jobs-end"
     PROCESSES_END = "processes-end"
 

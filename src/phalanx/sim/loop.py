@@ -1,4 +1,4 @@
-"""An event loop whose time is virtual: when nothing is left to do now, it is later at once."""
+"""An event loop with virtual time: instead of waiting for a timer, it moves its clock forward."""
 
 import asyncio
 import selectors
@@ -9,11 +9,11 @@ T = TypeVar("T")
 
 
 class Deadlock(RuntimeError):  # noqa: N818
-    """Everybody waits and no timer is set."""
+    """Every task waits, and no timer is set."""
 
 
-class _NoWaiting(selectors.SelectSelector):
-    """Waits for nobody: it moves the clock by the time it was asked to wait."""
+class _VirtualSelector(selectors.SelectSelector):
+    """Returns at once, and moves the clock by the time it was asked to wait."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -21,21 +21,21 @@ class _NoWaiting(selectors.SelectSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
-            raise Deadlock("every task waits, and nothing is due")
+            raise Deadlock("every task waits, and no timer is set")
         self.now_s += max(0.0, timeout)
         return []
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
-        self._waiting = _NoWaiting()
-        super().__init__(self._waiting)
+        self._virtual_selector = _VirtualSelector()
+        super().__init__(self._virtual_selector)
 
     def time(self) -> float:
-        return self._waiting.now_s
+        return self._virtual_selector.now_s
 
 
 def run_virtually(main: Coroutine[Any, Any, T]) -> T:
-    """Run to the end, however long that would take in the world."""
+    """Run a coroutine to its end in virtual time."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)

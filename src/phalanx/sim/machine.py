@@ -1,5 +1,7 @@
-"""A simulated machine with an agent on it: it prepares, runs and stops what it is told to, reports
-over a network that loses and repeats, and may die, freeze, forget, or come back as a zombie."""
+"""A simulated worker: an agent that follows instructions and reports over a faulty network.
+
+It can crash, freeze, and resume with processes of an old attempt.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -19,8 +21,8 @@ from phalanx.wire.sync import (
     Want,
 )
 
-#: How often all is said again, in case anything was missed.
-_FULL_S = 60.0
+#: The interval of full inventories.
+_INVENTORY_S = 60.0
 
 Attempt = tuple[str, int]
 Register = Callable[[WorkerRegistered], Awaitable[None]]
@@ -28,31 +30,31 @@ Sync = Callable[[str, SyncRequest], Coroutine[Any, Any, SyncReply]]
 
 
 class MachineSuperseded(Exception):  # noqa: N818
-    """A later incarnation has registered; this one stops its tasks and ends."""
+    """A later incarnation has registered; this one kills its tasks and exits."""
 
 
 class Unregistered(Exception):  # noqa: N818
     """The server does not know the worker."""
 
 
-class Process:
-    """A task's process tree on the machine."""
+class SimulatedProcess:
+    """The processes of one attempt, with a random duration and outcome."""
 
     def __init__(self, spec: TaskSpec, random: Random, now_s: float) -> None:
         self.devices = [d for d in spec.env.get("CUDA_VISIBLE_DEVICES", "").split(",") if d]
         self.ends_at = now_s + random.choice([0.1, 1.0, 20.0, 100.0])
-        doomed = "DOOMED" in spec.env
-        self.code = 1 if doomed or random.random() < 0.15 else 0
-        #: How long it takes to die once told, the grace included.
+        always_fails = "ALWAYS_FAILS" in spec.env
+        self.code = 1 if always_fails or random.random() < 0.15 else 0
+        #: How long it runs on after a stop; longer than its grace if a kill has no effect at first.
         grace_s = spec.grace / SECOND
-        self.dying_s = random.choice([0.0, 0.5, grace_s, grace_s, 90.0])
+        self.stop_s = random.choice([0.0, 0.5, grace_s, grace_s, 90.0])
         self.signalled = False
 
     def stop(self, now_s: float) -> None:
         if not self.signalled:
             self.signalled = True
             self.code = 143
-            self.ends_at = now_s + self.dying_s
+            self.ends_at = now_s + self.stop_s
 
 
 class SimulatedMachine:
@@ -62,15 +64,15 @@ class SimulatedMachine:
         self._register = register
         self._sync = sync
         self._loop = asyncio.get_running_loop()
-        self._births = 0
+        self._boots = 0
         self._seq = 0
         self.incarnation = ""
-        self.processes: dict[Attempt, Process] = {}
+        self.processes: dict[Attempt, SimulatedProcess] = {}
         self.started: list[Attempt] = []
         self.prepared: set[Attempt] = set()
         self._reports: dict[Attempt, TaskReport] = {}
-        self._sent_full = False
-        self._next_full = 0.0
+        self._has_sent_inventory = False
+        self._inventory_at = 0.0
         self._term = 0
         #: Cleared while the machine is frozen.
         self.awake = asyncio.Event()
@@ -79,16 +81,16 @@ class SimulatedMachine:
         self._task: asyncio.Task[None] | None = None
 
     def boot(self) -> None:
-        """A new incarnation that has nothing."""
-        self._births += 1
-        self.incarnation = f"{self.name}-{self._births}"
+        """Start a new incarnation of the agent, without tasks."""
+        self._boots += 1
+        self.incarnation = f"{self.name}-{self._boots}"
         self._seq = 0
         self.processes.clear()
         self._reports.clear()
-        self._task = asyncio.create_task(self._live())
+        self._task = asyncio.create_task(self._run())
 
     def crash(self) -> None:
-        """The power goes: processes, memory and all."""
+        """Lose power, and with it all processes."""
         if self._task is not None:
             self._task.cancel()
         self._task = None
@@ -99,9 +101,9 @@ class SimulatedMachine:
     def is_up(self) -> bool:
         return self._task is not None and not self._task.done()
 
-    async def _live(self) -> None:
-        await self._sign_on()
-        pulse = asyncio.create_task(self._run_processes())
+    async def _run(self) -> None:
+        await self._register_worker()
+        processes = asyncio.create_task(self._run_processes())
         try:
             while True:
                 await self.awake.wait()
@@ -109,9 +111,9 @@ class SimulatedMachine:
         except MachineSuperseded:
             self.processes.clear()
         finally:
-            pulse.cancel()
+            processes.cancel()
 
-    async def _sign_on(self) -> None:
+    async def _register_worker(self) -> None:
         event = WorkerRegistered(
             self.name,
             self.incarnation,
@@ -125,13 +127,13 @@ class SimulatedMachine:
             except ConnectionError:
                 await asyncio.sleep(self._random.uniform(0.1, 2))
             else:
-                self._sent_full = False
+                self._has_sent_inventory = False
                 return
 
     async def _sync_once(self) -> None:
         now = self._loop.time()
-        full = not self._sent_full or now >= self._next_full
-        self._next_full = now + _FULL_S if full else self._next_full
+        full = not self._has_sent_inventory or now >= self._inventory_at
+        self._inventory_at = now + _INVENTORY_S if full else self._inventory_at
         reports = dict(self._reports)
         self._changed.clear()
         self._seq += 1
@@ -143,55 +145,59 @@ class SimulatedMachine:
         try:
             await asyncio.wait([call, changed], return_when=asyncio.FIRST_COMPLETED)
             if not call.done():
-                # Something happened: a new call takes the place of the one that is held.
+                # There is a new report: the next call replaces the one that the server holds.
                 return
             reply = call.result()
         except ConnectionError:
             await asyncio.sleep(self._random.uniform(0.1, 1))
             return
         except Unregistered:
-            await self._sign_on()
+            await self._register_worker()
             return
         finally:
             changed.cancel()
             call.cancel()
         await self.awake.wait()
         if reply.term < self._term:
-            return  # from a leader that was deposed and does not know it
+            return  # from a deposed leader that has not noticed yet
         self._term = reply.term
-        self._sent_full = not reply.full
-        for order in reply.tasks:
-            self._obey(order)
+        self._has_sent_inventory = not reply.full
+        for instruction in reply.tasks:
+            self._follow(instruction)
 
-    def _obey(self, order: TaskInstruction) -> None:
-        attempt = (order.id, order.epoch)
-        known = self._reports.get(attempt)
+    def _follow(self, instruction: TaskInstruction) -> None:
+        attempt = (instruction.id, instruction.epoch)
+        report = self._reports.get(attempt)
         process = self.processes.get(attempt)
-        if order.want is Want.FORGET:
+        if instruction.want is Want.FORGET:
             if process is None:
                 self._reports.pop(attempt, None)
-        elif order.want is Want.STOP:
+        elif instruction.want is Want.STOP:
             if process is not None:
                 process.stop(self._loop.time())
-            elif known is None or known.state is Reported.ACCEPTED:
+            elif report is None or report.state is Reported.ACCEPTED:
                 self._report(attempt, Reported.GONE)
-        elif order.want is Want.PREPARE and known is None:
+        elif instruction.want is Want.PREPARE and report is None:
             self.prepared.add(attempt)
             self._report(attempt, Reported.ACCEPTED)
-        elif order.want is Want.RUN and (known is None or known.state is Reported.ACCEPTED):
-            self._spawn(attempt, order)
+        elif instruction.want is Want.RUN and (report is None or report.state is Reported.ACCEPTED):
+            self._start(attempt, instruction)
 
-    def _spawn(self, attempt: Attempt, order: TaskInstruction) -> None:
-        if order.spec is None:
-            raise AssertionError(f"bug: told to run {attempt} without saying what")
+    def _start(self, attempt: Attempt, instruction: TaskInstruction) -> None:
+        if instruction.spec is None:
+            raise AssertionError(f"bug: the instruction to run {attempt} has no spec")
         if self._random.random() < 0.03:
             self._report(attempt, Reported.SPAWN_FAILED)
             return
-        self.processes[attempt] = Process(order.spec, self._random, self._loop.time())
+        self.processes[attempt] = SimulatedProcess(
+            instruction.spec, self._random, self._loop.time()
+        )
         self.started.append(attempt)
         self._report(attempt, Reported.RUNNING)
 
-    def _report(self, attempt: Attempt, state: Reported, process: Process | None = None) -> None:
+    def _report(
+        self, attempt: Attempt, state: Reported, process: SimulatedProcess | None = None
+    ) -> None:
         code = None if process is None else process.code
         signalled = process is not None and process.signalled
         self._reports[attempt] = TaskReport(*attempt, state, exit_code=code, signalled=signalled)

@@ -1,4 +1,4 @@
-"""The rules that hold for the simulated machines and the database, whatever the servers believe."""
+"""Checks of the simulated workers and the database, independent of what the servers believe."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ from phalanx.sim.machine import SimulatedMachine
 from phalanx.store import rows
 from phalanx.store.memory import MemoryDatabase
 
-WHOLE = 1000
+WHOLE_DEVICE = 1000
 
 
 class MachineChecks:
@@ -20,11 +20,11 @@ class MachineChecks:
         self._database = database
         self._machines = {machine.name: machine for machine in machines}
         self._last_seq = 0
-        #: Tasks that fell, by job.
+        #: The number of failed tasks, by job.
         self._failures: Counter[str] = Counter()
 
     def job(self, job: str) -> Job | None:
-        """As it is in the database."""
+        """The job as it is in the database, if it is there."""
         row = self._database.jobs.get(job)
         return None if row is None else rows.job_from(row.doc)
 
@@ -54,8 +54,10 @@ class MachineChecks:
     def _check_start(self, row: Task) -> None:
         if not row.released:
             raise violated(SimulationInvariant.PROCESS_AFTER_COMMITTED_RELEASE, row.story)
-        mates = [rows.task_from(doc) for doc in self._database.tasks[row.job].values()]
-        start_set = [task for task in mates if task.epoch == row.epoch and task.worker is not None]
+        siblings = [rows.task_from(doc) for doc in self._database.tasks[row.job].values()]
+        start_set = [
+            task for task in siblings if task.epoch == row.epoch and task.worker is not None
+        ]
         if len({task.worker for task in start_set}) == 1:
             return
         for task in start_set:
@@ -69,11 +71,11 @@ class MachineChecks:
             used: dict[str, int] = {}
             for (task, _), process in machine.processes.items():
                 job = self.job(split_task(task)[0])
-                gpu = WHOLE if job is None else job.spec.roles[0].resources.get("gpu", 0)
+                gpu = WHOLE_DEVICE if job is None else job.spec.roles[0].resources.get("gpu", 0)
                 for device in process.devices:
-                    used[device] = used.get(device, 0) + min(gpu, WHOLE)
+                    used[device] = used.get(device, 0) + min(gpu, WHOLE_DEVICE)
             for device, share in used.items():
-                if share > WHOLE:
+                if share > WHOLE_DEVICE:
                     detail = f"{device} of {machine.name} by {sorted(machine.processes)}"
                     raise violated(SimulationInvariant.DEVICES_ARE_NOT_OVERUSED, detail)
 
@@ -90,8 +92,8 @@ class MachineChecks:
         job = self.job(record.job)
         if job is None or record.how is TaskEnding.STOPPED:
             return
-        # No job here runs long enough for its failures to be forgiven, and no failure takes more
-        # than all of its tasks.
+        # No simulated job runs long enough for its failures to be forgotten, and one failure of a
+        # gang is recorded at most once for each task.
         self._failures[job.id] += 1
         if self._failures[job.id] > job.spec.max_retries * job.spec.size:
             raise violated(SimulationInvariant.FAILURES_END_A_JOB, f"job {job.id}")

@@ -1,5 +1,6 @@
-"""The way from machines and users to whoever leads: requests and answers may be late, lost,
-delivered again, or overtaken by later ones."""
+"""The simulated network between workers, users and servers: requests and replies may be delayed,
+lost, duplicated or reordered.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -15,75 +16,77 @@ from phalanx.sim.server import SimulatedServer
 from phalanx.wire.sync import SyncReply, SyncRequest
 
 T = TypeVar("T")
-Ask = Callable[[SimulatedServer], Coroutine[Any, Any, T]]
+Call = Callable[[SimulatedServer], Coroutine[Any, Any, T]]
 
 
-class Network:
+class SimulatedNetwork:
     def __init__(self, random: Random, servers: Sequence[SimulatedServer]) -> None:
         self._random = random
         self._servers = servers
         self.loss_rate = 0.0
-        #: Copies that are still under way.
-        self._copies: set[asyncio.Task[None]] = set()
+        #: Duplicated requests that are still in flight.
+        self._duplicates: set[asyncio.Task[None]] = set()
 
-    async def call(self, ask: Ask[T]) -> T:
-        """Ask one of the servers. Raises ConnectionError if no answer comes, whatever became of
-        the request."""
+    async def send(self, call: Call[T]) -> T:
+        """Call one of the servers and return its reply.
+
+        Raises ConnectionError if no reply arrives, even if the server has handled the request.
+        """
         await asyncio.sleep(self._latency())
-        if self._is_unlucky():
-            raise ConnectionError("the request was lost")
+        if self._has_fault():
+            raise ConnectionError("simulated: the request was lost")
         server = self._random.choice(self._servers)
         if not server.is_up or not server.store.awake.is_set():
             await asyncio.sleep(1.0)
-            raise ConnectionError("nobody answers")
+            raise ConnectionError("simulated: the server does not answer")
         try:
-            answer = await ask(server)
+            reply = await call(server)
         except (NotLeading, Unavailable) as error:
             raise ConnectionError(str(error)) from error
         await server.store.awake.wait()
         await asyncio.sleep(self._latency())
-        if self._is_unlucky():
-            raise ConnectionError("the answer was lost")
-        return answer
+        if self._has_fault():
+            raise ConnectionError("simulated: the reply was lost")
+        return reply
 
-    def _is_unlucky(self) -> bool:
+    def _has_fault(self) -> bool:
         return self._random.random() < self.loss_rate
 
     def _latency(self) -> float:
-        return self._random.uniform(0, 5.0 if self._is_unlucky() else 0.02)
+        return self._random.uniform(0, 5.0 if self._has_fault() else 0.02)
 
     async def command(self, event: Event) -> bool:
-        """Whether it was acknowledged."""
+        """Apply an event on the leader; whether it was acknowledged."""
         try:
-            await self.call(lambda server: server.engine.apply(event))
+            await self.send(lambda server: server.engine.apply(event))
         except (ConnectionError, CoreError):
             return False
         return True
 
     async def register(self, event: WorkerRegistered) -> None:
-        async def ask(server: SimulatedServer) -> None:
+        async def call(server: SimulatedServer) -> None:
             await server.engine.apply(event)
             server.engine.hear_worker(event.worker)
 
-        await self.call(ask)
+        await self.send(call)
 
     async def sync(self, worker: str, request: SyncRequest) -> SyncReply:
-        def ask(server: SimulatedServer) -> Coroutine[Any, Any, SyncReply]:
+        def call(server: SimulatedServer) -> Coroutine[Any, Any, SyncReply]:
             return server.agent_sync.sync(worker, request)
 
-        if self._is_unlucky():
-            copy = asyncio.create_task(self._deliver_again(ask))
-            self._copies.add(copy)
-            copy.add_done_callback(self._copies.discard)
+        if self._has_fault():
+            duplicate = asyncio.create_task(self._send_later(call))
+            self._duplicates.add(duplicate)
+            duplicate.add_done_callback(self._duplicates.discard)
         try:
-            return await self.call(ask)
+            return await self.send(call)
         except Unknown as error:
             raise Unregistered from error
         except Conflict as error:
             raise MachineSuperseded from error
 
-    async def _deliver_again(self, ask: Ask[SyncReply]) -> None:
-        """A copy of the request arrives when later ones may have been; nobody hears the answer."""
+    async def _send_later(self, call: Call[SyncReply]) -> None:
+        """Deliver a duplicate of a request, possibly after later ones; its reply is discarded."""
         await asyncio.sleep(self._random.uniform(0, 40))
         with suppress(ConnectionError, CoreError):
-            await self.call(ask)
+            await self.send(call)

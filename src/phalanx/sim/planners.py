@@ -1,4 +1,4 @@
-"""Who plans in a replay: the production planner, or the baseline that others are compared with."""
+"""The planners of a replay: the production planner, and a baseline for comparison."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -17,80 +17,87 @@ from phalanx.plan.decisions import Reserve
 from phalanx.plan.model import PlannerPolicy
 from phalanx.plan.state.delta import PlannerDelta
 from phalanx.plan.state.planner_state import PlannerState
-from phalanx.sim.replay import Planned
+from phalanx.sim.replay import ReplayPlan
 
 
-class Production:
-    """The planner that servers run, on a state that follows the cluster."""
+class ProductionPlanner:
+    """The planner of a server, with a state that follows the cluster."""
 
     def __init__(self, cluster: Cluster, policy: PlannerPolicy) -> None:
         self._cluster = cluster
         self._state = PlannerState.of(cluster, policy)
         self._delta = PlannerDelta()
 
-    def note(self, changes: Changes) -> None:
+    def observe(self, changes: Changes) -> None:
         self._delta.note(self._cluster, changes)
 
-    def plan(self, now: Micros) -> Planned:
+    def plan(self, now: Micros) -> ReplayPlan:
         delta, self._delta = self._delta, PlannerDelta()
-        made = update_and_plan(self._state, delta, now)
-        return Planned(made.decisions, made.reasons)
+        plan = update_and_plan(self._state, delta, now)
+        return ReplayPlan(plan.decisions, plan.reasons)
 
 
-class FirstCome:
-    """A baseline, no part of the product: first come, first served, whoever does not fit holds up
-    all behind, and each task goes to the node that is emptiest."""
+class FirstComeFirstServed:
+    """A baseline that is not part of the product: strictly first come, first served.
+
+    The first pending gang blocks all others, and each task goes to the node with the most capacity.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._line: deque[str] = deque()
+        self._pending: deque[str] = deque()
 
-    def note(self, changes: Changes) -> None:
-        self._line += changes.added
+    def observe(self, changes: Changes) -> None:
+        self._pending += changes.added
 
-    def plan(self, now: Micros) -> Planned:
+    def plan(self, now: Micros) -> ReplayPlan:
         decisions: list[Reserve] = []
-        taken: dict[str, Node] = {}
-        while self._line:
-            gang = self._cluster.gangs[self._line[0]]
-            placement = _spread_out(gang, self._cluster.nodes, taken)
+        used: dict[str, Node] = {}
+        while self._pending:
+            gang = self._cluster.gangs[self._pending[0]]
+            placement = _place_on_emptiest(gang, self._cluster.nodes, used)
             if placement is None:
                 short = NotEnough(gang.size, 0, next(iter(gang.role(0).resources), "slots"))
-                return Planned(decisions, {gang.job.id: short})
+                return ReplayPlan(decisions, {gang.job.id: short})
             decisions.append(Reserve((placement,)))
-            self._line.popleft()
-        return Planned(decisions, {})
+            self._pending.popleft()
+        return ReplayPlan(decisions, {})
 
 
-def _spread_out(gang: Gang, nodes: Mapping[str, Node], taken: dict[str, Node]) -> Placement | None:
-    """Each task on the node that has most left. What is taken is kept only if all find a place."""
+def _place_on_emptiest(
+    gang: Gang, nodes: Mapping[str, Node], used: dict[str, Node]
+) -> Placement | None:
+    """Place each task on the node with the most free capacity; None, if not all tasks fit.
+
+    `used` has the nodes that this plan has changed, and is updated if all tasks fit.
+    """
     role = gang.role(0)
     scarce = next(iter(role.resources), None)
-    room = [
-        (-_left(node, scarce), name)
-        for name, node in ((name, taken.get(name, node)) for name, node in nodes.items())
+    nodes_by_capacity = [
+        (-_free(node, scarce), name)
+        for name, node in ((name, used.get(name, node)) for name, node in nodes.items())
         if node.misfit(role) is None
     ]
-    heapify(room)
-    trial: dict[str, Node] = {}
+    heapify(nodes_by_capacity)
+    changed: dict[str, Node] = {}
     assignments = []
     for task in gang.tasks:
-        if not room:
+        if not nodes_by_capacity:
             return None
-        name = room[0][1]
-        node = trial.get(name)
+        name = nodes_by_capacity[0][1]
+        node = changed.get(name)
         if node is None:
-            node = trial[name] = taken.get(name, nodes[name]).copy()
+            node = changed[name] = used.get(name, nodes[name]).copy()
         devices = node.pick_devices(role.resources.get(GPU, 0)) or ()
         node.charge((task.id, gang.job.epoch + 1), Charge(0, role.resources, devices))
         assignments.append(Assignment(task.index, name))
         if node.misfit(role) is None:
-            heapreplace(room, (-_left(node, scarce), name))
+            heapreplace(nodes_by_capacity, (-_free(node, scarce), name))
         else:
-            heappop(room)
-    taken |= trial
+            heappop(nodes_by_capacity)
+    used |= changed
     return Placement(gang.job.id, gang.job.version, tuple(assignments))
 
 
-def _left(node: Node, resource: str | None) -> int:
+def _free(node: Node, resource: str | None) -> int:
     return -node.occupants if resource is None else node.free(resource)

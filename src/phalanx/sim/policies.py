@@ -1,39 +1,44 @@
-"""The policies that a trace can be replayed under, by name, and the replaying itself."""
+"""The policies under which a trace can be replayed, by name."""
 
 import msgspec
 
 from phalanx.core.cluster import Cluster
 from phalanx.plan.model import OrderKey, PlannerPolicy
-from phalanx.sim.planners import FirstCome, Production
-from phalanx.sim.replay import Pace, Replay
-from phalanx.sim.results import Result, measured
+from phalanx.sim.planners import FirstComeFirstServed, ProductionPlanner
+from phalanx.sim.replay import Planner, Replay, ReplaySettings
+from phalanx.sim.results import ReplayResult, measure
 from phalanx.sim.traces import Trace
 
 
-class Rules(msgspec.Struct, frozen=True):
+class ReplayPolicy(msgspec.Struct, frozen=True):
     name: str
-    policy: PlannerPolicy | None = None  #: None is the baseline
+    planner: PlannerPolicy | None = None  #: None is the baseline, first come, first served
 
 
-NAMED = {
-    rules.name: rules
-    for rules in (
-        Rules("fcfs"),
-        Rules("no-backfill", PlannerPolicy(backfill=False)),
-        Rules(
+POLICIES = {
+    policy.name: policy
+    for policy in (
+        ReplayPolicy("fcfs"),
+        ReplayPolicy("no-backfill", PlannerPolicy(backfill=False)),
+        ReplayPolicy(
             "size-first", PlannerPolicy(order=(OrderKey.SIZE, OrderKey.PRIORITY, OrderKey.CREATED))
         ),
-        Rules("created-first", PlannerPolicy(order=(OrderKey.PRIORITY, OrderKey.CREATED))),
+        ReplayPolicy("created-first", PlannerPolicy(order=(OrderKey.PRIORITY, OrderKey.CREATED))),
     )
 }
 
 
-def replayed(trace: Trace, rules: Rules, pace: Pace | None = None) -> Result:
+def replay_trace(
+    trace: Trace, policy: ReplayPolicy, settings: ReplaySettings | None = None
+) -> ReplayResult:
+    """Replay a trace to its end under a policy, and measure."""
     cluster = Cluster()
-    if rules.policy is None:
-        planner: FirstCome | Production = FirstCome(cluster)
-    else:
-        planner = Production(cluster, rules.policy)
-    replay = Replay(trace, cluster, planner, pace)
+    replay = Replay(trace, cluster, planner_for(policy, cluster), settings)
     replay.run()
-    return measured(rules.name, trace, replay)
+    return measure(policy.name, trace, replay)
+
+
+def planner_for(policy: ReplayPolicy, cluster: Cluster) -> Planner:
+    if policy.planner is None:
+        return FirstComeFirstServed(cluster)
+    return ProductionPlanner(cluster, policy.planner)

@@ -1,6 +1,6 @@
-"""Whether the reasons for which gangs wait are true, judged from the cluster without the planner.
+"""Checks the reasons of pending gangs against the cluster, independent of the planner.
 
-For gangs of one role. Judged right after a plan was carried out: from then on there is only less.
+Only for gangs with one role, and right after a plan was applied: later the cluster has changed.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,45 +24,45 @@ from phalanx.core.spec.job import Micros, Role
 from phalanx.core.states import PLACED, State
 
 
-def untruths(cluster: Cluster, reasons: Mapping[str, Reason], now: Micros) -> Iterator[str]:
-    """A sentence for each gang that waits without a reason, or for one that is not true."""
+def wrong_reasons(cluster: Cluster, reasons: Mapping[str, Reason], now: Micros) -> Iterator[str]:
+    """A sentence for each pending gang that has no reason, or a wrong one."""
     for job, gang in cluster.gangs.items():
         if gang.job.phase is not Phase.PENDING:
             continue
         reason = reasons.get(job)
         if reason is None:
-            yield f"job {job} waits for no reason"
+            yield f"job {job} is pending without a reason"
         elif not _is_true(cluster, gang, reason, now):
-            yield f"job {job} waits because {reason}, which is not so"
+            yield f"job {job} is pending with a wrong reason: {reason}"
 
 
 def _is_true(cluster: Cluster, gang: Gang, reason: Reason, now: Micros) -> bool:
-    is_so = False
+    is_true = False
     match reason:
         case NotEnough() | Fragmented():
-            is_so = _room(cluster, gang) < gang.size
+            is_true = _fitting_tasks(cluster, gang) < gang.size
         case NeverFits():
-            is_so = _room_if_empty(cluster, gang.role(0)) < gang.size
+            is_true = _fitting_tasks_if_empty(cluster, gang.role(0)) < gang.size
         case Backoff():
-            is_so = reason.until > now
+            is_true = reason.until > now
         case HeldBack():
-            is_so = reason.for_job in cluster.gangs and reason.for_job != gang.job.id
+            is_true = reason.for_job in cluster.gangs and reason.for_job != gang.job.id
         case QueueLimit():
-            is_so = _is_at_limit(cluster, gang, reason)
+            is_true = _is_at_limit(cluster, gang, reason)
         case WaitingForVictims():
-            is_so = any(_is_leaving(cluster, task) for task in reason.tasks)
-    return is_so
+            is_true = any(_is_stopping(cluster, task) for task in reason.tasks)
+    return is_true
 
 
 def _is_at_limit(cluster: Cluster, gang: Gang, reason: QueueLimit) -> bool:
     limit = cluster.queues[reason.queue].limit.get(reason.resource)
-    used = sum(_uses(each, reason.resource) for each in _below(cluster, reason.queue))
-    wants = gang.size * gang.role(0).resources.get(reason.resource, 0)
-    return limit is not None and used + wants > limit
+    used = sum(_usage(other, reason.resource) for other in _gangs_of(cluster, reason.queue))
+    requested = gang.size * gang.role(0).resources.get(reason.resource, 0)
+    return limit is not None and used + requested > limit
 
 
-def _room(cluster: Cluster, gang: Gang) -> int:
-    """How many of its tasks fit now, on what is free and not kept for others."""
+def _fitting_tasks(cluster: Cluster, gang: Gang) -> int:
+    """The number of tasks of a gang that fit on free capacity not kept for other gangs."""
     role = gang.role(0)
     kept: dict[str, int] = {}
     for other in cluster.gangs.values():
@@ -78,12 +78,12 @@ def _room(cluster: Cluster, gang: Gang) -> int:
 def _fits(node: Node, role: Role, kept: int) -> int:
     amounts = {name: node.free(name) for name in role.resources}
     if GPU in amounts:
-        whole = sum(left == DEVICE for left in node.devices) * DEVICE
+        whole = sum(free == DEVICE for free in node.devices) * DEVICE
         amounts[GPU] = min(amounts[GPU], whole) - kept
     return max(0, min(amounts[name] // each for name, each in role.resources.items()))
 
 
-def _room_if_empty(cluster: Cluster, role: Role) -> int:
+def _fitting_tasks_if_empty(cluster: Cluster, role: Role) -> int:
     return sum(
         min(node.worker.resources.get(name, 0) // each for name, each in role.resources.items())
         for node in cluster.nodes.values()
@@ -91,28 +91,28 @@ def _room_if_empty(cluster: Cluster, role: Role) -> int:
     )
 
 
-def _below(cluster: Cluster, queue: str) -> Iterator[Gang]:
-    """The gangs of a queue and of those below it."""
+def _gangs_of(cluster: Cluster, queue: str) -> Iterator[Gang]:
+    """The gangs of a queue and of the queues below it."""
     for gang in cluster.gangs.values():
-        above: str | None = gang.job.spec.queue
-        while above is not None and above != queue:
-            above = cluster.queues[above].parent
-        if above == queue:
+        ancestor: str | None = gang.job.spec.queue
+        while ancestor is not None and ancestor != queue:
+            ancestor = cluster.queues[ancestor].parent
+        if ancestor == queue:
             yield gang
 
 
-def _uses(gang: Gang, resource: str) -> int:
+def _usage(gang: Gang, resource: str) -> int:
     tasks = sum(task.state in PLACED for task in gang.tasks) + len(_nominated(gang))
     return tasks * gang.role(0).resources.get(resource, 0)
 
 
 def _nominated(gang: Gang) -> tuple[Assignment, ...]:
-    """The places that are kept for the gang while its victims stop."""
+    """The places kept for the gang while its victims stop."""
     pending = gang.job.pending
     return () if pending is None or pending.nomination is None else pending.nomination.assignments
 
 
-def _is_leaving(cluster: Cluster, task: str) -> bool:
+def _is_stopping(cluster: Cluster, task: str) -> bool:
     job, index = split_task(task)
     gang = cluster.gangs.get(job)
     return gang is not None and gang.tasks[index].state is State.PREEMPTING

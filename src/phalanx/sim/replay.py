@@ -1,7 +1,7 @@
-"""A trace replayed: the production planner and core under virtual time, from event to event.
+"""The replay of a trace: the production planner and core in virtual time, from event to event.
 
-Tasks start the moment they are placed and end after their duration; those that are told to stop do
-so a little later, and their work is lost. Nothing is random, so the same trace ends the same way.
+A task starts when it is placed and ends after its duration. A task that is stopped ends a few
+seconds later and its work is lost. Nothing is random: a trace always gives the same result.
 """
 
 from bisect import bisect_left
@@ -31,22 +31,23 @@ from phalanx.plan.decisions import Decision, Reserve
 from phalanx.sim.job_history import JobHistory
 from phalanx.sim.traces import Trace, TraceJob
 
-#: A trace begins here, as far as its rows know.
+#: The wall clock at the start of a trace.
 START: Micros = 1_700_000_000 * SECOND
-#: How long a task takes to stop once it was told.
-STOP: Micros = 5 * SECOND
-#: While somebody waits and nothing happens, a plan is made all the same: time changes things, too.
-TICK: Micros = 5 * MINUTE
-#: So many plans in a row without a decision, while nothing runs or comes, and it is over.
-_IDLE_PLANS = 5
-#: A worker that takes tasks for its resources, however many they are.
+#: How long a task takes to stop.
+STOP_TIME: Micros = 5 * SECOND
+#: While jobs are pending and nothing happens, plans are made at this interval: reservations and
+#: starvation depend on time.
+IDLE_PLAN_EVERY: Micros = 5 * MINUTE
+#: The replay ends after this many plans without a decision, if nothing runs and no job is due.
+_MAX_IDLE_PLANS = 5
+#: Workers are limited by their resources, not by a number of tasks.
 _SLOTS = 1 << 20
 
-# At one moment tasks end before timers fire: a job that ends just at its limit is done.
+# At the same time, tasks end before timers fire: a job that ends exactly at its limit is done.
 _END, _TIMER = 0, 1
 
-#: Time limits that people write.
-_ROUND: tuple[Micros, ...] = (
+#: Time limits as users write them.
+_USUAL_LIMITS: tuple[Micros, ...] = (
     *(n * MINUTE for n in (1, 2, 5, 10, 15, 30)),
     *(n * HOUR for n in (1, 2, 4, 8, 12)),
     *(n * 24 * HOUR for n in (1, 2, 4, 7, 14, 30, 60, 120)),
@@ -55,30 +56,30 @@ _ROUND: tuple[Micros, ...] = (
 _Attempt = tuple[str, int]
 
 
-class Pace(msgspec.Struct, frozen=True):
-    """What a trace does not tell: the time limits of its jobs, and how often plans are made."""
+class ReplaySettings(msgspec.Struct, frozen=True):
+    """The time limits of jobs, which a trace does not have, and the interval of plans."""
 
-    estimate: float = 1.0  #: a limit is so many times the duration
-    rounds: bool = False  #: and then the next that people write
-    plan_every: Micros = SECOND  #: the least time between two plans while somebody waits
+    estimate: float = 1.0  #: the ratio of time limits to actual durations
+    rounded: bool = False  #: limits are rounded up to those that users write
+    plan_every: Micros = SECOND  #: the shortest time between two plans while jobs are pending
 
-    def limit(self, duration: Micros) -> Micros:
+    def time_limit(self, duration: Micros) -> Micros:
         limit = max(SECOND, round(duration * self.estimate))
-        if self.rounds and limit <= _ROUND[-1]:
-            limit = _ROUND[bisect_left(_ROUND, limit)]
+        if self.rounded and limit <= _USUAL_LIMITS[-1]:
+            limit = _USUAL_LIMITS[bisect_left(_USUAL_LIMITS, limit)]
         return limit
 
 
-class Planned(NamedTuple):
+class ReplayPlan(NamedTuple):
     decisions: Sequence[Decision]
-    reasons: Mapping[str, Reason]  #: of those who are left waiting, or of the first of them
+    reasons: Mapping[str, Reason]  #: of the pending jobs, or of the first of them
 
 
 class Planner(Protocol):
-    def note(self, changes: Changes) -> None:
-        """The cluster has taken these over."""
+    def observe(self, changes: Changes) -> None:
+        """Record what an event has changed in the cluster."""
 
-    def plan(self, now: Micros) -> Planned: ...
+    def plan(self, now: Micros) -> ReplayPlan: ...
 
 
 class Replay:
@@ -87,27 +88,26 @@ class Replay:
         trace: Trace,
         cluster: Cluster,
         planner: Planner,
-        pace: Pace | None = None,
+        settings: ReplaySettings | None = None,
     ) -> None:
-        pace = pace or Pace()
         self.cluster = cluster
         self.now: Micros = START
         self.history = JobHistory(trace, START)
         self.reasons: Mapping[str, Reason] = {}
-        #: Decisions that no longer held when they were applied, by cause. There should be none.
+        #: Decisions that the core rejected, by error. There should be none.
         self.rejected: Counter[str] = Counter()
         self.plans = 0
         self.planned_at: Micros | None = None
         self._planner = planner
-        self._pace = pace
+        self._settings = settings or ReplaySettings()
         self._jobs = trace.jobs
         self._durations = {job.id: job.duration for job in trace.jobs}
         self._next_job = 0
         self._numbers = count()
-        #: What is to come: when, its rank, a number, and an event or an attempt that ends.
-        self._due: list[tuple[Micros, int, int, events.Event | _Attempt]] = []
+        #: The agenda: time, rank at the same time, a number, and an event or an attempt that ends.
+        self._agenda: list[tuple[Micros, int, int, events.Event | _Attempt]] = []
         self._replan = True
-        self._someone_waits = False
+        self._has_pending = False
         self._plan_at: Micros = START
         self._idle_plans = 0
         self._set_up(trace)
@@ -121,69 +121,69 @@ class Replay:
     # Time
 
     def run(self) -> None:
-        """To the end: nothing runs, nothing comes, and nobody who waits can be helped."""
+        """Replay until nothing runs, all jobs were submitted, and no pending job can start."""
         while self.step():
             pass
 
     def step(self) -> bool:
-        """All that happens at the next moment; False if there is no more."""
+        """Handle everything that happens at the next time; False at the end of the replay."""
         at = self._next_at()
         if at is None:
             return False
         self.now = at
-        while self._due and self._due[0][0] <= at:
-            what = heappop(self._due)[3]
-            if isinstance(what, tuple):
-                self._end(*what)
-            elif isinstance(what, events.Stopped):
-                self._stop(what)
+        while self._agenda and self._agenda[0][0] <= at:
+            item = heappop(self._agenda)[3]
+            if isinstance(item, tuple):
+                self._end(*item)
+            elif isinstance(item, events.Stopped):
+                self._stop(item)
             else:
-                self.apply(what)
+                self.apply(item)
         while self._next_job < len(self._jobs) and START + self._jobs[self._next_job].at <= at:
             self._submit(self._jobs[self._next_job])
             self._next_job += 1
-        if at >= self._plan_at and (self._replan or at >= self._plan_at + TICK):
+        if at >= self._plan_at and (self._replan or at >= self._plan_at + IDLE_PLAN_EVERY):
             self._plan()
         return True
 
     def _next_at(self) -> Micros | None:
-        moments = []
-        if self._due:
-            moments.append(self._due[0][0])
+        times = []
+        if self._agenda:
+            times.append(self._agenda[0][0])
         if self._next_job < len(self._jobs):
-            moments.append(START + self._jobs[self._next_job].at)
+            times.append(START + self._jobs[self._next_job].at)
         if self._replan:
-            moments.append(self._plan_at)
-        elif self._someone_waits and (moments or self._idle_plans < _IDLE_PLANS):
-            moments.append(self._plan_at + TICK)
-        return max(self.now, min(moments)) if moments else None
+            times.append(self._plan_at)
+        elif self._has_pending and (times or self._idle_plans < _MAX_IDLE_PLANS):
+            times.append(self._plan_at + IDLE_PLAN_EVERY)
+        return max(self.now, min(times)) if times else None
 
-    # What happens
+    # Events
 
     def apply(self, event: events.Event) -> Changes:
         changes = self.cluster.apply(event, self.now)
         for timer in changes.timers:
-            heappush(self._due, (timer.at, _TIMER, next(self._numbers), timer.event))
+            heappush(self._agenda, (timer.at, _TIMER, next(self._numbers), timer.event))
         if changes.wake:
-            self._stop_what_was_told_to(changes)
+            self._schedule_stops(changes)
         if changes.replan:
             self._replan = True
-        self._planner.note(changes)
+        self._planner.observe(changes)
         self.history.observe(changes, self.now)
         return changes
 
-    def happens_at(self, at: Micros, event: events.Event) -> None:
-        """Something from outside: a worker is lost, a user changes a priority."""
-        heappush(self._due, (at, _TIMER, next(self._numbers), event))
+    def schedule(self, at: Micros, event: events.Event) -> None:
+        """Apply an event at a later time, such as the return of a lost worker."""
+        heappush(self._agenda, (at, _TIMER, next(self._numbers), event))
 
-    def _stop_what_was_told_to(self, changes: Changes) -> None:
+    def _schedule_stops(self, changes: Changes) -> None:
         for task in changes.tasks.values():
             if task.state is State.PREEMPTING and place_of(task).stopping_at == self.now:
                 stopped = events.Stopped(task.id, task.epoch)
-                heappush(self._due, (self.now + STOP, _END, next(self._numbers), stopped))
+                heappush(self._agenda, (self.now + STOP_TIME, _END, next(self._numbers), stopped))
 
     def _stop(self, event: events.Stopped) -> None:
-        """It has stopped, unless its worker was lost in the meantime and it with it."""
+        """Apply the stop of a task, unless it was lost with its worker in the meantime."""
         job, index = split_task(event.task)
         gang = self.cluster.gangs.get(job)
         if gang is not None:
@@ -192,11 +192,11 @@ class Replay:
                 self.apply(event)
 
     def _submit(self, job: TraceJob) -> None:
-        spec = replace(spec_of(job), time_limit=self._pace.limit(job.duration))
+        spec = replace(spec_of(job), time_limit=self._settings.time_limit(job.duration))
         self.apply(events.Submitted(job.id, spec))
 
     def _end(self, job: str, epoch: int) -> None:
-        """The duration of an attempt is over; if it was stopped before, that means nothing."""
+        """End an attempt after its duration, unless it was stopped before."""
         gang = self.cluster.gangs.get(job)
         if gang is None or gang.job.epoch != epoch or gang.job.stopping is not None:
             return
@@ -212,8 +212,8 @@ class Replay:
         self.plans += 1
         self.planned_at = self.now
         self.reasons = plan.reasons
-        self._someone_waits = next(iter(plan.reasons), None) is not None
-        self._plan_at = self.now + (self._pace.plan_every if self._someone_waits else SECOND)
+        self._has_pending = next(iter(plan.reasons), None) is not None
+        self._plan_at = self.now + (self._settings.plan_every if self._has_pending else SECOND)
         self._idle_plans = 0 if plan.decisions else self._idle_plans + 1
         for decision in plan.decisions:
             try:
@@ -230,13 +230,13 @@ class Replay:
             for task in gang.tasks:
                 if task.state is State.RESERVED:
                     self.apply(events.Claimed(task.id, task.worker))
-            ending = (job, gang.job.epoch)
+            attempt = (job, gang.job.epoch)
             at = self.now + self._durations[job]
-            heappush(self._due, (at, _END, next(self._numbers), ending))
+            heappush(self._agenda, (at, _END, next(self._numbers), attempt))
 
 
 def register(node: str, resources: Mapping[str, int]) -> events.WorkerRegistered:
-    """A worker that claims what is placed on it, and is trusted to run it."""
+    """The registration of a worker on which a placed task runs at once."""
     return events.WorkerRegistered(
         node, "1", WorkerProtocol.PLAIN, node, dict(resources), slots=_SLOTS
     )
@@ -248,7 +248,7 @@ def spec_of(job: TraceJob) -> JobSpec:
 
 @lru_cache(maxsize=4096)
 def _spec(queue: str, priority: int, size: int, resources: tuple[tuple[str, int], ...]) -> JobSpec:
-    """Gangs that are alike share one specification."""
+    """The specification, shared by all jobs that are alike."""
     spec = job_spec({"roles": {"worker": {"command": "replay", "replicas": size}}})
     [role] = spec.roles
     return replace(

@@ -1,15 +1,15 @@
-"""The results of replays as an HTML page that needs nothing else: tables, and plots in SVG."""
+"""The report on replays: one self-contained HTML page with tables and SVG plots."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 
 from phalanx.core.spec.durations import short_duration
-from phalanx.sim.results import BOUND_S, Result, Spread
+from phalanx.sim.results import BOUND_S, Distribution, ReplayResult
 
 _WIDTH, _HEIGHT = 860, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 12, 12, 34
-#: Told apart by people who see colours differently, too.
+#: Distinguishable with colour vision deficiency.
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")
 _MUTED = "#8a8f98"
 
@@ -24,33 +24,29 @@ p.note { color: #57606a; } .key { display: inline-block; width: .8em; height: .8
 """
 
 
-def page(title: str, facts: Sequence[str], results: Sequence[Result]) -> str:
-    """`facts` say what was replayed; each is a sentence."""
+def page(title: str, facts: Sequence[str], results: Sequence[ReplayResult]) -> str:
+    """The page; `facts` are sentences about the trace and the settings."""
     colours = {result.policy: _COLOURS[n % len(_COLOURS)] for n, result in enumerate(results)}
     parts = [
         f"<h1>{escape(title)}</h1>",
         *map(_note, facts),
         _table("", *summary(results)),
-        "<h2>Use of the GPUs over time</h2>",
-        _legend(colours | {"wanted, under the first policy": _MUTED}),
-        _use(results, colours),
-        "<h2>Waiting by gang size</h2>",
-        _note("The time within which 95 of 100 jobs have started, on a logarithmic scale."),
+        "<h2>GPUs in use over time</h2>",
+        _legend(colours | {"requested (first policy)": _MUTED}),
+        _usage_plot(results, colours),
+        "<h2>Wait time by gang size</h2>",
+        _note(
+            "95th percentile of the time from submission to first start, on a logarithmic scale."
+        ),
         _legend(colours),
         _bars(_waits(results), colours, short_duration, logarithmic=True),
-        *(
-            _table(result.policy, *waiting_table("tasks", result.waiting_by_size))
-            for result in results
-        ),
-        "<h2>Shares by queue</h2>",
-        _note("GPU time received, as a part of what weight, quota and demand gave a right to."),
-        _note("Whoever had no right to much may have used what was idle; bars end at 200%."),
+        *(_table(result.policy, *wait_table("tasks", result.wait_by_size)) for result in results),
+        "<h2>Fair shares by queue</h2>",
+        _note("GPU time received, relative to the fair share from weights, quotas and requests."),
+        _note("Queues exceed 100 % by borrowing idle GPUs. Bars end at 200 %."),
         _legend(colours),
         _bars(_shares(results), colours, lambda value: f"{value:.0%}"),
-        *(
-            _table(result.policy, *waiting_table("queue", result.waiting_by_queue))
-            for result in results
-        ),
+        *(_table(result.policy, *wait_table("queue", result.wait_by_queue)) for result in results),
     ]
     return (
         f"<!doctype html>\n<html lang=en><head><meta charset=utf-8><title>{escape(title)}</title>"
@@ -62,39 +58,40 @@ def _note(sentence: str) -> str:
     return f"<p class=note>{escape(sentence)}</p>"
 
 
-# Tables, which the terminal shows as well
+# Tables, also for the terminal
 
 Table = tuple[list[str], list[list[str]]]
 
 
-def summary(results: Sequence[Result]) -> Table:
-    """One row for each measure, one column for each policy."""
-    rows: list[tuple[str, Callable[[Result], str]]] = [
+def summary(results: Sequence[ReplayResult]) -> Table:
+    """One row for each measurement, one column for each policy."""
+    rows: list[tuple[str, Callable[[ReplayResult], str]]] = [
         ("jobs done", lambda r: f"{r.done:,} of {r.jobs:,}"),
-        ("waiting, mean", lambda r: short_duration(r.waiting.mean)),
-        ("waiting, p50", lambda r: short_duration(r.waiting.p50)),
-        ("waiting, p95", lambda r: short_duration(r.waiting.p95)),
-        ("waiting, p99", lambda r: short_duration(r.waiting.p99)),
+        ("wait time, mean", lambda r: short_duration(r.wait.mean)),
+        ("wait time, p50", lambda r: short_duration(r.wait.p50)),
+        ("wait time, p95", lambda r: short_duration(r.wait.p95)),
+        ("wait time, p99", lambda r: short_duration(r.wait.p99)),
         ("utilisation", lambda r: f"{r.utilisation:.1%}"),
-        ("utilisation to the last end", lambda r: f"{r.utilisation_to_end:.1%}"),
-        (f"slowdown (bound {BOUND_S:g} s), mean", lambda r: f"{r.slowdown.mean:,.1f}"),
-        (f"slowdown (bound {BOUND_S:g} s), p95", lambda r: f"{r.slowdown.p95:,.1f}"),
+        ("utilisation until the last end", lambda r: f"{r.utilisation_to_end:.1%}"),
+        (f"bounded slowdown ({BOUND_S:g} s), mean", lambda r: f"{r.slowdown.mean:,.1f}"),
+        (f"bounded slowdown ({BOUND_S:g} s), p95", lambda r: f"{r.slowdown.p95:,.1f}"),
         ("fairness (Jain)", lambda r: f"{r.fairness:.3f}"),
         ("evictions", lambda r: f"{r.evictions:,}"),
-        ("GPU hours lost", lambda r: f"{r.gpu_hours_lost:,.1f}"),
-        ("last end", lambda r: short_duration(r.span_s)),
-        ("left waiting", lambda r: f"{r.left_waiting:,}"),
-        ("never fit", lambda r: f"{r.never_fit:,}"),
+        ("GPU-hours lost", lambda r: f"{r.gpu_hours_lost:,.1f}"),
+        ("makespan", lambda r: short_duration(r.makespan_s)),
+        ("still pending", lambda r: f"{r.still_pending:,}"),
+        ("jobs that never fit", lambda r: f"{r.never_fit:,}"),
     ]
     head = ["", *(result.policy for result in results)]
     return head, [[name, *(show(result) for result in results)] for name, show in rows]
 
 
-def waiting_table(what: str, spreads: Mapping[str, Spread]) -> Table:
-    head = [what, "jobs", "mean", "p50", "p95", "p99"]
+def wait_table(group: str, waits: Mapping[str, Distribution]) -> Table:
+    """Wait times by group, such as queues."""
+    head = [group, "jobs", "mean", "p50", "p95", "p99"]
     return head, [
         [name, f"{s.count:,}", *(short_duration(value) for value in (s.mean, s.p50, s.p95, s.p99))]
-        for name, s in spreads.items()
+        for name, s in waits.items()
     ]
 
 
@@ -126,18 +123,18 @@ def _svg(label: str, parts: Iterable[str]) -> str:
     )
 
 
-def _x(part: float) -> float:
-    return _LEFT + part * (_WIDTH - _LEFT - _RIGHT)
+def _x(fraction: float) -> float:
+    return _LEFT + fraction * (_WIDTH - _LEFT - _RIGHT)
 
 
-def _y(part: float) -> float:
-    return _HEIGHT - _BOTTOM - part * (_HEIGHT - _TOP - _BOTTOM)
+def _y(fraction: float) -> float:
+    return _HEIGHT - _BOTTOM - fraction * (_HEIGHT - _TOP - _BOTTOM)
 
 
 def _grid(marks: Iterable[tuple[float, str]]) -> Iterable[str]:
-    """Lines across, each at a part of the height and with its value."""
-    for part, label in marks:
-        y = _y(part)
+    """Horizontal lines, each at a fraction of the height and with its label."""
+    for fraction, label in marks:
+        y = _y(fraction)
         yield (
             f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"'
             f' stroke="{_MUTED}" stroke-opacity=".35"/>'
@@ -145,44 +142,44 @@ def _grid(marks: Iterable[tuple[float, str]]) -> Iterable[str]:
         )
 
 
-def _use(results: Sequence[Result], colours: Mapping[str, str]) -> str:
+def _usage_plot(results: Sequence[ReplayResult], colours: Mapping[str, str]) -> str:
     gpus = results[0].gpus or 1.0
-    wanted = results[0].series
+    requested = results[0].series
     top = max(1.0, *(value / gpus for result in results for value in result.series.used))
     longest = max(result.series.hours[-1] for result in results)
-    scale = _Shares(max(top, max(wanted.wanted) / gpus))
-    parts = list(_grid((scale.part(mark), f"{mark:.0%}") for mark in scale.marks()))
+    scale = _PercentScale(max(top, max(requested.requested) / gpus))
+    parts = list(_grid((scale.fraction(mark), f"{mark:.0%}") for mark in scale.marks()))
     parts += [
         f'<text x="{_x(n / 4):.1f}" y="{_HEIGHT - 12}" text-anchor="{anchor}">'
         f"{short_duration(n / 4 * longest * 3600)}</text>"
         for n, anchor in enumerate(("middle", "middle", "middle", "middle", "end"))
     ]
-    lines = [(_MUTED, wanted.hours, wanted.wanted)]
+    lines = [(_MUTED, requested.hours, requested.requested)]
     lines += [(colours[r.policy], r.series.hours, r.series.used) for r in results]
     for colour, hours, values in lines:
         points = " ".join(
-            f"{_x(hour / longest):.1f},{_y(scale.part(value / gpus)):.1f}"
+            f"{_x(hour / longest):.1f},{_y(scale.fraction(value / gpus)):.1f}"
             for hour, value in zip(hours, values, strict=True)
         )
         parts.append(
             f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.3"/>'
         )
-    return _svg("GPUs used over time", parts)
+    return _svg("GPUs in use over time", parts)
 
 
 #: Group → policy → value.
 _Groups = Mapping[str, Mapping[str, float]]
 
 
-def _waits(results: Sequence[Result]) -> _Groups:
-    sizes = results[0].waiting_by_size
+def _waits(results: Sequence[ReplayResult]) -> _Groups:
+    sizes = results[0].wait_by_size
     return {
-        size: {r.policy: r.waiting_by_size[size].p95 for r in results if size in r.waiting_by_size}
+        size: {r.policy: r.wait_by_size[size].p95 for r in results if size in r.wait_by_size}
         for size in sizes
     }
 
 
-def _shares(results: Sequence[Result]) -> _Groups:
+def _shares(results: Sequence[ReplayResult]) -> _Groups:
     return {
         queue: {
             r.policy: r.shares[queue].received / r.shares[queue].deserved
@@ -202,8 +199,8 @@ def _bars(
 ) -> str:
     values = [value for group in groups.values() for value in group.values()]
     top = max(values, default=1.0) or 1.0
-    scale = _Logarithmic(top) if logarithmic else _Shares(top)
-    parts = list(_grid((scale.part(mark), show(mark)) for mark in scale.marks()))
+    scale = _LogarithmicScale(top) if logarithmic else _PercentScale(top)
+    parts = list(_grid((scale.fraction(mark), show(mark)) for mark in scale.marks()))
     slot = 1.0 / max(1, len(groups))
     bar = slot * 0.8 / len(colours)
     for place, (name, group) in enumerate(groups.items()):
@@ -211,7 +208,7 @@ def _bars(
             if policy not in group:
                 continue
             x = _x(place * slot + slot * 0.1 + number * bar)
-            y = _y(scale.part(group[policy]))
+            y = _y(scale.fraction(group[policy]))
             parts.append(
                 f'<rect x="{x:.1f}" y="{y:.1f}" width="{_x(bar) - _x(0):.1f}"'
                 f' height="{_y(0) - y:.1f}" fill="{colour}">'
@@ -221,29 +218,29 @@ def _bars(
             f'<text x="{_x((place + 0.5) * slot):.1f}" y="{_HEIGHT - 12}" text-anchor="middle">'
             f"{escape(name)}</text>"
         )
-    return _svg("by group", parts)
+    return _svg("bars by group", parts)
 
 
-class _Shares:
-    """Up to all, or to twice that; what is more is cut off."""
+class _PercentScale:
+    """A linear scale up to 100 %, or to 200 % if a value is larger; higher values are cut off."""
 
     def __init__(self, top: float) -> None:
         self._top = min(2.0, max(1.0, top))
 
-    def part(self, value: float) -> float:
+    def fraction(self, value: float) -> float:
         return min(value / self._top, 1.0)
 
     def marks(self) -> list[float]:
         return [mark for mark in (0, 0.5, 1, 1.5, 2) if mark <= self._top]
 
 
-class _Logarithmic:
-    """From a second up, by decades."""
+class _LogarithmicScale:
+    """A logarithmic scale from one second, in powers of ten."""
 
     def __init__(self, top: float) -> None:
         self._decades = max(1, len(str(int(max(1.0, top)))))
 
-    def part(self, value: float) -> float:
+    def fraction(self, value: float) -> float:
         return math.log10(max(1.0, value)) / self._decades
 
     def marks(self) -> list[float]:

@@ -1,6 +1,6 @@
-"""A simulated server process: the production engine on its own way to the database.
+"""A simulated server: the production engine with a faulty connection to the database.
 
-It can be killed, frozen past its lease and woken, and reached over a network that loses messages.
+It can be killed, frozen beyond its lease, and resumed.
 """
 
 import asyncio
@@ -14,14 +14,16 @@ from phalanx.engine.host import HostEnvironment
 from phalanx.engine.planner_loop import plan_inline
 from phalanx.engine.settings import EngineSettings
 from phalanx.engine.turn import Turn
-from phalanx.sim.faults import Faults, FaultyStore
+from phalanx.sim.faulty_store import FaultyStore, SharedDatabase
 
 
 class SimulatedServer:
-    def __init__(self, name: str, random: Random, faults: Faults, settings: EngineSettings) -> None:
+    def __init__(
+        self, name: str, random: Random, database: SharedDatabase, settings: EngineSettings
+    ) -> None:
         self.name = name
         self._random = random
-        self._faults = faults
+        self._database = database
         self._settings = settings
         self._ids = 0
         self._task: asyncio.Task[None] | None = None
@@ -30,9 +32,9 @@ class SimulatedServer:
         self.agent_sync: AgentSync
 
     def boot(self) -> None:
-        """A process that remembers nothing."""
-        self.store = FaultyStore(self._random, self._faults)
-        host = HostEnvironment(self.name, f"http://{self.name}", self._faults.clock, self._new_id)
+        """Start the server as a new process, without memory of an earlier one."""
+        self.store = FaultyStore(self._random, self._database)
+        host = HostEnvironment(self.name, f"http://{self.name}", self._database.clock, self._new_id)
         observers: list[Callable[[Turn], None]] = [_check]
         self.engine = Engine(
             self.store, host, self._settings, planner=plan_inline, observers=observers
@@ -55,10 +57,10 @@ class SimulatedServer:
         return self._task is not None
 
     def check_alive(self) -> None:
-        """A bug inside the engine ends its task; it must not end in silence."""
+        """Raise AssertionError if a bug has ended the engine's task."""
         if self._task is not None and self._task.done() and not self._task.cancelled():
             error = self._task.exception()
-            raise AssertionError(f"bug: server {self.name} ended") from error
+            raise AssertionError(f"bug: server {self.name} crashed") from error
 
 
 def _check(turn: Turn) -> None:

@@ -1,7 +1,7 @@
-"""Traces of real clusters as CSV files: the jobs that came, the nodes that were there, the queues.
+"""Traces of clusters in CSV files: jobs, nodes and queues.
 
-A file is read whole or refused with the line that is wrong. An empty amount is unknown: a resource
-that some node does not tell is left out of the reckoning, for everybody.
+A file with an error is refused as a whole, with the line. An empty amount is unknown, and a
+resource whose amount is unknown for any node is ignored for all nodes and jobs.
 """
 
 import csv
@@ -17,21 +17,21 @@ from phalanx.core.spec.job import SECOND, Micros, Resources
 from phalanx.core.spec.quantities import amount, printed
 from phalanx.core.spec.schema import TASK_LIMIT
 
-#: Our name of a resource → its name in a file.
+#: Resources, and their columns in a file.
 _RESOURCES = {"gpu": "gpus", "cpu": "cpus", "memory": "mem_mb"}
-#: Columns of a file of queues. `vc` and `gpus` are what traces of virtual clusters call them.
+#: The columns of a file of queues, with the names that traces of virtual clusters use for them.
 _QUEUE_COLUMNS = ("queue", "parent", "weight", "quota_gpu", "limit_gpu")
 _OTHER_NAMES = {"queue": "vc", "quota_gpu": "gpus"}
 _LONGEST_S = 10**10
 
 
 class TraceError(Exception):
-    """A file that cannot be replayed. The message names the file, the line and the cure."""
+    """A file that cannot be replayed; the message has the file, the line and the cure."""
 
 
 class TraceJob(msgspec.Struct, frozen=True):
     id: str
-    at: Micros  #: when it is submitted, from the beginning of the trace
+    at: Micros  #: the time of its submission since the start of the trace
     duration: Micros
     queue: str
     size: int
@@ -53,33 +53,33 @@ class Trace(msgspec.Struct, frozen=True):
     jobs: tuple[TraceJob, ...]  #: in the order of their submission
     nodes: tuple[TraceNode, ...]
     queues: tuple[Queue, ...]
-    #: Jobs that not even the empty cluster could hold, with the reason. They are not replayed.
+    #: Jobs that do not fit the empty cluster, with the reason. They are not replayed.
     misfits: Mapping[str, str]
 
     @property
     def gpu(self) -> int:
-        """Thousandths of a GPU that there are."""
+        """Thousandths of a GPU, over all nodes."""
         return sum(node.resources.get("gpu", 0) for node in self.nodes)
 
 
 def read_trace(
     jobs: Path, nodes: Path, queues: Path | None = None, nodes_limit: int | None = None
 ) -> Trace:
-    machines = list(_nodes(nodes))[:nodes_limit]
-    if not machines:
-        raise TraceError(f"{nodes} has no nodes in it")
-    known = [name for name in _RESOURCES if all(name in node.resources for node in machines)]
-    machines = [TraceNode(node.name, _only(node.resources, known)) for node in machines]
-    came = [
+    trace_nodes = list(_nodes(nodes))[:nodes_limit]
+    if not trace_nodes:
+        raise TraceError(f"{nodes} has no nodes")
+    known = [name for name in _RESOURCES if all(name in node.resources for node in trace_nodes)]
+    trace_nodes = [TraceNode(node.name, _only(node.resources, known)) for node in trace_nodes]
+    trace_jobs = [
         msgspec.structs.replace(job, resources=_only(job.resources, known)) for job in _jobs(jobs)
     ]
-    if not came:
-        raise TraceError(f"{jobs} has no jobs in it")
-    return make_trace(came, machines, [] if queues is None else list(_queues(queues)))
+    if not trace_jobs:
+        raise TraceError(f"{jobs} has no jobs")
+    return make_trace(trace_jobs, trace_nodes, [] if queues is None else list(_queues(queues)))
 
 
 def make_trace(jobs: list[TraceJob], nodes: list[TraceNode], queues: list[Queue]) -> Trace:
-    """Jobs that can never fit are set apart; queues that nobody described weigh one."""
+    """A trace without the jobs that never fit; queues without a description have weight 1."""
     misfit = _misfits(nodes)
     misfits = {job.id: why for job in jobs if (why := misfit(job)) is not None}
     named = {queue.name: queue for queue in queues}
@@ -90,21 +90,23 @@ def make_trace(jobs: list[TraceJob], nodes: list[TraceNode], queues: list[Queue]
 
 
 def _misfits(nodes: list[TraceNode]) -> Callable[[TraceJob], str | None]:
-    """Why a job could not even start on the empty cluster, as a question to ask of many."""
+    """A function that says why a job does not fit the empty cluster, or None if it does."""
 
     @lru_cache(maxsize=4096)
-    def room(resources: tuple[tuple[str, int], ...]) -> int:
+    def fitting_tasks(resources: tuple[tuple[str, int], ...]) -> int:
         return sum(
             min((node.resources[name] // each for name, each in resources if each), default=2**40)
             for node in nodes
         )
 
     def why(job: TraceJob) -> str | None:
-        holds = room(tuple(job.resources.items()))
-        if holds >= job.size:
+        fitting = fitting_tasks(tuple(job.resources.items()))
+        if fitting >= job.size:
             return None
-        wants = ", ".join(f"{printed(name, n)} {name}" for name, n in job.resources.items() if n)
-        return f"it has {job.size} tasks of {wants}, and the empty cluster holds {holds} of them"
+        needs = ", ".join(f"{printed(name, n)} {name}" for name, n in job.resources.items() if n)
+        if job.size == 1:
+            return f"its task needs {needs}, and no node has that"
+        return f"{job.size} tasks need {needs} each, and the empty cluster fits {fitting}"
 
     return why
 
@@ -117,15 +119,15 @@ def _only(resources: Resources, known: list[str]) -> Resources:
 
 
 class _Line:
-    """One line of a file, which knows where it is wrong."""
+    """One line of a file, with errors that name the file and the line."""
 
     def __init__(self, path: Path, number: int, values: Mapping[str, str]) -> None:
         self._path = path
         self._number = number
         self._values = values
 
-    def wrong(self, what: str) -> TraceError:
-        return TraceError(f"{self._path}, line {self._number}: {what}")
+    def error(self, problem: str) -> TraceError:
+        return TraceError(f"{self._path}, line {self._number}: {problem}")
 
     def text(self, column: str) -> str:
         return self._values.get(column, "").strip()
@@ -133,7 +135,7 @@ class _Line:
     def required(self, column: str) -> str:
         text = self.text(column)
         if not text:
-            raise self.wrong(f"{column} is empty")
+            raise self.error(f"{column} is empty")
         return text
 
     def seconds(self, column: str) -> Micros:
@@ -141,9 +143,9 @@ class _Line:
         try:
             seconds = float(text)
         except ValueError:
-            raise self.wrong(f"{column} is {text!r}, not a number of seconds") from None
+            raise self.error(f"{column} is {text!r}, not a number of seconds") from None
         if not 0 <= seconds <= _LONGEST_S:
-            raise self.wrong(f"{column} is {text}; write seconds from 0 to {_LONGEST_S:,}")
+            raise self.error(f"{column} is {text}; write seconds from 0 to {_LONGEST_S:,}")
         return round(seconds * SECOND)
 
     def count(self, column: str, default: int | None, least: int, most: int) -> int:
@@ -152,18 +154,18 @@ class _Line:
             return default
         number = int(text) if text.removeprefix("-").isdecimal() else None
         if number is None or not least <= number <= most:
-            raise self.wrong(f"{column} is {text!r}; write a whole number from {least} to {most:,}")
+            raise self.error(f"{column} is {text!r}; write a whole number from {least} to {most:,}")
         return number
 
     def amount(self, resource: str, column: str) -> int | None:
-        """How much of a resource; None if the file does not know."""
+        """The amount of a resource, or None if it is unknown."""
         text = self.text(column)
         if not text:
             return None
         try:
             return _amount("memory_mb" if resource == "memory" else resource, text)
         except Invalid as error:
-            raise self.wrong(f"{column} {error.problems[0].message}") from None
+            raise self.error(f"{column} {error.problems[0].message}") from None
 
 
 @lru_cache(maxsize=4096)
@@ -172,7 +174,7 @@ def _amount(resource: str, text: str) -> int:
 
 
 def _lines(path: Path, required: tuple[str, ...], known: tuple[str, ...] = ()) -> Iterator[_Line]:
-    """The lines of a file that has these columns. Only `known` ones, where there are some."""
+    """The lines of a file that has the required columns, and only known ones if any are given."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             rows = csv.reader(file, strict=True)
@@ -181,20 +183,19 @@ def _lines(path: Path, required: tuple[str, ...], known: tuple[str, ...] = ()) -
             unknown = [name for name in head if known and name not in known]
             if missing:
                 raise TraceError(
-                    f"{path}, line 1: there is no column {missing[0]}; a file like this has"
+                    f"{path}, line 1: the column {missing[0]} is missing; this file needs"
                     f" {', '.join(required)}"
                 )
             if unknown:
                 raise TraceError(
-                    f"{path}, line 1: the column {unknown[0]} has no meaning here; there are"
-                    f" {', '.join(known)}"
+                    f"{path}, line 1: the column {unknown[0]} is unknown; use {', '.join(known)}"
                 )
             for row in rows:
                 if not row:
                     continue
                 if len(row) != len(head):
                     raise TraceError(
-                        f"{path}, line {rows.line_num}: it has {len(row)} values, and there are"
+                        f"{path}, line {rows.line_num}: has {len(row)} values for"
                         f" {len(head)} columns"
                     )
                 yield _Line(path, rows.line_num, dict(zip(head, row, strict=True)))
@@ -205,8 +206,8 @@ def _lines(path: Path, required: tuple[str, ...], known: tuple[str, ...] = ()) -
 
 
 def _resources(line: _Line, suffix: str) -> Resources:
-    found = {name: line.amount(name, column + suffix) for name, column in _RESOURCES.items()}
-    return {name: each for name, each in found.items() if each is not None}
+    amounts = {name: line.amount(name, column + suffix) for name, column in _RESOURCES.items()}
+    return {name: each for name, each in amounts.items() if each is not None}
 
 
 def _jobs(path: Path) -> Iterator[TraceJob]:
@@ -215,7 +216,7 @@ def _jobs(path: Path) -> Iterator[TraceJob]:
     for line in _lines(path, columns):
         job = line.required("job_id")
         if job in seen:
-            raise line.wrong(f"job_id is {job}, which a job before it has")
+            raise line.error(f"job_id is {job}, which an earlier line has too")
         seen.add(job)
         yield TraceJob(
             job,
@@ -233,22 +234,22 @@ def _nodes(path: Path) -> Iterator[TraceNode]:
     for line in _lines(path, ("node", "gpus")):
         node = line.required("node")
         if node in seen:
-            raise line.wrong(f"node is {node}, which a node before it has")
+            raise line.error(f"node is {node}, which an earlier line has too")
         seen.add(node)
         yield TraceNode(node, _resources(line, ""))
 
 
 def _queues(path: Path) -> Iterator[Queue]:
-    """Parents come before their children. How many nodes a virtual cluster had says nothing new."""
+    """The queues; parents come before their children, and the column nodes is ignored."""
     seen: set[str] = set()
     known = (*_QUEUE_COLUMNS, *_OTHER_NAMES.values(), "nodes")
     for line in _lines(path, (), known):
         name = line.text("queue") or line.required("vc")
         parent = line.text("parent") or None
         if name in seen:
-            raise line.wrong(f"queue is {name}, which a queue before it is")
+            raise line.error(f"queue is {name}, which an earlier line has too")
         if parent is not None and parent not in seen:
-            raise line.wrong(f"parent is {parent}, which is no queue above this line")
+            raise line.error(f"parent is {parent}, which is not a queue of an earlier line")
         seen.add(name)
         quota = line.amount("gpu", "quota_gpu") or line.amount("gpu", "gpus")
         limit = line.amount("gpu", "limit_gpu")

@@ -1,7 +1,7 @@
-"""A whole cluster from a seed: servers, machines, users, and everything that can go wrong between.
+"""A whole cluster with random faults, from a seed: servers, workers, network and users.
 
-The core's invariants are checked after every turn, and the truth about the machines all the time.
-In the end every job is over, or waits for a reason that is true.
+The core's invariants are checked after every turn of a leader, and the simulated workers all the
+time. In the end every job must have ended, or be pending with a correct reason.
 """
 
 import asyncio
@@ -15,34 +15,35 @@ from phalanx.core.reasons import After, NeverFits, NotEnough
 from phalanx.core.spec.job import SECOND, Micros
 from phalanx.core.spec.validation import job_spec
 from phalanx.engine.settings import EngineSettings
-from phalanx.sim.faults import Faults
+from phalanx.sim.faulty_store import SharedDatabase
 from phalanx.sim.invariants import SimulationInvariant, violated
 from phalanx.sim.machine import SimulatedMachine
 from phalanx.sim.machine_checks import MachineChecks
-from phalanx.sim.network import Network
+from phalanx.sim.network import SimulatedNetwork
 from phalanx.sim.server import SimulatedServer
 
-#: The simulation begins here, as far as its rows know.
-_EPOCH: Micros = 1_700_000_000 * SECOND
-#: After the last fault, everything must be over by then: retries, backoffs and time-outs included.
-_PATIENCE_S = 2 * 3600.0
+#: The wall clock at the start of the simulation.
+_START: Micros = 1_700_000_000 * SECOND
+#: After the last fault, all jobs must end within this time, with all retries and timeouts.
+_END_WITHIN_S = 2 * 3600.0
 
 
-class World:
+class FaultSimulation:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)  # noqa: S311
         loop = asyncio.get_running_loop()
-        self.faults = Faults(lambda: _EPOCH + int(loop.time() * SECOND))
+        self.database = SharedDatabase(lambda: _START + int(loop.time() * SECOND))
         settings = EngineSettings()
         self.servers = [
-            SimulatedServer(name, self.random, self.faults, settings) for name in ("north", "south")
+            SimulatedServer(name, self.random, self.database, settings)
+            for name in ("north", "south")
         ]
-        self.network = Network(self.random, self.servers)
+        self.network = SimulatedNetwork(self.random, self.servers)
         self.machines = [
             SimulatedMachine(f"m{n}", self.random, self.network.register, self.network.sync)
             for n in range(self.random.randint(2, 6))
         ]
-        self.truth = MachineChecks(self.faults.database, self.machines)
+        self.checks = MachineChecks(self.database.content, self.machines)
         self.acknowledged: list[str] = []
 
     # Users
@@ -57,7 +58,7 @@ class World:
                     "replicas": replicas,
                     "min": random.choice([replicas, replicas, max(1, replicas - 1)]),
                     "resources": random.choice([{}, {"gpu": 1}, {"gpu": 0.5}, {"gpu": 2}]),
-                    "env": {"DOOMED": "yes"} if random.random() < 0.1 else {},
+                    "env": {"ALWAYS_FAILS": "yes"} if random.random() < 0.1 else {},
                 }
             },
             "restart": random.choice(["gang", "gang", "task", "never"]),
@@ -76,16 +77,17 @@ class World:
             self.acknowledged.append(job)
 
     def _ended(self, jobs: list[str]) -> dict[str, Any]:
-        found = {job: self.truth.job(job) for job in jobs}
-        return {job: row.phase for job, row in found.items() if row and not row.is_live}
+        rows = {job: self.checks.job(job) for job in jobs}
+        return {job: row.phase for job, row in rows.items() if row and not row.is_live}
 
-    # What goes wrong
+    # Random actions and faults
 
-    async def befall(self) -> None:
-        """One thing happens."""
-        action, weight = self.random.choice, self.random.random()
-        machine, server = action(self.machines), action(self.servers)
-        happenings: list[Callable[[], Any]] = [
+    async def act(self) -> None:
+        """Take one random action: of a user, or a fault."""
+        number = self.random.random()
+        machine = self.random.choice(self.machines)
+        server = self.random.choice(self.servers)
+        actions: list[Callable[[], Any]] = [
             self.submit,
             self.submit,
             self.submit,
@@ -96,11 +98,10 @@ class World:
             lambda: self._reboot(machine),
             lambda: self._crash_server(server),
             lambda: self._freeze(server.store.awake, self.random.choice([1, 15])),
-            self._bad_network,
-            self._bad_store,
+            self._degrade_network,
+            self._degrade_store,
         ]
-        happening = happenings[int(weight * len(happenings))]
-        result = happening()
+        result = actions[int(number * len(actions))]()
         if asyncio.iscoroutine(result):
             await result
 
@@ -114,7 +115,7 @@ class World:
         if self.acknowledged:
             job = self.random.choice(self.acknowledged)
             await self.network.command(
-                events.Evicted(job, by="chance", why="evicted by the simulator")
+                events.Evicted(job, by="simulator", why="evicted by the simulator")
             )
 
     def _kill_process(self, machine: SimulatedMachine) -> None:
@@ -137,22 +138,22 @@ class World:
             server.kill()
             self._later(self.random.uniform(0, 20), server.boot)
 
-    def _bad_network(self) -> None:
+    def _degrade_network(self) -> None:
         self.network.loss_rate = 0.2
-        self._later(self.random.uniform(1, 60), self._good_network)
+        self._later(self.random.uniform(1, 60), self._restore_network)
 
-    def _good_network(self) -> None:
+    def _restore_network(self) -> None:
         self.network.loss_rate = 0.0
 
-    def _bad_store(self) -> None:
-        self.faults.rate = 0.2
-        self._later(self.random.uniform(1, 30), self._good_store)
+    def _degrade_store(self) -> None:
+        self.database.fault_rate = 0.2
+        self._later(self.random.uniform(1, 30), self._restore_store)
 
-    def _good_store(self) -> None:
-        self.faults.rate = 0.0
+    def _restore_store(self) -> None:
+        self.database.fault_rate = 0.0
 
-    def _later(self, seconds: float, what: Callable[[], None]) -> None:
-        asyncio.get_running_loop().call_later(seconds, what)
+    def _later(self, seconds: float, action: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_later(seconds, action)
 
     # Running
 
@@ -165,7 +166,7 @@ class World:
         try:
             for _ in range(steps):
                 await asyncio.sleep(self.random.choice([0.0, 0.1, 1.0, 5.0, 20.0]))
-                await self.befall()
+                await self.act()
                 self.check()
                 if watch.done():
                     watch.result()
@@ -183,18 +184,18 @@ class World:
             self.check()
 
     async def _end(self, watch: asyncio.Task[None]) -> None:
-        """No more faults: every job comes to its end, and nothing that was promised is missing."""
-        await asyncio.sleep(120.0)  # what is frozen or down comes back
+        """Without further faults, every job and every process must end."""
+        await asyncio.sleep(120.0)  # frozen and crashed servers and workers are back by then
         try:
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(_END_WITHIN_S):
                 while self._unsettled():
                     if watch.done():
                         watch.result()
-                    # Jobs that fail late cordon workers too.
+                    # Jobs that fail late can cordon workers again.
                     await self._uncordon()
                     await asyncio.sleep(5.0)
         except TimeoutError:
-            detail = f"{self._told(self._unsettled())}"
+            detail = f"{self._rows(self._unsettled())}"
             raise violated(SimulationInvariant.JOBS_END, detail) from None
         await asyncio.sleep(200.0)
         self.check()
@@ -203,7 +204,7 @@ class World:
             raise violated(SimulationInvariant.PROCESSES_END, f"{alive}")
 
     async def _uncordon(self) -> None:
-        """An operator looks at machines that are cordoned for having failed too often."""
+        """Uncordon the workers that were cordoned for failing too often, as an operator would."""
         for machine in self.machines:
             while not await self.network.command(events.CordonChanged(machine.name, None)):
                 await asyncio.sleep(1.0)
@@ -212,8 +213,8 @@ class World:
         return [job for job in self.acknowledged if not self._is_settled(job)]
 
     def _is_settled(self, job: str) -> bool:
-        """Over, or waiting for a reason that is true and will stay so."""
-        row = self.truth.job(job)
+        """Whether a job has ended, or is pending with a reason that stays correct."""
+        row = self.checks.job(job)
         if row is None:
             return False
         if not row.is_live:
@@ -224,19 +225,20 @@ class World:
             return all(self._is_settled(other) for other in reason.jobs)
         [role] = row.spec.roles
         gpu = role.resources.get("gpu", 0)
-        room = len(self.machines) * (2000 // gpu) if gpu else role.replicas
-        return isinstance(reason, NeverFits | NotEnough) and room < row.spec.min_available
+        fitting = len(self.machines) * (2000 // gpu) if gpu else role.replicas
+        return isinstance(reason, NeverFits | NotEnough) and fitting < row.spec.min_available
 
-    def _told(self, jobs: list[str]) -> list[str]:
-        return [f"{job}: {self.truth.job(job)}" for job in jobs]
+    def _rows(self, jobs: list[str]) -> list[str]:
+        return [f"{job}: {self.checks.job(job)}" for job in jobs]
 
     def check(self) -> None:
         for server in self.servers:
             server.check_alive()
-        self.truth.check(self.acknowledged)
+        self.checks.check(self.acknowledged)
 
 
-async def simulate(seed: int, steps: int) -> World:
-    world = World(seed)
-    await world.run(steps)
-    return world
+async def simulate_faults(seed: int, steps: int) -> FaultSimulation:
+    """Simulate a cluster. Raises AssertionError or InvariantViolated on the first violation."""
+    simulation = FaultSimulation(seed)
+    await simulation.run(steps)
+    return simulation

@@ -1,6 +1,6 @@
-"""A store that fails as real ones do: late, with an error, or without saying what became of it.
+"""A store that fails like a real one: slowly, with an error, or with an unknown outcome.
 
-It also checks what no leader may do: rewrite what is finished.
+It also checks that no leader writes to a finished job again.
 """
 
 import asyncio
@@ -14,14 +14,15 @@ from phalanx.store.protocol import Batch, CommitFailed, OutcomeUnknown
 from phalanx.store.rows import Clock
 
 
-class Finished:
-    """The rows that have come to their end, as they were then."""
+class FinishedRows:
+    """The rows of finished jobs and tasks, as they were when they finished."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, Job] = {}
         self._tasks: dict[tuple[str, int], Task] = {}
 
     def check(self, batch: Batch) -> None:
+        """Raise InvariantViolated if the batch changes a finished row."""
         for job in batch.jobs:
             if self._jobs.setdefault(job.id, job) != job:
                 raise violated(SimulationInvariant.FINISHED_JOBS_DO_NOT_CHANGE, f"job {job.id}")
@@ -35,40 +36,40 @@ class Finished:
                 del self._tasks[key]
 
 
-class Faults:
-    """What all servers of one simulation share: the database, the clock, and bad luck."""
+class SharedDatabase:
+    """The database of all servers of a simulation, with its clock and its fault rate."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.database = MemoryDatabase()
-        self.finished = Finished()
-        self.rate = 0.0
+        self.content = MemoryDatabase()
+        self.finished = FinishedRows()
+        self.fault_rate = 0.0
 
 
 class FaultyStore(MemoryStore):
-    """One server's way to the database."""
+    """One server's connection to the database."""
 
-    def __init__(self, random: Random, faults: Faults) -> None:
-        super().__init__(clock=faults.clock, database=faults.database)
+    def __init__(self, random: Random, database: SharedDatabase) -> None:
+        super().__init__(clock=database.clock, database=database.content)
         self._random = random
-        self._faults = faults
-        #: Cleared while the server is frozen: nothing of it gets through, in or out.
+        self._database = database
+        #: Cleared while the server is frozen: then every call waits.
         self.awake = asyncio.Event()
         self.awake.set()
 
     async def commit(self, term: int, batch: Batch) -> None:
         await self._delay()
-        fault = self._random.random() < self._faults.rate
-        before = self._random.random() < 0.5
-        if fault and before:
+        has_fault = self._random.random() < self._database.fault_rate
+        is_before = self._random.random() < 0.5
+        if has_fault and is_before:
             if self._random.random() < 0.5:
-                raise CommitFailed("a fault before the commit")
-            raise OutcomeUnknown("a fault, and the commit did not happen")
+                raise CommitFailed("simulated: the commit failed")
+            raise OutcomeUnknown("simulated: connection lost before the commit")
         await super().commit(term, batch)
-        self._faults.finished.check(batch)
-        if fault:
+        self._database.finished.check(batch)
+        if has_fault:
             await self._delay()
-            raise OutcomeUnknown("a fault, and the commit did happen")
+            raise OutcomeUnknown("simulated: connection lost after the commit")
         await self._delay()
 
     async def has_batch(self, batch_id: str) -> bool:
@@ -88,6 +89,6 @@ class FaultyStore(MemoryStore):
         return await super().load(term)
 
     async def _delay(self) -> None:
-        slow = self._random.random() < self._faults.rate
-        await asyncio.sleep(self._random.uniform(0, 3.0 if slow else 0.01))
+        is_slow = self._random.random() < self._database.fault_rate
+        await asyncio.sleep(self._random.uniform(0, 3.0 if is_slow else 0.01))
         await self.awake.wait()
