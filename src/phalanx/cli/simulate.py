@@ -223,7 +223,7 @@ def _write(
     if settings.estimate != 1:
         duration = f"{settings.estimate:g} times {duration}"
     facts = [
-        f"{plural(len(trace.jobs), 'job')} of {jobs.name} in {queues}, on {nodes}.",
+        f"{len(trace.jobs):,} jobs of {jobs.name} in {queues}, on {nodes}.",
         f"The time limit of a job is {duration}{', rounded up' if settings.rounded else ''}.",
         f"While jobs are pending, plans are at least {settings.plan_every / 1e6:g} s apart.",
     ]
