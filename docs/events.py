@@ -56,9 +56,9 @@ Most kinds also have some of these:
 | `worker` | string or null | id of the worker; null for a task claimed without one |
 | `queue`, `cron` | string | name of the queue; namespace/name of the cron |
 
-Fields that are empty, or have their default value, are left out. The stream has one further kind,
-`resync`: the reader missed events, because it fell too far behind or the server restarted. Load
-again what you show, and go on reading.
+Empty fields and fields with their default value are left out. The stream has one more kind,
+`resync`: the reader missed events, because it fell too far behind or the server restarted. Reload
+the state that you display, then continue reading.
 
 In Python, match on the types in `phalanx.core.records`:
 
@@ -73,14 +73,14 @@ for event in client.events(job.id, follow=True):
             print(f"ended as {phase}")
 ```
 
-The line of text under each kind is what `phalanx events` prints for the values of an example.
+The line under each kind is an example of what `phalanx events` prints.
 """
 
 J, W1, W2 = "j-7kq2m4xd", "w-1", "w-2"
 NOW = 1_767_600_000_000_000
 TEN_MINUTES = 600_000_000
 
-#: One example of every kind.
+#: One example of every kind, in the order of the union.
 EXAMPLES: tuple[Record, ...] = (
     records.JobSubmitted(J, 4, "ada"),
     records.MembersAdded(J, ("pod-2",), 3),
@@ -170,13 +170,18 @@ def type_name(form: Any) -> str:
     if get_origin(form) is tuple:
         return f"list of {type_name(get_args(form)[0])}s"
     if isinstance(form, EnumMeta):
-        title = ENUMS.get(form)
-        values = ", ".join(f"`{member.value}`" for member in form)  # type: ignore[var-annotated]
-        if title is None:
-            return values
-        noun = title.partition(" ")[0].lower().removesuffix("s")
-        return f"[{noun}](#{title.lower().replace(' ', '-')})"
+        return _enum_name(form)
     return {int: "integer", float: "number", str: "string", NoneType: "null"}[form]
+
+
+def _enum_name(form: EnumMeta) -> str:
+    if form is Phase:
+        return "phase"
+    title = ENUMS.get(form)
+    if title is None:
+        return ", ".join(f"`{member.value}`" for member in form)  # type: ignore[var-annotated]
+    noun = title.partition(" ")[0].lower().removesuffix("s")
+    return f"[{noun}](#{title.lower().replace(' ', '-')})"
 
 
 def row(field: FieldInfo, meaning: str) -> str:

@@ -30,7 +30,7 @@ def test_waiting_for_a_job_that_ends_well_is_status_0(own_server: Server, at: Te
         ["0", "worker", "done", "w-1"],
         ["1", "worker", "done", "w-1"],
     ]
-    assert at.type("why", "train").out == f"{job}: it is done: job complete\n"
+    assert at.type("why", "train").out == f"{job}: done: job complete\n"
 
 
 def test_waiting_for_a_job_that_fails_is_status_1(own_server: Server, at: Terminal) -> None:

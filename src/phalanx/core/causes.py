@@ -13,14 +13,14 @@ from phalanx.core.spec.job import MINUTE, SECOND, Micros
 
 
 class CauseKind(StrEnum):
-    """Causes by rank, the lowest first. While a gang is stopping, a higher cause replaces a lower
-    one."""
+    """What kinds of causes there are, by rank: while a gang is stopping, a higher cause replaces a
+    lower one."""
 
     EVICTION = "eviction"  #: a preemptor needs the capacity, or an operator asked for it
-    REGROUP = "regroup"  #: below its minimum for too long; the gang is placed again as a unit
+    REGROUP = "regroup"  #: below its minimum for too long; the gang is placed again as a whole
     FAILURE = "failure"  #: a task failed
     TIME_LIMIT = "time-limit"  #: the attempt ran longer than its time limit
-    DEPENDENCY = "dependency"  #: a job that it depends on did not succeed
+    DEPENDENCY = "dependency"  #: a job that this job depends on did not succeed
     SCHEDULE_TIMEOUT = "schedule-timeout"  #: the job was pending longer than its schedule timeout
     CANCEL = "cancel"  #: the job was cancelled
     COMPLETE = "complete"  #: the work is done; tasks that still run are not needed
@@ -136,7 +136,7 @@ def not_acknowledged(workers: Sequence[str]) -> str:
 
 
 class TaskEnding(StrEnum):
-    """How the process of a task came to its end."""
+    """How the process of a task ended."""
 
     EXITED = "exited"  #: it exited by itself or was killed by a signal
     STOPPED = "stopped"  #: its worker stopped it
@@ -144,7 +144,7 @@ class TaskEnding(StrEnum):
     START_TIMED_OUT = "start-timed-out"  #: its worker did not report the start in time
     STALLED = "stalled"  #: it reported no progress for longer than `stall_after`
     SILENT = "silent"  #: a runner of the plain protocol sent no heartbeat in time
-    VANISHED = "vanished"  #: its worker does not have it any more
+    VANISHED = "vanished"  #: its worker no longer has it
     WORKER_LOST = "worker-lost"  #: its worker was declared lost
 
 

@@ -1,4 +1,4 @@
-"""Records: what has happened in the cluster, one typed struct per kind, numbered and kept.
+"""Records of what happened in the cluster: numbered, one typed struct per kind.
 
 Handlers write them through `Changes.record`, the store keeps them, and every reader (events of a
 job, the event stream, log lines, metrics) matches on their types. The docstring of a kind says when
@@ -28,7 +28,7 @@ Moment: TypeAlias = Annotated[Micros, MOMENT]
 class RecordBase(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag=True
 ):
-    """What all records have. `Changes.record` sets both fields."""
+    """Fields of every record, set by `Changes.record`."""
 
     seq: int = 0  #: number of the record, without gaps
     at: Moment = 0  #: when it happened
@@ -87,24 +87,24 @@ class JobSubmitted(JobRecord, frozen=True):
 
 
 class MembersAdded(JobRecord, frozen=True):
-    """Further members of a gang were submitted; the gang starts when it has its minimum."""
+    """More members of a gang were submitted. The gang can start once it has its minimum."""
 
     members: tuple[str, ...]  #: names of the new members
     size: int  #: number of tasks from now on
 
 
 class DependenciesMet(JobRecord, frozen=True):
-    """All jobs that this one runs after are done."""
+    """All jobs that this job depends on are done."""
 
 
 class JobCancelRequested(JobRecord, frozen=True):
-    """A user cancelled the job; it ends when all of its tasks have stopped."""
+    """A user cancelled the job. The job ends when all of its tasks have stopped."""
 
     by: str = ""  #: who cancelled it
 
 
 class JobHeld(JobRecord, frozen=True):
-    """An operator put the job on hold; it does not start until it is released."""
+    """An operator put the job on hold. The job does not start until it is released."""
 
     by: str = ""  #: who put it on hold
 
@@ -124,7 +124,7 @@ class JobPriorityChanged(JobRecord, frozen=True):
 
 
 class PlacesGathered(JobRecord, frozen=True):
-    """A non-strict gang gathered places and keeps them until it has its minimum."""
+    """A non-strict gang gathered places, and keeps them until it has enough to start."""
 
     gathered: int  #: places that it has now
     needed: int  #: places that it needs to start
@@ -150,9 +150,9 @@ class KeptCapacityReleased(JobRecord, frozen=True):
 
 
 class JobEnded(JobRecord, frozen=True):
-    """The job came to its end. Tasks that were still running may stop after this record."""
+    """The job ended. Tasks that were still running can stop after this event."""
 
-    phase: Phase  #: done, failed, cancelled or timed-out
+    phase: Phase  #: `done`, `failed`, `cancelled` or `timed-out`
     why: str  #: the cause
 
 
@@ -160,67 +160,67 @@ class JobEnded(JobRecord, frozen=True):
 
 
 class GangReserved(AttemptRecord, frozen=True):
-    """The planner reserved places for all tasks of a start set at once."""
+    """The planner reserved a place for every task of the attempt, all at once."""
 
     size: int  #: number of tasks reserved
     workers: tuple[str, ...]  #: ids of the workers
 
 
 class GangStarting(AttemptRecord, frozen=True):
-    """Every worker acknowledged its reservation: the start barrier released the gang."""
+    """Every worker acknowledged its reservation, and the start barrier was released."""
 
     size: int  #: number of tasks that start
     workers: int  #: number of workers that they start on
 
 
 class ReservationLost(AttemptRecord, frozen=True):
-    """The reservation was given back before any task started; the job is pending again."""
+    """The reservation was cancelled before any task started. The job was requeued."""
 
     why: str  #: the reason
     suspects: tuple[str, ...]  #: workers that the next attempt avoids
 
 
 class JobEvicted(AttemptRecord, frozen=True):
-    """The attempt was evicted: by a preemptor, or by an operator."""
+    """A preemptor, an operator or a draining worker evicted the attempt."""
 
     by: str  #: the preemptor (namespace/name) or the operator
     why: str  #: the reason
 
 
 class JobShrunk(AttemptRecord, frozen=True):
-    """An elastic job gave up tasks above its minimum."""
+    """An elastic job was shrunk: tasks above its minimum are stopped for a preemptor."""
 
     tasks: tuple[int, ...]  #: indices of the tasks
     by: str  #: the preemptor (namespace/name)
 
 
 class GangStopping(AttemptRecord, frozen=True):
-    """All tasks of the attempt were told to stop."""
+    """All tasks of the attempt are being stopped."""
 
-    cause: CauseKind  #: what kind of cause it was
+    cause: CauseKind  #: kind of the cause
     why: str  #: the cause in words
-    stopping: int  #: number of tasks that were told to stop
-    task: int | None = None  #: index of the task whose failure was the cause
+    stopping: int  #: number of tasks that are being stopped
+    task: int | None = None  #: index of the task that failed first
 
 
 class GangStopped(AttemptRecord, frozen=True):
     """The last task of the attempt has stopped."""
 
     outcome: Phase  #: `pending` if the job was requeued, else the phase in which it ended
-    seconds: float  #: from the order to stop
+    seconds: float  #: time from the first stop request to the last stop
 
 
 class WorkLost(AttemptRecord, frozen=True):
-    """A stop cost work that was not saved."""
+    """Work that was not saved was lost in a stop."""
 
-    to: LostTo  #: what kind of stop it was
-    by: str  #: the evictor, or what failed
+    to: LostTo  #: kind of the stop
+    by: str  #: the preemptor (namespace/name) or the operator; for a failure, its cause
     gpu_s: float  #: GPU-seconds lost
-    cost: float  #: its price, in the currency of the configured prices
+    cost: float  #: price of the lost work, at the configured prices
 
 
 class GangCheckpointSaved(AttemptRecord, frozen=True):
-    """The checkpoints of all started tasks are complete; the next attempt resumes from them."""
+    """Every started task saved its checkpoint. The next attempt resumes from this set."""
 
     size: int  #: number of tasks in the set
 
@@ -229,11 +229,11 @@ class GangCheckpointSaved(AttemptRecord, frozen=True):
 
 
 class TaskStarted(TaskRecord, frozen=True):
-    """The worker reported that the process of the task runs."""
+    """The worker reported that the process of the task is running."""
 
 
 class TaskClaimed(TaskRecord, frozen=True):
-    """A runner of the plain protocol claimed a task that asks for no resources."""
+    """A runner of the plain protocol claimed a task that requests no resources."""
 
 
 class TaskDone(TaskRecord, frozen=True):
@@ -241,38 +241,38 @@ class TaskDone(TaskRecord, frozen=True):
 
 
 class TaskStopped(TaskRecord, frozen=True):
-    """A task that was told to stop has stopped."""
+    """A task that was being stopped has stopped."""
 
     how: TaskEnding = TaskEnding.EXITED  #: how its process ended
 
 
 class TaskFailed(TaskRecord, frozen=True):
-    """The process of the task ended before its work was done."""
+    """The process of the task ended before its work was done, or was given up."""
 
     how: TaskEnding  #: how its process ended
-    why: str  #: the rest of the sentence that begins with the task
+    why: str  #: what happened, as the rest of a sentence that begins with the task
     exit_code: int | None = None  #: exit code of its process
     signal: int | None = None  #: number of the signal that killed it
 
 
 class TaskStopTimedOut(TaskRecord, frozen=True):
-    """The worker did not report in time that a task has stopped; the job goes on without it."""
+    """The worker did not report in time that the task stopped. The job does not wait for it."""
 
 
 class TaskCheckpointSaved(TaskRecord, frozen=True):
-    """A task that is stopping saved a checkpoint."""
+    """A task that was being stopped saved a checkpoint."""
 
     size_bytes: int  #: size of the checkpoint
 
 
 class WorkSaved(TaskRecord, frozen=True):
-    """A running task reported that its work so far would survive a stop."""
+    """A running task reported that its work so far is saved."""
 
     step: int | None = None  #: the step that it reported
 
 
 class AttemptGone(TaskRecord, frozen=True):
-    """The worker confirmed that nothing of an attempt is left whose end had not been seen."""
+    """The worker confirmed that a task which had been given up is no longer running."""
 
 
 # Workers
@@ -281,7 +281,7 @@ class AttemptGone(TaskRecord, frozen=True):
 class WorkerJoined(WorkerRecord, frozen=True):
     """The worker registered with the server."""
 
-    incarnation: str  #: changes when the agent starts anew
+    incarnation: str  #: changes when the agent restarts
 
 
 class WorkerDeclaredLost(WorkerRecord, frozen=True):
@@ -299,25 +299,25 @@ class WorkerDeleted(WorkerRecord, frozen=True):
 
 
 class WorkerCordoned(WorkerRecord, frozen=True):
-    """The worker was cordoned: running tasks go on, new ones are not placed on it."""
+    """The worker was cordoned: its tasks continue, and no new tasks are placed on it."""
 
     why: str  #: the reason
 
 
 class WorkerUncordoned(WorkerRecord, frozen=True):
-    """The worker was uncordoned and can be given tasks again."""
+    """The worker was uncordoned: new tasks can be placed on it."""
 
 
 class WorkerDraining(WorkerRecord, frozen=True):
-    """The worker is being drained: its tasks are evicted at a deadline."""
+    """The worker is draining: it is cordoned, and its tasks are evicted at the deadline."""
 
     why: str  #: the reason
     until: Moment  #: the deadline
-    by: str = ""  #: who drains it
+    by: str = ""  #: who requested it
 
 
 class WorkerShuttingDown(WorkerRecord, frozen=True):
-    """The agent announced that it is shutting down; its tasks are evicted."""
+    """The agent of the worker is shutting down, and its tasks are evicted."""
 
 
 # Queues
@@ -345,23 +345,23 @@ class QueueDeleted(QueueRecord, frozen=True):
 class CronCreated(CronRecord, frozen=True):
     """The cron was created."""
 
-    owner: str = ""  #: in whose name it submits jobs
+    owner: str = ""  #: the user that its jobs belong to
 
 
 class CronChanged(CronRecord, frozen=True):
     """The cron was replaced by one of the same name."""
 
-    owner: str = ""  #: in whose name it submits jobs
+    owner: str = ""  #: the user that its jobs belong to
 
 
 class CronDeleted(CronRecord, frozen=True):
-    """The cron was deleted; jobs that it submitted go on."""
+    """The cron was deleted. The jobs that it submitted continue."""
 
     by: str = ""  #: who deleted it
 
 
 class CronSchedulePaused(CronRecord, frozen=True):
-    """The cron was paused; runs that would be due in the pause are not made up for."""
+    """The cron was paused. Runs that come due during the pause are skipped."""
 
     by: str = ""  #: who paused it
 
@@ -373,29 +373,29 @@ class CronScheduleResumed(CronRecord, frozen=True):
 
 
 class CronRunRequested(CronRecord, frozen=True):
-    """A user asked for a run now."""
+    """A user requested a run outside the schedule."""
 
-    by: str = ""  #: who asked
+    by: str = ""  #: who requested it
 
 
 class CronSkipped(CronRecord, frozen=True):
-    """A run was due and was skipped, because the one before it is unfinished."""
+    """A run was due and was skipped, because the previous run is unfinished."""
 
     due_at: Moment  #: when the run was due
     unfinished: str  #: id of the unfinished job
 
 
 class CronReplacing(CronRecord, frozen=True):
-    """A run is due and starts when the one before it has been cancelled."""
+    """A run is due and starts once the previous run, which is being cancelled, has ended."""
 
     due_at: Moment  #: when the run was due
 
 
 class CronDenied(CronRecord, frozen=True):
-    """A run was due and its job was refused."""
+    """A run was due, but the server refused its job."""
 
     due_at: Moment  #: when the run was due
-    owner: str  #: in whose name the job was submitted
+    owner: str  #: the user that the job belongs to
     why: str  #: the reason
 
 
