@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from phalanx.core.model import Phase
+from phalanx.core.model import Phase, Place
 from phalanx.core.states import State
 from phalanx.store.protocol import Batch, CommitFailed, Store
 from tests.builders import (
@@ -102,7 +102,8 @@ async def test_a_value_that_no_store_can_hold_breaks_the_batch(store: Store, ter
 
 async def test_a_row_replaces_the_one_with_its_key(store: Store, term: int) -> None:
     await store.commit(term, Batch("b-1", jobs=(a_job(),), tasks=(a_task(),)))
-    job, task = a_job(phase=Phase.RUNNING, epoch=4), a_task(state=State.RUNNING, worker="w-1")
+    job = a_job(phase=Phase.RUNNING, epoch=4)
+    task = a_task(state=State.RUNNING, place=Place("w-1", 1_000))
     await store.commit(term, Batch("b-2", jobs=(job,), tasks=(task,)))
     assert await store.job("j-1") == (job, (task,))
 

@@ -4,7 +4,7 @@ from hypothesis import HealthCheck, given, settings
 
 from phalanx.core.model import Rows
 from phalanx.core.records import job_of
-from phalanx.store.protocol import Batch, Store
+from phalanx.store.protocol import Batch, JobQuery, Store
 from tests.builders import (
     a_finished_job,
     a_job,
@@ -107,10 +107,15 @@ async def test_whatever_is_committed_is_loaded_back_equal(place: Place, batch: B
     await store.commit(term, batch)
 
     records = sorted(batch.records, key=lambda record: record.seq)
+    live = {job.id for job in batch.jobs if job.is_live}
+    jobs = sorted(batch.jobs, key=lambda job: (job.created_at, job.id))
     assert await store.has_batch(batch.id)
     assert await store.load(term) == Rows(
-        jobs=sorted(batch.jobs, key=lambda job: (job.created_at, job.id)),
-        tasks=sorted(batch.tasks, key=lambda task: (task.job, task.index)),
+        jobs=[job for job in jobs if job.id in live],
+        tasks=sorted(
+            (task for task in batch.tasks if task.job in live),
+            key=lambda task: (task.job, task.index),
+        ),
         workers=sorted(batch.workers, key=lambda worker: worker.id),
         queues=sorted(batch.queues, key=lambda queue: queue.name),
         residues=sorted(batch.residues, key=lambda row: (row.task, row.epoch)),
@@ -119,6 +124,8 @@ async def test_whatever_is_committed_is_loaded_back_equal(place: Place, batch: B
         last_seq=max((record.seq for record in records), default=0),
     )
     assert list(await store.records(limit=100)) == records
+    finished = (await store.finished_jobs(JobQuery(), limit=100)).jobs
+    assert {job.id: job for job in finished} == {j.id: j for j in jobs if j.id not in live}
     for job in batch.jobs:
         tasks = sorted(
             (task for task in batch.tasks if task.job == job.id), key=lambda task: task.index

@@ -3,15 +3,17 @@
 import pytest
 
 from phalanx.core.spec.job import SECOND
-from phalanx.store.protocol import Batch, Chunk, Cut, Deposed, Span, Store
+from phalanx.store.protocol import Batch, Deposed, OutputChunk, OutputEnd, OutputTrim, Store
 from tests.builders import a_finished_job, a_job
 from tests.compliance.backends import Place
 
 ALL = 2**62
 
 
-def chunk(offset: int, data: bytes, *, task: int = 0, epoch: int = 1, job: str = "j-1") -> Chunk:
-    return Chunk(job, task, epoch, offset, data)
+def chunk(
+    offset: int, data: bytes, *, task: int = 0, epoch: int = 1, job: str = "j-1"
+) -> OutputChunk:
+    return OutputChunk(job, task, epoch, offset, data)
 
 
 @pytest.fixture
@@ -21,9 +23,9 @@ async def there(store: Store, term: int) -> int:
     return term
 
 
-async def read(store: Store, offset: int = 0, span: int = ALL, **of: int) -> list[Chunk]:
+async def read(store: Store, offset: int = 0, length: int = ALL, **of: int) -> list[OutputChunk]:
     found = await store.output(
-        "j-1", of.get("task", 0), of.get("epoch", 1), offset=offset, span=span
+        "j-1", of.get("task", 0), of.get("epoch", 1), offset=offset, length=length
     )
     return list(found)
 
@@ -48,12 +50,12 @@ async def test_attempts_and_tasks_are_told_apart(store: Store, there: int) -> No
     assert await read(store, task=1) == chunks[1:2]
     assert await read(store, epoch=2) == chunks[2:]
     assert await read(store, task=2) == []
-    assert await store.output_spans("j-1") == (
-        Span(0, 1, 1),
-        Span(0, 2, 3),
-        Span(1, 1, 1),
+    assert await store.output_ends("j-1") == (
+        OutputEnd(0, 1, 1),
+        OutputEnd(0, 2, 3),
+        OutputEnd(1, 1, 1),
     )
-    assert await store.output_spans("j-2") == ()
+    assert await store.output_ends("j-2") == ()
 
 
 async def test_a_chunk_that_comes_again_changes_nothing_and_a_longer_one_replaces_it(
@@ -92,15 +94,18 @@ async def test_a_cut_removes_whole_chunks_from_the_front_and_says_how_much(
     chunks = [chunk(n * 10, b"x" * 10) for n in range(5)]
     others = [chunk(0, b"other", task=1), chunk(0, b"earlier", epoch=2)]
     await store.put_output(there, chunks + others)
-    assert await store.put_output(there, [], [Cut("j-1", 0, 1, 25)]) == 20
+    assert await store.put_output(there, [], [OutputTrim("j-1", 0, 1, 25)]) == 20
     assert await read(store) == chunks[2:]
     more = chunk(50, b"more")
     assert (
-        await store.put_output(there, [more], [Cut("j-1", 0, 2, ALL), Cut("j-1", 0, 1, 30)]) == 17
+        await store.put_output(
+            there, [more], [OutputTrim("j-1", 0, 2, ALL), OutputTrim("j-1", 0, 1, 30)]
+        )
+        == 17
     )
     assert await read(store) == [*chunks[3:], more]
     assert await read(store, task=1) == others[:1]
-    assert await store.output_spans("j-1") == (Span(0, 1, 54), Span(1, 1, 5))
+    assert await store.output_ends("j-1") == (OutputEnd(0, 1, 54), OutputEnd(1, 1, 5))
 
 
 async def test_output_goes_with_its_job_and_not_before(store: Store, term: int) -> None:
@@ -108,11 +113,11 @@ async def test_output_goes_with_its_job_and_not_before(store: Store, term: int) 
     await store.commit(term, Batch("b-1", jobs=jobs))
     await store.put_output(term, [chunk(0, b"a"), chunk(0, b"b", job="j-2")])
     await store.prune(term, before=20, limit=10)
-    assert await store.output_spans("j-1") == ()
-    assert await store.output_spans("j-2") == (Span(0, 1, 1),)
+    assert await store.output_ends("j-1") == ()
+    assert await store.output_ends("j-2") == (OutputEnd(0, 1, 1),)
     await store.put_output(term, [chunk(0, b"late"), chunk(1, b"c", job="j-2")])
-    assert await store.output_spans("j-1") == ()
-    assert await store.output_spans("j-2") == (Span(0, 1, 2),)
+    assert await store.output_ends("j-1") == ()
+    assert await store.output_ends("j-2") == (OutputEnd(0, 1, 2),)
 
 
 async def test_output_outlives_the_server_that_kept_it(
@@ -122,7 +127,7 @@ async def test_output_outlives_the_server_that_kept_it(
     await place.die(store)
     other = place.handle()
     await other.open()
-    found = await other.output("j-1", 0, 1, offset=0, span=ALL)
+    found = await other.output("j-1", 0, 1, offset=0, length=ALL)
     assert found == (chunk(0, b"the end"),)
     await other.close()
 
@@ -135,5 +140,5 @@ async def test_a_deposed_leader_keeps_nothing(store: Store, place: Place, there:
     assert await other.lead("s-2", "http://s-2", 10 * SECOND) is not None
     with pytest.raises(Deposed):
         await store.put_output(there, [chunk(0, b"late")])
-    assert await other.output_spans("j-1") == ()
+    assert await other.output_ends("j-1") == ()
     await other.close()

@@ -111,7 +111,7 @@ async def test_a_yes_waits_for_a_commit_that_is_on_its_way(
 
 async def _until_someone_waits_for_a_lock(store: PostgresStore) -> None:
     async with asyncio.timeout(5):
-        while not await store._fetch("SELECT 1 FROM pg_locks WHERE NOT granted"):
+        while not await store._connections.fetch("SELECT 1 FROM pg_locks WHERE NOT granted"):
             pass
 
 
@@ -155,7 +155,7 @@ async def test_a_read_that_fails_says_so_and_the_next_one_works(
 ) -> None:
     await store.commit(term, BATCH)
     proxy.arm(b"j-1", fault)
-    with pytest.raises(StoreError, match="cannot ask PostgreSQL"):
+    with pytest.raises(StoreError, match="cannot read from PostgreSQL"):
         await store.job("j-1")
     assert await store.job("j-1") == (a_job(), ())
 
@@ -207,9 +207,9 @@ async def test_a_commit_on_a_closed_store_fails(store: PostgresStore, term: int)
 
 
 async def test_every_session_flushes_what_it_commits(store: PostgresStore) -> None:
-    reading = await store._fetch("SHOW synchronous_commit")
+    reading = await store._connections.fetch("SHOW synchronous_commit")
     assert reading[0][0] == "on"
-    async with store._writing("look") as connection:
+    async with store._connections.writing("look") as connection:
         assert await connection.fetchval("SHOW synchronous_commit") == "on"
 
 
@@ -219,7 +219,7 @@ async def test_a_table_with_nothing_to_write_costs_no_round_trip(
     # The first batch of a connection also asks what an array is.
     await store.commit(term, Batch("b-0", tasks=(a_task(),)))
     statements: list[str] = []
-    async with store._writing("listen") as connection:
+    async with store._connections.writing("listen") as connection:
         connection.add_query_logger(lambda query: statements.append(query.query.split("(")[0]))
     await store.commit(term, Batch("b-1", tasks=tuple(a_task(index=n) for n in range(1_000))))
     await asyncio.sleep(0)  # asyncpg tells its listeners in the loop's next turn

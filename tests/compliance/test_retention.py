@@ -2,7 +2,7 @@
 
 from phalanx.core.model import Rows
 from phalanx.core.spec.job import HOUR, MINUTE
-from phalanx.store.protocol import Batch, JobQuery, Pruned, Store
+from phalanx.store.protocol import Batch, JobQuery, PruneCounts, Store
 from tests.builders import a_finished_job, a_job, a_record, a_task, a_worker
 from tests.compliance.backends import Place
 
@@ -19,7 +19,7 @@ async def _fill(store: Store, term: int) -> None:
 async def test_the_oldest_go_first_with_all_that_is_theirs(store: Store, term: int) -> None:
     await _fill(store, term)
 
-    assert await store.prune(term, before=40, limit=2) == Pruned(jobs=2, records=2, blobs=2)
+    assert await store.prune(term, before=40, limit=2) == PruneCounts(jobs=2, records=2, blobs=2)
 
     left = await store.finished_jobs(JobQuery(), limit=10)
     assert [job.id for job in left.jobs] == ["j-4", "j-3"]
@@ -32,8 +32,8 @@ async def test_the_oldest_go_first_with_all_that_is_theirs(store: Store, term: i
         a_finished_job("j-3", 30, key="k-3"),
         (a_task("j-3", 0), a_task("j-3", 1)),
     )
-    assert await store.prune(term, before=40, limit=2) == Pruned(jobs=1, records=1, blobs=1)
-    assert await store.prune(term, before=40, limit=2) == Pruned()
+    assert await store.prune(term, before=40, limit=2) == PruneCounts(jobs=1, records=1, blobs=1)
+    assert await store.prune(term, before=40, limit=2) == PruneCounts()
     assert await store.job("j-4") is not None
 
 
@@ -62,13 +62,13 @@ async def test_a_key_is_free_again_when_its_job_is_gone(store: Store, term: int)
 async def test_old_records_of_no_job_go_and_young_ones_stay(store: Store, term: int) -> None:
     records = (a_record(1, at=10), a_record(2, at=20), a_record(3, at=10, job="j-1"))
     await store.commit(term, Batch("b-1", jobs=(a_job(),), records=records))
-    assert await store.prune(term, before=20, limit=5) == Pruned(records=1)
+    assert await store.prune(term, before=20, limit=5) == PruneCounts(records=1)
     assert await store.records(limit=5) == records[1:]
 
 
 async def test_the_last_number_of_the_records_outlives_them(store: Store, term: int) -> None:
     await store.commit(term, Batch("b-1", records=(a_record(41), a_record(42))))
-    assert await store.prune(term, before=10**15, limit=5) == Pruned(records=2)
+    assert await store.prune(term, before=10**15, limit=5) == PruneCounts(records=2)
     assert (await store.load(term)).last_seq == 42
 
 
@@ -94,7 +94,7 @@ async def test_a_job_that_is_forgotten_goes_with_all_that_is_its(store: Store, t
         jobs=(a_finished_job("j-1", 10), kept),
         tasks=(a_task("j-1"), a_task("j-2")),
         records=(a_record(1, job="j-1"), a_record(2, job="j-2")),
-        forgotten_jobs=("j-1",),
+        removed_jobs=("j-1",),
     )
     await store.commit(term, batch)
     assert await store.job("j-1") is None

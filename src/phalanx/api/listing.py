@@ -16,8 +16,8 @@ from phalanx.api.views import job_view, reason_of
 from phalanx.core.model import ENDED, Job
 from phalanx.core.reasons import Reason
 from phalanx.engine.turn import Turn
+from phalanx.store.pages import Cursor
 from phalanx.store.protocol import JobQuery
-from phalanx.store.rows import Cursor
 from phalanx.wire.jobs import JobList, JobView
 
 

@@ -15,7 +15,7 @@ from phalanx.core.states import TERMINAL
 from phalanx.engine.errors import NotLeading, Unavailable
 from phalanx.engine.output.job_output import AttemptOutput, JobOutput
 from phalanx.engine.turn import Turn
-from phalanx.store.protocol import Chunk, StoreError
+from phalanx.store.protocol import OutputChunk, StoreError
 
 #: How much is read from the store at once.
 _SPAN_BYTES = 256 * 1024
@@ -36,7 +36,7 @@ class _TaskLog:
         self._rest = b""  #: a line without its end
         self._is_at_start = True
 
-    def render(self, attempt: int, chunks: Sequence[Chunk]) -> bytes:
+    def render(self, attempt: int, chunks: Sequence[OutputChunk]) -> bytes:
         """The chunks as text, with notices of new attempts and gaps."""
         text = b""
         if attempt != self.attempt:
@@ -121,9 +121,9 @@ class LogReader:
                     break
                 yield log.render(number, chunks)
 
-    async def _chunks(self, log: _TaskLog, attempt: int, at: int) -> Sequence[Chunk]:
+    async def _chunks(self, log: _TaskLog, attempt: int, at: int) -> Sequence[OutputChunk]:
         return await self._services.store.output(
-            self._job, log.task, attempt, offset=at, span=_SPAN_BYTES
+            self._job, log.task, attempt, offset=at, length=_SPAN_BYTES
         )
 
     # The last lines only

@@ -18,7 +18,7 @@ from phalanx.core.ids import split_task
 from phalanx.core.model import Job, Task, index_in_role
 from phalanx.core.spec.fields import shown
 from phalanx.engine.output.outputs import CHUNK_BYTES, MAX_OFFSET
-from phalanx.store.protocol import Chunk
+from phalanx.store.protocol import OutputChunk
 from phalanx.wire.workers import OutputReply
 
 _MAX_ATTEMPT = 2**63 - 1
@@ -78,7 +78,7 @@ async def upload(
     size = int(declared) if declared.isdecimal() and len(declared) < 9 else CHUNK_BYTES
     with outputs.memory(min(size, CHUNK_BYTES)):
         data = await request_body.raw(request, CHUNK_BYTES)
-        chunk = Chunk(job, number, attempt, offset, data)
+        chunk = OutputChunk(job, number, attempt, offset, data)
         return Response(OutputReply(await outputs.append(worker_id, chunk)), status_code=200)
 
 

@@ -5,7 +5,7 @@ import asyncio
 from phalanx.core.spec.job import SECOND, Micros
 from phalanx.engine.engine import Engine
 from phalanx.server.logs import Logger
-from phalanx.store.protocol import Pruned, Store, StoreError
+from phalanx.store.protocol import PruneCounts, Store, StoreError
 from phalanx.store.sqlite import wall_clock
 
 #: How often to look for something to remove, at least.
@@ -29,7 +29,7 @@ async def keep_pruning(engine: Engine, store: Store, retention: Micros, log: Log
             log.info("pruned", jobs=pruned.jobs, records=pruned.records, blobs=pruned.blobs)
 
 
-async def prune(engine: Engine, store: Store, before: Micros) -> Pruned:
+async def prune(engine: Engine, store: Store, before: Micros) -> PruneCounts:
     """Remove all that finished before then, as long as this server leads. Raises StoreError."""
     jobs = records = blobs = 0
     while engine.is_leading and (term := engine.term) is not None:
@@ -38,4 +38,4 @@ async def prune(engine: Engine, store: Store, before: Micros) -> Pruned:
         if pruned.jobs < _LIMIT:
             break
         await asyncio.sleep(_PAUSE_S)
-    return Pruned(jobs, records, blobs)
+    return PruneCounts(jobs, records, blobs)

@@ -1,4 +1,4 @@
-"""What some events changed, as one batch for the store: the bridge from the core to a commit."""
+"""The batch of a commit, from the changes that the core has applied."""
 
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
@@ -14,8 +14,10 @@ V = TypeVar("V")
 
 
 def batch_of(batch_id: str, changes: Iterable[Changes]) -> Batch:
-    """The changes in the order in which they were applied. Of each row only the last version is
-    kept; a row that is removed and comes back is written, one that comes and is removed is not.
+    """One batch of all changes, in the order in which they were applied.
+
+    Of each row only the last version is written. A row that was removed and added again is written;
+    a row that was added and removed again is not.
     """
     jobs: dict[str, Job] = {}
     tasks: dict[tuple[str, int], Task] = {}
@@ -24,7 +26,7 @@ def batch_of(batch_id: str, changes: Iterable[Changes]) -> Batch:
     residues: dict[tuple[str, int], Residue | None] = {}
     accounts: dict[str, Account] = {}
     crons: dict[str, Cron | None] = {}
-    forgotten: list[str] = []
+    removed_jobs: list[str] = []
     records: list[Record] = []
     dropped: dict[str, None] = {}
     for each in changes:
@@ -35,7 +37,7 @@ def batch_of(batch_id: str, changes: Iterable[Changes]) -> Batch:
         residues |= each.residues
         accounts |= each.accounts
         crons |= each.crons
-        forgotten += each.forgotten
+        removed_jobs += each.forgotten
         records += each.records
         dropped |= dict.fromkeys(each.dropped_blobs)
     return Batch(
@@ -53,7 +55,7 @@ def batch_of(batch_id: str, changes: Iterable[Changes]) -> Batch:
         removed_crons=_removed(crons),
         records=tuple(records),
         dropped_blobs=_unused(dropped, tasks.values()) if dropped else (),
-        forgotten_jobs=tuple(forgotten),
+        removed_jobs=tuple(removed_jobs),
     )
 
 
@@ -66,6 +68,6 @@ def _removed(rows: Mapping[K, V | None]) -> tuple[K, ...]:
 
 
 def _unused(dropped: Iterable[str], tasks: Iterable[Task]) -> tuple[str, ...]:
-    """Bytes that were dropped and saved again under the same name have to stay."""
+    """The dropped blobs, without those that were saved again under the same id."""
     used = {blob.id for task in tasks for blob in (task.checkpoint, task.saved) if blob}
     return tuple(blob for blob in dropped if blob not in used)

@@ -1,7 +1,6 @@
-"""The store for tests and simulations: nothing outlives the process.
+"""The store in memory, for tests and simulations.
 
-Rows are kept encoded, so that what is loaded is what a disk would give back and never an object
-that somebody still holds.
+Rows are kept encoded, as on a disk, so that a loaded row is never an object that is still in use.
 """
 
 from collections import defaultdict
@@ -14,23 +13,23 @@ from phalanx.core.model import Job, Rows, Task
 from phalanx.core.records import Record
 from phalanx.core.spec.job import Micros
 from phalanx.store import rows
+from phalanx.store.pages import Cursor, job_page
 from phalanx.store.protocol import (
     Batch,
-    Chunk,
     CommitFailed,
-    Cut,
     Deposed,
     JobPage,
     JobQuery,
     Leader,
-    Pruned,
-    Span,
+    OutputChunk,
+    OutputEnd,
+    OutputTrim,
+    PruneCounts,
     Token,
 )
 from phalanx.store.rows import (
     Clock,
-    Cursor,
-    Encoded,
+    EncodedBatch,
     JobRow,
     OutputRow,
     RecordRow,
@@ -42,7 +41,7 @@ from phalanx.store.rows import (
 
 
 class MemoryDatabase:
-    """What several handles share, and what a restarted server finds again."""
+    """The database that several handles share, and that a restarted server finds again."""
 
     def __init__(self) -> None:
         self.cluster_id = uuid4().hex
@@ -53,11 +52,11 @@ class MemoryDatabase:
         self.jobs: dict[str, JobRow] = {}
         self.job_by_key: dict[tuple[str, str], str] = {}
         self.tasks: defaultdict[str, dict[int, str]] = defaultdict(dict)
-        #: Workers, queues, residues, accounts and crons by table and key.
+        #: Table → key → document, of workers, queues, residues, accounts and crons.
         self.others: defaultdict[str, dict[Row, str]] = defaultdict(dict)
         self.records: dict[int, RecordRow] = {}
         self.blobs: dict[str, tuple[str, bytes]] = {}
-        #: job → (position, epoch) → begins → the whole row.
+        #: job → (position, epoch) → begins → row.
         self.output: dict[str, dict[tuple[int, int], dict[int, OutputRow]]] = {}
         self.tokens: dict[str, str] = {}
 
@@ -70,13 +69,15 @@ class MemoryStore:
         self._db = database or MemoryDatabase()
 
     async def open(self) -> None:
-        """There is nothing to connect to."""
+        """There is nothing to open."""
 
     async def close(self) -> None:
-        """The database stays for other handles."""
+        """The database stays, for other handles."""
 
     async def cluster_id(self) -> str:
         return self._db.cluster_id
+
+    # Leadership
 
     async def lead(self, holder: str, url: str, lease: Micros) -> int | None:
         now = self._clock()
@@ -96,6 +97,8 @@ class MemoryStore:
 
     async def leader(self) -> Leader | None:
         return self._db.leader if self._db.expires_at > self._clock() else None
+
+    # State
 
     async def load(self, term: int) -> Rows:
         self._check(term)
@@ -123,12 +126,14 @@ class MemoryStore:
             for row in write.rows:
                 self._write(write.table, row)
         self._db.job_by_key.update(keys)
-        self._forget(set(encoded.forgotten))
+        self._delete_jobs(set(encoded.removed_jobs))
         self._db.last_seq = max(self._db.last_seq, encoded.last_seq)
         self._db.batches[encoded.id] = self._clock()
 
     async def has_batch(self, batch_id: str) -> bool:
         return column(batch_id) in self._db.batches
+
+    # Reading
 
     async def job(self, job_id: str) -> tuple[Job, tuple[Task, ...]] | None:
         row = self._db.jobs.get(column(job_id))
@@ -147,34 +152,40 @@ class MemoryStore:
         self, query: JobQuery, *, limit: int, cursor: str | None = None
     ) -> JobPage:
         before = None if cursor is None else Cursor.parse(cursor)
-        found = [
+        jobs = [
             (row.created_at, row.id, row.doc)
             for row in self._db.jobs.values()
             if row.finished_at is not None
             and (before is None or (row.created_at, row.id) < before)
             and _matches(row, query)
         ]
-        return rows.page(sorted(found, reverse=True), limit)
+        return job_page(sorted(jobs, reverse=True), limit)
 
     async def records(
         self, *, job: str | None = None, after: int = 0, limit: int
     ) -> tuple[Record, ...]:
         wanted = None if job is None else column(job)
-        found = sorted(
+        records = sorted(
             row
             for row in self._db.records.values()
             if row.seq > after and (wanted is None or row.job == wanted)
         )
-        return tuple(rows.record_from(row.doc) for row in found[:limit])
+        return tuple(rows.record_from(row.doc) for row in records[:limit])
+
+    # Blobs
 
     async def put_blob(self, blob_id: str, job: str, data: bytes) -> None:
         self._db.blobs[column(blob_id)] = (column(job), data)
 
     async def get_blob(self, blob_id: str) -> bytes | None:
-        found = self._db.blobs.get(column(blob_id))
-        return None if found is None else found[1]
+        blob = self._db.blobs.get(column(blob_id))
+        return None if blob is None else blob[1]
 
-    async def put_output(self, term: int, chunks: Sequence[Chunk], cuts: Sequence[Cut] = ()) -> int:
+    # Task output
+
+    async def put_output(
+        self, term: int, chunks: Sequence[OutputChunk], trims: Sequence[OutputTrim] = ()
+    ) -> int:
         self._check(term)
         for row in rows.output_rows(chunks):
             job, position, epoch, begins, ends, *_ = row
@@ -184,39 +195,41 @@ class MemoryStore:
             attempt = attempts.setdefault((position, epoch), {})
             if begins not in attempt or attempt[begins][4] < ends:
                 attempt[begins] = row
-        return sum(self._cut(*cut) for cut in rows.cut_rows(cuts))
+        return sum(self._trim(*trim) for trim in rows.trim_rows(trims))
 
-    def _cut(self, job: str, position: int, epoch: int, before: int) -> int:
+    def _trim(self, job: str, position: int, epoch: int, before: int) -> int:
         attempts = self._db.output.get(job, {})
         attempt = attempts.get((position, epoch), {})
-        gone = [row for row in attempt.values() if row[4] <= before]
-        for row in gone:
+        removed = [row for row in attempt.values() if row[4] <= before]
+        for row in removed:
             del attempt[row[3]]
         if not attempt:
             attempts.pop((position, epoch), None)
-        return sum(len(row[5]) for row in gone)
+        return sum(len(row[5]) for row in removed)
 
-    async def output_spans(self, job: str) -> tuple[Span, ...]:
+    async def output_ends(self, job: str) -> tuple[OutputEnd, ...]:
         attempts = self._db.output.get(column(job), {})
         return tuple(
-            Span(*key, max(row[4] for row in found.values()))
-            for key, found in sorted(attempts.items())
+            OutputEnd(*key, max(row[4] for row in attempt.values()))
+            for key, attempt in sorted(attempts.items())
         )
 
     async def output(
-        self, job: str, task: int, epoch: int, *, offset: int, span: int
-    ) -> tuple[Chunk, ...]:
+        self, job: str, task: int, epoch: int, *, offset: int, length: int
+    ) -> tuple[OutputChunk, ...]:
         attempt = self._db.output.get(column(job), {}).get((task, epoch), {})
         low = max((begins for begins in attempt if begins <= offset), default=offset)
-        high = span + min((begins for begins in attempt if begins >= offset), default=offset)
-        found = [
+        high = length + min((begins for begins in attempt if begins >= offset), default=offset)
+        chunks = [
             (begins, row[5])
             for begins, row in sorted(attempt.items())
             if low <= begins < high and row[4] > offset
         ]
-        return rows.chunks_from(job, task, epoch, found)
+        return rows.chunks_from(job, task, epoch, chunks)
 
-    async def prune(self, term: int, *, before: Micros, limit: int) -> Pruned:
+    # Retention
+
+    async def prune(self, term: int, *, before: Micros, limit: int) -> PruneCounts:
         self._check(term)
         db = self._db
         old = sorted(
@@ -224,8 +237,7 @@ class MemoryStore:
             for row in db.jobs.values()
             if row.finished_at is not None and row.finished_at < before
         )
-        gone = {job for _, job in old[:limit]}
-        pruned = self._forget(gone)
+        counts = self._delete_jobs({job for _, job in old[:limit]})
         others = [
             row.seq for row in db.records.values() if row.job is None and row.recorded_at < before
         ]
@@ -233,25 +245,27 @@ class MemoryStore:
             del db.records[seq]
         oldest = self._clock() - rows.BATCHES_KEPT
         db.batches = {batch: at for batch, at in db.batches.items() if at >= oldest}
-        return replace(pruned, records=pruned.records + len(others))
+        return replace(counts, records=counts.records + len(others))
 
-    def _forget(self, gone: set[str]) -> Pruned:
-        """These jobs, with all that is theirs."""
+    def _delete_jobs(self, jobs: set[str]) -> PruneCounts:
+        """Delete jobs with all their rows."""
         db = self._db
-        if not gone:
-            return Pruned()
-        records = [row.seq for row in db.records.values() if row.job in gone]
-        blobs = [blob for blob, (job, _) in db.blobs.items() if job in gone]
-        for job in gone:
+        if not jobs:
+            return PruneCounts()
+        records = [row.seq for row in db.records.values() if row.job in jobs]
+        blobs = [blob for blob, (job, _) in db.blobs.items() if job in jobs]
+        for job in jobs:
             db.jobs.pop(job, None)
             db.tasks.pop(job, None)
             db.output.pop(job, None)
-        db.job_by_key = {key: job for key, job in db.job_by_key.items() if job not in gone}
+        db.job_by_key = {key: job for key, job in db.job_by_key.items() if job not in jobs}
         for seq in records:
             del db.records[seq]
         for blob in blobs:
             del db.blobs[blob]
-        return Pruned(jobs=len(gone), records=len(records), blobs=len(blobs))
+        return PruneCounts(jobs=len(jobs), records=len(records), blobs=len(blobs))
+
+    # Tokens
 
     async def add_token(self, token: Token) -> bool:
         name, doc = rows.token_row(token)
@@ -263,14 +277,17 @@ class MemoryStore:
     async def tokens(self) -> tuple[Token, ...]:
         return tuple(rows.token_from(doc) for _, doc in sorted(self._db.tokens.items()))
 
+    # Rows
+
     def _check(self, term: int) -> None:
-        if self._db.leader.term != term:
-            raise Deposed(f"term {term} is over: {self._db.leader.term} is the latest")
+        latest = self._db.leader.term
+        if latest != term:
+            raise Deposed(f"term {term} has ended: the current term is {latest}")
 
     def _tasks_of(self, job: str) -> list[tuple[int, str]]:
         return sorted(self._db.tasks.get(job, {}).items())
 
-    def _check_identities(self, encoded: Encoded) -> None:
+    def _check_identities(self, encoded: EncodedBatch) -> None:
         for write in encoded.writes:
             for row in write.rows:
                 if not isinstance(row, JobRow):
@@ -279,17 +296,17 @@ class MemoryStore:
                 if stored is not None and stored.created_at != row.created_at:
                     raise rows.other_job(encoded.id, row.id)
 
-    def _new_keys(self, encoded: Encoded) -> dict[tuple[str, str], str]:
+    def _new_keys(self, encoded: EncodedBatch) -> dict[tuple[str, str], str]:
         keys: dict[tuple[str, str], str] = {}
         for write in encoded.writes:
             for row in write.rows:
                 if not isinstance(row, JobRow) or row.idempotency_key is None:
                     continue
-                place = (row.namespace, row.idempotency_key)
-                if keys.setdefault(place, self._db.job_by_key.get(place, row.id)) != row.id:
+                key = (row.namespace, row.idempotency_key)
+                if keys.setdefault(key, self._db.job_by_key.get(key, row.id)) != row.id:
                     raise CommitFailed(
                         f"batch {encoded.id} was not written: another job of namespace"
-                        f" {row.namespace} has the key {row.idempotency_key}"
+                        f" {row.namespace} has the idempotency key {row.idempotency_key}"
                     )
         return keys
 
@@ -312,7 +329,7 @@ class MemoryStore:
 
 
 def _matches(row: JobRow, query: JobQuery) -> bool:
-    wanted = (query.namespace, query.queue, query.phase, query.name)
+    values = (query.namespace, query.queue, query.phase, query.name)
     return all(
-        want is None or column(want) == have for want, have in zip(wanted, row[1:5], strict=True)
+        value is None or column(value) == kept for value, kept in zip(values, row[1:5], strict=True)
     ) and (query.id_prefix is None or row.id.startswith(column(query.id_prefix)))

@@ -1,7 +1,8 @@
-"""What a store promises. It keeps rows and holds no policy.
+"""The contract of a store: leadership, commits, pages, blobs, task output, retention, tokens.
 
-Leadership is a term, not a lock: every commit names the term it was made under, and a store lets
-it through only while that term is the latest one. Expiry is judged by the store's own clock.
+A store keeps rows and decides nothing. Leadership is a term, not a lock: every commit carries the
+term of its leader, and a store accepts it only while no later term exists. A lease expires by the
+clock of the store. The suite in `tests/compliance` holds for every store.
 """
 
 from collections.abc import Collection, Sequence
@@ -16,13 +17,13 @@ from phalanx.core.spec.job import Micros
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Rows that become durable together or not at all. The id lets its fate be looked up.
+    """Rows that become durable together or not at all.
 
-    What is removed goes before what is written comes, and of two rows with one key the later stays.
-    Jobs that are forgotten go last, with their tasks, records, blobs and output.
+    Removals are applied before writes, and removed jobs last of all. Of two rows with the same key
+    the later one is kept.
     """
 
-    id: str
+    id: str  #: `has_batch` finds out by it whether the batch was committed
     jobs: tuple[Job, ...] = ()
     tasks: tuple[Task, ...] = ()
     workers: tuple[Worker, ...] = ()
@@ -36,11 +37,11 @@ class Batch(msgspec.Struct, frozen=True):
     removed_crons: tuple[str, ...] = ()
     records: tuple[Record, ...] = ()
     dropped_blobs: tuple[str, ...] = ()
-    forgotten_jobs: tuple[str, ...] = ()
+    removed_jobs: tuple[str, ...] = ()  #: with their tasks, records, blobs and output
 
 
 class Leader(msgspec.Struct, frozen=True):
-    """Who leads, for those who do not."""
+    """The server that leads."""
 
     term: int
     holder: str
@@ -59,24 +60,24 @@ class JobQuery(msgspec.Struct, frozen=True):
 
 class JobPage(msgspec.Struct, frozen=True):
     jobs: tuple[Job, ...]
-    cursor: str | None  #: hand it back for the next page; None on the last one
+    cursor: str | None  #: asks for the next page; None on the last page
 
 
-class Pruned(msgspec.Struct, frozen=True):
-    """What retention removed."""
+class PruneCounts(msgspec.Struct, frozen=True):
+    """How many rows retention removed."""
 
     jobs: int = 0
     records: int = 0
     blobs: int = 0
 
 
-class Chunk(msgspec.Struct, frozen=True):
-    """Some of what an attempt of a task has written, by where it stands in all of it."""
+class OutputChunk(msgspec.Struct, frozen=True):
+    """Consecutive bytes of the output of one attempt of a task."""
 
     job: str
     task: int
     epoch: int
-    offset: int
+    offset: int  #: of the first byte, in the whole output of the attempt
     data: bytes
 
     @property
@@ -84,8 +85,8 @@ class Chunk(msgspec.Struct, frozen=True):
         return self.offset + len(self.data)
 
 
-class Cut(msgspec.Struct, frozen=True):
-    """Chunks of an attempt that end at `before` or earlier are no longer wanted."""
+class OutputTrim(msgspec.Struct, frozen=True):
+    """Removes the chunks of an attempt that end at `before` or earlier."""
 
     job: str
     task: int
@@ -93,8 +94,8 @@ class Cut(msgspec.Struct, frozen=True):
     before: int
 
 
-class Span(msgspec.Struct, frozen=True):
-    """How far the output of an attempt reaches that is there."""
+class OutputEnd(msgspec.Struct, frozen=True):
+    """Where the stored output of an attempt ends."""
 
     task: int
     epoch: int
@@ -102,86 +103,97 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class Token(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who may speak to the server, without the token itself: only its digest is kept."""
+    """An API token without its secret, of which only the digest is stored."""
 
     name: str
     role: str
     digest: str  #: SHA-256 of the token, in hex
-    prefix: str  #: how the token begins, for people to tell it by
+    prefix: str  #: the first characters of the token, by which people recognise it
     created_at: Micros
     namespaces: tuple[str, ...] = ()
 
 
 class StoreError(Exception):
-    """The store did not do what was asked; nothing was changed."""
+    """The store did not do what was asked, and changed nothing."""
 
 
 class Deposed(StoreError):  # noqa: N818
-    """A later term exists; whoever holds this one must stop and take leadership again."""
+    """A later term exists. The holder of this term stops, and can take leadership again."""
 
 
 class CommitFailed(StoreError):  # noqa: N818
-    """The batch is not in the store and never will be; discard memory and load again."""
+    """The batch is not in the store and never will be. The leader discards its memory and loads."""
 
 
 class OutcomeUnknown(StoreError):  # noqa: N818
-    """The batch may or may not be in the store; ask `has_batch` before anything else."""
+    """The batch may or may not be in the store. Only `has_batch` can tell."""
 
 
 class SchemaTooNew(StoreError):  # noqa: N818
-    """A newer Phalanx wrote this store; upgrade this one to open it."""
+    """A newer version of Phalanx wrote this store."""
 
 
 @runtime_checkable
 class Store(Protocol):
-    """Opened once, used from one event loop, closed once."""
+    """One handle on a database: opened once, used from one event loop, closed once.
+
+    Every method raises StoreError if the database does not answer.
+    """
 
     async def open(self) -> None:
-        """Connect and bring the schema up to date. Raises SchemaTooNew."""
+        """Connect, and bring the schema up to date. Raises SchemaTooNew."""
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Disconnect. Harmless on a handle that is closed or was never opened."""
 
     async def cluster_id(self) -> str:
-        """Made when the store was, and never changed."""
+        """The id that the database got when it was created. It never changes."""
+
+    # Leadership
 
     async def lead(self, holder: str, url: str, lease: Micros) -> int | None:
-        """Take leadership for `lease` if nobody has it: the new term, or None.
+        """Take leadership for `lease` if no lease is in force: the new term, or None.
 
-        Of two contenders at most one gets a term, and it is higher than every term before it.
-        The same holder asking again is a contender like any other.
+        Of several contenders at most one gets a term, which is higher than all terms before. The
+        holder of a lease that asks again is a contender like any other.
         """
 
     async def renew(self, term: int, lease: Micros) -> None:
-        """Extend the lease from now. Raises Deposed if a later term exists.
-
-        A term whose lease ran out is renewed as long as nobody has taken over.
-        """
+        """Extend the lease to `lease` from now, even if it has expired. Raises Deposed if a later
+        term exists."""
 
     async def resign(self, term: int) -> None:
-        """End the lease at once so that a standby need not wait. Harmless if already deposed."""
+        """End the lease at once, so that a standby can lead. Harmless if a later term exists."""
 
     async def leader(self) -> Leader | None:
-        """Who leads now, or None when no lease is in force."""
+        """The leader whose lease is in force; None if there is none."""
+
+    # State
 
     async def load(self, term: int) -> Rows:
-        """Unfinished jobs by (created_at, id), their tasks by job and index, all workers, queues,
-        residues, accounts and crons by key, and the number of the last record. Raises Deposed."""
+        """All rows that the cluster consists of, as of one moment. Raises Deposed.
+
+        These are the unfinished jobs by (created_at, id), their tasks by job and index, all
+        workers, queues, residues, accounts and crons by key, and the number of the last record.
+        """
 
     async def commit(self, term: int, batch: Batch) -> None:
-        """Write the batch and its id in one transaction, durably.
+        """Write a batch and its id, durably, in one transaction.
 
-        Rows replace those with the same key. A job replaces only itself: a stored job with the same
-        id and another created_at is another job, and the commit fails. A batch whose id is already
-        there changes nothing, so resending is safe. Raises Deposed, CommitFailed or OutcomeUnknown,
-        and nothing else.
+        A row replaces the row with the same key. A job replaces only itself: if a stored job has
+        the same id and another created_at, the commit fails. A batch whose id is stored already
+        changes nothing, so it is safe to send a batch again. Raises Deposed, CommitFailed or
+        OutcomeUnknown, and nothing else.
         """
 
     async def has_batch(self, batch_id: str) -> bool:
-        """Whether this batch was committed. A `False` is final: the transaction can no longer
-        complete after it was given. Reaches back at least over the last hour."""
+        """Whether the batch was committed. False is final: the transaction cannot complete any
+        more. Batches of the last hour are known."""
+
+    # Reading
 
     async def job(self, job_id: str) -> tuple[Job, tuple[Task, ...]] | None:
-        """One job with its tasks by index, finished or not."""
+        """A job with its tasks by index, finished or not."""
 
     async def job_by_key(self, namespace: str, key: str) -> Job | None:
         """The job that was submitted with this idempotency key."""
@@ -203,40 +215,58 @@ class Store(Protocol):
     ) -> tuple[Record, ...]:
         """Records with a number above `after`, in order, of one job or of all."""
 
+    # Blobs
+
     async def put_blob(self, blob_id: str, job: str, data: bytes) -> None:
-        """Keep bytes, durably, before anything points at them. They live as long as their job."""
+        """Store bytes, durably. They are removed with their job, which need not exist yet."""
 
-    async def get_blob(self, blob_id: str) -> bytes | None: ...
+    async def get_blob(self, blob_id: str) -> bytes | None:
+        """The bytes of a blob; None if there is no such blob."""
 
-    async def put_output(self, term: int, chunks: Sequence[Chunk], cuts: Sequence[Cut] = ()) -> int:
-        """Keep these chunks, durably, then remove what is cut; the number of bytes removed.
+    # Task output
 
-        Of two chunks of one attempt with one offset the longer stays. Chunks of a job that is not
-        there are not kept. Slows no commit. Raises Deposed, as of the moment of asking.
+    async def put_output(
+        self, term: int, chunks: Sequence[OutputChunk], trims: Sequence[OutputTrim] = ()
+    ) -> int:
+        """Store chunks, durably, then apply the trims: the number of bytes that they removed.
+
+        Of two chunks of one attempt with the same offset the longer one is kept. Chunks of a job
+        that does not exist are discarded. No commit waits for this. Raises Deposed if a later term
+        existed at the beginning.
         """
 
-    async def output_spans(self, job: str) -> tuple[Span, ...]:
-        """All attempts of a job that have output here, by task and epoch."""
+    async def output_ends(self, job: str) -> tuple[OutputEnd, ...]:
+        """The end of the output of each attempt that has any, by task and epoch."""
 
     async def output(
-        self, job: str, task: int, epoch: int, *, offset: int, span: int
-    ) -> tuple[Chunk, ...]:
-        """Chunks of an attempt that end after `offset`, in order: the one that it lies in, and
-        those that begin within `span` bytes of it, or of the next chunk where there is a gap."""
+        self, job: str, task: int, epoch: int, *, offset: int, length: int
+    ) -> tuple[OutputChunk, ...]:
+        """Chunks of an attempt that end after `offset`, in order.
 
-    async def prune(self, term: int, *, before: Micros, limit: int) -> Pruned:
-        """Remove at most `limit` jobs that finished before then, oldest first, with their tasks,
-        records, blobs and output; also records of no job older than that, and batch ids more than
-        an hour old by the store's clock, whatever `before` says.
+        These are the chunk that contains `offset`, and the chunks that begin less than `length`
+        bytes after `offset`, or after the next chunk if the output has a gap there.
+        """
 
-        Raises Deposed."""
+    # Retention
+
+    async def prune(self, term: int, *, before: Micros, limit: int) -> PruneCounts:
+        """Remove old rows: how many. Raises Deposed.
+
+        Of the jobs that finished before `before`, at most `limit` are removed, those that finished
+        first, with their tasks, records, blobs and output. Records of no job from before then are
+        removed too, and so are ids of batches after an hour, whatever `before` is.
+        """
+
+    # Tokens
 
     async def add_token(self, token: Token) -> bool:
-        """Keep a token, durably; False if its name is taken. Needs no term: the first token has to
-        be there before a server listens, and any process may add one beside it."""
+        """Store a token, durably; False if its name is taken.
+
+        It needs no term: a token can be added before the first server starts, or next to one.
+        """
 
     async def remove_token(self, name: str) -> bool:
-        """Forget a token; False if there is none of that name."""
+        """Remove a token; False if there is none of that name."""
 
     async def tokens(self) -> tuple[Token, ...]:
-        """All of them, by name."""
+        """All tokens, by name."""

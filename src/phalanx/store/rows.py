@@ -1,15 +1,12 @@
-"""Rows as every store keeps them: a JSON document, and beside it the columns that queries need.
+"""Rows as every store keeps them: a JSON document, and the columns that queries need.
 
-What is written where, in which order, and what a page cursor looks like is decided here once, so
-that the dialects have nothing to disagree on.
+The tables, their columns and the order of writes are defined here once, for every database.
 """
 
-import base64
-import binascii
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -17,21 +14,21 @@ from phalanx.core.ledger import Account
 from phalanx.core.model import Cron, Job, Queue, Residue, Rows, Task, Worker
 from phalanx.core.records import Record, job_of
 from phalanx.core.spec.job import HOUR, Micros
-from phalanx.store.protocol import Batch, Chunk, CommitFailed, Cut, JobPage, Token
+from phalanx.store.protocol import Batch, CommitFailed, OutputChunk, OutputTrim, Token
 
-#: The store's own time, in microseconds.
+#: The time of the store, in microseconds.
 Clock = Callable[[], Micros]
 Value = str | int | None
 Row = tuple[Value, ...]
 
-#: How long the fate of a batch can be looked up, whatever retention says.
+#: How long `has_batch` knows a batch, whatever the retention is.
 BATCHES_KEPT: Micros = HOUR
 
 TEXT = "text"
 BIGINT = "bigint"
 
-#: Longer column values are cut and end in a digest: PostgreSQL refuses to index them whole.
-_LONGEST = 256
+#: Longer values end in a digest instead: PostgreSQL cannot index them.
+_COLUMN_LIMIT = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +36,7 @@ class Table:
     name: str
     key: tuple[str, ...]  #: the first columns
     columns: dict[str, str]  #: name → type, the document last
-    fixed: tuple[str, ...] = ()  #: columns that never change; a row that differs is another one
+    fixed: tuple[str, ...] = ()  #: columns that never change; a row that differs replaces nothing
 
 
 class JobRow(NamedTuple):
@@ -107,25 +104,25 @@ class Removal(NamedTuple):
     keys: list[Row]
 
 
-class Encoded(NamedTuple):
-    """A batch as it is written: removals before writes, tables with nothing to do left out."""
+class EncodedBatch(NamedTuple):
+    """A batch as it is written, without tables that it does not change."""
 
     id: str
-    last_seq: int  #: the highest record number in it, or 0
+    last_seq: int  #: the highest number of its records, or 0
     removals: list[Removal]
     writes: list[Write]
-    forgotten: list[str]  #: jobs, after all else
+    removed_jobs: list[str]
 
 
 def column(text: str) -> str:
-    """A string as it stands in a column: equal only to itself, and safe in every database.
+    """A string as it is kept in a column: different strings stay different.
 
-    PostgreSQL keeps no NUL in text. The document keeps the string as it was.
+    PostgreSQL cannot store NUL in text. The document has the string unchanged.
     """
-    if len(text) <= _LONGEST and "\0" not in text and "\\" not in text:
+    if len(text) <= _COLUMN_LIMIT and "\0" not in text and "\\" not in text:
         return text
     safe = text.replace("\\", "\\\\").replace("\0", "\\0")
-    if len(safe) <= _LONGEST:
+    if len(safe) <= _COLUMN_LIMIT:
         return safe
     return f"{safe[:128]}…{hashlib.sha256(text.encode()).hexdigest()}"
 
@@ -185,12 +182,12 @@ def _record(record: Record) -> RecordRow:
 
 def _write(table: Table, rows: Iterable[Row]) -> Write:
     width = len(table.key)
-    # Of two rows with one key the later stays; one statement may not touch a row twice.
+    # Of two rows with the same key the later one is kept: a statement can write a row only once.
     return Write(table, list({row[:width]: row for row in rows}.values()))
 
 
-def encode(batch: Batch) -> Encoded:
-    """Raises CommitFailed on a value that JSON cannot hold, such as half of a surrogate pair."""
+def encode(batch: Batch) -> EncodedBatch:
+    """Raises CommitFailed if a value cannot be written as JSON, such as half a surrogate pair."""
     try:
         removals = (
             Removal(WORKERS, [(column(worker),) for worker in batch.removed_workers]),
@@ -210,13 +207,15 @@ def encode(batch: Batch) -> Encoded:
             _write(RECORDS, map(_record, batch.records)),
         )
     except (ValueError, TypeError, OverflowError, msgspec.MsgspecError) as error:
-        raise CommitFailed(f"batch {batch.id} cannot be encoded: {error}") from error
-    return Encoded(
+        raise CommitFailed(
+            f"batch {batch.id} was not written: a value cannot be stored as JSON ({error})"
+        ) from error
+    return EncodedBatch(
         id=column(batch.id),
         last_seq=max((record.seq for record in batch.records), default=0),
         removals=[removal for removal in removals if removal.keys],
         writes=[write for write in writes if write.rows],
-        forgotten=[column(job) for job in batch.forgotten_jobs],
+        removed_jobs=[column(job) for job in batch.removed_jobs],
     )
 
 
@@ -239,23 +238,24 @@ def token_row(token: Token) -> tuple[str, str]:
 OutputRow = tuple[str, int, int, int, int, bytes]
 
 
-def output_rows(chunks: Iterable[Chunk]) -> list[OutputRow]:
+def output_rows(chunks: Iterable[OutputChunk]) -> list[OutputRow]:
     return [(column(c.job), c.task, c.epoch, c.offset, c.end, c.data) for c in chunks]
 
 
-def cut_rows(cuts: Iterable[Cut]) -> list[tuple[str, int, int, int]]:
-    return [(column(cut.job), cut.task, cut.epoch, cut.before) for cut in cuts]
+def trim_rows(trims: Iterable[OutputTrim]) -> list[tuple[str, int, int, int]]:
+    """Rows (job, position, epoch, before)."""
+    return [(column(trim.job), trim.task, trim.epoch, trim.before) for trim in trims]
 
 
 def chunks_from(
-    job: str, task: int, epoch: int, found: Iterable[Sequence[Any]]
-) -> tuple[Chunk, ...]:
-    """From (begins, data) in order."""
-    return tuple(Chunk(job, task, epoch, begins, bytes(data)) for begins, data in found)
+    job: str, task: int, epoch: int, rows: Iterable[Sequence[Any]]
+) -> tuple[OutputChunk, ...]:
+    """The chunks of rows (begins, data), in order."""
+    return tuple(OutputChunk(job, task, epoch, begins, bytes(data)) for begins, data in rows)
 
 
 def live_rows(docs: Mapping[str, Sequence[str]], last_seq: int) -> Rows:
-    """The documents of each table by its name, decoded and in the order that `load` promises."""
+    """The rows of all tables, from their documents by table, in the order that `load` promises."""
     rows = Rows(
         jobs=[job_from(doc) for doc in docs[JOBS.name]],
         tasks=[task_from(doc) for doc in docs[TASKS.name]],
@@ -276,56 +276,15 @@ def live_rows(docs: Mapping[str, Sequence[str]], last_seq: int) -> Rows:
     return rows
 
 
-def job_and_tasks(found: Sequence[Sequence[Any]]) -> tuple[Job, tuple[Task, ...]] | None:
-    """From (position, document) in order, where the job itself stands at position -1."""
-    if not found or found[0][0] != -1:
+def job_and_tasks(rows: Sequence[Sequence[Any]]) -> tuple[Job, tuple[Task, ...]] | None:
+    """The job of rows (position, document), in order; the job itself has position -1."""
+    if not rows or rows[0][0] != -1:
         return None
-    return job_from(found[0][1]), tuple(task_from(doc) for _, doc in found[1:])
-
-
-def page(found: Sequence[Sequence[Any]], limit: int) -> JobPage:
-    """From (created_at, id, document) in order, one more than fits where there are more."""
-    jobs = tuple(job_from(doc) for _, _, doc in found[:limit])
-    if len(found) <= limit:
-        return JobPage(jobs, None)
-    created_at, job_id, _ = found[limit - 1]
-    return JobPage(jobs, str(Cursor(created_at, job_id)))
-
-
-class Cursor(NamedTuple):
-    """The last job of a page; the next page begins with the next older one."""
-
-    created_at: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-    id: Annotated[str, msgspec.Meta(pattern=r"\A[^\0]*\Z")]  #: as it stands in the column
-
-    def __str__(self) -> str:
-        return base64.urlsafe_b64encode(_to_json(self)).decode().rstrip("=")
-
-    @classmethod
-    def parse(cls, text: str) -> "Cursor":
-        try:
-            raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-            cursor: Cursor = _cursor_from(raw)
-        except (ValueError, binascii.Error, msgspec.MsgspecError) as error:
-            raise _bad_cursor(text) from error
-        # base64 skips what it does not know, so only the very text that we made counts.
-        if str(cursor) != text:
-            raise _bad_cursor(text)
-        return cursor
-
-
-_cursor_from: Callable[[bytes], Any] = msgspec.json.Decoder(Cursor).decode
+    return job_from(rows[0][1]), tuple(task_from(doc) for _, doc in rows[1:])
 
 
 def other_job(batch: str, job: Value) -> CommitFailed:
-    """A new job was given the id of a stored one."""
+    """The error for a new job that has the id of a stored one."""
     return CommitFailed(
-        f"batch {batch} was not written: another job has the id {job}; submit the new job again"
-    )
-
-
-def _bad_cursor(text: str) -> ValueError:
-    return ValueError(
-        f"{text[:80]!r} is not a cursor of this store; hand back the one that came with the last "
-        "page, or none to begin again"
+        f"batch {batch} was not written: another job has the id {job}; submit the job again"
     )

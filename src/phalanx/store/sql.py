@@ -1,19 +1,20 @@
-"""The questions that SQLite and PostgreSQL are asked in the same words.
+"""Statements that SQLite and PostgreSQL have in common.
 
-Parameters are written `$1`; a dialect that spells them otherwise replaces the dollar.
+Parameters are written `$1`, and SQLite replaces the dollar sign.
 """
 
+from phalanx.store.pages import Cursor
 from phalanx.store.protocol import JobQuery
-from phalanx.store.rows import Cursor, Table, Value, column
+from phalanx.store.rows import Table, Value, column
 
-#: Sorts after every other character, so a range from a prefix to the prefix and this finds what
-#: begins with the prefix, by the index.
+#: The character that sorts last. The ids that begin with a prefix lie between the prefix and the
+#: prefix with this character appended, which the index finds.
 LAST_CHARACTER = "\U0010ffff"
 
 CLUSTER_ID = "SELECT id FROM cluster"
 TERM_AND_LAST_SEQ = "SELECT term, last_seq FROM leader"
 
-#: By table: the documents of everything that is live.
+#: Table → the documents that `load` reads.
 LIVE = {
     "jobs": "SELECT doc FROM jobs WHERE finished_at IS NULL",
     "tasks": "SELECT t.doc FROM jobs j JOIN tasks t ON t.job = j.id WHERE j.finished_at IS NULL",
@@ -24,7 +25,7 @@ LIVE = {
     "crons": "SELECT doc FROM crons",
 }
 
-#: A job and its tasks in one statement, so that they are of one moment; the job comes first.
+#: A job and its tasks in one statement, so that they are of the same moment; the job comes first.
 JOB = """
     SELECT -1 AS position, doc FROM jobs WHERE id = $1
     UNION ALL
@@ -49,7 +50,7 @@ PUT_OUTPUT = """
     ON CONFLICT (job, position, epoch, begins)
     DO UPDATE SET ends = excluded.ends, data = excluded.data WHERE excluded.ends > output.ends
 """
-OUTPUT_SPANS = """
+OUTPUT_ENDS = """
     SELECT position, epoch, max(ends) FROM output WHERE job = $1
     GROUP BY position, epoch ORDER BY position, epoch
 """
@@ -65,8 +66,8 @@ ADD_TOKEN = "INSERT INTO tokens (name, doc) VALUES ($1, $2) ON CONFLICT DO NOTHI
 REMOVE_TOKEN = "DELETE FROM tokens WHERE name = $1"  # noqa: S105
 TOKENS = "SELECT doc FROM tokens ORDER BY name"
 
-#: What goes when its job goes: table → the column that names the job.
-OF_A_JOB = {"tasks": "job", "records": "job", "blobs": "job", "output": "job", "jobs": "id"}
+#: Tables with rows that are removed together with their job → the column of the job.
+JOB_COLUMNS = {"tasks": "job", "records": "job", "blobs": "job", "output": "job", "jobs": "id"}
 PRUNABLE_JOBS = """
     SELECT id FROM jobs WHERE finished_at IS NOT NULL AND finished_at < $1
     ORDER BY finished_at, id LIMIT $2
@@ -76,7 +77,7 @@ PRUNE_BATCHES = "DELETE FROM batches WHERE committed_at < $1"
 
 
 def update(table: Table) -> str:
-    """The end of an upsert: the new row replaces the stored one if they are of the same thing."""
+    """The end of an upsert: the new row replaces the stored one if their fixed columns agree."""
     changing = (name for name in table.columns if name not in (*table.key, *table.fixed))
     text = "DO UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in changing)
     same = " AND ".join(f"{table.name}.{name} = excluded.{name}" for name in table.fixed)
@@ -84,8 +85,8 @@ def update(table: Table) -> str:
 
 
 def finished_jobs(query: JobQuery, limit: int, cursor: Cursor | None) -> tuple[str, list[Value]]:
-    """One row more than the page holds, which shows whether it is the last one."""
-    wanted: dict[str, Value] = {
+    """The statement and its values. It reads one row more than the page has, to find the end."""
+    exact: dict[str, Value] = {
         "namespace": query.namespace,
         "queue": query.queue,
         "phase": None if query.phase is None else query.phase.value,
@@ -93,7 +94,7 @@ def finished_jobs(query: JobQuery, limit: int, cursor: Cursor | None) -> tuple[s
     }
     clauses = ["finished_at IS NOT NULL"]
     values: list[Value] = []
-    for name, value in wanted.items():
+    for name, value in exact.items():
         if value is not None:
             values.append(column(str(value)))
             clauses.append(f"{name} = ${len(values)}")

@@ -1,137 +1,74 @@
-"""The store in one file on one host: WAL, flushed to disk with every commit.
+"""The store in one SQLite file on one host: WAL, flushed to disk with every commit.
 
-One thread writes and another reads, so that a page never delays a commit and neither delays the
-event loop. A leader holds an flock besides its term: the lease is judged by the host's wall
-clock, and the lock keeps a second leader out when that clock is set forward.
+One thread writes and another reads, so that reading a page delays no commit, and neither delays the
+event loop. A leader holds a host lock besides its term: a lease expires by the wall clock of the
+host, and the lock keeps a second leader out even if that clock is set forward.
 """
 
-import asyncio
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing, suppress
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from phalanx.core.model import Job, Rows, Task
 from phalanx.core.records import Record
 from phalanx.core.spec.job import Micros
 from phalanx.store import rows, schema, sql
-from phalanx.store.host import HostLock, refuse_network
+from phalanx.store.pages import Cursor, job_page
 from phalanx.store.protocol import (
     Batch,
-    Chunk,
     CommitFailed,
-    Cut,
     Deposed,
     JobPage,
     JobQuery,
     Leader,
     OutcomeUnknown,
-    Pruned,
-    Span,
+    OutputChunk,
+    OutputEnd,
+    OutputTrim,
+    PruneCounts,
     StoreError,
     Token,
 )
-from phalanx.store.rows import Clock, Cursor, Encoded, JobRow, Table, Value, column
+from phalanx.store.rows import Clock, EncodedBatch, JobRow, Table, Value, column
+from phalanx.store.sqlite_connection import SQLiteConnection, transaction
+from phalanx.store.sqlite_host import HostLock, require_local_file_system
 
-T = TypeVar("T")
-Work = Callable[[sqlite3.Connection], T]
-
-#: How long to wait for another process that is writing, such as a standby asking for the lead.
-_BUSY_S = 5.0
-_RETRY_S = 0.005
 _WAL_BYTES = 64 * 1024 * 1024
 
 _HAS_JOB = "SELECT 1 FROM jobs WHERE id = ?"
 _OTHER_JOB = "SELECT 1 FROM jobs WHERE id = ? AND created_at <> ?"
-_CUT = """
+_TRIM = """
     DELETE FROM output WHERE job = ?1 AND position = ?2 AND epoch = ?3
     AND begins < ?4 AND ends <= ?4 RETURNING ends - begins
 """
 
 
 def wall_clock() -> Micros:
+    """The time of this host."""
     return time.time_ns() // 1000
 
 
-def _patiently(work: Callable[[], object]) -> None:
-    """Outwait another process, also where SQLite itself gives up at once: while a fresh file
-    changes to WAL, and while the last one to leave a file tidies it up."""
-    until = time.monotonic() + _BUSY_S
-    while True:
-        try:
-            work()
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
-                raise
-            time.sleep(_RETRY_S)
-        else:
-            return
-
-
-class _Lane:
-    """One connection that lives in one thread; what it is asked happens in that order."""
-
-    def __init__(self, path: Path, *pragmas: str) -> None:
-        self._path = path
-        self._pragmas = pragmas
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="phalanx-sqlite")
-        self._db: sqlite3.Connection | None = None
-        self._closed = False
-
-    async def run(self, work: Work[T]) -> T:
-        """Raises StoreError where SQLite raises its own."""
-        if self._closed:
-            raise StoreError(f"{self._path} is closed; open another store")
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, self._call, work)
-        except (sqlite3.Error, OverflowError) as error:
-            raise StoreError(f"{self._path}: {error}") from error
-
-    def _call(self, work: Work[T]) -> T:
-        if self._db is None:
-            self._db = self._connect()
-        return work(self._db)
-
-    def _connect(self) -> sqlite3.Connection:
-        # The module's own transactions are switched off: they would begin too late and too softly.
-        db = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None)
-        for pragma in self._pragmas:
-            _patiently(partial(db.execute, f"PRAGMA {pragma}"))
-        return db
-
-    def _disconnect(self) -> None:
-        if self._db is not None:
-            self._db.close()
-            self._db = None
-
-    async def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
-            self._thread.shutdown()
-
-
 class SQLiteStore:
-    """One handle on a file. The directory must exist."""
+    """One handle on a file, in a directory that exists."""
 
     def __init__(self, path: Path | str, *, clock: Clock = wall_clock) -> None:
         self._path = Path(path).resolve()
         self._clock = clock
         self._lock = HostLock(self._path.with_name(self._path.name + ".lock"))
-        self._writer = _Lane(
+        self._writer = SQLiteConnection(
             self._path,
             "journal_mode = WAL",
             "synchronous = FULL",
             f"journal_size_limit = {_WAL_BYTES}",
         )
-        self._reader = _Lane(self._path, "query_only = ON")
+        self._reader = SQLiteConnection(self._path, "query_only = ON")
 
     async def open(self) -> None:
-        refuse_network(self._path)
+        require_local_file_system(self._path)
         await self._writer.run(_migrate)
 
     async def close(self) -> None:
@@ -143,11 +80,13 @@ class SQLiteStore:
         [(cluster,)] = await self._read(sql.CLUSTER_ID)
         return str(cluster)
 
+    # Leadership
+
     async def lead(self, holder: str, url: str, lease: Micros) -> int | None:
         return await self._writer.run(partial(self._lead, holder, url, lease))
 
     def _lead(self, holder: str, url: str, lease: Micros, db: sqlite3.Connection) -> int | None:
-        held = self._lock.held
+        was_held = self._lock.held
         try:
             if not self._lock.acquire():
                 return None
@@ -155,23 +94,24 @@ class SQLiteStore:
             raise StoreError(f"cannot lock {self._path}: {error}") from error
         term: int | None = None
         try:
-            with _transaction(db):
+            with transaction(db):
                 now = self._clock()
-                # A lock that was free says that whoever led has ended; its lease binds nobody.
-                found = db.execute(
+                # If the lock was free, the process of the last leader has ended, so its lease is
+                # void.
+                taken = db.execute(
                     "UPDATE leader SET term = term + 1, holder = ?, url = ?, expires_at = ?,"
                     " writes = writes + 1 WHERE expires_at <= ? OR ? RETURNING term",
-                    (holder, url, now + lease, now, not held),
+                    (holder, url, now + lease, now, not was_held),
                 ).fetchall()
-            term = found[0][0] if found else None
+            term = taken[0][0] if taken else None
         finally:
-            if term is None and not held:
+            if term is None and not was_held:
                 self._lock.release()
         return term
 
     async def renew(self, term: int, lease: Micros) -> None:
         def work(db: sqlite3.Connection) -> None:
-            with _transaction(db):
+            with transaction(db):
                 _fence(db, term)
                 db.execute("UPDATE leader SET expires_at = ?", (self._clock() + lease,))
 
@@ -179,7 +119,7 @@ class SQLiteStore:
 
     async def resign(self, term: int) -> None:
         def work(db: sqlite3.Connection) -> None:
-            with suppress(Deposed), _transaction(db):
+            with suppress(Deposed), transaction(db):
                 _fence(db, term)
                 db.execute("UPDATE leader SET expires_at = 0")
             self._lock.release()
@@ -187,10 +127,12 @@ class SQLiteStore:
         await self._writer.run(work)
 
     async def leader(self) -> Leader | None:
-        found = await self._read(
+        leaders = await self._read(
             "SELECT term, holder, url FROM leader WHERE expires_at > $1", self._clock()
         )
-        return Leader(*found[0]) if found else None
+        return Leader(*leaders[0]) if leaders else None
+
+    # State
 
     async def load(self, term: int) -> Rows:
         def work(db: sqlite3.Connection) -> Rows:
@@ -215,8 +157,8 @@ class SQLiteStore:
         except StoreError as error:
             raise CommitFailed(f"batch {batch.id} was not written: {error}") from error
 
-    def _commit(self, term: int, encoded: Encoded, db: sqlite3.Connection) -> None:
-        with _transaction(db):
+    def _commit(self, term: int, encoded: EncodedBatch, db: sqlite3.Connection) -> None:
+        with transaction(db):
             _fence(db, term, encoded.last_seq)
             added = db.execute(
                 "INSERT INTO batches (id, committed_at) VALUES (?, ?) ON CONFLICT DO NOTHING",
@@ -230,27 +172,29 @@ class SQLiteStore:
                 written = db.executemany(_upsert(write.table), write.rows).rowcount
                 if written != len(write.rows):
                     raise rows.other_job(encoded.id, _other_job(db, write.rows))
-            if encoded.forgotten:
-                _forget(db, [(job,) for job in encoded.forgotten])
+            if encoded.removed_jobs:
+                _delete_jobs(db, [(job,) for job in encoded.removed_jobs])
 
     async def has_batch(self, batch_id: str) -> bool:
         def work(db: sqlite3.Connection) -> bool:
-            with _transaction(db):
-                # A commit that failed at its flush may have left whole frames in the WAL, which a
-                # later recovery would bring to life. A real write takes their place.
+            with transaction(db):
+                # A commit that failed while it was flushed can have left complete frames in the
+                # WAL, which a later recovery would apply. This write replaces them.
                 db.execute("UPDATE leader SET writes = writes + 1")
-                [(count,)] = db.execute(_own(sql.HAS_BATCH), (column(batch_id),))
+                [(count,)] = db.execute(_sqlite(sql.HAS_BATCH), (column(batch_id),))
             return bool(count)
 
-        # On the writer's thread it stands behind every commit that was begun.
+        # In the thread of the writer this runs after every commit that was begun.
         return await self._writer.run(work)
+
+    # Reading
 
     async def job(self, job_id: str) -> tuple[Job, tuple[Task, ...]] | None:
         return rows.job_and_tasks(await self._read(sql.JOB, column(job_id)))
 
     async def job_by_key(self, namespace: str, key: str) -> Job | None:
-        found = await self._read(sql.JOB_BY_KEY, column(namespace), column(key))
-        return rows.job_from(found[0][0]) if found else None
+        docs = await self._read(sql.JOB_BY_KEY, column(namespace), column(key))
+        return rows.job_from(docs[0][0]) if docs else None
 
     async def existing_jobs(self, job_ids: Collection[str]) -> set[str]:
         def work(db: sqlite3.Connection) -> set[str]:
@@ -263,7 +207,7 @@ class SQLiteStore:
     ) -> JobPage:
         before = None if cursor is None else Cursor.parse(cursor)
         text, values = sql.finished_jobs(query, limit, before)
-        return rows.page(await self._read(text, *values), limit)
+        return job_page(await self._read(text, *values), limit)
 
     async def records(
         self, *, job: str | None = None, after: int = 0, limit: int
@@ -271,54 +215,64 @@ class SQLiteStore:
         text, values = sql.records(job, after, limit)
         return tuple(rows.record_from(doc) for (doc,) in await self._read(text, *values))
 
+    # Blobs
+
     async def put_blob(self, blob_id: str, job: str, data: bytes) -> None:
         def work(db: sqlite3.Connection) -> None:
-            with _transaction(db):
-                db.execute(_own(sql.PUT_BLOB), (column(blob_id), column(job), data))
+            with transaction(db):
+                db.execute(_sqlite(sql.PUT_BLOB), (column(blob_id), column(job), data))
 
         await self._writer.run(work)
 
     async def get_blob(self, blob_id: str) -> bytes | None:
-        found = await self._read(sql.BLOB, column(blob_id))
-        return bytes(found[0][0]) if found else None
+        blobs = await self._read(sql.BLOB, column(blob_id))
+        return bytes(blobs[0][0]) if blobs else None
 
-    async def put_output(self, term: int, chunks: Sequence[Chunk], cuts: Sequence[Cut] = ()) -> int:
-        new, old = rows.output_rows(chunks), rows.cut_rows(cuts)
+    # Task output
+
+    async def put_output(
+        self, term: int, chunks: Sequence[OutputChunk], trims: Sequence[OutputTrim] = ()
+    ) -> int:
+        new, old = rows.output_rows(chunks), rows.trim_rows(trims)
 
         def work(db: sqlite3.Connection) -> int:
-            with _transaction(db):
+            with transaction(db):
                 _term_and_last_seq(db, term)
                 jobs = {row[0] for row in new}
                 known = {job for job in jobs if db.execute(_HAS_JOB, (job,)).fetchone()}
-                db.executemany(_own(sql.PUT_OUTPUT), [row for row in new if row[0] in known])
-                return sum(size for cut in old for (size,) in db.execute(_CUT, cut).fetchall())
+                db.executemany(_sqlite(sql.PUT_OUTPUT), [row for row in new if row[0] in known])
+                return sum(size for trim in old for (size,) in db.execute(_TRIM, trim).fetchall())
 
         return await self._writer.run(work)
 
-    async def output_spans(self, job: str) -> tuple[Span, ...]:
-        return tuple(Span(*row) for row in await self._read(sql.OUTPUT_SPANS, column(job)))
+    async def output_ends(self, job: str) -> tuple[OutputEnd, ...]:
+        return tuple(OutputEnd(*row) for row in await self._read(sql.OUTPUT_ENDS, column(job)))
 
     async def output(
-        self, job: str, task: int, epoch: int, *, offset: int, span: int
-    ) -> tuple[Chunk, ...]:
-        found = await self._read(sql.OUTPUT, column(job), task, epoch, offset, span)
-        return rows.chunks_from(job, task, epoch, found)
+        self, job: str, task: int, epoch: int, *, offset: int, length: int
+    ) -> tuple[OutputChunk, ...]:
+        chunks = await self._read(sql.OUTPUT, column(job), task, epoch, offset, length)
+        return rows.chunks_from(job, task, epoch, chunks)
 
-    async def prune(self, term: int, *, before: Micros, limit: int) -> Pruned:
+    # Retention
+
+    async def prune(self, term: int, *, before: Micros, limit: int) -> PruneCounts:
         return await self._writer.run(partial(self._prune, term, before, limit))
 
-    def _prune(self, term: int, before: Micros, limit: int, db: sqlite3.Connection) -> Pruned:
-        with _transaction(db):
+    def _prune(self, term: int, before: Micros, limit: int, db: sqlite3.Connection) -> PruneCounts:
+        with transaction(db):
             _fence(db, term)
-            gone = db.execute(_own(sql.PRUNABLE_JOBS), (before, limit)).fetchall()
-            counts = _forget(db, gone)
-            others = db.execute(_own(sql.PRUNE_RECORDS_OF_NO_JOB), (before,)).rowcount
-            db.execute(_own(sql.PRUNE_BATCHES), (self._clock() - rows.BATCHES_KEPT,))
-        return Pruned(
-            jobs=len(gone),
+            jobs = db.execute(_sqlite(sql.PRUNABLE_JOBS), (before, limit)).fetchall()
+            counts = _delete_jobs(db, jobs)
+            others = db.execute(_sqlite(sql.PRUNE_RECORDS_OF_NO_JOB), (before,)).rowcount
+            db.execute(_sqlite(sql.PRUNE_BATCHES), (self._clock() - rows.BATCHES_KEPT,))
+        return PruneCounts(
+            jobs=len(jobs),
             records=max(0, counts["records"]) + others,
             blobs=max(0, counts["blobs"]),
         )
+
+    # Tokens
 
     async def add_token(self, token: Token) -> bool:
         return await self._write(sql.ADD_TOKEN, *rows.token_row(token)) == 1
@@ -329,73 +283,48 @@ class SQLiteStore:
     async def tokens(self) -> tuple[Token, ...]:
         return tuple(rows.token_from(doc) for (doc,) in await self._read(sql.TOKENS))
 
+    # Statements
+
     async def _write(self, query: str, *values: Value) -> int:
-        """One statement without a term; how many rows it touched."""
+        """Run one statement that needs no term: the number of rows that it changed."""
 
         def work(db: sqlite3.Connection) -> int:
-            with _transaction(db):
-                return db.execute(_own(query), values).rowcount
+            with transaction(db):
+                return db.execute(_sqlite(query), values).rowcount
 
         return await self._writer.run(work)
 
     async def _read(self, query: str, *values: Value) -> list[tuple[Any, ...]]:
-        return await self._reader.run(lambda db: db.execute(_own(query), values).fetchall())
+        return await self._reader.run(lambda db: db.execute(_sqlite(query), values).fetchall())
 
 
-def _forget(db: sqlite3.Connection, jobs: list[tuple[str]]) -> dict[str, int]:
-    """These jobs with all that is theirs; how many rows of each table."""
+def _delete_jobs(db: sqlite3.Connection, jobs: list[tuple[str]]) -> dict[str, int]:
+    """Delete jobs with all their rows: the number of rows by table."""
     return {
         table: db.executemany(f"DELETE FROM {table} WHERE {key} = ?", jobs).rowcount  # noqa: S608
-        for table, key in sql.OF_A_JOB.items()
+        for table, key in sql.JOB_COLUMNS.items()
     }
 
 
-def _own(query: str) -> str:
+def _sqlite(query: str) -> str:
+    """A common statement with the parameters of SQLite."""
     return query.replace("$", "?")
 
 
-@contextmanager
-def _transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """What happens inside becomes durable together or not at all.
-
-    Raises OutcomeUnknown if the commit itself failed: its bytes may have reached the disk.
-    """
-    if db.in_transaction:  # an earlier rollback failed, as on a full disk
-        db.execute("ROLLBACK")
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-    except BaseException:
-        _abandon(db)
-        raise
-    try:
-        db.execute("COMMIT")
-    except sqlite3.Error as error:
-        _abandon(db)
-        raise OutcomeUnknown(f"the commit may or may not be on disk: {error}") from error
-
-
-def _abandon(db: sqlite3.Connection) -> None:
-    # Some errors have ended the transaction already.
-    if db.in_transaction:
-        with suppress(sqlite3.Error):
-            db.execute("ROLLBACK")
-
-
 def _fence(db: sqlite3.Connection, term: int, last_seq: int = 0) -> None:
-    """Let nothing through but the latest term. Raises Deposed."""
-    touched = db.execute(
+    """Raise Deposed unless this is the latest term, and note the number of the last record."""
+    updated = db.execute(
         "UPDATE leader SET writes = writes + 1, last_seq = max(last_seq, ?) WHERE term = ?",
         (last_seq, term),
     )
-    if touched.rowcount != 1:
+    if updated.rowcount != 1:
         _term_and_last_seq(db, term)
 
 
 def _term_and_last_seq(db: sqlite3.Connection, term: int) -> tuple[int, int]:
     [(latest, last_seq)] = db.execute(sql.TERM_AND_LAST_SEQ)
     if latest != term:
-        raise Deposed(f"term {term} is over: {latest} is the latest")
+        raise Deposed(f"term {term} has ended: the current term is {latest}")
     return latest, last_seq
 
 
@@ -427,14 +356,14 @@ def _migrate(db: sqlite3.Connection) -> None:
 
 
 def _migrate_once(db: sqlite3.Connection) -> bool:
-    """Apply the next migration; False when there is none."""
-    with _transaction(db):
+    """Apply the next migration; False if there is none."""
+    with transaction(db):
         db.execute(
             "CREATE TABLE IF NOT EXISTS schema_version"
             " (number INTEGER PRIMARY KEY, name TEXT NOT NULL)"
         )
-        with closing(db.execute("SELECT coalesce(max(number), 0) FROM schema_version")) as found:
-            present = found.fetchone()[0]
+        with closing(db.execute("SELECT coalesce(max(number), 0) FROM schema_version")) as cursor:
+            present = cursor.fetchone()[0]
         migration = schema.next_migration("sqlite", present)
         if migration is None:
             return False
@@ -445,7 +374,7 @@ def _migrate_once(db: sqlite3.Connection) -> bool:
 
 
 def _statements(text: str) -> Iterator[str]:
-    """The statements of a script; `executescript` would end the transaction around them."""
+    """The statements of a script. `executescript` would end the transaction around them."""
     statement = ""
     for line in text.splitlines(keepends=True):
         statement += line

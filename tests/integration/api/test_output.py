@@ -13,7 +13,7 @@ from phalanx.core.states import State
 from phalanx.engine.engine import Engine
 from phalanx.engine.output import chunk_writer
 from phalanx.store.memory import MemoryDatabase, MemoryStore
-from phalanx.store.protocol import Chunk, Store, StoreError
+from phalanx.store.protocol import OutputChunk, Store, StoreError
 from phalanx.store.sqlite import wall_clock
 from tests.integration.api.serving import PATIENCE_S, Reply, Running, quick, serving
 from tests.integration.api.test_jobs import submit
@@ -400,10 +400,10 @@ class Failing(MemoryStore):
 
     fails = False
 
-    async def put_output(self, term: int, chunks: Any, cuts: Any = ()) -> int:
+    async def put_output(self, term: int, chunks: Any, trims: Any = ()) -> int:
         if self.fails:
             raise StoreError("the disk is full")
-        return await super().put_output(term, chunks, cuts)
+        return await super().put_output(term, chunks, trims)
 
 
 async def test_what_the_store_did_not_take_is_wanted_again() -> None:
@@ -448,7 +448,7 @@ async def test_who_leads_again_knows_what_another_leader_took_meanwhile() -> Non
         while term is None:
             await server.engine.resign()
             term = await other.lead("other", "http://other", 60 * SECOND)
-        theirs = Chunk(writer.job, 0, writer.attempt, 5, b"theirs\n")
+        theirs = OutputChunk(writer.job, 0, writer.attempt, 5, b"theirs\n")
         await other.put_output(term, [theirs])
         assert (await writer.bring(5, b"x")).status in (307, 503)
         await other.resign(term)
@@ -488,10 +488,10 @@ class Counting(MemoryStore):
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def put_output(self, term: int, chunks: Any, cuts: Any = ()) -> int:
+    async def put_output(self, term: int, chunks: Any, trims: Any = ()) -> int:
         self.batches.append(len(chunks))
         await self.gate.wait()
-        return await super().put_output(term, chunks, cuts)
+        return await super().put_output(term, chunks, trims)
 
 
 class Commands:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from phalanx.engine.errors import NotLeading, Unavailable
 from phalanx.engine.output.job_output import AttemptOutput, JobOutput
-from phalanx.store.protocol import Chunk, Cut, Deposed, Store
+from phalanx.store.protocol import Deposed, OutputChunk, OutputTrim, Store
 
 #: Memory for the bodies of all calls together.
 _MEMORY_BYTES = 64 * 1024 * 1024
@@ -19,8 +19,8 @@ _PAUSE_S = 0.25
 
 
 class _Pending(NamedTuple):
-    chunk: Chunk
-    cuts: tuple[Cut, ...]
+    chunk: OutputChunk
+    trims: tuple[OutputTrim, ...]
     job: JobOutput
     attempt: AttemptOutput
     done: asyncio.Future[None]
@@ -56,11 +56,15 @@ class ChunkWriter:
         self._term = term
 
     async def write(
-        self, chunk: Chunk, cuts: tuple[Cut, ...], job: JobOutput, attempt: AttemptOutput
+        self,
+        chunk: OutputChunk,
+        trims: tuple[OutputTrim, ...],
+        job: JobOutput,
+        attempt: AttemptOutput,
     ) -> None:
         """Return when the chunk is durable and the cuts are made."""
         done = attempt.last_write = asyncio.get_running_loop().create_future()
-        self._pending.append(_Pending(chunk, cuts, job, attempt, done))
+        self._pending.append(_Pending(chunk, trims, job, attempt, done))
         if self._running is None:
             self._running = asyncio.create_task(self._write_all())
         # A caller that is cancelled does not take its chunk back.
@@ -89,8 +93,8 @@ class ChunkWriter:
     async def _write_batch(self, batch: list[_Pending]) -> None:
         chunks = [each.chunk for each in batch]
         try:
-            cuts = [cut for each in batch for cut in each.cuts]
-            dropped_bytes = await self._store.put_output(self._term, chunks, cuts)
+            trims = [cut for each in batch for cut in each.trims]
+            dropped_bytes = await self._store.put_output(self._term, chunks, trims)
         except Deposed:
             self._refuse(batch, NotLeading())
             return

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Mapping
 
-from phalanx.store.protocol import Span
+from phalanx.store.protocol import OutputEnd
 
 
 class AttemptOutput:
@@ -19,7 +19,7 @@ class AttemptOutput:
 class JobOutput:
     """The output of one job's tasks, as the leader knows it."""
 
-    def __init__(self, job: str, spans: Iterable[Span] = ()) -> None:
+    def __init__(self, job: str, ends: Iterable[OutputEnd] = ()) -> None:
         self.job = job
         self._tasks: dict[int, dict[int, AttemptOutput]] = {}
         #: task → the number of its latest arrival, in the order of arrival.
@@ -27,8 +27,8 @@ class JobOutput:
         self.arrived = 0  #: the number of the latest arrival
         self.events = 0  #: how many events of the job there were
         self._changed = asyncio.Event()
-        for span in spans:
-            self.add(span.task, span.epoch, AttemptOutput(span.end))
+        for each in ends:
+            self.add(each.task, each.epoch, AttemptOutput(each.end))
 
     def attempts(self, task: int) -> Mapping[int, AttemptOutput]:
         """The attempts of a task that have output, by number."""

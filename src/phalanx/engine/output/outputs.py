@@ -18,7 +18,7 @@ from phalanx.engine.errors import NotLeading
 from phalanx.engine.output.chunk_writer import ChunkWriter
 from phalanx.engine.output.job_output import AttemptOutput, JobOutput
 from phalanx.engine.turn import Turn
-from phalanx.store.protocol import Chunk, Cut, Store
+from phalanx.store.protocol import OutputChunk, OutputTrim, Store
 
 #: The largest chunk of one call.
 CHUNK_BYTES = 256 * 1024
@@ -49,11 +49,11 @@ class Outputs:
         term = self._check_leading()
         output = self._known.get(job)
         if output is None:
-            spans = await self._store.output_spans(job)
+            ends = await self._store.output_ends(job)
             if self._check_leading() != term:
                 raise NotLeading
-            # A concurrent call may have loaded the spans first, and more may have arrived since.
-            output = self._known.get(job) or JobOutput(job, spans)
+            # A concurrent call may have loaded the ends first, and more may have arrived since.
+            output = self._known.get(job) or JobOutput(job, ends)
         self._known[job] = self._recent[job] = output
         self._recent.move_to_end(job)
         if len(self._recent) > _REMEMBERED_JOBS:
@@ -74,7 +74,7 @@ class Outputs:
         """Memory for a body of this size while it is read and written. Raises Unavailable."""
         return self._writer.memory(size_bytes)
 
-    async def append(self, worker: str, chunk: Chunk) -> int:
+    async def append(self, worker: str, chunk: OutputChunk) -> int:
         """Store the new part of a chunk; the offset of the next byte that the server needs.
 
         Raises Unknown or Conflict if the attempt did not run on this worker.
@@ -84,8 +84,8 @@ class Outputs:
         data = chunk.data[begins - chunk.offset :]
         if data:
             attempt.end = begins + len(data)
-            own = Chunk(chunk.job, chunk.task, chunk.epoch, begins, data)
-            await self._writer.write(own, tuple(self._cuts(own, job)), job, attempt)
+            own = OutputChunk(chunk.job, chunk.task, chunk.epoch, begins, data)
+            await self._writer.write(own, tuple(self._trims(own, job)), job, attempt)
         elif attempt.last_write is not None and attempt.durable < attempt.end:
             # The chunk was sent twice, and the first one is being written.
             await asyncio.shield(attempt.last_write)
@@ -105,7 +105,7 @@ class Outputs:
             self._recent.clear()
         return term
 
-    async def _attempt(self, worker: str, chunk: Chunk) -> tuple[JobOutput, AttemptOutput]:
+    async def _attempt(self, worker: str, chunk: OutputChunk) -> tuple[JobOutput, AttemptOutput]:
         self._check_leading()
         job = self._known.get(chunk.job)
         if job is not None:
@@ -125,7 +125,7 @@ class Outputs:
         attempt.worker = worker
         return job, attempt
 
-    async def _check_placed(self, worker: str, chunk: Chunk) -> None:
+    async def _check_placed(self, worker: str, chunk: OutputChunk) -> None:
         """Raise Unknown or Conflict unless this attempt of the task was on this worker."""
         name = f"{chunk.job}.{chunk.task}"
         task = await self._task(chunk.job, chunk.task)
@@ -166,13 +166,13 @@ class Outputs:
             raise Unknown(f"there is no task {job[:80]}.{index}")
         return tasks[0]
 
-    def _cuts(self, chunk: Chunk, job: JobOutput) -> Iterator[Cut]:
+    def _trims(self, chunk: OutputChunk, job: JobOutput) -> Iterator[OutputTrim]:
         """What is dropped for this chunk: the start of its attempt, and attempts that are old."""
         if chunk.end > self._keep_bytes:
-            yield Cut(chunk.job, chunk.task, chunk.epoch, chunk.end - self._keep_bytes)
+            yield OutputTrim(chunk.job, chunk.task, chunk.epoch, chunk.end - self._keep_bytes)
         for number in sorted(job.attempts(chunk.task))[:-KEPT_ATTEMPTS]:
             job.forget(chunk.task, number)
-            yield Cut(chunk.job, chunk.task, number, 2 * MAX_OFFSET - 1)
+            yield OutputTrim(chunk.job, chunk.task, number, 2 * MAX_OFFSET - 1)
 
     def _note_kept(self, size_bytes: int, dropped_bytes: int) -> None:
         self._engine.telemetry.output_kept(size_bytes, dropped_bytes)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.store.host import HostLock, file_system_kind, refuse_network
 from phalanx.store.protocol import StoreError
+from phalanx.store.sqlite_host import HostLock, file_system_of, require_local_file_system
 
 MOUNTS = r"""
 /dev/vda / ext4 rw,relatime 0 0
@@ -33,23 +33,23 @@ broken
     ],
 )
 def test_the_kind_of_file_system_is_that_of_the_nearest_mount(path: str, kind: str) -> None:
-    assert file_system_kind(Path(path), MOUNTS) == kind
+    assert file_system_of(Path(path), MOUNTS) == kind
 
 
 def test_nothing_is_known_without_mounts() -> None:
-    assert file_system_kind(Path("/x"), "") is None
-    refuse_network(Path("/x"), "")
+    assert file_system_of(Path("/x"), "") is None
+    require_local_file_system(Path("/x"), "")
 
 
 @pytest.mark.parametrize("path", ["/home/ada/p.db", "/mnt/the share/p.db", "/mnt/far/p.db"])
 def test_a_network_file_system_is_refused_with_the_cure(path: str) -> None:
     with pytest.raises(StoreError, match=r"network file system .* local disk, or use PostgreSQL"):
-        refuse_network(Path(path), MOUNTS)
+        require_local_file_system(Path(path), MOUNTS)
 
 
 @pytest.mark.parametrize("path", ["/var/p.db", "/home/local/p.db", "/scratch/p.db"])
 def test_a_local_file_system_is_welcome(path: str) -> None:
-    refuse_network(Path(path), MOUNTS)
+    require_local_file_system(Path(path), MOUNTS)
 
 
 def test_a_host_lock_has_one_holder(tmp_path: Path) -> None:

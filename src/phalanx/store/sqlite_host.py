@@ -1,4 +1,4 @@
-"""What SQLite asks of its host: a local file system, and a lock that dies with its process."""
+"""Requirements of SQLite: a local file system, and a lock that ends with its process."""
 
 import fcntl
 import os
@@ -7,8 +7,8 @@ from pathlib import Path
 
 from phalanx.store.protocol import StoreError
 
-#: Kinds of file systems on which locks or shared memory do not work between machines.
-NETWORK_KINDS: frozenset[str] = frozenset(
+#: File systems on which locks or shared memory do not work between machines.
+NETWORK_FILE_SYSTEMS: frozenset[str] = frozenset(
     {
         "9p", "acfs", "afs", "beegfs", "beegfs_nodev", "ceph", "cifs", "coda", "davfs", "dvs",
         "fuse.ceph", "fuse.ceph-fuse", "fuse.cephfs", "fuse.davfs2", "fuse.gcsfuse",
@@ -21,37 +21,37 @@ NETWORK_KINDS: frozenset[str] = frozenset(
 _MOUNTS = Path("/proc/self/mounts")
 
 
-def file_system_kind(path: Path, mounts: str) -> str | None:
-    """The kind of file system that an absolute path lies on, by the text of /proc/self/mounts."""
-    kind = None
+def file_system_of(path: Path, mounts: str) -> str | None:
+    """The type of the file system of an absolute path, from the text of /proc/self/mounts."""
+    file_system = None
     depth = -1
     for line in mounts.splitlines():
         fields = line.split(" ")
         if len(fields) < 3:
             continue
         point = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), fields[1]))
-        # Of two mounts on one point the later line hides the earlier.
+        # A later mount on the same point hides an earlier one.
         if path.is_relative_to(point) and len(point.parts) >= depth:
-            kind, depth = fields[2], len(point.parts)
-    return kind
+            file_system, depth = fields[2], len(point.parts)
+    return file_system
 
 
-def refuse_network(path: Path, mounts: str | None = None) -> None:
-    """Raises StoreError where two machines could open the same SQLite file."""
+def require_local_file_system(path: Path, mounts: str | None = None) -> None:
+    """Raise StoreError if two machines could open the same SQLite file."""
     if mounts is None:
         if not _MOUNTS.exists():
             return
         mounts = _MOUNTS.read_text("utf-8", "surrogateescape")
-    kind = file_system_kind(path, mounts)
-    if kind in NETWORK_KINDS:
+    file_system = file_system_of(path, mounts)
+    if file_system in NETWORK_FILE_SYSTEMS:
         raise StoreError(
-            f"{path} lies on a network file system ({kind}), where SQLite loses data; put it on a "
-            "local disk, or use PostgreSQL"
+            f"{path} is on a network file system ({file_system}), where SQLite can lose data; use a"
+            " local disk, or use PostgreSQL"
         )
 
 
 class HostLock:
-    """An flock: of all holders on this host at most one, and none that is dead."""
+    """An flock: at most one process on this host holds it, and only while it lives."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -62,7 +62,7 @@ class HostLock:
         return self._file is not None
 
     def acquire(self) -> bool:
-        """Take it if it is free; never waits."""
+        """Whether the lock is held now. It does not wait."""
         if self._file is not None:
             return True
         file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -75,7 +75,7 @@ class HostLock:
         return True
 
     def release(self) -> None:
-        # The file stays: whoever removed it would let two processes lock two files of one name.
+        # The file stays: if it were removed, two processes could lock two files of the same name.
         if self._file is not None:
             os.close(self._file)
             self._file = None
