@@ -123,7 +123,7 @@ def phalanx(*, show_version: Version = False) -> None:
 def main() -> None:
     """Run the command line and exit with its status."""
     try:
-        app()
+        app(prog_name="phalanx")
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
