@@ -1,4 +1,4 @@
-"""The numbers follow the records: what was used and lost, what waits, who was hit."""
+"""Metrics follow the records: work used and lost, pending jobs, lost workers."""
 
 from typing import Any
 
@@ -15,19 +15,19 @@ from phalanx.engine.turn import Turn
 from phalanx.plan.cycle import plan
 from phalanx.plan.state.planner_state import PlannerState
 from phalanx.server.logs import line_of
-from phalanx.server.metrics.census import take
-from phalanx.server.metrics.prometheus import Metrics
+from phalanx.server.metrics.cluster_counts import count_cluster
+from phalanx.server.metrics.metrics import Metrics
 
 GPU: dict[str, object] = {"resources": {"gpu": 1}}
 
 
-class Watched(Driver):
-    """A cluster with somebody who counts."""
+class Measured(Driver):
+    """A cluster with metrics."""
 
     def __init__(self) -> None:
         super().__init__()
         self.metrics = Metrics()
-        self.metrics.leading(1, self.cluster)
+        self.metrics.engine.leading(1, self.cluster)
 
     def apply(self, event: Event) -> Changes:
         changes = super().apply(event)
@@ -43,8 +43,8 @@ class Watched(Driver):
 
 
 @pytest.fixture
-def cluster() -> Watched:
-    cluster = Watched()
+def cluster() -> Measured:
+    cluster = Measured()
     cluster.fleet("w-1", "w-2", resources={"gpu": 1000})
     return cluster
 
@@ -53,11 +53,11 @@ def seconds(value: float) -> Any:
     return pytest.approx(value, abs=0.01)
 
 
-def lost(cluster: Watched) -> float:
-    return cluster.value("gpu_seconds_lost_total", queue="default", to="failure")
+def lost(cluster: Measured) -> float:
+    return cluster.value("gpu_seconds_lost_total", queue="default", cause="failure")
 
 
-def test_a_job_that_ends_well_has_lost_nothing(cluster: Watched) -> None:
+def test_a_job_that_ends_well_has_lost_nothing(cluster: Measured) -> None:
     job = cluster.submit(spec(2, role=GPU))
     cluster.advance(7)
     cluster.run(job, "w-1", "w-2")
@@ -67,12 +67,12 @@ def test_a_job_that_ends_well_has_lost_nothing(cluster: Watched) -> None:
     assert cluster.value("gpu_seconds_used_total") == seconds(200)
     assert b"phalanx_gpu_seconds_lost_total{" not in cluster.metrics.text()
     assert cluster.value("jobs_completed_total") == 1
-    assert cluster.value("job_queue_wait_seconds_sum") == seconds(7)
-    assert cluster.value("job_execution_duration_seconds_sum") == seconds(200)
+    assert cluster.value("job_pending_seconds_sum") == seconds(7)
+    assert cluster.value("task_duration_seconds_sum") == seconds(200)
     assert cluster.value("gang_start_skew_seconds_count") == 1
 
 
-def test_what_an_attempt_did_since_its_last_safe_point_is_lost_with_it(cluster: Watched) -> None:
+def test_what_an_attempt_did_since_its_last_safe_point_is_lost_with_it(cluster: Measured) -> None:
     job = cluster.submit(spec(2, role=GPU))
     epoch = cluster.run(job, "w-1", "w-2")
     cluster.advance(60)
@@ -82,22 +82,22 @@ def test_what_an_attempt_did_since_its_last_safe_point_is_lost_with_it(cluster: 
     cluster.stop(job)
     assert cluster.value("gpu_seconds_used_total") == seconds(200)
     assert lost(cluster) == seconds(80)
-    assert cluster.value("jobs_retried_total") == 1
+    assert cluster.value("jobs_requeued_total") == 1
 
 
-def test_a_new_leader_goes_on_counting_what_runs(cluster: Watched) -> None:
+def test_a_new_leader_goes_on_counting_what_runs(cluster: Measured) -> None:
     job = cluster.submit(spec(2, role=GPU))
     cluster.run(job, "w-1", "w-2")
     cluster.advance(50)
     cluster.restart()
-    cluster.metrics.leading(2, cluster.cluster)
+    cluster.metrics.engine.leading(2, cluster.cluster)
     cluster.advance(50)
     cluster.exit(job, 0)
     cluster.exit(job, 1)
     assert cluster.value("gpu_seconds_used_total") == seconds(200)
 
 
-def test_a_lost_worker_reaps_the_jobs_on_it(cluster: Watched) -> None:
+def test_a_lost_worker_reaps_the_jobs_on_it(cluster: Measured) -> None:
     again = cluster.submit(spec(1, role=GPU))
     ends = cluster.submit(spec(1, role=GPU, restart="never"))
     cluster.run(again, "w-1")
@@ -105,11 +105,11 @@ def test_a_lost_worker_reaps_the_jobs_on_it(cluster: Watched) -> None:
     cluster.apply(WorkerLost("w-1"))
     cluster.apply(WorkerLost("w-2"))
     assert cluster.value("workers_lost_total") == 2
-    assert cluster.value("jobs_reaped_total", outcome="requeued") == 1
-    assert cluster.value("jobs_reaped_total", outcome="failed") == 1
+    assert cluster.value("tasks_lost_total", outcome="requeued") == 1
+    assert cluster.value("tasks_lost_total", outcome="failed") == 1
 
 
-def test_a_drain_that_times_out_is_counted_as_forced(cluster: Watched) -> None:
+def test_a_drain_that_times_out_is_counted_as_forced(cluster: Measured) -> None:
     job = cluster.submit(spec(2, role=GPU))
     cluster.run(job, "w-1", "w-2")
     cluster.fail(job, 0)
@@ -120,7 +120,7 @@ def test_a_drain_that_times_out_is_counted_as_forced(cluster: Watched) -> None:
     assert cluster.value("gang_preemption_drain_seconds_sum") == seconds(45)
 
 
-def test_a_census_counts_jobs_tasks_workers_and_what_queues_use(cluster: Watched) -> None:
+def test_the_cluster_is_counted_by_phase_state_status_reason_and_queue(cluster: Measured) -> None:
     roles = {
         "ps": {"command": "x", "replicas": 1, "resources": {"cpu": 2}},
         "worker": {"command": "x", "replicas": 1, "resources": {"gpu": 1}},
@@ -133,22 +133,23 @@ def test_a_census_counts_jobs_tasks_workers_and_what_queues_use(cluster: Watched
     cluster.submit(nobody_yet, members=GangMembers(needed=2))
     cluster.apply(WorkerLost("w-2"))
     state = PlannerState.of(cluster.cluster)
-    census = take(state, plan(state, cluster.now))
-    assert census.jobs == {"running": 1, "pending": 2}
-    assert census.tasks == {"running": 2, "blocked": 4}
-    assert census.workers == {"open": 2, "lost": 1}
-    assert census.usage == {("default", "cpu"): 2000, ("default", "gpu"): 1000}
-    assert census.capacity == {"cpu": 4000, "gpu": 1000}
-    assert census.reasons.total() == 1
-    cluster.metrics.census = census
+    counts = count_cluster(state, plan(state, cluster.now))
+    assert counts.jobs == {"running": 1, "pending": 2}
+    assert counts.tasks == {"running": 2, "pending": 4}
+    assert counts.workers == {"active": 2, "lost": 1}
+    assert counts.usage == {("default", "cpu"): 2000, ("default", "gpu"): 1000}
+    assert counts.capacity == {"cpu": 4000, "gpu": 1000}
+    assert counts.reasons.total() == 1
+    cluster.metrics.cluster.counts = counts
     assert cluster.value("queue_usage", queue="default", resource="gpu") == 1
     assert cluster.value("queue_share", queue="default", resource="cpu") == 0.5
-    assert cluster.value("jobs_blocked") == 4
-    cluster.metrics.standing_by(None)
+    assert cluster.value("tasks", state="pending") == 4
+    assert cluster.value("jobs_pending", reason="NeverFits") == 1
+    cluster.metrics.engine.standing_by(None)
     assert b"phalanx_queue_usage{" not in cluster.metrics.text()
 
 
-def test_every_record_has_a_line_that_names_what_it_is_about(cluster: Watched) -> None:
+def test_every_record_has_a_line_that_names_what_it_is_about(cluster: Measured) -> None:
     job = cluster.submit(spec(2, role=GPU))
     cluster.run(job, "w-1", "w-2")
     cluster.fail(job, 0)

@@ -6,7 +6,7 @@ import pytest
 from tests.driver import spec
 
 from phalanx.api.auth import Unauthorised
-from phalanx.server.tokens import TokenRegistry, digest, mint
+from phalanx.server.tokens import TokenRegistry, digest, new_token
 from phalanx.sim.loop import run_virtually
 from phalanx.store.memory import MemoryStore
 from phalanx.store.protocol import StoreError, Token
@@ -26,33 +26,37 @@ class CountingStore(MemoryStore):
 
 
 def test_a_token_is_256_bits_of_chance_and_only_its_digest_is_kept() -> None:
-    minted, other = (mint("ada", "user", ("ml",), 7) for _ in range(2))
-    assert minted.secret != other.secret
-    assert len(minted.secret) == len("phx_") + 43
-    assert minted.token == Token(
-        "ada", "user", digest(minted.secret), minted.secret[:10], 7, ("ml",)
+    created, other = (new_token("ada", "user", ("ml",), 7) for _ in range(2))
+    assert created.secret != other.secret
+    assert len(created.secret) == len("phx_") + 43
+    assert created.token == Token(
+        "ada", "user", digest(created.secret), created.secret[:10], 7, ("ml",)
     )
-    assert minted.secret not in repr(minted.token)
+    assert created.secret not in repr(created.token)
 
 
 def test_without_a_token_only_loopback_is_let_in_and_only_if_it_is_open() -> None:
     async def story() -> None:
         store = CountingStore()
-        open_desk = TokenRegistry(store, open_on_loopback=True)
-        closed_desk = TokenRegistry(store, open_on_loopback=False)
-        assert (await open_desk.principal(None, loopback=True)).role == "admin"
-        for desk, loopback in ((open_desk, False), (closed_desk, True), (closed_desk, False)):
-            with pytest.raises(Unauthorised, match="a token is needed"):
-                await desk.principal(None, loopback=loopback)
+        open_registry = TokenRegistry(store, open_on_loopback=True)
+        closed_registry = TokenRegistry(store, open_on_loopback=False)
+        assert (await open_registry.principal(None, loopback=True)).role == "admin"
+        for registry, loopback in (
+            (open_registry, False),
+            (closed_registry, True),
+            (closed_registry, False),
+        ):
+            with pytest.raises(Unauthorised, match="a token is required"):
+                await registry.principal(None, loopback=loopback)
 
     run_virtually(story())
 
 
 def test_a_wrong_token_is_refused_also_where_none_is_needed() -> None:
     async def story() -> None:
-        desk = TokenRegistry(CountingStore(), open_on_loopback=True)
-        with pytest.raises(Unauthorised, match="not known"):
-            await desk.principal("phx_wrong", loopback=True)
+        registry = TokenRegistry(CountingStore(), open_on_loopback=True)
+        with pytest.raises(Unauthorised, match="the token is unknown"):
+            await registry.principal("phx_wrong", loopback=True)
 
     run_virtually(story())
 
@@ -60,17 +64,17 @@ def test_a_wrong_token_is_refused_also_where_none_is_needed() -> None:
 def test_a_new_token_is_known_at_once_and_a_revoked_one_soon_not_any_more() -> None:
     async def story() -> None:
         store = CountingStore()
-        desk = TokenRegistry(store, open_on_loopback=False)
-        looking = asyncio.create_task(desk.keep_looking())
-        minted = mint("ada", "user", ("ml",), 0)
-        await store.add_token(minted.token)
-        principal = await desk.principal(minted.secret, loopback=False)
+        registry = TokenRegistry(store, open_on_loopback=False)
+        refreshing = asyncio.create_task(registry.keep_refreshing())
+        created = new_token("ada", "user", ("ml",), 0)
+        await store.add_token(created.token)
+        principal = await registry.principal(created.secret, loopback=False)
         assert (principal.name, principal.role, principal.namespaces) == ("ada", "user", ("ml",))
         await store.remove_token("ada")
         await _pass(3)
         with pytest.raises(Unauthorised):
-            await desk.principal(minted.secret, loopback=False)
-        looking.cancel()
+            await registry.principal(created.secret, loopback=False)
+        refreshing.cancel()
 
     run_virtually(story())
 
@@ -78,10 +82,10 @@ def test_a_new_token_is_known_at_once_and_a_revoked_one_soon_not_any_more() -> N
 def test_guessing_does_not_keep_the_store_busy() -> None:
     async def story() -> None:
         store = CountingStore()
-        desk = TokenRegistry(store, open_on_loopback=False)
+        registry = TokenRegistry(store, open_on_loopback=False)
         for number in range(1000):
             with pytest.raises(Unauthorised):
-                await desk.principal(f"phx_{number}", loopback=False)
+                await registry.principal(f"phx_{number}", loopback=False)
         assert store.asked == 1
 
     run_virtually(story())
@@ -90,17 +94,17 @@ def test_guessing_does_not_keep_the_store_busy() -> None:
 def test_a_store_that_is_away_does_not_lock_anybody_out() -> None:
     async def story() -> None:
         store = CountingStore()
-        minted = mint("ada", "admin", (), 0)
-        await store.add_token(minted.token)
-        desk = TokenRegistry(store, open_on_loopback=False)
-        await desk.look()
-        looking = asyncio.create_task(desk.keep_looking())
+        created = new_token("ada", "admin", (), 0)
+        await store.add_token(created.token)
+        registry = TokenRegistry(store, open_on_loopback=False)
+        await registry.refresh()
+        refreshing = asyncio.create_task(registry.keep_refreshing())
         store.is_away = True
         await _pass(60)
-        assert (await desk.principal(minted.secret, loopback=False)).role == "admin"
+        assert (await registry.principal(created.secret, loopback=False)).role == "admin"
         with pytest.raises(Unauthorised):
-            await desk.principal("phx_wrong", loopback=False)
-        looking.cancel()
+            await registry.principal("phx_wrong", loopback=False)
+        refreshing.cancel()
 
     run_virtually(story())
 
@@ -108,11 +112,11 @@ def test_a_store_that_is_away_does_not_lock_anybody_out() -> None:
 def test_a_role_from_the_future_opens_nothing() -> None:
     async def story() -> None:
         store = CountingStore()
-        minted = mint("ada", "emperor", (), 0)
-        await store.add_token(minted.token)
-        desk = TokenRegistry(store, open_on_loopback=True)
+        created = new_token("ada", "emperor", (), 0)
+        await store.add_token(created.token)
+        registry = TokenRegistry(store, open_on_loopback=True)
         with pytest.raises(Unauthorised, match="emperor"):
-            await desk.principal(minted.secret, loopback=True)
+            await registry.principal(created.secret, loopback=True)
 
     run_virtually(story())
 
@@ -127,18 +131,18 @@ def test_an_owner_whose_token_is_gone_or_reaches_no_longer_is_refused() -> None:
     async def story() -> None:
         store = CountingStore()
         for name, role, namespaces in (("ada", "user", ("ml",)), ("root", "admin", ())):
-            await store.add_token(mint(name, role, namespaces, 0).token)
-        desk = TokenRegistry(store, open_on_loopback=False)
-        await desk.look()
+            await store.add_token(new_token(name, role, namespaces, 0).token)
+        registry = TokenRegistry(store, open_on_loopback=False)
+        await registry.refresh()
         here, there = spec(namespace="ml"), spec(namespace="lab")
-        assert desk.refusal(here, "ada") is None
-        assert desk.refusal(there, "root") is None
-        assert "may not use namespace lab" in (desk.refusal(there, "ada") or "")
-        assert desk.refusal(here, "bob") == "bob has no token any more"
-        assert desk.refusal(here, "local") == "local has no token any more"
+        assert registry.refusal(here, "ada") is None
+        assert registry.refusal(there, "root") is None
+        assert "may not use namespace lab" in (registry.refusal(there, "ada") or "")
+        assert registry.refusal(here, "bob") == "bob has no token any more"
+        assert registry.refusal(here, "local") == "local has no token any more"
         assert TokenRegistry(store, open_on_loopback=True).refusal(here, "local") is None
         await store.remove_token("ada")
-        await desk.look()
-        assert desk.refusal(here, "ada") == "ada has no token any more"
+        await registry.refresh()
+        assert registry.refusal(here, "ada") == "ada has no token any more"
 
     run_virtually(story())

@@ -1,4 +1,4 @@
-"""The application: all routes, one form of errors, and the page that describes them."""
+"""The HTTP application: its routes, its error handler and its OpenAPI description."""
 
 from litestar import Litestar
 from litestar.datastructures import State
@@ -19,6 +19,7 @@ from phalanx.api import (
     queues,
     stream,
     submit,
+    worker_actions,
     workers,
 )
 from phalanx.api.auth import guard
@@ -34,6 +35,7 @@ _TOPICS = (
     checkpoints,
     output,
     workers,
+    worker_actions,
     middleware,
     queues,
     crons,
@@ -42,7 +44,7 @@ _TOPICS = (
     health,
 )
 
-#: Where the description of the routes is; `/openapi.json` below it.
+#: The path of the API's description; `/openapi.json` is below it.
 OPENAPI_PATH = "/openapi"
 
 
@@ -54,13 +56,13 @@ def create_app(services: Services) -> Litestar:
         openapi_config=OpenAPIConfig(
             title="Phalanx",
             version=services.info.version,
-            description="A gang scheduler: all of a job's processes start together, or none does.",
+            description="A gang scheduler: the tasks of a job start together or not at all.",
             path=OPENAPI_PATH,
             render_plugins=[ScalarRenderPlugin()],
             use_handler_docstrings=True,
         ),
         state=State({"services": services}),
-        request_max_body_size=None,  # each route has a limit of its own
+        request_max_body_size=None,  # each route has its own limit
         logging_config=None,
     )
     app.asgi_handler = middleware.Middleware(app.asgi_handler, services)

@@ -1,6 +1,6 @@
-"""Who is asking, and what they may ask: users in their namespaces, workers for workers, admins.
+"""Authorisation: the roles and namespaces of a caller, and which routes they allow.
 
-Who a token belongs to is somebody else's business; this module only holds what follows from it.
+An `Authenticator` finds the principal of a token; this module only applies its rights.
 """
 
 import ipaddress
@@ -16,15 +16,15 @@ from phalanx.api.services import services_of
 
 Role = Literal["user", "worker", "admin"]
 
-#: A namespace that stands for all of them.
+#: A token with this namespace has access to all namespaces.
 EVERY = "*"
-#: The key of a route's option that says who may call it; admins may call everything.
+#: The key of a route's option with the roles that may call it; admins may call every route.
 ALLOWED = "allowed"
 
 OPEN: tuple[Role, ...] = ()
 USERS: tuple[Role, ...] = ("user",)
 WORKERS: tuple[Role, ...] = ("worker",)
-ANYBODY: tuple[Role, ...] = ("user", "worker")
+ANY_ROLE: tuple[Role, ...] = ("user", "worker")
 ADMINS: tuple[Role, ...] = ("admin",)
 
 
@@ -38,52 +38,54 @@ class Principal(msgspec.Struct, frozen=True):
 
     @property
     def confined_to(self) -> tuple[str, ...] | None:
-        """The namespaces outside of which it sees nothing; None if it sees all."""
+        """The namespaces that it has access to; None means all."""
         return None if self.role != "user" or EVERY in self.namespaces else self.namespaces
 
 
 class Unauthorised(Exception):  # noqa: N818
-    """There is no token, or not one that we know."""
+    """The token is missing or unknown."""
 
 
 class Forbidden(Exception):  # noqa: N818
-    """The token is known, and does not reach this far."""
+    """The token's role or namespaces do not allow this."""
 
 
 class Authenticator(Protocol):
     async def principal(self, bearer: str | None, *, loopback: bool) -> Principal:
-        """Whose token this is. Raises Unauthorised."""
+        """The principal of a token, or of a caller without one. Raises Unauthorised."""
 
 
 ADMIN = Principal("", "admin")
 
 
 async def identify(auth: Authenticator | None, scope: Scope) -> Principal:
-    """Who sends this request. Raises Unauthorised."""
+    """The principal of a request. Raises Unauthorised."""
     if auth is None:
         return ADMIN
     return await auth.principal(_bearer(scope), loopback=_is_loopback(scope))
 
 
 def check_role(principal: Principal, allowed: tuple[Role, ...]) -> None:
+    """Raise Forbidden unless the principal has one of the roles, or is an admin."""
     if principal.role == "admin" or principal.role in allowed:
         return
     wanted = " or ".join(("admin", *(role for role in allowed if role != "admin")))
     raise Forbidden(
-        f"{principal.name} has a token of a {principal.role}; this takes one of {wanted}"
+        f"the token {principal.name} has the role {principal.role}; this requires {wanted}"
     )
 
 
 def check_namespace(principal: Principal, namespace: str) -> None:
+    """Raise Forbidden unless the principal has access to the namespace."""
     if not principal.may_see(namespace):
-        mine = ", ".join(principal.namespaces) or "none"
+        own = ", ".join(principal.namespaces) or "none"
         raise Forbidden(
-            f"{principal.name} may not use namespace {namespace}; its namespaces are: {mine}"
+            f"{principal.name} may not use namespace {namespace}; its namespaces are: {own}"
         )
 
 
 async def guard(connection: ASGIConnection, handler: BaseRouteHandler) -> None:  # type: ignore[type-arg]
-    """Runs before every route that is not open."""
+    """Check the caller's role before every route that is not open to all."""
     allowed: tuple[Role, ...] = handler.opt.get(ALLOWED, OPEN)
     if not allowed:
         return
@@ -93,8 +95,8 @@ async def guard(connection: ASGIConnection, handler: BaseRouteHandler) -> None: 
 
 
 def principal_of(connection: ASGIConnection) -> Principal:  # type: ignore[type-arg]
-    found: Principal = connection.scope["state"]["principal"]
-    return found
+    principal: Principal = connection.scope["state"]["principal"]
+    return principal
 
 
 def _bearer(scope: Scope) -> str | None:
@@ -108,11 +110,11 @@ def _bearer(scope: Scope) -> str | None:
 def _is_loopback(scope: Scope) -> bool:
     client = scope.get("client")
     if client is None:
-        return True  # a socket in the file system: its permissions have decided already
+        return True  # a Unix socket, protected by its file permissions
     return _is_loopback_address(client[0])
 
 
-@lru_cache  # asked with every request, and reading an address is slow
+@lru_cache  # called with every request, and parsing an address is slow
 def _is_loopback_address(address: str) -> bool:
     try:
         return ipaddress.ip_address(address).is_loopback

@@ -1,4 +1,4 @@
-"""Checkpoints: opaque bytes that a task which is told to stop hands to its next attempt."""
+"""Checkpoints: bytes that a stopping task saves for its next attempt."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +9,7 @@ from litestar.openapi.spec import OpenAPIMediaType, Operation, RequestBody, Sche
 from litestar.params import FromPath
 
 from phalanx.api import request_body
-from phalanx.api.auth import ANYBODY, WORKERS
+from phalanx.api.auth import ANY_ROLE, WORKERS
 from phalanx.api.errors import wrong
 from phalanx.api.lookup import find_task
 from phalanx.api.plain_protocol import Epoch
@@ -18,7 +18,7 @@ from phalanx.core.errors import Conflict
 from phalanx.core.events import CheckpointSaved
 from phalanx.core.model import Blob, Task
 from phalanx.core.states import State
-from phalanx.engine.plain.reports import Speaker
+from phalanx.engine.plain.reports import ReportedAttempt
 from phalanx.engine.turn import Turn
 
 _BYTES = "application/octet-stream"
@@ -26,12 +26,12 @@ _BYTES = "application/octet-stream"
 
 @dataclass
 class Bytes(Operation):
-    """The body is bytes, whatever they are."""
+    """A request with a binary body."""
 
     def __post_init__(self) -> None:
-        anything = Schema(type="string", format="binary")  # type: ignore[arg-type]
+        binary = Schema(type="string", format="binary")  # type: ignore[arg-type]
         self.request_body = RequestBody(
-            content={_BYTES: OpenAPIMediaType(schema=anything)}, required=True
+            content={_BYTES: OpenAPIMediaType(schema=binary)}, required=True
         )
 
 
@@ -40,41 +40,41 @@ class Bytes(Operation):
     operation_class=Bytes,
     opt={"allowed": WORKERS},
     status_code=200,
-    summary="Save the state of a task that is told to stop",
+    summary="Save the checkpoint of a stopping task",
 )
 async def save(
     request: Request[Any, Any, Any], task: FromPath[str], epoch: Epoch
 ) -> Response[None]:
-    """The body is kept bit for bit."""
+    """The body is stored unchanged."""
     services = services_of(request)
     data = await request_body.raw(request, services.info.checkpoint_limit_bytes)
     if not data:
-        raise wrong("", "the body is empty; send the bytes to keep")
-    speaker = Speaker(task, epoch)
-    row = await services.reports.take(speaker, _stopping)
+        raise wrong("", "the body is empty; send the checkpoint")
+    reported = ReportedAttempt(task, epoch)
+    row = await services.reports.take(reported, _stopping)
     blob = Blob(f"{row.id}/{epoch}/{uuid4().hex}", len(data))
-    # The bytes are durable before anything points at them.
+    # The bytes are durable before any row refers to them.
     await services.store.put_blob(blob.id, row.job, data)
-    await services.reports.apply(speaker, lambda now: CheckpointSaved(now.id, now.epoch, blob))
+    await services.reports.apply(reported, lambda now: CheckpointSaved(now.id, now.epoch, blob))
     return Response(None, status_code=200)
 
 
 def _stopping(turn: Turn, task: Task) -> Task:
     if task.state is not State.PREEMPTING:
         raise Conflict(
-            f"task {task.id} is {task.state}; a checkpoint is only taken while it is preempting"
+            f"task {task.id} is {task.state}; a checkpoint is accepted only while it is preempting"
         )
     return task
 
 
 @get(
     "/jobs/{task:str}/checkpoint",
-    opt={"allowed": ANYBODY},
+    opt={"allowed": ANY_ROLE},
     media_type=_BYTES,
-    summary="Get the bytes that the next attempt is given",
+    summary="Get the checkpoint for the next attempt",
 )
 async def load(request: Request[Any, Any, Any], task: FromPath[str]) -> Response[bytes | None]:
-    """204 if there are none."""
+    """204 if there is none."""
     _, row = await find_task(request, task)
     data = None
     if row.checkpoint is not None:

@@ -1,4 +1,4 @@
-"""Lost compute: what stops have cost each queue, by job and by evictor."""
+"""The work lost to stops, by queue, job and evictor."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,9 +13,9 @@ from phalanx.engine.turn import Turn
 from phalanx.wire.cost import CostView, EvictorCost, JobCost, QueueCost
 
 
-@get("/cost", opt={"allowed": USERS}, summary="Say what evictions and failures have cost")
+@get("/cost", opt={"allowed": USERS}, summary="Show the work lost to evictions and failures")
 async def cost(request: Request[Any, Any, Any]) -> CostView:
-    """Whoever is confined to namespaces is not told the names of others; the sums are of all."""
+    """The totals cover all namespaces; jobs that the caller may not see are left out."""
     services, principal = services_of(request), principal_of(request)
 
     def work(turn: Turn) -> CostView:
@@ -27,16 +27,16 @@ async def cost(request: Request[Any, Any, Any]) -> CostView:
 
 def _cost(accounts: list[Account], price: Mapping[str, int], principal: Principal) -> CostView:
     jobs = [
-        JobCost(job, line.name, account.queue, tally_view(line.lost))
+        JobCost(job, entry.name, account.queue, tally_view(entry.lost))
         for account in accounts
-        for job, line in account.jobs.items()
-        if _may_be_named(principal, line.name)
+        for job, entry in account.jobs.items()
+        if _may_see(principal, entry.name)
     ]
     evictors = [
         EvictorCost(by, account.queue, tally_view(tally))
         for account in accounts
         for by, tally in account.evictors.items()
-        if _may_be_named(principal, by)
+        if _may_see(principal, by)
     ]
     return CostView(
         price={name: each / 1_000_000 for name, each in price.items()},
@@ -45,12 +45,13 @@ def _cost(accounts: list[Account], price: Mapping[str, int], principal: Principa
         queues=tuple(
             QueueCost(a.queue, tally_view(a.eviction), tally_view(a.failure)) for a in accounts
         ),
-        jobs=tuple(sorted(jobs, key=_dearest_first)),
-        evictors=tuple(sorted(evictors, key=_dearest_first)),
+        jobs=tuple(sorted(jobs, key=_most_expensive_first)),
+        evictors=tuple(sorted(evictors, key=_most_expensive_first)),
     )
 
 
-def _may_be_named(principal: Principal, name: str) -> bool:
+def _may_see(principal: Principal, name: str) -> bool:
+    """Whether the caller may see a job by its `namespace/name`."""
     return principal.may_see(name.partition("/")[0])
 
 
@@ -58,9 +59,9 @@ def _sum(tallies: Iterable[Tally]) -> Tally:
     return sum(tallies, Tally())
 
 
-def _dearest_first(line: JobCost | EvictorCost) -> tuple[float, float, str]:
-    name = line.name if isinstance(line, JobCost) else line.by
-    return -line.lost.cost, -line.lost.gpu_s, name
+def _most_expensive_first(entry: JobCost | EvictorCost) -> tuple[float, float, str]:
+    name = entry.name if isinstance(entry, JobCost) else entry.by
+    return -entry.lost.cost, -entry.lost.gpu_s, name
 
 
 ROUTES = [cost]

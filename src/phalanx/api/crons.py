@@ -1,4 +1,4 @@
-"""Crons: listing and showing them, and what is done to them. Submitting a job sets one."""
+"""Crons: list, show, pause, resume, run, remove. Submitting a job with a schedule creates one."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -46,7 +46,7 @@ def cron_view(cron: Cron, warnings: Iterable[msgspec.Struct] = ()) -> CronView:
 async def list_crons(
     request: Request[Any, Any, Any], namespace: FromQuery[str | None] = None
 ) -> list[CronView]:
-    """By namespace and name."""
+    """By namespace and name, of the namespaces that the caller may see."""
     principal = principal_of(request)
     if namespace is not None:
         check_namespace(principal, namespace)
@@ -67,7 +67,7 @@ async def _on(
     name: str,
     work: Callable[[Turn, Cron, Principal], T],
 ) -> T:
-    """Do something with a cron that the caller may see. Raises Unknown."""
+    """Run a command on a cron that the caller may see. Raises Unknown."""
     principal, key = principal_of(request), cron_key(namespace, name)
 
     def visible(turn: Turn) -> T:
@@ -95,7 +95,7 @@ async def show_cron(
 async def remove_cron(
     request: Request[Any, Any, Any], namespace: FromPath[str], name: FromPath[str]
 ) -> None:
-    """What it has started goes on."""
+    """Its unfinished runs continue."""
 
     def work(turn: Turn, cron: Cron, by: Principal) -> None:
         turn.apply(CronRemoved(cron.key, by.name))
@@ -112,7 +112,7 @@ async def remove_cron(
 async def pause_cron(
     request: Request[Any, Any, Any], namespace: FromPath[str], name: FromPath[str]
 ) -> CronView:
-    """What runs goes on."""
+    """Its unfinished runs continue."""
     return await _pause(request, namespace, name, paused=True)
 
 
@@ -120,12 +120,12 @@ async def pause_cron(
     "/crons/{namespace:str}/{name:str}/resume",
     opt={"allowed": USERS},
     status_code=200,
-    summary="End a pause",
+    summary="Resume a cron",
 )
 async def resume_cron(
     request: Request[Any, Any, Any], namespace: FromPath[str], name: FromPath[str]
 ) -> CronView:
-    """What would have been due in the pause is not made up for."""
+    """Runs that were due during the pause are not made up for."""
     return await _pause(request, namespace, name, paused=False)
 
 
@@ -148,7 +148,10 @@ async def _pause(
 async def run_cron(
     request: Request[Any, Any, Any], namespace: FromPath[str], name: FromPath[str]
 ) -> CronView:
-    """Its next time stays what it is. With `replace` the run starts when the old one is gone."""
+    """The next scheduled time does not change.
+
+    With the concurrency policy `replace`, the run starts when the unfinished one has stopped.
+    """
 
     def work(turn: Turn, cron: Cron, by: Principal) -> CronView:
         turn.apply(CronRequested(cron.key, by.name))

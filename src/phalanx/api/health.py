@@ -1,11 +1,11 @@
-"""Whether the server lives, whether it leads, and its numbers."""
+"""Health, readiness and metrics."""
 
 from typing import Any
 
 import msgspec
 from litestar import Request, Response, get
 
-from phalanx.api.auth import ANYBODY
+from phalanx.api.auth import ANY_ROLE
 from phalanx.api.services import services_of
 from phalanx.core.errors import Unknown
 
@@ -23,31 +23,31 @@ def _health(request: Request[Any, Any, Any]) -> Health:
     return Health("ok", services.info.version, leading, services.engine.term if leading else None)
 
 
-@get("/health", summary="The server lives")
+@get("/health", summary="Liveness")
 async def health(request: Request[Any, Any, Any]) -> Health:
     return _health(request)
 
 
-@get("/healthz", summary="The server lives")
+@get("/healthz", summary="Liveness")
 async def healthz(request: Request[Any, Any, Any]) -> Health:
     return _health(request)
 
 
-@get("/readyz", summary="The server leads")
+@get("/readyz", summary="Readiness")
 async def readyz(request: Request[Any, Any, Any]) -> Response[Health]:
-    """200 on the leader, 503 elsewhere; never a redirect, which a probe would take for a yes."""
+    """200 on the leader, 503 on a standby: probes would count a redirect as success."""
     health = _health(request)
     return Response(health, status_code=200 if health.leading else 503)
 
 
 @get(
-    "/metrics", opt={"allowed": ANYBODY}, media_type="text/plain", summary="Numbers for Prometheus"
+    "/metrics", opt={"allowed": ANY_ROLE}, media_type="text/plain", summary="Metrics for Prometheus"
 )
 async def metrics(request: Request[Any, Any, Any]) -> Response[bytes]:
-    measure = services_of(request).metrics
-    if measure is None:
-        raise Unknown("this server keeps no metrics")
-    body, media_type = measure()
+    collect = services_of(request).metrics
+    if collect is None:
+        raise Unknown("this server has no metrics")
+    body, media_type = collect()
     return Response(body, media_type=media_type)
 
 

@@ -1,4 +1,4 @@
-"""What operators and owners do to jobs: hold, release, requeue, change the priority, retry."""
+"""Actions of users on jobs: hold, release, requeue, change the priority, retry."""
 
 from typing import Any
 
@@ -32,17 +32,24 @@ _PRIORITY_BODY = request_body.documented(
 
 
 def _after(turn: Turn, gang: Gang) -> Job:
-    """The job as it is now."""
+    """The job after the command's changes."""
     return turn.cluster.gangs[gang.job.id].job
 
 
-@post("/jobs/{job_id:str}/hold", opt={"allowed": USERS}, status_code=200, summary="Put on hold")
+@post(
+    "/jobs/{job_id:str}/hold", opt={"allowed": USERS}, status_code=200, summary="Put a job on hold"
+)
 async def hold(request: Request[Any, Any, Any], job_id: FromPath[str]) -> JobView:
-    """It does not start until it is released; what runs goes on."""
+    """The job does not start until it is released. Running tasks continue."""
     return await _set_hold(request, job_id, on_hold=True)
 
 
-@post("/jobs/{job_id:str}/release", opt={"allowed": USERS}, status_code=200, summary="End a hold")
+@post(
+    "/jobs/{job_id:str}/release",
+    opt={"allowed": USERS},
+    status_code=200,
+    summary="Release a job from hold",
+)
 async def release(request: Request[Any, Any, Any], job_id: FromPath[str]) -> JobView:
     return await _set_hold(request, job_id, on_hold=False)
 
@@ -61,10 +68,10 @@ async def _set_hold(
     "/jobs/{job_id:str}/requeue",
     opt={"allowed": USERS},
     status_code=200,
-    summary="Stop a job and let it wait again",
+    summary="Stop and requeue a job",
 )
 async def requeue(request: Request[Any, Any, Any], job_id: FromPath[str]) -> JobView:
-    """It is stopped like an evicted one, and no failure is counted."""
+    """The job is stopped as in an eviction. This does not count as a failure."""
 
     def work(turn: Turn, gang: Gang, by: Principal) -> Job:
         why = requeued(by.name)
@@ -90,13 +97,16 @@ async def set_priority(request: Request[Any, Any, Any], job_id: FromPath[str]) -
     return job_view(await change(request, job_id, work))
 
 
-@post("/jobs/{job_id:str}/retry", opt={"allowed": USERS}, summary="Submit an ended job anew")
+@post("/jobs/{job_id:str}/retry", opt={"allowed": USERS}, summary="Submit an ended job again")
 async def retry(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Response[SubmitReply]:
-    """A new job with the same specification. What the old one waited for is over."""
+    """A new job with the same specification, without its dependencies."""
     services, by = services_of(request), principal_of(request)
     old = (await find(request, job_id)).job
     if old.phase not in ENDED:
-        raise Conflict(f"job {old.id} is {old.phase}; only a job that has ended can be retried")
+        raise Conflict(
+            f"job {old.id} is {old.phase}; only a job that has ended can be retried; to stop and"
+            " requeue it, use requeue"
+        )
     spec = replace(old.spec, after=())
     part = None if old.members is None else replace(old.members, keys=())
     [outcome] = await services.submissions.submit([Submission(spec, by.name, part=part)])

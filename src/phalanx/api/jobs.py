@@ -1,4 +1,4 @@
-"""Jobs: listing, showing, cancelling, their stories, and why they wait."""
+"""Jobs: list, show, cancel, and their events."""
 
 from typing import Annotated, Any
 
@@ -6,9 +6,9 @@ from litestar import Request, delete, get
 from litestar.params import FromPath, FromQuery, QueryParameter
 from msgspec.structs import replace
 
-from phalanx.api.auth import ANYBODY, USERS, check_namespace, principal_of
+from phalanx.api.auth import ANY_ROLE, USERS, check_namespace, principal_of
 from phalanx.api.dependencies import related_jobs
-from phalanx.api.listing import Wanted, listed
+from phalanx.api.listing import JobFilter, page_of_jobs
 from phalanx.api.lookup import change, find
 from phalanx.api.services import services_of
 from phalanx.api.views import job_detail, job_view, task_view
@@ -20,9 +20,9 @@ from phalanx.store.protocol import JobQuery
 from phalanx.wire.events import EventPage, with_iso_times
 from phalanx.wire.jobs import JobDetail, JobList, JobView, TaskView
 
-_BIGGEST = 2**63 - 1
+_MAX_SEQ = 2**63 - 1
 
-Limit = Annotated[int, QueryParameter(ge=1, le=1000, description="How many at most.")]
+Limit = Annotated[int, QueryParameter(ge=1, le=1000, description="The most entries on a page.")]
 
 
 IdPrefix = Annotated[str | None, QueryParameter(description="How the id begins, such as j-7k.")]
@@ -48,41 +48,44 @@ async def list_jobs(  # noqa: PLR0913, PLR0917
     if namespace is not None:
         check_namespace(principal, namespace)
     namespaces = principal.confined_to if namespace is None else (namespace,)
-    wanted = Wanted(JobQuery(namespace, queue, phase, name, id_prefix), namespaces, finished)
-    return await listed(services_of(request), wanted, limit, cursor)
+    wanted = JobFilter(JobQuery(namespace, queue, phase, name, id_prefix), namespaces, finished)
+    return await page_of_jobs(services_of(request), wanted, limit, cursor)
 
 
-@get("/jobs/{job_id:str}", opt={"allowed": ANYBODY}, summary="Show a job with its tasks")
+@get("/jobs/{job_id:str}", opt={"allowed": ANY_ROLE}, summary="Show a job with its tasks")
 async def show_job(request: Request[Any, Any, Any], job_id: FromPath[str]) -> JobDetail:
     """The job with its tasks, specification and dependencies."""
     found = await find(request, job_id)
     detail = job_detail(found.job, found.tasks, found.reason)
-    before, behind = await related_jobs(request, found.job)
-    return replace(detail, after=before, dependants=behind)
+    dependencies, dependants = await related_jobs(request, found.job)
+    return replace(detail, after=dependencies, dependants=dependants)
 
 
 @delete("/jobs/{job_id:str}", opt={"allowed": USERS}, status_code=200, summary="Cancel a job")
 async def cancel_job(request: Request[Any, Any, Any], job_id: FromPath[str]) -> JobView:
+    """Running tasks are stopped with the job's grace period."""
+
     def cancel(turn: Turn, gang: Gang, by: Any) -> Job:
         return turn.apply(CancelRequested(gang.job.id, by.name)).gangs[gang.job.id].job
 
     return job_view(await change(request, job_id, cancel))
 
 
-@get("/jobs/{job_id:str}/tasks", opt={"allowed": ANYBODY}, summary="List the tasks of a job")
+@get("/jobs/{job_id:str}/tasks", opt={"allowed": ANY_ROLE}, summary="List the tasks of a job")
 async def list_tasks(request: Request[Any, Any, Any], job_id: FromPath[str]) -> list[TaskView]:
     """By their number in the job."""
     found = await find(request, job_id)
     return [task_view(found.job, task) for task in found.tasks]
 
 
-@get("/jobs/{job_id:str}/events", opt={"allowed": USERS}, summary="Tell the story of a job")
+@get("/jobs/{job_id:str}/events", opt={"allowed": USERS}, summary="List the events of a job")
 async def job_events(
     request: Request[Any, Any, Any],
     job_id: FromPath[str],
-    after: Annotated[int, QueryParameter(ge=0, le=_BIGGEST)] = 0,
+    after: Annotated[int, QueryParameter(ge=0, le=_MAX_SEQ)] = 0,
     limit: Limit = 100,
 ) -> EventPage:
+    """Oldest first, from the event after number `after` on."""
     found = await find(request, job_id)
     records = await services_of(request).store.records(job=found.job.id, after=after, limit=limit)
     more = records[-1].seq if len(records) == limit else None

@@ -21,9 +21,9 @@ from phalanx.store.protocol import JobQuery
 from phalanx.wire.jobs import JobList, JobView
 
 
-class Wanted(NamedTuple):
+class JobFilter(NamedTuple):
     query: JobQuery
-    namespaces: tuple[str, ...] | None  #: those that the page is confined to; None means all
+    namespaces: tuple[str, ...] | None  #: those that the caller may see; None means all
     finished: bool | None = None  #: only finished jobs, only unfinished ones, or both
 
     @property
@@ -45,7 +45,9 @@ class Wanted(NamedTuple):
         )
 
 
-async def listed(services: Services, wanted: Wanted, limit: int, cursor: str | None) -> JobList:
+async def page_of_jobs(
+    services: Services, wanted: JobFilter, limit: int, cursor: str | None
+) -> JobList:
     """One page. Raises Invalid on a cursor that no page gave."""
     last = None if cursor is None else _parsed(cursor)
     reasons = services.engine.reasons
@@ -65,7 +67,7 @@ def _key(job: Job) -> Cursor:
 
 def _live(
     turn: Turn,
-    wanted: Wanted,
+    wanted: JobFilter,
     last: Cursor | None,
     limit: int,
     reasons: Mapping[str, Reason],
@@ -80,7 +82,7 @@ def _live(
 
 
 async def _finished(
-    services: Services, wanted: Wanted, last: Cursor | None, limit: int
+    services: Services, wanted: JobFilter, last: Cursor | None, limit: int
 ) -> list[Job]:
     """The newest finished jobs of each namespace."""
     cursor = None if last is None else str(last)

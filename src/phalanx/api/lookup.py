@@ -1,4 +1,4 @@
-"""Finding what a path names: a job or a task of one, ended or not, if the caller may see it."""
+"""Find the job or task named by a path, finished or not, if the caller may see it."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
@@ -25,7 +25,7 @@ class FoundJob(NamedTuple):
 
 
 def job_of(name: str) -> str:
-    """The job that an id is of: its own, or one of its tasks'."""
+    """The job's id, from its own id or from the id of one of its tasks."""
     return name.rpartition(".")[0] or name
 
 
@@ -34,7 +34,7 @@ def unknown(name: str) -> Unknown:
 
 
 async def find(request: Request[Any, Any, Any], name: str) -> FoundJob:
-    """The job, from memory or from the store. Raises Unknown."""
+    """The job, from memory or from the store. Raises Unknown, also if the caller may not see it."""
     services, principal = services_of(request), principal_of(request)
     job = job_of(name)
     found = await services.engine.do(lambda turn: _live(turn, job, services.engine.reasons))
@@ -56,26 +56,28 @@ def _live(turn: Turn, job: str, reasons: Any) -> FoundJob | None:
 
 
 async def find_task(request: Request[Any, Any, Any], name: str) -> tuple[Job, Task]:
-    """The task; a job of one task may be named by either id. Raises Unknown."""
+    """The task, also by the id of a job with one task. Raises Unknown."""
     found = await find(request, name)
     if name != found.job.id:
         return found.job, found.tasks[split_task(name)[1]]
     if not found.tasks:
-        raise Unknown(f"job {name} has no tasks yet; submit its members")
+        raise Unknown(f"job {name} has no tasks yet; submit the members of its gang")
     if len(found.tasks) > 1:
-        raise Unknown(f"job {name} has {len(found.tasks)} tasks; name one of them: {name}.0, …")
+        raise Unknown(f"job {name} has {len(found.tasks)} tasks; name one of them, like {name}.0")
     return found.job, found.tasks[0]
 
 
 async def change(
     request: Request[Any, Any, Any], name: str, work: Callable[[Turn, Gang, Principal], T]
 ) -> T:
-    """Change an unfinished job that the caller may see. Raises Unknown for one that is neither
-    unfinished nor finished, and Conflict for one that is finished."""
+    """Run a command on an unfinished job that the caller may see.
+
+    Raises Unknown for a job that does not exist, and Conflict for one that has ended.
+    """
     services, principal = services_of(request), principal_of(request)
     job = job_of(name)
 
-    def visible(turn: Turn) -> T | None:
+    def if_visible(turn: Turn) -> T | None:
         gang = turn.cluster.gangs.get(job)
         if gang is None:
             return None
@@ -83,7 +85,7 @@ async def change(
             raise unknown(name)
         return work(turn, gang, principal)
 
-    result = await services.engine.do(visible)
+    result = await services.engine.do(if_visible)
     if result is None:
         ended = (await find(request, name)).job
         raise Conflict(f"job {ended.id} is {ended.phase}; a {ended.phase} job cannot be changed")

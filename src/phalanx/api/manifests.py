@@ -1,4 +1,4 @@
-"""What a body submits: jobs and queues, from documents of any dialect."""
+"""The jobs and queues in a body, from documents in any dialect."""
 
 import asyncio
 from functools import cache
@@ -14,24 +14,24 @@ from phalanx.core.spec.job import SECOND
 from phalanx.manifest.bundle import Bundle, bundle
 from phalanx.manifest.read_options import ReadOptions
 
-#: More documents than this are read in a thread, so that others are answered meanwhile.
+#: More documents than this are parsed in a thread, so that the event loop is not blocked.
 _AT_ONCE = 20
 
 IgnoreImage = Annotated[
-    bool, QueryParameter(description="Run commands on bare workers, without their images.")
+    bool, QueryParameter(description="Run commands without their container images.")
 ]
 IgnoreUnsupported = Annotated[
-    bool, QueryParameter(description="Leave out what cannot be honoured, with a warning.")
+    bool, QueryParameter(description="Drop unsupported fields, with a warning for each.")
 ]
 
 
 @cache
 def _timezones() -> frozenset[str] | None:
-    """None on a machine that knows of none: any name is taken then."""
+    """The names of time zones; None, which accepts any, on a host without that database."""
     return frozenset(available_timezones()) or None
 
 
-def settings_of(
+def read_options(
     services: Services,
     *,
     ignore_image: bool = False,
@@ -51,7 +51,7 @@ def settings_of(
 async def read(
     request: Request[Any, Any, Any], settings: ReadOptions
 ) -> tuple[list[object], Bundle]:
-    """The documents of the body, and what they come to. Raises Invalid with every problem."""
+    """The documents in the body, and their jobs and queues. Raises Invalid with every problem."""
     documents = await request_body.read(request)
     if len(documents) > _AT_ONCE:
         return documents, await asyncio.to_thread(bundle, documents, settings)

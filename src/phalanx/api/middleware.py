@@ -1,7 +1,7 @@
-"""What every request passes through: its id, and the short way for an agent's sync.
+"""Middleware of every request: its id, and a fast path for the sync calls of agents.
 
-Sync is most of the traffic of a fleet, so it is read, answered and written here, without the
-framework; `sync` below is the same route for the framework, which describes it.
+Sync calls are most of a fleet's traffic, so they bypass the framework. The route `sync` below does
+the same inside the framework, which describes it in the API's documentation.
 """
 
 import re
@@ -24,10 +24,10 @@ from phalanx.api.services import Services, services_of
 from phalanx.core.spec.fields import shown
 from phalanx.wire.sync import Reported, SyncReply, SyncRequest
 
-#: A request that brings no id is given this and its number.
+#: A request without an id gets this and a number.
 _PROCESS = secrets.token_hex(6).encode()
 _COUNT = count(1)
-_GIVEN_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+_VALID_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _SYNC = re.compile(r"/workers/([^/]+)/sync")
 
 _encode = msgspec.json.Encoder().encode
@@ -51,9 +51,9 @@ class Middleware:
             await send(message)
 
         path = scope["path"]
-        found = _SYNC.fullmatch(path) if path.endswith("/sync") else None
-        if found is not None and scope["method"] == "POST":
-            await self._sync(scope, receive, send_with_id, found[1])
+        sync = _SYNC.fullmatch(path) if path.endswith("/sync") else None
+        if sync is not None and scope["method"] == "POST":
+            await self._sync(scope, receive, send_with_id, sync[1])
         else:
             await self._app(scope, receive, send_with_id)
 
@@ -63,7 +63,7 @@ class Middleware:
             check_role(await identify(self._services.auth, scope), WORKERS)
             data = await _body(receive, self._services.info.body_limit_bytes)
             body = _encode(await self._services.agent_sync.sync(worker, _request(data)))
-        except Exception as error:  # whatever it is, it is answered in the one form
+        except Exception as error:  # answered in the same form as every error
             refusal = refusal_of(error, scope)
             status, body = refusal.status, refusal.body
             headers += [(k.lower().encode(), v.encode()) for k, v in refusal.headers.items()]
@@ -74,7 +74,7 @@ class Middleware:
 
 def _request_id(scope: HTTPScope) -> bytes:
     for name, value in scope["headers"]:
-        if name == b"x-request-id" and _GIVEN_ID.fullmatch(value):
+        if name == b"x-request-id" and _VALID_ID.fullmatch(value):
             return bytes(value)
     return b"%s-%x" % (_PROCESS, next(_COUNT))
 
@@ -125,10 +125,10 @@ _BODY = request_body.documented(
     operation_class=_BODY,
     opt={"allowed": WORKERS},
     status_code=200,
-    summary="An agent says what changed, and is told what should",
+    summary="Exchange an agent's reports for instructions",
 )
 async def sync(request: Request[Any, Any, Any], worker_id: FromPath[str]) -> SyncReply:
-    """The answer may take `wait` seconds: it comes when there is something to say."""
+    """The call is held for up to `wait` seconds until there are new instructions."""
     services = services_of(request)
     data = await request_body.raw(request, services.info.body_limit_bytes)
     return await services.agent_sync.sync(worker_id, _request(data))

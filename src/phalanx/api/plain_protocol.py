@@ -1,12 +1,13 @@
-"""The plain protocol: whoever speaks HTTP claims tasks, says that they live, and how they end."""
+"""The plain protocol: any HTTP client can claim tasks, send heartbeats and report their end."""
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
 from litestar import Request, Response, get, post
 from litestar.params import FromPath, FromQuery, QueryParameter
 
-from phalanx.api.auth import ANYBODY, WORKERS
+from phalanx.api.auth import ANY_ROLE, WORKERS
 from phalanx.api.lookup import find
 from phalanx.api.plain_views import plain_claim_view, plain_task_view
 from phalanx.api.services import services_of
@@ -15,66 +16,77 @@ from phalanx.core.events import Event, Exited, Progressed, Stopped
 from phalanx.core.model import Task
 from phalanx.core.states import State
 from phalanx.engine.plain.claims import PlainClaim
-from phalanx.engine.plain.reports import Speaker
+from phalanx.engine.plain.reports import ReportedAttempt
 from phalanx.engine.turn import Turn
 from phalanx.wire.plain import PlainClaimView, PlainHeartbeatReply, PlainTaskView
 
-_BIGGEST = 2**63 - 1
-_LONGEST_WAIT_S = 60
+_MAX_NUMBER = 2**63 - 1
+_MAX_WAIT_S = 60
 
-Epoch = Annotated[int, QueryParameter(ge=0, le=_BIGGEST, description="Which attempt is meant.")]
+Epoch = Annotated[
+    int, QueryParameter(ge=0, le=_MAX_NUMBER, description="The attempt that the report is about.")
+]
 MaybeEpoch = Annotated[
     int | None,
-    QueryParameter(ge=0, le=_BIGGEST, required=False, description="Which attempt is meant."),
+    QueryParameter(
+        ge=0, le=_MAX_NUMBER, required=False, description="The attempt that the report is about."
+    ),
 ]
 Wait = Annotated[
     float,
-    QueryParameter(ge=0, le=_LONGEST_WAIT_S, description="Wait this many seconds for a task."),
+    QueryParameter(ge=0, le=_MAX_WAIT_S, description="Hold the call open for this many seconds."),
 ]
-ExitCode = Annotated[int | None, QueryParameter(ge=1, le=255, required=False)]
-Step = Annotated[int | None, QueryParameter(ge=0, le=_BIGGEST, required=False)]
+ExitCode = Annotated[
+    int | None,
+    QueryParameter(ge=1, le=255, required=False, description="The exit code of the process."),
+]
+Step = Annotated[
+    int | None,
+    QueryParameter(ge=0, le=_MAX_NUMBER, required=False, description="The progress so far."),
+]
 
 
-@get("/jobs/next", opt={"allowed": WORKERS}, summary="PlainClaim the next task")
+@get("/jobs/next", opt={"allowed": WORKERS}, summary="Claim the next task")
 async def claim(
     request: Request[Any, Any, Any], worker_id: FromQuery[str | None] = None, wait: Wait = 0.0
 ) -> Response[PlainClaimView | None]:
-    """First what is reserved for the worker, else a job that asks for nothing; 204 if there is
-    neither. Without `worker_id` only such jobs, which must then be heard of every 30 s."""
+    """A task reserved for the worker, else a job that requests no resources; 204 if there is none.
+
+    A runner without `worker_id` gets only such jobs, and must send a heartbeat every 30 s.
+    """
     claims = services_of(request).claims
     if wait:
-        found = await _unless_gone(request, claims.next(worker_id, wait))
+        claimed = await _while_connected(request, claims.next(worker_id, wait))
     else:
-        found = await claims.next(worker_id, 0.0)
-    if found is None:
+        claimed = await claims.next(worker_id, 0.0)
+    if claimed is None:
         return Response(None, status_code=204)
-    return Response(plain_claim_view(found), status_code=200)
+    return Response(plain_claim_view(claimed), status_code=200)
 
 
-async def _unless_gone(request: Request[Any, Any, Any], claiming: Any) -> PlainClaim | None:
-    """Nothing is claimed for somebody who has hung up."""
+async def _while_connected(
+    request: Request[Any, Any, Any], claiming: Coroutine[Any, Any, PlainClaim | None]
+) -> PlainClaim | None:
+    """Claim a task, unless the client disconnects first: nobody would run it."""
     claim = asyncio.ensure_future(claiming)
-    gone = asyncio.ensure_future(_hung_up(request))
+    disconnect = asyncio.ensure_future(_disconnected(request))
     try:
-        await asyncio.wait((claim, gone), return_when=asyncio.FIRST_COMPLETED)
-        if claim.done():
-            found: PlainClaim | None = claim.result()
-            return found
-        return None
+        await asyncio.wait((claim, disconnect), return_when=asyncio.FIRST_COMPLETED)
+        return claim.result() if claim.done() else None
     finally:
         claim.cancel()
-        gone.cancel()
-        await asyncio.gather(claim, gone, return_exceptions=True)
+        disconnect.cancel()
+        await asyncio.gather(claim, disconnect, return_exceptions=True)
 
 
-async def _hung_up(request: Request[Any, Any, Any]) -> None:
+async def _disconnected(request: Request[Any, Any, Any]) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
 @get(
     "/gangs/{job_id:str}",
-    opt={"allowed": ANYBODY},
+    opt={"allowed": ANY_ROLE},
     summary="List the tasks of a job, with the plain protocol's names",
 )
 async def show_gang(request: Request[Any, Any, Any], job_id: FromPath[str]) -> list[PlainTaskView]:
@@ -83,36 +95,52 @@ async def show_gang(request: Request[Any, Any, Any], job_id: FromPath[str]) -> l
     return [plain_task_view(found.job, task) for task in found.tasks]
 
 
-@post("/jobs/{task:str}/heartbeat", opt={"allowed": WORKERS}, status_code=200, summary="It lives")
+@post(
+    "/jobs/{task:str}/heartbeat",
+    opt={"allowed": WORKERS},
+    status_code=200,
+    summary="Report that a task is alive",
+)
 async def heartbeat(
     request: Request[Any, Any, Any],
     task: FromPath[str],
     epoch: MaybeEpoch = None,
     worker_id: FromQuery[str | None] = None,
 ) -> PlainHeartbeatReply:
-    """Answers `{}`, or that it has to stop. The worker that holds it is heard too."""
-    return await services_of(request).reports.take(Speaker(task, epoch, worker_id), _told)
+    """Also a heartbeat of its worker. The answer is `{}`, or a request to stop the task."""
+    reported = ReportedAttempt(task, epoch, worker_id)
+    return await services_of(request).reports.take(reported, _heartbeat_reply)
 
 
-def _told(turn: Turn, task: Task) -> PlainHeartbeatReply:
+def _heartbeat_reply(turn: Turn, task: Task) -> PlainHeartbeatReply:
     if task.state is State.PREEMPTING:
         return PlainHeartbeatReply("preempt", task.epoch)
     return PlainHeartbeatReply()
 
 
-@post("/jobs/{task:str}/done", opt={"allowed": WORKERS}, status_code=200, summary="It ended well")
+@post(
+    "/jobs/{task:str}/done",
+    opt={"allowed": WORKERS},
+    status_code=200,
+    summary="Report that a task succeeded",
+)
 async def done(
     request: Request[Any, Any, Any],
     task: FromPath[str],
     epoch: MaybeEpoch = None,
     worker_id: FromQuery[str | None] = None,
 ) -> Response[None]:
-    """Without `epoch` only if no earlier attempt can be meant."""
-    speaker = Speaker(task, epoch, worker_id, is_over=True)
-    return await _report(request, speaker, lambda row: Exited(row.id, row.epoch, code=0))
+    """`epoch` can be left out if the report cannot be about an earlier attempt."""
+    reported = ReportedAttempt(task, epoch, worker_id, has_ended=True)
+    return await _report(request, reported, lambda row: Exited(row.id, row.epoch, code=0))
 
 
-@post("/jobs/{task:str}/fail", opt={"allowed": WORKERS}, status_code=200, summary="It failed")
+@post(
+    "/jobs/{task:str}/fail",
+    opt={"allowed": WORKERS},
+    status_code=200,
+    summary="Report that a task failed",
+)
 async def fail(
     request: Request[Any, Any, Any],
     task: FromPath[str],
@@ -120,48 +148,46 @@ async def fail(
     worker_id: FromQuery[str | None] = None,
     exit_code: ExitCode = None,
 ) -> Response[None]:
-    """Without `epoch` only if no earlier attempt can be meant."""
-    speaker = Speaker(task, epoch, worker_id, is_over=True)
-    return await _report(request, speaker, lambda row: Exited(row.id, row.epoch, code=exit_code))
+    """`epoch` can be left out if the report cannot be about an earlier attempt."""
+    reported = ReportedAttempt(task, epoch, worker_id, has_ended=True)
+    return await _report(request, reported, lambda row: Exited(row.id, row.epoch, code=exit_code))
 
 
 @post(
     "/jobs/{task:str}/preempted",
     opt={"allowed": WORKERS},
     status_code=200,
-    summary="It was told to stop and is no more",
+    summary="Report that a task has stopped as requested",
 )
 async def preempted(
     request: Request[Any, Any, Any], task: FromPath[str], epoch: Epoch
 ) -> Response[None]:
-    speaker = Speaker(task, epoch, is_over=True)
-    return await _report(request, speaker, lambda row: Stopped(row.id, row.epoch))
+    reported = ReportedAttempt(task, epoch, has_ended=True)
+    return await _report(request, reported, lambda row: Stopped(row.id, row.epoch))
 
 
 @post(
     "/jobs/{task:str}/checkpointed",
     opt={"allowed": WORKERS},
     status_code=200,
-    summary="Its work up to now would survive a stop",
+    summary="Report that the work so far would survive a stop",
 )
 async def checkpointed(
     request: Request[Any, Any, Any], task: FromPath[str], epoch: Epoch, step: Step = None
 ) -> Response[None]:
     def work(turn: Turn, row: Task) -> None:
         if row.state is not State.RUNNING:
-            raise Conflict(f"task {row.id} is {row.state}; only running work can be safe")
+            raise Conflict(f"task {row.id} is {row.state}; only a running task can report progress")
         turn.apply(Progressed(row.id, row.epoch, step, safe=True))
 
-    await services_of(request).reports.take(Speaker(task, epoch), work)
+    await services_of(request).reports.take(ReportedAttempt(task, epoch), work)
     return Response(None, status_code=200)
 
 
-async def _report(request: Request[Any, Any, Any], speaker: Speaker, event: Any) -> Response[None]:
-    def made(row: Task) -> Event:
-        result: Event = event(row)
-        return result
-
-    await services_of(request).reports.apply(speaker, made)
+async def _report(
+    request: Request[Any, Any, Any], reported: ReportedAttempt, event: Callable[[Task], Event]
+) -> Response[None]:
+    await services_of(request).reports.apply(reported, event)
     return Response(None, status_code=200)
 
 

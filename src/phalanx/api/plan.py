@@ -18,7 +18,7 @@ from phalanx.api.forecast_views import (
     victim_views,
 )
 from phalanx.api.lookup import find
-from phalanx.api.manifests import IgnoreImage, IgnoreUnsupported, settings_of
+from phalanx.api.manifests import IgnoreImage, IgnoreUnsupported, read_options
 from phalanx.api.services import services_of
 from phalanx.api.submit import JOB_BODY
 from phalanx.api.views import reason_view, warning_views
@@ -58,7 +58,7 @@ async def plan_only(
 ) -> PlanView:
     """Nothing is stored."""
     services, principal = services_of(request), principal_of(request)
-    settings = settings_of(
+    settings = read_options(
         services,
         ignore_image=ignore_image,
         ignore_unsupported=ignore_unsupported,
@@ -77,7 +77,7 @@ async def plan_only(
 
     def preview(turn: Turn) -> tuple[Gang, tuple[AnyWarning, ...]]:
         changes = turn.cluster.preview(Submitted(_PLANNED, spec, ended=ended), turn.now)
-        return changes.gangs[_PLANNED], services.advice.on(turn, spec)
+        return changes.gangs[_PLANNED], services.submit_warnings.of(turn, spec)
 
     gang, advice = await services.engine.do(preview)
     warnings = warning_views((*advice, *found.warnings))

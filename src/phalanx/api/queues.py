@@ -1,4 +1,4 @@
-"""Queues: shares of the cluster in a tree."""
+"""Queues: list, show, set, stop, start and remove."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from litestar.params import FromPath, FromQuery
 from msgspec.structs import replace
 
 from phalanx.api import request_body
-from phalanx.api.auth import ADMINS, ANYBODY, principal_of
+from phalanx.api.auth import ADMINS, ANY_ROLE, principal_of
 from phalanx.api.errors import wrong
 from phalanx.api.services import services_of
 from phalanx.api.views import warning_views
@@ -50,7 +50,7 @@ _FILE = request_body.documented(
 )
 
 
-@get("/queues", opt={"allowed": ANYBODY}, summary="List the queues")
+@get("/queues", opt={"allowed": ANY_ROLE}, summary="List the queues")
 async def list_queues(request: Request[Any, Any, Any]) -> list[QueueView]:
     def work(turn: Turn) -> list[QueueView]:
         return [queue_view(queue) for _, queue in sorted(turn.cluster.queues.items())]
@@ -58,7 +58,7 @@ async def list_queues(request: Request[Any, Any, Any]) -> list[QueueView]:
     return await services_of(request).engine.do(work)
 
 
-@get("/queues/{name:str}", opt={"allowed": ANYBODY}, summary="Show a queue")
+@get("/queues/{name:str}", opt={"allowed": ANY_ROLE}, summary="Show a queue")
 async def show_queue(request: Request[Any, Any, Any], name: FromPath[str]) -> QueueView:
     return await services_of(request).engine.do(lambda turn: queue_view(_queue(turn, name)))
 
@@ -87,11 +87,11 @@ def _queue(turn: Turn, name: str) -> Queue:
 
 @put("/queues/{name:str}", operation_class=_BODY, opt={"allowed": ADMINS}, summary="Set a queue")
 async def set_queue(request: Request[Any, Any, Any], name: FromPath[str]) -> QueueView:
-    """It is made if it is not there; what is left out has its default."""
-    place = FieldPath()
-    with place.at("name"):
+    """Create or replace the queue. Fields that are left out get their default."""
+    path = FieldPath()
+    with path.at("name"):
         dns_subdomain(name)
-    place.raise_problems()
+    path.raise_problems()
     fields = await request_body.read_one(request, "a mapping, like {weight: 3}", QUEUE_FIELDS)
     queue = Queue(name=name, **fields)
     await services_of(request).engine.apply(QueueSet(queue))
@@ -104,22 +104,22 @@ async def set_queues(
     dry_run: FromQuery[bool] = False,
     ignore_unsupported: FromQuery[bool] = False,
 ) -> QueuesReply:
-    """All of them or none. Those that are not named stay as they are."""
+    """All of them or none. Queues that are not in the file stay as they are."""
     by = principal_of(request).name
-    found = await request_body.read(request)
-    documents = found[0] if len(found) == 1 and isinstance(found[0], list) else found
+    body = await request_body.read(request, "a list of queues")
+    documents = body[0] if len(body) == 1 and isinstance(body[0], list) else body
     read = bundle(documents, ReadOptions(ignore_unsupported=ignore_unsupported))
     if read.jobs:
-        raise wrong("", "there is a job among the queues; submit it at /jobs")
+        raise wrong("", "the file has a job among the queues; submit it to /jobs")
 
     def work(turn: Turn) -> QueuesReply:
         before = dict(turn.cluster.queues)
-        news = changed(before, read.queues)
+        changes = changed(before, read.queues)
         if not dry_run:
             turn.apply(QueuesSet(tuple(read.queues), by))
         return QueuesReply(
-            changes=tuple(_change(before.get(queue.name), queue) for queue in news),
-            unchanged=tuple(queue.name for queue in read.queues if queue not in news),
+            changes=tuple(_change(before.get(queue.name), queue) for queue in changes),
+            unchanged=tuple(queue.name for queue in read.queues if queue not in changes),
             warnings=warning_views(read.warnings),
         )
 
@@ -132,13 +132,13 @@ def _change(before: Queue | None, after: Queue) -> QueueChange:
 
 @post("/queues/{name:str}/stop", opt={"allowed": ADMINS}, status_code=200, summary="Stop a queue")
 async def stop_queue(request: Request[Any, Any, Any], name: FromPath[str]) -> QueueView:
-    """Nothing of it or below it starts any more; what runs goes on."""
+    """No job of the queue or its children starts. Running jobs continue."""
     return await _set_stopped(request, name, stopped=True)
 
 
 @post("/queues/{name:str}/start", opt={"allowed": ADMINS}, status_code=200, summary="Start a queue")
 async def start_queue(request: Request[Any, Any, Any], name: FromPath[str]) -> QueueView:
-    """Jobs of a queue that was stopped may start again."""
+    """Jobs of the queue and its children can start again."""
     return await _set_stopped(request, name, stopped=False)
 
 
@@ -153,6 +153,7 @@ async def _set_stopped(request: Request[Any, Any, Any], name: str, *, stopped: b
 
 @delete("/queues/{name:str}", opt={"allowed": ADMINS}, status_code=204, summary="Remove a queue")
 async def remove_queue(request: Request[Any, Any, Any], name: FromPath[str]) -> None:
+    """The queue must have no children and no unfinished jobs."""
     await services_of(request).engine.apply(QueueRemoved(name))
 
 

@@ -1,4 +1,4 @@
-"""What the routes work with. Whoever serves them puts it together."""
+"""What the routes work with: the engine, the store, and the parts of the engine that they call."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -20,8 +20,8 @@ from phalanx.store.protocol import Store
 if TYPE_CHECKING:
     from phalanx.api.auth import Authenticator
 
-#: The body of /metrics and its content type.
-Metrics = Callable[[], tuple[bytes, str]]
+#: Collects the body of /metrics and its content type.
+MetricsSource = Callable[[], tuple[bytes, str]]
 
 
 class Info(msgspec.Struct, frozen=True):
@@ -29,13 +29,13 @@ class Info(msgspec.Struct, frozen=True):
     body_limit_bytes: int = 1024 * 1024
     checkpoint_limit_bytes: int = 1024 * 1024
     priority_classes: dict[str, int] = {}
-    output_limit_bytes: int = 1024 * 1024  #: of each attempt, the last of it
-    keepalive_s: float = 15.0  #: a quiet stream says this often that it lives
-    linger_s: float = 1.0  #: how long output of a job that has ended is waited for
+    output_limit_bytes: int = 1024 * 1024  #: the output that is kept of each attempt
+    keepalive_s: float = 15.0  #: how often a quiet stream sends a comment
+    linger_s: float = 1.0  #: how long a reader waits for late output of an ended job
 
 
 class Services:
-    """The engine must not have begun to run: what is made here wants to see every turn."""
+    """Create this before the engine runs: its parts observe every turn."""
 
     def __init__(  # noqa: PLR0913
         self,
@@ -45,7 +45,7 @@ class Services:
         event_buffer: EventBuffer,
         *,
         auth: "Authenticator | None" = None,
-        metrics: Metrics | None = None,
+        metrics: MetricsSource | None = None,
         info: Info | None = None,
     ) -> None:
         self.engine = engine
@@ -55,18 +55,18 @@ class Services:
         self.auth = auth
         self.metrics = metrics
         self.info = info or Info()
-        self.advice = SubmitWarnings(self.info.priority_classes)
-        self.submissions = Submissions(engine, store, advice=self.advice)
+        self.submit_warnings = SubmitWarnings(self.info.priority_classes)
+        self.submissions = Submissions(engine, store, warnings=self.submit_warnings)
         self.claims = PlainClaims(engine, store)
         self.forecasts = Forecasts(engine)
         self.reports = PlainReports(engine, store)
         self.outputs = Outputs(engine, store, self.info.output_limit_bytes)
-        watching = (agent_sync, event_buffer, self.claims, self.outputs, self.advice)
-        for observer in (each.observe for each in watching):
+        parts = (agent_sync, event_buffer, self.claims, self.outputs, self.submit_warnings)
+        for observer in (part.observe for part in parts):
             if observer not in engine.observers:
                 engine.observers.append(observer)
 
 
 def services_of(connection: ASGIConnection[Any, Any, Any, Any]) -> Services:
-    found: Services = connection.app.state["services"]
-    return found
+    services: Services = connection.app.state["services"]
+    return services

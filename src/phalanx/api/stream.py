@@ -1,6 +1,7 @@
-"""All that happens, as a stream of server-sent events. Who falls too far behind is told to resync.
+"""The stream of all events, as server-sent events.
 
-Each event has the record's number as its id, so that a reader who comes back says where it was.
+The id of each event is the number of its record, so that a reader can resume where it was. A reader
+that is too far behind gets an event `resync`.
 """
 
 import asyncio
@@ -20,11 +21,13 @@ from phalanx.engine.event_buffer import Entry
 from phalanx.wire.events import with_iso_times
 
 _encode = msgspec.json.Encoder().encode
-_BIGGEST = 2**63 - 1
+_MAX_SEQ = 2**63 - 1
 
 Since = Annotated[
     int | None,
-    QueryParameter(ge=0, le=_BIGGEST, required=False, description="The last number that was seen."),
+    QueryParameter(
+        ge=0, le=_MAX_SEQ, required=False, description="The number of the last event seen."
+    ),
 ]
 
 
@@ -32,11 +35,13 @@ Since = Annotated[
     "/events",
     opt={"allowed": USERS},
     media_type="text/event-stream",
-    summary="Follow all that happens",
+    summary="Follow all events",
 )
 async def events(request: Request[Any, Any, Any], since: Since = None) -> Stream:
-    """From `since` on, or from now. An event `resync` says that some were missed: load what you
-    show anew, and go on reading."""
+    """The events after number `since`, or from now on.
+
+    An event `resync` means that some were missed: load the current state again, and continue.
+    """
     services = services_of(request)
     last = await services.engine.do(lambda turn: turn.cluster.last_seq)
     services.event_buffer.catch_up(last)
@@ -50,17 +55,17 @@ async def events(request: Request[Any, Any, Any], since: Since = None) -> Stream
 def _start(request: Request[Any, Any, Any], since: int | None, last: int) -> int:
     if since is not None:
         return since
-    told = request.headers.get("last-event-id")
-    if told is None:
+    resumed = request.headers.get("last-event-id")
+    if resumed is None:
         return last
-    if not told.isdecimal() or len(told) > 18:
-        raise wrong("Last-Event-ID", "is not the id of an event; leave it out to begin with now")
-    return int(told)
+    if not resumed.isdecimal() or len(resumed) > 18:
+        raise wrong("Last-Event-ID", "is not the id of an event; leave it out to start from now")
+    return int(resumed)
 
 
 async def _follow(services: Services, principal: Principal, since: int) -> AsyncIterator[bytes]:
     buffer, engine = services.event_buffer, services.engine
-    yield b": the stream begins\n\n"
+    yield b": start of the stream\n\n"
     while engine.is_leading:
         added = buffer.added
         entries = buffer.since(since)
@@ -69,15 +74,15 @@ async def _follow(services: Services, principal: Principal, since: int) -> Async
             yield _resync(since)
         elif entries:
             since = entries[-1].record.seq
-            told = b"".join(_event(entry) for entry in entries if _may_see(principal, entry))
-            if told:
-                yield told
+            visible = b"".join(_event(entry) for entry in entries if _may_see(principal, entry))
+            if visible:
+                yield visible
         else:
             try:
                 async with asyncio.timeout(services.info.keepalive_s):
                     await added.wait()
             except TimeoutError:
-                yield b": nothing new\n\n"
+                yield b": keep-alive\n\n"
 
 
 def _may_see(principal: Principal, entry: Entry) -> bool:

@@ -1,4 +1,4 @@
-"""Submissions: one job or many, in the native form or the short one, for good or on trial."""
+"""Submit one job, a file of jobs and queues, or a batch."""
 
 import asyncio
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ from phalanx.api.auth import (
 )
 from phalanx.api.crons import cron_view
 from phalanx.api.errors import info_of, wrong
-from phalanx.api.manifests import IgnoreImage, IgnoreUnsupported, settings_of
+from phalanx.api.manifests import IgnoreImage, IgnoreUnsupported, read_options
 from phalanx.api.plain_views import plain_submitted_view
 from phalanx.api.services import Services, services_of
 from phalanx.api.views import submitted_view, warning_views
@@ -36,7 +36,7 @@ from phalanx.wire.jobs import BatchItem, BatchReply, SubmitReply
 from phalanx.wire.plain import PlainSubmitReply
 
 _KEY_CHARS = 255
-#: How many jobs of a batch are read in one go.
+#: Jobs of a batch that are parsed before other requests get a turn.
 _AT_ONCE = 50
 
 SHORT_EXAMPLE = {"command": "python train.py", "gang_size": 4, "resources": {"vram_mb": 8192}}
@@ -61,7 +61,7 @@ _JOB = Schema(
         "gang_size": _INTEGER,
         "resources": _OBJECT,
     },
-    description="The native form (`roles`) or the short form (`command`); see the job reference.",
+    description="A job in the native form (`roles`) or the short form (`command`).",
 )
 JOB_BODY = request_body.documented(
     {}, NATIVE_EXAMPLE, SHORT_EXAMPLE, media=("application/json", "application/yaml"), schema=_JOB
@@ -78,7 +78,7 @@ IdempotencyKey = Annotated[
     HeaderParameter(
         name="Idempotency-Key",
         required=False,
-        description="Submitting again with the same key gives the first job, also when it is over.",
+        description="Submitting again with the same key returns the first job.",
     ),
 ]
 
@@ -89,19 +89,24 @@ class _Read(NamedTuple):
     part: GangMembers | None
 
 
-@post("/jobs", operation_class=JOB_BODY, opt={"allowed": USERS}, summary="Submit a job, or a file")
+@post(
+    "/jobs",
+    operation_class=JOB_BODY,
+    opt={"allowed": USERS},
+    summary="Submit a job or a file of jobs",
+)
 async def submit(
     request: Request[Any, Any, Any],
     key: IdempotencyKey = None,
     ignore_image: IgnoreImage = False,
     ignore_unsupported: IgnoreUnsupported = False,
 ) -> Response[SubmitReply | PlainSubmitReply | CronView | BatchReply]:
-    """A job with a schedule sets a cron, which is made or replaced.
+    """A job with a schedule creates or replaces a cron.
 
-    A file with several jobs, or with queues, is taken whole or refused whole.
+    A file with several jobs, or with queues, is accepted or refused as a whole.
     """
     services, principal = services_of(request), principal_of(request)
-    settings = settings_of(
+    settings = read_options(
         services, ignore_image=ignore_image, ignore_unsupported=ignore_unsupported
     )
     documents, found = await manifests.read(request, settings)
@@ -138,15 +143,15 @@ async def _submit_together(
         Submission(spec, owner, None if key is None else f"{key}.{number}", found.part(spec))
         for number, spec in enumerate(found.jobs)
     ]
-    taken = await services.submissions.submit_together(submissions, found.queues)
+    accepted = await services.submissions.submit_together(submissions, found.queues)
     reply = BatchReply(
-        accepted=len(taken),
+        accepted=len(accepted),
         refused=0,
-        results=tuple(_batch_item(one, is_short=False) for one in taken),
+        results=tuple(_batch_item(one, is_short=False) for one in accepted),
         queues=tuple(queue.name for queue in found.queues),
         warnings=warning_views(found.warnings),
     )
-    is_new = not taken or any(one.is_new for one in taken)
+    is_new = not accepted or any(one.is_new for one in accepted)
     return Response(reply, status_code=201 if is_new else 200)
 
 
@@ -155,10 +160,10 @@ async def _submit_together(
     operation_class=_BATCH_BODY,
     opt={"allowed": USERS},
     status_code=200,
-    summary="Submit many jobs, each accepted or refused",
+    summary="Submit many jobs, each accepted or refused on its own",
 )
 async def submit_batch(request: Request[Any, Any, Any], key: IdempotencyKey = None) -> BatchReply:
-    """A list of jobs, or many documents of YAML. All that are accepted are in one commit."""
+    """A list of jobs, or several YAML documents. All accepted jobs are in one commit."""
     services, principal = services_of(request), principal_of(request)
     found = await request_body.read(request)
     documents = found[0] if len(found) == 1 and isinstance(found[0], list) else found
@@ -167,7 +172,7 @@ async def submit_batch(request: Request[Any, Any, Any], key: IdempotencyKey = No
     submissions = []
     for number, document in enumerate(documents):
         if number % _AT_ONCE == 0:
-            await asyncio.sleep(0)  # others are answered meanwhile
+            await asyncio.sleep(0)  # other requests get a turn
         try:
             read = _spec(services, document)
             check_namespace(principal, read.spec.namespace)
@@ -206,10 +211,10 @@ def _submitted(job: Job, warnings: Iterable[msgspec.Struct], *, is_short: bool) 
 
 
 def _spec(services: Services, document: object) -> _Read:
-    """The one job of a document that stands for itself."""
-    found = bundle([document], settings_of(services))
+    """The one job in a document. Raises Invalid."""
+    found = bundle([document], read_options(services))
     if len(found.jobs) != 1:
-        raise wrong("", "a document here is one job; submit a file with queues at /jobs")
+        raise wrong("", "a document in a batch is one job; submit a file with queues to /jobs")
     [spec] = found.jobs
     return _Read(spec, is_short=is_short_form(document), part=found.part(spec))
 
@@ -218,7 +223,9 @@ def _checked_key(key: str | None) -> str | None:
     if key is None:
         return None
     if not key or len(key) > _KEY_CHARS or not key.isascii() or not key.isprintable():
-        raise wrong("Idempotency-Key", f"must have 1 to {_KEY_CHARS} printable characters of ASCII")
+        raise wrong(
+            "Idempotency-Key", f"is not a key; write 1 to {_KEY_CHARS} printable ASCII characters"
+        )
     return key
 
 

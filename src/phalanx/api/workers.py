@@ -1,36 +1,30 @@
-"""Workers: registering, being heard, being listed, and what operators do to them."""
+"""Workers: register, send heartbeats, list."""
 
 from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4
 
-from litestar import Request, Response, delete, get, post
+from litestar import Request, get, post
 from litestar.openapi.spec import Schema
-from litestar.params import FromPath, FromQuery
+from litestar.params import FromPath
 
 from phalanx.api import request_body
-from phalanx.api.auth import ADMINS, ANYBODY, WORKERS, principal_of
+from phalanx.api.auth import ANY_ROLE, WORKERS
 from phalanx.api.services import services_of
 from phalanx.api.worker_views import worker_view
 from phalanx.core.errors import Unknown
 from phalanx.core.events import (
-    CordonChanged,
-    DrainRequested,
     Vanished,
     WorkerRegistered,
-    WorkerRemoved,
     WorkerReturned,
 )
 from phalanx.core.ids import split_task
 from phalanx.core.model import Protocol
 from phalanx.core.node import Node
-from phalanx.core.records import JobEvicted
 from phalanx.core.spec import quantities
-from phalanx.core.spec.durations import duration
 from phalanx.core.spec.fields import (
     REQUIRED,
     Field,
-    FieldPath,
     integer,
     items,
     one_of,
@@ -42,9 +36,9 @@ from phalanx.core.spec.fields import (
 from phalanx.core.spec.names import label_key, worker_id
 from phalanx.core.states import State
 from phalanx.engine.turn import Turn
-from phalanx.wire.workers import DrainReply, WorkerView
+from phalanx.wire.workers import WorkerView
 
-_MOST_SLOTS = 100_000
+_MAX_SLOTS = 100_000
 
 
 def _address(value: object) -> str:
@@ -71,7 +65,7 @@ _FIELDS = {
     "exec_addr": Field(_address),
     "resources": Field(quantities.capacity, {}),
     "tags": Field(_tags, {}),
-    "slots": Field(integer(1, _MOST_SLOTS)),
+    "slots": Field(integer(1, _MAX_SLOTS)),
     "protocol": Field(one_of(Protocol), "plain"),
     "incarnation": Field(worker_id),
 }
@@ -92,16 +86,22 @@ _BODY = request_body.documented(
 )
 
 
-@post("/workers/register", operation_class=_BODY, opt={"allowed": WORKERS}, summary="Register")
+@post(
+    "/workers/register",
+    operation_class=_BODY,
+    opt={"allowed": WORKERS},
+    summary="Register a worker",
+)
 async def register(request: Request[Any, Any, Any]) -> WorkerView:
-    """Registering again supersedes. A plain worker registers when it begins, and then it runs
-    nothing, unless it says with its `incarnation` that it is the same one."""
+    """Registering again replaces the earlier registration.
+
+    A plain worker that registers runs nothing, unless it gives the same `incarnation` as before.
+    """
     fields = await request_body.read_one(request, "a mapping, like {id: w-1}", _FIELDS)
     worker = fields["id"]
-    given = fields["incarnation"]
     event = WorkerRegistered(
         worker=worker,
-        incarnation=given or uuid4().hex,
+        incarnation=fields["incarnation"] or uuid4().hex,
         protocol=fields["protocol"],
         address=fields["exec_addr"] or worker,
         resources=fields["resources"],
@@ -127,13 +127,13 @@ def _register(turn: Turn, event: WorkerRegistered) -> WorkerView:
 
 
 def _lose_processes(turn: Turn, node: Node) -> None:
-    """A plain worker that begins anew has none of the processes that it had."""
+    """Fail the tasks of a plain worker that has started again: their processes are gone."""
     for task_id, epoch in list(node.charges):
         if (task_id, epoch) in turn.cluster.residues:
             continue
         job, index = split_task(task_id)
         gang = turn.cluster.gangs.get(job)
-        # A sibling that vanished first may have taken this one along.
+        # The loss of another task of the gang may have stopped this one.
         if gang is None or gang.tasks[index].epoch != epoch:
             continue
         if gang.tasks[index].state in (State.RUNNING, State.PREEMPTING):
@@ -144,10 +144,10 @@ def _lose_processes(turn: Turn, node: Node) -> None:
     "/workers/{worker_id:str}/heartbeat",
     opt={"allowed": WORKERS},
     status_code=200,
-    summary="A worker lives",
+    summary="Report that a worker is alive",
 )
 async def heartbeat(request: Request[Any, Any, Any], worker_id: FromPath[str]) -> WorkerView:
-    """A plain worker that was lost is taken back by it."""
+    """A plain worker that was lost recovers with it."""
 
     def work(turn: Turn) -> WorkerView:
         if _node(turn, worker_id).worker.lost_at is not None:
@@ -163,11 +163,11 @@ async def heartbeat(request: Request[Any, Any, Any], worker_id: FromPath[str]) -
 def _node(turn: Turn, worker: str) -> Node:
     node = turn.cluster.nodes.get(worker)
     if node is None:
-        raise Unknown(f"worker {worker[:80]} is not registered")
+        raise Unknown(f"worker {worker[:80]} is not registered; register it first")
     return node
 
 
-@get("/workers", opt={"allowed": ANYBODY}, summary="List the workers")
+@get("/workers", opt={"allowed": ANY_ROLE}, summary="List the workers")
 async def list_workers(request: Request[Any, Any, Any]) -> list[WorkerView]:
     def work(turn: Turn) -> list[WorkerView]:
         return [worker_view(node) for _, node in sorted(turn.cluster.nodes.items())]
@@ -175,93 +175,4 @@ async def list_workers(request: Request[Any, Any, Any]) -> list[WorkerView]:
     return await services_of(request).engine.do(work)
 
 
-@delete(
-    "/workers/{worker_id:str}",
-    opt={"allowed": ADMINS},
-    status_code=204,
-    summary="Remove a worker for good",
-)
-async def remove(request: Request[Any, Any, Any], worker_id: FromPath[str]) -> None:
-    """Whoever asks for it vouches that nothing of ours runs there any more."""
-    event = WorkerRemoved(worker_id, principal_of(request).name)
-    await services_of(request).engine.apply(event)
-
-
-@post(
-    "/workers/{worker_id:str}/cordon",
-    opt={"allowed": ADMINS},
-    status_code=200,
-    summary="FieldPath nothing new on a worker",
-)
-async def cordon(
-    request: Request[Any, Any, Any], worker_id: FromPath[str], reason: FromQuery[str | None] = None
-) -> WorkerView:
-    why = _reason(request, reason, "cordoned")
-
-    def work(turn: Turn) -> WorkerView:
-        turn.apply(CordonChanged(worker_id, why))
-        return worker_view(turn.cluster.nodes[worker_id])
-
-    return await services_of(request).engine.do(work)
-
-
-@post(
-    "/workers/{worker_id:str}/uncordon",
-    opt={"allowed": ADMINS},
-    status_code=200,
-    summary="Open a worker again",
-)
-async def uncordon(request: Request[Any, Any, Any], worker_id: FromPath[str]) -> WorkerView:
-    def work(turn: Turn) -> WorkerView:
-        turn.apply(CordonChanged(worker_id, None))
-        return worker_view(turn.cluster.nodes[worker_id])
-
-    return await services_of(request).engine.do(work)
-
-
-@post(
-    "/workers/{worker_id:str}/drain",
-    opt={"allowed": ADMINS},
-    status_code=200,
-    summary="Cordon a worker and evict what is on it",
-)
-async def drain(
-    request: Request[Any, Any, Any],
-    worker_id: FromPath[str],
-    reason: FromQuery[str | None] = None,
-    deadline: FromQuery[str | None] = None,
-) -> Response[DrainReply]:
-    """What is there may go on for as long as `deadline` says, then it is stopped like an evicted
-    job and placed elsewhere; without one, at once."""
-    why, by = _reason(request, reason, "drained"), principal_of(request).name
-    place = FieldPath()
-    with place.at("deadline"):
-        delay = 0 if deadline is None else duration(deadline)
-    place.raise_problems()
-
-    def work(turn: Turn) -> DrainReply:
-        changes = turn.apply(DrainRequested(worker_id, why, by, turn.now + delay))
-        told = tuple(r.job for r in changes.records if isinstance(r, JobEvicted))
-        return DrainReply(worker_view(turn.cluster.nodes[worker_id]), told)
-
-    return Response(await services_of(request).engine.do(work), status_code=200)
-
-
-@post(
-    "/workers/brake/release",
-    opt={"allowed": ADMINS},
-    status_code=204,
-    summary="Declare workers lost although many are",
-)
-async def release_brake(request: Request[Any, Any, Any]) -> None:
-    """When many workers fall silent at once, nothing is drained for a while, for it is more likely
-    the network. Whoever calls this has looked, and says that they are gone."""
-    await services_of(request).engine.release_brake()
-
-
-def _reason(request: Request[Any, Any, Any], given: str | None, what: str) -> str:
-    by = principal_of(request).name
-    return text(given)[:1000] if given else what + (f" by {by}" if by else "")
-
-
-ROUTES = [register, heartbeat, list_workers, remove, cordon, uncordon, drain, release_brake]
+ROUTES = [register, heartbeat, list_workers]

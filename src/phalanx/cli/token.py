@@ -43,7 +43,7 @@ def create(
     config: Config, *, name: Name, role: Role = "user", namespace: Namespaces = None
 ) -> None:
     """Create a token and print it. It cannot be shown again."""
-    from phalanx.server.tokens import ROLES, mint  # noqa: PLC0415
+    from phalanx.server.tokens import ROLES, new_token  # noqa: PLC0415
     from phalanx.store.sqlite import wall_clock  # noqa: PLC0415
 
     namespaces = tuple(namespace or ())
@@ -53,7 +53,7 @@ def create(
         refuse("a user token needs a namespace; pass --namespace NAME, or --namespace '*' for all")
     if role != "user" and namespaces:
         refuse(f"a token of role {role} has no namespace; omit --namespace")
-    created = mint(name, role, namespaces, wall_clock())
+    created = new_token(name, role, namespaces, wall_clock())
     if not _with_store(config, lambda store: store.add_token(created.token)):
         refuse(f"token {name} exists already; revoke it first with `phalanx token revoke {name}`")
     typer.echo(created.secret)

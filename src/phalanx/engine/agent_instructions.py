@@ -1,4 +1,4 @@
-"""What a worker should be told, read off the cluster: the same question always has one answer."""
+"""The instructions for an agent, derived from the cluster's state alone."""
 
 from phalanx.core.cluster import Cluster
 from phalanx.core.environment import GangEnvironment
@@ -10,26 +10,26 @@ from phalanx.core.states import State
 from phalanx.wire.sync import TaskInstruction, TaskSpec, Want
 
 
-def orders_for(cluster: Cluster, node: Node) -> list[TaskInstruction]:
-    """What is to change on the worker, apart from attempts that nobody is charged for."""
-    worlds: dict[str, GangEnvironment] = {}
-    orders = []
+def instructions_for(cluster: Cluster, node: Node) -> list[TaskInstruction]:
+    """What the agent should change about the attempts that its worker is charged for."""
+    environments: dict[str, GangEnvironment] = {}
+    instructions = []
     for attempt in node.charges:
-        gang, task = _present(cluster, attempt)
+        gang, task = _current(cluster, attempt)
         if task is None or gang is None:
-            orders.append(TaskInstruction(*attempt, Want.STOP))
+            instructions.append(TaskInstruction(*attempt, Want.STOP))
             continue
         want = _want(gang, task)
         if want in (Want.PREPARE, Want.RUN):
-            world = worlds.setdefault(gang.job.id, GangEnvironment(gang, cluster.nodes))
-            orders.append(TaskInstruction(*attempt, want, _spec(gang, task, world)))
+            environment = environments.setdefault(gang.job.id, GangEnvironment(gang, cluster.nodes))
+            instructions.append(TaskInstruction(*attempt, want, _spec(gang, task, environment)))
         elif want is not None:
-            orders.append(TaskInstruction(*attempt, want))
-    return orders
+            instructions.append(TaskInstruction(*attempt, want))
+    return instructions
 
 
-def _present(cluster: Cluster, attempt: AttemptKey) -> tuple[Gang | None, Task | None]:
-    """The task if this is its present attempt; a settled one has nothing left to do but stop."""
+def _current(cluster: Cluster, attempt: AttemptKey) -> tuple[Gang | None, Task | None]:
+    """The task, if this is its current attempt; an attempt that has settled can only be stopped."""
     job, index = split_task(attempt[0])
     gang = cluster.gangs.get(job)
     if gang is None or attempt in cluster.residues:
@@ -47,11 +47,11 @@ def _want(gang: Gang, task: Task) -> Want | None:
     return None if gang.accepted >> task.index & 1 else Want.PREPARE
 
 
-def _spec(gang: Gang, task: Task, world: GangEnvironment) -> TaskSpec:
+def _spec(gang: Gang, task: Task, environment: GangEnvironment) -> TaskSpec:
     role, spec = gang.role(task.index), gang.job.spec
     return TaskSpec(
         command=role.command,
-        env=world.environment(task),
+        env=environment.environment(task),
         grace=spec.grace,
         workdir=role.workdir,
         time_limit=spec.time_limit,

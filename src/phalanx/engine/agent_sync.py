@@ -1,7 +1,8 @@
-"""Where agents sync: their reports become events, and they are held until there is news for them.
+"""The sync calls of agents: their reports become events, and the answer is their instructions.
 
-What is known of an agent's last call is in memory only. A leader that does not know it asks for the
-whole inventory, and nothing is placed on that worker before it has come.
+A call is held open until there are new instructions. The state of an agent's last call is in memory
+only. A leader without it asks the agent for its full inventory, and places nothing on the worker
+before the inventory has arrived.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from phalanx.core import events
 from phalanx.core.errors import Conflict, CoreError, IllegalTransition, StaleEpoch, Unknown
 from phalanx.core.ids import split_task
 from phalanx.core.node import AttemptKey, Node
-from phalanx.engine.agent_instructions import orders_for
+from phalanx.engine.agent_instructions import instructions_for
 from phalanx.engine.engine import Engine
 from phalanx.engine.turn import Turn
 from phalanx.store.protocol import Store
@@ -20,16 +21,16 @@ from phalanx.wire.sync import Reported, SyncReply, SyncRequest, TaskInstruction,
 
 
 class _Session:
-    """One agent, as of its last call."""
+    """The state of one agent after its last call."""
 
     def __init__(self, incarnation: str) -> None:
         self.incarnation = incarnation
         self.seq = -1
         self.calls = 0  #: a new call ends the one that is held
-        #: What was said in the answer to the call of that number.
-        self.told: frozenset[tuple[str, int, Want]] = frozenset()
-        self.told_in = -1
-        self.news = asyncio.Event()
+        #: The instructions in the answer to the call with this `seq`.
+        self.sent: frozenset[tuple[str, int, Want]] = frozenset()
+        self.sent_in = -1
+        self.changed = asyncio.Event()
 
 
 class AgentSync:
@@ -43,42 +44,48 @@ class AgentSync:
         for worker in sorted(turn.woken()):
             session = self._sessions.get(worker)
             if session is not None:
-                session.news.set()
+                session.changed.set()
 
     async def sync(self, worker: str, request: SyncRequest) -> SyncReply:
-        """Raises Unknown for a worker that has to register, Conflict for a superseded one."""
+        """Take an agent's reports, and answer with its instructions.
+
+        Raises Unknown for a worker that is not registered, Conflict for one that was registered
+        again by another agent.
+        """
         session = self._session(worker, request)
         session.calls += 1
         call = session.calls
-        session.news.set()  # whoever is held is let go
-        known = await self._known_jobs(request)
-        # Before looking: the turn in which we look may have more news for this worker after it.
-        session.news.clear()
-        orders, full = await self._engine.do(
-            lambda turn: self._take(turn, worker, session, request, known)
+        session.changed.set()  # ends the call that is held
+        stored_jobs = await self._stored_jobs(request)
+        # Cleared before the turn: later changes of that turn may bring further instructions.
+        session.changed.clear()
+        instructions, full = await self._engine.do(
+            lambda turn: self._take(turn, worker, session, request, stored_jobs)
         )
         self._engine.hear_worker(worker)
         loop = asyncio.get_running_loop()
         until = loop.time() + min(request.wait, self._engine.settings.sync_wait_s)
-        while not full and call == session.calls and not _has_news(session, orders):
+        while not full and call == session.calls and not _has_new(session, instructions):
             try:
                 async with asyncio.timeout_at(until):
-                    await session.news.wait()
+                    await session.changed.wait()
             except TimeoutError:
                 break
             if call != session.calls:
                 break
-            session.news.clear()
-            orders, full = await self._engine.do(lambda turn: _orders(turn, worker, request))
+            session.changed.clear()
+            instructions, full = await self._engine.do(
+                lambda turn: _instructions(turn, worker, request)
+            )
         if call == session.calls:
-            # Whoever made an older call has gone, and with it what is said in its answer.
-            session.told = frozenset((o.id, o.epoch, o.want) for o in orders)
-            session.told_in = request.seq
+            # The agent does not read the answer to an older call.
+            session.sent = frozenset((each.id, each.epoch, each.want) for each in instructions)
+            session.sent_in = request.seq
         return SyncReply(
             cluster_id=await self._cluster(),
             term=self._engine.term or 0,
             lost_after=self._engine.settings.lost_after_s,
-            tasks=tuple(orders),
+            tasks=tuple(instructions),
             full=full,
         )
 
@@ -93,14 +100,14 @@ class AgentSync:
             session = self._sessions[worker] = _Session(request.incarnation)
         return session
 
-    async def _known_jobs(self, request: SyncRequest) -> frozenset[str]:
-        """Which of the jobs in a full inventory the store has heard of, be they finished."""
+    async def _stored_jobs(self, request: SyncRequest) -> frozenset[str]:
+        """The jobs of a full inventory that are in the store, finished or not."""
         if not request.full or not request.tasks:
             return frozenset()
         jobs = {split_task(report.id)[0] for report in request.tasks}
         live = await self._engine.do(lambda turn: jobs & turn.cluster.gangs.keys())
-        found = {job for job in jobs - live if await self._store.job(job) is not None}
-        return frozenset(live | found)
+        finished = {job for job in jobs - live if await self._store.job(job) is not None}
+        return frozenset(live | finished)
 
     def _take(
         self,
@@ -108,49 +115,52 @@ class AgentSync:
         worker: str,
         session: _Session,
         request: SyncRequest,
-        known: frozenset[str],
+        stored_jobs: frozenset[str],
     ) -> tuple[list[TaskInstruction], bool]:
-        _speaker(turn, worker, request)
+        """Apply the reports; the instructions, and whether a full inventory is needed."""
+        _registered(turn, worker, request)
         if request.term != self._engine.term:
             return [], True
         extra: list[TaskInstruction] = []
         if request.seq > session.seq:
             session.seq = request.seq
-            if request.heard != session.told_in:
-                session.told = frozenset()  # it may not have heard of it
+            if request.heard != session.sent_in:
+                session.sent = frozenset()  # the agent may not have received that answer
             if request.leaving:
                 turn.apply(events.WorkerLeaving(worker))
             if request.full:
-                has = tuple((report.id, report.epoch) for report in request.tasks)
-                turn.apply(events.Inventoried(worker, request.incarnation, has))
+                inventory = tuple((report.id, report.epoch) for report in request.tasks)
+                turn.apply(events.Inventoried(worker, request.incarnation, inventory))
             for report in request.tasks:
-                order = _report(turn, worker, report, known if request.full else None)
-                if order is not None:
-                    extra.append(order)
-        orders, full = _orders(turn, worker, request)
-        return extra + orders, full
+                instruction = _report(turn, worker, report, stored_jobs if request.full else None)
+                if instruction is not None:
+                    extra.append(instruction)
+        instructions, full = _instructions(turn, worker, request)
+        return extra + instructions, full
 
 
-def _speaker(turn: Turn, worker: str, request: SyncRequest) -> Node:
-    """The worker, if it is still for this agent to speak for it."""
+def _registered(turn: Turn, worker: str, request: SyncRequest) -> Node:
+    """The worker, if this agent's registration is the current one."""
     node = turn.cluster.nodes.get(worker)
     if node is None:
-        raise Unknown(f"worker {worker} is not registered; register it first")
+        raise Unknown(f"worker {worker[:80]} is not registered; register it first")
     if node.worker.incarnation != request.incarnation:
         raise Conflict(
-            f"worker {worker} was registered again since; incarnation {request.incarnation} "
-            "must stop its tasks"
+            f"worker {worker} was registered again since; incarnation {request.incarnation} must"
+            " stop its tasks"
         )
     return node
 
 
-def _orders(turn: Turn, worker: str, request: SyncRequest) -> tuple[list[TaskInstruction], bool]:
-    node = _speaker(turn, worker, request)
-    return orders_for(turn.cluster, node), not node.inventoried
+def _instructions(
+    turn: Turn, worker: str, request: SyncRequest
+) -> tuple[list[TaskInstruction], bool]:
+    node = _registered(turn, worker, request)
+    return instructions_for(turn.cluster, node), not node.inventoried
 
 
-def _has_news(session: _Session, orders: list[TaskInstruction]) -> bool:
-    return any((order.id, order.epoch, order.want) not in session.told for order in orders)
+def _has_new(session: _Session, instructions: list[TaskInstruction]) -> bool:
+    return any((each.id, each.epoch, each.want) not in session.sent for each in instructions)
 
 
 _EVENTS: dict[Reported, Callable[[str, TaskReport], events.Event]] = {
@@ -162,18 +172,17 @@ _EVENTS: dict[Reported, Callable[[str, TaskReport], events.Event]] = {
     Reported.SPAWN_FAILED: lambda worker, r: events.SpawnFailed(r.id, r.epoch, r.message),
     Reported.GONE: lambda worker, r: events.Gone(worker, r.id, r.epoch),
 }
-_OVER = (Reported.EXITED, Reported.SPAWN_FAILED, Reported.GONE)
+_ENDED = (Reported.EXITED, Reported.SPAWN_FAILED, Reported.GONE)
 
 
 def _report(
-    turn: Turn, worker: str, report: TaskReport, known: frozenset[str] | None
+    turn: Turn, worker: str, report: TaskReport, stored_jobs: frozenset[str] | None
 ) -> TaskInstruction | None:
-    """One report becomes an event; what does not concern a present attempt is cleared away."""
+    """Apply one report. The instruction that follows from it, if any."""
     attempt: AttemptKey = (report.id, report.epoch)
-    over = report.state in _OVER
     cluster = turn.cluster
     if attempt not in cluster.nodes[worker].charges or attempt in cluster.residues:
-        return _not_present(turn, worker, report, known)
+        return _not_current(turn, worker, report, stored_jobs)
     try:
         if report.state is Reported.RUNNING and (report.safe or report.step is not None):
             turn.apply(events.Started(*attempt))
@@ -181,19 +190,19 @@ def _report(
         else:
             turn.apply(_EVENTS[report.state](worker, report))
     except (StaleEpoch, Unknown, IllegalTransition):
-        return _not_present(turn, worker, report, known)
-    return TaskInstruction(*attempt, Want.FORGET) if over else None
+        return _not_current(turn, worker, report, stored_jobs)
+    return TaskInstruction(*attempt, Want.FORGET) if report.state in _ENDED else None
 
 
-def _not_present(
-    turn: Turn, worker: str, report: TaskReport, known: frozenset[str] | None
+def _not_current(
+    turn: Turn, worker: str, report: TaskReport, stored_jobs: frozenset[str] | None
 ) -> TaskInstruction | None:
-    """An attempt that is not the present one: it is stopped, and forgotten once it is over."""
+    """Stop an attempt that is not the current one, and forget it once it has ended."""
     attempt: AttemptKey = (report.id, report.epoch)
-    if report.state in _OVER:
-        with suppress(CoreError):  # perhaps nobody was charged for it
+    if report.state in _ENDED:
+        with suppress(CoreError):  # the worker may not be charged for it
             turn.apply(events.Gone(worker, *attempt))
         return TaskInstruction(*attempt, Want.FORGET)
-    if known is not None and split_task(report.id)[0] not in known:
-        return None  # the store never heard of the job; an operator has to look at it
+    if stored_jobs is not None and split_task(report.id)[0] not in stored_jobs:
+        return None  # the store has no such job; an operator must decide
     return TaskInstruction(*attempt, Want.STOP)

@@ -1,7 +1,7 @@
-"""Jobs coming in from outside: their ids, keys that were used before, dependencies that have ended.
+"""Submissions of jobs: ids, idempotency keys, and dependencies that have ended.
 
-What the core cannot know, because it is only in the store, is looked up before the turn and looked
-up again if it has changed by then. Submissions with the same key are taken one after the other.
+Facts that only the store has are looked up before the turn, and again if they have changed by then.
+Submissions with the same key are handled one after the other.
 """
 
 import asyncio
@@ -28,8 +28,8 @@ T = TypeVar("T")
 class Submission(NamedTuple):
     spec: JobSpec
     owner: str = ""
-    key: str | None = None  #: asking again with the same one gives the first job
-    part: GangMembers | None = None  #: how much of its gang it is, if it may be but a part
+    key: str | None = None  #: submitting again with the same key returns the first job
+    part: GangMembers | None = None  #: for a job that may be only a part of its gang
 
 
 class AcceptedJob(NamedTuple):
@@ -41,7 +41,7 @@ class AcceptedJob(NamedTuple):
 
 
 class Scheduled(NamedTuple):
-    """A submission with a schedule: a cron was set."""
+    """A submission with a schedule, which created or replaced a cron."""
 
     cron: Cron
     is_new: bool
@@ -49,12 +49,12 @@ class Scheduled(NamedTuple):
 
 
 class _LookedUp(NamedTuple):
-    """Submissions with what only the store knows about them."""
+    """Submissions with the facts about them that only the store has."""
 
     submissions: Sequence[Submission]
     known: dict[tuple[str, str], Job | None]  #: by namespace and key
-    ended: dict[str, Phase | None]  #: jobs that are waited for; None for one that has not
-    ids: Sequence[str]  #: one for each submission, which no stored job has
+    ended: dict[str, Phase | None]  #: dependencies; None for an unfinished one
+    ids: Sequence[str]  #: an unused id for each submission
 
 
 class _Again(Exception):  # noqa: N818
@@ -64,7 +64,7 @@ class _Again(Exception):  # noqa: N818
 Accepted = AcceptedJob | Scheduled
 Outcome = Accepted | CoreError
 
-#: Ids are names and no secrets; the generator is seeded by the system.
+#: Ids are names, not secrets; the generator is seeded by the operating system.
 _RANDOM = Random()  # noqa: S311
 
 
@@ -78,24 +78,24 @@ class Submissions:
         engine: Engine,
         store: Store,
         draw_id: Callable[[], str] = random_job_id,
-        advice: SubmitWarnings | None = None,
+        warnings: SubmitWarnings | None = None,
     ) -> None:
-        """Without advice nobody is warned."""
-        self._advice = advice
+        """Without `warnings` every submission is answered without warnings."""
+        self._warnings = warnings
         self._engine = engine
         self._store = store
         self._draw_id = draw_id
-        #: (namespace, key) → its lock and how many want it.
+        #: (namespace, key) → its lock, and the number of submissions that use it.
         self._locks: dict[tuple[str, str], tuple[asyncio.Lock, int]] = {}
 
     async def submit(self, submissions: Sequence[Submission]) -> list[Outcome]:
-        """Each is accepted or refused by itself; all in one turn, and so in one commit."""
+        """Accept or refuse each submission on its own, all in one turn and one commit."""
         return await self._in_one_turn(submissions, self._take_each)
 
     async def submit_together(
         self, submissions: Sequence[Submission], queues: Sequence[Queue] = ()
     ) -> list[Accepted]:
-        """All of them or none, with queues that are set first.
+        """Accept all submissions or none, after setting the queues.
 
         Raises Invalid with every problem, each with the name of its job or queue.
         """
@@ -105,7 +105,7 @@ class Submissions:
         self, submissions: Sequence[Submission], take: Callable[[_LookedUp, Turn], T]
     ) -> T:
         keys = {(s.spec.namespace, s.key) for s in submissions if s.key is not None}
-        async with self._alone(keys):
+        async with self._locked(keys):
             known = {key: await self._store.job_by_key(*key) for key in sorted(keys)}
             while True:
                 ended = await self._ended(submissions)
@@ -117,18 +117,22 @@ class Submissions:
                     continue
 
     async def _ended(self, submissions: Sequence[Submission]) -> dict[str, Phase | None]:
-        """How each job that is waited for has ended; None for one that has not. Unknown ones are
-        absent."""
-        found = {}
+        """The phase in which each dependency has ended; None for an unfinished one.
+
+        Dependencies that do not exist are left out.
+        """
+        phases: dict[str, Phase | None] = {}
         for job in sorted({job for s in submissions for job in s.spec.after}):
             row = await self._store.job(job)
             if row is not None:
-                found[job] = None if row[0].is_live else row[0].phase
-        return found
+                phases[job] = None if row[0].is_live else row[0].phase
+        return phases
 
     async def _free_ids(self, count: int) -> list[str]:
-        """Ids that no stored job has, finished or not. A job that another turn has just made may
-        have one of them; the turn that uses the id sees that job."""
+        """Ids that no stored job has, finished or not.
+
+        A concurrent submission may take one of them first; the turn that uses the id notices.
+        """
         free: dict[str, None] = {}
         while len(free) < count:
             drawn = {self._draw_id(): None for _ in range(count - len(free))}
@@ -138,19 +142,19 @@ class Submissions:
 
     def _take_each(self, looked_up: _LookedUp, turn: Turn) -> list[Outcome]:
         return [
-            one if isinstance(one, CoreError) else self._advised(turn, one)
+            one if isinstance(one, CoreError) else self._with_warnings(turn, one)
             for one in self._outcomes(turn, looked_up)
         ]
 
     def _take_all(
         self, queues: Sequence[Queue], looked_up: _LookedUp, turn: Turn
     ) -> list[Accepted]:
-        # What would be refused is found on a twin: a turn cannot take back what it applied.
+        # Tried on a copy of the cluster first: a turn cannot take back what it has applied.
         trial = turn.trial()
         _check_together(_set_queues(trial, queues), looked_up, self._outcomes(trial, looked_up))
         _set_queues(turn, queues)
         return [
-            self._advised(turn, one)
+            self._with_warnings(turn, one)
             for one in self._outcomes(turn, looked_up)
             if not isinstance(one, CoreError)
         ]
@@ -182,14 +186,14 @@ class Submissions:
                 taken.append(error)
         return taken
 
-    def _advised(self, turn: Turn, one: Accepted) -> Accepted:
+    def _with_warnings(self, turn: Turn, one: Accepted) -> Accepted:
         spec = one.cron.spec if isinstance(one, Scheduled) else one.job.spec
-        if self._advice is None or (isinstance(one, AcceptedJob) and one.job.awaits_members):
-            return one  # what becomes of a part of a gang shows when the rest has come
-        return one._replace(warnings=self._advice.on(turn, spec))
+        if self._warnings is None or (isinstance(one, AcceptedJob) and one.job.awaits_members):
+            return one  # an incomplete gang is not judged before its last part
+        return one._replace(warnings=self._warnings.of(turn, spec))
 
     def _schedule(self, turn: Turn, submission: Submission) -> Scheduled | CoreError:
-        """Setting the same cron again changes nothing, so it needs no key."""
+        """Create or replace a cron. Repeating it changes nothing, so it needs no key."""
         spec = submission.spec
         key = cron_key(spec.namespace, spec.name or "")
         is_new = key not in turn.cluster.crons
@@ -200,7 +204,7 @@ class Submissions:
         return Scheduled(turn.cluster.crons[key], is_new)
 
     def _join(self, turn: Turn, submission: Submission) -> AcceptedJob | None:
-        """A part of a gang goes to what has come of it before, if that still waits for more."""
+        """Add a part of a gang to the incomplete job of that name; None if there is none."""
         spec, part, cluster = submission.spec, submission.part, turn.cluster
         job = cluster.names.get((spec.namespace, spec.name or ""))
         if job is None or part is None or not cluster.gangs[job].job.awaits_members:
@@ -209,13 +213,13 @@ class Submissions:
         return AcceptedJob(joined.gangs[job].job, is_new=False)
 
     @asynccontextmanager
-    async def _alone(self, keys: set[tuple[str, str]]) -> AsyncIterator[None]:
+    async def _locked(self, keys: set[tuple[str, str]]) -> AsyncIterator[None]:
         held: list[tuple[str, str]] = []
         for key in keys:
             lock, users = self._locks.get(key, (asyncio.Lock(), 0))
             self._locks[key] = (lock, users + 1)
         try:
-            for key in sorted(keys):  # in one order, so that two batches never wait for each other
+            for key in sorted(keys):  # in one order, so that two batches never deadlock
                 await self._locks[key][0].acquire()
                 held.append(key)
             yield
@@ -250,7 +254,7 @@ def _set_queues(turn: Turn, queues: Sequence[Queue]) -> list[Problem]:
 
 
 def _check_together(problems: list[Problem], looked_up: _LookedUp, outcomes: list[Outcome]) -> None:
-    """Raises what keeps any of them from being accepted."""
+    """Raise the problems that keep any of the submissions from being accepted."""
     for submission, outcome in zip(looked_up.submissions, outcomes, strict=True):
         name = submission.spec.name or "without a name"
         if isinstance(outcome, Invalid):

@@ -1,5 +1,8 @@
-"""What a job that comes in may expect, from the cluster as it is. Advice refuses nothing, so it
-may be a moment old: what costs much to find out is found out once for many jobs."""
+"""Warnings about submitted jobs, judged by the current cluster.
+
+A warning refuses nothing, so it may rest on facts that are a second old: expensive facts are
+computed once for many jobs.
+"""
 
 import asyncio
 from collections.abc import Mapping
@@ -23,61 +26,63 @@ from phalanx.core.warnings import (
 from phalanx.engine.turn import Turn
 from phalanx.plan.explain.fits_ever import FitsEver
 
-#: How old the usage of queues may be.
+#: How old the usage of queues may be, in seconds.
 _USAGE_S = 1.0
-_ANSWERS_KEPT = 1000
+_CACHE_SIZE = 1000
 
 
-class _Found(NamedTuple):
-    roles: tuple[Role, ...]  #: held, so that nothing else takes their place in memory
-    why: Unfit | None
+class _Verdict(NamedTuple):
+    roles: tuple[Role, ...]  #: referenced, so that their `id()` stays theirs
+    reason: Unfit | None
 
 
 class SubmitWarnings:
     def __init__(self, priority_classes: Mapping[str, int]) -> None:
         self._classes = priority_classes
-        #: What was found of roles, which equal jobs share, with each minimum.
-        self._found: dict[tuple[int, int], _Found] = {}
-        self._fitting: FitsEver | None = None
+        #: (id of the roles, which equal jobs share; minimum) → whether they ever fit.
+        self._verdicts: dict[tuple[int, int], _Verdict] = {}
+        self._fits_ever: FitsEver | None = None
         self._cluster: Cluster | None = None
         self._usage: dict[str, Resources] = {}
         self._counted_at = float("-inf")
 
     def observe(self, turn: Turn) -> None:
-        """Whether a job fits changes with the workers."""
+        """Forget which jobs fit when the workers change."""
         if any(changes.workers for changes in turn.changes):
             self._forget()
 
     def _forget(self) -> None:
-        self._found.clear()
-        self._fitting = None
+        self._verdicts.clear()
+        self._fits_ever = None
 
-    def on(self, turn: Turn, spec: JobSpec) -> tuple[AnyWarning, ...]:
+    def of(self, turn: Turn, spec: JobSpec) -> tuple[AnyWarning, ...]:
+        """The warnings about a job, were it submitted in this turn."""
         cluster = turn.cluster
         if cluster is not self._cluster:
             self._cluster, self._counted_at = cluster, float("-inf")
             self._forget()
         spec = shared_spec(spec)
-        # Where there is no worker yet, nothing fits, and nobody need be told.
-        is_moot = spec.is_anonymous or not cluster.nodes
-        why: Unfit | None = above_limit(spec, cluster.queues)
-        if why is None and not is_moot:
-            why = self._unfit(cluster, spec)
-        found: list[AnyWarning] = [] if why is None else [WillNotStart(why)]
-        return (*found, *risks(spec, self._standing(turn, spec)))
+        # Before the first worker registers no job fits, which deserves no warning.
+        fits_anywhere = spec.is_anonymous or not cluster.nodes
+        reason: Unfit | None = above_limit(spec, cluster.queues)
+        if reason is None and not fits_anywhere:
+            reason = self._unfit(cluster, spec)
+        warnings: list[AnyWarning] = [] if reason is None else [WillNotStart(reason)]
+        return (*warnings, *risks(spec, self._standing(turn, spec)))
 
     def _unfit(self, cluster: Cluster, spec: JobSpec) -> Unfit | None:
-        question = (id(spec.roles), spec.min_available)
-        found = self._found.get(question)
-        if found is None:
-            if len(self._found) >= _ANSWERS_KEPT:
-                self._found.clear()
-            if self._fitting is None:
-                self._fitting = FitsEver(cluster.nodes)
-            why = self._fitting.why_never(spec)
-            unfit = why if isinstance(why, NeverFits | NoNodeMatches) else None
-            found = self._found[question] = _Found(spec.roles, unfit)
-        return found.why
+        """Why the job never fits the cluster; None if it does."""
+        key = (id(spec.roles), spec.min_available)
+        verdict = self._verdicts.get(key)
+        if verdict is None:
+            if len(self._verdicts) >= _CACHE_SIZE:
+                self._verdicts.clear()
+            if self._fits_ever is None:
+                self._fits_ever = FitsEver(cluster.nodes)
+            reason = self._fits_ever.why_never(spec)
+            unfit = reason if isinstance(reason, NeverFits | NoNodeMatches) else None
+            verdict = self._verdicts[key] = _Verdict(spec.roles, unfit)
+        return verdict.reason
 
     def _standing(self, turn: Turn, spec: JobSpec) -> Standing:
         cluster = turn.cluster
@@ -100,7 +105,7 @@ class SubmitWarnings:
 
 
 def _usage(cluster: Cluster) -> dict[str, Resources]:
-    """What the tasks of each queue occupy."""
+    """The resources that the tasks of each queue occupy."""
     used: dict[str, Resources] = {}
     for node in cluster.nodes.values():
         for (task, _), charge in node.charges.items():

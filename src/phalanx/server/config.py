@@ -23,7 +23,7 @@ from phalanx.server.options import BY_NAME, OPTIONS, PREFIX, Option
 FILE_VARIABLE = f"{PREFIX}CONFIG"
 _TOML_PLACE = re.compile(r"at line (\d+), column (\d+)")
 #: A variable at least this similar to a setting's is taken for a misspelling.
-_LOOKS_LIKE = 0.85
+_SIMILARITY = 0.85
 
 
 class ConfigError(Exception):
@@ -193,7 +193,7 @@ def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[s
             given[known[name].name] = Given(environ[name], name)
             continue
         near = difflib.get_close_matches(
-            name.removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in known], 1, _LOOKS_LIKE
+            name.removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in known], 1, _SIMILARITY
         )
         if near:
             problems.append(f"{name}: is not a setting; did you mean {PREFIX}{near[0]}?")

@@ -1,19 +1,20 @@
-"""Where a server listens: the socket, its address, and whether anybody but this host reaches it."""
+"""The server's socket and its addresses, and whether they are reachable from other hosts."""
 
 import ipaddress
 import socket
 import ssl
 from functools import lru_cache
+from pathlib import Path
 
 from phalanx.server.config import Config
 
 
 class CannotListen(Exception):  # noqa: N818
-    """The address cannot be had; the message says why."""
+    """The server cannot listen; the message says why and what to do."""
 
 
 class Listening:
-    """A bound socket that does not listen yet."""
+    """A bound socket, which does not listen yet."""
 
     def __init__(self, config: Config) -> None:
         """Raises CannotListen."""
@@ -26,8 +27,8 @@ class Listening:
             self.socket = _bind(self._host, config["port"])
         except OSError as error:
             raise CannotListen(
-                f"cannot listen on {self._host} port {config['port']}: {error.strerror or error};"
-                " choose another with --host and --port"
+                f"cannot listen on {self._host} port {config['port']}:"
+                f" {error.strerror or type(error).__name__}; choose another with --host and --port"
             ) from error
         self.port: int = self.socket.getsockname()[1]
 
@@ -43,9 +44,9 @@ class Listening:
         return self._advertised or self.url
 
 
-@lru_cache  # asked with every request, and reading an address is slow
+@lru_cache  # called with every request, and parsing an address is slow
 def is_loopback(host: str) -> bool:
-    """Whether nobody but this host can reach what listens there."""
+    """Whether only this host can reach a server that listens there."""
     if host == "localhost":
         return True
     try:
@@ -59,8 +60,17 @@ def _check_certificate(cert: str, key: str) -> None:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
     except (OSError, ssl.SSLError) as error:
         raise CannotListen(
-            f"cannot use the certificate {cert} with the key {key}: {error.strerror or error}"
+            f"{_certificate_problem(cert, key)}; check tls_cert and tls_key"
         ) from error
+
+
+def _certificate_problem(cert: str, key: str) -> str:
+    for path in (cert, key):
+        try:
+            Path(path).read_bytes()
+        except OSError as error:
+            return f"{path} cannot be read: {error.strerror or type(error).__name__}"
+    return f"{cert} and {key} are not a PEM certificate and its private key"
 
 
 def _is_any(host: str) -> bool:
@@ -71,8 +81,8 @@ def _is_any(host: str) -> bool:
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, kind, protocol, _, address = found[0]
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, kind, protocol, _, address = addresses[0]
     bound = socket.socket(family, kind, protocol)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

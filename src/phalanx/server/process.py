@@ -1,61 +1,40 @@
-"""A server's life as a process: put together, started, and stopped so that nothing is lost.
+"""A server process: started, and shut down without losing accepted commands.
 
-The first SIGTERM finishes what was accepted, resigns and leaves; the second leaves at once.
+The first SIGTERM answers the accepted commands, resigns and exits; the second exits at once.
 """
 
 import asyncio
 import gc
 import os
 import signal
-import socket
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
-from uuid import uuid4
 
 import structlog
-import uvicorn
 import uvloop
-from litestar.types import ASGIApp
 
-from phalanx.api.app import create_app
-from phalanx.api.services import Info, Services
-from phalanx.engine.agent_sync import AgentSync
-from phalanx.engine.cron_lookups import CronLookups
-from phalanx.engine.engine import Engine
-from phalanx.engine.event_buffer import EventBuffer
-from phalanx.engine.host import HostEnvironment
-from phalanx.engine.planner_loop import PlannerThread
-from phalanx.engine.telemetry import TelemetryFanout
 from phalanx.server import stores
+from phalanx.server.assembly import LINGER_S, assemble, is_open
 from phalanx.server.config import Config
-from phalanx.server.http_protocol import CoalescingProtocol
 from phalanx.server.listening import CannotListen, Listening, is_loopback
-from phalanx.server.logs import EventLogger, Logger
-from phalanx.server.metrics.prometheus import Metrics
+from phalanx.server.logs import Logger
 from phalanx.server.retention import keep_pruning
-from phalanx.server.same_origin import SameOrigin
-from phalanx.server.shutdown import Shutdown
 from phalanx.server.tokens import TokenRegistry
 from phalanx.store.protocol import Leader, Store, StoreError
-from phalanx.store.sqlite import wall_clock
 
-#: How long connections have after SIGTERM to take their last answer.
-_LINGER_S = 1
-#: How long the start message waits to know who leads.
-_PATIENCE_S = 5.0
-_KEEP_ALIVE_S = 75
-#: Rows are many, live long and hold no cycles: looking for garbage is seldom worth it.
-_GARBAGE = (20_000, 20, 20)
+#: How long the start message waits for the result of the election.
+_ELECTION_S = 5.0
+#: Rows are many, live long and have no cycles: the garbage collector rarely finds anything.
+_GARBAGE_THRESHOLDS = (20_000, 20, 20)
 
 
 class CannotServe(Exception):  # noqa: N818
-    """The server does not start; the message says why and what to do."""
+    """The server cannot start; the message says why and what to do."""
 
 
 class ServerStarted(NamedTuple):
-    """What the start message tells."""
+    """The facts of the start message."""
 
     url: str
     store: str
@@ -68,19 +47,20 @@ Announce = Callable[[ServerStarted], None]
 
 
 def run(config: Config, announce: Announce) -> int:
-    """Serve until told to stop; the exit status. Raises CannotServe."""
-    gc.freeze()  # what was imported stays
-    gc.set_threshold(*_GARBAGE)
+    """Serve until a signal; the exit status. Raises CannotServe."""
+    gc.freeze()  # imported modules stay
+    gc.set_threshold(*_GARBAGE_THRESHOLDS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(config, announce))
 
 
 async def _serve(config: Config, announce: Announce) -> int:
     place = stores.place_of(config)
+    shown = stores.shown(place)
     try:
         store = stores.store_at(place, config["lease"])
     except StoreError as error:
-        raise CannotServe(f"{stores.shown(place)}: {error}") from error
+        raise CannotServe(f"{shown}: {error}") from error
     log: Logger = structlog.get_logger().bind()
     try:
         await store.open()
@@ -89,146 +69,97 @@ async def _serve(config: Config, announce: Announce) -> int:
     except CannotListen as error:
         await store.close()
         raise CannotServe(str(error)) from error
-    except (StoreError, OSError) as error:
+    except StoreError as error:
         await store.close()
-        raise CannotServe(f"{stores.shown(place)}: {error}") from error
+        raise CannotServe(f"{shown}: {error}") from error
+    except OSError as error:
+        await store.close()
+        raise CannotServe(
+            f"{shown}: {error.strerror or type(error).__name__}; check that the database can be"
+            " reached and written, or choose another with --store"
+        ) from error
     except CannotServe:
         await store.close()
         raise
     server = ServerProcess(config, store, tokens, listening, log)
-    log.info("listening", url=listening.url, store=stores.shown(place), name=server.name)
+    log.info("listening", url=listening.url, store=shown, name=server.name)
     try:
-        return await server.live(lambda: announce(server.started(stores.shown(place))))
+        return await server.live(lambda: announce(server.started(shown)))
     finally:
-        with suppress(TimeoutError):  # a store that hangs must not keep us
-            async with asyncio.timeout(_LINGER_S):
+        with suppress(TimeoutError):  # a store that hangs must not keep the process alive
+            async with asyncio.timeout(LINGER_S):
                 await store.close()
 
 
 async def _tokens(config: Config, store: Store, place: str) -> TokenRegistry:
-    """Nobody but this host may speak without a token. Raises CannotServe."""
-    registry = TokenRegistry(store, open_on_loopback=_is_open(config))
-    await registry.look()
+    """The tokens. Raises CannotServe if other hosts could reach the server and there are none."""
+    registry = TokenRegistry(store, open_on_loopback=is_open(config))
+    await registry.refresh()
     if is_loopback(config["host"]) or registry.has_tokens:
         return registry
     host = config["host"]
     if place == "memory":
         raise CannotServe(
-            f"listening on {host} needs tokens, and the memory store is empty at every start; "
-            "name a store that lasts with --store"
+            f"listening on {host} requires tokens, and the memory store has none at every start;"
+            " choose sqlite or postgres with --store"
         )
     raise CannotServe(
-        f"listening on {host} needs tokens, and there is none; make one first:\n"
+        f"listening on {host} requires tokens, and there are none; create one first:\n"
         f"  phalanx token create admin --role admin --store '{place}'"
     )
 
 
-def _is_open(config: Config) -> bool:
-    """Whether no token is needed."""
-    return is_loopback(config["host"]) and bool(config["loopback_open"])
-
-
 class ServerProcess:
-    """The parts of one server, and the tasks that run them."""
+    """The tasks of one server, from start to exit."""
 
     def __init__(
         self, config: Config, store: Store, tokens: TokenRegistry, listening: Listening, log: Logger
     ) -> None:
-        self.name: str = config["name"] or f"{socket.gethostname()}-{os.getpid()}"
         self._config = config
         self._store = store
         self._tokens = tokens
         self._listening = listening
         self._log = log
         self._stopping = asyncio.Event()
-        self._chronicle = EventLogger(log)
-        settings = config.engine()
-        self.metrics = Metrics()
-        self.engine = Engine(
-            store,
-            HostEnvironment(
-                self.name,
-                listening.advertised,
-                wall_clock,
-                lambda: uuid4().hex,
-                CronLookups(refusal=tokens.refusal),
-            ),
-            settings,
-            planner=PlannerThread(self.metrics.plan_and_count),
-            observers=[self._chronicle.observe, self.metrics.observe],
-        )
-        self.engine.telemetry = TelemetryFanout(self._chronicle, self.metrics)
-        self._services = Services(
-            engine=self.engine,
-            agent_sync=AgentSync(self.engine, store),
-            store=store,
-            event_buffer=EventBuffer(settings.event_buffer_size),
-            auth=tokens,
-            metrics=lambda: (self.metrics.text(), self.metrics.content_type),
-            info=Info(
-                body_limit_bytes=config["body_limit"],
-                checkpoint_limit_bytes=config["checkpoint_limit"],
-                output_limit_bytes=config["output_limit"],
-                priority_classes=config["priority_classes"],
-            ),
-        )
-        self._requests = Shutdown(self._application())
-        self._http = _Http(self._http_config())
+        self._parts = assemble(config, store, tokens, listening, log)
 
-    def _application(self) -> ASGIApp:
-        app: ASGIApp = create_app(self._services)
-        if _is_open(self._config):
-            known = (self._listening.url, self._listening.advertised)
-            return SameOrigin(app, *(urlsplit(url).hostname or "" for url in known))
-        return app
-
-    def _http_config(self) -> uvicorn.Config:
-        return uvicorn.Config(
-            self._requests,
-            http=CoalescingProtocol,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_keep_alive=_KEEP_ALIVE_S,
-            timeout_graceful_shutdown=_LINGER_S,
-            ssl_certfile=self._config["tls_cert"],
-            ssl_keyfile=self._config["tls_key"],
-        )
+    @property
+    def name(self) -> str:
+        return self._parts.name
 
     def started(self, store: str) -> ServerStarted:
-        leader = self._chronicle.leader
         return ServerStarted(
             self._listening.url,
             store,
-            self.engine.term,
-            leader,
-            not _is_open(self._config),
+            self._parts.engine.term,
+            self._parts.event_logger.leader,
+            not is_open(self._config),
         )
 
     async def live(self, announce: Callable[[], None]) -> int:
-        """Until a signal, or until a part breaks; the exit status."""
+        """Serve until a signal, or until a part fails; the exit status."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
+        retention = self._config["retention"]
+        engine = self._parts.engine
         works: dict[str, Coroutine[Any, Any, None]] = {
-            "engine": self.engine.run(),
-            "http": self._http.serve(sockets=[self._listening.socket]),
-            "tokens": self._tokens.keep_looking(),
-            "retention": keep_pruning(
-                self.engine, self._store, self._config["retention"], self._log
-            ),
+            "engine": engine.run(),
+            "http": self._parts.http.serve(sockets=[self._listening.socket]),
+            "tokens": self._tokens.keep_refreshing(),
+            "retention": keep_pruning(engine, self._store, retention, self._log),
         }
-        tasks = [asyncio.create_task(work, name=name) for name, work in works.items()]
+        tasks = {name: asyncio.create_task(work, name=name) for name, work in works.items()}
         greeting = asyncio.create_task(self._greet(announce))
         stop = asyncio.create_task(self._stopping.wait())
-        await asyncio.wait([stop, *tasks], return_when=asyncio.FIRST_COMPLETED)
-        broken = [task for task in tasks if task.done()]
-        for task in broken:
+        await asyncio.wait([stop, *tasks.values()], return_when=asyncio.FIRST_COMPLETED)
+        failed = [task for task in tasks.values() if task.done()]
+        for task in failed:
             self._log.critical(
-                "a part of the server broke", part=task.get_name(), exc_info=_of(task)
+                "a part of the server failed", part=task.get_name(), exc_info=_exception(task)
             )
-        status = await self._leave(tasks) or int(bool(broken))
-        rest: list[asyncio.Task[Any]] = [greeting, stop, *tasks]
+        status = await self._shut_down(tasks["http"]) or int(bool(failed))
+        rest: list[asyncio.Task[Any]] = [greeting, stop, *tasks.values()]
         for each in rest:
             each.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
@@ -237,43 +168,34 @@ class ServerProcess:
 
     async def _greet(self, announce: Callable[[], None]) -> None:
         try:
-            async with asyncio.timeout(_PATIENCE_S):
-                await self._chronicle.decided.wait()
+            async with asyncio.timeout(_ELECTION_S):
+                await self._parts.event_logger.decided.wait()
         except TimeoutError:
-            self._log.warning("nobody leads yet", why="the store has not said who does")
+            self._log.warning("no leader yet", why="the database has not answered")
         announce()
 
-    async def _leave(self, tasks: list[asyncio.Task[None]]) -> int:
-        """Finish what was accepted, resign, and let go of everybody; the exit status."""
+    async def _shut_down(self, http: asyncio.Task[None]) -> int:
+        """Answer the accepted commands, resign, and end every request; the exit status."""
         self._log.info("stopping", name=self.name)
-        http = next(task for task in tasks if task.get_name() == "http")
         try:
             async with asyncio.timeout(self._config["stop_wait"]):
-                await self.engine.stop()
-                await self._requests.dismiss()
-                self._http.should_exit = True
+                await self._parts.engine.stop()
+                await self._parts.requests.end_requests()
+                self._parts.http.should_exit = True
                 await asyncio.wait([http])
         except TimeoutError:
             self._log.error(
-                "left before everything was finished", waited_s=self._config["stop_wait"]
+                "stopped before all requests were answered", waited_s=self._config["stop_wait"]
             )
             return 1
         return 0
 
     def _on_signal(self, number: int) -> None:
         if self._stopping.is_set():
-            # Whatever is not durable was not acknowledged either.
+            # Anything that is not durable was not acknowledged either.
             os._exit(128 + number)
         self._stopping.set()
 
 
-class _Http(uvicorn.Server):
-    """Leaves signals to us."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-def _of(task: asyncio.Task[None]) -> BaseException | None:
+def _exception(task: asyncio.Task[None]) -> BaseException | None:
     return None if task.cancelled() else task.exception()

@@ -1,4 +1,4 @@
-"""Removing what finished long ago, a little at a time, so that no commit waits for it."""
+"""Remove jobs that finished long ago, a few at a time, so that commits are not delayed."""
 
 import asyncio
 
@@ -8,16 +8,16 @@ from phalanx.server.logs import Logger
 from phalanx.store.protocol import PruneCounts, Store, StoreError
 from phalanx.store.sqlite import wall_clock
 
-#: How often to look for something to remove, at least.
-_LOOK_S = 300.0
+#: The longest pause between two rounds.
+_PAUSE_MAX_S = 300.0
 #: Jobs removed in one transaction, and the pause before the next.
 _LIMIT = 200
 _PAUSE_S = 0.2
 
 
 async def keep_pruning(engine: Engine, store: Store, retention: Micros, log: Logger) -> None:
-    """For ever, while this server leads."""
-    pause_s = min(_LOOK_S, max(1.0, retention / SECOND / 4))
+    """Prune forever, while this server leads."""
+    pause_s = min(_PAUSE_MAX_S, max(1.0, retention / SECOND / 4))
     while True:
         await asyncio.sleep(pause_s)
         try:
@@ -30,7 +30,7 @@ async def keep_pruning(engine: Engine, store: Store, retention: Micros, log: Log
 
 
 async def prune(engine: Engine, store: Store, before: Micros) -> PruneCounts:
-    """Remove all that finished before then, as long as this server leads. Raises StoreError."""
+    """Remove the jobs that finished before, while this server leads. Raises StoreError."""
     jobs = records = blobs = 0
     while engine.is_leading and (term := engine.term) is not None:
         pruned = await store.prune(term, before=before, limit=_LIMIT)

@@ -1,7 +1,7 @@
-"""Keeping foreign web pages out of a server that needs no token on loopback.
+"""Protection of a server without tokens on loopback against requests from other web pages.
 
-A browser on this host reaches loopback for every page it shows. A token no page can know; so what
-carries one is let through, and the rest must not come from a page of somebody else's.
+A browser on this host can reach loopback for any page that it shows. No page knows a token, so a
+request with a token passes; any other must not come from a page of another origin.
 """
 
 from urllib.parse import urlsplit
@@ -17,7 +17,7 @@ _REFUSAL = msgspec.json.encode(
     ErrorBody(
         ErrorInfo(
             "foreign_origin",
-            "this request was sent by a web page of another origin, or under another host's name;"
+            "the request comes from a web page of another origin, or names another host;"
             " send a token with it",
         )
     )
@@ -26,7 +26,7 @@ _REFUSAL = msgspec.json.encode(
 
 class SameOrigin:
     def __init__(self, app: ASGIApp, *hosts: str) -> None:
-        """`hosts` are the names under which the server is known, besides those of loopback."""
+        """`hosts` are the server's names besides those of loopback."""
         self._app = app
         self._hosts = set(hosts)
 
@@ -42,17 +42,17 @@ class SameOrigin:
         if b"authorization" in headers:
             return False
         host = headers.get(b"host", b"").decode("latin-1")
-        # A page may have pointed its own name at loopback.
-        if host and not self._is_ours(host):
+        # Another site's name may resolve to loopback.
+        if host and not self._is_own(host):
             return True
         origin = headers.get(b"origin")
         if origin is not None and urlsplit(origin.decode("latin-1")).netloc != host:
             return True
-        # Following a link is no harm; a form or a script of another site is.
+        # Following a link is harmless; a form or a script of another site is not.
         site, mode = headers.get(b"sec-fetch-site"), headers.get(b"sec-fetch-mode")
         return site == b"cross-site" and mode != b"navigate"
 
-    def _is_ours(self, host: str) -> bool:
+    def _is_own(self, host: str) -> bool:
         try:
             name = urlsplit(f"//{host}").hostname or ""
         except ValueError:

@@ -1,6 +1,6 @@
-"""Letting everybody go when the server stops: held calls are told so, streams end.
+"""End the open requests when the server stops: held calls get an error, streams end.
 
-What was accepted has been answered by then; whoever is still here only waits.
+Accepted commands have been answered by then; the requests that are left only wait.
 """
 
 import asyncio
@@ -12,16 +12,16 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from phalanx.wire.errors import ErrorBody, ErrorInfo
 
-#: How long an answer that is under way has to leave by itself.
-_MOMENT_S = 0.25
+#: How long a response that is being sent has to finish.
+_FINISH_S = 0.25
 
 _STOPPING = msgspec.json.encode(
-    ErrorBody(ErrorInfo("stopping", "this server is stopping; ask another one, or ask again"))
+    ErrorBody(ErrorInfo("stopping", "this server is shutting down; try again"))
 )
 
 
 class Shutdown:
-    """Wraps an application, and can end every request that is open in it."""
+    """Wraps an application; `end_requests` ends every request that is open in it."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -34,32 +34,32 @@ class Shutdown:
             return
         task = asyncio.current_task()
         if task is None:
-            raise AssertionError("bug: a request outside of any task")
+            raise AssertionError("bug: a request without an asyncio task")
         sent: list[str] = []
 
-        async def remember(message: Message) -> None:
+        async def send_and_note(message: Message) -> None:
             sent.append(message["type"])
             await send(message)
 
         self._open.add(task)
         try:
-            await self._app(scope, receive, remember)
+            await self._app(scope, receive, send_and_note)
         except asyncio.CancelledError:
             if not self._is_over:
                 raise
-            await _say_goodbye(send, has_begun=bool(sent))
+            await _end(send, has_begun=bool(sent))
         finally:
             self._open.discard(task)
 
-    async def dismiss(self) -> None:
+    async def end_requests(self) -> None:
         if self._open:
-            await asyncio.wait(self._open, timeout=_MOMENT_S)
+            await asyncio.wait(self._open, timeout=_FINISH_S)
         self._is_over = True
         for task in self._open:
             task.cancel()
 
 
-async def _say_goodbye(send: Send, *, has_begun: bool) -> None:
+async def _end(send: Send, *, has_begun: bool) -> None:
     if not has_begun:
         headers = [
             (b"content-type", b"application/json"),

@@ -1,4 +1,4 @@
-"""From the name of a store to a store: `memory`, `sqlite:PATH`, `postgres://…`."""
+"""The store that a setting names: `memory`, `sqlite:PATH` or `postgres://…`."""
 
 import os
 from pathlib import Path
@@ -11,13 +11,13 @@ from phalanx.store.sqlite import SQLiteStore, wall_clock
 
 
 def place_of(config: Config) -> str:
-    """The store's name with nothing left to guess."""
+    """The name of the store, with the default if none is set."""
     named: str | None = config["store"]
     return named or f"sqlite:{state_directory(os.environ) / 'phalanx.db'}"
 
 
 def shown(place: str) -> str:
-    """The name without a password, for logs and people."""
+    """The name without its password, for logs and messages."""
     if not place.startswith("postgres"):
         return place
     url = urlsplit(place)
@@ -28,7 +28,7 @@ def shown(place: str) -> str:
 
 
 def store_at(place: str, lease_s: float) -> Store:
-    """Not yet open. Makes the directory of a SQLite file; raises StoreError if it cannot."""
+    """The store, not open yet. Creates the directory of a SQLite file; raises StoreError."""
     if place == "memory":
         return MemoryStore(clock=wall_clock)
     kind, _, rest = place.partition(":")
@@ -38,12 +38,12 @@ def store_at(place: str, lease_s: float) -> Store:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(
-                f"{path.parent} cannot be made a directory: {error.strerror or error}; name another"
-                " place"
+                f"the directory {path.parent} cannot be created:"
+                f" {error.strerror or type(error).__name__}; choose another with --store"
             ) from error
         return SQLiteStore(path)
-    # Only whoever uses PostgreSQL needs its driver.
+    # Only servers with PostgreSQL need its driver.
     from phalanx.store.postgres import PostgresStore  # noqa: PLC0415
 
-    # A commit has to be given up while there is lease left to look for its outcome.
+    # A commit must time out while enough lease is left to look up its outcome.
     return PostgresStore(place, timeout_s=lease_s / 2)

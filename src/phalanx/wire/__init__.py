@@ -1,1 +1,1 @@
-"""The shapes that travel between server, agents and clients; they import only the core."""
+"""Messages between server, agents and clients. This package imports only the core."""

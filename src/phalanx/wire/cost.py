@@ -1,4 +1,4 @@
-"""What stops have cost, as it is shown: GPU-seconds, and money in the unit that prices are in."""
+"""Views of lost work: GPU-seconds, and money in the currency of the prices."""
 
 import msgspec
 
@@ -6,18 +6,18 @@ import msgspec
 class TallyView(msgspec.Struct, frozen=True):
     gpu_s: float
     cost: float
-    count: int  #: of stops
+    count: int  #: the number of stops
 
 
 class EvictionView(msgspec.Struct, frozen=True):
     at: str
-    by: str  #: the job it gave way to (namespace/name), or the operator
+    by: str  #: the preemptor (namespace/name), or the operator
     gpu_s: float
     cost: float
 
 
 class LostView(msgspec.Struct, frozen=True):
-    """What a job has lost. The sums are exact; only the last evictions are named."""
+    """The work that a job has lost. The sums cover all stops; `evictions` lists the latest."""
 
     gpu_s: float
     cost: float
@@ -41,14 +41,14 @@ class JobCost(msgspec.Struct, frozen=True):
 
 class EvictorCost(msgspec.Struct, frozen=True):
     by: str
-    queue: str  #: whose jobs gave way
+    queue: str  #: the queue of the victims
     lost: TallyView
 
 
 class CostView(msgspec.Struct, frozen=True):
-    """Since the store was made. Of jobs and evictors, those that cost each queue most."""
+    """Lost work since the database was created, with the most expensive jobs and evictors."""
 
-    price: dict[str, float]  #: an hour of one; what was lost was priced when it was lost
+    price: dict[str, float]  #: per hour, now; lost work is priced when it is lost
     to_eviction: TallyView
     to_failure: TallyView
     queues: tuple[QueueCost, ...]

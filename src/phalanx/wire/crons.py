@@ -1,4 +1,4 @@
-"""Crons as they are shown. Times are RFC 3339 in UTC."""
+"""Views of crons. Times are RFC 3339 in UTC."""
 
 from typing import Any
 
@@ -11,14 +11,14 @@ class RunView(msgspec.Struct, frozen=True):
     job: str
     name: str
     due_at: str
-    phase: Phase | None  #: how it ended; null while it has not
+    phase: Phase | None  #: in which it ended; null while it is unfinished
 
 
 class LastView(msgspec.Struct, frozen=True):
-    """What became of the last time that it was due."""
+    """The outcome of the last time that the cron was due."""
 
     due_at: str
-    outcome: str  #: `started`, or why not
+    outcome: str  #: `started`, or why it was not
     job: str | None
 
 
@@ -31,10 +31,10 @@ class CronView(msgspec.Struct, frozen=True, omit_defaults=True):
     concurrency: str
     paused: bool
     created_at: str
-    next_at: str | None  #: null while it is paused
+    next_at: str | None  #: null while the cron is paused
     last: LastView | None
-    runs: tuple[RunView, ...]  #: the unfinished, and the last that ended
+    runs: tuple[RunView, ...]  #: the unfinished ones, and the latest that ended
     spec: dict[str, Any]  #: in the native form
     owner: str = ""
-    replacing_at: str | None = None  #: a run that was due then starts when the old one is gone
+    replacing_at: str | None = None  #: the run due then starts when the unfinished one has stopped
     warnings: tuple[dict[str, Any], ...] = ()  #: in the answer to a submission

@@ -1,13 +1,13 @@
-"""What every refusal looks like."""
+"""The form of every error."""
 
 import msgspec
 
 
 class ErrorDetail(msgspec.Struct, frozen=True):
-    """One thing that is wrong with what was sent."""
+    """One problem of a request."""
 
-    path: str  #: `roles.worker.min`; empty for the whole of it
-    message: str  #: goes on from the path; a sentence if there is none
+    path: str  #: the field, like `roles.worker.min`; empty for the whole body
+    message: str  #: continues the path; a sentence of its own if the path is empty
 
 
 class ErrorInfo(msgspec.Struct, frozen=True):

@@ -1,6 +1,7 @@
-"""The agent's one call: what changed on the worker, and what should change there.
+"""The agent's sync call: reports about the worker's tasks, and instructions in return.
 
-Level-triggered: reports and orders say how things are, so a lost or repeated message does no harm.
+The protocol is level-triggered: reports and instructions describe states, not changes, so that a
+lost or repeated message does no harm.
 """
 
 from enum import StrEnum
@@ -19,7 +20,7 @@ class Reported(StrEnum):
     RUNNING = "running"
     EXITED = "exited"
     SPAWN_FAILED = "spawn_failed"
-    GONE = "gone"  #: nothing of the attempt is left, and it is not known how it ended
+    GONE = "gone"  #: the attempt has no process, and how it ended is unknown
 
 
 class Want(StrEnum):
@@ -35,28 +36,28 @@ class TaskReport(msgspec.Struct, frozen=True, omit_defaults=True, rename=_NAMES)
     state: Reported
     exit_code: int | None = None
     signal: int | None = None
-    signalled: bool = False  #: the agent had told it to stop
-    message: str = ""  #: why it could not be spawned
+    signalled: bool = False  #: the agent had signalled it to stop
+    message: str = ""  #: why the process could not be started
     step: int | None = None
-    safe: bool = False  #: work up to now would survive a stop
+    safe: bool = False  #: the work so far would survive a stop
 
 
 class SyncRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     incarnation: str
     seq: int
-    #: Of the leader it last heard. What was said to another one may be old by now, so a leader
-    #: that finds a different term here only asks for the whole inventory.
+    #: The term of the last leader that answered. A leader with another term ignores the reports,
+    #: which may be outdated, and asks for a full inventory.
     term: int = 0
-    full: bool = False  #: the tasks are all that the worker has
+    full: bool = False  #: `tasks` is the worker's full inventory
     tasks: tuple[TaskReport, ...] = ()
     wait: float = 0.0
-    #: The `seq` of the last call whose answer has arrived: what was said in it is not said again.
+    #: The `seq` of the last call whose answer has arrived: its instructions are not repeated.
     heard: int = -1
-    leaving: bool = False  #: the agent is about to end; what it runs has to go elsewhere
+    leaving: bool = False  #: the agent is shutting down; its tasks are evicted
 
 
 class TaskSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All that an agent needs to run a task."""
+    """Everything that an agent needs to run a task."""
 
     command: str | tuple[str, ...]
     env: dict[str, str]
@@ -65,8 +66,8 @@ class TaskSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     time_limit: Micros | None = None
     fence: bool = False
     checkpoint: Blob | None = None
-    image: str | None = None  #: an agent without a container runtime must not run it bare
-    args: tuple[str, ...] = ()  #: for the image's own program, where there is no command
+    image: str | None = None  #: an agent without a container runtime must refuse the task
+    args: tuple[str, ...] = ()  #: arguments for the image's entrypoint, where there is no command
 
 
 class TaskInstruction(msgspec.Struct, frozen=True, omit_defaults=True, rename=_NAMES):
@@ -81,4 +82,4 @@ class SyncReply(msgspec.Struct, frozen=True, omit_defaults=True):
     term: int
     lost_after: float
     tasks: tuple[TaskInstruction, ...] = ()
-    full: bool = False  #: say in the next sync all that you have
+    full: bool = False  #: the next sync must have the full inventory

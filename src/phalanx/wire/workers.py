@@ -1,4 +1,4 @@
-"""Workers and queues as they are shown. Amounts are written as users write them."""
+"""Views of workers and queues. Amounts are written as users write them."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ class WorkerView(msgspec.Struct, frozen=True, omit_defaults=True):
     resources: dict[str, Any]
     free: dict[str, Any]
     tags: dict[str, str]
-    tasks: tuple[str, ...]  #: what occupies it
+    tasks: tuple[str, ...]  #: the tasks that occupy it
     registered_at: str
     slots: int | None = None
     cordoned: str | None = None
@@ -25,11 +25,11 @@ class WorkerView(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class DrainReply(msgspec.Struct, frozen=True):
     worker: WorkerView
-    evicted: tuple[str, ...]  #: the jobs that were asked to give way
+    evicted: tuple[str, ...]  #: the jobs that are evicted from it
 
 
 class OutputReply(msgspec.Struct, frozen=True):
-    next: int  #: the first byte that the server does not have
+    next: int  #: the first byte that the server needs
 
 
 class QueueView(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -39,19 +39,19 @@ class QueueView(msgspec.Struct, frozen=True, omit_defaults=True):
     limit: dict[str, Any]
     parent: str | None = None
     stopped: bool = False
-    priority: int = 0  #: among siblings whose need is equal
+    priority: int = 0  #: among siblings with equal need
     preempt_within_queue: PreemptWithin = PreemptWithin.LOWER_PRIORITY
     reclaim_from_siblings: ReclaimFrom = ReclaimFrom.ANY
     reclaimable: bool = True
 
 
 class QueueChange(msgspec.Struct, frozen=True):
-    before: QueueView | None  #: null where it is new
+    before: QueueView | None  #: null for a new queue
     after: QueueView
 
 
 class QueuesReply(msgspec.Struct, frozen=True):
-    """What a file of queues changes, or would."""
+    """The changes of a file of queues, made or, with `dry_run`, only computed."""
 
     changes: tuple[QueueChange, ...]
     unchanged: tuple[str, ...]

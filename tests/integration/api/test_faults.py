@@ -279,16 +279,17 @@ async def test_fault_16_a_claim_does_not_look_at_every_job(
     jobs = [{"command": "x", "resources": {"gpu": 1}}] * 500
     assert (await server.call("POST", "/jobs:batch", jobs)).body["accepted"] == 500
     await submit(server)
-    looked: list[str] = []
-    offer = server.services.claims._offer
+    seen: list[str] = []
+    open_jobs = server.services.claims._open_jobs
+    add = open_jobs._add
 
-    def look(cluster: Cluster, gang: Gang) -> None:
-        looked.append(gang.job.id)
-        offer(cluster, gang)
+    def counted(cluster: Cluster, gang: Gang) -> None:
+        seen.append(gang.job.id)
+        add(cluster, gang)
 
-    monkeypatch.setattr(server.services.claims, "_offer", look)
+    monkeypatch.setattr(open_jobs, "_add", counted)
     await claim(server)
-    assert len(looked) <= 1
+    assert len(seen) <= 1
     page = (await server.call("GET", "/jobs?limit=10")).body
     assert len(page["jobs"]) == 10
     assert page["cursor"]

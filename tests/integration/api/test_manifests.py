@@ -206,7 +206,7 @@ async def test_a_part_that_is_sent_again_with_its_key_joins_once(server: Running
         made = await send(server, pod("web-0", labels=LABELS), idempotency_key="k")
         assert (made.status, made.body["id"], made.body["size"]) == (200, job, 1)
     refused = await send(server, pod("web-0", labels=LABELS))
-    assert refused.body["error"]["details"][0]["message"].startswith("is web-0 for a member that")
+    assert refused.body["error"]["details"][0]["message"].startswith("is web-0, a member that")
 
 
 async def test_a_part_at_odds_keeps_the_whole_file_out(server: Running) -> None:
@@ -215,7 +215,7 @@ async def test_a_part_at_odds_keeps_the_whole_file_out(server: Running) -> None:
     assert refused.status == 400
     [problem] = refused.body["error"]["details"]
     assert problem["path"] == "job nginx: priority"
-    assert problem["message"].startswith("is 7 for web-1, and 5 for web-0")
+    assert problem["message"].startswith("is 7 for web-1 and 5 for web-0")
     assert await names(server) == ["nginx"]
 
 

@@ -101,7 +101,7 @@ async def test_a_quiet_stream_says_that_it_lives() -> None:
         server.client.stream("GET", "/events") as reply,
     ):
         quiet = [line async for line, _ in _some(reply.aiter_lines(), 6) if line]
-        assert quiet == [": the stream begins", ": nothing new", ": nothing new"]
+        assert quiet == [": start of the stream", ": keep-alive", ": keep-alive"]
 
 
 async def _some(lines: AsyncIterator[str], count: int) -> AsyncIterator[tuple[str, int]]:

@@ -127,7 +127,7 @@ async def test_an_address_that_is_taken_is_said(start: Start, tmp_path: Path) ->
 async def test_a_place_that_cannot_be_made_is_said() -> None:
     status, out, err = await phalanx("serve", "--store=sqlite:/proc/nowhere/phalanx.db", "--port=0")
     assert (status, out) == (2, "")
-    assert "/proc/nowhere cannot be made a directory: No such file or directory" in err
+    assert "the directory /proc/nowhere cannot be created: No such file or directory" in err
     assert "Traceback" not in err
 
 
@@ -150,9 +150,9 @@ async def test_the_start_message_fits_on_a_screen(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     assert await within(10, process.wait()) == 0
     text = said.decode()
-    assert "listens on  http://127.0.0.1:" in text
-    assert f"store       {sqlite_at(tmp_path)}" in text
-    assert "role        leader, term 1" in text
+    assert "address  http://127.0.0.1:" in text
+    assert f"store    {sqlite_at(tmp_path)}" in text
+    assert "role     leader, term 1" in text
     assert len(text.splitlines()) < 24
 
 
@@ -173,7 +173,7 @@ async def test_a_log_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None
         line = await within(20, process.stdout.readline())
         assert line, said
         said += line
-    url = said.decode().partition("listens on  ")[2].partition("\n")[0]
+    url = said.decode().partition("address  ")[2].partition("\n")[0]
     async with httpx.AsyncClient(base_url=url) as client:
         for _ in range(100):
             assert (await client.post("/jobs", json={"command": "true"})).is_success

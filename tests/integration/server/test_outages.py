@@ -71,5 +71,5 @@ async def test_one_sigterm_leaves_in_time_though_the_store_hangs(
     await server.line("leading")
     with Frozen(postgres):
         server.send(signal.SIGTERM)
-        await server.line("left before everything was finished")
+        await server.line("stopped before all requests were answered")
         assert await server.ended(8) == 1

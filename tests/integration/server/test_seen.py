@@ -85,24 +85,24 @@ async def test_the_numbers_tell_the_same_story(start: Start, store: str) -> None
         await a_gang_that_breaks(client)
         found = await numbers(client)
         assert found["phalanx_jobs_submitted_total"] == 1
-        assert found["phalanx_jobs_claimed_total"] == 2
+        assert found["phalanx_tasks_started_total"] == 2
         assert found["phalanx_gangs_preempted_total"] == 1
         assert found["phalanx_gang_preemptions_completed_total{outcome=blocked}"] == 1
         assert found["phalanx_gang_preemptions_completed_total{outcome=failed}"] == 0
         assert found["phalanx_gang_preemptions_force_drained_total"] == 0
-        assert found["phalanx_jobs_retried_total"] == 1
+        assert found["phalanx_jobs_requeued_total"] == 1
         assert found["phalanx_gang_preemption_drain_seconds_count"] == 1
-        assert found["phalanx_job_queue_wait_seconds_count"] >= 1
+        assert found["phalanx_job_pending_seconds_count"] >= 1
         assert found["phalanx_gang_start_skew_seconds_count"] == 1
         assert found["phalanx_gpu_seconds_used_total"] > 0
-        assert found["phalanx_gpu_seconds_lost_total{queue=default,to=failure}"] > 0
+        assert found["phalanx_gpu_seconds_lost_total{cause=failure,queue=default}"] > 0
         assert found["phalanx_commit_seconds_count"] >= 5
         assert found["phalanx_plan_seconds_count"] >= 1
         assert found["phalanx_leader"] == 1
 
         async def counted() -> bool:
             now = await numbers(client)
-            return now.get("phalanx_workers{state=open}") == 2 and any(
+            return now.get("phalanx_workers{status=active}") == 2 and any(
                 name.startswith("phalanx_jobs{") for name in now
             )
 

@@ -1,8 +1,8 @@
-"""What plain runners report about their tasks, and whether they may: which attempt do they mean?
+"""Reports of plain runners about their tasks, and whether a report is about the current attempt.
 
-A report names its epoch. Without one it counts only if it cannot come from an earlier attempt: the
-caller holds the task and left no other behind, or nothing of any earlier attempt can be alive.
-A late report changes nothing, but it tells that nothing is left where its attempt was.
+A report names its attempt (`epoch`). Without one it is accepted only if it cannot come from an
+earlier attempt: the reporting worker has the task and no residue of it, or no process of an earlier
+attempt can be alive. A late report changes nothing but the residue of its attempt, which it frees.
 """
 
 from collections.abc import Callable
@@ -23,27 +23,27 @@ from phalanx.store.protocol import Store
 
 T = TypeVar("T")
 
-#: States in which a plain runner has something to say.
+#: States in which a plain runner can report on a task.
 _ALIVE = (State.RUNNING, State.PREEMPTING)
-#: A story is read this much at a time.
+#: Records are read this many at a time.
 _PAGE = 1000
 
 
-class Speaker(NamedTuple):
-    """Who says something about what."""
+class ReportedAttempt(NamedTuple):
+    """The attempt that a report is about, as far as the report names it."""
 
-    name: str  #: a task, or a job of one task
+    name: str  #: the id of a task, or of a job with one task
     epoch: int | None = None
     worker: str | None = None
-    is_over: bool = False  #: it says that its process is no more
+    has_ended: bool = False  #: the report says that the process has ended
 
 
 class _NotLive(Exception):  # noqa: N818
-    """The job is not among the unfinished."""
+    """The job is not among the unfinished ones."""
 
 
-class _Unclear(Exception):  # noqa: N818
-    """An earlier attempt without a worker may be alive; only the job's story tells."""
+class _Ambiguous(Exception):  # noqa: N818
+    """A process of an earlier attempt may be alive; the job's records have the answer."""
 
     def __init__(self, job: str, epoch: int) -> None:
         super().__init__()
@@ -56,107 +56,113 @@ class PlainReports:
         self._engine = engine
         self._store = store
 
-    async def apply(self, speaker: Speaker, event: Callable[[Task], Event]) -> None:
+    async def apply(self, reported: ReportedAttempt, event: Callable[[Task], Event]) -> None:
+        """Apply an event about the reported attempt. Raises as `take` does."""
+
         def work(turn: Turn, task: Task) -> None:
             turn.apply(event(task))
 
-        await self.take(speaker, work)
+        await self.take(reported, work)
 
-    async def take(self, speaker: Speaker, work: Callable[[Turn, Task], T]) -> T:
-        """Do this in a turn, with the attempt that the speaker means; it is heard by that.
+    async def take(self, reported: ReportedAttempt, work: Callable[[Turn, Task], T]) -> T:
+        """Run a command on the task of the reported attempt, and renew its deadline.
 
-        Raises Unknown, StaleEpoch or Conflict besides what `work` raises.
+        Raises Unknown, StaleEpoch or Conflict, besides what `work` raises.
         """
-        cleared = 0
+        checked_epoch = 0
         while True:
             try:
-                task, result = await self._engine.do(partial(_take, speaker, work, cleared))
+                task, result = await self._engine.do(partial(_take, reported, work, checked_epoch))
             except _NotLive:
-                raise await self._ended(speaker) from None
-            except _Unclear as unclear:
-                cleared = unclear.epoch
-                await self._check_story(speaker, unclear)
+                raise await self._not_live(reported) from None
+            except _Ambiguous as ambiguous:
+                checked_epoch = ambiguous.epoch
+                await self._check_records(reported, ambiguous)
                 continue
             self._engine.hear_runner((task.id, task.epoch))
             if task.worker is not None:
                 self._engine.hear_worker(task.worker)
             return result
 
-    async def _ended(self, speaker: Speaker) -> Exception:
-        found = await self._store.job(_named(speaker.name)[0])
-        if found is None:
-            return Unknown(f"there is no task {speaker.name[:80]}")
-        job = found[0]
-        return Conflict(f"job {job.id} is {job.phase}; nothing more is to be said about it")
+    async def _not_live(self, reported: ReportedAttempt) -> Exception:
+        row = await self._store.job(_split(reported.name)[0])
+        if row is None:
+            return Unknown(f"there is no task {reported.name[:80]}")
+        job = row[0]
+        return Conflict(f"job {job.id} is {job.phase}; it accepts no more reports")
 
-    async def _check_story(self, speaker: Speaker, unclear: _Unclear) -> None:
+    async def _check_records(self, reported: ReportedAttempt, ambiguous: _Ambiguous) -> None:
+        """Raise Conflict if a process of an earlier attempt may be alive."""
         after = 0
         while True:
-            records = await self._store.records(job=unclear.job, after=after, limit=_PAGE)
-            if any(_left_alive(record, unclear.epoch) for record in records):
-                raise _unclear(speaker.name)
+            records = await self._store.records(job=ambiguous.job, after=after, limit=_PAGE)
+            if any(_may_be_alive(record, ambiguous.epoch) for record in records):
+                raise _which_attempt(reported.name)
             if len(records) < _PAGE:
                 return
             after = records[-1].seq
 
 
 def _take(
-    speaker: Speaker, work: Callable[[Turn, Task], T], cleared: int, turn: Turn
+    reported: ReportedAttempt, work: Callable[[Turn, Task], T], checked_epoch: int, turn: Turn
 ) -> tuple[Task, T]:
     try:
-        task = _alive(_meant(turn, speaker, cleared))
+        task = _check_alive(_current_task(turn, reported, checked_epoch))
     except (Conflict, _NotLive):
-        if speaker.is_over:
-            _free_residue(turn, speaker)
+        if reported.has_ended:
+            _free_residue(turn, reported)
         raise
     return task, work(turn, task)
 
 
-def _alive(task: Task) -> Task:
+def _check_alive(task: Task) -> Task:
     if task.state not in _ALIVE:
-        raise Conflict(f"task {task.id} is {task.state}; it has no process to speak of")
+        raise Conflict(f"task {task.id} is {task.state}; it has no process to report on")
     return task
 
 
-def _meant(turn: Turn, speaker: Speaker, cleared: int) -> Task:
-    """The present attempt, if that is the one that is spoken of."""
-    job, index = _named(speaker.name)
+def _current_task(turn: Turn, reported: ReportedAttempt, checked_epoch: int) -> Task:
+    """The task, if the report is about its current attempt. Raises if it is not, or may not be."""
+    job, index = _split(reported.name)
     gang = turn.cluster.gangs.get(job)
     if gang is None:
         raise _NotLive
     if index is None and len(gang.tasks) > 1:
         raise Unknown(f"job {job} has {len(gang.tasks)} tasks; name one of them, like {job}.0")
     if (index or 0) >= len(gang.tasks):
-        raise Unknown(f"job {job} has {len(gang.tasks)} tasks, so there is no {speaker.name}")
+        raise Unknown(f"there is no task {reported.name[:80]}; job {job} has {len(gang.tasks)}")
     task = gang.tasks[index or 0]
-    if speaker.epoch is not None:
-        if speaker.epoch != task.epoch:
+    if reported.epoch is not None:
+        if reported.epoch != task.epoch:
             raise StaleEpoch(
-                f"task {task.id} is at epoch {task.epoch}; a message for epoch {speaker.epoch}"
-                " is too late"
+                f"task {task.id} is at attempt {task.epoch}; a report about attempt"
+                f" {reported.epoch} is refused"
             )
         return task
     residues = turn.cluster.residues
     earlier = [residues[a] for e in range(1, task.epoch) if (a := (task.id, e)) in residues]
-    if speaker.worker is not None:
-        if task.worker != speaker.worker:
-            holder = f"held by {task.worker}" if task.worker is not None else str(task.state)
-            raise Conflict(f"task {task.id} is {holder}, not held by {speaker.worker}")
-        if any(residue.worker == speaker.worker for residue in earlier):
-            raise _unclear(speaker.name)
+    if reported.worker is not None:
+        if task.worker != reported.worker:
+            holder = f"on worker {task.worker}" if task.worker is not None else str(task.state)
+            raise Conflict(f"task {task.id} is {holder}, not on worker {reported.worker[:80]}")
+        if any(residue.worker == reported.worker for residue in earlier):
+            raise _which_attempt(reported.name)
     elif earlier:
-        raise _unclear(speaker.name)
-    elif task.worker is None and task.epoch > max(1, cleared):
-        raise _Unclear(job, task.epoch)
+        raise _which_attempt(reported.name)
+    elif task.worker is None and task.epoch > max(1, checked_epoch):
+        raise _Ambiguous(job, task.epoch)
     return task
 
 
-def _unclear(name: str) -> Conflict:
-    return Conflict(f"an earlier attempt of {name} may still be alive; say which one with epoch=")
+def _which_attempt(name: str) -> Conflict:
+    return Conflict(
+        f"a process of an earlier attempt of {name[:80]} may still be alive; name the attempt of"
+        " this report with epoch="
+    )
 
 
-def _left_alive(record: Record, epoch: int) -> bool:
-    """Whether this tells of an attempt, before that epoch, whose end nobody has seen."""
+def _may_be_alive(record: Record, epoch: int) -> bool:
+    """Whether an attempt before this one ended without a sign of its process."""
     match record:
         case TaskStopTimedOut(attempt=attempt):
             return attempt < epoch
@@ -168,22 +174,22 @@ def _left_alive(record: Record, epoch: int) -> bool:
             return False
 
 
-def _free_residue(turn: Turn, speaker: Speaker) -> None:
-    """Nothing is left of an attempt that has settled without its worker."""
+def _free_residue(turn: Turn, reported: ReportedAttempt) -> None:
+    """Free the residue of an attempt whose process has ended after it settled."""
     cluster = turn.cluster
-    job, index = _named(speaker.name)
+    job, index = _split(reported.name)
     task = task_id(job, index or 0)
     attempts: list[AttemptKey] = []
-    if speaker.epoch is not None:
-        attempts = [(task, speaker.epoch)]
-    elif speaker.worker is not None and speaker.worker in cluster.nodes:
-        attempts = [a for a in cluster.nodes[speaker.worker].charges if a[0] == task]
+    if reported.epoch is not None:
+        attempts = [(task, reported.epoch)]
+    elif reported.worker is not None and reported.worker in cluster.nodes:
+        attempts = [a for a in cluster.nodes[reported.worker].charges if a[0] == task]
     for attempt in attempts:
         residue = cluster.residues.get(attempt)
         if residue is not None:
             turn.apply(Gone(residue.worker, *attempt))
 
 
-def _named(name: str) -> tuple[str, int | None]:
-    """The job, and the index of the task if there is one."""
+def _split(name: str) -> tuple[str, int | None]:
+    """The job, and the number of the task if the name has one."""
     return split_task(name) if "." in name else (name, None)

@@ -1,1 +1,1 @@
-"""Metrics: what a server counts and measures, for Prometheus."""
+"""Metrics for Prometheus."""

@@ -1,0 +1,108 @@
+"""Actions of operators on workers: remove, cordon, uncordon, drain, release the loss brake."""
+
+from typing import Any
+
+from litestar import Request, Response, delete, post
+from litestar.params import FromPath, FromQuery
+
+from phalanx.api.auth import ADMINS, principal_of
+from phalanx.api.services import services_of
+from phalanx.api.worker_views import worker_view
+from phalanx.core.events import CordonChanged, DrainRequested, WorkerRemoved
+from phalanx.core.records import JobEvicted
+from phalanx.core.spec.durations import duration
+from phalanx.core.spec.fields import FieldPath, text
+from phalanx.engine.turn import Turn
+from phalanx.wire.workers import DrainReply, WorkerView
+
+
+@delete(
+    "/workers/{worker_id:str}",
+    opt={"allowed": ADMINS},
+    status_code=204,
+    summary="Remove a worker",
+)
+async def remove(request: Request[Any, Any, Any], worker_id: FromPath[str]) -> None:
+    """For a machine that is gone for good: none of its processes is assumed to be alive."""
+    event = WorkerRemoved(worker_id, principal_of(request).name)
+    await services_of(request).engine.apply(event)
+
+
+@post(
+    "/workers/{worker_id:str}/cordon",
+    opt={"allowed": ADMINS},
+    status_code=200,
+    summary="Keep new tasks off a worker",
+)
+async def cordon(
+    request: Request[Any, Any, Any], worker_id: FromPath[str], reason: FromQuery[str | None] = None
+) -> WorkerView:
+    why = _reason(request, reason, "cordoned")
+
+    def work(turn: Turn) -> WorkerView:
+        turn.apply(CordonChanged(worker_id, why))
+        return worker_view(turn.cluster.nodes[worker_id])
+
+    return await services_of(request).engine.do(work)
+
+
+@post(
+    "/workers/{worker_id:str}/uncordon",
+    opt={"allowed": ADMINS},
+    status_code=200,
+    summary="Uncordon a worker, and cancel its drain",
+)
+async def uncordon(request: Request[Any, Any, Any], worker_id: FromPath[str]) -> WorkerView:
+    def work(turn: Turn) -> WorkerView:
+        turn.apply(CordonChanged(worker_id, None))
+        return worker_view(turn.cluster.nodes[worker_id])
+
+    return await services_of(request).engine.do(work)
+
+
+@post(
+    "/workers/{worker_id:str}/drain",
+    opt={"allowed": ADMINS},
+    status_code=200,
+    summary="Cordon a worker and evict the jobs on it",
+)
+async def drain(
+    request: Request[Any, Any, Any],
+    worker_id: FromPath[str],
+    reason: FromQuery[str | None] = None,
+    deadline: FromQuery[str | None] = None,
+) -> Response[DrainReply]:
+    """The jobs are placed elsewhere. With `deadline` they may run for that long first."""
+    why, by = _reason(request, reason, "drained"), principal_of(request).name
+    path = FieldPath()
+    with path.at("deadline"):
+        delay = 0 if deadline is None else duration(deadline)
+    path.raise_problems()
+
+    def work(turn: Turn) -> DrainReply:
+        changes = turn.apply(DrainRequested(worker_id, why, by, turn.now + delay))
+        evicted = tuple(r.job for r in changes.records if isinstance(r, JobEvicted))
+        return DrainReply(worker_view(turn.cluster.nodes[worker_id]), evicted)
+
+    return Response(await services_of(request).engine.do(work), status_code=200)
+
+
+@post(
+    "/workers/brake/release",
+    opt={"allowed": ADMINS},
+    status_code=204,
+    summary="Release the loss brake",
+)
+async def release_brake(request: Request[Any, Any, Any]) -> None:
+    """When many workers fall silent at once, the network is the likely cause, and none is declared
+    lost for a while. Release the brake after checking that the workers are gone.
+    """
+    await services_of(request).engine.release_brake()
+
+
+def _reason(request: Request[Any, Any, Any], given: str | None, action: str) -> str:
+    by = principal_of(request).name
+    return text(given)[:1000] if given else action + (f" by {by}" if by else "")
+
+
+ROUTES = [remove, cordon, uncordon, drain, release_brake]

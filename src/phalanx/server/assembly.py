@@ -1,0 +1,124 @@
+"""The parts of one server, put together from its configuration."""
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import uvicorn
+from litestar.types import ASGIApp
+
+from phalanx.api.app import create_app
+from phalanx.api.services import Info, Services
+from phalanx.engine.agent_sync import AgentSync
+from phalanx.engine.cron_lookups import CronLookups
+from phalanx.engine.engine import Engine
+from phalanx.engine.event_buffer import EventBuffer
+from phalanx.engine.host import HostEnvironment
+from phalanx.engine.planner_loop import PlannerThread
+from phalanx.engine.telemetry import TelemetryFanout
+from phalanx.server.config import Config
+from phalanx.server.http_protocol import CoalescingProtocol
+from phalanx.server.listening import Listening, is_loopback
+from phalanx.server.logs import EventLogger, Logger
+from phalanx.server.metrics.metrics import Metrics
+from phalanx.server.same_origin import SameOrigin
+from phalanx.server.shutdown import Shutdown
+from phalanx.server.tokens import TokenRegistry
+from phalanx.store.protocol import Store
+from phalanx.store.sqlite import wall_clock
+
+#: How long connections have after SIGTERM to receive their last response.
+LINGER_S = 1
+_KEEP_ALIVE_S = 75
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn without its signal handlers."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class ServerParts(NamedTuple):
+    name: str
+    engine: Engine
+    event_logger: EventLogger
+    requests: Shutdown
+    http: HttpServer
+
+
+def assemble(
+    config: Config, store: Store, tokens: TokenRegistry, listening: Listening, log: Logger
+) -> ServerParts:
+    name: str = config["name"] or f"{socket.gethostname()}-{os.getpid()}"
+    event_logger, metrics = EventLogger(log), Metrics()
+    host = HostEnvironment(
+        name,
+        listening.advertised,
+        wall_clock,
+        lambda: uuid4().hex,
+        CronLookups(refusal=tokens.refusal),
+    )
+    engine = Engine(
+        store,
+        host,
+        config.engine(),
+        planner=PlannerThread(metrics.plan_and_count),
+        observers=[event_logger.observe, metrics.observe],
+    )
+    engine.telemetry = TelemetryFanout(event_logger, metrics.engine)
+    services = _services(config, engine, store, tokens, metrics)
+    requests = Shutdown(_application(config, services, listening))
+    return ServerParts(name, engine, event_logger, requests, HttpServer(_http(config, requests)))
+
+
+def is_open(config: Config) -> bool:
+    """Whether the server accepts requests without a token."""
+    return is_loopback(config["host"]) and bool(config["loopback_open"])
+
+
+def _services(
+    config: Config, engine: Engine, store: Store, tokens: TokenRegistry, metrics: Metrics
+) -> Services:
+    return Services(
+        engine=engine,
+        agent_sync=AgentSync(engine, store),
+        store=store,
+        event_buffer=EventBuffer(engine.settings.event_buffer_size),
+        auth=tokens,
+        metrics=lambda: (metrics.text(), metrics.content_type),
+        info=Info(
+            body_limit_bytes=config["body_limit"],
+            checkpoint_limit_bytes=config["checkpoint_limit"],
+            output_limit_bytes=config["output_limit"],
+            priority_classes=config["priority_classes"],
+        ),
+    )
+
+
+def _application(config: Config, services: Services, listening: Listening) -> ASGIApp:
+    app: ASGIApp = create_app(services)
+    if is_open(config):
+        urls = (listening.url, listening.advertised)
+        return SameOrigin(app, *(urlsplit(url).hostname or "" for url in urls))
+    return app
+
+
+def _http(config: Config, app: ASGIApp) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=CoalescingProtocol,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=LINGER_S,
+        ssl_certfile=config["tls_cert"],
+        ssl_keyfile=config["tls_key"],
+    )
