@@ -102,7 +102,10 @@ async def test_tokens_are_listed_without_being_shown(tmp_path: Path) -> None:
     [
         (("create", "x", "--role=king"), "write user, worker or admin"),
         (("create", "x"), "a user token needs a namespace"),
-        (("create", "x", "--role=worker", "--namespace=a"), "a token of role worker has no namespace"),
+        (
+            ("create", "x", "--role=worker", "--namespace=a"),
+            "a token of role worker has no namespace",
+        ),
         (("create", "ada", "--role=admin"), "phalanx token revoke ada"),
         (("revoke", "nobody"), "there is no token nobody"),
     ],
