@@ -1,5 +1,7 @@
 """Metrics follow the records: work used and lost, pending jobs, lost workers."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from phalanx.server.logs import line_of
 from phalanx.server.metrics.cluster_counts import count_cluster
 from phalanx.server.metrics.metrics import Metrics
 
+HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
 GPU: dict[str, object] = {"resources": {"gpu": 1}}
 
 
@@ -160,3 +163,14 @@ def test_every_record_has_a_line_that_names_what_it_is_about(cluster: Measured) 
         assert "event" not in fields
         if isinstance(record, JobRecord):
             assert any(str(value).startswith(job) for value in fields.values())
+
+
+@pytest.mark.parametrize("page", ["run-a-server", "cost"])
+def test_every_metric_on_the_pages_exists(cluster: Measured, page: str) -> None:
+    text = (HOW_TO / f"{page}.md").read_text("utf-8")
+    named = set(re.findall(r"`(phalanx_\w+)`", text))
+    cluster.submit(spec(4, role=GPU))
+    state = PlannerState.of(cluster.cluster)
+    cluster.metrics.cluster.counts = count_cluster(state, plan(state, cluster.now))
+    families = {family.name for family in cluster.metrics.registry.collect()}
+    assert {name.removesuffix("_total") for name in named} <= families
