@@ -167,8 +167,8 @@ def _task(record: records.TaskRecords) -> str:
             return f"{task} saved a checkpoint of {_size(size_bytes)}"
         case records.WorkSaved(step=step):
             return f"{task} saved its work" + ("" if step is None else f" at step {step}")
-        case records.AttemptGone(attempt=attempt):
-            return f"{task} of attempt {attempt} is confirmed gone{where}"
+        case records.AttemptGone(attempt=attempt, worker=worker):
+            return f"{task} of attempt {attempt} is confirmed gone from {worker}"
         case _:
             assert_never(record)
 
