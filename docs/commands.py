@@ -10,6 +10,7 @@ from typing import Any
 import typer.main
 
 from phalanx.cli import app, help_pages
+from phalanx.cli.completion import JOB_HELP
 from phalanx.server.options import OPTIONS
 
 PAGE = Path(__file__).parent / "reference" / "cli.md"
@@ -18,6 +19,8 @@ END = "<!-- end -->"
 
 #: Options of almost every command, explained at the top of the page.
 SHARED = {"--help", "--json", "--server", "--token"}
+#: Arguments that need no explanation on this page.
+PLAIN_ARGUMENTS = {JOB_HELP, "Worker id.", "Queue name.", "Cron name, or NAMESPACE/NAME."}
 SETTINGS = {option.flag for option in OPTIONS} | {"--config"}
 
 
@@ -42,7 +45,11 @@ def flags(command: Any) -> list[Any]:
 
 
 def section(name: str, command: Any) -> str:
-    arguments = [each for each in command.params if each.param_type_name == "argument"]
+    arguments = [
+        each
+        for each in command.params
+        if each.param_type_name == "argument" and each.help not in PLAIN_ARGUMENTS
+    ]
     usage = help_pages.usage(f"phalanx {name}", command).replace(" [OPTIONS]", "")
     lines = [f"### `{usage}`", "", *description(command.help)]
     if arguments:
@@ -51,7 +58,7 @@ def section(name: str, command: Any) -> str:
     own = flags(command)
     if own:
         lines += ["", "| option | meaning |", "| --- | --- |"]
-        lines += [f"| `{help_pages.option_entry(each)}` | {_help(each)} |" for each in own]
+        lines += [f"| `{_cell(help_pages.option_entry(each))}` | {_help(each)} |" for each in own]
     if {flag for each in command.params for flag in each.opts} >= SETTINGS:
         lines += ["", "Takes every [setting](configuration.md) as an option."]
     return "\n".join(lines)
@@ -69,18 +76,20 @@ def description(text: str) -> Iterator[str]:
 
 
 def _help(option: Any) -> str:
-    return help_pages.option_help(option).replace("|", "\\|")
+    return _cell(help_pages.option_help(option))
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 def block() -> str:
     """The generated part of the page, with its markers."""
-    parts, last = [BEGIN], ""
-    for panel, name, command in commands():
-        if panel != last:
-            parts.append(f"## {panel}")
-            last = panel
-        parts.append(section(name, command))
-    return "\n\n".join([*parts, END])
+    topics: dict[str, list[str]] = {}
+    for topic, name, command in commands():
+        topics.setdefault(topic, []).append(section(name, command))
+    parts = [part for topic, sections in topics.items() for part in (f"## {topic}", *sections)]
+    return "\n\n".join([BEGIN, *parts, END])
 
 
 def with_block(page: str) -> str:

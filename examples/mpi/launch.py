@@ -21,7 +21,7 @@ from typing import Any
 from phalanx import task
 
 TIMEOUT_S = 30.0
-#: The variable that tells the shell the socket of the launcher.
+#: The environment variable with the address of the launcher.
 LAUNCHER = "LAUNCHER"
 
 

@@ -1,4 +1,4 @@
-"""What a page of the documentation says to type."""
+"""The commands and blocks of a page of the documentation."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Queues from a file, as it is typed: the page about it, line by line."""
+"""`phalanx apply`, with the commands of docs/how-to/queues.md."""
 
 import os
 import pty
@@ -20,7 +20,7 @@ def names(terminal: Terminal) -> list[str]:
     return [queue["name"] for queue in terminal.type("queues", "--json").json]
 
 
-def test_the_page_works_as_it_is_written(own: Terminal, tmp_path: Path) -> None:
+def test_the_page_works_as_written(own: Terminal, tmp_path: Path) -> None:
     file = tmp_path / "queues.yaml"
     [queues] = blocks("queues", "text")
     file.write_text(queues)
@@ -45,7 +45,7 @@ def test_a_change_is_shown_as_a_difference(own: Terminal) -> None:
     assert said.out == "queue research\n  - weight: 1\n  + weight: 2\n"
 
 
-def test_one_bad_queue_keeps_all_out_and_is_named(own: Terminal) -> None:
+def test_one_invalid_queue_refuses_the_file_and_is_named(own: Terminal) -> None:
     text = "{kind: Queue, name: good}\n---\n{kind: Queue, name: bad, parent: nowhere}\n"
     said = own.type("apply", "-f", "-", "--yes", stdin=text)
     assert said.status == 2

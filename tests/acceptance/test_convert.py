@@ -26,9 +26,7 @@ def test_a_file_is_converted_without_a_server() -> None:
     )
 
 
-def test_what_was_converted_is_submitted_as_the_same_job(
-    terminal: Terminal, tmp_path: Path
-) -> None:
+def test_a_converted_file_is_the_same_job(terminal: Terminal, tmp_path: Path) -> None:
     file = tmp_path / "native.yaml"
     file.write_text(NOWHERE.type("convert", "-f", "-", stdin=gang("twin")).out)
     first = terminal.type("submit", "-f", str(file), "--json").json
@@ -38,13 +36,15 @@ def test_what_was_converted_is_submitted_as_the_same_job(
     assert specs[0] == specs[1]
 
 
-def test_a_priority_class_is_kept_for_the_server_to_know() -> None:
+def test_a_priority_class_is_kept_for_the_server() -> None:
     text = pod("a", spec="priorityClassName: urgent")
     assert "priority_class: urgent\n" in NOWHERE.type("convert", "-f", "-", stdin=text).out
 
 
 @pytest.mark.parametrize("command", ["convert", "submit"])
-def test_what_cannot_be_honoured_is_refused_or_told(command: str, terminal: Terminal) -> None:
+def test_an_unsupported_field_is_refused_or_skipped_with_a_warning(
+    command: str, terminal: Terminal
+) -> None:
     text = pod(f"odd-{command}", spec="volumes: [{}]")
     said = terminal.type(command, "-f", "-", stdin=text)
     assert (said.status, said.out) == (2, "")
@@ -54,26 +54,28 @@ def test_what_cannot_be_honoured_is_refused_or_told(command: str, terminal: Term
     assert "warning: document 1: spec.volumes is not supported; it was ignored" in said.err
 
 
-def test_an_image_is_left_out_when_that_is_asked_for(terminal: Terminal) -> None:
+def test_ignore_image_leaves_the_image_out(terminal: Terminal) -> None:
     text = pod("imaged").replace("command:", "image: train:7b, command:")
     said = terminal.type("submit", "-f", "-", "--ignore-image", "--json", stdin=text)
     spec = terminal.type("job", said.json["id"], "--json").json["spec"]
     assert spec["roles"] == {"imaged": {"command": ["train"]}}
 
 
-def test_the_flags_are_for_files(terminal: Terminal) -> None:
+def test_ignore_image_needs_a_file(terminal: Terminal) -> None:
     said = terminal.type("submit", "--ignore-image", "--", "train")
     assert (said.status, said.out) == (2, "")
     assert "need a file" in said.err
 
 
-def test_queues_come_with_their_jobs(terminal: Terminal) -> None:
+def test_a_file_can_set_queues_and_submit_jobs(terminal: Terminal) -> None:
     text = "{kind: Queue, name: vision, weight: 3}\n---\n{queue: vision, roles: {w: {command: t}}}"
     assert terminal.type("submit", "-f", "-", stdin=text).status == 0
     assert "vision" in terminal.type("queues").out
 
 
-def test_a_worker_without_a_runtime_never_runs_an_image_bare(tmp_path: Path) -> None:
+def test_a_worker_without_a_container_runtime_never_runs_the_command_of_an_image(
+    tmp_path: Path,
+) -> None:
     with Fleet(tmp_path) as fleet:
         fleet.work("w", "--label=runtime=containers")
         [job] = fleet.submit(pod("imaged").replace("command:", "image: train:7b, command:"))
@@ -81,7 +83,7 @@ def test_a_worker_without_a_runtime_never_runs_an_image_bare(tmp_path: Path) -> 
             assert events.line_with("this worker has no container runtime", wait_s=30)
 
 
-def test_output_that_cannot_be_written_is_told_in_a_sentence() -> None:
+def test_output_that_cannot_be_written_ends_with_a_sentence() -> None:
     with Path("/dev/full").open("w") as full:
         said = subprocess.run(  # noqa: S603
             [SCRIPT, "--version"], stdout=full, stderr=subprocess.PIPE, text=True, check=False

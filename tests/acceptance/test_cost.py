@@ -1,4 +1,4 @@
-"""What evictions cost, as it is typed: the page about it, line by line."""
+"""`phalanx cost`, with the commands of docs/how-to/cost.md."""
 
 import asyncio
 import re
@@ -28,7 +28,7 @@ roles: {workers: {replicas: 4, command: [train], resources: {gpu: 1}}}
 URGENT = LONG.replace("team-a", "team-b-urgent") + "priority_class: high\n"
 
 
-def test_an_eviction_is_found_in_every_list_that_the_page_shows(tmp_path: Path) -> None:
+def test_an_eviction_appears_in_every_table_of_the_page(tmp_path: Path) -> None:
     with Server(tmp_path, "--price=gpu=1000000000") as server:
         terminal = Terminal(server.url)
         with Worker(server.url, "w-1", gpu=1) as worker:
@@ -49,7 +49,7 @@ def test_an_eviction_is_found_in_every_list_that_the_page_shows(tmp_path: Path) 
     assert re.search(r"local +default +1 ", by_evictor.out)
 
 
-def test_nothing_lost_is_nothing_to_list(terminal: Terminal) -> None:
+def test_without_lost_work_nothing_is_printed(terminal: Terminal) -> None:
     said = terminal.type("cost")
     assert (said.status, said.out) == (0, "")
 

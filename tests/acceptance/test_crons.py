@@ -1,4 +1,4 @@
-"""Jobs by the clock, as they are typed: the page about it, line by line."""
+"""`phalanx crons` and `phalanx cron`, with the commands of docs/how-to/cron.md."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from tests.acceptance.pages import blocks, commands
 from tests.acceptance.terminal import Terminal
 
 
-def test_the_page_works_as_it_is_written(terminal: Terminal, tmp_path: Path) -> None:
+def test_the_page_works_as_written(terminal: Terminal, tmp_path: Path) -> None:
     file = tmp_path / "nightly.yaml"
     [job] = blocks("cron", "yaml")
     file.write_text(job)
@@ -29,7 +29,7 @@ def test_the_page_works_as_it_is_written(terminal: Terminal, tmp_path: Path) -> 
     assert terminal.type("crons", "--json").json == []
 
 
-def test_a_cron_that_is_not_there_is_said(terminal: Terminal) -> None:
+def test_an_unknown_cron_is_named(terminal: Terminal) -> None:
     said = terminal.type("cron", "pause", "lab/nothing")
     assert said.status != 0
     assert "there is no cron lab/nothing" in said.err

@@ -1,4 +1,4 @@
-"""The jobs around one, as `phalanx job` shows them."""
+"""Dependencies and dependants of a job in `phalanx job`."""
 
 from tests.acceptance.terminal import Terminal
 
@@ -10,7 +10,7 @@ def submitted(terminal: Terminal, name: str, *after: str) -> str:
     return said.out.strip()
 
 
-def test_what_a_job_runs_after_and_before_is_shown_as_trees(terminal: Terminal) -> None:
+def test_dependencies_and_dependants_are_shown_as_trees(terminal: Terminal) -> None:
     fetch = submitted(terminal, "fetch")
     clean = submitted(terminal, "clean", fetch)
     other = submitted(terminal, "other")
@@ -39,13 +39,13 @@ def test_what_a_job_runs_after_and_before_is_shown_as_trees(terminal: Terminal) 
     assert [each["id"] for each in found["dependants"]] == [report]
 
 
-def test_what_has_ended_keeps_its_place_above(terminal: Terminal) -> None:
+def test_an_ended_dependency_stays_in_the_tree(terminal: Terminal) -> None:
     first = submitted(terminal, "first")
     then = submitted(terminal, "then", first)
     terminal.type("cancel", first)
     assert f"└── {first} first cancelled" in terminal.type("job", then).out
 
 
-def test_a_job_that_is_alone_has_no_tree(terminal: Terminal) -> None:
+def test_a_job_without_dependencies_has_no_tree(terminal: Terminal) -> None:
     submitted(terminal, "alone")
     assert "after" not in terminal.type("job", "alone").out

@@ -1,5 +1,5 @@
-"""Documents as the dialects' own pages print them, with a program of ours: what they become, and
-that real processes of a gang start together or not at all."""
+"""Documents from the pages of the dialects: the jobs that they become, and that their processes
+start together or not at all."""
 
 import json
 from collections.abc import Iterator
@@ -189,12 +189,12 @@ def test_a_lattice_job_is_eight_workers_of_its_queue() -> None:
     assert job.get("restart", "gang") == "gang"
 
 
-def test_a_lattice_job_by_the_clock_is_a_cron() -> None:
+def test_a_lattice_job_with_a_schedule_is_a_cron() -> None:
     [job] = converted(LATTICE + NIGHTLY, "--ignore-unsupported")
     assert job["schedule"] == {"cron": "0 2 * * *"}, "the rest is what we have by ourselves"
 
 
-def test_what_a_lattice_job_asks_for_that_nobody_honours_is_named() -> None:
+def test_unsupported_fields_of_a_lattice_job_are_named() -> None:
     said = NOWHERE.type("convert", "-f", "-", stdin=LATTICE.replace("PROGRAM", "[train]"))
     assert said.status == 2
     for path in ("containers.trainer.security", "variables.BUCKET"):
@@ -211,7 +211,7 @@ def test_two_gangs_of_koordinator_are_two_jobs_of_one_group() -> None:
         assert [role["replicas"] for role in job["roles"].values()] == [5]
 
 
-def test_a_pod_group_of_koordinator_says_it_for_its_pods() -> None:
+def test_annotations_of_a_koordinator_pod_group_apply_to_its_pods() -> None:
     labels = "{pod-group.scheduling.sigs.k8s.io: gang-a}"
     asks = "[train], resources: {requests: {cpu: 1, memory: 512Mi}}"
     pods = "".join(pod(f"a-{n}", labels=labels, namespace="namespaceA") for n in range(5))
@@ -223,7 +223,7 @@ def test_a_pod_group_of_koordinator_says_it_for_its_pods() -> None:
 # What they do
 
 
-def test_a_tensorflow_job_waits_whole_until_the_last_gpu_has_come(fleet: Fleet) -> None:
+def test_a_tensorflow_job_is_pending_as_a_whole_until_every_gpu_is_there(fleet: Fleet) -> None:
     fleet.work("a", "--resources=gpu=4,cpu=4")
     text = TENSORFLOW.replace("PROGRAM", json.dumps(fleet.program))
     [job] = fleet.submit(text, "--ignore-image")
@@ -311,7 +311,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_gang_is_declared_in_any_way_and_starts_together(busy: Fleet, way: str) -> None:
+def test_a_gang_declared_in_any_dialect_starts_together(busy: Fleet, way: str) -> None:
     [job] = busy.submit(WAYS[way].replace("[train]", json.dumps(busy.program)))
     running = busy.runs(job)
     assert running.size == WAYS[way].count("kind: Pod\n")
@@ -342,7 +342,9 @@ def epochs(fleet: Fleet, job: str) -> list[int]:
         ("once-satisfied", [1, 2, 1]),
     ],
 )
-def test_who_starts_again_when_a_member_dies(busy: Fleet, policy: str, after: list[int]) -> None:
+def test_which_tasks_restart_when_a_member_fails(
+    busy: Fleet, policy: str, after: list[int]
+) -> None:
     [job] = busy.submit(matched(policy, policy, busy.program))
     assert epochs(busy, job) == [1, 1, 1]
     busy.fail(f"{job}.1")

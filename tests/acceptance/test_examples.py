@@ -1,4 +1,4 @@
-"""The examples, as the pages say to type them: real servers, workers and programs."""
+"""The example programs, with the commands of their pages, on real servers and workers."""
 
 import functools
 import os
@@ -114,7 +114,7 @@ def wait_for_workers(at: Terminal, count: int) -> None:
 
 
 def typed(at: Terminal, section: str) -> str:
-    """All that the commands of a section print; each of them ends well."""
+    """The output of the commands of a section, which all succeed."""
     printed = ""
     for command in commands(section):
         said = at.type(*words_of(command))

@@ -1,4 +1,4 @@
-"""Finding jobs: lists, names, the beginnings of ids, and what a shell offers."""
+"""Finding jobs: lists, names, beginnings of ids, and shell completion."""
 
 from tests.acceptance.terminal import Screen, Terminal
 
@@ -9,7 +9,7 @@ def submitted(terminal: Terminal, *words: str) -> str:
     return said.out.strip()
 
 
-def test_a_list_in_a_pipe_has_a_line_for_each_job_and_nothing_is_cut(terminal: Terminal) -> None:
+def test_a_list_in_a_pipe_has_one_uncut_line_per_job(terminal: Terminal) -> None:
     wanted = {
         submitted(terminal, "--namespace", "wide", "--gpu", "64", "--name", f"{'x' * 60}-{n}")
         for n in range(3)
@@ -32,7 +32,7 @@ def test_a_narrow_screen_keeps_ids_whole_and_cuts_the_reason(terminal: Terminal)
     assert len(line) <= 80
 
 
-def test_a_list_is_as_long_as_it_is_asked_to_be(terminal: Terminal) -> None:
+def test_limit_and_all_set_the_length_of_a_list(terminal: Terminal) -> None:
     made = [submitted(terminal, "--namespace", "many") for _ in range(3)]
     listed = terminal.type("jobs", "--namespace", "many", "-n", "2", "--json").json
     assert [job["id"] for job in listed] == made[:0:-1]
@@ -41,7 +41,7 @@ def test_a_list_is_as_long_as_it_is_asked_to_be(terminal: Terminal) -> None:
     assert terminal.type("jobs", "--namespace", "many", "--phase", "done", "--json").json == []
 
 
-def test_a_job_is_found_by_its_id_its_beginning_or_its_name(terminal: Terminal) -> None:
+def test_a_job_is_found_by_its_id_the_beginning_of_its_id_or_its_name(terminal: Terminal) -> None:
     job = submitted(terminal, "--namespace", "found", "--name", "needle")
     for called in (job, job[:-1], "needle", "found/needle"):
         assert terminal.type("job", called, "--json").json["id"] == job
@@ -64,7 +64,7 @@ def test_the_beginning_of_several_ids_is_refused_with_the_candidates(terminal: T
     assert jobs[1] in said.err
 
 
-def test_a_name_that_several_have_is_refused_with_all_of_them(terminal: Terminal) -> None:
+def test_an_ambiguous_name_is_refused_with_the_candidates(terminal: Terminal) -> None:
     jobs = [submitted(terminal, "--namespace", each, "--name", "twin") for each in ("a", "b")]
     said = terminal.type("job", "twin")
     assert said.status == 2
@@ -73,7 +73,7 @@ def test_a_name_that_several_have_is_refused_with_all_of_them(terminal: Terminal
     assert terminal.type("job", "a/twin", "--json").json["id"] == jobs[0]
 
 
-def test_a_name_that_was_used_again_means_the_unfinished_job(terminal: Terminal) -> None:
+def test_a_reused_name_means_the_unfinished_job(terminal: Terminal) -> None:
     first = submitted(terminal, "--namespace", "again", "--name", "phoenix")
     assert terminal.type("cancel", "again/phoenix").status == 0
     assert terminal.type("job", "again/phoenix", "--json").json["id"] == first
@@ -81,14 +81,14 @@ def test_a_name_that_was_used_again_means_the_unfinished_job(terminal: Terminal)
     assert terminal.type("job", "again/phoenix", "--json").json["id"] == second
 
 
-def test_a_job_that_is_not_there_is_said_with_status_3(terminal: Terminal) -> None:
+def test_an_unknown_job_ends_with_status_3(terminal: Terminal) -> None:
     for called in ("nosuch", "j-zzz", "j-" + "0" * 20, "no/such"):
         said = terminal.type("job", called)
         assert (said.status, said.out) == (3, "")
         assert said.err == f"phalanx: there is no job {called}\n"
 
 
-def test_a_shell_is_offered_the_ids_and_names_that_fit(terminal: Terminal) -> None:
+def test_completion_offers_matching_ids_and_names(terminal: Terminal) -> None:
     job = submitted(terminal, "--namespace", "tab", "--name", "press")
     asking = {"_PHALANX_COMPLETE": "complete_bash", "COMP_CWORD": "2"}
     said = terminal.type(COMP_WORDS=f"phalanx job {job[:-2]}", **asking)
@@ -101,7 +101,7 @@ def test_a_shell_is_offered_the_ids_and_names_that_fit(terminal: Terminal) -> No
         assert said.out.split() == ["default"]
 
 
-def test_a_shell_is_offered_nothing_where_there_is_no_server() -> None:
+def test_completion_offers_nothing_without_a_server() -> None:
     said = Terminal("http://127.0.0.1:9").type(
         _PHALANX_COMPLETE="complete_bash", COMP_CWORD="2", COMP_WORDS="phalanx job j"
     )

@@ -1,4 +1,4 @@
-"""Submitting: from a command, from a file, and what becomes of what is wrong."""
+"""`phalanx submit`: from a command or a file, and how mistakes are refused."""
 
 import re
 from pathlib import Path
@@ -21,7 +21,7 @@ def test_a_command_is_submitted_and_only_its_id_is_printed(terminal: Terminal) -
     assert role["workdir"] == str(Path.cwd())
 
 
-def test_every_field_that_has_a_flag_reaches_the_job(terminal: Terminal) -> None:
+def test_every_option_sets_its_field(terminal: Terminal) -> None:
     said = terminal.type(
         *("submit", "--name", "full", "--namespace", "lab", "--priority", "7", "--cpu", "500m"),
         *("--memory", "1Gi", "--time-limit", "90m", "--checkpoint", "all", "--max-retries", "5"),
@@ -43,7 +43,7 @@ def test_a_file_with_several_jobs_is_submitted_from_standard_input(terminal: Ter
     assert len(said.out.split()) == 2
 
 
-def test_what_is_wrong_in_a_file_is_named_by_file_document_and_path(
+def test_a_problem_in_a_file_is_named_by_file_document_and_path(
     terminal: Terminal, tmp_path: Path
 ) -> None:
     file = tmp_path / "jobs.yaml"
@@ -54,31 +54,33 @@ def test_what_is_wrong_in_a_file_is_named_by_file_document_and_path(
     assert f"phalanx: {file}, document 2: roles.b.command is missing" in said.err
 
 
-def test_a_file_that_is_not_there_is_said(terminal: Terminal) -> None:
+def test_a_missing_file_is_named(terminal: Terminal) -> None:
     said = terminal.type("submit", "-f", "/nowhere.yaml")
     assert (said.status, said.out) == (2, "")
     assert said.err == "phalanx: /nowhere.yaml: No such file or directory\n"
 
 
-def test_nothing_to_submit_is_said_with_the_cure(terminal: Terminal) -> None:
+def test_a_submission_without_a_file_or_a_command_is_refused_with_a_cure(
+    terminal: Terminal,
+) -> None:
     said = terminal.type("submit", "--gang", "4")
     assert said.status == 2
     assert "pass a file with -f, or a command after --" in said.err
 
 
-def test_a_flag_beside_a_file_is_refused_rather_than_ignored(terminal: Terminal) -> None:
+def test_an_option_beside_a_file_is_refused(terminal: Terminal) -> None:
     said = terminal.type("submit", "-f", "-", "--time-limit", "1h", stdin="{}")
     assert said.status == 2
     assert "set time_limit in the file" in said.err
 
 
-def test_the_same_key_gives_the_same_job(terminal: Terminal) -> None:
+def test_the_same_key_returns_the_same_job(terminal: Terminal) -> None:
     first = terminal.type("submit", "--key", "nightly-7", "--", "x")
     again = terminal.type("submit", "--key", "nightly-7", "--", "x")
     assert first.out == again.out
 
 
-def test_a_bad_field_is_refused_and_nothing_is_kept(terminal: Terminal) -> None:
+def test_an_invalid_field_is_refused_and_nothing_is_stored(terminal: Terminal) -> None:
     said = terminal.type("submit", "--name", "bad", "--gpu", "1.5", "--", "x")
     assert (said.status, said.out) == (2, "")
     assert "roles.worker.resources.gpu is" in said.err

@@ -1,4 +1,4 @@
-"""The tutorial, typed as it is printed, and the blocks of the Python reference, run in order."""
+"""The commands of the tutorial, and the blocks of the Python reference."""
 
 import contextlib
 import io
@@ -39,7 +39,7 @@ def at(port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return Terminal(f"http://127.0.0.1:{port}")
 
 
-def test_what_the_tutorial_shows_works(at: Terminal, port: int, tmp_path: Path) -> None:
+def test_the_tutorial_works_as_written(at: Terminal, port: int, tmp_path: Path) -> None:
     [program] = blocks(TUTORIAL, "python")
     (tmp_path / "train.py").write_text(program)
     first, *lines = "".join(blocks(TUTORIAL, "sh")).splitlines()
@@ -68,7 +68,7 @@ def test_what_the_tutorial_shows_works(at: Terminal, port: int, tmp_path: Path) 
     assert {f"worker/{n} | rank {n} stops at step 50" for n in range(2)} <= set(moved)
 
 
-def test_the_blocks_of_the_python_reference_run_one_after_another(tmp_path: Path) -> None:
+def test_the_blocks_of_the_python_reference_run_in_order(tmp_path: Path) -> None:
     printed = io.StringIO()
     names: dict[str, Any] = {}
     before = signal.getsignal(signal.SIGTERM)

@@ -39,7 +39,7 @@ def up(port: int, folder: Path, *words: str) -> Iterator[Following]:
             process.wait(PATIENCE_S)
 
 
-def test_a_gang_runs_on_two_workers_and_ctrl_c_ends_everything(port: int, tmp_path: Path) -> None:
+def test_a_gang_runs_on_two_workers_and_ctrl_c_stops_everything(port: int, tmp_path: Path) -> None:
     at = Terminal(f"http://127.0.0.1:{port}")
     with up(port, tmp_path, "--workers", "2", "--gpus", "2") as running:
         assert running.line_with("Ctrl-C stops everything.", PATIENCE_S), running.seen
@@ -80,7 +80,7 @@ def test_a_gang_runs_on_two_workers_and_ctrl_c_ends_everything(port: int, tmp_pa
         assert at.type("job", "endless", "--json").json["phase"] == "pending"
 
 
-def test_a_port_that_is_taken_is_said_and_nothing_is_left_running(tmp_path: Path) -> None:
+def test_a_port_in_use_is_named_and_nothing_is_started(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         said = NOWHERE.type("up", f"--port={port}", f"--data={tmp_path}")
@@ -90,7 +90,9 @@ def test_a_port_that_is_taken_is_said_and_nothing_is_left_running(tmp_path: Path
     )
 
 
-def test_a_second_one_leaves_the_workers_of_the_first_alone(port: int, tmp_path: Path) -> None:
+def test_a_second_cluster_does_not_touch_the_workers_of_the_first(
+    port: int, tmp_path: Path
+) -> None:
     at = Terminal(f"http://127.0.0.1:{port}")
     with up(port, tmp_path / "first") as running:
         assert running.line_with("Ctrl-C stops everything.", PATIENCE_S), running.seen
@@ -99,7 +101,7 @@ def test_a_second_one_leaves_the_workers_of_the_first_alone(port: int, tmp_path:
         assert at.type("workers", "--json").json == [before]
 
 
-def test_a_worker_that_dies_is_started_again(port: int, tmp_path: Path) -> None:
+def test_a_worker_that_exits_is_restarted(port: int, tmp_path: Path) -> None:
     at = Terminal(f"http://127.0.0.1:{port}")
     with up(port, tmp_path, "--workers", "1") as running:
         assert running.line_with("Ctrl-C stops everything.", PATIENCE_S), running.seen
@@ -109,7 +111,7 @@ def test_a_worker_that_dies_is_started_again(port: int, tmp_path: Path) -> None:
         assert at.type("submit", "--wait", "--", "true").status == 0
 
 
-def test_nothing_outlives_one_that_is_killed(port: int, tmp_path: Path) -> None:
+def test_no_process_survives_when_up_is_killed(port: int, tmp_path: Path) -> None:
     at = Terminal(f"http://127.0.0.1:{port}")
     with up(port, tmp_path) as running:
         assert running.line_with("Ctrl-C stops everything.", PATIENCE_S), running.seen

@@ -105,7 +105,7 @@ def _decision(step: Step) -> Iterator[str]:
         case "Reserve":
             yield f"start {_places(step)}"
         case "Gather":
-            yield f"gather places for {_places(step)}; the gang is still incomplete"
+            yield f"gather {_places(step)}; the gang is still incomplete"
         case "ReleaseGathered":
             yield f"release the places that {gangs} gathered: no gathering gang could start"
         case _:

@@ -1,4 +1,4 @@
-"""The SDK against a real server: what is asked for is done, and comes back in the wire's shapes."""
+"""`phalanx.Client` against a real server."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,7 +39,7 @@ def worker(server: Server, client: Client) -> Iterator[Worker]:
 NATIVE = {"roles": {"w": {"command": ["a", "b"], "replicas": 2, "resources": {"gpu": 1}}}}
 
 
-def test_a_job_is_submitted_in_any_of_its_forms(client: Client) -> None:
+def test_a_job_can_be_submitted_in_every_form(client: Client) -> None:
     forms = [
         client.submit(NATIVE),
         client.submit(job_spec(NATIVE)),
@@ -54,14 +54,14 @@ def test_a_job_is_submitted_in_any_of_its_forms(client: Client) -> None:
     assert found.spec["roles"]["worker"]["env"] == {"A": "b"}
 
 
-def test_a_job_and_fields_beside_it_are_refused_before_anything_is_sent(client: Client) -> None:
+def test_a_job_with_fields_beside_it_is_refused_without_a_request(client: Client) -> None:
     with pytest.raises(TypeError):
         client.submit(NATIVE, name="x")
     with pytest.raises(TypeError):
         client.submit()
 
 
-def test_a_wrong_job_is_refused_with_the_path_of_what_is_wrong(client: Client) -> None:
+def test_an_invalid_job_is_refused_with_the_path_of_the_problem(client: Client) -> None:
     with pytest.raises(InvalidError) as refused:
         client.submit(command="x", gang=0)
     assert [each.path for each in refused.value.details] == ["roles.worker.replicas"]
@@ -73,14 +73,14 @@ def test_many_jobs_are_each_accepted_or_refused(client: Client) -> None:
     assert client.submit_all("command: a\n---\ncommand: b\n").accepted == 2
 
 
-def test_lists_are_read_to_their_end_page_by_page(client: Client) -> None:
+def test_lists_are_read_page_by_page(client: Client) -> None:
     made = [client.submit(command="x", namespace="pages").id for _ in range(5)]
     client.cancel(made[0])
     listed = [job.id for job in client.jobs(namespace="pages", page=2)]
     assert listed == [*made[:0:-1], made[0]]
 
 
-def test_a_job_runs_to_its_end_and_is_waited_for(client: Client, worker: Worker) -> None:
+def test_wait_returns_the_ended_job(client: Client, worker: Worker) -> None:
     job = client.submit(command="x", gang=2, resources={"gpu": 1}, name="whole").id
     assert client.find("whole") == job
     for claim in [worker.claim(), worker.claim()]:
@@ -93,13 +93,13 @@ def test_a_job_runs_to_its_end_and_is_waited_for(client: Client, worker: Worker)
     assert kinds == [type(event) for event in client.events(job, follow=True)]
 
 
-def test_waiting_ends_when_its_time_is_over(client: Client) -> None:
+def test_wait_raises_after_its_timeout(client: Client) -> None:
     job = client.submit(command="x", resources={"gpu": 100})
     with pytest.raises(TimeoutError, match=r"is still pending after 0\.2 s"):
         client.wait(job.id, timeout_s=0.2)
 
 
-def test_whoever_watches_sees_every_change_until_the_end(client: Client, worker: Worker) -> None:
+def test_watch_yields_every_change_until_the_end(client: Client, worker: Worker) -> None:
     job = client.submit(command="x").id
     watched = client.watch(job)
     # It may have been planned by the time it is looked at.
@@ -110,7 +110,9 @@ def test_whoever_watches_sees_every_change_until_the_end(client: Client, worker:
     assert [seen.phase for seen in watched][-1] is Phase.DONE
 
 
-def test_the_verbs_do_what_they_say(client: Client, worker: Worker) -> None:
+def test_jobs_are_held_released_prioritised_cancelled_retried_and_requeued(
+    client: Client, worker: Worker
+) -> None:
     job = client.submit(command="x", resources={"gpu": 100}).id
     assert client.hold(job).on_hold
     assert client.why(job).reason == {"type": "OnHold", "message": "on hold until it is released"}
@@ -133,7 +135,7 @@ def test_the_verbs_do_what_they_say(client: Client, worker: Worker) -> None:
         client.cancel(done)
 
 
-def test_workers_are_seen_cordoned_and_emptied(client: Client, worker: Worker) -> None:
+def test_workers_are_listed_cordoned_and_drained(client: Client, worker: Worker) -> None:
     assert [each.id for each in client.workers()] == [worker.name]
     assert client.cordon(worker.name, reason="new fans").cordoned == "new fans"
     assert client.uncordon(worker.name).status == "active"
@@ -153,16 +155,14 @@ def test_queues_are_set_stopped_started_and_deleted(client: Client) -> None:
         client.queue("q")
 
 
-def test_a_plan_says_what_would_happen_and_keeps_nothing(client: Client, worker: Worker) -> None:
+def test_a_plan_stores_nothing(client: Client, worker: Worker) -> None:
     before = len(list(client.jobs()))
     assert client.plan(NATIVE).starts
     assert not client.plan({"command": "x", "gang_size": 9, "resources": {"gpu": 1}}).starts
     assert len(list(client.jobs())) == before
 
 
-def test_output_is_read_line_by_line_and_followed_to_the_end(
-    client: Client, worker: Worker
-) -> None:
+def test_output_is_read_by_line_and_followed_to_the_end(client: Client, worker: Worker) -> None:
     job = client.submit(command="x").id
     claim = worker.claim()
     followed = client.logs(job, follow=True)
@@ -175,7 +175,7 @@ def test_output_is_read_line_by_line_and_followed_to_the_end(
         list(client.logs(job, task=7))
 
 
-def test_the_client_goes_on_where_another_server_leads(tmp_path: Path) -> None:
+def test_the_client_continues_after_a_change_of_leader(tmp_path: Path) -> None:
     with (
         Server(tmp_path) as first,
         Server(tmp_path, leads=False) as second,

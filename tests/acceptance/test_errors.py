@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.terminal import SCRIPT, Server, Terminal
-from tests.integration.client.crooked import Crooked, answer
+from tests.integration.client.misbehaving_server import MisbehavingServer, answer
 
 NOWHERE = "http://127.0.0.1:9"
 
@@ -98,11 +98,11 @@ def test_wrong_usage_is_refused_in_our_words(words: str, sentence: str) -> None:
 
 
 def test_a_server_that_is_not_phalanx_is_named(tmp_path: Path) -> None:
-    with Crooked(answer(200, ["hello"])) as other:
+    with MisbehavingServer(answer(200, ["hello"])) as other:
         said = Terminal(other.url).type("jobs")
     assert said.status == 5
     assert f"{other.url} answered GET /jobs with something else than expected" in said.err
 
 
-def test_the_script_is_the_one_that_is_installed() -> None:
+def test_the_installed_script_is_used() -> None:
     assert Path(SCRIPT).is_file()

@@ -1,4 +1,4 @@
-"""A gang that is submitted in parts, as it is typed, with real processes at its end."""
+"""A gang that is submitted in parts, with real processes."""
 
 import json
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ def why(fleet: Fleet, job: str) -> str:
     return reason
 
 
-def test_pods_wait_for_their_group_and_start_with_the_last_of_them(fleet: Fleet) -> None:
+def test_pods_are_pending_until_the_last_member_of_their_group_is_submitted(fleet: Fleet) -> None:
     pods = [member(fleet, "web", n) for n in range(3)]
     [job] = fleet.submit(pods[0] + pods[1])
     assert why(fleet, job) == "2 members submitted, the PodGroup is missing"
@@ -58,7 +58,7 @@ def test_pods_wait_for_their_group_and_start_with_the_last_of_them(fleet: Fleet)
     assert "web-2 joined it, which has 3 tasks now" in story
 
 
-def test_a_group_without_pods_is_a_job_that_can_be_looked_at_and_cancelled(fleet: Fleet) -> None:
+def test_a_group_without_pods_is_a_job_that_can_be_shown_and_cancelled(fleet: Fleet) -> None:
     [job] = fleet.submit(GROUP.replace("NAME", "early"))
     assert why(fleet, job) == "0 of 3 members submitted"
     for command in ("tasks", "logs", "events"):
@@ -67,7 +67,9 @@ def test_a_group_without_pods_is_a_job_that_can_be_looked_at_and_cancelled(fleet
     assert fleet.ends(job).phase == "cancelled"
 
 
-def test_a_part_at_odds_is_refused_with_both_members(fleet: Fleet, tmp_path: Path) -> None:
+def test_a_member_with_conflicting_fields_is_refused_and_both_members_are_named(
+    fleet: Fleet, tmp_path: Path
+) -> None:
     file = tmp_path / "late.yaml"
     [job] = fleet.submit(GROUP.replace("NAME", "odd") + member(fleet, "odd", 0))
     file.write_text(member(fleet, "odd", 1).replace("spec: {", "spec: {priority: 7, "))

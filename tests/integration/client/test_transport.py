@@ -1,4 +1,4 @@
-"""Which server is asked, how often, and what is done when none answers as it should."""
+"""Which server a request goes to, when it is retried, and which errors are raised."""
 
 import re
 
@@ -15,7 +15,7 @@ from phalanx.client import (
     UnknownOutcomeError,
     UnreachableError,
 )
-from tests.integration.client.crooked import CUT, Crooked, answer, refusal
+from tests.integration.client.misbehaving_server import CUT, MisbehavingServer, answer, refusal
 
 JOB = {
     "id": "j-1",
@@ -35,7 +35,7 @@ TOKEN = "s3cret"  # noqa: S105
 NOWHERE = "http://127.0.0.1:9"
 
 
-def keys(server: Crooked) -> set[str]:
+def keys(server: MisbehavingServer) -> set[str]:
     return {
         found[1]
         for request in server.requests
@@ -44,41 +44,41 @@ def keys(server: Crooked) -> set[str]:
 
 
 @pytest.mark.parametrize("trouble", [CUT, refusal(503, "no_leader"), refusal(503, "unavailable")])
-def test_a_submission_is_sent_again_under_the_same_key(trouble: bytes) -> None:
-    with Crooked(trouble, trouble, OK) as server, Client(server.url) as client:
+def test_a_submission_is_retried_with_the_same_key(trouble: bytes) -> None:
+    with MisbehavingServer(trouble, trouble, OK) as server, Client(server.url) as client:
         assert client.submit(command="x").id == "j-1"
         assert len(server.requests) == 3
         assert len(keys(server)) == 1
 
 
-def test_what_may_not_be_done_twice_is_not_asked_twice() -> None:
-    with Crooked(CUT, OK) as server, Client(server.url) as client:
+def test_a_request_that_is_not_idempotent_is_not_retried() -> None:
+    with MisbehavingServer(CUT, OK) as server, Client(server.url) as client:
         with pytest.raises(UnknownOutcomeError, match="the request may have been carried out"):
             client.retry("j-1")
         assert len(server.requests) == 1
 
 
-def test_what_nobody_began_is_asked_again_even_if_it_may_not_be_done_twice() -> None:
+def test_a_request_that_was_not_begun_is_retried_even_if_it_is_not_idempotent() -> None:
     with (
-        Crooked(refusal(503, "no_leader"), OK) as server,
+        MisbehavingServer(refusal(503, "no_leader"), OK) as server,
         Client([NOWHERE, server.url]) as client,
     ):
         assert client.retry("j-1").id == "j-1"
 
 
-def test_a_server_that_cannot_answer_now_is_said_where_asking_again_is_not_safe() -> None:
+def test_an_unavailable_server_is_an_error_if_a_retry_is_not_safe() -> None:
     with (
-        Crooked(refusal(503, "unavailable")) as server,
+        MisbehavingServer(refusal(503, "unavailable")) as server,
         Client(server.url) as client,
         pytest.raises(UnavailableError),
     ):
         client.retry("j-1")
 
 
-def test_a_standby_is_followed_to_the_leader_with_token_and_query_and_remembered() -> None:
-    with Crooked(answer(200, {"jobs": [], "cursor": None})) as leader:
+def test_a_redirect_to_the_leader_is_followed_with_token_and_query_and_remembered() -> None:
+    with MisbehavingServer(answer(200, {"jobs": [], "cursor": None})) as leader:
         location = f"{leader.url}/jobs?ignored"
-        with Crooked(answer(307, {}, Location=location)) as standby:
+        with MisbehavingServer(answer(307, {}, Location=location)) as standby:
             with Client(standby.url, TOKEN) as client:
                 assert list(client.jobs(queue="lab")) == []
                 assert list(client.jobs(queue="lab")) == []
@@ -88,21 +88,21 @@ def test_a_standby_is_followed_to_the_leader_with_token_and_query_and_remembered
         assert all("queue=lab" in each.split("\r\n")[0] for each in leader.requests)
 
 
-def test_standbys_that_name_each_other_are_given_up() -> None:
-    with Crooked(answer(307, {}, Location="http://x/")) as one:
+def test_standbys_that_redirect_to_each_other_are_unreachable() -> None:
+    with MisbehavingServer(answer(307, {}, Location="http://x/")) as one:
         one._answers[:] = [answer(307, {}, Location=f"{one.url}/jobs")]
         told = pytest.raises(UnreachableError, match="stands by, and so does the server")
         with Client(one.url, patience_s=0) as client, told:
             client.workers()
 
 
-def test_another_server_is_asked_where_one_does_not_answer() -> None:
-    with Crooked(answer(200, [])) as server, Client([NOWHERE, server.url]) as client:
+def test_the_next_server_is_asked_if_one_does_not_answer() -> None:
+    with MisbehavingServer(answer(200, [])) as server, Client([NOWHERE, server.url]) as client:
         assert client.workers() == []
         assert client.workers() == []
 
 
-def test_patience_ends_and_says_whom_it_asked() -> None:
+def test_after_patience_s_the_error_names_the_servers() -> None:
     told = pytest.raises(UnreachableError, match=re.escape(NOWHERE))
     with Client(NOWHERE, patience_s=0.3) as client, told:
         client.workers()
@@ -119,14 +119,14 @@ def test_patience_ends_and_says_whom_it_asked() -> None:
         (418, RefusedError),
     ],
 )
-def test_a_refusal_is_an_error_of_its_kind_with_all_that_was_said(
+def test_a_refusal_raises_the_error_of_its_status_with_every_detail(
     status: int, kind: type[RefusedError]
 ) -> None:
     body = {
         "error": {"code": "c", "message": "m", "details": [{"path": "p", "message": "is wrong"}]}
     }
     with (
-        Crooked(answer(status, body, X_Request_ID="r-7")) as server,
+        MisbehavingServer(answer(status, body, X_Request_ID="r-7")) as server,
         Client(server.url) as client,
         pytest.raises(kind) as refused,
     ):
@@ -136,17 +136,17 @@ def test_a_refusal_is_an_error_of_its_kind_with_all_that_was_said(
     assert [(each.path, each.message) for each in error.details] == [("p", "is wrong")]
 
 
-def test_a_refusal_that_is_not_ours_is_told_by_its_status() -> None:
+def test_an_error_of_a_proxy_is_reported_with_its_status() -> None:
     with (
-        Crooked(answer(502, "bad gateway")) as server,
+        MisbehavingServer(answer(502, "bad gateway")) as server,
         Client(server.url) as client,
         pytest.raises(RefusedError, match="answered 502"),
     ):
         client.get("j-1")
 
 
-def test_an_id_is_a_name_and_never_a_path() -> None:
-    with Crooked(refusal(404, "not_found")) as server, Client(server.url) as client:
+def test_an_id_is_quoted_in_the_path() -> None:
+    with MisbehavingServer(refusal(404, "not_found")) as server, Client(server.url) as client:
         with pytest.raises(NotFoundError):
             client.get("../queues?x=1")
         assert server.requests[0].startswith("GET /jobs/..%2Fqueues%3Fx%3D1 ")
@@ -159,17 +159,17 @@ def text(*lines: str, is_whole: bool) -> bytes:
     return b"HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n" + chunks
 
 
-def test_output_that_broke_off_is_gone_on_with_where_it_was() -> None:
+def test_following_output_continues_after_a_broken_connection() -> None:
     ended = answer(200, JOB | {"phase": "done", "finished_at": "2026-01-01T00:00:01Z"})
     broken = text("a/0 | one", "b/1 | eins", is_whole=False)
     whole = text("b/1 | eins", "b/1 | zwei", "a/0 | one", is_whole=True)
-    with Crooked(broken, ended, whole, ended) as server, Client(server.url) as client:
+    with MisbehavingServer(broken, ended, whole, ended) as server, Client(server.url) as client:
         lines = list(client.logs("j-1", follow=True))
     assert lines == ["a/0 | one", "b/1 | eins", "b/1 | zwei"]
 
 
-def test_output_that_broke_off_and_is_not_followed_is_an_error() -> None:
-    with Crooked(text("one", is_whole=False)) as server, Client(server.url) as client:
+def test_reading_output_raises_if_the_connection_breaks() -> None:
+    with MisbehavingServer(text("one", is_whole=False)) as server, Client(server.url) as client:
         lines = client.logs("j-1")
         assert next(lines) == "one"
         with pytest.raises(UnreachableError, match="the connection broke"):

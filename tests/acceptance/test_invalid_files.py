@@ -1,5 +1,5 @@
-"""Documents that are wrong, submitted behind one that is right: each problem is told by its file,
-document and path, with what to do, and nothing of the file is kept."""
+"""Files with an invalid document after a valid one: each problem is named by file, document, path,
+and cure, and nothing of the file is stored."""
 
 from pathlib import Path
 
@@ -106,7 +106,7 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_what_is_wrong_is_told_with_its_place_and_its_cure(
+def test_every_problem_has_its_place_and_its_cure(
     server: Server, terminal: Terminal, tmp_path: Path, what: str
 ) -> None:
     text, where, told, cure = WRONG[what]

@@ -1,4 +1,4 @@
-"""A server that misbehaves as a test tells it to, one request after another."""
+"""A server that answers each request as a test prescribes, however wrong."""
 
 import json
 import socket
@@ -20,7 +20,7 @@ def refusal(status: int, code: str) -> bytes:
 CUT = b""
 
 
-class Crooked:
+class MisbehavingServer:
     """Answers each connection with the next of its answers, and with the last one ever after."""
 
     def __init__(self, *answers: bytes) -> None:
@@ -30,7 +30,7 @@ class Crooked:
         self.requests: list[str] = []
         self._thread = threading.Thread(target=self._serve)
 
-    def __enter__(self) -> "Crooked":
+    def __enter__(self) -> "MisbehavingServer":
         self._thread.start()
         return self
 

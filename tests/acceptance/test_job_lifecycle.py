@@ -1,4 +1,4 @@
-"""A job from its submission to its end, as its user sees it."""
+"""A job from its submission to its end, on the command line."""
 
 import signal
 
@@ -12,7 +12,9 @@ def at(own_server: Server) -> Terminal:
     return Terminal(own_server.url)
 
 
-def test_waiting_for_a_job_that_ends_well_is_status_0(own_server: Server, at: Terminal) -> None:
+def test_waiting_for_a_job_that_is_done_ends_with_status_0(
+    own_server: Server, at: Terminal
+) -> None:
     with Worker(own_server.url, "w-1", gpu=2) as worker:
         waiting = at.start(
             "submit", "--gang", "2", "--gpu", "1", "--name", "train", "-w", "--", "x"
@@ -33,7 +35,7 @@ def test_waiting_for_a_job_that_ends_well_is_status_0(own_server: Server, at: Te
     assert at.type("why", "train").out == f"{job}: done: job complete\n"
 
 
-def test_waiting_for_a_job_that_fails_is_status_1(own_server: Server, at: Terminal) -> None:
+def test_waiting_for_a_job_that_fails_ends_with_status_1(own_server: Server, at: Terminal) -> None:
     with Worker(own_server.url, "w-1") as worker:
         waiting = at.start("submit", "--max-retries", "1", "--name", "bad", "--wait", "--", "x")
         worker.end(worker.claim(), exit_code=3)
@@ -44,7 +46,7 @@ def test_waiting_for_a_job_that_fails_is_status_1(own_server: Server, at: Termin
     assert story.splitlines()[-1].split("  ")[1].startswith("job failed: ")
 
 
-def test_waiting_for_a_job_that_is_cancelled_is_status_1(at: Terminal) -> None:
+def test_waiting_for_a_job_that_is_cancelled_ends_with_status_1(at: Terminal) -> None:
     waiting = at.start("submit", "--gpu", "1", "--name", "gone", "--wait", "--", "x")
     assert waiting.stdout is not None
     job = waiting.stdout.readline().strip()
