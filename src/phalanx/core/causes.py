@@ -29,7 +29,7 @@ class CauseKind(StrEnum):
 _RANKS = {kind: rank for rank, kind in enumerate(CauseKind)}
 
 
-class Cause(msgspec.Struct, frozen=True, omit_defaults=True):
+class Cause(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     kind: CauseKind
     what: str  #: the text, without a full stop
     task: int | None = None  #: index of the task whose failure it was

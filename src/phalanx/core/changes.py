@@ -51,7 +51,7 @@ def merge(rows: dict[K, V], changed: Mapping[K, V | None]) -> None:
             rows[key] = row
 
 
-class Timer(msgspec.Struct, frozen=True):
+class Timer(msgspec.Struct, frozen=True, gc=False):
     """An event to apply at a time. Timers are never cancelled: a late one changes nothing."""
 
     at: Micros
@@ -175,7 +175,9 @@ class Changes:
 
     def move(self, gang: Gang, task: Task, move: Move, target: State, **fields: Any) -> Task:
         """Move a task to another state. Raises IllegalTransition if the table forbids it."""
-        allowed = TARGETS.get((task.state, task.released, move))
+        place = task.place
+        released = place is not None and place.released_at is not None
+        allowed = TARGETS.get((task.state, released, move))
         if allowed is None or target not in allowed:
             raise IllegalTransition(
                 f"{move} cannot take a task from {task.state} to {target}: {task.story}"

@@ -202,13 +202,13 @@ class Cluster:
             merge(self.queues, changes.queues)
         if changes.residues:
             merge(self.residues, changes.residues)
-        self.accounts |= changes.accounts
+        self.accounts.update(changes.accounts)
         if changes.crons:
             merge(self.crons, changes.crons)
         for name in changes.verdicts:
             self.dependants.pop(name, None)
         for job in changes.jobs.values():
-            if job.finished_at is not None:
+            if job.end is not None and job.end.finished_at is not None:
                 self._forget(job)
 
     def _add(self, gang: Gang) -> None:
@@ -287,16 +287,12 @@ def _conclude(changes: Changes) -> None:
         groups.member_ended(changes, gang)
     runs: list[Job] = []
     for gang in changes.gangs.values():
-        fields: dict[str, Any] = {}
-        phase = gang.phase()
-        if phase is not gang.job.phase:
-            fields["phase"] = phase
-        end = gang.job.end
+        phase, end = gang.phase(), gang.job.end
         if end is not None and end.finished_at is None and gang.is_over:
-            fields["end"] = replace(end, finished_at=changes.now)
-        if fields:
-            changes.set_job(gang, **fields)
-            if "end" in fields and gang.job.cron is not None:
+            changes.set_job(gang, phase=phase, end=replace(end, finished_at=changes.now))
+            if gang.job.cron is not None:
                 runs.append(gang.job)
+        elif phase is not gang.job.phase:
+            changes.set_job(gang, phase=phase)
     for run in runs:
         crons.run_ended(changes, run)

@@ -1,7 +1,8 @@
 """The rows that the store keeps. They are frozen, and the cluster can be rebuilt from them alone.
 
 A job's row has one nested struct per stage of its life, present only while the job is in that
-stage. Times are microseconds since 1970, UTC. Only `Changes` makes new versions of rows.
+stage. Times are microseconds since 1970, UTC. Only `Changes` makes new versions of rows. As rows
+cannot form reference cycles, the garbage collector need not visit them (`gc=False`).
 """
 
 from enum import StrEnum
@@ -30,14 +31,14 @@ class Phase(StrEnum):
 ENDED: frozenset[Phase] = frozenset({Phase.DONE, Phase.FAILED, Phase.CANCELLED, Phase.TIMED_OUT})
 
 
-class Blob(msgspec.Struct, frozen=True):
+class Blob(msgspec.Struct, frozen=True, gc=False):
     """A reference to bytes in the store."""
 
     id: str
     size_bytes: int
 
 
-class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
+class Exit(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """How a process ended."""
 
     code: int | None = None
@@ -57,7 +58,7 @@ class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"exited with code {self.code}"
 
 
-class Place(msgspec.Struct, frozen=True, omit_defaults=True):
+class Place(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Where one attempt of a task runs, and how far it has come."""
 
     worker: str | None  #: None for a task that was claimed without naming a worker
@@ -69,7 +70,7 @@ class Place(msgspec.Struct, frozen=True, omit_defaults=True):
     stopping_at: Micros | None = None  #: when the stop was requested
 
 
-class Task(msgspec.Struct, frozen=True, omit_defaults=True):
+class Task(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One process tree on one worker."""
 
     job: str
@@ -134,14 +135,14 @@ def place_of(task: Task) -> Place:
     return task.place
 
 
-class Assignment(msgspec.Struct, frozen=True):
+class Assignment(msgspec.Struct, frozen=True, gc=False):
     """A task of a job and the worker it is to run on."""
 
     task: int
     worker: str
 
 
-class Nomination(msgspec.Struct, frozen=True, omit_defaults=True):
+class Nomination(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Capacity kept for a gang while the victims that occupy it stop."""
 
     assignments: tuple[Assignment, ...]
@@ -150,14 +151,14 @@ class Nomination(msgspec.Struct, frozen=True, omit_defaults=True):
     victims: tuple[str, ...] = ()  #: the tasks that must stop first
 
 
-class GatheredPlaces(msgspec.Struct, frozen=True):
+class GatheredPlaces(msgspec.Struct, frozen=True, gc=False):
     """Places that a non-strict gang keeps until it has its minimum."""
 
     places: tuple[Assignment, ...]
     since: Micros  #: when the first of them was gathered
 
 
-class PendingState(msgspec.Struct, frozen=True, omit_defaults=True):
+class PendingState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Tasks of the job are to be placed.
 
     Begins at the submission, at a requeue, or when one task failed and restarts alone; ends at the
@@ -174,13 +175,13 @@ class PendingState(msgspec.Struct, frozen=True, omit_defaults=True):
     evicts_from: Micros = 0  #: before this time no other job is evicted for it
 
 
-class ReservationState(msgspec.Struct, frozen=True, omit_defaults=True):
+class ReservationState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A start set is reserved and not released yet."""
 
     together: tuple[str, ...] = ()  #: jobs of its group, whose reservations are released with it
 
 
-class AttemptState(msgspec.Struct, frozen=True, omit_defaults=True):
+class AttemptState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The gang has been released and has not stopped as a whole since."""
 
     healthy_since: Micros | None = None  #: since then all tasks of the start set are running
@@ -189,7 +190,7 @@ class AttemptState(msgspec.Struct, frozen=True, omit_defaults=True):
     safe_at: Micros | None = None  #: work up to here survives a stop
 
 
-class StoppingState(msgspec.Struct, frozen=True, omit_defaults=True):
+class StoppingState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The gang is being stopped as a whole."""
 
     cause: Cause
@@ -198,7 +199,7 @@ class StoppingState(msgspec.Struct, frozen=True, omit_defaults=True):
     counted: bool = False  #: whether the failure that caused it was counted
 
 
-class EndState(msgspec.Struct, frozen=True, omit_defaults=True):
+class EndState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The job has its verdict."""
 
     verdict: Phase
@@ -218,7 +219,7 @@ class GangMembers(msgspec.Struct, frozen=True, omit_defaults=True):
     keys: tuple[str, ...] = ()  #: idempotency keys of the parts after the first
 
 
-class Job(msgspec.Struct, frozen=True, omit_defaults=True):
+class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A job without its tasks."""
 
     id: str

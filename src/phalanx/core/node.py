@@ -18,7 +18,7 @@ GPU = "gpu"
 AttemptKey = tuple[str, int]
 
 
-class Charge(msgspec.Struct, frozen=True):
+class Charge(msgspec.Struct, frozen=True, gc=False):
     """What one attempt, or one gathered place, takes of its worker."""
 
     at: Micros

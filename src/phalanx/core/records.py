@@ -26,7 +26,13 @@ Moment: TypeAlias = Annotated[Micros, MOMENT]
 
 
 class RecordBase(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag=True
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="kind",
+    tag=True,
+    gc=False,
 ):
     """Fields of every record, set by `Changes.record`."""
 
