@@ -55,9 +55,9 @@ async def list_jobs(  # noqa: PLR0913, PLR0917
 @get("/jobs/{job_id:str}", opt={"allowed": ANY_ROLE}, summary="Show a job with its tasks")
 async def show_job(request: Request[Any, Any, Any], job_id: FromPath[str]) -> JobDetail:
     """The job with its tasks, specification and dependencies."""
-    found = await find(request, job_id)
-    detail = job_detail(found.job, found.tasks, found.reason)
-    dependencies, dependants = await related_jobs(request, found.job)
+    target = await find(request, job_id)
+    detail = job_detail(target.job, target.tasks, target.reason)
+    dependencies, dependants = await related_jobs(request, target.job)
     return replace(detail, after=dependencies, dependants=dependants)
 
 
@@ -74,8 +74,8 @@ async def cancel_job(request: Request[Any, Any, Any], job_id: FromPath[str]) -> 
 @get("/jobs/{job_id:str}/tasks", opt={"allowed": ANY_ROLE}, summary="List the tasks of a job")
 async def list_tasks(request: Request[Any, Any, Any], job_id: FromPath[str]) -> list[TaskView]:
     """By their number in the job."""
-    found = await find(request, job_id)
-    return [task_view(found.job, task) for task in found.tasks]
+    target = await find(request, job_id)
+    return [task_view(target.job, task) for task in target.tasks]
 
 
 @get("/jobs/{job_id:str}/events", opt={"allowed": USERS}, summary="List the events of a job")
@@ -86,8 +86,8 @@ async def job_events(
     limit: Limit = 100,
 ) -> EventPage:
     """Oldest first, from the event after number `after` on."""
-    found = await find(request, job_id)
-    records = await services_of(request).store.records(job=found.job.id, after=after, limit=limit)
+    target = await find(request, job_id)
+    records = await services_of(request).store.records(job=target.job.id, after=after, limit=limit)
     more = records[-1].seq if len(records) == limit else None
     return EventPage(tuple(with_iso_times(record) for record in records), more)
 

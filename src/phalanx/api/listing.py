@@ -77,8 +77,8 @@ def _live(
     jobs = (gang.job for gang in reversed(gangs.values()))
     keys = ((job.created_at, job.id) for job in jobs if wanted.matches(job))
     older = keys if last is None else (key for key in keys if key < last)
-    found = [gangs[job] for _, job in heapq.nlargest(limit, older)]
-    return {_key(g.job): job_view(g.job, reason_of(g, reasons, turn.now)) for g in found}
+    page = [gangs[job] for _, job in heapq.nlargest(limit, older)]
+    return {_key(g.job): job_view(g.job, reason_of(g, reasons, turn.now)) for g in page}
 
 
 async def _finished(
@@ -86,12 +86,12 @@ async def _finished(
 ) -> list[Job]:
     """The newest finished jobs of each namespace."""
     cursor = None if last is None else str(last)
-    found: list[Job] = []
+    jobs: list[Job] = []
     for namespace in (None,) if wanted.namespaces is None else wanted.namespaces:
         query = replace(wanted.query, namespace=namespace)
         page = await services.store.finished_jobs(query, limit=limit, cursor=cursor)
-        found += page.jobs
-    return found
+        jobs += page.jobs
+    return jobs
 
 
 def _parsed(cursor: str) -> Cursor:

@@ -18,7 +18,7 @@ from phalanx.engine.turn import Turn
 T = TypeVar("T")
 
 
-class FoundJob(NamedTuple):
+class JobWithTasks(NamedTuple):
     job: Job
     tasks: tuple[Task, ...]
     reason: Reason | None = None
@@ -33,38 +33,38 @@ def unknown(name: str) -> Unknown:
     return Unknown(f"there is no job {name[:80]}")
 
 
-async def find(request: Request[Any, Any, Any], name: str) -> FoundJob:
+async def find(request: Request[Any, Any, Any], name: str) -> JobWithTasks:
     """The job, from memory or from the store. Raises Unknown, also if the caller may not see it."""
     services, principal = services_of(request), principal_of(request)
     job = job_of(name)
-    found = await services.engine.do(lambda turn: _live(turn, job, services.engine.reasons))
-    if found is None:
+    target = await services.engine.do(lambda turn: _live(turn, job, services.engine.reasons))
+    if target is None:
         row = await services.store.job(job)
-        found = None if row is None else FoundJob(*row)
-    if found is None or not principal.may_see(found.job.spec.namespace):
+        target = None if row is None else JobWithTasks(*row)
+    if target is None or not principal.may_see(target.job.spec.namespace):
         raise unknown(name)
-    if name != job and not 0 <= split_task(name)[1] < len(found.tasks):
+    if name != job and not 0 <= split_task(name)[1] < len(target.tasks):
         raise unknown(name)
-    return found
+    return target
 
 
-def _live(turn: Turn, job: str, reasons: Any) -> FoundJob | None:
+def _live(turn: Turn, job: str, reasons: Any) -> JobWithTasks | None:
     gang = turn.cluster.gangs.get(job)
     if gang is None:
         return None
-    return FoundJob(gang.job, tuple(gang.tasks), reason_of(gang, reasons, turn.now))
+    return JobWithTasks(gang.job, tuple(gang.tasks), reason_of(gang, reasons, turn.now))
 
 
 async def find_task(request: Request[Any, Any, Any], name: str) -> tuple[Job, Task]:
     """The task, also by the id of a job with one task. Raises Unknown."""
-    found = await find(request, name)
-    if name != found.job.id:
-        return found.job, found.tasks[split_task(name)[1]]
-    if not found.tasks:
+    target = await find(request, name)
+    if name != target.job.id:
+        return target.job, target.tasks[split_task(name)[1]]
+    if not target.tasks:
         raise Unknown(f"job {name} has no tasks yet; submit the members of its gang")
-    if len(found.tasks) > 1:
-        raise Unknown(f"job {name} has {len(found.tasks)} tasks; name one of them, like {name}.0")
-    return found.job, found.tasks[0]
+    if len(target.tasks) > 1:
+        raise Unknown(f"job {name} has {len(target.tasks)} tasks; name one of them, like {name}.0")
+    return target.job, target.tasks[0]
 
 
 async def change(

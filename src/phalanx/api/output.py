@@ -11,7 +11,7 @@ from phalanx.api.auth import USERS, WORKERS
 from phalanx.api.checkpoints import Bytes
 from phalanx.api.errors import wrong
 from phalanx.api.log_reader import LogReader
-from phalanx.api.lookup import FoundJob, find
+from phalanx.api.lookup import JobWithTasks, find
 from phalanx.api.services import services_of
 from phalanx.core.errors import Unknown
 from phalanx.core.ids import split_task
@@ -101,12 +101,12 @@ async def read(  # noqa: PLR0913, PLR0917
     With `follow` the stream continues, over all attempts, until the job has ended.
     """
     services = services_of(request)
-    found = await find(request, job_id)
-    tasks = _selected(found, job_id, task)
-    if attempt is not None and not 1 <= attempt <= found.job.epoch:
-        raise Unknown(f"job {found.job.id} has no attempt {attempt}; {_attempts(found.job)}")
-    output = await services.outputs.of(found.job.id)
-    reader = LogReader(services, found.job, tasks, attempt)
+    target = await find(request, job_id)
+    tasks = _selected(target, job_id, task)
+    if attempt is not None and not 1 <= attempt <= target.job.epoch:
+        raise Unknown(f"job {target.job.id} has no attempt {attempt}; {_attempts(target.job)}")
+    output = await services.outputs.of(target.job.id)
+    reader = LogReader(services, target.job, tasks, attempt)
     if tail is not None:
         await reader.skip_to_tail(output, tail)
     return Stream(
@@ -122,34 +122,34 @@ def _attempts(job: Job) -> str:
     return "its only attempt is 1" if job.epoch == 1 else f"its attempts are 1 to {job.epoch}"
 
 
-def _selected(found: FoundJob, path_id: str, task: str | None) -> tuple[Task, ...]:
+def _selected(target: JobWithTasks, path_id: str, task: str | None) -> tuple[Task, ...]:
     """The tasks named by the path or by the parameter; all if neither names one."""
-    number = None if task is None else _number(found, task)
-    if path_id != found.job.id:
+    number = None if task is None else _number(target, task)
+    if path_id != target.job.id:
         in_path = split_task(path_id)[1]
         if number not in (None, in_path):
             raise wrong("task", f"is {task}, but the path names task {in_path}; leave one out")
         number = in_path
-    return found.tasks if number is None else found.tasks[number : number + 1]
+    return target.tasks if number is None else target.tasks[number : number + 1]
 
 
-def _number(found: FoundJob, name: str) -> int:
+def _number(target: JobWithTasks, name: str) -> int:
     """The number of a task that is named by its number or by `ROLE/INDEX`. Raises Unknown."""
     role, slash, index = name.rpartition("/")
     if not (index.isascii() and index.isdecimal() and len(index) < 10):
         raise wrong("task", f"is {shown(name)}; write a task's number, like 0, or worker/0")
-    for task in found.tasks:
-        own = index_in_role(found.job.spec, task.index) if slash else task.index
+    for task in target.tasks:
+        own = index_in_role(target.job.spec, task.index) if slash else task.index
         if own == int(index) and (task.role == role or not slash):
             return task.index
-    raise Unknown(f"job {found.job.id} has no task {name[:80]}; {_tasks(found)}")
+    raise Unknown(f"job {target.job.id} has no task {name[:80]}; {_tasks(target)}")
 
 
-def _tasks(found: FoundJob) -> str:
-    if not found.tasks:
+def _tasks(target: JobWithTasks) -> str:
+    if not target.tasks:
         return "it has no tasks yet"
-    roles = (_range(f"{role.name}/", role.replicas) for role in found.job.spec.roles)
-    return f"its tasks are {_range('', len(found.tasks))} ({', '.join(roles)})"
+    roles = (_range(f"{role.name}/", role.replicas) for role in target.job.spec.roles)
+    return f"its tasks are {_range('', len(target.tasks))} ({', '.join(roles)})"
 
 
 def _range(prefix: str, count: int) -> str:

@@ -67,7 +67,7 @@ async def claim(
 async def _while_connected(
     request: Request[Any, Any, Any], claiming: Coroutine[Any, Any, PlainClaim | None]
 ) -> PlainClaim | None:
-    """Claim a task, unless the client disconnects first: nobody would run it."""
+    """Claim a task, unless the client disconnects first: the task would not be run."""
     claim = asyncio.ensure_future(claiming)
     disconnect = asyncio.ensure_future(_disconnected(request))
     try:
@@ -91,8 +91,8 @@ async def _disconnected(request: Request[Any, Any, Any]) -> None:
 )
 async def show_gang(request: Request[Any, Any, Any], job_id: FromPath[str]) -> list[PlainTaskView]:
     """By `gang_index`."""
-    found = await find(request, job_id)
-    return [plain_task_view(found.job, task) for task in found.tasks]
+    target = await find(request, job_id)
+    return [plain_task_view(target.job, task) for task in target.tasks]
 
 
 @post(

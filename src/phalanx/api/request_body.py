@@ -74,9 +74,9 @@ def _with_subject(problem: Problem) -> Problem:
     return problem if problem.path else Problem("", f"the body {problem.message}")
 
 
-def _check_type(request: Request[Any, Any, Any], known: tuple[str, ...]) -> None:
+def _check_type(request: Request[Any, Any, Any], accepted: tuple[str, ...]) -> None:
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if given not in known:
+    if given not in accepted:
         raise UnsupportedType(
             f"the content type is {shown(given)}; send application/json or application/yaml"
         )

@@ -109,20 +109,20 @@ async def submit(
     settings = read_options(
         services, ignore_image=ignore_image, ignore_unsupported=ignore_unsupported
     )
-    documents, found = await manifests.read(request, settings)
-    for spec in found.jobs:
+    documents, file = await manifests.read(request, settings)
+    for spec in file.jobs:
         check_namespace(principal, spec.namespace)
-    if found.queues:
+    if file.queues:
         check_role(principal, ADMINS)
     base = _checked_key(key)
-    if len(found.jobs) != 1 or found.queues:
-        return await _submit_together(services, found, principal.name, base)
-    submission = Submission(found.jobs[0], principal.name, base, found.part(found.jobs[0]))
+    if len(file.jobs) != 1 or file.queues:
+        return await _submit_together(services, file, principal.name, base)
+    submission = Submission(file.jobs[0], principal.name, base, file.part(file.jobs[0]))
     [outcome] = await services.submissions.submit([submission])
     if isinstance(outcome, CoreError):
         raise outcome
     status_code = 201 if outcome.is_new else 200
-    warned = (*outcome.warnings, *found.warnings)
+    warned = (*outcome.warnings, *file.warnings)
     if isinstance(outcome, Scheduled):
         return Response(
             cron_view(outcome.cron, warned),
@@ -137,19 +137,19 @@ async def submit(
 
 
 async def _submit_together(
-    services: Services, found: Bundle, owner: str, key: str | None
+    services: Services, file: Bundle, owner: str, key: str | None
 ) -> Response[SubmitReply | PlainSubmitReply | CronView | BatchReply]:
     submissions = [
-        Submission(spec, owner, None if key is None else f"{key}.{number}", found.part(spec))
-        for number, spec in enumerate(found.jobs)
+        Submission(spec, owner, None if key is None else f"{key}.{number}", file.part(spec))
+        for number, spec in enumerate(file.jobs)
     ]
-    accepted = await services.submissions.submit_together(submissions, found.queues)
+    accepted = await services.submissions.submit_together(submissions, file.queues)
     reply = BatchReply(
         accepted=len(accepted),
         refused=0,
         results=tuple(_batch_item(one, is_short=False) for one in accepted),
-        queues=tuple(queue.name for queue in found.queues),
-        warnings=warning_views(found.warnings),
+        queues=tuple(queue.name for queue in file.queues),
+        warnings=warning_views(file.warnings),
     )
     is_new = not accepted or any(one.is_new for one in accepted)
     return Response(reply, status_code=201 if is_new else 200)
@@ -165,8 +165,8 @@ async def _submit_together(
 async def submit_batch(request: Request[Any, Any, Any], key: IdempotencyKey = None) -> BatchReply:
     """A list of jobs, or several YAML documents. All accepted jobs are in one commit."""
     services, principal = services_of(request), principal_of(request)
-    found = await request_body.read(request)
-    documents = found[0] if len(found) == 1 and isinstance(found[0], list) else found
+    body = await request_body.read(request, "a list of jobs")
+    documents = body[0] if len(body) == 1 and isinstance(body[0], list) else body
     base = _checked_key(key)
     items: list[_Read | ErrorInfo] = []
     submissions = []
@@ -212,11 +212,11 @@ def _submitted(job: Job, warnings: Iterable[msgspec.Struct], *, is_short: bool) 
 
 def _spec(services: Services, document: object) -> _Read:
     """The one job in a document. Raises Invalid."""
-    found = bundle([document], read_options(services))
-    if len(found.jobs) != 1:
+    file = bundle([document], read_options(services))
+    if len(file.jobs) != 1:
         raise wrong("", "a document in a batch is one job; submit a file with queues to /jobs")
-    [spec] = found.jobs
-    return _Read(spec, is_short=is_short_form(document), part=found.part(spec))
+    [spec] = file.jobs
+    return _Read(spec, is_short=is_short_form(document), part=file.part(spec))
 
 
 def _checked_key(key: str | None) -> str | None:

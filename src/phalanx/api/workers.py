@@ -115,13 +115,13 @@ async def register(request: Request[Any, Any, Any]) -> WorkerView:
 
 
 def _register(turn: Turn, event: WorkerRegistered) -> WorkerView:
-    known = turn.cluster.nodes.get(event.worker)
+    previous = turn.cluster.nodes.get(event.worker)
     if (
-        known is not None
+        previous is not None
         and event.protocol is Protocol.PLAIN
-        and known.worker.incarnation != event.incarnation
+        and previous.worker.incarnation != event.incarnation
     ):
-        _lose_processes(turn, known)
+        _lose_processes(turn, previous)
     turn.apply(event)
     return worker_view(turn.cluster.nodes[event.worker])
 

@@ -130,4 +130,4 @@ async def _watch_for_pauses(writer: Writer, threshold_s: float) -> None:
         await asyncio.sleep(_PULSE_S)
         late_s = loop.time() - began_s - _PULSE_S
         if late_s > threshold_s:
-            writer.add_pause(late_s)
+            writer.losses.add_pause(late_s)

@@ -1,6 +1,7 @@
 """Which workers and plain runners are lost: a call renews a deadline, a missed one is a loss."""
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 
 from msgspec.structs import replace
@@ -20,7 +21,15 @@ _NO_BRAKE = 1 << 62
 
 
 class LossDetection:
-    def __init__(self, cluster: Cluster, settings: EngineSettings) -> None:
+    """`on_new_deadline` is called when the next deadline may be earlier than before."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: EngineSettings,
+        on_new_deadline: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._on_new_deadline = on_new_deadline
         self._loop = asyncio.get_running_loop()
         now_s = self._loop.time()
         self._workers = Liveness(settings, now_s)
@@ -39,13 +48,15 @@ class LossDetection:
     def is_braked(self) -> bool:
         return self._workers.is_braked
 
-    def hear_worker(self, worker: str) -> bool:
-        """Renew a worker's deadline; True if it had none."""
-        return self._workers.hear(worker, self._loop.time())
+    def hear_worker(self, worker: str) -> None:
+        """Renew a worker's deadline."""
+        if self._workers.hear(worker, self._loop.time()):
+            self._on_new_deadline()
 
-    def hear_runner(self, attempt: AttemptKey) -> bool:
-        """Renew the deadline of an attempt run over the plain protocol; True if it had none."""
-        return self._runners.hear(_runner(attempt), self._loop.time())
+    def hear_runner(self, attempt: AttemptKey) -> None:
+        """Renew the deadline of an attempt run over the plain protocol."""
+        if self._runners.hear(_runner(attempt), self._loop.time()):
+            self._on_new_deadline()
 
     def add_pause(self, seconds: float) -> None:
         """Extend every deadline by a time in which the server did not listen."""

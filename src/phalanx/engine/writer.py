@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, TypeVar
 from phalanx.core.changes import Timer
 from phalanx.core.cluster import Cluster
 from phalanx.core.events import Event
-from phalanx.core.node import AttemptKey
 from phalanx.core.spec.job import Micros
 from phalanx.engine.commits import Commits
 from phalanx.engine.errors import NotLeading, Unavailable
@@ -84,32 +83,16 @@ class Writer:
         self._host = host
         self._telemetry = telemetry
         self._without_lease_s = commits.without_lease_s
-        self._losses = LossDetection(cluster, settings)
         self.observers: list[Observer] = []
         self._loop = asyncio.get_running_loop()
         self._commands: deque[_Command] = deque()
+        #: Set when a command has arrived, or when the next deadline may be earlier.
         self._arrived = asyncio.Event()
+        self.losses = LossDetection(cluster, settings, on_new_deadline=self._arrived.set)
         self._closed: Exception | None = None
         self._now = cluster.loaded_at
         self._timers = _Timers()
         self._timers.add(cluster.timers())
-
-    def hear_worker(self, worker: str) -> None:
-        """Renew a worker's deadline."""
-        if self._losses.hear_worker(worker):
-            self._arrived.set()
-
-    def hear_runner(self, attempt: AttemptKey) -> None:
-        """Renew the deadline of an attempt run over the plain protocol."""
-        if self._losses.hear_runner(attempt):
-            self._arrived.set()
-
-    def add_pause(self, seconds: float) -> None:
-        """Extend every deadline by a time in which the server did not listen."""
-        self._losses.add_pause(seconds)
-
-    def release_brake(self) -> None:
-        self._losses.release_brake()
 
     async def do(self, work: Work[T]) -> T:
         """Run a command in the next turn; its result, once what it changed is durable.
@@ -165,7 +148,7 @@ class Writer:
         delays = []
         if self._timers.next_at is not None:
             delays.append((self._timers.next_at - self.now()) / 1_000_000)
-        deadline = self._losses.next_deadline()
+        deadline = self.losses.next_deadline()
         if deadline is not None:
             least = 0.0 if self._commits.holds_lease() else _NO_LEASE_S
             delays.append(max(least, deadline - self._loop.time()))
@@ -186,7 +169,7 @@ class Writer:
         error = None if self._commits.holds_lease() else NotLeading()
         for deliver in answers:
             deliver(error)
-        self._losses.observe(turn)
+        self.losses.observe(turn)
         for observer in self.observers:
             observer(turn)
 
@@ -209,11 +192,11 @@ class Writer:
         # Without a lease no call is answered, so no worker can be heard.
         if not self._commits.holds_lease():
             return
-        self.add_pause(self._commits.without_lease_s - self._without_lease_s)
+        self.losses.add_pause(self._commits.without_lease_s - self._without_lease_s)
         self._without_lease_s = self._commits.without_lease_s
-        was_braked = self._losses.is_braked
-        self._losses.declare(turn)
-        if self._losses.is_braked and not was_braked:
+        was_braked = self.losses.is_braked
+        self.losses.declare(turn)
+        if self.losses.is_braked and not was_braked:
             self._telemetry.braked()
 
     async def _commit(self, turn: Turn, answers: list[_Deliver]) -> None:
@@ -231,7 +214,7 @@ class Writer:
             raise
         took_s = self._loop.time() - began_s
         if took_s > self._settings.stall_s:
-            self.add_pause(took_s)
+            self.losses.add_pause(took_s)
         if changes:
             self._telemetry.committed(took_s, len(answers), len(changes))
 
