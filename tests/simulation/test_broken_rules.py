@@ -19,4 +19,4 @@ def test_a_broken_rule_is_noticed(break_rule: Break, monkeypatch: pytest.MonkeyP
             run_virtually(simulate_faults(seed, STEPS))
         except Exception:
             return
-    pytest.fail(f"{SEEDS} histories, and nobody noticed that {break_rule.__name__}")
+    pytest.fail(f"{SEEDS} simulations did not notice the broken rule {break_rule.__name__}")

@@ -1,4 +1,4 @@
-"""The worker's process: one link on one spawner, until it is told to stop.
+"""The worker's process: one link on one spawner, until it receives SIGTERM.
 
 A spawner that dies is replaced. Its tasks are gone, and the server learns so from the new one.
 """
@@ -40,7 +40,7 @@ class WorkerSettings(msgspec.Struct, frozen=True):
 
 
 def run(settings: WorkerSettings) -> int:
-    """Run a worker until it is told to stop; return its exit status. Raises WorkerStartError."""
+    """Run a worker until a signal stops it; return its exit status. Raises WorkerStartError."""
     state_dir = StateDir(settings.state_dir)
     try:
         state_dir.create()
@@ -70,7 +70,7 @@ class WorkerProcess:
         self._signals = ShutdownSignals()
 
     async def run(self) -> int:
-        """Run links until the worker is told to stop; return the exit status."""
+        """Run links until a signal stops the worker; return the exit status."""
         self._signals.install()
         try:
             while True:

@@ -147,8 +147,8 @@ class OwnChildren:
     def has_orphans(self, tag: int, main_pids: Container[int]) -> bool:
         """Whether a process with the tag is left of an attempt whose main process has been reaped.
 
-        This process is the subreaper, so what is left descends from one of its children. Only this
-        process reaps them, so none can leave the list while it is read.
+        This process is the subreaper, so such a process descends from one of its children. Nothing
+        else reaps them, so none can leave the list while it is read.
         """
         if not self._is_listed:
             return bool(tagged_pids(tag))
