@@ -6,9 +6,9 @@ them would delay a start that is reserved for it.
 
 from phalanx.core.spec.job import Micros
 from phalanx.plan.decisions import Evict, Gather, Plan, Reserve
+from phalanx.plan.elastic import grow
 from phalanx.plan.expiry import break_deadlocks, expire
 from phalanx.plan.explain.shortage import Shortage
-from phalanx.plan.growth import grow
 from phalanx.plan.planning_pass import PlanningPass
 from phalanx.plan.serving.serving import Serving
 from phalanx.plan.serving.starts import placement

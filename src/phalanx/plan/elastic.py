@@ -8,18 +8,49 @@ minimum.
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from itertools import chain
 
 from msgspec.structs import replace
 
 from phalanx.core.spec.job import Micros
+from phalanx.plan.decisions import Reserve
 from phalanx.plan.model import OrderKey, PendingGang, PlannerPolicy, RoleRequest
 from phalanx.plan.order import ServingOrder
 from phalanx.plan.pending import order_key
 from phalanx.plan.placement.trial import PlacementTrial
+from phalanx.plan.planning_pass import PlanningPass
+from phalanx.plan.serving.starts import placement
 from phalanx.plan.state.capacity import FreeCapacity
 
 #: The tasks that can be added are given out in about this many turns.
 _TURNS = 256
+
+
+def grow(work: PlanningPass) -> None:
+    """Let starting and running gangs grow, and decide all starts of the pass."""
+    growing = [
+        gang
+        for gang in sorted(work.pending.growing.values(), key=lambda gang: gang.job)
+        if gang.job not in work.excluded and work.stopped(gang) is None
+    ]
+    growth = ElasticGrowth(work.order, work.policy, work.now, work.capacity.both)
+    running = growth.trials(growing)
+    growth.share_out([*chain(*work.starts), *running], lambda *more: _add_tasks(work, *more))
+    work.decisions += (Reserve(tuple(map(placement, trials))) for trials in work.starts)
+    work.decisions += (Reserve((placement(trial),)) for trial in running if trial.count)
+
+
+def _add_tasks(work: PlanningPass, trial: PlacementTrial, role: RoleRequest, wanted: int) -> int:
+    """Place at most `wanted` tasks of a role; the number of tasks placed.
+
+    Starts that were reserved after the gang was placed must not be delayed either.
+    """
+    later = work.reservations.capacities_during(trial.gang.duration)
+    trial.continue_on((*work.capacity.both, *later), work.reservations.allowed_nodes())
+    before = trial.amounts()
+    placed = trial.grow(role, work.headroom(trial.gang.queue).allows(role, wanted))
+    work.use(trial.gang.queue, trial.amounts() - before)
+    return placed
 
 
 class GrowingGang:
