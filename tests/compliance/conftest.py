@@ -1,4 +1,4 @@
-"""Every test that asks for a `place`, a `store` or a `term` runs on each of the three stores."""
+"""Every test with a `backend`, a `store` or a `term` runs on each of the three stores."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -9,12 +9,12 @@ import pytest_asyncio
 from phalanx.core.spec.job import SECOND
 from phalanx.store.protocol import Store
 from tests.compliance.backends import (
-    MemoryPlace,
-    Place,
-    PlaceWithSchema,
-    PostgresPlace,
+    Backend,
+    BackendWithSchema,
+    MemoryBackend,
+    PostgresBackend,
     PostgresServer,
-    SQLitePlace,
+    SQLiteBackend,
     postgres_server,
 )
 
@@ -28,36 +28,36 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 @pytest_asyncio.fixture
-async def postgres_place(postgres: PostgresServer) -> AsyncIterator[PostgresPlace]:
-    yield await postgres.place()
+async def postgres_backend(postgres: PostgresServer) -> AsyncIterator[PostgresBackend]:
+    yield await postgres.backend()
     await postgres.clean()
 
 
 @pytest.fixture
-def sqlite_place(tmp_path: Path) -> SQLitePlace:
-    return SQLitePlace(tmp_path / "phalanx.db")
+def sqlite_backend(tmp_path: Path) -> SQLiteBackend:
+    return SQLiteBackend(tmp_path / "phalanx.db")
 
 
 @pytest.fixture
-def memory_place() -> MemoryPlace:
-    return MemoryPlace()
+def memory_backend() -> MemoryBackend:
+    return MemoryBackend()
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
-def place(request: pytest.FixtureRequest) -> Place:
-    found: Place = request.getfixturevalue(f"{request.param}_place")
-    return found
+def backend(request: pytest.FixtureRequest) -> Backend:
+    chosen: Backend = request.getfixturevalue(f"{request.param}_backend")
+    return chosen
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def place_with_schema(request: pytest.FixtureRequest) -> PlaceWithSchema:
-    found: PlaceWithSchema = request.getfixturevalue(f"{request.param}_place")
-    return found
+def backend_with_schema(request: pytest.FixtureRequest) -> BackendWithSchema:
+    chosen: BackendWithSchema = request.getfixturevalue(f"{request.param}_backend")
+    return chosen
 
 
 @pytest_asyncio.fixture
-async def store(place: Place) -> AsyncIterator[Store]:
-    handle = place.handle()
+async def store(backend: Backend) -> AsyncIterator[Store]:
+    handle = backend.handle()
     await handle.open()
     yield handle
     await handle.close()

@@ -1,4 +1,4 @@
-"""A wire to PostgreSQL that can be cut, or go silent, at a chosen message."""
+"""A proxy for PostgreSQL that breaks the connection, or goes silent, at a chosen message."""
 
 import asyncio
 from asyncio import StreamReader, StreamWriter
@@ -13,9 +13,9 @@ WORKERS = b"INSERT INTO workers"
 
 
 class Fault(Enum):
-    CUT_BEFORE = auto()  #: the message never arrives, and both ends see the wire break
-    CUT_AFTER = auto()  #: it arrives, and the wire breaks before the answer gets back
-    SILENCE = auto()  #: it is held back, and neither end hears of the other again
+    CUT_BEFORE = auto()  #: the message is lost, and both ends see the connection break
+    CUT_AFTER = auto()  #: the message arrives, and the connection breaks before the answer
+    SILENCE = auto()  #: the message is held back, and neither end receives anything again
 
 
 class Proxy:
@@ -34,7 +34,7 @@ class Proxy:
         self.tripped.clear()
 
     async def deliver_late(self) -> None:
-        """Hand over what was held back, as a network does that comes to life again."""
+        """Deliver the messages that were held back, as a network that recovers."""
         for writer, chunk in self._held:
             with suppress(OSError):
                 writer.write(chunk)
@@ -82,7 +82,7 @@ class Proxy:
 
 
 class _CutError(Exception):
-    """The wire is to break."""
+    """The connection breaks."""
 
 
 class _Wire:
@@ -106,7 +106,7 @@ class _Wire:
             await self._far.drain()
         if self._fault is not Fault.SILENCE:
             raise _CutError
-        # The server must not learn that its client has gone.
+        # The server must not see that its client has closed the connection.
         await asyncio.get_running_loop().create_future()
 
     async def homeward(self, far: StreamReader) -> None:

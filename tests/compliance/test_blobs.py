@@ -1,10 +1,10 @@
-"""Bytes come back as they were, whatever they are."""
+"""Blobs are stored bit for bit."""
 
 import pytest
 
 from phalanx.store.protocol import Batch, Store
 from tests.builders import a_job
-from tests.compliance.backends import Place
+from tests.compliance.backends import Backend
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ async def test_a_blob_comes_back_bit_for_bit(store: Store, data: bytes) -> None:
     assert type(found) is bytes
 
 
-async def test_a_blob_that_nobody_put_is_none(store: Store) -> None:
+async def test_a_blob_that_was_never_stored_is_none(store: Store) -> None:
     assert await store.get_blob("c-1") is None
 
 
@@ -36,7 +36,7 @@ async def test_a_blob_that_is_put_again_is_replaced(store: Store) -> None:
     assert await store.get_blob("c-1") == b"second"
 
 
-async def test_a_dropped_blob_is_gone_and_others_stay(store: Store, term: int) -> None:
+async def test_a_dropped_blob_is_removed_and_others_stay(store: Store, term: int) -> None:
     for blob in ("c-1", "c-2", "c-3"):
         await store.put_blob(blob, "j-1", blob.encode())
     await store.commit(term, Batch("b-1", jobs=(a_job(),), dropped_blobs=("c-1", "c-3", "c-9")))
@@ -44,10 +44,10 @@ async def test_a_dropped_blob_is_gone_and_others_stay(store: Store, term: int) -
     assert await store.get_blob("c-2") == b"c-2"
 
 
-async def test_a_blob_outlives_the_server_that_kept_it(store: Store, place: Place) -> None:
+async def test_a_blob_outlives_the_server_that_kept_it(store: Store, backend: Backend) -> None:
     await store.put_blob("c-1", "j-1", b"weights")
     await store.close()
-    other = place.handle()
+    other = backend.handle()
     await other.open()
     assert await other.get_blob("c-1") == b"weights"
     await other.close()

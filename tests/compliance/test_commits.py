@@ -1,4 +1,4 @@
-"""A batch is in the store whole or not at all, and once however often it is sent."""
+"""A batch is stored as a whole or not at all, and only once if it is sent again."""
 
 import asyncio
 
@@ -19,21 +19,21 @@ from tests.builders import (
 )
 
 
-async def test_what_was_committed_is_there(store: Store, term: int) -> None:
+async def test_committed_rows_are_stored(store: Store, term: int) -> None:
     job, tasks = a_job(), tuple(a_task(index=index) for index in range(3))
     await store.commit(term, Batch("b-1", jobs=(job,), tasks=tasks, records=(a_record(),)))
     assert await store.job("j-1") == (job, tasks)
     assert await store.has_batch("b-1")
 
 
-async def test_a_job_that_was_never_submitted_is_not_there(store: Store, term: int) -> None:
+async def test_a_job_that_was_never_submitted_is_not_found(store: Store, term: int) -> None:
     await store.commit(term, Batch("b-1", tasks=(a_task("j-2"),)))
     assert await store.job("j-1") is None
     assert await store.job("j-2") is None
     assert not await store.has_batch("b-2")
 
 
-async def test_a_batch_that_breaks_half_way_leaves_nothing_behind(store: Store, term: int) -> None:
+async def test_a_batch_that_fails_half_way_writes_nothing(store: Store, term: int) -> None:
     await store.commit(term, Batch("b-1", workers=(a_worker("w-0"),), records=(a_record(1),)))
     before = await store.load(term)
     await store.put_blob("c-1", "j-1", b"kept")
@@ -60,7 +60,7 @@ async def test_a_batch_that_breaks_half_way_leaves_nothing_behind(store: Store, 
     assert not await store.has_batch("b-2")
 
 
-async def test_the_store_goes_on_after_a_batch_that_broke(store: Store, term: int) -> None:
+async def test_the_store_works_after_a_batch_that_failed(store: Store, term: int) -> None:
     with pytest.raises(CommitFailed):
         await store.commit(
             term, Batch("b-1", jobs=(a_job("j-1", key="same"), a_job("j-2", key="same")))
@@ -69,7 +69,7 @@ async def test_the_store_goes_on_after_a_batch_that_broke(store: Store, term: in
     assert [job.id for job in (await store.load(term)).jobs] == ["j-3"]
 
 
-async def test_a_key_of_another_job_breaks_the_batch(store: Store, term: int) -> None:
+async def test_an_idempotency_key_of_another_job_fails_the_batch(store: Store, term: int) -> None:
     await store.commit(term, Batch("b-1", jobs=(a_job("j-1", key="same"),)))
     with pytest.raises(CommitFailed):
         await store.commit(term, Batch("b-2", jobs=(a_job("j-2", key="same"),)))
@@ -77,7 +77,7 @@ async def test_a_key_of_another_job_breaks_the_batch(store: Store, term: int) ->
     await store.commit(term, Batch("b-3", jobs=(elsewhere,)))
 
 
-async def test_a_job_never_replaces_another_one_that_has_its_id(store: Store, term: int) -> None:
+async def test_a_job_never_replaces_another_job_with_the_same_id(store: Store, term: int) -> None:
     stored = a_finished_job("j-7kq2m4xd", 20, created_at=10)
     await store.commit(term, Batch("b-1", jobs=(stored,), tasks=(a_task(stored.id),)))
     await store.commit(term, Batch("b-2", jobs=(a_job("j-other", created_at=30),)))
@@ -93,14 +93,14 @@ async def test_a_job_never_replaces_another_one_that_has_its_id(store: Store, te
     await store.commit(term, Batch("b-4", jobs=(a_job("j-new"),)))
 
 
-async def test_a_value_that_no_store_can_hold_breaks_the_batch(store: Store, term: int) -> None:
+async def test_a_value_that_no_store_can_hold_fails_the_batch(store: Store, term: int) -> None:
     with pytest.raises(CommitFailed, match="b-1"):
         await store.commit(term, Batch("b-1", workers=(a_worker(address="\ud800"),)))
     assert not await store.has_batch("b-1")
     assert (await store.load(term)).workers == []
 
 
-async def test_a_row_replaces_the_one_with_its_key(store: Store, term: int) -> None:
+async def test_a_row_replaces_the_row_with_the_same_key(store: Store, term: int) -> None:
     await store.commit(term, Batch("b-1", jobs=(a_job(),), tasks=(a_task(),)))
     job = a_job(phase=Phase.RUNNING, epoch=4)
     task = a_task(state=State.RUNNING, place=Place("w-1", 1_000))
@@ -127,7 +127,7 @@ async def test_a_batch_may_be_empty(store: Store, term: int) -> None:
     assert await store.has_batch("b-1")
 
 
-async def test_of_two_rows_with_one_key_the_later_stays(store: Store, term: int) -> None:
+async def test_of_two_rows_with_one_key_the_later_is_kept(store: Store, term: int) -> None:
     await store.commit(term, Batch("b-1", workers=(a_worker(slots=1), a_worker(slots=2))))
     assert (await store.load(term)).workers == [a_worker(slots=2)]
 
@@ -157,13 +157,15 @@ async def test_workers_queues_and_residues_can_be_removed(store: Store, term: in
     assert rows.residues == [a_residue("j-1.0", 1)]
 
 
-async def test_what_is_removed_and_written_at_once_is_written(store: Store, term: int) -> None:
+async def test_a_row_that_is_removed_and_written_in_one_batch_is_written(
+    store: Store, term: int
+) -> None:
     await store.commit(term, Batch("b-1", workers=(a_worker(slots=1),)))
     await store.commit(term, Batch("b-2", removed_workers=("w-1",), workers=(a_worker(slots=2),)))
     assert (await store.load(term)).workers == [a_worker(slots=2)]
 
 
-async def test_a_thousand_rows_are_one_batch(store: Store, term: int) -> None:
+async def test_a_batch_can_have_a_thousand_rows(store: Store, term: int) -> None:
     tasks = tuple(a_task(index=index, epoch=index) for index in range(1_000))
     records = tuple(a_record(seq, job="j-1") for seq in range(1, 1_001))
     await store.commit(term, Batch("b-1", jobs=(a_job(),), tasks=tasks, records=records))
@@ -173,13 +175,13 @@ async def test_a_thousand_rows_are_one_batch(store: Store, term: int) -> None:
     assert await store.records(job="j-1", limit=2_000) == records
 
 
-async def test_commits_that_are_made_at_once_all_arrive(store: Store, term: int) -> None:
+async def test_concurrent_commits_are_all_stored(store: Store, term: int) -> None:
     batches = [Batch(f"b-{n}", workers=(a_worker(f"w-{n}"),)) for n in range(10)]
     await asyncio.gather(*(store.commit(term, batch) for batch in batches))
     assert len((await store.load(term)).workers) == 10
 
 
-async def test_after_a_cancelled_commit_the_store_tells_its_fate_and_goes_on(
+async def test_after_a_cancelled_commit_the_store_knows_its_outcome_and_works(
     store: Store, term: int
 ) -> None:
     for n in range(8):

@@ -1,4 +1,4 @@
-"""One leader at a time, by a term that only grows and that every write must still hold."""
+"""One leader at a time: terms only increase, and only the latest term can write."""
 
 import asyncio
 
@@ -7,12 +7,12 @@ import pytest
 from phalanx.core.spec.job import SECOND
 from phalanx.store.protocol import Batch, Deposed, Leader, Store
 from tests.builders import a_finished_job, a_job, a_worker
-from tests.compliance.backends import Place, SQLitePlace
+from tests.compliance.backends import Backend, SQLiteBackend
 from tests.compliance.conftest import LEASE
 
 
-async def test_who_leads_is_told_to_everyone(store: Store, place: Place) -> None:
-    other = place.handle()
+async def test_every_handle_sees_the_leader(store: Store, backend: Backend) -> None:
+    other = backend.handle()
     await other.open()
     assert await other.leader() is None
     term = await store.lead("s-1", "http://s-1:7070", LEASE)
@@ -21,12 +21,12 @@ async def test_who_leads_is_told_to_everyone(store: Store, place: Place) -> None
     await other.close()
 
 
-async def test_a_lease_in_force_is_not_taken_over_not_even_by_its_holder(
-    store: Store, place: Place, term: int
+async def test_a_lease_in_force_is_not_taken_over_even_by_its_holder(
+    store: Store, backend: Backend, term: int
 ) -> None:
-    other = place.handle()
+    other = backend.handle()
     await other.open()
-    await place.pass_time(LEASE - SECOND)
+    await backend.advance_clock(LEASE - SECOND)
     assert await other.lead("s-2", "http://s-2", LEASE) is None
     assert await other.lead("s-1", "http://s-1", LEASE) is None
     assert await store.lead("s-1", "http://s-1", LEASE) is None
@@ -34,11 +34,11 @@ async def test_a_lease_in_force_is_not_taken_over_not_even_by_its_holder(
     await other.close()
 
 
-async def test_an_expired_lease_is_taken_over(store: Store, place: Place, term: int) -> None:
-    other = place.handle()
+async def test_an_expired_lease_is_taken_over(store: Store, backend: Backend, term: int) -> None:
+    other = backend.handle()
     await other.open()
-    await place.die(store)
-    await place.pass_time(LEASE)
+    await backend.die(store)
+    await backend.advance_clock(LEASE)
     assert await other.leader() is None
     assert await other.lead("s-2", "http://s-2", LEASE) == term + 1
     assert await store.leader() == Leader(term + 1, "s-2", "http://s-2")
@@ -46,22 +46,22 @@ async def test_an_expired_lease_is_taken_over(store: Store, place: Place, term: 
 
 
 async def test_an_expired_lease_is_taken_again_by_the_same_server(
-    store: Store, place: Place, term: int
+    store: Store, backend: Backend, term: int
 ) -> None:
-    await place.pass_time(LEASE)
+    await backend.advance_clock(LEASE)
     assert await store.lead("s-1", "http://s-1", LEASE) == term + 1
     with pytest.raises(Deposed):
         await store.commit(term, Batch("b-1"))
 
 
 async def test_a_deposed_term_writes_nothing_even_when_it_wakes_up_late(
-    store: Store, place: Place, term: int
+    store: Store, backend: Backend, term: int
 ) -> None:
     await store.commit(term, Batch("b-1", jobs=(a_finished_job("j-old", 5),)))
-    other = place.handle()
+    other = backend.handle()
     await other.open()
-    await place.die(store)
-    await place.pass_time(LEASE)
+    await backend.die(store)
+    await backend.advance_clock(LEASE)
     later = await other.lead("s-2", "http://s-2", LEASE)
     assert later is not None
     await other.commit(later, Batch("b-2", jobs=(a_job("j-2"),)))
@@ -75,7 +75,7 @@ async def test_a_deposed_term_writes_nothing_even_when_it_wakes_up_late(
     with pytest.raises(Deposed):
         await store.prune(term, before=10, limit=10)
     # Not even when the later lease has run out as well.
-    await place.pass_time(2 * LEASE)
+    await backend.advance_clock(2 * LEASE)
     with pytest.raises(Deposed):
         await store.commit(term, Batch("b-3", jobs=(a_job("j-3"),), workers=(a_worker(),)))
 
@@ -94,8 +94,10 @@ async def test_a_term_that_was_never_given_writes_nothing(store: Store, term: in
     assert not await store.has_batch("b-1")
 
 
-async def test_a_resigned_leader_is_replaced_at_once(store: Store, place: Place, term: int) -> None:
-    other = place.handle()
+async def test_a_resigned_leader_is_replaced_at_once(
+    store: Store, backend: Backend, term: int
+) -> None:
+    other = backend.handle()
     await other.open()
     await store.resign(term)
     assert await store.leader() is None
@@ -103,10 +105,10 @@ async def test_a_resigned_leader_is_replaced_at_once(store: Store, place: Place,
     await other.close()
 
 
-async def test_a_deposed_leader_that_resigns_harms_nobody(
-    store: Store, place: Place, term: int
+async def test_a_deposed_leader_that_resigns_changes_nothing(
+    store: Store, backend: Backend, term: int
 ) -> None:
-    other = place.handle()
+    other = backend.handle()
     await other.open()
     await store.resign(term)
     later = await other.lead("s-2", "http://s-2", LEASE)
@@ -117,28 +119,28 @@ async def test_a_deposed_leader_that_resigns_harms_nobody(
     await other.close()
 
 
-async def test_a_renewed_lease_counts_from_now(store: Store, place: Place, term: int) -> None:
-    await place.pass_time(LEASE - SECOND)
+async def test_a_renewed_lease_counts_from_now(store: Store, backend: Backend, term: int) -> None:
+    await backend.advance_clock(LEASE - SECOND)
     await store.renew(term, LEASE)
-    await place.pass_time(LEASE - SECOND)
+    await backend.advance_clock(LEASE - SECOND)
     assert await store.leader() is not None
-    await place.pass_time(2 * SECOND)
+    await backend.advance_clock(2 * SECOND)
     assert await store.leader() is None
 
 
-async def test_a_lease_that_ran_out_is_renewed_if_nobody_took_over(
-    store: Store, place: Place, term: int
+async def test_an_expired_lease_is_renewed_if_no_other_server_leads(
+    store: Store, backend: Backend, term: int
 ) -> None:
-    await place.pass_time(5 * LEASE)
+    await backend.advance_clock(5 * LEASE)
     await store.commit(term, Batch("b-1"))
     await store.renew(term, LEASE)
     assert await store.leader() == Leader(term, "s-1", "http://s-1")
 
 
 async def test_of_contenders_at_the_same_moment_one_leads_and_terms_only_grow(
-    place: Place,
+    backend: Backend,
 ) -> None:
-    handles = [place.handle() for _ in range(6)]
+    handles = [backend.handle() for _ in range(6)]
     for handle in handles:
         await handle.open()
     for expected in range(1, 6):
@@ -153,13 +155,13 @@ async def test_of_contenders_at_the_same_moment_one_leads_and_terms_only_grow(
 
 
 async def test_a_leader_that_commits_while_it_is_replaced_wins_or_writes_nothing(
-    store: Store, place: Place, term: int
+    store: Store, backend: Backend, term: int
 ) -> None:
-    other = place.handle()
+    other = backend.handle()
     await other.open()
     for n in range(10):
-        await place.die(store)
-        await place.pass_time(LEASE)
+        await backend.die(store)
+        await backend.advance_clock(LEASE)
         later, committed = await asyncio.gather(
             other.lead("s-2", "", LEASE),
             store.commit(term, Batch(f"b-{n}", workers=(a_worker(f"w-{n}"),))),
@@ -176,21 +178,21 @@ async def test_a_leader_that_commits_while_it_is_replaced_wins_or_writes_nothing
     await other.close()
 
 
-async def test_the_cluster_keeps_its_id(store: Store, place: Place, term: int) -> None:
+async def test_the_cluster_keeps_its_id(store: Store, backend: Backend, term: int) -> None:
     cluster = await store.cluster_id()
     assert len(cluster) == 32
-    other = place.handle()
+    other = backend.handle()
     await other.open()
     assert await other.cluster_id() == cluster
     await other.close()
 
 
 async def test_two_clusters_have_two_ids(
-    memory_place: Place, sqlite_place: Place, postgres_place: Place
+    memory_backend: Backend, sqlite_backend: Backend, postgres_backend: Backend
 ) -> None:
     ids = set()
-    for place in (memory_place, sqlite_place, postgres_place):
-        handle = place.handle()
+    for backend in (memory_backend, sqlite_backend, postgres_backend):
+        handle = backend.handle()
         await handle.open()
         ids.add(await handle.cluster_id())
         await handle.close()
@@ -198,17 +200,17 @@ async def test_two_clusters_have_two_ids(
 
 
 async def test_a_clock_set_forward_does_not_make_a_second_leader_on_one_host(
-    sqlite_place: SQLitePlace,
+    sqlite_backend: SQLiteBackend,
 ) -> None:
-    first, second = sqlite_place.handle(), sqlite_place.handle()
+    first, second = sqlite_backend.handle(), sqlite_backend.handle()
     await first.open()
     await second.open()
     term = await first.lead("s-1", "", LEASE)
     assert term is not None
-    await sqlite_place.pass_time(10 * LEASE)
+    await sqlite_backend.advance_clock(10 * LEASE)
     assert await second.lead("s-2", "", LEASE) is None
     await first.renew(term, LEASE)
     await first.close()
-    await sqlite_place.pass_time(LEASE)
+    await sqlite_backend.advance_clock(LEASE)
     assert await second.lead("s-2", "", LEASE) == term + 1
     await second.close()

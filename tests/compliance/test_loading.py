@@ -1,4 +1,4 @@
-"""A leader that starts finds what was committed, and only what is live."""
+"""A new leader loads all committed rows of unfinished jobs."""
 
 from hypothesis import HealthCheck, given, settings
 
@@ -14,7 +14,7 @@ from tests.builders import (
     a_task,
     a_worker,
 )
-from tests.compliance.backends import Place
+from tests.compliance.backends import Backend
 from tests.compliance.conftest import LEASE
 from tests.compliance.strategies import batches
 
@@ -68,14 +68,14 @@ async def test_the_last_record_is_the_highest_that_was_ever_written(
 
 
 async def test_the_next_leader_finds_what_the_last_one_committed(
-    store: Store, place: Place, term: int
+    store: Store, backend: Backend, term: int
 ) -> None:
     await store.commit(
         term, Batch("b-1", jobs=(a_job(),), tasks=(a_task(),), records=(a_record(4),))
     )
     await store.resign(term)
     await store.close()
-    other = place.handle()
+    other = backend.handle()
     await other.open()
     later = await other.lead("s-2", "", LEASE)
     assert later is not None
@@ -84,7 +84,7 @@ async def test_the_next_leader_finds_what_the_last_one_committed(
     await other.close()
 
 
-async def test_what_is_loaded_is_nobodys_object(store: Store, term: int) -> None:
+async def test_loaded_rows_share_no_objects_with_earlier_ones(store: Store, term: int) -> None:
     labels = {"zone": "a"}
     worker = a_worker(labels=labels)
     await store.commit(term, Batch("b-1", workers=(worker,)))
@@ -99,8 +99,8 @@ async def test_what_is_loaded_is_nobodys_object(store: Store, term: int) -> None
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(batch=batches())
-async def test_whatever_is_committed_is_loaded_back_equal(place: Place, batch: Batch) -> None:
-    store = (await place.fresh()).handle()
+async def test_committed_rows_are_loaded_back_equal(backend: Backend, batch: Batch) -> None:
+    store = (await backend.fresh()).handle()
     await store.open()
     term = await store.lead("s-1", "", LEASE)
     assert term is not None

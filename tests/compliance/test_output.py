@@ -1,11 +1,11 @@
-"""What tasks write: kept by its place, cut from the front, gone with its job."""
+"""Task output: stored by offset, trimmed at the front, removed with its job."""
 
 import pytest
 
 from phalanx.core.spec.job import SECOND
 from phalanx.store.protocol import Batch, Deposed, OutputChunk, OutputEnd, OutputTrim, Store
 from tests.builders import a_finished_job, a_job
-from tests.compliance.backends import Place
+from tests.compliance.backends import Backend
 
 ALL = 2**62
 
@@ -39,7 +39,7 @@ async def test_chunks_come_back_in_order_and_bit_for_bit(store: Store, there: in
     assert all(type(each.data) is bytes for each in found)
 
 
-async def test_attempts_and_tasks_are_told_apart(store: Store, there: int) -> None:
+async def test_attempts_and_tasks_have_separate_output(store: Store, there: int) -> None:
     chunks = [
         chunk(0, b"a"),
         chunk(0, b"b", task=1),
@@ -68,7 +68,7 @@ async def test_a_chunk_that_comes_again_changes_nothing_and_a_longer_one_replace
     assert await read(store) == [chunk(0, b"abcd")]
 
 
-async def test_reading_begins_with_the_chunk_that_the_offset_lies_in(
+async def test_reading_begins_with_the_chunk_that_contains_the_offset(
     store: Store, there: int
 ) -> None:
     chunks = [chunk(0, b"0123"), chunk(4, b"4567"), chunk(20, b"after"), chunk(25, b"last")]
@@ -78,7 +78,7 @@ async def test_reading_begins_with_the_chunk_that_the_offset_lies_in(
     assert await read(store, 29) == []
 
 
-async def test_one_reading_is_bounded_and_a_gap_does_not_end_it(store: Store, there: int) -> None:
+async def test_one_read_is_limited_and_a_gap_does_not_end_it(store: Store, there: int) -> None:
     chunks = [chunk(n * 10, b"x" * 10) for n in range(5)]
     far = [chunk(2**60, b"far"), chunk(2**60 + 3, b"away")]
     await store.put_output(there, chunks + far)
@@ -88,7 +88,7 @@ async def test_one_reading_is_bounded_and_a_gap_does_not_end_it(store: Store, th
     assert await read(store, 50, 3) == far[:1]
 
 
-async def test_a_cut_removes_whole_chunks_from_the_front_and_says_how_much(
+async def test_a_trim_removes_whole_chunks_from_the_front_and_returns_their_size(
     store: Store, there: int
 ) -> None:
     chunks = [chunk(n * 10, b"x" * 10) for n in range(5)]
@@ -108,7 +108,7 @@ async def test_a_cut_removes_whole_chunks_from_the_front_and_says_how_much(
     assert await store.output_ends("j-1") == (OutputEnd(0, 1, 54), OutputEnd(1, 1, 5))
 
 
-async def test_output_goes_with_its_job_and_not_before(store: Store, term: int) -> None:
+async def test_output_is_removed_with_its_job_and_not_before(store: Store, term: int) -> None:
     jobs = (a_finished_job("j-1", 10), a_finished_job("j-2", 30))
     await store.commit(term, Batch("b-1", jobs=jobs))
     await store.put_output(term, [chunk(0, b"a"), chunk(0, b"b", job="j-2")])
@@ -121,21 +121,23 @@ async def test_output_goes_with_its_job_and_not_before(store: Store, term: int) 
 
 
 async def test_output_outlives_the_server_that_kept_it(
-    store: Store, place: Place, there: int
+    store: Store, backend: Backend, there: int
 ) -> None:
     await store.put_output(there, [chunk(0, b"the end")])
-    await place.die(store)
-    other = place.handle()
+    await backend.die(store)
+    other = backend.handle()
     await other.open()
     found = await other.output("j-1", 0, 1, offset=0, length=ALL)
     assert found == (chunk(0, b"the end"),)
     await other.close()
 
 
-async def test_a_deposed_leader_keeps_nothing(store: Store, place: Place, there: int) -> None:
-    await place.pass_time(11 * SECOND)
-    await place.die(store)
-    other = place.handle()
+async def test_a_deposed_leader_stores_no_output(
+    store: Store, backend: Backend, there: int
+) -> None:
+    await backend.advance_clock(11 * SECOND)
+    await backend.die(store)
+    other = backend.handle()
     await other.open()
     assert await other.lead("s-2", "http://s-2", 10 * SECOND) is not None
     with pytest.raises(Deposed):

@@ -36,9 +36,7 @@ async def test_the_job_created_last_comes_first_and_ids_break_ties(store: Store,
     assert await _ids(store, ANY) == ["j-c", "j-b", "j-C", "j-a", "j-d"]
 
 
-async def test_a_finished_job_is_found_by_each_thing_that_can_be_asked(
-    store: Store, term: int
-) -> None:
+async def test_finished_jobs_are_selected_by_each_field_of_a_query(store: Store, term: int) -> None:
     vision, speech = a_spec(namespace="vision", queue="batch"), a_spec(namespace="speech")
     urgent = a_spec(namespace="vision", queue="urgent")
     jobs = (
@@ -57,7 +55,7 @@ async def test_a_finished_job_is_found_by_each_thing_that_can_be_asked(
     assert await _ids(store, JobQuery(namespace="vision", name="eval")) == []
 
 
-async def test_jobs_are_found_by_how_their_id_begins(store: Store, term: int) -> None:
+async def test_jobs_are_selected_by_the_beginning_of_their_id(store: Store, term: int) -> None:
     live = a_job("j-7k000000")
     found = ("j-7k", "j-7kq2m4xd", "j-7kzzzzzz", "j-7kq\U0010fffe")
     ids = (*found, "j-7j", "j-7m", "j-7K", "j-%k", "j-")
@@ -101,7 +99,7 @@ async def test_pages_neither_repeat_nor_skip_while_others_finish(store: Store, t
     assert seen == sorted((job.id for job in there), reverse=True)
 
 
-async def test_pages_of_a_query_hold_only_what_it_asks_for(store: Store, term: int) -> None:
+async def test_pages_of_a_query_have_only_jobs_that_match_it(store: Store, term: int) -> None:
     jobs = tuple(
         _finished(f"j-{n}", n, phase=Phase.FAILED if n % 2 else Phase.DONE) for n in range(10)
     )
@@ -114,7 +112,7 @@ async def test_pages_of_a_query_hold_only_what_it_asks_for(store: Store, term: i
     assert second.cursor is None
 
 
-async def test_the_last_page_says_so_even_when_it_is_full(store: Store, term: int) -> None:
+async def test_the_last_page_has_no_cursor_even_when_it_is_full(store: Store, term: int) -> None:
     await store.commit(term, Batch("b-1", jobs=tuple(_finished(f"j-{n}", n) for n in range(4))))
     first = await store.finished_jobs(ANY, limit=2)
     assert first.cursor is not None
@@ -122,7 +120,7 @@ async def test_the_last_page_says_so_even_when_it_is_full(store: Store, term: in
     assert (await store.finished_jobs(ANY, limit=4)).cursor is None
 
 
-async def test_a_cursor_can_stand_in_a_url(store: Store, term: int) -> None:
+async def test_a_cursor_can_be_part_of_a_url(store: Store, term: int) -> None:
     jobs = tuple(_finished(f"j-{n}?&=+/\0é", n) for n in range(3))
     await store.commit(term, Batch("b-1", jobs=jobs))
     cursor = (await store.finished_jobs(ANY, limit=1)).cursor
@@ -162,7 +160,7 @@ async def test_records_come_in_order_above_a_number(store: Store, term: int) -> 
     assert await store.records(after=10, limit=3) == ()
 
 
-async def test_records_of_one_job_are_only_its_own(store: Store, term: int) -> None:
+async def test_records_of_one_job_are_selected(store: Store, term: int) -> None:
     records = (
         a_record(1, job="j-1"),
         a_record(2),
@@ -187,7 +185,7 @@ async def test_a_job_is_found_by_its_key_also_after_it_has_finished(
     assert await store.job_by_key("default", "nightly-2024-05-01") == done
 
 
-async def test_a_key_means_something_only_in_its_namespace(store: Store, term: int) -> None:
+async def test_an_idempotency_key_belongs_to_its_namespace(store: Store, term: int) -> None:
     here = a_job("j-1", key="k")
     there = a_job("j-2", key="k", spec=a_spec(namespace="other"))
     await store.commit(term, Batch("b-1", jobs=(here, there)))

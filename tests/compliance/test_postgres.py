@@ -1,4 +1,4 @@
-"""What only PostgreSQL can suffer: a wire that breaks or goes silent, a server that restarts."""
+"""Faults of PostgreSQL: a connection that breaks or goes silent, a server that restarts."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,7 +15,7 @@ from phalanx.store.protocol import (
     StoreError,
 )
 from tests.builders import a_job, a_record, a_task, a_worker
-from tests.compliance.backends import PostgresPlace
+from tests.compliance.backends import PostgresBackend
 from tests.compliance.conftest import LEASE
 from tests.compliance.proxy import COMMIT, WORKERS, Fault, Proxy, proxy_to
 
@@ -26,22 +26,22 @@ BATCH = Batch("b-1", jobs=(a_job(),), workers=(a_worker(),), records=(a_record(1
 
 
 @pytest_asyncio.fixture
-async def proxy(postgres_place: PostgresPlace) -> AsyncIterator[Proxy]:
-    async with proxy_to(postgres_place.server.address) as proxy:
+async def proxy(postgres_backend: PostgresBackend) -> AsyncIterator[Proxy]:
+    async with proxy_to(postgres_backend.server.address) as proxy:
         yield proxy
 
 
 @pytest_asyncio.fixture
-async def store(postgres_place: PostgresPlace, proxy: Proxy) -> AsyncIterator[PostgresStore]:
-    """One whose every byte goes through the proxy."""
-    store = postgres_place.handle_through(proxy.port, TIMEOUT_S)
+async def store(postgres_backend: PostgresBackend, proxy: Proxy) -> AsyncIterator[PostgresStore]:
+    """A store whose connections go through the proxy."""
+    store = postgres_backend.handle_through(proxy.port, TIMEOUT_S)
     await store.open()
     yield store
     await store.close()
 
 
 async def _is_there(store: Store, term: int) -> bool:
-    """Whether the batch is there; it is an error if only a part of it is."""
+    """Whether the batch is stored. It is an error if only a part of it is."""
     rows = await store.load(term)
     records = await store.records(limit=10)
     parts = {bool(rows.jobs), bool(rows.workers), bool(records), rows.last_seq == 1}
@@ -50,7 +50,7 @@ async def _is_there(store: Store, term: int) -> bool:
 
 
 @pytest.mark.parametrize("fault", [Fault.CUT_BEFORE, Fault.CUT_AFTER, Fault.SILENCE])
-async def test_a_wire_that_fails_half_way_fails_the_commit(
+async def test_a_connection_that_fails_half_way_fails_the_commit(
     store: PostgresStore, term: int, proxy: Proxy, fault: Fault
 ) -> None:
     proxy.arm(WORKERS, fault)
@@ -67,7 +67,7 @@ async def test_a_wire_that_fails_half_way_fails_the_commit(
     ("fault", "arrives"),
     [(Fault.CUT_BEFORE, False), (Fault.CUT_AFTER, True), (Fault.SILENCE, False)],
 )
-async def test_a_wire_that_fails_at_commit_leaves_the_outcome_unknown_until_it_is_asked_for(
+async def test_a_connection_that_fails_at_commit_leaves_the_outcome_unknown_until_has_batch(
     store: PostgresStore, term: int, proxy: Proxy, fault: Fault, arrives: bool
 ) -> None:
     proxy.arm(COMMIT, fault)
@@ -79,21 +79,21 @@ async def test_a_wire_that_fails_at_commit_leaves_the_outcome_unknown_until_it_i
     assert await _is_there(store, term)
 
 
-async def test_a_no_is_final_even_if_the_commit_arrives_afterwards(
+async def test_has_batch_is_final_even_if_the_commit_arrives_afterwards(
     store: PostgresStore, term: int, proxy: Proxy
 ) -> None:
     proxy.arm(COMMIT, Fault.SILENCE)
     with pytest.raises(OutcomeUnknown):
         await store.commit(term, BATCH)
-    # The transaction is still open on the server, and the word that would complete it is on its
-    # way: the answer must wait until that can no longer happen.
+    # The transaction is still open on the server, and the message that completes it is on its way:
+    # the answer must wait until the transaction can no longer complete.
     assert not await store.has_batch("b-1")
     await proxy.deliver_late()
     assert not await store.has_batch("b-1")
     assert not await _is_there(store, term)
 
 
-async def test_a_yes_waits_for_a_commit_that_is_on_its_way(
+async def test_has_batch_waits_for_a_commit_in_progress(
     store: PostgresStore, term: int, proxy: Proxy
 ) -> None:
     proxy.arm(COMMIT, Fault.SILENCE)
@@ -116,11 +116,11 @@ async def _until_someone_waits_for_a_lock(store: PostgresStore) -> None:
 
 
 async def test_a_leader_that_falls_silent_half_way_does_not_keep_the_next_one_out(
-    store: PostgresStore, postgres_place: PostgresPlace, proxy: Proxy
+    store: PostgresStore, postgres_backend: PostgresBackend, proxy: Proxy
 ) -> None:
     term = await store.lead("s-1", "", 0)
     assert term == 1
-    other = postgres_place.handle()
+    other = postgres_backend.handle()
     await other.open()
     proxy.arm(COMMIT, Fault.SILENCE)
     commit = asyncio.create_task(store.commit(term, BATCH))
@@ -161,7 +161,7 @@ async def test_a_read_that_fails_says_so_and_the_next_one_works(
 
 
 @pytest.mark.parametrize("fault", list(Fault))
-async def test_leadership_over_a_broken_wire_is_an_error_and_can_be_asked_for_again(
+async def test_leadership_over_a_broken_connection_is_an_error_and_can_be_retried(
     store: PostgresStore, term: int, proxy: Proxy, fault: Fault
 ) -> None:
     proxy.arm(b"UPDATE leader", fault)
@@ -172,16 +172,16 @@ async def test_leadership_over_a_broken_wire_is_an_error_and_can_be_asked_for_ag
 
 
 async def test_a_server_that_restarts_between_commits_fails_one_at_most(
-    postgres_place: PostgresPlace,
+    postgres_backend: PostgresBackend,
 ) -> None:
-    if not postgres_place.server.can_restart:
+    if not postgres_backend.server.can_restart:
         pytest.skip("the server is not ours to restart")
-    store = postgres_place.handle()
+    store = postgres_backend.handle()
     await store.open()
     term = await store.lead("s-1", "", LEASE)
     assert term is not None
     await store.commit(term, Batch("b-0", tasks=(a_task(),)))
-    await postgres_place.server.restart()
+    await postgres_backend.server.restart()
     try:
         await store.commit(term, BATCH)
     except CommitFailed:
@@ -192,7 +192,7 @@ async def test_a_server_that_restarts_between_commits_fails_one_at_most(
     await store.close()
 
 
-async def test_a_server_that_is_not_there_is_an_error_with_its_reason() -> None:
+async def test_a_server_that_does_not_answer_is_an_error_with_its_reason() -> None:
     store = PostgresStore("postgresql://nobody@127.0.0.1:1/nothing", timeout_s=1)
     with pytest.raises(StoreError, match="cannot open PostgreSQL"):
         await store.open()
@@ -213,16 +213,14 @@ async def test_every_session_flushes_what_it_commits(store: PostgresStore) -> No
         assert await connection.fetchval("SHOW synchronous_commit") == "on"
 
 
-async def test_a_table_with_nothing_to_write_costs_no_round_trip(
-    store: PostgresStore, term: int
-) -> None:
+async def test_an_unchanged_table_costs_no_round_trip(store: PostgresStore, term: int) -> None:
     # The first batch of a connection also asks what an array is.
     await store.commit(term, Batch("b-0", tasks=(a_task(),)))
     statements: list[str] = []
     async with store._connections.writing("listen") as connection:
         connection.add_query_logger(lambda query: statements.append(query.query.split("(")[0]))
     await store.commit(term, Batch("b-1", tasks=tuple(a_task(index=n) for n in range(1_000))))
-    await asyncio.sleep(0)  # asyncpg tells its listeners in the loop's next turn
+    await asyncio.sleep(0)  # asyncpg calls its listeners in the next iteration of the loop
     assert [" ".join(statement.split()[:3]) for statement in statements] == [
         "BEGIN",
         "UPDATE leader SET",

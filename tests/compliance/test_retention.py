@@ -1,10 +1,10 @@
-"""Retention removes what is old, whole, and nothing else."""
+"""Retention removes old jobs with all their rows, and nothing else."""
 
 from phalanx.core.model import Rows
 from phalanx.core.spec.job import HOUR, MINUTE
 from phalanx.store.protocol import Batch, JobQuery, PruneCounts, Store
 from tests.builders import a_finished_job, a_job, a_record, a_task, a_worker
-from tests.compliance.backends import Place
+from tests.compliance.backends import Backend
 
 
 async def _fill(store: Store, term: int) -> None:
@@ -16,7 +16,9 @@ async def _fill(store: Store, term: int) -> None:
         await store.put_blob(f"c-{job.id}", job.id, b"weights")
 
 
-async def test_the_oldest_go_first_with_all_that_is_theirs(store: Store, term: int) -> None:
+async def test_the_jobs_that_finished_first_are_removed_with_all_their_rows(
+    store: Store, term: int
+) -> None:
     await _fill(store, term)
 
     assert await store.prune(term, before=40, limit=2) == PruneCounts(jobs=2, records=2, blobs=2)
@@ -37,7 +39,7 @@ async def test_the_oldest_go_first_with_all_that_is_theirs(store: Store, term: i
     assert await store.job("j-4") is not None
 
 
-async def test_what_is_live_stays_however_old_it_is(store: Store, term: int) -> None:
+async def test_unfinished_jobs_are_kept_at_any_age(store: Store, term: int) -> None:
     await _fill(store, term)
     await store.commit(term, Batch("b-2", workers=(a_worker(),)))
     await store.prune(term, before=10**15, limit=100)
@@ -51,7 +53,9 @@ async def test_what_is_live_stays_however_old_it_is(store: Store, term: int) -> 
     assert await store.get_blob("c-j-live") == b"weights"
 
 
-async def test_a_key_is_free_again_when_its_job_is_gone(store: Store, term: int) -> None:
+async def test_an_idempotency_key_is_free_again_when_its_job_is_removed(
+    store: Store, term: int
+) -> None:
     await _fill(store, term)
     await store.prune(term, before=15, limit=100)
     again = a_job("j-again", key="k-1")
@@ -59,34 +63,38 @@ async def test_a_key_is_free_again_when_its_job_is_gone(store: Store, term: int)
     assert await store.job_by_key("default", "k-1") == again
 
 
-async def test_old_records_of_no_job_go_and_young_ones_stay(store: Store, term: int) -> None:
+async def test_old_records_of_no_job_are_removed_and_new_ones_are_kept(
+    store: Store, term: int
+) -> None:
     records = (a_record(1, at=10), a_record(2, at=20), a_record(3, at=10, job="j-1"))
     await store.commit(term, Batch("b-1", jobs=(a_job(),), records=records))
     assert await store.prune(term, before=20, limit=5) == PruneCounts(records=1)
     assert await store.records(limit=5) == records[1:]
 
 
-async def test_the_last_number_of_the_records_outlives_them(store: Store, term: int) -> None:
+async def test_the_number_of_the_last_record_is_kept_when_records_are_removed(
+    store: Store, term: int
+) -> None:
     await store.commit(term, Batch("b-1", records=(a_record(41), a_record(42))))
     assert await store.prune(term, before=10**15, limit=5) == PruneCounts(records=2)
     assert (await store.load(term)).last_seq == 42
 
 
-async def test_the_fate_of_a_batch_is_known_for_an_hour_whatever_retention_says(
-    store: Store, place: Place, term: int
+async def test_has_batch_knows_a_batch_for_an_hour_at_any_retention(
+    store: Store, backend: Backend, term: int
 ) -> None:
     await store.commit(term, Batch("b-1", workers=(a_worker("w-1"),)))
-    await place.pass_time(HOUR - MINUTE)
+    await backend.advance_clock(HOUR - MINUTE)
     await store.prune(term, before=2**62, limit=5)
     assert await store.has_batch("b-1")
-    await place.pass_time(2 * MINUTE)
+    await backend.advance_clock(2 * MINUTE)
     await store.commit(term, Batch("b-2"))
     await store.prune(term, before=0, limit=5)
     assert not await store.has_batch("b-1")
     assert await store.has_batch("b-2")
 
 
-async def test_a_job_that_is_forgotten_goes_with_all_that_is_its(store: Store, term: int) -> None:
+async def test_a_removed_job_is_removed_with_all_its_rows(store: Store, term: int) -> None:
     await store.put_blob("blob", "j-1", b"state")
     kept = a_finished_job("j-2", 10)
     batch = Batch(

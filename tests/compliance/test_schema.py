@@ -1,4 +1,4 @@
-"""A store is brought up to date once, and one from the future is left alone."""
+"""Migrations run once, and a store with a newer schema is refused."""
 
 import asyncio
 
@@ -8,48 +8,48 @@ from phalanx.store import schema
 from phalanx.store.protocol import Batch, SchemaTooNew, Store, StoreError
 from phalanx.store.schema import migrations
 from tests.builders import a_job
-from tests.compliance.backends import Place, PlaceWithSchema
+from tests.compliance.backends import Backend, BackendWithSchema
 
 NUMBERS = [each.number for each in migrations("sqlite")]
 
 
-async def test_a_store_from_the_future_is_refused(
-    place_with_schema: PlaceWithSchema,
+async def test_a_store_with_a_newer_schema_is_refused(
+    backend_with_schema: BackendWithSchema,
 ) -> None:
-    await place_with_schema.pretend_schema(99)
-    store = place_with_schema.handle()
+    await backend_with_schema.add_schema_number(99)
+    store = backend_with_schema.handle()
     known = len(migrations("sqlite"))
     with pytest.raises(SchemaTooNew, match=rf"schema 99, .* up to {known}; upgrade Phalanx"):
         await store.open()
     await store.close()
 
 
-async def test_migrations_run_once_when_many_open_at_the_same_time(
-    place_with_schema: PlaceWithSchema,
+async def test_migrations_run_once_when_several_servers_open_the_store(
+    backend_with_schema: BackendWithSchema,
 ) -> None:
-    handles = [place_with_schema.handle() for _ in range(5)]
+    handles = [backend_with_schema.handle() for _ in range(5)]
     await asyncio.gather(*(handle.open() for handle in handles))
     assert len({await handle.cluster_id() for handle in handles}) == 1
     for handle in handles:
         await handle.close()
-    assert await place_with_schema.schema_numbers() == NUMBERS
+    assert await backend_with_schema.schema_numbers() == NUMBERS
 
 
-async def test_opening_again_changes_nothing(place_with_schema: PlaceWithSchema) -> None:
+async def test_opening_again_changes_nothing(backend_with_schema: BackendWithSchema) -> None:
     clusters = []
     for _ in range(2):
-        handle = place_with_schema.handle()
+        handle = backend_with_schema.handle()
         await handle.open()
         clusters.append(await handle.cluster_id())
         await handle.close()
     assert clusters[0] == clusters[1]
-    assert await place_with_schema.schema_numbers() == NUMBERS
+    assert await backend_with_schema.schema_numbers() == NUMBERS
 
 
 async def test_a_store_of_an_older_version_is_brought_up_to_date(
-    place_with_schema: PlaceWithSchema, monkeypatch: pytest.MonkeyPatch
+    backend_with_schema: BackendWithSchema, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    handle = place_with_schema.handle()
+    handle = backend_with_schema.handle()
     await handle.open()
     term = await handle.lead("s-1", "", 0)
     assert term is not None
@@ -57,29 +57,29 @@ async def test_a_store_of_an_older_version_is_brought_up_to_date(
     await handle.close()
 
     _add_migrations(monkeypatch, "CREATE TABLE more (n bigint);", "INSERT INTO more VALUES (1);")
-    handle = place_with_schema.handle()
+    handle = backend_with_schema.handle()
     await handle.open()
     assert await handle.job("j-1") == (a_job(), ())
     await handle.close()
-    assert await place_with_schema.schema_numbers() == [*NUMBERS, 2, 3]
+    assert await backend_with_schema.schema_numbers() == [*NUMBERS, 2, 3]
 
 
 async def test_a_migration_that_fails_leaves_nothing_behind(
-    place_with_schema: PlaceWithSchema, monkeypatch: pytest.MonkeyPatch
+    backend_with_schema: BackendWithSchema, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = "CREATE TABLE more (n bigint);\n"
     _add_migrations(monkeypatch, table + "INSERT INTO missing VALUES (1);")  # noqa: S608
-    handle = place_with_schema.handle()
+    handle = backend_with_schema.handle()
     with pytest.raises(StoreError, match="missing"):
         await handle.open()
     await handle.close()
-    assert await place_with_schema.schema_numbers() == NUMBERS
+    assert await backend_with_schema.schema_numbers() == NUMBERS
 
     _add_migrations(monkeypatch, table)
-    handle = place_with_schema.handle()
+    handle = backend_with_schema.handle()
     await handle.open()
     await handle.close()
-    assert await place_with_schema.schema_numbers() == [*NUMBERS, 2]
+    assert await backend_with_schema.schema_numbers() == [*NUMBERS, 2]
 
 
 def _add_migrations(patch: pytest.MonkeyPatch, *scripts: str) -> None:
@@ -90,8 +90,8 @@ def _add_migrations(patch: pytest.MonkeyPatch, *scripts: str) -> None:
     patch.setattr(schema, "migrations", more)
 
 
-async def test_closing_twice_or_unopened_is_harmless(store: Store, place: Place) -> None:
-    await place.handle().close()
+async def test_closing_twice_or_unopened_is_harmless(store: Store, backend: Backend) -> None:
+    await backend.handle().close()
     await store.close()
 
 

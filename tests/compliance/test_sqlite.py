@@ -1,4 +1,4 @@
-"""What only SQLite can suffer: kill -9, two processes on a file, a full disk, a failing flush."""
+"""Faults of SQLite: kill -9, two processes on a file, a full disk, a failing flush."""
 
 import asyncio
 import random
@@ -19,7 +19,7 @@ from phalanx.core.records import job_of
 from phalanx.store.protocol import Batch, CommitFailed, OutcomeUnknown, StoreError
 from phalanx.store.sqlite import SQLiteStore
 from tests.builders import a_job, a_task, a_worker
-from tests.compliance.backends import SQLitePlace
+from tests.compliance.backends import SQLiteBackend
 from tests.compliance.committer import TASKS
 from tests.compliance.conftest import LEASE
 
@@ -27,8 +27,8 @@ ROOT = Path(__file__).parents[2]
 
 
 @asynccontextmanager
-async def _leading(place: SQLitePlace) -> AsyncIterator[tuple[SQLiteStore, int]]:
-    store = place.handle()
+async def _leading(backend: SQLiteBackend) -> AsyncIterator[tuple[SQLiteStore, int]]:
+    store = backend.handle()
     await store.open()
     term = await store.lead("s-1", "", LEASE)
     assert term is not None
@@ -38,8 +38,8 @@ async def _leading(place: SQLitePlace) -> AsyncIterator[tuple[SQLiteStore, int]]
         await store.close()
 
 
-async def _process(what: str, place: SQLitePlace) -> Process:
-    command = (sys.executable, "-m", "tests.compliance.committer", what, str(place.path))
+async def _process(what: str, backend: SQLiteBackend) -> Process:
+    command = (sys.executable, "-m", "tests.compliance.committer", what, str(backend.path))
     process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdin=PIPE, stdout=PIPE)
     assert await _line(process) == "open"
     return process
@@ -51,7 +51,7 @@ async def _line(process: Process) -> str:
 
 
 async def _rest(process: Process) -> list[str]:
-    """All that it still said, and its end."""
+    """The rest of its output, once it has ended."""
     out, _ = await process.communicate(b"")
     *lines, torn = out.decode().split("\n")
     assert not torn
@@ -64,13 +64,13 @@ def seed() -> int:
     return secrets.randbelow(2**32)
 
 
-async def test_what_was_acknowledged_survives_kill_9_and_every_batch_is_whole(
-    sqlite_place: SQLitePlace, seed: int
+async def test_acknowledged_batches_survive_kill_9_and_every_batch_is_whole(
+    sqlite_backend: SQLiteBackend, seed: int
 ) -> None:
     moments = random.Random(seed)  # noqa: S311
     acknowledged: list[str] = []
     for _ in range(5):
-        process = await _process("commit", sqlite_place)
+        process = await _process("commit", sqlite_backend)
         for _ in range(moments.randrange(1, 80)):
             acknowledged.append(await _line(process))
         # Not always right after an answer: a commit takes some of these turns of the loop.
@@ -79,7 +79,7 @@ async def test_what_was_acknowledged_survives_kill_9_and_every_batch_is_whole(
         process.kill()
         acknowledged += await _rest(process)
 
-        async with _leading(sqlite_place) as (store, term):
+        async with _leading(sqlite_backend) as (store, term):
             rows = await store.load(term)
             there = [job.id for job in rows.jobs]
             assert set(acknowledged) <= set(there)
@@ -94,8 +94,8 @@ async def test_what_was_acknowledged_survives_kill_9_and_every_batch_is_whole(
             await store.resign(term)
 
 
-async def test_of_processes_on_one_file_one_leads(sqlite_place: SQLitePlace) -> None:
-    processes = [await _process("contend", sqlite_place) for _ in range(3)]
+async def test_one_of_several_processes_on_a_file_leads(sqlite_backend: SQLiteBackend) -> None:
+    processes = [await _process("contend", sqlite_backend) for _ in range(3)]
     for process in processes:
         assert process.stdin is not None
         process.stdin.write(b"go\n")
@@ -105,8 +105,10 @@ async def test_of_processes_on_one_file_one_leads(sqlite_place: SQLitePlace) -> 
         assert await _rest(process) == []
 
 
-async def test_a_full_disk_fails_the_commit_and_leaves_nothing(sqlite_place: SQLitePlace) -> None:
-    async with _leading(sqlite_place) as (store, term):
+async def test_a_full_disk_fails_the_commit_and_writes_nothing(
+    sqlite_backend: SQLiteBackend,
+) -> None:
+    async with _leading(sqlite_backend) as (store, term):
         await store.commit(term, Batch("b-1", workers=(a_worker("w-1"),)))
         before = await store.load(term)
         await store._writer.run(lambda db: db.execute("PRAGMA max_page_count = 1").fetchall())
@@ -124,8 +126,8 @@ async def test_a_full_disk_fails_the_commit_and_leaves_nothing(sqlite_place: SQL
 
 
 @pytest.mark.parametrize("reaches_the_disk", [False, True])
-async def test_a_flush_that_fails_leaves_the_outcome_unknown_until_it_is_asked_for(
-    sqlite_place: SQLitePlace, monkeypatch: pytest.MonkeyPatch, reaches_the_disk: bool
+async def test_a_flush_that_fails_leaves_the_outcome_unknown_until_has_batch(
+    sqlite_backend: SQLiteBackend, monkeypatch: pytest.MonkeyPatch, reaches_the_disk: bool
 ) -> None:
     class Failing(sqlite3.Connection):
         broken = False
@@ -140,7 +142,7 @@ async def test_a_flush_that_fails_leaves_the_outcome_unknown_until_it_is_asked_f
 
     failing = partial(sqlite3.connect, factory=Failing)
     monkeypatch.setattr("phalanx.store.sqlite.sqlite3.connect", failing)
-    async with _leading(sqlite_place) as (store, term):
+    async with _leading(sqlite_backend) as (store, term):
         batch = Batch("b-1", workers=(a_worker(),))
         Failing.broken = True
         with pytest.raises(OutcomeUnknown):
@@ -152,11 +154,11 @@ async def test_a_flush_that_fails_leaves_the_outcome_unknown_until_it_is_asked_f
         assert await store.has_batch("b-1")
 
 
-async def test_asking_for_a_batch_writes_over_what_a_failed_flush_left(
-    sqlite_place: SQLitePlace,
+async def test_has_batch_overwrites_what_a_failed_flush_left(
+    sqlite_backend: SQLiteBackend,
 ) -> None:
-    async with _leading(sqlite_place) as (store, _):
-        wal = sqlite_place.path.with_name("phalanx.db-wal")
+    async with _leading(sqlite_backend) as (store, _):
+        wal = sqlite_backend.path.with_name("phalanx.db-wal")
         before = wal.stat().st_size
         assert not await store.has_batch("b-1")
         assert wal.stat().st_size > before
@@ -166,14 +168,14 @@ def _pragma(name: str, db: sqlite3.Connection) -> object:
     return db.execute(f"PRAGMA {name}").fetchone()[0]
 
 
-async def test_a_commit_is_flushed_to_the_disk(sqlite_place: SQLitePlace) -> None:
-    async with _leading(sqlite_place) as (store, _):
+async def test_a_commit_is_flushed_to_the_disk(sqlite_backend: SQLiteBackend) -> None:
+    async with _leading(sqlite_backend) as (store, _):
         assert await store._writer.run(partial(_pragma, "journal_mode")) == "wal"
         assert await store._writer.run(partial(_pragma, "synchronous")) == 2
 
 
-async def test_a_page_that_is_being_read_delays_no_commit(sqlite_place: SQLitePlace) -> None:
-    async with _leading(sqlite_place) as (store, term):
+async def test_reading_a_page_delays_no_commit(sqlite_backend: SQLiteBackend) -> None:
+    async with _leading(sqlite_backend) as (store, term):
         reading, finish = threading.Event(), threading.Event()
 
         def slow_page(db: sqlite3.Connection) -> int:
@@ -194,11 +196,11 @@ async def test_a_page_that_is_being_read_delays_no_commit(sqlite_place: SQLitePl
         assert len((await store.load(term)).workers) == 1
 
 
-async def test_a_file_that_another_process_is_making_is_waited_for(
-    sqlite_place: SQLitePlace, monkeypatch: pytest.MonkeyPatch
+async def test_a_store_waits_for_a_file_that_another_process_creates(
+    sqlite_backend: SQLiteBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # SQLite gives up at once, whatever its time-out, when it is to change such a file to WAL.
-    other = sqlite3.connect(sqlite_place.path, isolation_level=None, check_same_thread=False)
+    # SQLite does not wait, even with a timeout, when it changes such a file to WAL.
+    other = sqlite3.connect(sqlite_backend.path, isolation_level=None, check_same_thread=False)
     other.execute("BEGIN IMMEDIATE")
     waited: list[float] = []
 
@@ -208,14 +210,14 @@ async def test_a_file_that_another_process_is_making_is_waited_for(
             other.execute("COMMIT")
 
     monkeypatch.setattr("phalanx.store.sqlite.time.sleep", wait)
-    async with _leading(sqlite_place) as (store, term):
+    async with _leading(sqlite_backend) as (store, term):
         await store.commit(term, Batch("b-1"))
     assert waited
     other.close()
 
 
-async def test_a_closed_store_says_so(sqlite_place: SQLitePlace) -> None:
-    async with _leading(sqlite_place) as (store, term):
+async def test_a_closed_store_raises_an_error_that_says_so(sqlite_backend: SQLiteBackend) -> None:
+    async with _leading(sqlite_backend) as (store, term):
         pass
     with pytest.raises(CommitFailed, match="is closed"):
         await store.commit(term, Batch("b-1"))

@@ -1,4 +1,4 @@
-"""SQLite is refused where two machines could open one file."""
+"""SQLite requires a file system that only one machine uses, and a lock."""
 
 from pathlib import Path
 
@@ -32,11 +32,11 @@ broken
         ("/scratch/phalanx.db", "tmpfs"),
     ],
 )
-def test_the_kind_of_file_system_is_that_of_the_nearest_mount(path: str, kind: str) -> None:
+def test_the_file_system_of_a_path_is_that_of_the_nearest_mount(path: str, kind: str) -> None:
     assert file_system_of(Path(path), MOUNTS) == kind
 
 
-def test_nothing_is_known_without_mounts() -> None:
+def test_without_mounts_every_path_is_accepted() -> None:
     assert file_system_of(Path("/x"), "") is None
     require_local_file_system(Path("/x"), "")
 
@@ -48,7 +48,7 @@ def test_a_network_file_system_is_refused_with_the_cure(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/var/p.db", "/home/local/p.db", "/scratch/p.db"])
-def test_a_local_file_system_is_welcome(path: str) -> None:
+def test_a_local_file_system_is_accepted(path: str) -> None:
     require_local_file_system(Path(path), MOUNTS)
 
 

@@ -1,9 +1,9 @@
-"""Tokens are kept by name, beside whoever leads, and never come twice."""
+"""Tokens have unique names, and need no leader."""
 
 import asyncio
 
 from phalanx.store.protocol import Store, Token
-from tests.compliance.backends import Place
+from tests.compliance.backends import Backend
 
 
 def a_token(name: str, digest: str = "0" * 64) -> Token:
@@ -14,7 +14,7 @@ async def test_a_new_store_has_no_tokens(store: Store) -> None:
     assert await store.tokens() == ()
 
 
-async def test_tokens_come_back_as_they_were_by_name(store: Store) -> None:
+async def test_tokens_are_listed_by_name(store: Store) -> None:
     tokens = [a_token("zoë"), a_token("ada"), a_token("a\0b\\c" * 100)]
     for token in tokens:
         assert await store.add_token(token)
@@ -24,13 +24,13 @@ async def test_tokens_come_back_as_they_were_by_name(store: Store) -> None:
     assert [token.name for token in await store.tokens()][-2:] == ["ada", "zoë"]
 
 
-async def test_a_name_that_is_taken_is_refused_and_the_token_stays(store: Store) -> None:
+async def test_a_token_with_a_taken_name_is_refused_and_the_first_one_stays(store: Store) -> None:
     assert await store.add_token(a_token("ada", "1" * 64))
     assert not await store.add_token(a_token("ada", "2" * 64))
     assert [token.digest for token in await store.tokens()] == ["1" * 64]
 
 
-async def test_a_token_that_is_removed_is_gone_and_its_name_is_free(store: Store) -> None:
+async def test_the_name_of_a_removed_token_is_free_again(store: Store) -> None:
     assert await store.add_token(a_token("ada"))
     assert await store.remove_token("ada")
     assert not await store.remove_token("ada")
@@ -38,10 +38,10 @@ async def test_a_token_that_is_removed_is_gone_and_its_name_is_free(store: Store
     assert await store.add_token(a_token("ada", "2" * 64))
 
 
-async def test_other_handles_see_a_token_at_once_while_somebody_leads(
-    store: Store, term: int, place: Place
+async def test_other_handles_see_a_new_token_at_once_while_a_server_leads(
+    store: Store, term: int, backend: Backend
 ) -> None:
-    other = place.handle()
+    other = backend.handle()
     await other.open()
     assert await other.add_token(a_token("ada"))
     assert [token.name for token in await store.tokens()] == ["ada"]
@@ -51,8 +51,10 @@ async def test_other_handles_see_a_token_at_once_while_somebody_leads(
     await other.close()
 
 
-async def test_of_two_who_add_one_name_at_once_one_is_refused(store: Store, place: Place) -> None:
-    other = place.handle()
+async def test_of_two_concurrent_tokens_with_one_name_one_is_refused(
+    store: Store, backend: Backend
+) -> None:
+    other = backend.handle()
     await other.open()
     added = await asyncio.gather(
         store.add_token(a_token("ada", "1" * 64)), other.add_token(a_token("ada", "2" * 64))

@@ -1,4 +1,4 @@
-"""Changes become a batch: the last version of each row, removals, and records in order."""
+"""The batch of changes has the last version of each row, the removals, and records in order."""
 
 from tests.driver import Driver, spec
 
@@ -11,7 +11,7 @@ from phalanx.store.memory import MemoryStore
 from phalanx.store.protocol import Batch
 
 
-def test_nothing_changed_is_an_empty_batch() -> None:
+def test_no_changes_give_an_empty_batch() -> None:
     assert batch_of("b-1", []) == Batch("b-1")
 
 
@@ -37,7 +37,7 @@ def test_of_each_row_only_the_last_version_is_kept() -> None:
     assert job == driver.job("j-1")
 
 
-def test_records_keep_the_order_in_which_they_were_made() -> None:
+def test_records_keep_their_order() -> None:
     driver = Driver()
     applied = [driver.apply(events.Submitted(f"j-{n}", spec())) for n in range(5)]
     numbers = [record.seq for record in batch_of("b-1", applied).records]
@@ -45,7 +45,7 @@ def test_records_keep_the_order_in_which_they_were_made() -> None:
     assert len(numbers) == 5
 
 
-def test_a_row_that_comes_and_goes_is_removed() -> None:
+def test_a_row_that_is_added_and_removed_is_removed() -> None:
     driver = Driver()
     applied = [
         driver.apply(events.QueueSet(Queue("night"))),
@@ -56,7 +56,7 @@ def test_a_row_that_comes_and_goes_is_removed() -> None:
     assert batch.removed_queues == ("night",)
 
 
-def test_a_row_that_goes_and_comes_back_is_written() -> None:
+def test_a_row_that_is_removed_and_added_again_is_written() -> None:
     driver = Driver()
     driver.apply(events.QueueSet(Queue("night")))
     applied = [
@@ -68,7 +68,7 @@ def test_a_row_that_goes_and_comes_back_is_written() -> None:
     assert batch.removed_queues == ()
 
 
-def test_workers_and_what_lingers_on_them_are_removed_by_their_keys() -> None:
+def test_workers_and_their_residues_are_removed_by_their_keys() -> None:
     driver = Driver()
     driver.worker("a")
     job = driver.submit(spec())
@@ -106,7 +106,7 @@ def test_a_checkpoint_that_was_replaced_and_saved_again_stays() -> None:
     assert batch_of("b-1", _saved(driver, job, "x", "y", "x")).dropped_blobs == ("y",)
 
 
-async def test_one_batch_of_many_events_leaves_what_a_batch_of_each_would() -> None:
+async def test_one_batch_of_many_events_has_the_same_result_as_one_batch_each() -> None:
     driver = Driver()
     history = _history(driver)
     stores = MemoryStore(clock=lambda: 1), MemoryStore(clock=lambda: 1)
@@ -117,8 +117,8 @@ async def test_one_batch_of_many_events_leaves_what_a_batch_of_each_would() -> N
     alone, together = [await store.load(1) for store in stores]
     assert alone == together
     assert together == driver.rows()
-    told = [await store.records(limit=1000) for store in stores]
-    assert told[0] == told[1] == tuple(driver.records)
+    records = [await store.records(limit=1000) for store in stores]
+    assert records[0] == records[1] == tuple(driver.records)
 
 
 def _history(driver: Driver) -> list[Changes]:

@@ -1,4 +1,4 @@
-"""Whole files: many documents of many kinds, taken whole or refused whole."""
+"""Files with documents of many kinds, accepted or refused as a whole."""
 
 import json
 
@@ -16,7 +16,7 @@ roles: {worker: {command: train}}
 """
 
 
-def test_documents_of_many_kinds_may_share_a_file() -> None:
+def test_a_file_can_have_documents_of_many_kinds() -> None:
     text = NATIVE + pod("a") + "---\n{command: train, gang_size: 2}\n---\n{kind: Queue, name: q}"
     found = bundled(text)
     assert [job.name for job in found.jobs] == ["plain", None, "a"]
@@ -28,7 +28,7 @@ def test_json_is_read_as_well() -> None:
     assert read(json.dumps(document).encode()) == bundled(pod("a"))
 
 
-def test_a_list_that_stands_alone_is_many_documents() -> None:
+def test_a_single_list_is_read_as_many_documents() -> None:
     [first, second] = yaml.safe_load_all(pod("a") + pod("b"))
     assert read(json.dumps([first, second]).encode()) == bundled(pod("a") + pod("b"))
 
@@ -61,7 +61,7 @@ def test_one_wrong_document_refuses_the_whole_file() -> None:
         "{apiVersion: kubeflow.org/v1beta1, kind: TFJob}",
     ],
 )
-def test_a_kind_that_is_not_known_is_told_which_are(document: str) -> None:
+def test_an_unknown_kind_is_refused_with_the_known_ones(document: str) -> None:
     [(path, message)] = refused(NATIVE + "---\n" + document).items()
     assert path == "document 2:"
     assert "kubeflow.org/v1 TFJob" in message
@@ -69,7 +69,7 @@ def test_a_kind_that_is_not_known_is_told_which_are(document: str) -> None:
 
 @pytest.mark.parametrize("value", ["7", "text", "[1]", "true"])
 @pytest.mark.parametrize("key", ["metadata", "spec"])
-def test_a_part_that_is_no_mapping_is_refused_by_its_path(key: str, value: str) -> None:
+def test_a_part_that_is_not_a_mapping_is_refused_with_its_path(key: str, value: str) -> None:
     for kind in ("v1 Pod", "batch/v1 Job", "batch.volcano.sh/v1alpha1 Job", "v1alpha1 LatticeJob"):
         version, name = kind.split()
         document = {"apiVersion": version, "kind": name, key: yaml.safe_load(value)}

@@ -1,4 +1,4 @@
-"""Cron expressions have five fields and name times that exist."""
+"""Cron expressions have five fields and times that exist."""
 
 import pytest
 from hypothesis import given
@@ -66,7 +66,7 @@ def test_sunday_is_both_0_and_7(written: str, weekdays: set[int]) -> None:
         (None, "not a string"),
     ],
 )
-def test_an_expression_that_names_no_time_is_refused(written: object, said: str) -> None:
+def test_an_invalid_expression_is_refused(written: object, said: str) -> None:
     with pytest.raises(Invalid) as refused:
         cron_expression.parse(written)
     assert said in str(refused.value)
@@ -76,12 +76,12 @@ def test_a_leap_day_exists() -> None:
     assert cron_expression.parse("0 0 29 2 *").days == {29}
 
 
-def test_a_day_that_no_month_has_is_allowed_beside_a_weekday() -> None:
+def test_a_day_that_does_not_exist_is_allowed_next_to_a_weekday() -> None:
     assert cron_expression.parse("0 0 31 2 mon").either_day
 
 
 @given(st.text("0123456789*/-,abcjfmnou ", max_size=30) | st.from_regex(r"(\S{1,5} ){4}\S{1,5}"))
-def test_any_text_names_some_time_or_is_refused(written: str) -> None:
+def test_any_text_is_an_expression_with_a_time_or_refused(written: str) -> None:
     try:
         due = cron_expression.parse(written)
     except Invalid:

@@ -1,4 +1,4 @@
-"""When a cron is due, also where the clocks change."""
+"""The times at which a cron is due, also at clock changes."""
 
 from datetime import UTC, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo
@@ -19,19 +19,19 @@ def at(written: str, zone: tzinfo = UTC) -> Micros:
     return int(datetime.fromisoformat(written).replace(tzinfo=zone).timestamp()) * SECOND
 
 
-def told(micros: Micros | None, zone: tzinfo = UTC) -> str:
+def shown(micros: Micros | None, zone: tzinfo = UTC) -> str:
     assert micros is not None
     return datetime.fromtimestamp(micros / SECOND, zone).strftime("%Y-%m-%d %H:%M %Z")
 
 
 def dues(expression: str, after: str, count: int, zone: tzinfo = UTC) -> list[str]:
-    found, now = [], at(after, zone)
+    times, now = [], at(after, zone)
     for _ in range(count):
         due = next_due(cron_expression.parse(expression), zone, now)
         assert due is not None
-        found.append(told(due, zone))
+        times.append(shown(due, zone))
         now = due
-    return found
+    return times
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_the_next_time_is_the_first_that_the_expression_names(
     assert dues(expression, after, 1) == [due]
 
 
-def test_a_time_that_the_clocks_leave_out_is_due_once_after_the_gap() -> None:
+def test_a_time_that_a_clock_change_skips_is_due_once_after_the_gap() -> None:
     assert dues("30 2 * * *", "2026-03-28T12:00:00", 2, ZURICH) == [
         "2026-03-29 03:00 CEST",
         "2026-03-30 02:30 CEST",
@@ -71,17 +71,17 @@ def test_a_time_that_comes_twice_is_due_the_first_time() -> None:
     ]
 
 
-def test_asked_between_the_two_it_does_not_come_again() -> None:
+def test_between_the_two_it_is_not_due_again() -> None:
     first = at("2026-10-25T02:30:00", ZURICH)
     due = next_due(cron_expression.parse("30 2 * * *"), ZURICH, first + 40 * 60 * SECOND)
-    assert told(due, ZURICH) == "2026-10-26 02:30 CET"
+    assert shown(due, ZURICH) == "2026-10-26 02:30 CET"
 
 
 def test_a_day_that_a_country_skipped_is_due_at_its_end() -> None:
     assert dues("0 12 30 12 *", "2011-12-29T13:00:00", 1, APIA) == ["2011-12-31 00:00 +14"]
 
 
-def test_of_many_times_that_were_missed_the_last_one_counts() -> None:
+def test_of_many_missed_times_the_last_one_counts() -> None:
     begin, now = at("2026-01-01T00:00:00"), at("2026-11-15T10:07:30")
     for expression, due in {
         "* * * * *": "2026-11-15 10:07 UTC",
@@ -92,10 +92,10 @@ def test_of_many_times_that_were_missed_the_last_one_counts() -> None:
         parsed = cron_expression.parse(expression)
         since = next_due(parsed, UTC, begin - 1)
         assert since is not None
-        assert told(last_due(parsed, UTC, since, now)) == due
+        assert shown(last_due(parsed, UTC, since, now)) == due
 
 
-def test_a_run_is_named_after_the_minute_on_its_own_clock() -> None:
+def test_a_run_is_named_after_the_minute_in_its_time_zone() -> None:
     assert stamp(at("2026-11-15T02:00:00", ZURICH), ZURICH) == "202611150200"
     assert stamp(at("2026-11-15T02:00:07"), UTC) == "20261115020007"
 
@@ -109,9 +109,7 @@ moments = st.integers(at("2020-01-01T00:00:00"), at("2030-01-01T00:00:00"))
     st.sampled_from(["*/7 * * * *", "30 2 * * *", "0 0 1 * *", "59 23 * * sun"]),
     st.sampled_from([UTC, ZURICH, APIA, ZoneInfo("America/New_York"), ZoneInfo("Asia/Kolkata")]),
 )
-def test_times_rise_and_nothing_between_two_is_left_out(
-    now: Micros, expression: str, zone: tzinfo
-) -> None:
+def test_times_increase_and_none_is_left_out(now: Micros, expression: str, zone: tzinfo) -> None:
     parsed = cron_expression.parse(expression)
     due = next_due(parsed, zone, now)
     assert due is not None

@@ -1,4 +1,4 @@
-"""Whatever bytes are sent, reading them ends soon, in plain data or in a refusal that helps."""
+"""Any input is read quickly, as plain data or as an error with a cure."""
 
 import json
 import math
@@ -43,7 +43,7 @@ def test_flow_style_yaml_is_not_taken_for_json() -> None:
     assert documents.read(b"{a: 1, b: [x, y,],}\n---\n{}") == [{"a": 1, "b": ["x", "y"]}, {}]
 
 
-def test_a_byte_order_mark_is_passed_over() -> None:
+def test_a_byte_order_mark_is_ignored() -> None:
     assert documents.read(b"\xef\xbb\xbfa: 1") == [{"a": 1}]
     assert documents.read(b'\xef\xbb\xbf{"a": 1}') == [{"a": 1}]
 
@@ -98,11 +98,11 @@ def test_an_unquoted_word_is_what_yaml_1_2_says(written: str, value: object) -> 
     assert type(document["key"]) is type(value)
 
 
-def test_not_a_number_is_a_number() -> None:
+def test_nan_is_a_number() -> None:
     assert repr(documents.read(b"- .nan")) == "[[nan]]"
 
 
-def test_aliases_stand_for_their_anchors() -> None:
+def test_aliases_are_replaced_by_their_anchors() -> None:
     data = b"a: &x {b: 1}\nc: *x\nd: &y [1]\ne: [*y, *x]"
     assert documents.read(data) == [{"a": {"b": 1}, "c": {"b": 1}, "d": [1], "e": [[1], {"b": 1}]}]
 
@@ -139,7 +139,7 @@ def test_nesting_up_to_the_limit_is_read() -> None:
     assert "levels of nesting" in refusal(b"[" + data + b"]")
 
 
-def test_brackets_in_strings_are_no_nesting() -> None:
+def test_brackets_in_strings_do_not_count_as_nesting() -> None:
     document = {"a": '[["\\[' * 1000}
     assert documents.read(json.dumps(document).encode()) == [document]
 
@@ -197,11 +197,11 @@ def test_an_empty_input_is_refused(data: bytes) -> None:
     [b"roles:\n  a: 1\n  b: 2\n  a: 3\n", b'{"roles": {"a": 1,\n "b": 2,\n\n "a": 3}}'],
     ids=["yaml", "json"],
 )
-def test_a_key_given_twice_is_refused_by_its_path(data: bytes) -> None:
+def test_a_key_that_occurs_twice_is_refused_with_its_path(data: bytes) -> None:
     assert "roles.a occurs twice (document 1, line 4, column " in refusal(data)
 
 
-def test_every_key_that_is_no_string_is_refused_by_its_path() -> None:
+def test_every_key_that_is_not_a_string_is_refused_with_its_path() -> None:
     said = refusal(b"a:\n  1: x\n  true: y\n  null: z\n  'null': fine\n")
     assert "a.1 is the key 1, not a string (document 1, line 2, column 3)" in said
     assert "a.true is the key true" in said
@@ -209,7 +209,7 @@ def test_every_key_that_is_no_string_is_refused_by_its_path() -> None:
     assert "fine" not in said
 
 
-def test_tags_are_refused_by_their_path() -> None:
+def test_tags_are_refused_with_their_path() -> None:
     said = refusal(b"a: !!python/object/apply:os.system [ls]\nb:\n- !custom x\n")
     assert 'a has the tag "tag:yaml.org,2002:python/object/apply:os.system"' in said
     assert 'b[0] has the tag "!custom", which is not supported; remove it' in said
@@ -285,7 +285,7 @@ def test_each_document_is_a_job() -> None:
     assert [spec.name for spec in jobs_of(data)] == ["a", "b"]
 
 
-def test_the_problems_of_all_documents_are_told_with_their_number() -> None:
+def test_the_problems_of_all_documents_are_reported_with_their_number() -> None:
     data = (
         b"roles: {w: {command: x, min: 2}}\n---\nroles: {w: {command: x}}\n---\n[]\n---\nnme: a\n"
     )
@@ -304,7 +304,7 @@ def test_the_only_document_has_no_number() -> None:
         jobs_of(b"name: a")
 
 
-def test_settings_reach_the_validation() -> None:
+def test_read_options_reach_the_validation() -> None:
     data = b"priority_class: high\nroles: {w: {command: x}}"
     [spec] = jobs_of(data, priority_classes={"high": 5})
     assert spec.priority == 5

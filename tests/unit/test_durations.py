@@ -1,4 +1,4 @@
-"""Durations are exact, bounded, and print in their shortest form."""
+"""Durations are exact, limited, and printed in their shortest form."""
 
 import math
 
@@ -67,7 +67,7 @@ def test_a_duration_is_kept_exactly(written: object, micros: int) -> None:
         ({"s": 1}, "is a mapping, not a duration"),
     ],
 )
-def test_a_duration_that_means_nothing_is_refused(written: object, said: str) -> None:
+def test_an_invalid_duration_is_refused(written: object, said: str) -> None:
     with pytest.raises(Invalid) as refused:
         duration(written)
     [problem] = refused.value.problems

@@ -1,4 +1,4 @@
-"""Ids of jobs are short and random from the first character; ids of tasks can be taken apart."""
+"""Ids of jobs are short and random from the first character; ids of tasks have job and index."""
 
 from random import Random
 
@@ -47,14 +47,14 @@ def test_every_number_and_its_position_change_what_is_scrambled() -> None:
 
 
 @given(job=st.from_regex(r"[a-z][a-z0-9.-]{0,20}[a-z0-9]", fullmatch=True), index=st.integers(0, 9))
-def test_a_task_id_comes_apart_as_it_was_put_together(job: str, index: int) -> None:
+def test_a_task_id_is_split_into_its_job_and_index(job: str, index: int) -> None:
     assert split_task(task_id(job, index)) == (job, index)
 
 
 @pytest.mark.parametrize(
     "text", ["", "j-1", "j-1.", ".3", "j-1.x", "j-1.-1", "j-1. 1", "j-1.1.5x", "j-1." + "9" * 5000]
 )
-def test_what_is_no_task_id_is_refused(text: str) -> None:
+def test_text_that_is_not_a_task_id_is_refused(text: str) -> None:
     with pytest.raises(Unknown, match=r"a task id is JOB\.INDEX"):
         split_task(text)
 

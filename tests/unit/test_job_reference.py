@@ -1,4 +1,4 @@
-"""The reference shows only jobs that are accepted, and leaves no field out."""
+"""The reference has only valid examples, and every field."""
 
 import json
 import re

@@ -61,13 +61,13 @@ def test_empty_groups_are_none() -> None:
 
 
 @pytest.mark.parametrize("given", ["soon", "-5s", "0s"])
-def test_a_waiting_time_that_is_none_is_the_default_with_a_note(given: str) -> None:
+def test_an_invalid_waiting_time_is_read_as_the_default_with_a_warning(given: str) -> None:
     text = gang(waiting_time=given)
     assert only(text)["schedule_timeout"] == "10m"
     assert len(warnings(text)) == 2, "one for each pod"
 
 
-def test_an_unknown_mode_is_strict_with_a_note() -> None:
+def test_an_unknown_mode_is_read_as_strict_with_a_warning() -> None:
     text = gang(pods=1, least=1, mode="Loose")
     assert "mode" not in only(text)
     assert warnings(text) == [
@@ -86,13 +86,13 @@ def test_a_gang_that_has_timed_out_is_not_started_again() -> None:
     assert all("has timed out" in message for message in problems.values())
 
 
-def test_a_key_that_koordinator_does_not_have_is_refused() -> None:
+def test_an_unknown_annotation_of_koordinator_is_refused() -> None:
     [path, _] = refused(gang(min_avail=3))
     assert path == f'document 1: metadata.annotations["{PREFIX}min-avail"]'
 
 
 @pytest.mark.parametrize("spec", ["'{'", "'{}'", "7", "'{\"gatherStrategy\": [{}]}'"])
-def test_a_topology_that_cannot_be_read_is_refused(spec: str) -> None:
+def test_an_invalid_topology_is_refused(spec: str) -> None:
     assert len(refused(gang(network_topology_spec=spec))) == 2
 
 
@@ -127,14 +127,14 @@ def test_a_pod_group_has_the_same_annotations() -> None:
     assert any("namespaces are lower-case" in note for note in warnings(text))
 
 
-def test_what_pods_say_comes_over_their_pod_group() -> None:
+def test_annotations_of_pods_take_precedence_over_their_pod_group() -> None:
     words = annotated(name="gang-a", min_available=1, mode="NonStrict", waiting_time="60s")
     members = [pod(f"a-{n}", annotations=words, namespace="namespaceA") for n in range(2)]
     job = only(GROUP + "".join(members))
     assert (job["min_available"], job["mode"], job["schedule_timeout"]) == (1, "non-strict", "1m")
 
 
-def test_a_group_may_cross_namespaces() -> None:
+def test_a_group_can_have_jobs_of_several_namespaces() -> None:
     names = '["ml/a", "web/b"]'
     text = pod(
         "a-0", annotations=annotated(name="a", min_available=1, groups=names), namespace="ml"

@@ -77,7 +77,7 @@ def test_a_labelled_tensorflow_job_is_one_gang() -> None:
     assert [list(env) for env in variables] == [["TF_CONFIG"]] * 2
 
 
-def test_tensorflow_is_told_where_everybody_is() -> None:
+def test_tf_config_has_the_address_of_every_task() -> None:
     [spec] = bundled(TF, ignore_image=True).jobs
     driver = Driver()
     driver.fleet("a", "b", resources={"gpu": 8000, "cpu": 8000})
@@ -85,12 +85,12 @@ def test_tensorflow_is_told_where_everybody_is() -> None:
     driver.place(job, "a", "a", "b", "b", "a")
     gang = driver.gang(job)
     world = GangEnvironment(gang, driver.cluster.nodes)
-    told = [json.loads(world.environment(task)["TF_CONFIG"]) for task in gang.members()]
-    assert told[0]["cluster"] == {
+    configs = [json.loads(world.environment(task)["TF_CONFIG"]) for task in gang.members()]
+    assert configs[0]["cluster"] == {
         "worker": ["a.example:2222", "a.example:2223", "b.example:2222", "b.example:2223"],
         "ps": ["a.example:2224"],
     }
-    assert [one["task"] for one in told] == [
+    assert [one["task"] for one in configs] == [
         *({"type": "worker", "index": n} for n in range(4)),
         {"type": "ps", "index": 0},
     ]
@@ -126,7 +126,7 @@ spec:
 """
 
 
-def test_the_master_of_pytorch_comes_first_whatever_the_order() -> None:
+def test_the_master_of_pytorch_is_always_rank_zero() -> None:
     assert only(PYTORCH) == {
         "name": "ddp",
         "namespace": "ml",
@@ -160,12 +160,12 @@ def test_a_job_without_policies_restarts_as_kubeflow_does() -> None:
         ("  runPolicy:", "  elasticPolicy: {}\n  runPolicy:", "spec.elasticPolicy"),
     ],
 )
-def test_what_is_wrong_is_named_by_its_path(old: str, new: str, path: str) -> None:
+def test_problems_have_their_path(old: str, new: str, path: str) -> None:
     assert old in PYTORCH
     assert list(refused(PYTORCH.replace(old, new))) == [f"document 1: {path}"]
 
 
-def test_restarts_by_exit_code_are_refused_or_told() -> None:
+def test_restarts_by_exit_code_are_refused_or_ignored_with_a_warning() -> None:
     text = PYTORCH.replace("OnFailure", "ExitCode")
     assert len(refused(text)) == 2
     job: dict[str, Any] = only(text, ignore_unsupported=True)

@@ -57,7 +57,7 @@ def test_tasks_are_roles(version: str) -> None:
     }
 
 
-def test_never_is_never_and_fewer_are_enough() -> None:
+def test_a_restart_policy_and_a_minimum_are_translated() -> None:
     text = job(OnFailure="Never").replace("minAvailable: 8", "minAvailable: 6")
     found = only(text, priority_classes=CLASSES)
     assert (found["restart"], found["min_available"]) == ("never", 6)
@@ -77,7 +77,7 @@ def scheduled(old: str = "", new: str = "") -> str:
     return job() + SCHEDULED.replace(old, new)
 
 
-def test_a_schedule_is_kept() -> None:
+def test_a_schedule_is_translated() -> None:
     assert only(scheduled(), priority_classes=CLASSES)["schedule"] == {
         "cron": "0 2 * * *",
         "timezone": "Europe/Zurich",
@@ -96,7 +96,7 @@ def test_a_schedule_is_kept() -> None:
         ('schedule: "0 2 * * *"', "", "timeZone", "has no effect without a schedule"),
     ],
 )
-def test_a_schedule_that_cannot_be_is_refused(old: str, new: str, path: str, said: str) -> None:
+def test_an_invalid_schedule_is_refused(old: str, new: str, path: str, said: str) -> None:
     problems = refused(
         scheduled(old, new), priority_classes=CLASSES, timezones={"UTC", "Europe/Zurich"}
     )
@@ -132,7 +132,7 @@ def test_a_secret_that_is_not_declared_is_refused() -> None:
     )
 
 
-def test_protections_are_refused_and_not_forgotten() -> None:
+def test_security_settings_are_refused() -> None:
     text = job().replace("command: [train]", "command: [train]\n            security: {user: 0}")
     [path] = refused(text, priority_classes=CLASSES)
     assert path == "document 1: spec.tasks.workers.workload.containers.trainer.security"

@@ -1,4 +1,4 @@
-"""The pages about manifests: each example is followed by what it becomes."""
+"""The pages about manifests: each example is followed by the job that it becomes."""
 
 import re
 from contextlib import suppress
@@ -39,7 +39,7 @@ def examples() -> list[Example]:
 
 
 @pytest.mark.parametrize("example", examples(), ids=str)
-def test_every_example_becomes_what_stands_after_it(example: Example) -> None:
+def test_every_example_becomes_the_job_after_it(example: Example) -> None:
     given, native = bundled(example.given), bundled(example.native)
     assert given.jobs or given.queues
     assert (given.jobs, given.queues) == (native.jobs, native.queues)
@@ -55,7 +55,7 @@ def test_every_page_but_the_first_has_an_example() -> None:
     assert {page.name for page in PAGES if page not in shown} == {"overview.md"}
 
 
-# Whatever somebody writes instead
+# Invalid documents
 
 
 def parts(value: Any) -> list[tuple[Any, Any]]:
@@ -74,7 +74,7 @@ ODD = SCALARS | st.lists(SCALARS, max_size=2) | st.dictionaries(st.text(max_size
 
 @settings(max_examples=300)
 @given(st.data())
-def test_a_document_with_anything_in_any_place_is_read_or_refused(data: st.DataObject) -> None:
+def test_a_document_with_any_value_at_any_place_is_read_or_refused(data: st.DataObject) -> None:
     example = data.draw(st.sampled_from(examples()))
     found = documents.read(example.given.encode())
     for _ in range(data.draw(st.integers(1, 3))):

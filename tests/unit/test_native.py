@@ -1,4 +1,4 @@
-"""A specification prints in the native form and reads back equal; nothing else comes out."""
+"""A specification is printed in the native form and reads back equal."""
 
 import contextlib
 import string
@@ -143,12 +143,12 @@ def test_a_specification_in_a_file_reads_back_equal(spec: JobSpec) -> None:
 @pytest.mark.parametrize(
     "word", ["0o17", "1e3", "0x1F", ".5", "yes", "~", "null", "1:30", "2026-01-01", " ", "a\u2028b"]
 )
-def test_a_word_that_could_be_a_number_is_still_a_word_in_a_file(word: str) -> None:
+def test_a_string_that_looks_like_a_number_stays_a_string_in_a_file(word: str) -> None:
     spec = job_spec({"roles": {"w": {"command": ["run", word], "env": {"A": word}}}})
     assert read(native_yaml([spec]).encode()).jobs == [spec]
 
 
-def test_what_has_its_default_is_not_printed() -> None:
+def test_fields_with_their_default_are_not_printed() -> None:
     document = {"roles": {"worker": {"command": ["true"]}}}
     assert native(job_spec(document)) == document
 

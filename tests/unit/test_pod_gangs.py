@@ -1,4 +1,4 @@
-"""Pods that belong together: PodGroups, ACK's labels, Kubernetes' own Job."""
+"""Pods that form gangs: PodGroups, labels of ACK, Jobs of Kubernetes."""
 
 import pytest
 from tests.manifests import bundled, converted, only, pod, refused, warnings
@@ -29,7 +29,7 @@ def test_a_pod_group_with_its_pods_is_one_job() -> None:
     }
 
 
-def test_pods_may_come_before_their_pod_group() -> None:
+def test_pods_can_come_before_their_pod_group() -> None:
     pods = "".join(pod(f"web-{n}", labels=IN_GROUP) for n in range(3))
     assert only(pods + "---" + GROUP) == only(GROUP + pods)
 
@@ -41,7 +41,7 @@ def test_every_label_that_names_a_pod_group_is_known(key: str) -> None:
 
 
 @pytest.mark.parametrize("version", ["scheduling.sigs.k8s.io/v1alpha1", "v1alpha1"])
-def test_an_older_version_of_the_pod_group_is_read_with_a_note(version: str) -> None:
+def test_an_older_version_of_the_pod_group_is_read_with_a_warning(version: str) -> None:
     text = GROUP.replace("scheduling.x-k8s.io/v1alpha1", version)
     text += "".join(pod(f"web-{n}", labels=IN_GROUP) for n in range(3))
     [note] = warnings(text)
@@ -57,7 +57,7 @@ def test_labels_alone_make_a_gang() -> None:
     }
 
 
-def test_a_group_of_gangs_and_a_match_policy_stand_in_labels() -> None:
+def test_labels_can_have_a_group_of_gangs_and_a_match_policy() -> None:
     names = r'"[\"default/a\", \"default/b\"]"'
     text = pod("a-0", labels=labelled("a", 1, groups=names, match_policy="waiting-and-running"))
     text += pod("b-0", labels=labelled("b", 1, groups=names))
@@ -66,7 +66,7 @@ def test_a_group_of_gangs_and_a_match_policy_stand_in_labels() -> None:
     assert (first["match"], second.get("match")) == ("waiting-and-running", None)
 
 
-def test_on_a_pod_group_they_stand_beside_its_name() -> None:
+def test_a_pod_group_can_have_the_same_labels() -> None:
     text = GROUP.replace(
         "{name: nginx}", f"{{name: nginx, labels: {{{PREFIX}/match-policy: once-satisfied}}}}"
     )
@@ -74,7 +74,7 @@ def test_on_a_pod_group_they_stand_beside_its_name() -> None:
     assert only(text)["match"] == "once-satisfied"
 
 
-def test_equal_templates_are_one_role_and_others_are_their_own() -> None:
+def test_equal_templates_become_one_role_and_different_ones_several() -> None:
     gang = labelled("mixed", 3)
     text = pod("ps-0", labels=gang, spec="nodeSelector: {zone: a}")
     text += pod("worker-0", labels=gang) + pod("worker-1", labels=gang)
@@ -84,7 +84,7 @@ def test_equal_templates_are_one_role_and_others_are_their_own() -> None:
     }
 
 
-def test_roles_of_one_stem_have_names_of_their_own() -> None:
+def test_roles_of_pods_with_similar_names_have_different_names() -> None:
     gang = labelled("mixed", 2)
     text = pod("w-0", labels=gang) + pod("w-1", labels=gang, spec="nodeSelector: {zone: a}")
     assert list(only(text)["roles"]) == ["w", "w-1"]
@@ -128,7 +128,7 @@ spec:
 """
 
 
-def test_all_that_a_pod_says_about_its_process_is_kept() -> None:
+def test_all_supported_fields_of_a_pod_are_translated() -> None:
     assert only(FULL, priority_classes={"high": 1000}) == {
         "name": "full",
         "namespace": "ml",
@@ -169,7 +169,7 @@ spec:
 """
 
 
-def test_a_job_in_a_pod_group_is_its_members() -> None:
+def test_the_pods_of_a_job_can_be_members_of_a_pod_group() -> None:
     group = GROUP.replace("minMember: 3", "minMember: 4").replace("nginx", "sweep-gang")
     text = group + "---" + JOB.replace("LABELS", "{scheduling.x-k8s.io/pod-group: sweep-gang}")
     assert only(text) == {
@@ -188,11 +188,11 @@ def test_a_job_in_a_pod_group_is_its_members() -> None:
     }
 
 
-def test_a_job_without_a_gang_starts_with_what_fits() -> None:
+def test_a_job_without_a_gang_starts_with_one_task_or_more() -> None:
     assert only(JOB.replace("LABELS", "{}"))["min_available"] == 1
 
 
-def test_more_completions_than_run_at_once_are_refused() -> None:
+def test_more_completions_than_parallel_pods_are_refused() -> None:
     text = JOB.replace("LABELS", "{}").replace("completions: 4", "completions: 9")
     assert list(refused(text)) == ["document 1: spec.completions"]
 
@@ -239,7 +239,7 @@ PARTS = {
 
 
 @pytest.mark.parametrize("text", PARTS)
-def test_a_part_of_a_gang_says_how_much_is_missing(text: str) -> None:
+def test_a_part_of_a_gang_has_the_number_of_members_that_it_needs(text: str) -> None:
     found = bundled(text)
     [job] = found.jobs
     part = found.part(job)
@@ -263,7 +263,7 @@ def test_a_part_cannot_be_written_in_the_native_form() -> None:
 
 
 @pytest.mark.parametrize("least", ["0", "-1", "many", "1.5"])
-def test_a_minimum_that_is_none_is_refused(least: str) -> None:
+def test_an_invalid_minimum_is_refused(least: str) -> None:
     text = GROUP.replace("minMember: 3", f"minMember: {least}") + pod("web-0", labels=IN_GROUP)
     assert "at least 1" in refused(text)["document 1: spec.minMember"]
 
@@ -282,7 +282,7 @@ def test_groups_that_are_not_json_are_refused() -> None:
     assert 'write a JSON list, like ["default/gang-a"' in message
 
 
-def test_groups_in_a_circle_are_refused() -> None:
+def test_groups_that_refer_to_each_other_in_a_cycle_are_refused() -> None:
     text = ""
     for name, after in (("a", "b"), ("b", "c"), ("c", "a")):
         text += pod(name, labels=labelled(name, 1, groups=f"'[\"default/{after}\"]'"))
@@ -308,7 +308,7 @@ UNSUPPORTED = {
 
 
 @pytest.mark.parametrize("spec", UNSUPPORTED)
-def test_what_cannot_be_honoured_is_refused_or_told(spec: str) -> None:
+def test_unsupported_fields_are_refused_or_ignored_with_a_warning(spec: str) -> None:
     path = f"document 1: {UNSUPPORTED[spec]}"
     [(found, message)] = refused(pod("a", spec=spec)).items()
     assert (found, "--ignore-unsupported" in message) == (path, True)
@@ -318,13 +318,13 @@ def test_what_cannot_be_honoured_is_refused_or_told(spec: str) -> None:
     assert only(pod("a", spec=spec), ignore_unsupported=True) == only(pod("a"))
 
 
-def test_a_sidecar_is_refused_by_its_place() -> None:
+def test_a_sidecar_is_refused_with_its_path() -> None:
     text = pod("a").replace("[train]}]", "[train]}, {name: proxy, image: envoy}]")
     assert list(refused(text)) == ["document 1: spec.containers[1]"]
     assert list(only(text, ignore_unsupported=True)["roles"]) == ["a"]
 
 
-def test_what_the_core_refuses_is_told_in_the_words_of_the_document() -> None:
+def test_problems_of_the_validation_have_the_path_of_the_document() -> None:
     text = FULL.replace("500m", "lots").replace("/srv", "srv").replace("value: /data", "value: 7")
     assert set(refused(text, priority_classes={"high": 1})) == {
         "document 1: spec.containers[0].resources.requests.cpu",
@@ -336,13 +336,13 @@ def test_what_the_core_refuses_is_told_in_the_words_of_the_document() -> None:
 # Images
 
 
-def test_an_image_is_left_out_when_that_is_asked_for() -> None:
+def test_an_image_can_be_ignored() -> None:
     job = only(FULL, ignore_image=True, priority_classes={"high": 1})
     assert "image" not in job["roles"]["full"]
     assert job["roles"]["full"]["node_selector"] == {"gpu_model": "h100"}
 
 
-def test_an_image_without_a_command_cannot_be_run_bare() -> None:
+def test_an_ignored_image_without_a_command_is_refused() -> None:
     text = pod("a").replace("command: [train]", "image: train:7b")
     assert only(text)["roles"] == {"a": {"image": "train:7b"}}
     [(path, message)] = refused(text, ignore_image=True).items()
@@ -353,7 +353,7 @@ def test_an_image_without_a_command_cannot_be_run_bare() -> None:
     )
 
 
-def test_arguments_of_an_image_are_run_as_the_command_with_a_note() -> None:
+def test_arguments_of_an_ignored_image_are_run_as_the_command_with_a_warning() -> None:
     text = pod("a").replace("command: [train]", "image: i, args: [python, x.py]")
     assert only(text)["roles"] == {"a": {"image": "i", "args": ["python", "x.py"]}}
     assert only(text, ignore_image=True)["roles"] == {"a": {"command": ["python", "x.py"]}}
@@ -372,7 +372,7 @@ def gated(amount: str) -> str:
     return group + asking + asking.replace("w-0", "w-1")
 
 
-def test_minimum_resources_that_the_pods_ask_for_anyway_are_kept() -> None:
+def test_minimum_resources_that_the_pods_request_are_accepted() -> None:
     assert only(gated("4"))["roles"]["w"]["resources"] == {"cpu": 2}
 
 

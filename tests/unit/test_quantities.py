@@ -1,4 +1,4 @@
-"""Quantities are exact, bounded, and print as a user would write them."""
+"""Quantities are exact, limited, and printed as a user writes them."""
 
 import math
 
@@ -89,7 +89,7 @@ def test_an_amount_is_kept_exactly(name: str, written: object, kept: int) -> Non
         pytest.param("cpu", "9" * 100_000, "not a quantity", id="100000 digits"),
     ],
 )
-def test_an_amount_that_means_nothing_is_refused(name: str, written: object, said: str) -> None:
+def test_an_invalid_amount_is_refused(name: str, written: object, said: str) -> None:
     with pytest.raises(Invalid) as refused:
         amount(name, written)
     [problem] = refused.value.problems
@@ -97,15 +97,15 @@ def test_an_amount_that_means_nothing_is_refused(name: str, written: object, sai
     assert len(problem.message) < 300
 
 
-def test_asking_for_none_of_something_is_not_asking_for_it() -> None:
+def test_requests_of_0_are_left_out() -> None:
     assert resources({"gpu": 0, "cpu": 1}) == {"cpu": 1000}
 
 
-def test_a_capacity_of_none_is_kept() -> None:
+def test_a_capacity_of_0_is_kept() -> None:
     assert capacity({"gpu": 0, "cpu": 1}) == {"gpu": 0, "cpu": 1000}
 
 
-def test_a_queue_may_use_one_gpu_and_a_half() -> None:
+def test_a_queue_can_have_a_quota_of_one_and_a_half_gpus() -> None:
     assert allowance({"gpu": 1.5}) == {"gpu": 1500}
     assert native({"gpu": 1500}) == {"gpu": 1.5}
 
@@ -121,7 +121,7 @@ def test_memory_and_memory_mb_are_one_resource() -> None:
         resources({"memory": "1Gi", "memory_mb": 1024})
 
 
-def test_every_problem_of_a_mapping_is_named_by_its_path() -> None:
+def test_every_problem_of_a_mapping_has_its_path() -> None:
     with pytest.raises(Invalid) as refused:
         resources({"cpu": -1, "a b": 1, "nvidia.com/gpu": "x", "a/b/c": 1, "": 1, 7: 1, "ok": 1})
     assert [problem.path for problem in refused.value.problems] == [

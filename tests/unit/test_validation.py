@@ -1,4 +1,4 @@
-"""Bad jobs are refused whole, with every problem by its path; good ones get their defaults."""
+"""Invalid jobs are refused with all problems and their paths; valid jobs get their defaults."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def problems(document: object, **settings: Any) -> dict[str, str]:
     return {problem.path: problem.message for problem in refused.value.problems}
 
 
-def test_only_the_command_has_no_default() -> None:
+def test_only_the_command_is_required() -> None:
     assert job_spec({"roles": {"worker": {"command": ["python", "train.py"]}}}) == JobSpec(
         name=None,
         namespace="default",
@@ -144,7 +144,7 @@ def test_a_minimum_above_the_replicas_is_named_with_both_numbers() -> None:
         job_spec(job({"replicas": 8, "min": 9}))
 
 
-def test_every_problem_is_named_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     document = {
         "name": "Bad Name",
         "prority": 1,
@@ -187,14 +187,14 @@ def test_every_problem_is_named_at_once() -> None:
     assert found["roles.worker.env.A"] == "is 1, not a string; write it in quotes"
 
 
-def test_a_field_of_a_role_beside_the_roles_is_sent_where_it_belongs() -> None:
+def test_a_field_of_a_role_next_to_the_roles_is_refused_with_its_right_path() -> None:
     found = problems(job(replicas=8))
     assert found == {
         "replicas": "is a field of a role, not of the job; write it as roles.NAME.replicas"
     }
 
 
-def test_a_field_of_the_job_in_a_role_is_sent_where_it_belongs() -> None:
+def test_a_field_of_the_job_in_a_role_is_refused_with_its_right_path() -> None:
     found = problems(job({"restart": "never"}))
     assert found == {
         "roles.worker.restart": "is a field of the job, not of a role; write it next to roles",
@@ -248,7 +248,7 @@ def test_a_field_of_the_job_in_a_role_is_sent_where_it_belongs() -> None:
         ("after", "j-1", "write a list of job ids"),
     ],
 )
-def test_a_wrong_field_is_told_what_it_is_and_what_it_should_be(
+def test_an_invalid_field_is_refused_with_its_value_and_a_cure(
     field: str, value: object, said: str
 ) -> None:
     found = problems(job(**{field: value}))
@@ -288,7 +288,7 @@ def test_a_wrong_field_is_told_what_it_is_and_what_it_should_be(
         ("resources", "gpu=1", "resources", "write a mapping"),
     ],
 )
-def test_a_wrong_field_of_a_role_is_named_by_its_path(
+def test_an_invalid_field_of_a_role_is_refused_with_its_path(
     field: str, value: object, path: str, said: str
 ) -> None:
     found = problems(job({field: value}))
@@ -298,11 +298,11 @@ def test_a_wrong_field_of_a_role_is_named_by_its_path(
 
 
 @pytest.mark.parametrize("document", [None, 1, "job", [], [job()], True])
-def test_a_document_that_is_no_mapping_is_refused_as_a_whole(document: object) -> None:
+def test_a_document_that_is_not_a_mapping_is_refused(document: object) -> None:
     assert list(problems(document)) == [""]
 
 
-def test_no_more_tasks_than_the_limit_over_all_roles() -> None:
+def test_the_number_of_tasks_of_all_roles_is_limited() -> None:
     roles = {f"r{n}": {"command": "x", "replicas": 60_000} for n in range(2)}
     found = problems({"roles": roles})
     assert found == {
@@ -316,7 +316,7 @@ def test_a_role_is_named_as_a_dns_label(name: str) -> None:
     assert "lower-case letters" in said or "at most 63" in said
 
 
-def test_no_role_is_called_all() -> None:
+def test_a_role_cannot_be_named_all() -> None:
     [said] = problems({"roles": {"all": {"command": "x"}}}).values()
     assert "choose another name" in said
 
@@ -345,7 +345,7 @@ def test_a_job_that_could_start_with_no_task_is_refused() -> None:
     }
 
 
-def test_no_retries_reads_as_one() -> None:
+def test_max_retries_of_0_is_read_as_1() -> None:
     assert job_spec(job(max_retries=0)).max_retries == 1
 
 
@@ -375,7 +375,7 @@ def test_a_group_lists_namespace_and_name(item: str) -> None:
     assert "namespace/name" in problems(job(group=[item]))["group[0]"]
 
 
-def test_jobs_to_wait_for_are_ids_and_listed_once() -> None:
+def test_dependencies_are_job_ids_without_repetition() -> None:
     found = problems(job(after=["j-1", "k-2", "j-1", 4]))
     assert list(found) == ["after[1]", "after[2]", "after[3]"]
     assert job_spec(job(after=["j-2", "j-1"])).after == ("j-2", "j-1")
@@ -389,12 +389,12 @@ def test_a_fenced_job_must_stop_within_its_lease() -> None:
     assert list(problems(job(fence=True), lost_after=5 * SECOND)) == ["grace"]
 
 
-def test_a_scheduled_job_waits_for_no_other() -> None:
+def test_a_job_with_a_schedule_has_no_dependencies() -> None:
     found = problems(job(after=["j-1"], schedule={"cron": "0 2 * * *"}))
     assert found == {"after": "cannot be combined with schedule; remove one of them"}
 
 
-def test_a_time_zone_must_exist_where_they_are_known() -> None:
+def test_an_unknown_time_zone_is_refused() -> None:
     document = job(schedule={"cron": "0 2 * * *", "timezone": "Europe/Atlantis"})
     assert job_spec(document).schedule is not None
     found = problems(document, timezones={"UTC"})
@@ -404,13 +404,13 @@ def test_a_time_zone_must_exist_where_they_are_known() -> None:
     ]
 
 
-def test_the_name_of_a_scheduled_job_leaves_room_for_the_minute() -> None:
+def test_the_name_of_a_job_with_a_schedule_leaves_space_for_the_minute() -> None:
     name = ".".join(["a" * 48] * 5)
     assert job_spec(job(name=name)).name == name
     assert list(problems(job(name=name, schedule={"cron": "0 2 * * *"}))) == ["name"]
 
 
-def test_a_document_that_contains_itself_is_refused_by_its_path() -> None:
+def test_a_document_that_contains_itself_is_refused_with_its_path() -> None:
     document = job()
     document["roles"]["worker"]["env"] = document
     loop: list[object] = []
@@ -423,12 +423,12 @@ def test_a_document_that_contains_itself_is_refused_by_its_path() -> None:
     assert "pack.by" in found
 
 
-def test_keys_that_are_no_strings_are_refused() -> None:
+def test_keys_that_are_not_strings_are_refused() -> None:
     found = problems({"roles": {1: {"command": "x"}, "a": {"command": "x", 2: 3}}, None: 1})
     assert set(found) == {"null", "roles.1", "roles.a.2"}
 
 
-def test_very_many_problems_are_cut_short() -> None:
+def test_the_number_of_reported_problems_is_limited() -> None:
     with pytest.raises(Invalid) as refused:
         job_spec(job(**{f"field{n}": n for n in range(100_000)}))
     assert len(refused.value.problems) == PROBLEM_LIMIT
@@ -463,7 +463,7 @@ def test_the_short_form_needs_only_a_command() -> None:
     assert short_form({"command": "true"}) == job_spec(job())
 
 
-def test_the_short_form_names_its_own_fields() -> None:
+def test_problems_of_the_short_form_have_its_own_paths() -> None:
     with pytest.raises(Invalid) as refused:
         short_form({"gang_size": 0, "resources": {"vram_mb": -1}, "depends_on": 1, "gang": 2})
     assert [problem.path for problem in refused.value.problems] == [
@@ -490,7 +490,7 @@ def test_the_short_form_names_its_own_fields() -> None:
         (None, False),
     ],
 )
-def test_the_short_form_is_known_by_its_fields(document: object, expected: bool) -> None:
+def test_the_short_form_is_recognised_by_its_fields(document: object, expected: bool) -> None:
     assert is_short_form(document) is expected
 
 
@@ -506,7 +506,7 @@ def test_a_role_may_ask_for_another_runtime() -> None:
     assert role.node_selector == {"runtime": "runc"}
 
 
-def test_a_job_with_an_image_is_not_for_anybody_to_claim() -> None:
+def test_a_job_with_an_image_cannot_be_claimed_by_any_process() -> None:
     assert not job_spec({"roles": {"w": {"image": "train:7b"}}}).is_anonymous
 
 
@@ -521,5 +521,5 @@ def test_a_job_with_an_image_is_not_for_anybody_to_claim() -> None:
         ({"command": "run", "env": {"A": "$(addresses.w.70000)"}}, "roles.w.env.A"),
     ],
 )
-def test_programs_and_references_that_cannot_be_are_refused(role: object, path: str) -> None:
+def test_invalid_programs_and_references_are_refused(role: object, path: str) -> None:
     assert list(problems({"roles": {"w": role}})) == [path]

@@ -83,12 +83,12 @@ def test_tasks_are_roles_and_plugins_add_variables() -> None:
         ("[{event: PodPending, timeout: 5m, action: AbortJob}]", {"schedule_timeout": "5m"}),
     ],
 )
-def test_policies_say_how_it_restarts(policies: str, fields: dict[str, Any]) -> None:
+def test_policies_become_the_restart_policy(policies: str, fields: dict[str, Any]) -> None:
     found = only(job(policies))
     assert {"restart": "gang"} | found | fields == {"restart": "gang"} | found
 
 
-def test_a_task_whose_end_completes_the_job_is_what_it_waits_for() -> None:
+def test_a_task_that_completes_the_job_becomes_complete_when() -> None:
     policy = "policies: [{event: TaskCompleted, action: CompleteJob}]"
     text = job().replace("replicas: 3", f"replicas: 3\n      {policy}")
     assert only(text)["complete_when"] == "worker"
@@ -103,7 +103,7 @@ def test_a_task_whose_end_completes_the_job_is_what_it_waits_for() -> None:
         ("{event: PodFailed, action: RestartJob, timeout: 5s}", "spec.policies[0].timeout"),
     ],
 )
-def test_policies_that_we_do_not_have_are_refused_or_told(policy: str, path: str) -> None:
+def test_unsupported_policies_are_refused_or_ignored_with_a_warning(policy: str, path: str) -> None:
     assert list(refused(job(f"[{policy}]"))) == [f"document 1: {path}"]
     assert len(warnings(job(f"[{policy}]"), ignore_unsupported=True)) == 1
 
@@ -145,7 +145,7 @@ def test_the_master_of_pytorch_is_rank_zero() -> None:
     assert list(only(text)["roles"]) == ["worker", "ps-a"]
 
 
-def test_a_master_that_is_no_task_is_refused() -> None:
+def test_a_master_that_is_not_a_task_is_refused() -> None:
     text = job().replace("{env: [],", "{pytorch: [],")
     assert refused(text) == {
         "document 1: spec.plugins.pytorch": (
@@ -154,7 +154,7 @@ def test_a_master_that_is_no_task_is_refused() -> None:
     }
 
 
-def test_the_priority_class_of_the_job_comes_over_that_of_its_pods() -> None:
+def test_the_priority_class_of_the_job_takes_precedence_over_that_of_its_pods() -> None:
     text = job().replace("maxRetry: 5", "priorityClassName: high")
     assert only(text, priority_classes={"high": 9})["priority_class"] == "high"
 
@@ -171,7 +171,7 @@ def test_the_priority_class_of_the_job_comes_over_that_of_its_pods() -> None:
         ("replicas: 3", "replicas: 3\n      dependsOn: {name: [ps-a]}", "spec.tasks[1].dependsOn"),
     ],
 )
-def test_what_is_wrong_is_named_by_its_path(old: str, new: str, path: str) -> None:
+def test_problems_have_their_path(old: str, new: str, path: str) -> None:
     assert list(refused(job().replace(old, new))) == [f"document 1: {path}"]
 
 
@@ -226,7 +226,7 @@ def test_a_printed_queue_reads_back_equal() -> None:
         ("name: research", "name: vision", "document 1: metadata.name"),
     ],
 )
-def test_queues_that_cannot_be_are_refused(old: str, new: str, path: str) -> None:
+def test_invalid_queues_are_refused(old: str, new: str, path: str) -> None:
     assert path in refused(QUEUES.replace(old, new))
 
 

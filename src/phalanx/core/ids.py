@@ -1,7 +1,7 @@
-"""Ids of jobs and tasks. Random bits are an argument, so that a run can be repeated from its seed.
+"""Ids of jobs and tasks. Random bits are arguments, so that a run can be repeated from its seed.
 
-An id says nothing about time: jobs are ordered by (created_at, id). Two random ids can be equal, so
-whoever draws one checks it against the unfinished jobs and against the store.
+An id contains no time: jobs are ordered by (created_at, id). Two random ids can be equal, so a new
+id is checked against the unfinished jobs and against the store.
 """
 
 from phalanx.core.errors import Unknown

@@ -34,21 +34,21 @@ def read(data: bytes, options: ReadOptions | None = None) -> Bundle:
     return bundle(documents.read(data), options)
 
 
-def bundle(found: list[object], options: ReadOptions | None = None) -> Bundle:
+def bundle(contents: list[object], options: ReadOptions | None = None) -> Bundle:
     """The jobs and queues of all documents. Raises Invalid with the problems of all of them.
 
     A single document that is a list stands for its entries, because JSON has no multi-document
     files.
     """
-    if len(found) == 1 and isinstance(found[0], list) and found[0]:
-        found = found[0]
+    if len(contents) == 1 and isinstance(contents[0], list) and contents[0]:
+        contents = contents[0]
     file = _File(options or ReadOptions())
-    for number, document in enumerate(found, 1):
+    for number, document in enumerate(contents, 1):
         location = SourceLocation(f"document {number}")
         if isinstance(document, Mapping) and ("apiVersion" in document or "kind" in document):
             file.translation.add(document, location)
         else:
-            file.add_native(document, location, is_only=len(found) == 1)
+            file.add_native(document, location, is_only=len(contents) == 1)
     return file.bundle()
 
 

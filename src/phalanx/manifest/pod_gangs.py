@@ -1,4 +1,4 @@
-"""Pods and PodGroups, grouped into gangs: every gang is one job, in whatever order they come.
+"""Pods and PodGroups, grouped into gangs: every gang is one job. Their order does not matter.
 
 A gang can be incomplete, because its other members come later. A pod without a gang is a job of
 its own. Nothing here depends on where the objects come from.

@@ -254,7 +254,7 @@ class Store(Protocol):
 
         Of the jobs that finished before `before`, at most `limit` are removed, those that finished
         first, with their tasks, records, blobs and output. Records of no job from before then are
-        removed too, and so are ids of batches after an hour, whatever `before` is.
+        removed too. Ids of batches are removed after an hour, independently of `before`.
         """
 
     # Tokens

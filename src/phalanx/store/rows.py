@@ -21,7 +21,7 @@ Clock = Callable[[], Micros]
 Value = str | int | None
 Row = tuple[Value, ...]
 
-#: How long `has_batch` knows a batch, whatever the retention is.
+#: How long `has_batch` knows a batch, independently of the retention.
 BATCHES_KEPT: Micros = HOUR
 
 TEXT = "text"

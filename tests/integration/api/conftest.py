@@ -8,16 +8,16 @@ from phalanx.store.memory import MemoryStore
 from phalanx.store.protocol import Store
 from phalanx.store.sqlite import wall_clock
 from tests.compliance.conftest import (
-    memory_place,
-    place,
+    backend,
+    memory_backend,
     postgres,
-    postgres_place,
-    sqlite_place,
+    postgres_backend,
+    sqlite_backend,
     store,
 )
 from tests.integration.api.serving import Running, serving
 
-__all__ = ["memory_place", "place", "postgres", "postgres_place", "sqlite_place", "store"]
+__all__ = ["backend", "memory_backend", "postgres", "postgres_backend", "sqlite_backend", "store"]
 
 
 @pytest_asyncio.fixture

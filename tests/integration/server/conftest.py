@@ -43,8 +43,8 @@ async def postgres(hurt_postgres: PostgresServer) -> PostgresServer:
 
 @pytest_asyncio.fixture
 async def dsn(postgres: PostgresServer) -> str:
-    place = await postgres.place()
-    return postgres.dsn(schema=place.schema)
+    backend = await postgres.backend()
+    return postgres.dsn(schema=backend.schema)
 
 
 class Frozen:

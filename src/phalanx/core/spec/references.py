@@ -44,5 +44,5 @@ def resolved(value: str, known: Callable[[Reference], str]) -> str:
 
 
 def literal(value: str) -> str:
-    """The text that `resolved` turns back into this value, whatever is in it."""
+    """The text that `resolved` turns back into this value."""
     return _REFERENCE.sub(lambda match: "$" + match[0], value) if "$(" in value else value

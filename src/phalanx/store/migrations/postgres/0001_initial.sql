@@ -1,12 +1,12 @@
--- Rows are JSON documents, as text: jsonb would refuse a NUL inside a string. The columns beside
--- them are what queries ask for. Times are microseconds since 1970, UTC. COLLATE "C" orders ids
--- by code point, as SQLite and Python do.
+-- Rows are JSON documents, as text: jsonb cannot store NUL in a string. The other columns are those
+-- that queries need. Times are microseconds since 1970, UTC. COLLATE "C" orders ids by code point, as
+-- SQLite and Python do.
 
 CREATE TABLE cluster (id text NOT NULL);
 INSERT INTO cluster (id) VALUES (replace(gen_random_uuid()::text, '-', ''));
 
--- One row. last_seq stands here and not in records, so that retention cannot lower it. Every
--- transaction rewrites the row, hence the room that is left in its page.
+-- One row. last_seq is here and not in records, so that retention cannot lower it. Every transaction
+-- updates the row, so its page has space for new versions of it.
 CREATE TABLE leader (
     one        smallint PRIMARY KEY CHECK (one = 1),
     term       bigint NOT NULL,
@@ -80,20 +80,20 @@ CREATE TABLE blobs (
     job  text COLLATE "C" NOT NULL,
     data bytea NOT NULL
 );
--- Checkpoints are mostly compressed already, and come back whole.
+-- Checkpoints are mostly compressed already, and are always read as a whole.
 ALTER TABLE blobs ALTER COLUMN data SET STORAGE EXTERNAL;
 CREATE INDEX blobs_by_job ON blobs (job);
 
--- Who may speak to the server. A token itself is nowhere: the document has its digest.
+-- API tokens. The document has the digest of a token, not the token itself.
 
 CREATE TABLE tokens (name text COLLATE "C" PRIMARY KEY, doc text NOT NULL);
 
--- What the jobs of each queue have lost. A row outlives its queue and its jobs.
+-- Lost work by queue. A row is kept when its queue and its jobs are removed.
 
 CREATE TABLE accounts (queue text COLLATE "C" PRIMARY KEY, doc text NOT NULL);
 
--- What tasks write, in chunks: byte `begins` up to byte `ends` of one attempt. Only the last of it is
--- kept. Sizes stand before the bytes, so that they are found without reading them.
+-- The output of tasks in chunks: from byte `begins` to byte `ends` of one attempt. Old chunks are
+-- removed. The sizes come before the data, so that they can be read without it.
 
 CREATE TABLE output (
     job      text COLLATE "C" NOT NULL,
@@ -105,6 +105,6 @@ CREATE TABLE output (
     PRIMARY KEY (job, position, epoch, begins)
 );
 
--- Jobs that are made again and again.
+-- Crons: jobs that run on a schedule.
 
 CREATE TABLE crons (key text COLLATE "C" PRIMARY KEY, doc text NOT NULL);

@@ -1,11 +1,11 @@
--- Rows are JSON documents; the columns beside them are what queries ask for. Times are
--- microseconds since 1970, UTC.
+-- Rows are JSON documents; the other columns are those that queries need. Times are microseconds
+-- since 1970, UTC.
 
 CREATE TABLE cluster (id TEXT NOT NULL);
 INSERT INTO cluster (id) VALUES (lower(hex(randomblob(16))));
 
--- One row. last_seq stands here and not in records, so that retention cannot lower it; writes
--- changes with every transaction.
+-- One row. last_seq is here and not in records, so that retention cannot lower it. writes changes
+-- with every transaction.
 CREATE TABLE leader (
     one        INTEGER PRIMARY KEY CHECK (one = 1),
     term       INTEGER NOT NULL,
@@ -83,16 +83,16 @@ CREATE TABLE blobs (
 );
 CREATE INDEX blobs_by_job ON blobs (job);
 
--- Who may speak to the server. A token itself is nowhere: the document has its digest.
+-- API tokens. The document has the digest of a token, not the token itself.
 
 CREATE TABLE tokens (name TEXT PRIMARY KEY NOT NULL, doc TEXT NOT NULL) WITHOUT ROWID;
 
--- What the jobs of each queue have lost. A row outlives its queue and its jobs.
+-- Lost work by queue. A row is kept when its queue and its jobs are removed.
 
 CREATE TABLE accounts (queue TEXT PRIMARY KEY NOT NULL, doc TEXT NOT NULL) WITHOUT ROWID;
 
--- What tasks write, in chunks: byte `begins` up to byte `ends` of one attempt. Only the last of it is
--- kept. Sizes stand before the bytes, so that they are found without reading them.
+-- The output of tasks in chunks: from byte `begins` to byte `ends` of one attempt. Old chunks are
+-- removed. The sizes come before the data, so that they can be read without it.
 
 CREATE TABLE output (
     job      TEXT NOT NULL,
@@ -104,6 +104,6 @@ CREATE TABLE output (
     PRIMARY KEY (job, position, epoch, begins)
 );
 
--- Jobs that are made again and again.
+-- Crons: jobs that run on a schedule.
 
 CREATE TABLE crons (key TEXT PRIMARY KEY NOT NULL, doc TEXT NOT NULL) WITHOUT ROWID;
