@@ -1,4 +1,4 @@
-"""`python -m benchmarks [core] [planner] [stores] [server] [cluster] [memory] [sqlite] [postgres]`.
+"""`python -m benchmarks [core] [planner] [forecast] [stores] [server] [cluster] [STORE...]`.
 
 Without arguments, all benchmarks run. The name of a store runs the benchmarks of that store, alone
 and under a server. `planner-profile` profiles the first plan.
@@ -7,19 +7,21 @@ and under a server. `planner-profile` profiles the first plan.
 import asyncio
 import sys
 
-from benchmarks import cluster, core, planner, server, stores
+from benchmarks import cluster, core, forecast, planner, server, stores
 
 
 def main(names: list[str]) -> None:
-    known = ("core", "planner", "planner-profile", "stores", "server", "cluster", *stores.STORES)
+    alone = ("core", "planner", "forecast")
+    known = (*alone, "planner-profile", "stores", "server", "cluster", *stores.STORES)
     unknown = [name for name in names if name not in known]
     if unknown:
         sys.exit(f"there is no benchmark {unknown[0]}; choose from {', '.join(known)}")
-    wanted = names or ["core", "planner", "stores", "server", "cluster"]
+    wanted = names or [*alone, "stores", "server", "cluster"]
     for name, benchmark in (
         ("core", core.run),
         ("planner", planner.run),
         ("planner-profile", planner.profile),
+        ("forecast", forecast.run),
     ):
         if name in wanted:
             benchmark()

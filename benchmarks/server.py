@@ -30,7 +30,9 @@ from phalanx.engine.agent_sync import AgentSync
 from phalanx.engine.engine import Engine
 from phalanx.engine.event_buffer import EventBuffer
 from phalanx.engine.host import HostEnvironment
+from phalanx.engine.settings import EngineSettings
 from phalanx.engine.turn import Turn
+from phalanx.engine.writer import Work
 from phalanx.store.memory import MemoryStore
 from phalanx.store.postgres import PostgresStore
 from phalanx.store.protocol import Store
@@ -55,7 +57,7 @@ async def run(names: list[str]) -> None:
             dsn = stack.enter_context(postgres_server(folder)) if name == "postgres" else ""
             for measure in MEASURES:
                 location = await _empty_database(folder, dsn)
-                with _served(name, location) as server:
+                with served(_serve, name, location) as server:
                     lines.append((name, *await _measured(measure, server)))
     head = ("request", "per second", "p50 ms", "p99 ms", "events per commit", "")
     table(head, [(f"{store}: {request}", *rest) for store, request, *rest in lines])
@@ -87,10 +89,11 @@ class Server(NamedTuple):
 
 
 @contextmanager
-def _served(name: str, location: str) -> Iterator[Server]:
+def served(serve: Callable[..., None], *args: object) -> Iterator[Server]:
+    """A server in a process that runs `serve` with these arguments and a pipe."""
     ours, theirs = multiprocessing.Pipe()
     context = multiprocessing.get_context("spawn")
-    process = context.Process(target=_serve, args=(name, location, theirs), daemon=True)
+    process = context.Process(target=serve, args=(*args, theirs), daemon=True)
     process.start()
     try:
         yield Server(ours.recv(), ours)
@@ -101,19 +104,29 @@ def _served(name: str, location: str) -> Iterator[Server]:
 
 
 def _serve(name: str, location: str, pipe: Connection) -> None:
-    import uvloop  # noqa: PLC0415
-
-    uvloop.run(_run_server(name, location, pipe))
-
-
-async def _run_server(name: str, location: str, pipe: Connection) -> None:
     store: Store = MemoryStore(clock=wall_clock)
     if name == "sqlite":
         store = SQLiteStore(Path(location))
     elif name == "postgres":
         store = PostgresStore(location)
+    serve(store, EngineSettings(), pipe)
+
+
+def serve(
+    store: Store, settings: EngineSettings, pipe: Connection, first: Work[None] | None = None
+) -> None:
+    """Serve a store until the pipe says stop; `first` is the first command."""
+    import uvloop  # noqa: PLC0415
+
+    uvloop.run(_run_server(store, settings, pipe, first))
+
+
+async def _run_server(
+    store: Store, settings: EngineSettings, pipe: Connection, first: Work[None] | None
+) -> None:
     await store.open()
-    engine = Engine(store, HostEnvironment("bench", "", wall_clock, lambda: uuid4().hex))
+    host = HostEnvironment("bench", "", wall_clock, lambda: uuid4().hex)
+    engine = Engine(store, host, settings)
     counts = [0, 0]
 
     def count(turn: Turn) -> None:
@@ -134,6 +147,8 @@ async def _run_server(name: str, location: str, pipe: Connection) -> None:
     served = asyncio.create_task(server.serve(sockets=[listening]))
     while not engine.is_leading:
         await asyncio.sleep(0.01)
+    if first is not None:
+        await engine.do(first)
     pipe.send(listening.getsockname()[1])
     while await asyncio.to_thread(pipe.recv) != "stop":
         pipe.send((counts[0], counts[1]))

@@ -47,9 +47,13 @@ class SubmitWarnings:
         self._counted_at = float("-inf")
 
     def observe(self, turn: Turn) -> None:
-        """Forget which jobs fit when the workers change."""
-        if any(changes.workers for changes in turn.changes):
-            self._forget()
+        """Judge jobs again when the workers change."""
+        changed = {worker for changes in turn.changes for worker in changes.workers}
+        if changed:
+            self._verdicts.clear()
+        if self._fits_ever is not None:
+            for worker in changed:
+                self._fits_ever.update(worker, turn.cluster.nodes.get(worker))
 
     def _forget(self) -> None:
         self._verdicts.clear()

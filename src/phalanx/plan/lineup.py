@@ -28,8 +28,13 @@ class Lineup:
         self._served_short: set[Bucket] = set()
         #: Buckets whose gangs must not start now, or never fit.
         self._never_start: dict[Bucket, Reason] = {}
+        has_stopped, version = work.has_stopped_queues, work.state.capacity_version
         for bucket in work.pending.buckets.values():
-            reason = work.stopped(bucket.first) or work.state.never_fits(bucket)
+            never = bucket.never
+            is_known = never is not None and never[0] is version
+            reason = never[1] if never and is_known else work.state.never_fits(bucket)
+            if has_stopped:
+                reason = work.stopped(bucket.first) or reason
             if reason is not None:
                 self._never_start[bucket] = reason
                 work.reasons.of_bucket(bucket, 0, reason)
@@ -43,15 +48,15 @@ class Lineup:
     def fill(self) -> None:
         """Add the first gang of every bucket that is served, and all complete groups, to the order
         of the pass."""
-        work, total_fit = self._work, self._work.capacity.total_fit
+        work, never_start = self._work, self._never_start
+        total_fit, totals = work.capacity.total_fit, work.capacity.totals
         fitting: list[Bucket] = []
         short: list[Bucket] = []
-        totals = work.capacity.totals
         for bucket in work.pending.buckets.values():
             total = totals.get(bucket.request)
             if total is None:
                 total = total_fit(bucket.request)
-            if bucket not in self._never_start:
+            if not never_start or bucket not in never_start:
                 (short if bucket.need > total else fitting).append(bucket)
         self.requests.update(totals)
         self._served_short = self._worth_serving([*fitting, *short])

@@ -34,13 +34,13 @@ class Bucket:
         self.need = first.need if is_simple(first) else 0
         #: What the empty cluster lacks for its gangs, and the version of that cluster.
         self.never: tuple[object, Reason | None] | None = None
-        #: The first gang, when it starves, and its order key before and from then on.
-        self._keys: tuple[PendingGang, Micros, _Key, _Key] | None = None
+        #: When the first gang starves, and its order key before and from then on.
+        self._keys: tuple[Micros, _Key, _Key] | None = None
 
     def copy(self, owner: object) -> "Bucket":
         twin = Bucket(self.first, owner)
         twin.entries = self.entries.copy()
-        twin.never = self.never
+        twin.never, twin._keys = self.never, self._keys
         return twin
 
     @property
@@ -58,18 +58,21 @@ class Bucket:
 
     def add(self, gang: PendingGang) -> None:
         insort(self.entries, (gang.created_at, gang.name, gang.job, gang))
+        self._keys = None
 
     def remove(self, gang: PendingGang) -> None:
         del self.entries[self.position(gang)]
+        self._keys = None
 
     def order_key(self, policy: PlannerPolicy, now: Micros) -> _Key:
         """The order key of its first gang."""
-        head, keys = self.head, self._keys
-        if keys is None or keys[0] is not head:
+        keys = self._keys
+        if keys is None:
+            head = self.head
             starves_at = _NEVER if head.since is None else head.since + policy.starve_after
             before, after = order_key(policy, head, -_NEVER), order_key(policy, head, _NEVER)
-            keys = self._keys = (head, starves_at, before, after)
-        return keys[2] if now < keys[1] else keys[3]
+            keys = self._keys = (starves_at, before, after)
+        return keys[1] if now < keys[0] else keys[2]
 
 
 class PendingGangs:

@@ -52,6 +52,10 @@ class PlanningPass:
         #: Jobs that expired, released places or were evicted; they are given nothing in this pass.
         self.excluded: set[str] = set()
 
+    @property
+    def has_stopped_queues(self) -> bool:
+        return bool(self._stopped_by)
+
     def stopped(self, gang: PendingGang) -> QueueStopped | None:
         """The reason of a gang whose queue, or a queue above it, is stopped."""
         queue = self._stopped_by.get(gang.queue)

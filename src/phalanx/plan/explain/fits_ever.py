@@ -1,4 +1,4 @@
-"""Whether a job that nobody has submitted yet could ever start on these nodes."""
+"""Whether a job could ever start on a set of nodes, before it is submitted."""
 
 from collections.abc import Mapping
 
@@ -20,17 +20,24 @@ class FitsEver:
         for name, node in nodes.items():
             self._table.put(name, node_spec(node))
 
+    def update(self, name: str, node: Node | None) -> None:
+        """Add or replace a node; None removes it."""
+        if node is not None:
+            self._table.put(name, node_spec(node))
+        elif name in self._table.index:
+            self._table.remove(name)
+
     def why_never(self, spec: JobSpec) -> Reason | None:
-        """What the empty cluster lacks for it."""
+        """What the empty cluster lacks for the job."""
         tasks = 0
-        parts = []
+        roles = []
         for role in spec.roles:
-            ask = self._translate.request(role)
-            self._table.vector(ask.resources)
+            request = self._translate.request(role)
+            self._table.vector(request.resources)
             indices = tuple(range(tasks, tasks + role.replicas))
-            parts.append(RoleRequest(role.name, ask, indices, role.min))
+            roles.append(RoleRequest(role.name, request, indices, role.min))
             tasks += role.replicas
-        claim = PendingGang(
+        gang = PendingGang(
             job="",
             name="",
             version=0,
@@ -38,8 +45,8 @@ class FitsEver:
             priority=spec.priority,
             created_at=0,
             size=tasks,
-            roles=tuple(parts),
+            roles=tuple(roles),
             need=spec.min_available,
             pack=spec.pack,
         )
-        return shortage.never((claim,), FreeCapacity(self._table, empty=True))
+        return shortage.never((gang,), FreeCapacity(self._table, empty=True))

@@ -43,9 +43,20 @@ def settle_shares(
         if gang.job not in excluded:
             shares.use(gang.queue, amounts)
             shares.request(gang.queue, -amounts)
-    for bucket in never_start:
-        amounts = requested_amounts(bucket.first, table) * len(bucket.entries)
-        shares.request(bucket.first.queue, -amounts)
+    for queue, requested in _requested_by(never_start).items():
+        shares.request(queue, -amounts_by_row(requested, table))
     for gang in not_growing:
         shares.request(gang.queue, -requested_amounts(gang, table))
     shares.settle()
+
+
+def _requested_by(buckets: Collection[Bucket]) -> dict[str, dict[str, int]]:
+    """By queue and resource: the amounts of all pending tasks in these buckets."""
+    requested: dict[str, dict[str, int]] = {}
+    for bucket in buckets:
+        of_queue = requested.setdefault(bucket.first.queue, {})
+        for role in bucket.first.roles:
+            tasks = len(role.tasks) * len(bucket.entries)
+            for resource, amount in role.request.resources:
+                of_queue[resource] = of_queue.get(resource, 0) + amount * tasks
+    return requested

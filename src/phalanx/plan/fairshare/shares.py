@@ -106,6 +106,7 @@ class FairShares:
         """What each queue deserves, one row per queue, once it is settled."""
         return np.array([branch.deserved for branch in self.branches.values()])
 
-    def dominant_share(self, amounts: Floats) -> float:
-        """The largest part of the cluster's capacity of one resource that these amounts are."""
-        return round(float((amounts / np.maximum(self.capacity, 1)).max()), 9)
+    def dominant_shares(self, amounts: Floats) -> Floats:
+        """For each line of amounts: the largest part of the cluster's capacity of one resource."""
+        shares: Floats = np.round((amounts / np.maximum(self.capacity, 1)).max(axis=1), 9)
+        return shares

@@ -69,6 +69,11 @@ class EvictionUnit(NamedTuple):
             return occupancy.highest
         return max(occupancy.priorities[position] for position in self.positions)
 
+    @property
+    def own_cost(self) -> EvictionCost:
+        """The cost of evicting this unit alone."""
+        return self.whole, self.priority, self.cost, 1
+
     def occupants(self) -> list[Occupant]:
         """Its tasks as they occupy their nodes."""
         return [self.occupancy.occupants[position] for position in self.positions]

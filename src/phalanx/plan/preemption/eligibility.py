@@ -26,6 +26,8 @@ class EvictionEligibility:
         self.reclaim = ReclaimRules(shares, preemptor, self.usage)
         #: By queue, priority, youth and age: whether such gangs may be preempted, or reclaimed.
         self._may_evict: dict[tuple[str, int, bool, bool], tuple[bool, bool]] = {}
+        #: By queue, priority and age: whether such tasks are preempted.
+        self._preempted: dict[tuple[str, int, bool], bool] = {}
 
     # Before any victim is chosen
 
@@ -81,16 +83,23 @@ class EvictionEligibility:
 
     def _may_preempt(self, gang: RunningGang, priority: int) -> bool:
         """Whether a task of this priority is preempted: in the preemptor's queue, by priority."""
+        kind = (gang.queue, priority, gang.created_at > self.preemptor.created_at)
+        answer = self._preempted.get(kind)
+        if answer is None:
+            answer = self._preempted[kind] = self._is_less_important(*kind)
+        return answer
+
+    def _is_less_important(self, queue: str, priority: int, newer: bool) -> bool:
         preemptor = self.preemptor
-        if all(pending.queue != gang.queue for pending in preemptor.gangs):
+        if all(pending.queue != queue for pending in preemptor.gangs):
             return False
-        policy = self._shares.branches[gang.queue].queue.preempt_within_queue
+        policy = self._shares.branches[queue].queue.preempt_within_queue
         if policy is PreemptWithin.NEVER:
             return False
         if priority < preemptor.priority:
             return True
-        newer = priority == preemptor.priority and gang.created_at > preemptor.created_at
-        return newer and policy is PreemptWithin.LOWER_OR_NEWER_EQUAL
+        equal_counts = policy is PreemptWithin.LOWER_OR_NEWER_EQUAL
+        return equal_counts and newer and priority == preemptor.priority
 
     # While victims are chosen
 

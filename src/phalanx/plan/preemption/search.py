@@ -8,6 +8,8 @@ set that makes the preemptor fit, nothing is evicted.
 from collections.abc import Iterable, Sequence
 from itertools import product
 
+import numpy as np
+
 from phalanx.core.model import PreemptWithin
 from phalanx.core.spec.job import Micros
 from phalanx.plan.fairshare.shares import FairShares
@@ -46,6 +48,7 @@ class VictimSearch:
         self._min_runtime = min_runtime
         #: By queue and priority: the answer of `might_find`.
         self._might_find: dict[tuple[str, int], bool] = {}
+        self._priorities: dict[str, tuple[int, ...]] = {}
 
     # Cheap questions before a search
 
@@ -101,7 +104,7 @@ class VictimSearch:
         if not eligibility.may_evict_any(tasks + whole) and not self._was_entitled(eligibility):
             return None
         for units in (tasks, tasks + whole):
-            units.sort(key=self._rank)
+            self._sort(units)
             for pool in (eligibility.borrowed_quota(units), units):
                 victims = self._cheapest(eligibility, pool, space) if pool else None
                 if victims is not None:
@@ -126,8 +129,10 @@ class VictimSearch:
                 for unit in units_above_minimum(occupancy, self._now)
                 if eligibility.may_evict(occupancy, unit.priority, young=young)
             )
-            goes_whole = occupancy.is_preemptible and not occupancy.gang.only_gathered
-            if goes_whole and eligibility.may_evict(occupancy, occupancy.highest, young=young):
+            if not occupancy.is_preemptible or occupancy.gang.only_gathered:
+                continue
+            is_uniform = occupancy.highest == occupancy.lowest
+            if is_uniform or eligibility.may_evict(occupancy, occupancy.highest, young=young):
                 whole.append(whole_gang(occupancy, self._now))
         return tasks, whole
 
@@ -143,17 +148,33 @@ class VictimSearch:
     def _is_young(self, gang: RunningGang) -> bool:
         return self._now - gang.started_at < self._min_runtime
 
-    def _rank(self, unit: EvictionUnit) -> tuple[object, ...]:
-        """Sort key of candidates.
+    def _sort(self, units: list[EvictionUnit]) -> None:
+        """Sort candidates, the first to be evicted first.
 
         Heuristic: single tasks before whole gangs, then the lowest priority, then the least work
         lost; of equal ones those of the least important queue, the smallest, and the newest.
         """
-        gang, shares = unit.gang, self._shares
-        path = shares.branches[gang.queue].path()
-        queue_priorities = tuple(branch.queue.priority for branch in path)[::-1]
-        size = shares.dominant_share(unit.amounts)
-        return (unit.whole, unit.priority, unit.cost, queue_priorities, size, -gang.created_at)
+        if not units:
+            return
+        sizes = self._shares.dominant_shares(np.array([unit.amounts for unit in units])).tolist()
+        ranks = []
+        for size, unit in zip(sizes, units, strict=True):
+            gang = unit.gang
+            queue = self._queue_priorities(gang.queue)
+            ranks.append(
+                (unit.whole, unit.priority, unit.cost, queue, size, -gang.created_at, gang.job)
+            )
+        order = sorted(range(len(units)), key=ranks.__getitem__)
+        units[:] = [units[number] for number in order]
+
+    def _queue_priorities(self, queue: str) -> tuple[int, ...]:
+        """The priorities of a queue and the queues above it, the highest queue first."""
+        priorities = self._priorities.get(queue)
+        if priorities is None:
+            path = self._shares.branches[queue].path()
+            priorities = tuple(branch.queue.priority for branch in path)[::-1]
+            self._priorities[queue] = priorities
+        return priorities
 
     def _cheapest(
         self, eligibility: EvictionEligibility, units: list[EvictionUnit], space: SearchSpace

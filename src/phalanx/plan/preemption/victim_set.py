@@ -5,6 +5,7 @@ removed, and cheaper alternatives are tried.
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from phalanx.core.spec.job import PackMode
@@ -176,17 +177,23 @@ class VictimSetSearch:
             if not self._fits() and not (unit.whole and self._shrinks_instead(unit)):
                 self._chosen.evict({number: unit})
 
+    @cached_property
+    def _tasks_of(self) -> dict[str, dict[int, EvictionUnit]]:
+        """By job: the units that are single tasks, with their numbers."""
+        tasks: dict[str, dict[int, EvictionUnit]] = {}
+        for number, unit in enumerate(self._units):
+            if not unit.whole:
+                tasks.setdefault(unit.gang.job, {})[number] = unit
+        return tasks
+
     def _shrinks_instead(self, whole: EvictionUnit) -> bool:
         """Replace a whole gang by single tasks of it, if they are enough and it keeps its minimum.
 
         Whether it was replaced.
         """
-        chosen = self._chosen
-        tasks = {
-            number: unit
-            for number, unit in enumerate(self._units)
-            if unit.occupancy is whole.occupancy and not unit.whole
-        }
+        chosen, tasks = self._chosen, self._tasks_of.get(whole.gang.job)
+        if tasks is None:
+            return False
         chosen.evict(tasks)
         for number, unit in reversed(tasks.items()) if self._fits() else ():
             chosen.keep(number)
@@ -212,7 +219,7 @@ class VictimSetSearch:
         chosen.keep(*before)
         keys = 4 if all(unit.whole for unit in before.values()) else 3
         best, best_cost = before, eviction_cost(before.values())[:keys]
-        costs = [eviction_cost((unit,))[:keys] for unit in self._units]
+        costs = [unit.own_cost[:keys] for unit in self._units]
         cheaper = [number for number, cost in enumerate(costs) if cost < best_cost]
         for number in cheaper[:_ALTERNATIVES]:
             unit = self._units[number]
