@@ -1,4 +1,4 @@
-"""One table makes the file, the variables and the flags; what is wrong is said with its place."""
+"""Settings from file, variables and flags; every problem is reported with its place."""
 
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ def problems(*args: Any, **kwargs: Any) -> list[str]:
     return list(refused.value.problems)
 
 
-def test_without_a_word_the_defaults_of_the_code_are_in_force() -> None:
+def test_without_settings_the_defaults_apply() -> None:
     config = loaded()
     assert config.engine() == EngineSettings()
     assert set(config.origins.values()) == {"default"}
@@ -50,7 +50,7 @@ def test_every_number_of_the_engine_and_the_core_is_a_setting() -> None:
     assert {option.target for option in OPTIONS if option.target} == fields
 
 
-def test_a_fence_holds_longer_where_workers_are_lost_later() -> None:
+def test_the_fence_slack_grows_with_lost_after() -> None:
     assert loaded(lost_after="10m").engine().core.fence_slack == 11_000_000
 
 
@@ -67,7 +67,7 @@ def test_a_flag_wins_over_a_variable_a_variable_over_the_file_the_file_over_the_
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
-def test_what_is_printed_is_read_back_from_everywhere(option: Any) -> None:
+def test_a_printed_value_is_read_back_from_file_variable_and_flag(option: Any) -> None:
     value = option.default
     if value is None or not option.shown(value):
         return
@@ -98,7 +98,7 @@ def test_an_unknown_key_of_the_file_is_refused_with_its_line_and_a_suggestion(fi
     ]
 
 
-def test_a_misspelt_variable_is_refused_and_a_stranger_is_left_alone() -> None:
+def test_a_misspelt_variable_is_refused_and_an_unrelated_one_is_ignored() -> None:
     assert problems(environ={"PHALANX_LOST_AFTR": "1m"}) == [
         "PHALANX_LOST_AFTR: is not a setting; did you mean PHALANX_LOST_AFTER?"
     ]
@@ -106,7 +106,7 @@ def test_a_misspelt_variable_is_refused_and_a_stranger_is_left_alone() -> None:
     loaded(environ={f"PHALANX_{name}": "x" for name in task})
 
 
-def test_all_problems_are_told_at_once_each_with_where_it_is(file: Path) -> None:
+def test_all_problems_are_reported_at_once_each_with_its_place(file: Path) -> None:
     file.write_text('port = "many"\nlease = "soon"\n')
     found = problems(file, {"PHALANX_LOG_FORMAT": "xml"}, store="mysql:x")
     assert found == [
@@ -135,7 +135,7 @@ def test_all_problems_are_told_at_once_each_with_where_it_is(file: Path) -> None
         ({"price": "gpu=-1"}, "like 3.50"),
     ],
 )
-def test_what_cannot_be_is_refused(flags: dict[str, str], words: str) -> None:
+def test_invalid_values_are_refused(flags: dict[str, str], words: str) -> None:
     assert words in problems(**flags)[0]
 
 
@@ -150,7 +150,7 @@ def test_a_file_that_cannot_be_read_is_refused_with_the_place_and_the_cure(file:
     assert problems(file) == [f"{file}: is not UTF-8 text; write the file as TOML in UTF-8"]
 
 
-def test_the_file_is_found_where_configuration_lies(tmp_path: Path) -> None:
+def test_the_file_is_read_from_its_default_places(tmp_path: Path) -> None:
     (tmp_path / "phalanx").mkdir()
     file = tmp_path / "phalanx" / "phalanx.toml"
     file.write_text("port = 7\n[priority_classes]\nhigh = 10\n[price]\ngpu = 3.50\n")
@@ -163,19 +163,19 @@ def test_the_file_is_found_where_configuration_lies(tmp_path: Path) -> None:
     assert load({}, environ=environ)["port"] == 8
 
 
-def test_a_store_lies_where_state_lies_unless_it_is_named() -> None:
+def test_the_default_store_is_in_the_state_directory() -> None:
     assert place_of(loaded()).startswith("sqlite:/")
     assert place_of(loaded(store="memory")) == "memory"
     assert state_directory({"STATE_DIRECTORY": "/var/lib/a:/b"}) == Path("/var/lib/a")
 
 
-def test_a_password_is_never_shown() -> None:
+def test_a_password_is_never_printed() -> None:
     assert shown("postgres://ada:secret@db/x?y=1") == "postgres://ada:…@db/x?y=1"
     assert shown("postgres://ada@db/x") == "postgres://ada@db/x"
     assert shown("sqlite:/a:b@c") == "sqlite:/a:b@c"
 
 
-def test_names_are_spelt_in_three_ways() -> None:
+def test_a_setting_has_a_name_a_variable_and_a_flag() -> None:
     option = BY_NAME["lost_after"]
     assert (option.variable, option.flag) == ("PHALANX_LOST_AFTER", "--lost-after")
     assert msgspec.structs.asdict(EngineSettings())["lost_after_s"] * SECOND == MINUTE / 2

@@ -1,4 +1,4 @@
-"""The reference of settings says what the code has, and the pages' commands and files are real."""
+"""The settings reference matches the code, and the commands and files of its pages work."""
 
 import re
 import shlex

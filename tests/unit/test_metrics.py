@@ -60,7 +60,7 @@ def lost(cluster: Measured) -> float:
     return cluster.value("gpu_seconds_lost_total", queue="default", cause="failure")
 
 
-def test_a_job_that_ends_well_has_lost_nothing(cluster: Measured) -> None:
+def test_a_job_that_succeeds_has_lost_no_work(cluster: Measured) -> None:
     job = cluster.submit(spec(2, role=GPU))
     cluster.advance(7)
     cluster.run(job, "w-1", "w-2")
@@ -75,7 +75,7 @@ def test_a_job_that_ends_well_has_lost_nothing(cluster: Measured) -> None:
     assert cluster.value("gang_start_skew_seconds_count") == 1
 
 
-def test_what_an_attempt_did_since_its_last_safe_point_is_lost_with_it(cluster: Measured) -> None:
+def test_work_since_the_last_saved_point_is_lost(cluster: Measured) -> None:
     job = cluster.submit(spec(2, role=GPU))
     epoch = cluster.run(job, "w-1", "w-2")
     cluster.advance(60)
@@ -88,7 +88,7 @@ def test_what_an_attempt_did_since_its_last_safe_point_is_lost_with_it(cluster: 
     assert cluster.value("jobs_requeued_total") == 1
 
 
-def test_a_new_leader_goes_on_counting_what_runs(cluster: Measured) -> None:
+def test_a_new_leader_continues_to_count_running_tasks(cluster: Measured) -> None:
     job = cluster.submit(spec(2, role=GPU))
     cluster.run(job, "w-1", "w-2")
     cluster.advance(50)
@@ -100,7 +100,7 @@ def test_a_new_leader_goes_on_counting_what_runs(cluster: Measured) -> None:
     assert cluster.value("gpu_seconds_used_total") == seconds(200)
 
 
-def test_a_lost_worker_reaps_the_jobs_on_it(cluster: Measured) -> None:
+def test_tasks_lost_with_their_worker_are_counted_by_outcome(cluster: Measured) -> None:
     again = cluster.submit(spec(1, role=GPU))
     ends = cluster.submit(spec(1, role=GPU, restart="never"))
     cluster.run(again, "w-1")
@@ -112,7 +112,7 @@ def test_a_lost_worker_reaps_the_jobs_on_it(cluster: Measured) -> None:
     assert cluster.value("tasks_lost_total", outcome="failed") == 1
 
 
-def test_a_drain_that_times_out_is_counted_as_forced(cluster: Measured) -> None:
+def test_a_stop_that_times_out_is_counted_as_forced(cluster: Measured) -> None:
     job = cluster.submit(spec(2, role=GPU))
     cluster.run(job, "w-1", "w-2")
     cluster.fail(job, 0)
@@ -152,7 +152,7 @@ def test_the_cluster_is_counted_by_phase_state_status_reason_and_queue(cluster: 
     assert b"phalanx_queue_usage{" not in cluster.metrics.text()
 
 
-def test_every_record_has_a_line_that_names_what_it_is_about(cluster: Measured) -> None:
+def test_every_record_has_a_log_line_that_names_its_subject(cluster: Measured) -> None:
     job = cluster.submit(spec(2, role=GPU))
     cluster.run(job, "w-1", "w-2")
     cluster.fail(job, 0)

@@ -25,7 +25,7 @@ class CountingStore(MemoryStore):
         return await super().tokens()
 
 
-def test_a_token_is_256_bits_of_chance_and_only_its_digest_is_kept() -> None:
+def test_a_token_has_256_random_bits_and_only_its_digest_is_stored() -> None:
     created, other = (new_token("ada", "user", ("ml",), 7) for _ in range(2))
     assert created.secret != other.secret
     assert len(created.secret) == len("phx_") + 43
@@ -52,7 +52,7 @@ def test_without_a_token_only_loopback_is_let_in_and_only_if_it_is_open() -> Non
     run_virtually(story())
 
 
-def test_a_wrong_token_is_refused_also_where_none_is_needed() -> None:
+def test_an_unknown_token_is_refused_even_where_none_is_required() -> None:
     async def story() -> None:
         registry = TokenRegistry(CountingStore(), open_on_loopback=True)
         with pytest.raises(Unauthorised, match="the token is unknown"):
@@ -61,7 +61,7 @@ def test_a_wrong_token_is_refused_also_where_none_is_needed() -> None:
     run_virtually(story())
 
 
-def test_a_new_token_is_known_at_once_and_a_revoked_one_soon_not_any_more() -> None:
+def test_a_new_token_is_valid_at_once_and_a_revoked_one_is_refused_soon() -> None:
     async def story() -> None:
         store = CountingStore()
         registry = TokenRegistry(store, open_on_loopback=False)
@@ -79,7 +79,7 @@ def test_a_new_token_is_known_at_once_and_a_revoked_one_soon_not_any_more() -> N
     run_virtually(story())
 
 
-def test_guessing_does_not_keep_the_store_busy() -> None:
+def test_guessed_tokens_do_not_load_the_store() -> None:
     async def story() -> None:
         store = CountingStore()
         registry = TokenRegistry(store, open_on_loopback=False)
@@ -91,7 +91,7 @@ def test_guessing_does_not_keep_the_store_busy() -> None:
     run_virtually(story())
 
 
-def test_a_store_that_is_away_does_not_lock_anybody_out() -> None:
+def test_known_tokens_stay_valid_while_the_store_does_not_answer() -> None:
     async def story() -> None:
         store = CountingStore()
         created = new_token("ada", "admin", (), 0)
@@ -109,7 +109,7 @@ def test_a_store_that_is_away_does_not_lock_anybody_out() -> None:
     run_virtually(story())
 
 
-def test_a_role_from_the_future_opens_nothing() -> None:
+def test_a_token_with_an_unknown_role_is_refused() -> None:
     async def story() -> None:
         store = CountingStore()
         created = new_token("ada", "emperor", (), 0)
@@ -127,7 +127,7 @@ async def _pass(seconds: float) -> None:
     await over.wait()
 
 
-def test_an_owner_whose_token_is_gone_or_reaches_no_longer_is_refused() -> None:
+def test_an_owner_without_a_token_or_without_access_is_refused() -> None:
     async def story() -> None:
         store = CountingStore()
         for name, role, namespaces in (("ada", "user", ("ml",)), ("root", "admin", ())):

@@ -151,5 +151,5 @@ async def serving(
 
 
 def quick(**fields: Any) -> EngineSettings:
-    """Settings under which what takes seconds takes a moment."""
+    """Engine settings with some fields replaced, usually by shorter times."""
     return replace(EngineSettings(), **fields)

@@ -28,7 +28,7 @@ async def evicted(server: Running) -> dict[str, Any]:
     return shown
 
 
-async def test_an_eviction_is_on_the_job_and_in_the_sums_and_outlives_the_server(
+async def test_an_eviction_is_recorded_on_the_job_and_in_the_totals_and_survives_a_restart(
     store: Store,
 ) -> None:
     async with serving(store, settings=DEAR) as server:
@@ -57,20 +57,20 @@ async def test_an_eviction_is_on_the_job_and_in_the_sums_and_outlives_the_server
     ]
 
 
-async def test_a_job_that_lost_nothing_says_so(server: Running) -> None:
+async def test_a_job_without_lost_work_shows_zero(server: Running) -> None:
     made = await server.call("POST", "/jobs", JOB)
     lost = (await server.call("GET", f"/jobs/{made.body['id']}")).body["lost"]
     assert (lost["gpu_s"], lost["cost"], lost["evictions"]) == (0, 0, [])
 
 
 class _Other:
-    """Everybody is a user of another namespace, but for whoever brings a token."""
+    """Requests without a token come from a user of another namespace."""
 
     async def principal(self, bearer: str | None, *, loopback: bool) -> Principal:
         return Principal("bob", "user", ("other",)) if bearer is None else Principal("", "admin")
 
 
-async def test_whoever_is_confined_is_not_told_names_of_others() -> None:
+async def test_names_of_other_namespaces_are_left_out() -> None:
     async with serving(MemoryStore(clock=wall_clock), settings=DEAR, auth=_Other()) as server:
         server.client.headers["authorization"] = "Bearer x"
         await evicted(server)

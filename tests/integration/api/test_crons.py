@@ -21,7 +21,7 @@ NIGHTLY: dict[str, Any] = {
 PATH = "/crons/default/nightly"
 
 
-async def test_a_job_with_a_schedule_sets_a_cron_that_outlives_the_server(store: Store) -> None:
+async def test_a_job_with_a_schedule_creates_a_cron_that_survives_a_restart(store: Store) -> None:
     async with serving(store) as server:
         made = await server.call("POST", "/jobs", NIGHTLY)
         assert made.status == 201
@@ -37,7 +37,7 @@ async def test_a_job_with_a_schedule_sets_a_cron_that_outlives_the_server(store:
         assert (await server.call("GET", "/crons")).body == [shown]
 
 
-async def test_a_run_that_is_asked_for_is_a_job(on_each_store: Running) -> None:
+async def test_a_requested_run_is_a_job(on_each_store: Running) -> None:
     server = on_each_store
     await server.call("POST", "/jobs", NIGHTLY)
     ran = await server.call("POST", f"{PATH}/run")
@@ -69,7 +69,7 @@ async def test_a_run_that_draws_the_id_of_a_finished_job_is_refused_and_draws_ag
     assert (await server.call("GET", f"/jobs/{finished}")).body["phase"] == "cancelled"
 
 
-async def test_a_run_that_replaces_one_says_that_it_waits_for_its_end(
+async def test_a_replacing_run_is_shown_until_the_unfinished_run_has_stopped(
     on_each_store: Running,
 ) -> None:
     server = on_each_store
@@ -84,7 +84,7 @@ async def test_a_run_that_replaces_one_says_that_it_waits_for_its_end(
     assert "replacing_at" not in (await server.call("GET", PATH)).body
 
 
-async def test_runs_that_are_not_kept_are_gone_from_the_store(on_each_store: Running) -> None:
+async def test_runs_beyond_keep_are_removed_from_the_store(on_each_store: Running) -> None:
     server = on_each_store
     keep = {"done": 0, "failed": 0}
     await server.call("POST", "/jobs", NIGHTLY | {"schedule": RARE | {"keep": keep}})
@@ -112,7 +112,7 @@ async def test_in_a_batch_crons_and_jobs_may_be_mixed(server: Running) -> None:
     assert job["job"]["phase"] == "pending"
 
 
-async def test_a_time_zone_that_is_none_is_refused_by_its_path(server: Running) -> None:
+async def test_an_unknown_time_zone_is_refused_with_its_path(server: Running) -> None:
     schedule = RARE | {"timezone": "Mars/Olympus"}
     reply = await server.call("POST", "/jobs", NIGHTLY | {"schedule": schedule})
     assert reply.status == 400
@@ -127,13 +127,13 @@ async def test_a_question_about_a_cron_is_one_about_its_runs(server: Running) ->
 
 
 class _ByToken:
-    """Whoever brings a token has that name, and the namespace of that name."""
+    """A token is the name of its user, and of the user's only namespace."""
 
     async def principal(self, bearer: str | None, *, loopback: bool) -> Principal:
         return Principal(bearer or "", "user", (bearer or "",))
 
 
-async def test_nobody_sees_or_touches_crons_of_others() -> None:
+async def test_crons_of_other_namespaces_can_be_neither_seen_nor_changed() -> None:
     async with serving(MemoryStore(clock=wall_clock), auth=_ByToken()) as server:
         ada, bob = {"authorization": "Bearer ada"}, {"authorization": "Bearer bob"}
         made = await server.call("POST", "/jobs", NIGHTLY | {"namespace": "ada"}, **ada)

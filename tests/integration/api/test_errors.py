@@ -234,7 +234,7 @@ async def test_every_problem_of_a_job_is_named(server: Running) -> None:
     assert sorted(paths) == ["grace", "prority", "roles.w.command", "roles.w.replicas"]
 
 
-async def test_a_content_type_that_is_not_read_is_refused(server: Running) -> None:
+async def test_an_unsupported_content_type_is_refused(server: Running) -> None:
     reply = await server.call("POST", "/jobs", b"<job/>", content_type="application/xml")
     assert (reply.status, error(reply.body)["code"]) == (415, "unsupported_media_type")
 
@@ -267,7 +267,7 @@ async def test_every_answer_carries_the_id_of_its_request(server: Running) -> No
     assert reply.headers["x-request-id"] == "z"
 
 
-async def test_a_key_that_is_none_is_refused(server: Running) -> None:
+async def test_an_invalid_idempotency_key_is_refused(server: Running) -> None:
     reply = await server.call("POST", "/jobs", {"command": "x"}, idempotency_key="k" * 256)
     assert error(reply.body)["details"][0]["path"] == "Idempotency-Key"
 

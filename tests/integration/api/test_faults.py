@@ -53,7 +53,7 @@ async def a_running_gang(server: Running, **fields: Any) -> tuple[str, list[str]
     return job, [f"{job}.0", f"{job}.1"]
 
 
-async def test_fault_1_a_lost_reservation_beside_running_siblings_drains_them() -> None:
+async def test_fault_1_a_lost_reservation_stops_the_running_tasks_of_its_gang() -> None:
     core = CoreSettings(accept=SECOND // 5, start=SECOND // 5)
     async with serving(memory(), settings=quick(core=core)) as server:
         for worker in ("w-1", "w-2"):
@@ -81,7 +81,7 @@ async def test_fault_2_the_trigger_of_a_failure_is_not_asked_to_acknowledge(
     assert [t["status"] for t in await tasks_of(server, job)] == ["blocked", "blocked"]
 
 
-async def test_fault_3_two_tasks_of_a_gang_that_are_lost_never_wait_outside_of_it() -> None:
+async def test_fault_3_two_lost_tasks_of_a_gang_are_never_pending_outside_of_it() -> None:
     async with serving(memory(), settings=quick(lost_after_s=0.3)) as server:
         job, _ = await a_running_gang(server)
         await server.until(
@@ -96,7 +96,7 @@ async def test_fault_3_two_tasks_of_a_gang_that_are_lost_never_wait_outside_of_i
 async def test_fault_4_a_zombie_cannot_speak_for_another_attempt(server: Running) -> None:
     job, (one, two) = await a_running_gang(server)
     assert await tell(server, one, "fail") == 200
-    # Done while it is being stopped is not done: the gang is still drained.
+    # `done` of a stopping task does not count: the gang is still stopped.
     assert await tell(server, two, "done?epoch=1") == 200
     assert (await server.call("GET", f"/jobs/{job}")).body["phase"] != "done"
     for task in await reserved(server, job):
@@ -108,7 +108,7 @@ async def test_fault_4_a_zombie_cannot_speak_for_another_attempt(server: Running
     assert states == ["running", "running"]
 
 
-async def test_fault_5_a_claim_takes_the_present_reservation_or_nothing() -> None:
+async def test_fault_5_a_claim_takes_the_current_reservation_or_nothing() -> None:
     core = CoreSettings(accept=SECOND // 5)
     async with serving(memory(), settings=quick(core=core)) as server:
         await a_worker(server, "w-1")
@@ -124,7 +124,7 @@ async def test_fault_5_a_claim_takes_the_present_reservation_or_nothing() -> Non
         assert await tell(server, job, f"done?epoch={again['reservation_epoch']}") == 200
 
 
-async def test_fault_6_what_is_being_stopped_and_what_runs_alone_occupies_its_worker(
+async def test_fault_6_stopping_tasks_and_single_jobs_occupy_their_worker(
     server: Running,
 ) -> None:
     await a_worker(server, "w-1", resources={"gpu": 1}, slots=8)
@@ -183,7 +183,7 @@ async def test_fault_8_a_large_gang_does_not_starve_behind_a_stream_of_small_job
         await submit(server, small)
         running = {"w-1": (await claim(server, "w-1", wait=5))["id"]}
         large = (await submit(server, {**small, "gang_size": 2}))["gang_id"]
-        # One small job always runs and another one waits, so both workers are never free at once.
+        # One small job always runs and another is pending, so both workers are never free at once.
         while True:
             [(busy, task)] = running.items()
             await submit(server, small)
@@ -308,7 +308,7 @@ async def test_fault_17_a_failed_dependency_fails_its_dependants(server: Running
 
 
 class Breaking(MemoryStore):
-    """A store that refuses the commits it is told to refuse."""
+    """A store that refuses the commits that a test selects."""
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)

@@ -200,7 +200,7 @@ async def test_a_job_that_ends_between_two_pages_is_on_one_of_them(on_each_store
     assert rest["cursor"] is None
 
 
-async def test_lists_are_cut_to_what_is_asked_for(server: Running) -> None:
+async def test_lists_are_filtered(server: Running) -> None:
     await server.call("PUT", "/queues/research", {})
     one = await submit(server, {**NATIVE, "queue": "research"})
     two = await submit(server, {**NATIVE, "namespace": "ml"})
@@ -232,7 +232,7 @@ async def test_a_cursor_that_no_page_gave_is_refused(server: Running, cursor: st
     assert reply.body["error"]["details"][0]["path"] == "cursor"
 
 
-async def test_a_job_says_why_it_waits(server: Running) -> None:
+async def test_a_job_says_why_it_is_pending(server: Running) -> None:
     made = await submit(server, LARGE)
     async with asyncio.timeout(PATIENCE_S):
         while made["id"] not in server.engine.reasons:
@@ -249,7 +249,7 @@ async def test_a_job_says_why_it_waits(server: Running) -> None:
     assert (why["phase"], why["reason"]) == ("cancelled", None)
 
 
-async def test_a_job_tells_its_story_in_pages(on_each_store: Running) -> None:
+async def test_the_events_of_a_job_come_in_pages(on_each_store: Running) -> None:
     server = on_each_store
     made = await submit(server)
     await server.call("DELETE", f"/jobs/{made['id']}")
@@ -262,7 +262,7 @@ async def test_a_job_tells_its_story_in_pages(on_each_store: Running) -> None:
     assert page["events"] + rest["events"] == story["events"]
 
 
-async def test_what_is_done_to_a_job(server: Running) -> None:
+async def test_jobs_are_held_released_requeued_and_retried(server: Running) -> None:
     await server.call("POST", "/workers/register", {"id": "w-1", "slots": 4})
     made = await submit(server, NATIVE)
     job = made["id"]
@@ -290,7 +290,7 @@ async def test_what_is_done_to_a_job(server: Running) -> None:
     assert (await server.call("GET", f"/jobs/{anew.body['id']}")).body["spec"] == NATIVE
 
 
-async def test_a_plan_says_what_would_happen_and_keeps_nothing(on_each_store: Running) -> None:
+async def test_a_plan_says_what_would_happen_and_stores_nothing(on_each_store: Running) -> None:
     server = on_each_store
     waits = (await server.call("POST", "/plan", LARGE)).body
     assert (waits["starts"], waits["reason"]["type"]) == (False, "NeverFits")

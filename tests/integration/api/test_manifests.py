@@ -1,4 +1,4 @@
-"""Files of any dialect over HTTP: taken whole or refused whole."""
+"""Files of any dialect over HTTP, accepted or refused as a whole."""
 
 from typing import Any
 
@@ -88,7 +88,7 @@ async def test_one_document_that_is_wrong_keeps_all_others_out(server: Running) 
     assert await names(server) == []
 
 
-async def test_what_is_unsupported_may_be_ignored_with_a_warning(server: Running) -> None:
+async def test_unsupported_fields_can_be_dropped_with_a_warning(server: Running) -> None:
     text = pod("b", spec="volumes: [{}]")
     made = await send(server, text, "/jobs?ignore_unsupported=true")
     assert made.status == 201
@@ -101,7 +101,7 @@ async def test_what_is_unsupported_may_be_ignored_with_a_warning(server: Running
     assert told[0] in planned.body["warnings"]
 
 
-async def test_an_image_waits_for_a_runtime_unless_it_is_ignored(server: Running) -> None:
+async def test_a_job_with_an_image_is_pending_unless_the_image_is_ignored(server: Running) -> None:
     worker = {"id": "w", "exec_addr": "w:1", "resources": {"cpu": 4}}
     assert (await server.call("POST", "/workers/register", worker)).status in (200, 201)
     planned = (await send(server, IMAGE, "/plan")).body
@@ -113,7 +113,7 @@ async def test_an_image_waits_for_a_runtime_unless_it_is_ignored(server: Running
     assert shown["spec"]["roles"] == {"w": {"command": "train"}}
 
 
-async def test_queues_and_the_jobs_that_use_them_come_in_one_file(on_each_store: Running) -> None:
+async def test_queues_and_the_jobs_that_use_them_can_be_in_one_file(on_each_store: Running) -> None:
     server = on_each_store
     made = await send(server, "{name: c, queue: research, roles: {w: {command: t}}}" + QUEUE)
     assert (made.status, made.body["queues"], made.body["accepted"]) == (201, ["research"], 1)
@@ -135,7 +135,7 @@ async def test_a_file_that_is_refused_sets_no_queue(server: Running) -> None:
         ('schedule: {cron: "0 2 * * *", timezone: Mars/Olympus}', "schedule.timezone"),
     ],
 )
-async def test_a_schedule_that_never_comes_is_refused(
+async def test_a_schedule_that_is_never_due_is_refused(
     server: Running, line: str, path: str
 ) -> None:
     refused = await send(server, f"name: n\nroles: {{w: {{command: t}}}}\n{line}")
@@ -143,14 +143,14 @@ async def test_a_schedule_that_never_comes_is_refused(
 
 
 class Bob:
-    """Everybody is a user of the namespace ml."""
+    """Every request comes from a user of the namespace ml."""
 
     async def principal(self, bearer: str | None, *, loopback: bool) -> Principal:
         del bearer, loopback
         return Principal("bob", "user", ("ml",))
 
 
-async def test_only_what_a_user_may_do_is_done() -> None:
+async def test_a_file_is_refused_if_its_user_may_not_submit_all_of_it() -> None:
     async with serving(MemoryStore(clock=wall_clock), auth=Bob()) as server:
         assert (await send(server, QUEUE)).status == 403
         mixed = await send(server, pod("a", namespace="ml") + pod("b", namespace="web"))
@@ -158,7 +158,7 @@ async def test_only_what_a_user_may_do_is_done() -> None:
         assert (await send(server, pod("a", namespace="ml"))).status == 201
 
 
-# Gangs that come in parts
+# Gangs submitted in parts
 
 
 async def why(server: Running, job: str) -> dict[str, Any]:
@@ -166,7 +166,7 @@ async def why(server: Running, job: str) -> dict[str, Any]:
     return answer
 
 
-async def test_a_gang_comes_together_over_several_files(on_each_store: Running) -> None:
+async def test_a_gang_is_completed_by_several_files(on_each_store: Running) -> None:
     server = on_each_store
     first = await send(server, pod("web-0", labels=LABELS))
     assert (first.status, first.body["size"]) == (201, 1)
@@ -185,7 +185,7 @@ async def test_a_gang_comes_together_over_several_files(on_each_store: Running) 
     assert await names(server) == ["nginx"]
 
 
-async def test_a_pod_group_may_come_first(on_each_store: Running) -> None:
+async def test_a_pod_group_can_be_submitted_before_its_pods(on_each_store: Running) -> None:
     server = on_each_store
     job = (await send(server, GROUP)).body["id"]
     assert (await why(server, job))["message"] == "pending: 0 of 2 members submitted"

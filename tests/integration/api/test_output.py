@@ -1,4 +1,4 @@
-"""What tasks write: brought in chunks by their workers, read and followed by users."""
+"""The output of tasks: uploaded in chunks by workers, read and followed by users."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ NO_LINGER = Info(linger_s=0.0)
 
 
 class Writer(NamedTuple):
-    """An attempt that runs, as its worker speaks of it."""
+    """A running attempt, and uploads of its output."""
 
     server: Running
     worker: str
@@ -93,7 +93,7 @@ async def following(
 # Bringing
 
 
-async def test_output_is_read_as_it_was_written(on_each_store: Running) -> None:
+async def test_output_is_read_back_unchanged(on_each_store: Running) -> None:
     writer = await a_writer(on_each_store)
     assert await logs(on_each_store, writer.job) == b""
     assert await writer.write(0, b"one\ntw") == 6
@@ -106,7 +106,7 @@ async def test_output_is_read_as_it_was_written(on_each_store: Running) -> None:
     assert told == b"one\ntwo\n\x00\xff no end\nlate\n"
 
 
-async def test_what_comes_again_or_overlaps_is_passed_over(on_each_store: Running) -> None:
+async def test_repeated_and_overlapping_output_is_ignored(on_each_store: Running) -> None:
     writer = await a_writer(on_each_store)
     assert await writer.write(0, b"") == 0
     assert await writer.write(0, b"abcd") == 4
@@ -119,7 +119,7 @@ async def test_what_comes_again_or_overlaps_is_passed_over(on_each_store: Runnin
     assert await logs(on_each_store, writer.job) == b"abcdefgh"
 
 
-async def test_a_jump_ahead_is_told_as_a_gap(on_each_store: Running) -> None:
+async def test_skipped_output_is_shown_as_a_gap(on_each_store: Running) -> None:
     writer = await a_writer(on_each_store)
     assert await writer.write(10, b"begun") == 15
     assert await writer.write(2**61, b"far\n") == 2**61 + 4
@@ -128,7 +128,7 @@ async def test_a_jump_ahead_is_told_as_a_gap(on_each_store: Running) -> None:
     assert told == f"… {2**61} bytes left out …\nfar\n"  # the rest is beyond what is kept
 
 
-async def test_a_small_gap_stands_on_a_line_of_its_own(server: Running) -> None:
+async def test_a_gap_has_a_line_of_its_own(server: Running) -> None:
     writer = await a_writer(server)
     await writer.write(0, b"half a line")
     await writer.write(20, b"on\n")
@@ -145,7 +145,7 @@ async def test_only_the_last_of_an_attempt_is_kept(store: Store) -> None:
         assert told == ["… 200 bytes left out …", *(f"line {n:04}" for n in range(20, 30))]
 
 
-async def test_a_chunk_has_its_limit(server: Running) -> None:
+async def test_a_chunk_has_a_size_limit(server: Running) -> None:
     writer = await a_writer(server)
     assert await writer.write(0, b"x" * 262_144) == 262_144
     for data in (b"x" * 262_145, b"x" * 900_000):
@@ -154,7 +154,9 @@ async def test_a_chunk_has_its_limit(server: Running) -> None:
     assert await writer.write(262_144, b"") == 262_144
 
 
-async def test_output_of_what_never_ran_there_is_refused(on_each_store: Running) -> None:
+async def test_output_of_a_task_of_another_worker_is_refused(
+    on_each_store: Running,
+) -> None:
     server = on_each_store
     writer = await a_writer(server)
     await a_worker(server, "w-2")
@@ -189,7 +191,7 @@ async def test_too_much_output_at_once_is_to_be_sent_again(
 # Attempts
 
 
-async def test_attempts_are_told_apart_and_the_last_three_are_kept(on_each_store: Running) -> None:
+async def test_attempts_are_marked_and_the_last_three_are_kept(on_each_store: Running) -> None:
     server = on_each_store
     first = writer = await a_writer(server, **RETRIED)
     for number in range(1, 5):
@@ -214,10 +216,10 @@ async def test_attempts_are_told_apart_and_the_last_three_are_kept(on_each_store
     assert await logs(server, writer.job, "attempt=3") == b"this is 3\nlate\n"
 
 
-async def test_output_of_an_earlier_attempt_is_taken_though_none_of_it_came_before(
+async def test_the_first_output_of_an_earlier_attempt_is_accepted_late(
     on_each_store: Running,
 ) -> None:
-    """Its row has forgotten where it was; its story has not."""
+    """The row of a requeued task no longer names its worker; the records do."""
     first = await a_writer(on_each_store, **RETRIED)
     await first.end("fail")
     second = await writing(on_each_store)
@@ -231,7 +233,7 @@ async def test_output_of_an_earlier_attempt_is_taken_though_none_of_it_came_befo
 # Reading
 
 
-async def test_several_tasks_are_told_line_by_line_with_their_names(on_each_store: Running) -> None:
+async def test_the_lines_of_several_tasks_begin_with_role_and_index(on_each_store: Running) -> None:
     server = on_each_store
     writers = await a_gang(server)
     for number, writer in enumerate(writers):
@@ -272,7 +274,7 @@ async def test_a_job_that_never_ran_has_written_nothing(server: Running) -> None
     assert await reading == b""
 
 
-async def test_what_cannot_be_read_is_refused_with_what_could_be(server: Running) -> None:
+async def test_wrong_tasks_and_attempts_are_refused_with_the_valid_ones(server: Running) -> None:
     writers = await a_gang(server)
     job = writers[0].job
     for path, status, said in (
@@ -318,7 +320,7 @@ async def test_output_is_followed_over_attempts_until_the_job_has_ended(
         assert [line async for line in lines] == []
 
 
-async def test_last_words_are_waited_for() -> None:
+async def test_followers_get_output_that_arrives_after_the_end() -> None:
     info = Info(linger_s=PATIENCE_S)
     async with serving(MemoryStore(clock=wall_clock), info=info) as server:
         writer = await a_writer(server)
@@ -329,7 +331,9 @@ async def test_last_words_are_waited_for() -> None:
             assert await anext(lines) == "last words"
 
 
-async def test_lines_of_several_tasks_come_whole_and_as_they_arrive(server: Running) -> None:
+async def test_lines_of_several_tasks_are_whole_and_in_arrival_order(
+    server: Running,
+) -> None:
     one, two, three = await a_gang(server)
     async with following(server, one.job) as lines:
         await two.write(0, b"half")
@@ -354,7 +358,7 @@ async def test_following_one_attempt_ends_with_it() -> None:
             assert [line async for line in lines] == []
 
 
-async def test_a_follower_is_not_told_what_was_before_when_it_asks_for_no_tail(
+async def test_a_follower_with_an_empty_tail_gets_new_output_only(
     server: Running,
 ) -> None:
     writer = await a_writer(server)
@@ -364,7 +368,7 @@ async def test_a_follower_is_not_told_what_was_before_when_it_asks_for_no_tail(
         assert await anext(lines) == "after"
 
 
-async def test_a_reader_who_is_slow_finds_a_gap_and_holds_up_nobody() -> None:
+async def test_a_slow_reader_finds_a_gap_and_delays_no_writer() -> None:
     info = Info(output_limit_bytes=100_000, linger_s=0.0)
     async with serving(MemoryStore(clock=wall_clock), info=info) as server:
         writer = await a_writer(server)
@@ -396,7 +400,7 @@ async def test_a_follower_is_let_go_when_its_server_leads_no_longer() -> None:
 
 
 class Failing(MemoryStore):
-    """Refuses output while it is told to."""
+    """Refuses output while a test wants it to."""
 
     fails = False
 
@@ -406,7 +410,7 @@ class Failing(MemoryStore):
         return await super().put_output(term, chunks, trims)
 
 
-async def test_what_the_store_did_not_take_is_wanted_again() -> None:
+async def test_output_that_the_store_refused_is_requested_again() -> None:
     store = Failing(clock=wall_clock)
     async with serving(store) as server:
         writer = await a_writer(server)
@@ -420,7 +424,7 @@ async def test_what_the_store_did_not_take_is_wanted_again() -> None:
         assert await logs(server, writer.job) == b"kept\nagain\n"
 
 
-async def test_what_was_acknowledged_is_there_after_a_takeover() -> None:
+async def test_acknowledged_output_survives_a_takeover() -> None:
     database = MemoryDatabase()
     stores = [MemoryStore(clock=wall_clock, database=database) for _ in range(2)]
     async with (
@@ -438,7 +442,7 @@ async def test_what_was_acknowledged_is_there_after_a_takeover() -> None:
         assert (await writer.bring(0, b"x")).status in (307, 503)
 
 
-async def test_who_leads_again_knows_what_another_leader_took_meanwhile() -> None:
+async def test_a_server_that_leads_again_knows_the_output_stored_meanwhile() -> None:
     database = MemoryDatabase()
     store, other = (MemoryStore(clock=wall_clock, database=database) for _ in range(2))
     async with serving(store, settings=quick(lease_s=1.0)) as server:
@@ -460,7 +464,7 @@ async def test_who_leads_again_knows_what_another_leader_took_meanwhile() -> Non
         assert await logs(server, writer.job) == b"ours\ntheirs\nours again\n"
 
 
-async def test_chunks_that_come_together_are_written_together_and_pass_the_queue_by() -> None:
+async def test_concurrent_chunks_share_a_write_and_bypass_the_command_queue() -> None:
     store = Counting(clock=wall_clock)
     async with serving(store) as server:
         writer = await a_writer(server)
@@ -480,7 +484,7 @@ async def test_chunks_that_come_together_are_written_together_and_pass_the_queue
 
 
 class Counting(MemoryStore):
-    """Waits at a gate, and remembers how many chunks came at once."""
+    """Holds writes back at a gate, and records the number of chunks in each."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)

@@ -29,7 +29,7 @@ async def a_worker(server: Running, worker: str = "w-1", **fields: Any) -> None:
     assert reply.status == 201
 
 
-async def test_anybody_may_claim_a_job_that_asks_for_nothing(on_each_store: Running) -> None:
+async def test_any_runner_may_claim_a_job_without_resources(on_each_store: Running) -> None:
     server = on_each_store
     low = await submit(server, {"command": "low"})
     high = await submit(server, {"command": "high", "priority": 5})
@@ -41,7 +41,7 @@ async def test_anybody_may_claim_a_job_that_asks_for_nothing(on_each_store: Runn
     assert (await server.call("POST", f"/jobs/{low['id']}/done")).status == 200
 
 
-async def test_a_job_that_names_resources_is_not_claimed_without_a_place(server: Running) -> None:
+async def test_a_job_with_resources_is_not_claimed_without_a_reservation(server: Running) -> None:
     await submit(server, {"command": "x", "resources": {"gpu": 1}})
     assert (await server.call("GET", "/jobs/next")).status == 204
 
@@ -63,7 +63,7 @@ async def test_a_job_on_hold_is_not_claimed_until_it_is_released(server: Running
     assert (await claim(server))["gang_id"] == held["id"]
 
 
-async def test_a_claim_that_waits_is_woken_by_a_job(server: Running) -> None:
+async def test_a_held_claim_is_woken_by_a_job(server: Running) -> None:
     waiting = [asyncio.create_task(claim(server, wait=10)) for _ in range(2)]
     while len(server.services.claims._held) < 2:
         await asyncio.sleep(0)
@@ -72,14 +72,14 @@ async def test_a_claim_that_waits_is_woken_by_a_job(server: Running) -> None:
     assert {task["gang_id"] for task in claimed} == {one["id"], two["id"]}
 
 
-async def test_a_worker_that_waits_is_woken_by_its_reservation(server: Running) -> None:
+async def test_the_held_claim_of_a_worker_is_woken_by_its_reservation(server: Running) -> None:
     await a_worker(server, resources={"gpu": 1})
     waiting = asyncio.create_task(claim(server, "w-1", wait=10))
     made = await submit(server, {"command": "x", "resources": {"gpu": 1}})
     assert (await waiting)["gang_id"] == made["id"]
 
 
-async def test_nothing_is_claimed_for_somebody_who_has_hung_up(server: Running) -> None:
+async def test_nothing_is_claimed_for_a_client_that_has_disconnected(server: Running) -> None:
     hanging = asyncio.create_task(server.call("GET", "/jobs/next?wait=10"))
     while not server.services.claims._held:
         await asyncio.sleep(0)
@@ -112,7 +112,7 @@ async def test_a_plain_worker_has_one_slot_unless_it_registers_more(server: Runn
     assert (shown[0]["slots"], len(shown[0]["tasks"])) == (2, 2)
 
 
-async def test_a_runner_without_a_name_that_falls_silent_is_noticed(store: Store) -> None:
+async def test_the_task_of_a_silent_runner_without_a_worker_is_requeued(store: Store) -> None:
     async with serving(store, settings=quick(lost_after_s=0.3)) as server:
         made = await submit(server)
         first = await claim(server)
@@ -124,7 +124,7 @@ async def test_a_runner_without_a_name_that_falls_silent_is_noticed(store: Store
         assert (await server.call("GET", f"/gangs/{made['id']}")).body[0]["attempts"] == 2
 
 
-async def test_a_runner_without_a_name_that_speaks_is_kept() -> None:
+async def test_heartbeats_keep_the_task_of_a_runner_without_a_worker() -> None:
     async with serving(MemoryStore(clock=wall_clock), settings=quick(lost_after_s=0.5)) as server:
         await submit(server)
         task = (await claim(server))["id"]
@@ -135,7 +135,7 @@ async def test_a_runner_without_a_name_that_speaks_is_kept() -> None:
         assert (await server.call("POST", f"/jobs/{task}/done")).status == 200
 
 
-async def test_a_task_whose_claim_was_never_heard_is_given_again(store: Store) -> None:
+async def test_a_task_whose_claim_was_not_received_is_claimed_again(store: Store) -> None:
     async with serving(store, settings=quick(lost_after_s=0.3)) as server:
         await a_worker(server, resources={"gpu": 1})
         await submit(server, {"command": "x", "resources": {"gpu": 1}})
@@ -154,7 +154,7 @@ async def test_a_task_of_several_has_to_be_named(server: Running) -> None:
 
 
 @pytest.mark.parametrize("verb", ["done", "fail", "heartbeat"])
-async def test_reports_on_what_has_no_process_are_refused(server: Running, verb: str) -> None:
+async def test_reports_on_tasks_without_a_process_are_refused(server: Running, verb: str) -> None:
     made = await submit(server)
     assert (await server.call("POST", f"/jobs/{made['id']}/{verb}")).status == 409
     assert (await server.call("POST", f"/jobs/j-0/{verb}")).status == 404
@@ -209,7 +209,7 @@ async def test_checkpoints_are_bounded_and_kept_bit_for_bit(on_each_store: Runni
     assert (await server.client.get(path)).content == data
 
 
-async def test_a_lost_worker_is_taken_back_and_its_late_report_frees_its_slot() -> None:
+async def test_a_lost_worker_recovers_and_its_late_report_frees_its_slot() -> None:
     settings = quick(lost_after_s=0.3)
     async with serving(MemoryStore(clock=wall_clock), settings=settings) as server:
         await a_worker(server, resources={"gpu": 1})
@@ -224,7 +224,7 @@ async def test_a_lost_worker_is_taken_back_and_its_late_report_frees_its_slot() 
         assert (await server.call("GET", f"/jobs/{made['id']}")).body["phase"] != "done"
 
 
-async def test_a_plain_worker_that_begins_anew_has_lost_what_it_ran(server: Running) -> None:
+async def test_a_plain_worker_that_registers_again_has_lost_its_tasks(server: Running) -> None:
     await a_worker(server, incarnation="i-1")
     made = await submit(server)
     await claim(server, "w-1", wait=5)
@@ -235,7 +235,7 @@ async def test_a_plain_worker_that_begins_anew_has_lost_what_it_ran(server: Runn
     assert (await claim(server, "w-1", wait=5))["reservation_epoch"] == 2
 
 
-async def test_a_worker_is_drained_and_opened_again(server: Running) -> None:
+async def test_a_worker_is_drained_and_uncordoned(server: Running) -> None:
     await a_worker(server)
     made = await submit(server)
     task = (await claim(server, "w-1", wait=5))["id"]
@@ -253,7 +253,7 @@ async def test_a_worker_is_drained_and_opened_again(server: Running) -> None:
     assert (await server.call("GET", "/workers")).body == []
 
 
-async def test_a_worker_with_a_deadline_is_not_emptied_before(server: Running) -> None:
+async def test_a_worker_is_not_drained_before_its_deadline(server: Running) -> None:
     await a_worker(server)
     await submit(server)
     task = (await claim(server, "w-1", wait=5))["id"]
@@ -277,14 +277,14 @@ async def test_an_operator_may_let_the_brake_go(server: Running) -> None:
     assert (await server.call("POST", "/workers/brake/release")).status == 204
 
 
-async def test_a_stop_that_nobody_acknowledges_makes_later_reports_say_their_epoch() -> None:
+async def test_after_an_unacknowledged_stop_reports_must_name_their_attempt() -> None:
     core = CoreSettings(stop_floor=SECOND // 10, stop_slack=0)
     async with serving(MemoryStore(clock=wall_clock), settings=quick(core=core)) as server:
         made = await submit(server, {"roles": {"w": {"command": "x"}}, "grace": 0})
         task = (await claim(server))["id"]
         await server.call("POST", f"/jobs/{made['id']}/requeue")
         assert (await claim(server, wait=5))["reservation_epoch"] == 2
-        # The first attempt may be alive, and this may come from it.
+        # The first attempt may be alive, and the report may come from it.
         assert (await server.call("POST", f"/jobs/{task}/done")).status == 409
         assert (await server.call("POST", f"/jobs/{task}/done?epoch=1")).status == 409
         assert (await server.call("POST", f"/jobs/{task}/done?epoch=2")).status == 200
@@ -321,7 +321,7 @@ async def test_a_gang_with_agents_starts_when_they_have_accepted(server: Running
     assert (await claim(server, "plain"))["gang_id"] == job
 
 
-async def test_workers_that_are_full_leave_a_job_to_somebody_else(
+async def test_full_workers_leave_a_job_to_another_runner(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for worker in ("w-1", "w-2"):
@@ -356,7 +356,7 @@ async def test_workers_that_are_full_leave_a_job_to_somebody_else(
     await asyncio.gather(*full, return_exceptions=True)
 
 
-async def test_a_claim_that_waits_is_woken_when_a_backoff_ends(server: Running) -> None:
+async def test_a_held_claim_is_woken_when_a_backoff_ends(server: Running) -> None:
     role = {"roles": {"w": {"command": "x"}}, "backoff": "300ms", "max_retries": 5}
     job = (await submit(server, role))["id"]
     for epoch in (1, 2):

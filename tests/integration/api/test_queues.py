@@ -27,7 +27,7 @@ async def test_stopping_a_queue_leaves_its_rules_alone(server: Running) -> None:
     assert {field: found[field] for field in RULES} == RULES
 
 
-async def test_what_is_left_out_has_its_default(server: Running) -> None:
+async def test_fields_that_are_left_out_get_their_default(server: Running) -> None:
     await server.call("PUT", "/queues/q", RULES)
     found = (await server.call("PUT", "/queues/q", {})).body
     assert found == {"name": "q", "weight": 1, "quota": {}, "limit": {}}

@@ -42,7 +42,7 @@ def test_every_route_is_on_the_page_and_everything_on_it_is_a_route(
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=" ".join)
-def test_every_route_has_a_line_that_asks_it(section: tuple[str, str]) -> None:
+def test_every_route_has_a_curl_command(section: tuple[str, str]) -> None:
     method, path = section
     lines = re.findall(r"^curl .*$", SECTIONS[section], re.MULTILINE)
     assert lines

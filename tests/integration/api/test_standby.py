@@ -1,4 +1,4 @@
-"""A server that does not lead says who does, or that nobody does."""
+"""A standby names the leader, or says that there is none."""
 
 from phalanx.store.memory import MemoryDatabase, MemoryStore
 from phalanx.store.sqlite import wall_clock
@@ -6,7 +6,7 @@ from tests.integration.api.serving import quick, serving
 from tests.integration.api.test_jobs import submit
 
 
-async def test_a_standby_sends_everybody_to_the_leader() -> None:
+async def test_a_standby_redirects_every_request_to_the_leader() -> None:
     database = MemoryDatabase()
     leading = MemoryStore(clock=wall_clock, database=database)
     following = MemoryStore(clock=wall_clock, database=database)
@@ -43,7 +43,7 @@ async def test_a_standby_sends_everybody_to_the_leader() -> None:
             assert (health["status"], health["leading"]) == ("ok", False)
 
 
-async def test_without_a_leader_one_is_asked_to_come_back() -> None:
+async def test_without_a_leader_requests_are_answered_with_retry_after() -> None:
     store = MemoryStore(clock=wall_clock)
     async with serving(store) as server:
         await server.engine.stop()

@@ -1,4 +1,4 @@
-"""The stream of all that happens: from where one was, from now, and what to do when it is gone."""
+"""The stream of all events: from now on, resumed, and after a resync."""
 
 import json
 from collections.abc import AsyncIterator
@@ -43,7 +43,7 @@ async def _events(lines: AsyncIterator[str]) -> AsyncIterator[Event]:
             fields = {}
 
 
-async def test_events_are_told_as_they_happen_and_again_from_where_one_was(
+async def test_events_are_streamed_and_resumed(
     on_each_store: Running,
 ) -> None:
     server = on_each_store
@@ -64,7 +64,7 @@ async def test_events_are_told_as_they_happen_and_again_from_where_one_was(
         assert (await anext(events)).id == 1
 
 
-async def test_who_has_fallen_behind_is_told_to_resync() -> None:
+async def test_a_reader_that_is_too_far_behind_gets_a_resync() -> None:
     async with serving(MemoryStore(clock=wall_clock), buffer_size=3) as server:
         for _ in range(5):
             await submit(server)
@@ -79,7 +79,7 @@ async def test_who_has_fallen_behind_is_told_to_resync() -> None:
             assert (await anext(events)).kind == "resync"
 
 
-async def test_after_a_restart_what_was_before_it_is_gone() -> None:
+async def test_after_a_restart_earlier_events_need_a_resync() -> None:
     database = MemoryDatabase()
     async with serving(MemoryStore(clock=wall_clock, database=database)) as server:
         await submit(server)
@@ -94,7 +94,7 @@ async def test_after_a_restart_what_was_before_it_is_gone() -> None:
             assert (await anext(events)).id == 3
 
 
-async def test_a_quiet_stream_says_that_it_lives() -> None:
+async def test_a_quiet_stream_sends_keep_alives() -> None:
     info = Info(keepalive_s=0.01)
     async with (
         serving(MemoryStore(clock=wall_clock), info=info) as server,
@@ -109,7 +109,7 @@ async def _some(lines: AsyncIterator[str], count: int) -> AsyncIterator[tuple[st
         yield await anext(lines), number
 
 
-async def test_users_are_told_of_their_namespaces_only() -> None:
+async def test_users_get_events_of_their_namespaces_only() -> None:
     async with serving(MemoryStore(clock=wall_clock), auth=Tokens()) as server:
         role = {"roles": {"w": {"command": "x"}}}
         async with following(server, authorization="Bearer t-ann") as events:

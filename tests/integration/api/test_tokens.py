@@ -17,7 +17,7 @@ PRINCIPALS = {
 
 
 class Tokens:
-    """Tokens are required of everybody, also of those who are near."""
+    """Every request requires a token, also on loopback."""
 
     async def principal(self, bearer: str | None, *, loopback: bool) -> Principal:
         assert loopback
@@ -78,7 +78,7 @@ ADMINS_MAY = [
 
 
 @pytest.mark.parametrize(("method", "path"), USERS_MAY + WORKERS_MAY + ADMINS_MAY)
-async def test_everybody_may_call_what_is_theirs_and_nothing_else(method: str, path: str) -> None:
+async def test_each_role_may_call_its_routes_and_no_others(method: str, path: str) -> None:
     async with serving(MemoryStore(clock=wall_clock), auth=Tokens()) as server:
         for token, mine in (
             ("t-ann", (method, path) in USERS_MAY),

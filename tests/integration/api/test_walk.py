@@ -1,4 +1,4 @@
-"""The plain protocol, typed with curl: a gang starts, breaks, drains, and goes on."""
+"""The plain protocol with curl: a gang starts, fails, is stopped, and runs again."""
 
 import base64
 

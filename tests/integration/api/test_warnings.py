@@ -34,7 +34,7 @@ def types(body: dict[str, Any]) -> list[str]:
     return [warning["type"] for warning in body["warnings"]]
 
 
-async def test_whoever_risks_seventy_dollars_is_told_and_accepted(warned: Running) -> None:
+async def test_a_job_that_risks_seventy_dollars_is_accepted_with_a_warning(warned: Running) -> None:
     made = await warned.call("POST", "/jobs", gang(time_limit="5h"))
     assert made.status == 201
     assert types(made.body) == ["PreemptionRisk", "NoCheckpoint"]
@@ -42,14 +42,14 @@ async def test_whoever_risks_seventy_dollars_is_told_and_accepted(warned: Runnin
     assert "$70.00" in made.body["warnings"][1]["message"]
 
 
-async def test_a_job_that_does_not_fit_is_told_and_accepted(warned: Running) -> None:
+async def test_a_job_that_does_not_fit_is_accepted_with_a_warning(warned: Running) -> None:
     made = await warned.call("POST", "/jobs", gang(5, priority=10))
     assert made.status == 201
     assert types(made.body) == ["WillNotStart"]
     assert made.body["warnings"][0]["why"]["short_of"] == "gpu"
 
 
-async def test_a_job_that_its_queue_may_never_run_is_told_and_accepted(warned: Running) -> None:
+async def test_a_job_above_its_queues_limit_is_accepted_with_a_warning(warned: Running) -> None:
     await warned.call("PUT", "/queues/all", {"limit": {"gpu": 3}})
     await warned.call("PUT", "/queues/ml", {"parent": "all"})
     made = await warned.call("POST", "/jobs", gang(4, queue="ml", priority=10))
@@ -63,7 +63,7 @@ async def test_a_job_that_its_queue_may_never_run_is_told_and_accepted(warned: R
     assert "WillNotStart" not in types(elastic.body)
 
 
-async def test_what_fits_follows_the_workers(warned: Running) -> None:
+async def test_warnings_about_fit_follow_the_workers(warned: Running) -> None:
     job = gang(5, priority=10)
     assert types((await warned.call("POST", "/jobs", job)).body) == ["WillNotStart"]
     await warned.call(
@@ -78,7 +78,7 @@ async def test_a_question_is_answered_with_the_same_warnings(warned: Running) ->
     assert asked.body["warnings"] == made.body["warnings"]
 
 
-async def test_each_job_of_a_batch_has_its_own(warned: Running) -> None:
+async def test_each_job_of_a_batch_has_its_own_warnings(warned: Running) -> None:
     reply = await warned.call("POST", "/jobs:batch", [gang(1, priority=10), gang(9, priority=10)])
     assert [types(item["job"]) for item in reply.body["results"]] == [[], ["WillNotStart"]]
 

@@ -56,7 +56,7 @@ class Frozen:
         self._stopped: list[int] = []
 
     def __enter__(self) -> None:
-        # The postmaster first, so that it starts nobody meanwhile.
+        # The postmaster first, so that it starts no other process meanwhile.
         self._stop(self._postmaster)
         for child in _children(self._postmaster):
             self._stop(child)

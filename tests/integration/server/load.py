@@ -17,7 +17,7 @@ _BLAME = ("WorkerDeclaredLost", "TaskFailed", "GangStopping", "TaskStopped", "Ta
 
 
 async def a_pair(start: Start, store: str, *flags: str) -> tuple[ServerProcess, ServerProcess]:
-    """A leader and its standby."""
+    """A leader and a standby."""
     first = await start(store, "first", *flags)
     await first.line("leading")
     second = await start(store, "second", *flags)
@@ -52,7 +52,7 @@ class Load:
 
 @asynccontextmanager
 async def loaded(*servers: ServerProcess) -> AsyncIterator[Load]:
-    """Servers that have begun to work. In the end all that was asked of them must be done."""
+    """Servers under load. At the end of the block every submitted job must be done."""
     fleet = Fleet(*(server.url for server in servers))
     load = Load(fleet)
     await load.more(10)

@@ -15,7 +15,7 @@ from tests.integration.server.processes import Start, environment, phalanx, sqli
 from tests.integration.server.waiting import within
 
 
-async def test_config_tells_what_is_in_force_and_where_it_came_from(tmp_path: Path) -> None:
+async def test_config_prints_every_value_and_its_origin(tmp_path: Path) -> None:
     file = tmp_path / "phalanx.toml"
     file.write_text('port = 1234\nlease = "5s"\n')
     flags = ("config", "--json", f"--config={file}", "--lost-after=45s")
@@ -40,7 +40,7 @@ async def test_config_shows_no_password() -> None:
 
 
 @pytest.mark.parametrize("command", ["serve", "config"])
-async def test_all_that_is_wrong_is_said_at_once(tmp_path: Path, command: str) -> None:
+async def test_all_problems_are_reported_at_once(tmp_path: Path, command: str) -> None:
     file = tmp_path / "phalanx.toml"
     file.write_text("potr = 1\n")
     status, out, err = await phalanx(command, f"--config={file}", "--lease=soon")
@@ -63,7 +63,7 @@ async def test_an_unknown_flag_is_refused_with_a_suggestion() -> None:
         ("sqlite:/proc/phalanx.db", "phalanx.db"),
     ],
 )
-async def test_a_store_that_cannot_be_opened_is_said_without_a_traceback(
+async def test_a_store_that_cannot_be_opened_is_reported_without_a_traceback(
     store: str, words: str
 ) -> None:
     for command in (("serve", "--port=0"), ("token", "list")):
@@ -103,7 +103,7 @@ async def test_https_is_spoken_with_a_certificate(start: Start, tmp_path: Path) 
         assert (await client.get("/healthz")).status_code == 200
 
 
-async def test_a_certificate_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+async def test_a_certificate_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     status, _, err = await phalanx(
         "serve", "--store=memory", "--port=0", "--tls-cert=/nowhere.pem", "--tls-key=/nowhere.key"
     )
@@ -112,7 +112,7 @@ async def test_a_certificate_that_cannot_be_read_is_said(tmp_path: Path) -> None
     assert "Traceback" not in err
 
 
-async def test_the_version_is_told() -> None:
+async def test_the_version_is_printed() -> None:
     status, out, _ = await phalanx("--version")
     assert (status, out) == (0, "phalanx 0.1.0\n")
 
@@ -129,7 +129,7 @@ main()
 """
 
 
-async def test_a_part_that_breaks_is_told_and_ends_the_server(tmp_path: Path) -> None:
+async def test_a_failed_part_is_logged_and_ends_the_server(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", BROKEN, "serve", f"--store={sqlite_at(tmp_path)}", "--port=0"),
         "--log-format=json",

@@ -36,7 +36,7 @@ async def test_a_leader_that_was_frozen_past_its_lease_writes_nothing_and_stops_
     assert len(first.seen("leading")) == 1
 
 
-async def test_a_leader_that_is_asked_to_stop_hands_over_at_once(start: Start, dsn: str) -> None:
+async def test_a_leader_that_is_stopped_hands_over_at_once(start: Start, dsn: str) -> None:
     first, second = await a_pair(start, dsn)
     async with loaded(first, second) as load:
         first.send(signal.SIGTERM)
@@ -45,7 +45,7 @@ async def test_a_leader_that_is_asked_to_stop_hands_over_at_once(start: Start, d
         await load.more(5)
 
 
-async def test_output_that_was_acknowledged_outlives_the_leader(start: Start, dsn: str) -> None:
+async def test_acknowledged_output_survives_the_leader(start: Start, dsn: str) -> None:
     first, second = await a_pair(start, dsn, *FAST)
     fleet = Fleet(first.url, second.url)
     await fleet.insist("POST", "/workers/register", json={"id": "w-1"})

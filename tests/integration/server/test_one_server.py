@@ -33,7 +33,7 @@ async def test_a_server_killed_under_load_and_started_again_has_lost_nothing(
     assert not again.seen("worker lost")
 
 
-async def test_a_server_that_was_killed_leads_as_soon_as_it_is_back(
+async def test_a_killed_server_leads_again_as_soon_as_it_is_restarted(
     start: Start, tmp_path: Path
 ) -> None:
     """Its lease of ten seconds is not over, but its lock went with its process."""
@@ -45,7 +45,7 @@ async def test_a_server_that_was_killed_leads_as_soon_as_it_is_back(
     assert not again.seen("standing by")
 
 
-async def test_a_frozen_server_is_not_succeeded_on_the_same_file(
+async def test_a_frozen_server_keeps_a_second_one_from_leading_on_the_same_file(
     start: Start, tmp_path: Path
 ) -> None:
     first, second = await a_pair(start, sqlite_at(tmp_path), *FAST)
@@ -90,7 +90,7 @@ async def test_a_second_server_on_the_same_file_stands_by_and_takes_over(
     await eventually(second.ready, 5)
 
 
-async def test_sigterm_answers_what_was_accepted_ends_what_is_held_and_leaves(
+async def test_sigterm_answers_accepted_commands_ends_held_calls_and_exits(
     start: Start, tmp_path: Path
 ) -> None:
     server = await start(sqlite_at(tmp_path), "only")
@@ -115,7 +115,7 @@ async def test_sigterm_answers_what_was_accepted_ends_what_is_held_and_leaves(
         await again.line("leading", deadline_s=3)
 
 
-async def test_an_address_that_is_taken_is_said(start: Start, tmp_path: Path) -> None:
+async def test_an_address_in_use_is_reported(start: Start, tmp_path: Path) -> None:
     first = await start(sqlite_at(tmp_path), "first")
     port = first.url.rpartition(":")[2]
     status, out, err = await phalanx("serve", "--store=memory", f"--port={port}")
@@ -124,7 +124,7 @@ async def test_an_address_that_is_taken_is_said(start: Start, tmp_path: Path) ->
     assert "Traceback" not in err
 
 
-async def test_a_place_that_cannot_be_made_is_said() -> None:
+async def test_a_directory_that_cannot_be_created_is_reported() -> None:
     status, out, err = await phalanx("serve", "--store=sqlite:/proc/nowhere/phalanx.db", "--port=0")
     assert (status, out) == (2, "")
     assert "the directory /proc/nowhere cannot be created: No such file or directory" in err
@@ -156,7 +156,7 @@ async def test_the_start_message_fits_on_a_screen(tmp_path: Path) -> None:
     assert len(text.splitlines()) < 24
 
 
-async def test_a_log_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
+async def test_a_log_that_cannot_be_written_does_not_stop_the_server(tmp_path: Path) -> None:
     with Path("/dev/full").open("wb") as full:
         process = await asyncio.create_subprocess_exec(
             *COMMAND,
@@ -181,7 +181,7 @@ async def test_a_log_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None
     await within(10, process.wait())
 
 
-async def test_what_finished_long_ago_is_removed(start: Start, tmp_path: Path) -> None:
+async def test_old_finished_jobs_are_removed(start: Start, tmp_path: Path) -> None:
     server = await start(sqlite_at(tmp_path), "only", "--retention=2s")
     await server.line("leading")
     async with httpx.AsyncClient(base_url=server.url) as client:

@@ -1,4 +1,4 @@
-"""PostgreSQL goes away under load: nobody is blamed for it, and nothing is lost."""
+"""PostgreSQL fails under load: no worker is declared lost, and nothing acknowledged is lost."""
 
 import signal
 
@@ -36,12 +36,12 @@ async def test_postgres_hung_for_longer_than_workers_may_be_silent_costs_nothing
     assert await blame(postgres, dsn) == []
 
 
-async def test_a_database_that_wakes_does_not_give_the_lead_to_somebody_who_has_gone(
+async def test_a_database_that_wakes_up_does_not_make_a_gone_server_the_leader(
     postgres: PostgresServer, dsn: str
 ) -> None:
     store = PostgresStore(dsn, timeout_s=0.5)
     await store.open()
-    # It has asked before, so that the statement is known and one message is enough.
+    # It has sent the statement before, so that one message is enough.
     assert await store.lead("impatient", "http://impatient", 1) is not None
     with Frozen(postgres), pytest.raises(StoreError):
         await store.lead("impatient", "http://impatient", 60_000_000)
@@ -64,7 +64,7 @@ async def test_a_second_sigterm_leaves_at_once_though_the_store_hangs(
         assert await server.ended(2) == 128 + signal.SIGTERM
 
 
-async def test_one_sigterm_leaves_in_time_though_the_store_hangs(
+async def test_one_sigterm_exits_in_time_while_the_store_hangs(
     start: Start, postgres: PostgresServer, dsn: str
 ) -> None:
     server = await start(dsn, "only", "--stop-wait=1s")

@@ -1,4 +1,4 @@
-"""Giving the lead up: what was taken is answered, and whoever stands by leads at once."""
+"""Resigning: accepted commands are answered, and a standby leads at once."""
 
 import asyncio
 
@@ -35,7 +35,7 @@ def registered(number: int) -> WorkerRegistered:
     return WorkerRegistered(f"w-{number}", "i", Protocol.PLAIN, "h")
 
 
-def test_a_leader_that_stops_answers_what_it_took_and_nobody_waits_for_its_lease() -> None:
+def test_a_stopping_leader_answers_accepted_commands_and_ends_its_lease() -> None:
     async def story() -> None:
         database = MemoryDatabase()
         first, second = an_engine("first", database), an_engine("second", database)

@@ -21,7 +21,7 @@ def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-async def test_listening_beyond_loopback_needs_a_token_and_says_how_to_make_one(
+async def test_listening_beyond_loopback_requires_a_token_and_says_how_to_create_one(
     tmp_path: Path,
 ) -> None:
     store = sqlite_at(tmp_path)
@@ -31,7 +31,7 @@ async def test_listening_beyond_loopback_needs_a_token_and_says_how_to_make_one(
     assert "Traceback" not in err
 
 
-async def test_a_server_that_others_can_reach_takes_nobody_without_a_token(
+async def test_a_reachable_server_refuses_requests_without_a_token(
     start: Start, tmp_path: Path
 ) -> None:
     store = sqlite_at(tmp_path)
@@ -110,7 +110,7 @@ async def test_tokens_are_listed_without_being_shown(tmp_path: Path) -> None:
         (("revoke", "nobody"), "there is no token nobody"),
     ],
 )
-async def test_what_cannot_be_is_refused_with_a_cure(
+async def test_invalid_token_commands_are_refused_with_a_cure(
     tmp_path: Path, arguments: tuple[str, ...], words: str
 ) -> None:
     store = sqlite_at(tmp_path)

@@ -67,7 +67,7 @@ class Submitter:
 
     async def _submit(self) -> None:
         while True:
-            # Asked again with the same key, it is the same job.
+            # Submitted again with the same key, it is the same job.
             answer = await self._fleet.insist(
                 "POST",
                 "/jobs",
@@ -95,7 +95,7 @@ class Submitter:
 
 
 class Steady(Random):
-    """No bad luck: everything takes the shortest time and ends well."""
+    """Without chance: every task takes the shortest time and succeeds."""
 
     def random(self) -> float:
         return 0.99
@@ -156,7 +156,7 @@ class Agents:
 
 
 class PlainWorker:
-    """What a shell script with curl would be: it claims, runs, and says that it is done."""
+    """A plain runner, like a shell script with curl: it claims, runs and reports."""
 
     def __init__(self, fleet: Fleet, name: str) -> None:
         self._fleet = fleet
@@ -172,7 +172,7 @@ class PlainWorker:
                     "GET", "/jobs/next", params={"worker_id": self._name, "wait": 2}
                 )
             except ConnectionError:
-                # Perhaps it was given something and did not hear of it: it begins anew.
+                # A claim may have been lost on the way: register again.
                 await self._register()
                 continue
             if claim.status_code == 200:
@@ -189,7 +189,7 @@ class PlainWorker:
             f"/jobs/{attempt[0]}/done",
             params={"epoch": attempt[1], "worker_id": self._name},
         )
-        # Said twice, because the first answer was lost.
+        # Reported again, because the first answer was lost.
         assert answer.status_code in (200, 404, 409), answer.text
 
     async def stop(self) -> list[tuple[str, int]]:
@@ -200,7 +200,7 @@ class PlainWorker:
 
 
 async def all_done(fleet: Fleet, jobs: list[str], seconds: float = 60) -> None:
-    """Every one of these jobs is there and comes to a good end."""
+    """Return when each of these jobs is done."""
     left = dict.fromkeys(jobs)
 
     async def asked() -> bool:

@@ -1,4 +1,4 @@
-"""Waiting for something to become true, with a deadline and without sleeping."""
+"""Wait for conditions, with a deadline and without sleeping."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 async def within(seconds: float, work: Awaitable[T], story: Callable[[], str] | None = None) -> T:
-    """What the work gives, or a failure that tells how it stood."""
+    """The result of the work, or a failure with the story."""
     try:
         async with asyncio.timeout(seconds):
             return await work
@@ -20,7 +20,7 @@ async def within(seconds: float, work: Awaitable[T], story: Callable[[], str] | 
 async def eventually(
     question: Callable[[], Awaitable[bool]], seconds: float, story: Callable[[], str] | None = None
 ) -> None:
-    """Ask again and again, a moment apart, until it is so."""
+    """Return when the answer is yes; ask every 50 ms."""
 
     async def ask() -> None:
         loop = asyncio.get_running_loop()
@@ -33,7 +33,7 @@ async def eventually(
 
 
 async def pass_time(seconds: float) -> None:
-    """For the one thing that is made of time: an outage of that length."""
+    """Let time pass, for outages of a given length."""
     over = asyncio.Event()
     asyncio.get_running_loop().call_later(seconds, over.set)
     await over.wait()

@@ -1,4 +1,4 @@
-"""News that comes in the very turn in which an agent's call looks is not missed."""
+"""Instructions that appear in the same turn as an agent's sync call are not missed."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -39,7 +39,7 @@ async def plan_nothing(state: PlannerState, delta: PlannerDelta, now: Micros) ->
 
 @asynccontextmanager
 async def two_workers() -> AsyncIterator[tuple[Engine, AgentSync]]:
-    """A leader that knows two workers and what they have: nothing."""
+    """A leader with two workers that run nothing."""
     loop = asyncio.get_running_loop()
 
     def clock() -> Micros:
@@ -69,7 +69,7 @@ def test_a_release_in_the_turn_of_a_sync_reaches_the_agent_at_once() -> None:
             assignments = (Assignment(0, "w-1"), Assignment(1, "w-2"))
             await engine.apply(Placed((Placement("j-1", version, assignments),)))
             await engine.apply(Accepted("j-1.0", 1))
-            # The call of the first looks, and then, in the same turn, the second accepts.
+            # The first agent's call is handled, and then, in the same turn, the second accepts.
             request = SyncRequest("i", 1, engine.term or 0, wait=10)
             call = asyncio.create_task(agent_sync.sync("w-1", request))
             while not engine._term.writer._commands:  # type: ignore[union-attr]
@@ -91,7 +91,7 @@ def test_a_release_in_the_turn_of_a_sync_reaches_the_agent_at_once() -> None:
         (WorkerRegistered("w-1", "another", Protocol.SYNC, "w-1"), Conflict),
     ],
 )
-def test_an_agent_that_no_longer_speaks_for_its_worker_hears_it_while_it_is_held(
+def test_the_held_call_of_a_superseded_agent_is_refused_at_once(
     event: Event, refusal: type[CoreError]
 ) -> None:
     async def story() -> float:

@@ -1,4 +1,4 @@
-"""What an operator sees of a gang that breaks: the log's lines, and the numbers."""
+"""The log lines and metrics of a gang that fails."""
 
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ async def post(client: httpx.AsyncClient, path: str, **given: Any) -> Any:
 
 
 async def a_gang_that_breaks(client: httpx.AsyncClient) -> str:
-    """Two plain workers take a gang; one of them fails, the other gives up its task."""
+    """Two plain workers run a gang; one task fails, and the other is stopped."""
     for worker in ("w-1", "w-2"):
         await post(client, "/workers/register", json={"id": worker, "resources": {"gpu": 1}})
     gang = {"command": "train", "gang_size": 2, "resources": {"gpu": 1}}
@@ -57,7 +57,7 @@ async def led(start: Start, store: str, *flags: str) -> ServerProcess:
     return server
 
 
-async def test_the_lines_that_operators_know_keep_their_words_and_keys(
+async def test_the_log_lines_of_a_stopped_gang_have_fixed_words_and_keys(
     start: Start, store: str
 ) -> None:
     server = await led(start, store)
@@ -79,7 +79,7 @@ async def test_the_lines_that_operators_know_keep_their_words_and_keys(
     assert all({"timestamp", "level", "event"} <= line.keys() for line in server.lines)
 
 
-async def test_the_numbers_tell_the_same_story(start: Start, store: str) -> None:
+async def test_the_metrics_agree_with_the_log(start: Start, store: str) -> None:
     server = await led(start, store)
     async with httpx.AsyncClient(base_url=server.url, timeout=20) as client:
         await a_gang_that_breaks(client)
@@ -109,7 +109,7 @@ async def test_the_numbers_tell_the_same_story(start: Start, store: str) -> None
         await eventually(counted, 15)
 
 
-async def test_output_is_counted_as_it_comes_and_as_it_goes(start: Start, store: str) -> None:
+async def test_stored_and_dropped_output_is_counted(start: Start, store: str) -> None:
     server = await led(start, store, "--output-limit=1Ki")
     async with httpx.AsyncClient(base_url=server.url, timeout=20) as client:
         await post(client, "/workers/register", json={"id": "w-1"})
@@ -124,7 +124,7 @@ async def test_output_is_counted_as_it_comes_and_as_it_goes(start: Start, store:
     assert found["phalanx_output_dropped_bytes_total"] == 1000
 
 
-async def test_a_standby_has_numbers_too(start: Start, store: str) -> None:
+async def test_a_standby_has_metrics(start: Start, store: str) -> None:
     await led(start, store)
     standby = await start(store, "standby")
     await standby.line("standing by")

@@ -1,4 +1,4 @@
-"""A leader that cannot reach its store cannot hear its workers either; they are not to blame."""
+"""A leader that cannot renew its lease does not count the silence of its workers."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ from tests.integration.server.waiting import pass_time
 
 
 class Absent(MemoryStore):
-    """Reads and commits as ever, but leases cannot be renewed while it is away."""
+    """Reads and commits as usual, but cannot renew leases while it is away."""
 
     is_away = False
 
@@ -27,7 +27,7 @@ class Absent(MemoryStore):
         await super().renew(term, lease)
 
 
-def test_a_worker_is_not_lost_for_the_time_in_which_nobody_could_answer_it() -> None:
+def test_time_without_a_lease_does_not_count_as_a_workers_silence() -> None:
     async def story() -> tuple[list[str], list[str]]:
         loop = asyncio.get_running_loop()
 

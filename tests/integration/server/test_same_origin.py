@@ -36,7 +36,7 @@ async def test_without_a_token_a_foreign_page_is_refused(start: Start, tmp_path:
                 assert answer.json()["error"]["code"] == "foreign_origin"
 
 
-async def test_the_pages_of_the_server_itself_and_whoever_has_a_token_are_let_through(
+async def test_the_servers_own_pages_and_requests_with_a_token_pass(
     start: Start, tmp_path: Path
 ) -> None:
     store = sqlite_at(tmp_path)
