@@ -29,10 +29,10 @@ async def test_a_killed_rank_stops_its_gang_and_all_ranks_start_again(
     os.kill(started[3].pid, signal.SIGKILL)
     await ranks.all_run(2)
     assert (await ranks.finish())["failures"] == 1
-    story = await fleet.events(ranks.job)
-    [failed] = [event for event in story if event["kind"] == "TaskFailed"]
+    events = await fleet.events(ranks.job)
+    [failed] = [event for event in events if event["kind"] == "TaskFailed"]
     assert "killed by SIGKILL" in failed["why"]
-    assert [event["kind"] for event in story].count("GangStopping") == 1
+    assert [event["kind"] for event in events].count("GangStopping") == 1
 
 
 async def test_a_worker_that_is_killed_with_its_tasks_fails_the_gang_which_starts_again(

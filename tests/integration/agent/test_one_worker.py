@@ -78,10 +78,10 @@ async def test_output_that_the_disk_cannot_take_is_dropped_and_the_task_continue
 
 
 async def test_a_token_authenticates_the_worker_and_is_not_passed_to_tasks(tmp_path: Path) -> None:
-    made = await phalanx(
+    created = await phalanx(
         "token", "create", "rack", "--role=worker", f"--store={sqlite_at(tmp_path)}"
     )
-    token = made[1].split()[-1]
+    token = created[1].split()[-1]
     (tmp_path / "token").write_text(token + "\n")
     admin = await phalanx("token", "create", "me", "--role=admin", f"--store={sqlite_at(tmp_path)}")
     fleet = Fleet(tmp_path)

@@ -53,7 +53,7 @@ class Spawner:
         self._is_quitting = False
 
     def run(self) -> None:
-        """Work until told to quit, or until idle for too long."""
+        """Run until the link asks to quit, or until idle for too long."""
         while not (self._is_quitting and not self._processes and not self._link.has_unsent):
             self._poller.poll(self._poll_timeout_s())
             self._act_on_timers(boot_time())
