@@ -83,7 +83,7 @@ def message(seen: JobForecast, principal: Principal) -> str:
         victims = victims_in_words(victim_views(seen, found.victims, principal))
         return f"the job would evict {victims}, and start when the evicted tasks have stopped"
     if found.gathers:
-        return f"the job would gather places for {tasks} and stay pending: {reason}"
+        return f"the job would gather {tasks} and stay pending: {reason}"
     if found.places:
         return f"the job would start with {tasks} when stopping tasks have freed their places"
     return f"the job would {_pending_in_words(found)}"

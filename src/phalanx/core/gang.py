@@ -126,7 +126,7 @@ class Gang:
         return self._suffices(placed, [t for t in self.tasks if t.state is State.DONE])
 
     def _suffices(self, placed: list[Task], done: list[Task]) -> bool:
-        """Whether these may start beside the done tasks and the others that have started."""
+        """Whether these tasks can start beside the done tasks and the others that have started."""
         if not placed:
             return False
         job, match = self.job, self.job.spec.match

@@ -488,5 +488,5 @@ def job_of(record: RecordBase) -> str | None:
 
 
 def kind_of(record: RecordBase | type[RecordBase]) -> str:
-    """Name of the record's kind, as it stands in JSON."""
+    """Name of the record's kind, as written in JSON."""
     return (record if isinstance(record, type) else type(record)).__name__

@@ -22,7 +22,7 @@ from phalanx.core.spec.fields import FieldPath, shown
 from phalanx.manifest.yaml_scalars import resolved
 
 DEPTH_LIMIT = 64
-#: Nodes of all documents together; an alias counts as many nodes as it stands for.
+#: Nodes of all documents together; an alias counts as many nodes as its anchor has.
 NODE_LIMIT = 100_000
 
 _STRING_TAGS = ("!", "tag:yaml.org,2002:str")

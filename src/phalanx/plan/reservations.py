@@ -1,6 +1,6 @@
 """Reserved starts: a gang that does not fit yet is given a start time and nodes, and keeps both.
 
-Backfill: another gang may start before it if it ends by then, or leaves those nodes enough at that
+Backfill: another gang starts before it if it ends by then, or leaves those nodes enough at that
 time. A starving gang without a possible start time has nodes kept free for it instead.
 """
 

@@ -25,7 +25,7 @@ from phalanx.core.records import (
 from phalanx.core.spec.job import SECOND, Restart
 from phalanx.core.states import Move, State
 
-#: How a task that was told to stop came to its end.
+#: How a stopping task ended.
 _STOPS = {
     Move.EXITED_ZERO: TaskEnding.EXITED,
     Move.EXITED_NON_ZERO: TaskEnding.EXITED,

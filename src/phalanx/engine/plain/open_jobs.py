@@ -44,7 +44,7 @@ class OpenJobs:
         self._add_due(turn)
 
     def first(self, turn: Turn) -> Gang | None:
-        """The first job that may start now. It stays in the order until it is claimed."""
+        """The first job that can start now. It stays in the order until it is claimed."""
         self._load(turn.cluster)
         self._add_due(turn)
         while self._heap:

@@ -25,7 +25,7 @@ _APART = (SLOTS, WHOLE)
 
 
 def never(claims: Sequence[PendingGang], empty: FreeCapacity) -> Reason | None:
-    """What the cluster lacks for the claimant even if nothing else ran."""
+    """What the empty cluster lacks for these gangs; None if they would fit."""
     simple = claims[0] if len(claims) == 1 and is_simple(claims[0]) else None
     if simple is not None and empty.fit(simple.roles[0].request).total >= simple.need:
         return None

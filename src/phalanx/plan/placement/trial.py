@@ -118,7 +118,7 @@ class PlacementTrial:
         return len(hardest) > 1 and self._place_in_order(sorted(hardest, key=self._places_per_task))
 
     def _places_per_task(self, role: RoleRequest) -> float:
-        """Free places for the role, divided by the tasks it needs."""
+        """Free places that suit the role, divided by the tasks it needs."""
         return float(self.counts(role).sum()) / max(role.need, 1)
 
     def _place_in_order(self, roles: Sequence[RoleRequest]) -> bool:

@@ -87,7 +87,7 @@ class VictimSetSearch:
         return trials is not None
 
     def _place(self) -> tuple[PlacementTrial, ...] | None:
-        """Places for every gang of the preemptor; None if it may not or cannot start."""
+        """Place every gang of the preemptor; None if one is not allowed or does not fit."""
         if not self._eligibility.allows_start(self._chosen.by_number.values()):
             return None
         trials = place_all(self._trials())

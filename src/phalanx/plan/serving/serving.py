@@ -104,7 +104,7 @@ class Serving:
             work.reasons.of_bucket(candidate.bucket, candidate.position, reason)
             return
         for gang in gangs:
-            # Members share what blocks the group; what is short is told for each of them.
+            # Members share what blocks the group; what is short is stated for each of them.
             if isinstance(reason, WaitingForVictims | HeldBack | QueueLimit):
                 work.reasons.explicit[gang.job] = reason
             else:

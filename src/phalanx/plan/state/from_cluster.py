@@ -30,7 +30,7 @@ def node_spec(node: Node) -> NodeSpec:
     used = dict(node.used)
     taken = full * DEVICE + sum(DEVICE - left for left in partial.values())
     if used.get(GPU, 0) > taken:
-        # What is there beyond its devices has to go before anybody else fits.
+        # Tasks beyond its devices must end before another task fits.
         missing = node.missing_devices()
         partial |= {n: DEVICE - amount for n, amount in missing.items() if amount < DEVICE}
         taken += sum(missing.values())
@@ -132,7 +132,7 @@ class Translator:
         if gang.is_idle:
             return None
         job, spec = gang.job, gang.job.spec
-        # What nobody placed has no worker and takes nothing from any.
+        # A task that was not placed has no worker and uses no capacity.
         placed = [t for t in gang.tasks if t.state in PLACED and t.worker is not None]
         if not placed:
             return None
