@@ -72,8 +72,8 @@ class Leader:
 
 async def start(leader: Leader) -> None:
     """What the planner decides is an event like any other; then all accept, and all start."""
-    found = plan(PlannerState.of(leader.cluster), leader.now)
-    await leader.apply(events.Placed(tuple(found.reserved())))
+    planned = plan(PlannerState.of(leader.cluster), leader.now)
+    await leader.apply(events.Placed(tuple(planned.reserved())))
     await leader.wait(1)
     reserved = leader.tasks(State.RESERVED)
     await leader.apply(*(events.Accepted(task.id, task.epoch) for task in reserved))

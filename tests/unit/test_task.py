@@ -1,4 +1,4 @@
-"""What a task's own program is given: its place, its checkpoint, its progress, its end."""
+"""`phalanx.task`: rank, checkpoint, progress, and a request to stop."""
 
 import base64
 import json
@@ -17,22 +17,22 @@ GIVEN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "NODE_RANK", "GANG_PEERS", "CHECKPO
 
 @pytest.fixture(autouse=True)
 def outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if nothing of Phalanx had started us."""
+    """An environment without any variable of Phalanx."""
     for name in list(os.environ):
         if name in GIVEN or name.startswith("PHALANX_"):
             monkeypatch.delenv(name)
 
 
-def test_outside_of_phalanx_it_is_rank_0_of_1_and_nothing_is_kept() -> None:
+def test_outside_of_phalanx_a_program_is_rank_0_of_1_and_saves_nothing() -> None:
     assert (task.rank(), task.world_size(), task.local_rank(), task.node_rank()) == (0, 1, 0, 0)
     assert (task.job(), task.role(), task.attempt()) == (None, None, 1)
     assert task.peers() == ["localhost"]
     assert task.checkpoint.load() is None
-    task.checkpoint.save(b"nobody wants this")
+    task.checkpoint.save(b"discarded")
     task.progress(1, checkpoint=True)
 
 
-def test_its_place_is_what_the_server_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rank_and_attempt_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "NODE_RANK": "1"}
     given |= {"GANG_PEERS": "a,b", "PHALANX_JOB": "j-1", "PHALANX_ROLE": "ps"}
     for name, value in (given | {"PHALANX_ATTEMPT": "2"}).items():
@@ -42,7 +42,7 @@ def test_its_place_is_what_the_server_said(monkeypatch: pytest.MonkeyPatch) -> N
     assert task.peers() == ["a", "b"]
 
 
-def test_what_is_saved_is_what_the_next_attempt_loads(
+def test_a_saved_checkpoint_is_loaded_by_the_next_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PHALANX_CHECKPOINT_OUT", str(tmp_path / "out"))
@@ -53,7 +53,7 @@ def test_what_is_saved_is_what_the_next_attempt_loads(
     assert task.checkpoint.load() == b"\x00two"
 
 
-def test_a_save_that_fails_leaves_what_was_saved_before(
+def test_a_failed_save_keeps_the_previous_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PHALANX_CHECKPOINT_OUT", str(tmp_path / "out"))
@@ -63,7 +63,7 @@ def test_a_save_that_fails_leaves_what_was_saved_before(
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("out", b"good")]
 
 
-def test_a_checkpoint_comes_in_a_variable_where_there_is_no_file(
+def test_without_a_file_the_checkpoint_is_read_from_a_variable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PHALANX_CHECKPOINT_IN", "/nowhere/at/all")
@@ -71,9 +71,7 @@ def test_a_checkpoint_comes_in_a_variable_where_there_is_no_file(
     assert task.checkpoint.load() == b"state"
 
 
-def test_progress_is_a_line_for_every_report(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_progress_report_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PHALANX_PROGRESS", str(tmp_path / "progress"))
     task.progress(1)
     task.progress(2, checkpoint=True)
@@ -82,7 +80,7 @@ def test_progress_is_a_line_for_every_report(
 
 
 def run(program: str, signals: int = 1) -> tuple[int, list[str]]:
-    """A program that says `ready` and is then told to stop, so many times."""
+    """Run a program until it prints `ready`, send SIGTERM, and return its status and output."""
     process = subprocess.Popen(  # noqa: S603
         [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
     )
@@ -91,8 +89,8 @@ def run(program: str, signals: int = 1) -> tuple[int, list[str]]:
         assert lines.readline() == "ready\n"
         for _ in range(signals):
             process.send_signal(signal.SIGTERM)
-        told = lines.read().split()
-    return process.wait(timeout=30), told
+        words = lines.read().split()
+    return process.wait(timeout=30), words
 
 
 CALLBACK = """
@@ -107,7 +105,7 @@ while True:
 LOOP = """
 import signal
 from phalanx import task
-task.on_stop(lambda: print("told"), leave=False)
+task.on_stop(lambda: print("asked"), leave=False)
 print("ready", flush=True)
 while not task.should_stop():
     signal.pause()
@@ -115,16 +113,16 @@ print("left")
 """
 
 
-def test_on_stop_runs_once_and_then_the_program_leaves() -> None:
-    status, told = run(CALLBACK, signals=3)
-    assert (status, told) == (143, ["saved"])
+def test_on_stop_runs_once_and_then_the_program_exits() -> None:
+    status, words = run(CALLBACK, signals=3)
+    assert (status, words) == (143, ["saved"])
 
 
-def test_a_program_may_leave_by_itself_when_it_was_told_to_stop() -> None:
-    assert run(LOOP) == (0, ["told", "left"])
+def test_a_program_can_exit_by_itself_when_it_is_asked_to_stop() -> None:
+    assert run(LOOP) == (0, ["asked", "left"])
 
 
-def test_importing_it_loads_nothing_but_python() -> None:
+def test_importing_it_loads_only_the_standard_library() -> None:
     program = "import sys, phalanx.task; print({'msgspec', 'httpx', 'typer'} & set(sys.modules))"
     done = subprocess.run(  # noqa: S603
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

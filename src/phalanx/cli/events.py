@@ -42,19 +42,19 @@ def events(
     job = None if reference is None else client.find(reference)
     if follow:
         client.patience_s = TAKEOVER_S
-    found = client.stream() if job is None else client.events(job, follow=follow)
+    stream = client.stream() if job is None else client.events(job, follow=follow)
     if as_json and not follow:
-        print_json([with_iso_times(event) for event in found])
+        print_json([with_iso_times(event) for event in stream])
     elif as_json:
-        for event in found:
+        for event in stream:
             print_json_line(with_iso_times(event))
     else:
-        _print(found, is_of_one_job=job is not None)
+        _print(stream, is_of_one_job=job is not None)
 
 
-def _print(found: "Iterator[Event]", *, is_of_one_job: bool) -> None:
+def _print(stream: "Iterator[Event]", *, is_of_one_job: bool) -> None:
     out, date = console(), ""
-    for event in found:
+    for event in stream:
         time = event.time.astimezone()
         if f"{time:%Y-%m-%d}" != date:
             date = f"{time:%Y-%m-%d}"

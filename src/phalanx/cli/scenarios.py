@@ -40,12 +40,16 @@ def check_scenarios(files: list[str]) -> None:
     for file in files:
         try:
             for scenario in _scenarios(file):
-                wrong = list(differences(scenario, read_expectation(scenario), _outcome(scenario)))
-                typer.echo(
-                    f"FAIL {scenario.name}: {'; '.join(wrong)}" if wrong else f"ok {scenario.name}"
+                mismatches = list(
+                    differences(scenario, read_expectation(scenario), _outcome(scenario))
                 )
-                failed += bool(wrong)
-                passed += not wrong
+                typer.echo(
+                    f"FAIL {scenario.name}: {'; '.join(mismatches)}"
+                    if mismatches
+                    else f"ok {scenario.name}"
+                )
+                failed += bool(mismatches)
+                passed += not mismatches
         except (Invalid, OSError) as error:
             typer.echo(f"FAIL {file}: {'; '.join(_problems(error))}")
             failed += 1

@@ -45,7 +45,7 @@ def _one_per_namespace(jobs: Iterator[JobView]) -> list[JobView]:
     """The unfinished job of each namespace, or its newest one."""
     chosen: dict[str, JobView] = {}
     for job in jobs:
-        known = chosen.setdefault(job.namespace, job)
-        if known.phase in ENDED and job.phase not in ENDED:
+        first = chosen.setdefault(job.namespace, job)
+        if first.phase in ENDED and job.phase not in ENDED:
             chosen[job.namespace] = job
     return list(chosen.values())
