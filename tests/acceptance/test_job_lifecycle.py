@@ -148,7 +148,8 @@ def test_retry_submits_an_ended_job_again(at: Terminal) -> None:
     said = at.type("retry", "over")
     assert said.status == 4
     assert said.err == (
-        f"phalanx: job {old} is pending; only a job that has ended can be retried\n"
+        f"phalanx: job {old} is pending; only a job that has ended can be retried; to"
+        " stop and requeue it, use requeue\n"
     )
     at.type("cancel", "over")
     new = at.type("retry", "over").out.strip()

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from phalanx.core.model import ENDED, Phase
+from phalanx.core.model import Phase
 from phalanx.core.spec.durations import short_duration
 from phalanx.core.spec.quantities import quantity
 from phalanx.wire.jobs import Counts, JobView, TaskView
@@ -122,10 +122,6 @@ def reason_text(job: JobView) -> str:
     if job.phase is Phase.PENDING:
         return "queued"
     return "" if job.cause is None or job.phase is Phase.DONE else job.cause
-
-
-def has_ended(job: JobView) -> bool:
-    return job.phase in ENDED
 
 
 def task_counts(counts: Counts) -> str:
