@@ -15,7 +15,9 @@ from phalanx.plan.state.capacity import FreeCapacity, fill
 from phalanx.plan.state.nodes import SLOTS, Bools, Floats, Ints, NodeTable
 
 _NO_NODES: tuple[Ints, Ints] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
-#: More than a domain's penalty: a node to avoid comes after all other nodes.
+#: More than a domain's penalty: a node that is left to other tasks comes after all domains, and a
+#: node to avoid comes after all other nodes.
+_SPARED = 1e10
 _AVOIDED = 1e12
 
 
@@ -37,6 +39,8 @@ class NodeChoice:
         #: The nodes of the domain in which the gang is tried; None: all nodes.
         self.domain_nodes: Bools | None = None
         self.penalty = penalty
+        #: Nodes that tasks without a selector leave to tasks with one.
+        self.spared: Bools | None = None
         #: Role → node → tasks there. Only for roles with a limit of tasks per node.
         self._tasks_on: dict[str, dict[int, int]] = {}
         self.forget_tasks()
@@ -83,9 +87,9 @@ class NodeChoice:
             return _NO_NODES
         spread = self._gang.spread
         left = self.capacities[0].leftover(role.request, nodes, spread=spread)
-        if self.penalty is not None:
-            penalty = self.penalty[nodes]
-            left = left - penalty if spread else left + penalty
+        penalty = self._penalty_of(role)
+        if penalty is not None:
+            left = left - penalty[nodes] if spread else left + penalty[nodes]
         if spread:
             return _spread(nodes, counts, left, self._task_size(role.request)[nodes], wanted)
         return fill(nodes, counts, left, wanted)
@@ -117,6 +121,13 @@ class NodeChoice:
         nodes = np.flatnonzero(counts)
         return nodes, counts[nodes]
 
+    def _penalty_of(self, role: RoleRequest) -> Floats | None:
+        """The penalty of each node for tasks of the role; None if there is none."""
+        if self.spared is None or role.request.selector:
+            return self.penalty
+        spared: Floats = np.where(self.spared, _SPARED, 0.0)
+        return spared if self.penalty is None else self.penalty + spared
+
     def _is_unrestricted(self, role: RoleRequest) -> bool:
         """Whether any node with free capacity will do, filled by best fit."""
         return (
@@ -124,6 +135,7 @@ class NodeChoice:
             and role.request.per_node is None
             and not self._gang.spread
             and self.penalty is None
+            and self.spared is None
             and self.allowed is None
             and self.domain_nodes is None
         )

@@ -92,6 +92,10 @@ class PlacementTrial:
             placed += self.place(role, wanted - placed)
         return placed
 
+    def spare(self, nodes: Bools) -> None:
+        """Use these nodes last for tasks without a selector."""
+        self._choice.spared = nodes
+
     def continue_on(self, capacities: Sequence[FreeCapacity], allowed: Bools | None) -> None:
         """Take further tasks from these capacities and nodes."""
         self._choice.capacities, self._choice.allowed = capacities, allowed
@@ -228,15 +232,35 @@ def place_all(trials: Sequence[PlacementTrial]) -> tuple[PlacementTrial, ...] | 
 
     The trials are returned in the order in which they were placed. Heuristic: the given order is
     tried, then the opposite one, because the first gang may have taken the only nodes of the last.
+    If both fail, both are tried again with tasks that can go anywhere kept from the nodes that
+    other tasks select.
     """
-    for order in (tuple(trials), tuple(reversed(trials)))[: len(trials)]:
-        for n, trial in enumerate(order):
-            if not trial.place_minimum():
-                undo_all(order[:n])
-                break
-        else:
-            return order
-    return None
+    if len(trials) == 1:
+        return tuple(trials) if trials[0].place_minimum() else None
+    orders = (tuple(trials), tuple(reversed(trials)))
+    placed = next(filter(_place_in_turn, orders), None)
+    selected = _selected_nodes(trials) if placed is None else None
+    if selected is not None:
+        for trial in trials:
+            trial.spare(selected)
+        placed = next(filter(_place_in_turn, orders), None)
+    return placed
+
+
+def _place_in_turn(trials: Sequence[PlacementTrial]) -> bool:
+    """Place one minimum after the other; False, and nothing placed, if not all fit."""
+    for n, trial in enumerate(trials):
+        if not trial.place_minimum():
+            undo_all(trials[:n])
+            return False
+    return True
+
+
+def _selected_nodes(trials: Sequence[PlacementTrial]) -> Bools | None:
+    """Mask of the nodes that any task selects by labels; None if no task has a selector."""
+    requests = {role.request for trial in trials for role in trial.gang.roles}
+    masks = [trials[0].table.mask(request) for request in requests if request.selector]
+    return np.logical_or.reduce(masks) if masks else None
 
 
 def undo_all(trials: Sequence[PlacementTrial] | None) -> None:
