@@ -1,11 +1,11 @@
 """Crons: list, show, pause, resume, run, remove. Submitting a job with a schedule creates one."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from litestar import Request, delete, get, post
-from litestar.params import FromPath, FromQuery
+from litestar.params import FromPath, QueryParameter
 
 from phalanx.api.auth import USERS, Principal, check_namespace, principal_of
 from phalanx.api.services import services_of
@@ -19,6 +19,10 @@ from phalanx.wire.crons import CronView, LastView, RunView
 from phalanx.wire.times import iso_time, iso_time_or_none
 
 T = TypeVar("T")
+
+Namespace = Annotated[
+    str | None, QueryParameter(required=False, description="Only crons of this namespace.")
+]
 
 
 def cron_view(cron: Cron, warnings: Iterable[msgspec.Struct] = ()) -> CronView:
@@ -44,7 +48,7 @@ def cron_view(cron: Cron, warnings: Iterable[msgspec.Struct] = ()) -> CronView:
 
 @get("/crons", opt={"allowed": USERS}, summary="List the crons")
 async def list_crons(
-    request: Request[Any, Any, Any], namespace: FromQuery[str | None] = None
+    request: Request[Any, Any, Any], namespace: Namespace = None
 ) -> list[CronView]:
     """By namespace and name, of the namespaces that the caller may see."""
     principal = principal_of(request)

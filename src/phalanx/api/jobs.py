@@ -3,7 +3,7 @@
 from typing import Annotated, Any
 
 from litestar import Request, delete, get
-from litestar.params import FromPath, FromQuery, QueryParameter
+from litestar.params import FromPath, QueryParameter
 from msgspec.structs import replace
 
 from phalanx.api.auth import ANY_ROLE, USERS, check_namespace, principal_of
@@ -22,26 +22,36 @@ from phalanx.wire.jobs import JobDetail, JobList, JobView, TaskView
 
 _MAX_SEQ = 2**63 - 1
 
-Limit = Annotated[int, QueryParameter(ge=1, le=1000, description="The most entries on a page.")]
-
-
-IdPrefix = Annotated[str | None, QueryParameter(description="How the id begins, such as j-7k.")]
+Namespace = Annotated[str | None, QueryParameter(description="Only jobs of this namespace.")]
+QueueName = Annotated[str | None, QueryParameter(description="Only jobs of this queue.")]
+InPhase = Annotated[Phase | None, QueryParameter(description="Only jobs in this phase.")]
+Name = Annotated[str | None, QueryParameter(description="Only jobs with this name.")]
+IdPrefix = Annotated[
+    str | None, QueryParameter(description="Only jobs whose id begins like this, such as j-7k.")
+]
 Finished = Annotated[
     bool | None, QueryParameter(description="Only finished jobs, or only unfinished ones.")
+]
+Limit = Annotated[int, QueryParameter(ge=1, le=1000, description="The most entries on a page.")]
+PageCursor = Annotated[
+    str | None, QueryParameter(description="The `cursor` of the page before this one.")
+]
+After = Annotated[
+    int, QueryParameter(ge=0, le=_MAX_SEQ, description="Only events after the one numbered so.")
 ]
 
 
 @get("/jobs", opt={"allowed": USERS}, summary="List jobs, newest first")
 async def list_jobs(  # noqa: PLR0913, PLR0917
     request: Request[Any, Any, Any],
-    namespace: FromQuery[str | None] = None,
-    queue: FromQuery[str | None] = None,
-    phase: FromQuery[Phase | None] = None,
-    name: FromQuery[str | None] = None,
+    namespace: Namespace = None,
+    queue: QueueName = None,
+    phase: InPhase = None,
+    name: Name = None,
     id_prefix: IdPrefix = None,
     finished: Finished = None,
     limit: Limit = 100,
-    cursor: FromQuery[str | None] = None,
+    cursor: PageCursor = None,
 ) -> JobList:
     """Jobs by creation time, newest first. No job is on two pages, and none is left out."""
     principal = principal_of(request)
@@ -82,7 +92,7 @@ async def list_tasks(request: Request[Any, Any, Any], job_id: FromPath[str]) -> 
 async def job_events(
     request: Request[Any, Any, Any],
     job_id: FromPath[str],
-    after: Annotated[int, QueryParameter(ge=0, le=_MAX_SEQ)] = 0,
+    after: After = 0,
     limit: Limit = 100,
 ) -> EventPage:
     """Oldest first, from the event after number `after` on."""

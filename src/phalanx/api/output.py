@@ -3,7 +3,7 @@
 from typing import Annotated, Any
 
 from litestar import Request, Response, get, post
-from litestar.params import FromPath, FromQuery, QueryParameter
+from litestar.params import FromPath, QueryParameter
 from litestar.response import Stream
 
 from phalanx.api import request_body
@@ -23,6 +23,8 @@ from phalanx.wire.workers import OutputReply
 
 _MAX_ATTEMPT = 2**63 - 1
 
+TaskId = Annotated[str, QueryParameter(description="The id of the task.")]
+Follow = Annotated[bool, QueryParameter(description="Continue until the job has ended.")]
 Attempt = Annotated[
     int, QueryParameter(ge=0, le=_MAX_ATTEMPT, description="The attempt that wrote this.")
 ]
@@ -63,7 +65,7 @@ Tail = Annotated[
 async def upload(
     request: Request[Any, Any, Any],
     worker_id: FromPath[str],
-    task: FromQuery[str],
+    task: TaskId,
     attempt: Attempt,
     offset: Offset,
 ) -> Response[OutputReply]:
@@ -92,7 +94,7 @@ async def read(  # noqa: PLR0913, PLR0917
     request: Request[Any, Any, Any],
     job_id: FromPath[str],
     task: OneTask = None,
-    follow: FromQuery[bool] = False,
+    follow: Follow = False,
     tail: Tail = None,
     attempt: OneAttempt = None,
 ) -> Stream:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
 from litestar import Request, Response, get, post
-from litestar.params import FromPath, FromQuery, QueryParameter
+from litestar.params import FromPath, QueryParameter
 
 from phalanx.api.auth import ANY_ROLE, WORKERS
 from phalanx.api.lookup import find
@@ -32,6 +32,9 @@ MaybeEpoch = Annotated[
         ge=0, le=_MAX_NUMBER, required=False, description="The attempt that the report is about."
     ),
 ]
+WorkerId = Annotated[
+    str | None, QueryParameter(required=False, description="The worker that runs the task.")
+]
 Wait = Annotated[
     float,
     QueryParameter(ge=0, le=_MAX_WAIT_S, description="Hold the call open for this many seconds."),
@@ -48,7 +51,7 @@ Step = Annotated[
 
 @get("/jobs/next", opt={"allowed": WORKERS}, summary="Claim the next task")
 async def claim(
-    request: Request[Any, Any, Any], worker_id: FromQuery[str | None] = None, wait: Wait = 0.0
+    request: Request[Any, Any, Any], worker_id: WorkerId = None, wait: Wait = 0.0
 ) -> Response[PlainClaimView | None]:
     """A task reserved for the worker, else a job that requests no resources; 204 if there is none.
 
@@ -105,7 +108,7 @@ async def heartbeat(
     request: Request[Any, Any, Any],
     task: FromPath[str],
     epoch: MaybeEpoch = None,
-    worker_id: FromQuery[str | None] = None,
+    worker_id: WorkerId = None,
 ) -> PlainHeartbeatReply:
     """Also a heartbeat of its worker. The answer is `{}`, or a request to stop the task."""
     reported = ReportedAttempt(task, epoch, worker_id)
@@ -128,7 +131,7 @@ async def done(
     request: Request[Any, Any, Any],
     task: FromPath[str],
     epoch: MaybeEpoch = None,
-    worker_id: FromQuery[str | None] = None,
+    worker_id: WorkerId = None,
 ) -> Response[None]:
     """`epoch` can be left out if the report cannot be about an earlier attempt."""
     reported = ReportedAttempt(task, epoch, worker_id, has_ended=True)
@@ -145,7 +148,7 @@ async def fail(
     request: Request[Any, Any, Any],
     task: FromPath[str],
     epoch: MaybeEpoch = None,
-    worker_id: FromQuery[str | None] = None,
+    worker_id: WorkerId = None,
     exit_code: ExitCode = None,
 ) -> Response[None]:
     """`epoch` can be left out if the report cannot be about an earlier attempt."""

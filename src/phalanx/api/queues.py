@@ -1,15 +1,16 @@
 """Queues: list, show, set, stop, start and remove."""
 
-from typing import Any
+from typing import Annotated, Any
 
 from litestar import Request, delete, get, post, put
 from litestar.openapi.spec import Schema
-from litestar.params import FromPath, FromQuery
+from litestar.params import FromPath, QueryParameter
 from msgspec.structs import replace
 
 from phalanx.api import request_body
 from phalanx.api.auth import ADMINS, ANY_ROLE, principal_of
 from phalanx.api.errors import wrong
+from phalanx.api.manifests import IgnoreUnsupported
 from phalanx.api.services import services_of
 from phalanx.api.views import warning_views
 from phalanx.core.errors import Unknown
@@ -24,6 +25,8 @@ from phalanx.engine.turn import Turn
 from phalanx.manifest.bundle import bundle
 from phalanx.manifest.read_options import ReadOptions
 from phalanx.wire.workers import QueueChange, QueuesReply, QueueView
+
+DryRun = Annotated[bool, QueryParameter(description="Show the changes without making them.")]
 
 _OBJECT, _INTEGER = Schema(type="object"), Schema(type="integer")  # type: ignore[arg-type]
 _STRING, _BOOLEAN = Schema(type="string"), Schema(type="boolean")  # type: ignore[arg-type]
@@ -101,8 +104,8 @@ async def set_queue(request: Request[Any, Any, Any], name: FromPath[str]) -> Que
 @put("/queues", operation_class=_FILE, opt={"allowed": ADMINS}, summary="Set several queues")
 async def set_queues(
     request: Request[Any, Any, Any],
-    dry_run: FromQuery[bool] = False,
-    ignore_unsupported: FromQuery[bool] = False,
+    dry_run: DryRun = False,
+    ignore_unsupported: IgnoreUnsupported = False,
 ) -> QueuesReply:
     """All of them or none. Queues that are not in the file stay as they are."""
     by = principal_of(request).name

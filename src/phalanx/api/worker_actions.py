@@ -1,9 +1,9 @@
 """Actions of operators on workers: remove, cordon, uncordon, drain, release the loss brake."""
 
-from typing import Any
+from typing import Annotated, Any
 
 from litestar import Request, Response, delete, post
-from litestar.params import FromPath, FromQuery
+from litestar.params import FromPath, QueryParameter
 
 from phalanx.api.auth import ADMINS, principal_of
 from phalanx.api.services import services_of
@@ -14,6 +14,12 @@ from phalanx.core.spec.durations import duration
 from phalanx.core.spec.fields import FieldPath, text
 from phalanx.engine.turn import Turn
 from phalanx.wire.workers import DrainReply, WorkerView
+
+Reason = Annotated[str | None, QueryParameter(description="Why; shown with the worker.")]
+Deadline = Annotated[
+    str | None,
+    QueryParameter(description="How long its jobs may run before they are evicted, like 2h."),
+]
 
 
 @delete(
@@ -35,7 +41,7 @@ async def remove(request: Request[Any, Any, Any], worker_id: FromPath[str]) -> N
     summary="Keep new tasks off a worker",
 )
 async def cordon(
-    request: Request[Any, Any, Any], worker_id: FromPath[str], reason: FromQuery[str | None] = None
+    request: Request[Any, Any, Any], worker_id: FromPath[str], reason: Reason = None
 ) -> WorkerView:
     why = _reason(request, reason, "cordoned")
 
@@ -69,8 +75,8 @@ async def uncordon(request: Request[Any, Any, Any], worker_id: FromPath[str]) ->
 async def drain(
     request: Request[Any, Any, Any],
     worker_id: FromPath[str],
-    reason: FromQuery[str | None] = None,
-    deadline: FromQuery[str | None] = None,
+    reason: Reason = None,
+    deadline: Deadline = None,
 ) -> Response[DrainReply]:
     """The jobs are placed elsewhere. With `deadline` they may run for that long first."""
     why, by = _reason(request, reason, "drained"), principal_of(request).name

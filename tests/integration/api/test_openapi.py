@@ -98,6 +98,16 @@ async def test_the_page_that_describes_the_routes_is_served(server: Running) -> 
     assert "text/html" in page.headers["content-type"]
 
 
+async def test_every_route_and_every_query_parameter_is_described(server: Running) -> None:
+    description = (await server.client.get("/openapi/openapi.json")).json()
+    for path, methods in description["paths"].items():
+        for method, operation in methods.items():
+            assert operation["summary"], (method, path)
+            for parameter in operation.get("parameters", ()):
+                if parameter["in"] != "path":
+                    assert parameter.get("description"), (method, path, parameter["name"])
+
+
 async def test_bodies_are_described_with_examples(server: Running) -> None:
     described = (await server.call("GET", f"{OPENAPI_PATH}/openapi.json")).body
     for path, method in (
