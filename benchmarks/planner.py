@@ -1,5 +1,5 @@
-"""The planner alone: how fast it fills a cluster, follows changes, looks at a long line, and finds
-victims. `planner-profile` says where the time of the first plan goes."""
+"""The planner alone: how fast it fills a cluster, follows changes, passes many pending gangs, and
+finds victims. `planner-profile` profiles the first plan."""
 
 import cProfile
 import gc
@@ -23,31 +23,31 @@ from phalanx.plan.state.planner_state import PlannerState
 
 NODES = 10_000
 GANGS = 10_000
-LONG_LINE = 100_000
+MORE_PENDING = 100_000
 GPUS = 8
 CPUS = 96
 SHAPES = 200
 QUEUES = 1
-CLAIMANTS = 20
+PREEMPTORS = 20
 FIRSTS = 3
 ROUNDS = 7
 START: Micros = 1_700_000_000 * SECOND
 
 _FILLING = Goal(at_least=20_000, unit="tasks/s")
 _FOLLOWING = Goal(at_most=0.1, unit="of the first plan")
-_WAITING = Goal(at_most=0.5, unit="s")
+_PENDING = Goal(at_most=0.5, unit="s")
 _GROWING = Goal(at_most=12, unit="times as long")
 _SEARCHING = Goal(at_most=50, unit="ms each")
 
 
-class Site:
-    """A cluster as the planner sees it, on which its decisions are carried out at once."""
+class PlannedCluster:
+    """A planner state on which decisions are carried out at once."""
 
     def __init__(self, nodes: int, gangs: int, seed: int = 1) -> None:
         self._random = random.Random(seed)
         self._numbers = count()
-        self._claims: dict[str, PendingGang] = {}
-        self._tenants: dict[str, RunningGang] = {}
+        self._pending: dict[str, PendingGang] = {}
+        self._running: dict[str, RunningGang] = {}
         self._used: dict[str, dict[str, int]] = {}
         self._tasks_on: dict[str, int] = {}
         self.now = START
@@ -70,30 +70,30 @@ class Site:
 
     def submit(self, gangs: int, priority: int = 0) -> None:
         for _ in range(gangs):
-            size, ask = self._random.choice(self._shapes)
+            size, request = self._random.choice(self._shapes)
             number = next(self._numbers)
             job = f"j-{number:07}"
-            part = RoleRequest("worker", ask, tuple(range(size)), size)
+            role = RoleRequest("worker", request, tuple(range(size)), size)
             queue = f"q{self._random.randrange(QUEUES)}"
-            claim = PendingGang(
+            gang = PendingGang(
                 *(job, f"default/{job}", 0, queue, priority, self.now + number),
                 size=size,
-                roles=(part,),
+                roles=(role,),
                 need=size,
                 since=self.now,
                 duration=HOUR,
             )
-            self._claims[job] = claim
-            self.state.put_pending(claim)
+            self._pending[job] = gang
+            self.state.put_pending(gang)
 
-    def leave_line(self) -> None:
-        """Nobody waits any more."""
-        for job in self._claims:
+    def remove_pending(self) -> None:
+        """Remove all pending gangs."""
+        for job in self._pending:
             self.state.remove_pending(job)
-        self._claims.clear()
+        self._pending.clear()
 
     def plan(self) -> tuple[Plan, float]:
-        """A plan, and the seconds it took."""
+        """Make a plan; the plan, and the seconds that it took."""
         gc.collect()
         began = time.perf_counter()
         made = plan(self.state, self.now)
@@ -102,7 +102,7 @@ class Site:
         return made, took_s
 
     def carry_out(self, made: Plan) -> int:
-        """How many tasks were placed."""
+        """Carry out the starts of a plan; the number of tasks placed."""
         placed = 0
         for placement in made.reserved():
             self._start(placement)
@@ -112,43 +112,43 @@ class Site:
         return placed
 
     def _start(self, placement: Placement) -> None:
-        claim = self._claims.pop(placement.job)
-        self.state.remove_pending(claim.job)
-        resources = claim.roles[0].request.resources
-        places = tuple(
+        gang = self._pending.pop(placement.job)
+        self.state.remove_pending(gang.job)
+        resources = gang.roles[0].request.resources
+        tasks = tuple(
             RunningTask(each.task, "worker", each.worker, resources, ends_at=self.now + HOUR)
             for each in placement.assignments
         )
-        for place in places:
-            self._use(place, 1)
-        head = (claim.job, claim.name, 0, claim.queue, claim.priority, claim.created_at)
-        # It started long ago, so it may be evicted.
-        tenant = RunningGang(*head, self.now - HOUR, places, min_available=claim.size)
-        self._tenants[claim.job] = tenant
-        self.state.put_running(tenant)
+        for task in tasks:
+            self._use(task, 1)
+        identity = (gang.job, gang.name, 0, gang.queue, gang.priority, gang.created_at)
+        # It has run for long enough to be evicted.
+        running = RunningGang(*identity, self.now - HOUR, tasks, min_available=gang.size)
+        self._running[gang.job] = running
+        self.state.put_running(running)
 
     def end_some(self, share: float) -> None:
-        """Gangs end that have about this share of the tasks."""
-        wanted = share * sum(len(tenant.tasks) for tenant in self._tenants.values())
+        """End gangs with about this share of the running tasks."""
+        wanted = share * sum(len(gang.tasks) for gang in self._running.values())
         touched: set[str] = set()
         ended = 0
-        for job in self._random.sample(sorted(self._tenants), len(self._tenants)):
+        for job in self._random.sample(sorted(self._running), len(self._running)):
             if ended >= wanted:
                 break
-            tenant = self._tenants.pop(job)
+            gang = self._running.pop(job)
             self.state.remove_running(job)
-            for place in tenant.tasks:
-                self._use(place, -1)
-                touched.add(place.node)
-            ended += len(tenant.tasks)
+            for task in gang.tasks:
+                self._use(task, -1)
+                touched.add(task.node)
+            ended += len(gang.tasks)
         for node in sorted(touched):
             self._put_node(node)
 
-    def _use(self, place: RunningTask, sign: int) -> None:
-        used = self._used[place.node]
-        for resource, amount in place.resources:
+    def _use(self, task: RunningTask, sign: int) -> None:
+        used = self._used[task.node]
+        for resource, amount in task.resources:
             used[resource] = used.get(resource, 0) + sign * amount
-        self._tasks_on[place.node] = self._tasks_on.get(place.node, 0) + sign
+        self._tasks_on[task.node] = self._tasks_on.get(task.node, 0) + sign
 
     def _put_node(self, node: str) -> None:
         size = {"cpu": CPUS * 1000, GPU: GPUS * DEVICE}
@@ -156,11 +156,11 @@ class Site:
         self.state.put_node(node, NodeSpec(size, self._used[node], {}, occupants=occupants))
 
 
-def _filled(nodes: int, gangs: int) -> tuple[Site, int, float]:
-    """A cluster after its first plan; the tasks that were placed, and the seconds of the plan: the
-    median of several clusters that are alike."""
-    others = [Site(nodes, gangs).plan()[1] for _ in range(FIRSTS - 1)]
-    site = Site(nodes, gangs)
+def _filled(nodes: int, gangs: int) -> tuple[PlannedCluster, int, float]:
+    """A cluster after its first plan, the number of tasks placed, and the seconds of the plan: the
+    median of several equal clusters."""
+    others = [PlannedCluster(nodes, gangs).plan()[1] for _ in range(FIRSTS - 1)]
+    site = PlannedCluster(nodes, gangs)
     made, took_s = site.plan()
     return site, site.carry_out(made), statistics.median([*others, took_s])
 
@@ -171,10 +171,10 @@ def run() -> None:
     rows: list[tuple[str, str, str]] = []
     site, placed, first_s = _filled(NODES, GANGS)
     rate = placed / first_s
-    what = f"first plan, from empty, median of {FIRSTS}"
+    what = f"first plan of an empty cluster, median of {FIRSTS}"
     rows.append((what, f"{first_s:.2f} s", f"{placed:,} tasks"))
-    rows.append(("  tasks placed in a second", f"{rate:,.0f}", _FILLING.verdict(rate)))
-    # What was decided is carried out, and the planner sees that there is nothing more to do.
+    rows.append(("  tasks placed per second", f"{rate:,.0f}", _FILLING.verdict(rate)))
+    # One more plan, which finds nothing to start.
     site.carry_out(site.plan()[0])
     following: list[float] = []
     for _ in range(ROUNDS):
@@ -184,14 +184,18 @@ def run() -> None:
         following.append(next_s)
     next_s = statistics.median(following)
     share = next_s / first_s
-    what = f"next plan, 1 % of tasks later, median of {ROUNDS}"
+    what = f"next plan, after 1 % of the tasks ended, median of {ROUNDS}"
     rows.append((what, f"{next_s * 1e3:.0f} ms", ""))
-    rows.append(("  against the first", f"{share:.3f}", _FOLLOWING.verdict(share)))
-    site.submit(LONG_LINE)
+    rows.append(("  relative to the first plan", f"{share:.3f}", _FOLLOWING.verdict(share)))
+    site.submit(MORE_PENDING)
     site.carry_out(site.plan()[0])
-    _, line_s = site.plan()
+    _, pending_s = site.plan()
     rows.append(
-        (f"{LONG_LINE:,} more wait, all full", f"{line_s * 1e3:.0f} ms", _WAITING.verdict(line_s))
+        (
+            f"{MORE_PENDING:,} more gangs pending, cluster full",
+            f"{pending_s * 1e3:.0f} ms",
+            _PENDING.verdict(pending_s),
+        )
     )
     rows += _measure_victims(site)
     del site
@@ -199,24 +203,24 @@ def run() -> None:
     growth = large_s / first_s
     what = f"ten times the nodes and gangs, median of {FIRSTS}"
     rows.append((what, f"{large_s:.2f} s", f"{large_placed:,} tasks"))
-    rows.append(("  against the first", f"{growth:.1f}", _GROWING.verdict(growth)))
+    rows.append(("  relative to the first plan", f"{growth:.1f}", _GROWING.verdict(growth)))
     table(("what", "measured", "goal"), rows)
 
 
-def _measure_victims(site: Site) -> Iterable[tuple[str, str, str]]:
-    """Nobody waits but those who may evict others."""
-    site.leave_line()
-    site.submit(CLAIMANTS, priority=10)
+def _measure_victims(site: PlannedCluster) -> Iterable[tuple[str, str, str]]:
+    """Plan for pending gangs of a higher priority only."""
+    site.remove_pending()
+    site.submit(PREEMPTORS, priority=10)
     made, seconds = site.plan()
     found = sum(isinstance(decision, Evict) for decision in made.decisions)
-    each_ms = seconds / CLAIMANTS * 1e3
-    what = f"victims for {found} of {CLAIMANTS} claimants"
+    each_ms = seconds / PREEMPTORS * 1e3
+    what = f"search for victims, found for {found} of {PREEMPTORS} preemptors"
     return [(what, f"{each_ms:.1f} ms", _SEARCHING.verdict(each_ms))]
 
 
 def profile() -> None:
-    """Where the time of a first plan goes."""
-    site = Site(NODES, GANGS)
+    """Print the profile of a first plan."""
+    site = PlannedCluster(NODES, GANGS)
     profiler = cProfile.Profile()
     profiler.runcall(plan, site.state, site.now)
     pstats.Stats(profiler).sort_stats("tottime").print_stats(20)

@@ -1,4 +1,4 @@
-"""What a view keeps of what it has worked out is what it would find out anew."""
+"""Counts that a capacity keeps up to date equal counts that are made anew."""
 
 import random
 
@@ -11,7 +11,7 @@ from phalanx.plan.model import TaskRequest
 from phalanx.plan.state.capacity import FreeCapacity, TakenCapacity, count
 from phalanx.plan.state.nodes import NodeSpec, NodeTable
 
-ASKS = (
+REQUESTS = (
     TaskRequest((("cpu", 1000),)),
     TaskRequest((("cpu", 2000), (GPU, DEVICE))),
     TaskRequest(((GPU, 2 * DEVICE),), (("zone", "a"),)),
@@ -25,65 +25,69 @@ def cluster(nodes: int) -> NodeTable:
     for n in range(nodes):
         size = {"cpu": 8000, GPU: 4 * DEVICE}
         table.put(f"n{n}", NodeSpec(size, {}, {"zone": "ab"[n % 2]}, slots=9))
-    for ask in ASKS:
-        table.vector(ask.resources)
+    for request in REQUESTS:
+        table.vector(request.resources)
     return table
 
 
-def agrees(view: FreeCapacity, ask: TaskRequest) -> None:
-    """The view's answers, against a count of all nodes from nothing."""
-    table = view.table
-    fresh = count(table.vector(ask.resources), view.free, view.partial, table.mask(ask))
-    assert view.total_fit(ask) == fresh.sum()
-    assert (view.fit(ask).counts == fresh).all()
-    assert view.fit(ask).total == fresh.sum()
+def agrees(capacity: FreeCapacity, request: TaskRequest) -> None:
+    """The answers of a capacity, against a count of all nodes."""
+    table = capacity.table
+    fresh = count(
+        table.vector(request.resources), capacity.free, capacity.partial, table.mask(request)
+    )
+    assert capacity.total_fit(request) == fresh.sum()
+    assert (capacity.fit(request).counts == fresh).all()
+    assert capacity.fit(request).total == fresh.sum()
     wanted = min(3, int(fresh.sum()))
     if wanted:
-        nodes, counts = view.fullest(ask, wanted)
+        nodes, counts = capacity.fullest(request, wanted)
         assert counts.sum() == wanted
         assert (counts <= fresh[nodes]).all()
-        chosen = view.leftover(ask, nodes)
+        chosen = capacity.leftover(request, nodes)
         others = np.setdiff1d(np.flatnonzero(fresh), nodes)
-        assert chosen.max() <= view.leftover(ask, others).min(initial=np.inf)
+        assert chosen.max() <= capacity.leftover(request, others).min(initial=np.inf)
 
 
-def take_some(chance: random.Random, view: FreeCapacity) -> TakenCapacity | None:
-    ask = chance.choice(ASKS)
-    counts = view.fit(ask).counts
+def take_some(chance: random.Random, capacity: FreeCapacity) -> TakenCapacity | None:
+    request = chance.choice(REQUESTS)
+    counts = capacity.fit(request).counts
     nodes = np.flatnonzero(counts)
     if not len(nodes):
         return None
     some = np.array(sorted(chance.sample(nodes.tolist(), min(len(nodes), 3))))
-    return view.take(view.table.vector(ask.resources), some, np.minimum(counts[some], 2))
+    return capacity.take(
+        capacity.table.vector(request.resources), some, np.minimum(counts[some], 2)
+    )
 
 
 @given(st.integers(0, 10_000), st.sampled_from((3, 40, 600)))
-def test_forks_take_and_give_back_and_always_know_what_is_free(seed: int, nodes: int) -> None:
+def test_forks_count_right_whatever_they_take_and_give_back(seed: int, nodes: int) -> None:
     chance = random.Random(seed)  # noqa: S311
-    views = [FreeCapacity(cluster(nodes)).fork()]
+    capacities = [FreeCapacity(cluster(nodes)).fork()]
     taken: list[tuple[FreeCapacity, TakenCapacity]] = []
     for _ in range(25):
-        view = chance.choice(views)
+        capacity = chance.choice(capacities)
         what = chance.randrange(5)
-        if what == 0 and len(views) < 4:
-            views.append(view.fork())
-        elif what == 1 and taken and taken[-1][0] is view:
-            view.give_back(taken.pop()[1])
+        if what == 0 and len(capacities) < 4:
+            capacities.append(capacity.fork())
+        elif what == 1 and taken and taken[-1][0] is capacity:
+            capacity.give_back(taken.pop()[1])
         elif what == 2:
-            vector = view.table.vector(ASKS[0].resources)
-            view.vacate([(chance.randrange(nodes), vector, ())], chance.choice((1, -1)))
+            vector = capacity.table.vector(REQUESTS[0].resources)
+            capacity.vacate([(chance.randrange(nodes), vector, ())], chance.choice((1, -1)))
         else:
-            got = take_some(chance, view)
+            got = take_some(chance, capacity)
             if got is not None:
-                taken.append((view, got))
-        agrees(chance.choice(views), chance.choice(ASKS))
+                taken.append((capacity, got))
+        agrees(chance.choice(capacities), chance.choice(REQUESTS))
 
 
-def test_a_fork_keeps_what_was_free_when_its_origin_is_used_up() -> None:
+def test_a_fork_keeps_its_free_capacity_when_its_origin_is_used_up() -> None:
     origin = FreeCapacity(cluster(2)).fork()
     fork = origin.fork()
-    vector = origin.table.vector(ASKS[1].resources)
+    vector = origin.table.vector(REQUESTS[1].resources)
     origin.take(vector, np.array([0]), np.array([4]))
-    assert fork.total_fit(ASKS[1]) == 8
-    assert fork.fit(ASKS[1]).total == 8
-    assert origin.total_fit(ASKS[1]) == 4
+    assert fork.total_fit(REQUESTS[1]) == 8
+    assert fork.fit(REQUESTS[1]).total == 8
+    assert origin.total_fit(REQUESTS[1]) == 4

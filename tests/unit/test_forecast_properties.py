@@ -40,7 +40,7 @@ def decision_in(made: Plan, job: str) -> Decision | None:
 def test_the_decision_for_one_gang_is_that_of_the_plan(world: World, now: int) -> None:
     state = world.state()
     made = plan(state, now)
-    for job, gang in world.claims.items():
+    for job, gang in world.pending.items():
         if gang.group:
             continue
         found, expected = decision_for(state, now, job), decision_in(made, job)
@@ -59,7 +59,7 @@ def test_the_decision_for_one_gang_is_that_of_the_plan(world: World, now: int) -
 def test_alternatives_are_those_that_whole_plans_give(world: World, now: int) -> None:
     state = world.state()
     made = plan(state, now)
-    for job in world.claims:
+    for job in world.pending:
         found = forecast(made, job)
         if not found.places:
             shown = alternatives(state, now, job, found.reason, STOP)

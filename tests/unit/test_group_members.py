@@ -1,4 +1,4 @@
-"""Jobs that start together, as the planner sees them: whoever is named is a member."""
+"""Jobs that start together in the planner state: a job that is named is a member of the group."""
 
 import pytest
 from msgspec.structs import replace
@@ -42,7 +42,7 @@ class Watched:
         return made
 
     def starts(self) -> list[set[str]]:
-        """Who starts, group by group."""
+        """The jobs that start, group by group."""
         reserves = (each for each in self.plan().decisions if isinstance(each, Reserve))
         return [{placement.job for placement in each.placements} for each in reserves]
 
@@ -56,14 +56,14 @@ def test_a_job_that_is_only_named_starts_with_the_one_that_names_it() -> None:
     assert watched.starts() == [{one, two}]
 
 
-def test_a_job_that_was_there_first_is_waited_for_and_waits() -> None:
+def test_a_job_that_was_submitted_first_waits_for_its_group() -> None:
     watched = Watched()
     two, one = watched.submit(member("two"), member("one", "two", size=4))
     assert watched.starts() == []
     assert watched.reason(two) == watched.reason(one)
 
 
-def test_when_the_one_that_named_it_is_gone_a_job_is_free_again() -> None:
+def test_a_job_starts_alone_once_the_job_that_named_it_is_gone() -> None:
     watched = Watched()
     two, one = watched.submit(member("two"), member("one", "two", "three"))
     assert watched.reason(two) == WaitingForGroup(("default/three",))
@@ -72,7 +72,7 @@ def test_when_the_one_that_named_it_is_gone_a_job_is_free_again() -> None:
     assert [placement.job for placement in started] == [two]
 
 
-def test_whoever_names_a_job_that_runs_starts_by_itself() -> None:
+def test_a_job_that_names_a_running_job_starts_by_itself() -> None:
     watched = Watched()
     [old] = watched.submit(member("old"))
     watched.driver.run(old, "a")
@@ -81,7 +81,7 @@ def test_whoever_names_a_job_that_runs_starts_by_itself() -> None:
     assert watched.starts() == [{late}]
 
 
-def test_a_member_that_starts_is_not_waited_for_any_more() -> None:
+def test_a_member_that_has_started_is_not_missing() -> None:
     watched = Watched()
     [late] = watched.submit(member("late", "old"))
     assert watched.reason(late) == WaitingForGroup(("default/old",))
@@ -116,7 +116,7 @@ def test_a_group_that_ended_before_its_start_leaves_nothing_behind() -> None:
 
 
 @pytest.mark.parametrize("has_pods", [True, False])
-def test_a_mate_that_is_not_complete_is_waited_for(has_pods: bool) -> None:
+def test_a_member_with_missing_tasks_is_waited_for(has_pods: bool) -> None:
     watched = Watched()
     [one] = watched.submit(member("one", "two"))
     two = member("two")

@@ -70,7 +70,7 @@ def test_a_gang_that_does_not_fit_whole_takes_nothing() -> None:
     assert reason(driver, large) == NotEnough(want=3, fits=0, short_of="gpu")
 
 
-def test_what_is_placed_is_used_for_the_rest_of_the_pass() -> None:
+def test_capacity_that_was_taken_is_not_free_for_the_rest_of_the_pass() -> None:
     driver = a_cluster(2)
     first = driver.submit(spec(role=gpus(2)))
     second = driver.submit(spec(role=gpus(2)))
@@ -101,7 +101,7 @@ def test_the_fullest_worker_that_fits_is_taken() -> None:
     assert where == {second: ["w0"], third: ["w1"]}
 
 
-def test_spread_takes_the_emptiest() -> None:
+def test_spread_takes_the_emptiest_worker() -> None:
     driver = a_cluster(4, 4)
     driver.submit(spec(role=gpus(1)))
     carry_out(driver)
@@ -138,7 +138,7 @@ def test_fractions_share_a_device_and_whole_ones_do_not() -> None:
     assert reason(driver, whole) == NotEnough(want=1, fits=0, short_of="gpu")
 
 
-def test_tasks_that_share_a_device_give_way_to_one_that_needs_it_whole() -> None:
+def test_tasks_that_share_a_device_are_evicted_for_a_task_that_needs_it_whole() -> None:
     driver = a_cluster(1)
     halves = driver.submit(spec(2, role={"resources": {"gpu": 0.5}}))
     driver.run(halves, "w0", "w0")
@@ -166,7 +166,7 @@ def test_a_task_that_restarts_alone_is_placed_before_new_work() -> None:
     assert carry_out(driver) == {job: ["w0"]}
 
 
-def test_who_waits_by_itself_says_so() -> None:
+def test_a_gang_that_is_not_eligible_has_its_own_reason() -> None:
     driver = a_cluster(1)
     held = driver.submit(spec(role=gpus(1)))
     driver.apply(HoldChanged(held, on_hold=True))
@@ -181,13 +181,13 @@ def test_who_waits_by_itself_says_so() -> None:
     assert isinstance(reasons[failing], Backoff)
 
 
-def test_a_selector_that_nobody_has_is_named() -> None:
+def test_a_selector_that_matches_no_worker_is_named() -> None:
     driver = a_cluster(1, model="a100")
     job = driver.submit(spec(role=gpus(1) | {"node_selector": {"model": "h100"}}))
     assert reason(driver, job) == NoNodeMatches({"model": "h100"})
 
 
-def test_what_no_machine_has_never_fits() -> None:
+def test_a_task_larger_than_every_worker_never_fits() -> None:
     driver = a_cluster(4, 4)
     job = driver.submit(spec(role=gpus(8)))
     assert reason(driver, job) == NeverFits("gpu", want=8000, largest=4000, per_task=True)
@@ -261,7 +261,7 @@ def test_a_large_gang_does_not_starve_behind_a_stream_of_small_ones() -> None:
     assert minutes > 10
 
 
-def test_who_is_held_back_for_a_starving_gang_says_so() -> None:
+def test_a_gang_that_is_held_back_names_the_starving_gang() -> None:
     driver = a_cluster(1, 1)
     a_stream_of_small_jobs(driver)
     large = driver.submit(spec(2, role=gpus(1)))
@@ -282,7 +282,7 @@ def test_a_starving_gang_keeps_only_what_it_could_use() -> None:
     assert carry_out(driver) == {small: ["cpu"]}
 
 
-def test_one_that_can_never_fit_holds_nobody_back() -> None:
+def test_a_gang_that_never_fits_holds_no_other_back() -> None:
     driver = a_cluster(1, 1)
     driver.submit(spec(role=gpus(8)))
     driver.submit(spec(8, role=gpus(1)))

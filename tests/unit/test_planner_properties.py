@@ -1,4 +1,4 @@
-"""What is true of every plan, whatever the cluster: found by trying many small ones."""
+"""Properties of every plan, tried on many small clusters."""
 
 from typing import NamedTuple
 
@@ -23,21 +23,21 @@ class World(NamedTuple):
 
     nodes: dict[str, int]  #: whole GPUs
     queues: dict[str, Queue]
-    tenants: dict[str, RunningGang]
-    claims: dict[str, PendingGang]
+    running: dict[str, RunningGang]
+    pending: dict[str, PendingGang]
 
     def state(self) -> PlannerState:
         state = PlannerState()
         state.set_queues(self.queues)
         for name, gpus in self.nodes.items():
-            places = [p for t in self.tenants.values() for p in t.tasks if p.node == name]
+            places = [p for t in self.running.values() for p in t.tasks if p.node == name]
             used = {"gpu": sum(dict(place.resources)["gpu"] for place in places)}
             machine = NodeSpec({"gpu": gpus * GPU}, used, {}, occupants=len(places))
             state.put_node(name, machine)
-        for tenant in self.tenants.values():
-            state.put_running(tenant)
-        for claim in self.claims.values():
-            state.put_pending(claim)
+        for running in self.running.values():
+            state.put_running(running)
+        for pending in self.pending.values():
+            state.put_pending(pending)
         return state
 
     def plan(self) -> Plan:
@@ -45,8 +45,8 @@ class World(NamedTuple):
 
     def free(self) -> dict[str, int]:
         free = {name: gpus * GPU for name, gpus in self.nodes.items()}
-        for tenant in self.tenants.values():
-            for place in tenant.tasks:
+        for gang in self.running.values():
+            for place in gang.tasks:
                 free[place.node] -= dict(place.resources)["gpu"]
         return free
 
@@ -54,77 +54,77 @@ class World(NamedTuple):
         below = [n for n, q in self.queues.items() if queue in (n, q.parent)]
         return sum(
             dict(place.resources)["gpu"]
-            for tenant in self.tenants.values()
-            if tenant.queue in below
-            for place in tenant.tasks
+            for gang in self.running.values()
+            if gang.queue in below
+            for place in gang.tasks
         )
 
     def settled(self, made: Plan) -> "World":
-        """Victims have stopped and wait again, and the room they left is used."""
-        tenants, claims = dict(self.tenants), dict(self.claims)
+        """The world once victims have stopped and are pending again, and gangs have started."""
+        running, pending = dict(self.running), dict(self.pending)
         for decision in made.decisions:
             if isinstance(decision, Evict):
                 for victim in decision.victims:
-                    tenant = tenants.pop(victim.job)
-                    rest = tuple(p for p in tenant.tasks if p.index not in victim.tasks)
+                    evicted = running.pop(victim.job)
+                    rest = tuple(p for p in evicted.tasks if p.index not in victim.tasks)
                     if victim.tasks:
-                        tenants[victim.job] = replace(tenant, tasks=rest)
+                        running[victim.job] = replace(evicted, tasks=rest)
                     else:
-                        claims[victim.job] = claim_again(tenant)
+                        pending[victim.job] = requeued(evicted)
         for decision in made.decisions:
             if isinstance(decision, Reserve | Evict):
                 for placement in decision.placements:
-                    claim = claims.pop(placement.job)
-                    asks = {task: part.request for part in claim.roles for task in part.tasks}
+                    gang = pending.pop(placement.job)
+                    requests = {task: role.request for role in gang.roles for task in role.tasks}
                     places = tuple(
                         RunningTask(
                             a.task,
                             "worker",
                             a.worker,
-                            asks[a.task].resources,
-                            ends_at=None if claim.duration is None else NOW + claim.duration,
+                            requests[a.task].resources,
+                            ends_at=None if gang.duration is None else NOW + gang.duration,
                         )
                         for a in placement.assignments
                     )
-                    tenants[placement.job] = tenant_of(claim, places)
-        return self._replace(tenants=tenants, claims=claims)
+                    running[placement.job] = running_gang(gang, places)
+        return self._replace(running=running, pending=pending)
 
 
-def tenant_of(claim: PendingGang, places: tuple[RunningTask, ...]) -> RunningGang:
+def running_gang(gang: PendingGang, places: tuple[RunningTask, ...]) -> RunningGang:
     return RunningGang(
-        job=claim.job,
-        name=claim.name,
+        job=gang.job,
+        name=gang.name,
         version=0,
-        queue=claim.queue,
-        priority=claim.priority,
-        created_at=claim.created_at,
+        queue=gang.queue,
+        priority=gang.priority,
+        created_at=gang.created_at,
         started_at=0,
         tasks=places,
-        min_available=claim.need,
-        role_min=(("worker", claim.need),),
+        min_available=gang.need,
+        role_min=(("worker", gang.need),),
     )
 
 
-def claim_again(tenant: RunningGang) -> PendingGang:
-    resources = tenant.tasks[0].resources
+def requeued(gang: RunningGang) -> PendingGang:
+    resources = gang.tasks[0].resources
     part = RoleRequest(
-        "worker", TaskRequest(resources), tuple(p.index for p in tenant.tasks), len(tenant.tasks)
+        "worker", TaskRequest(resources), tuple(p.index for p in gang.tasks), len(gang.tasks)
     )
     return PendingGang(
-        job=tenant.job,
-        name=tenant.name,
+        job=gang.job,
+        name=gang.name,
         version=0,
-        queue=tenant.queue,
-        priority=tenant.priority,
-        created_at=tenant.created_at,
-        size=len(tenant.tasks),
+        queue=gang.queue,
+        priority=gang.priority,
+        created_at=gang.created_at,
+        size=len(gang.tasks),
         roles=(part,),
-        need=len(tenant.tasks),
+        need=len(gang.tasks),
         since=NOW,
     )
 
 
-def a_claim(
+def a_gang(
     number: int,
     queue: str,
     *,
@@ -154,8 +154,8 @@ def a_claim(
 
 
 @st.composite
-def worlds(draw: st.DrawFn, claimants: int = 6) -> World:
-    """Some gangs run, placed by the planner itself on an empty cluster; some wait."""
+def worlds(draw: st.DrawFn, preemptors: int = 6) -> World:
+    """Clusters with gangs that the planner placed on the empty cluster, and pending ones."""
     gpus = draw(st.lists(st.integers(1, 8), min_size=1, max_size=5))
     nodes = {f"n{n}": count for n, count in enumerate(gpus)}
     names = ["a", "b", "c"][: draw(st.integers(1, 3))]
@@ -176,8 +176,8 @@ def worlds(draw: st.DrawFn, claimants: int = 6) -> World:
         )
         for name in names
     }
-    claims = [
-        a_claim(
+    pending = [
+        a_gang(
             number,
             draw(st.sampled_from(names)),
             size=(size := draw(st.integers(1, 4))),
@@ -186,13 +186,13 @@ def worlds(draw: st.DrawFn, claimants: int = 6) -> World:
             least=draw(st.integers(1, size)),
             duration=draw(st.sampled_from([None, MINUTE, 10 * MINUTE, 60 * MINUTE])),
         )
-        for number in range(draw(st.integers(1, claimants + 4)))
+        for number in range(draw(st.integers(1, preemptors + 4)))
     ]
-    running = claims[: draw(st.integers(0, len(claims)))]
-    early = World(nodes, queues, {}, {claim.job: claim for claim in running})
-    early = early.settled(early.plan())._replace(claims={})
-    waiting = {c.job: c for c in claims if c.job not in early.tenants}
-    return early._replace(claims=dict(list(waiting.items())[-claimants:]))
+    placed = pending[: draw(st.integers(0, len(pending)))]
+    early = World(nodes, queues, {}, {gang.job: gang for gang in placed})
+    early = early.settled(early.plan())._replace(pending={})
+    unplaced = {gang.job: gang for gang in pending if gang.job not in early.running}
+    return early._replace(pending=dict(list(unplaced.items())[-preemptors:]))
 
 
 @settings(max_examples=300)
@@ -210,11 +210,11 @@ def test_a_gang_gets_its_minimum_or_nothing(world: World) -> None:
     for decision in world.plan().decisions:
         assert isinstance(decision, Reserve | Evict)
         for placement in decision.placements:
-            claim = world.claims[placement.job]
+            gang = world.pending[placement.job]
             tasks = [assignment.task for assignment in placement.assignments]
-            assert claim.need <= len(set(tasks)) == len(tasks) <= claim.size
+            assert gang.need <= len(set(tasks)) == len(tasks) <= gang.size
             if isinstance(decision, Evict):
-                assert len(tasks) == claim.need
+                assert len(tasks) == gang.need
 
 
 @settings(max_examples=200)
@@ -227,38 +227,38 @@ def test_limits_hold(world: World) -> None:
 
 
 @settings(max_examples=300)
-@given(worlds(claimants=1))
-def test_nobody_is_evicted_who_could_have_stayed(world: World) -> None:
+@given(worlds(preemptors=1))
+def test_no_victim_could_have_been_spared(world: World) -> None:
     for decision in world.plan().decisions:
         if not isinstance(decision, Evict):
             continue
         for kept in decision.victims:
             others = {victim.job: victim for victim in decision.victims if victim is not kept}
-            tenants = {job: only(t, others.get(job)) for job, t in world.tenants.items()}
-            again = world._replace(tenants=tenants).plan()
+            running = {job: only(t, others.get(job)) for job, t in world.running.items()}
+            again = world._replace(running=running).plan()
             assert not any(isinstance(d, Evict | Reserve) for d in again.decisions)
 
 
-def only(tenant: RunningGang, victim: PlannedVictim | None) -> RunningGang:
-    """A tenant of which nothing can be evicted but this."""
+def only(gang: RunningGang, victim: PlannedVictim | None) -> RunningGang:
+    """The gang, of which only this victim can be evicted."""
     if victim is None:
-        return replace(tenant, evictable=False)
+        return replace(gang, evictable=False)
     places = tuple(
         replace(place, preemptible=not victim.tasks or place.index in victim.tasks)
-        for place in tenant.tasks
+        for place in gang.tasks
     )
-    return replace(tenant, tasks=places)
+    return replace(gang, tasks=places)
 
 
 @settings(max_examples=200)
 @given(worlds())
-def test_planning_again_and_again_comes_to_rest(world: World) -> None:
-    for _ in range(2 + 4 * (len(world.claims) + len(world.tenants))):
+def test_planning_again_and_again_reaches_a_stable_state(world: World) -> None:
+    for _ in range(2 + 4 * (len(world.pending) + len(world.running))):
         made = world.plan()
         if not made.decisions:
             return
         world = world.settled(made)
-    raise AssertionError("gangs go on evicting each other")
+    raise AssertionError("gangs evict each other without end")
 
 
 @settings(max_examples=100)
@@ -271,17 +271,15 @@ def test_the_same_state_gives_the_same_decisions(world: World) -> None:
 
 @settings(max_examples=100)
 @given(worlds(), st.randoms(use_true_random=False))
-def test_other_names_of_nodes_change_nothing_else(world: World, chance: object) -> None:
+def test_renaming_nodes_changes_nothing_else(world: World, chance: object) -> None:
     shuffle = list(world.nodes)
     chance.shuffle(shuffle)  # type: ignore[attr-defined]
     renamed = dict(zip(world.nodes, shuffle, strict=True))
     other = world._replace(
         nodes={renamed[name]: gpus for name, gpus in world.nodes.items()},
-        tenants={
-            job: replace(
-                tenant, tasks=tuple(replace(p, node=renamed[p.node]) for p in tenant.tasks)
-            )
-            for job, tenant in world.tenants.items()
+        running={
+            job: replace(gang, tasks=tuple(replace(p, node=renamed[p.node]) for p in gang.tasks))
+            for job, gang in world.running.items()
         },
     )
 
@@ -298,8 +296,8 @@ def test_other_names_of_nodes_change_nothing_else(world: World, chance: object) 
 
 
 @settings(max_examples=200)
-@given(worlds(claimants=1), st.integers(1, 8))
-def test_one_more_node_keeps_nobody_from_starting(world: World, gpus: int) -> None:
+@given(worlds(preemptors=1), st.integers(1, 8))
+def test_one_more_node_prevents_no_start(world: World, gpus: int) -> None:
     if not any(isinstance(decision, Reserve) for decision in world.plan().decisions):
         return
     larger = world._replace(nodes={**world.nodes, "more": gpus})

@@ -25,7 +25,7 @@ Change = Callable[[PlannerState], None]
 def varied_worlds(draw: st.DrawFn) -> World:
     """Worlds with gangs that back off, starve, expire, are on hold, or start together."""
     world: World = draw(worlds())
-    gangs = {job: draw(variants(gang)) for job, gang in world.claims.items()}
+    gangs = {job: draw(variants(gang)) for job, gang in world.pending.items()}
     names = [gang.name for gang in gangs.values()]
     if len(names) > 1 and draw(st.booleans()):
         pair = dict(zip(names[:2], names[1::-1], strict=True))
@@ -33,7 +33,7 @@ def varied_worlds(draw: st.DrawFn) -> World:
             job: replace(gang, group=(pair[gang.name],)) if gang.name in pair else gang
             for job, gang in gangs.items()
         }
-    return world._replace(claims=gangs)
+    return world._replace(pending=gangs)
 
 
 @st.composite
@@ -58,7 +58,7 @@ def changes(draw: st.DrawFn, world: World) -> list[Change]:
 @st.composite
 def a_change(draw: st.DrawFn, world: World) -> Change:
     kind = draw(st.sampled_from(["put", "remove", "end", "node", "queue"]))
-    gangs, running = list(world.claims.values()), list(world.tenants)
+    gangs, running = list(world.pending.values()), list(world.running)
     if kind == "put" and gangs:
         gang = draw(st.sampled_from(gangs).flatmap(variants))
         return lambda state: state.put_pending(gang)

@@ -1,4 +1,4 @@
-"""The planner state: what is durable, no more and no less, at the cost of what changed."""
+"""The planner state: everything that is durable and nothing else, updated by deltas."""
 
 import pytest
 from tests.driver import spec
@@ -38,20 +38,20 @@ EVENTS: list[Event] = [
 ]
 
 
-def told(state: PlannerState) -> object:
-    """All that a plan could depend on."""
+def content(state: PlannerState) -> object:
+    """Everything that a plan could depend on."""
     table = state.table
     nodes = {
         name: {row: (table.capacity[n, at], table.free[n, at]) for row, n in table.rows.items()}
         for name, at in table.index.items()
     }
-    tenants = {job: known.gang for job, known in state.running.by_job.items()}
+    running = {job: known.gang for job, known in state.running.by_job.items()}
     used = {
         queue: {resource: amount for resource, amount in used.items() if amount}
         for queue, used in state.running.used.items()
         if any(used.values())
     }
-    return state.pending.gangs, tenants, used, nodes, state.queues
+    return state.pending.gangs, running, used, nodes, state.queues
 
 
 def take_turn(cluster: Cluster, delta: PlannerDelta, event: Event) -> None:
@@ -62,7 +62,9 @@ def take_turn(cluster: Cluster, delta: PlannerDelta, event: Event) -> None:
 
 
 @pytest.mark.parametrize("turns_between_plans", [1, 2, len(EVENTS)])
-def test_the_state_is_the_cluster_as_it_was_noted(turns_between_plans: int) -> None:
+def test_an_updated_state_equals_that_of_the_whole_cluster(
+    turns_between_plans: int,
+) -> None:
     cluster = Cluster()
     state, delta = PlannerState.of(cluster), PlannerDelta()
     for n, event in enumerate(EVENTS, 1):
@@ -74,10 +76,10 @@ def test_the_state_is_the_cluster_as_it_was_noted(turns_between_plans: int) -> N
             # Rows that were once asked for stay, with nothing in them.
             for resource in state.table.rows:
                 fresh.table.row(resource)
-            assert told(state) == told(fresh)
+            assert content(state) == content(fresh)
 
 
-def test_what_was_not_noted_is_not_seen() -> None:
+def test_changes_that_are_not_in_a_delta_are_not_seen() -> None:
     cluster = Cluster()
     state = PlannerState.of(cluster)
     Turn(cluster, NOW).apply(Submitted("j-1", spec()))
@@ -85,7 +87,7 @@ def test_what_was_not_noted_is_not_seen() -> None:
     assert not state.pending.gangs
 
 
-def test_a_plan_that_is_being_made_is_not_disturbed() -> None:
+def test_a_delta_changes_the_state_only_when_it_is_applied() -> None:
     cluster = Cluster()
     state, delta = PlannerState.of(cluster), PlannerDelta()
     take_turn(cluster, delta, Submitted("j-1", spec()))

@@ -8,7 +8,7 @@ import heapq
 from typing import TYPE_CHECKING
 
 from phalanx.core.reasons import Reason, WaitingForGroup
-from phalanx.plan.explain.shortage import never
+from phalanx.plan.explain.shortage import never_fits
 from phalanx.plan.fairshare.demand import settle_shares
 from phalanx.plan.groups import GangGroup, groups_of
 from phalanx.plan.model import PendingGang, TaskRequest
@@ -97,7 +97,7 @@ class Lineup:
         reason: Reason | None = WaitingForGroup(group.missing) if group.missing else None
         for member in group.members:
             reason = reason or work.stopped(member)
-        reason = reason or never(group.members, work.state.empty)
+        reason = reason or never_fits(group.members, work.state.empty)
         if reason is None:
             work.order.add_group(group.members)
             return

@@ -8,7 +8,7 @@ from phalanx.core.queues import stopped_by
 from phalanx.core.reasons import QueueLimit, QueueStopped
 from phalanx.plan.decisions import Decision, ReleaseGathered
 from phalanx.plan.explain.reasons import PendingReasons
-from phalanx.plan.explain.shortage import short
+from phalanx.plan.explain.shortage import shortage_of
 from phalanx.plan.fairshare.queue_tree import with_unlisted
 from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.fairshare.starvation import StarvationReserve
@@ -89,7 +89,7 @@ class PlanningPass:
         self.excluded.add(job)
         gang = self.pending.gangs.get(job)
         if gang is not None:
-            self.reasons.explicit[job] = short((gang,), gang, self.capacity.both)
+            self.reasons.explicit[job] = shortage_of((gang,), gang, self.capacity.both)
 
     def release_gathered(self, gang: PendingGang) -> None:
         """Decide that a gang releases the places that it has gathered."""

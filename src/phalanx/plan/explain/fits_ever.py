@@ -6,7 +6,7 @@ from phalanx.core.node import Node
 from phalanx.core.reasons import Reason
 from phalanx.core.settings import CoreSettings
 from phalanx.core.spec.job import JobSpec
-from phalanx.plan.explain import shortage
+from phalanx.plan.explain.shortage import never_fits
 from phalanx.plan.model import PendingGang, RoleRequest
 from phalanx.plan.state.capacity import FreeCapacity
 from phalanx.plan.state.from_cluster import Translator, node_spec
@@ -49,4 +49,4 @@ class FitsEver:
             need=spec.min_available,
             pack=spec.pack,
         )
-        return shortage.never((gang,), FreeCapacity(self._table, empty=True))
+        return never_fits((gang,), FreeCapacity(self._table, empty=True))

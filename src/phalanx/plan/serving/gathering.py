@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from phalanx.core.events import Placement
 from phalanx.plan.decisions import Gather
-from phalanx.plan.explain.shortage import short
+from phalanx.plan.explain.shortage import shortage_of
 from phalanx.plan.model import PendingGang
 from phalanx.plan.placement.trial import PlacementTrial
 from phalanx.plan.planning_pass import PlanningPass
@@ -22,5 +22,5 @@ def gather(work: PlanningPass, gangs: Sequence[PendingGang]) -> bool:
     new = tuple(each for each in trial.assignments() if each.task not in trial.gathered)
     work.use(gang.queue, trial.amounts())
     work.decisions.append(Gather(Placement(gang.job, gang.version, new)))
-    work.reasons.explicit[gang.job] = short(gangs, gang, capacities)
+    work.reasons.explicit[gang.job] = shortage_of(gangs, gang, capacities)
     return True

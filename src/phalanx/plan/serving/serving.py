@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from phalanx.core.reasons import HeldBack, QueueLimit, Reason, WaitingForVictims
 from phalanx.plan.decisions import ReservedStart
-from phalanx.plan.explain.shortage import short
+from phalanx.plan.explain.shortage import shortage_of
 from phalanx.plan.model import PendingGang
 from phalanx.plan.order import Candidate
 from phalanx.plan.pending import is_simple, is_starving
@@ -86,7 +86,7 @@ class Serving:
         if reason is not None:
             return reason
         if len(gangs) > 1 or not is_simple(gang) or len(work.capacity.both) > 1:
-            reason = short(gangs, gang, work.capacity.both)
+            reason = shortage_of(gangs, gang, work.capacity.both)
         if all(each.strict and each.nomination is None for each in gangs):
             self._reserve_start(gangs)
         return reason
@@ -108,4 +108,4 @@ class Serving:
             if isinstance(reason, WaitingForVictims | HeldBack | QueueLimit):
                 work.reasons.explicit[gang.job] = reason
             else:
-                work.reasons.explicit[gang.job] = short(gangs, gang, work.capacity.both)
+                work.reasons.explicit[gang.job] = shortage_of(gangs, gang, work.capacity.both)

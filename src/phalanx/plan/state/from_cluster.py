@@ -1,4 +1,4 @@
-"""The core's gangs and nodes in the planner's words."""
+"""Gangs and nodes of the core, translated into the planner's terms."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -25,12 +25,12 @@ from phalanx.plan.state.nodes import NodeSpec
 def node_spec(node: Node) -> NodeSpec:
     worker = node.worker
     partial = {n: left for n, left in enumerate(node.devices) if 0 < left < DEVICE}
-    # A device that fractions fill is neither free nor shared.
+    # A device that fractions fill completely is neither free nor shared.
     full = sum(left <= 0 for left in node.devices)
     used = dict(node.used)
     taken = full * DEVICE + sum(DEVICE - left for left in partial.values())
     if used.get(GPU, 0) > taken:
-        # Tasks beyond its devices must end before another task fits.
+        # Tasks beyond the node's devices must end before another task fits.
         missing = node.missing_devices()
         partial |= {n: DEVICE - amount for n, amount in missing.items() if amount < DEVICE}
         taken += sum(missing.values())
@@ -51,7 +51,7 @@ _NOT_PENDING = PendingState()
 
 
 class Translator:
-    """Equal roles give one request, so that equal gangs stand in one line."""
+    """Equal roles get one request object, so that equal gangs are in one bucket."""
 
     def __init__(self, settings: CoreSettings) -> None:
         self._settings = settings
@@ -64,31 +64,32 @@ class Translator:
         return self._requests.setdefault(request, request)
 
     def pending_gang(
-        self, gang: Gang, nodes: Mapping[str, Node], mates: tuple[str, ...] = ()
+        self, gang: Gang, nodes: Mapping[str, Node], group: tuple[str, ...] = ()
     ) -> PendingGang | None:
-        """What the gang wants, if it wants anything; with whom it starts is not its own to say."""
+        """The pending tasks of a gang, if it has any that may be placed. `group` are the names of
+        the gangs that it starts with."""
         job, spec = gang.job, gang.job.spec
         if job.is_ending or job.reservation is not None:
             return None
         if spec.restart is not Restart.TASK and not gang.is_idle:
             return None
-        waiting: dict[str, list[int]] = {}
+        unplaced: dict[str, list[int]] = {}
         for task in gang.unplaced():
-            waiting.setdefault(task.role, []).append(task.index)
-        if not waiting:
+            unplaced.setdefault(task.role, []).append(task.index)
+        if not unplaced:
             return None
-        here = [] if gang.is_idle else gang.started()
+        placed = [] if gang.is_idle else gang.started()
         done = [task for task in gang.tasks if task.state is State.DONE]
-        counted = _counted(gang, here, done)
-        # Where enough run or are done, the others come as they can.
-        enough = job.satisfied and gang.meets_minimum(here + done)
-        alone = enough or (job.satisfied and spec.match is Match.ONCE_SATISFIED)
-        parts = []
+        counted = _counted(gang, placed, done)
+        # Where enough tasks run or are done, the others are placed one by one.
+        is_complete = job.satisfied and gang.meets_minimum(placed + done)
+        one_by_one = is_complete or (job.satisfied and spec.match is Match.ONCE_SATISFIED)
+        roles = []
         for role in spec.roles:
-            if role.name in waiting:
-                floor = 0 if alone else max(0, role.min - counted.count(role.name))
-                parts.append(self._part(role, waiting[role.name], floor, here))
-        need = 1 if alone else max(1, spec.min_available - len(counted))
+            if role.name in unplaced:
+                need = 0 if one_by_one else max(0, role.min - counted.count(role.name))
+                roles.append(self._role_request(role, unplaced[role.name], need, placed))
+        need = 1 if one_by_one else max(1, spec.min_available - len(counted))
         stop = self._settings.stop_timeout(spec.grace)
         pending = job.pending or _NOT_PENDING
         gathered = pending.gathered
@@ -101,17 +102,17 @@ class Translator:
             priority=job.priority,
             created_at=job.created_at,
             size=gang.size,
-            roles=tuple(parts),
-            need=0 if enough and here else need,
+            roles=tuple(roles),
+            need=0 if is_complete and placed else need,
             since=pending.since,
             not_before=pending.not_before,
-            ineligible=own_reason(job, pending.not_before) or _too_few(gang, counted, parts, need),
-            is_repair=bool(here),
-            above_minimum=max(0, len(here) + len(done) - spec.min_available),
+            ineligible=own_reason(job, pending.not_before) or _too_few(gang, counted, roles, need),
+            is_repair=bool(placed),
+            above_minimum=max(0, len(placed) + len(done) - spec.min_available),
             strict=spec.mode is Mode.STRICT,
-            group=mates,
+            group=group,
             pack=spec.pack,
-            domain=_domain(gang, here, nodes),
+            domain=_domain(gang, placed, nodes),
             spread=spec.spread,
             avoid=job.avoid,
             evicts_from=None if never else pending.evicts_from,
@@ -120,27 +121,29 @@ class Translator:
             gathered=() if gathered is None else gathered.places,
             gathered_since=None if gathered is None else gathered.since,
             nomination=pending.nomination,
-            placed_on=_there(gang, here),
+            placed_on=_placed_on(gang, placed),
         )
 
-    def _part(self, role: Role, tasks: list[int], need: int, here: list[Task]) -> RoleRequest:
-        placed = sum(task.role == role.name for task in here)
-        return RoleRequest(role.name, self.request(role), tuple(tasks), need, role.min, placed)
+    def _role_request(
+        self, role: Role, tasks: list[int], need: int, placed: list[Task]
+    ) -> RoleRequest:
+        count = sum(task.role == role.name for task in placed)
+        return RoleRequest(role.name, self.request(role), tuple(tasks), need, role.min, count)
 
     def running_gang(self, gang: Gang) -> RunningGang | None:
-        """The gang with its places, if it has any."""
+        """The tasks of a gang that have a place, if there are any."""
         if gang.is_idle:
             return None
         job, spec = gang.job, gang.job.spec
-        # A task that was not placed has no worker and uses no capacity.
+        # A task that was claimed without a worker occupies no node.
         placed = [t for t in gang.tasks if t.state in PLACED and t.worker is not None]
         if not placed:
             return None
-        places = tuple(self._place(gang, task) for task in placed)
+        tasks = tuple(self._running_task(gang, task) for task in placed)
         done = gang.count(State.DONE)
         done_of = [task.role for task in gang.tasks if task.state is State.DONE]
-        alone = job.satisfied and spec.match is Match.ONCE_SATISFIED
-        lost_with_it = spec.restart is Restart.GANG and done > 0
+        is_unbound = job.satisfied and spec.match is Match.ONCE_SATISFIED
+        loses_done_tasks = spec.restart is Restart.GANG and done > 0
         evicted = job.stopping is None or job.stopping.cause.kind is CauseKind.EVICTION
         started = min(place_of(task).placed_at for task in placed)
         return RunningGang(
@@ -151,23 +154,23 @@ class Translator:
             priority=job.priority,
             created_at=job.created_at,
             started_at=started,
-            tasks=places,
-            min_available=0 if alone else max(0, spec.min_available - done),
+            tasks=tasks,
+            min_available=0 if is_unbound else max(0, spec.min_available - done),
             role_min=tuple(
-                (role.name, 0 if alone else max(0, role.min - done_of.count(role.name)))
+                (role.name, 0 if is_unbound else max(0, role.min - done_of.count(role.name)))
                 for role in spec.roles
             ),
             evictable=(
                 spec.preemptible
                 and not job.is_ending
-                and not lost_with_it
-                and not any(place.stopping for place in places)
+                and not loses_done_tasks
+                and not any(task.stopping for task in tasks)
             ),
             grace=None if spec.checkpoint is CheckpointPolicy.NONE else spec.grace,
             evicted=evicted,
         )
 
-    def _place(self, gang: Gang, task: Task) -> RunningTask:
+    def _running_task(self, gang: Gang, task: Task) -> RunningTask:
         spec, attempt, place = gang.job.spec, gang.job.attempt, place_of(task)
         role = gang.role(task.index)
         safe_at = 0 if attempt is None else attempt.safe_at or 0
@@ -188,47 +191,48 @@ class Translator:
 
 
 def _too_few(
-    gang: Gang, counted: list[str], parts: list[RoleRequest], need: int
+    gang: Gang, counted: list[str], roles: list[RoleRequest], need: int
 ) -> WaitingForMembers | None:
-    """A gang of which too few wait cannot start if its policy does not count the others."""
-    here = sum(len(part.tasks) for part in parts)
-    least = max(need, sum(part.need for part in parts))
-    if here >= least and all(part.need <= len(part.tasks) for part in parts):
+    """The reason of a gang with too few pending tasks, whose match policy does not count the
+    others."""
+    pending = sum(len(role.tasks) for role in roles)
+    needed = max(need, sum(role.need for role in roles))
+    if pending >= needed and all(role.need <= len(role.tasks) for role in roles):
         return None
-    return WaitingForMembers(here, least, gang.size - here - len(counted))
+    return WaitingForMembers(pending, needed, gang.size - pending - len(counted))
 
 
-def _counted(gang: Gang, here: list[Task], done: list[Task]) -> list[str]:
-    """The roles of tasks that count towards the minimum besides those that are placed now."""
+def _counted(gang: Gang, placed: list[Task], done: list[Task]) -> list[str]:
+    """The roles of tasks that count towards the minimum besides the pending ones."""
     match = gang.job.spec.match
     tasks: list[Task] = []
     if match in (Match.WAITING_AND_RUNNING, Match.WAITING_RUNNING_SUCCEED):
-        tasks += here
+        tasks += placed
     if match is Match.WAITING_RUNNING_SUCCEED:
         tasks += done
     return [task.role for task in tasks]
 
 
-def _domain(gang: Gang, here: list[Task], nodes: Mapping[str, Node]) -> str | None:
-    """Where the rest of a gang is to be that should stay in one domain."""
+def _domain(gang: Gang, placed: list[Task], nodes: Mapping[str, Node]) -> str | None:
+    """The domain of a packed gang's placed tasks."""
     pack = gang.job.spec.pack
     if pack is None:
         return None
-    around = [nodes.get(task.worker or "") for task in here]
-    return most_common(node.worker.labels.get(pack.by) for node in around if node is not None)
+    used = [nodes.get(task.worker or "") for task in placed]
+    return most_common(node.worker.labels.get(pack.by) for node in used if node is not None)
 
 
 def most_common(domains: Iterable[str | None]) -> str | None:
-    """Where most of them are; of equals the first."""
+    """The most frequent domain; of equal ones the first."""
     counts = Counter(domain for domain in domains if domain is not None)
     return max(counts, key=counts.__getitem__, default=None)
 
 
-def _there(gang: Gang, here: list[Task]) -> tuple[tuple[str, str, int], ...]:
-    """How many tasks of roles that limit this each node has already."""
+def _placed_on(gang: Gang, placed: list[Task]) -> tuple[tuple[str, str, int], ...]:
+    """(role, node, number of tasks there), for roles that limit the tasks on one node."""
     limited = {role.name for role in gang.job.spec.roles if role.per_node is not None}
     counts: dict[tuple[str, str], int] = {}
-    for task in here:
+    for task in placed:
         if task.role in limited and task.worker is not None:
             key = (task.role, task.worker)
             counts[key] = counts.get(key, 0) + 1

@@ -17,7 +17,7 @@ from phalanx.core.reasons import Reason
 from phalanx.core.settings import CoreSettings
 from phalanx.core.spec.job import Micros
 from phalanx.plan.decisions import Plan, ReservedStart
-from phalanx.plan.explain.shortage import never
+from phalanx.plan.explain.shortage import never_fits
 from phalanx.plan.model import PendingGang, PlannerPolicy, RunningGang
 from phalanx.plan.pending import Bucket, PendingGangs
 from phalanx.plan.state.capacity import FreeCapacity
@@ -59,7 +59,7 @@ class Moment(NamedTuple):
         of the empty cluster."""
         known = bucket.never
         if known is None or known[0] is not self.capacity_version:
-            reason = never((bucket.first,), self.empty)
+            reason = never_fits((bucket.first,), self.empty)
             known = bucket.never = (self.capacity_version, reason)
         return known[1]
 
