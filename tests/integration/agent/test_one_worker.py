@@ -46,9 +46,9 @@ async def test_a_state_directory_is_used_by_one_worker_at_a_time(small: Fleet) -
         ("--label=rack", "--label: rack has no value; write it like name=value"),
         ("--label=a b=c", '--label is "a b"; use letters, digits'),
         ("--id=A b", '--id is "A b"; use letters, digits'),
-        ("--server=http://one,two", "--server: two is no address"),
-        ("--server=scheduler", "--server: scheduler is no address"),
-        ("--token-file=/nowhere", "--token-file: /nowhere cannot be read"),
+        ("--server=http://one,two", "--server: two is not a URL"),
+        ("--server=scheduler", "--server: scheduler is not a URL"),
+        ("--token-file=/nowhere", "--token-file: cannot read /nowhere"),
         ("--state-dir=/proc/nowhere", "cannot use the state directory /proc/nowhere"),
     ],
 )
