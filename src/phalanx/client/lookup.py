@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 from phalanx.client.errors import InvalidError, NotFoundError
 from phalanx.core.model import ENDED
@@ -26,7 +27,8 @@ def find(reference: str, list_jobs: ListJobs) -> str:
     namespace, slash, name = reference.rpartition("/")
     matches: list[JobView] = []
     if not slash and reference.startswith("j-"):
-        matches = list(list_jobs(id_prefix=reference))
+        most = _MAX_LISTED + 1  # a short prefix can match very many jobs
+        matches = list(islice(list_jobs(id_prefix=reference, page=most), most))
     if not matches:
         matches = _one_per_namespace(list_jobs(namespace=namespace or None, name=name))
     if not matches:
@@ -35,7 +37,7 @@ def find(reference: str, list_jobs: ListJobs) -> str:
         listed = ", ".join(
             f"{job.id} ({job.namespace}/{job.name})" for job in matches[:_MAX_LISTED]
         )
-        more = f" and {len(matches) - _MAX_LISTED} more" if len(matches) > _MAX_LISTED else ""
+        more = " and more" if len(matches) > _MAX_LISTED else ""
         message = f"{reference} is ambiguous: {listed}{more}; write the id of one of them"
         raise InvalidError(400, ErrorInfo("ambiguous", message))
     return matches[0].id

@@ -8,16 +8,15 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from random import Random
 from typing import NamedTuple, TypeVar
 
-from phalanx.core import ids
 from phalanx.core.errors import CoreError, Duplicate, Invalid, Problem
 from phalanx.core.events import CronSet, MembersJoined, QueueSet, Submitted
 from phalanx.core.model import Cron, GangMembers, Job, Phase, Queue, cron_key
 from phalanx.core.spec.job import JobSpec
 from phalanx.core.warnings import AnyWarning
 from phalanx.engine.engine import Engine
+from phalanx.engine.job_ids import JobIds
 from phalanx.engine.submit_warnings import SubmitWarnings
 from phalanx.engine.turn import Turn
 from phalanx.store.protocol import Store
@@ -64,27 +63,19 @@ class _Again(Exception):  # noqa: N818
 Accepted = AcceptedJob | Scheduled
 Outcome = Accepted | CoreError
 
-#: Ids are names, not secrets; the generator is seeded by the operating system.
-_RANDOM = Random()  # noqa: S311
-
-
-def random_job_id() -> str:
-    return ids.job_id(_RANDOM.getrandbits(ids.JOB_ID_BITS))
-
 
 class Submissions:
     def __init__(
         self,
         engine: Engine,
         store: Store,
-        draw_id: Callable[[], str] = random_job_id,
         warnings: SubmitWarnings | None = None,
     ) -> None:
         """Without `warnings` every submission is answered without warnings."""
         self._warnings = warnings
         self._engine = engine
         self._store = store
-        self._draw_id = draw_id
+        self._ids = JobIds(engine, store)
         #: (namespace, key) → its lock, and the number of submissions that use it.
         self._locks: dict[tuple[str, str], tuple[asyncio.Lock, int]] = {}
 
@@ -109,8 +100,8 @@ class Submissions:
             known = {key: await self._store.job_by_key(*key) for key in sorted(keys)}
             while True:
                 ended = await self._ended(submissions)
-                free = await self._free_ids(len(submissions))
-                looked_up = _LookedUp(submissions, known, ended, free)
+                ids = await self._ids.take(len(submissions))
+                looked_up = _LookedUp(submissions, known, ended, ids)
                 try:
                     return await self._engine.do(partial(take, looked_up))
                 except _Again:
@@ -127,18 +118,6 @@ class Submissions:
             if row is not None:
                 phases[job] = None if row[0].is_live else row[0].phase
         return phases
-
-    async def _free_ids(self, count: int) -> list[str]:
-        """Ids that no stored job has, finished or not.
-
-        A concurrent submission may take one of them first; the turn that uses the id notices.
-        """
-        free: dict[str, None] = {}
-        while len(free) < count:
-            drawn = {self._draw_id(): None for _ in range(count - len(free))}
-            taken = await self._store.existing_jobs(drawn)
-            free |= {job: None for job in drawn if job not in taken}
-        return list(free)
 
     def _take_each(self, looked_up: _LookedUp, turn: Turn) -> list[Outcome]:
         return [
