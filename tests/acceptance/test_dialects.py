@@ -229,7 +229,7 @@ def test_a_tensorflow_job_is_pending_as_a_whole_until_every_gpu_is_there(fleet: 
     [job] = fleet.submit(text, "--ignore-image")
     waiting = fleet.waits(job, "NeverFits")
     assert waiting.size == 5
-    assert "needs 8 gpu" in fleet.terminal.type("why", "smoke-gpu").out
+    assert "the gang needs 8 GPUs" in fleet.terminal.type("why", "smoke-gpu").out
     fleet.work("b", "--resources=gpu=4,cpu=4")
     running = fleet.runs(job)
     assert {task.attempt for task in running.tasks} == {1}, "all in one reservation"
@@ -245,7 +245,7 @@ def test_two_roles_of_a_group_start_only_together(fleet: Fleet) -> None:
     [second] = fleet.submit(members("gang-b", "namespaceB", fleet.program))
     for job in (first, second):
         fleet.until(job, lambda seen: seen.reason and seen.reason["type"] != "WaitingForGroup")
-    assert all(states(fleet.client.get(job)) == {"blocked"} for job in (first, second))
+    assert all(states(fleet.client.get(job)) == {"pending"} for job in (first, second))
     fleet.work("b", "--slots=2")
     assert [fleet.runs(job).attempt for job in (first, second)] == [1, 1]
     fleet.end(first, second)

@@ -50,21 +50,21 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
     "an unknown kind": (
         "---\n{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}}\n",
         "document 2:",
-        'the kind "Deployment" of apiVersion "apps/v1" is not read here',
+        'the kind "Deployment" of apiVersion "apps/v1" is not supported',
         "write a job in the native form",
     ),
     "another namespace": (
         GROUP + pod("web-0", labels=IN_GROUP, namespace="other"),
         'document 3: metadata.labels["scheduling.x-k8s.io/pod-group"]',
-        "is web, a PodGroup of namespace default, and this pod is in other",
-        "put both in one namespace",
+        "is web, a PodGroup of namespace default, but the pod is in namespace other",
+        "use one namespace for both",
     ),
     "two priorities in one gang": (
         pod("a-0", labels=labelled("a"), spec="priority: 5")
         + pod("a-1", labels=labelled("a"), spec="priority: 7"),
         "document 3: spec.priority",
-        "gives a-1 priority 7, and a-0 has priority 5",
-        "members of a gang have the same",
+        "gives a-1 priority 7, but a-0 has priority 5",
+        "use the same value in all members of a gang",
     ),
     "a minimum of none": (
         GROUP.replace("minMember: 1", "minMember: 0") + pod("web-0", labels=IN_GROUP),
@@ -75,31 +75,31 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
     "groups that are not JSON": (
         pod("a-0", labels=labelled("a", '["default/a"')),
         f'document 2: metadata.labels["{PREFIX}/groups"]',
-        "which is not JSON",
+        "which is not valid JSON",
         'write a JSON list, like ["default/gang-a"',
     ),
     "groups in a circle": (
         circle(),
         f'document 2: metadata.labels["{PREFIX}/groups"]',
         "names default/b, which names another group: default/c",
-        "or in a circle, are written as one list on each of them",
+        "write the same list of all jobs on each of them",
     ),
     "a cron line with six fields": (
         CRON.replace("0 2 * * *", "0 0 2 * * *"),
         "document 2: spec.schedule",
-        "with 6 fields",
+        "the number of its fields is 6",
         "write five",
     ),
     "a time zone that does not exist": (
         CRON.replace("UTC", "Mars/Olympus"),
         "document 2: spec.timeZone",
-        "is not a time zone",
+        "is not a known time zone",
         "write one like Europe/Zurich",
     ),
     "a native cron line with six fields": (
         "---\n{name: n, schedule: {cron: '0 0 2 * * *'}, roles: {a: {command: x}}}\n",
         "document 2: schedule.cron",
-        "with 6 fields",
+        "the number of its fields is 6",
         "write five",
     ),
 }

@@ -50,12 +50,12 @@ def test_pods_are_pending_until_the_last_member_of_their_group_is_submitted(flee
     assert {task.attempt for task in fleet.runs(job).tasks} == {1}
     said = fleet.terminal.type("submit", "-f", "-", stdin=member(fleet, "web", 3))
     assert (said.status, said.out) == (2, "")
-    assert f"name is web, which the unfinished job {job}" in said.err, "it grows no more"
+    assert f"name is web, the name of the unfinished job {job}" in said.err, "the gang is complete"
     fleet.end(job)
     assert fleet.ends(job).phase == "done"
     story = fleet.terminal.type("events", job).out
-    assert "a PodGroup joined it, which has 2 tasks now" in story
-    assert "web-2 joined it, which has 3 tasks now" in story
+    assert "a PodGroup joined: 2 tasks so far" in story
+    assert "web-2 joined: 3 tasks so far" in story
 
 
 def test_a_group_without_pods_is_a_job_that_can_be_shown_and_cancelled(fleet: Fleet) -> None:
@@ -75,6 +75,6 @@ def test_a_member_with_conflicting_fields_is_refused_and_both_members_are_named(
     file.write_text(member(fleet, "odd", 1).replace("spec: {", "spec: {priority: 7, "))
     said = fleet.terminal.type("submit", "-f", str(file))
     assert said.status == 2
-    assert f"phalanx: {file}: priority is 7 for odd-1, and not given for odd-0" in said.err
+    assert f"phalanx: {file}: priority is 7 for odd-1 and not set for odd-0" in said.err
     assert fleet.client.get(job).size == 1
     assert fleet.terminal.type("cancel", job).status == 0
