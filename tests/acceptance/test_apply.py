@@ -85,5 +85,5 @@ def test_a_job_among_the_queues_is_refused(own: Terminal) -> None:
     text = "{kind: Queue, name: lab}\n---\n{roles: {a: {command: x}}}\n"
     said = own.type("apply", "-f", "-", "--yes", stdin=text)
     assert said.status == 2
-    assert "there is a job among the queues" in said.err
+    assert "the file has a job among the queues; submit the job on its own" in said.err
     assert names(own) == ["default"]

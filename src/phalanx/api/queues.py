@@ -113,7 +113,7 @@ async def set_queues(
     documents = body[0] if len(body) == 1 and isinstance(body[0], list) else body
     read = bundle(documents, ReadOptions(ignore_unsupported=ignore_unsupported))
     if read.jobs:
-        raise wrong("", "the file has a job among the queues; submit it to /jobs")
+        raise wrong("", "the file has a job among the queues; submit the job on its own")
 
     def work(turn: Turn) -> QueuesReply:
         before = dict(turn.cluster.queues)
