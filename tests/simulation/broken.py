@@ -21,7 +21,7 @@ Break = Callable[[pytest.MonkeyPatch], None]
 
 def the_epoch_of_a_report_is_not_checked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Changes, "attempt", lambda self, task, epoch: self.task(task))
-    patch.setattr(agent_sync, "_not_present", lambda *args: None)
+    patch.setattr(agent_sync, "_not_current", lambda *args: None)
 
 
 def one_acceptance_releases_the_whole_start_set(patch: pytest.MonkeyPatch) -> None:
