@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.acceptance.terminal import Terminal
 
-ID = re.compile(r"j-[0-9a-z]{20}\n")
+ID = re.compile(r"j-[0-9a-z]{8}\n")
 
 
 def test_a_command_is_submitted_and_only_its_id_is_printed(terminal: Terminal) -> None:
