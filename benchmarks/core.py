@@ -24,9 +24,10 @@ from phalanx.core.ids import job_id, scrambled
 from phalanx.core.model import Assignment, Blob, Protocol, Rows, Task
 from phalanx.core.node import DEVICE, GPU
 from phalanx.core.settings import CoreSettings
-from phalanx.core.spec.job import SECOND, JobSpec, Micros
+from phalanx.core.spec.job import JobSpec
 from phalanx.core.spec.validation import job_spec
 from phalanx.core.states import State
+from phalanx.core.time_units import SECOND, Micros
 
 WORKERS = 1_000
 GPUS = 8

@@ -20,8 +20,9 @@ from phalanx.core import events
 from phalanx.core.cluster import Cluster
 from phalanx.core.model import Assignment, Protocol, Rows
 from phalanx.core.node import DEVICE, GPU
-from phalanx.core.spec.job import HOUR, JobSpec, Micros
+from phalanx.core.spec.job import JobSpec
 from phalanx.core.spec.validation import job_spec
+from phalanx.core.time_units import HOUR, Micros
 from phalanx.engine.settings import EngineSettings
 from phalanx.engine.turn import Turn
 from phalanx.store.memory import MemoryStore

@@ -14,7 +14,7 @@ from benchmarks.tables import Goal, table
 from phalanx.core.events import Placement
 from phalanx.core.model import Queue
 from phalanx.core.node import DEVICE, GPU
-from phalanx.core.spec.job import HOUR, SECOND, Micros
+from phalanx.core.time_units import HOUR, SECOND, Micros
 from phalanx.plan.cycle import plan
 from phalanx.plan.decisions import Evict, Plan
 from phalanx.plan.model import PendingGang, RoleRequest, RunningGang, RunningTask, TaskRequest

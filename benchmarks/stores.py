@@ -18,9 +18,9 @@ from pathlib import Path
 from benchmarks.tables import table
 from phalanx.core.model import Job, Phase, Place, Task
 from phalanx.core.records import TaskStarted
-from phalanx.core.spec.job import HOUR
 from phalanx.core.spec.validation import job_spec
 from phalanx.core.states import State
+from phalanx.core.time_units import HOUR
 from phalanx.store.memory import MemoryStore
 from phalanx.store.postgres import PostgresStore
 from phalanx.store.protocol import Batch, Store

@@ -20,9 +20,9 @@ from phalanx.core.cluster import Cluster
 from phalanx.core.ids import job_id
 from phalanx.core.model import Blob, Protocol, Task
 from phalanx.core.node import DEVICE, GPU
-from phalanx.core.spec.job import SECOND, Micros
 from phalanx.core.spec.validation import job_spec
 from phalanx.core.states import State
+from phalanx.core.time_units import SECOND, Micros
 from phalanx.plan.cycle import plan
 from phalanx.plan.state.planner_state import PlannerState
 from phalanx.store.batches import batch_of

@@ -17,7 +17,6 @@ from phalanx.core.model import (
 )
 from phalanx.core.records import JobSubmitted, Record, WorkerJoined
 from phalanx.core.spec.job import (
-    SECOND,
     CheckpointPolicy,
     JobSpec,
     Match,
@@ -27,6 +26,7 @@ from phalanx.core.spec.job import (
     Role,
 )
 from phalanx.core.states import State
+from phalanx.core.time_units import SECOND
 
 
 def a_role(**fields: Any) -> Role:

@@ -47,9 +47,10 @@ from phalanx.core.model import (
 from phalanx.core.node import AttemptKey
 from phalanx.core.records import Record, job_of, kind_of
 from phalanx.core.settings import CoreSettings
-from phalanx.core.spec.job import SECOND, JobSpec, Micros
+from phalanx.core.spec.job import JobSpec
 from phalanx.core.spec.validation import job_spec
 from phalanx.core.states import TERMINAL, State
+from phalanx.core.time_units import SECOND, Micros
 from phalanx.engine.cron_lookups import CronLookups
 
 S = TypeVar("S", WorkerRegistered, Submitted)

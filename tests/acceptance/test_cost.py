@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from phalanx.api.services import Info
 from phalanx.client import Client
 from phalanx.core.settings import CoreSettings
-from phalanx.core.spec.job import HOUR, MINUTE, SECOND
+from phalanx.core.time_units import HOUR, MINUTE, SECOND
 from phalanx.store.memory import MemoryStore
 from phalanx.store.sqlite import wall_clock
 from tests.acceptance.pages import commands

@@ -14,7 +14,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from phalanx.core.spec.job import Micros
+from phalanx.core.time_units import Micros
 from phalanx.store.memory import MemoryDatabase, MemoryStore
 from phalanx.store.postgres import PostgresStore
 from phalanx.store.protocol import Store

@@ -7,7 +7,7 @@
 import asyncio
 import sys
 
-from phalanx.core.spec.job import MINUTE
+from phalanx.core.time_units import MINUTE
 from phalanx.store.protocol import Batch
 from phalanx.store.sqlite import SQLiteStore
 from tests.builders import a_job, a_record, a_task

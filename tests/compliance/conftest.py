@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from phalanx.core.spec.job import SECOND
+from phalanx.core.time_units import SECOND
 from phalanx.store.protocol import Store
 from tests.compliance.backends import (
     Backend,

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from phalanx.core.spec.job import SECOND
+from phalanx.core.time_units import SECOND
 from phalanx.store.protocol import Batch, Deposed, Leader, Store
 from tests.builders import a_finished_job, a_job, a_worker
 from tests.compliance.backends import Backend, SQLiteBackend

@@ -2,7 +2,7 @@
 
 import pytest
 
-from phalanx.core.spec.job import SECOND
+from phalanx.core.time_units import SECOND
 from phalanx.store.protocol import Batch, Deposed, OutputChunk, OutputEnd, OutputTrim, Store
 from tests.builders import a_finished_job, a_job
 from tests.compliance.backends import Backend

@@ -1,7 +1,7 @@
 """Retention removes old jobs with all their rows, and nothing else."""
 
 from phalanx.core.model import Rows
-from phalanx.core.spec.job import HOUR, MINUTE
+from phalanx.core.time_units import HOUR, MINUTE
 from phalanx.store.protocol import Batch, JobQuery, PruneCounts, Store
 from tests.builders import a_finished_job, a_job, a_record, a_task, a_worker
 from tests.compliance.backends import Backend

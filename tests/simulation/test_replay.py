@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from phalanx.core.cluster import Cluster
 from phalanx.core.invariants import check
 from phalanx.core.model import Queue
-from phalanx.core.spec.job import SECOND
+from phalanx.core.time_units import SECOND
 from phalanx.plan.model import PlannerPolicy
 from phalanx.sim.busy_day import BusyDay
 from phalanx.sim.planners import ProductionPlanner

@@ -17,7 +17,7 @@ from phalanx.agent.spawner.journal import EndEntry, ForgetEntry, Journal, StartE
 from phalanx.agent.spawner.output import OutputWriter
 from phalanx.agent.spawner.stop_schedule import StopSchedule
 from phalanx.agent.state_dir import StateDir
-from phalanx.core.spec.job import SECOND
+from phalanx.core.time_units import SECOND
 
 KEY = ("j-1.0", 3)
 

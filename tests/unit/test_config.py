@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from phalanx.core.settings import CoreSettings
-from phalanx.core.spec.job import HOUR, MINUTE, SECOND
+from phalanx.core.time_units import HOUR, MINUTE, SECOND
 from phalanx.engine.settings import EngineSettings
 from phalanx.server.config import Config, ConfigError, load, state_directory
 from phalanx.server.options import BY_NAME, OPTIONS

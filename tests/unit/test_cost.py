@@ -5,8 +5,9 @@ from tests.builders import a_job, a_role, a_spec, a_task
 from phalanx.core.gang import Gang
 from phalanx.core.lost_work import lost_work
 from phalanx.core.model import AttemptState, Place, Task
-from phalanx.core.spec.job import HOUR, MINUTE, CheckpointPolicy, Micros
+from phalanx.core.spec.job import CheckpointPolicy
 from phalanx.core.states import State
+from phalanx.core.time_units import HOUR, MINUTE, Micros
 
 NOW: Micros = 10 * HOUR
 

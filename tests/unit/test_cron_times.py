@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from phalanx.core.spec import cron_expression
 from phalanx.core.spec.cron_times import last_due, next_due, stamp
-from phalanx.core.spec.job import SECOND, Micros
+from phalanx.core.time_units import SECOND, Micros
 
 ZURICH = ZoneInfo("Europe/Zurich")
 APIA = ZoneInfo("Pacific/Apia")

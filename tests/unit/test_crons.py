@@ -12,8 +12,9 @@ from phalanx.core.errors import Conflict, Invalid, Unknown
 from phalanx.core.handlers import crons
 from phalanx.core.model import Cron, Job, Phase, Queue
 from phalanx.core.records import CronDenied, CronFired, CronRecord, kind_of
-from phalanx.core.spec.job import SECOND, JobSpec
+from phalanx.core.spec.job import JobSpec
 from phalanx.core.states import State
+from phalanx.core.time_units import SECOND
 from phalanx.engine.cron_lookups import CronLookups
 from phalanx.manifest.bundle import read
 

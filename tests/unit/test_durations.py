@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from phalanx.core.errors import Invalid
 from phalanx.core.spec.durations import LONGEST, duration, printed, short_duration
-from phalanx.core.spec.job import HOUR, MINUTE, SECOND
+from phalanx.core.time_units import HOUR, MINUTE, SECOND
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ from phalanx.core.events import (
 )
 from phalanx.core.model import Phase
 from phalanx.core.records import WorkerCordoned
-from phalanx.core.spec.job import HOUR, SECOND
 from phalanx.core.states import State
+from phalanx.core.time_units import HOUR, SECOND
 
 B, R, RUN = State.BLOCKED, State.RESERVED, State.RUNNING
 STOPPING, STOPPED, DONE, FAILED = State.PREEMPTING, State.PREEMPTED, State.DONE, State.FAILED

@@ -8,7 +8,7 @@ from tests.unit.test_planner_properties import World
 from tests.unit.test_planner_purity import TIMES, varied_worlds
 
 from phalanx.core.reasons import HeldBack
-from phalanx.core.spec.job import SECOND
+from phalanx.core.time_units import SECOND
 from phalanx.plan.cycle import decision_for, plan
 from phalanx.plan.decisions import Decision, Evict, Gather, Plan, Reserve
 from phalanx.plan.explain.whatif import (

@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 from phalanx.core.errors import Invalid, Problem
 from phalanx.core.spec.durations import LONGEST
 from phalanx.core.spec.job import (
-    MINUTE,
-    SECOND,
     CheckpointPolicy,
     Concurrency,
     JobSpec,
@@ -28,6 +26,7 @@ from phalanx.core.spec.job import (
 from phalanx.core.spec.native_form import native
 from phalanx.core.spec.schema import JOB_FIELDS, ROLE_FIELDS, SHORT_FIELDS
 from phalanx.core.spec.validation import job_spec, short_form
+from phalanx.core.time_units import MINUTE, SECOND
 from phalanx.manifest.bundle import read
 from phalanx.manifest.native_file import native_yaml
 from phalanx.manifest.read_options import ReadOptions

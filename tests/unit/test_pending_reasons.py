@@ -21,7 +21,7 @@ from phalanx.core.reasons import (
     WaitingForVictims,
     own_reason,
 )
-from phalanx.core.spec.job import SECOND
+from phalanx.core.time_units import SECOND
 
 NOON = 1_700_049_600 * SECOND
 

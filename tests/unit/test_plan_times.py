@@ -6,7 +6,7 @@ import threading
 import pytest
 from tests.driver import Driver
 
-from phalanx.core.spec.job import Micros
+from phalanx.core.time_units import Micros
 from phalanx.engine import planner_loop as planning_module
 from phalanx.engine.commits import Commits
 from phalanx.engine.host import HostEnvironment

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from phalanx.core.model import PreemptWithin, Queue, ReclaimFrom
-from phalanx.core.spec.job import MINUTE, SECOND
+from phalanx.core.time_units import MINUTE, SECOND
 from phalanx.plan.cycle import plan
 from phalanx.plan.decisions import Evict, Plan, PlannedVictim, Reserve
 from phalanx.plan.model import PendingGang, RoleRequest, RunningGang, RunningTask, TaskRequest

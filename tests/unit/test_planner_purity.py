@@ -9,7 +9,7 @@ from tests.unit.test_planner_properties import NOW, World, worlds
 
 from phalanx.core.model import Queue
 from phalanx.core.reasons import OnHold
-from phalanx.core.spec.job import MINUTE, SECOND
+from phalanx.core.time_units import MINUTE, SECOND
 from phalanx.plan.cycle import plan
 from phalanx.plan.decisions import Plan
 from phalanx.plan.model import PendingGang

@@ -16,8 +16,9 @@ from phalanx.core.events import (
 from phalanx.core.model import Assignment, Nomination, Phase
 from phalanx.core.records import CapacityKept, JobEvicted
 from phalanx.core.settings import CoreSettings
-from phalanx.core.spec.job import SECOND, JobSpec
+from phalanx.core.spec.job import JobSpec
 from phalanx.core.states import State
+from phalanx.core.time_units import SECOND
 
 B, RUN, STOPPING = State.BLOCKED, State.RUNNING, State.PREEMPTING
 

@@ -18,9 +18,9 @@ from phalanx.core.events import (
     WorkerLost,
 )
 from phalanx.core.model import Assignment, Phase
-from phalanx.core.spec.job import SECOND
 from phalanx.core.spec.validation import job_spec
 from phalanx.core.states import State
+from phalanx.core.time_units import SECOND
 
 B, R, RUN = State.BLOCKED, State.RESERVED, State.RUNNING
 STOPPING, STOPPED, DONE, FAILED = State.PREEMPTING, State.PREEMPTED, State.DONE, State.FAILED

@@ -22,8 +22,8 @@ from phalanx.core.events import (
 )
 from phalanx.core.model import Assignment, Blob, Phase, Place, Task
 from phalanx.core.records import ReservationLost
-from phalanx.core.spec.job import SECOND
 from phalanx.core.states import State
+from phalanx.core.time_units import SECOND
 
 B, R, RUN = State.BLOCKED, State.RESERVED, State.RUNNING
 

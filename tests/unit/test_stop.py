@@ -23,9 +23,9 @@ from phalanx.core.events import (
 )
 from phalanx.core.model import Assignment, Phase
 from phalanx.core.records import GangStopped, GangStopping
-from phalanx.core.spec.job import SECOND
 from phalanx.core.spec.validation import job_spec
 from phalanx.core.states import State
+from phalanx.core.time_units import SECOND
 
 B, R, RUN = State.BLOCKED, State.RESERVED, State.RUNNING
 STOPPING, STOPPED = State.PREEMPTING, State.PREEMPTED

@@ -17,9 +17,9 @@ from phalanx.core.events import (
 )
 from phalanx.core.model import Phase, Queue
 from phalanx.core.records import JobPriorityChanged
-from phalanx.core.spec.job import SECOND
 from phalanx.core.spec.validation import job_spec
 from phalanx.core.states import State
+from phalanx.core.time_units import SECOND
 
 
 def test_a_job_is_kept_as_it_was_submitted() -> None:

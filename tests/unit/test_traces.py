@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.core.spec.job import SECOND
+from phalanx.core.time_units import SECOND
 from phalanx.sim.traces import Trace, TraceError, read_trace
 
 HEAD = "job_id,submit_s,duration_s,user_or_vc,gang_size,gpus_per_task,cpus_per_task,mem_mb_per_task"

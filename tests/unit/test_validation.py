@@ -7,8 +7,6 @@ import pytest
 from phalanx.core.errors import Invalid
 from phalanx.core.spec.fields import PROBLEM_LIMIT
 from phalanx.core.spec.job import (
-    MINUTE,
-    SECOND,
     CheckpointPolicy,
     Concurrency,
     JobSpec,
@@ -22,6 +20,7 @@ from phalanx.core.spec.job import (
     Schedule,
 )
 from phalanx.core.spec.validation import is_short_form, job_spec, short_form
+from phalanx.core.time_units import MINUTE, SECOND
 
 
 def job(role: dict[str, Any] | None = None, /, **fields: Any) -> dict[str, Any]:

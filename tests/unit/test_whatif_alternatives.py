@@ -7,7 +7,7 @@ from tests.unit.test_scenario import gang, scenario, task
 
 from phalanx.core.reasons import NeverFits, OnHold, QueueLimit, WaitingForMembers, WaitingForVictims
 from phalanx.core.settings import CoreSettings
-from phalanx.core.spec.job import MINUTE, SECOND
+from phalanx.core.time_units import MINUTE, SECOND
 from phalanx.plan.cycle import plan
 from phalanx.plan.explain.whatif import (
     Alternative,

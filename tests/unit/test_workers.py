@@ -24,8 +24,8 @@ from phalanx.core.events import (
     WorkerReturned,
 )
 from phalanx.core.model import Assignment, Phase, Protocol
-from phalanx.core.spec.job import SECOND
 from phalanx.core.states import State
+from phalanx.core.time_units import SECOND
 
 B, R, RUN = State.BLOCKED, State.RESERVED, State.RUNNING
 STOPPING, STOPPED = State.PREEMPTING, State.PREEMPTED

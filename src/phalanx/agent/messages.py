@@ -6,7 +6,7 @@ sends the status of every attempt that changed. A frame is a length in four byte
 
 import msgspec
 
-from phalanx.core.spec.job import Micros
+from phalanx.core.time_units import Micros
 
 #: An attempt is identified by its task's id and its epoch.
 AttemptKey = tuple[str, int]

@@ -10,7 +10,7 @@ from phalanx.core.lost_work import lost_work, money
 from phalanx.core.node import GPU
 from phalanx.core.reasons import NeverFits, NoNodeMatches
 from phalanx.core.spec.durations import printed as printed_duration
-from phalanx.core.spec.job import SECOND
+from phalanx.core.time_units import SECOND
 from phalanx.engine.forecast import JobForecast
 from phalanx.plan.decisions import PlannedVictim
 from phalanx.plan.explain.whatif import Alternative, Fewer, Forecast, Higher, Shorter

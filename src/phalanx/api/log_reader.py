@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Sequence
 
 from phalanx.api.services import Services
 from phalanx.core.model import Job, Task, index_in_role
-from phalanx.core.spec.job import SECOND, Micros
 from phalanx.core.states import TERMINAL
+from phalanx.core.time_units import SECOND, Micros
 from phalanx.engine.errors import NotLeading, Unavailable
 from phalanx.engine.output.job_output import AttemptOutput, JobOutput
 from phalanx.engine.turn import Turn

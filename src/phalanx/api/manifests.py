@@ -10,7 +10,7 @@ from litestar.params import QueryParameter
 
 from phalanx.api import request_body
 from phalanx.api.services import Services
-from phalanx.core.spec.job import SECOND
+from phalanx.core.time_units import SECOND
 from phalanx.manifest.bundle import Bundle, bundle
 from phalanx.manifest.read_options import ReadOptions
 

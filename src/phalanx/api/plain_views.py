@@ -10,8 +10,8 @@ from phalanx.api.views import job_fields, warning_views
 from phalanx.core.model import Job, Phase, Task, role_of
 from phalanx.core.reasons import members_reason
 from phalanx.core.spec import quantities
-from phalanx.core.spec.job import SECOND
 from phalanx.core.states import State
+from phalanx.core.time_units import SECOND
 from phalanx.engine.plain.claims import PlainClaim
 from phalanx.wire.plain import PlainClaimView, PlainSubmitReply, PlainTaskView
 from phalanx.wire.times import iso_time, iso_time_or_none

@@ -10,9 +10,9 @@ from phalanx.core.gang import Gang
 from phalanx.core.ledger import JobLosses
 from phalanx.core.model import Job, Phase, Task, index_in_role
 from phalanx.core.reasons import Reason, members_reason, own_reason
-from phalanx.core.spec.job import Micros
 from phalanx.core.spec.native_form import native
 from phalanx.core.states import State
+from phalanx.core.time_units import Micros
 from phalanx.wire.jobs import (
     Counts,
     JobDetail,

@@ -13,7 +13,7 @@ from phalanx.core import records
 from phalanx.core.causes import TaskEnding, ending_text
 from phalanx.core.ledger import LostTo
 from phalanx.core.model import Phase
-from phalanx.core.spec.job import SECOND, Micros
+from phalanx.core.time_units import SECOND, Micros
 from phalanx.wire.events import Event, Resync, UnknownEvent
 
 #: How many names of workers or tasks a sentence lists.

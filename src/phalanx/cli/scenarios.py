@@ -10,7 +10,7 @@ from phalanx.cli.exits import Status, end
 from phalanx.cli.output import print_json
 from phalanx.core.errors import Invalid
 from phalanx.core.spec.durations import short_duration
-from phalanx.core.spec.job import SECOND
+from phalanx.core.time_units import SECOND
 from phalanx.manifest import documents
 from phalanx.plan.cycle import plan
 from phalanx.scenario.expectation import differences, read_expectation

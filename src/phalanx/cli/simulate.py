@@ -137,7 +137,7 @@ def simulate(  # noqa: PLR0913
 
     phalanx simulate --jobs jobs.csv --nodes nodes.csv --compare fcfs --report report.html
     """
-    from phalanx.core.spec.job import SECOND  # noqa: PLC0415
+    from phalanx.core.time_units import SECOND  # noqa: PLC0415
     from phalanx.sim.policies import replay_trace  # noqa: PLC0415
     from phalanx.sim.replay import ReplaySettings  # noqa: PLC0415
     from phalanx.sim.traces import TraceError, read_trace  # noqa: PLC0415

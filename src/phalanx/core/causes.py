@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
-from phalanx.core.spec.job import MINUTE, SECOND, Micros
+from phalanx.core.time_units import MINUTE, SECOND, Micros
 
 
 class CauseKind(StrEnum):

@@ -28,8 +28,8 @@ from phalanx.core.model import (
 )
 from phalanx.core.node import AttemptKey, Node, residue_of
 from phalanx.core.records import Record
-from phalanx.core.spec.job import Micros
 from phalanx.core.states import TARGETS, Move, State
+from phalanx.core.time_units import Micros
 
 if TYPE_CHECKING:
     from phalanx.core.cluster import Cluster

@@ -33,8 +33,8 @@ from phalanx.core.model import Cron, Job, Phase, Protocol, Queue, Residue, Rows,
 from phalanx.core.node import AttemptKey, Charge, Node, charge_of
 from phalanx.core.queues import DEFAULT
 from phalanx.core.settings import CoreSettings
-from phalanx.core.spec.job import Micros
 from phalanx.core.states import PLACED
+from phalanx.core.time_units import Micros
 from phalanx.core.timers import cron_timers, timers_of
 
 _HANDLERS: dict[type, Callable[[Changes, Any], None]] = {

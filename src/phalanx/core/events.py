@@ -11,7 +11,8 @@ from datetime import tzinfo
 import msgspec
 
 from phalanx.core.model import Assignment, Blob, GangMembers, Phase, Protocol, Queue
-from phalanx.core.spec.job import JobSpec, Micros, Resources
+from phalanx.core.spec.job import JobSpec, Resources
+from phalanx.core.time_units import Micros
 
 # Jobs
 

@@ -4,8 +4,9 @@
 """
 
 from phalanx.core.model import Job, Phase, Task, role_of
-from phalanx.core.spec.job import Match, Micros, Restart, Role
+from phalanx.core.spec.job import Match, Restart, Role
 from phalanx.core.states import PLACED, TERMINAL, State
+from phalanx.core.time_units import Micros
 
 #: The numbers of tasks by state are packed into one integer, with this many bits for each state:
 #: cheap to copy, and most pending jobs have only one task.

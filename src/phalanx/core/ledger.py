@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from phalanx.core.spec.job import HOUR, SECOND, Micros
+from phalanx.core.time_units import HOUR, SECOND, Micros
 
 T = TypeVar("T")
 

@@ -12,7 +12,8 @@ from phalanx.core.ledger import Account, AccountEntry, JobLosses, Loss, LostTo, 
 from phalanx.core.model import Task
 from phalanx.core.node import GPU
 from phalanx.core.records import WorkLost
-from phalanx.core.spec.job import HOUR, CheckpointPolicy, Micros, Resources
+from phalanx.core.spec.job import CheckpointPolicy, Resources
+from phalanx.core.time_units import HOUR, Micros
 
 #: How many units of a resource one price is for; one where nothing is said.
 _PRICED = {"cpu": 1000, "gpu": 1000, "memory": 2**30}

@@ -11,8 +11,9 @@ import msgspec
 
 from phalanx.core.causes import Cause, signal_name
 from phalanx.core.ledger import Account, JobLosses
-from phalanx.core.spec.job import JobSpec, Micros, Mode, Resources, Role, Schedule
+from phalanx.core.spec.job import JobSpec, Mode, Resources, Role, Schedule
 from phalanx.core.states import State
+from phalanx.core.time_units import Micros
 
 
 class Phase(StrEnum):

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 import msgspec
 
 from phalanx.core.model import Protocol, Residue, Task, Worker
-from phalanx.core.spec.job import Micros, Resources, Role
+from phalanx.core.spec.job import Resources, Role
+from phalanx.core.time_units import Micros
 
 DEVICE = 1000
 GPU = "gpu"

@@ -10,7 +10,7 @@ import msgspec
 
 from phalanx.core.model import Job
 from phalanx.core.spec import quantities
-from phalanx.core.spec.job import Micros
+from phalanx.core.time_units import Micros
 
 
 class OnHold(msgspec.Struct, frozen=True, tag=True):

@@ -13,7 +13,7 @@ import msgspec
 from phalanx.core.causes import CauseKind, TaskEnding
 from phalanx.core.ledger import LostTo
 from phalanx.core.model import Phase, Task
-from phalanx.core.spec.job import SECOND, Micros
+from phalanx.core.time_units import SECOND, Micros
 
 #: Marks a point in time. The public JSON has it as an ISO 8601 string, and so has OpenAPI, for
 #: which Litestar takes what is under `extra`.

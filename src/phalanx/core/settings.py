@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from phalanx.core.spec.job import HOUR, MINUTE, SECOND, Micros
+from phalanx.core.time_units import HOUR, MINUTE, SECOND, Micros
 
 
 class CoreSettings(msgspec.Struct, frozen=True):

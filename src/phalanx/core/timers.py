@@ -22,8 +22,8 @@ from phalanx.core.events import (
 from phalanx.core.gang import Gang
 from phalanx.core.model import Cron
 from phalanx.core.settings import CoreSettings
-from phalanx.core.spec.job import Micros
 from phalanx.core.states import PLACED, State
+from phalanx.core.time_units import Micros
 
 
 def timers_of(gang: Gang, settings: CoreSettings, loaded_at: Micros) -> Iterator[Timer]:

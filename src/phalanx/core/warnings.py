@@ -9,7 +9,8 @@ from phalanx.core.lost_work import money
 from phalanx.core.model import Queue
 from phalanx.core.node import GPU
 from phalanx.core.reasons import NeverFits, NoNodeMatches, amount_in_words
-from phalanx.core.spec.job import HOUR, CheckpointPolicy, JobSpec, Micros, Resources
+from phalanx.core.spec.job import CheckpointPolicy, JobSpec, Resources
+from phalanx.core.time_units import HOUR, Micros
 
 
 class AboveLimit(msgspec.Struct, frozen=True, tag=True):

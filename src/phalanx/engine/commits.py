@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from phalanx.core.changes import Changes
-from phalanx.core.spec.job import SECOND
+from phalanx.core.time_units import SECOND
 from phalanx.store.batches import batch_of
 from phalanx.store.protocol import Batch, CommitFailed, Deposed, OutcomeUnknown, Store, StoreError
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from phalanx.core.gang import Gang
 from phalanx.core.settings import CoreSettings
-from phalanx.core.spec.job import Micros
+from phalanx.core.time_units import Micros
 from phalanx.engine.engine import Engine
 from phalanx.engine.planner_loop import ForkedState
 from phalanx.plan.cycle import plan

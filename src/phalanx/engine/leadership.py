@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from phalanx.core.spec.job import SECOND
+from phalanx.core.time_units import SECOND
 from phalanx.engine.host import HostEnvironment
 from phalanx.engine.leader_term import LeaderTerm
 from phalanx.engine.settings import EngineSettings

@@ -22,7 +22,7 @@ from phalanx.core.events import (
     Victim,
 )
 from phalanx.core.reasons import Reason
-from phalanx.core.spec.job import Micros
+from phalanx.core.time_units import Micros
 from phalanx.engine.errors import NotLeading, Unavailable
 from phalanx.engine.settings import EngineSettings
 from phalanx.engine.telemetry import NO_TELEMETRY, Telemetry

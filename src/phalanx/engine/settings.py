@@ -3,7 +3,7 @@
 import msgspec
 
 from phalanx.core.settings import CoreSettings
-from phalanx.core.spec.job import SECOND
+from phalanx.core.time_units import SECOND
 from phalanx.plan.model import OrderKey, PlannerPolicy
 
 

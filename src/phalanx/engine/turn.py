@@ -6,7 +6,7 @@ from phalanx.core.changes import Changes, Timer
 from phalanx.core.cluster import Cluster
 from phalanx.core.events import Event
 from phalanx.core.records import Record
-from phalanx.core.spec.job import Micros
+from phalanx.core.time_units import Micros
 from phalanx.engine.cron_lookups import CronLookups
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 from phalanx.core.changes import Timer
 from phalanx.core.cluster import Cluster
 from phalanx.core.events import Event
-from phalanx.core.spec.job import Micros
+from phalanx.core.time_units import Micros
 from phalanx.engine.commits import Commits
 from phalanx.engine.errors import NotLeading, Unavailable
 from phalanx.engine.host import HostEnvironment

@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from phalanx.core.spec.job import SECOND, Micros
+from phalanx.core.time_units import SECOND, Micros
 
 
 class ReadOptions(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@
 them would delay a start that is reserved for it.
 """
 
-from phalanx.core.spec.job import Micros
+from phalanx.core.time_units import Micros
 from phalanx.plan.decisions import Evict, Gather, Plan, Reserve
 from phalanx.plan.elastic import grow
 from phalanx.plan.expiry import break_deadlocks, expire

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from phalanx.core.events import Placement
-from phalanx.core.spec.job import Micros
+from phalanx.core.time_units import Micros
 from phalanx.plan.explain.reasons import PendingReasons
 
 

@@ -12,7 +12,7 @@ from itertools import chain
 
 from msgspec.structs import replace
 
-from phalanx.core.spec.job import Micros
+from phalanx.core.time_units import Micros
 from phalanx.plan.decisions import Reserve
 from phalanx.plan.model import OrderKey, PendingGang, PlannerPolicy, RoleRequest
 from phalanx.plan.order import ServingOrder

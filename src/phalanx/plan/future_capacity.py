@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from phalanx.core.spec.job import Micros
+from phalanx.core.time_units import Micros
 from phalanx.plan.decisions import ReservedStart
 from phalanx.plan.model import PendingGang
 from phalanx.plan.placement.trial import PlacementTrial, place_all

@@ -10,7 +10,8 @@ import msgspec
 
 from phalanx.core.model import Assignment, Nomination
 from phalanx.core.reasons import Reason
-from phalanx.core.spec.job import MINUTE, SECOND, Micros, Pack
+from phalanx.core.spec.job import Pack
+from phalanx.core.time_units import MINUTE, SECOND, Micros
 
 
 class OrderKey(StrEnum):

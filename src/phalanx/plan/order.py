@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from phalanx.core.spec.job import Micros
+from phalanx.core.time_units import Micros
 from phalanx.plan.fairshare.queue_tree import QueueBranch
 from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.model import PendingGang, PlannerPolicy

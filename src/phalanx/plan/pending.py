@@ -8,8 +8,8 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 
 from phalanx.core.reasons import Backoff, Reason
-from phalanx.core.spec.job import Micros
 from phalanx.core.spec.schema import TASK_LIMIT
+from phalanx.core.time_units import Micros
 from phalanx.plan.model import OrderKey, PendingGang, PlannerPolicy
 from phalanx.plan.state.forkable import ForkableDict
 from phalanx.plan.state.time_index import TimeIndex

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from phalanx.core.reasons import HeldBack
-from phalanx.core.spec.job import Micros
+from phalanx.core.time_units import Micros
 from phalanx.plan.decisions import ReservedStart
 from phalanx.plan.future_capacity import FutureCapacity, Reservation, node_mask
 from phalanx.plan.model import PendingGang

@@ -30,17 +30,8 @@ from phalanx.core.spec.fields import (
     text,
     texts,
 )
-from phalanx.core.spec.job import (
-    SECOND,
-    Match,
-    Micros,
-    Mode,
-    Pack,
-    PackMode,
-    PreemptionPolicy,
-    Resources,
-    Restart,
-)
+from phalanx.core.spec.job import Match, Mode, Pack, PackMode, PreemptionPolicy, Resources, Restart
+from phalanx.core.time_units import SECOND, Micros
 from phalanx.plan.model import OrderKey, PlannerPolicy
 
 T = TypeVar("T")

@@ -9,15 +9,8 @@ from collections.abc import Mapping
 from phalanx.core.model import Assignment
 from phalanx.core.node import Node
 from phalanx.core.reasons import WaitingForMembers
-from phalanx.core.spec.job import (
-    SECOND,
-    Match,
-    Micros,
-    Mode,
-    PreemptionPolicy,
-    Resources,
-    Restart,
-)
+from phalanx.core.spec.job import Match, Mode, PreemptionPolicy, Resources, Restart
+from phalanx.core.time_units import SECOND, Micros
 from phalanx.plan.model import PendingGang, RoleRequest, RunningGang, RunningTask, TaskRequest
 from phalanx.plan.state.from_cluster import most_common
 from phalanx.scenario.file_format import TaskEntry, TaskState

@@ -1,7 +1,7 @@
 """The fixed times of a scenario."""
 
 from phalanx.core.settings import CoreSettings
-from phalanx.core.spec.job import SECOND, Micros
+from phalanx.core.time_units import SECOND, Micros
 
 #: The time of the plan: 2000-01-01 00:00 UTC. Any time would do; this one is easy to recognise.
 NOW: Micros = 946_684_800 * SECOND

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from phalanx.core.errors import Invalid
 from phalanx.core.settings import CoreSettings
-from phalanx.core.spec.job import SECOND
+from phalanx.core.time_units import SECOND
 from phalanx.engine.settings import EngineSettings
 from phalanx.server.options import BY_NAME, OPTIONS, PREFIX, Option
 

@@ -6,7 +6,7 @@ functions named `printed_…` write a value as a user would.
 
 from phalanx.core.spec import durations, names, quantities
 from phalanx.core.spec.fields import Reader, boolean, integer, refusal, shown, text
-from phalanx.core.spec.job import SECOND, Micros
+from phalanx.core.time_units import SECOND, Micros
 from phalanx.plan.model import OrderKey
 
 #: The highest price of an hour of one resource.

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from phalanx.core.settings import CoreSettings
 from phalanx.core.spec import durations
 from phalanx.core.spec.fields import Reader, as_is, one_of
-from phalanx.core.spec.job import SECOND
+from phalanx.core.time_units import SECOND
 from phalanx.engine.settings import EngineSettings
 from phalanx.server import option_readers as read
 

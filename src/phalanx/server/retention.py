@@ -2,7 +2,7 @@
 
 import asyncio
 
-from phalanx.core.spec.job import SECOND, Micros
+from phalanx.core.time_units import SECOND, Micros
 from phalanx.engine.engine import Engine
 from phalanx.server.logs import Logger
 from phalanx.store.protocol import PruneCounts, Store, StoreError

@@ -11,7 +11,8 @@ import secrets
 from typing import NamedTuple, cast
 
 from phalanx.api.auth import Forbidden, Principal, Role, Unauthorised, check_namespace
-from phalanx.core.spec.job import JobSpec, Micros
+from phalanx.core.spec.job import JobSpec
+from phalanx.core.time_units import Micros
 from phalanx.store.protocol import Store, StoreError, Token
 
 #: The principal of requests without a token, on the host of an open server.

@@ -12,8 +12,8 @@ from phalanx.core.cluster import Cluster
 from phalanx.core.invariants import check
 from phalanx.core.model import Phase, Queue
 from phalanx.core.node import DEVICE, GPU
-from phalanx.core.spec.job import HOUR, MINUTE, SECOND, Micros
 from phalanx.core.states import State
+from phalanx.core.time_units import HOUR, MINUTE, SECOND, Micros
 from phalanx.plan.model import PlannerPolicy
 from phalanx.sim.planners import ProductionPlanner
 from phalanx.sim.reason_checks import wrong_reasons

@@ -6,8 +6,8 @@ from random import Random
 
 from phalanx.core import events
 from phalanx.core.records import CronDenied
-from phalanx.core.spec.job import MINUTE, SECOND, Micros
 from phalanx.core.spec.validation import job_spec
+from phalanx.core.time_units import MINUTE, SECOND, Micros
 from phalanx.engine.engine import Engine
 from phalanx.engine.errors import NotLeading, Unavailable
 from phalanx.engine.settings import EngineSettings

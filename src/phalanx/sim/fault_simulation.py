@@ -12,8 +12,8 @@ from typing import Any
 from phalanx.core import events
 from phalanx.core.ids import JOB_ID_BITS, job_id
 from phalanx.core.reasons import After, NeverFits, NotEnough
-from phalanx.core.spec.job import SECOND, Micros
 from phalanx.core.spec.validation import job_spec
+from phalanx.core.time_units import SECOND, Micros
 from phalanx.engine.settings import EngineSettings
 from phalanx.sim.faulty_store import SharedDatabase
 from phalanx.sim.invariants import SimulationInvariant, violated

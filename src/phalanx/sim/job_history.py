@@ -4,8 +4,8 @@ used over time."""
 from phalanx.core.changes import Changes
 from phalanx.core.model import Phase
 from phalanx.core.node import GPU
-from phalanx.core.spec.job import Micros
 from phalanx.core.states import PLACED
+from phalanx.core.time_units import Micros
 from phalanx.sim.traces import Trace
 
 #: A change: (time, index of the queue, thousandths of a GPU, positive or negative).

@@ -10,7 +10,7 @@ from typing import Any
 
 from phalanx.core.events import WorkerRegistered
 from phalanx.core.model import Protocol
-from phalanx.core.spec.job import SECOND
+from phalanx.core.time_units import SECOND
 from phalanx.wire.sync import (
     Reported,
     SyncReply,

@@ -11,7 +11,7 @@ from phalanx.core.gang import Gang
 from phalanx.core.model import Assignment
 from phalanx.core.node import GPU, Charge, Node
 from phalanx.core.reasons import NotEnough
-from phalanx.core.spec.job import Micros
+from phalanx.core.time_units import Micros
 from phalanx.engine.planner_loop import update_and_plan
 from phalanx.plan.decisions import Reserve
 from phalanx.plan.model import PlannerPolicy

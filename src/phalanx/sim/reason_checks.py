@@ -20,8 +20,9 @@ from phalanx.core.reasons import (
     Reason,
     WaitingForVictims,
 )
-from phalanx.core.spec.job import Micros, Role
+from phalanx.core.spec.job import Role
 from phalanx.core.states import PLACED, State
+from phalanx.core.time_units import Micros
 
 
 def wrong_reasons(cluster: Cluster, reasons: Mapping[str, Reason], now: Micros) -> Iterator[str]:

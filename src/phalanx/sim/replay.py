@@ -23,9 +23,10 @@ from phalanx.core.ids import split_task
 from phalanx.core.model import Protocol as WorkerProtocol
 from phalanx.core.model import place_of
 from phalanx.core.reasons import Reason
-from phalanx.core.spec.job import HOUR, MINUTE, SECOND, JobSpec, Micros
+from phalanx.core.spec.job import JobSpec
 from phalanx.core.spec.validation import job_spec
 from phalanx.core.states import State
+from phalanx.core.time_units import HOUR, MINUTE, SECOND, Micros
 from phalanx.engine.planner_loop import event_of
 from phalanx.plan.decisions import Decision, Reserve
 from phalanx.sim.job_history import JobHistory

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from phalanx.core.ledger import gpu_seconds
 from phalanx.core.model import Phase
 from phalanx.core.node import GPU
-from phalanx.core.spec.job import SECOND, Micros
+from phalanx.core.time_units import SECOND, Micros
 from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.state.nodes import NodeSpec, NodeTable
 from phalanx.sim.job_history import Step

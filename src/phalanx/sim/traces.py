@@ -13,9 +13,10 @@ import msgspec
 
 from phalanx.core.errors import Invalid
 from phalanx.core.model import Queue
-from phalanx.core.spec.job import SECOND, Micros, Resources
+from phalanx.core.spec.job import Resources
 from phalanx.core.spec.quantities import amount, printed
 from phalanx.core.spec.schema import TASK_LIMIT
+from phalanx.core.time_units import SECOND, Micros
 
 #: Resources, and their columns in a file.
 _RESOURCES = {"gpu": "gpus", "cpu": "cpus", "memory": "mem_mb"}

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from phalanx.core.model import Job, Rows, Task
 from phalanx.core.records import Record
-from phalanx.core.spec.job import Micros
+from phalanx.core.time_units import Micros
 from phalanx.store import rows
 from phalanx.store.pages import Cursor, job_page
 from phalanx.store.protocol import (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from phalanx.core.model import Job, Rows, Task
 from phalanx.core.records import Record
-from phalanx.core.spec.job import Micros
+from phalanx.core.time_units import Micros
 from phalanx.store import rows, schema, sql
 from phalanx.store.pages import Cursor, job_page
 from phalanx.store.postgres_connections import (

@@ -13,7 +13,7 @@ import msgspec
 from phalanx.core.ledger import Account
 from phalanx.core.model import Cron, Job, Phase, Queue, Residue, Rows, Task, Worker
 from phalanx.core.records import Record
-from phalanx.core.spec.job import Micros
+from phalanx.core.time_units import Micros
 
 
 class Batch(msgspec.Struct, frozen=True):

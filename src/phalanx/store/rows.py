@@ -13,7 +13,7 @@ import msgspec
 from phalanx.core.ledger import Account
 from phalanx.core.model import Cron, Job, Queue, Residue, Rows, Task, Worker
 from phalanx.core.records import Record, job_of
-from phalanx.core.spec.job import HOUR, Micros
+from phalanx.core.time_units import HOUR, Micros
 from phalanx.store.protocol import Batch, CommitFailed, OutputChunk, OutputTrim, Token
 
 #: The time of the store, in microseconds.

@@ -15,7 +15,7 @@ from typing import Any
 
 from phalanx.core.model import Job, Rows, Task
 from phalanx.core.records import Record
-from phalanx.core.spec.job import Micros
+from phalanx.core.time_units import Micros
 from phalanx.store import rows, schema, sql
 from phalanx.store.pages import Cursor, job_page
 from phalanx.store.protocol import (

@@ -9,7 +9,7 @@ from enum import StrEnum
 import msgspec
 
 from phalanx.core.model import Blob
-from phalanx.core.spec.job import Micros
+from phalanx.core.time_units import Micros
 
 #: The number of an attempt is the job's epoch when the task was reserved.
 _NAMES = {"epoch": "attempt"}

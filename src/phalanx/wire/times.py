@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from phalanx.core.spec.job import SECOND, Micros
+from phalanx.core.time_units import SECOND, Micros
 
 
 def iso_time(at: Micros) -> str:

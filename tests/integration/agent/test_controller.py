@@ -14,7 +14,7 @@ from phalanx.agent.link.spawner_client import SpawnerClient
 from phalanx.agent.messages import AttemptsChanged, QuitWhenIdle, SpawnerSnapshot, StopAll
 from phalanx.agent.state_dir import StateDir
 from phalanx.core.model import Blob
-from phalanx.core.spec.job import SECOND
+from phalanx.core.time_units import SECOND
 from phalanx.wire.sync import Reported, TaskInstruction, TaskReport, TaskSpec, Want
 from tests.integration.server.waiting import eventually, within
 

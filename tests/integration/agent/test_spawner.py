@@ -25,7 +25,7 @@ from phalanx.agent.messages import (
     StopAttempt,
 )
 from phalanx.agent.state_dir import StateDir
-from phalanx.core.spec.job import SECOND
+from phalanx.core.time_units import SECOND
 from tests.integration.agent.machines import guard_of, is_alive
 from tests.integration.server.waiting import eventually, within
 

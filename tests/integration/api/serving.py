@@ -17,7 +17,7 @@ from phalanx.api.app import create_app
 from phalanx.api.auth import Authenticator
 from phalanx.api.services import Info, Services
 from phalanx.core.cluster import Cluster
-from phalanx.core.spec.job import Micros
+from phalanx.core.time_units import Micros
 from phalanx.engine.agent_sync import AgentSync
 from phalanx.engine.engine import Engine
 from phalanx.engine.event_buffer import EventBuffer

@@ -14,8 +14,8 @@ from phalanx.core.cluster import Cluster
 from phalanx.core.gang import Gang
 from phalanx.core.model import Phase
 from phalanx.core.settings import CoreSettings
-from phalanx.core.spec.job import SECOND
 from phalanx.core.states import State
+from phalanx.core.time_units import SECOND
 from phalanx.store.memory import MemoryDatabase, MemoryStore
 from phalanx.store.protocol import Batch, CommitFailed, Deposed
 from phalanx.store.sqlite import wall_clock

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from phalanx.api.services import Info
-from phalanx.core.spec.job import SECOND
 from phalanx.core.states import State
+from phalanx.core.time_units import SECOND
 from phalanx.engine.engine import Engine
 from phalanx.engine.output import chunk_writer
 from phalanx.store.memory import MemoryDatabase, MemoryStore

@@ -7,8 +7,8 @@ import pytest
 
 from phalanx.core.model import Phase
 from phalanx.core.settings import CoreSettings
-from phalanx.core.spec.job import SECOND
 from phalanx.core.states import State
+from phalanx.core.time_units import SECOND
 from phalanx.store.memory import MemoryStore
 from phalanx.store.protocol import Store
 from phalanx.store.sqlite import wall_clock

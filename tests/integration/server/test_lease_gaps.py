@@ -5,7 +5,7 @@ import asyncio
 from phalanx.core.events import WorkerRegistered
 from phalanx.core.model import Protocol
 from phalanx.core.records import kind_of
-from phalanx.core.spec.job import Micros
+from phalanx.core.time_units import Micros
 from phalanx.engine.engine import Engine
 from phalanx.engine.host import HostEnvironment
 from phalanx.engine.planner_loop import plan_inline

@@ -8,7 +8,7 @@ import pytest
 from phalanx.core.events import DrainRequested, WorkerLeaving, WorkerRegistered, WorkerRemoved
 from phalanx.core.model import Protocol
 from phalanx.core.records import WorkerDeclaredLost
-from phalanx.core.spec.job import Micros
+from phalanx.core.time_units import Micros
 from phalanx.engine.engine import Engine
 from phalanx.engine.host import HostEnvironment
 from phalanx.engine.planner_loop import plan_inline

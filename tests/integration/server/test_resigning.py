@@ -6,7 +6,7 @@ import pytest
 
 from phalanx.core.events import WorkerRegistered
 from phalanx.core.model import Protocol
-from phalanx.core.spec.job import Micros
+from phalanx.core.time_units import Micros
 from phalanx.engine.engine import Engine
 from phalanx.engine.errors import NotLeading
 from phalanx.engine.host import HostEnvironment

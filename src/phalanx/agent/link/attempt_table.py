@@ -3,7 +3,7 @@
 import asyncio
 
 from phalanx.agent.messages import AttemptKey, AttemptStatus
-from phalanx.core.spec.job import Micros
+from phalanx.core.time_units import Micros
 
 
 class AttemptTable:

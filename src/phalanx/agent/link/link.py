@@ -18,7 +18,7 @@ from phalanx.agent.link.controller import AttemptController
 from phalanx.agent.link.leader_client import LeaderClient, Unreachable
 from phalanx.agent.messages import Lease
 from phalanx.core.model import Protocol
-from phalanx.core.spec.job import SECOND
+from phalanx.core.time_units import SECOND
 from phalanx.wire.errors import ErrorBody
 from phalanx.wire.sync import SyncReply, SyncRequest
 

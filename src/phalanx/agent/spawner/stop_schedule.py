@@ -3,7 +3,7 @@ after its grace.
 """
 
 from phalanx.agent.messages import Lease, RunAttempt
-from phalanx.core.spec.job import SECOND
+from phalanx.core.time_units import SECOND
 
 #: While a killed process lives on, the kill is repeated at this interval: it may have forked.
 _KILL_AGAIN_S = 0.1

@@ -28,7 +28,8 @@ from phalanx.core.ids import job_id, scrambled
 from phalanx.core.model import Cron, CronOutcome, CronRun, Job, Phase, cron_key
 from phalanx.core.spec import cron_expression as expression
 from phalanx.core.spec.cron_times import last_due, next_due, stamp
-from phalanx.core.spec.job import Concurrency, Micros, Schedule
+from phalanx.core.spec.job import Concurrency, Schedule
+from phalanx.core.time_units import Micros
 
 
 def cron_set(tx: Changes, event: CronSet) -> None:

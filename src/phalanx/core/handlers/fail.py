@@ -22,8 +22,9 @@ from phalanx.core.records import (
     WorkerCordoned,
     about,
 )
-from phalanx.core.spec.job import SECOND, Restart
+from phalanx.core.spec.job import Restart
 from phalanx.core.states import Move, State
+from phalanx.core.time_units import SECOND
 
 #: How a stopping task ended.
 _STOPS = {

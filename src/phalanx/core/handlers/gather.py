@@ -16,8 +16,9 @@ from phalanx.core.handlers.startable import check_startable
 from phalanx.core.model import Assignment, GatheredPlaces
 from phalanx.core.node import GPU, Charge, Node
 from phalanx.core.records import GatheredPlacesReleased, PlacesGathered
-from phalanx.core.spec.job import Micros, Mode
+from phalanx.core.spec.job import Mode
 from phalanx.core.states import UNPLACED
+from phalanx.core.time_units import Micros
 
 
 def gang_gathered(tx: Changes, event: GangGathered) -> None:

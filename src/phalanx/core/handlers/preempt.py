@@ -13,8 +13,8 @@ from phalanx.core.handlers.startable import check_startable
 from phalanx.core.handlers.stop import evicted, shrunk
 from phalanx.core.model import Job, Nomination
 from phalanx.core.records import CapacityKept, KeptCapacityReleased
-from phalanx.core.spec.job import Micros
 from phalanx.core.states import State
+from phalanx.core.time_units import Micros
 
 
 def nominated(tx: Changes, event: Nominated) -> None:

@@ -8,7 +8,8 @@ from phalanx.core.gang import Gang
 from phalanx.core.ids import split_task
 from phalanx.core.model import PendingState
 from phalanx.core.settings import CoreSettings
-from phalanx.core.spec.job import JobSpec, Micros
+from phalanx.core.spec.job import JobSpec
+from phalanx.core.time_units import Micros
 
 
 def backoff(settings: CoreSettings, spec: JobSpec, setbacks: int) -> Micros:

@@ -28,8 +28,9 @@ from phalanx.core.records import (
     TaskStopTimedOut,
     about,
 )
-from phalanx.core.spec.job import Match, Micros, Restart
+from phalanx.core.spec.job import Match, Restart
 from phalanx.core.states import PLACED, TERMINAL, UNPLACED, Move, State
+from phalanx.core.time_units import Micros
 
 #: Verdicts that follow from the cause alone. After any other cause the gang may be requeued.
 _VERDICTS = {

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta, tzinfo
 
 from phalanx.core.spec.cron_expression import CronExpression
-from phalanx.core.spec.job import HOUR, MINUTE, SECOND, Micros
+from phalanx.core.time_units import HOUR, MINUTE, SECOND, Micros
 
 _DAY: Micros = 24 * HOUR
 _MINUTE = timedelta(minutes=1)

@@ -8,7 +8,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from phalanx.core.spec.fields import refusal, shown
-from phalanx.core.spec.job import HOUR, MINUTE, SECOND, Micros
+from phalanx.core.time_units import HOUR, MINUTE, SECOND, Micros
 
 #: The units in the order in which they are written, the longest first.
 _UNITS: dict[str, Micros] = {

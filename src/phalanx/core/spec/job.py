@@ -8,12 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-#: A duration, or a time since 1970 (UTC), in microseconds.
-Micros = int
-
-SECOND: Micros = 1_000_000
-MINUTE: Micros = 60 * SECOND
-HOUR: Micros = 60 * MINUTE
+from phalanx.core.time_units import Micros
 
 #: Amounts by resource: cpu and gpu in thousandths, memory in bytes, all others as they are.
 Resources = dict[str, int]

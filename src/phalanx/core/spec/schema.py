@@ -28,12 +28,9 @@ from phalanx.core.spec.fields import (
     write_fields,
 )
 from phalanx.core.spec.job import (
-    HOUR,
-    MINUTE,
     CheckpointPolicy,
     Concurrency,
     Match,
-    Micros,
     Mode,
     Pack,
     PackMode,
@@ -41,6 +38,7 @@ from phalanx.core.spec.job import (
     Restart,
     Schedule,
 )
+from phalanx.core.time_units import HOUR, MINUTE, Micros
 
 #: Tasks of all roles of a job together.
 TASK_LIMIT = 100_000

@@ -12,9 +12,10 @@ from phalanx.core.errors import Invalid, Problem
 from phalanx.core.spec import names
 from phalanx.core.spec.durations import printed
 from phalanx.core.spec.fields import FieldPath, as_key, mapping, read_fields, refusal, shown
-from phalanx.core.spec.job import NEEDS_RUNTIME, SECOND, JobSpec, Micros, Role
+from phalanx.core.spec.job import NEEDS_RUNTIME, JobSpec, Role
 from phalanx.core.spec.references import references
 from phalanx.core.spec.schema import JOB_FIELDS, ROLE_FIELDS, SHORT_FIELDS, TASK_LIMIT
+from phalanx.core.time_units import SECOND, Micros
 
 #: A fenced task must have stopped before its gang is placed again; its lease leaves this much
 #: time for that.

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from phalanx.core.cluster import Cluster
 from phalanx.core.gang import Gang
 from phalanx.core.queues import stopped_by
-from phalanx.core.spec.job import Micros
 from phalanx.core.states import State
+from phalanx.core.time_units import Micros
 from phalanx.engine.turn import Turn
 
 #: Higher priority first, then older.

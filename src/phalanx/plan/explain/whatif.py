@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from phalanx.core import reasons as why
 from phalanx.core.model import Assignment
 from phalanx.core.reasons import HeldBack, Reason, amount_in_words
-from phalanx.core.spec.job import SECOND, Micros
+from phalanx.core.time_units import SECOND, Micros
 from phalanx.plan.cycle import decision_for
 from phalanx.plan.decisions import Evict, Gather, Plan, PlannedVictim, Reserve, ReservedStart
 from phalanx.plan.fairshare.demand import settle_shares

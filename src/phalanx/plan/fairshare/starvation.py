@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from phalanx.core.spec.job import Micros
+from phalanx.core.time_units import Micros
 from phalanx.plan.decisions import ReservedStart
 from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.model import PendingGang

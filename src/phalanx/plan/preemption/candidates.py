@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from phalanx.core.spec.job import Micros
+from phalanx.core.time_units import Micros
 from phalanx.plan.decisions import PlannedVictim
 from phalanx.plan.model import RunningGang
 from phalanx.plan.placement.trial import PlacementTrial, undo_all

@@ -11,7 +11,7 @@ from itertools import product
 import numpy as np
 
 from phalanx.core.model import PreemptWithin
-from phalanx.core.spec.job import Micros
+from phalanx.core.time_units import Micros
 from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.model import PendingGang, RunningGang
 from phalanx.plan.placement.amounts import minimum_amounts

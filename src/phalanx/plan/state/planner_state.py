@@ -15,7 +15,7 @@ from phalanx.core.model import Queue
 from phalanx.core.node import Node
 from phalanx.core.reasons import Reason
 from phalanx.core.settings import CoreSettings
-from phalanx.core.spec.job import Micros
+from phalanx.core.time_units import Micros
 from phalanx.plan.decisions import Plan, ReservedStart
 from phalanx.plan.explain.shortage import never_fits
 from phalanx.plan.model import PendingGang, PlannerPolicy, RunningGang

@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from phalanx.core.node import DEVICE, GPU
-from phalanx.core.spec.job import Micros
+from phalanx.core.time_units import Micros
 from phalanx.plan.model import RunningGang, RunningTask
 from phalanx.plan.state.capacity import Occupant
 from phalanx.plan.state.forkable import ForkableDict

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, bisect_right, insort
 
-from phalanx.core.spec.job import Micros
+from phalanx.core.time_units import Micros
 
 
 class TimeIndex:

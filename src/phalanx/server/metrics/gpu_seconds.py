@@ -5,7 +5,8 @@ from phalanx.core.ledger import gpu_seconds
 from phalanx.core.model import role_of
 from phalanx.core.node import GPU
 from phalanx.core.records import Record, TaskDone, TaskFailed, TaskStopped, TaskStopTimedOut
-from phalanx.core.spec.job import JobSpec, Micros
+from phalanx.core.spec.job import JobSpec
+from phalanx.core.time_units import Micros
 
 
 class GpuSeconds:

@@ -28,7 +28,7 @@ from phalanx.core.records import (
     TaskStopTimedOut,
     WorkerDeclaredLost,
 )
-from phalanx.core.spec.job import SECOND, Micros
+from phalanx.core.time_units import SECOND, Micros
 from phalanx.engine.turn import Turn
 from phalanx.server.metrics.families import LONG_S, SHORT_S, Families
 

@@ -8,7 +8,7 @@ import time
 from prometheus_client import CollectorRegistry, generate_latest
 
 from phalanx.core.cluster import Cluster
-from phalanx.core.spec.job import Micros
+from phalanx.core.time_units import Micros
 from phalanx.engine.planner_loop import update_and_plan
 from phalanx.engine.turn import Turn
 from phalanx.plan.decisions import Plan
