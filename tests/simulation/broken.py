@@ -28,7 +28,7 @@ def one_acceptance_releases_the_whole_start_set(patch: pytest.MonkeyPatch) -> No
     def accepted(tx: Changes, event: Any) -> None:
         gang, _ = tx.attempt(event.task, event.epoch)
         if gang.unreleased():
-            reserve.release(tx, reserve.with_mates(tx, gang))
+            reserve.release(tx, reserve.with_group(tx, gang))
 
     patch.setitem(cluster._HANDLERS, events.Accepted, accepted)
 

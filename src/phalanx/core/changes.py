@@ -1,7 +1,7 @@
 """The changes that follow from one event, built on copies of gangs and nodes.
 
 The cluster takes them over only if every step was legal. The rows in it are to be committed; the
-rest tells the engine which workers to wake and which timers to set. Only this module makes new
+rest is for the engine: which workers to wake and which timers to set. Only this module makes new
 versions of rows.
 """
 
@@ -206,11 +206,11 @@ class Changes:
         gang.job = self.jobs[job.id] = replace(job, version=job.version + 1, **fields)
 
     def set_pending(self, gang: Gang, **fields: Any) -> None:
-        """Change what the job has while it is pending. Begins the stage if need be."""
+        """Change the state of the pending stage. Begins the stage if need be."""
         self.set_job(gang, pending=replace(gang.job.pending or _PENDING, **fields))
 
     def set_attempt(self, gang: Gang, **fields: Any) -> None:
-        """Change what is known of the present attempt. Begins the stage if need be."""
+        """Change the state of the present attempt. Begins the stage if need be."""
         self.set_job(gang, attempt=replace(gang.job.attempt or _ATTEMPT, **fields))
 
     def add_gang(self, job: Job, tasks: list[Task]) -> Gang:

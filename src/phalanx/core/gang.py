@@ -94,7 +94,7 @@ class Gang:
         return [t for t in self.tasks if t.state is State.RESERVED and not t.released]
 
     def started(self) -> list[Task]:
-        """Tasks that have a process or may have one, and were not told to stop."""
+        """Tasks that have a process or may have one, and are not stopping."""
         return [
             t
             for t in self.tasks

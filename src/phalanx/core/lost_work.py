@@ -15,7 +15,7 @@ from phalanx.core.records import WorkLost
 from phalanx.core.spec.job import CheckpointPolicy, Resources
 from phalanx.core.time_units import HOUR, Micros
 
-#: How many units of a resource one price is for; one where nothing is said.
+#: How many units of a resource a price is for; of other resources, one.
 _PRICED = {"cpu": 1000, "gpu": 1000, "memory": 2**30}
 
 #: Causes after which the work is not wanted any more, so that nothing is lost.

@@ -122,15 +122,15 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
             if self.place.worker is not None:
                 parts.append(f"on {self.place.worker}")
             times = ("placed_at", "released_at", "started_at", "stopping_at")
-            known = [(name, getattr(self.place, name)) for name in times]
-            parts += [f"{name}={at}" for name, at in known if at is not None]
+            values = [(name, getattr(self.place, name)) for name in times]
+            parts += [f"{name}={at}" for name, at in values if at is not None]
         if self.ended_at is not None:
             parts.append(f"ended_at={self.ended_at}")
         return ", ".join(parts)
 
 
 def place_of(task: Task) -> Place:
-    """The place of a task that is known to have one."""
+    """The place of a task. Raises AssertionError if it has none."""
     if task.place is None:
         raise AssertionError(f"bug: a task without a place: {task.story}")
     return task.place
@@ -211,7 +211,7 @@ class EndState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class GangMembers(msgspec.Struct, frozen=True, omit_defaults=True):
     """The members of a gang that is submitted in parts, as far as they have been submitted."""
 
-    needed: int | None  #: how many members the gang starts with; None until a part says so
+    needed: int | None  #: how many members the gang starts with; None until a part sets it
     names: tuple[str, ...] = ()  #: pods, and Jobs of several pods
     #: Fields that parts have set for the gang, and their weight: the heavier part wins.
     weights: dict[str, int] = {}

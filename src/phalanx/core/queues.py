@@ -19,9 +19,9 @@ def stopped_by(queues: Mapping[str, Queue], name: str) -> str | None:
     return None
 
 
-def changed(known: Mapping[str, Queue], queues: Sequence[Queue]) -> list[Queue]:
+def changed(current: Mapping[str, Queue], queues: Sequence[Queue]) -> list[Queue]:
     """The queues among these that are new or differ. Raises Invalid if the result is not a tree."""
-    there = {**known, **{queue.name: queue for queue in queues}}
+    result = {**current, **{queue.name: queue for queue in queues}}
     for queue in queues:
         above, seen = queue.parent, {queue.name}
         while above is not None:
@@ -30,10 +30,10 @@ def changed(known: Mapping[str, Queue], queues: Sequence[Queue]) -> list[Queue]:
                 raise Invalid(
                     [Problem(path, f"is {queue.parent}, which is below {queue.name} itself")]
                 )
-            if above not in there:
+            if above not in result:
                 raise Invalid(
                     [Problem(path, f"is {above}, which does not exist; set that queue first")]
                 )
             seen.add(above)
-            above = there[above].parent
-    return [queue for queue in queues if known.get(queue.name) != queue]
+            above = result[above].parent
+    return [queue for queue in queues if current.get(queue.name) != queue]

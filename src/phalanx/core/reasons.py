@@ -41,7 +41,7 @@ class Backoff(msgspec.Struct, frozen=True, tag=True):
 
 class WaitingForMembers(msgspec.Struct, frozen=True, tag=True):
     seen: int
-    of: int | None  #: None if the PodGroup, which says it, has not been submitted
+    of: int | None  #: None if the PodGroup, which sets it, has not been submitted
     uncounted: int = 0  #: members running or done, which the match policy does not count
 
     def __str__(self) -> str:

@@ -39,16 +39,16 @@ def cron_set(tx: Changes, event: CronSet) -> None:
         raise Invalid(problems)
     spec = event.spec
     key = cron_key(spec.namespace, spec.name or "")
-    known = tx.base.crons.get(key)
-    if known is None:
+    earlier = tx.base.crons.get(key)
+    if earlier is None:
         row = Cron(key, spec, event.owner, tx.now)
         row = replace(row, next_at=_next(row, event.zone, tx.now))
         tx.record(records.CronCreated(key, event.owner))
-    elif (known.spec, known.owner) == (spec, event.owner):
+    elif (earlier.spec, earlier.owner) == (spec, event.owner):
         return
     else:
-        row = replace(known, spec=spec, owner=event.owner)
-        if not known.paused and _times(known) != _times(row):
+        row = replace(earlier, spec=spec, owner=event.owner)
+        if not earlier.paused and _times(earlier) != _times(row):
             row = replace(row, next_at=_next(row, event.zone, tx.now))
         tx.record(records.CronChanged(key, event.owner))
     _put(tx, row)

@@ -33,7 +33,7 @@ _STOPS = {
     Move.STOPPED: TaskEnding.STOPPED,
     Move.SPAWN_FAILED: TaskEnding.SPAWN_FAILED,
 }
-#: What takes a task whose process was lost to its next state.
+#: The move that follows from the ending of a process.
 _MOVES = {
     TaskEnding.EXITED: Move.EXITED_NON_ZERO,
     TaskEnding.STOPPED: Move.STOPPED,

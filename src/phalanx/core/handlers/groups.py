@@ -11,7 +11,7 @@ from phalanx.core.handlers.stop import stop_gang
 from phalanx.core.model import Phase
 
 
-def mates(tx: Changes, gang: Gang) -> list[str]:
+def others_of_group(tx: Changes, gang: Gang) -> list[str]:
     """The other unfinished jobs of its group."""
     base = tx.base
     seen = {gang.job.id}
@@ -35,10 +35,10 @@ def member_ended(tx: Changes, gang: Gang) -> None:
     if job.satisfied or job.verdict is None or job.verdict is Phase.DONE:
         return
     cause = causes.group_member_ended(job.id, job.full_name, job.verdict)
-    for other in mates(tx, gang):
-        mate = tx.gang(other)
-        if mate.job.verdict is None and not mate.job.satisfied:
-            stop_gang(tx, mate, cause)
+    for other in others_of_group(tx, gang):
+        member = tx.gang(other)
+        if member.job.verdict is None and not member.job.satisfied:
+            stop_gang(tx, member, cause)
 
 
 def _split(name: str) -> tuple[str, str]:

@@ -1,7 +1,7 @@
 """Gangs that are submitted in parts, one member or several at a time.
 
 No task of such a gang is placed before it has all members it needs; after that none can join. What
-the parts say about the gang must agree, and each member is submitted once.
+the parts set for the gang must agree, and each member is submitted once.
 """
 
 from collections.abc import Iterable, Iterator
@@ -39,9 +39,9 @@ class _Parts(NamedTuple):
 
 def members_joined(tx: Changes, event: MembersJoined) -> None:
     if event.key is not None:
-        known = tx.base.keys.get((event.spec.namespace, event.key))
-        if known is not None:
-            raise Duplicate(event.key, known)
+        earlier = tx.base.keys.get((event.spec.namespace, event.key))
+        if earlier is not None:
+            raise Duplicate(event.key, earlier)
     gang = tx.gang(event.job)
     job = gang.job
     if job.members is None or not job.awaits_members:

@@ -19,10 +19,10 @@ def queues_set(tx: Changes, event: QueuesSet) -> None:
 
 
 def _set(tx: Changes, queues: Sequence[Queue], by: str = "") -> None:
-    known = tx.base.queues
-    for queue in changed(known, queues):
+    current = tx.base.queues
+    for queue in changed(current, queues):
         tx.queues[queue.name] = queue
-        kind = QueueChanged if queue.name in known else QueueCreated
+        kind = QueueChanged if queue.name in current else QueueCreated
         tx.record(kind(queue.name, by))
         tx.replan = True
 

@@ -36,7 +36,7 @@ def requeue(tx: Changes, gang: Gang, setbacks: int) -> None:
 
 
 def _fence_delay(tx: Changes, gang: Gang) -> Micros:
-    """How long a fenced job must wait until a task lost with its worker is surely dead."""
+    """The delay after which a task of a fenced job that was lost with its worker is surely dead."""
     if not gang.job.spec.fence:
         return 0
     residues = (tx.base.residues | tx.residues).values()
@@ -63,7 +63,7 @@ def forgive(tx: Changes, gang: Gang) -> None:
 
 def avoid(tx: Changes, gang: Gang, workers: list[str]) -> None:
     """Try these workers last for this gang from now on."""
-    known = gang.job.avoid
-    fresh = [worker for worker in dict.fromkeys(workers) if worker not in known]
+    avoided = gang.job.avoid
+    fresh = [worker for worker in dict.fromkeys(workers) if worker not in avoided]
     if fresh:
-        tx.set_job(gang, avoid=(*known, *fresh)[-tx.base.settings.avoid_cap :])
+        tx.set_job(gang, avoid=(*avoided, *fresh)[-tx.base.settings.avoid_cap :])

@@ -153,8 +153,8 @@ def accepted(tx: Changes, event: Accepted) -> None:
         return  # a plain worker prepares nothing; it claims the task instead
     gang.accepted |= bit
     gang.missing -= 1
-    gangs = with_mates(tx, gang)
-    if not any(mate.missing for mate in gangs):
+    gangs = with_group(tx, gang)
+    if not any(member.missing for member in gangs):
         release(tx, gangs)
 
 
@@ -163,7 +163,7 @@ def _on_agent(tx: Changes, task: Task) -> bool:
     return node is not None and node.worker.protocol is Protocol.SYNC
 
 
-def with_mates(tx: Changes, gang: Gang) -> list[Gang]:
+def with_group(tx: Changes, gang: Gang) -> list[Gang]:
     """The gang and those whose reservations are released with its own."""
     reservation = gang.job.reservation
     together = () if reservation is None else reservation.together
@@ -213,7 +213,7 @@ def lose_reservation(
 
     The suspected workers are tried last from now on, and repeated losses lead to a backoff.
     """
-    gangs = with_mates(tx, gang)
+    gangs = with_group(tx, gang)
     if suspect is None:
         suspects = _suspects(tx, gangs)
     else:
@@ -248,7 +248,7 @@ def _has_on(gang: Gang, worker: str) -> int:
 
 def give_back(tx: Changes, gang: Gang, move: Move) -> None:
     """Return the start set, and those released with it, to pending. No process of them exists."""
-    for each in with_mates(tx, gang):
+    for each in with_group(tx, gang):
         for task in each.unreleased():
             tx.free(task)
             tx.wake_worker_of(task)

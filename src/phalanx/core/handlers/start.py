@@ -8,7 +8,7 @@ from phalanx.core.errors import Conflict
 from phalanx.core.events import Claimed, Started, StartTimedOut
 from phalanx.core.gang import Gang
 from phalanx.core.handlers.fail import Failure, fail, note_start
-from phalanx.core.handlers.reserve import arm_attempt, release, with_mates
+from phalanx.core.handlers.reserve import arm_attempt, release, with_group
 from phalanx.core.model import AttemptState, Place, Task
 from phalanx.core.node import Charge
 from phalanx.core.queues import stopped_by
@@ -45,8 +45,8 @@ def claimed(tx: Changes, event: Claimed) -> None:
     if task.state is not State.RESERVED or task.worker != event.worker:
         raise Conflict(f"task {task.id} is {task.state} and not reserved for {event.worker}")
     if not task.released:
-        gangs = with_mates(tx, gang)
-        if any(mate.missing for mate in gangs):
+        gangs = with_group(tx, gang)
+        if any(member.missing for member in gangs):
             raise Conflict(f"task {task.id} cannot start before all agents of its gang are ready")
         release(tx, gangs)
         task = gang.tasks[task.index]

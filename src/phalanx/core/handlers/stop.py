@@ -16,7 +16,7 @@ from phalanx.core.gang import Gang
 from phalanx.core.handlers.checkpoint import drop_saved, settle_checkpoints
 from phalanx.core.handlers.gather import release_gathered
 from phalanx.core.handlers.requeue import forgive, requeue
-from phalanx.core.handlers.reserve import give_back, with_mates
+from phalanx.core.handlers.reserve import give_back, with_group
 from phalanx.core.lost_work import charge_lost_work
 from phalanx.core.model import EndState, Phase, StoppingState, Task
 from phalanx.core.records import (
@@ -53,10 +53,10 @@ def stop_gang(tx: Changes, gang: Gang, cause: Cause, *, counted: bool = False) -
     release_gathered(tx, gang)
     tx.set_job(gang, pending=None, stopping=StoppingState(cause, job.epoch, tx.now, counted))
     if job.reservation is not None:
-        mates = with_mates(tx, gang)[1:]
+        members = with_group(tx, gang)[1:]
         give_back(tx, gang, Move.STOP_BEGAN)
-        for mate in mates:
-            requeue(tx, mate, setbacks=0)
+        for member in members:
+            requeue(tx, member, setbacks=0)
     stopping = gang.started()
     failed = [task for task in gang.tasks if task.state is State.PREEMPTED]
     charge_lost_work(tx, gang, cause, stopping, failed)

@@ -37,9 +37,9 @@ from phalanx.core.states import Move, State
 def submitted(tx: Changes, event: Submitted) -> None:
     spec = shared_spec(event.spec)
     if event.key is not None:
-        known = tx.base.keys.get((spec.namespace, event.key))
-        if known is not None:
-            raise Duplicate(event.key, known)
+        earlier = tx.base.keys.get((spec.namespace, event.key))
+        if earlier is not None:
+            raise Duplicate(event.key, earlier)
     problems = _problems(tx, event)
     if problems:
         raise Invalid(problems)

@@ -47,7 +47,7 @@ _VANISHED = Failure(TaskEnding.VANISHED, gone=True)
 
 def worker_registered(tx: Changes, event: WorkerRegistered) -> None:
     """Register a worker. It replaces an earlier agent of the same name."""
-    known = tx.find_node(event.worker)
+    earlier = tx.find_node(event.worker)
     worker = Worker(
         id=event.worker,
         incarnation=event.incarnation,
@@ -59,19 +59,19 @@ def worker_registered(tx: Changes, event: WorkerRegistered) -> None:
         labels=dict(event.labels),
         slots=1 if event.slots is None and event.protocol is Protocol.PLAIN else event.slots,
     )
-    reborn = known is None or (
-        (known.worker.incarnation, known.worker.protocol) != (event.incarnation, event.protocol)
+    reborn = earlier is None or (
+        (earlier.worker.incarnation, earlier.worker.protocol) != (event.incarnation, event.protocol)
     )
-    if known is not None:
+    if earlier is not None:
         worker = replace(
             worker,
-            cordoned=known.worker.cordoned,
-            drain_at=known.worker.drain_at,
-            drained_by=known.worker.drained_by,
-            suspicions=known.worker.suspicions,
+            cordoned=earlier.worker.cordoned,
+            drain_at=earlier.worker.drain_at,
+            drained_by=earlier.worker.drained_by,
+            suspicions=earlier.worker.suspicions,
         )
         if not reborn:
-            worker = replace(worker, born_at=known.worker.born_at)
+            worker = replace(worker, born_at=earlier.worker.born_at)
     node = tx.set_worker(worker)
     if event.protocol is Protocol.PLAIN:
         # A plain worker reports no inventory. It registers when it starts, with no tasks yet.
@@ -83,7 +83,7 @@ def worker_registered(tx: Changes, event: WorkerRegistered) -> None:
     if reborn:
         for gang, tasks in _by_gang(tx, node, node.charges):
             _forget_acceptance(gang, tasks)
-    if reborn and known is not None:
+    if reborn and earlier is not None:
         tx.wake.add(worker.id)  # so that the agent that was replaced learns of it
     tx.record(WorkerJoined(worker.id, event.incarnation))
 
