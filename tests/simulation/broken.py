@@ -1,7 +1,7 @@
 """Rules broken on purpose, to see that the simulator notices: each function breaks one."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -9,9 +9,11 @@ from phalanx.core import cluster, events
 from phalanx.core.changes import Changes
 from phalanx.core.gang import Gang
 from phalanx.core.handlers import fail, reserve, start, workers
+from phalanx.core.invariants import Invariant
 from phalanx.core.model import Task
 from phalanx.engine import agent_instructions, agent_sync, writer
 from phalanx.engine.commits import Commits
+from phalanx.sim.invariants import SimulationInvariant
 from phalanx.store.memory import MemoryStore
 from phalanx.store.protocol import Batch, CommitFailed, Deposed
 from phalanx.wire.sync import Want
@@ -119,18 +121,45 @@ def a_lost_worker_keeps_its_tasks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(workers, "_lose_tasks", lambda tx, node: None)
 
 
-BREAKS: list[Break] = [
-    the_epoch_of_a_report_is_not_checked,
-    one_acceptance_releases_the_whole_start_set,
-    an_agent_runs_what_it_has_only_prepared,
-    a_settled_task_occupies_nothing,
-    siblings_of_a_failed_task_run_on,
-    failures_are_not_counted,
-    a_deposed_leader_may_write,
-    answers_leave_before_the_commit,
-    an_unknown_outcome_counts_as_success,
-    an_unknown_outcome_counts_as_failure_and_memory_is_kept,
-    old_reports_are_taken_for_new_ones,
-    a_vanished_task_is_not_missed,
-    a_lost_worker_keeps_its_tasks,
-]
+class Found(NamedTuple):
+    """How a broken rule is found."""
+
+    first_seed: int  #: of a history that shows it; tried first, because most do not
+    invariants: set[str]  #: of which one is violated
+
+
+BREAKS: dict[Break, Found] = {
+    the_epoch_of_a_report_is_not_checked: Found(3, {SimulationInvariant.JOBS_END}),
+    one_acceptance_releases_the_whole_start_set: Found(
+        1, {SimulationInvariant.PROCESS_AFTER_ALL_ARE_READY}
+    ),
+    an_agent_runs_what_it_has_only_prepared: Found(
+        1, {SimulationInvariant.PROCESS_AFTER_COMMITTED_RELEASE}
+    ),
+    a_settled_task_occupies_nothing: Found(3, {SimulationInvariant.DEVICES_ARE_NOT_OVERUSED}),
+    siblings_of_a_failed_task_run_on: Found(1, {Invariant.MINIMUM_IS_KEPT}),
+    failures_are_not_counted: Found(9, {SimulationInvariant.FAILURES_END_A_JOB}),
+    a_deposed_leader_may_write: Found(4, {SimulationInvariant.FINISHED_JOBS_DO_NOT_CHANGE}),
+    answers_leave_before_the_commit: Found(
+        11,
+        {
+            SimulationInvariant.ACKNOWLEDGED_JOBS_ARE_STORED,
+            SimulationInvariant.JOBS_END,  # a job that the leader believes to have ended
+        },
+    ),
+    an_unknown_outcome_counts_as_success: Found(
+        2, {SimulationInvariant.ACKNOWLEDGED_JOBS_ARE_STORED}
+    ),
+    an_unknown_outcome_counts_as_failure_and_memory_is_kept: Found(
+        32,
+        {
+            SimulationInvariant.PROCESS_AFTER_COMMITTED_RELEASE,
+            Invariant.PHASE_MATCHES_TASKS,  # in rows of which only some were stored
+        },
+    ),
+    old_reports_are_taken_for_new_ones: Found(
+        26, {SimulationInvariant.VANISHED_PROCESSES_ARE_DEAD}
+    ),
+    a_vanished_task_is_not_missed: Found(15, {SimulationInvariant.JOBS_END}),
+    a_lost_worker_keeps_its_tasks: Found(1, {Invariant.NO_PLACE_ON_A_LOST_WORKER}),
+}
