@@ -62,6 +62,9 @@ CLOCK_METHODS = {"now", "utcnow", "today"}
 
 NAMELESS = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}
 FUNCTION_LINES = 60
+#: The words that names of files and folders are made of: a name that needs a docstring to be
+#: understood is found here before it is merged. Add a word if a newcomer would look for it.
+TOPICS = frozenset((Path(__file__).parent / "topics.txt").read_text("utf-8").split())
 #: Public class names that stand for two things, each with the reason. There is none.
 REPEATED_CLASSES: set[str] = set()
 DOCSTRING_LINES = 6
@@ -213,6 +216,20 @@ def test_a_public_class_name_is_used_once() -> None:
     assert not list(class_names(SRC))
 
 
+def topic(file: Source) -> Iterator[str]:
+    parts = file.path.removeprefix("src/phalanx/").removesuffix(".py").split("/")
+    words = {word for part in parts for word in part.strip("_").split("_")}
+    for word in sorted(words - TOPICS):
+        yield (
+            f"the word {word} is not in TOPICS; name files and folders after what a newcomer would"
+            " look for, in the words of the field, and add the word if it is one"
+        )
+
+
+def test_files_and_folders_are_named_in_the_words_of_the_field() -> None:
+    assert not broken(topic, SRC)
+
+
 def function_size(file: Source) -> Iterator[str]:
     for node in file.nodes(ast.FunctionDef, ast.AsyncFunctionDef):
         assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
@@ -354,6 +371,8 @@ LONG = "def f():\n" + "    x = 1\n" * FUNCTION_LINES
         (pure_calls, CORE, "async def f(): ...", "awaits"),
         (name, "src/phalanx/core/utils.py", "", "utils says nothing"),
         (name, "tests/helpers/rows.py", "", "helpers says nothing"),
+        (topic, "src/phalanx/engine/desk.py", "", "the word desk is not in TOPICS"),
+        (topic, "src/phalanx/household/a.py", "", "the word household is not in TOPICS"),
         (function_size, CORE, LONG, f"f has {FUNCTION_LINES + 1} lines"),
         (function_size, CORE, f"async {LONG}", f"f has {FUNCTION_LINES + 1} lines"),
         (docstring, CORE, "x = 1", "has no docstring"),
