@@ -33,13 +33,13 @@ def evict(driver: Driver, job: str) -> None:
 
 
 def save(driver: Driver, job: str, index: int, blob: str) -> list[str]:
-    """Save under that name; returns the bytes that are needed no more."""
+    """Save under that name. Returns the blobs that were dropped."""
     task = driver.task(job, index)
     return driver.apply(CheckpointSaved(task.id, task.epoch, Blob(blob, 10))).dropped_blobs
 
 
 def stop(driver: Driver, job: str) -> list[str]:
-    """All have stopped; returns the bytes that are needed no more."""
+    """Stop all tasks. Returns the blobs that were dropped."""
     dropped: list[str] = []
     for index in driver.indices(job, State.PREEMPTING):
         dropped += driver.exit(job, index, 0, signalled=True).dropped_blobs
@@ -64,7 +64,7 @@ def saved_set(driver: Driver, job: str, prefix: str) -> list[str]:
 
 
 @pytest.mark.parametrize("policy", ["none", "each", "all"])
-def test_a_checkpoint_is_only_taken_while_the_task_is_preempting(policy: str) -> None:
+def test_a_checkpoint_is_only_accepted_while_the_task_is_stopping(policy: str) -> None:
     driver, job = a_gang(policy)
     blob = CheckpointSaved(f"{job}.0", 1, Blob("b", 10))
     refusal = driver.refuse(blob, Conflict)
@@ -148,7 +148,7 @@ def test_the_trigger_of_a_failure_keeps_what_it_had() -> None:
 # All
 
 
-def test_a_set_counts_when_every_task_saved_in_the_same_drain() -> None:
+def test_a_set_counts_when_every_task_saved_in_the_same_stop() -> None:
     driver, job = a_gang("all")
     evict(driver, job)
     for index in range(3):
@@ -178,14 +178,14 @@ def test_an_incomplete_set_is_dropped_and_the_last_complete_one_stays() -> None:
     assert checkpoints(driver, job) == ["x0", "x1", "x2"]
 
 
-def test_bytes_saved_twice_in_one_drain_are_not_kept_twice() -> None:
+def test_bytes_saved_twice_in_one_stop_are_not_kept_twice() -> None:
     driver, job = a_gang("all")
     evict(driver, job)
     save(driver, job, 0, "y0")
     assert save(driver, job, 0, "y0'") == ["y0"]
 
 
-def test_a_trigger_cannot_save_so_its_drain_has_no_set() -> None:
+def test_a_failed_task_cannot_save_so_its_stop_has_no_set() -> None:
     driver, job = a_gang("all")
     saved_set(driver, job, "x")
     driver.run(job, "a", "b", "c")
@@ -196,7 +196,7 @@ def test_a_trigger_cannot_save_so_its_drain_has_no_set() -> None:
     assert checkpoints(driver, job) == ["x0", "x1", "x2"]
 
 
-def test_nor_has_it_one_if_the_gang_restarts_by_task_but_must_be_placed_whole() -> None:
+def test_a_stop_after_a_failure_has_no_set_even_with_restart_task() -> None:
     driver, job = a_gang("all", restart="task", match="only-waiting")
     saved_set(driver, job, "x")
     driver.run(job, "a", "b", "c")
@@ -218,7 +218,7 @@ def test_a_worker_lost_before_its_task_could_save_spoils_the_set() -> None:
 
 
 def half_started(driver: Driver, job: str) -> None:
-    """A second attempt, in which only the first task was seen to start."""
+    """A second attempt, in which only the first task was reported as started."""
     driver.place(job, "a", "b", "c")
     driver.accept(job)
     driver.apply(Started(f"{job}.0", 2))
@@ -235,7 +235,7 @@ def test_tasks_that_never_started_are_not_missed_in_a_set() -> None:
     assert checkpoints(driver, job) == ["y0", None, None]
 
 
-def test_a_task_that_exited_had_started_even_if_its_start_was_never_heard_of() -> None:
+def test_a_task_that_exited_had_started_even_if_its_start_was_never_reported() -> None:
     driver, job = a_gang("all")
     saved_set(driver, job, "x")
     half_started(driver, job)
@@ -295,7 +295,7 @@ def test_a_cancelled_job_keeps_the_set_it_saved() -> None:
 # Progress
 
 
-def test_a_report_of_safe_work_is_remembered_for_the_price_of_an_eviction() -> None:
+def test_a_report_of_safe_work_is_kept_on_the_attempt() -> None:
     driver, job = a_gang("each")
     driver.apply(Progressed(f"{job}.0", 1, step=4))
     assert driver.attempt_of(job).safe_at is None

@@ -83,13 +83,13 @@ def test_a_cron_fires_at_two_and_not_before(cluster: Driver) -> None:
     assert kinds(cluster) == ["CronCreated", "CronFired"]
 
 
-def test_it_fires_on_its_own_clock(cluster: Driver) -> None:
+def test_a_cron_fires_in_its_own_time_zone(cluster: Driver) -> None:
     schedule(cluster, schedule={"cron": "0 8 * * *", "timezone": "Asia/Tokyo"})
     cluster.advance(HOUR_S)
     assert names(cluster) == ["nightly-202311150800"]
 
 
-def test_an_overlap_is_forbidden_and_told(cluster: Driver) -> None:
+def test_an_overlapping_run_is_skipped_and_recorded(cluster: Driver) -> None:
     schedule(cluster)
     cluster.advance(TO_TWO + 24 * HOUR_S)
     assert names(cluster) == ["nightly-202311150200"]
@@ -143,7 +143,7 @@ def test_the_next_run_starts_when_the_one_it_replaces_is_gone(cluster: Driver) -
     assert kinds(cluster) == ["CronCreated", "CronFired", "CronReplacing", "CronFired"]
 
 
-def test_a_run_that_only_waited_is_replaced_at_once(cluster: Driver) -> None:
+def test_a_pending_run_is_replaced_at_once(cluster: Driver) -> None:
     schedule(cluster, schedule={"concurrency": "replace"})
     cluster.advance(TO_TWO + 24 * HOUR_S)
     assert names(cluster) == ["nightly-202311150200", "nightly-202311160200"]
@@ -206,7 +206,7 @@ def test_a_timer_that_comes_again_finds_it_done(cluster: Driver) -> None:
     assert len(cluster.jobs) == 1
 
 
-def test_a_refused_run_is_told_and_the_next_is_tried(cluster: Driver) -> None:
+def test_a_denied_run_is_recorded_and_the_next_is_tried(cluster: Driver) -> None:
     why = ["ada has left"]
     cluster.lookups = CronLookups(zone=zone, refusal=lambda spec, owner: why[0] if why else None)
     schedule(cluster)
@@ -228,7 +228,7 @@ def test_a_queue_that_went_away_denies_the_run(cluster: Driver) -> None:
     assert kinds(cluster) == ["CronCreated", "CronDenied"]
 
 
-def test_a_paused_cron_rests_and_makes_up_for_nothing(cluster: Driver) -> None:
+def test_a_paused_cron_skips_the_times_that_were_due(cluster: Driver) -> None:
     schedule(cluster)
     cluster.apply(events.CronPaused(NIGHTLY, paused=True))
     cluster.advance(TO_TWO + 24 * HOUR_S)
@@ -290,7 +290,5 @@ def test_a_cron_that_is_removed_leaves_its_runs(cluster: Driver) -> None:
         ),
     ],
 )
-def test_a_cron_that_cannot_be_is_refused(
-    cluster: Driver, fields: dict[str, Any], words: str
-) -> None:
+def test_an_invalid_cron_is_refused(cluster: Driver, fields: dict[str, Any], words: str) -> None:
     assert words in cluster.refuse(events.CronSet(nightly(**fields)), Invalid)

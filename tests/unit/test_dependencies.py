@@ -1,4 +1,4 @@
-"""Jobs that run after others: blocked, released one by one, or failed with what they wait for."""
+"""Dependencies: a job is blocked until all are done, and fails if one of them does not succeed."""
 
 import pytest
 from tests.driver import Driver, spec
@@ -35,7 +35,7 @@ def test_a_job_with_dependencies_starts_blocked() -> None:
     driver.refuse(Claimed(f"{job}.0"), Conflict)
 
 
-def test_it_cannot_be_placed_before_they_are_done() -> None:
+def test_a_job_cannot_be_placed_before_its_dependencies_are_done() -> None:
     driver = Driver()
     driver.worker("a")
     first = driver.submit(spec())
@@ -44,7 +44,7 @@ def test_it_cannot_be_placed_before_they_are_done() -> None:
     assert f"it runs after {first}" in driver.refuse(early, Conflict)
 
 
-def test_it_is_released_when_the_last_of_them_is_done() -> None:
+def test_a_job_is_pending_when_its_last_dependency_is_done() -> None:
     driver = Driver()
     one, two = driver.submit(spec()), driver.submit(spec())
     job = driver.submit(spec(after=[one, two]))
@@ -58,7 +58,7 @@ def test_it_is_released_when_the_last_of_them_is_done() -> None:
     assert driver.phase(job) is Phase.DONE
 
 
-def test_a_chain_is_released_one_by_one() -> None:
+def test_a_chain_of_jobs_becomes_eligible_one_by_one() -> None:
     driver = Driver()
     one = driver.submit(spec())
     two = driver.submit(spec(after=[one]))
@@ -71,7 +71,7 @@ def test_a_chain_is_released_one_by_one() -> None:
     assert not driver.cluster.gangs
 
 
-def test_one_job_may_release_many() -> None:
+def test_one_dependency_can_unblock_many_jobs() -> None:
     driver = Driver()
     one = driver.submit(spec())
     jobs = [driver.submit(spec(after=[one])) for _ in range(3)]
@@ -79,7 +79,7 @@ def test_one_job_may_release_many() -> None:
     assert [driver.states(job) for job in jobs] == [[PENDING]] * 3
 
 
-def test_the_tasks_of_a_gang_are_not_released_by_its_dependencies() -> None:
+def test_tasks_of_a_gang_stay_blocked_after_their_dependencies_are_done() -> None:
     driver = Driver()
     driver.fleet("a", "b")
     first = driver.submit(spec())
@@ -106,7 +106,7 @@ def test_a_failed_dependency_fails_its_dependants_transitively() -> None:
     assert not driver.cluster.dependants
 
 
-def test_a_dependency_that_fails_and_is_tried_again_fails_nobody() -> None:
+def test_a_dependency_that_is_retried_does_not_fail_its_dependants() -> None:
     driver = Driver()
     one = driver.submit(spec(max_retries=2))
     two = driver.submit(spec(after=[one]))
@@ -176,7 +176,7 @@ def test_a_dependency_that_had_failed_before_fails_the_submission_at_once(
     finish(driver, live)
 
 
-def test_a_dependency_that_was_done_before_holds_nobody_up() -> None:
+def test_a_dependency_that_was_already_done_delays_nothing() -> None:
     driver = Driver()
     live = driver.submit(spec())
     one = driver.submit(spec(after=["j-old"]), ended={"j-old": Phase.DONE})
@@ -204,7 +204,7 @@ def test_an_unknown_dependency_is_refused() -> None:
     assert refusal == "after[0] is j-9, which does not exist"
 
 
-def test_a_job_cannot_wait_for_itself() -> None:
+def test_a_job_cannot_depend_on_itself() -> None:
     Driver().refuse(Submitted("j-1", spec(after=["j-1"])), Invalid)
 
 
@@ -227,7 +227,7 @@ def test_a_job_on_hold_stays_on_hold_when_its_dependencies_are_met() -> None:
     driver.refuse(Claimed(f"{two}.0"), Conflict)
 
 
-def test_a_cancelled_dependant_leaves_what_it_waited_for_alone() -> None:
+def test_cancelling_a_dependant_does_not_affect_its_dependency() -> None:
     driver = Driver()
     one = driver.submit(spec())
     two = driver.submit(spec(after=[one]))

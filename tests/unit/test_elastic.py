@@ -1,4 +1,4 @@
-"""Elastic gangs: they start with what fits, give their surplus, and end without it."""
+"""Elastic gangs: they start with the tasks that fit, and give up tasks above their minimum."""
 
 from typing import Any
 
@@ -54,7 +54,7 @@ def test_a_gang_that_restarts_by_task_grows_while_it_runs() -> None:
     assert driver.states(job) == [RUN, RUN, RUN, B]
 
 
-def test_surplus_that_never_got_a_place_is_cancelled_when_the_work_is_done() -> None:
+def test_tasks_that_never_had_a_place_are_cancelled_when_the_work_is_done() -> None:
     driver, job = an_elastic_gang("a", "b")
     driver.exit(job, 0)
     driver.exit(job, 1)
@@ -62,14 +62,14 @@ def test_surplus_that_never_got_a_place_is_cancelled_when_the_work_is_done() -> 
     assert driver.states(job) == [DONE, DONE, CANCELLED, CANCELLED]
 
 
-def test_surplus_of_a_failed_job_has_failed_with_it() -> None:
+def test_tasks_without_a_place_fail_with_their_job() -> None:
     driver, job = an_elastic_gang("a", "b", max_retries=1)
     driver.fail(job, 0)
     driver.stop(job)
     assert driver.states(job) == [FAILED] * 4
 
 
-def test_a_shrink_stops_the_surplus_alone() -> None:
+def test_a_shrink_stops_only_the_tasks_above_the_minimum() -> None:
     driver, job = an_elastic_gang("a", "b", "c", "d")
     changes = driver.apply(Shrunk(job, (2, 3), by="j-9"))
     assert driver.states(job) == [RUN, RUN, STOPPING, STOPPING]
@@ -96,13 +96,13 @@ def test_a_shrink_takes_only_tasks_that_have_started(tasks: tuple[int, ...]) -> 
     driver.refuse(Shrunk(job, tasks, by="j-9"), Conflict)
 
 
-def test_tasks_that_are_being_taken_do_not_count_towards_the_minimum() -> None:
+def test_stopping_tasks_do_not_count_towards_the_minimum() -> None:
     driver, job = an_elastic_gang("a", "b", "c")
     driver.apply(Shrunk(job, (2,), by="j-9"))
     driver.refuse(Shrunk(job, (1,), by="j-9"), Conflict)
 
 
-def test_a_draining_job_gives_nothing_more() -> None:
+def test_a_stopping_job_cannot_be_shrunk() -> None:
     driver, job = an_elastic_gang("a", "b", "c")
     driver.apply(Evicted(job, by="j-9", why="a test"))
     driver.refuse(Shrunk(job, (2,), by="j-9"), Conflict)
@@ -116,7 +116,7 @@ def test_a_shrink_that_times_out_leaves_its_worker_charged() -> None:
     assert (f"{job}.2", 1) in driver.residues
 
 
-def test_a_shrunk_task_that_ended_well_by_itself_is_done() -> None:
+def test_a_shrunk_task_that_succeeded_by_itself_is_done() -> None:
     driver, job = an_elastic_gang("a", "b", "c")
     driver.apply(Shrunk(job, (2,), by="j-9"))
     driver.exit(job, 2)
@@ -133,7 +133,7 @@ def test_the_last_stop_of_a_shrink_completes_a_gang_whose_rest_is_done() -> None
     assert driver.states(job) == [DONE, DONE, CANCELLED, CANCELLED]
 
 
-def test_a_drain_takes_over_what_a_shrink_has_begun_and_its_timer() -> None:
+def test_a_stop_of_the_gang_takes_over_a_shrink_and_its_timer() -> None:
     driver, job = an_elastic_gang("a", "b", "c")
     driver.apply(Shrunk(job, (2,), by="j-9"))
     driver.advance(30)
@@ -155,7 +155,7 @@ def test_a_gang_with_a_task_that_still_stops_is_not_started_anew() -> None:
     )
 
 
-def test_a_lost_worker_may_complete_a_gang_and_take_what_is_left_of_it() -> None:
+def test_a_lost_worker_can_complete_a_gang_and_end_its_other_tasks() -> None:
     """The shrunk worker was the last of its role; its server was on the same machine."""
     driver = Driver()
     driver.fleet("a", "b")

@@ -1,4 +1,4 @@
-"""What a process is told about its gang."""
+"""The environment variables that describe a gang to its processes."""
 
 from typing import Any
 
@@ -60,7 +60,7 @@ def test_ranks_stay_dense_when_an_elastic_gang_starts_with_a_part() -> None:
     assert set(values(driver, job, "GANG_PEERS")) == {"a.example,b.example,c.example"}
 
 
-def test_the_seeds_names_say_the_same() -> None:
+def test_the_gang_variables_equal_the_rank_variables() -> None:
     driver, job = placed({"roles": ROLES}, "a", "b", "a", "c")
     for rank, env in environments(driver, job).items():
         assert env["GANG_ID"] == env["PHALANX_JOB"] == job
@@ -68,13 +68,13 @@ def test_the_seeds_names_say_the_same() -> None:
         assert env["GANG_PEERS"] == "a.example,b.example,a.example,c.example"
 
 
-def test_all_meet_on_the_node_of_rank_zero() -> None:
+def test_the_rendezvous_is_on_the_node_of_rank_zero() -> None:
     driver, job = placed({"roles": ROLES}, "c", "b", "a", "c")
     assert set(values(driver, job, "MASTER_ADDR")) == {"c.example"}
     assert set(values(driver, job, "MASTER_PORT")) == {"29500"}
 
 
-def test_a_process_is_told_which_attempt_it_is() -> None:
+def test_a_process_knows_its_attempt() -> None:
     driver, job = placed(ALONE | {"max_retries": 9}, "a")
     assert values(driver, job, "PHALANX_ATTEMPT") == ["1"]
     driver.start(job)
@@ -95,12 +95,12 @@ def test_a_process_with_a_fraction_sees_its_one_device() -> None:
     assert values(driver, job, "CUDA_VISIBLE_DEVICES") == ["0", "0", "1"]
 
 
-def test_a_process_that_asked_for_no_device_sees_none_of_a_machine_that_has_some() -> None:
+def test_a_process_without_a_device_sees_none_on_a_machine_with_devices() -> None:
     driver, job = placed(ALONE, "a", resources={"gpu": 2000})
     assert values(driver, job, "CUDA_VISIBLE_DEVICES") == [""]
 
 
-def test_on_a_machine_without_devices_nothing_is_said_about_them() -> None:
+def test_on_a_machine_without_devices_no_variable_is_set() -> None:
     driver, job = placed(ALONE, "a")
     assert "CUDA_VISIBLE_DEVICES" not in environments(driver, job)[0]
 
@@ -115,7 +115,7 @@ def test_peers_are_never_blank(address: str) -> None:
     assert set(values(driver, job, "GANG_PEERS")) == {"a,10.0.0.2"}
 
 
-def test_a_task_that_nobody_in_particular_claimed_has_itself_for_a_peer() -> None:
+def test_a_task_claimed_without_a_worker_is_its_own_peer() -> None:
     driver = Driver()
     job = driver.submit(spec())
     driver.apply(Claimed(f"{job}.0"))
@@ -129,7 +129,7 @@ def test_a_task_that_nobody_in_particular_claimed_has_itself_for_a_peer() -> Non
     )
 
 
-def test_a_repaired_task_keeps_its_rank_also_beside_done_ones() -> None:
+def test_a_task_that_restarts_alone_keeps_its_rank_beside_done_tasks() -> None:
     driver = Driver()
     driver.fleet("a", "b", "c")
     job = driver.submit(spec(3, restart="task", match="waiting-running-succeed"))
@@ -143,7 +143,7 @@ def test_a_repaired_task_keeps_its_rank_also_beside_done_ones() -> None:
     assert env["MASTER_ADDR"] == "a.example"
 
 
-def test_a_process_is_told_the_same_after_a_change_of_leader() -> None:
+def test_the_environment_is_the_same_after_a_change_of_leader() -> None:
     driver, job = placed({"roles": ROLES}, "a", "b", "a", "c")
     before = environments(driver, job)
     driver.restart()
@@ -171,7 +171,7 @@ def with_variables(**env: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("written", "told"),
+    ("written", "values_of_x"),
     [
         ("$(task.index)", ["0", "1", "2"]),
         ("$(count.worker) of $(count.ps)", ["3 of 1"] * 3),
@@ -182,9 +182,11 @@ def with_variables(**env: str) -> dict[str, Any]:
         ("$(date) $HOME $(RANK)", ["$(date) $HOME $(RANK)"] * 3),
     ],
 )
-def test_a_variable_may_refer_to_what_is_known_at_the_start(written: str, told: list[str]) -> None:
+def test_a_variable_may_refer_to_facts_known_at_the_start(
+    written: str, values_of_x: list[str]
+) -> None:
     driver, job = placed(with_variables(X=written), "a", "b", "a", "c")
-    assert [env.get("X") for env in environments(driver, job).values()] == [None, *told]
+    assert [env.get("X") for env in environments(driver, job).values()] == [None, *values_of_x]
 
 
 def test_references_count_only_those_that_started() -> None:
@@ -196,7 +198,7 @@ def test_references_count_only_those_that_started() -> None:
     assert [env["X"] for env in workers] == ["0 of 2", "1 of 2"]
 
 
-def test_what_is_told_of_the_gang_comes_over_a_variable_of_the_user() -> None:
+def test_variables_of_the_gang_override_those_of_the_user() -> None:
     driver, job = placed(with_variables(RANK="9", MINE="1"), "a", "b", "a", "c")
     env = environments(driver, job)[1]
     assert (env["RANK"], env["MINE"]) == ("1", "1")

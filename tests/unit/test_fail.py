@@ -1,5 +1,4 @@
-"""Failing together: what a fall takes with it, what is counted, who is blamed, when it is tried
-again."""
+"""Failures: which tasks stop, what is counted, which worker is suspected, and the retries."""
 
 from collections.abc import Callable
 from typing import Any
@@ -37,7 +36,7 @@ def a_running_gang(size: int = 3, **fields: Any) -> tuple[Driver, str]:
     return driver, job
 
 
-def fall_and_drain(driver: Driver, job: str, index: int) -> None:
+def fail_and_stop(driver: Driver, job: str, index: int) -> None:
     driver.fail(job, index)
     driver.stop(job)
 
@@ -46,10 +45,10 @@ def backoff_of(driver: Driver, job: str) -> float:
     return (driver.pending(job).not_before - driver.now) / SECOND
 
 
-# The fall
+# What a failure stops
 
 
-def test_the_trigger_is_preempted_at_once_and_its_siblings_are_told_to_stop() -> None:
+def test_the_trigger_is_preempted_at_once_and_its_siblings_are_stopping() -> None:
     driver, job = a_running_gang()
     changes = driver.fail(job, 1)
     assert driver.states(job) == [STOPPING, STOPPED, STOPPING]
@@ -57,7 +56,7 @@ def test_the_trigger_is_preempted_at_once_and_its_siblings_are_told_to_stop() ->
     assert changes.wake == {"a", "c"}
 
 
-def test_a_released_sibling_that_was_not_seen_yet_is_told_to_stop_too() -> None:
+def test_a_released_sibling_that_has_not_started_yet_is_stopped_too() -> None:
     driver = Driver()
     driver.fleet("a", "b", "c")
     job = driver.submit(spec(3))
@@ -68,7 +67,7 @@ def test_a_released_sibling_that_was_not_seen_yet_is_told_to_stop_too() -> None:
     assert driver.states(job) == [STOPPED, STOPPING, STOPPING]
 
 
-def test_a_drain_settles_in_the_commit_in_which_the_last_sibling_stops() -> None:
+def test_a_stop_settles_in_the_commit_in_which_the_last_sibling_stops() -> None:
     driver, job = a_running_gang()
     driver.fail(job, 0)
     driver.stop(job, 2)
@@ -79,7 +78,7 @@ def test_a_drain_settles_in_the_commit_in_which_the_last_sibling_stops() -> None
     assert driver.job(job).stopping is None
 
 
-def test_nobody_waits_for_the_trigger() -> None:
+def test_a_stop_does_not_wait_for_the_failed_task() -> None:
     driver = Driver()
     driver.worker("a")
     job = driver.submit(spec())
@@ -89,7 +88,7 @@ def test_nobody_waits_for_the_trigger() -> None:
     assert not driver.cluster.nodes["a"].charges
 
 
-def test_a_gang_whose_every_task_falls_by_itself_needs_no_acknowledgement() -> None:
+def test_a_gang_whose_tasks_all_fail_needs_no_stop_report() -> None:
     driver, job = a_running_gang()
     for index in range(3):
         driver.fail(job, index)
@@ -98,7 +97,7 @@ def test_a_gang_whose_every_task_falls_by_itself_needs_no_acknowledgement() -> N
 
 
 @pytest.mark.parametrize(
-    "fall",
+    "failure",
     [
         Exited("j-1.0", 1, 1),
         Exited("j-1.0", 1, signal=9),
@@ -108,13 +107,13 @@ def test_a_gang_whose_every_task_falls_by_itself_needs_no_acknowledgement() -> N
         SpawnFailed("j-1.0", 1, "no such file"),
     ],
 )
-def test_every_kind_of_fall_after_the_release_drains_and_counts(fall: Event) -> None:
+def test_every_kind_of_failure_after_the_release_stops_the_gang_and_counts(failure: Event) -> None:
     driver = Driver()
     driver.fleet("a", "b")
     driver.submit(spec(2), "j-1")
     driver.place("j-1", "a", "b")
     driver.accept("j-1")
-    driver.apply(fall)
+    driver.apply(failure)
     assert driver.states("j-1") == [STOPPED, STOPPING]
     assert driver.job("j-1").failures == 1
     driver.stop("j-1")
@@ -159,7 +158,7 @@ def test_a_stall_is_noticed_also_if_it_is_due_before_the_start() -> None:
     assert driver.job(job).failures == 1
 
 
-def test_a_task_that_its_own_worker_stopped_is_nobodys_failure() -> None:
+def test_a_task_that_its_worker_stopped_is_not_a_counted_failure() -> None:
     driver, job = a_running_gang()
     driver.exit(job, 0, 0, signalled=True)
     assert driver.states(job) == [STOPPED, STOPPING, STOPPING]
@@ -172,15 +171,15 @@ def test_a_task_that_its_own_worker_stopped_is_nobodys_failure() -> None:
 
 
 def test_three_failures_of_one_task_fail_the_gang() -> None:
-    """The seeds' trace: A fails three times, B and C never count."""
+    """A fails three times, B and C never count."""
     driver, job = a_running_gang()
     for failures in (1, 2):
-        fall_and_drain(driver, job, 0)
+        fail_and_stop(driver, job, 0)
         assert driver.states(job) == [B, B, B]
         assert driver.job(job).failures == failures
         driver.advance(400)
         driver.run(job, "a", "b", "c")
-    fall_and_drain(driver, job, 0)
+    fail_and_stop(driver, job, 0)
     assert driver.phase(job) is Phase.FAILED
     assert driver.job(job).failures == 3
     assert driver.kinds(job).count("GangStopped") == 3
@@ -189,10 +188,10 @@ def test_three_failures_of_one_task_fail_the_gang() -> None:
 def test_alternating_culprits_do_not_multiply_the_retries() -> None:
     driver, job = a_running_gang()
     for culprit in (0, 1):
-        fall_and_drain(driver, job, culprit)
+        fail_and_stop(driver, job, culprit)
         driver.advance(400)
         driver.run(job, "a", "b", "c")
-    fall_and_drain(driver, job, 2)
+    fail_and_stop(driver, job, 2)
     assert driver.phase(job) is Phase.FAILED
     assert driver.job(job).failures == 3
 
@@ -204,7 +203,7 @@ def test_max_retries_is_the_number_of_counted_failures_that_end_a_job(
     driver, job = a_running_gang(max_retries=written)
     for n in range(failures):
         assert driver.phase(job) is Phase.RUNNING
-        fall_and_drain(driver, job, n % 3)
+        fail_and_stop(driver, job, n % 3)
         driver.advance(400)
         if n < failures - 1:
             driver.run(job, "a", "b", "c")
@@ -212,7 +211,7 @@ def test_max_retries_is_the_number_of_counted_failures_that_end_a_job(
     assert driver.states(job) == [FAILED, FAILED, FAILED]
 
 
-def test_siblings_that_fall_in_the_drain_do_not_count() -> None:
+def test_siblings_that_fail_while_stopping_do_not_count() -> None:
     driver, job = a_running_gang()
     driver.fail(job, 0)
     driver.fail(job, 1)
@@ -247,7 +246,7 @@ def test_evictions_and_cancels_do_not_count(begin: Callable[[str], Event]) -> No
     assert driver.job(job).failures == 0
 
 
-def test_a_sibling_that_fails_soon_after_a_shrink_is_not_to_blame() -> None:
+def test_a_failure_soon_after_a_shrink_is_not_counted() -> None:
     driver, job = a_running_gang(role={"min": 1}, grace="15s", max_retries=1)
     driver.apply(Shrunk(job, (2,), by="j-9"))
     driver.stop(job, 2)
@@ -260,12 +259,12 @@ def test_a_sibling_that_fails_soon_after_a_shrink_is_not_to_blame() -> None:
     assert not driver.workers["a"].suspicions
 
 
-def test_a_sibling_that_fails_later_than_that_is() -> None:
+def test_a_failure_long_after_a_shrink_is_counted() -> None:
     driver, job = a_running_gang(role={"min": 1}, grace="15s")
     driver.apply(Shrunk(job, (2,), by="j-9"))
     driver.stop(job, 2)
     driver.advance(76)
-    fall_and_drain(driver, job, 0)
+    fail_and_stop(driver, job, 0)
     assert driver.job(job).failures == 1
 
 
@@ -276,7 +275,7 @@ def test_a_shrink_excuses_failures_of_its_own_attempt_only() -> None:
     driver.apply(Evicted(job, by="j-9", why="a test"))
     driver.stop(job)
     driver.run(job, "a", "b", "c")
-    fall_and_drain(driver, job, 0)
+    fail_and_stop(driver, job, 0)
     assert driver.job(job).failures == 1
 
 
@@ -286,28 +285,28 @@ def test_a_shrink_excuses_failures_of_its_own_attempt_only() -> None:
 def test_an_hour_of_healthy_running_clears_the_count() -> None:
     driver, job = a_running_gang()
     for _ in range(2):
-        fall_and_drain(driver, job, 0)
+        fail_and_stop(driver, job, 0)
         driver.advance(400)
         driver.run(job, "a", "b", "c")
     driver.advance(HOUR // SECOND)
-    fall_and_drain(driver, job, 0)
+    fail_and_stop(driver, job, 0)
     assert driver.job(job).failures == 1
     assert driver.phase(job) is Phase.PENDING
     assert driver.job(job).avoid == ("a",)
 
 
-def test_less_than_an_hour_does_not() -> None:
+def test_less_than_an_hour_does_not_clear_the_count() -> None:
     driver, job = a_running_gang()
-    fall_and_drain(driver, job, 0)
+    fail_and_stop(driver, job, 0)
     driver.run(job, "a", "b", "c")
     driver.advance(HOUR // SECOND - 1)
-    fall_and_drain(driver, job, 1)
+    fail_and_stop(driver, job, 1)
     assert driver.job(job).failures == 2
 
 
 def test_an_hour_counts_only_once_the_whole_gang_runs() -> None:
     driver, job = a_running_gang()
-    fall_and_drain(driver, job, 0)
+    fail_and_stop(driver, job, 0)
     driver.place(job, "a", "b", "c")
     driver.accept(job)
     driver.apply(Started(f"{job}.0", 2))
@@ -319,14 +318,14 @@ def test_an_hour_counts_only_once_the_whole_gang_runs() -> None:
 def test_a_healthy_hour_that_an_eviction_ended_counts_too() -> None:
     driver, job = a_running_gang()
     for _ in range(2):
-        fall_and_drain(driver, job, 0)
+        fail_and_stop(driver, job, 0)
         driver.advance(400)
         driver.run(job, "a", "b", "c")
     driver.advance(HOUR // SECOND)
     driver.apply(Evicted(job, by="j-9", why="a test"))
     driver.stop(job)
     driver.run(job, "a", "b", "c")
-    fall_and_drain(driver, job, 0)
+    fail_and_stop(driver, job, 0)
     assert driver.job(job).failures == 1
 
 
@@ -348,7 +347,7 @@ def test_the_first_restart_is_at_once_and_later_ones_wait_twice_as_long_each() -
     driver, job = a_running_gang(max_retries=9)
     waits = []
     for _ in range(8):
-        fall_and_drain(driver, job, 0)
+        fail_and_stop(driver, job, 0)
         waits.append(backoff_of(driver, job))
         driver.advance(max(0, waits[-1]))
         driver.run(job, "a", "b", "c")
@@ -357,16 +356,16 @@ def test_the_first_restart_is_at_once_and_later_ones_wait_twice_as_long_each() -
 
 def test_a_job_chooses_its_first_backoff() -> None:
     driver, job = a_running_gang(backoff="3s", max_retries=9)
-    fall_and_drain(driver, job, 0)
+    fail_and_stop(driver, job, 0)
     driver.run(job, "a", "b", "c")
-    fall_and_drain(driver, job, 0)
+    fail_and_stop(driver, job, 0)
     assert backoff_of(driver, job) == 3
 
 
 def test_an_eviction_has_no_backoff_however_often_the_job_failed() -> None:
     driver, job = a_running_gang(max_retries=9)
     for _ in range(4):
-        fall_and_drain(driver, job, 0)
+        fail_and_stop(driver, job, 0)
         driver.advance(400)
         driver.run(job, "a", "b", "c")
     driver.apply(Evicted(job, by="j-9", why="a test"))
@@ -377,7 +376,7 @@ def test_an_eviction_has_no_backoff_however_often_the_job_failed() -> None:
 
 def test_the_end_of_a_backoff_wakes_the_planner() -> None:
     driver, job = a_running_gang()
-    fall_and_drain(driver, job, 0)
+    fail_and_stop(driver, job, 0)
     driver.run(job, "a", "b", "c")
     driver.fail(job, 0)
     driver.fail(job, 1)
@@ -408,7 +407,7 @@ def test_an_eviction_of_a_gang_with_a_task_done_fails_it_too() -> None:
     assert driver.states(job) == [FAILED, FAILED, DONE]
 
 
-def test_a_job_whose_every_task_ended_well_in_the_drain_is_done_after_all() -> None:
+def test_a_job_whose_tasks_all_succeeded_while_stopping_is_done() -> None:
     driver, job = a_running_gang()
     driver.apply(Evicted(job, by="j-9", why="a test"))
     for index in range(3):
@@ -418,7 +417,7 @@ def test_a_job_whose_every_task_ended_well_in_the_drain_is_done_after_all() -> N
     assert driver.states(job) == [DONE, DONE, DONE]
 
 
-def test_a_task_that_ended_well_because_it_was_told_to_is_not_done() -> None:
+def test_a_task_that_exited_with_0_after_a_signal_is_not_done() -> None:
     driver, job = a_running_gang()
     driver.apply(Evicted(job, by="j-9", why="a test"))
     driver.exit(job, 0)
@@ -432,11 +431,11 @@ def test_a_task_that_ended_well_because_it_was_told_to_is_not_done() -> None:
 
 def test_the_next_attempt_avoids_the_triggers_worker() -> None:
     driver, job = a_running_gang()
-    fall_and_drain(driver, job, 1)
+    fail_and_stop(driver, job, 1)
     assert driver.job(job).avoid == ("b",)
 
 
-def test_a_worker_is_remembered_once_and_only_so_many() -> None:
+def test_avoided_workers_are_listed_once_and_up_to_a_cap() -> None:
     driver = Driver()
     names = [f"w{n:02}" for n in range(20)]
     driver.fleet(*names)
@@ -509,7 +508,7 @@ def test_first_failures_far_apart_do_not_cordon_a_worker() -> None:
     assert driver.workers["a"].cordoned is None
 
 
-def test_only_the_trigger_of_a_drain_is_a_first_failure() -> None:
+def test_only_the_first_failed_task_of_a_stop_raises_a_suspicion() -> None:
     driver = Driver()
     driver.fleet("a", "b")
     for _ in range(3):
@@ -522,7 +521,7 @@ def test_only_the_trigger_of_a_drain_is_a_first_failure() -> None:
     assert driver.workers["b"].cordoned is None
 
 
-def test_an_operator_who_opens_a_worker_again_wipes_the_slate() -> None:
+def test_uncordoning_a_worker_clears_its_suspicions() -> None:
     driver = Driver()
     driver.fleet("a", "b")
     for _ in range(3):
@@ -537,7 +536,9 @@ def test_an_operator_who_opens_a_worker_again_wipes_the_slate() -> None:
 
 
 @pytest.mark.parametrize("lost", [True, False])
-def test_plain_workers_that_run_are_drained_when_a_siblings_reservation_is_lost(lost: bool) -> None:
+def test_running_tasks_of_plain_workers_stop_when_a_siblings_reservation_is_lost(
+    lost: bool,
+) -> None:
     driver = Driver()
     driver.plain("p", "q", "r")
     job = driver.submit(spec(3))
@@ -556,7 +557,7 @@ def test_plain_workers_that_run_are_drained_when_a_siblings_reservation_is_lost(
 
 
 @pytest.mark.parametrize("lost", [True, False])
-def test_agents_that_run_are_drained_when_a_siblings_start_is_lost(lost: bool) -> None:
+def test_running_tasks_of_agents_stop_when_a_siblings_start_is_lost(lost: bool) -> None:
     driver = Driver()
     driver.fleet("a", "b", "c")
     job = driver.submit(spec(3))
@@ -576,7 +577,7 @@ def test_agents_that_run_are_drained_when_a_siblings_start_is_lost(lost: bool) -
     assert driver.place(job, "a", "b", "c") == 2
 
 
-def test_two_lost_tasks_of_one_gang_never_wait_outside_it() -> None:
+def test_two_lost_tasks_of_one_gang_are_never_pending_alone() -> None:
     driver, job = a_running_gang()
     driver.apply(WorkerLost("a"))
     driver.apply(WorkerLost("b"))
@@ -598,7 +599,7 @@ def test_with_restart_never_the_first_failure_fails_the_job_and_stops_the_rest()
     assert str(driver.job(job).cause) == "task 0 exited with code 1 on a"
 
 
-def test_with_restart_never_an_eviction_fails_the_job_with_its_sentence() -> None:
+def test_with_restart_never_an_eviction_fails_the_job_with_its_cause() -> None:
     driver, job = a_running_gang(restart="never")
     driver.apply(Evicted(job, by="j-9", why="j-9 has a higher priority"))
     driver.stop(job)

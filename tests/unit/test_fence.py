@@ -1,4 +1,4 @@
-"""Fenced jobs, whose attempts never overlap; and workers that are about to leave."""
+"""Fenced jobs, whose attempts never overlap; and workers that shut down."""
 
 from tests.driver import Driver, spec
 
@@ -22,7 +22,7 @@ def placing(driver: Driver, job: str, worker: str) -> Placed:
     return Placed((Placement(job, driver.job(job).version, (Assignment(0, worker),)),))
 
 
-def test_a_fenced_job_waits_until_its_lost_task_must_have_stopped() -> None:
+def test_a_fenced_job_is_not_placed_until_its_lost_task_must_have_stopped() -> None:
     driver, job = a_lost_job(fence=True)
     assert "backoff" in driver.refuse(placing(driver, job, "b"), Conflict)
     driver.advance(5.2)
@@ -32,13 +32,13 @@ def test_a_fenced_job_waits_until_its_lost_task_must_have_stopped() -> None:
     assert driver.states(job) == [State.RUNNING]
 
 
-def test_a_job_without_a_fence_goes_on_at_once() -> None:
+def test_a_job_without_a_fence_is_placed_again_at_once() -> None:
     driver, job = a_lost_job(fence=False)
     driver.run(job, "b")
     assert driver.states(job) == [State.RUNNING]
 
 
-def test_a_fenced_job_waits_for_a_worker_that_is_back_with_its_task() -> None:
+def test_a_fenced_job_is_not_placed_while_a_recovered_worker_runs_its_task() -> None:
     driver, job = a_lost_job(fence=True)
     driver.inventory("a", (f"{job}.0", 1))
     driver.advance(60)
@@ -47,7 +47,7 @@ def test_a_fenced_job_waits_for_a_worker_that_is_back_with_its_task() -> None:
     driver.run(job, "b")
 
 
-def test_a_leaving_worker_gives_its_tasks_away_and_gets_no_others() -> None:
+def test_a_worker_that_shuts_down_has_its_jobs_evicted_and_gets_no_others() -> None:
     driver = Driver()
     driver.fleet("a", "b")
     job = driver.submit(spec(2))

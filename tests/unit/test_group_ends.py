@@ -52,13 +52,13 @@ def test_a_member_that_is_cancelled_before_the_first_start_fails_the_rest() -> N
     assert str(cause).startswith("group member default/")
 
 
-def test_a_member_whose_patience_ends_times_the_rest_out() -> None:
+def test_a_member_that_reaches_its_schedule_timeout_times_the_rest_out() -> None:
     driver, jobs = group(schedule_timeout="60s")
     driver.advance(61)
     assert phases(driver, jobs) == [Phase.TIMED_OUT] * 3
 
 
-def test_it_does_not_matter_who_names_whom() -> None:
+def test_it_does_not_matter_which_job_names_the_other() -> None:
     for ends in range(3):
         driver, jobs = group()
         driver.apply(CancelRequested(jobs[ends]))
@@ -80,7 +80,7 @@ def test_a_member_that_fails_after_the_first_start_fails_alone() -> None:
     assert phases(driver, jobs) == [Phase.FAILED, Phase.RUNNING, Phase.RUNNING]
 
 
-def test_a_member_that_waits_again_after_the_first_start_is_not_taken_along() -> None:
+def test_a_member_that_is_requeued_after_the_first_start_does_not_end_with_the_group() -> None:
     driver, jobs = group()
     start(driver, jobs)
     driver.fail(jobs[1], 0)
@@ -106,7 +106,7 @@ def test_a_group_is_known_after_a_change_of_leader(reload: bool) -> None:
     assert phases(driver, jobs) == [Phase.FAILED, Phase.FAILED, Phase.CANCELLED]
 
 
-def test_who_joins_later_is_a_member() -> None:
+def test_a_job_that_joins_later_is_a_member() -> None:
     driver = Driver()
     one = driver.submit(spec(name="one", group=["default/two"]))
     two = driver.submit(spec(name="two"))
@@ -114,7 +114,7 @@ def test_who_joins_later_is_a_member() -> None:
     assert driver.phase(two) is Phase.FAILED
 
 
-def test_a_time_out_that_comes_late_ends_nobody() -> None:
+def test_a_late_timeout_ends_no_job() -> None:
     driver, jobs = group(schedule_timeout="60s")
     since = driver.pending(jobs[0]).since
     assert since is not None
@@ -132,14 +132,14 @@ def late_comer() -> tuple[Driver, str, str]:
     return driver, old, driver.submit(spec(name="late", group=["default/old"]))
 
 
-def test_the_end_of_a_member_that_had_started_does_not_end_who_came_later() -> None:
+def test_the_end_of_a_member_that_had_started_does_not_end_a_later_member() -> None:
     driver, old, late = late_comer()
     driver.apply(CancelRequested(old))
     driver.stop(old)
     assert phases(driver, [old, late]) == [Phase.CANCELLED, Phase.PENDING]
 
 
-def test_who_came_later_does_not_take_those_along_that_had_started() -> None:
+def test_a_later_member_does_not_end_those_that_had_started() -> None:
     driver, old, late = late_comer()
     driver.apply(CancelRequested(late))
     assert phases(driver, [old, late]) == [Phase.RUNNING, Phase.CANCELLED]

@@ -57,7 +57,7 @@ def test_a_group_of_which_one_job_does_not_fit_is_refused_whole() -> None:
     driver.refuse(Placed(crowd), Conflict)
 
 
-def test_a_group_of_which_one_job_may_not_start_is_refused_whole() -> None:
+def test_a_group_of_which_one_job_cannot_start_is_refused_whole() -> None:
     driver, one, two = two_jobs()
     driver.apply(HoldChanged(two, on_hold=True))
     held = (placement(driver, one, "a", "b"), placement(driver, two, "c", "d"))
@@ -70,7 +70,7 @@ def test_a_job_is_named_once_in_a_group() -> None:
     driver.refuse(Placed(twice), Conflict)
 
 
-def test_nobody_is_released_before_all_agents_of_the_group_have_accepted() -> None:
+def test_no_job_is_released_before_all_agents_of_the_group_have_accepted() -> None:
     driver, one, two = reserved()
     driver.accept(one)
     driver.apply(Accepted(f"{two}.0", 1))
@@ -99,7 +99,7 @@ def test_a_group_on_one_agent_is_released_at_once() -> None:
     assert all(task.released for job in (one, two) for task in driver.gang(job).tasks)
 
 
-def test_a_plain_worker_of_the_group_waits_for_the_agents_of_its_mates() -> None:
+def test_a_plain_worker_cannot_claim_before_all_agents_of_the_group_accepted() -> None:
     driver = Driver()
     driver.plain("p")
     driver.fleet("a", "b")
@@ -141,7 +141,7 @@ def test_a_reservation_that_one_job_loses_is_lost_by_all(loss: str) -> None:
 
 
 @pytest.mark.parametrize("cancel", [True, False])
-def test_a_job_that_is_taken_out_gives_its_mates_back_to_waiting(cancel: bool) -> None:
+def test_a_job_that_is_stopped_requeues_the_others_of_its_group(cancel: bool) -> None:
     driver, one, two = reserved()
     if cancel:
         driver.apply(CancelRequested(one))

@@ -1,4 +1,4 @@
-"""What stops have cost is written down once, on the job and on its queue's account."""
+"""Lost work is charged once, to the job and to its queue's account."""
 
 from typing import Any
 
@@ -74,7 +74,7 @@ def test_a_failure_loses_work_and_is_no_eviction(cluster: Driver) -> None:
     assert dollars(lost.failure.cost) == "$70.00"
 
 
-def test_who_fell_could_not_save(cluster: Driver) -> None:
+def test_a_failed_task_could_not_save(cluster: Driver) -> None:
     job = running(cluster, checkpoint="each", grace="15s")
     cluster.fail(job, 2)
     lost = cluster.job(job).losses
@@ -82,7 +82,7 @@ def test_who_fell_could_not_save(cluster: Driver) -> None:
     assert lost.total.gpu // 1_000_000_000 == FIVE_HOURS + 3 * 15
 
 
-def test_a_set_that_misses_one_saves_nobody(cluster: Driver) -> None:
+def test_an_incomplete_set_saves_no_work(cluster: Driver) -> None:
     job = running(cluster, checkpoint="all")
     cluster.fail(job, 2)
     lost = cluster.job(job).losses
@@ -98,7 +98,7 @@ def test_a_task_that_restarts_alone_loses_its_own_work(cluster: Driver) -> None:
     assert lost.total.gpu // 1_000_000_000 == FIVE_HOURS
 
 
-def test_tasks_that_are_given_away_are_lost_alone(cluster: Driver) -> None:
+def test_a_shrink_loses_the_work_of_its_tasks_only(cluster: Driver) -> None:
     job = running(cluster, min_available=2)
     cluster.apply(events.Shrunk(job, (2, 3), by="ops"))
     lost = cluster.job(job).losses
@@ -107,7 +107,7 @@ def test_tasks_that_are_given_away_are_lost_alone(cluster: Driver) -> None:
     assert (eviction.by, dollars(eviction.cost)) == ("ops", "$35.00")
 
 
-def test_nobody_loses_what_its_user_does_not_want(cluster: Driver) -> None:
+def test_a_cancelled_job_loses_no_work(cluster: Driver) -> None:
     job = running(cluster)
     cluster.apply(events.CancelRequested(job))
     cluster.stop(job)
@@ -116,7 +116,7 @@ def test_nobody_loses_what_its_user_does_not_want(cluster: Driver) -> None:
     assert cluster.accounts == {}
 
 
-def test_a_worker_that_is_emptied_evicts_for_whoever_asked(cluster: Driver) -> None:
+def test_a_drained_worker_evicts_in_the_name_of_its_operator(cluster: Driver) -> None:
     job = running(cluster)
     cluster.apply(
         events.DrainRequested("w-1", "new disk", by="ada", deadline=cluster.now + 60_000_000)

@@ -1,4 +1,4 @@
-"""Gangs that are submitted in parts: what has come waits, and is joined by the rest."""
+"""Gangs that are submitted in parts: nothing starts before all members are there."""
 
 from typing import Any
 
@@ -76,7 +76,7 @@ def cluster() -> Parts:
     return driver
 
 
-def test_pods_wait_for_their_pod_group(cluster: Parts) -> None:
+def test_pods_are_pending_until_their_pod_group_is_submitted(cluster: Parts) -> None:
     job = cluster.begin(member("w-0") + member("w-1"))
     assert cluster.reason(job) == WaitingForMembers(2, None)
     assert str(cluster.reason(job)) == ("2 members submitted, the PodGroup is missing")
@@ -86,7 +86,7 @@ def test_pods_wait_for_their_pod_group(cluster: Parts) -> None:
     assert cluster.phase(job) is Phase.RUNNING
 
 
-def test_a_pod_group_waits_for_its_pods(cluster: Parts) -> None:
+def test_a_pod_group_is_pending_until_its_pods_are_submitted(cluster: Parts) -> None:
     job = cluster.begin(group(2))
     assert (cluster.reason(job), cluster.states(job)) == (WaitingForMembers(0, 2), [])
     cluster.restart()
@@ -95,7 +95,7 @@ def test_a_pod_group_waits_for_its_pods(cluster: Parts) -> None:
     cluster.run(job, "a", "b")
 
 
-def test_nothing_starts_before_the_last_of_its_minimum_has_come(cluster: Parts) -> None:
+def test_nothing_starts_before_the_last_needed_member_is_submitted(cluster: Parts) -> None:
     job = cluster.begin(group(3) + member("w-0"))
     for number in (1, 2):
         version = cluster.job(job).version
@@ -109,7 +109,7 @@ def test_nothing_starts_before_the_last_of_its_minimum_has_come(cluster: Parts) 
     cluster.run(job, "a", "b", "c")
 
 
-def test_parts_come_to_the_same_job_as_one_file_does(cluster: Parts) -> None:
+def test_parts_give_the_same_job_as_one_file(cluster: Parts) -> None:
     files = [
         member("ps-0", "nodeSelector: {zone: a}, terminationGracePeriodSeconds: 60"),
         member("w-0") + member("w-1", "terminationGracePeriodSeconds: 30"),
@@ -132,7 +132,7 @@ def test_roles_of_one_name_that_differ_stay_apart(cluster: Parts) -> None:
     }
 
 
-def test_one_pod_that_waits_for_its_group_is_nobodys_to_claim(cluster: Parts) -> None:
+def test_a_pod_without_its_pod_group_cannot_be_claimed(cluster: Parts) -> None:
     job = cluster.begin(member("w-0"))
     assert cluster.states(job) == [State.BLOCKED]
     cluster.join(job, group(1))
@@ -140,7 +140,7 @@ def test_one_pod_that_waits_for_its_group_is_nobodys_to_claim(cluster: Parts) ->
 
 
 @pytest.mark.parametrize("anew", [True, False])
-def test_its_patience_begins_when_it_is_complete(cluster: Parts, anew: bool) -> None:
+def test_the_schedule_timeout_begins_when_the_gang_is_complete(cluster: Parts, anew: bool) -> None:
     job = cluster.begin(group(2, "scheduleTimeoutSeconds: 10") + member("w-0"))
     cluster.advance(3600)
     cluster.join(job, member("w-1"))
@@ -152,7 +152,7 @@ def test_its_patience_begins_when_it_is_complete(cluster: Parts, anew: bool) -> 
     assert cluster.phase(job) is Phase.TIMED_OUT
 
 
-def test_a_gang_that_never_comes_together_can_be_cancelled(cluster: Parts) -> None:
+def test_an_incomplete_gang_can_be_cancelled(cluster: Parts) -> None:
     for text in (group(2), member("w-0")):
         job = cluster.begin(text)
         cluster.apply(CancelRequested(job))
@@ -190,7 +190,7 @@ def test_koordinators_annotations_count_more_than_a_pod_group(cluster: Parts) ->
         cluster.apply(CancelRequested(job))
 
 
-def test_a_pod_group_counts_more_than_what_koordinator_has_for_the_silent(cluster: Parts) -> None:
+def test_a_pod_group_counts_more_than_koordinators_defaults(cluster: Parts) -> None:
     job = cluster.begin(annotated("w-0"))
     cluster.join(job, group(1, "scheduleTimeoutSeconds: 10"))
     assert (cluster.spec(job)["schedule_timeout"], cluster.spec(job)["match"]) == (
@@ -243,7 +243,7 @@ def test_a_part_that_does_not_fit_changes_nothing(cluster: Parts, what: str) -> 
     assert said in cluster.refuse(cluster.event(job, second), Invalid)
 
 
-def test_a_gang_that_has_its_minimum_is_joined_by_nobody(cluster: Parts) -> None:
+def test_a_gang_with_all_its_members_cannot_be_joined(cluster: Parts) -> None:
     job = cluster.begin(group(2) + member("w-0"))
     cluster.join(job, member("w-1"))
     assert "has all its members" in cluster.refuse(cluster.event(job, member("w-2")), Conflict)

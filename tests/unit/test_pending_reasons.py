@@ -1,4 +1,4 @@
-"""Why a job waits, in one sentence each, with the right numbers."""
+"""Why a job is pending, in one sentence each, with the right numbers."""
 
 import pytest
 from tests.driver import Driver, spec
@@ -100,7 +100,7 @@ def test_a_long_list_is_cut_with_its_number() -> None:
 # What follows from the job alone
 
 
-def test_a_job_that_only_the_cluster_holds_up_has_no_reason_of_its_own() -> None:
+def test_a_job_that_can_start_has_no_reason_of_its_own() -> None:
     driver = Driver()
     job = driver.submit(spec())
     assert own_reason(driver.job(job), driver.now) is None
@@ -115,7 +115,7 @@ def test_a_hold_comes_before_dependencies() -> None:
     assert own_reason(driver.job(job), driver.now) == OnHold()
 
 
-def test_a_job_waits_for_its_backoff_until_it_ends() -> None:
+def test_a_backoff_is_the_reason_until_it_ends() -> None:
     driver = Driver()
     driver.worker("a")
     job = driver.submit(spec())

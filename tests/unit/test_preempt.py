@@ -1,4 +1,4 @@
-"""Victims make room, and it is kept for the gang they made it for: one change, or nothing."""
+"""Preemption: victims stop, and their capacity is kept for the preemptor, in one change."""
 
 import pytest
 from tests.driver import Driver, spec
@@ -31,7 +31,7 @@ def gpus(replicas: int, **fields: object) -> JobSpec:
 
 
 def crowded(**victim: object) -> tuple[Driver, str, str]:
-    """Two workers of one GPU, both taken by a gang; another waits for them."""
+    """Two workers of one GPU, both taken by a gang; another gang is pending."""
     driver = Driver()
     driver.fleet("a", "b", resources={"gpu": 1000})
     low = driver.submit(gpus(2, **victim), "j-low")
@@ -45,8 +45,8 @@ def start_set(driver: Driver, job: str, *workers: str) -> Placement:
     return Placement(job, driver.job(job).version, assignments)
 
 
-def nomination(driver: Driver, claimant: str, victim: str, *tasks: int) -> Nominated:
-    placement = start_set(driver, claimant, "a", "b")
+def nomination(driver: Driver, preemptor: str, victim: str, *tasks: int) -> Nominated:
+    placement = start_set(driver, preemptor, "a", "b")
     return Nominated((placement,), (Victim(victim, driver.job(victim).version, tasks),))
 
 
@@ -72,25 +72,25 @@ def test_a_nomination_and_its_evictions_are_one_change() -> None:
     assert driver.kinds(low).count("JobEvicted") == 1
 
 
-def test_the_victim_knows_for_whom_it_was_evicted() -> None:
+def test_the_victim_records_its_preemptor() -> None:
     driver, low, _ = nominated()
-    drain = driver.job(low).stopping
-    assert drain is not None
-    assert drain.cause.by == "default/urgent"
+    stopping = driver.job(low).stopping
+    assert stopping is not None
+    assert stopping.cause.by == "default/urgent"
 
 
-@pytest.mark.parametrize("stale", ["claimant", "victim"])
-def test_a_plan_made_for_an_earlier_version_evicts_nobody(stale: str) -> None:
+@pytest.mark.parametrize("stale", ["preemptor", "victim"])
+def test_a_plan_made_for_an_earlier_version_evicts_no_job(stale: str) -> None:
     driver, low, high = crowded()
     plan = nomination(driver, high, low)
-    changed = high if stale == "claimant" else low
+    changed = high if stale == "preemptor" else low
     driver.apply(PriorityChanged(changed, 5))
     driver.refuse(plan, Conflict)
     assert driver.states(low) == [RUN, RUN]
     assert driver.pending(high).nomination is None
 
 
-def test_one_victim_that_cannot_go_saves_all_of_them() -> None:
+def test_one_victim_that_cannot_be_evicted_protects_all_of_them() -> None:
     driver = Driver()
     driver.fleet("a", "b", resources={"gpu": 1000})
     soft, hard = driver.submit(gpus(1)), driver.submit(gpus(1, preemptible=False))
@@ -98,12 +98,12 @@ def test_one_victim_that_cannot_go_saves_all_of_them() -> None:
     driver.run(hard, "b")
     high = driver.submit(gpus(2, priority=9))
     victims = tuple(Victim(job, driver.job(job).version) for job in (soft, hard))
-    told = driver.refuse(Nominated((start_set(driver, high, "a", "b"),), victims), Conflict)
-    assert told == f"victim {hard} is not preemptible"
+    refusal = driver.refuse(Nominated((start_set(driver, high, "a", "b"),), victims), Conflict)
+    assert refusal == f"victim {hard} is not preemptible"
     assert driver.states(soft) + driver.states(hard) == [RUN, RUN]
 
 
-def test_a_gang_with_victims_on_their_way_evicts_nobody_else() -> None:
+def test_a_gang_with_stopping_victims_evicts_no_more() -> None:
     driver, _, high = nominated()
     driver.worker("c", resources={"gpu": 1000})
     other = driver.submit(gpus(1))
@@ -112,14 +112,14 @@ def test_a_gang_with_victims_on_their_way_evicts_nobody_else() -> None:
     assert "capacity is already kept for job" in refusal
 
 
-def test_a_job_that_waits_is_no_victim() -> None:
+def test_a_pending_job_is_no_victim() -> None:
     driver, low, high = crowded()
     other = driver.submit(gpus(1))
     driver.refuse(nomination(driver, high, other), Conflict)
     assert driver.states(low) == [RUN, RUN]
 
 
-def test_an_elastic_victim_gives_what_it_has_beyond_its_minimum() -> None:
+def test_an_elastic_victim_gives_up_its_tasks_above_the_minimum() -> None:
     driver, low, high = crowded(min=1)
     driver.apply(nomination(driver, high, low, 1))
     assert driver.states(low) == [RUN, STOPPING]
@@ -127,15 +127,15 @@ def test_an_elastic_victim_gives_what_it_has_beyond_its_minimum() -> None:
     assert driver.phase(low) is Phase.RUNNING
 
 
-def test_an_elastic_victim_gives_to_several_at_once_and_then_goes_whole() -> None:
+def test_an_elastic_victim_shrinks_for_several_jobs_and_is_then_evicted_whole() -> None:
     driver = Driver()
     driver.fleet("a", "b", "c", resources={"gpu": 1000})
     low = driver.submit(gpus(3, min=1), "j-low")
     driver.run(low, "a", "b", "c")
     version = driver.job(low).version
     gives = {"c": (2,), "b": (1,), "a": ()}
-    claimants = {worker: driver.submit(gpus(1, priority=9)) for worker in gives}
-    for worker, high in claimants.items():
+    preemptors = {worker: driver.submit(gpus(1, priority=9)) for worker in gives}
+    for worker, high in preemptors.items():
         victim = Victim(low, version, gives[worker])
         driver.apply(Nominated((start_set(driver, high, worker),), (victim,)))
         assert kept(driver, high).victims
@@ -143,7 +143,7 @@ def test_an_elastic_victim_gives_to_several_at_once_and_then_goes_whole() -> Non
     assert driver.states(low) == [STOPPING, STOPPING, STOPPING]
 
 
-def test_nobody_is_shrunk_below_its_minimum() -> None:
+def test_no_gang_is_shrunk_below_its_minimum() -> None:
     driver, low, high = crowded(min=2)
     refusal = driver.refuse(nomination(driver, high, low, 1), Conflict)
     assert "below its minimum" in refusal
@@ -159,14 +159,14 @@ def test_a_nomination_ends_with_the_start_it_was_made_for() -> None:
     assert driver.pending(high).unused_nominations == 0
 
 
-def test_a_nomination_ends_with_its_claimant() -> None:
+def test_a_nomination_ends_with_its_preemptor() -> None:
     driver, _, high = nominated()
     driver.apply(CancelRequested(high))
     assert driver.pending(high).nomination is None
     assert driver.phase(high) is Phase.CANCELLED
 
 
-def test_a_claimant_that_is_put_on_hold_keeps_no_room() -> None:
+def test_a_preemptor_that_is_put_on_hold_keeps_no_capacity() -> None:
     driver, _, high = nominated()
     driver.apply(HoldChanged(high, on_hold=True))
     assert driver.pending(high).nomination is None
@@ -179,7 +179,7 @@ def test_a_nomination_outlives_the_time_its_victims_have_to_stop() -> None:
     assert ahead == settings.stop_timeout(15 * SECOND) + settings.nomination
 
 
-def test_room_that_is_not_used_in_time_is_given_up_and_the_pause_doubles() -> None:
+def test_unused_capacity_is_released_and_the_pause_doubles() -> None:
     driver, low, high = nominated()
     pauses = []
     for _ in range(4):
@@ -220,7 +220,7 @@ def test_the_end_of_an_earlier_nomination_does_not_end_a_later_one() -> None:
     assert driver.pending(high).nomination == later
 
 
-def test_victims_make_room_for_a_whole_group() -> None:
+def test_victims_are_evicted_for_a_whole_group() -> None:
     driver, low, _ = crowded()
     one = driver.submit(gpus(1, name="one", group=["default/two"]), "j-one")
     two = driver.submit(gpus(1, name="two"), "j-two")

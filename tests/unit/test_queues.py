@@ -1,4 +1,4 @@
-"""Queues form a tree with `default` in it, and no change strands a job."""
+"""Queues form a tree with `default` in it, and no change leaves a job without its queue."""
 
 import pytest
 from msgspec.structs import replace
@@ -18,7 +18,7 @@ def test_there_is_always_a_default_queue() -> None:
     assert "cannot be removed" in driver.refuse(QueueRemoved("default"), Conflict)
 
 
-def test_a_queue_is_set_and_set_anew() -> None:
+def test_a_queue_is_set_and_changed() -> None:
     driver = Driver()
     assert driver.apply(QueueSet(Queue("q", weight=2))).replan
     driver.apply(QueueSet(Queue("q", weight=3, limit={"gpu": 8000})))
@@ -33,7 +33,7 @@ def test_the_default_queue_can_be_given_a_weight_that_lasts() -> None:
     assert driver.cluster.queues["default"].weight == 5
 
 
-def test_a_parent_has_to_exist() -> None:
+def test_a_parent_must_exist() -> None:
     driver = Driver()
     refusal = driver.refuse(QueueSet(Queue("q", parent="r")), Invalid)
     assert refusal == "parent is r, which does not exist; set that queue first"
@@ -68,7 +68,7 @@ def test_a_queue_with_unfinished_jobs_stays() -> None:
     assert driver.apply(QueueRemoved("q")).replan
 
 
-def test_a_queue_nobody_knows_cannot_be_removed() -> None:
+def test_an_unknown_queue_cannot_be_removed() -> None:
     Driver().refuse(QueueRemoved("q"), Unknown)
 
 

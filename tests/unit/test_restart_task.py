@@ -1,5 +1,5 @@
-"""`restart: task`: only what fell waits again, if the match policy lets it; else all are placed
-again as one."""
+"""`restart: task`: only failed tasks are requeued if the match policy allows it; else the gang is
+placed again as a whole."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def a_running_gang(match: str = "waiting-and-running", **fields: Any) -> tuple[D
 
 
 @pytest.mark.parametrize("match", ALONE)
-def test_only_the_failed_task_waits_again(match: str) -> None:
+def test_only_the_failed_task_is_requeued(match: str) -> None:
     driver, job = a_running_gang(match)
     driver.fail(job, 1)
     assert driver.states(job) == [RUN, B, RUN]
@@ -67,7 +67,7 @@ def test_such_a_failure_counts() -> None:
     assert driver.phase(job) is Phase.FAILED
 
 
-def test_tasks_that_fell_together_count_once_and_wait_together() -> None:
+def test_tasks_that_failed_together_count_once_and_are_requeued_together() -> None:
     driver = Driver()
     driver.fleet("a", "b")
     job = driver.submit(spec(3, restart="task", match="waiting-and-running"))
@@ -85,7 +85,7 @@ def test_later_repairs_wait_for_their_backoff() -> None:
     assert driver.pending(job).not_before == driver.now + 10 * SECOND
 
 
-def test_only_waiting_tasks_cannot_repair_a_gang_so_it_is_placed_whole() -> None:
+def test_with_only_waiting_a_gang_is_placed_as_a_whole_again() -> None:
     driver, job = a_running_gang("only-waiting")
     driver.fail(job, 1)
     assert driver.states(job) == [STOPPING, STOPPED, STOPPING]
@@ -122,7 +122,7 @@ def test_done_tasks_count_only_if_the_match_policy_says_so() -> None:
     assert driver.phase(job) is Phase.DONE
 
 
-def test_a_gang_above_its_minimum_loses_a_task_without_haste() -> None:
+def test_a_gang_above_its_minimum_loses_a_task_without_a_deadline() -> None:
     driver, job = a_running_gang("only-waiting", role={"min": 2})
     driver.fail(job, 1)
     assert driver.states(job) == [RUN, B, RUN]
@@ -138,9 +138,9 @@ def test_a_gang_below_its_minimum_for_ten_minutes_is_placed_again_as_one() -> No
     assert driver.states(job) == [RUN, B, RUN]
     driver.advance(1)
     assert driver.states(job) == [STOPPING, B, STOPPING]
-    drain = driver.job(job).stopping
-    assert drain is not None
-    assert (drain.cause.kind, str(drain.cause)) == (
+    stopping = driver.job(job).stopping
+    assert stopping is not None
+    assert (stopping.cause.kind, str(stopping.cause)) == (
         CauseKind.REGROUP,
         "below its minimum for 10 minutes",
     )
@@ -238,7 +238,7 @@ def test_a_lost_reservation_of_a_repair_leaves_the_running_ones_alone() -> None:
     assert driver.pending(job).lost_reservations == 1
 
 
-def test_the_running_ones_do_not_wait_for_a_lost_repair_for_ever() -> None:
+def test_running_tasks_do_not_wait_forever_for_a_lost_repair() -> None:
     driver, job = a_running_gang()
     driver.fail(job, 0)
     driver.fail(job, 1)
@@ -270,7 +270,7 @@ def test_an_eviction_takes_the_whole_gang() -> None:
     assert driver.states(job) == [B, B, B]
 
 
-def test_a_task_that_ended_well_in_the_drain_stays_done_if_the_rest_can_go_on() -> None:
+def test_a_task_that_succeeded_while_stopping_stays_done_if_the_rest_can_continue() -> None:
     driver, job = a_running_gang("waiting-running-succeed")
     driver.apply(Evicted(job, by="j-9", why="a test"))
     driver.exit(job, 0)
@@ -303,7 +303,7 @@ def test_a_repair_does_not_begin_while_another_is_open() -> None:
     assert "it already has a reservation" in driver.refuse(Placed((second,)), Conflict)
 
 
-def test_all_tasks_falling_one_by_one_leave_a_gang_that_waits() -> None:
+def test_a_gang_whose_tasks_fail_one_by_one_is_pending() -> None:
     driver, job = a_running_gang(max_retries=9)
     for index in range(3):
         driver.fail(job, index)

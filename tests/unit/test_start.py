@@ -58,7 +58,7 @@ def test_every_reservation_has_its_own_epoch() -> None:
     assert driver.place(job, "a", "b", "c") == 2
 
 
-def test_a_gang_of_one_waits_as_pending_and_a_larger_one_as_blocked() -> None:
+def test_a_gang_of_one_is_pending_and_tasks_of_a_larger_one_are_blocked() -> None:
     driver = Driver()
     assert driver.states(driver.submit(spec(1))) == [State.PENDING]
     assert driver.states(driver.submit(spec(2))) == [B, B]
@@ -112,7 +112,7 @@ def test_a_start_set_with_one_task_that_does_not_fit_is_refused_whole() -> None:
     assert not driver.cluster.nodes["a"].charges
 
 
-def test_an_unknown_worker_takes_nothing() -> None:
+def test_nothing_is_placed_on_an_unknown_worker() -> None:
     driver = Driver()
     job = driver.submit(spec())
     driver.refuse(Placed((Placement(job, 0, (Assignment(0, "a"),)),)), Unknown)
@@ -180,7 +180,7 @@ def test_a_gang_is_released_in_the_commit_in_which_the_last_agent_accepts() -> N
     assert "GangStarting" in driver.kinds(job)
 
 
-def test_the_same_acceptance_said_again_does_not_stand_for_another() -> None:
+def test_an_acceptance_reported_twice_counts_once() -> None:
     driver, job = a_reserved_gang()
     for _ in range(5):
         driver.apply(Accepted(f"{job}.0", 1))
@@ -253,7 +253,7 @@ def test_nothing_may_have_run_before_the_release(report: Event) -> None:
 # Before the release a loss costs nothing
 
 
-def test_a_start_set_that_is_not_accepted_in_time_goes_back_whole() -> None:
+def test_a_start_set_that_is_not_accepted_in_time_is_given_back_whole() -> None:
     driver, job = a_reserved_gang()
     driver.apply(Accepted(f"{job}.0", 1))
     driver.advance(29)
@@ -290,7 +290,7 @@ def test_a_spawn_that_fails_in_preparation_returns_the_whole_start_set() -> None
     assert (driver.job(job).failures, driver.job(job).avoid) == (0, ("c",))
 
 
-def test_losing_reservations_again_and_again_slows_a_gang_down() -> None:
+def test_repeatedly_lost_reservations_lead_to_a_backoff() -> None:
     driver, job = a_reserved_gang()
     pauses = []
     for _ in range(8):
@@ -407,7 +407,7 @@ def test_a_report_about_an_earlier_attempt_changes_nothing(report: Event, stage:
 
 
 @pytest.mark.parametrize("report", REPORTS)
-def test_a_report_about_a_task_that_never_was_is_refused(report: Event) -> None:
+def test_a_report_about_a_task_that_does_not_exist_is_refused(report: Event) -> None:
     Driver().refuse(report, Unknown)
     driver = Driver()
     driver.submit(spec(2), "j-1")
@@ -494,14 +494,14 @@ def test_a_plain_worker_cannot_accept_in_an_agents_place() -> None:
     assert released(driver, job) == [False, False, False]
 
 
-def test_a_plain_worker_whose_claim_was_refused_is_not_to_blame() -> None:
+def test_a_plain_worker_whose_claim_was_refused_is_not_suspected() -> None:
     driver, job = a_mixed_gang()
     driver.apply(Accepted(f"{job}.1", 1))
     driver.advance(30)
     assert driver.job(job).avoid == ("b",)
 
 
-def test_plain_workers_that_never_claimed_are_to_blame() -> None:
+def test_plain_workers_that_never_claimed_are_suspected() -> None:
     driver = Driver()
     driver.plain("p", "q")
     job = driver.submit(spec(2))
@@ -531,7 +531,7 @@ def test_a_worker_with_all_slots_taken_is_given_no_more() -> None:
 # Claiming without a name
 
 
-def test_anybody_may_claim_a_job_that_names_no_resources_and_no_selector() -> None:
+def test_any_worker_may_claim_a_job_without_resources_and_selector() -> None:
     driver = Driver()
     job = driver.submit(spec())
     driver.apply(Claimed(f"{job}.0"))
@@ -546,7 +546,7 @@ def test_anybody_may_claim_a_job_that_names_no_resources_and_no_selector() -> No
     [{"resources": {"gpu": 1}}, {"resources": {"licence": 1}}, {"node_selector": {"a": "b"}}],
 )
 @pytest.mark.parametrize("worker", [None, "p"])
-def test_a_job_that_names_something_has_to_be_placed_first(
+def test_a_job_with_resources_or_a_selector_must_be_placed_first(
     role: dict[str, object], worker: str | None
 ) -> None:
     driver = Driver()
@@ -562,7 +562,7 @@ def test_a_member_of_a_group_cannot_be_claimed_alone() -> None:
     driver.refuse(Claimed(f"{job}.0"), Conflict)
 
 
-def test_a_task_of_a_gang_that_waits_cannot_be_claimed() -> None:
+def test_a_task_of_a_pending_gang_cannot_be_claimed() -> None:
     driver = Driver()
     job = driver.submit(spec(2))
     driver.refuse(Claimed(f"{job}.0"), Conflict)
@@ -630,7 +630,7 @@ def test_the_attempts_of_a_task_only_grow() -> None:
     assert seen == [1, 2, 3]
 
 
-def test_what_a_worker_is_asked_to_prepare_is_charged_at_once() -> None:
+def test_a_reservation_charges_its_worker_at_once() -> None:
     driver = Driver()
     driver.fleet("a", "b", resources={"gpu": 2000})
     one = driver.submit(spec(2, role={"resources": {"gpu": 2}}))
@@ -638,6 +638,6 @@ def test_what_a_worker_is_asked_to_prepare_is_charged_at_once() -> None:
     assert [driver.cluster.nodes[name].free("gpu") for name in "ab"] == [0, 0]
 
 
-def test_a_task_knows_its_story() -> None:
+def test_a_task_describes_its_attempt_in_one_line() -> None:
     task = Task("j-1", 2, "worker", State.RUNNING, epoch=4, place=Place("a", 5, released_at=6))
     assert task.story == "j-1.2 is running in attempt 4, on a, placed_at=5, released_at=6"

@@ -1,4 +1,4 @@
-"""The table of a task's life: what it allows happens, and nothing else does."""
+"""The transition table: every move in it is possible, and no other."""
 
 from itertools import product
 
@@ -100,12 +100,12 @@ def test_done_failed_and_cancelled_are_terminal() -> None:
     assert not any(source in TERMINAL for source, _, _ in TARGETS)
 
 
-def test_a_task_waits_is_placed_has_stopped_or_has_ended() -> None:
+def test_every_state_is_unplaced_placed_stopped_or_terminal() -> None:
     assert set(State) == UNPLACED | PLACED | {State.PREEMPTED} | TERMINAL
     assert not UNPLACED & PLACED
 
 
-def test_every_state_is_reached_from_a_waiting_one() -> None:
+def test_every_state_is_reachable_from_an_unplaced_one() -> None:
     reached = set(UNPLACED)
     while True:
         more = {t for rule in TABLE if rule.source in reached for t in rule.targets} - reached

@@ -1,4 +1,4 @@
-"""Stopping: one drain per job, its causes, its timers, its verdicts, and what stays occupied."""
+"""Stopping a gang: causes, timers, verdicts, and what stays occupied."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ def evict(driver: Driver, job: str) -> None:
 # Causes
 
 
-def test_an_eviction_stops_all_and_lets_the_gang_wait_again() -> None:
+def test_an_eviction_stops_all_tasks_and_requeues_the_gang() -> None:
     driver, job = a_running_gang()
     evict(driver, job)
     assert driver.states(job) == [STOPPING] * 3
@@ -66,7 +66,7 @@ def test_a_cancelled_gang_is_cancelled_when_its_last_task_has_stopped() -> None:
     assert str(driver.job(job).cause) == "cancelled by eve"
 
 
-def test_a_waiting_job_is_cancelled_at_once() -> None:
+def test_a_pending_job_is_cancelled_at_once() -> None:
     driver = Driver()
     one, two = driver.submit(spec(1)), driver.submit(spec(2))
     driver.apply(CancelRequested(one))
@@ -138,7 +138,7 @@ CAUSES: dict[str, CauseKind] = {
 
 
 def befall(driver: Driver, job: str, what: str) -> None:
-    """Begin a drain, or add a cause to the one that is open. The limit is 30 s away."""
+    """Begin to stop the gang, or add a cause while it is stopping. The limit is 30 s away."""
     if what == "eviction":
         evict(driver, job)
     elif what == "failure":
@@ -159,33 +159,35 @@ def befall(driver: Driver, job: str, what: str) -> None:
         ("limit", "cancel", Phase.CANCELLED),
     ],
 )
-def test_a_higher_cause_takes_an_open_drain_over(first: str, second: str, verdict: Phase) -> None:
+def test_a_higher_cause_replaces_the_cause_of_a_stop(
+    first: str, second: str, verdict: Phase
+) -> None:
     driver, job = a_running_gang(time_limit="1m")
     driver.advance(30)
     befall(driver, job, first)
-    drain = driver.job(job).stopping
+    before = driver.job(job).stopping
     stopping = driver.place_of(job, 2).stopping_at
     befall(driver, job, second)
     raised = driver.job(job).stopping
-    assert drain is not None
+    assert before is not None
     assert raised is not None
-    assert (drain.cause.kind, raised.cause.kind) == (CAUSES[first], CAUSES[second])
-    assert raised.began_at == drain.began_at
+    assert (before.cause.kind, raised.cause.kind) == (CAUSES[first], CAUSES[second])
+    assert raised.began_at == before.began_at
     assert driver.place_of(job, 2).stopping_at == stopping
     driver.stop(job)
     assert driver.phase(job) is verdict
 
 
-def test_a_lower_cause_leaves_an_open_drain_as_it_is() -> None:
+def test_a_lower_cause_does_not_replace_the_cause_of_a_stop() -> None:
     driver, job = a_running_gang(time_limit="1m")
     driver.apply(CancelRequested(job, by="eve"))
     driver.advance(40)
     driver.fail(job, 0)
     driver.refuse(Evicted(job, by="j-9", why="a test"), Conflict)
     driver.advance(1)
-    drain = driver.job(job).stopping
-    assert drain is not None
-    assert drain.cause.kind is CauseKind.CANCEL
+    before = driver.job(job).stopping
+    assert before is not None
+    assert before.cause.kind is CauseKind.CANCEL
 
 
 def test_a_cancelled_job_that_reaches_its_time_limit_stays_cancelled() -> None:
@@ -221,7 +223,7 @@ def test_an_ended_job_cannot_be_cancelled_or_evicted(event: Any) -> None:
     driver.refuse(event, Unknown)
 
 
-def test_only_a_job_that_has_a_place_can_be_evicted() -> None:
+def test_only_a_job_with_placed_tasks_can_be_evicted() -> None:
     driver = Driver()
     job = driver.submit(spec(2))
     refusal = driver.refuse(Evicted(job, by="j-9", why="a test"), Conflict)
@@ -243,7 +245,7 @@ def test_only_a_job_that_has_a_place_can_be_evicted() -> None:
         Gone("a", "j-1.0", 1),
     ],
 )
-def test_however_a_task_that_is_told_to_stop_ends_it_has_stopped(end: Any) -> None:
+def test_however_a_stopping_task_ends_it_has_stopped(end: Any) -> None:
     driver = Driver()
     driver.fleet("a", "b")
     driver.submit(spec(2), "j-1")
@@ -256,14 +258,14 @@ def test_however_a_task_that_is_told_to_stop_ends_it_has_stopped(end: Any) -> No
     assert driver.job("j-1").failures == 0
 
 
-def test_an_acknowledgement_with_a_wrong_epoch_is_refused() -> None:
+def test_a_stop_report_of_another_attempt_is_refused() -> None:
     driver, job = a_running_gang()
     evict(driver, job)
     driver.refuse(Stopped(f"{job}.0", 0), StaleEpoch)
     driver.refuse(Stopped(f"{job}.0", 2), StaleEpoch)
 
 
-def test_an_acknowledgement_nobody_asked_for_is_refused() -> None:
+def test_a_stop_report_that_was_not_requested_is_refused() -> None:
     driver, job = a_running_gang()
     refusal = driver.refuse(Stopped(f"{job}.0", 1), Conflict)
     assert refusal == f"task {job}.0 is running; no stop was requested"
@@ -278,7 +280,7 @@ def test_a_task_that_has_stopped_takes_no_more_reports() -> None:
     driver.refuse(Started(f"{job}.0", 1), IllegalTransition)
 
 
-def test_a_start_that_is_heard_of_after_the_stop_does_not_revive_the_task() -> None:
+def test_a_start_reported_after_the_stop_does_not_revive_the_task() -> None:
     driver = Driver()
     driver.worker("a")
     job = driver.submit(spec())
@@ -304,7 +306,7 @@ def test_a_task_that_could_not_be_spawned_needs_no_stop() -> None:
 
 
 @pytest.mark.parametrize(("grace", "seconds"), [("0s", 45), ("15s", 45), ("16s", 46), ("5m", 330)])
-def test_a_worker_has_so_long_to_report_a_stop(grace: str, seconds: int) -> None:
+def test_the_stop_timeout_depends_on_the_grace_period(grace: str, seconds: int) -> None:
     driver, job = a_running_gang(grace=grace)
     driver.fail(job, 0)
     driver.advance(seconds - 1)
@@ -333,7 +335,7 @@ def test_a_stop_that_timed_out_leaves_its_worker_charged() -> None:
     assert "it has 0 gpu free" in driver.refuse(crowded, Conflict)
 
 
-def test_the_worker_is_told_again_to_stop_what_has_settled() -> None:
+def test_a_worker_is_instructed_again_to_stop_a_residue() -> None:
     driver, job = a_running_gang()
     driver.fail(job, 0)
     driver.stop(job, 1)
@@ -358,7 +360,7 @@ def test_a_residue_outlives_its_job() -> None:
     assert driver.cluster.nodes["c"].free("gpu") == 1000
 
 
-def test_a_residue_ends_when_its_worker_says_that_it_is_gone() -> None:
+def test_a_residue_ends_when_its_worker_reports_that_it_is_gone() -> None:
     driver, job = stopped_without_its_worker()
     assert driver.apply(Gone("c", f"{job}.2", 1)).replan
     assert not driver.residues
@@ -366,7 +368,7 @@ def test_a_residue_ends_when_its_worker_says_that_it_is_gone() -> None:
     assert driver.states(job) == [RUN] * 3
 
 
-def test_a_residue_ends_when_its_worker_comes_back_without_it() -> None:
+def test_a_residue_ends_when_its_worker_returns_without_it() -> None:
     driver, job = stopped_without_its_worker()
     driver.inventory("c", (f"{job}.2", 1))
     assert driver.residues
@@ -382,7 +384,7 @@ def test_a_residue_ends_when_an_operator_removes_its_worker() -> None:
     assert "c" not in driver.cluster.nodes
 
 
-def test_a_worker_lost_in_a_drain_settles_its_tasks_and_stays_charged() -> None:
+def test_a_worker_lost_during_a_stop_settles_its_tasks_and_stays_charged() -> None:
     driver, job = a_running_gang()
     driver.fail(job, 0)
     driver.stop(job, 1)
@@ -391,7 +393,7 @@ def test_a_worker_lost_in_a_drain_settles_its_tasks_and_stays_charged() -> None:
     assert driver.cluster.nodes["c"].free("gpu") == 0
 
 
-def test_what_has_stopped_is_free_before_the_drain_settles() -> None:
+def test_a_stopped_task_frees_its_worker_before_the_gang_settles() -> None:
     driver, job = a_running_gang()
     driver.fail(job, 0)
     assert driver.cluster.nodes["a"].free("gpu") == 1000
@@ -400,7 +402,7 @@ def test_what_has_stopped_is_free_before_the_drain_settles() -> None:
     assert driver.cluster.nodes["b"].free("gpu") == 1000
 
 
-def test_a_gone_that_concerns_nobody_is_refused() -> None:
+def test_a_gone_report_of_an_unknown_attempt_is_refused() -> None:
     driver, job = a_running_gang()
     driver.refuse(Gone("b", f"{job}.0", 1), Unknown)
     driver.refuse(Gone("a", f"{job}.0", 7), Unknown)
@@ -419,7 +421,7 @@ def with_servers(**fields: Any) -> tuple[Driver, str]:
     return driver, job
 
 
-def test_a_job_is_done_when_the_role_it_waits_for_is_while_the_others_still_stop() -> None:
+def test_a_job_is_done_with_its_completing_role_while_the_others_still_stop() -> None:
     driver, job = with_servers()
     driver.exit(job, 1)
     assert driver.phase(job) is Phase.RUNNING
@@ -455,7 +457,7 @@ def test_a_server_that_exits_well_does_not_complete_the_job() -> None:
     assert driver.phase(job) is Phase.RUNNING
 
 
-def test_workers_that_end_well_in_the_drain_of_a_failed_server_complete_the_job() -> None:
+def test_workers_that_succeed_after_a_server_failed_complete_the_job() -> None:
     driver, job = with_servers()
     driver.fail(job, 0)
     driver.exit(job, 1)
@@ -476,7 +478,7 @@ def test_a_job_is_done_when_all_of_its_tasks_are() -> None:
 # The story
 
 
-def test_a_drain_tells_its_story() -> None:
+def test_a_stop_is_recorded_from_beginning_to_end() -> None:
     driver, job = a_running_gang()
     driver.fail(job, 1)
     driver.advance(2)

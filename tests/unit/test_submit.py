@@ -1,4 +1,4 @@
-"""Jobs coming in: names, keys, queues, holds, priorities, and giving up."""
+"""Submissions: names, keys, queues, holds, priorities, and schedule timeouts."""
 
 import pytest
 from tests.driver import Driver, spec
@@ -135,7 +135,7 @@ def test_a_change_of_priority_is_on_record() -> None:
         (PriorityChanged("j-1", 3), "change its priority"),
     ],
 )
-def test_a_job_that_is_done_takes_no_more_orders(event: Event, what: str) -> None:
+def test_a_done_job_cannot_be_changed(event: Event, what: str) -> None:
     driver = Driver()
     driver.fleet("a", "b")
     roles = {"ps": {"command": "serve"}, "worker": {"command": "train"}}
@@ -150,7 +150,7 @@ def test_a_job_that_is_done_takes_no_more_orders(event: Event, what: str) -> Non
 # Giving up
 
 
-def test_a_job_that_waits_too_long_has_timed_out() -> None:
+def test_a_job_that_is_pending_too_long_has_timed_out() -> None:
     driver = Driver()
     job = driver.submit(spec(2, schedule_timeout="10m"))
     driver.advance(599)
@@ -170,7 +170,7 @@ def test_a_job_that_has_started_does_not_time_out() -> None:
     assert driver.phase(job) is Phase.RUNNING
 
 
-def test_every_waiting_period_has_the_whole_time() -> None:
+def test_every_pending_period_has_the_whole_timeout() -> None:
     driver = Driver()
     driver.worker("a")
     job = driver.submit(spec(schedule_timeout="10m"))
@@ -184,7 +184,7 @@ def test_every_waiting_period_has_the_whole_time() -> None:
     assert driver.phase(job) is Phase.TIMED_OUT
 
 
-def test_a_lost_reservation_does_not_begin_the_waiting_anew() -> None:
+def test_a_lost_reservation_does_not_restart_the_timeout() -> None:
     driver = Driver()
     driver.fleet("a", "b")
     job = driver.submit(spec(2, schedule_timeout="10m"))
@@ -196,7 +196,7 @@ def test_a_lost_reservation_does_not_begin_the_waiting_anew() -> None:
     assert driver.phase(job) is Phase.TIMED_OUT
 
 
-def test_backoff_does_not_count_as_waiting() -> None:
+def test_backoff_does_not_count_towards_the_timeout() -> None:
     driver = Driver()
     driver.fleet("a", "b")
     job = driver.submit(spec(2, schedule_timeout="100s", backoff="50s"))
@@ -209,7 +209,7 @@ def test_backoff_does_not_count_as_waiting() -> None:
     assert driver.phase(job) is Phase.TIMED_OUT
 
 
-def test_backoff_after_a_failure_does_not_count_as_waiting_either() -> None:
+def test_backoff_after_a_failure_does_not_count_towards_the_timeout() -> None:
     driver = Driver()
     driver.worker("a")
     job = driver.submit(spec(schedule_timeout="20s"))
@@ -222,7 +222,7 @@ def test_backoff_after_a_failure_does_not_count_as_waiting_either() -> None:
     assert driver.phase(job) is Phase.TIMED_OUT
 
 
-def test_time_spent_waiting_for_other_jobs_does_not_count() -> None:
+def test_time_before_the_dependencies_are_done_does_not_count() -> None:
     driver = Driver()
     first = driver.submit(spec())
     job = driver.submit(spec(schedule_timeout="1m", after=[first]))
@@ -236,7 +236,7 @@ def test_time_spent_waiting_for_other_jobs_does_not_count() -> None:
     assert driver.phase(job) is Phase.TIMED_OUT
 
 
-def test_an_early_or_outdated_time_out_finds_nothing_to_do() -> None:
+def test_an_early_or_outdated_timeout_changes_nothing() -> None:
     driver = Driver()
     job = driver.submit(spec(schedule_timeout="1m"))
     since = driver.now

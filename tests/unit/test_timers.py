@@ -1,4 +1,4 @@
-"""Every rule that depends on time still happens after a change of leader; late timers are idle."""
+"""Every rule about time survives a change of leader, and late timers change nothing."""
 
 from collections.abc import Callable
 
@@ -77,7 +77,7 @@ def stalling() -> tuple[Driver, str]:
     return running(stall_after="45s")
 
 
-def waiting() -> tuple[Driver, str]:
+def pending() -> tuple[Driver, str]:
     driver = a_fleet()
     return driver, driver.submit(spec(2, schedule_timeout="45s"))
 
@@ -98,7 +98,7 @@ SITUATIONS: dict[str, Situation] = {
     "shrink": (shrinking, 45, [RUN, STOPPING], [RUN, B]),
     "time limit": (limited, 45, [RUN, RUN], [STOPPING, STOPPING]),
     "stall": (stalling, 45, [RUN, RUN], [STOPPED, STOPPING]),
-    "schedule time-out": (waiting, 45, [B, B], [State.CANCELLED, State.CANCELLED]),
+    "schedule time-out": (pending, 45, [B, B], [State.CANCELLED, State.CANCELLED]),
     "regroup": (short, 600, [B, RUN], [B, STOPPING]),
 }
 
@@ -139,7 +139,7 @@ def test_it_happens_after_many_changes_of_leader_and_a_long_outage(name: str) ->
 
 
 @pytest.mark.parametrize("name", ["acceptance", "start", "stop", "shrink", "stall"])
-def test_workers_that_had_nobody_to_report_to_have_their_whole_time_again(name: str) -> None:
+def test_workers_have_their_whole_time_again_after_an_outage(name: str) -> None:
     situation, seconds, before, _ = SITUATIONS[name]
     driver, job = situation()
     driver.now += 3600 * 1_000_000
@@ -149,7 +149,7 @@ def test_workers_that_had_nobody_to_report_to_have_their_whole_time_again(name: 
 
 
 @pytest.mark.parametrize("name", ["time limit", "schedule time-out", "regroup"])
-def test_time_that_is_the_jobs_own_goes_on_without_a_leader(name: str) -> None:
+def test_the_time_of_a_job_goes_on_without_a_leader(name: str) -> None:
     situation, seconds, before, after = SITUATIONS[name]
     driver, job = situation()
     driver.now += (seconds - 10) * 1_000_000
@@ -177,7 +177,7 @@ def test_a_backoff_ends_after_a_change_of_leader() -> None:
     assert own_reason(driver.job(job), driver.now) is None
 
 
-def test_a_time_limit_still_takes_over_a_drain_after_a_change_of_leader() -> None:
+def test_a_time_limit_replaces_the_cause_of_a_stop_after_a_change_of_leader() -> None:
     driver, job = running(time_limit="40s")
     driver.advance(20)
     driver.apply(Evicted(job, by="j-9", why="a test"))

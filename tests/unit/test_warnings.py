@@ -1,4 +1,4 @@
-"""What a user is warned of: each rule by itself, and the sentences they read."""
+"""Warnings about a submitted job: each rule by itself, and its sentence."""
 
 from typing import Any
 
@@ -39,11 +39,11 @@ def evicted(*days: int) -> Account:
     return account
 
 
-def test_nobody_is_warned_where_nothing_threatens() -> None:
+def test_there_is_no_warning_without_a_risk() -> None:
     assert risks(four_gpus(), standing()) == []
 
 
-def test_a_higher_class_threatens_whoever_is_below_it() -> None:
+def test_a_higher_priority_class_is_a_risk() -> None:
     [risk, _] = risks(four_gpus(), standing(classes=HIGH, account=evicted(8, 6, 1, 0)))
     assert isinstance(risk, PreemptionRisk)
     assert risk.evictions == 3
@@ -54,7 +54,7 @@ def test_a_higher_class_threatens_whoever_is_below_it() -> None:
     assert risks(four_gpus(priority=1000), standing(classes=HIGH)) == []
 
 
-def test_a_job_that_cannot_be_preempted_has_nothing_to_fear() -> None:
+def test_a_job_that_is_not_preemptible_is_not_at_risk() -> None:
     assert risks(four_gpus(preemptible=False), standing(classes=HIGH)) == []
 
 
@@ -66,7 +66,7 @@ def test_running_above_the_quota_is_a_risk() -> None:
     assert risk.because == "queue default would exceed its gpu quota"
 
 
-def test_a_queue_without_a_quota_has_no_claim_beside_others() -> None:
+def test_a_queue_without_a_quota_beside_others_is_a_risk() -> None:
     [risk, _] = risks(four_gpus(), standing(is_alone=False))
     assert isinstance(risk, PreemptionRisk)
     assert risk.because == "queue default has no quota"
@@ -84,7 +84,7 @@ def test_without_a_limit_there_is_no_end_to_what_can_be_lost() -> None:
     assert "4 GPU-hours ($14.00) per hour" in str(warning)
 
 
-def test_a_short_job_or_one_that_saves_is_not_told_to_save() -> None:
+def test_a_short_job_or_one_with_checkpoints_is_not_warned_about_them() -> None:
     for job in (four_gpus(time_limit="1h"), four_gpus(checkpoint="each")):
         [risk] = risks(job, standing(classes=HIGH))
         assert isinstance(risk, PreemptionRisk)

@@ -1,4 +1,4 @@
-"""Workers: coming, telling what they have, getting lost, waking up with zombies, and leaving."""
+"""Workers: registration, inventories, loss and return, stray attempts, cordons and drains."""
 
 import pytest
 from msgspec.structs import replace
@@ -74,7 +74,7 @@ def test_every_change_of_a_worker_makes_older_plans_void() -> None:
     assert driver.workers["a"].generation == before + 1
 
 
-def test_nothing_is_placed_on_an_agent_that_has_not_said_what_it_has() -> None:
+def test_nothing_is_placed_on_an_agent_that_has_not_reported_its_tasks() -> None:
     driver = Driver()
     driver.apply(registration("a"))
     assert "it has not reported its tasks yet" in driver.refuse(placing(driver, "a"), Conflict)
@@ -82,7 +82,7 @@ def test_nothing_is_placed_on_an_agent_that_has_not_said_what_it_has() -> None:
     driver.apply(placing(driver, "a"))
 
 
-def test_after_a_change_of_leader_agents_say_again_what_they_have() -> None:
+def test_after_a_change_of_leader_agents_report_their_tasks_again() -> None:
     driver = Driver()
     driver.worker("a")
     driver.plain("p")
@@ -105,14 +105,14 @@ def test_a_cordon_and_suspicions_outlive_a_registration() -> None:
     assert driver.workers["a"].cordoned == "a fan is broken"
 
 
-def test_a_worker_that_changes_to_the_plain_protocol_need_not_tell_what_it_has() -> None:
+def test_a_worker_that_changes_to_the_plain_protocol_needs_no_inventory() -> None:
     driver = Driver()
     driver.apply(registration("a"))
     driver.apply(registration("a", protocol=Protocol.PLAIN))
     assert is_open(driver, "a")
 
 
-def test_a_worker_that_changes_to_sync_has_to() -> None:
+def test_a_worker_that_changes_to_sync_needs_an_inventory() -> None:
     driver = Driver()
     driver.plain("a")
     driver.apply(registration("a"))
@@ -130,7 +130,7 @@ def test_a_running_task_that_is_missing_has_vanished() -> None:
     assert driver.cluster.nodes["a"].free("gpu") == 1000
 
 
-def test_a_task_that_is_to_stop_and_missing_has_stopped() -> None:
+def test_a_stopping_task_that_is_missing_has_stopped() -> None:
     driver, job = a_running_gang()
     driver.apply(Evicted(job, by="j-9", why="a test"))
     driver.inventory("a")
@@ -159,7 +159,7 @@ def test_an_unreleased_task_that_is_missing_is_prepared_again() -> None:
     assert not driver.gang(job).unreleased()
 
 
-def test_a_released_task_that_its_agent_was_not_told_of_yet_is_not_missed() -> None:
+def test_a_released_task_that_has_not_reached_its_agent_is_not_missed() -> None:
     driver = Driver()
     driver.worker("a")
     job = driver.submit(spec())
@@ -178,7 +178,7 @@ def test_a_superseded_incarnation_is_refused() -> None:
     assert refusal == "worker a was registered again; incarnation 1 must stop"
 
 
-def test_an_unknown_worker_has_to_register_first() -> None:
+def test_an_unknown_worker_must_register_first() -> None:
     Driver().refuse(Inventoried("a", "1", ()), Unknown)
 
 
@@ -214,7 +214,7 @@ def test_a_released_task_of_an_earlier_incarnation_may_have_run_and_is_lost() ->
     assert driver.job(job).failures == 1
 
 
-def test_a_new_incarnation_has_to_accept_for_itself() -> None:
+def test_a_new_incarnation_must_accept_for_itself() -> None:
     driver = Driver()
     driver.fleet("a", "b")
     job = driver.submit(spec(2))
@@ -228,7 +228,7 @@ def test_a_new_incarnation_has_to_accept_for_itself() -> None:
     assert not driver.gang(job).unreleased()
 
 
-def test_a_task_released_to_the_new_incarnation_is_not_missed_before_it_was_told() -> None:
+def test_a_task_released_to_the_new_incarnation_is_not_missed_before_it_arrived() -> None:
     driver = Driver()
     driver.fleet("a", "b")
     job = driver.submit(spec(2))
@@ -251,14 +251,14 @@ def test_a_lost_worker_loses_its_tasks_and_stays_charged_for_them() -> None:
     assert "it is lost" in driver.refuse(placing(driver, "a"), Conflict)
 
 
-def test_losing_a_worker_twice_or_one_nobody_knows_is_harmless() -> None:
+def test_losing_a_worker_twice_or_an_unknown_one_is_harmless() -> None:
     driver, _ = a_running_gang()
     driver.apply(WorkerLost("a"))
     assert not driver.apply(WorkerLost("a")).has_rows
-    assert not driver.apply(WorkerLost("nobody")).has_rows
+    assert not driver.apply(WorkerLost("unknown")).has_rows
 
 
-def test_a_worker_that_wakes_up_with_its_old_task_is_told_to_stop_it() -> None:
+def test_a_worker_that_returns_with_its_old_task_must_stop_it() -> None:
     driver, job = a_running_gang()
     driver.apply(WorkerLost("a"))
     driver.stop(job)
@@ -290,7 +290,7 @@ def test_a_zombie_cannot_finish_the_next_attempt() -> None:
     assert driver.states(job) == [RUN, RUN]
 
 
-def test_a_worker_that_wakes_up_without_its_old_task_is_free_again() -> None:
+def test_a_worker_that_returns_without_its_old_task_is_free_again() -> None:
     driver, _ = a_running_gang()
     driver.apply(WorkerLost("a"))
     driver.inventory("a")
@@ -299,7 +299,7 @@ def test_a_worker_that_wakes_up_without_its_old_task_is_free_again() -> None:
     assert is_open(driver, "a")
 
 
-def test_a_lost_worker_that_is_born_again_without_its_task_is_free_again() -> None:
+def test_a_lost_worker_that_registers_again_without_its_task_is_free_again() -> None:
     driver, _ = a_running_gang()
     driver.apply(WorkerLost("a"))
     driver.apply(registration("a", "2", resources={"gpu": 1000}))
@@ -308,7 +308,7 @@ def test_a_lost_worker_that_is_born_again_without_its_task_is_free_again() -> No
     assert driver.cluster.nodes["a"].free("gpu") == 1000
 
 
-def test_no_placement_while_a_worker_has_what_it_should_not_have() -> None:
+def test_nothing_is_placed_on_a_worker_with_stray_attempts() -> None:
     driver = Driver()
     driver.worker("a")
     strays = (("j-9.0", 3), ("j-9.1", 3))
@@ -408,7 +408,7 @@ def test_a_plain_worker_that_returns_stays_charged_for_what_it_had() -> None:
     assert "its only slot is taken" in driver.refuse(Claimed(f"{job}.0", "p"), Conflict)
 
 
-def test_a_plain_worker_that_registers_again_has_nothing_left_of_what_had_settled() -> None:
+def test_a_plain_worker_that_registers_again_has_no_residues() -> None:
     driver = Driver()
     driver.plain("p")
     job = driver.submit(spec())
@@ -450,14 +450,14 @@ def test_a_selector_keeps_a_task_from_workers_without_its_label() -> None:
     assert driver.states(job) == [R]
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_a_gone_task_that_should_be_there_has_vanished(told: bool) -> None:
+@pytest.mark.parametrize("is_stopping", [True, False])
+def test_a_gone_task_that_should_be_there_has_vanished(is_stopping: bool) -> None:
     driver, job = a_running_gang()
-    if told:
+    if is_stopping:
         driver.apply(CancelRequested(job))
     driver.apply(Gone("a", f"{job}.0", 1))
     assert driver.states(job) == [STOPPED, STOPPING]
-    assert driver.job(job).failures == (0 if told else 1)
+    assert driver.job(job).failures == (0 if is_stopping else 1)
 
 
 def test_a_report_of_a_start_does_not_bring_back_a_lost_task() -> None:
@@ -466,7 +466,7 @@ def test_a_report_of_a_start_does_not_bring_back_a_lost_task() -> None:
     driver.refuse(Started(f"{job}.0", 1))
 
 
-def test_a_worker_that_is_drained_at_once_loses_its_jobs_to_others() -> None:
+def test_draining_a_worker_at_once_evicts_its_jobs() -> None:
     driver = Driver()
     driver.fleet("a", "b")
     job = driver.submit(spec())
