@@ -107,32 +107,32 @@ class Role(msgspec.Struct, frozen=True):
 class JobSpec(msgspec.Struct, frozen=True):
     """The job that a user submitted. `docs/reference/job.md` explains each field."""
 
-    name: str | None
+    name: str | None  #: unique among the unfinished jobs of the namespace
     namespace: str
     queue: str
-    priority: int
-    priority_class: str | None
+    priority: int  #: jobs with a higher priority start first
+    priority_class: str | None  #: the name that the priority was given by
     roles: tuple[Role, ...]
     min_available: int  #: over all roles; at least the sum of the minimums of the roles
     mode: Mode
     match: Match
-    group: tuple[str, ...]
-    schedule_timeout: Micros | None
+    group: tuple[str, ...]  #: `namespace/name` of the jobs that start together with this one
+    schedule_timeout: Micros | None  #: the longest time that the job is pending
     pack: Pack | None
-    spread: bool
+    spread: bool  #: prefer the emptiest node to the fullest
     restart: Restart
-    max_retries: int
-    backoff: Micros
-    grace: Micros
-    time_limit: Micros | None
-    stall_after: Micros | None
+    max_retries: int  #: the number of failures that end the job
+    backoff: Micros  #: the pause before the second restart; it doubles with each further one
+    grace: Micros  #: the time between SIGTERM and SIGKILL
+    time_limit: Micros | None  #: the longest run time of one attempt
+    stall_after: Micros | None  #: the longest time without progress
     complete_when: str  #: `all`, or the role that completes the job when it is done
-    preemptible: bool
+    preemptible: bool  #: whether the job can be evicted for another one
     preemption_policy: PreemptionPolicy
     checkpoint: CheckpointPolicy
-    fence: bool
-    after: tuple[str, ...]
-    schedule: Schedule | None
+    fence: bool  #: two attempts never run at the same time, even if a worker is cut off
+    after: tuple[str, ...]  #: ids of the jobs that must be done first
+    schedule: Schedule | None  #: set for a cron, whose runs have none
 
     @property
     def size(self) -> int:
