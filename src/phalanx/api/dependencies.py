@@ -23,8 +23,8 @@ async def related_jobs(
     def live(turn: Turn) -> tuple[dict[str, Job], list[Job]]:
         gangs = turn.cluster.gangs
         before = {name: gangs[name].job for name in job.spec.after if name in gangs}
-        after = [gangs[name].job for name in sorted(turn.cluster.followers.get(job.id, ()))]
-        return before, after
+        after = [gangs[name].job for name in turn.cluster.followers.get(job.id, ())]
+        return before, sorted(after, key=lambda each: (each.created_at, each.id))
 
     before, after = await services.engine.do(live)
     for name in job.spec.after:

@@ -325,3 +325,12 @@ async def test_dependencies_are_looked_up_wherever_they_are(on_each_store: Runni
     assert third["status"] == "pending"
     unknown = await server.call("POST", "/jobs", {"command": "true", "depends_on": ["j-0"]})
     assert unknown.body["error"]["details"][0]["path"] == "after[0]"
+
+
+async def test_dependants_are_listed_by_their_creation(server: Running) -> None:
+    first = (await submit(server))["id"]
+    later = [
+        (await submit(server, {**NATIVE, "name": None, "after": [first]}))["id"] for _ in range(5)
+    ]
+    shown = (await server.call("GET", f"/jobs/{first}")).body
+    assert [job["id"] for job in shown["dependants"]] == later

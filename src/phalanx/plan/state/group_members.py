@@ -59,7 +59,7 @@ class GroupMembers:
         if job not in self._known or job in self._past:
             return ()
         name, group = self._known[job]
-        naming = (self._known[other][0] for other in sorted(self._named_by.get(name, _NONE)))
+        naming = sorted(self._known[other][0] for other in self._named_by.get(name, _NONE))
         names = dict.fromkeys((*group, *naming))
         return tuple(n for n in names if n != name and self._jobs.get(n) not in self._past)
 
