@@ -91,3 +91,29 @@ def test_a_fork_keeps_its_free_capacity_when_its_origin_is_used_up() -> None:
     assert fork.total_fit(REQUESTS[1]) == 8
     assert fork.fit(REQUESTS[1]).total == 8
     assert origin.total_fit(REQUESTS[1]) == 4
+
+
+@given(st.integers(0, 10_000), st.sampled_from((3, 600)))
+def test_the_capacities_of_a_forked_table_go_their_own_ways(seed: int, nodes: int) -> None:
+    chance = random.Random(seed)  # noqa: S311
+    table = cluster(nodes)
+    capacities = [FreeCapacity(table), FreeCapacity(table, empty=True)]
+    for capacity in capacities:
+        for request in REQUESTS:
+            agrees(capacity, request)
+    fork = table.fork()
+    capacities += [capacity.on(fork) for capacity in capacities]
+    for _ in range(10):
+        some = chance.choice((table, fork))
+        changed = chance.randrange(nodes)
+        size, used = chance.randrange(9), chance.randrange(5)
+        resources = {"cpu": 8000, GPU: size * DEVICE}
+        labels = {"zone": chance.choice("ab")}
+        at = some.put(f"n{changed}", NodeSpec(resources, {GPU: used * DEVICE}, labels, slots=9))
+        for capacity in capacities:
+            if capacity.table is some:
+                capacity.note(np.array([at]))
+        agrees(chance.choice(capacities), chance.choice(REQUESTS))
+    for capacity in capacities:
+        for request in REQUESTS:
+            agrees(capacity, request)
