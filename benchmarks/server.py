@@ -33,6 +33,7 @@ from phalanx.engine.host import HostEnvironment
 from phalanx.engine.settings import EngineSettings
 from phalanx.engine.turn import Turn
 from phalanx.engine.writer import Work
+from phalanx.server.process import tune_interpreter
 from phalanx.store.memory import MemoryStore
 from phalanx.store.postgres import PostgresStore
 from phalanx.store.protocol import Store
@@ -118,6 +119,7 @@ def serve(
     """Serve a store until the pipe says stop; `first` is the first command."""
     import uvloop  # noqa: PLC0415
 
+    tune_interpreter()
     uvloop.run(_run_server(store, settings, pipe, first))
 
 

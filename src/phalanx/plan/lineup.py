@@ -115,5 +115,6 @@ class Lineup:
         can_reserve = work.reservations.count < work.policy.heads
         if bucket in self._served_short and (can_reserve or self._may_take(gang)):
             return False
-        work.reasons.of_bucket(bucket, candidate.position, None)
+        if candidate.position:  # else the bucket has been given no other reason
+            work.reasons.of_bucket(bucket, candidate.position, None)
         return True

@@ -2,6 +2,7 @@
 
 These are not the core's rows: a worker, a Kubernetes node and a node of a scenario look the same.
 Equal task requests are one object, so that what is computed for one is computed for all of them.
+None of these values refers back to itself, so the garbage collector need not visit them.
 """
 
 from enum import StrEnum
@@ -33,7 +34,7 @@ class PlannerPolicy(msgspec.Struct, frozen=True):
     searches: int = 32  #: at most this many searches for victims in one pass
 
 
-class TaskRequest(msgspec.Struct, frozen=True, cache_hash=True):
+class TaskRequest(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     """What one task needs of its node."""
 
     resources: tuple[tuple[str, int], ...] = ()
@@ -41,7 +42,7 @@ class TaskRequest(msgspec.Struct, frozen=True, cache_hash=True):
     per_node: int | None = None  #: at most this many tasks of its role on one node
 
 
-class RoleRequest(msgspec.Struct, frozen=True):
+class RoleRequest(msgspec.Struct, frozen=True, gc=False):
     """The pending tasks of a role."""
 
     name: str
@@ -52,7 +53,7 @@ class RoleRequest(msgspec.Struct, frozen=True):
     placed: int = 0  #: number of tasks of the role that have a place
 
 
-class PendingGang(msgspec.Struct, frozen=True):
+class PendingGang(msgspec.Struct, frozen=True, gc=False):
     """A gang with tasks that have no place."""
 
     job: str
@@ -88,7 +89,7 @@ class PendingGang(msgspec.Struct, frozen=True):
     placed_on: tuple[tuple[str, str, int], ...] = ()
 
 
-class RunningTask(msgspec.Struct, frozen=True):
+class RunningTask(msgspec.Struct, frozen=True, gc=False):
     """A task that has a place."""
 
     index: int
@@ -103,7 +104,7 @@ class RunningTask(msgspec.Struct, frozen=True):
     priority: int | None = None  #: None: the priority of its gang
 
 
-class RunningGang(msgspec.Struct, frozen=True):
+class RunningGang(msgspec.Struct, frozen=True, gc=False):
     """A gang with tasks that have a place."""
 
     job: str
@@ -120,3 +121,8 @@ class RunningGang(msgspec.Struct, frozen=True):
     grace: Micros | None = None  #: the most work that a stop loses, if it saves when asked to
     evicted: bool = False  #: its stopping tasks were evicted, so their queue will demand them again
     only_gathered: bool = False  #: nothing of it runs: these are gathered places
+
+    @property
+    def has_tasks_above_minimum(self) -> bool:
+        """Whether it could lose single tasks and go on, or has only gathered places."""
+        return self.only_gathered or len(self.tasks) > self.min_available

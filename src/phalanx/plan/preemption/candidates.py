@@ -156,8 +156,7 @@ def units_above_minimum(occupancy: Occupancy, now: Micros) -> Iterator[EvictionU
 
 def whole_gang(occupancy: Occupancy, now: Micros) -> EvictionUnit:
     """The gang as one unit."""
-    positions = tuple(range(len(occupancy.nodes)))
-    return EvictionUnit(occupancy, positions, whole=True, cost=occupancy.cost(now))
+    return EvictionUnit(occupancy, occupancy.positions, whole=True, cost=occupancy.cost(now))
 
 
 def keeps_minimum(gang: RunningGang, evicted: Set[int]) -> bool:

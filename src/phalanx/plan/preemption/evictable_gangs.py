@@ -26,6 +26,7 @@ class EvictableGangs:
         self._shares = shares
         #: Jobs that were started or evicted in this pass.
         self._excluded: set[str] = set()
+        self._totals_of: dict[str, Floats] = {}
         #: By job: what is left of gangs that lost single tasks in this pass.
         self._shrunk: dict[str, Occupancy] = {}
         #: Gangs with stopping tasks, since an earlier pass or in this one, and their positions.
@@ -57,28 +58,36 @@ class EvictableGangs:
         )
 
     @cached_property
-    def _by_queue(self) -> dict[str, tuple[list[Occupancy], Floats]]:
-        """By queue: the gangs that can be evicted, and the amounts of each of them by row."""
+    def _by_queue(self) -> dict[str, list[Occupancy]]:
+        """By queue: the gangs that can be evicted."""
         gangs: dict[str, list[Occupancy]] = {}
         for occupancy in self:
             if occupancy.gang.evictable:
                 gangs.setdefault(occupancy.gang.queue, []).append(occupancy)
-        return {
-            queue: (members, np.array([occupancy.total for occupancy in members]))
-            for queue, members in gangs.items()
-        }
+        return gangs
+
+    def _totals(self, queue: str) -> Floats:
+        """The amounts of each gang of a queue that can be evicted, by row."""
+        totals = self._totals_of.get(queue)
+        if totals is None:
+            totals = np.array([occupancy.total for occupancy in self._by_queue[queue]])
+            self._totals_of[queue] = totals
+        return totals
 
     def open_to(self, own: set[str], eligibility: EvictionEligibility) -> Iterator[Occupancy]:
         """The gangs that a preemptor might evict: all gangs of the queues in `own`, and those of
         queues it may reclaim from that no quota protects."""
         open_queues = eligibility.reclaim.open_queues()
-        for queue, (members, totals) in self._by_queue.items() if own or open_queues else ():
+        for queue, members in self._by_queue.items() if own or open_queues else ():
             candidates: Iterable[Occupancy] = ()
             if queue in own:
                 candidates = members
             elif queue in open_queues:
-                candidates = compress(members, eligibility.reclaim.unprotected(queue, totals))
-            yield from (o for o in candidates if o.gang.job not in self._excluded)
+                unprotected = eligibility.reclaim.unprotected(queue, self._totals(queue))
+                candidates = compress(members, unprotected)
+            if self._excluded:
+                candidates = (o for o in candidates if o.gang.job not in self._excluded)
+            yield from candidates
         yield from self._shrunk.values()
 
     def exclude(self, job: str) -> None:

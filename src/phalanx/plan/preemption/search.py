@@ -124,11 +124,12 @@ class VictimSearch:
             young = self._is_young(occupancy.gang)
             if not eligibility.may_evict(occupancy, occupancy.lowest, young=young):
                 continue
-            tasks += (
-                unit
-                for unit in units_above_minimum(occupancy, self._now)
-                if eligibility.may_evict(occupancy, unit.priority, young=young)
-            )
+            if occupancy.gang.has_tasks_above_minimum:
+                tasks += (
+                    unit
+                    for unit in units_above_minimum(occupancy, self._now)
+                    if eligibility.may_evict(occupancy, unit.priority, young=young)
+                )
             if not occupancy.is_preemptible or occupancy.gang.only_gathered:
                 continue
             is_uniform = occupancy.highest == occupancy.lowest

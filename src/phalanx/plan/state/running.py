@@ -33,6 +33,7 @@ class Occupancy:
         "lowest",
         "nodes",
         "occupants",
+        "positions",
         "priorities",
         "safe",
         "total",
@@ -44,6 +45,7 @@ class Occupancy:
         self.occupants: list[Occupant] = [
             (table.index[task.node], table.vector(task.resources), task.devices) for task in tasks
         ]
+        self.positions = tuple(range(len(tasks)))  #: of all tasks
         self.nodes: Ints = np.array([node for node, _, _ in self.occupants], np.int64)
         #: What each task occupies, by row, and the sum over all tasks.
         self.amounts: Ints = np.zeros((len(self.occupants), len(table.rows)), np.int64)
@@ -107,15 +109,21 @@ class KnownEnds:
                 self.sharing += zip(occupancy.ends.tolist(), occupancy.occupants, strict=True)
             else:
                 whole.append(occupancy)
-        ends = np.concatenate([np.zeros(0, np.int64), *(o.ends for o in whole)])
-        order = np.argsort(ends, kind="stable")
-        self.ends: Ints = ends[order]
-        self.nodes: Ints = np.concatenate([np.zeros(0, np.int64), *(o.nodes for o in whole)])[order]
+        whole.sort(key=lambda occupancy: occupancy.first_end)
+        self.ends: Ints = np.concatenate([np.zeros(0, np.int64), *(o.ends for o in whole)])
+        self.nodes: Ints = np.concatenate([np.zeros(0, np.int64), *(o.nodes for o in whole)])
         #: What each task occupies, by row.
         none = np.zeros((0, rows), np.int64)
-        self.amounts: Ints = np.concatenate([none, *(o.amounts for o in whole)])[order]
-        times = {*np.unique(ends).tolist(), *(end for end, _ in self.sharing)} - {NEVER}
-        self.times: list[Micros] = sorted(times)
+        self.amounts: Ints = np.concatenate([none, *(o.amounts for o in whole)])
+        if (self.ends[1:] < self.ends[:-1]).any():
+            # The tasks of some gang do not end together.
+            order = np.argsort(self.ends, kind="stable")
+            self.ends, self.nodes = self.ends[order], self.nodes[order]
+            self.amounts = self.amounts[order]
+        later = np.flatnonzero(self.ends[1:] != self.ends[:-1]) + 1
+        times = {*self.ends[:1].tolist(), *self.ends[later].tolist()}
+        times |= {end for end, _ in self.sharing}
+        self.times: list[Micros] = sorted(times - {NEVER})
 
     @cached_property
     def sums(self) -> Ints:
