@@ -92,14 +92,14 @@ RECORDS = Table(
 BLOBS = Table("blobs", ("id",), {"id": TEXT, "job": TEXT, "data": "bytea"})
 
 
-class Write(NamedTuple):
+class TableWrite(NamedTuple):
     """Rows that replace those with the same key."""
 
     table: Table
     rows: list[Row]
 
 
-class Removal(NamedTuple):
+class TableRemoval(NamedTuple):
     table: Table
     keys: list[Row]
 
@@ -109,8 +109,8 @@ class EncodedBatch(NamedTuple):
 
     id: str
     last_seq: int  #: the highest number of its records, or 0
-    removals: list[Removal]
-    writes: list[Write]
+    removals: list[TableRemoval]
+    writes: list[TableWrite]
     removed_jobs: list[str]
 
 
@@ -180,21 +180,23 @@ def _record(record: Record) -> RecordRow:
     return RecordRow(record.seq, _column_or_none(job_of(record)), record.at, _doc(record))
 
 
-def _write(table: Table, rows: Iterable[Row]) -> Write:
+def _write(table: Table, rows: Iterable[Row]) -> TableWrite:
     width = len(table.key)
     # Of two rows with the same key the later one is kept: a statement can write a row only once.
-    return Write(table, list({row[:width]: row for row in rows}.values()))
+    return TableWrite(table, list({row[:width]: row for row in rows}.values()))
 
 
 def encode(batch: Batch) -> EncodedBatch:
     """Raises CommitFailed if a value cannot be written as JSON, such as half a surrogate pair."""
     try:
         removals = (
-            Removal(WORKERS, [(column(worker),) for worker in batch.removed_workers]),
-            Removal(QUEUES, [(column(queue),) for queue in batch.removed_queues]),
-            Removal(RESIDUES, [(column(task), epoch) for task, epoch in batch.removed_residues]),
-            Removal(CRONS, [(column(cron),) for cron in batch.removed_crons]),
-            Removal(BLOBS, [(column(blob),) for blob in batch.dropped_blobs]),
+            TableRemoval(WORKERS, [(column(worker),) for worker in batch.removed_workers]),
+            TableRemoval(QUEUES, [(column(queue),) for queue in batch.removed_queues]),
+            TableRemoval(
+                RESIDUES, [(column(task), epoch) for task, epoch in batch.removed_residues]
+            ),
+            TableRemoval(CRONS, [(column(cron),) for cron in batch.removed_crons]),
+            TableRemoval(BLOBS, [(column(blob),) for blob in batch.dropped_blobs]),
         )
         writes = (
             _write(WORKERS, map(_worker, batch.workers)),
