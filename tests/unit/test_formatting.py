@@ -44,7 +44,7 @@ def a_job(**fields: Any) -> JobView:
         "priority": 0,
         "size": 1,
         "created_at": "2026-01-05T11:57:30Z",
-        "epoch": 0,
+        "attempt": 0,
         "failures": 0,
     }
     return JobView(**(given | fields))
