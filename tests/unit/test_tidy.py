@@ -23,11 +23,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "store": {"core"},
     "manifest": {"core"},
     "wire": {"core"},
+    "tls": set(),
     "engine": {"core", "plan", "store", "wire"},
     "api": {"core", "plan", "store", "manifest", "wire", "engine"},
-    "agent": {"core", "wire"},
-    "client": {"core", "manifest", "wire"},
-    "server": {"core", "plan", "store", "wire", "engine", "api"},
+    "agent": {"core", "wire", "tls"},
+    "client": {"core", "manifest", "wire", "tls"},
+    "server": {"core", "plan", "store", "wire", "engine", "api", "tls"},
     "cli": {
         *(
             "core",
@@ -41,6 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
             "api",
             "server",
             "sim",
+            "tls",
         ),
     },
     "sim": {"core", "plan", "store", "manifest", "wire", "engine", "api", "agent"},

@@ -25,6 +25,7 @@ from phalanx.store.protocol import (
     OutputEnd,
     OutputTrim,
     PruneCounts,
+    StoredAuthority,
     Token,
 )
 from phalanx.store.rows import (
@@ -59,6 +60,7 @@ class MemoryDatabase:
         #: job → (position, epoch) → begins → row.
         self.output: dict[str, dict[tuple[int, int], dict[int, OutputRow]]] = {}
         self.tokens: dict[str, str] = {}
+        self.authorities: dict[int, str] = {}
 
 
 class MemoryStore:
@@ -276,6 +278,18 @@ class MemoryStore:
 
     async def tokens(self) -> tuple[Token, ...]:
         return tuple(rows.token_from(doc) for _, doc in sorted(self._db.tokens.items()))
+
+    # Certificate authorities
+
+    async def add_authority(self, authority: StoredAuthority) -> bool:
+        number, doc = rows.authority_row(authority)
+        return self._db.authorities.setdefault(number, doc) is doc
+
+    async def remove_authority(self, number: int) -> bool:
+        return self._db.authorities.pop(number, None) is not None
+
+    async def authorities(self) -> tuple[StoredAuthority, ...]:
+        return tuple(rows.authority_from(doc) for _, doc in sorted(self._db.authorities.items()))
 
     # Rows
 

@@ -31,6 +31,7 @@ from phalanx.store.protocol import (
     OutputEnd,
     OutputTrim,
     PruneCounts,
+    StoredAuthority,
     StoreError,
     Token,
 )
@@ -262,6 +263,21 @@ class PostgresStore:
 
     async def tokens(self) -> tuple[Token, ...]:
         return tuple(rows.token_from(row[0]) for row in await self._connections.fetch(sql.TOKENS))
+
+    # Certificate authorities
+
+    async def add_authority(self, authority: StoredAuthority) -> bool:
+        row = rows.authority_row(authority)
+        async with self._connections.writing("add an authority") as connection:
+            return _row_count(await connection.execute(sql.ADD_AUTHORITY, *row)) == 1
+
+    async def remove_authority(self, number: int) -> bool:
+        async with self._connections.writing("remove an authority") as connection:
+            return _row_count(await connection.execute(sql.REMOVE_AUTHORITY, number)) == 1
+
+    async def authorities(self) -> tuple[StoredAuthority, ...]:
+        stored = await self._connections.fetch(sql.AUTHORITIES)
+        return tuple(rows.authority_from(row[0]) for row in stored)
 
     # The schema
 

@@ -1,4 +1,4 @@
-"""The contract of a store: leadership, commits, pages, blobs, task output, retention, tokens.
+"""The contract of a store: leadership, commits, pages, blobs, output, retention, tokens, CAs.
 
 A store keeps rows and decides nothing. Leadership is a term, not a lock: every commit carries the
 term of its leader, and a store accepts it only while no later term exists. A lease expires by the
@@ -111,6 +111,20 @@ class Token(msgspec.Struct, frozen=True, omit_defaults=True):
     prefix: str  #: the first characters of the token, by which people recognise it
     created_at: Micros
     namespaces: tuple[str, ...] = ()
+
+
+class StoredAuthority(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A certificate authority of the cluster, with its private key.
+
+    The key is not encrypted: a reader of the store already has the environments of all jobs, and a
+    key that every server has beside the store would not keep it from a writer of the store, who can
+    create tokens.
+    """
+
+    number: int  #: 1 for the first one; the latest signs
+    certificate: str  #: PEM
+    key: str  #: PEM
+    cross: str = ""  #: the certificate signed by the previous authority, PEM
 
 
 class StoreError(Exception):
@@ -270,3 +284,14 @@ class Store(Protocol):
 
     async def tokens(self) -> tuple[Token, ...]:
         """All tokens, by name."""
+
+    # Certificate authorities
+
+    async def add_authority(self, authority: StoredAuthority) -> bool:
+        """Store an authority, durably; False if its number is taken. It needs no term."""
+
+    async def remove_authority(self, number: int) -> bool:
+        """Remove an authority; False if there is none of that number."""
+
+    async def authorities(self) -> tuple[StoredAuthority, ...]:
+        """All authorities, by number."""

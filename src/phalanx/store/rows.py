@@ -14,7 +14,14 @@ from phalanx.core.ledger import Account
 from phalanx.core.model import Cron, Job, Queue, Residue, Rows, Task, Worker
 from phalanx.core.records import Record, job_of
 from phalanx.core.time_units import HOUR, Micros
-from phalanx.store.protocol import Batch, CommitFailed, OutputChunk, OutputTrim, Token
+from phalanx.store.protocol import (
+    Batch,
+    CommitFailed,
+    OutputChunk,
+    OutputTrim,
+    StoredAuthority,
+    Token,
+)
 
 #: The time of the store, in microseconds.
 Clock = Callable[[], Micros]
@@ -230,10 +237,15 @@ account_from = msgspec.json.Decoder(Account).decode
 cron_from = msgspec.json.Decoder(Cron).decode
 record_from: Callable[[str], Record] = msgspec.json.Decoder(Record).decode
 token_from = msgspec.json.Decoder(Token).decode
+authority_from = msgspec.json.Decoder(StoredAuthority).decode
 
 
 def token_row(token: Token) -> tuple[str, str]:
     return column(token.name), _doc(token)
+
+
+def authority_row(authority: StoredAuthority) -> tuple[int, str]:
+    return authority.number, _doc(authority)
 
 
 #: job, position, epoch, begins, ends, data

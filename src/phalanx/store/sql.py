@@ -70,6 +70,10 @@ ADD_TOKEN = "INSERT INTO tokens (name, doc) VALUES ($1, $2) ON CONFLICT DO NOTHI
 REMOVE_TOKEN = "DELETE FROM tokens WHERE name = $1"  # noqa: S105
 TOKENS = "SELECT doc FROM tokens ORDER BY name"
 
+ADD_AUTHORITY = "INSERT INTO authorities (number, doc) VALUES ($1, $2) ON CONFLICT DO NOTHING"
+REMOVE_AUTHORITY = "DELETE FROM authorities WHERE number = $1"
+AUTHORITIES = "SELECT doc FROM authorities ORDER BY number"
+
 #: Tables with rows that are removed together with their job → the column of the job.
 JOB_COLUMNS = {"tasks": "job", "records": "job", "blobs": "job", "output": "job", "jobs": "id"}
 PRUNABLE_JOBS = """

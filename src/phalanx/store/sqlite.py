@@ -30,6 +30,7 @@ from phalanx.store.protocol import (
     OutputEnd,
     OutputTrim,
     PruneCounts,
+    StoredAuthority,
     StoreError,
     Token,
 )
@@ -282,6 +283,17 @@ class SQLiteStore:
 
     async def tokens(self) -> tuple[Token, ...]:
         return tuple(rows.token_from(doc) for (doc,) in await self._read(sql.TOKENS))
+
+    # Certificate authorities
+
+    async def add_authority(self, authority: StoredAuthority) -> bool:
+        return await self._write(sql.ADD_AUTHORITY, *rows.authority_row(authority)) == 1
+
+    async def remove_authority(self, number: int) -> bool:
+        return await self._write(sql.REMOVE_AUTHORITY, number) == 1
+
+    async def authorities(self) -> tuple[StoredAuthority, ...]:
+        return tuple(rows.authority_from(doc) for (doc,) in await self._read(sql.AUTHORITIES))
 
     # Statements
 

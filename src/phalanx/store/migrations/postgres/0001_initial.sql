@@ -108,3 +108,7 @@ CREATE TABLE output (
 -- Crons: jobs that run on a schedule.
 
 CREATE TABLE crons (key text COLLATE "C" PRIMARY KEY, doc text NOT NULL);
+
+-- Certificate authorities, with their private keys.
+
+CREATE TABLE authorities (number bigint PRIMARY KEY, doc text NOT NULL);

@@ -107,3 +107,7 @@ CREATE TABLE output (
 -- Crons: jobs that run on a schedule.
 
 CREATE TABLE crons (key TEXT PRIMARY KEY NOT NULL, doc TEXT NOT NULL) WITHOUT ROWID;
+
+-- Certificate authorities, with their private keys.
+
+CREATE TABLE authorities (number INTEGER PRIMARY KEY NOT NULL, doc TEXT NOT NULL) WITHOUT ROWID;

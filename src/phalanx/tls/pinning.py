@@ -1,0 +1,101 @@
+"""Trust in a server whose certificate authority is pinned by its fingerprint.
+
+At the first contact the authority's certificate is fetched over a connection that is not verified,
+compared with the fingerprint, and stored. All later connections are verified against it only.
+"""
+
+import http.client
+import ssl
+from collections.abc import Iterable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from cryptography import x509
+
+from phalanx.tls.authority import to_pem
+from phalanx.tls.fingerprint import fingerprint_of
+from phalanx.tls.private_file import write_private
+from phalanx.tls.problems import tls_problem
+
+_FETCH_S = 10.0
+_MAX_BUNDLE_BYTES = 65536
+
+
+class FingerprintMismatch(Exception):  # noqa: N818
+    """The server's authority has another fingerprint; the message names both."""
+
+
+class Pin:
+    """A pinned authority: its fingerprint, and the file with the certificates that are trusted.
+
+    The file begins with the authority that the fingerprint names. Its successors are added when a
+    verified connection delivers them.
+    """
+
+    def __init__(self, fingerprint: str, folder: Path) -> None:
+        self.fingerprint = fingerprint
+        self.file = folder / f"ca-{fingerprint.removeprefix('sha256:')}.pem"
+
+    def context(self, urls: Iterable[str]) -> ssl.SSLContext:
+        """A context that trusts only the pinned authority.
+
+        Raises FingerprintMismatch, or ConnectionError if no server answers.
+        """
+        try:
+            bundle = self.file.read_text("ascii")
+        except FileNotFoundError:
+            bundle = to_pem(self._first_contact(urls))
+            self.store(bundle)
+        return ssl.create_default_context(cadata=bundle)
+
+    def store(self, bundle: str) -> None:
+        """Trust these certificates from now on. They must come from a verified connection."""
+        write_private(self.file, bundle)
+
+    def _first_contact(self, urls: Iterable[str]) -> x509.Certificate:
+        errors = []
+        for url in urls:
+            try:
+                offered = _fetch(url)
+            except (OSError, http.client.HTTPException) as error:
+                errors.append(f"{url}: {tls_problem(error) or error}")
+                continue
+            for certificate in offered:
+                if fingerprint_of(certificate) == self.fingerprint:
+                    return certificate
+            listed = ", ".join(map(fingerprint_of, offered)) or "none"
+            raise FingerprintMismatch(
+                f"{url} has another certificate authority than the fingerprint names:"
+                f" its fingerprint is {listed}, expected {self.fingerprint};"
+                " do not connect before you know why: compare with `phalanx ca list` on the server"
+            )
+        raise ConnectionError("; ".join(errors))
+
+
+def read_bundle(text: str) -> list[x509.Certificate]:
+    """The certificates of a PEM bundle. Raises ValueError."""
+    return x509.load_pem_x509_certificates(text.encode())
+
+
+def _fetch(url: str) -> list[x509.Certificate]:
+    """The authorities that a server offers, over a connection that is not verified."""
+    parts = urlsplit(url)
+    unverified = ssl.create_default_context()
+    unverified.check_hostname = False
+    unverified.verify_mode = ssl.CERT_NONE
+    connection = http.client.HTTPSConnection(
+        parts.hostname or "", parts.port or 443, timeout=_FETCH_S, context=unverified
+    )
+    try:
+        connection.request("GET", f"{parts.path}/ca")
+        reply = connection.getresponse()
+        body = reply.read(_MAX_BUNDLE_BYTES)
+    finally:
+        connection.close()
+    try:
+        return read_bundle(body.decode("ascii"))
+    except ValueError:
+        raise ConnectionError(
+            f"answered GET /ca with status {reply.status} and no certificate; only a server with"
+            " `tls auto` has an authority to pin"
+        ) from None
