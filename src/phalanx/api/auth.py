@@ -62,7 +62,7 @@ async def identify(auth: Authenticator | None, scope: Scope) -> Principal:
     """The principal of a request. Raises Unauthorised."""
     if auth is None:
         return ADMIN
-    return await auth.principal(_bearer(scope), loopback=_is_loopback(scope))
+    return await auth.principal(bearer_of(scope), loopback=_is_loopback(scope))
 
 
 def check_role(principal: Principal, allowed: tuple[Role, ...]) -> None:
@@ -99,19 +99,23 @@ def principal_of(connection: ASGIConnection) -> Principal:  # type: ignore[type-
     return principal
 
 
-def _bearer(scope: Scope) -> str | None:
-    for name, value in scope["headers"]:
-        if name == b"authorization":
-            scheme, _, token = value.decode("latin-1").partition(" ")
-            return token.strip() if scheme.lower() == "bearer" else None
-    return None
+def bearer_of(scope: Scope) -> str | None:
+    """The token of a request; None without an Authorization header.
+
+    Raises Unauthorised for any other Authorization: such a caller must not pass for one without.
+    """
+    values = [value for name, value in scope["headers"] if name == b"authorization"]
+    if not values:
+        return None
+    scheme, _, token = values[0].decode("latin-1").partition(" ")
+    if len(values) > 1 or scheme.lower() != "bearer":
+        raise Unauthorised("Authorization is not a token; send it once, as `Bearer TOKEN`")
+    return token.strip()
 
 
 def _is_loopback(scope: Scope) -> bool:
     client = scope.get("client")
-    if client is None:
-        return True  # a Unix socket, protected by its file permissions
-    return _is_loopback_address(client[0])
+    return client is not None and _is_loopback_address(client[0])
 
 
 @lru_cache  # called with every request, and parsing an address is slow

@@ -73,7 +73,7 @@ def assemble(
     )
     engine.telemetry = TelemetryFanout(event_logger, metrics.engine)
     services = _services(config, engine, store, tokens, metrics)
-    requests = Shutdown(_application(config, services, listening))
+    requests = Shutdown(_application(config, services, tokens, listening))
     return ServerParts(name, engine, event_logger, requests, HttpServer(_http(config, requests)))
 
 
@@ -101,11 +101,12 @@ def _services(
     )
 
 
-def _application(config: Config, services: Services, listening: Listening) -> ASGIApp:
+def _application(
+    config: Config, services: Services, tokens: TokenRegistry, listening: Listening
+) -> ASGIApp:
     app: ASGIApp = create_app(services)
     if is_open(config):
-        urls = (listening.url, listening.advertised)
-        return SameOrigin(app, *(urlsplit(url).hostname or "" for url in urls))
+        return SameOrigin(app, tokens, urlsplit(listening.advertised).hostname or "")
     return app
 
 
@@ -113,6 +114,7 @@ def _http(config: Config, app: ASGIApp) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=CoalescingProtocol,
+        ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,

@@ -54,6 +54,12 @@ class CoalescingProtocol(HttpToolsProtocol):
             cast("asyncio.Transport", _CoalescingTransport(transport, self.loop))
         )
 
+    def on_headers_complete(self) -> None:
+        if not self.url.startswith(b"/"):
+            # This is no proxy: a host in the target would contradict the Host header.
+            raise ValueError("the request target is not a path")
+        super().on_headers_complete()
+
     def send_400_response(self, msg: str) -> None:
         """Answer bytes that are not HTTP; the library's message is not passed on."""
         head = (

@@ -3,7 +3,6 @@
 import ipaddress
 import socket
 import ssl
-from functools import lru_cache
 from pathlib import Path
 
 from phalanx.server.config import Config
@@ -44,15 +43,15 @@ class Listening:
         return self._advertised or self.url
 
 
-@lru_cache  # called with every request, and parsing an address is slow
 def is_loopback(host: str) -> bool:
     """Whether only this host can reach a server that listens there."""
     if host == "localhost":
         return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        address = ipaddress.ip_address(host)
     except ValueError:
         return False
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
 def _check_certificate(cert: str, key: str) -> None:

@@ -119,7 +119,8 @@ _SERVER: tuple[Option, ...] = (
         "url",
         read.url,
         None,
-        "The URL under which clients, agents and standbys reach this server.",
+        "The URL under which clients, agents and standbys reach this server. Its host name is"
+        " accepted in requests without a token.",
         otherwise="from host and port",
     ),
     Option(

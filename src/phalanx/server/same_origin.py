@@ -1,60 +1,107 @@
-"""Protection of a server without tokens on loopback against requests from other web pages.
+"""Protection of a server without tokens on loopback against other web pages and other hosts.
 
-A browser on this host can reach loopback for any page that it shows. No page knows a token, so a
-request with a token passes; any other must not come from a page of another origin.
+A browser on this host sends requests to loopback for any page that it shows, and the name of any
+page may resolve to loopback. Only the headers tell such a request from one of this host. A valid
+token is an exemption, because no page knows one.
 """
 
-from urllib.parse import urlsplit
+import re
+from functools import lru_cache
 
 import msgspec
 from litestar.enums import ScopeType
-from litestar.types import ASGIApp, Receive, Scope, Send
+from litestar.types import ASGIApp, HTTPScope, Receive, Scope, Send
 
+from phalanx.api.auth import Authenticator, Unauthorised, bearer_of
+from phalanx.core.spec.fields import shown
 from phalanx.server.listening import is_loopback
 from phalanx.wire.errors import ErrorBody, ErrorInfo
 
-_REFUSAL = msgspec.json.encode(
-    ErrorBody(
-        ErrorInfo(
-            "foreign_origin",
-            "the request comes from a web page of another origin, or names another host;"
-            " send a token with it",
-        )
+#: A name or an address, and perhaps a port: no user, no path, no list.
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::[0-9]{1,5})?")
+_OWN_SITES = (b"same-origin", b"none")
+_WATCHED = {
+    name.lower().encode(): name
+    for name in (
+        *("Host", "Origin", "Sec-Fetch-Site"),
+        # A proxy adds one of these, and then the request may come from any host.
+        *("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP"),
     )
-)
+}
 
 
 class SameOrigin:
-    def __init__(self, app: ASGIApp, *hosts: str) -> None:
-        """`hosts` are the server's names besides those of loopback."""
+    def __init__(self, app: ASGIApp, auth: Authenticator, *names: str) -> None:
+        """`names` are the server's host names besides those of loopback."""
         self._app = app
-        self._hosts = set(hosts)
+        self._auth = auth
+        self._names = frozenset(name.lower() for name in names)
+        self._is_own = lru_cache(self._is_own_host)  # called with every request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == ScopeType.HTTP and self._is_foreign(dict(scope["headers"])):
-            headers = [(b"content-type", b"application/json")]
-            await send({"type": "http.response.start", "status": 403, "headers": headers})
-            await send({"type": "http.response.body", "body": _REFUSAL, "more_body": False})
-            return
+        if scope["type"] == ScopeType.HTTP:
+            problem = self._problem(scope)
+            if problem is not None and not await self._has_token(scope):
+                await _refuse(send, problem)
+                return
         await self._app(scope, receive, send)
 
-    def _is_foreign(self, headers: dict[bytes, bytes]) -> bool:
-        if b"authorization" in headers:
-            return False
-        host = headers.get(b"host", b"").decode("latin-1")
-        # Another site's name may resolve to loopback.
-        if host and not self._is_own(host):
-            return True
-        origin = headers.get(b"origin")
-        if origin is not None and urlsplit(origin.decode("latin-1")).netloc != host:
-            return True
-        # Following a link is harmless; a form or a script of another site is not.
-        site, mode = headers.get(b"sec-fetch-site"), headers.get(b"sec-fetch-mode")
-        return site == b"cross-site" and mode != b"navigate"
-
-    def _is_own(self, host: str) -> bool:
+    async def _has_token(self, scope: HTTPScope) -> bool:
         try:
-            name = urlsplit(f"//{host}").hostname or ""
-        except ValueError:
+            await self._auth.principal(bearer_of(scope), loopback=False)
+        except Unauthorised:
             return False
-        return is_loopback(name) or name.endswith(".localhost") or name in self._hosts
+        return True
+
+    def _problem(self, scope: HTTPScope) -> str | None:
+        """The header that shows that the request is not from this host, and how to change it."""
+        headers: dict[bytes, bytes] = {}
+        for name, value in scope["headers"]:
+            if name in _WATCHED:
+                if name in headers:
+                    return f"{_WATCHED[name]} occurs twice; send it once"
+                headers[name] = value.lower()
+        host = headers.pop(b"host", b"")
+        if not self._is_own(host):
+            return (
+                f"Host is {_shown(host)}, which is not a name of this server; use localhost, set"
+                " advertise_url to a URL with this name"
+            )
+        return _foreign_page(headers, host) if headers else None
+
+    def _is_own_host(self, host: bytes) -> bool:
+        match = _HOST.fullmatch(host.decode("latin-1"))
+        if match is None:
+            return False
+        name = match[1] or match[2]
+        is_below_localhost = name.endswith(".localhost") and not name.startswith(".")
+        return name in self._names or is_loopback(name) or is_below_localhost
+
+
+def _foreign_page(headers: dict[bytes, bytes], host: bytes) -> str | None:
+    origin, site = headers.pop(b"origin", None), headers.pop(b"sec-fetch-site", b"none")
+    if origin is not None and origin not in (b"http://" + host, b"https://" + host):
+        return f"Origin is {_shown(origin)}, a page of another server; send no Origin"
+    if site not in _OWN_SITES:
+        return (
+            f"Sec-Fetch-Site is {_shown(site)}, so a page of another site sent the request; enter"
+            " the address in the browser"
+        )
+    for name in headers:
+        return f"{_WATCHED[name]} shows that a proxy forwarded the request; connect directly"
+    return None
+
+
+def _shown(value: bytes) -> str:
+    return shown(value.decode("latin-1")) if value else "missing"
+
+
+async def _refuse(send: Send, problem: str) -> None:
+    message = f"{problem}, or send a valid token"
+    body = msgspec.json.encode(ErrorBody(ErrorInfo("foreign_origin", message)))
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+    ]
+    await send({"type": "http.response.start", "status": 403, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
