@@ -9,7 +9,7 @@ from litestar.params import FromPath, QueryParameter
 
 from phalanx.api.auth import ANY_ROLE, WORKERS
 from phalanx.api.lookup import find
-from phalanx.api.plain_views import plain_claim_view, plain_task_view
+from phalanx.api.plain_views import plain_claim_view, plain_task_views
 from phalanx.api.services import services_of
 from phalanx.core.errors import Conflict
 from phalanx.core.events import Event, Exited, Progressed, Stopped
@@ -95,7 +95,7 @@ async def _disconnected(request: Request[Any, Any, Any]) -> None:
 async def show_gang(request: Request[Any, Any, Any], job_id: FromPath[str]) -> list[PlainTaskView]:
     """By `gang_index`."""
     target = await find(request, job_id)
-    return [plain_task_view(target.job, task) for task in target.tasks]
+    return plain_task_views(target.job, target.tasks)
 
 
 @post(

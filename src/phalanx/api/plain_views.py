@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 
 from phalanx.api.views import job_fields, warning_views
-from phalanx.core.model import Job, Phase, Task, role_of
+from phalanx.core.model import Job, Phase, Task
 from phalanx.core.reasons import members_reason
 from phalanx.core.spec import quantities
+from phalanx.core.spec.job import Role
 from phalanx.core.states import State
 from phalanx.core.time_units import SECOND
 from phalanx.engine.plain.claims import PlainClaim
@@ -17,14 +18,18 @@ from phalanx.wire.plain import PlainClaimView, PlainSubmitReply, PlainTaskView
 from phalanx.wire.times import iso_time, iso_time_or_none
 
 
-def plain_task_view(job: Job, task: Task) -> PlainTaskView:
-    return PlainTaskView(**_task_fields(job, task))
+def plain_task_views(job: Job, tasks: Iterable[Task]) -> list[PlainTaskView]:
+    common = _job_fields(job)
+    by_role = {role.name: common | _role_fields(role) for role in job.spec.roles}
+    return [PlainTaskView(**by_role[task.role], **_task_fields(task)) for task in tasks]
 
 
 def plain_claim_view(claim: PlainClaim) -> PlainClaimView:
     job, role = claim.gang.job, claim.gang.role(claim.task.index)
     return PlainClaimView(
-        **_task_fields(job, claim.task),
+        **_job_fields(job),
+        **_role_fields(role),
+        **_task_fields(claim.task),
         grace_s=job.spec.grace / SECOND,
         workdir=role.workdir,
         env=claim.env,
@@ -43,26 +48,36 @@ def plain_submitted_view(job: Job, warnings: Iterable[msgspec.Struct] = ()) -> P
     return PlainSubmitReply(**fields, warnings=warning_views(warnings))
 
 
-def _task_fields(job: Job, task: Task) -> dict[str, Any]:
-    role, blob = role_of(job.spec, task.index), task.checkpoint
+def _job_fields(job: Job) -> dict[str, Any]:
     return {
-        "id": task.id,
         "gang_id": job.id,
-        "gang_index": task.index,
         "gang_size": job.spec.size,
-        "role": task.role,
-        "status": task.state,
-        "command": role.command if isinstance(role.command, str) else shlex.join(role.command),
-        "argv": None if isinstance(role.command, str) else role.command,
-        "resources": quantities.native(role.resources),
         "priority": job.priority,
         "queue_name": job.spec.queue,
         "max_retries": job.spec.max_retries,
-        "attempts": task.releases,
         "created_at": iso_time(job.created_at),
+        "depends_on": job.spec.after,
+    }
+
+
+def _role_fields(role: Role) -> dict[str, Any]:
+    return {
+        "role": role.name,
+        "command": role.command if isinstance(role.command, str) else shlex.join(role.command),
+        "argv": None if isinstance(role.command, str) else role.command,
+        "resources": quantities.native(role.resources),
+    }
+
+
+def _task_fields(task: Task) -> dict[str, Any]:
+    blob = task.checkpoint
+    return {
+        "id": task.id,
+        "gang_index": task.index,
+        "status": task.state,
+        "attempts": task.releases,
         "reservation_epoch": task.epoch,
         "preemption_epoch": task.epoch,
-        "depends_on": job.spec.after,
         "worker_id": task.worker,
         "devices": task.devices,
         "reserved_at": iso_time_or_none(task.placed_at),

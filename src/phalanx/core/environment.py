@@ -26,10 +26,18 @@ class GangEnvironment:
         self.rank = {task.index: rank for rank, task in enumerate(self.members)}
         self._nodes = nodes
         self.hosts = [self._host(task) for task in self.members]
+        self._peers = ",".join(self.hosts)
         self._node_rank: dict[str | None, int] = {}
         self._local_rank: dict[int, int] = {}
+        #: By role: its members in rank order. By task: its number among them.
+        self._of_role: dict[str | None, list[Task]] = {}
+        self._role_rank: dict[int, int] = {}
+        self._lead = self._rendezvous()
         on_node: dict[str | None, int] = {}
         for task in self.members:
+            alike = self._of_role.setdefault(task.role, [])
+            self._role_rank[task.index] = len(alike)
+            alike.append(task)
             self._node_rank.setdefault(task.worker, len(self._node_rank))
             self._local_rank[task.index] = on_node.get(task.worker, 0)
             on_node[task.worker] = on_node.get(task.worker, 0) + 1
@@ -47,15 +55,14 @@ class GangEnvironment:
     def _resolve(self, task: Task, reference: Reference) -> str:
         """The value of a reference like `$(task.index)` in the environment of a role."""
         if reference.kind == "index":
-            before = self.members[: self.rank[task.index]]
-            return str(sum(member.role == task.role for member in before))
-        ranks = [self.rank[m.index] for m in self.members if m.role == reference.role]
+            return str(self._role_rank[task.index])
+        members = self._of_role.get(reference.role, [])
         if reference.kind == "count":
-            return str(len(ranks))
-        hosts = [self.hosts[rank] for rank in ranks]
+            return str(len(members))
+        hosts = [self.hosts[self.rank[member.index]] for member in members]
         if reference.port is None:
             return ",".join(hosts)
-        ports = [reference.port + self._local_rank[self.members[rank].index] for rank in ranks]
+        ports = [reference.port + self._local_rank[member.index] for member in members]
         return json.dumps([f"{host}:{port}" for host, port in zip(hosts, ports, strict=True)])
 
     def _variables(self, task: Task) -> dict[str, str]:
@@ -69,13 +76,13 @@ class GangEnvironment:
             "GANG_ID": self.job.id,
             "GANG_SIZE": str(size),
             "GANG_INDEX": str(rank),
-            "GANG_PEERS": ",".join(self.hosts),
+            "GANG_PEERS": self._peers,
             "PHALANX_JOB": self.job.id,
             "PHALANX_TASK": task.id,
             "PHALANX_ROLE": task.role,
             "PHALANX_ATTEMPT": str(task.epoch),
         }
-        variables |= self._rendezvous()
+        variables |= self._lead
         variables |= self._devices(task)
         return variables
 

@@ -1,6 +1,7 @@
 """Keeps equal parts of jobs once in memory, because users submit the same roles many times.
 
-The pools are bounded, so jobs without anything in common only cost a look-up.
+The pools are bounded, so jobs without anything in common only cost a look-up. Large roles are not
+kept: a pool of them would outlive their jobs.
 """
 
 from collections.abc import Hashable
@@ -18,6 +19,10 @@ V = TypeVar("V")
 
 _encode = msgspec.json.Encoder().encode
 _roles_from = msgspec.json.Decoder(tuple[Role, ...]).decode
+
+
+#: Larger roles, encoded, are not shared.
+_SHARED_BYTES = 4096
 
 
 @lru_cache(maxsize=4096)
@@ -47,9 +52,10 @@ def _roles(encoded: bytes) -> tuple[Role, ...]:
 
 def shared_spec(spec: JobSpec) -> JobSpec:
     """An equal specification that shares its roles and common strings with other jobs."""
+    encoded = _encode(spec.roles)
     return replace(
         spec,
-        roles=_roles(_encode(spec.roles)),
+        roles=_roles(encoded) if len(encoded) <= _SHARED_BYTES else spec.roles,
         namespace=_same(spec.namespace),
         queue=_same(spec.queue),
         complete_when=_same(spec.complete_when),

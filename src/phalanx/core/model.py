@@ -5,13 +5,14 @@ stage. Times are microseconds since 1970, UTC. Only `Changes` makes new versions
 cannot form reference cycles, the garbage collector need not visit them (`gc=False`).
 """
 
+from bisect import bisect_right
 from enum import StrEnum
 
 import msgspec
 
 from phalanx.core.causes import Cause, signal_name
 from phalanx.core.ledger import Account, JobLosses
-from phalanx.core.spec.job import JobSpec, Mode, Resources, Role, Schedule
+from phalanx.core.spec.job import JobSpec, Mode, Resources, Role, Schedule, role_ends
 from phalanx.core.states import State
 from phalanx.core.time_units import Micros
 
@@ -459,17 +460,13 @@ def host_of(address: str) -> str:
 
 def role_of(spec: JobSpec, index: int) -> Role:
     """The role of a job's task: roles in order, each with its replicas."""
-    for role in spec.roles:
-        if index < role.replicas:
-            return role
-        index -= role.replicas
-    raise IndexError("bug: a task index beyond the job's size")
+    if len(spec.roles) == 1:
+        return spec.roles[0]
+    return spec.roles[bisect_right(role_ends(spec.roles), index)]
 
 
 def index_in_role(spec: JobSpec, index: int) -> int:
     """The number of a job's task within its role, from 0."""
-    for role in spec.roles:
-        if index < role.replicas:
-            break
-        index -= role.replicas
-    return index
+    ends = role_ends(spec.roles)
+    at = bisect_right(ends, index)
+    return index - ends[at - 1] if at else index

@@ -21,7 +21,9 @@ def instructions_for(cluster: Cluster, node: Node) -> list[TaskInstruction]:
             continue
         want = _want(gang, task)
         if want in (Want.PREPARE, Want.RUN):
-            environment = environments.setdefault(gang.job.id, GangEnvironment(gang, cluster.nodes))
+            environment = environments.get(gang.job.id)
+            if environment is None:
+                environment = environments[gang.job.id] = GangEnvironment(gang, cluster.nodes)
             instructions.append(TaskInstruction(*attempt, want, _spec(gang, task, environment)))
         elif want is not None:
             instructions.append(TaskInstruction(*attempt, want))

@@ -5,16 +5,14 @@ computed once for many jobs.
 """
 
 import asyncio
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Hashable, Mapping
 
 from phalanx.core.cluster import Cluster
 from phalanx.core.ids import split_task
-from phalanx.core.interning import shared_spec
 from phalanx.core.ledger import Account
 from phalanx.core.model import Queue
 from phalanx.core.reasons import NeverFits, NoNodeMatches
-from phalanx.core.spec.job import JobSpec, Resources, Role
+from phalanx.core.spec.job import JobSpec, Resources
 from phalanx.core.warnings import (
     AnyWarning,
     Standing,
@@ -28,19 +26,16 @@ from phalanx.plan.explain.fits_ever import FitsEver
 
 #: How old the usage of queues may be, in seconds.
 _USAGE_S = 1.0
-_CACHE_SIZE = 1000
-
-
-class _Verdict(NamedTuple):
-    roles: tuple[Role, ...]  #: referenced, so that their `id()` stays theirs
-    reason: Unfit | None
+_CACHE_SIZE = 10_000
+#: The planner, not the answer to the submission, says that a job with more roles never fits.
+_JUDGED_ROLES = 20
 
 
 class SubmitWarnings:
     def __init__(self, priority_classes: Mapping[str, int]) -> None:
         self._classes = priority_classes
-        #: (id of the roles, which equal jobs share; minimum) → whether they ever fit.
-        self._verdicts: dict[tuple[int, int], _Verdict] = {}
+        #: What a job requests → why it never fits, if so.
+        self._verdicts: dict[Hashable, Unfit | None] = {}
         self._fits_ever: FitsEver | None = None
         self._cluster: Cluster | None = None
         self._usage: dict[str, Resources] = {}
@@ -65,9 +60,8 @@ class SubmitWarnings:
         if cluster is not self._cluster:
             self._cluster, self._counted_at = cluster, float("-inf")
             self._forget()
-        spec = shared_spec(spec)
         # Before the first worker registers no job fits, which deserves no warning.
-        fits_anywhere = spec.is_anonymous or not cluster.nodes
+        fits_anywhere = spec.is_anonymous or not cluster.nodes or len(spec.roles) > _JUDGED_ROLES
         reason: Unfit | None = above_limit(spec, cluster.queues)
         if reason is None and not fits_anywhere:
             reason = self._unfit(cluster, spec)
@@ -76,17 +70,17 @@ class SubmitWarnings:
 
     def _unfit(self, cluster: Cluster, spec: JobSpec) -> Unfit | None:
         """Why the job never fits the cluster; None if it does."""
-        key = (id(spec.roles), spec.min_available)
-        verdict = self._verdicts.get(key)
-        if verdict is None:
-            if len(self._verdicts) >= _CACHE_SIZE:
-                self._verdicts.clear()
-            if self._fits_ever is None:
-                self._fits_ever = FitsEver(cluster.nodes)
-            reason = self._fits_ever.why_never(spec)
+        if len(self._verdicts) >= _CACHE_SIZE:
+            self._forget()
+        if self._fits_ever is None:
+            self._fits_ever = FitsEver(cluster.nodes)
+        gang = self._fits_ever.gang(spec)
+        key = (gang.roles, gang.need, gang.pack)
+        if key not in self._verdicts:
+            reason = self._fits_ever.why_never(gang)
             unfit = reason if isinstance(reason, NeverFits | NoNodeMatches) else None
-            verdict = self._verdicts[key] = _Verdict(spec.roles, unfit)
-        return verdict.reason
+            self._verdicts[key] = unfit
+        return self._verdicts[key]
 
     def _standing(self, turn: Turn, spec: JobSpec) -> Standing:
         cluster = turn.cluster

@@ -8,6 +8,7 @@ minimum.
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from heapq import heapify, heappop, heapreplace
 from itertools import chain
 
 from msgspec.structs import replace
@@ -17,6 +18,7 @@ from phalanx.plan.decisions import Reserve
 from phalanx.plan.model import OrderKey, PendingGang, PlannerPolicy, RoleRequest
 from phalanx.plan.order import ServingOrder
 from phalanx.plan.pending import order_key
+from phalanx.plan.placement.amounts import role_amounts
 from phalanx.plan.placement.trial import PlacementTrial
 from phalanx.plan.planning_pass import PlanningPass
 from phalanx.plan.serving.starts import placement
@@ -47,9 +49,8 @@ def _add_tasks(work: PlanningPass, trial: PlacementTrial, role: RoleRequest, wan
     """
     later = work.reservations.capacities_during(trial.gang.duration)
     trial.continue_on((*work.capacity.both, *later), work.reservations.allowed_nodes())
-    before = trial.amounts()
     placed = trial.grow(role, work.headroom(trial.gang.queue).allows(role, wanted))
-    work.use(trial.gang.queue, trial.amounts() - before)
+    work.use(trial.gang.queue, role_amounts(role, placed, trial.table))
     return placed
 
 
@@ -58,12 +59,35 @@ class GrowingGang:
 
     def __init__(self, trial: PlacementTrial) -> None:
         self.trial = trial
-        self.roles = [role for role in trial.gang.roles if trial.unplaced(role)]
         self.above_minimum = trial.gang.above_minimum
+        #: A heap of (tasks for its own minimum, position in the gang, role).
+        self._roles = [
+            (self._ratio_to_minimum(role), position, role)
+            for position, role in enumerate(trial.gang.roles)
+            if trial.unplaced(role)
+        ]
+        heapify(self._roles)
+
+    @property
+    def roles(self) -> list[RoleRequest]:
+        """The roles that can grow."""
+        return [role for _, _, role in self._roles]
+
+    @property
+    def role_count(self) -> int:
+        return len(self._roles)
 
     def next_role(self) -> RoleRequest:
         """The role that grows next: the one with the fewest tasks for its own minimum."""
-        return min(self.roles, key=self._ratio_to_minimum)
+        return self._roles[0][2]
+
+    def note_growth(self, *, ended: bool) -> None:
+        """Update the order of the roles after the next role has grown, for the last time or not."""
+        _, position, role = self._roles[0]
+        if ended:
+            heappop(self._roles)
+        else:
+            heapreplace(self._roles, (self._ratio_to_minimum(role), position, role))
 
     def _ratio_to_minimum(self, role: RoleRequest) -> float:
         placed = role.placed + len(role.tasks) - self.trial.unplaced(role)
@@ -115,13 +139,12 @@ class ElasticGrowth:
             gang = self._growing[candidate.last.job]
             role = gang.next_role()
             unplaced = gang.trial.unplaced(role)
-            alone = len(self._growing) == 1 and len(gang.roles) == 1
+            alone = len(self._growing) == 1 and gang.role_count == 1
             wanted = unplaced if alone else min(tasks_per_turn, unplaced)
             placed = place(gang.trial, role, wanted)
             gang.above_minimum += placed
-            if placed < wanted or placed == unplaced:
-                gang.roles.remove(role)
-            if gang.roles:
+            gang.note_growth(ended=placed < wanted or placed == unplaced)
+            if gang.role_count:
                 self._add_turn(gang)
             else:
                 del self._growing[candidate.last.job]

@@ -5,6 +5,7 @@ Equal task requests are one object, so that what is computed for one is computed
 None of these values refers back to itself, so the garbage collector need not visit them.
 """
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 import msgspec
@@ -47,7 +48,7 @@ class RoleRequest(msgspec.Struct, frozen=True, gc=False):
 
     name: str
     request: TaskRequest
-    tasks: tuple[int, ...]
+    tasks: Sequence[int]
     need: int  #: the gang starts only if so many of them are placed
     minimum: int = 0  #: the minimum of the role, including tasks that have a place
     placed: int = 0  #: number of tasks of the role that have a place

@@ -5,6 +5,7 @@ The specification of an accepted job never changes.
 """
 
 from enum import StrEnum
+from itertools import accumulate
 
 import msgspec
 
@@ -104,6 +105,22 @@ class Role(msgspec.Struct, frozen=True):
     args: tuple[str, ...] = ()  #: arguments for the program of the image
 
 
+#: Jobs with many roles whose `role_ends` are kept.
+_KEPT_ENDS = 64
+#: id of the roles → those roles, referenced so that the id stays theirs, and their ends.
+_ends: dict[int, tuple[tuple[Role, ...], list[int]]] = {}
+
+
+def role_ends(roles: tuple[Role, ...]) -> list[int]:
+    """For each role, the number of tasks up to its end. Kept, because it is asked for each task."""
+    kept = _ends.get(id(roles))
+    if kept is None:
+        if len(_ends) >= _KEPT_ENDS:
+            _ends.clear()
+        kept = _ends[id(roles)] = roles, list(accumulate(role.replicas for role in roles))
+    return kept[1]
+
+
 class JobSpec(msgspec.Struct, frozen=True):
     """The job that a user submitted. `docs/reference/job.md` explains each field."""
 
@@ -136,7 +153,10 @@ class JobSpec(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        return sum(role.replicas for role in self.roles)
+        roles = self.roles
+        if len(roles) == 1:
+            return roles[0].replicas
+        return role_ends(roles)[-1] if roles else 0
 
     @property
     def is_anonymous(self) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from phalanx.core.node import Node
-from phalanx.core.reasons import Reason
+from phalanx.core.reasons import NeverFits, Reason
 from phalanx.core.settings import CoreSettings
 from phalanx.core.spec.job import JobSpec
 from phalanx.plan.explain.shortage import never_fits
@@ -27,17 +27,16 @@ class FitsEver:
         elif name in self._table.index:
             self._table.remove(name)
 
-    def why_never(self, spec: JobSpec) -> Reason | None:
-        """What the empty cluster lacks for the job."""
+    def gang(self, spec: JobSpec) -> PendingGang:
+        """The job as the planner sees it; equal for jobs that request the same."""
         tasks = 0
         roles = []
-        for role in spec.roles:
+        for number, role in enumerate(spec.roles):
             request = self._translate.request(role)
-            self._table.vector(request.resources)
-            indices = tuple(range(tasks, tasks + role.replicas))
-            roles.append(RoleRequest(role.name, request, indices, role.min))
+            indices = range(tasks, tasks + role.replicas)
+            roles.append(RoleRequest(f"{number}", request, indices, role.min))
             tasks += role.replicas
-        gang = PendingGang(
+        return PendingGang(
             job="",
             name="",
             version=0,
@@ -49,4 +48,14 @@ class FitsEver:
             need=spec.min_available,
             pack=spec.pack,
         )
+
+    def why_never(self, gang: PendingGang) -> Reason | None:
+        """What the empty cluster lacks for the job."""
+        for role in gang.roles:
+            for resource, amount in role.request.resources:
+                if amount and resource not in self._table.rows:
+                    # No row is made for it: such names would fill the table.
+                    missing = NeverFits(resource, amount, 0, per_task=True)
+                    return missing if role.need else None
+            self._table.vector(role.request.resources)
         return never_fits((gang,), FreeCapacity(self._table, empty=True))

@@ -45,12 +45,17 @@ def never_fits(gangs: Sequence[PendingGang], empty: FreeCapacity) -> Reason | No
 
 def _needed_roles(gang: PendingGang) -> list[RoleRequest]:
     """The roles without which the gang cannot start."""
-    return [role for role in gang.roles if _needed_tasks(gang, role) > 0]
+    spare = _spare_tasks(gang)
+    return [role for role in gang.roles if _needed_tasks(role, spare) > 0]
 
 
-def _needed_tasks(gang: PendingGang, role: RoleRequest) -> int:
-    """The number of tasks of a role without which the gang cannot start."""
-    spare = sum(len(role.tasks) for role in gang.roles) - gang.need
+def _spare_tasks(gang: PendingGang) -> int:
+    """The number of tasks without which the gang can start."""
+    return sum(len(role.tasks) for role in gang.roles) - gang.need
+
+
+def _needed_tasks(role: RoleRequest, spare: int) -> int:
+    """The number of tasks of a role without which its gang, with spare tasks, cannot start."""
     return max(role.need, len(role.tasks) - spare)
 
 
@@ -162,10 +167,11 @@ def shortage_of(
     for resource, row in table.rows.items():
         if resource not in _NO_RESOURCES and need[row] > free[row]:
             return NotEnough(gang.need, fits, resource)
+    spare = _spare_tasks(gang)
     for role in gang.roles:
         free = _sums(free_by_node, table.mask(role.request))
         for resource, amount in role.request.resources:
-            if amount * _needed_tasks(gang, role) > free[table.rows[resource]]:
+            if amount * _needed_tasks(role, spare) > free[table.rows[resource]]:
                 return NotEnough(gang.need, fits, resource)
     largest = max(gang.roles, key=_largest_amount)
     if not largest.request.resources:

@@ -19,7 +19,7 @@ def minimum_amounts(gang: PendingGang, table: NodeTable) -> Floats:
     so the result is a lower bound.
     """
     amounts = np.zeros(len(table.rows))
-    gathered = {role.name: gathered_count(gang, role) for role in gang.roles}
+    gathered = _gathered_counts(gang)
     rest = gang.need - sum(max(role.need, gathered[role.name]) for role in gang.roles)
     for role in sorted(gang.roles, key=hardness):
         vector = table.vector(role.request.resources)
@@ -33,9 +33,10 @@ def minimum_amounts(gang: PendingGang, table: NodeTable) -> Floats:
 def gathered_amounts(gang: PendingGang, table: NodeTable) -> Floats:
     """Amounts of the places that a non-strict gang has gathered."""
     amounts = np.zeros(len(table.rows))
+    counts = _gathered_counts(gang)
     for role in gang.roles:
         vector = table.vector(role.request.resources)
-        amounts[vector.rows] += vector.amounts * gathered_count(gang, role)
+        amounts[vector.rows] += vector.amounts * counts[role.name]
     return amounts
 
 
@@ -48,6 +49,14 @@ def requested_amounts(gang: PendingGang, table: NodeTable) -> Floats:
     return amounts
 
 
+def role_amounts(role: RoleRequest, count: int, table: NodeTable) -> Floats:
+    """Amounts of so many tasks of a role."""
+    amounts = np.zeros(len(table.rows))
+    vector = table.vector(role.request.resources)
+    amounts[vector.rows] += vector.amounts * count
+    return amounts
+
+
 def amounts_by_row(resources: Mapping[str, int], table: NodeTable) -> Floats:
     """Amounts given by resource, as an array by row."""
     amounts = np.zeros(len(table.rows))
@@ -56,9 +65,10 @@ def amounts_by_row(resources: Mapping[str, int], table: NodeTable) -> Floats:
     return amounts
 
 
-def gathered_count(gang: PendingGang, role: RoleRequest) -> int:
-    """Number of tasks of the role that have a gathered place."""
-    return sum(place.task in role.tasks for place in gang.gathered) if gang.gathered else 0
+def _gathered_counts(gang: PendingGang) -> dict[str, int]:
+    """By role: the number of its tasks that have a gathered place."""
+    gathered = {place.task for place in gang.gathered}
+    return {role.name: sum(task in gathered for task in role.tasks) for role in gang.roles}
 
 
 def hardness(role: RoleRequest) -> tuple[int, int, int]:

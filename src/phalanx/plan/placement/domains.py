@@ -3,6 +3,8 @@
 A domain is known by its number in `NodeTable.domains`; nodes without the label have number -1.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from phalanx.plan.model import PendingGang
@@ -17,7 +19,7 @@ _DOMAIN_STEP = 1e6
 
 
 def single_domains(
-    gang: PendingGang, choice: NodeChoice, codes: Ints, names: list[str]
+    gang: PendingGang, choice: NodeChoice, codes: Ints, names: Mapping[str, int]
 ) -> list[int]:
     """Domains that may hold the whole minimum: the gang's own if a part of it runs, else all.
 
@@ -25,7 +27,7 @@ def single_domains(
     the large domains free for large gangs.
     """
     if gang.domain is not None:
-        return [names.index(gang.domain)] if gang.domain in names else []
+        return [names[gang.domain]] if gang.domain in names else []
     role = max(gang.roles, key=lambda role: (role.need, hardness(role)))
     need = role.need or min(gang.need, len(role.tasks))
     if len(gang.roles) > 1:

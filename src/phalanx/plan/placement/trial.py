@@ -181,12 +181,13 @@ class PlacementTrial:
 
     def unplaced(self, role: RoleRequest) -> int:
         """Number of tasks of the role without a place."""
-        return len(self._pending_tasks(role)) - self.placed[role.name]
+        pending = len(self._pending_tasks(role)) if self.gathered else len(role.tasks)
+        return pending - self.placed[role.name]
 
-    def _pending_tasks(self, role: RoleRequest) -> list[int]:
+    def _pending_tasks(self, role: RoleRequest) -> Sequence[int]:
         """The tasks of the role that had no place when the trial began."""
         if not self.gathered:
-            return [*role.tasks]
+            return role.tasks
         return [task for task in role.tasks if task not in self.gathered]
 
     # The result

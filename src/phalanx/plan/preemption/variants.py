@@ -45,9 +45,10 @@ def domain_variants(
         yield gangs
         return
     codes, names = capacity.table.domains(pack.by)
+    by_code = list(names)
     role = max(gang.roles, key=hardness)
     labelled = codes >= 0
     counts = capacity.fit(role.request).counts[labelled]
     places = np.bincount(codes[labelled], weights=counts, minlength=len(names))
     for domain in np.argsort(-places, kind="stable")[:_DOMAINS_TRIED].tolist():
-        yield (replace(gang, domain=names[domain]),)
+        yield (replace(gang, domain=by_code[domain]),)

@@ -26,6 +26,8 @@ from phalanx.plan.state.nodes import Bools
 
 #: At most this many alternatives of each kind are tried in a search.
 _ALTERNATIVES = 16
+#: The number of a domain that no node is in.
+_NO_DOMAIN = -2
 
 
 class SearchSpace(NamedTuple):
@@ -164,7 +166,7 @@ class VictimSetSearch:
         pack = gang.pack
         if pack is not None and pack.mode is PackMode.REQUIRE and gang.domain is not None:
             codes, names = table.domains(pack.by)
-            nodes = nodes & (codes == names.index(gang.domain))
+            nodes = nodes & (codes == names.get(gang.domain, _NO_DOMAIN))
         return nodes
 
     # Choosing less, or cheaper

@@ -57,6 +57,10 @@ class Translator:
         self._settings = settings
         self._requests: dict[TaskRequest, TaskRequest] = {}
 
+    def renewed(self) -> "Translator":
+        """A translator that keeps no request yet."""
+        return Translator(self._settings)
+
     def request(self, role: Role) -> TaskRequest:
         resources = tuple(sorted(role.resources.items()))
         selector = tuple(sorted(role.node_selector.items()))
@@ -81,14 +85,17 @@ class Translator:
         placed = [] if gang.is_idle else gang.started()
         done = [task for task in gang.tasks if task.state is State.DONE]
         counted = _counted(gang, placed, done)
+        counted_of = Counter(counted)
+        placed_of = Counter(task.role for task in placed)
         # Where enough tasks run or are done, the others are placed one by one.
         is_complete = job.satisfied and gang.meets_minimum(placed + done)
         one_by_one = is_complete or (job.satisfied and spec.match is Match.ONCE_SATISFIED)
         roles = []
         for role in spec.roles:
             if role.name in unplaced:
-                need = 0 if one_by_one else max(0, role.min - counted.count(role.name))
-                roles.append(self._role_request(role, unplaced[role.name], need, placed))
+                need = 0 if one_by_one else max(0, role.min - counted_of[role.name])
+                count = placed_of[role.name]
+                roles.append(self._role_request(role, unplaced[role.name], need, count))
         need = 1 if one_by_one else max(1, spec.min_available - len(counted))
         stop = self._settings.stop_timeout(spec.grace)
         pending = job.pending or _NOT_PENDING
@@ -124,10 +131,7 @@ class Translator:
             placed_on=_placed_on(gang, placed),
         )
 
-    def _role_request(
-        self, role: Role, tasks: list[int], need: int, placed: list[Task]
-    ) -> RoleRequest:
-        count = sum(task.role == role.name for task in placed)
+    def _role_request(self, role: Role, tasks: list[int], need: int, count: int) -> RoleRequest:
         return RoleRequest(role.name, self.request(role), tuple(tasks), need, role.min, count)
 
     def running_gang(self, gang: Gang) -> RunningGang | None:
@@ -141,7 +145,7 @@ class Translator:
             return None
         tasks = tuple(self._running_task(gang, task) for task in placed)
         done = gang.count(State.DONE)
-        done_of = [task.role for task in gang.tasks if task.state is State.DONE]
+        done_of = Counter(task.role for task in gang.tasks if task.state is State.DONE)
         is_unbound = job.satisfied and spec.match is Match.ONCE_SATISFIED
         loses_done_tasks = spec.restart is Restart.GANG and done > 0
         evicted = job.stopping is None or job.stopping.cause.kind is CauseKind.EVICTION
@@ -157,7 +161,7 @@ class Translator:
             tasks=tasks,
             min_available=0 if is_unbound else max(0, spec.min_available - done),
             role_min=tuple(
-                (role.name, 0 if is_unbound else max(0, role.min - done_of.count(role.name)))
+                (role.name, 0 if is_unbound else max(0, role.min - done_of[role.name]))
                 for role in spec.roles
             ),
             evictable=(

@@ -67,7 +67,7 @@ class NodeTable:
         self._shared = False
         #: Computed from the above on demand. The arrays are replaced and never changed.
         self._masks: dict[tuple[tuple[str, str], ...], Bools] = {}
-        self._domains: dict[str, tuple[Ints, list[str]]] = {}
+        self._domains: dict[str, tuple[Ints, dict[str, int]]] = {}
         self._vectors: dict[tuple[tuple[str, int], ...], Vector] = {}
 
     def __len__(self) -> int:
@@ -182,11 +182,16 @@ class NodeTable:
         for selector, mask in self._masks.items():
             self._masks[selector] = _replaced(mask, at, self._matches(at, selector))
         for label, (codes, values) in self._domains.items():
-            names = values.copy()
-            code = _code(names, labels.get(label))
-            self._domains[label] = (_replaced(codes, at, code), names)
+            codes_by_name = values.copy()
+            code = _code(codes_by_name, labels.get(label))
+            self._domains[label] = (_replaced(codes, at, code), codes_by_name)
 
     # Reading
+
+    @property
+    def computed(self) -> int:
+        """How many answers about requests and labels are kept."""
+        return len(self._vectors) + len(self._masks) + len(self._domains)
 
     def vector(self, resources: tuple[tuple[str, int], ...]) -> Vector:
         """What one task with these resources takes: a slot, the amounts, and whole devices."""
@@ -230,11 +235,11 @@ class NodeTable:
     def labels(self, at: int) -> Mapping[str, str]:
         return self._labels[at]
 
-    def domains(self, label: str) -> tuple[Ints, list[str]]:
-        """By node the number of its domain, -1 if it is in none; and the names of the domains."""
+    def domains(self, label: str) -> tuple[Ints, Mapping[str, int]]:
+        """By node the number of its domain, -1 if it is in none; and that number by name."""
         known = self._domains.get(label)
         if known is None:
-            values: list[str] = []
+            values: dict[str, int] = {}
             codes = np.full(self.open.shape, -1, np.int64)
             for at, labels in enumerate(self._labels):
                 codes[at] = _code(values, labels.get(label))
@@ -255,9 +260,5 @@ def _replaced(array: NDArray[T], at: int, value: int) -> NDArray[T]:
     return copy
 
 
-def _code(values: list[str], value: str | None) -> int:
-    if value is None:
-        return -1
-    if value not in values:
-        values.append(value)
-    return values.index(value)
+def _code(values: dict[str, int], value: str | None) -> int:
+    return -1 if value is None else values.setdefault(value, len(values))

@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 
 import numpy as np
+from msgspec.structs import replace
 
 from phalanx.core.cluster import Cluster
 from phalanx.core.gang import Gang
 from phalanx.core.model import Queue
 from phalanx.core.node import Node
-from phalanx.core.reasons import Reason
+from phalanx.core.reasons import NeverFits, Reason
 from phalanx.core.settings import CoreSettings
 from phalanx.core.time_units import Micros
 from phalanx.plan.decisions import Plan, ReservedStart
@@ -29,6 +30,11 @@ from phalanx.plan.state.nodes import NodeSpec, NodeTable
 from phalanx.plan.state.running import RunningGangs
 
 T = TypeVar("T")
+
+#: Rows of the node table. A job that requests a further resource, which no node has, gets none.
+ROW_LIMIT = 256
+#: The state is made anew when it keeps more answers than this, most of them about ended jobs.
+_KEPT_ANSWERS = 10_000
 
 
 class Moment(NamedTuple):
@@ -86,6 +92,9 @@ class PlannerState:
         #: Replaced when the capacity of the empty cluster changes.
         self._capacity_version = object()
         self._shape: tuple[int, ...] = ()
+        #: Jobs that request a resource without a row.
+        self._rowless: frozenset[str] = frozenset()
+        self._answer_limit = _KEPT_ANSWERS
 
     @classmethod
     def of(cls, cluster: Cluster, policy: PlannerPolicy | None = None) -> "PlannerState":
@@ -135,15 +144,20 @@ class PlannerState:
 
     def update(self, delta: PlannerDelta) -> None:
         """Take over what has changed in the cluster."""
+        if self.table.computed > self._answer_limit:
+            self._make_anew()
         if delta.queues is not None:
             self.set_queues(delta.queues)
         _merge(self.gangs, delta.gangs)
         _merge(self.nodes, delta.nodes)
+        rows = len(self.table.rows)
         # New nodes come before gangs that run on them, and removed nodes after gangs that left.
         for name, node in delta.nodes.items():
             if node is not None:
                 self.put_node(name, node_spec(node))
         related: set[str] = set()
+        if len(self.table.rows) > rows:
+            related |= self._rowless & self.gangs.keys()
         for job, gang in delta.gangs.items():
             related |= self._members.put(job, gang)
         for job, gang in delta.gangs.items():
@@ -154,11 +168,25 @@ class PlannerState:
             if node is None:
                 self.remove_node(name)
 
+    def _make_anew(self) -> None:
+        """Forget what was computed for jobs that have ended."""
+        fresh = PlannerState(self.policy)
+        fresh._translate = self._translate.renewed()
+        fresh.update(PlannerDelta(dict(self.gangs), dict(self.nodes), dict(self.queues)))
+        fresh.pending.advance(self.pending.now)
+        fresh.reserved_starts, fresh.cursor = self.reserved_starts, self.cursor
+        fresh._answer_limit = max(_KEPT_ANSWERS, 2 * fresh.table.computed)
+        vars(self).update(vars(fresh))
+
     def _take(self, job: str, gang: Gang | None) -> None:
         pending = running = None
         if gang is not None:
             pending = self._translate.pending_gang(gang, self.nodes, self._members.of(job))
             running = self._translate.running_gang(gang)
+        self._rowless -= {job}
+        if pending is not None and (lacking := self._without_row(pending)) is not None:
+            self._rowless |= {job}
+            pending = replace(pending, ineligible=pending.ineligible or lacking)
         if pending is None:
             self.remove_pending(job)
         else:
@@ -167,6 +195,16 @@ class PlannerState:
             self.remove_running(job)
         else:
             self.put_running(running)
+
+    def _without_row(self, gang: PendingGang) -> Reason | None:
+        """A resource that no node has, of a gang for which there is no row left."""
+        if len(self.table.rows) < ROW_LIMIT:
+            return None
+        for role in gang.roles:
+            for resource, amount in role.request.resources:
+                if resource not in self.table.rows:
+                    return NeverFits(resource, amount, 0, per_task=True)
+        return None
 
     # In the planner's terms
 
@@ -214,9 +252,10 @@ class PlannerState:
 
     def put_pending(self, gang: PendingGang) -> None:
         # Every requested resource has its row before a plan reads the table.
-        for role in gang.roles:
-            self.table.vector(role.request.resources)
-        self._adapt_to_shape()
+        if gang.ineligible is None:
+            for role in gang.roles:
+                self.table.vector(role.request.resources)
+            self._adapt_to_shape()
         self.pending.put(gang)
 
     def remove_pending(self, job: str) -> None:
