@@ -19,6 +19,7 @@ from phalanx.core.events import (
 from phalanx.core.model import Assignment, Protocol, Queue
 from phalanx.core.time_units import SECOND
 from phalanx.engine.turn import Turn
+from phalanx.plan.state import planner_state
 from phalanx.plan.state.delta import PlannerDelta
 from phalanx.plan.state.planner_state import PlannerState
 
@@ -92,3 +93,34 @@ def test_a_delta_changes_the_state_only_when_it_is_applied() -> None:
     state, delta = PlannerState.of(cluster), PlannerDelta()
     take_turn(cluster, delta, Submitted("j-1", spec()))
     assert "j-1" not in state.pending.gangs
+
+
+def test_a_state_is_made_anew_when_it_keeps_answers_about_many_ended_jobs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(planner_state, "KEPT_ANSWERS", 20)
+    cluster = Cluster()
+    state = PlannerState.of(cluster)
+    for n in range(100):
+        delta = PlannerDelta()
+        take_turn(cluster, delta, Submitted(f"j-{n}", spec(role={"resources": {"cpu": n + 1}})))
+        take_turn(cluster, delta, CancelRequested(f"j-{n - 1}")) if n else None
+        state.update(delta)
+    assert state.table.computed <= 40
+    assert content(state) == content(PlannerState.of(cluster))
+
+
+def test_resources_that_no_node_has_do_not_fill_the_table() -> None:
+    cluster = Cluster()
+    for n in range(300):
+        role = {"resources": {f"example.com/r{n}": 1}}
+        Turn(cluster, NOW).apply(Submitted(f"j-{n}", spec(role=role)))
+    state, delta = PlannerState.of(cluster), PlannerDelta()
+    assert len(state.table.rows) <= planner_state.ROW_LIMIT
+    last = state.pending.gangs["j-299"].ineligible
+    assert last is not None
+    assert "example.com/r299" in str(last)
+    has_it = WorkerRegistered("a", "1", Protocol.PLAIN, "a", resources={"example.com/r299": 1})
+    take_turn(cluster, delta, has_it)
+    state.update(delta)
+    assert state.pending.gangs["j-299"].ineligible is None

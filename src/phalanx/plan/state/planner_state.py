@@ -34,7 +34,7 @@ T = TypeVar("T")
 #: Rows of the node table. A job that requests a further resource, which no node has, gets none.
 ROW_LIMIT = 256
 #: The state is made anew when it keeps more answers than this, most of them about ended jobs.
-_KEPT_ANSWERS = 10_000
+KEPT_ANSWERS = 10_000
 
 
 class Moment(NamedTuple):
@@ -94,7 +94,7 @@ class PlannerState:
         self._shape: tuple[int, ...] = ()
         #: Jobs that request a resource without a row.
         self._rowless: frozenset[str] = frozenset()
-        self._answer_limit = _KEPT_ANSWERS
+        self._answer_limit = KEPT_ANSWERS
 
     @classmethod
     def of(cls, cluster: Cluster, policy: PlannerPolicy | None = None) -> "PlannerState":
@@ -175,7 +175,7 @@ class PlannerState:
         fresh.update(PlannerDelta(dict(self.gangs), dict(self.nodes), dict(self.queues)))
         fresh.pending.advance(self.pending.now)
         fresh.reserved_starts, fresh.cursor = self.reserved_starts, self.cursor
-        fresh._answer_limit = max(_KEPT_ANSWERS, 2 * fresh.table.computed)
+        fresh._answer_limit = max(KEPT_ANSWERS, 2 * fresh.table.computed)
         vars(self).update(vars(fresh))
 
     def _take(self, job: str, gang: Gang | None) -> None:
