@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.manifests import jobs_of
 
 from phalanx.core.errors import Invalid
-from phalanx.manifest import documents
+from phalanx.manifest import bundle, documents
 from phalanx.manifest.yaml_tree import DEPTH_LIMIT, NODE_LIMIT
 
 
@@ -130,6 +130,21 @@ def test_anchors_end_with_their_document() -> None:
 )
 def test_deep_nesting_is_refused(data: bytes) -> None:
     assert f"more than {DEPTH_LIMIT} levels of nesting; flatten it" in refusal(data)
+
+
+@pytest.mark.parametrize("document", [b"---\ncommand: a\n", b"---\n", b"--- {}\n"])
+def test_the_number_of_yaml_documents_is_limited(document: bytes) -> None:
+    assert "more than 1000 documents; split the file" in refusal(document * 50_000)
+
+
+def test_the_number_of_entries_of_a_json_list_is_limited() -> None:
+    with pytest.raises(Invalid, match="has 1001 documents, and at most 1000 are accepted"):
+        bundle.read(b"[" + b",".join([b'{"command":"a"}'] * 1001) + b"]")
+
+
+def test_the_number_of_tasks_of_an_input_is_limited() -> None:
+    with pytest.raises(Invalid, match="the input has 30000 tasks in all, and at most 20000"):
+        bundle.read(b"---\n{command: a, gang_size: 10000}\n" * 3)
 
 
 def test_nesting_up_to_the_limit_is_read() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.builders import a_role, a_spec
 
 from phalanx.api.plain_views import plain_task_views
 from phalanx.api.views import job_detail
@@ -25,7 +26,6 @@ from phalanx.manifest import bundle
 from phalanx.plan.cycle import plan
 from phalanx.plan.explain.fits_ever import FitsEver
 from phalanx.plan.state.planner_state import PlannerState
-from tests.builders import a_role, a_spec
 
 FEW, MANY = 60, 120
 #: The steps for twice the input, in proportion to those for the input.
@@ -132,7 +132,7 @@ def a_file_of_jobs(count: int) -> Callable[[], object]:
 def a_file_of_pods(count: int) -> Callable[[], object]:
     pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "c", "image": "i"}]}}
     labels = {"pod-group.scheduling.sigs.k8s.io": "g"}
-    pods = [
+    pods: list[object] = [
         {**pod, "metadata": {"name": f"p{n}", "labels": labels, "annotations": {f"a{n}": "b"}}}
         for n in range(count)
     ]

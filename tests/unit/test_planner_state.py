@@ -113,7 +113,7 @@ def test_a_state_is_made_anew_when_it_keeps_answers_about_many_ended_jobs(
 def test_resources_that_no_node_has_do_not_fill_the_table() -> None:
     cluster = Cluster()
     for n in range(300):
-        role = {"resources": {f"example.com/r{n}": 1}}
+        role: dict[str, object] = {"resources": {f"example.com/r{n}": 1}}
         Turn(cluster, NOW).apply(Submitted(f"j-{n}", spec(role=role)))
     state, delta = PlannerState.of(cluster), PlannerDelta()
     assert len(state.table.rows) <= planner_state.ROW_LIMIT

@@ -1,5 +1,6 @@
 """Invalid jobs are refused with all problems and their paths; valid jobs get their defaults."""
 
+from collections.abc import Sized
 from typing import Any
 
 import pytest
@@ -259,8 +260,8 @@ def test_an_invalid_field_is_refused_with_its_value_and_a_cure(
     ("field", "value", "path", "said"),
     [
         ("replicas", 0, "replicas", "at least 1"),
-        ("replicas", 10**9, "replicas", "at most 100000"),
-        pytest.param("replicas", 10**5000, "replicas", "at most 100000", id="5001 digits"),
+        ("replicas", 10**9, "replicas", "at most 10000"),
+        pytest.param("replicas", 10**5000, "replicas", "at most 10000", id="5001 digits"),
         ("replicas", "8", "replicas", 'is "8"; write a whole number'),
         ("min", -1, "min", "at least 0"),
         ("per_node", 0, "per_node", "at least 1"),
@@ -302,11 +303,42 @@ def test_a_document_that_is_not_a_mapping_is_refused(document: object) -> None:
 
 
 def test_the_number_of_tasks_of_all_roles_is_limited() -> None:
-    roles = {f"r{n}": {"command": "x", "replicas": 60_000} for n in range(2)}
+    roles = {f"r{n}": {"command": "x", "replicas": 6_000} for n in range(2)}
     found = problems({"roles": roles})
     assert found == {
-        "roles": "have 120000 replicas in total; a job has at most 100000: lower replicas"
+        "roles": "have 12000 replicas in total; a job has at most 10000: lower replicas"
     }
+
+
+def test_the_number_of_roles_is_limited() -> None:
+    found = problems({"roles": {f"r{n}": {"command": "x"} for n in range(1001)}})
+    assert found == {
+        "roles": "has 1001 roles; a job has at most 1000: write equal roles as one role with"
+        " replicas"
+    }
+
+
+@pytest.mark.parametrize(
+    ("field", "path", "value", "limit"),
+    [
+        ("env", "roles.worker.env", {f"V{n}": "x" for n in range(1001)}, 1000),
+        ("node_selector", "roles.worker.node_selector", {f"l{n}": "x" for n in range(101)}, 100),
+        ("resources", "roles.worker.resources", {f"a.b/{n}": 1 for n in range(65)}, 64),
+        ("after", "after", [f"j-{n}" for n in range(1001)], 1000),
+        ("group", "group", [f"a/b{n}" for n in range(101)], 100),
+    ],
+)
+def test_the_number_of_entries_is_limited(field: str, path: str, value: Sized, limit: int) -> None:
+    document = job({field: value}) if path.startswith("roles") else job(**{field: value})
+    assert problems(document) == {
+        path: f"has {len(value)} entries; it has at most {limit}: remove some"
+    }
+
+
+def test_the_tasks_that_variables_list_are_limited() -> None:
+    listing = {"command": "x", "env": {"HOSTS": "$(hosts.b) " * 5}}
+    found = problems({"roles": {"a": listing, "b": {"command": "x", "replicas": 5000}}})
+    assert found["roles.a.env"].startswith("has references that list 25000 tasks in all")
 
 
 @pytest.mark.parametrize("name", ["Worker", "a.b", "", "a" * 64, "a_b"])

@@ -222,11 +222,13 @@ class Changes:
         return gang
 
     def set_tasks(self, gang: Gang, tasks: list[Task]) -> None:
-        """Replace the tasks of a gang that was never placed."""
+        """Replace the tasks of a gang that was never placed. There are not fewer of them."""
+        before = gang.tasks
         gang.tasks = tasks
         gang.counts = sum(ONE[task.state] for task in tasks)
-        for task in tasks:
-            self.tasks[(gang.job.id, task.index)] = task
+        for index, task in enumerate(tasks):
+            if index >= len(before) or before[index] != task:
+                self.tasks[(gang.job.id, index)] = task
         self.joined.append(gang.job.id)
 
     def set_worker(self, worker: Worker) -> Node:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from phalanx.core.errors import Invalid
 from phalanx.core.model import GangMembers, Queue
+from phalanx.core.spec.fields import refusal
 from phalanx.core.spec.job import JobSpec
 from phalanx.core.spec.validation import is_short_form, job_spec, short_form
 from phalanx.manifest import documents, queue
@@ -16,6 +17,9 @@ from phalanx.manifest.pod_gangs import IncompleteGang
 from phalanx.manifest.problems import ManifestWarning, SourceLocation
 from phalanx.manifest.read_options import ReadOptions
 from phalanx.manifest.translation import Translation
+
+#: Tasks of all jobs of one input together.
+INPUT_TASK_LIMIT = 20_000
 
 
 class Bundle(NamedTuple):
@@ -35,13 +39,8 @@ def read(data: bytes, options: ReadOptions | None = None) -> Bundle:
 
 
 def bundle(contents: list[object], options: ReadOptions | None = None) -> Bundle:
-    """The jobs and queues of all documents. Raises Invalid with the problems of all of them.
-
-    A single document that is a list stands for its entries, because JSON has no multi-document
-    files.
-    """
-    if len(contents) == 1 and isinstance(contents[0], list) and contents[0]:
-        contents = contents[0]
+    """The jobs and queues of all documents. Raises Invalid with the problems of all of them."""
+    contents = documents.entries(contents)
     file = _File(options or ReadOptions())
     for number, document in enumerate(contents, 1):
         location = SourceLocation(f"document {number}")
@@ -98,6 +97,7 @@ class _File:
                 self._problems.add(gang.location, _missing_members(gang))
         queues = queue.parents_first(self.translation.queues, self._problems)
         self._problems.raise_problems()
+        check_tasks(sum(spec.size for spec in self._jobs))
         return Bundle(self._jobs, queues, self._problems.warnings, self._parts)
 
     def _add(self, spec: JobSpec, location: SourceLocation) -> None:
@@ -109,6 +109,15 @@ class _File:
             self._problems.add(
                 location, f"is {spec.name}, as in {first.source}; choose another name"
             )
+
+
+def check_tasks(count: int) -> None:
+    """Refuse an input whose jobs have too many tasks in all."""
+    if count > INPUT_TASK_LIMIT:
+        raise refusal(
+            f"the input has {count} tasks in all, and at most {INPUT_TASK_LIMIT} are accepted;"
+            " submit its jobs in several requests"
+        )
 
 
 def _missing_members(gang: IncompleteGang) -> str:

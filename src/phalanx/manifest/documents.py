@@ -14,7 +14,7 @@ from yaml.reader import ReaderError
 from phalanx.core.errors import Invalid, Problem
 from phalanx.manifest.yaml_errors import explanation
 from phalanx.manifest.yaml_scalars import DIGIT_LIMIT
-from phalanx.manifest.yaml_tree import DEPTH_LIMIT, Mark, YamlTree
+from phalanx.manifest.yaml_tree import DEPTH_LIMIT, DOCUMENT_LIMIT, Mark, YamlTree
 
 LIMIT_BYTES = 1024 * 1024
 
@@ -39,6 +39,19 @@ def read(data: bytes, *, limit_bytes: int = LIMIT_BYTES) -> list[object]:
     documents = _json(text) or _yaml(text)
     if not documents:
         raise _refusal("the input is empty; write a job")
+    return documents
+
+
+def entries(documents: list[object]) -> list[object]:
+    """The documents. A single one that is a list stands for its entries, because JSON has no
+    multi-document files. Raises Invalid if there are too many."""
+    if len(documents) == 1 and isinstance(documents[0], list) and documents[0]:
+        documents = documents[0]
+    if len(documents) > DOCUMENT_LIMIT:
+        raise _refusal(
+            f"the input has {len(documents)} documents, and at most {DOCUMENT_LIMIT} are accepted;"
+            " split it"
+        )
     return documents
 
 

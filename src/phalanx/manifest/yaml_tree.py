@@ -22,6 +22,8 @@ from phalanx.core.spec.fields import FieldPath, shown
 from phalanx.manifest.yaml_scalars import resolved
 
 DEPTH_LIMIT = 64
+#: Documents of one input, empty ones included.
+DOCUMENT_LIMIT = 1000
 #: Nodes of all documents together; an alias counts as many nodes as its anchor has.
 NODE_LIMIT = 100_000
 
@@ -62,6 +64,7 @@ class YamlTree:
     def __init__(self) -> None:
         self.documents: list[object] = []
         self._number = 1  #: of the document being read
+        self._begun = 0  #: documents so far, empty ones included
         self._root = FieldPath()
         self._open: list[_Open] = []
         self._nodes = 0
@@ -70,8 +73,7 @@ class YamlTree:
 
     def take(self, event: Event) -> None:
         if isinstance(event, DocumentStartEvent):
-            self._number = len(self.documents) + 1
-            self._anchors = {}
+            self._begin_document(event)
         elif isinstance(event, NodeEvent) and self._wants_key():
             self._take_key(event)
         elif isinstance(event, ScalarEvent):
@@ -84,6 +86,14 @@ class YamlTree:
             self._finish(node, done.anchor, event.start_mark)
         elif isinstance(event, AliasEvent):
             self._finish(self._alias(event), None, event.start_mark)
+
+    def _begin_document(self, event: DocumentStartEvent) -> None:
+        self._begun += 1
+        if self._begun > DOCUMENT_LIMIT:
+            location = self.location(event.start_mark)
+            self.stop(f"{location}: more than {DOCUMENT_LIMIT} documents; split the file")
+        self._number = len(self.documents) + 1
+        self._anchors = {}
 
     def finished(self) -> list[object]:
         """The documents, once all events have been taken. Raises Invalid."""

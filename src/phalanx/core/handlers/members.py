@@ -4,10 +4,10 @@ No task of such a gang is placed before it has all members it needs; after that 
 the parts set for the gang must agree, and each member is submitted once.
 """
 
-from collections.abc import Iterable, Iterator
-from itertools import count
+from collections.abc import Container, Iterable, Iterator
 from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import asdict, replace
 
 from phalanx.core.changes import Changes
@@ -20,12 +20,15 @@ from phalanx.core.model import GangMembers, Job
 from phalanx.core.records import MembersAdded
 from phalanx.core.spec import quantities
 from phalanx.core.spec.job import JobSpec, Role
+from phalanx.core.spec.schema import ROLE_LIMIT, TASK_LIMIT
 from phalanx.core.states import Move, State
 
 #: Of these fields the longest value of all parts counts.
 _LONGEST = ("grace", "time_limit")
 #: The longest name of a role.
 _ROLE_CHARS = 63
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 class _Parts(NamedTuple):
@@ -52,8 +55,8 @@ def members_joined(tx: Changes, event: MembersJoined) -> None:
         raise Invalid(problems)
     members = _joined_members(parts, event.key)
     spec = _joined_spec(parts, members)
-    if short := _short(spec, members):
-        raise Invalid(short)
+    if problems := [*_too_many(spec), *_short(spec, members)]:
+        raise Invalid(problems)
     # A priority that an operator has changed stays.
     priority = spec.priority if job.priority == job.spec.priority else job.priority
     tx.set_job(gang, spec=shared_spec(spec), priority=priority, members=members)
@@ -69,8 +72,9 @@ def members_joined(tx: Changes, event: MembersJoined) -> None:
 
 
 def _problems(parts: _Parts) -> Iterator[Problem]:
+    earlier = set(parts.old.names)
     for name in parts.new.names:
-        if name in parts.old.names:
+        if name in earlier:
             yield Problem(
                 "name",
                 f"is {name}, a member that job {parts.job.id} already has; submit each member once",
@@ -167,25 +171,46 @@ def _joined_spec(parts: _Parts, members: GangMembers) -> JobSpec:
 def _joined_roles(old: Iterable[Role], new: Iterable[Role]) -> list[Role]:
     """All roles of the gang. Equal members are replicas of one role."""
     roles = {role.name: role for role in old}
+    alike = {_content(role): role.name for role in roles.values()}
+    #: By name: the number that was last appended to it.
+    numbers: dict[str, int] = {}
     for role in new:
-        equal = next((other for other in roles.values() if _alike(other) == _alike(role)), None)
+        equal = alike.get(_content(role))
         if equal is not None:
-            roles[equal.name] = replace(equal, replicas=equal.replicas + role.replicas)
+            merged = roles[equal]
+            roles[equal] = replace(merged, replicas=merged.replicas + role.replicas)
         else:
-            name = _free_name(role.name, roles)
+            name = _free_name(role.name, roles, numbers)
             roles[name] = replace(role, name=name)
+            alike[_content(role)] = name
     return list(roles.values())
 
 
-def _alike(role: Role) -> Role:
-    return replace(role, name="", replicas=1, min=0)
+def _content(role: Role) -> bytes:
+    """Equal for members that are replicas of one role."""
+    return _encode(replace(role, name="", replicas=1, min=0))
 
 
-def _free_name(name: str, taken: Iterable[str]) -> str:
-    if name not in taken:
-        return name
-    numbered = (f"{name[: _ROLE_CHARS - len(str(n)) - 1]}-{n}" for n in count(1))
-    return next(each for each in numbered if each not in taken)
+def _free_name(name: str, taken: Container[str], numbers: dict[str, int]) -> str:
+    free = name
+    while free in taken:
+        number = numbers[name] = numbers.get(name, 0) + 1
+        free = f"{name[: _ROLE_CHARS - len(str(number)) - 1]}-{number}"
+    return free
+
+
+def _too_many(spec: JobSpec) -> Iterator[Problem]:
+    """The limits of a job that its parts exceed together."""
+    for count, limit, what in (
+        (len(spec.roles), ROLE_LIMIT, "different members"),
+        (spec.size, TASK_LIMIT, "tasks"),
+    ):
+        if count > limit:
+            yield Problem(
+                "roles",
+                f"would be {count} {what} with those submitted before; a job has at most {limit}:"
+                " make the gang smaller",
+            )
 
 
 def _short(spec: JobSpec, members: GangMembers) -> list[Problem]:

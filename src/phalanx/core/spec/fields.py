@@ -8,7 +8,7 @@ deeper into a value than it needs to: a value can contain itself.
 import difflib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sized
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -19,6 +19,9 @@ from phalanx.core.errors import Invalid, Problem
 
 #: A refusal lists this many problems at most.
 PROBLEM_LIMIT = 100
+
+#: Entries of a mapping or a list of strings.
+ENTRY_LIMIT = 1000
 
 _SHOWN_CHARS = 60
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -239,12 +242,21 @@ def one_of(words: type[Word]) -> Reader[Word]:
     return read
 
 
-def texts(what: str, read_key: Reader[str], read_item: Reader[str]) -> Reader[dict[str, str]]:
+def check_count(entries: Sized, limit: int, cure: str) -> None:
+    """Refuse a list or a mapping with too many entries, before any of them is read."""
+    if len(entries) > limit:
+        raise refusal(f"has {len(entries)} entries; it has at most {limit}: {cure}")
+
+
+def texts(
+    what: str, read_key: Reader[str], read_item: Reader[str], limit: int = ENTRY_LIMIT
+) -> Reader[dict[str, str]]:
     """A mapping of strings to strings."""
 
     def read(value: object) -> dict[str, str]:
         path = FieldPath()
         result: dict[str, str] = {}
+        check_count(mapping(value, what), limit, "remove some")
         for key, item in mapping(value, what).items():
             with path.at(as_key(key)):
                 result[read_key(key)] = read_item(item)
@@ -254,12 +266,15 @@ def texts(what: str, read_key: Reader[str], read_item: Reader[str]) -> Reader[di
     return read
 
 
-def distinct(what: str, read_item: Reader[str]) -> Reader[tuple[str, ...]]:
+def distinct(
+    what: str, read_item: Reader[str], limit: int = ENTRY_LIMIT
+) -> Reader[tuple[str, ...]]:
     """A list of strings without repetition."""
 
     def read(value: object) -> tuple[str, ...]:
         path = FieldPath()
         result: dict[str, None] = {}
+        check_count(items(value, what), limit, "remove some")
         for index, item in enumerate(items(value, what)):
             with path.at(index):
                 word = read_item(item)

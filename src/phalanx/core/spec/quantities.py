@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 
-from phalanx.core.spec.fields import FieldPath, as_key, mapping, refusal, shown
+from phalanx.core.spec.fields import FieldPath, as_key, check_count, mapping, refusal, shown
 from phalanx.core.spec.job import Resources
 from phalanx.core.spec.names import resource
 
@@ -27,6 +27,8 @@ _QUANTITY = re.compile(
 )
 
 LARGEST = 2**63 - 1
+#: Resources of one task, worker or queue.
+RESOURCE_LIMIT = 64
 
 #: Units of the normal form in one unit of the user, where that is not 1.
 _SCALES = {"cpu": 1000, "gpu": 1000, "memory_mb": 1024**2}
@@ -107,6 +109,7 @@ def _amounts(value: object, read: Callable[[str, object], int]) -> Resources:
     path = FieldPath()
     result: Resources = {}
     given = mapping(value, "a mapping of resources to amounts, like {cpu: 4, memory: 32Gi}")
+    check_count(given, RESOURCE_LIMIT, "remove some")
     for name, wanted in given.items():
         with path.at(as_key(name)):
             known = resource(name)

@@ -41,7 +41,10 @@ from phalanx.core.spec.job import (
 from phalanx.core.time_units import HOUR, MINUTE, Micros
 
 #: Tasks of all roles of a job together.
-TASK_LIMIT = 100_000
+TASK_LIMIT = 10_000
+ROLE_LIMIT = 1000
+SELECTOR_LIMIT = 100
+GROUP_LIMIT = 100
 
 #: Linux does not start a process that has a longer argument or variable.
 ARGUMENT_LIMIT_BYTES = 128 * 1024 - 1
@@ -175,6 +178,11 @@ def _roles(value: object) -> Mapping[Any, object]:
     roles = mapping(value, "a mapping of names to roles, like {worker: {command: ./train}}")
     if not roles:
         raise refusal("is empty; write at least one role")
+    if len(roles) > ROLE_LIMIT:
+        raise refusal(
+            f"has {len(roles)} roles; a job has at most {ROLE_LIMIT}: write equal roles as one role"
+            " with replicas"
+        )
     return roles
 
 
@@ -185,7 +193,9 @@ ROLE_FIELDS = {
     "env": Field(texts("a mapping of names to strings", names.variable, _argument), {}, dict),
     "workdir": Field(names.absolute_path),
     "resources": Field(quantities.resources, {}, quantities.native),
-    "node_selector": Field(texts("a mapping of labels to values", names.label_key, text), {}, dict),
+    "node_selector": Field(
+        texts("a mapping of labels to values", names.label_key, text, SELECTOR_LIMIT), {}, dict
+    ),
     "per_node": Field(integer(1, TASK_LIMIT)),
     "image": Field(_image),
     "args": Field(_arguments("a list of strings"), [], list),
@@ -204,7 +214,7 @@ JOB_FIELDS = {
     "min_available": Field(integer(1, TASK_LIMIT)),
     "mode": Field(one_of(Mode), "strict", str),
     "match": Field(one_of(Match), "only-waiting", str),
-    "group": Field(distinct("a list of namespace/name", names.member), [], list),
+    "group": Field(distinct("a list of namespace/name", names.member, GROUP_LIMIT), [], list),
     "schedule_timeout": Field(_above_zero, None, durations.printed),
     "pack": Field(_pack, None, lambda pack: write_fields(pack, _PACK_FIELDS)),
     "spread": Field(boolean, default=False),

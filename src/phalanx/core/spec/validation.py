@@ -13,7 +13,7 @@ from phalanx.core.spec import names
 from phalanx.core.spec.durations import printed
 from phalanx.core.spec.fields import FieldPath, as_key, mapping, read_fields, refusal, shown
 from phalanx.core.spec.job import NEEDS_RUNTIME, JobSpec, Role
-from phalanx.core.spec.references import references
+from phalanx.core.spec.references import Reference, references
 from phalanx.core.spec.schema import JOB_FIELDS, ROLE_FIELDS, SHORT_FIELDS, TASK_LIMIT
 from phalanx.core.time_units import SECOND, Micros
 
@@ -23,6 +23,9 @@ FENCE_MARGIN: Micros = 7 * SECOND
 
 #: A run of a cron is named after the cron and its minute.
 CRON_NAME_LIMIT = names.NAME_LIMIT - len("-20260131020000")
+
+#: Tasks that the references in the variables of a role list, each time they do.
+LISTED_LIMIT = 20_000
 
 _ROLE_FIELDS_MISPLACED = {
     name: f"is a field of a role, not of the job; write it as roles.NAME.{name}"
@@ -195,9 +198,12 @@ def _check_completion(values: _Values, roles: dict[str, _Values], path: FieldPat
 
 def _check_references(roles: dict[str, _Values], path: FieldPath) -> None:
     for name, role in roles.items():
+        env = path.at("roles").at(name).at("env")
+        listed = 0
         for variable, value in role.get("env", {}).items():
-            here = path.at("roles").at(name).at("env").at(variable)
+            here = env.at(variable)
             for reference in references(value):
+                listed += _listed_tasks(reference, roles)
                 if reference.role is not None and reference.role not in roles:
                     known = ", ".join(list(roles)[:5])
                     here.problem(
@@ -206,6 +212,18 @@ def _check_references(roles: dict[str, _Values], path: FieldPath) -> None:
                     )
                 if not 0 < (reference.port or 1) < 2**16:
                     here.problem(f"refers to port {reference.port}; write a port from 1 to 65535")
+        if listed > LISTED_LIMIT:
+            env.problem(
+                f"has references that list {listed} tasks in all; the variables of a role list at"
+                f" most {LISTED_LIMIT}: remove references to hosts and addresses"
+            )
+
+
+def _listed_tasks(reference: Reference, roles: dict[str, _Values]) -> int:
+    """How long the text is that stands for a reference: one entry, or one for each task."""
+    if reference.kind not in ("hosts", "addresses"):
+        return 1
+    return int(roles.get(reference.role or "", {}).get("replicas", 1))
 
 
 def _check_fence(values: _Values, lost_after: Micros, path: FieldPath) -> None:

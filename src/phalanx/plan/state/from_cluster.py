@@ -77,25 +77,16 @@ class Translator:
             return None
         if spec.restart is not Restart.TASK and not gang.is_idle:
             return None
-        unplaced: dict[str, list[int]] = {}
-        for task in gang.unplaced():
-            unplaced.setdefault(task.role, []).append(task.index)
+        unplaced = gang.unplaced()
         if not unplaced:
             return None
         placed = [] if gang.is_idle else gang.started()
         done = [task for task in gang.tasks if task.state is State.DONE]
         counted = _counted(gang, placed, done)
-        counted_of = Counter(counted)
-        placed_of = Counter(task.role for task in placed)
         # Where enough tasks run or are done, the others are placed one by one.
         is_complete = job.satisfied and gang.meets_minimum(placed + done)
         one_by_one = is_complete or (job.satisfied and spec.match is Match.ONCE_SATISFIED)
-        roles = []
-        for role in spec.roles:
-            if role.name in unplaced:
-                need = 0 if one_by_one else max(0, role.min - counted_of[role.name])
-                count = placed_of[role.name]
-                roles.append(self._role_request(role, unplaced[role.name], need, count))
+        roles = self._role_requests(spec.roles, unplaced, placed, None if one_by_one else counted)
         need = 1 if one_by_one else max(1, spec.min_available - len(counted))
         stop = self._settings.stop_timeout(spec.grace)
         pending = job.pending or _NOT_PENDING
@@ -131,8 +122,32 @@ class Translator:
             placed_on=_placed_on(gang, placed),
         )
 
-    def _role_request(self, role: Role, tasks: list[int], need: int, count: int) -> RoleRequest:
-        return RoleRequest(role.name, self.request(role), tuple(tasks), need, role.min, count)
+    def _role_requests(
+        self,
+        roles: Iterable[Role],
+        unplaced: Iterable[Task],
+        placed: Iterable[Task],
+        counted: Iterable[str] | None,
+    ) -> list[RoleRequest]:
+        """The roles with unplaced tasks. `counted` are the roles of tasks that count towards the
+        minimum already; None where no minimum applies."""
+        unplaced_of: dict[str, list[int]] = {}
+        for task in unplaced:
+            unplaced_of.setdefault(task.role, []).append(task.index)
+        counts = None if counted is None else Counter(counted)
+        placed_of = Counter(task.role for task in placed)
+        return [
+            RoleRequest(
+                role.name,
+                self.request(role),
+                tuple(unplaced_of[role.name]),
+                0 if counts is None else max(0, role.min - counts[role.name]),
+                role.min,
+                placed_of[role.name],
+            )
+            for role in roles
+            if role.name in unplaced_of
+        ]
 
     def running_gang(self, gang: Gang) -> RunningGang | None:
         """The tasks of a gang that have a place, if there are any."""
