@@ -41,10 +41,10 @@ docs: $(READY) ## Write what docs/ takes from the code: the state machine, the s
 	$(BIN)/python -m docs.settings
 	$(BIN)/python -m docs.commands
 	$(BIN)/python -m docs.demo
+	$(BIN)/python -m docs.events
 
 recording: $(READY) ## Run the demo and record it for the README: transcript and picture
 	$(BIN)/python -m docs.demo --record
-	$(BIN)/python -m docs.events
 
 $(PEERS): $(READY) requirements/bench.lock
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.lock

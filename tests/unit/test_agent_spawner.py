@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.agent.messages import AttemptStatus, Lease, RunAttempt
+from phalanx.agent.messages import AttemptStatus, Lease, RunAttempt, TaskLimits
 from phalanx.agent.spawner import cgroups, process_tree
 from phalanx.agent.spawner import output as output_module
+from phalanx.agent.spawner.cgroup_hierarchies import hierarchies
 from phalanx.agent.spawner.finished_attempts import FinishedAttempts
 from phalanx.agent.spawner.journal import EndEntry, ForgetEntry, Journal, StartEntry
 from phalanx.agent.spawner.output import OutputWriter
@@ -248,28 +249,32 @@ def test_a_tag_limits_nothing() -> None:
 # Control groups
 
 
-_HYBRID = "1 0 0:28 / /sys rw - tmpfs none rw\n41 31 0:38 / /sys/u rw - cgroup2 none rw"
+_HYBRID = """\
+1 0 0:28 / /sys rw - tmpfs none rw
+41 31 0:38 / /sys/u rw - cgroup2 none rw
+42 31 0:39 / /sys/m rw - cgroup cgroup rw,memory
+43 31 0:40 / /sys/c rw - cgroup cgroup rw,cpu,cpuacct"""
 _BOX = r"1 0 0:1 /box/a /my\040groups rw shared:4 - cgroup2 none rw"
 
 
 @pytest.mark.parametrize(
-    ("own", "mounts", "folder"),
+    ("own", "mounts", "folders"),
     [
-        ("4:memory:/m\n0::/", _HYBRID, "/sys/u"),
-        ("0::/system.slice/w.service", _HYBRID, "/sys/u/system.slice/w.service"),
-        ("0::/box/a/b", _BOX, "/my groups/b"),
-        ("0::/box/another", _BOX, None),
-        ("0::/../outside", _HYBRID, None),
-        ("4:memory:/m", _HYBRID, None),
-        ("0::/", "1 0 0:28 / /sys rw - tmpfs none rw", None),
+        ("9:blkio:/b\n4:memory:/m\n0::/", _HYBRID, ["/sys/u", "/sys/m/m"]),
+        ("5:cpu,cpuacct:/\n3:pids:/", _HYBRID, ["/sys/c"]),
+        ("0::/system.slice/w.service", _HYBRID, ["/sys/u/system.slice/w.service"]),
+        ("0::/box/a/b", _BOX, ["/my groups/b"]),
+        ("0::/box/another", _BOX, []),
+        ("0::/../outside", _HYBRID, []),
+        ("0::/", "1 0 0:28 / /sys rw - tmpfs none rw", []),
     ],
 )
-def test_the_control_group_of_the_spawner_is_found_wherever_groups_are_mounted(
-    own: str, mounts: str, folder: str | None, tmp_path: Path
+def test_the_control_groups_of_the_spawner_are_found_wherever_they_are_mounted(
+    own: str, mounts: str, folders: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "cgroup").write_text(own + "\n")
     (tmp_path / "mountinfo").write_text(mounts + "\n")
-    assert cgroups.current_group(tmp_path) == (Path(folder) if folder is not None else None)
+    assert [each.own_group for each in hierarchies(tmp_path)] == list(map(Path, folders))
 
 
 def test_nothing_is_left_behind_where_no_control_group_can_be_created(tmp_path: Path) -> None:
@@ -279,6 +284,64 @@ def test_nothing_is_left_behind_where_no_control_group_can_be_created(tmp_path: 
         if exists:
             (tmp_path / "no").mkdir()
         groups = cgroups.ControlGroups(tmp_path / "path", tmp_path)
-        assert groups.create(KEY) is None
+        assert groups.create(KEY, TaskLimits()) is None
         assert cgroups.leftover_group(tmp_path / "path") is None
     assert list((tmp_path / "no").iterdir()) == []
+
+
+#: The files that the kernel creates with a group of version 2.
+_FILES = (
+    *("cgroup.procs", "cgroup.subtree_control", "cgroup.events", "memory.max", "memory.peak"),
+    *("memory.swap.max", "memory.oom.group", "memory.events", "cpu.weight", "cpu.max", "pids.max"),
+    *("pids.events", "cgroup.kill"),
+)
+
+
+@pytest.fixture
+def version_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that looks like a machine with version 2 only, and its proc folder."""
+    make_folder = Path.mkdir
+
+    def make_group(path: Path, **_: object) -> None:
+        make_folder(path)
+        for name in _FILES:
+            (path / name).touch()
+
+    (tmp_path / "cgroup").write_text("0::/w.service/phalanx-agent\n")
+    (tmp_path / "mountinfo").write_text(f"1 0 0:1 / {tmp_path}/groups rw - cgroup2 none rw\n")
+    for folder in ("groups", "groups/w.service", "groups/w.service/phalanx-agent"):
+        make_group(tmp_path / folder)
+    (tmp_path / "groups/w.service/cgroup.controllers").write_text("cpu io memory pids\n")
+    monkeypatch.setattr(Path, "mkdir", make_group)
+    return tmp_path
+
+
+def test_version_2_limits_the_group_of_a_task_beside_the_group_of_the_agent(
+    version_2: Path,
+) -> None:
+    groups = cgroups.ControlGroups(version_2 / "path", version_2)
+    assert groups.unenforced == {}
+    limits = TaskLimits(memory=1 << 30, cpu=1500, cpu_quota=True, processes=64)
+    group = groups.create(KEY, limits)
+    assert group is not None
+    [folder] = group.folders
+    assert folder.path.parent.parent == version_2 / "groups/w.service"
+    with group.joined():
+        assert (folder.path / "cgroup.procs").read_text() == "0"
+    written = {name: (folder.path / name).read_text() for name in _FILES}
+    assert written["memory.max"] == str(1 << 30)
+    assert (written["memory.swap.max"], written["memory.oom.group"]) == ("0", "1")
+    assert (written["cpu.weight"], written["cpu.max"]) == ("150", "150000 100000")
+    assert written["pids.max"] == "64"
+    (folder.path / "memory.events").write_text("max 9\noom 2\noom_kill 3\n")
+    (folder.path / "memory.peak").write_text("1073741824\n")
+    (folder.path / "pids.events").write_text("max 5\n")
+    assert group.limits_reached() == (3, 1 << 30, 5)
+
+
+def test_limits_that_cannot_be_enforced_are_named_with_the_reason(version_2: Path) -> None:
+    (version_2 / "groups/w.service/cgroup.subtree_control").unlink()
+    groups = cgroups.ControlGroups(version_2 / "path", version_2)
+    assert set(groups.unenforced) == {"memory", "cpu", "processes"}
+    assert "a control group named phalanx-agent" in groups.unenforced["memory"]
+    assert groups.create(KEY, TaskLimits(memory=1 << 30)) is not None, "tasks are killed as before"

@@ -25,6 +25,8 @@ class AttemptStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     output_bytes: int = 0  #: the size of its output, once it has ended
     fence_grace: Micros | None = None  #: the grace of a task that must stop when its lease ends
     started: bool = False  #: its program runs, or ran
+    memory_used: int | None = None  #: its peak in bytes, if the kernel killed it for memory
+    note: str = ""  #: what its worker knows about the reason of its failure
 
     @property
     def key(self) -> AttemptKey:
@@ -47,6 +49,7 @@ class SpawnerSnapshot(msgspec.Struct, frozen=True, tag=True):
     incarnation: str  #: identifies this spawner process; a new one has none of its tasks
     link_count: int  #: the number of links it has had, this one included
     attempts: tuple[AttemptStatus, ...]
+    unenforced: dict[str, str] = {}  #: by limit that this machine does not enforce: why
 
 
 class AttemptsChanged(msgspec.Struct, frozen=True, tag=True):
@@ -59,6 +62,25 @@ SpawnerMessage = SpawnerSnapshot | AttemptsChanged
 # From the link
 
 
+class TaskLimits(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The limits of a task, as far as the machine enforces them."""
+
+    memory: int | None = None  #: bytes
+    cpu: int | None = None  #: thousandths of a CPU, as a weight among tasks
+    cpu_quota: bool = False  #: the task uses no more than `cpu` even if CPUs are idle
+    processes: int | None = None  #: processes and threads
+
+    def uses(self, controller: str) -> bool:
+        """Whether the controller is needed. Every task has a weight among those that use CPUs."""
+        if controller == "memory":
+            return self.memory is not None
+        return controller == "cpu" or self.processes is not None
+
+
+class PrepareStart(msgspec.Struct, frozen=True, tag=True):
+    """An attempt is about to be started: do what makes its start quick."""
+
+
 class RunAttempt(msgspec.Struct, frozen=True, tag=True):
     id: str
     epoch: int
@@ -68,6 +90,7 @@ class RunAttempt(msgspec.Struct, frozen=True, tag=True):
     workdir: str | None = None
     time_limit: Micros | None = None
     fence: bool = False
+    limits: TaskLimits = TaskLimits()
 
     @property
     def key(self) -> AttemptKey:
@@ -99,7 +122,9 @@ class QuitWhenIdle(msgspec.Struct, frozen=True, tag=True):
     """Exit as soon as no attempt runs."""
 
 
-LinkMessage = RunAttempt | StopAttempt | ForgetAttempt | StopAll | Lease | QuitWhenIdle
+LinkMessage = (
+    PrepareStart | RunAttempt | StopAttempt | ForgetAttempt | StopAll | Lease | QuitWhenIdle
+)
 
 _encode = msgspec.msgpack.Encoder().encode
 _LENGTH_BYTES = 4

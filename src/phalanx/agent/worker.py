@@ -14,12 +14,14 @@ import uvloop
 
 from phalanx.agent.link.controller import AttemptController
 from phalanx.agent.link.leader_client import LeaderClient
+from phalanx.agent.link.limits import LimitPolicy
 from phalanx.agent.link.link import Link, Registration, Superseded
 from phalanx.agent.link.spawner_client import SpawnerClient
 from phalanx.agent.messages import QuitWhenIdle, SpawnerSnapshot, StopAll
 from phalanx.agent.process_lock import ProcessLock, holder_pid
 from phalanx.agent.shutdown import ShutdownSignals, WorkerShutdown
 from phalanx.agent.state_dir import StateDir
+from phalanx.core.model import Limit
 
 Logger = structlog.typing.FilteringBoundLogger
 
@@ -37,6 +39,7 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     registration: Registration
     keep: bool = False
     token: Callable[[], str | None] = lambda: None
+    limits: LimitPolicy = LimitPolicy()
 
 
 def run(settings: WorkerSettings) -> int:
@@ -90,15 +93,26 @@ class WorkerProcess:
         if not isinstance(snapshot, SpawnerSnapshot):
             return None
         registration = msgspec.structs.replace(
-            self._settings.registration, incarnation=snapshot.incarnation
+            self._settings.registration,
+            incarnation=snapshot.incarnation,
+            limits=tuple(limit for limit in Limit if limit not in snapshot.unenforced),
         )
-        controller = AttemptController(registration.id, spawner, self._state_dir, self._server)
+        controller = AttemptController(
+            registration.id, spawner, self._state_dir, self._server, self._settings.limits
+        )
         self._state_dir.remove_all_except({status.key for status in snapshot.attempts})
         controller.update(snapshot.attempts)
         first_seq = snapshot.link_count * _SEQ_PER_LINK
         cluster_id_file = self._state_dir.cluster_id_file
         link = Link(self._server, registration, controller, cluster_id_file, first_seq)
-        self._log.info("worker started", worker=registration.id, tasks=len(snapshot.attempts))
+        self._log.info(
+            "worker started",
+            worker=registration.id,
+            tasks=len(snapshot.attempts),
+            limits=", ".join(registration.limits) or "none",
+        )
+        for limit, why in snapshot.unenforced.items():
+            self._log.warning("limit not enforced", limit=limit, reason=why)
         shutdown = WorkerShutdown(spawner, controller, link)
 
         async def receive() -> None:

@@ -20,6 +20,7 @@ def worker_view(node: Node) -> WorkerView:
         tasks=tuple(sorted({task for task, _ in node.charges})),
         registered_at=iso_time(worker.registered_at),
         slots=worker.slots,
+        limits=worker.limits,
         cordoned=worker.cordoned,
         lost_at=iso_time_or_none(worker.lost_at),
     )

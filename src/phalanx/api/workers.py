@@ -19,7 +19,7 @@ from phalanx.core.events import (
     WorkerReturned,
 )
 from phalanx.core.ids import split_task
-from phalanx.core.model import Protocol
+from phalanx.core.model import Limit, Protocol
 from phalanx.core.node import Node
 from phalanx.core.spec import quantities
 from phalanx.core.spec.fields import (
@@ -48,6 +48,7 @@ def _address(value: object) -> str:
     return address
 
 
+_limit = one_of(Limit)
 _labels = texts("a mapping of names to strings", label_key, text)
 
 
@@ -60,6 +61,10 @@ def _tags(value: object) -> dict[str, str]:
     return _labels({name: value for name, _, value in pairs})
 
 
+def _limits(value: object) -> tuple[Limit, ...]:
+    return tuple(map(_limit, items(value, "a list of limits, like [memory, cpu, processes]")))
+
+
 _FIELDS = {
     "id": Field(worker_id, REQUIRED),
     "exec_addr": Field(_address),
@@ -68,6 +73,7 @@ _FIELDS = {
     "slots": Field(integer(1, _MAX_SLOTS)),
     "protocol": Field(one_of(Protocol), "plain"),
     "incarnation": Field(worker_id),
+    "limits": Field(_limits, ()),
 }
 _STRING = Schema(type="string")  # type: ignore[arg-type]
 _OBJECT = Schema(type="object")  # type: ignore[arg-type]
@@ -80,6 +86,7 @@ _BODY = request_body.documented(
         "slots": Schema(type="integer"),  # type: ignore[arg-type]
         "protocol": _STRING,
         "incarnation": _STRING,
+        "limits": Schema(type="array", items=_STRING),  # type: ignore[arg-type]
     },
     {"id": "w-1", "exec_addr": "10.0.0.1:9000", "resources": {"gpu": 8, "memory": "512Gi"}},
     required=("id",),
@@ -107,6 +114,7 @@ async def register(request: Request[Any, Any, Any]) -> WorkerView:
         resources=fields["resources"],
         labels=fields["tags"],
         slots=fields["slots"],
+        limits=fields["limits"],
     )
     services = services_of(request)
     view = await services.engine.do(lambda turn: _register(turn, event))

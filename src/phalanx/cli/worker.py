@@ -19,6 +19,9 @@ from phalanx.core.spec.quantities import capacity
 from phalanx.server.config import state_directory
 from phalanx.server.options import LogFormat, LogLevel
 
+#: Processes and threads of one task.
+DEFAULT_PROCESSES = 4096
+
 Urls = Annotated[
     list[str] | None,
     typer.Option(
@@ -112,6 +115,24 @@ Keep = Annotated[
         help="On SIGTERM, leave the tasks running for the next agent on this machine.",
     ),
 ]
+CpuQuota = Annotated[
+    bool,
+    typer.Option(
+        "--cpu-quota",
+        envvar="PHALANX_CPU_QUOTA",
+        help="Limit each task to the CPUs that it asks for, even while CPUs are idle.",
+    ),
+]
+Processes = Annotated[
+    int,
+    typer.Option(
+        "--task-processes",
+        envvar="PHALANX_TASK_PROCESSES",
+        metavar="NUMBER",
+        parser=whole_number(0),
+        help="Maximum number of processes and threads of a task; 0 for no limit.",
+    ),
+]
 Format = Annotated[
     LogFormat,
     typer.Option(
@@ -146,6 +167,8 @@ def worker(  # noqa: PLR0913
     token: Token = None,
     token_file: TokenFile = None,
     keep: Keep = False,
+    cpu_quota: CpuQuota = False,
+    task_processes: Processes = DEFAULT_PROCESSES,
     log_format: Format = LogFormat.TEXT,
     log_level: Level = LogLevel.INFO,
 ) -> None:
@@ -155,6 +178,7 @@ def worker(  # noqa: PLR0913
     """
     from phalanx.agent import hardware  # noqa: PLC0415
     from phalanx.agent import worker as agent  # noqa: PLC0415
+    from phalanx.agent.link.limits import LimitPolicy  # noqa: PLC0415
     from phalanx.agent.link.link import Registration  # noqa: PLC0415
     from phalanx.server import logs  # noqa: PLC0415
 
@@ -173,6 +197,7 @@ def worker(  # noqa: PLR0913
         registration=registration,
         keep=keep,
         token=_token(token, token_file),
+        limits=LimitPolicy(cpu_quota=cpu_quota, processes=task_processes or None),
     )
     logs.set_up(log_format, log_level)
     try:

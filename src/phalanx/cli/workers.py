@@ -34,7 +34,7 @@ _RESOURCES = ("gpu", "cpu", "memory")
 
 @with_client
 def workers(client: "Client", *, as_json: Json = False) -> None:
-    """List workers: status, tasks, free resources and labels."""
+    """List workers: status, tasks, free resources, enforced limits and labels."""
     listed = client.workers()
     if as_json:
         print_json(listed)
@@ -49,13 +49,14 @@ def workers_table(listed: "Sequence[WorkerView]") -> Table:
     names = [name for name in _RESOURCES if any(name in worker.resources for worker in listed)]
     names += sorted({name for worker in listed for name in worker.resources} - set(_RESOURCES))
     free = (f"#FREE {name.upper()}" for name in names)
-    headings = ["WORKER", "STATUS", "#TASKS", *free, "LABELS", "REASON"]
+    headings = ["WORKER", "STATUS", "#TASKS", *free, "LIMITS", "LABELS", "REASON"]
     rows: list[list[str | Text]] = [
         [
             worker.id,
             formatting.styled(worker.status),
             str(len(worker.tasks)),
             *(_free(worker, name) for name in names),
+            ",".join(worker.limits),
             " ".join(f"{name}={value}" for name, value in sorted(worker.tags.items())),
             _reason(worker),
         ]

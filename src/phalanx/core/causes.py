@@ -19,6 +19,7 @@ class CauseKind(StrEnum):
     EVICTION = "eviction"  #: a preemptor needs the capacity, or an operator asked for it
     REGROUP = "regroup"  #: below its minimum for too long; the gang is placed again as a whole
     FAILURE = "failure"  #: a task failed
+    OUT_OF_MEMORY = "out-of-memory"  #: a task was killed because memory was short
     TIME_LIMIT = "time-limit"  #: the attempt ran longer than its time limit
     DEPENDENCY = "dependency"  #: a job that this job depends on did not succeed
     SCHEDULE_TIMEOUT = "schedule-timeout"  #: the job was pending longer than its schedule timeout
@@ -64,6 +65,10 @@ def shrunk(by: str) -> Cause:
 
 def failed(task: int, ending: str) -> Cause:
     return Cause(CauseKind.FAILURE, f"task {task} {ending}", task=task)
+
+
+def out_of_memory(task: int, ending: str) -> Cause:
+    return Cause(CauseKind.OUT_OF_MEMORY, f"task {task} {ending}", task=task)
 
 
 def stopped_by_worker(task: int, ending: str) -> Cause:
@@ -139,6 +144,7 @@ class TaskEnding(StrEnum):
     """How the process of a task ended."""
 
     EXITED = "exited"  #: it exited by itself or was killed by a signal
+    OUT_OF_MEMORY = "out-of-memory"  #: the kernel killed it, because memory was short
     STOPPED = "stopped"  #: its worker stopped it
     SPAWN_FAILED = "spawn-failed"  #: its worker could not start it
     START_TIMED_OUT = "start-timed-out"  #: its worker did not report the start in time
@@ -151,6 +157,7 @@ class TaskEnding(StrEnum):
 #: By ending: what is said of the task, and the word before its worker.
 _ENDINGS = {
     TaskEnding.EXITED: ("exited", "on"),
+    TaskEnding.OUT_OF_MEMORY: ("was killed for memory", "on"),
     TaskEnding.STOPPED: ("was stopped", "by"),
     TaskEnding.SPAWN_FAILED: ("could not be started", "on"),
     TaskEnding.START_TIMED_OUT: ("did not start in time", "on"),
@@ -173,6 +180,18 @@ def ending_text(
     if worker is not None:
         text = f"{text} {preposition} {worker}"
     return f"{text}: {message}" if message else text
+
+
+def memory_use(used: int, asked: int | None) -> str:
+    """`used 2.0 GiB, asked for 2 GiB`."""
+    return f"used {_size(used)}, asked for {_size(asked) if asked else 'none'}"
+
+
+def _size(size_bytes: int) -> str:
+    for unit, size in (("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024)):
+        if size_bytes >= size:
+            return f"{size_bytes / size:.1f} {unit}"
+    return f"{size_bytes} bytes"
 
 
 #: Signals by their number on Linux, where agents run.

@@ -10,7 +10,7 @@ from datetime import tzinfo
 
 import msgspec
 
-from phalanx.core.model import Assignment, Blob, GangMembers, Phase, Protocol, Queue
+from phalanx.core.model import Assignment, Blob, GangMembers, Limit, Phase, Protocol, Queue
 from phalanx.core.spec.job import JobSpec, Resources
 from phalanx.core.time_units import Micros
 
@@ -186,6 +186,8 @@ class Exited(msgspec.Struct, frozen=True):
     code: int | None = None
     signal: int | None = None
     signalled: bool = False  #: the worker had sent it a signal
+    memory_used: int | None = None  #: its peak in bytes, if the kernel killed it for memory
+    note: str = ""  #: what explains the exit, from the worker
 
 
 class SpawnFailed(msgspec.Struct, frozen=True):
@@ -258,6 +260,7 @@ class WorkerRegistered(msgspec.Struct, frozen=True):
     resources: Resources = {}
     labels: Mapping[str, str] = {}
     slots: int | None = None
+    limits: tuple[Limit, ...] = ()
 
 
 class Inventoried(msgspec.Struct, frozen=True):

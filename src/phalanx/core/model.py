@@ -46,6 +46,7 @@ class Exit(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     code: int | None = None
     signal: int | None = None
     signalled: bool = False  #: the worker had signalled it to stop
+    out_of_memory: bool = False  #: the kernel killed it, because memory was short
 
     @property
     def is_success(self) -> bool:
@@ -53,6 +54,8 @@ class Exit(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return self.code == 0 and not self.signalled
 
     def __str__(self) -> str:
+        if self.out_of_memory:
+            return "was killed for memory"
         if self.signal is not None:
             return f"was killed by {signal_name(self.signal)}"
         if self.code is None:
@@ -312,6 +315,14 @@ class Protocol(StrEnum):
     PLAIN = "plain"  #: it claims tasks, and is trusted to run what it claimed
 
 
+class Limit(StrEnum):
+    """A limit of tasks that a worker enforces."""
+
+    MEMORY = "memory"  #: the memory that the task asks for
+    CPU = "cpu"  #: a share of the CPUs in proportion to what the task asks for
+    PROCESSES = "processes"  #: the number of processes and threads
+
+
 class Suspicion(msgspec.Struct, frozen=True):
     """A job whose first failed task was on this worker."""
 
@@ -331,6 +342,7 @@ class Worker(msgspec.Struct, frozen=True, omit_defaults=True):
     resources: Resources = {}
     labels: dict[str, str] = {}
     slots: int | None = None  #: at most this many tasks at a time
+    limits: tuple[Limit, ...] = ()  #: those that it enforces
     generation: int = 0  #: changes whenever a plan made for the worker may no longer hold
     lost_at: Micros | None = None
     cordoned: str | None = None  #: why no new tasks are placed here

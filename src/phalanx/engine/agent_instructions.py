@@ -61,4 +61,6 @@ def _spec(gang: Gang, task: Task, environment: GangEnvironment) -> TaskSpec:
         checkpoint=task.checkpoint,
         image=role.image,
         args=role.args,
+        memory=role.resources.get("memory"),
+        cpu=role.resources.get("cpu"),
     )

@@ -163,11 +163,14 @@ def _has_new(session: _Session, instructions: list[TaskInstruction]) -> bool:
     return any((each.id, each.epoch, each.want) not in session.sent for each in instructions)
 
 
+#: A worker explains an exit in one sentence.
+_NOTE_CHARS = 300
+
 _EVENTS: dict[Reported, Callable[[str, TaskReport], events.Event]] = {
     Reported.ACCEPTED: lambda worker, r: events.Accepted(r.id, r.epoch),
     Reported.RUNNING: lambda worker, r: events.Started(r.id, r.epoch),
     Reported.EXITED: lambda worker, r: events.Exited(
-        r.id, r.epoch, r.exit_code, r.signal, r.signalled
+        r.id, r.epoch, r.exit_code, r.signal, r.signalled, r.memory_used, r.message[:_NOTE_CHARS]
     ),
     Reported.SPAWN_FAILED: lambda worker, r: events.SpawnFailed(r.id, r.epoch, r.message),
     Reported.GONE: lambda worker, r: events.Gone(worker, r.id, r.epoch),

@@ -37,7 +37,8 @@ class TaskReport(msgspec.Struct, frozen=True, omit_defaults=True, rename=_NAMES)
     exit_code: int | None = None
     signal: int | None = None
     signalled: bool = False  #: the agent had signalled it to stop
-    message: str = ""  #: why the process could not be started
+    message: str = ""  #: why the process could not be started, or what explains its exit
+    memory_used: int | None = None  #: its peak in bytes, if the kernel killed it for memory
     step: int | None = None
     safe: bool = False  #: the work so far would survive a stop
 
@@ -68,6 +69,8 @@ class TaskSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     checkpoint: Blob | None = None
     image: str | None = None  #: an agent without a container runtime must refuse the task
     args: tuple[str, ...] = ()  #: arguments for the image's entrypoint, where there is no command
+    memory: int | None = None  #: the bytes that it asks for, which are its limit
+    cpu: int | None = None  #: the thousandths of a CPU that it asks for
 
 
 class TaskInstruction(msgspec.Struct, frozen=True, omit_defaults=True, rename=_NAMES):

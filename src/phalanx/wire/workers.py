@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from phalanx.core.model import PreemptWithin, Protocol, ReclaimFrom
+from phalanx.core.model import Limit, PreemptWithin, Protocol, ReclaimFrom
 
 
 class WorkerView(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -19,6 +19,7 @@ class WorkerView(msgspec.Struct, frozen=True, omit_defaults=True):
     tasks: tuple[str, ...]  #: the tasks that occupy it
     registered_at: str
     slots: int | None = None
+    limits: tuple[Limit, ...] = ()  #: the limits of tasks that it enforces
     cordoned: str | None = None
     lost_at: str | None = None
 

@@ -10,6 +10,7 @@ import pytest_asyncio
 
 from phalanx.agent.link.controller import AttemptController
 from phalanx.agent.link.leader_client import LeaderClient
+from phalanx.agent.link.limits import LimitPolicy
 from phalanx.agent.link.spawner_client import SpawnerClient
 from phalanx.agent.messages import AttemptsChanged, QuitWhenIdle, SpawnerSnapshot, StopAll
 from phalanx.agent.state_dir import StateDir
@@ -91,7 +92,9 @@ class Worker:
     async def start(self) -> None:
         self._client = LeaderClient((await self.server.start(),), lambda: None)
         self._spawner = await within(30, SpawnerClient.connect(self.state_dir))
-        self.controller = AttemptController("w", self._spawner, self.state_dir, self._client)
+        self.controller = AttemptController(
+            "w", self._spawner, self.state_dir, self._client, LimitPolicy()
+        )
         self._tasks = [
             asyncio.create_task(self._receive()),
             asyncio.create_task(self.controller.logs.run()),

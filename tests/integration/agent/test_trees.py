@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.agent.spawner import cgroups, process_tree
+from phalanx.agent.messages import TaskLimits
+from phalanx.agent.spawner import cgroups, group_folder, process_tree
 from tests.integration.agent.machines import Fleet, Machine, guard_of, is_alive
 from tests.integration.agent.ranks import WORK, Ranks
 from tests.integration.server.waiting import eventually
@@ -77,7 +78,7 @@ async def there_is(path: Path) -> None:
 def group_of(machine: Machine) -> Path:
     """The control group of a worker, below which each attempt has its own."""
     file = machine.state / "cgroup"
-    path = Path(file.read_text()) if file.exists() else None
+    path = Path(file.read_text().partition("\n")[0]) if file.exists() else None
     if path is None or not path.is_dir():
         pytest.skip("the worker cannot create control groups here; that needs root or delegation")
     return path
@@ -208,18 +209,19 @@ def groups(tmp_path: Path) -> Iterator[cgroups.ControlGroups]:
 async def test_a_control_group_is_killed_also_where_the_kernel_can_only_freeze_it(
     killing: str, groups: cgroups.ControlGroups, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cgroups, "_KILL", killing)
-    group = groups.create(("j-1.0", 1))
+    monkeypatch.setattr(group_folder, "_KILL", killing)
+    group = groups.create(("j-1.0", 1), TaskLimits(memory=1 << 30, cpu=500, processes=100))
     if group is None:
         pytest.skip("control groups cannot be created here; that needs root or delegation")
     with group.joined():
         first = subprocess.Popen(["/bin/sh", "-c", "sleep 1000 & sleep 1000 & wait"])
     # A task may create groups of its own, which may be empty by then.
-    (group.path / "own").mkdir()
+    for folder in group.folders:
+        (folder.path / "own").mkdir()
     assert first.pid in group.pids()
     assert os.getpid() not in group.pids()
     assert not group.remove()
     process_tree.kill_all([], cgroups.leftover_group(tmp_path / "path"))
     assert first.wait() == -signal.SIGKILL
-    assert not group.path.exists()
+    assert not any(folder.path.exists() for folder in group.folders)
     assert cgroups.leftover_group(tmp_path / "path") is None

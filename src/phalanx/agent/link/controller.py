@@ -10,6 +10,7 @@ from phalanx.agent.link.cleanup import AttemptCleanup
 from phalanx.agent.link.instructions import Instructions
 from phalanx.agent.link.leader_client import LeaderClient
 from phalanx.agent.link.lease import LeaseSender
+from phalanx.agent.link.limits import LimitPolicy
 from phalanx.agent.link.log_shipping import LogShipper
 from phalanx.agent.link.progress import ProgressWatcher
 from phalanx.agent.link.reports import TaskReports
@@ -22,7 +23,12 @@ from phalanx.agent.state_dir import StateDir
 
 class AttemptController:
     def __init__(
-        self, worker: str, spawner: SpawnerClient, state_dir: StateDir, server: LeaderClient
+        self,
+        worker: str,
+        spawner: SpawnerClient,
+        state_dir: StateDir,
+        server: LeaderClient,
+        policy: LimitPolicy,
     ) -> None:
         self.attempts = AttemptTable()
         self.reports = TaskReports()
@@ -30,7 +36,9 @@ class AttemptController:
         self.progress = ProgressWatcher(state_dir, self.reports)
         self.logs = LogShipper(server, state_dir, worker, self._logs_sent)
         checkpoints = Checkpoints(server, state_dir)
-        starter = AttemptStarter(spawner, state_dir, checkpoints, self.lease, self.reports)
+        starter = AttemptStarter(
+            spawner, state_dir, checkpoints, self.lease, self.reports, policy=policy
+        )
         self._cleanup = AttemptCleanup(spawner, state_dir, self.attempts, starter, self.logs)
         self._updates = StatusUpdates(
             self.attempts, self.reports, self.progress, self.logs, checkpoints

@@ -17,7 +17,7 @@ from phalanx.agent.clock import boot_time
 from phalanx.agent.link.controller import AttemptController
 from phalanx.agent.link.leader_client import LeaderClient, Unreachable
 from phalanx.agent.messages import Lease
-from phalanx.core.model import Protocol
+from phalanx.core.model import Limit, Protocol
 from phalanx.core.time_units import SECOND
 from phalanx.wire.errors import ErrorBody
 from phalanx.wire.sync import SyncReply, SyncRequest
@@ -54,6 +54,7 @@ class Registration(msgspec.Struct, frozen=True, omit_defaults=True):
     exec_addr: str | None = None
     slots: int | None = None
     incarnation: str = ""
+    limits: tuple[Limit, ...] = ()  #: the limits of tasks that this machine enforces
 
 
 class Link:

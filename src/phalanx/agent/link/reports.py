@@ -84,5 +84,11 @@ def report_of(status: AttemptStatus) -> TaskReport | None:
         return TaskReport(*status.key, Reported.SPAWN_FAILED, message=status.start_error)
     if status.has_ended:
         ended = TaskReport(*status.key, Reported.EXITED, signalled=status.signalled)
-        return replace(ended, exit_code=status.exit_code, signal=status.signal)
+        return replace(
+            ended,
+            exit_code=status.exit_code,
+            signal=status.signal,
+            memory_used=status.memory_used,
+            message=status.note,
+        )
     return TaskReport(*status.key, Reported.RUNNING) if status.started else None

@@ -8,9 +8,10 @@ import structlog
 from phalanx.agent.link.background_calls import BackgroundCalls
 from phalanx.agent.link.checkpoints import CheckpointRefused, Checkpoints
 from phalanx.agent.link.lease import LeaseSender
+from phalanx.agent.link.limits import LimitPolicy
 from phalanx.agent.link.reports import TaskReports
 from phalanx.agent.link.spawner_client import SpawnerClient
-from phalanx.agent.messages import AttemptKey, RunAttempt
+from phalanx.agent.messages import AttemptKey, PrepareStart, RunAttempt
 from phalanx.agent.state_dir import StateDir
 from phalanx.wire.sync import Reported, TaskReport, TaskSpec
 
@@ -18,19 +19,22 @@ _NO_RUNTIME = "this worker has no container runtime; remove the label runtime fr
 
 
 class AttemptStarter:
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         spawner: SpawnerClient,
         state_dir: StateDir,
         checkpoints: Checkpoints,
         lease: LeaseSender,
         reports: TaskReports,
+        *,
+        policy: LimitPolicy,
     ) -> None:
         self._spawner = spawner
         self._state_dir = state_dir
         self._checkpoints = checkpoints
         self._lease = lease
         self._reports = reports
+        self._policy = policy
         self._log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
         self._fetches = BackgroundCalls()
         #: The attempts that are prepared, with the variables for their checkpoint.
@@ -44,6 +48,7 @@ class AttemptStarter:
 
     def prepare(self, key: AttemptKey, spec: TaskSpec) -> None:
         """Fetch what the attempt needs, then report it as accepted."""
+        self._spawner.send(PrepareStart())
         self._begin(key, spec, is_run=False)
 
     def run(self, key: AttemptKey, spec: TaskSpec) -> None:
@@ -94,7 +99,16 @@ class AttemptStarter:
         env["PHALANX_PROGRESS"] = str(self._state_dir.progress(key))
         env["PHALANX_CHECKPOINT_OUT"] = str(self._state_dir.checkpoint_out(key))
         workdir = spec.workdir or self._workdir
-        run = RunAttempt(*key, spec.command, env, spec.grace, workdir, spec.time_limit, spec.fence)
+        run = RunAttempt(
+            *key,
+            spec.command,
+            env,
+            spec.grace,
+            workdir,
+            spec.time_limit,
+            spec.fence,
+            self._policy.limits_of(spec),
+        )
         if spec.fence:
             self._lease.send()
         self._spawner.send(run)

@@ -59,7 +59,8 @@ class StatusUpdates:
             attempt=status.epoch,
             exit_code=status.exit_code,
             signal=status.signal,
-            error=status.start_error,
+            error=status.start_error or status.note or None,
+            killed_for_memory=status.memory_used is not None or None,
         )
         if status.output_bytes:
             self._logs.finish(status.key, status.output_bytes)

@@ -1,155 +1,176 @@
-"""Control groups (version 2): one for each attempt, where the kernel allows it.
+"""Control groups: one for each attempt in each hierarchy, where the kernel allows it.
 
-A process cannot leave its group, and the kernel kills a group as a whole. Where the worker may not
-create groups, there are none, and the processes of an attempt are found by their tag alone.
+A process cannot leave its groups; the kernel kills a group of version 2 as a whole, and holds the
+processes to the limits of the group. Where the worker may not create groups, there are none, and
+the processes of an attempt are found by their tag alone.
 """
 
 import os
-import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path, PurePosixPath
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
-from phalanx.agent.messages import AttemptKey
+from phalanx.agent.messages import AttemptKey, TaskLimits
+from phalanx.agent.spawner import task_limits
+from phalanx.agent.spawner.cgroup_hierarchies import (
+    AGENT_LEAF,
+    CONTROLLERS,
+    Hierarchy,
+    hierarchies,
+)
+from phalanx.agent.spawner.group_folder import GroupFolder, write
+from phalanx.agent.spawner.task_limits import LIMITS, LimitsReached
 
 _PREFIX = "phalanx-"
-#: Missing before Linux 5.14; there the group is frozen and its processes are killed one by one.
-_KILL = "cgroup.kill"
+_SUBTREE = "cgroup.subtree_control"
 
 
 class ControlGroup(NamedTuple):
-    path: Path
-    spawner_group: Path  #: the group that the spawner is in
+    """The groups of one attempt: one folder in each hierarchy."""
+
+    folders: tuple[GroupFolder, ...]
+    by_controller: dict[str, GroupFolder] = {}  # noqa: RUF012
+    limits: TaskLimits = TaskLimits()
 
     @contextmanager
     def joined(self) -> Iterator[None]:
-        """Processes that are started in the block are members of the group from their start."""
-        try:
-            _write(self.path, "cgroup.procs", b"0")
-        except OSError:
-            yield  # the processes can still be found by their tag
-            return
-        try:
+        """Processes that are started in the block are members of the groups from their start.
+
+        Raises OSError.
+        """
+        with ExitStack() as stack:
+            for folder in self.folders:
+                folder.join()
+                stack.callback(_leave, folder)
             yield
-        finally:
-            try:
-                _write(self.spawner_group, "cgroup.procs", b"0")
-            except OSError as error:
-                # Killing the attempt would kill the spawner, so it must not continue.
-                why = f"the spawner cannot return to its control group {self.spawner_group}"
-                raise RuntimeError(f"{why}: {error.strerror}") from error
+        with suppress(OSError):  # the program runs, and its weight is no promise
+            task_limits.limit_after_start(self.by_controller, self.limits)
+
+    def limits_reached(self) -> LimitsReached:
+        return task_limits.limits_reached(self.by_controller)
 
     def kill(self) -> None:
-        """Kill every process in the group, or on old kernels freeze it so that none can fork."""
-        with suppress(OSError):
-            if (self.path / _KILL).exists():
-                _write(self.path, _KILL, b"1")
-            else:
-                _write(self.path, "cgroup.freeze", b"1")
+        """Kill every process in the group, as far as the kernel does so by itself."""
+        for folder in self.folders:
+            folder.kill()
 
     def pids(self) -> set[int]:
-        """The living processes in the group and in groups that they have created below it."""
-        pids: set[int] = set()
-        for folder, _, _ in os.walk(self.path):
-            with suppress(OSError):
-                pids.update(map(int, Path(folder, "cgroup.procs").read_bytes().split()))
-        return pids - {0}  # 0 stands for processes of another pid namespace
+        """The living processes in the groups."""
+        return set().union(*(folder.pids() for folder in self.folders))
 
     def remove(self) -> bool:
-        """Remove the group; False if a process still lives in it."""
-        try:
-            self.path.rmdir()
-        except OSError:
-            if self._is_populated():
-                return False
-            for folder, _, _ in os.walk(self.path, topdown=False):
-                with suppress(OSError):
-                    Path(folder).rmdir()
-        return True
+        """Remove the groups; False if a process still lives in one."""
+        left = [folder for folder in self.folders if not folder.remove()]
+        return not left
 
-    def _is_populated(self) -> bool:
-        try:
-            return b"populated 1" in (self.path / "cgroup.events").read_bytes()
-        except OSError:
-            return False
+
+def _leave(folder: GroupFolder) -> None:
+    try:
+        folder.leave()
+    except OSError as error:
+        # Killing the attempt would kill the spawner, so it must not continue.
+        why = f"the spawner cannot return to its control group {folder.spawner_group}"
+        raise RuntimeError(f"{why}: {error.strerror}") from error
 
 
 class ControlGroups:
-    """The groups of a worker's attempts, below one group for the worker.
+    """The groups of a worker's attempts, below one group for the worker in each hierarchy.
 
-    The path of the worker's group is written to a file, so that a later spawner can clean it up.
+    The paths of the worker's groups are written to a file, so that a later spawner can clean up.
     """
 
     def __init__(self, path_file: Path, proc: Path = Path("/proc/self")) -> None:
-        self._path_file = path_file
-        self._worker_group = self._create_worker_group(proc)
+        #: By limit: why it is not enforced.
+        self.unenforced: dict[str, str] = {
+            LIMITS[controller]: "no hierarchy of control groups with this controller"
+            for controller in sorted(CONTROLLERS)
+        }
+        self._folders: list[GroupFolder] = []
+        self._by_controller: dict[str, GroupFolder] = {}
+        self._create_worker_groups(path_file, hierarchies(proc))
+        for controller in self._by_controller:
+            del self.unenforced[LIMITS[controller]]
+        cpu = self._by_controller.get("cpu")
+        if cpu is not None:
+            # Among the processes of the machine, the tasks together weigh as much as its CPUs.
+            with suppress(OSError):
+                task_limits.set_cpu_weight(cpu, 1000 * (os.cpu_count() or 1))
 
-    def _create_worker_group(self, proc: Path) -> ControlGroup | None:
-        spawner_group = current_group(proc)
-        if spawner_group is None:
-            return None
-        group = ControlGroup(spawner_group / f"{_PREFIX}{uuid4().hex[:12]}", spawner_group)
+    def _create_worker_groups(self, path_file: Path, mounted: list[Hierarchy]) -> None:
+        name = f"{_PREFIX}{uuid4().hex[:12]}"
+        groups = [(h, GroupFolder(h.parent / name, h.version, h.own_group)) for h in mounted]
+        with suppress(OSError):
+            path_file.write_text("\n".join(str(group.path) for _, group in groups))
+            for hierarchy, group in groups:
+                self._create_worker_group(hierarchy, group)
+
+    def _create_worker_group(self, hierarchy: Hierarchy, group: GroupFolder) -> None:
         try:
-            self._path_file.write_text(str(group.path))
             group.path.mkdir()
             # The right to create a group does not include the right to join it, or to leave it.
-            for path in (group.path, spawner_group):
-                _write(path, "cgroup.procs", b"0")
-        except OSError:
+            group.join()
+            group.leave()
+        except OSError as error:
             group.remove()
-            return None
-        return group
+            why = f"cannot create control groups in {hierarchy.parent}: {error.strerror}"
+            self.unenforced |= {LIMITS[each]: why for each in hierarchy.controllers}
+            return
+        self._folders.append(group)
+        for controller in hierarchy.controllers:
+            if hierarchy.version == 1 or self._enable(controller, hierarchy, group):
+                self._by_controller[controller] = group
 
-    def create(self, key: AttemptKey) -> ControlGroup | None:
-        """A new group for an attempt, or None where the worker may not create groups."""
-        if self._worker_group is None:
-            return None
-        path = self._worker_group.path / f"{key[0]}.{key[1]}"
+    def _enable(self, controller: str, hierarchy: Hierarchy, group: GroupFolder) -> bool:
+        """Pass a controller of version 2 on to the groups of attempts; whether that worked."""
         try:
-            path.mkdir()
-        except OSError:
+            for path in (hierarchy.parent, group.path):
+                write(path, _SUBTREE, f"+{controller}")
+        except OSError as error:
+            self.unenforced[LIMITS[controller]] = (
+                f"cannot use the controller below {hierarchy.parent}: {error.strerror}; start the"
+                f" worker in a control group named {AGENT_LEAF} whose parent is delegated to it"
+            )
+            return False
+        return True
+
+    def create(self, key: AttemptKey, limits: TaskLimits) -> ControlGroup | None:
+        """New groups for an attempt, or None where the worker may not create any. Raises OSError"""
+        if not self._folders:
             return None
-        return ControlGroup(path, self._worker_group.spawner_group)
+        created: dict[Path, GroupFolder] = {}
+        needed = {name: group for name, group in self._by_controller.items() if limits.uses(name)}
+        try:
+            for parent in self._folders:
+                if parent.version == 2 or parent in needed.values():
+                    created[parent.path] = parent.child(f"{key[0]}.{key[1]}")
+            by_controller = {name: created[parent.path] for name, parent in needed.items()}
+            task_limits.limit_before_start(by_controller, limits)
+        except OSError:
+            ControlGroup(tuple(created.values())).remove()
+            raise
+        return ControlGroup(tuple(created.values()), by_controller, limits)
+
+    def warm_up(self) -> None:
+        """Make the next join cheap: after a pause the first one waits for all CPUs."""
+        for folder in self._folders:
+            if folder.version == 2:
+                with suppress(OSError):
+                    folder.leave()
 
     def close(self) -> None:
-        """Remove the worker's group, after all attempts have ended."""
-        if self._worker_group is not None:
-            self._worker_group.remove()
+        """Remove the worker's groups, after all attempts have ended."""
+        ControlGroup(tuple(self._folders)).remove()
 
 
 def leftover_group(path_file: Path) -> ControlGroup | None:
-    """The worker group that a dead spawner has left, if it still exists and may be killed."""
-    path = Path(path_file.read_text()) if path_file.exists() else None
-    if path is None or not path.name.startswith(_PREFIX):
-        return None
-    return ControlGroup(path, path.parent) if os.access(path / "cgroup.procs", os.W_OK) else None
-
-
-def current_group(proc: Path) -> Path | None:
-    """The folder of this process's group, wherever version 2 is mounted; None if it is not."""
-    try:
-        groups, mounts = ((proc / name).read_text() for name in ("cgroup", "mountinfo"))
-    except OSError:
-        return None
-    version_2 = re.search(r"^0::(/.*)$", groups, re.MULTILINE)
-    own = PurePosixPath(version_2[1]) if version_2 is not None else None
-    if own is None or ".." in own.parts:
-        return None
-    for line in mounts.splitlines():
-        mount, _, kind = line.partition(" - ")
-        root, point = mount.split(" ")[3:5]
-        if kind.startswith("cgroup2 ") and own.is_relative_to(root):
-            # Spaces in paths are escaped as octal numbers.
-            point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), point)
-            return Path(point, own.relative_to(root))
-    return None
-
-
-def _write(group: Path, name: str, data: bytes) -> None:
-    file = os.open(group / name, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(file, data)
-    finally:
-        os.close(file)
+    """The worker groups that a dead spawner has left, as far as they exist and may be killed."""
+    lines = path_file.read_text().splitlines() if path_file.exists() else []
+    paths = [path for path in map(Path, lines) if path.name.startswith(_PREFIX)]
+    folders = tuple(
+        GroupFolder(path, 2 if (path / "cgroup.events").exists() else 1, path.parent)
+        for path in paths
+        if os.access(path / "cgroup.procs", os.W_OK)
+    )
+    return ControlGroup(folders) if folders else None

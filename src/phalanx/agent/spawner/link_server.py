@@ -76,14 +76,12 @@ class LinkServer:
         self,
         state_dir: StateDir,
         poller: Poller,
-        incarnation: str,
-        attempts: Callable[[], tuple[AttemptStatus, ...]],
+        snapshot: Callable[[int], SpawnerSnapshot],
         handle: Callable[[LinkMessage], None],
     ) -> None:
-        """Listen on the state directory's socket; `attempts` makes the snapshot for a new link."""
+        """Listen on the state directory's socket; `snapshot` takes the number of a new link."""
         self._poller = poller
-        self._incarnation = incarnation
-        self._attempts = attempts
+        self._snapshot = snapshot
         self._handle = handle
         self._link_count = 0
         self._link: LinkConnection | None = None
@@ -122,7 +120,7 @@ class LinkServer:
         link = self._link = LinkConnection(connection)
         self._poller.watch(link.fileno(), lambda: self._receive(link))
         self._changed.clear()
-        self._send(SpawnerSnapshot(self._incarnation, self._link_count, self._attempts()))
+        self._send(self._snapshot(self._link_count))
 
     def _receive(self, link: LinkConnection) -> None:
         messages = link.receive()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from phalanx.agent.clock import boot_time
 from phalanx.agent.messages import AttemptKey, AttemptStatus, RunAttempt
-from phalanx.agent.spawner.cgroups import ControlGroups
+from phalanx.agent.spawner.cgroups import ControlGroup, ControlGroups
 from phalanx.agent.spawner.child_exits import ChildExit
 from phalanx.agent.spawner.journal import Journal, StartEntry
 from phalanx.agent.spawner.launch import Launcher, StartError
@@ -40,6 +40,15 @@ class ProcessTable:
         #: Attempts whose main process has exited and whose other processes may still live.
         self._without_main: dict[AttemptKey, RunningAttempt] = {}
 
+    @property
+    def unenforced(self) -> dict[str, str]:
+        """By limit that this machine does not enforce: why."""
+        return self._cgroups.unenforced
+
+    def prepare_start(self) -> None:
+        """Make the next start quick."""
+        self._cgroups.warm_up()
+
     def __len__(self) -> int:
         return len(self._by_key)
 
@@ -54,7 +63,7 @@ class ProcessTable:
 
     def start(self, run: RunAttempt) -> RunningAttempt:
         """Start an attempt that the table does not have. Raises StartError."""
-        tree = ProcessTree(new_tag(), self._cgroups.create(run.key))
+        tree = ProcessTree(new_tag(), self._create_group(run))
         try:
             self._record_start(run.key, tree.tag)
             process = self._launcher.launch(run, tree)
@@ -66,6 +75,14 @@ class ProcessTable:
         self._by_key[run.key] = self._by_main_pid[process.pid] = attempt
         self._poller.watch(output.pipe, lambda: self._move_output(output))
         return attempt
+
+    def _create_group(self, run: RunAttempt) -> ControlGroup | None:
+        try:
+            return self._cgroups.create(run.key, run.limits)
+        except OSError as error:
+            raise StartError(
+                f"the worker cannot create a control group: {error.strerror}"
+            ) from None
 
     def _record_start(self, key: AttemptKey, tag: int) -> None:
         """Record the tag first, so that a later spawner finds the processes if this one dies."""
@@ -99,6 +116,7 @@ class ProcessTable:
                 self._remove_if_ended(attempt)
 
     def _remove_if_ended(self, attempt: RunningAttempt) -> None:
+        attempt.note_limits_reached()
         has_processes = self._children.has_orphans(attempt.tree.tag, self._by_main_pid)
         if has_processes or not attempt.tree.remove_group():
             if not attempt.schedule.is_stopping:

@@ -65,6 +65,21 @@ class RunningAttempt:
         """Record how the main process ended, in `waitid`'s terms."""
         self._exit = (status, None) if code == os.CLD_EXITED else (None, status)
 
+    def note_limits_reached(self) -> None:
+        """Note which limits may have ended a main process that failed by itself.
+
+        Has to be called before the control groups are removed.
+        """
+        if self._exit == (0, None) or self.status.signalled or self.tree.group is None:
+            return
+        reached = self.tree.group.limits_reached()
+        if reached.memory_kills:
+            self.status = replace(self.status, memory_used=reached.memory_peak_bytes)
+        elif reached.refused_processes:
+            most = self.tree.group.limits.processes
+            note = f"reached its limit of {most} processes and threads"
+            self.status = replace(self.status, note=note)
+
     def end(self, now: float) -> AttemptStatus:
         """Close the output and return the final status, once no process is left."""
         self.output.close(now)

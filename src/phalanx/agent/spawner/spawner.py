@@ -14,8 +14,10 @@ from phalanx.agent.messages import (
     ForgetAttempt,
     Lease,
     LinkMessage,
+    PrepareStart,
     QuitWhenIdle,
     RunAttempt,
+    SpawnerSnapshot,
     StopAll,
     StopAttempt,
 )
@@ -46,7 +48,8 @@ class Spawner:
         self._processes = ProcessTable(state_dir, self._journal, self._poller, self._ended)
         self._child_exits = ChildExits()
         self._poller.watch(self._child_exits.fileno(), self._reap)
-        self._link = LinkServer(state_dir, self._poller, uuid4().hex, self._statuses, self._handle)
+        self._incarnation = uuid4().hex
+        self._link = LinkServer(state_dir, self._poller, self._snapshot, self._handle)
         self._lease: Lease | None = None
         self._idle_exit_s = idle_exit_s
         self._active_at = boot_time()  #: when it last had a link or an attempt
@@ -88,11 +91,15 @@ class Spawner:
 
     # Messages of the link
 
-    def _statuses(self) -> tuple[AttemptStatus, ...]:
-        return (*(attempt.status for attempt in self._processes), *self._finished)
+    def _snapshot(self, link_count: int) -> SpawnerSnapshot:
+        attempts = (*(attempt.status for attempt in self._processes), *self._finished)
+        unenforced = self._processes.unenforced
+        return SpawnerSnapshot(self._incarnation, link_count, attempts, unenforced)
 
     def _handle(self, message: LinkMessage) -> None:
         match message:
+            case PrepareStart():
+                self._processes.prepare_start()
             case RunAttempt():
                 self._run(message)
             case StopAttempt():

@@ -36,6 +36,7 @@ _STOPS = {
 #: The move that follows from the ending of a process.
 _MOVES = {
     TaskEnding.EXITED: Move.EXITED_NON_ZERO,
+    TaskEnding.OUT_OF_MEMORY: Move.EXITED_NON_ZERO,
     TaskEnding.STOPPED: Move.STOPPED,
     TaskEnding.SPAWN_FAILED: Move.SPAWN_FAILED,
     TaskEnding.START_TIMED_OUT: Move.START_TIMED_OUT,
@@ -43,6 +44,11 @@ _MOVES = {
     TaskEnding.SILENT: Move.VANISHED,
     TaskEnding.VANISHED: Move.VANISHED,
     TaskEnding.WORKER_LOST: Move.WORKER_LOST,
+}
+#: Causes other than a failure, by the ending of the process.
+_CAUSES = {
+    TaskEnding.OUT_OF_MEMORY: causes.out_of_memory,
+    TaskEnding.STOPPED: causes.stopped_by_worker,
 }
 
 
@@ -71,7 +77,7 @@ class Failure(NamedTuple):
 
 def exited(tx: Changes, event: Exited) -> None:
     gang, task = tx.attempt(event.task, event.epoch)
-    end = Exit(event.code, event.signal, event.signalled)
+    end = Exit(event.code, event.signal, event.signalled, event.memory_used is not None)
     success = end.code == 0 and end.signal is None
     move = Move.EXITED_ZERO if success else Move.EXITED_NON_ZERO
     if task.state is State.PREEMPTING:
@@ -86,7 +92,16 @@ def exited(tx: Changes, event: Exited) -> None:
             note_start(tx, gang)
         complete_if_done(tx, gang)
     else:
-        fail(tx, gang, [task], Failure(TaskEnding.EXITED, gone=True, exit=end, exact=str(end)))
+        fail(tx, gang, [task], _failure(gang, task, event, end))
+
+
+def _failure(gang: Gang, task: Task, event: Exited, end: Exit) -> Failure:
+    """How the process of a task failed by itself."""
+    if event.memory_used is None:
+        return Failure(TaskEnding.EXITED, True, end, exact=str(end), message=event.note)
+    asked = gang.role(task.index).resources.get("memory")
+    use = causes.memory_use(event.memory_used, asked)
+    return Failure(TaskEnding.OUT_OF_MEMORY, True, end, message=use)
 
 
 def stopped(tx: Changes, event: Stopped) -> None:
@@ -192,8 +207,7 @@ def fail(tx: Changes, gang: Gang, failed: list[Task], how: Failure) -> None:
         and not exhausted
         and gang.may_start_with([*gang.unplaced(), *failed])
     )
-    cause_of = causes.failed if how.is_counted else causes.stopped_by_worker
-    cause = cause_of(trigger.index, how.text(trigger))
+    cause = _CAUSES.get(how.how, causes.failed)(trigger.index, how.text(trigger))
     if alone:
         charge_lost_work(tx, gang, cause, (), failed)
     for task in failed:

@@ -57,6 +57,7 @@ def worker_registered(tx: Changes, event: WorkerRegistered) -> None:
         registered_at=tx.now,
         resources=event.resources,
         labels=dict(event.labels),
+        limits=event.limits,
         slots=1 if event.slots is None and event.protocol is Protocol.PLAIN else event.slots,
     )
     reborn = earlier is None or (
