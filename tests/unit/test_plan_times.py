@@ -10,7 +10,7 @@ from phalanx.core.time_units import Micros
 from phalanx.engine import planner_loop as planning_module
 from phalanx.engine.commits import Commits
 from phalanx.engine.host import HostEnvironment
-from phalanx.engine.planner_loop import PlannerLoop, PlannerThread
+from phalanx.engine.planner_loop import Planner, PlannerLoop, PlannerThread
 from phalanx.engine.settings import EngineSettings
 from phalanx.engine.writer import Writer
 from phalanx.plan.cycle import plan
@@ -67,14 +67,40 @@ async def test_after_a_long_plan_the_next_is_made_beside_the_loop(
     assert first == threading.get_ident() != second
 
 
-async def test_in_a_quiet_moment_a_change_is_planned_for_at_once() -> None:
-    loop = asyncio.get_running_loop()
+def a_loop(planner: Planner) -> PlannerLoop:
+    """It plans once at its start, and after that only for changes."""
     cluster = Driver().cluster
     settings = EngineSettings(plan_debounce_s=HOUR_S, plan_tick_s=HOUR_S)
-    commits = Commits(MemoryStore(clock=lambda: 0), 1, HOUR_S, loop.time(), lambda: "b-1")
-    reign = Writer(cluster, commits, settings, HostEnvironment("s", "", lambda: 0, lambda: "b-1"))
+    began = asyncio.get_running_loop().time()
+    commits = Commits(MemoryStore(clock=lambda: 0), 1, HOUR_S, began, lambda: "b-1")
+    writer = Writer(cluster, commits, settings, HostEnvironment("s", "", lambda: 0, lambda: "b-1"))
+    return PlannerLoop(writer, PlannerState.of(cluster), planner, settings)
+
+
+async def test_a_fork_waits_for_the_plan_that_is_being_made() -> None:
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def slow(state: PlannerState, delta: PlannerDelta, now: Micros) -> Plan:
+        begun.set()
+        await may_end.wait()
+        return plan(state, now)
+
+    planning = a_loop(slow)
+    running = asyncio.create_task(planning.run())
+    async with asyncio.timeout(60):
+        await begun.wait()
+        fork = asyncio.create_task(planning.fork())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not fork.done()
+        may_end.set()
+        await fork
+    running.cancel()
+
+
+async def test_in_a_quiet_moment_a_change_is_planned_for_at_once() -> None:
     counted = Counted()
-    planning = PlannerLoop(reign, PlannerState.of(cluster), counted, settings)
+    planning = a_loop(counted)
     running = asyncio.create_task(planning.run())
     async with asyncio.timeout(60):
         await counted.asked.wait()
