@@ -30,6 +30,15 @@ async def small(tmp_path: Path) -> AsyncIterator[Fleet]:
     await fleet.close()
 
 
+@pytest_asyncio.fixture(loop_scope="module")
+async def impatient(tmp_path: Path) -> AsyncIterator[Fleet]:
+    """A server without workers that declares workers lost after 12 seconds."""
+    fleet = Fleet(tmp_path)
+    await fleet.serve("--lost-after=12s")
+    yield fleet
+    await fleet.close()
+
+
 @pytest.fixture
 def ranks(fleet: Fleet, tmp_path: Path) -> Ranks:
     return Ranks(fleet, tmp_path / "gang")

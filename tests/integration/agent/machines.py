@@ -14,8 +14,8 @@ import httpx
 from tests.integration.server.processes import COMMAND, ServerProcess, environment, sqlite_at
 from tests.integration.server.waiting import eventually, within
 
-#: Long enough for a machine that is busy with other tests, short enough to wait for.
-LOST_AFTER_S = 12
+#: Longer than a worker takes to start again on a busy machine.
+LOST_AFTER_S = 60
 
 
 class Machine:

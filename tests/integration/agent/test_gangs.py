@@ -2,6 +2,7 @@
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -50,17 +51,18 @@ async def test_a_worker_that_is_killed_with_its_tasks_fails_the_gang_which_start
 
 
 async def test_a_frozen_worker_is_lost_and_stops_its_old_task_when_it_resumes(
-    fleet: Fleet, ranks: Ranks
+    impatient: Fleet, tmp_path: Path
 ) -> None:
+    frozen, _ = await impatient.work(2)
+    ranks = Ranks(impatient, tmp_path / "gang", size=2)
     await ranks.submit()
     await ranks.all_run(1)
-    victim = fleet.machines[5]
-    victim.send(signal.SIGSTOP)
-    await fleet.server.line("worker declared lost")
-    await fleet.reach(ranks.job, "pending")
-    # Its rank still runs and occupies the eighth worker, so the gang must not start yet.
+    frozen.send(signal.SIGSTOP)
+    await impatient.server.line("worker declared lost")
+    await impatient.reach(ranks.job, "pending")
+    # Its rank still runs and occupies the worker, so the gang must not start yet.
     assert len(ranks.living()) == 1
-    victim.send(signal.SIGCONT)
+    frozen.send(signal.SIGCONT)
     await ranks.all_run(2)
     assert (await ranks.finish())["failures"] == 1
 

@@ -113,19 +113,19 @@ async def test_progress_is_reported_with_its_steps_and_checkpoints(
 
 
 async def test_a_fenced_task_ends_with_its_lease_and_other_tasks_continue(
-    small: Fleet, tmp_path: Path
+    impatient: Fleet, tmp_path: Path
 ) -> None:
-    await small.work(2)
-    fenced = Ranks(small, tmp_path / "fenced", size=1)
-    free = Ranks(small, tmp_path / "free", size=1)
+    await impatient.work(2)
+    fenced = Ranks(impatient, tmp_path / "fenced", size=1)
+    free = Ranks(impatient, tmp_path / "free", size=1)
     await fenced.submit(fence=True, grace="1s")
     await free.submit()
     await fenced.all_run(1)
     await free.all_run(1)
-    await small.server.kill()
+    await impatient.server.kill()
     await fenced.are_gone()
     assert len(free.living()) == 1
-    await small.serve()
+    await impatient.serve()
     await free.finish()
     await fenced.all_run(2)
     await fenced.finish()
