@@ -21,9 +21,9 @@ from phalanx.core.errors import (
     StaleEpoch,
     Unknown,
 )
-from phalanx.engine.errors import NotLeading, Unavailable
-from phalanx.store.protocol import StoreError
-from phalanx.wire.errors import ErrorBody, ErrorDetail, ErrorInfo
+from phalanx.engine.errors import NotLeading, Unavailable, UncertainOutcome
+from phalanx.store.protocol import OutcomeUnknown, StoreError
+from phalanx.wire.errors import ErrorBody, ErrorDetail, ErrorInfo, unknown_outcome
 
 _log = structlog.get_logger("phalanx.api")
 _encode = msgspec.json.Encoder().encode
@@ -77,14 +77,20 @@ def refusal_of(error: Exception, scope: Scope) -> Refusal:
             return Refusal(status, ErrorInfo(code, _message(error)), _HEADERS.get(status, {}))
     if isinstance(error, NotLeading):
         return _not_leading(error, scope)
-    if isinstance(error, Unavailable | StoreError):
-        message = f"the database did not answer: {error}; try again"
-        return Refusal(503, ErrorInfo("unavailable", message), _RETRY)
+    if isinstance(error, UncertainOutcome | Unavailable | StoreError):
+        return _of_store(error)
     if isinstance(error, HTTPException) and error.status_code < 500:
         return _of_framework(error, scope)
     _log.error("request failed", path=scope["path"], exc_info=error)
     message = "bug: the server failed to handle this request; its log has the details"
     return Refusal(500, ErrorInfo("internal", message))
+
+
+def _of_store(error: Exception) -> Refusal:
+    if isinstance(error, UncertainOutcome | OutcomeUnknown):
+        return Refusal(504, unknown_outcome(str(error)), _RETRY)
+    message = f"the database did not answer: {error}; nothing was changed, try again"
+    return Refusal(503, ErrorInfo("unavailable", message), _RETRY)
 
 
 def info_of(error: CoreError) -> ErrorInfo:
@@ -107,7 +113,7 @@ def _message(error: Exception) -> str:
 
 def _not_leading(error: NotLeading, scope: Scope) -> Refusal:
     if error.url is None:
-        message = "no server is the leader at the moment; try again"
+        message = "no server is the leader at the moment; nothing was changed, try again"
         return Refusal(503, ErrorInfo("no_leader", message), _RETRY)
     raw = scope.get("raw_path") or quote(scope["path"]).encode()
     target = error.url.rstrip("/") + raw.partition(b"?")[0].decode("latin-1")

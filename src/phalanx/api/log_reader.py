@@ -12,7 +12,7 @@ from phalanx.api.services import Services
 from phalanx.core.model import Job, Task, index_in_role
 from phalanx.core.states import TERMINAL
 from phalanx.core.time_units import SECOND, Micros
-from phalanx.engine.errors import NotLeading, Unavailable
+from phalanx.engine.errors import NoAnswer
 from phalanx.engine.output.job_output import AttemptOutput, JobOutput
 from phalanx.engine.turn import Turn
 from phalanx.store.protocol import OutputChunk, StoreError
@@ -198,7 +198,7 @@ class LogReader:
         now_s = asyncio.get_running_loop().time()
         try:
             now = await self._services.engine.do(self._now_if_ended)
-        except (NotLeading, Unavailable):
+        except NoAnswer:
             return None  # `_follow` ends when this server no longer leads
         if now is None:
             return None

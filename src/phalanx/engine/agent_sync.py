@@ -62,6 +62,8 @@ class AgentSync:
         instructions, full = await self._engine.do(
             lambda turn: self._take(turn, worker, session, request, stored_jobs)
         )
+        # A commit can outlast the lease; instructions are sent only while this server leads.
+        self._engine.check_leading()
         self._engine.hear_worker(worker)
         loop = asyncio.get_running_loop()
         until = loop.time() + min(request.wait, self._engine.settings.sync_wait_s)

@@ -1,13 +1,22 @@
-"""Why the engine cannot answer. Neither error says anything about the command itself."""
+"""Why the engine cannot answer a command. Each error says whether the command was carried out."""
 
 
-class NotLeading(Exception):  # noqa: N818
-    """This server is not the leader."""
+class NoAnswer(Exception):  # noqa: N818
+    """The base of these errors."""
+
+
+class NotLeading(NoAnswer):
+    """This server is not the leader. The command changed nothing."""
 
     def __init__(self, url: str | None = None) -> None:
         self.url = url
         super().__init__(f"the leader is {url}" if url else "no server is the leader at the moment")
 
 
-class Unavailable(Exception):  # noqa: N818
-    """The store did not commit the change. The command can be sent again at once."""
+class Unavailable(NoAnswer):
+    """The store did not commit the change and never will. The command can be sent again."""
+
+
+class UncertainOutcome(NoAnswer):
+    """The change was sent to the store, and this server stopped before it knew whether it was
+    committed."""

@@ -7,7 +7,7 @@ from contextlib import suppress
 from phalanx.core.cluster import Cluster
 from phalanx.core.reasons import Reason
 from phalanx.engine.commits import Commits
-from phalanx.engine.errors import NotLeading, Unavailable
+from phalanx.engine.errors import NoAnswer, NotLeading
 from phalanx.engine.host import HostEnvironment
 from phalanx.engine.planner_loop import Planner, PlannerLoop
 from phalanx.engine.settings import EngineSettings
@@ -18,6 +18,8 @@ from phalanx.store.protocol import CommitFailed, Deposed, Store, StoreError
 
 #: Pause between two tries at a store that does not answer.
 _RETRY_S = 0.5
+#: How long the end of a term waits for the outcome of the commit under way.
+_SETTLE_S = 5.0
 #: How often the event loop is checked for pauses.
 _PULSE_S = 0.5
 
@@ -77,7 +79,7 @@ class LeaderTerm:
     async def resign(self) -> None:
         """Answer the commands that were accepted, and end the lease."""
         if self.writer is not None:
-            with suppress(NotLeading, Unavailable):
+            with suppress(NoAnswer):
                 await self.writer.finish()
         with suppress(StoreError):
             await self._commits.give_up()
@@ -99,15 +101,20 @@ class LeaderTerm:
         own = (writing, planning, watching)
         try:
             done, _ = await asyncio.wait((*own, lease), return_when=asyncio.FIRST_COMPLETED)
+            self._close(writer)
+            await writer.settle(_SETTLE_S)
         finally:
-            self.writer = None
-            writer.close(NotLeading())
+            self._close(writer)
             for task in own:
                 task.cancel()
             await asyncio.gather(*own, return_exceptions=True)
         for task in (writing, lease, *done):
             if task.done() and not task.cancelled() and task.exception() is not None:
                 raise task.exception() or AssertionError()
+
+    def _close(self, writer: Writer) -> None:
+        self.writer = None
+        writer.close(NotLeading())
 
     async def _load(self) -> Cluster:
         while True:

@@ -23,7 +23,7 @@ from phalanx.core.events import (
 )
 from phalanx.core.reasons import Reason
 from phalanx.core.time_units import Micros
-from phalanx.engine.errors import NotLeading, Unavailable
+from phalanx.engine.errors import NoAnswer
 from phalanx.engine.settings import EngineSettings
 from phalanx.engine.telemetry import NO_TELEMETRY, Telemetry
 from phalanx.engine.turn import Turn
@@ -130,7 +130,7 @@ class PlannerLoop:
             began = loop.time()
             try:
                 await self._plan_once()
-            except (NotLeading, Unavailable):
+            except NoAnswer:
                 # The next leader plans; if only the lease was late, this server does, a tick later.
                 self._changed.set()
                 await asyncio.sleep(self._settings.plan_tick_s)

@@ -10,6 +10,7 @@ import heapq
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 from phalanx.core.changes import Timer
@@ -17,7 +18,7 @@ from phalanx.core.cluster import Cluster
 from phalanx.core.events import Event
 from phalanx.core.time_units import Micros
 from phalanx.engine.commits import Commits
-from phalanx.engine.errors import NotLeading, Unavailable
+from phalanx.engine.errors import NotLeading, Unavailable, UncertainOutcome
 from phalanx.engine.host import HostEnvironment
 from phalanx.engine.loss_detection import LossDetection
 from phalanx.engine.settings import EngineSettings
@@ -35,13 +36,30 @@ T = TypeVar("T")
 Work = Callable[[Turn], T]
 #: Called with every turn once it is durable: event streams, logs, metrics, held calls.
 Observer = Callable[[Turn], None]
-#: Answers a caller, with an error in place of the command's result if there is one.
-_Deliver = Callable[[Exception | None], None]
 
 
 class _Command(NamedTuple):
     work: Work[Any]
     answer: asyncio.Future[Any]
+
+
+class _Answer(NamedTuple):
+    """What a command's caller is told once the turn is durable."""
+
+    future: asyncio.Future[Any]
+    result: Any
+    error: Exception | None
+    has_changes: bool  #: the command changed rows, which the turn commits
+
+    def deliver(self) -> None:
+        if self.error is not None:
+            self.refuse(self.error)
+        elif not self.future.done():
+            self.future.set_result(self.result)
+
+    def refuse(self, error: Exception) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
 
 
 class _Timers:
@@ -90,6 +108,7 @@ class Writer:
         self._arrived = asyncio.Event()
         self.losses = LossDetection(cluster, settings, on_new_deadline=self._arrived.set)
         self._closed: Exception | None = None
+        self._taking_turn = asyncio.Lock()
         self._now = cluster.loaded_at
         self._timers = _Timers()
         self._timers.add(cluster.timers())
@@ -111,7 +130,8 @@ class Writer:
         try:
             while True:
                 await self._wait()
-                await self._take_turn()
+                async with self._taking_turn:
+                    await self._take_turn()
         except StoreError as error:
             self.close(Unavailable(str(error)))
             raise
@@ -134,6 +154,12 @@ class Writer:
         await asyncio.sleep(0)
         self._closed = NotLeading()
         await task
+
+    async def settle(self, timeout_s: float) -> None:
+        """Return when the turn under way has been answered, or after the timeout."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s), self._taking_turn:
+                pass
 
     def now(self) -> Micros:
         """The wall clock's time, which never goes backwards here."""
@@ -165,27 +191,32 @@ class Writer:
         self._timers.apply_due(turn)
         self._declare_losses(turn)
         self._timers.add(turn.take_timers())
-        await self._commit(turn, answers)
-        error = None if self._commits.holds_lease() else NotLeading()
-        for deliver in answers:
-            deliver(error)
+        is_committed = await self._commit(turn, answers)
+        # A commit under this term proves that there was no later one, so its answers are true
+        # without a lease as well. Without a commit only the lease proves it.
+        for answer in answers:
+            if is_committed or self._commits.holds_lease():
+                answer.deliver()
+            else:
+                answer.refuse(NotLeading())
         self.losses.observe(turn)
         for observer in self.observers:
             observer(turn)
 
-    def _run_commands(self, turn: Turn) -> list[_Deliver]:
+    def _run_commands(self, turn: Turn) -> list[_Answer]:
         """Run the commands that have arrived; their answers are delivered after the commit."""
         answers = []
         for _ in range(min(len(self._commands), self._settings.turn_limit)):
             command = self._commands.popleft()
             if command.answer.done():
                 continue  # the caller was cancelled
-            result, error = None, None
+            result, error, before = None, None, len(turn.changes)
             try:
                 result = command.work(turn)
             except Exception as raised:  # it concerns this command only
                 error = raised
-            answers.append(_delivery(command.answer, result, error))
+            has_changes = any(changes.has_rows for changes in turn.changes[before:])
+            answers.append(_Answer(command.answer, result, error, has_changes))
         return answers
 
     def _declare_losses(self, turn: Turn) -> None:
@@ -199,33 +230,28 @@ class Writer:
         if self.losses.is_braked and not was_braked:
             self._telemetry.braked()
 
-    async def _commit(self, turn: Turn, answers: list[_Deliver]) -> None:
+    async def _commit(self, turn: Turn, answers: list[_Answer]) -> bool:
+        """Commit the turn; whether there was anything to commit."""
         changes = turn.durable()
         began_s = self._loop.time()
         try:
             await self._commits.commit(changes)
         except StoreError as error:
-            for deliver in answers:
-                deliver(Unavailable(str(error)))
+            for answer in answers:
+                answer.refuse(Unavailable(str(error)))
             raise
         except BaseException:
-            for deliver in answers:
-                deliver(NotLeading())
+            # Interrupted: the store may still complete the commit.
+            for answer in answers:
+                answer.refuse(_interrupted() if answer.has_changes else NotLeading())
             raise
         took_s = self._loop.time() - began_s
         if took_s > self._settings.stall_s:
             self.losses.add_pause(took_s)
         if changes:
             self._telemetry.committed(took_s, len(answers), len(changes))
+        return bool(changes)
 
 
-def _delivery(future: asyncio.Future[Any], result: Any, error: Exception | None) -> _Deliver:
-    def deliver(refusal: Exception | None) -> None:
-        if future.done():
-            return
-        if refusal is not None or error is not None:
-            future.set_exception(refusal or error or AssertionError())
-        else:
-            future.set_result(result)
-
-    return deliver
+def _interrupted() -> UncertainOutcome:
+    return UncertainOutcome("this server stopped leading before the database had answered")

@@ -1,6 +1,7 @@
 """End the open requests when the server stops: held calls get an error, streams end.
 
-Accepted commands have been answered by then; the requests that are left only wait.
+Accepted commands have been answered by then, so most requests that are left only wait. A request
+that changes something may have been interrupted after its change, and is told so.
 """
 
 import asyncio
@@ -10,14 +11,15 @@ import msgspec
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
-from phalanx.wire.errors import ErrorBody, ErrorInfo
+from phalanx.wire.errors import ErrorBody, ErrorInfo, unknown_outcome
 
 #: How long a response that is being sent has to finish.
 _FINISH_S = 0.25
 
-_STOPPING = msgspec.json.encode(
-    ErrorBody(ErrorInfo("stopping", "this server is shutting down; try again"))
-)
+_READS = ("GET", "HEAD", "OPTIONS")
+_WHY = "this server is shutting down"
+_STOPPING = msgspec.json.encode(ErrorBody(ErrorInfo("stopping", f"{_WHY}; try again")))
+_INTERRUPTED = msgspec.json.encode(ErrorBody(unknown_outcome(_WHY)))
 
 
 class Shutdown:
@@ -47,7 +49,7 @@ class Shutdown:
         except asyncio.CancelledError:
             if not self._is_over:
                 raise
-            await _end(send, has_begun=bool(sent))
+            await _end(send, scope["method"], has_begun=bool(sent))
         finally:
             self._open.discard(task)
 
@@ -59,13 +61,15 @@ class Shutdown:
             task.cancel()
 
 
-async def _end(send: Send, *, has_begun: bool) -> None:
-    if not has_begun:
+async def _end(send: Send, method: str, *, has_begun: bool) -> None:
+    status, body = (503, _STOPPING) if method in _READS else (504, _INTERRUPTED)
+    if has_begun:
+        body = b""
+    else:
         headers = [
             (b"content-type", b"application/json"),
-            (b"content-length", str(len(_STOPPING)).encode()),
+            (b"content-length", str(len(body)).encode()),
             (b"connection", b"close"),
         ]
-        await send({"type": "http.response.start", "status": 503, "headers": headers})
-    body = b"" if has_begun else _STOPPING
+        await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": False})

@@ -19,7 +19,7 @@ from phalanx.sim.faulty_store import SharedDatabase
 from phalanx.sim.invariants import SimulationInvariant, violated
 from phalanx.sim.machine import SimulatedMachine
 from phalanx.sim.machine_checks import MachineChecks
-from phalanx.sim.network import SimulatedNetwork
+from phalanx.sim.network import CommandOutcome, SimulatedNetwork
 from phalanx.sim.server import SimulatedServer
 
 #: The wall clock at the start of the simulation.
@@ -45,6 +45,7 @@ class FaultSimulation:
         ]
         self.checks = MachineChecks(self.database.content, self.machines)
         self.acknowledged: list[str] = []
+        self.refused: list[str] = []
 
     # Users
 
@@ -73,8 +74,11 @@ class FaultSimulation:
         job = job_id(random.getrandbits(JOB_ID_BITS))
         ended = self._ended(document["after"])
         event = events.Submitted(job, job_spec(document), ended=ended)
-        if await self.network.command(event):
+        outcome = await self.network.outcome(event)
+        if outcome is CommandOutcome.DONE:
             self.acknowledged.append(job)
+        elif outcome is CommandOutcome.NOT_DONE:
+            self.refused.append(job)
 
     def _ended(self, jobs: list[str]) -> dict[str, Any]:
         rows = {job: self.checks.job(job) for job in jobs}
@@ -234,7 +238,7 @@ class FaultSimulation:
     def check(self) -> None:
         for server in self.servers:
             server.check_alive()
-        self.checks.check(self.acknowledged)
+        self.checks.check(self.acknowledged, self.refused)
 
 
 async def simulate_faults(seed: int, steps: int) -> FaultSimulation:

@@ -9,6 +9,7 @@ class SimulationInvariant(StrEnum):
     """The rules by name. Tests refer to the names."""
 
     ACKNOWLEDGED_JOBS_ARE_STORED = "acknowledged-jobs-are-stored"
+    REFUSED_JOBS_ARE_NOT_STORED = "refused-jobs-are-not-stored"
     FINISHED_JOBS_DO_NOT_CHANGE = "finished-jobs-do-not-change"
     ATTEMPTS_RUN_ONCE = "attempts-run-once"
     PROCESS_AFTER_COMMITTED_RELEASE = "process-after-committed-release"

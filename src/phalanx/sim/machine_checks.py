@@ -32,11 +32,14 @@ class MachineChecks:
         job, index = split_task(task)
         return rows.task_from(self._database.tasks[job][index])
 
-    def check(self, acknowledged: Iterable[str]) -> None:
+    def check(self, acknowledged: Iterable[str], refused: Iterable[str]) -> None:
         """Raise InvariantViolated on the first violation."""
         for job in acknowledged:
             if job not in self._database.jobs:
                 raise violated(SimulationInvariant.ACKNOWLEDGED_JOBS_ARE_STORED, f"job {job}")
+        for job in refused:
+            if job in self._database.jobs:
+                raise violated(SimulationInvariant.REFUSED_JOBS_ARE_NOT_STORED, f"job {job}")
         self._check_starts()
         self._check_devices()
         self._check_records()

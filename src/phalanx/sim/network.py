@@ -5,17 +5,32 @@ lost, duplicated or reordered.
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from enum import Enum
 from random import Random
 from typing import Any, TypeVar
 
 from phalanx.core.errors import Conflict, CoreError, Unknown
 from phalanx.core.events import Event, WorkerRegistered
-from phalanx.engine.errors import NotLeading, Unavailable
+from phalanx.engine.errors import NotLeading, Unavailable, UncertainOutcome
 from phalanx.sim.machine import MachineSuperseded, Unregistered
 from phalanx.sim.server import SimulatedServer
 from phalanx.wire.sync import SyncReply, SyncRequest
 
 T = TypeVar("T")
+
+
+class CommandOutcome(Enum):
+    """What a user knows of a command."""
+
+    DONE = "done"
+    NOT_DONE = "not done"
+    UNKNOWN = "unknown"
+
+
+class _NotDoneError(ConnectionError):
+    """A server answered that the request changed nothing."""
+
+
 Call = Callable[[SimulatedServer], Coroutine[Any, Any, T]]
 
 
@@ -42,6 +57,8 @@ class SimulatedNetwork:
         try:
             reply = await call(server)
         except (NotLeading, Unavailable) as error:
+            raise _NotDoneError(str(error)) from error
+        except UncertainOutcome as error:
             raise ConnectionError(str(error)) from error
         await server.store.awake.wait()
         await asyncio.sleep(self._latency())
@@ -57,11 +74,17 @@ class SimulatedNetwork:
 
     async def command(self, event: Event) -> bool:
         """Apply an event on the leader; whether it was acknowledged."""
+        return await self.outcome(event) is CommandOutcome.DONE
+
+    async def outcome(self, event: Event) -> CommandOutcome:
+        """Apply an event on the leader; what its sender knows afterwards."""
         try:
             await self.send(lambda server: server.engine.apply(event))
-        except (ConnectionError, CoreError):
-            return False
-        return True
+        except (_NotDoneError, CoreError):
+            return CommandOutcome.NOT_DONE
+        except ConnectionError:
+            return CommandOutcome.UNKNOWN
+        return CommandOutcome.DONE
 
     async def register(self, event: WorkerRegistered) -> None:
         async def call(server: SimulatedServer) -> None:

@@ -18,3 +18,12 @@ class ErrorInfo(msgspec.Struct, frozen=True):
 
 class ErrorBody(msgspec.Struct, frozen=True):
     error: ErrorInfo
+
+
+def unknown_outcome(why: str) -> ErrorInfo:
+    """The error of a change that may or may not have been made."""
+    return ErrorInfo(
+        "outcome_unknown",
+        f"{why}; the change may or may not have been made: repeat the request with the same"
+        " Idempotency-Key to find out, or check before you repeat it without a key",
+    )
