@@ -12,7 +12,7 @@ def test_the_default_is_where_a_server_listens() -> None:
     host, port = BY_NAME["host"].default, BY_NAME["port"].default
     assert f"http://{host}:{port}" == settings.DEFAULT_SERVER
     found = settings.load(environ={"XDG_CONFIG_HOME": "/nonexistent"})
-    assert found == ((settings.DEFAULT_SERVER,), None, True)
+    assert found[:4] == ((settings.DEFAULT_SERVER,), None, True, None)
 
 
 def at_home(folder: Path, text: str, **more: str) -> dict[str, str]:
@@ -24,10 +24,31 @@ def at_home(folder: Path, text: str, **more: str) -> dict[str, str]:
 def test_what_is_nearer_counts(tmp_path: Path) -> None:
     file = 'server = "http://file/"\ntoken = "file"\n'
     found = settings.load(environ=at_home(tmp_path, file))
-    assert found == (("http://file",), "file", False)
+    assert found[:3] == (("http://file",), "file", False)
     environ = at_home(tmp_path, file, PHALANX_SERVER="http://a, https://b", PHALANX_TOKEN="v")  # noqa: S106
-    assert settings.load(environ=environ) == (("http://a", "https://b"), "v", False)
-    assert settings.load(["http://x"], "arg", environ) == (("http://x",), "arg", False)
+    assert settings.load(environ=environ)[:3] == (("http://a", "https://b"), "v", False)
+    assert settings.load(["http://x"], "arg", environ)[:3] == (("http://x",), "arg", False)
+
+
+PIN, OTHER = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
+
+
+def test_a_pin_of_the_file_is_for_the_servers_of_the_file(tmp_path: Path) -> None:
+    environ = at_home(tmp_path, f'server = ["https://a", "https://b"]\nfingerprint = "{PIN}"\n')
+    assert settings.load(environ=environ).fingerprint == PIN
+    assert settings.load("https://b", environ=environ).fingerprint == PIN
+    assert settings.load("https://c", environ=environ).fingerprint is None
+    assert settings.load("https://c", environ=environ, fingerprint=OTHER).fingerprint == OTHER
+    environ["PHALANX_FINGERPRINT"] = OTHER.upper()
+    assert settings.load(environ=environ).fingerprint == OTHER
+
+
+def test_a_pin_without_tls_or_in_another_form_is_refused(tmp_path: Path) -> None:
+    environ = at_home(tmp_path, "")
+    with pytest.raises(ValueError, match="a fingerprint needs TLS, and http://a has none"):
+        settings.load("http://a", environ=environ, fingerprint=PIN)
+    with pytest.raises(ValueError, match="'sha256:ab' is not a fingerprint"):
+        settings.load("https://a", environ=environ, fingerprint="sha256:ab")
 
 
 @pytest.mark.parametrize(
@@ -37,6 +58,7 @@ def test_what_is_nearer_counts(tmp_path: Path) -> None:
         ('server = "host:80"', "server is 'host:80'; write it like"),
         ("server = [7]", "server is 7; write it like"),
         ("token = 7", "token is not a string"),
+        ("fingerprint = 7", "fingerprint is not a string"),
         ("= 7", "client.toml is not valid TOML at line 1, column 1; correct it"),
     ],
 )

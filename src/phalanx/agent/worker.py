@@ -4,6 +4,7 @@ A spawner that dies is replaced. Its tasks are gone, and the server learns so fr
 """
 
 import asyncio
+import ssl
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import msgspec
 import structlog
 import uvloop
 
+from phalanx.agent.first_contact import pinned_trust
 from phalanx.agent.link.controller import AttemptController
 from phalanx.agent.link.leader_client import LeaderClient
 from phalanx.agent.link.limits import LimitPolicy
@@ -22,6 +24,7 @@ from phalanx.agent.process_lock import ProcessLock, holder_pid
 from phalanx.agent.shutdown import ShutdownSignals, WorkerShutdown
 from phalanx.agent.state_dir import StateDir
 from phalanx.core.model import Limit
+from phalanx.tls.pinning import FingerprintMismatch
 
 Logger = structlog.typing.FilteringBoundLogger
 
@@ -38,6 +41,7 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     state_dir: Path
     registration: Registration
     keep: bool = False
+    fingerprint: str | None = None  #: of the only certificate authority that is trusted
     token: Callable[[], str | None] = lambda: None
     limits: LimitPolicy = LimitPolicy()
 
@@ -58,18 +62,29 @@ def run(settings: WorkerSettings) -> int:
             f" {settings.state_dir}; choose another one with --state-dir"
         )
     try:
+        trust = _trust(settings)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(WorkerProcess(settings, state_dir).run())
+            return runner.run(WorkerProcess(settings, state_dir, trust).run())
+    except FingerprintMismatch as error:
+        raise WorkerStartError(str(error)) from error
     finally:
         lock.release()
 
 
+def _trust(settings: WorkerSettings) -> ssl.SSLContext | None:
+    if settings.fingerprint is None:
+        return None
+    return pinned_trust(settings.fingerprint, settings.servers, settings.state_dir)
+
+
 class WorkerProcess:
-    def __init__(self, settings: WorkerSettings, state_dir: StateDir) -> None:
+    def __init__(
+        self, settings: WorkerSettings, state_dir: StateDir, trust: ssl.SSLContext | None
+    ) -> None:
         self._settings = settings
         self._state_dir = state_dir
         self._log: Logger = structlog.get_logger().bind()
-        self._server = LeaderClient(settings.servers, settings.token)
+        self._server = LeaderClient(settings.servers, settings.token, trust)
         self._signals = ShutdownSignals()
 
     async def run(self) -> int:

@@ -6,6 +6,7 @@ from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import ScalarRenderPlugin
 
 from phalanx.api import (
+    certificates,
     checkpoints,
     cost,
     crons,
@@ -36,6 +37,7 @@ _TOPICS = (
     output,
     workers,
     worker_actions,
+    certificates,
     middleware,
     queues,
     crons,

@@ -19,6 +19,7 @@ from phalanx.store.protocol import Store
 
 if TYPE_CHECKING:
     from phalanx.api.auth import Authenticator
+    from phalanx.api.certificates import Certificates
 
 #: Collects the body of /metrics and its content type.
 MetricsSource = Callable[[], tuple[bytes, str]]
@@ -45,6 +46,7 @@ class Services:
         event_buffer: EventBuffer,
         *,
         auth: "Authenticator | None" = None,
+        certificates: "Certificates | None" = None,
         metrics: MetricsSource | None = None,
         info: Info | None = None,
     ) -> None:
@@ -53,6 +55,7 @@ class Services:
         self.store = store
         self.event_buffer = event_buffer
         self.auth = auth
+        self.certificates = certificates
         self.metrics = metrics
         self.info = info or Info()
         self.submit_warnings = SubmitWarnings(self.info.priority_classes)

@@ -14,6 +14,7 @@ import typer
 
 from phalanx.cli import (
     apply,
+    ca,
     config,
     convert,
     cost,
@@ -22,6 +23,7 @@ from phalanx.cli import (
     job,
     job_actions,
     jobs,
+    login,
     logs,
     plan,
     queues,
@@ -54,6 +56,7 @@ _PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "worker": worker.worker,
     },
     "Submit and follow jobs": {
+        "login": login.login,
         "submit": submit.submit,
         "jobs": jobs.jobs,
         "job": job.job,
@@ -93,6 +96,7 @@ _PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "Administer a server": {
         "config": config.config,
         "token": token.app,
+        "ca": ca.app,
     },
 }
 for _panel, _commands in _PANELS.items():

@@ -87,7 +87,12 @@ def connected(address: ServerAddress) -> "Iterator[Client]":
         loaded = settings.load(address.server, address.token)
     except ValueError as error:
         end(Status.USAGE, str(error))
-    with Client(loaded.servers, loaded.token, patience_s=_FIRST_CONTACT_S) as client:
+    with Client(
+        loaded.servers,
+        loaded.token,
+        fingerprint=loaded.fingerprint,
+        patience_s=_FIRST_CONTACT_S,
+    ) as client:
         try:
             yield client
         except PhalanxError as error:

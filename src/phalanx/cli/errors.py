@@ -11,13 +11,14 @@ from phalanx.client.errors import (
     UnavailableError,
     UnknownOutcomeError,
     UnreachableError,
+    UntrustedError,
 )
 from phalanx.wire.errors import ErrorInfo
 
 
 def end_for(error: PhalanxError, servers: tuple[str, ...], *, is_default: bool) -> NoReturn:
     """Exit with the status and the sentence for this error."""
-    if isinstance(error, UnknownOutcomeError):
+    if isinstance(error, UnknownOutcomeError | UntrustedError):
         end(Status.UNREACHABLE, str(error))
     if isinstance(error, UnreachableError):
         end(Status.UNREACHABLE, _unreachable(error, servers, is_default=is_default))
@@ -43,6 +44,8 @@ def problems_of(info: ErrorInfo) -> list[str]:
 
 def _unreachable(error: UnreachableError, servers: tuple[str, ...], *, is_default: bool) -> str:
     where = " or ".join(servers)
+    if "certificate" in str(error):
+        return str(error)
     if "connection refused" not in str(error):
         return f"{error}; check the address, or pass another with --server or PHALANX_SERVER"
     if is_default:

@@ -38,12 +38,28 @@ def _greet(started: "ServerStarted") -> None:
     else:
         role = "standby; no leader yet"
     tokens = "required" if started.needs_tokens else "not required on loopback"
+    pinned = f"  CA       {started.fingerprint}\n" if started.fingerprint else ""
     typer.echo(
         f"Phalanx server started.\n\n"
         f"  address  {started.url}\n"
         f"  store    {started.store}\n"
         f"  role     {role}\n"
         f"  tokens   {tokens}\n"
-        f"  metrics  {started.url}/metrics\n\n"
+        f"  metrics  {started.url}/metrics\n"
+        f"{pinned}\n"
+        f"{_joining(started)}"
         f"Ctrl-C stops the server after it has finished the accepted requests.\n"
+    )
+
+
+def _joining(started: "ServerStarted") -> str:
+    """The commands with which workers and users of a server with `tls auto` join."""
+    if started.fingerprint is None:
+        return ""
+    fingerprint = f"--fingerprint {started.fingerprint}"
+    return (
+        f"Workers join with:\n"
+        f"  phalanx worker --server {started.advertised} {fingerprint}\n"
+        f"Users log in with:\n"
+        f"  phalanx login {started.advertised} {fingerprint}\n\n"
     )

@@ -10,7 +10,7 @@ import typer
 
 from phalanx.cli.options import one_of, whole_number
 from phalanx.cli.settings import refuse
-from phalanx.client.settings import DEFAULT_SERVER
+from phalanx.client.settings import DEFAULT_SERVER, pin_for
 from phalanx.core.errors import Invalid
 from phalanx.core.model import Protocol
 from phalanx.core.spec.fields import Reader
@@ -30,6 +30,15 @@ Urls = Annotated[
         metavar="URL",
         help=f"Server URL; repeat it, or separate with commas, to name the standbys too."
         f" [default: {DEFAULT_SERVER}]",
+    ),
+]
+Fingerprint = Annotated[
+    str | None,
+    typer.Option(
+        "--fingerprint",
+        envvar="PHALANX_FINGERPRINT",
+        metavar="SHA256",
+        help="Fingerprint of the server's certificate authority, as the server prints it.",
     ),
 ]
 WorkerId = Annotated[
@@ -158,6 +167,7 @@ Level = Annotated[
 def worker(  # noqa: PLR0913
     *,
     server: Urls = None,
+    fingerprint: Fingerprint = None,
     name: WorkerId = None,
     state_dir: StateDir = None,
     resources: Resources = None,
@@ -191,8 +201,10 @@ def worker(  # noqa: PLR0913
         exec_addr=address,
         slots=slots,
     )
+    servers = tuple(_url(url) for urls in server or [DEFAULT_SERVER] for url in urls.split(","))
     settings = agent.WorkerSettings(
-        servers=tuple(_url(url) for urls in server or [DEFAULT_SERVER] for url in urls.split(",")),
+        servers=servers,
+        fingerprint=_fingerprint(fingerprint, servers),
         state_dir=(state_dir or state_directory(os.environ) / "worker").absolute(),
         registration=registration,
         keep=keep,
@@ -211,6 +223,15 @@ def _url(url: str) -> str:
     if not url.startswith(("http://", "https://")):
         refuse(f"--server: {url} is not a URL; write it like https://scheduler.example:8080")
     return url
+
+
+def _fingerprint(text: str | None, servers: tuple[str, ...]) -> str | None:
+    if not text:
+        return None
+    try:
+        return pin_for(text, servers)
+    except ValueError as error:
+        refuse(f"--fingerprint: {error}")
 
 
 def _pairs(flag: str, written: list[str]) -> dict[str, str]:

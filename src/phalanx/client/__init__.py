@@ -11,6 +11,7 @@ from phalanx.client.errors import (
     UnavailableError,
     UnknownOutcomeError,
     UnreachableError,
+    UntrustedError,
 )
 
 __all__ = [
@@ -24,4 +25,5 @@ __all__ = [
     "UnavailableError",
     "UnknownOutcomeError",
     "UnreachableError",
+    "UntrustedError",
 ]

@@ -17,6 +17,7 @@ from phalanx.client.errors import ConflictError
 from phalanx.client.submission import Submittable, body_of, one_role
 from phalanx.client.transport import ApiRequest, Transport
 from phalanx.core.model import Phase
+from phalanx.tls.pinning import Pin
 from phalanx.wire.cost import CostView
 from phalanx.wire.crons import CronView
 from phalanx.wire.events import Event
@@ -41,6 +42,7 @@ class Client:
     """A connection to the servers of one cluster.
 
     Without `servers` and `token`, they are read from the environment or the configuration file.
+    `fingerprint` is that of the servers' certificate authority, of which no other is trusted then.
     `timeout_s` limits one response; `patience_s` limits how long to look for a server that leads.
     """
 
@@ -49,12 +51,14 @@ class Client:
         servers: str | Iterable[str] | None = None,
         token: str | None = None,
         *,
+        fingerprint: str | None = None,
         timeout_s: float = 30.0,
         patience_s: float = 30.0,
     ) -> None:
         """Raises ValueError if a server is not a URL, or the configuration file is invalid."""
-        loaded = settings.load(servers, token)
-        self._transport = Transport(loaded.servers, loaded.token, timeout_s, patience_s)
+        loaded = settings.load(servers, token, fingerprint=fingerprint)
+        pin = Pin(loaded.fingerprint, loaded.folder) if loaded.fingerprint else None
+        self._transport = Transport(loaded.servers, loaded.token, timeout_s, patience_s, pin)
         self.servers = loaded.servers
 
     def __enter__(self) -> "Client":
@@ -73,6 +77,10 @@ class Client:
     @patience_s.setter
     def patience_s(self, seconds: float) -> None:
         self._transport.patience_s = seconds
+
+    def authorities(self) -> str:
+        """The certificates of the cluster's authorities, the latest first, in PEM."""
+        return self._transport.send(ApiRequest("GET", "/ca")).text
 
     # Submitting
 

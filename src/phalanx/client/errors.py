@@ -15,6 +15,10 @@ class UnknownOutcomeError(UnreachableError):
     """The connection broke after the request was sent; it may have been carried out."""
 
 
+class UntrustedError(UnreachableError):
+    """The server's certificate authority does not have the expected fingerprint."""
+
+
 class RefusedError(PhalanxError):
     """A server answered and refused the request."""
 

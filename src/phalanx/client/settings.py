@@ -1,7 +1,7 @@
-"""The servers and the token of a client: from arguments, the environment, or a file.
+"""The servers, the token and the pin of a client: from arguments, the environment, or a file.
 
 The file is `phalanx/client.toml` in the user's configuration directory. It has `server`, one URL or
-a list, and `token`.
+a list, `token`, and `fingerprint`, that of the servers' certificate authority.
 """
 
 import os
@@ -11,39 +11,61 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from phalanx.tls.fingerprint import read_fingerprint
+
 #: The address at which `phalanx serve` listens by default.
 DEFAULT_SERVER = "http://127.0.0.1:8080"
 SERVER_VARIABLE = "PHALANX_SERVER"
 TOKEN_VARIABLE = "PHALANX_TOKEN"  # noqa: S105
+FINGERPRINT_VARIABLE = "PHALANX_FINGERPRINT"
 
 
 class ClientSettings(NamedTuple):
     servers: tuple[str, ...]
     token: str | None
     is_default: bool  #: no servers were configured
+    fingerprint: str | None = None  #: of the certificate authority that is trusted, and no other
+    folder: Path = Path()  #: the file's, with the pinned certificates
 
 
 def load(
     servers: str | Iterable[str] | None = None,
     token: str | None = None,
     environ: Mapping[str, str] | None = None,
+    *,
+    fingerprint: str | None = None,
 ) -> ClientSettings:
     """The settings in force. Raises ValueError with the problem and its source."""
     environ = os.environ if environ is None else environ
-    path = _file(environ)
+    path = settings_file(environ)
     file = _read(path)
     named = servers or environ.get(SERVER_VARIABLE) or file.get("server")
     origin = "server" if servers else SERVER_VARIABLE
     if not servers and not environ.get(SERVER_VARIABLE):
         origin = f"{path}: server"
+    urls = _urls(named, origin) or (DEFAULT_SERVER,)
+    # The pin of the file is for the servers of the file.
+    is_of_file = set(urls) <= set(_urls(file.get("server"), f"{path}: server"))
+    pin = fingerprint or environ.get(FINGERPRINT_VARIABLE)
+    pin = pin or (file.get("fingerprint") if is_of_file else None)
     return ClientSettings(
-        servers=_urls(named, origin) or (DEFAULT_SERVER,),
+        servers=urls,
         token=token or environ.get(TOKEN_VARIABLE) or file.get("token"),
         is_default=not named,
+        fingerprint=pin_for(pin, urls) if pin else None,
+        folder=path.parent,
     )
 
 
-def _file(environ: Mapping[str, str]) -> Path:
+def pin_for(fingerprint: str, urls: tuple[str, ...]) -> str:
+    """The fingerprint in its normal form. Raises ValueError, also if a server has no TLS."""
+    for url in urls:
+        if not url.startswith("https://"):
+            raise ValueError(f"a fingerprint needs TLS, and {url} has none; write https://")
+    return read_fingerprint(fingerprint)
+
+
+def settings_file(environ: Mapping[str, str]) -> Path:
     home = environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(home) / "phalanx" / "client.toml"
 
@@ -57,13 +79,16 @@ def _read(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise ValueError(f"{path} is not valid TOML{_position(error)}; correct it") from None
-    for key in document.keys() - {"server", "token"}:
-        raise ValueError(f"{path}: {key} is not a setting; the settings are server and token")
+    for key in document.keys() - {"server", "token", "fingerprint"}:
+        raise ValueError(
+            f"{path}: {key} is not a setting; the settings are server, token and fingerprint"
+        )
     server = document.get("server", "")
     if not isinstance(server, str | list):
         raise ValueError(f"{path}: server is {server!r}; write it like {DEFAULT_SERVER!r}")  # noqa: TRY004
-    if not isinstance(document.get("token", ""), str):
-        raise ValueError(f"{path}: token is not a string; write it in quotes")  # noqa: TRY004
+    for key in ("token", "fingerprint"):
+        if not isinstance(document.get(key, ""), str):
+            raise ValueError(f"{path}: {key} is not a string; write it in quotes")  # noqa: TRY004
     return document
 
 

@@ -10,7 +10,14 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
-from phalanx.client.errors import UnknownOutcomeError, UnreachableError, refused
+from phalanx.client.errors import (
+    UnknownOutcomeError,
+    UnreachableError,
+    UntrustedError,
+    refused,
+)
+from phalanx.tls.pinning import FingerprintMismatch, Pin
+from phalanx.tls.problems import TLS_EXPECTED, tls_problem
 from phalanx.wire.errors import ErrorBody, ErrorInfo
 
 T = TypeVar("T")
@@ -42,20 +49,27 @@ class Transport:
     """The servers of one cluster. Remembers which of them answered last."""
 
     def __init__(
-        self, urls: tuple[str, ...], token: str | None, timeout_s: float, patience_s: float
+        self,
+        urls: tuple[str, ...],
+        token: str | None,
+        timeout_s: float,
+        patience_s: float,
+        pin: Pin | None = None,
     ) -> None:
         self.urls = urls
         self.patience_s = patience_s
         self.failovers = 0  #: how often a server could not serve a request
         self._leader = urls[0]
-        headers = {"Accept": "application/json"}
+        self._headers = {"Accept": "application/json"}
         if token is not None:
-            headers["Authorization"] = f"Bearer {token}"
+            self._headers["Authorization"] = f"Bearer {token}"
         self._timeout_s = timeout_s
-        self._http = httpx.Client(headers=headers)
+        self._pin = pin
+        self._http: httpx.Client | None = None
 
     def close(self) -> None:
-        self._http.close()
+        if self._http is not None:
+            self._http.close()
 
     def call(self, kind: type[T], request: ApiRequest) -> T:
         """The leader's response, decoded. Raises UnreachableError or RefusedError."""
@@ -96,6 +110,8 @@ class Transport:
             location = urlsplit(response.headers.get("Location", ""))
             if not location.netloc:
                 raise _TryNextServerError("redirects without an address")
+            if url.startswith("https:") and location.scheme != "https":
+                raise _TryNextServerError("redirects to an address without TLS")
             url = f"{location.scheme}://{location.netloc}"
         else:
             raise _TryNextServerError("stands by, and so does the server that it redirects to")
@@ -111,7 +127,8 @@ class Transport:
 
     def _exchange(self, url: str, request: ApiRequest) -> httpx.Response:
         read_timeout_s = request.read_timeout_s if request.streamed else self._timeout_s
-        http_request = self._http.build_request(
+        http = self._connected()
+        http_request = http.build_request(
             request.method,
             url + request.path,
             params={name: value for name, value in request.params.items() if value is not None},
@@ -120,11 +137,12 @@ class Transport:
             timeout=httpx.Timeout(self._timeout_s, read=read_timeout_s),
         )
         try:
-            response = self._http.send(http_request, stream=request.streamed)
+            response = http.send(http_request, stream=request.streamed)
             if response.status_code >= 300:
                 response.read()
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise _TryNextServerError(describe(error)) from None
+            pinned = self._pin.fingerprint if self._pin else ""
+            raise _TryNextServerError(tls_problem(error, pinned) or describe(error)) from None
         except httpx.TransportError as error:
             if request.is_idempotent:
                 raise _TryNextServerError(describe(error)) from None
@@ -134,12 +152,27 @@ class Transport:
             ) from None
         return response
 
+    def _connected(self) -> httpx.Client:
+        """The HTTP client. A pinned authority is fetched at the first contact."""
+        if self._http is not None:
+            return self._http
+        try:
+            trusted = True if self._pin is None else self._pin.context(self.urls)
+        except FingerprintMismatch as error:
+            raise UntrustedError(str(error)) from None
+        except OSError as error:
+            raise _TryNextServerError(str(error)) from None
+        self._http = httpx.Client(headers=self._headers, verify=trusted)
+        return self._http
+
 
 def describe(error: httpx.TransportError) -> str:
     """What happened to a connection, in a few words."""
     if isinstance(error, httpx.TimeoutException):
         return "timed out"
     if isinstance(error, httpx.RemoteProtocolError):
+        if error.request.url.scheme == "http":
+            return f"connection closed; {TLS_EXPECTED}"
         return "connection closed"
     number = re.match(r"\[Errno (-?\d+)\] (.*)", str(error))
     if number is None:

@@ -2,8 +2,6 @@
 
 import os
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -20,8 +18,10 @@ from phalanx.engine.event_buffer import EventBuffer
 from phalanx.engine.host import HostEnvironment
 from phalanx.engine.planner_loop import PlannerThread
 from phalanx.engine.telemetry import TelemetryFanout
+from phalanx.server.cluster_certificates import ClusterCertificates
 from phalanx.server.config import Config
 from phalanx.server.http_protocol import CoalescingProtocol
+from phalanx.server.http_server import HttpServer
 from phalanx.server.listening import Listening, is_loopback
 from phalanx.server.logs import EventLogger, Logger
 from phalanx.server.metrics.metrics import Metrics
@@ -34,14 +34,6 @@ from phalanx.store.sqlite import wall_clock
 #: How long connections have after SIGTERM to receive their last response.
 LINGER_S = 1
 _KEEP_ALIVE_S = 75
-
-
-class HttpServer(uvicorn.Server):
-    """uvicorn without its signal handlers."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 class ServerParts(NamedTuple):
@@ -73,8 +65,12 @@ def assemble(
     )
     engine.telemetry = TelemetryFanout(event_logger, metrics.engine)
     services = _services(config, engine, store, tokens, metrics)
+    if isinstance(listening.certificate, ClusterCertificates):
+        services.certificates = listening.certificate
     requests = Shutdown(_application(config, services, tokens, listening))
-    return ServerParts(name, engine, event_logger, requests, HttpServer(_http(config, requests)))
+    tls = None if listening.certificate is None else listening.certificate.context
+    http = HttpServer(_http(requests), tls)
+    return ServerParts(name, engine, event_logger, requests, http)
 
 
 def is_open(config: Config) -> bool:
@@ -110,7 +106,7 @@ def _application(
     return app
 
 
-def _http(config: Config, app: ASGIApp) -> uvicorn.Config:
+def _http(app: ASGIApp) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=CoalescingProtocol,
@@ -121,6 +117,4 @@ def _http(config: Config, app: ASGIApp) -> uvicorn.Config:
         server_header=False,
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=LINGER_S,
-        ssl_certfile=config["tls_cert"],
-        ssl_keyfile=config["tls_key"],
     )

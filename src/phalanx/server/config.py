@@ -18,7 +18,7 @@ from phalanx.core.errors import Invalid
 from phalanx.core.settings import CoreSettings
 from phalanx.core.time_units import SECOND
 from phalanx.engine.settings import EngineSettings
-from phalanx.server.options import BY_NAME, OPTIONS, PREFIX, Option
+from phalanx.server.options import BY_NAME, OPTIONS, PREFIX, Option, TlsMode
 
 FILE_VARIABLE = f"{PREFIX}CONFIG"
 _TOML_PLACE = re.compile(r"at line (\d+), column (\d+)")
@@ -94,6 +94,8 @@ class Config:
             )
         if (self["tls_cert"] is None) != (self["tls_key"] is None):
             problems.append("tls_cert and tls_key belong together; set both or neither")
+        if self["tls"] == TlsMode.AUTO and self["tls_cert"] is not None:
+            problems.append("tls auto makes its own certificate; set tls to off, or omit tls_cert")
         return problems
 
     def _where(self, name: str) -> str:

@@ -5,11 +5,13 @@ here, and wake the receiver twice.
 """
 
 import asyncio
+import ssl
 from typing import Any, cast
 
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from phalanx.api.certificates import CLIENT_CERTIFICATE
 from phalanx.wire.errors import ErrorBody, ErrorInfo
 
 _NOT_HTTP = msgspec.json.encode(
@@ -53,6 +55,11 @@ class CoalescingProtocol(HttpToolsProtocol):
         super().connection_made(
             cast("asyncio.Transport", _CoalescingTransport(transport, self.loop))
         )
+        tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
+        certificate = None if tls is None else tls.getpeercert(binary_form=True)
+        if certificate is not None:
+            # In the state of every request of the connection.
+            self.app_state = {**self.app_state, CLIENT_CERTIFICATE: certificate}
 
     def on_headers_complete(self) -> None:
         if not self.url.startswith(b"/"):

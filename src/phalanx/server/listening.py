@@ -2,10 +2,13 @@
 
 import ipaddress
 import socket
-import ssl
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import suppress
+from urllib.parse import urlsplit
 
 from phalanx.server.config import Config
+from phalanx.server.options import TlsMode
+from phalanx.server.tls_context import ServerCertificate
 
 
 class CannotListen(Exception):  # noqa: N818
@@ -13,15 +16,16 @@ class CannotListen(Exception):  # noqa: N818
 
 
 class Listening:
-    """A bound socket, which does not listen yet."""
+    """A bound socket, which does not listen yet, and its certificate."""
+
+    certificate: ServerCertificate | None = None  #: None without TLS
 
     def __init__(self, config: Config) -> None:
         """Raises CannotListen."""
         self._host: str = config["host"]
         self._advertised: str | None = config["advertise_url"]
-        self.scheme = "http" if config["tls_cert"] is None else "https"
-        if config["tls_cert"] is not None:
-            _check_certificate(config["tls_cert"], config["tls_key"])
+        is_plain = config["tls"] == TlsMode.OFF and config["tls_cert"] is None
+        self.scheme = "http" if is_plain else "https"
         try:
             self.socket = _bind(self._host, config["port"])
         except OSError as error:
@@ -42,6 +46,17 @@ class Listening:
     def advertised(self) -> str:
         return self._advertised or self.url
 
+    def names(self) -> Iterator[str]:
+        """The host names and addresses of this server, for its certificate."""
+        yield from (urlsplit(url).hostname or "" for url in (self.advertised, self.url))
+        yield from ("localhost", "127.0.0.1", "::1")
+        host = socket.gethostname()
+        yield host
+        if _is_any(self._host):
+            with suppress(OSError):
+                for _, _, _, _, address in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM):
+                    yield str(address[0])
+
 
 def is_loopback(host: str) -> bool:
     """Whether only this host can reach a server that listens there."""
@@ -52,24 +67,6 @@ def is_loopback(host: str) -> bool:
     except ValueError:
         return False
     return (getattr(address, "ipv4_mapped", None) or address).is_loopback
-
-
-def _check_certificate(cert: str, key: str) -> None:
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
-    except (OSError, ssl.SSLError) as error:
-        raise CannotListen(
-            f"{_certificate_problem(cert, key)}; check tls_cert and tls_key"
-        ) from error
-
-
-def _certificate_problem(cert: str, key: str) -> str:
-    for path in (cert, key):
-        try:
-            Path(path).read_bytes()
-        except OSError as error:
-            return f"{path} cannot be read: {error.strerror or type(error).__name__}"
-    return f"{cert} and {key} are not a PEM certificate and its private key"
 
 
 def _is_any(host: str) -> bool:

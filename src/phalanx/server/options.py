@@ -18,6 +18,11 @@ from phalanx.server import option_readers as read
 PREFIX = "PHALANX_"
 
 
+class TlsMode(StrEnum):
+    OFF = "off"
+    AUTO = "auto"
+
+
 class LogFormat(StrEnum):
     TEXT = "text"
     JSON = "json"
@@ -133,12 +138,21 @@ _SERVER: tuple[Option, ...] = (
         otherwise="host name and process id",
     ),
     Option(
+        "tls",
+        "Server",
+        "auto or off",
+        one_of(TlsMode),
+        TlsMode.OFF,
+        "Use HTTPS with a certificate that is made and renewed automatically. Its authority is in"
+        " the database; clients and workers pin it by its fingerprint.",
+    ),
+    Option(
         "tls_cert",
         "Server",
         "path",
         read.filled,
         None,
-        "The TLS certificate, a PEM file; with it, the server speaks HTTPS.",
+        "A TLS certificate of your own, a PEM file. It is loaded again when the file changes.",
     ),
     Option("tls_key", "Server", "path", read.filled, None, "The private key of the certificate."),
     Option(

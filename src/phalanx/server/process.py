@@ -17,10 +17,14 @@ import uvloop
 
 from phalanx.server import stores
 from phalanx.server.assembly import LINGER_S, assemble, is_open
+from phalanx.server.cluster_certificates import ClusterCertificates
 from phalanx.server.config import Config
+from phalanx.server.file_certificate import FileCertificate
 from phalanx.server.listening import CannotListen, Listening, is_loopback
 from phalanx.server.logs import Logger
+from phalanx.server.options import TlsMode
 from phalanx.server.retention import keep_pruning
+from phalanx.server.tls_context import ServerCertificate
 from phalanx.server.tokens import TokenRegistry
 from phalanx.store.protocol import Leader, Store, StoreError
 
@@ -44,6 +48,8 @@ class ServerStarted(NamedTuple):
     term: int | None  #: None on a standby
     leader: Leader | None
     needs_tokens: bool
+    advertised: str
+    fingerprint: str | None  #: of the certificate authority, with `tls auto`
 
 
 Announce = Callable[[ServerStarted], None]
@@ -75,6 +81,7 @@ async def _serve(config: Config, announce: Announce) -> int:
         await store.open()
         tokens = await _tokens(config, store, place)
         listening = Listening(config)
+        listening.certificate = await _certificate(config, store, listening, log)
     except CannotListen as error:
         await store.close()
         raise CannotServe(str(error)) from error
@@ -118,6 +125,19 @@ async def _tokens(config: Config, store: Store, place: str) -> TokenRegistry:
     )
 
 
+async def _certificate(
+    config: Config, store: Store, listening: Listening, log: Logger
+) -> ServerCertificate | None:
+    """The certificate of the server; None without TLS. Raises CannotListen or StoreError."""
+    if config["tls_cert"] is not None:
+        return FileCertificate(config["tls_cert"], config["tls_key"], log)
+    if config["tls"] == TlsMode.OFF:
+        return None
+    certificates = ClusterCertificates(store, listening.names(), log)
+    await certificates.refresh()
+    return certificates
+
+
 class ServerProcess:
     """The tasks of one server, from start to exit."""
 
@@ -137,12 +157,15 @@ class ServerProcess:
         return self._parts.name
 
     def started(self, store: str) -> ServerStarted:
+        certificate = self._listening.certificate
         return ServerStarted(
             self._listening.url,
             store,
             self._parts.engine.term,
             self._parts.event_logger.leader,
             not is_open(self._config),
+            self._listening.advertised,
+            certificate.fingerprint if isinstance(certificate, ClusterCertificates) else None,
         )
 
     async def live(self, announce: Callable[[], None]) -> int:
@@ -158,6 +181,8 @@ class ServerProcess:
             "tokens": self._tokens.keep_refreshing(),
             "retention": keep_pruning(engine, self._store, retention, self._log),
         }
+        if self._listening.certificate is not None:
+            works["certificate"] = self._listening.certificate.keep_current()
         tasks = {name: asyncio.create_task(work, name=name) for name, work in works.items()}
         greeting = asyncio.create_task(self._greet(announce))
         stop = asyncio.create_task(self._stopping.wait())

@@ -1,15 +1,15 @@
 """The fingerprint of a certificate: `sha256:` and 64 hexadecimal digits."""
 
+import hashlib
 import re
-
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
+import ssl
 
 _FORM = re.compile(r"sha256:[0-9a-f]{64}")
 
 
-def fingerprint_of(certificate: x509.Certificate) -> str:
-    return f"sha256:{certificate.fingerprint(hashes.SHA256()).hex()}"
+def fingerprint_of(pem: str) -> str:
+    """The fingerprint of a certificate. Raises ValueError if it is not one."""
+    return f"sha256:{hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).hexdigest()}"
 
 
 def read_fingerprint(text: str) -> str:

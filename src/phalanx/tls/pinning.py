@@ -5,20 +5,22 @@ compared with the fingerprint, and stored. All later connections are verified ag
 """
 
 import http.client
+import re
 import ssl
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from cryptography import x509
-
-from phalanx.tls.authority import to_pem
 from phalanx.tls.fingerprint import fingerprint_of
 from phalanx.tls.private_file import write_private
 from phalanx.tls.problems import tls_problem
 
 _FETCH_S = 10.0
 _MAX_BUNDLE_BYTES = 65536
+_CERTIFICATE = re.compile(
+    r"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----\n?"
+)
 
 
 class FingerprintMismatch(Exception):  # noqa: N818
@@ -44,15 +46,17 @@ class Pin:
         try:
             bundle = self.file.read_text("ascii")
         except FileNotFoundError:
-            bundle = to_pem(self._first_contact(urls))
-            self.store(bundle)
+            bundle = self._first_contact(urls)
+            with suppress(OSError):  # the next process compares the fingerprint again
+                self.store(bundle)
         return ssl.create_default_context(cadata=bundle)
 
     def store(self, bundle: str) -> None:
         """Trust these certificates from now on. They must come from a verified connection."""
         write_private(self.file, bundle)
 
-    def _first_contact(self, urls: Iterable[str]) -> x509.Certificate:
+    def _first_contact(self, urls: Iterable[str]) -> str:
+        """The certificate that the fingerprint names, in PEM."""
         errors = []
         for url in urls:
             try:
@@ -63,7 +67,7 @@ class Pin:
             for certificate in offered:
                 if fingerprint_of(certificate) == self.fingerprint:
                     return certificate
-            listed = ", ".join(map(fingerprint_of, offered)) or "none"
+            listed = ", ".join(map(fingerprint_of, offered))
             raise FingerprintMismatch(
                 f"{url} has another certificate authority than the fingerprint names:"
                 f" its fingerprint is {listed}, expected {self.fingerprint};"
@@ -72,12 +76,12 @@ class Pin:
         raise ConnectionError("; ".join(errors))
 
 
-def read_bundle(text: str) -> list[x509.Certificate]:
-    """The certificates of a PEM bundle. Raises ValueError."""
-    return x509.load_pem_x509_certificates(text.encode())
+def certificates_of(bundle: str) -> list[str]:
+    """The certificates of a bundle, each in PEM."""
+    return _CERTIFICATE.findall(bundle)
 
 
-def _fetch(url: str) -> list[x509.Certificate]:
+def _fetch(url: str) -> list[str]:
     """The authorities that a server offers, over a connection that is not verified."""
     parts = urlsplit(url)
     unverified = ssl.create_default_context()
@@ -92,10 +96,10 @@ def _fetch(url: str) -> list[x509.Certificate]:
         body = reply.read(_MAX_BUNDLE_BYTES)
     finally:
         connection.close()
-    try:
-        return read_bundle(body.decode("ascii"))
-    except ValueError:
+    offered = certificates_of(body.decode("ascii", "replace"))
+    if not offered:
         raise ConnectionError(
             f"answered GET /ca with status {reply.status} and no certificate; only a server with"
             " `tls auto` has an authority to pin"
-        ) from None
+        )
+    return offered

@@ -4,11 +4,13 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
+from phalanx.tls.authority import Authority, key_to_pem, new_key, to_pem
 from tests.compliance.backends import PostgresServer, postgres_server
 from tests.integration.server.processes import ServerProcess, Start
 
@@ -80,3 +82,15 @@ def _children(parent: int) -> list[int]:
         if int(text.rpartition(")")[2].split()[1]) == parent:
             found.append(int(stat.parent.name))
     return found
+
+
+@pytest.fixture
+def own_certificate(tmp_path: Path) -> None:
+    """A certificate for localhost in cert.pem and key.pem, signed by an authority of its own."""
+    authority, key = Authority.create(datetime.now(UTC)), new_key()
+    certificate = authority.sign_server(
+        key.public_key(), ["localhost", "127.0.0.1"], datetime.now(UTC)
+    )
+    (tmp_path / "cert.pem").write_text(to_pem(certificate))
+    (tmp_path / "key.pem").write_text(key_to_pem(key))
+    (tmp_path / "ca.pem").write_text(to_pem(authority.certificate))

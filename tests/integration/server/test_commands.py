@@ -2,15 +2,16 @@
 
 import asyncio
 import json
-import shutil
 import sqlite3
 import ssl
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
 import pytest
 
+from phalanx.tls.authority import Authority, key_to_pem, new_key, to_pem
 from tests.integration.server.processes import Start, environment, phalanx, sqlite_at
 from tests.integration.server.waiting import within
 
@@ -84,21 +85,22 @@ async def test_a_file_from_a_newer_phalanx_is_refused(tmp_path: Path) -> None:
     assert "upgrade Phalanx" in err
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificate with openssl")
-async def test_https_is_spoken_with_a_certificate(start: Start, tmp_path: Path) -> None:
+async def test_a_certificate_of_the_operator_is_loaded_again_when_its_files_change(
+    start: Start, tmp_path: Path, own_certificate: None
+) -> None:
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    making = await asyncio.create_subprocess_exec(
-        *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
-        *("-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"),
-        *("-out", str(cert), "-keyout", str(key)),
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    assert await making.wait() == 0
-    store = sqlite_at(tmp_path)
-    server = await start(store, "only", f"--tls-cert={cert}", f"--tls-key={key}")
+    flags = (f"--tls-cert={cert}", f"--tls-key={key}")
+    server = await start(sqlite_at(tmp_path), "only", *flags)
     await server.line("leading")
-    assert server.url.startswith("https://")
-    trust = ssl.create_default_context(cafile=str(cert))
+    trust = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+    async with httpx.AsyncClient(base_url=server.url, verify=trust) as client:
+        assert (await client.get("/healthz")).status_code == 200
+    renewed = Authority.create(datetime.now(UTC))
+    new = new_key()
+    cert.write_text(to_pem(renewed.sign_server(new.public_key(), ["127.0.0.1"], datetime.now(UTC))))
+    key.write_text(key_to_pem(new))
+    await server.line("server certificate loaded")
+    trust = ssl.create_default_context(cadata=to_pem(renewed.certificate))
     async with httpx.AsyncClient(base_url=server.url, verify=trust) as client:
         assert (await client.get("/healthz")).status_code == 200
 

@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 
 import httptools
 
+from phalanx.tls.problems import TLS_EXPECTED, tls_problem
+
 _CONNECT_S = 5.0
 
 
@@ -49,7 +51,10 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
-        self._fail(ConnectionError(f"the server closed the connection: {exc or 'end of stream'}"))
+        why = tls_problem(exc) if exc is not None else None
+        self._fail(
+            ConnectionError(f"the server closed the connection: {why or exc or 'end of stream'}")
+        )
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -94,11 +99,13 @@ class _Connection(asyncio.Protocol):
 class HttpClient:
     """A client for one server."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, trust: ssl.SSLContext | None = None) -> None:
+        """`trust` is for https; without it, the authorities of the system are trusted."""
         self.url = url.rstrip("/")
         parts = urlsplit(self.url)
         self._host = parts.hostname or ""
-        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
+        is_tls = parts.scheme == "https"
+        self._tls = (trust or ssl.create_default_context()) if is_tls else None
         self._port = parts.port or (443 if self._tls else 80)
         self._netloc = parts.netloc.rpartition("@")[2]
         self._path = parts.path
@@ -120,7 +127,9 @@ class HttpClient:
             why = f"{self.url} did not answer within {request.timeout_s:.0f} s"
             raise ConnectionError(why) from None
         except OSError as error:
-            raise ConnectionError(f"{self.url}: {error}") from None
+            cause = tls_problem(error) or error
+            hint = f"; {TLS_EXPECTED}" if self._tls is None and "closed" in str(error) else ""
+            raise ConnectionError(f"{self.url}: {cause}{hint}") from None
 
     async def _exchange(self, request: bytes, timeout_s: float) -> HttpReply:
         while True:

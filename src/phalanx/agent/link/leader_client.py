@@ -3,6 +3,7 @@
 A call may be sent twice, so it must be one that can be repeated without harm.
 """
 
+import ssl
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
@@ -16,9 +17,15 @@ class Unreachable(Exception):  # noqa: N818
 
 
 class LeaderClient:
-    def __init__(self, urls: tuple[str, ...], token: Callable[[], str | None]) -> None:
+    def __init__(
+        self,
+        urls: tuple[str, ...],
+        token: Callable[[], str | None],
+        trust: ssl.SSLContext | None = None,
+    ) -> None:
         self._token = token
-        self._clients = {url.rstrip("/"): HttpClient(url) for url in urls}
+        self._trust = trust
+        self._clients = {url.rstrip("/"): HttpClient(url, trust) for url in urls}
         self._leader = next(iter(self._clients))
 
     @property
@@ -67,8 +74,11 @@ class LeaderClient:
         reply = await self._clients[url].call(request)
         if reply.status == 307 and redirects:
             location = urlsplit(reply.headers.get("location", ""))
+            if url.startswith("https:") and location.scheme != "https":
+                raise ConnectionError(f"{url} redirects to an address without TLS")
             leader = f"{location.scheme}://{location.netloc}"
-            self._clients.setdefault(leader, HttpClient(leader))
+            if leader not in self._clients:
+                self._clients[leader] = HttpClient(leader, self._trust)
             return await self._call(leader, request, redirects - 1)
         if reply.status < 300:
             self._leader = url
