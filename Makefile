@@ -40,6 +40,7 @@ docs: $(READY) ## Write what docs/ takes from the code: the state machine, the s
 	$(BIN)/python -m docs.diagram
 	$(BIN)/python -m docs.settings
 	$(BIN)/python -m docs.commands
+	$(BIN)/python -m docs.events
 	$(BIN)/python -m docs.demo
 	$(BIN)/python -m docs.events
 

@@ -101,6 +101,7 @@ EXAMPLES: tuple[Record, ...] = (
     records.JobShrunk(J, 1, (4, 5), "ml/big"),
     records.GangStopping(J, 1, CauseKind.FAILURE, "task 2 was killed by SIGKILL on w-1", 3, 2),
     records.GangStopped(J, 1, Phase.PENDING, 0.1),
+    records.DoneTasksRequeued(J, 1, (0, 3)),
     records.WorkLost(J, 1, LostTo.FAILURE, "task 2 was killed by SIGKILL on w-1", 6.0, 0.02),
     records.GangCheckpointSaved(J, 1, 4),
     records.TaskStarted(J, 1, 2, W1),

@@ -49,7 +49,7 @@ from phalanx.core.records import Record, job_of, kind_of
 from phalanx.core.settings import CoreSettings
 from phalanx.core.spec.job import JobSpec
 from phalanx.core.spec.validation import job_spec
-from phalanx.core.states import TERMINAL, State
+from phalanx.core.states import TERMINAL, UNPLACED, State
 from phalanx.core.time_units import SECOND, Micros
 from phalanx.engine.cron_lookups import CronLookups
 
@@ -161,14 +161,17 @@ class Driver:
         )
 
     def _keep(self, changes: Changes) -> None:
+        for key, task in changes.tasks.items():
+            old = self.tasks.get(key)
+            is_final = old is not None and old.state in TERMINAL
+            if is_final and old is not None and old.state is State.DONE:
+                is_final = self.jobs[task.job].end is not None or task.state not in UNPLACED
+            assert not is_final, f"{task.id} is finished and changed"
+            self.tasks[key] = task
         for job in changes.jobs.values():
             known = self.jobs.get(job.id)
             assert known is None or known.is_live, f"{job.id} is finished and changed"
             self.jobs[job.id] = job
-        for key, task in changes.tasks.items():
-            old = self.tasks.get(key)
-            assert old is None or old.state not in TERMINAL, f"{task.id} is finished and changed"
-            self.tasks[key] = task
         merge(self.workers, changes.workers)
         merge(self.queues, changes.queues)
         merge(self.residues, changes.residues)

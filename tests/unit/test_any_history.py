@@ -42,6 +42,7 @@ SPECS = st.fixed_dictionaries(
             ["only-waiting", "waiting-and-running", "waiting-running-succeed", "once-satisfied"]
         ),
         "checkpoint": st.sampled_from(["none", "each", "all"]),
+        "on_partial_completion": st.sampled_from(["restart", "fail"]),
         "max_retries": st.integers(0, 3),
         "time_limit": st.just("5m"),
         "schedule_timeout": st.just("10m"),

@@ -18,6 +18,7 @@ from phalanx.core.spec.job import (
     Mode,
     Pack,
     PackMode,
+    PartialCompletion,
     PreemptionPolicy,
     Restart,
     Role,
@@ -93,6 +94,8 @@ def specs(draw: st.DrawFn) -> JobSpec:
     klass = draw(st.none() | st.sampled_from(list(CLASSES)))
     schedule = draw(st.none() | schedules)
     fence = draw(st.booleans())
+    restart = draw(st.sampled_from(Restart))
+    is_final = restart is Restart.NEVER
     return JobSpec(
         name=draw(st.none() | subdomains),
         namespace=draw(labels),
@@ -112,7 +115,10 @@ def specs(draw: st.DrawFn) -> JobSpec:
         schedule_timeout=draw(st.none() | spans),
         pack=draw(st.none() | st.builds(Pack, by=names, mode=st.sampled_from(PackMode))),
         spread=draw(st.booleans()),
-        restart=draw(st.sampled_from(Restart)),
+        restart=restart,
+        on_partial_completion=PartialCompletion.FAIL
+        if is_final
+        else draw(st.sampled_from(PartialCompletion)),
         max_retries=draw(st.integers(1, 1000)),
         backoff=draw(st.integers(0, 5 * MINUTE)),
         grace=draw(st.integers(0, 23 * SECOND - 1 if fence else 60 * MINUTE)),

@@ -82,6 +82,7 @@ DESIGN = {
     "preempting StopTimedOut": "preempted",
     "preempted ShrinkSettled": "blocked done",
     "preempted StopSettled": "blocked pending done failed cancelled",
+    "done GangRestarted": "blocked pending",
 }
 
 
@@ -97,7 +98,8 @@ def test_the_table_is_the_one_of_the_design() -> None:
 
 def test_done_failed_and_cancelled_are_terminal() -> None:
     assert {State.DONE, State.FAILED, State.CANCELLED} == TERMINAL
-    assert not any(source in TERMINAL for source, _, _ in TARGETS)
+    moves = {move for source, _, move in TARGETS if source in TERMINAL}
+    assert moves == {Move.GANG_RESTARTED}
 
 
 def test_every_state_is_unplaced_placed_stopped_or_terminal() -> None:

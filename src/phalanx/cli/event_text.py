@@ -123,6 +123,10 @@ def _attempt(record: records.AttemptRecords) -> str:
             return f"stopping all tasks: {why}"
         case records.GangStopped(outcome=outcome, seconds=seconds):
             return f"all tasks stopped after {seconds:.1f} s, job {_ENDED[outcome]}"
+        case records.DoneTasksRequeued(tasks=tasks):
+            what = "task" if len(tasks) == 1 else "tasks"
+            had = f"{what} {_listed(map(str, tasks))} had finished"
+            return f"{had}, running again with the whole gang: on_partial_completion is restart"
         case records.WorkLost(to=to, by=by, gpu_s=gpu_s):
             return f"lost {_work(gpu_s)} ({to}{_by(by) if to is LostTo.EVICTION else ''})"
         case records.GangCheckpointSaved(size=size):

@@ -27,6 +27,9 @@ class CauseKind(StrEnum):
     COMPLETE = "complete"  #: the work is done; tasks that still run are not needed
 
 
+#: How many tasks a cause lists.
+_MOST_TASKS = 8
+
 _RANKS = {kind: rank for rank, kind in enumerate(CauseKind)}
 
 
@@ -73,6 +76,16 @@ def out_of_memory(task: int, ending: str) -> Cause:
 
 def stopped_by_worker(task: int, ending: str) -> Cause:
     return Cause(CauseKind.EVICTION, f"task {task} {ending}", task=task)
+
+
+def partly_complete(cause: Cause, done: Sequence[int]) -> Cause:
+    """The gang stopped for this cause when some tasks were done, and must not repeat them."""
+    numbers = ", ".join(map(str, done[:_MOST_TASKS]))
+    more = f" and {len(done) - _MOST_TASKS} more" if len(done) > _MOST_TASKS else ""
+    finished = f"task{'s' if len(done) > 1 else ''} {numbers}{more} had finished"
+    what = str(cause) if cause.task is not None else f"the gang was stopped ({cause})"
+    text = f"{finished} and {what}: on_partial_completion is fail"
+    return Cause(cause.kind, text, cause.task, cause.by)
 
 
 def below_minimum(after: Micros) -> Cause:

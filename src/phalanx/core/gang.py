@@ -4,7 +4,7 @@
 """
 
 from phalanx.core.model import Job, Phase, Task, role_of
-from phalanx.core.spec.job import Match, Restart, Role
+from phalanx.core.spec.job import Match, PartialCompletion, Restart, Role
 from phalanx.core.states import PLACED, TERMINAL, State
 from phalanx.core.time_units import Micros
 
@@ -175,7 +175,14 @@ class Gang:
         """Whether the gang can start again without repeating done tasks."""
         if self.job.spec.restart is not Restart.TASK:
             return not self.count(State.DONE)
-        return self.may_start_with([t for t in self.tasks if t.state is not State.DONE])
+        rest = [t for t in self.tasks if t.state is not State.DONE]
+        return self.may_start_with(rest) or self.can_continue_without_finished
+
+    @property
+    def repeats_done_tasks(self) -> bool:
+        """Whether done tasks run again when the gang starts again (`on_partial_completion`)."""
+        repeats = self.job.spec.on_partial_completion is PartialCompletion.RESTART
+        return repeats and self.count(State.DONE) > 0 and not self.can_start_again
 
     @property
     def can_continue_without_finished(self) -> bool:

@@ -1,4 +1,8 @@
-"""The rules that hold for every cluster after every event, and the check of all of them."""
+"""The rules that hold for every cluster after every event, and the check of all of them.
+
+Between two events one more rule holds, which the tests check: what has ended as a job never
+changes. A done task of an unfinished job can be requeued, with its whole gang.
+"""
 
 from collections.abc import Iterator
 from enum import StrEnum
@@ -29,6 +33,7 @@ class Invariant(StrEnum):
     CAPACITY_KEPT_ONLY_WHILE_PENDING = "capacity-kept-only-while-pending"
     MINIMUM_IS_KEPT = "minimum-is-kept"
     NO_FAILED_TASK_IN_A_RUNNING_GANG = "no-failed-task-in-a-running-gang"
+    GANG_RESTARTS_WITH_ITS_DONE_TASKS = "gang-restarts-with-its-done-tasks"
     DEPENDENCIES_ARE_UNFINISHED = "dependencies-are-unfinished"
     # Tasks
     NO_PROCESS_BEFORE_RELEASE = "no-process-before-release"
@@ -135,6 +140,7 @@ def _gang(gang: Gang) -> Iterator[Violation]:
         yield from _task(gang, task)
     yield from _stages(gang)
     yield from _start_set(gang)
+    yield from _done_tasks(gang)
     yield from _minimum(gang)
 
 
@@ -183,6 +189,13 @@ def _start_set(gang: Gang) -> Iterator[Violation]:
         task.epoch == gang.job.epoch and task.released for task in gang.tasks if task.worker
     ):
         yield Violation(Invariant.RELEASED_AS_A_WHOLE, f"job {gang.job.id}")
+
+
+def _done_tasks(gang: Gang) -> Iterator[Violation]:
+    """Before its job ends, a done task runs again only with its whole gang."""
+    job = gang.job
+    if job.pending is not None and job.spec.restart is not Restart.TASK and gang.count(State.DONE):
+        yield Violation(Invariant.GANG_RESTARTS_WITH_ITS_DONE_TASKS, f"job {job.id}")
 
 
 def _minimum(gang: Gang) -> Iterator[Violation]:

@@ -13,6 +13,7 @@ from phalanx.core.model import Task
 from phalanx.core.node import GPU
 from phalanx.core.records import WorkLost
 from phalanx.core.spec.job import CheckpointPolicy, Resources
+from phalanx.core.states import State
 from phalanx.core.time_units import HOUR, Micros
 
 #: How many units of a resource a price is for; of other resources, one.
@@ -27,7 +28,8 @@ def lost_work(
 ) -> Resources:
     """The work that is lost if these tasks stop now, as amounts times microseconds.
 
-    Unwarned tasks have no chance to save. With `checkpoint: all` their siblings have none either.
+    A done task among them loses its work up to its end. Unwarned tasks have no chance to save. With
+    `checkpoint: all` their siblings have none either.
     """
     job, unwarned = gang.job, set(unwarned)
     policy = job.spec.checkpoint
@@ -37,7 +39,8 @@ def lost_work(
     for task in tasks:
         if task.started_at is None:
             continue
-        unsafe = now - max(task.started_at, safe_at)
+        until = now if task.state is not State.DONE else task.ended_at or now
+        unsafe = until - max(task.started_at, safe_at)
         if not none_saves and task.index not in unwarned:
             unsafe = min(unsafe, job.spec.grace)
         for name, amount in gang.role(task.index).resources.items():

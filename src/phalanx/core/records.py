@@ -216,6 +216,13 @@ class GangStopped(AttemptRecord, frozen=True):
     seconds: float  #: time from the first stop request to the last stop
 
 
+class DoneTasksRequeued(AttemptRecord, frozen=True):
+    """Tasks that were done run again, because the gang restarts as a whole before the job was done
+    (`on_partial_completion: restart`)."""
+
+    tasks: tuple[int, ...]  #: indices of the tasks
+
+
 class WorkLost(AttemptRecord, frozen=True):
     """Work that was not saved was lost in a stop."""
 
@@ -434,6 +441,7 @@ AttemptRecords: TypeAlias = (
     | JobShrunk
     | GangStopping
     | GangStopped
+    | DoneTasksRequeued
     | WorkLost
     | GangCheckpointSaved
 )

@@ -42,6 +42,7 @@ class Move(StrEnum):
     STOP_TIMED_OUT = "StopTimedOut"
     SHRINK_SETTLED = "ShrinkSettled"
     STOP_SETTLED = "StopSettled"
+    GANG_RESTARTED = "GangRestarted"
 
 
 class Rule(NamedTuple):
@@ -126,6 +127,8 @@ TABLE: tuple[Rule, ...] = (
         Move.STOP_SETTLED,
         to=(*_UNPLACED, State.DONE, State.FAILED, State.CANCELLED),
     ),
+    # While the job has not ended, its gang may have to start again with the tasks that are done.
+    *_rules(State.DONE, Move.GANG_RESTARTED, to=_UNPLACED),
 )
 
 #: (state, released, move) → the legal targets. An absent key is an illegal move.
@@ -135,7 +138,10 @@ TARGETS: dict[tuple[State, bool, Move], frozenset[State]] = {
     for released in ((False, True) if rule.released is None else (rule.released,))
 }
 
-TERMINAL: frozenset[State] = frozenset(State) - {rule.source for rule in TABLE}
+#: The states of the tasks of an ended job. Only a restart of the whole gang leaves one of them.
+TERMINAL: frozenset[State] = frozenset(State) - {
+    rule.source for rule in TABLE if rule.move is not Move.GANG_RESTARTED
+}
 UNPLACED: frozenset[State] = frozenset(_UNPLACED)
 #: States in which the worker is charged for the task.
 PLACED: frozenset[State] = frozenset({State.RESERVED, State.RUNNING, State.PREEMPTING})

@@ -74,7 +74,7 @@ def running_gang(gang: ScenarioGang, devices: Mapping[str, tuple[int, ...]]) -> 
         )
         for index, task in gang.placed
     )
-    # A gang that restarts as a whole cannot run again what is done.
+    # An eviction would repeat or lose the done tasks of a gang that restarts as a whole.
     runs_once = gang.restart is Restart.GANG and gang.done > 0
     stopping = any(task.stopping for task in tasks)
     return RunningGang(

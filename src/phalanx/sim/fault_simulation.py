@@ -64,6 +64,8 @@ class FaultSimulation:
             },
             "restart": random.choice(["gang", "gang", "task", "never"]),
             "match": random.choice(["only-waiting", "waiting-and-running", "once-satisfied"]),
+            # With a checkpoint, a gang that is partly done starts again.
+            "checkpoint": "each" if replicas in (3, 4) else "none",
             "grace": random.choice(["1s", "15s"]),
             "backoff": "5s",
             "time_limit": random.choice([None, "30s"]),

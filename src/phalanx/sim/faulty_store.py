@@ -7,7 +7,7 @@ import asyncio
 from random import Random
 
 from phalanx.core.model import Job, Rows, Task
-from phalanx.core.states import TERMINAL
+from phalanx.core.states import TERMINAL, UNPLACED, State
 from phalanx.sim.invariants import SimulationInvariant, violated
 from phalanx.store.memory import MemoryDatabase, MemoryStore
 from phalanx.store.protocol import Batch, CommitFailed, OutcomeUnknown
@@ -23,17 +23,25 @@ class FinishedRows:
 
     def check(self, batch: Batch) -> None:
         """Raise InvariantViolated if the batch changes a finished row."""
+        for task in batch.tasks:
+            key = (task.job, task.index)
+            kept = self._tasks.get(key)
+            if kept is not None and kept != task and not self._is_repeated(kept, task):
+                raise violated(SimulationInvariant.FINISHED_JOBS_DO_NOT_CHANGE, f"task {task.id}")
+            if task.state in TERMINAL:
+                self._tasks[key] = task
+            else:
+                self._tasks.pop(key, None)
         for job in batch.jobs:
             if self._jobs.setdefault(job.id, job) != job:
                 raise violated(SimulationInvariant.FINISHED_JOBS_DO_NOT_CHANGE, f"job {job.id}")
             if job.is_live:
                 del self._jobs[job.id]
-        for task in batch.tasks:
-            key = (task.job, task.index)
-            if self._tasks.setdefault(key, task) != task:
-                raise violated(SimulationInvariant.FINISHED_JOBS_DO_NOT_CHANGE, f"task {task.id}")
-            if task.state not in TERMINAL:
-                del self._tasks[key]
+
+    def _is_repeated(self, kept: Task, task: Task) -> bool:
+        """Whether a done task was requeued with its gang, before the job ended."""
+        is_requeued = kept.state is State.DONE and task.state in UNPLACED
+        return is_requeued and task.job not in self._jobs
 
 
 class SharedDatabase:

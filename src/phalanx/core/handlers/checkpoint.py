@@ -1,12 +1,14 @@
 """Checkpoints and progress: what a task has saved, and what the next attempt resumes from."""
 
+from collections.abc import Sequence
+
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
 from phalanx.core.events import CheckpointSaved, Progressed
 from phalanx.core.gang import Gang, GangProgress
 from phalanx.core.model import Task
 from phalanx.core.records import GangCheckpointSaved, TaskCheckpointSaved, WorkSaved, about
-from phalanx.core.spec.job import CheckpointPolicy
+from phalanx.core.spec.job import CheckpointPolicy, Restart
 from phalanx.core.states import State
 
 
@@ -27,16 +29,21 @@ def checkpoint_saved(tx: Changes, event: CheckpointSaved) -> None:
     tx.record(TaskCheckpointSaved(*about(task), event.blob.size_bytes))
 
 
-def settle_checkpoints(tx: Changes, gang: Gang) -> None:
+def settle_checkpoints(tx: Changes, gang: Gang, repeated: Sequence[Task]) -> None:
     """Adopt the checkpoints of a stopped gang if every task that had started has saved one.
 
-    So all ranks resume from the same step. Otherwise the last complete set stays.
+    So all ranks resume from the same step. Otherwise the last complete set stays. Repeated tasks
+    were done before the stop and have not saved, so with them no new set is complete.
     """
+    if repeated:
+        _drop_partial_set(tx, gang, repeated)
     stopped = [task for task in gang.tasks if task.state is State.PREEMPTED]
     saved = [task for task in stopped if task.saved is not None]
     if not saved:
         return
-    complete = all(task.saved is not None for task in stopped if task.started_at is not None)
+    complete = not repeated and all(
+        task.saved is not None for task in stopped if task.started_at is not None
+    )
     for task in saved:
         unused = task.checkpoint if complete else task.saved
         if unused is not None:
@@ -48,6 +55,17 @@ def settle_checkpoints(tx: Changes, gang: Gang) -> None:
     if complete:
         _drop_older(tx, gang, {task.index for task in saved})
         tx.record(GangCheckpointSaved(gang.job.id, gang.job.epoch, len(saved)))
+
+
+def _drop_partial_set(tx: Changes, gang: Gang, repeated: Sequence[Task]) -> None:
+    """Drop a set that was saved after a repeated task was done: it does not include that task.
+
+    Only a gang with `restart: task` continues without its done tasks, and can have such a set.
+    """
+    spec = gang.job.spec
+    is_set = spec.checkpoint is CheckpointPolicy.ALL and spec.restart is Restart.TASK
+    if is_set and any(task.checkpoint is None for task in repeated):
+        _drop_older(tx, gang, set())
 
 
 def drop_saved(tx: Changes, gang: Gang, task: Task) -> None:

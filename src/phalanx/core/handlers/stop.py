@@ -20,6 +20,7 @@ from phalanx.core.handlers.reserve import give_back, with_group
 from phalanx.core.lost_work import charge_lost_work
 from phalanx.core.model import EndState, Phase, StoppingState, Task
 from phalanx.core.records import (
+    DoneTasksRequeued,
     GangStopped,
     GangStopping,
     JobEnded,
@@ -59,7 +60,8 @@ def stop_gang(tx: Changes, gang: Gang, cause: Cause, *, counted: bool = False) -
             requeue(tx, member, setbacks=0)
     stopping = gang.started()
     failed = [task for task in gang.tasks if task.state is State.PREEMPTED]
-    charge_lost_work(tx, gang, cause, stopping, failed)
+    repeated = _repeated(gang, _outcome(gang, cause)[0])
+    charge_lost_work(tx, gang, cause, stopping, [*failed, *repeated])
     for task in stopping:
         _request_stop(tx, gang, task, Move.STOP_BEGAN)
     if stopping or failed:
@@ -115,37 +117,54 @@ def settle(tx: Changes, gang: Gang) -> None:
     job, stopping = gang.job, gang.job.stopping
     if stopping is None or not gang.is_idle:
         return
-    verdict = job.verdict or _verdict(gang, stopping.cause)
-    settle_checkpoints(tx, gang)
+    verdict, cause = _outcome(gang, stopping.cause)
+    verdict = job.verdict or verdict
+    repeated = _repeated(gang, verdict)
+    settle_checkpoints(tx, gang, repeated)
     had_stopped = gang.count(State.PREEMPTED) > 0
     keep = verdict is not None or gang.can_continue_without_finished
     for task in list(gang.tasks):
         if task.state not in TERMINAL:
             _settle_task(tx, gang, task, verdict, keep=keep)
+    for task in repeated:
+        tx.requeue(gang, gang.tasks[task.index], Move.GANG_RESTARTED)
     tx.set_job(gang, stopping=None, attempt=None)
     if had_stopped:
         seconds = (tx.now - stopping.began_at) / 1_000_000
         tx.record(GangStopped(job.id, stopping.epoch, verdict or Phase.PENDING, seconds))
+    if repeated:
+        tasks = tuple(task.index for task in repeated)
+        tx.record(DoneTasksRequeued(job.id, stopping.epoch, tasks))
     if verdict is None:
         requeue(tx, gang, setbacks=gang.job.failures if stopping.counted else 0)
     elif job.verdict is None:
-        _end(tx, gang, verdict, stopping.cause)
+        _end(tx, gang, verdict, cause)
 
 
-def _verdict(gang: Gang, cause: Cause) -> Phase | None:
-    """How the job ends, or None if it is requeued."""
+def _outcome(gang: Gang, cause: Cause) -> tuple[Phase | None, Cause]:
+    """How a job whose gang has stopped for this cause ends, and why. None if it is requeued."""
     verdict = _VERDICTS.get(cause.kind)
     if verdict is not None:
-        return verdict
+        return verdict, cause
     if gang.is_complete:
-        return Phase.DONE
+        return Phase.DONE, cause
     spec = gang.job.spec
     exhausted = gang.job.failures >= spec.max_retries
     # A reservation that was given back does not count as an attempt.
     spent = spec.restart is Restart.NEVER and gang.count(State.PREEMPTED) > 0
-    if exhausted or spent or not gang.can_start_again:
-        return Phase.FAILED
-    return None
+    if exhausted or spent:
+        return Phase.FAILED, cause
+    if gang.can_start_again or gang.repeats_done_tasks:
+        return None, cause
+    done = [task.index for task in gang.tasks if task.state is State.DONE]
+    return Phase.FAILED, causes.partly_complete(cause, done) if done else cause
+
+
+def _repeated(gang: Gang, verdict: Phase | None) -> list[Task]:
+    """The done tasks that run again, because the whole gang does."""
+    if verdict is not None or not gang.repeats_done_tasks:
+        return []
+    return [task for task in gang.tasks if task.state is State.DONE]
 
 
 def _settle_task(tx: Changes, gang: Gang, task: Task, verdict: Phase | None, *, keep: bool) -> None:

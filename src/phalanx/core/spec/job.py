@@ -39,6 +39,13 @@ class Restart(StrEnum):
     NEVER = "never"  #: the job fails
 
 
+class PartialCompletion(StrEnum):
+    """What happens to a gang that has to start again when some of its tasks are done."""
+
+    RESTART = "restart"  #: the whole gang starts again, with the tasks that were done
+    FAIL = "fail"  #: the job fails
+
+
 class PreemptionPolicy(StrEnum):
     """Which jobs this job can evict in order to start."""
 
@@ -138,6 +145,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     pack: Pack | None
     spread: bool  #: prefer the emptiest node to the fullest
     restart: Restart
+    on_partial_completion: PartialCompletion
     max_retries: int  #: the number of failures that end the job
     backoff: Micros  #: the pause before the second restart; it doubles with each further one
     grace: Micros  #: the time between SIGTERM and SIGKILL

@@ -7,6 +7,7 @@ from phalanx.core.model import Queue
 from phalanx.core.spec.fields import write_fields
 from phalanx.core.spec.job import NEEDS_RUNTIME, JobSpec, Role
 from phalanx.core.spec.schema import JOB_FIELDS, QUEUE_FIELDS, ROLE_FIELDS
+from phalanx.core.spec.validation import default_partial_completion
 
 
 def native(spec: JobSpec) -> dict[str, object]:
@@ -15,6 +16,9 @@ def native(spec: JobSpec) -> dict[str, object]:
     is_over_all = spec.min_available != sum(role.min for role in spec.roles)
     if not is_over_all:
         del written["min_available"]
+    default = default_partial_completion(spec.restart, spec.checkpoint)
+    if spec.on_partial_completion is default:
+        del written["on_partial_completion"]
     if spec.priority_class is not None:
         written.pop("priority", None)
     written["roles"] = {role.name: _role(role, is_over_all=is_over_all) for role in spec.roles}

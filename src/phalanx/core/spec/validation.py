@@ -12,7 +12,14 @@ from phalanx.core.errors import Invalid, Problem
 from phalanx.core.spec import names
 from phalanx.core.spec.durations import printed
 from phalanx.core.spec.fields import FieldPath, as_key, mapping, read_fields, refusal, shown
-from phalanx.core.spec.job import NEEDS_RUNTIME, JobSpec, Role
+from phalanx.core.spec.job import (
+    NEEDS_RUNTIME,
+    CheckpointPolicy,
+    JobSpec,
+    PartialCompletion,
+    Restart,
+    Role,
+)
 from phalanx.core.spec.references import Reference, references
 from phalanx.core.spec.schema import JOB_FIELDS, ROLE_FIELDS, SHORT_FIELDS, TASK_LIMIT
 from phalanx.core.time_units import SECOND, Micros
@@ -58,6 +65,7 @@ def job_spec(
     _settle_priority(values, priority_classes, path, is_given=document.get("priority") is not None)
     _settle_minimums(values, roles, path)
     _check_completion(values, roles, path)
+    _settle_partial_completion(values, path)
     _check_references(roles, path)
     _check_fence(values, lost_after, path)
     _check_schedule(values, timezones, path)
@@ -193,6 +201,29 @@ def _check_completion(values: _Values, roles: dict[str, _Values], path: FieldPat
         known = ", ".join(list(roles)[:5])
         path.at("complete_when").problem(
             f"is {shown(wanted)}, which is not a role; write all, or one of: {known}"
+        )
+
+
+def default_partial_completion(restart: Restart, checkpoint: CheckpointPolicy) -> PartialCompletion:
+    """`restart` for a job that declares a checkpoint and can start again, else `fail`."""
+    if restart is Restart.NEVER or checkpoint is CheckpointPolicy.NONE:
+        return PartialCompletion.FAIL
+    return PartialCompletion.RESTART
+
+
+def _settle_partial_completion(values: _Values, path: FieldPath) -> None:
+    if not values.keys() >= {"restart", "checkpoint", "on_partial_completion"}:
+        return
+    if values["on_partial_completion"] is None:
+        values["on_partial_completion"] = default_partial_completion(
+            values["restart"], values["checkpoint"]
+        )
+    elif (
+        values["restart"] is Restart.NEVER
+        and values["on_partial_completion"] is PartialCompletion.RESTART
+    ):
+        path.at("on_partial_completion").problem(
+            "is restart, but restart is never; write fail, or change restart"
         )
 
 

@@ -162,7 +162,8 @@ class Translator:
         done = gang.count(State.DONE)
         done_of = Counter(task.role for task in gang.tasks if task.state is State.DONE)
         is_unbound = job.satisfied and spec.match is Match.ONCE_SATISFIED
-        loses_done_tasks = spec.restart is Restart.GANG and done > 0
+        # Its other tasks will be done soon, and an eviction would repeat or lose the done ones.
+        loses_done_tasks = done > 0 and not gang.can_start_again
         evicted = job.stopping is None or job.stopping.cause.kind is CauseKind.EVICTION
         started = min(place_of(task).placed_at for task in placed)
         return RunningGang(
