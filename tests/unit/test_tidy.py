@@ -25,10 +25,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "wire": {"core"},
     "tls": set(),
     "engine": {"core", "plan", "store", "wire"},
-    "api": {"core", "plan", "store", "manifest", "wire", "engine"},
+    "identity": {"core", "store"},
+    "api": {"core", "plan", "store", "manifest", "wire", "engine", "identity"},
     "agent": {"core", "wire", "tls"},
     "client": {"core", "manifest", "wire", "tls"},
-    "server": {"core", "plan", "store", "wire", "engine", "api", "tls"},
+    "server": {"core", "plan", "store", "wire", "engine", "identity", "api", "tls"},
     "cli": {
         *(
             "core",
@@ -39,6 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
             "wire",
             "client",
             "agent",
+            "identity",
             "api",
             "server",
             "sim",

@@ -31,6 +31,7 @@ class StateDir:
         self.link_lock = path / "link.lock"
         self.journal = path / "journal"
         self.cgroup_file = path / "cgroup"
+        self.credential_file = path / "credential"
         self.cluster_id_file = path / "cluster-id"
         self.spawner_log = path / "spawner.log"
 

@@ -13,11 +13,13 @@ import msgspec
 import structlog
 import uvloop
 
+from phalanx.agent.credential import CredentialError, CredentialFile
 from phalanx.agent.first_contact import pinned_trust
 from phalanx.agent.link.controller import AttemptController
 from phalanx.agent.link.leader_client import LeaderClient
 from phalanx.agent.link.limits import LimitPolicy
-from phalanx.agent.link.link import Link, Registration, Superseded
+from phalanx.agent.link.link import CredentialRevoked, Link, Registration, Superseded
+from phalanx.agent.link.membership import Membership
 from phalanx.agent.link.spawner_client import SpawnerClient
 from phalanx.agent.messages import QuitWhenIdle, SpawnerSnapshot, StopAll
 from phalanx.agent.process_lock import ProcessLock, holder_pid
@@ -42,7 +44,7 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     registration: Registration
     keep: bool = False
     fingerprint: str | None = None  #: of the only certificate authority that is trusted
-    token: Callable[[], str | None] = lambda: None
+    join_token: Callable[[], str | None] = lambda: None
     limits: LimitPolicy = LimitPolicy()
 
 
@@ -84,7 +86,15 @@ class WorkerProcess:
         self._settings = settings
         self._state_dir = state_dir
         self._log: Logger = structlog.get_logger().bind()
-        self._server = LeaderClient(settings.servers, settings.token, trust)
+        try:
+            self._membership = Membership(
+                settings.registration.id,
+                CredentialFile(state_dir.credential_file),
+                settings.join_token,
+            )
+        except CredentialError as error:
+            raise WorkerStartError(str(error)) from None
+        self._server = LeaderClient(settings.servers, self._membership.bearer, trust)
         self._signals = ShutdownSignals()
 
     async def run(self) -> int:
@@ -119,7 +129,9 @@ class WorkerProcess:
         controller.update(snapshot.attempts)
         first_seq = snapshot.link_count * _SEQ_PER_LINK
         cluster_id_file = self._state_dir.cluster_id_file
-        link = Link(self._server, registration, controller, cluster_id_file, first_seq)
+        link = Link(
+            self._server, self._membership, registration, controller, cluster_id_file, first_seq
+        )
         self._log.info(
             "worker started",
             worker=registration.id,
@@ -137,6 +149,7 @@ class WorkerProcess:
         works: dict[str, Coroutine[Any, Any, Any]] = {
             "spawner": receive(),
             "link": link.run(),
+            "credential": self._membership.keep_renewing(self._server),
             "logs": controller.logs.run(),
             "progress": controller.progress.run(),
             "shutdown": shutdown.run(self._signals, keep=self._settings.keep),
@@ -158,9 +171,11 @@ class WorkerProcess:
         if "shutdown" in done:
             done["shutdown"].result()
             return 0
-        link = done.get("link")
-        if link is not None and isinstance(link.exception(), Superseded):
-            self._log.error("worker superseded", error=str(link.exception()))
+        error = done["link"].exception() if "link" in done else None
+        if isinstance(error, Superseded | CredentialRevoked):
+            is_revoked = isinstance(error, CredentialRevoked)
+            event = "credential revoked" if is_revoked else "worker superseded"
+            self._log.error(event, error=str(error), action="killing the tasks and exiting")
             spawner.send(StopAll(kill=True), QuitWhenIdle())
             await tasks["spawner"]  # it closes the connection when its last task has ended
             return 1

@@ -13,6 +13,7 @@ from phalanx.api import (
     health,
     job_actions,
     jobs,
+    joining,
     middleware,
     output,
     plain_protocol,
@@ -20,6 +21,7 @@ from phalanx.api import (
     queues,
     stream,
     submit,
+    tokens,
     worker_actions,
     workers,
 )
@@ -36,6 +38,7 @@ _TOPICS = (
     checkpoints,
     output,
     workers,
+    joining,
     worker_actions,
     certificates,
     middleware,
@@ -43,6 +46,7 @@ _TOPICS = (
     crons,
     cost,
     stream,
+    tokens,
     health,
 )
 

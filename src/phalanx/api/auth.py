@@ -1,53 +1,30 @@
-"""Authorisation: the roles and namespaces of a caller, and which routes they allow.
+"""Authorisation: the principal of a request, and the roles that each route allows.
 
 An `Authenticator` finds the principal of a token; this module only applies its rights.
 """
 
 import ipaddress
 from functools import lru_cache
-from typing import Literal, Protocol
+from typing import Protocol
 
-import msgspec
 from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
 from litestar.types import Scope
 
 from phalanx.api.services import services_of
+from phalanx.identity.principal import Principal, Role, Unauthorised, check_role
 
-Role = Literal["user", "worker", "admin"]
-
-#: A token with this namespace has access to all namespaces.
-EVERY = "*"
 #: The key of a route's option with the roles that may call it; admins may call every route.
 ALLOWED = "allowed"
 
 OPEN: tuple[Role, ...] = ()
 USERS: tuple[Role, ...] = ("user",)
-WORKERS: tuple[Role, ...] = ("worker",)
-ANY_ROLE: tuple[Role, ...] = ("user", "worker")
+#: Workers of the plain protocol, and agents, each with a credential of its own.
+PLAIN_WORKERS: tuple[Role, ...] = ("worker",)
+AGENTS: tuple[Role, ...] = ("agent",)
+WORKERS: tuple[Role, ...] = ("worker", "agent")
+JOINING: tuple[Role, ...] = ("join",)
 ADMINS: tuple[Role, ...] = ("admin",)
-
-
-class Principal(msgspec.Struct, frozen=True):
-    name: str
-    role: Role
-    namespaces: tuple[str, ...] = ()
-
-    def may_see(self, namespace: str) -> bool:
-        return self.role != "user" or EVERY in self.namespaces or namespace in self.namespaces
-
-    @property
-    def confined_to(self) -> tuple[str, ...] | None:
-        """The namespaces that it has access to; None means all."""
-        return None if self.role != "user" or EVERY in self.namespaces else self.namespaces
-
-
-class Unauthorised(Exception):  # noqa: N818
-    """The token is missing or unknown."""
-
-
-class Forbidden(Exception):  # noqa: N818
-    """The token's role or namespaces do not allow this."""
 
 
 class Authenticator(Protocol):
@@ -63,25 +40,6 @@ async def identify(auth: Authenticator | None, scope: Scope) -> Principal:
     if auth is None:
         return ADMIN
     return await auth.principal(bearer_of(scope), loopback=_is_loopback(scope))
-
-
-def check_role(principal: Principal, allowed: tuple[Role, ...]) -> None:
-    """Raise Forbidden unless the principal has one of the roles, or is an admin."""
-    if principal.role == "admin" or principal.role in allowed:
-        return
-    wanted = " or ".join(("admin", *(role for role in allowed if role != "admin")))
-    raise Forbidden(
-        f"the token {principal.name} has the role {principal.role}; this requires {wanted}"
-    )
-
-
-def check_namespace(principal: Principal, namespace: str) -> None:
-    """Raise Forbidden unless the principal has access to the namespace."""
-    if not principal.may_see(namespace):
-        own = ", ".join(principal.namespaces) or "none"
-        raise Forbidden(
-            f"{principal.name} may not use namespace {namespace}; its namespaces are: {own}"
-        )
 
 
 async def guard(connection: ASGIConnection, handler: BaseRouteHandler) -> None:  # type: ignore[type-arg]

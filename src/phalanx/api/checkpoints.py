@@ -9,16 +9,15 @@ from litestar.openapi.spec import OpenAPIMediaType, Operation, RequestBody, Sche
 from litestar.params import FromPath
 
 from phalanx.api import request_body
-from phalanx.api.auth import ANY_ROLE, WORKERS
+from phalanx.api.auth import USERS, WORKERS
 from phalanx.api.errors import wrong
 from phalanx.api.lookup import find_task
-from phalanx.api.plain_protocol import Epoch
+from phalanx.api.plain_protocol import Epoch, reported_attempt
 from phalanx.api.services import services_of
 from phalanx.core.errors import Conflict
 from phalanx.core.events import CheckpointSaved
 from phalanx.core.model import Blob, Task
 from phalanx.core.states import State
-from phalanx.engine.plain.reports import ReportedAttempt
 from phalanx.engine.turn import Turn
 
 _BYTES = "application/octet-stream"
@@ -50,7 +49,7 @@ async def save(
     data = await request_body.raw(request, services.info.checkpoint_limit_bytes)
     if not data:
         raise wrong("", "the body is empty; send the checkpoint")
-    reported = ReportedAttempt(task, epoch)
+    reported = reported_attempt(request, task, epoch)
     row = await services.reports.take(reported, _stopping)
     blob = Blob(f"{row.id}/{epoch}/{uuid4().hex}", len(data))
     # The bytes are durable before any row refers to them.
@@ -69,7 +68,7 @@ def _stopping(turn: Turn, task: Task) -> Task:
 
 @get(
     "/jobs/{task:str}/checkpoint",
-    opt={"allowed": ANY_ROLE},
+    opt={"allowed": (*USERS, *WORKERS)},
     media_type=_BYTES,
     summary="Get the checkpoint for the next attempt",
 )

@@ -5,11 +5,12 @@ from typing import Any
 
 from litestar import Request, get
 
-from phalanx.api.auth import USERS, Principal, principal_of
+from phalanx.api.auth import USERS, principal_of
 from phalanx.api.cost_views import tally_view
 from phalanx.api.services import services_of
 from phalanx.core.ledger import Account, Tally
 from phalanx.engine.turn import Turn
+from phalanx.identity.principal import Principal
 from phalanx.wire.cost import CostView, EvictorCost, JobCost, QueueCost
 
 

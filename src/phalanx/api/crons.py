@@ -7,7 +7,7 @@ import msgspec
 from litestar import Request, delete, get, post
 from litestar.params import FromPath, QueryParameter
 
-from phalanx.api.auth import USERS, Principal, check_namespace, principal_of
+from phalanx.api.auth import USERS, principal_of
 from phalanx.api.services import services_of
 from phalanx.api.views import warning_views
 from phalanx.core.errors import Unknown
@@ -15,6 +15,7 @@ from phalanx.core.events import CronPaused, CronRemoved, CronRequested
 from phalanx.core.model import Cron, cron_key
 from phalanx.core.spec.native_form import native
 from phalanx.engine.turn import Turn
+from phalanx.identity.principal import Principal, check_namespace
 from phalanx.wire.crons import CronView, LastView, RunView
 from phalanx.wire.times import iso_time, iso_time_or_none
 

@@ -10,7 +10,6 @@ from litestar import MediaType, Request, Response
 from litestar.exceptions import HTTPException, ValidationException
 from litestar.types import Scope
 
-from phalanx.api.auth import Forbidden, Unauthorised
 from phalanx.api.parameters import parameter_problems
 from phalanx.core.errors import (
     Conflict,
@@ -22,6 +21,7 @@ from phalanx.core.errors import (
     Unknown,
 )
 from phalanx.engine.errors import NotLeading, Unavailable, UncertainOutcome
+from phalanx.identity.principal import Forbidden, Revoked, Unauthorised
 from phalanx.store.protocol import OutcomeUnknown, StoreError
 from phalanx.wire.errors import ErrorBody, ErrorDetail, ErrorInfo, unknown_outcome
 
@@ -59,6 +59,7 @@ _KNOWN: tuple[tuple[type[Exception], int, str], ...] = (
     (IllegalTransition, 409, "conflict"),
     (TooLarge, 413, "too_large"),
     (UnsupportedType, 415, "unsupported_media_type"),
+    (Revoked, 401, "revoked"),
     (Unauthorised, 401, "unauthorised"),
     (Forbidden, 403, "forbidden"),
     (CoreError, 400, "refused"),

@@ -5,13 +5,13 @@ Victims in namespaces that the caller may not see have no names.
 
 from collections.abc import Iterable
 
-from phalanx.api.auth import Principal
 from phalanx.core.lost_work import lost_work, money
 from phalanx.core.node import GPU
 from phalanx.core.reasons import NeverFits, NoNodeMatches
 from phalanx.core.spec.durations import printed as printed_duration
 from phalanx.core.time_units import SECOND
 from phalanx.engine.forecast import JobForecast
+from phalanx.identity.principal import Principal
 from phalanx.plan.decisions import PlannedVictim
 from phalanx.plan.explain.whatif import Alternative, Fewer, Forecast, Higher, Shorter
 from phalanx.wire.plan import AlternativeView, PlannedTask, VictimView

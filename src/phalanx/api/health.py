@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from litestar import Request, Response, get
 
-from phalanx.api.auth import ANY_ROLE
+from phalanx.api.auth import USERS
 from phalanx.api.services import services_of
 from phalanx.core.errors import Unknown
 
@@ -40,9 +40,7 @@ async def readyz(request: Request[Any, Any, Any]) -> Response[Health]:
     return Response(health, status_code=200 if health.leading else 503)
 
 
-@get(
-    "/metrics", opt={"allowed": ANY_ROLE}, media_type="text/plain", summary="Metrics for Prometheus"
-)
+@get("/metrics", opt={"allowed": USERS}, media_type="text/plain", summary="Metrics for Prometheus")
 async def metrics(request: Request[Any, Any, Any]) -> Response[bytes]:
     collect = services_of(request).metrics
     if collect is None:

@@ -8,7 +8,7 @@ from litestar.params import FromPath
 from msgspec.structs import replace
 
 from phalanx.api import request_body
-from phalanx.api.auth import USERS, Principal, principal_of
+from phalanx.api.auth import USERS, principal_of
 from phalanx.api.lookup import change, find
 from phalanx.api.services import services_of
 from phalanx.api.views import job_view, submitted_view
@@ -21,6 +21,7 @@ from phalanx.core.spec.fields import REQUIRED, Field
 from phalanx.core.spec.schema import JOB_FIELDS
 from phalanx.engine.submissions import AcceptedJob, Submission
 from phalanx.engine.turn import Turn
+from phalanx.identity.principal import Principal
 from phalanx.wire.jobs import JobView, SubmitReply
 
 _PRIORITY = {"priority": Field(JOB_FIELDS["priority"].read, REQUIRED)}

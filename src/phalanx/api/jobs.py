@@ -6,7 +6,7 @@ from litestar import Request, delete, get
 from litestar.params import FromPath, QueryParameter
 from msgspec.structs import replace
 
-from phalanx.api.auth import ANY_ROLE, USERS, check_namespace, principal_of
+from phalanx.api.auth import USERS, principal_of
 from phalanx.api.dependencies import related_jobs
 from phalanx.api.listing import JobFilter, page_of_jobs
 from phalanx.api.lookup import change, find
@@ -16,6 +16,7 @@ from phalanx.core.events import CancelRequested
 from phalanx.core.gang import Gang
 from phalanx.core.model import Job, Phase
 from phalanx.engine.turn import Turn
+from phalanx.identity.principal import check_namespace
 from phalanx.store.protocol import JobQuery
 from phalanx.wire.events import EventPage, with_iso_times
 from phalanx.wire.jobs import JobDetail, JobList, JobView, TaskView
@@ -62,7 +63,7 @@ async def list_jobs(  # noqa: PLR0913, PLR0917
     return await page_of_jobs(services_of(request), wanted, limit, cursor)
 
 
-@get("/jobs/{job_id:str}", opt={"allowed": ANY_ROLE}, summary="Show a job with its tasks")
+@get("/jobs/{job_id:str}", opt={"allowed": USERS}, summary="Show a job with its tasks")
 async def show_job(request: Request[Any, Any, Any], job_id: FromPath[str]) -> JobDetail:
     """The job with its tasks, specification and dependencies."""
     target = await find(request, job_id)
@@ -81,7 +82,7 @@ async def cancel_job(request: Request[Any, Any, Any], job_id: FromPath[str]) -> 
     return job_view(await change(request, job_id, cancel))
 
 
-@get("/jobs/{job_id:str}/tasks", opt={"allowed": ANY_ROLE}, summary="List the tasks of a job")
+@get("/jobs/{job_id:str}/tasks", opt={"allowed": USERS}, summary="List the tasks of a job")
 async def list_tasks(request: Request[Any, Any, Any], job_id: FromPath[str]) -> list[TaskView]:
     """By their number in the job."""
     target = await find(request, job_id)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from litestar import Request
 
-from phalanx.api.auth import Principal, principal_of
+from phalanx.api.auth import WORKERS, principal_of
 from phalanx.api.services import services_of
 from phalanx.api.views import reason_of
 from phalanx.core.errors import Conflict, Unknown
@@ -14,6 +14,7 @@ from phalanx.core.ids import split_task
 from phalanx.core.model import Job, Task
 from phalanx.core.reasons import Reason
 from phalanx.engine.turn import Turn
+from phalanx.identity.principal import Principal, check_placed
 
 T = TypeVar("T")
 
@@ -35,13 +36,37 @@ def unknown(name: str) -> Unknown:
 
 async def find(request: Request[Any, Any, Any], name: str) -> JobWithTasks:
     """The job, from memory or from the store. Raises Unknown, also if the caller may not see it."""
-    services, principal = services_of(request), principal_of(request)
+    target = await _find(request, name)
+    if not principal_of(request).may_see(target.job.spec.namespace):
+        raise unknown(name)
+    return target
+
+
+async def find_task(request: Request[Any, Any, Any], name: str) -> tuple[Job, Task]:
+    """The task, also by the id of a job with one task. Raises Unknown.
+
+    A worker sees the tasks that are placed on it. Raises Forbidden for other tasks.
+    """
+    principal = principal_of(request)
+    if principal.role not in WORKERS:
+        target = await find(request, name)
+        return target.job, _named_task(target, name)
+    target = await _find(request, name)
+    task = _named_task(target, name)
+    nodes = await services_of(request).engine.do(lambda turn: turn.cluster.nodes)
+    check_placed(principal, task.id, task.worker, nodes.get(task.worker or ""))
+    return target.job, task
+
+
+async def _find(request: Request[Any, Any, Any], name: str) -> JobWithTasks:
+    """The job, whether or not the caller may see it. Raises Unknown."""
+    services = services_of(request)
     job = job_of(name)
     target = await services.engine.do(lambda turn: _live(turn, job, services.engine.reasons))
     if target is None:
         row = await services.store.job(job)
         target = None if row is None else JobWithTasks(*row)
-    if target is None or not principal.may_see(target.job.spec.namespace):
+    if target is None:
         raise unknown(name)
     if name != job and not 0 <= split_task(name)[1] < len(target.tasks):
         raise unknown(name)
@@ -55,16 +80,14 @@ def _live(turn: Turn, job: str, reasons: Any) -> JobWithTasks | None:
     return JobWithTasks(gang.job, tuple(gang.tasks), reason_of(gang, reasons, turn.now))
 
 
-async def find_task(request: Request[Any, Any, Any], name: str) -> tuple[Job, Task]:
-    """The task, also by the id of a job with one task. Raises Unknown."""
-    target = await find(request, name)
+def _named_task(target: JobWithTasks, name: str) -> Task:
     if name != target.job.id:
-        return target.job, target.tasks[split_task(name)[1]]
+        return target.tasks[split_task(name)[1]]
     if not target.tasks:
         raise Unknown(f"job {name} has no tasks yet; submit the members of its gang")
     if len(target.tasks) > 1:
         raise Unknown(f"job {name} has {len(target.tasks)} tasks; name one of them, like {name}.0")
-    return target.job, target.tasks[0]
+    return target.tasks[0]
 
 
 async def change(

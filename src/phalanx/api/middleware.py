@@ -17,11 +17,12 @@ from litestar.params import FromPath
 from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
 from phalanx.api import request_body
-from phalanx.api.auth import WORKERS, check_role, identify
+from phalanx.api.auth import AGENTS, identify, principal_of
 from phalanx.api.errors import refusal_of, wrong
 from phalanx.api.json_body import JsonBody
 from phalanx.api.services import Services, services_of
 from phalanx.core.spec.fields import shown
+from phalanx.identity.principal import check_role, check_worker
 from phalanx.wire.sync import Reported, SyncReply, SyncRequest
 
 #: A request without an id gets this and a number.
@@ -57,12 +58,19 @@ class Middleware:
         else:
             await self._app(scope, receive, send_with_id)
 
+    async def _check_agent(self, scope: HTTPScope, worker: str) -> None:
+        principal = await identify(self._services.auth, scope)
+        check_role(principal, AGENTS)
+        check_worker(principal, worker)
+
     async def _sync(self, scope: HTTPScope, receive: Receive, send: Send, worker: str) -> None:
         status, headers = 200, [(b"content-type", b"application/json")]
         try:
-            check_role(await identify(self._services.auth, scope), WORKERS)
+            await self._check_agent(scope, worker)
             data = await _body(receive, self._services.info.body_limit_bytes)
-            body = _encode(await self._services.agent_sync.sync(worker, _request(data)))
+            reply = await self._services.agent_sync.sync(worker, _request(data))
+            await self._check_agent(scope, worker)  # it may have been revoked while it waited
+            body = _encode(reply)
         except Exception as error:  # answered in the same form as every error
             refusal = refusal_of(error, scope)
             status, body = refusal.status, refusal.body
@@ -123,12 +131,13 @@ _BODY = request_body.documented(
 @post(
     "/workers/{worker_id:str}/sync",
     operation_class=_BODY,
-    opt={"allowed": WORKERS},
+    opt={"allowed": AGENTS},
     status_code=200,
     summary="Exchange an agent's reports for instructions",
 )
 async def sync(request: Request[Any, Any, Any], worker_id: FromPath[str]) -> SyncReply:
     """The call is held for up to `wait` seconds until there are new instructions."""
+    check_worker(principal_of(request), worker_id)
     services = services_of(request)
     data = await request_body.raw(request, services.info.body_limit_bytes)
     return await services.agent_sync.sync(worker_id, _request(data))

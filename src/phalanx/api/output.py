@@ -7,7 +7,7 @@ from litestar.params import FromPath, QueryParameter
 from litestar.response import Stream
 
 from phalanx.api import request_body
-from phalanx.api.auth import USERS, WORKERS
+from phalanx.api.auth import AGENTS, USERS, principal_of
 from phalanx.api.checkpoints import Bytes
 from phalanx.api.errors import wrong
 from phalanx.api.log_reader import LogReader
@@ -18,6 +18,7 @@ from phalanx.core.ids import split_task
 from phalanx.core.model import Job, Task, index_in_role
 from phalanx.core.spec.fields import shown
 from phalanx.engine.output.outputs import CHUNK_BYTES, MAX_OFFSET
+from phalanx.identity.principal import check_worker
 from phalanx.store.protocol import OutputChunk
 from phalanx.wire.workers import OutputReply
 
@@ -58,7 +59,7 @@ Tail = Annotated[
 @post(
     "/workers/{worker_id:str}/output",
     operation_class=Bytes,
-    opt={"allowed": WORKERS},
+    opt={"allowed": AGENTS},
     status_code=200,
     summary="Upload output of a task",
 )
@@ -74,6 +75,7 @@ async def upload(
     Bytes that the server has already are ignored. Bytes that are skipped become a gap. An empty
     body only asks for the next byte.
     """
+    check_worker(principal_of(request), worker_id)
     outputs = services_of(request).outputs
     job, number = split_task(task)
     declared = request.headers.get("content-length", "")

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Annotated, Any
 
 from litestar import Request, Response, get, post
 from litestar.params import FromPath, QueryParameter
 
-from phalanx.api.auth import ANY_ROLE, WORKERS
+from phalanx.api.auth import PLAIN_WORKERS, USERS, principal_of
 from phalanx.api.lookup import find
 from phalanx.api.plain_views import plain_claim_view, plain_task_views
 from phalanx.api.services import services_of
@@ -18,6 +19,7 @@ from phalanx.core.states import State
 from phalanx.engine.plain.claims import PlainClaim
 from phalanx.engine.plain.reports import ReportedAttempt
 from phalanx.engine.turn import Turn
+from phalanx.identity.principal import check_placed, check_worker
 from phalanx.wire.plain import PlainClaimView, PlainHeartbeatReply, PlainTaskView
 
 _MAX_NUMBER = 2**63 - 1
@@ -49,7 +51,7 @@ Step = Annotated[
 ]
 
 
-@get("/jobs/next", opt={"allowed": WORKERS}, summary="Claim the next task")
+@get("/jobs/next", opt={"allowed": PLAIN_WORKERS}, summary="Claim the next task")
 async def claim(
     request: Request[Any, Any, Any], worker_id: WorkerId = None, wait: Wait = 0.0
 ) -> Response[PlainClaimView | None]:
@@ -57,6 +59,7 @@ async def claim(
 
     A runner without `worker_id` gets only such jobs, and must send a heartbeat every 30 s.
     """
+    check_worker(principal_of(request), worker_id)
     claims = services_of(request).claims
     if wait:
         claimed = await _while_connected(request, claims.next(worker_id, wait))
@@ -89,7 +92,7 @@ async def _disconnected(request: Request[Any, Any, Any]) -> None:
 
 @get(
     "/gangs/{job_id:str}",
-    opt={"allowed": ANY_ROLE},
+    opt={"allowed": USERS},
     summary="List the tasks of a job, with the plain protocol's names",
 )
 async def show_gang(request: Request[Any, Any, Any], job_id: FromPath[str]) -> list[PlainTaskView]:
@@ -100,7 +103,7 @@ async def show_gang(request: Request[Any, Any, Any], job_id: FromPath[str]) -> l
 
 @post(
     "/jobs/{task:str}/heartbeat",
-    opt={"allowed": WORKERS},
+    opt={"allowed": PLAIN_WORKERS},
     status_code=200,
     summary="Report that a task is alive",
 )
@@ -111,7 +114,7 @@ async def heartbeat(
     worker_id: WorkerId = None,
 ) -> PlainHeartbeatReply:
     """Also a heartbeat of its worker. The answer is `{}`, or a request to stop the task."""
-    reported = ReportedAttempt(task, epoch, worker_id)
+    reported = reported_attempt(request, task, epoch, worker_id)
     return await services_of(request).reports.take(reported, _heartbeat_reply)
 
 
@@ -123,7 +126,7 @@ def _heartbeat_reply(turn: Turn, task: Task) -> PlainHeartbeatReply:
 
 @post(
     "/jobs/{task:str}/done",
-    opt={"allowed": WORKERS},
+    opt={"allowed": PLAIN_WORKERS},
     status_code=200,
     summary="Report that a task succeeded",
 )
@@ -134,13 +137,13 @@ async def done(
     worker_id: WorkerId = None,
 ) -> Response[None]:
     """`epoch` can be left out if the report cannot be about an earlier attempt."""
-    reported = ReportedAttempt(task, epoch, worker_id, has_ended=True)
+    reported = reported_attempt(request, task, epoch, worker_id, has_ended=True)
     return await _report(request, reported, lambda row: Exited(row.id, row.epoch, code=0))
 
 
 @post(
     "/jobs/{task:str}/fail",
-    opt={"allowed": WORKERS},
+    opt={"allowed": PLAIN_WORKERS},
     status_code=200,
     summary="Report that a task failed",
 )
@@ -152,26 +155,26 @@ async def fail(
     exit_code: ExitCode = None,
 ) -> Response[None]:
     """`epoch` can be left out if the report cannot be about an earlier attempt."""
-    reported = ReportedAttempt(task, epoch, worker_id, has_ended=True)
+    reported = reported_attempt(request, task, epoch, worker_id, has_ended=True)
     return await _report(request, reported, lambda row: Exited(row.id, row.epoch, code=exit_code))
 
 
 @post(
     "/jobs/{task:str}/preempted",
-    opt={"allowed": WORKERS},
+    opt={"allowed": PLAIN_WORKERS},
     status_code=200,
     summary="Report that a task has stopped as requested",
 )
 async def preempted(
     request: Request[Any, Any, Any], task: FromPath[str], epoch: Epoch
 ) -> Response[None]:
-    reported = ReportedAttempt(task, epoch, has_ended=True)
+    reported = reported_attempt(request, task, epoch, has_ended=True)
     return await _report(request, reported, lambda row: Stopped(row.id, row.epoch))
 
 
 @post(
     "/jobs/{task:str}/checkpointed",
-    opt={"allowed": WORKERS},
+    opt={"allowed": PLAIN_WORKERS},
     status_code=200,
     summary="Report that the work so far would survive a stop",
 )
@@ -183,8 +186,21 @@ async def checkpointed(
             raise Conflict(f"task {row.id} is {row.state}; only a running task can report progress")
         turn.apply(Progressed(row.id, row.epoch, step, safe=True))
 
-    await services_of(request).reports.take(ReportedAttempt(task, epoch), work)
+    await services_of(request).reports.take(reported_attempt(request, task, epoch), work)
     return Response(None, status_code=200)
+
+
+def reported_attempt(
+    request: Request[Any, Any, Any],
+    task: str,
+    epoch: int | None,
+    worker: str | None = None,
+    *,
+    has_ended: bool = False,
+) -> ReportedAttempt:
+    """The attempt of a report, which is refused unless the caller may act as the task's worker."""
+    check = partial(check_placed, principal_of(request))
+    return ReportedAttempt(task, epoch, worker, has_ended, check)
 
 
 async def _report(

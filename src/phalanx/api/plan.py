@@ -7,7 +7,7 @@ from litestar.params import FromPath
 from msgspec.structs import replace
 
 from phalanx.api import manifests
-from phalanx.api.auth import USERS, check_namespace, principal_of
+from phalanx.api.auth import USERS, principal_of
 from phalanx.api.errors import wrong
 from phalanx.api.forecast_views import (
     alternative_views,
@@ -37,6 +37,7 @@ from phalanx.core.reasons import (
 from phalanx.core.warnings import AnyWarning, above_limit
 from phalanx.engine.forecast import JobForecast
 from phalanx.engine.turn import Turn
+from phalanx.identity.principal import check_namespace
 from phalanx.plan.explain.whatif import remedy
 from phalanx.wire.plan import PlanView, Why
 

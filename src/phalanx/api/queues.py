@@ -8,7 +8,7 @@ from litestar.params import FromPath, QueryParameter
 from msgspec.structs import replace
 
 from phalanx.api import request_body
-from phalanx.api.auth import ADMINS, ANY_ROLE, principal_of
+from phalanx.api.auth import ADMINS, USERS, principal_of
 from phalanx.api.errors import wrong
 from phalanx.api.manifests import IgnoreUnsupported
 from phalanx.api.services import services_of
@@ -53,7 +53,7 @@ _FILE = request_body.documented(
 )
 
 
-@get("/queues", opt={"allowed": ANY_ROLE}, summary="List the queues")
+@get("/queues", opt={"allowed": USERS}, summary="List the queues")
 async def list_queues(request: Request[Any, Any, Any]) -> list[QueueView]:
     def work(turn: Turn) -> list[QueueView]:
         return [queue_view(queue) for _, queue in sorted(turn.cluster.queues.items())]
@@ -61,7 +61,7 @@ async def list_queues(request: Request[Any, Any, Any]) -> list[QueueView]:
     return await services_of(request).engine.do(work)
 
 
-@get("/queues/{name:str}", opt={"allowed": ANY_ROLE}, summary="Show a queue")
+@get("/queues/{name:str}", opt={"allowed": USERS}, summary="Show a queue")
 async def show_queue(request: Request[Any, Any, Any], name: FromPath[str]) -> QueueView:
     return await services_of(request).engine.do(lambda turn: queue_view(_queue(turn, name)))
 

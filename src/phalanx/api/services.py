@@ -15,6 +15,8 @@ from phalanx.engine.plain.claims import PlainClaims
 from phalanx.engine.plain.reports import PlainReports
 from phalanx.engine.submissions import Submissions
 from phalanx.engine.submit_warnings import SubmitWarnings
+from phalanx.identity.authority import TokenAuthority
+from phalanx.identity.registry import TokenRegistry
 from phalanx.store.protocol import Store
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ class Info(msgspec.Struct, frozen=True):
     checkpoint_limit_bytes: int = 1024 * 1024
     priority_classes: dict[str, int] = {}
     output_limit_bytes: int = 1024 * 1024  #: the output that is kept of each attempt
+    renew_credentials_s: float = 86_400.0  #: how often agents renew their credentials
     keepalive_s: float = 15.0  #: how often a quiet stream sends a comment
     linger_s: float = 1.0  #: how long a reader waits for late output of an ended job
 
@@ -46,6 +49,7 @@ class Services:
         event_buffer: EventBuffer,
         *,
         auth: "Authenticator | None" = None,
+        tokens: TokenRegistry | None = None,
         certificates: "Certificates | None" = None,
         metrics: MetricsSource | None = None,
         info: Info | None = None,
@@ -55,6 +59,7 @@ class Services:
         self.store = store
         self.event_buffer = event_buffer
         self.auth = auth
+        self.tokens = TokenAuthority(store, tokens or TokenRegistry(store, open_on_loopback=False))
         self.certificates = certificates
         self.metrics = metrics
         self.info = info or Info()

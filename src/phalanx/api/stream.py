@@ -13,11 +13,12 @@ from litestar import Request, get
 from litestar.params import QueryParameter
 from litestar.response import Stream
 
-from phalanx.api.auth import USERS, Principal, principal_of
+from phalanx.api.auth import USERS, principal_of
 from phalanx.api.errors import wrong
 from phalanx.api.services import Services, services_of
 from phalanx.core.records import kind_of
 from phalanx.engine.event_buffer import Entry
+from phalanx.identity.principal import Principal
 from phalanx.wire.events import with_iso_times
 
 _encode = msgspec.json.Encoder().encode

@@ -10,14 +10,7 @@ from litestar.openapi.spec import Schema
 from litestar.params import HeaderParameter
 
 from phalanx.api import manifests, request_body
-from phalanx.api.auth import (
-    ADMINS,
-    USERS,
-    Forbidden,
-    check_namespace,
-    check_role,
-    principal_of,
-)
+from phalanx.api.auth import ADMINS, USERS, principal_of
 from phalanx.api.crons import cron_view
 from phalanx.api.errors import info_of, wrong
 from phalanx.api.manifests import IgnoreImage, IgnoreUnsupported, read_options
@@ -29,6 +22,7 @@ from phalanx.core.model import GangMembers, Job
 from phalanx.core.spec.job import JobSpec
 from phalanx.core.spec.validation import is_short_form
 from phalanx.engine.submissions import Outcome, Scheduled, Submission
+from phalanx.identity.principal import Forbidden, check_namespace, check_role
 from phalanx.manifest.bundle import Bundle, bundle
 from phalanx.wire.crons import CronView
 from phalanx.wire.errors import ErrorInfo

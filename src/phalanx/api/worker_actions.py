@@ -29,9 +29,14 @@ Deadline = Annotated[
     summary="Remove a worker",
 )
 async def remove(request: Request[Any, Any, Any], worker_id: FromPath[str]) -> None:
-    """For a machine that is gone for good: none of its processes is assumed to be alive."""
-    event = WorkerRemoved(worker_id, principal_of(request).name)
-    await services_of(request).engine.apply(event)
+    """For a machine that is gone for good: none of its processes is assumed to be alive.
+
+    Its credential is revoked first, so that it cannot register again.
+    """
+    services = services_of(request)
+    services.engine.check_leading()
+    await services.tokens.revoke_worker(worker_id)
+    await services.engine.apply(WorkerRemoved(worker_id, principal_of(request).name))
 
 
 @post(

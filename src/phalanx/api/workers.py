@@ -9,10 +9,10 @@ from litestar.openapi.spec import Schema
 from litestar.params import FromPath
 
 from phalanx.api import request_body
-from phalanx.api.auth import ANY_ROLE, WORKERS
+from phalanx.api.auth import PLAIN_WORKERS, USERS, WORKERS, principal_of
 from phalanx.api.services import services_of
 from phalanx.api.worker_views import worker_view
-from phalanx.core.errors import Unknown
+from phalanx.core.errors import Conflict, Unknown
 from phalanx.core.events import (
     Vanished,
     WorkerRegistered,
@@ -36,6 +36,7 @@ from phalanx.core.spec.fields import (
 from phalanx.core.spec.names import label_key, worker_id
 from phalanx.core.states import State
 from phalanx.engine.turn import Turn
+from phalanx.identity.principal import Forbidden, Principal, check_worker
 from phalanx.wire.workers import WorkerView
 
 _MAX_SLOTS = 100_000
@@ -116,14 +117,16 @@ async def register(request: Request[Any, Any, Any]) -> WorkerView:
         slots=fields["slots"],
         limits=fields["limits"],
     )
-    services = services_of(request)
-    view = await services.engine.do(lambda turn: _register(turn, event))
+    principal, services = principal_of(request), services_of(request)
+    check_worker(principal, worker)
+    view = await services.engine.do(lambda turn: _register(turn, event, principal))
     services.engine.hear_worker(worker)
     return view
 
 
-def _register(turn: Turn, event: WorkerRegistered) -> WorkerView:
+def _register(turn: Turn, event: WorkerRegistered, principal: Principal) -> WorkerView:
     previous = turn.cluster.nodes.get(event.worker)
+    _check_protocol(principal, event, previous)
     if (
         previous is not None
         and event.protocol is Protocol.PLAIN
@@ -132,6 +135,24 @@ def _register(turn: Turn, event: WorkerRegistered) -> WorkerView:
         _lose_processes(turn, previous)
     turn.apply(event)
     return worker_view(turn.cluster.nodes[event.worker])
+
+
+def _check_protocol(principal: Principal, event: WorkerRegistered, previous: Node | None) -> None:
+    """Raise Forbidden unless the caller's role is that of the protocol, and the worker's name was
+    not that of an agent."""
+    if principal.role == "agent" and event.protocol is not Protocol.SYNC:
+        raise Forbidden(f"worker {event.worker} has joined as an agent; register it as one (sync)")
+    if principal.role != "worker":
+        return
+    if event.protocol is not Protocol.PLAIN:
+        raise Forbidden(
+            f"the token {principal.name} is for workers of the plain protocol; an agent joins"
+            " with a join token (`phalanx token create NAME --role join`)"
+        )
+    if previous is not None and previous.worker.protocol is not Protocol.PLAIN:
+        raise Forbidden(
+            f"worker {event.worker} is an agent; choose another name, or ask an admin to remove it"
+        )
 
 
 def _lose_processes(turn: Turn, node: Node) -> None:
@@ -150,15 +171,19 @@ def _lose_processes(turn: Turn, node: Node) -> None:
 
 @post(
     "/workers/{worker_id:str}/heartbeat",
-    opt={"allowed": WORKERS},
+    opt={"allowed": PLAIN_WORKERS},
     status_code=200,
     summary="Report that a worker is alive",
 )
 async def heartbeat(request: Request[Any, Any, Any], worker_id: FromPath[str]) -> WorkerView:
     """A plain worker that was lost recovers with it."""
+    check_worker(principal_of(request), worker_id)
 
     def work(turn: Turn) -> WorkerView:
-        if _node(turn, worker_id).worker.lost_at is not None:
+        node = _node(turn, worker_id)
+        if node.worker.protocol is not Protocol.PLAIN:
+            raise Conflict(f"worker {worker_id} is an agent; it reports over sync")
+        if node.worker.lost_at is not None:
             turn.apply(WorkerReturned(worker_id))
         return worker_view(turn.cluster.nodes[worker_id])
 
@@ -175,7 +200,7 @@ def _node(turn: Turn, worker: str) -> Node:
     return node
 
 
-@get("/workers", opt={"allowed": ANY_ROLE}, summary="List the workers")
+@get("/workers", opt={"allowed": USERS}, summary="List the workers")
 async def list_workers(request: Request[Any, Any, Any]) -> list[WorkerView]:
     def work(turn: Turn) -> list[WorkerView]:
         return [worker_view(node) for _, node in sorted(turn.cluster.nodes.items())]

@@ -103,7 +103,7 @@ Token = Annotated[
         "--token",
         envvar="PHALANX_TOKEN",
         metavar="TOKEN",
-        help="API token with the role worker.",
+        help="Join token, with which the worker joins the cluster once.",
         show_envvar=True,
     ),
 ]
@@ -113,7 +113,7 @@ TokenFile = Annotated[
         "--token-file",
         envvar="PHALANX_TOKEN_FILE",
         metavar="FILE",
-        help="File with the token, which may be replaced while the worker runs.",
+        help="File with the join token.",
     ),
 ]
 Keep = Annotated[
@@ -208,7 +208,7 @@ def worker(  # noqa: PLR0913
         state_dir=(state_dir or state_directory(os.environ) / "worker").absolute(),
         registration=registration,
         keep=keep,
-        token=_token(token, token_file),
+        join_token=_token(token, token_file),
         limits=LimitPolicy(cpu_quota=cpu_quota, processes=task_processes or None),
     )
     logs.set_up(log_format, log_level)

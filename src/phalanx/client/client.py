@@ -31,6 +31,7 @@ from phalanx.wire.jobs import (
     TaskView,
 )
 from phalanx.wire.plan import PlanView, Why
+from phalanx.wire.tokens import CreatedToken, TokenView
 from phalanx.wire.workers import DrainReply, QueuesReply, QueueView, WorkerView
 
 T = TypeVar("T")
@@ -374,6 +375,42 @@ class Client:
     def delete_cron(self, name: str) -> None:
         self._transport.send(ApiRequest("DELETE", _cron_path(name), is_idempotent=False))
 
+    # Tokens
+
+    def tokens(self) -> list[TokenView]:
+        """All tokens and the credentials of workers, without their secrets."""
+        return self._call(list[TokenView], ApiRequest("GET", "/tokens"))
+
+    def create_token(  # noqa: PLR0913
+        self,
+        name: str,
+        *,
+        role: str = "user",
+        namespaces: Sequence[str] = (),
+        workers: str = "",
+        expires: str | None = None,
+        joins: int | None = None,
+    ) -> CreatedToken:
+        """Create a token with the role `user`, `join`, `worker` or `admin`, valid for `expires`
+        (`90d`)."""
+        fields: dict[str, Any] = {
+            "name": name,
+            "role": role,
+            "namespaces": namespaces or None,
+            "workers": workers or None,
+            "expires": expires,
+            "joins": joins,
+        }
+        return self._send_json("POST", "/tokens", CreatedToken, is_idempotent=False, **fields)
+
+    def rotate_token(self, name: str) -> CreatedToken:
+        """Give a token a new secret. The previous one stays valid until the new one is used."""
+        return self._post(CreatedToken, _path("tokens", name, "rotate"), is_idempotent=False)
+
+    def revoke_token(self, name: str) -> None:
+        """Revoke a token, or the credential of a worker (`worker:w-1`)."""
+        self._transport.send(ApiRequest("DELETE", _path("tokens", name), is_idempotent=False))
+
     # Cost
 
     def cost(self) -> CostView:
@@ -390,12 +427,18 @@ class Client:
     ) -> T:
         return self._call(kind, ApiRequest("POST", path, params, is_idempotent=is_idempotent))
 
-    def _send_json(self, method: str, path: str, kind: type[T], **fields: Any) -> T:
+    def _send_json(
+        self, method: str, path: str, kind: type[T], *, is_idempotent: bool = True, **fields: Any
+    ) -> T:
         given: Mapping[str, Any] = {k: v for k, v in fields.items() if v is not None}
-        headers = {"Content-Type": "application/json"}
-        return self._call(
-            kind, ApiRequest(method, path, content=msgspec.json.encode(given), headers=headers)
+        request = ApiRequest(
+            method,
+            path,
+            content=msgspec.json.encode(given),
+            headers={"Content-Type": "application/json"},
+            is_idempotent=is_idempotent,
         )
+        return self._call(kind, request)
 
 
 def _cron_path(name: str) -> str:

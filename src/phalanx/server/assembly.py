@@ -18,6 +18,7 @@ from phalanx.engine.event_buffer import EventBuffer
 from phalanx.engine.host import HostEnvironment
 from phalanx.engine.planner_loop import PlannerThread
 from phalanx.engine.telemetry import TelemetryFanout
+from phalanx.identity.registry import TokenRegistry
 from phalanx.server.cluster_certificates import ClusterCertificates
 from phalanx.server.config import Config
 from phalanx.server.http_protocol import CoalescingProtocol
@@ -27,7 +28,6 @@ from phalanx.server.logs import EventLogger, Logger
 from phalanx.server.metrics.metrics import Metrics
 from phalanx.server.same_origin import SameOrigin
 from phalanx.server.shutdown import Shutdown
-from phalanx.server.tokens import TokenRegistry
 from phalanx.store.protocol import Store
 from phalanx.store.sqlite import wall_clock
 
@@ -87,12 +87,14 @@ def _services(
         store=store,
         event_buffer=EventBuffer(engine.settings.event_buffer_size),
         auth=tokens,
+        tokens=tokens,
         metrics=lambda: (metrics.text(), metrics.content_type),
         info=Info(
             body_limit_bytes=config["body_limit"],
             checkpoint_limit_bytes=config["checkpoint_limit"],
             output_limit_bytes=config["output_limit"],
             priority_classes=config["priority_classes"],
+            renew_credentials_s=config["renew_credentials"],
         ),
     )
 

@@ -164,6 +164,15 @@ _SERVER: tuple[Option, ...] = (
         "Require no token while the server listens on the loopback address only.",
     ),
     Option(
+        "renew_credentials",
+        "Server",
+        "duration",
+        read.seconds,
+        86_400.0,
+        "How often workers that have joined renew their credentials.",
+        read.printed_seconds,
+    ),
+    Option(
         "stop_wait",
         "Server",
         "duration",

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import structlog
 import uvloop
 
+from phalanx.identity.registry import TokenRegistry
 from phalanx.server import stores
 from phalanx.server.assembly import LINGER_S, assemble, is_open
 from phalanx.server.cluster_certificates import ClusterCertificates
@@ -25,7 +26,6 @@ from phalanx.server.logs import Logger
 from phalanx.server.options import TlsMode
 from phalanx.server.retention import keep_pruning
 from phalanx.server.tls_context import ServerCertificate
-from phalanx.server.tokens import TokenRegistry
 from phalanx.store.protocol import Leader, Store, StoreError
 
 #: How long the start message waits for the result of the election.

@@ -12,8 +12,9 @@ import msgspec
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, HTTPScope, Receive, Scope, Send
 
-from phalanx.api.auth import Authenticator, Unauthorised, bearer_of
+from phalanx.api.auth import Authenticator, bearer_of
 from phalanx.core.spec.fields import shown
+from phalanx.identity.principal import Unauthorised
 from phalanx.server.listening import is_loopback
 from phalanx.wire.errors import ErrorBody, ErrorInfo
 

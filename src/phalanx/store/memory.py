@@ -4,7 +4,7 @@ Rows are kept encoded, as on a disk, so that a loaded row is never an object tha
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from uuid import uuid4
 
 from msgspec.structs import replace
@@ -60,6 +60,9 @@ class MemoryDatabase:
         #: job → (position, epoch) → begins → row.
         self.output: dict[str, dict[tuple[int, int], dict[int, OutputRow]]] = {}
         self.tokens: dict[str, str] = {}
+        self.tokens_version = 0
+        self.token_uses: dict[str, Micros] = {}
+
         self.authorities: dict[int, str] = {}
 
 
@@ -271,13 +274,38 @@ class MemoryStore:
 
     async def add_token(self, token: Token) -> bool:
         name, doc = rows.token_row(token)
-        return self._db.tokens.setdefault(name, doc) is doc
+        if name in self._db.tokens:
+            return False
+        self._db.tokens[name] = doc
+        self._db.tokens_version += 1
+        return True
+
+    async def replace_token(self, before: Token, after: Token) -> bool:
+        name, old, new = rows.token_replacement(before, after)
+        if self._db.tokens.get(name) != old:
+            return False
+        self._db.tokens[name] = new
+        self._db.tokens_version += 1
+        return True
 
     async def remove_token(self, name: str) -> bool:
+        self._db.token_uses.pop(column(name), None)
+        self._db.tokens_version += 1
         return self._db.tokens.pop(column(name), None) is not None
 
     async def tokens(self) -> tuple[Token, ...]:
         return tuple(rows.token_from(doc) for _, doc in sorted(self._db.tokens.items()))
+
+    async def tokens_version(self) -> int:
+        return self._db.tokens_version
+
+    async def note_token_uses(self, used_at: Mapping[str, Micros]) -> None:
+        for name, at in rows.token_use_rows(used_at):
+            if name in self._db.tokens:
+                self._db.token_uses[name] = at
+
+    async def token_uses(self) -> dict[str, Micros]:
+        return dict(self._db.token_uses)
 
     # Certificate authorities
 

@@ -3,7 +3,7 @@
 Every transaction locks the leader's row first, which fences out all terms but the latest.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -254,15 +254,36 @@ class PostgresStore:
     # Tokens
 
     async def add_token(self, token: Token) -> bool:
-        async with self._connections.writing("add a token") as connection:
-            return _row_count(await connection.execute(sql.ADD_TOKEN, *rows.token_row(token))) == 1
+        return await self._change_tokens(sql.ADD_TOKEN, *rows.token_row(token))
+
+    async def replace_token(self, before: Token, after: Token) -> bool:
+        return await self._change_tokens(sql.REPLACE_TOKEN, *rows.token_replacement(before, after))
 
     async def remove_token(self, name: str) -> bool:
-        async with self._connections.writing("remove a token") as connection:
-            return _row_count(await connection.execute(sql.REMOVE_TOKEN, column(name))) == 1
+        return await self._change_tokens(sql.REMOVE_TOKEN, column(name))
+
+    async def _change_tokens(self, query: str, *values: str) -> bool:
+        """Run a statement and raise the version: whether it changed a token."""
+        async with (
+            self._connections.writing("change the tokens") as connection,
+            connection.transaction(),
+        ):
+            await connection.execute(sql.TOKENS_CHANGED)
+            return _row_count(await connection.execute(query, *values)) == 1
 
     async def tokens(self) -> tuple[Token, ...]:
         return tuple(rows.token_from(row[0]) for row in await self._connections.fetch(sql.TOKENS))
+
+    async def tokens_version(self) -> int:
+        [(version,)] = await self._connections.fetch(sql.TOKENS_VERSION)
+        return int(version)
+
+    async def note_token_uses(self, used_at: Mapping[str, Micros]) -> None:
+        async with self._connections.writing("note the use of tokens") as connection:
+            await connection.executemany(sql.NOTE_TOKEN_USE, rows.token_use_rows(used_at))
+
+    async def token_uses(self) -> dict[str, Micros]:
+        return {row[0]: row[1] for row in await self._connections.fetch(sql.TOKEN_USES)}
 
     # Certificate authorities
 

@@ -5,7 +5,7 @@ term of its leader, and a store accepts it only while no later term exists. A le
 clock of the store. The suite in `tests/compliance` holds for every store.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -110,7 +110,12 @@ class Token(msgspec.Struct, frozen=True, omit_defaults=True):
     digest: str  #: SHA-256 of the token, in hex
     prefix: str  #: the first characters of the token, by which people recognise it
     created_at: Micros
-    namespaces: tuple[str, ...] = ()
+    namespaces: tuple[str, ...] = ()  #: of a user
+    workers: str = ""  #: the worker that it is for, or the beginning of names and `*`
+    expires_at: Micros | None = None
+    joins_left: int | None = None  #: how many workers can still join; None means any number
+    next_digest: str = ""  #: of the renewed credential, until it is used for the first time
+    revoked_at: Micros | None = None  #: of a credential, which is kept to tell its worker
 
 
 class StoredAuthority(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -279,11 +284,23 @@ class Store(Protocol):
         It needs no term: a token can be added before the first server starts, or next to one.
         """
 
+    async def replace_token(self, before: Token, after: Token) -> bool:
+        """Replace a token by another of its name, durably; False if it is not as `before` says."""
+
     async def remove_token(self, name: str) -> bool:
         """Remove a token; False if there is none of that name."""
 
     async def tokens(self) -> tuple[Token, ...]:
         """All tokens, by name."""
+
+    async def tokens_version(self) -> int:
+        """A number that grows with every change of the tokens."""
+
+    async def note_token_uses(self, used_at: Mapping[str, Micros]) -> None:
+        """Store when tokens, by name, were last used. It changes no version."""
+
+    async def token_uses(self) -> dict[str, Micros]:
+        """When tokens were last used, by name, as far as that was stored."""
 
     # Certificate authorities
 

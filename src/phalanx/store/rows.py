@@ -244,6 +244,17 @@ def token_row(token: Token) -> tuple[str, str]:
     return column(token.name), _doc(token)
 
 
+def token_replacement(before: Token, after: Token) -> tuple[str, str, str]:
+    """The name of a token, its document, and the document that replaces it."""
+    if before.name != after.name:
+        raise AssertionError(f"bug: token {after.name} cannot replace {before.name}")
+    return column(before.name), _doc(before), _doc(after)
+
+
+def token_use_rows(used_at: Mapping[str, Micros]) -> list[tuple[str, Micros]]:
+    return [(column(name), at) for name, at in used_at.items()]
+
+
 def authority_row(authority: StoredAuthority) -> tuple[int, str]:
     return authority.number, _doc(authority)
 

@@ -7,7 +7,7 @@ host, and the lock keeps a second leader out even if that clock is set forward.
 
 import sqlite3
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import cache, partial
 from pathlib import Path
@@ -276,13 +276,40 @@ class SQLiteStore:
     # Tokens
 
     async def add_token(self, token: Token) -> bool:
-        return await self._write(sql.ADD_TOKEN, *rows.token_row(token)) == 1
+        return await self._change_tokens(sql.ADD_TOKEN, *rows.token_row(token))
+
+    async def replace_token(self, before: Token, after: Token) -> bool:
+        return await self._change_tokens(sql.REPLACE_TOKEN, *rows.token_replacement(before, after))
 
     async def remove_token(self, name: str) -> bool:
-        return await self._write(sql.REMOVE_TOKEN, column(name)) == 1
+        return await self._change_tokens(sql.REMOVE_TOKEN, column(name))
+
+    async def _change_tokens(self, query: str, *values: Value) -> bool:
+        """Run a statement and raise the version: whether it changed a token."""
+
+        def work(db: sqlite3.Connection) -> bool:
+            with transaction(db):
+                db.execute(sql.TOKENS_CHANGED)
+                return db.execute(_sqlite(query), values).rowcount == 1
+
+        return await self._writer.run(work)
 
     async def tokens(self) -> tuple[Token, ...]:
         return tuple(rows.token_from(doc) for (doc,) in await self._read(sql.TOKENS))
+
+    async def tokens_version(self) -> int:
+        [(version,)] = await self._read(sql.TOKENS_VERSION)
+        return int(version)
+
+    async def note_token_uses(self, used_at: Mapping[str, Micros]) -> None:
+        def work(db: sqlite3.Connection) -> None:
+            with transaction(db):
+                db.executemany(_sqlite(sql.NOTE_TOKEN_USE), rows.token_use_rows(used_at))
+
+        await self._writer.run(work)
+
+    async def token_uses(self) -> dict[str, Micros]:
+        return dict(await self._read(sql.TOKEN_USES))
 
     # Certificate authorities
 

@@ -20,6 +20,21 @@ class ErrorBody(msgspec.Struct, frozen=True):
     error: ErrorInfo
 
 
+_decode = msgspec.json.Decoder(ErrorBody).decode
+
+
+def error_info(body: bytes) -> ErrorInfo:
+    """The error in a body. A body in another form comes from a proxy in between."""
+    try:
+        return _decode(body).error
+    except msgspec.MsgspecError:
+        return ErrorInfo("unknown", body.decode(errors="replace")[:500])
+
+
+def error_message(body: bytes) -> str:
+    return error_info(body).message
+
+
 def unknown_outcome(why: str) -> ErrorInfo:
     """The error of a change that may or may not have been made."""
     return ErrorInfo(

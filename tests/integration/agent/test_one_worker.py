@@ -79,7 +79,7 @@ async def test_output_that_the_disk_cannot_take_is_dropped_and_the_task_continue
 
 async def test_a_token_authenticates_the_worker_and_is_not_passed_to_tasks(tmp_path: Path) -> None:
     created = await phalanx(
-        "token", "create", "rack", "--role=worker", f"--store={sqlite_at(tmp_path)}"
+        "token", "create", "rack", "--role=join", f"--store={sqlite_at(tmp_path)}"
     )
     token = created[1].split()[-1]
     (tmp_path / "token").write_text(token + "\n")

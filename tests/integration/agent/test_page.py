@@ -26,7 +26,7 @@ async def test_every_command_on_the_page_starts_a_worker(
     command: str, small: Fleet, tmp_path: Path
 ) -> None:
     store = f"--store={sqlite_at(small.folder)}"
-    created = await phalanx("token", "create", "rack-7", "--role=worker", store)
+    created = await phalanx("token", "create", "rack-7", "--role=join", store)
     (tmp_path / "token").write_text(created[1].split()[-1])
     here = command.replace("/etc/phalanx", str(tmp_path)).replace("/srv/phalanx", str(tmp_path))
     here = re.sub(r"https://\w+\.example:8080", small.server.url, here)

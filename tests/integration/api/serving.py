@@ -24,6 +24,7 @@ from phalanx.engine.event_buffer import EventBuffer
 from phalanx.engine.host import HostEnvironment
 from phalanx.engine.settings import EngineSettings
 from phalanx.engine.turn import Turn
+from phalanx.identity.registry import TokenRegistry
 from phalanx.server.http_protocol import CoalescingProtocol
 from phalanx.store.protocol import Store
 from phalanx.store.sqlite import wall_clock
@@ -103,6 +104,7 @@ async def serving(
     *,
     settings: EngineSettings | None = None,
     auth: Authenticator | None = None,
+    tokens: TokenRegistry | None = None,
     info: Info | None = None,
     buffer_size: int = 10_000,
     leads: bool = True,
@@ -121,6 +123,7 @@ async def serving(
         store,
         EventBuffer(buffer_size),
         auth=auth,
+        tokens=tokens,
         metrics=lambda: (b"phalanx_up 1\n", "text/plain; version=0.0.4"),
         info=info,
     )

@@ -4,8 +4,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from phalanx.api.auth import Principal
 from phalanx.core.settings import CoreSettings
+from phalanx.identity.principal import Principal
 from phalanx.store.memory import MemoryStore
 from phalanx.store.protocol import Store
 from phalanx.store.sqlite import wall_clock

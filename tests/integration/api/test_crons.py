@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from phalanx.api.auth import Principal
 from phalanx.core.handlers import crons
+from phalanx.identity.principal import Principal
 from phalanx.store.memory import MemoryStore
 from phalanx.store.protocol import Store
 from phalanx.store.sqlite import wall_clock

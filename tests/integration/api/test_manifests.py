@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from phalanx.api.auth import Principal
+from phalanx.identity.principal import Principal
 from phalanx.store.memory import MemoryStore
 from phalanx.store.sqlite import wall_clock
 from tests.integration.api.serving import Reply, Running, serving

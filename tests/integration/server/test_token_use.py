@@ -84,10 +84,11 @@ async def test_tokens_are_listed_without_being_shown(tmp_path: Path) -> None:
     store = sqlite_at(tmp_path)
     secrets = [
         await create(store, "ada", "--namespace=ml", "--namespace=web"),
-        await create(store, "w-1", "--role=worker"),
+        await create(store, "w-1", "--role=worker", "--worker=w-1"),
     ]
     _, out, _ = await phalanx("token", "list", f"--store={store}")
-    assert [line.split()[:2] for line in out.splitlines()] == [["ada", "user"], ["w-1", "worker"]]
+    lines = [line.split()[:3] for line in out.splitlines()[1:]]
+    assert lines == [["ada", "user", "ml,web"], ["w-1", "worker", "w-1"]]
     assert not any(secret in out for secret in secrets)
     _, out, _ = await phalanx("token", "list", "--json", f"--store={store}")
     [ada, worker] = json.loads(out)
@@ -100,11 +101,11 @@ async def test_tokens_are_listed_without_being_shown(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("create", "x", "--role=king"), "write user, worker or admin"),
-        (("create", "x"), "a user token needs a namespace"),
+        (("create", "x", "--role=king"), "write user, worker, join or admin"),
+        (("create", "x"), "a user token needs one"),
         (
-            ("create", "x", "--role=worker", "--namespace=a"),
-            "a token of role worker has no namespace",
+            ("create", "x", "--role=worker", "--worker=x", "--namespace=a"),
+            "namespaces does not apply to a token of role worker",
         ),
         (("create", "ada", "--role=admin"), "phalanx token revoke ada"),
         (("revoke", "nobody"), "there is no token nobody"),

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from phalanx.agent.link.http_client import HttpClient, HttpReply, HttpRequest
+from phalanx.wire.errors import error_info
 
 _MAX_REDIRECTS = 3
 
@@ -16,14 +17,23 @@ class Unreachable(Exception):  # noqa: N818
     """No leading server could be reached; the message has the error of each server."""
 
 
+class CredentialRefused(Unreachable):
+    """The leading server refused the worker's token or credential; `is_revoked` is final."""
+
+    def __init__(self, message: str, *, is_revoked: bool = False) -> None:
+        super().__init__(message)
+        self.is_revoked = is_revoked
+
+
 class LeaderClient:
     def __init__(
         self,
         urls: tuple[str, ...],
-        token: Callable[[], str | None],
+        bearer: Callable[[], str | None],
         trust: ssl.SSLContext | None = None,
     ) -> None:
-        self._token = token
+        """`bearer` returns the worker's credential."""
+        self._bearer = bearer
         self._trust = trust
         self._clients = {url.rstrip("/"): HttpClient(url, trust) for url in urls}
         self._leader = next(iter(self._clients))
@@ -38,7 +48,7 @@ class LeaderClient:
         """The address of this machine on the connection to the server, or an empty string."""
         return self._clients[self._leader].local_address
 
-    async def call(
+    async def call(  # noqa: PLR0913
         self,
         method: str,
         path: str,
@@ -46,9 +56,13 @@ class LeaderClient:
         *,
         timeout_s: float = 15.0,
         media_type: str = "application/json",
+        bearer: str | None = None,
     ) -> HttpReply:
-        """The reply of the leading server. Raises Unreachable."""
-        headers = self._headers(media_type if body else None)
+        """The reply of the leading server. Raises Unreachable.
+
+        `bearer` replaces the worker's credential.
+        """
+        headers = _headers(media_type if body else None, bearer or self._bearer())
         request = HttpRequest(method, path, headers, body, timeout_s)
         errors = []
         for url in [self._leader, *(url for url in self._clients if url != self._leader)]:
@@ -57,18 +71,13 @@ class LeaderClient:
             except ConnectionError as error:
                 errors.append(str(error))
                 continue
+            if reply.status == 401:
+                refusal = error_info(reply.body)
+                raise CredentialRefused(refusal.message, is_revoked=refusal.code == "revoked")
             if reply.status < 500 and reply.status != 307:
                 return reply
             errors.append(f"{url} answered with status {reply.status}")
         raise Unreachable("; ".join(errors))
-
-    def _headers(self, media_type: str | None) -> dict[str, str]:
-        headers = {} if media_type is None else {"Content-Type": media_type}
-        try:
-            token = self._token()
-        except OSError as error:
-            raise Unreachable(f"cannot read the token: {error}") from None
-        return headers | {"Authorization": f"Bearer {token}"} if token else headers
 
     async def _call(self, url: str, request: HttpRequest, redirects: int) -> HttpReply:
         reply = await self._clients[url].call(request)
@@ -87,3 +96,8 @@ class LeaderClient:
     def close(self) -> None:
         for client in self._clients.values():
             client.close()
+
+
+def _headers(media_type: str | None, bearer: str | None) -> dict[str, str]:
+    headers = {} if media_type is None else {"Content-Type": media_type}
+    return headers | {"Authorization": f"Bearer {bearer}"} if bearer else headers

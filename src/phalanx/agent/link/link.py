@@ -15,11 +15,12 @@ import structlog
 
 from phalanx.agent.clock import boot_time
 from phalanx.agent.link.controller import AttemptController
-from phalanx.agent.link.leader_client import LeaderClient, Unreachable
+from phalanx.agent.link.leader_client import CredentialRefused, LeaderClient, Unreachable
+from phalanx.agent.link.membership import Membership
 from phalanx.agent.messages import Lease
 from phalanx.core.model import Limit, Protocol
 from phalanx.core.time_units import SECOND
-from phalanx.wire.errors import ErrorBody
+from phalanx.wire.errors import error_message
 from phalanx.wire.sync import SyncReply, SyncRequest
 
 Logger = structlog.typing.FilteringBoundLogger
@@ -32,16 +33,21 @@ _INVENTORY_S = 60.0
 #: After an instruction to start an attempt, the next sync waits this long for its first report.
 _FIRST_REPORT_S = 0.01
 _BACKOFF_S = (0.05, 1.0)
+#: The longest pause after the server refused the worker's credential or join token.
+_REFUSED_BACKOFF_S = 30.0
 #: With fenced attempts a worker syncs at least twice within the time that their lease leaves.
 _LEASE_SLACK_S = 5.0
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(SyncReply).decode
-_decode_error = msgspec.json.Decoder(ErrorBody).decode
 
 
 class Superseded(Exception):  # noqa: N818
     """Another agent has registered under this worker's name."""
+
+
+class CredentialRevoked(Exception):  # noqa: N818
+    """An admin has revoked this worker's credential."""
 
 
 class Registration(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -58,15 +64,17 @@ class Registration(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Link:
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917
         self,
         server: LeaderClient,
+        membership: Membership,
         registration: Registration,
         controller: AttemptController,
         cluster_id_file: Path,
         first_seq: int,
     ) -> None:
         self._server = server
+        self._membership = membership
         self._registration = registration
         self._controller = controller
         self._log: Logger = structlog.get_logger()
@@ -85,21 +93,28 @@ class Link:
         self.answered = asyncio.Event()  #: set with every answer of a server
 
     async def run(self) -> None:
-        """Sync until cancelled. Raises Superseded."""
+        """Sync until cancelled. Raises Superseded or CredentialRevoked."""
         while True:
             try:
                 if not self._is_registered:
+                    await self._membership.ensure(self._server)
                     await self._register()
                 await self._sync()
+            except CredentialRefused as error:
+                if error.is_revoked:
+                    raise CredentialRevoked(str(error)) from None
+                self._is_registered = False
+                message = self._membership.refused(error)
+                await self._back_off("refused by server", message, _REFUSED_BACKOFF_S)
             except Unreachable as error:
-                await self._back_off(str(error))
+                await self._back_off("cannot reach server", str(error), _BACKOFF_S[1])
 
-    async def _back_off(self, error: str) -> None:
+    async def _back_off(self, event: str, error: str, longest_s: float) -> None:
         if self._last_error != error:
-            self._log.warning("cannot reach server", error=error)
+            self._log.warning(event, error=error)
         self._last_error = error
         await asyncio.sleep(self._backoff_s * random.uniform(0.8, 1.2))  # noqa: S311
-        self._backoff_s = min(self._backoff_s * 2, _BACKOFF_S[1])
+        self._backoff_s = min(self._backoff_s * 2, longest_s)
 
     def _reached(self) -> None:
         if self._last_error:
@@ -114,7 +129,7 @@ class Link:
         registration = msgspec.structs.replace(self._registration, exec_addr=address)
         reply = await self._server.call("POST", "/workers/register", _encode(registration))
         if reply.status not in (200, 201):
-            raise Unreachable(f"the server refused the registration: {_error_text(reply.body)}")
+            raise Unreachable(f"the server refused the registration: {error_message(reply.body)}")
         self._is_registered = self._is_inventory_due = True
         self._reached()
         self._log.info(
@@ -184,11 +199,11 @@ class Link:
         if reply.status == 200:
             return self._accepted(self._decode(reply.body))
         if reply.status == 409:
-            raise Superseded(_error_text(reply.body))
+            raise Superseded(error_message(reply.body))
         if reply.status == 404:
             self._is_registered = False
             return None
-        raise Unreachable(f"{self._server.leader} refused the sync: {_error_text(reply.body)}")
+        raise Unreachable(f"{self._server.leader} refused the sync: {error_message(reply.body)}")
 
     def _decode(self, body: bytes) -> SyncReply:
         try:
@@ -207,10 +222,3 @@ class Link:
             self._cluster_id, self._term = reply.cluster_id, 0
             self._cluster_id_file.write_text(reply.cluster_id)
         return reply if reply.term >= self._term else None
-
-
-def _error_text(body: bytes) -> str:
-    try:
-        return _decode_error(body).error.message
-    except msgspec.MsgspecError:
-        return body.decode(errors="replace")[:500]

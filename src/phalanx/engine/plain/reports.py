@@ -14,7 +14,7 @@ from phalanx.core.errors import Conflict, StaleEpoch, Unknown
 from phalanx.core.events import Event, Gone
 from phalanx.core.ids import split_task, task_id
 from phalanx.core.model import Task
-from phalanx.core.node import AttemptKey
+from phalanx.core.node import AttemptKey, Node
 from phalanx.core.records import Record, TaskFailed, TaskStopped, TaskStopTimedOut
 from phalanx.core.states import State
 from phalanx.engine.engine import Engine
@@ -29,6 +29,10 @@ _ALIVE = (State.RUNNING, State.PREEMPTING)
 _PAGE = 1000
 
 
+#: Raises unless the caller may report on this task, which is on this worker.
+CheckPlaced = Callable[[str, str | None, Node | None], None]
+
+
 class ReportedAttempt(NamedTuple):
     """The attempt that a report is about, as far as the report names it."""
 
@@ -36,6 +40,7 @@ class ReportedAttempt(NamedTuple):
     epoch: int | None = None
     worker: str | None = None
     has_ended: bool = False  #: the report says that the process has ended
+    check: CheckPlaced = lambda task, worker, node: None
 
 
 class _NotLive(Exception):  # noqa: N818
@@ -67,7 +72,7 @@ class PlainReports:
     async def take(self, reported: ReportedAttempt, work: Callable[[Turn, Task], T]) -> T:
         """Run a command on the task of the reported attempt, and renew its deadline.
 
-        Raises Unknown, StaleEpoch or Conflict, besides what `work` raises.
+        Raises Unknown, StaleEpoch or Conflict, besides what `work` and the check raise.
         """
         checked_epoch = 0
         while True:
@@ -85,10 +90,12 @@ class PlainReports:
             return result
 
     async def _not_live(self, reported: ReportedAttempt) -> Exception:
-        row = await self._store.job(_split(reported.name)[0])
-        if row is None:
+        name, index = _split(reported.name)
+        row = await self._store.job(name)
+        if row is None or (index or 0) >= len(row[1]):
             return Unknown(f"there is no task {reported.name[:80]}")
-        job = row[0]
+        job, tasks = row
+        reported.check(reported.name[:80], tasks[index or 0].worker, None)
         return Conflict(f"job {job.id} is {job.phase}; it accepts no more reports")
 
     async def _check_records(self, reported: ReportedAttempt, ambiguous: _Ambiguous) -> None:
@@ -108,7 +115,8 @@ def _take(
 ) -> tuple[Task, T]:
     try:
         task = _check_alive(_current_task(turn, reported, checked_epoch))
-    except (Conflict, _NotLive):
+    except Exception:
+        # The worker of an earlier attempt may report its end, if no more than that.
         if reported.has_ended:
             _free_residue(turn, reported)
         raise
@@ -132,12 +140,13 @@ def _current_task(turn: Turn, reported: ReportedAttempt, checked_epoch: int) -> 
     if (index or 0) >= len(gang.tasks):
         raise Unknown(f"there is no task {reported.name[:80]}; job {job} has {len(gang.tasks)}")
     task = gang.tasks[index or 0]
+    if reported.epoch is not None and reported.epoch != task.epoch:
+        raise StaleEpoch(
+            f"task {task.id} is at attempt {task.epoch}; a report about attempt"
+            f" {reported.epoch} is refused"
+        )
+    _check_placed(turn, reported, task.id, task.worker)
     if reported.epoch is not None:
-        if reported.epoch != task.epoch:
-            raise StaleEpoch(
-                f"task {task.id} is at attempt {task.epoch}; a report about attempt"
-                f" {reported.epoch} is refused"
-            )
         return task
     residues = turn.cluster.residues
     earlier = [residues[a] for e in range(1, task.epoch) if (a := (task.id, e)) in residues]
@@ -152,6 +161,10 @@ def _current_task(turn: Turn, reported: ReportedAttempt, checked_epoch: int) -> 
     elif task.worker is None and task.epoch > max(1, checked_epoch):
         raise _Ambiguous(job, task.epoch)
     return task
+
+
+def _check_placed(turn: Turn, reported: ReportedAttempt, task: str, worker: str | None) -> None:
+    reported.check(task, worker, turn.cluster.nodes.get(worker or ""))
 
 
 def _which_attempt(name: str) -> Conflict:
@@ -187,6 +200,7 @@ def _free_residue(turn: Turn, reported: ReportedAttempt) -> None:
     for attempt in attempts:
         residue = cluster.residues.get(attempt)
         if residue is not None:
+            _check_placed(turn, reported, task, residue.worker)
             turn.apply(Gone(residue.worker, *attempt))
 
 

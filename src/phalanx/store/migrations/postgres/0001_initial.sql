@@ -84,9 +84,12 @@ CREATE TABLE blobs (
 ALTER TABLE blobs ALTER COLUMN data SET STORAGE EXTERNAL;
 CREATE INDEX blobs_by_job ON blobs (job);
 
--- API tokens. The document has the digest of a token, not the token itself.
+-- API tokens and the credentials of workers. The document has the digest of a token, not the token
+-- itself. The version grows with every change of a document.
 
-CREATE TABLE tokens (name text COLLATE "C" PRIMARY KEY, doc text NOT NULL);
+CREATE TABLE tokens (name text COLLATE "C" PRIMARY KEY, doc text NOT NULL, used_at bigint);
+CREATE TABLE tokens_version (number bigint NOT NULL);
+INSERT INTO tokens_version VALUES (0);
 
 -- Lost work by queue. A row is kept when its queue and its jobs are removed.
 

@@ -83,9 +83,16 @@ CREATE TABLE blobs (
 );
 CREATE INDEX blobs_by_job ON blobs (job);
 
--- API tokens. The document has the digest of a token, not the token itself.
+-- API tokens and the credentials of workers. The document has the digest of a token, not the token
+-- itself. The version grows with every change of a document.
 
-CREATE TABLE tokens (name TEXT PRIMARY KEY NOT NULL, doc TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE tokens (
+    name    TEXT PRIMARY KEY NOT NULL,
+    doc     TEXT NOT NULL,
+    used_at INTEGER
+) WITHOUT ROWID;
+CREATE TABLE tokens_version (number INTEGER NOT NULL);
+INSERT INTO tokens_version VALUES (0);
 
 -- Lost work by queue. A row is kept when its queue and its jobs are removed.
 

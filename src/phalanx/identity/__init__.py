@@ -1,0 +1,1 @@
+"""Principals, tokens, and the credentials of workers."""

@@ -1,0 +1,207 @@
+"""The tokens of the store as of the last refresh, and the principal of each request.
+
+A server reads the tokens again within seconds of a change, so that a revoked one is refused soon.
+"""
+
+import asyncio
+import hmac
+from collections.abc import Callable
+from datetime import UTC, datetime
+from itertools import islice
+
+from msgspec.structs import replace
+
+from phalanx.core.spec.job import JobSpec
+from phalanx.core.time_units import HOUR, SECOND, Micros
+from phalanx.identity.principal import (
+    Forbidden,
+    Principal,
+    Revoked,
+    Unauthorised,
+    check_namespace,
+)
+from phalanx.identity.tokens import ROLES, digest
+from phalanx.store.protocol import Store, StoreError, Token
+from phalanx.store.sqlite import wall_clock
+
+#: The principal of requests without a token, on the host of an open server.
+_LOCAL = "local"
+
+#: How often a server reads the tokens again if they have changed.
+_REFRESH_S = 2.0
+#: The least time between two reads because of unknown tokens.
+_REFRESH_AGAIN_S = 0.5
+#: How exactly the last use of a token is stored, and how many uses are stored at a time.
+_USE_STORED_EVERY: Micros = HOUR
+_USES_AT_ONCE = 200
+
+
+class TokenRegistry:
+    def __init__(
+        self, store: Store, *, open_on_loopback: bool, clock: Callable[[], Micros] = wall_clock
+    ) -> None:
+        self._store = store
+        self._open_on_loopback = open_on_loopback
+        self._clock = clock
+        self._by_name: dict[str, Token] = {}
+        self._by_digest: dict[str, Token] = {}
+        self._version = -1
+        self._refreshed_at = float("-inf")
+        self._refreshing = asyncio.Lock()
+        self._used_at: dict[str, Micros] = {}
+        self._use_stored: dict[str, Micros] = {}
+
+    @property
+    def has_tokens(self) -> bool:
+        return bool(self._by_name)
+
+    def named(self, name: str) -> Token | None:
+        return self._by_name.get(name)
+
+    def has_digest(self, secret_digest: str) -> bool:
+        return secret_digest in self._by_digest
+
+    def used_at(self, name: str) -> Micros | None:
+        """When this server last accepted the token; None if it has not since it started."""
+        return self._used_at.get(name)
+
+    # Reading
+
+    async def refresh(self) -> None:
+        """Read the tokens if they have changed. Raises StoreError, and keeps the known ones then.
+
+        The version is read first, so that a change in between is noticed by the next refresh.
+        """
+        async with self._refreshing:
+            version = await self._store.tokens_version()
+            if version != self._version:
+                tokens = await self._store.tokens()
+                self._by_name = {token.name: token for token in tokens}
+                self._by_digest = {}
+                for token in tokens:
+                    self._index(token)
+                self._version = version
+            self._refreshed_at = asyncio.get_running_loop().time()
+
+    def put(self, token: Token) -> None:
+        """Know a token that was stored just now, before the next refresh."""
+        self.drop(token.name)
+        self._by_name[token.name] = token
+        self._index(token)
+
+    def drop(self, name: str) -> None:
+        """Refuse a token that was removed from the store just now."""
+        token = self._by_name.pop(name, None)
+        if token is not None:
+            self._by_digest.pop(token.digest, None)
+            self._by_digest.pop(token.next_digest, None)
+
+    def _index(self, token: Token) -> None:
+        self._by_digest[token.digest] = token
+        if token.next_digest:
+            self._by_digest[token.next_digest] = token
+
+    async def keep_refreshing(self) -> None:
+        """Refresh forever, whether or not the store answers."""
+        while True:
+            await asyncio.sleep(_REFRESH_S)
+            await self._try_refresh()
+            await self._store_uses()
+
+    async def _refresh_for_unknown(self) -> None:
+        """Refresh for a token that may be new, but not so often that guesses load the store."""
+        if asyncio.get_running_loop().time() - self._refreshed_at >= _REFRESH_AGAIN_S:
+            await self._try_refresh()
+
+    async def _try_refresh(self) -> None:
+        try:
+            await self.refresh()
+        except StoreError:
+            self._refreshed_at = asyncio.get_running_loop().time()
+
+    async def _store_uses(self) -> None:
+        due = (
+            (name, at)
+            for name, at in self._used_at.items()
+            if at - self._use_stored.get(name, 0) >= _USE_STORED_EVERY
+        )
+        uses = dict(islice(due, _USES_AT_ONCE))
+        if not uses:
+            return
+        try:
+            await self._store.note_token_uses(uses)
+        except StoreError:
+            return
+        self._use_stored |= uses
+
+    # Principals
+
+    async def principal(self, bearer: str | None, *, loopback: bool) -> Principal:
+        """The principal of a token, or of a caller without one. Raises Unauthorised."""
+        if bearer is None:
+            if loopback and self._open_on_loopback:
+                return Principal(_LOCAL, "admin")
+            raise Unauthorised("a token is required; send it as `Authorization: Bearer TOKEN`")
+        wanted = digest(bearer)
+        token = self._find(wanted)
+        if token is None:
+            await self._refresh_for_unknown()
+            token = self._find(wanted)
+        if token is None:
+            raise Unauthorised("the token is unknown; it may have been revoked")
+        now = self._clock()
+        principal = _principal(token, now)
+        self._used_at[token.name] = now
+        if wanted == token.next_digest:
+            await self._end_previous(token)
+        return principal
+
+    def refusal(self, spec: JobSpec, owner: str) -> str | None:
+        """Why this owner may not run this job; None if it may."""
+        if owner == _LOCAL and self._open_on_loopback:
+            return None
+        token = self._by_name.get(owner)
+        if token is None:
+            return f"{owner or 'the owner'} has no token any more"
+        try:
+            check_namespace(_principal(token, self._clock()), spec.namespace)
+        except (Forbidden, Unauthorised) as error:
+            return str(error)
+        return None
+
+    def _find(self, wanted: str) -> Token | None:
+        token = self._by_digest.get(wanted)
+        if token is None:
+            return None
+        stored = token.next_digest if wanted == token.next_digest else token.digest
+        return token if hmac.compare_digest(stored, wanted) else None
+
+    async def _end_previous(self, token: Token) -> None:
+        """Refuse the previous secret of a token from now on: the new one has arrived."""
+        after = replace(token, digest=token.next_digest, next_digest="")
+        try:
+            if await self._store.replace_token(token, after):
+                self.put(after)
+        except StoreError:
+            return  # the next use of the token tries again
+
+
+def _principal(token: Token, now: Micros) -> Principal:
+    """Raises Unauthorised for a token that is not valid any more."""
+    if token.role not in ROLES:
+        raise Unauthorised(f"token {token.name} has an unknown role, {token.role}")
+    if token.revoked_at is not None:
+        raise Revoked(
+            f"the credential of worker {token.workers} was revoked at {_time(token.revoked_at)}; to"
+            " join again, remove the file `credential` in the worker's state directory and start"
+            " the worker with a join token"
+        )
+    if token.expires_at is not None and now >= token.expires_at:
+        raise Unauthorised(
+            f"token {token.name} expired at {_time(token.expires_at)}; ask an admin for a new one"
+        )
+    return Principal(token.name, token.role, token.namespaces, token.workers)
+
+
+def _time(at: Micros) -> str:
+    return datetime.fromtimestamp(at / SECOND, UTC).strftime("%Y-%m-%d %H:%M UTC")
