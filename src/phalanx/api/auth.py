@@ -36,10 +36,12 @@ ADMIN = Principal("", "admin")
 
 
 async def identify(auth: Authenticator | None, scope: Scope) -> Principal:
-    """The principal of a request. Raises Unauthorised."""
-    if auth is None:
-        return ADMIN
-    return await auth.principal(bearer_of(scope), loopback=_is_loopback(scope))
+    """The principal of a request, which is noted in its state. Raises Unauthorised."""
+    principal = ADMIN
+    if auth is not None:
+        principal = await auth.principal(bearer_of(scope), loopback=_is_loopback(scope))
+    scope["state"]["principal"] = principal
+    return principal
 
 
 async def guard(connection: ASGIConnection, handler: BaseRouteHandler) -> None:  # type: ignore[type-arg]
@@ -49,7 +51,6 @@ async def guard(connection: ASGIConnection, handler: BaseRouteHandler) -> None: 
         return
     principal = await identify(services_of(connection).auth, connection.scope)
     check_role(principal, allowed)
-    connection.scope["state"]["principal"] = principal
 
 
 def principal_of(connection: ASGIConnection) -> Principal:  # type: ignore[type-arg]

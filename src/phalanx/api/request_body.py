@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from litestar import Request
+from litestar.exceptions import InternalServerException
 from litestar.openapi.spec import (
     Example,
     OpenAPIMediaType,
@@ -34,11 +35,14 @@ async def raw(request: Request[Any, Any, Any], limit_bytes: int) -> bytes:
     if declared.isdecimal() and int(declared) > limit_bytes:
         raise too_large(limit_bytes)
     chunks, size = [], 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > limit_bytes:
-            raise too_large(limit_bytes)
-        chunks.append(chunk)
+    try:
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > limit_bytes:
+                raise too_large(limit_bytes)
+            chunks.append(chunk)
+    except InternalServerException:  # the connection has ended, and no client reads the refusal
+        raise wrong("", "the body is incomplete; send it again") from None
     return b"".join(chunks)
 
 

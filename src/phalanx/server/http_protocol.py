@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol, with each response sent in one piece and errors in our form.
+"""uvicorn's HTTP protocol, with limits and with each response sent in one piece.
 
 uvicorn writes the head of a response and then its body. Sent separately they cost two system calls
 here, and wake the receiver twice.
@@ -8,20 +8,8 @@ import asyncio
 import ssl
 from typing import Any, cast
 
-import msgspec
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
 from phalanx.api.certificates import CLIENT_CERTIFICATE
-from phalanx.wire.errors import ErrorBody, ErrorInfo
-
-_NOT_HTTP = msgspec.json.encode(
-    ErrorBody(
-        ErrorInfo(
-            "invalid",
-            "the request is not valid HTTP/1.1; a server without TLS needs a URL with http://",
-        )
-    )
-)
+from phalanx.server.request_limits import LimitedProtocol
 
 
 class _CoalescingTransport:
@@ -50,7 +38,7 @@ class _CoalescingTransport:
         return getattr(self._transport, name)
 
 
-class CoalescingProtocol(HttpToolsProtocol):
+class CoalescingProtocol(LimitedProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(
             cast("asyncio.Transport", _CoalescingTransport(transport, self.loop))
@@ -60,20 +48,3 @@ class CoalescingProtocol(HttpToolsProtocol):
         if certificate is not None:
             # In the state of every request of the connection.
             self.app_state = {**self.app_state, CLIENT_CERTIFICATE: certificate}
-
-    def on_headers_complete(self) -> None:
-        if not self.url.startswith(b"/"):
-            # This is no proxy: a host in the target would contradict the Host header.
-            raise ValueError("the request target is not a path")
-        super().on_headers_complete()
-
-    def send_400_response(self, msg: str) -> None:
-        """Answer bytes that are not HTTP; the library's message is not passed on."""
-        head = (
-            b"HTTP/1.1 400 Bad Request\r\n"
-            b"content-type: application/json\r\n"
-            b"content-length: %d\r\n"
-            b"connection: close\r\n\r\n" % len(_NOT_HTTP)
-        )
-        self.transport.write(head + _NOT_HTTP)
-        self.transport.close()

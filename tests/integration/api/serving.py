@@ -26,6 +26,7 @@ from phalanx.engine.settings import EngineSettings
 from phalanx.engine.turn import Turn
 from phalanx.identity.registry import TokenRegistry
 from phalanx.server.http_protocol import CoalescingProtocol
+from phalanx.server.http_server import HttpServer
 from phalanx.store.protocol import Store
 from phalanx.store.sqlite import wall_clock
 
@@ -136,7 +137,7 @@ async def serving(
         lifespan="off",
         timeout_graceful_shutdown=1,
     )
-    server = uvicorn.Server(config)
+    server = HttpServer(config, None)
     life = asyncio.create_task(engine.run())
     served = asyncio.create_task(server.serve(sockets=[listening]))
     try:

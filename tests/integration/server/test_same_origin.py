@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.raw_http import RawReply, ask
 from tests.integration.server.processes import ServerProcess, Start, phalanx, sqlite_at
-from tests.integration.server.raw_http import RawReply, ask
 
 JOB = b'{"command": "true"}'
 OWN = "Host: localhost"

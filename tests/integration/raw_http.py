@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -64,8 +65,10 @@ class RawConnection:
         except ConnectionError:
             return True
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._writer.close()
+        with suppress(ConnectionError):
+            await self._writer.wait_closed()
 
 
 async def ask(url: str, head: str, body: bytes = b"") -> RawReply:
@@ -76,4 +79,4 @@ async def ask(url: str, head: str, body: bytes = b"") -> RawReply:
         await connection.send(lines.encode("latin-1") + b"\r\n\r\n" + body)
         return await connection.reply()
     finally:
-        connection.close()
+        await connection.close()
