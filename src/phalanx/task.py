@@ -59,6 +59,10 @@ def attempt() -> int:
     return int(os.environ.get("PHALANX_ATTEMPT", "1"))
 
 
+class CheckpointTooLarge(ValueError):  # noqa: N818
+    """The checkpoint is larger than the server accepts. Nothing was saved."""
+
+
 class _Checkpoint:
     """Bytes that one attempt of a task passes to the next."""
 
@@ -71,11 +75,26 @@ class _Checkpoint:
         data = os.environ.get("CHECKPOINT_DATA")
         return base64.b64decode(data) if data else None
 
+    @property
+    def limit(self) -> int | None:
+        """The size of the largest checkpoint that can be saved, in bytes; None without a limit."""
+        limit = os.environ.get("PHALANX_CHECKPOINT_LIMIT")
+        return int(limit) if limit else None
+
     def save(self, data: bytes) -> None:
-        """Save bytes for the next attempt, atomically. They replace those saved before."""
+        """Save bytes for the next attempt, atomically. They replace those saved before.
+
+        Raises CheckpointTooLarge for more than `limit` bytes, and keeps what was saved before.
+        """
         target = os.environ.get("PHALANX_CHECKPOINT_OUT")
         if not target:
             return
+        if self.limit is not None and len(data) > self.limit:
+            raise CheckpointTooLarge(
+                f"the checkpoint has {len(data)} bytes, the limit is {self.limit} bytes (server"
+                " setting checkpoint_limit); write the data to a shared file system, and save its"
+                " path"
+            )
         folder = Path(target).parent
         with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
             try:

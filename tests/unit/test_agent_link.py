@@ -1,6 +1,7 @@
 """The parts of the link: messages, files, reports, log shipping and calls."""
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from phalanx.agent.messages import (
     decode_spawner_message,
     frame,
 )
-from phalanx.agent.state_dir import StateDir
+from phalanx.agent.state_dir import PROGRESS, StateDir
 from phalanx.wire.sync import Reported, TaskReport
 
 KEY = ("j-1.0", 3)
@@ -59,14 +60,13 @@ def test_an_instruction_arrives_as_it_was_sent() -> None:
 # The state directory
 
 
-def test_files_of_unknown_attempts_are_removed(state_dir: StateDir) -> None:
+def test_folders_of_unknown_attempts_are_left_over(state_dir: StateDir) -> None:
     for key in (KEY, ("j-1.0", 2), ("j-9.0", 3)):
-        state_dir.output(key, 0).path.touch()
-        state_dir.progress(key).touch()
-    state_dir.remove_all_except({KEY})
-    assert {path.name for path in state_dir.attempts.iterdir()} == {
-        "j-1.0.3.out.0",
-        "j-1.0.3.progress",
+        state_dir.create_attempt(key)
+        os.close(state_dir.create_output_file(key, 0)[1])
+    left = state_dir.leftovers({KEY})
+    assert {str(path.relative_to(state_dir.path)) for path in left} == {
+        *("attempts/j-1.0.2", "attempts/j-9.0.3", "output/j-1.0.2", "output/j-9.0.3"),
     }
 
 
@@ -97,9 +97,11 @@ def test_only_running_fenced_attempts_need_a_lease() -> None:
 # Progress
 
 
-def test_progress_is_the_last_step_and_whether_a_checkpoint_was_taken(tmp_path: Path) -> None:
-    path = tmp_path / "progress"
-    file = ProgressFile(path)
+def test_progress_is_the_last_step_and_whether_a_checkpoint_was_taken(state_dir: StateDir) -> None:
+    path = state_dir.task_file(KEY, PROGRESS)
+    file = ProgressFile(state_dir, KEY)
+    assert file.read() is None
+    state_dir.create_attempt(KEY)
     assert file.read() is None
     path.write_text('{"step": 1, "checkpoint": true}\nnonsense\n{"step": 2}\n{"step": 3')
     assert file.read() == Progress(2, safe=True)
@@ -107,6 +109,20 @@ def test_progress_is_the_last_step_and_whether_a_checkpoint_was_taken(tmp_path: 
     with path.open("a") as more:
         more.write("}\n")
     assert file.read() == Progress(3, safe=False)
+    path.write_text('{"step": 4}\n')
+    assert file.read() == Progress(4, safe=False), "the task has written the file anew"
+
+
+def test_lines_that_are_not_progress_cost_little(state_dir: StateDir) -> None:
+    state_dir.create_attempt(KEY)
+    file = ProgressFile(state_dir, KEY)
+    huge = b'{"step": ' + b"9" * 5000 + b"}\n"
+    state_dir.task_file(KEY, PROGRESS).write_bytes(huge + b"{\n" * 100_000)
+    for _ in range(5):
+        assert file.read() is None
+    with state_dir.task_file(KEY, PROGRESS).open("ab") as more:
+        more.write(b'{"step": 5}\n')
+    assert file.read() == Progress(5, safe=False)
 
 
 # Reports
@@ -177,15 +193,16 @@ def test_an_attempt_that_was_not_started_yet_is_not_reported() -> None:
 
 
 def test_a_shipment_that_is_far_behind_continues_near_the_end(state_dir: StateDir) -> None:
-    old, new = (state_dir.output(KEY, offset) for offset in (0, 20 * 1024**2))
-    old.path.write_bytes(b"a" * 10)
-    new.path.write_bytes(b"b" * 100)
+    folder = state_dir.output_folder(KEY)
+    folder.mkdir()
+    (folder / "0").write_bytes(b"a" * 10)
     shipment = LogShipment()
-    assert next_chunk(shipment, [old]) == b"a" * 10
-    assert next_chunk(shipment, [old, new]) == b"b" * 100
+    assert next_chunk(shipment, state_dir, KEY) == b"a" * 10
+    (folder / str(20 * 1024**2)).write_bytes(b"b" * 100)
+    assert next_chunk(shipment, state_dir, KEY) == b"b" * 100
     assert shipment.offset == 20 * 1024**2
     shipment.offset += 100
-    assert next_chunk(shipment, [old, new]) == b""
+    assert next_chunk(shipment, state_dir, KEY) == b""
 
 
 # Calls

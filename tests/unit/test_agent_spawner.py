@@ -1,16 +1,20 @@
 """The parts of the spawner: journal, output, stop schedule, process trees and control groups."""
 
+import errno
 import os
 import resource
 import select
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from phalanx.agent.messages import AttemptStatus, Lease, RunAttempt, TaskLimits
 from phalanx.agent.spawner import cgroups, process_tree
+from phalanx.agent.spawner import journal as journal_module
 from phalanx.agent.spawner import output as output_module
 from phalanx.agent.spawner.cgroup_hierarchies import hierarchies
 from phalanx.agent.spawner.finished_attempts import FinishedAttempts
@@ -68,6 +72,73 @@ def test_a_journal_that_could_not_be_written_is_written_whole_later(tmp_path: Pa
     path.parent.mkdir()
     journal.write()
     assert reloaded(path) == ({KEY: 77}, [])
+
+
+@contextmanager
+def files_limited_to(size_bytes: int) -> Iterator[None]:
+    """No file may grow beyond this: the write that reaches it is short, and the next one fails."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_journal_that_does_not_fit_on_the_disk_keeps_every_entry(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    journal = Journal(path)
+    for number in range(600):
+        journal.add(StartEntry(f"j-{number}.0", 1, number))
+    journal.write()
+    before = path.read_bytes()
+    for limit in (len(before) // 2, len(before) + 10):
+        following = Journal(path)
+        following.load()
+        assert len(following.open_tags()) == 600
+        following.add(StartEntry("j-600.0", 1, 600))
+        with files_limited_to(limit), pytest.raises(OSError, match="too large"):
+            following.write()
+        assert path.read_bytes() == before
+    assert [each.name for each in tmp_path.iterdir()] == ["journal"]
+    journal.add(StartEntry("j-600.0", 1, 600))
+    journal.write()
+    assert len(reloaded(path)[0]) == 601
+
+
+def test_an_entry_of_which_a_part_was_written_is_written_whole_later(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    journal = Journal(path)
+    journal.add(StartEntry(*KEY, 77))
+    journal.write()
+    before = path.read_bytes()
+    journal.add(StartEntry("j-2.0", 1, 78))
+    with files_limited_to(len(before) + 10), pytest.raises(OSError, match="too large"):
+        journal.write()
+    assert path.read_bytes() == before
+    journal.add(StartEntry("j-3.0", 1, 79))
+    journal.write()
+    assert reloaded(path)[0] == {KEY: 77, ("j-2.0", 1): 78, ("j-3.0", 1): 79}
+
+
+def test_a_journal_that_cannot_be_rewritten_grows_further(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "journal"
+    monkeypatch.setattr(journal_module, "_REWRITE_BYTES", 100)
+    journal = Journal(path)
+    for number in range(5):
+        journal.add(EndEntry(AttemptStatus(f"j-{number}.0", 1, exit_code=0)))
+        journal.write()
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "no space for a second file")
+
+    monkeypatch.setattr(journal_module, "replace_file", fail)
+    for number in range(5, 10):
+        journal.add(EndEntry(AttemptStatus(f"j-{number}.0", 1, exit_code=0)))
+        journal.write()
+    assert len(reloaded(path)[1]) == 10
 
 
 # Finished attempts
@@ -171,7 +242,7 @@ class Attempt:
 
 
 def written(state_dir: StateDir) -> dict[int, bytes]:
-    return {file.offset: file.path.read_bytes() for file in state_dir.outputs().get(KEY, [])}
+    return {file.offset: file.path.read_bytes() for file in state_dir.output_files(KEY)}
 
 
 def test_output_is_kept_in_files_of_limited_size(
@@ -198,14 +269,16 @@ def test_output_that_a_full_disk_cannot_take_is_counted_in_a_note(
     monkeypatch.setattr(output_module, "_FILE_BYTES", 5)
     attempt = Attempt(state_dir)
     attempt.write(b"first")
-    state_dir.attempts.rename(state_dir.path / "gone")
+    state_dir.output.rename(state_dir.path / "gone")
+    state_dir.output.touch()
     attempt.write(b"lost", now=10.0)
-    (state_dir.path / "gone").rename(state_dir.attempts)
+    state_dir.output.unlink()
+    (state_dir.path / "gone").rename(state_dir.output)
     attempt.write(b"lost too", now=10.5)
     monkeypatch.undo()
     attempt.write(b"last", now=11.5)
     attempt.close()
-    note = b"[phalanx: lost 12 bytes of output: No such file or directory]\n"
+    note = b"[phalanx: lost 12 bytes of output: Not a directory]\n"
     assert written(state_dir) == {0: b"first", 17: note + b"last"}
 
 

@@ -252,6 +252,8 @@ class AnyHistory(RuleBasedStateMachine):
             self.blobs += 1
             blob = Blob(f"b{self.blobs}", 10)
             self.attempt(events.CheckpointSaved(task.id, task.epoch + off_by, blob))
+        if pick % 4 == 0:
+            self.attempt(events.ProblemReported(task.id, task.epoch + off_by, "no checkpoint"))
         if pick % 5:
             self.attempt(events.Stopped(task.id, task.epoch))
 

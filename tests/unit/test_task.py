@@ -63,6 +63,18 @@ def test_a_failed_save_keeps_the_previous_checkpoint(
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("out", b"good")]
 
 
+def test_a_checkpoint_larger_than_the_limit_is_refused_and_the_previous_one_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert task.checkpoint.limit is None
+    monkeypatch.setenv("PHALANX_CHECKPOINT_OUT", str(tmp_path / "out"))
+    monkeypatch.setenv("PHALANX_CHECKPOINT_LIMIT", "1000")
+    task.checkpoint.save(b"x" * 1000)
+    with pytest.raises(task.CheckpointTooLarge, match="has 1001 bytes, the limit is 1000 bytes"):
+        task.checkpoint.save(b"y" * 1001)
+    assert (tmp_path / "out").read_bytes() == b"x" * 1000
+
+
 def test_without_a_file_the_checkpoint_is_read_from_a_variable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -27,6 +27,7 @@ class AttemptStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     started: bool = False  #: its program runs, or ran
     memory_used: int | None = None  #: its peak in bytes, if the kernel killed it for memory
     note: str = ""  #: what its worker knows about the reason of its failure
+    problem: str = ""  #: what went wrong on the worker without ending it
 
     @property
     def key(self) -> AttemptKey:

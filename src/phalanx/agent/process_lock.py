@@ -4,7 +4,10 @@ spawner at a time.
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
+
+from phalanx.agent.task_files import read_short
 
 
 class ProcessLock:
@@ -20,8 +23,9 @@ class ProcessLock:
         except BlockingIOError:
             os.close(file)
             return None
-        os.ftruncate(file, 0)
-        os.write(file, str(os.getpid()).encode())
+        with suppress(OSError):  # a full disk has no space for the pid, which is only shown
+            os.ftruncate(file, 0)
+            os.write(file, str(os.getpid()).encode())
         return cls(file)
 
     def release(self) -> None:
@@ -30,4 +34,4 @@ class ProcessLock:
 
 def holder_pid(path: Path) -> str:
     """The process id that the last holder wrote into the lock file, or an empty string."""
-    return path.read_text() if path.exists() else ""
+    return read_short(path)

@@ -1,31 +1,45 @@
-"""The layout of a worker's state directory."""
+"""The layout of a worker's state directory.
+
+Each attempt has a folder for the files that its task writes, and one for its output. Only the first
+is known to the task.
+"""
 
 import os
-import re
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
+from uuid import uuid4
 
+from phalanx.agent.file_replacement import TEMPORARY
 from phalanx.agent.messages import AttemptKey
+from phalanx.agent.task_files import TaskFile, open_file, open_folder
 
-_ATTEMPT_FILE = re.compile(
-    r"(?P<task>.+\.\d+)\.(?P<epoch>\d+)\."
-    r"(?:progress|checkpoint\.in|checkpoint\.out|out\.(?P<offset>\d+))"
-)
+PROGRESS = "progress"
+CHECKPOINT_IN = "checkpoint.in"
+CHECKPOINT_OUT = "checkpoint.out"
+#: An attempt has two files of output at a time.
+_MOST_OUTPUT_FILES = 16
+_MOST_OFFSET_DIGITS = 18
+#: No file of ours is larger; the journal is rewritten long before.
+_LARGEST_BYTES = 256 * 1024**2
 
 
 class OutputFile(NamedTuple):
     """A file with a part of an attempt's output."""
 
     path: Path
-    offset: int  #: where the part begins in the whole output; it is in the file's name
+    offset: int  #: where the part begins in the whole output; it is the file's name
 
 
 class StateDir:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.attempts = path / "attempts"
+        self.output = path / "output"
+        self.trash = path / "trash"
         self.socket = path / "spawner.sock"
         self.spawner_lock = path / "spawner.lock"
         self.link_lock = path / "link.lock"
@@ -36,53 +50,129 @@ class StateDir:
         self.spawner_log = path / "spawner.log"
 
     def create(self) -> None:
-        """Create the directory, closed to other users: it holds output and the spawner's socket."""
+        """Create the directory, closed to other users: it holds output and the spawner's socket.
+
+        Raises OSError.
+        """
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path.chmod(0o700)
-        self.attempts.mkdir(exist_ok=True)
+        for folder in (self.trash, self.attempts, self.output):
+            self._create_folder(folder)
+        self.discard_unusable()
 
-    def progress(self, key: AttemptKey) -> Path:
-        return self._attempt_file(key, "progress")
+    def discard_unusable(self) -> None:
+        """Discard what stands in place of a file of ours: a task of the same user can put it there.
 
-    def checkpoint_in(self, key: AttemptKey) -> Path:
-        return self._attempt_file(key, "checkpoint.in")
+        Raises OSError.
+        """
+        locks = (self.spawner_lock, self.link_lock)
+        files = (*locks, self.journal, self.cgroup_file, self.cluster_id_file, self.spawner_log)
+        for path in files:
+            if not _is_usable(path, stat.S_IFREG):
+                self.discard(path)
+        if not _is_usable(self.socket, stat.S_IFSOCK):
+            self.discard(self.socket)
+        for path in self.path.glob(f"*{TEMPORARY}"):
+            self.discard(path)  # of a process that was killed while it wrote
 
-    def checkpoint_out(self, key: AttemptKey) -> Path:
-        return self._attempt_file(key, "checkpoint.out")
+    def _create_folder(self, path: Path) -> None:
+        """Create a folder, in place of anything else that has its name. Raises OSError."""
+        try:
+            path.mkdir(mode=0o700)
+        except FileExistsError:
+            if path.is_symlink() or not path.is_dir():
+                self.discard(path)
+                path.mkdir(mode=0o700)
 
-    def output(self, key: AttemptKey, offset: int) -> OutputFile:
-        return OutputFile(self._attempt_file(key, f"out.{offset}"), offset)
+    # The files of tasks
 
-    def _attempt_file(self, key: AttemptKey, suffix: str) -> Path:
-        return self.attempts / f"{key[0]}.{key[1]}.{suffix}"
+    def create_attempt(self, key: AttemptKey) -> None:
+        """Create the folder for the files of an attempt's task. Raises OSError."""
+        self._create_folder(self.attempts)
+        self._create_folder(self.attempt(key))
 
-    def outputs(self) -> dict[AttemptKey, list[OutputFile]]:
-        """The output files of every attempt, ordered by their offset."""
-        files: dict[AttemptKey, list[OutputFile]] = {}
-        with os.scandir(self.attempts) as entries:
-            names = [_ATTEMPT_FILE.fullmatch(entry.name) for entry in entries]
-        for name in names:
-            if name is not None and name["offset"] is not None:
-                file = OutputFile(self.attempts / name.string, int(name["offset"]))
-                files.setdefault((name["task"], int(name["epoch"])), []).append(file)
-        for of_attempt in files.values():
-            of_attempt.sort(key=lambda file: file.offset)
-        return files
+    def attempt(self, key: AttemptKey) -> Path:
+        return self.attempts / _folder_name(key)
 
-    def remove(self, key: AttemptKey, *, output: bool) -> None:
-        """Remove the files of an attempt, and its output files if it has written any."""
-        for path in (self.progress(key), self.checkpoint_in(key), self.checkpoint_out(key)):
-            path.unlink(missing_ok=True)
-        if output:
-            for file in self.outputs().get(key, ()):
-                file.path.unlink(missing_ok=True)
+    def task_file(self, key: AttemptKey, name: str) -> Path:
+        """The path of a file that an attempt's task reads or writes."""
+        return self.attempt(key) / name
 
-    def remove_all_except(self, known: set[AttemptKey]) -> None:
-        """Remove the files that a crash has left of attempts that the spawner does not know."""
-        for path in self.attempts.iterdir():
-            name = _ATTEMPT_FILE.fullmatch(path.name)
-            if name is None or (name["task"], int(name["epoch"])) not in known:
-                path.unlink(missing_ok=True)
+    def open_task_file(self, key: AttemptKey, name: str) -> TaskFile:
+        """Raises FileNotFoundError, UnusableFile."""
+        return open_file(self.path, self.attempts.name, _folder_name(key), name)
+
+    def open_attempt(self, key: AttemptKey) -> int:
+        """A descriptor of the folder for the files of an attempt's task. Raises OSError."""
+        return open_folder(self.path, self.attempts.name, _folder_name(key))
+
+    # The output of attempts
+
+    def output_folder(self, key: AttemptKey) -> Path:
+        return self.output / _folder_name(key)
+
+    def create_output_file(self, key: AttemptKey, offset: int) -> tuple[OutputFile, int]:
+        """Create the file for the output from the offset on, and open it. Raises OSError."""
+        folder = self.output_folder(key)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        file = OutputFile(folder / str(offset), offset)
+        try:
+            return file, os.open(file.path, flags, 0o600)
+        except FileNotFoundError:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return file, os.open(file.path, flags, 0o600)
+
+    def output_files(self, key: AttemptKey) -> list[OutputFile]:
+        """The output files of an attempt, ordered by their offset."""
+        folder = self.output_folder(key)
+        try:
+            with os.scandir(folder) as entries:
+                names = [entry.name for entry in islice(entries, _MOST_OUTPUT_FILES)]
+        except OSError:
+            return []
+        offsets = sorted(int(name) for name in names if _is_offset(name))
+        return [OutputFile(folder / str(offset), offset) for offset in offsets]
+
+    def open_output(self, key: AttemptKey, file: OutputFile) -> TaskFile:
+        """Raises FileNotFoundError, UnusableFile."""
+        return open_file(self.path, self.output.name, _folder_name(key), file.path.name)
+
+    # What is left
+
+    def leftovers(self, known: set[AttemptKey]) -> list[Path]:
+        """What is left of attempts that are not known, after a crash. Raises OSError."""
+        names = set(map(_folder_name, known))
+        left: list[Path] = []
+        for folder in (self.attempts, self.output):
+            with os.scandir(folder) as entries:
+                left += (Path(entry.path) for entry in entries if entry.name not in names)
+        return left
+
+    def discard(self, path: Path) -> None:
+        """Move a file or a folder to the trash, which the link empties. Raises OSError."""
+        target = self.trash / uuid4().hex
+        try:
+            path.rename(target)
+        except FileNotFoundError:
+            self.trash.mkdir(mode=0o700, exist_ok=True)  # a task may have removed it
+            path.rename(target)
+
+
+def _is_usable(path: Path, kind: int) -> bool:
+    """Whether there is nothing at the path, or a file of the kind and of a size that we read."""
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return True
+    return stat.S_IFMT(status.st_mode) == kind and status.st_size <= _LARGEST_BYTES
+
+
+def _folder_name(key: AttemptKey) -> str:
+    return f"{key[0]}.{key[1]}"
+
+
+def _is_offset(name: str) -> bool:
+    return name.isascii() and name.isdecimal() and len(name) <= _MOST_OFFSET_DIGITS
 
 
 @contextmanager

@@ -21,7 +21,8 @@ from phalanx.agent.link.limits import LimitPolicy
 from phalanx.agent.link.link import CredentialRevoked, Link, Registration, Superseded
 from phalanx.agent.link.membership import Membership
 from phalanx.agent.link.spawner_client import SpawnerClient
-from phalanx.agent.messages import QuitWhenIdle, SpawnerSnapshot, StopAll
+from phalanx.agent.messages import AttemptKey, QuitWhenIdle, SpawnerSnapshot, StopAll
+from phalanx.agent.process_isolation import isolate_process, remove_credentials
 from phalanx.agent.process_lock import ProcessLock, holder_pid
 from phalanx.agent.shutdown import ShutdownSignals, WorkerShutdown
 from phalanx.agent.state_dir import StateDir
@@ -52,6 +53,8 @@ def run(settings: WorkerSettings) -> int:
     """Run a worker until a signal stops it; return its exit status. Raises WorkerStartError."""
     state_dir = StateDir(settings.state_dir)
     try:
+        isolate_process()
+        remove_credentials()
         state_dir.create()
         lock = ProcessLock.acquire(state_dir.link_lock)
     except OSError as error:
@@ -125,12 +128,12 @@ class WorkerProcess:
         controller = AttemptController(
             registration.id, spawner, self._state_dir, self._server, self._settings.limits
         )
-        self._state_dir.remove_all_except({status.key for status in snapshot.attempts})
+        for path in self._leftovers({status.key for status in snapshot.attempts}):
+            controller.trash.put(path)
         controller.update(snapshot.attempts)
         first_seq = snapshot.link_count * _SEQ_PER_LINK
-        cluster_id_file = self._state_dir.cluster_id_file
         link = Link(
-            self._server, self._membership, registration, controller, cluster_id_file, first_seq
+            self._server, self._membership, registration, controller, self._state_dir, first_seq
         )
         self._log.info(
             "worker started",
@@ -152,6 +155,7 @@ class WorkerProcess:
             "credential": self._membership.keep_renewing(self._server),
             "logs": controller.logs.run(),
             "progress": controller.progress.run(),
+            "trash": controller.trash.run(),
             "shutdown": shutdown.run(self._signals, keep=self._settings.keep),
         }
         tasks = {name: asyncio.create_task(work, name=name) for name, work in works.items()}
@@ -162,6 +166,15 @@ class WorkerProcess:
             for task in tasks.values():
                 task.cancel()
             await asyncio.gather(*tasks.values(), return_exceptions=True)
+            controller.trash.remove_rest()
+
+    def _leftovers(self, known: set[AttemptKey]) -> list[Path]:
+        try:
+            self._state_dir.create()
+            return self._state_dir.leftovers(known)
+        except OSError as error:
+            self._log.warning("cannot clean up the state directory", error=str(error))
+            return []
 
     async def _exit_status(
         self, tasks: dict[str, "asyncio.Task[Any]"], spawner: SpawnerClient

@@ -46,7 +46,7 @@ async def save(
 ) -> Response[None]:
     """The body is stored unchanged."""
     services = services_of(request)
-    data = await request_body.raw(request, services.info.checkpoint_limit_bytes)
+    data = await request_body.raw(request, services.engine.settings.checkpoint_limit_bytes)
     if not data:
         raise wrong("", "the body is empty; send the checkpoint")
     reported = reported_attempt(request, task, epoch)

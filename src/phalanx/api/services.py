@@ -30,7 +30,6 @@ MetricsSource = Callable[[], tuple[bytes, str]]
 class Info(msgspec.Struct, frozen=True):
     version: str = "0.1.0"
     body_limit_bytes: int = 1024 * 1024
-    checkpoint_limit_bytes: int = 1024 * 1024
     priority_classes: dict[str, int] = {}
     output_limit_bytes: int = 1024 * 1024  #: the output that is kept of each attempt
     renew_credentials_s: float = 86_400.0  #: how often agents renew their credentials

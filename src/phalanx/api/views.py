@@ -110,6 +110,7 @@ def task_view(job: Job, task: Task) -> TaskView:
         finished_at=iso_time_or_none(task.ended_at),
         exit=task.exit,
         checkpoint_bytes=None if blob is None else blob.size_bytes,
+        problem=task.problem,
     )
 
 

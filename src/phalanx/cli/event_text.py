@@ -13,6 +13,7 @@ from phalanx.core import records
 from phalanx.core.causes import TaskEnding, ending_text
 from phalanx.core.ledger import LostTo
 from phalanx.core.model import Phase
+from phalanx.core.spec.quantities import size_text
 from phalanx.core.time_units import SECOND, Micros
 from phalanx.wire.events import Event, Resync, UnknownEvent
 
@@ -168,20 +169,15 @@ def _task(record: records.TaskRecords) -> str:
         case records.TaskStopTimedOut():
             return f"{task} did not stop in time{where}"
         case records.TaskCheckpointSaved(size_bytes=size_bytes):
-            return f"{task} saved a checkpoint of {_size(size_bytes)}"
+            return f"{task} saved a checkpoint of {size_text(size_bytes)}"
+        case records.TaskProblemReported(message=message):
+            return f"{task}: {message}"
         case records.WorkSaved(step=step):
             return f"{task} saved its work" + ("" if step is None else f" at step {step}")
         case records.AttemptGone(attempt=attempt, worker=worker):
             return f"{task} of attempt {attempt} is confirmed gone from {worker}"
         case _:
             assert_never(record)
-
-
-def _size(size_bytes: int) -> str:
-    amount, units = float(size_bytes), ["bytes", "KiB", "MiB", "GiB"]
-    while amount >= 1024 and len(units) > 1:
-        amount, units = amount / 1024, units[1:]
-    return f"{size_bytes} bytes" if units[0] == "bytes" else f"{amount:.1f} {units[0]}"
 
 
 def _worker(record: records.WorkerRecords) -> str:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from phalanx.client import Client
     from phalanx.wire.jobs import JobDetail
 
+_MOST_PROBLEMS = 3
+
 
 @with_client
 def job(client: "Client", *, reference: Job, as_json: Json = False) -> None:
@@ -56,10 +58,19 @@ def _fields(job: "JobDetail") -> list[tuple[str, str | Text]]:
         ("submitted", formatting.ago(job.created_at, now) + by),
         ("ended", ended),
         ("failures", str(job.failures) if job.failures else ""),
+        ("problems", _problems(job)),
         ("lost work", _lost_work(job)),
         ("tasks", formatting.task_counts(job.counts)),
         *((f"role {role}", _role(fields)) for role, fields in roles.items()),
     ]
+
+
+def _problems(job: "JobDetail") -> str:
+    """`task 3, attempt 1: checkpoint not saved: 20.0 MiB, the limit is 16.0 MiB`."""
+    problems = [(task.task, task.problem) for task in job.tasks if task.problem is not None]
+    lines = [f"task {task}, attempt {each.attempt}: {each.message}" for task, each in problems]
+    more = len(lines) - _MOST_PROBLEMS
+    return "\n".join(lines[:_MOST_PROBLEMS] + ([f"and {more} more"] if more > 0 else []))
 
 
 def _lost_work(job: "JobDetail") -> str:

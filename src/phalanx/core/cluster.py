@@ -66,6 +66,7 @@ _HANDLERS: dict[type, Callable[[Changes, Any], None]] = {
     events.StopTimedOut: stop.stop_timed_out,
     events.TimeLimitReached: stop.time_limit_reached,
     events.CheckpointSaved: checkpoint.checkpoint_saved,
+    events.ProblemReported: checkpoint.problem_reported,
     events.Progressed: checkpoint.progressed,
     events.WorkerRegistered: workers.worker_registered,
     events.Inventoried: workers.inventoried,

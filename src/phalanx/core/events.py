@@ -242,6 +242,14 @@ class CheckpointSaved(msgspec.Struct, frozen=True):
     blob: Blob
 
 
+class ProblemReported(msgspec.Struct, frozen=True):
+    """A worker found something wrong with what a task left; the task goes on or ended anyway."""
+
+    task: str
+    epoch: int
+    message: str
+
+
 class Progressed(msgspec.Struct, frozen=True):
     task: str
     epoch: int
@@ -423,6 +431,7 @@ Event = (
     | TimeLimitReached
     | StallDue
     | CheckpointSaved
+    | ProblemReported
     | Progressed
     | WorkerRegistered
     | Inventoried

@@ -75,6 +75,13 @@ class Place(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     stopping_at: Micros | None = None  #: when the stop was requested
 
 
+class TaskProblem(msgspec.Struct, frozen=True, gc=False):
+    """What a worker found wrong with the files of a task, for example a checkpoint too large."""
+
+    attempt: int
+    message: str
+
+
 class Task(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One process tree on one worker."""
 
@@ -89,6 +96,7 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     exit: Exit | None = None
     checkpoint: Blob | None = None  #: what the next attempt resumes from
     saved: Blob | None = None  #: saved while stopping, not yet part of a complete set
+    problem: TaskProblem | None = None  #: the latest one
 
     @property
     def id(self) -> str:

@@ -278,6 +278,13 @@ class TaskCheckpointSaved(TaskRecord, frozen=True):
     size_bytes: int  #: size of the checkpoint
 
 
+class TaskProblemReported(TaskRecord, frozen=True):
+    """The worker found something wrong with the files of the task, such as a checkpoint that is
+    too large. It did not end the task."""
+
+    message: str  #: what is wrong, and what to do
+
+
 class WorkSaved(TaskRecord, frozen=True):
     """A running task reported that its work so far is saved."""
 
@@ -453,6 +460,7 @@ TaskRecords: TypeAlias = (
     | TaskFailed
     | TaskStopTimedOut
     | TaskCheckpointSaved
+    | TaskProblemReported
     | WorkSaved
     | AttemptGone
 )

@@ -89,6 +89,7 @@ class AgentSync:
             lost_after=self._engine.settings.lost_after_s,
             tasks=tuple(instructions),
             full=full,
+            checkpoint_limit=self._engine.settings.checkpoint_limit_bytes,
         )
 
     async def _cluster(self) -> str:
@@ -189,6 +190,9 @@ def _report(
     if attempt not in cluster.nodes[worker].charges or attempt in cluster.residues:
         return _not_current(turn, worker, report, stored_jobs)
     try:
+        if report.problem:
+            # First, because the end of the last task ends the job.
+            turn.apply(events.ProblemReported(*attempt, report.problem))
         if report.state is Reported.RUNNING and (report.safe or report.step is not None):
             turn.apply(events.Started(*attempt))
             turn.apply(events.Progressed(*attempt, report.step, report.safe))

@@ -91,7 +91,6 @@ def _services(
         metrics=lambda: (metrics.text(), metrics.content_type),
         info=Info(
             body_limit_bytes=config["body_limit"],
-            checkpoint_limit_bytes=config["checkpoint_limit"],
             output_limit_bytes=config["output_limit"],
             priority_classes=config["priority_classes"],
             renew_credentials_s=config["renew_credentials"],

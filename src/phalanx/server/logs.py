@@ -30,6 +30,7 @@ from phalanx.core.records import (
     TaskClaimed,
     TaskDone,
     TaskFailed,
+    TaskProblemReported,
     TaskStarted,
     TaskStopped,
     TaskStopTimedOut,
@@ -54,7 +55,10 @@ _ROUTINE = (
     *(TaskCheckpointSaved, DependenciesMet),
 )
 #: Logged at level warning.
-_ALARMING = (WorkerDeclaredLost, TaskFailed, TaskStopTimedOut, ReservationLost, WorkerCordoned)
+_ALARMING = (
+    *(WorkerDeclaredLost, TaskFailed, TaskStopTimedOut, TaskProblemReported, ReservationLost),
+    WorkerCordoned,
+)
 
 
 class _LossyStream:

@@ -95,8 +95,8 @@ def _count(low: int = 1, high: int = 1_000_000) -> dict[str, Any]:
     return {"form": "number", "read": read.number(low, high), "write": as_is}
 
 
-def _size(name: str, default: int, text: str) -> Option:
-    return Option(name, "Limits", "size", read.size, default, text, read.printed_size)
+def _size(name: str, default: int, text: str, **given: Any) -> Option:
+    return Option(name, "Limits", "size", read.size, default, text, read.printed_size, **given)
 
 
 _SERVER: tuple[Option, ...] = (
@@ -374,7 +374,12 @@ _LIMITS: tuple[Option, ...] = (
         **_count(),
     ),
     _size("body_limit", _MIB, "The largest request body."),
-    _size("checkpoint_limit", 16 * _MIB, "The largest checkpoint of a task."),
+    _size(
+        "checkpoint_limit",
+        _ENGINE.checkpoint_limit_bytes,
+        "The largest checkpoint of a task.",
+        target="engine.checkpoint_limit_bytes",
+    ),
     _size(
         "output_limit",
         _MIB,

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from phalanx.core.model import Exit, Phase
+from phalanx.core.model import Exit, Phase, TaskProblem
 from phalanx.core.states import State
 from phalanx.wire.cost import LostView
 from phalanx.wire.crons import CronView
@@ -26,6 +26,7 @@ class TaskView(msgspec.Struct, frozen=True, omit_defaults=True):
     finished_at: str | None = None
     exit: Exit | None = None
     checkpoint_bytes: int | None = None
+    problem: TaskProblem | None = None  #: what was wrong with the files of the task, at last
 
 
 class Counts(msgspec.Struct, frozen=True):

@@ -41,6 +41,7 @@ class TaskReport(msgspec.Struct, frozen=True, omit_defaults=True, rename=_NAMES)
     memory_used: int | None = None  #: its peak in bytes, if the kernel killed it for memory
     step: int | None = None
     safe: bool = False  #: the work so far would survive a stop
+    problem: str = ""  #: what is wrong with the files of the task; it does not end the task
 
 
 class SyncRequest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -86,3 +87,4 @@ class SyncReply(msgspec.Struct, frozen=True, omit_defaults=True):
     lost_after: float
     tasks: tuple[TaskInstruction, ...] = ()
     full: bool = False  #: the next sync must have the full inventory
+    checkpoint_limit: int = 0  #: the largest checkpoint that the server takes, in bytes

@@ -98,6 +98,8 @@ class Worker:
         self._tasks = [
             asyncio.create_task(self._receive()),
             asyncio.create_task(self.controller.logs.run()),
+            asyncio.create_task(self.controller.progress.run()),
+            asyncio.create_task(self.controller.trash.run()),
         ]
 
     async def _receive(self) -> None:
@@ -108,7 +110,8 @@ class Worker:
     async def close(self) -> None:
         self._spawner.send(StopAll(kill=True), QuitWhenIdle())
         await within(30, self._tasks[0])
-        self._tasks[1].cancel()
+        for task in self._tasks[1:]:
+            task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._spawner.close()
         self._client.close()
@@ -119,7 +122,7 @@ class Worker:
         task_spec = TaskSpec(command, env, 10 * SECOND, **spec)  # type: ignore[arg-type]
         has_spec = want in (Want.PREPARE, Want.RUN)
         instruction = TaskInstruction(TASK, EPOCH, want, task_spec if has_spec else None)
-        return self.controller.instructions.follow((instruction,))
+        return self.controller.follow((instruction,))
 
     def report(self) -> TaskReport | None:
         return next(iter(self.controller.reports.to_send(full=True)), None)

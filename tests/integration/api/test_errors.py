@@ -240,7 +240,7 @@ async def test_an_unsupported_content_type_is_refused(server: Running) -> None:
 
 
 async def test_bodies_are_bounded() -> None:
-    info = Info(body_limit_bytes=1000, checkpoint_limit_bytes=10)
+    info = Info(body_limit_bytes=1000)
     async with serving(MemoryStore(clock=wall_clock), info=info) as server:
         large = {"command": "x" * 2000}
         for path in ("/jobs", "/plan", "/workers/register", "/workers/w/sync"):

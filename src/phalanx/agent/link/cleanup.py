@@ -5,20 +5,20 @@ from phalanx.agent.link.log_shipping import LogShipper
 from phalanx.agent.link.spawner_client import SpawnerClient
 from phalanx.agent.link.starter import AttemptStarter
 from phalanx.agent.messages import AttemptKey, ForgetAttempt
-from phalanx.agent.state_dir import StateDir
+from phalanx.agent.trash import Trash
 
 
 class AttemptCleanup:
     def __init__(
         self,
         spawner: SpawnerClient,
-        state_dir: StateDir,
+        trash: Trash,
         attempts: AttemptTable,
         starter: AttemptStarter,
         logs: LogShipper,
     ) -> None:
         self._spawner = spawner
-        self._state_dir = state_dir
+        self._trash = trash
         self._attempts = attempts
         self._starter = starter
         self._logs = logs
@@ -36,4 +36,4 @@ class AttemptCleanup:
         self._spawner.send(ForgetAttempt(*key))
         self._starter.remove(key)
         status = self._attempts.remove(key)
-        self._state_dir.remove(key, output=status is not None and status.output_bytes > 0)
+        self._trash.put_attempt(key, output=status is not None and status.output_bytes > 0)

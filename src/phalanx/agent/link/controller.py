@@ -4,8 +4,9 @@ reports, logs and checkpoints go up to the server.
 
 from collections.abc import Iterable
 
+from phalanx.agent.link.attempt_problems import AttemptProblems
 from phalanx.agent.link.attempt_table import AttemptTable
-from phalanx.agent.link.checkpoints import Checkpoints
+from phalanx.agent.link.checkpoints import Checkpoints, CheckpointSaver
 from phalanx.agent.link.cleanup import AttemptCleanup
 from phalanx.agent.link.instructions import Instructions
 from phalanx.agent.link.leader_client import LeaderClient
@@ -19,6 +20,8 @@ from phalanx.agent.link.starter import AttemptStarter
 from phalanx.agent.link.status_updates import StatusUpdates
 from phalanx.agent.messages import AttemptKey, AttemptStatus
 from phalanx.agent.state_dir import StateDir
+from phalanx.agent.trash import Trash
+from phalanx.wire.sync import TaskInstruction
 
 
 class AttemptController:
@@ -33,17 +36,18 @@ class AttemptController:
         self.attempts = AttemptTable()
         self.reports = TaskReports()
         self.lease = LeaseSender(spawner, self.attempts)
-        self.progress = ProgressWatcher(state_dir, self.reports)
-        self.logs = LogShipper(server, state_dir, worker, self._logs_sent)
-        checkpoints = Checkpoints(server, state_dir)
+        self.trash = Trash(state_dir)
+        self.checkpoints = Checkpoints(server, state_dir)
+        self._problems = AttemptProblems(self.reports)
+        self.progress = ProgressWatcher(state_dir, self.reports, self._problems)
+        self.logs = LogShipper(server, state_dir, worker, self._problems, self._logs_sent)
         starter = AttemptStarter(
-            spawner, state_dir, checkpoints, self.lease, self.reports, policy=policy
+            spawner, state_dir, self.checkpoints, self.lease, self.reports, policy=policy
         )
-        self._cleanup = AttemptCleanup(spawner, state_dir, self.attempts, starter, self.logs)
-        self._updates = StatusUpdates(
-            self.attempts, self.reports, self.progress, self.logs, checkpoints
-        )
-        self.instructions = Instructions(
+        self._cleanup = AttemptCleanup(spawner, self.trash, self.attempts, starter, self.logs)
+        saver = CheckpointSaver(self.checkpoints, self._problems)
+        self._updates = StatusUpdates(self.attempts, self.reports, self.progress, self.logs, saver)
+        self._instructions = Instructions(
             spawner, self.attempts, starter, self._updates, self._cleanup
         )
 
@@ -55,7 +59,19 @@ class AttemptController:
     def update(self, statuses: Iterable[AttemptStatus]) -> None:
         """Handle the statuses that the spawner has sent."""
         for status in statuses:
-            self._updates.handle(status)
+            if status.problem:
+                self._problems.report(status.key, status.problem)
+            with self._problems.contained(status.key, "handle the status"):
+                self._updates.handle(status)
+
+    def follow(self, instructions: Iterable[TaskInstruction]) -> bool:
+        """Follow the instructions of the server; whether one of them starts an attempt."""
+        is_starting = False
+        for instruction in instructions:
+            key = (instruction.id, instruction.epoch)
+            with self._problems.contained(key, f"follow the instruction to {instruction.want}"):
+                is_starting |= self._instructions.follow(instruction)
+        return is_starting
 
     def _logs_sent(self, key: AttemptKey) -> None:
         self._cleanup.logs_sent(key)

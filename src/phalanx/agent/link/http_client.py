@@ -5,7 +5,7 @@ A cancelled call leaves its connection busy until the reply has arrived, which i
 
 import asyncio
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, cast
 from urllib.parse import urlsplit
 
@@ -14,14 +14,30 @@ import httptools
 from phalanx.tls.problems import TLS_EXPECTED, tls_problem
 
 _CONNECT_S = 5.0
+_CHUNK_BYTES = 64 * 1024
+
+
+class BodyChanged(Exception):  # noqa: N818
+    """The file that is sent has become shorter."""
+
+
+class FileBody(NamedTuple):
+    """A body that is read while it is sent, so that its size does not matter."""
+
+    read: Callable[[int, int], bytes]  #: reads at an offset at most so many bytes
+    size_bytes: int
 
 
 class HttpRequest(NamedTuple):
     method: str
     path: str  #: with its query
     headers: Mapping[str, str]
-    body: bytes
+    body: bytes | FileBody
     timeout_s: float
+
+    @property
+    def body_bytes(self) -> int:
+        return len(self.body) if isinstance(self.body, bytes) else self.body.size_bytes
 
 
 class HttpReply(NamedTuple):
@@ -34,9 +50,12 @@ class _Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self.is_open = False
         self.is_fresh = True
+        self.is_sending = False  #: a part of the request has not been sent
         self.local_address = ""
         self._transport: asyncio.Transport | None = None
         self._reply: asyncio.Future[HttpReply] | None = None
+        self._can_write = asyncio.Event()
+        self._can_write.set()
         self._expect_reply()
 
     def _expect_reply(self) -> None:
@@ -49,8 +68,15 @@ class _Connection(asyncio.Protocol):
         self.local_address = transport.get_extra_info("sockname")[0]
         self.is_open = True
 
+    def pause_writing(self) -> None:
+        self._can_write.clear()
+
+    def resume_writing(self) -> None:
+        self._can_write.set()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
+        self._can_write.set()
         why = tls_problem(exc) if exc is not None else None
         self._fail(
             ConnectionError(f"the server closed the connection: {why or exc or 'end of stream'}")
@@ -90,6 +116,19 @@ class _Connection(asyncio.Protocol):
         self._transport.write(request)
         return self._reply
 
+    async def send_file(self, body: FileBody, reply: "asyncio.Future[HttpReply]") -> None:
+        """Send a body after its head, until the reply arrives. Raises BodyChanged, OSError."""
+        sent = 0
+        while sent < body.size_bytes and not reply.done():
+            data = body.read(sent, min(_CHUNK_BYTES, body.size_bytes - sent))
+            if not data:
+                raise BodyChanged
+            if self._transport is not None:
+                self._transport.write(data)
+            sent += len(data)
+            await self._can_write.wait()
+        self.is_sending = sent < body.size_bytes
+
     def close(self) -> None:
         self.is_open = False
         if self._transport is not None:
@@ -117,12 +156,14 @@ class HttpClient:
         head = [
             f"{request.method} {self._path}{request.path} HTTP/1.1",
             f"Host: {self._netloc}",
-            f"Content-Length: {len(request.body)}",
+            f"Content-Length: {request.body_bytes}",
             *(f"{name}: {value}" for name, value in request.headers.items()),
         ]
-        data = "\r\n".join([*head, "", ""]).encode() + request.body
+        data = "\r\n".join([*head, "", ""]).encode()
         try:
-            return await self._exchange(data, request.timeout_s)
+            if isinstance(request.body, bytes):
+                return await self._exchange(data + request.body, None, request.timeout_s)
+            return await self._exchange(data, request.body, request.timeout_s)
         except TimeoutError:
             why = f"{self.url} did not answer within {request.timeout_s:.0f} s"
             raise ConnectionError(why) from None
@@ -131,17 +172,25 @@ class HttpClient:
             hint = f"; {TLS_EXPECTED}" if self._tls is None and "closed" in str(error) else ""
             raise ConnectionError(f"{self.url}: {cause}{hint}") from None
 
-    async def _exchange(self, request: bytes, timeout_s: float) -> HttpReply:
+    async def _exchange(self, request: bytes, body: FileBody | None, timeout_s: float) -> HttpReply:
+        """Send a request, with the rest of its body if there is one, and return the reply."""
         while True:
             connection = await self._connection()
             was_fresh, connection.is_fresh = connection.is_fresh, False
             try:
+                connection.is_sending = body is not None
                 reply = self._reuse_after(connection, connection.send(request))
                 async with asyncio.timeout(timeout_s):
+                    if body is not None:
+                        await connection.send_file(body, reply)
                     # Cancelling the call must not cancel the reply: it frees the connection.
                     return await asyncio.shield(reply)
             except TimeoutError:
                 connection.close()
+                raise
+            except (BodyChanged, asyncio.CancelledError):
+                if connection.is_sending:
+                    connection.close()
                 raise
             except ConnectionError:
                 if was_fresh:
@@ -154,7 +203,8 @@ class HttpClient:
         """Return the connection to the idle ones when its reply has arrived."""
 
         def arrived(done: "asyncio.Future[HttpReply]") -> None:
-            if done.cancelled() or done.exception() is not None or not connection.is_open:
+            is_usable = connection.is_open and not connection.is_sending
+            if done.cancelled() or done.exception() is not None or not is_usable:
                 connection.close()
             else:
                 self._idle.append(connection)

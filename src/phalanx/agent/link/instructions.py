@@ -27,22 +27,20 @@ class Instructions:
         self._cleanup = cleanup
         self._log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
-    def follow(self, instructions: tuple[TaskInstruction, ...]) -> bool:
-        """Follow all instructions; whether one of them starts an attempt."""
-        is_starting = False
-        for instruction in instructions:
-            key = (instruction.id, instruction.epoch)
-            match instruction.want:
-                case Want.PREPARE if key not in self._attempts:
-                    self._starter.prepare(key, _spec_of(instruction))
-                case Want.RUN if key not in self._attempts and not self._starter.is_started(key):
-                    self._starter.run(key, _spec_of(instruction))
-                    is_starting = True
-                case Want.STOP:
-                    self._stop(key)
-                case Want.FORGET:
-                    self._forget(key)
-        return is_starting
+    def follow(self, instruction: TaskInstruction) -> bool:
+        """Follow an instruction; whether it starts an attempt."""
+        key = (instruction.id, instruction.epoch)
+        match instruction.want:
+            case Want.PREPARE if key not in self._attempts:
+                self._starter.prepare(key, _spec_of(instruction))
+            case Want.RUN if key not in self._attempts and not self._starter.is_started(key):
+                self._starter.run(key, _spec_of(instruction))
+                return True
+            case Want.STOP:
+                self._stop(key)
+            case Want.FORGET:
+                self._forget(key)
+        return False
 
     def _stop(self, key: AttemptKey) -> None:
         status = self._attempts.get(key)

@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from phalanx.agent.link.http_client import HttpClient, HttpReply, HttpRequest
+from phalanx.agent.link.http_client import FileBody, HttpClient, HttpReply, HttpRequest
 from phalanx.wire.errors import error_info
 
 _MAX_REDIRECTS = 3
@@ -52,7 +52,7 @@ class LeaderClient:
         self,
         method: str,
         path: str,
-        body: bytes = b"",
+        body: bytes | FileBody = b"",
         *,
         timeout_s: float = 15.0,
         media_type: str = "application/json",

@@ -7,17 +7,19 @@ time.
 import asyncio
 import random
 from contextlib import suppress
-from pathlib import Path
 from urllib.parse import quote
 
 import msgspec
 import structlog
 
 from phalanx.agent.clock import boot_time
+from phalanx.agent.file_replacement import replace_file
 from phalanx.agent.link.controller import AttemptController
 from phalanx.agent.link.leader_client import CredentialRefused, LeaderClient, Unreachable
 from phalanx.agent.link.membership import Membership
 from phalanx.agent.messages import Lease
+from phalanx.agent.state_dir import StateDir
+from phalanx.agent.task_files import read_short
 from phalanx.core.model import Limit, Protocol
 from phalanx.core.time_units import SECOND
 from phalanx.wire.errors import error_message
@@ -70,7 +72,7 @@ class Link:
         membership: Membership,
         registration: Registration,
         controller: AttemptController,
-        cluster_id_file: Path,
+        state_dir: StateDir,
         first_seq: int,
     ) -> None:
         self._server = server
@@ -78,8 +80,8 @@ class Link:
         self._registration = registration
         self._controller = controller
         self._log: Logger = structlog.get_logger()
-        self._cluster_id_file = cluster_id_file
-        self._cluster_id = cluster_id_file.read_text() if cluster_id_file.exists() else ""
+        self._cluster_id_file = state_dir.cluster_id_file
+        self._cluster_id = read_short(state_dir.cluster_id_file)
         self._seq = first_seq
         self._term = 0
         self._last_answered_seq = -1
@@ -164,9 +166,10 @@ class Link:
             self._inventory_at = now + _INVENTORY_S
         self._last_answered_seq, self._term, self._is_inventory_due = seq, reply.term, reply.full
         self._lost_after_s = reply.lost_after
+        self._controller.checkpoints.limit_bytes = reply.checkpoint_limit
         reports.acknowledge(sent)
         self._controller.lease.renew(Lease(sent_at, reply.lost_after))
-        if self._controller.instructions.follow(reply.tasks):
+        if self._controller.follow(reply.tasks):
             with suppress(TimeoutError):
                 async with asyncio.timeout(_FIRST_REPORT_S):
                     await reports.ready.wait()
@@ -219,6 +222,13 @@ class Link:
                     f"{self._server.leader} belongs to another cluster than the tasks on this"
                     " worker; stop the tasks first, or start this worker with another --state-dir"
                 )
+            self._save_cluster_id(reply.cluster_id)
             self._cluster_id, self._term = reply.cluster_id, 0
-            self._cluster_id_file.write_text(reply.cluster_id)
         return reply if reply.term >= self._term else None
+
+    def _save_cluster_id(self, cluster_id: str) -> None:
+        """Save it before any instruction is followed. Raises Unreachable."""
+        try:
+            replace_file(self._cluster_id_file, cluster_id.encode(), durable=False)
+        except OSError as error:
+            raise Unreachable(f"this worker cannot write its state directory: {error}") from None

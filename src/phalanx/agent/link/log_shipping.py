@@ -6,13 +6,16 @@ given up.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from urllib.parse import quote
 
 import msgspec
 
+from phalanx.agent.link.attempt_problems import AttemptProblems
 from phalanx.agent.link.leader_client import LeaderClient, Unreachable
 from phalanx.agent.messages import AttemptKey
-from phalanx.agent.state_dir import OutputFile, StateDir
+from phalanx.agent.state_dir import StateDir
+from phalanx.agent.task_files import TaskFile, UnusableFile
 
 _CHUNK_BYTES = 256 * 1024
 #: One chunk of each attempt per interval: this limits the rate of a task to 1 MiB/s.
@@ -53,12 +56,14 @@ class LogShipper:
         server: LeaderClient,
         state_dir: StateDir,
         worker: str,
+        problems: AttemptProblems,
         on_done: Callable[[AttemptKey], None],
     ) -> None:
         """`on_done` is called when the whole output of an ended attempt was sent or given up."""
         self._server = server
         self._state_dir = state_dir
         self._worker = worker
+        self._problems = problems
         self._on_done = on_done
         self._open: dict[AttemptKey, LogShipment] = {}
         self._has_ended = asyncio.Event()
@@ -94,11 +99,11 @@ class LogShipper:
 
     async def _ship_all(self) -> None:
         calls = asyncio.Semaphore(_CONCURRENT_CALLS)
-        outputs = self._state_dir.outputs() if self._open else {}
 
         async def ship(key: AttemptKey, shipment: LogShipment) -> None:
             async with calls:
-                await self._ship(key, shipment, outputs.get(key, []))
+                with self._problems.contained(key, "send the logs"):
+                    await self._ship(key, shipment)
 
         await asyncio.gather(*(ship(key, each) for key, each in list(self._open.items())))
         now = asyncio.get_running_loop().time()
@@ -107,12 +112,13 @@ class LogShipper:
                 shipment.is_given_up = True
             if shipment.total_bytes is not None and shipment.is_done:
                 del self._open[key]
-                self._on_done(key)
+                with self._problems.contained(key, "remove the files"):
+                    self._on_done(key)
 
-    async def _ship(self, key: AttemptKey, shipment: LogShipment, files: list[OutputFile]) -> None:
+    async def _ship(self, key: AttemptKey, shipment: LogShipment) -> None:
         """Send one chunk of a running attempt, or all the rest of one that has ended."""
         while not shipment.is_done:
-            data = next_chunk(shipment, files)
+            data = next_chunk(shipment, self._state_dir, key)
             if not data:
                 if shipment.total_bytes is not None:
                     shipment.offset = shipment.total_bytes  # the rest was lost
@@ -135,25 +141,27 @@ class LogShipper:
                 return
 
 
-def next_chunk(shipment: LogShipment, files: list[OutputFile]) -> bytes:
+def next_chunk(shipment: LogShipment, state_dir: StateDir, key: AttemptKey) -> bytes:
     """The next bytes to send; moves the shipment's offset past output that does not exist."""
-    ends = []
-    for file in files:
-        try:
-            ends.append(file.offset + file.path.stat().st_size)
-        except FileNotFoundError:
-            ends.append(file.offset)
-    if not ends:
+    files = []
+    try:
+        for file in state_dir.output_files(key):
+            with suppress(FileNotFoundError, UnusableFile):
+                files.append((file.offset, state_dir.open_output(key, file)))
+        return _next_of(shipment, files)
+    finally:
+        for _, opened in files:
+            opened.close()
+
+
+def _next_of(shipment: LogShipment, files: list[tuple[int, TaskFile]]) -> bytes:
+    if not files:
         return b""
-    if ends[-1] - shipment.offset > _MAX_LAG_BYTES:
-        shipment.offset = ends[-1] - _TAIL_BYTES
-    for file, end in zip(files, ends, strict=True):
-        if end > shipment.offset:
-            shipment.offset = max(shipment.offset, file.offset)
-            try:
-                with file.path.open("rb") as content:
-                    content.seek(shipment.offset - file.offset)
-                    return content.read(_CHUNK_BYTES)
-            except FileNotFoundError:
-                continue
+    last_offset, last = files[-1]
+    if last_offset + last.size_bytes - shipment.offset > _MAX_LAG_BYTES:
+        shipment.offset = last_offset + last.size_bytes - _TAIL_BYTES
+    for offset, file in files:
+        if offset + file.size_bytes > shipment.offset:
+            shipment.offset = max(shipment.offset, offset)
+            return file.read(shipment.offset - offset, _CHUNK_BYTES)
     return b""

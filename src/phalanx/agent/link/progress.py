@@ -1,21 +1,26 @@
 """Progress files: tasks append JSON lines with a step, and whether a checkpoint was taken."""
 
 import asyncio
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Annotated, NamedTuple
 
 import msgspec
 
+from phalanx.agent.link.attempt_problems import AttemptProblems
 from phalanx.agent.link.reports import TaskReports
 from phalanx.agent.messages import AttemptKey
-from phalanx.agent.state_dir import StateDir
+from phalanx.agent.state_dir import PROGRESS, StateDir
+from phalanx.agent.task_files import UnusableFile
 
-_READ_BYTES = 1024**2
+_READ_BYTES = 64 * 1024
 _INTERVAL_S = 0.5
+#: After so many lines that are not progress, the rest of what was read is skipped.
+_BAD_LINES = 100
+_LARGEST_STEP = 2**53
 
 
 class _Line(msgspec.Struct):
-    step: int | None = None
+    step: Annotated[int, msgspec.Meta(ge=-_LARGEST_STEP, le=_LARGEST_STEP)] | None = None
     checkpoint: bool = False
 
 
@@ -28,57 +33,82 @@ class Progress(NamedTuple):
 
 
 class ProgressFile:
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, state_dir: StateDir, key: AttemptKey) -> None:
+        self._state_dir = state_dir
+        self._key = key
         self._offset = 0
 
     def read(self) -> Progress | None:
-        """The progress since the last call, from complete lines; other lines are skipped."""
+        """The progress since the last call, from complete lines; other lines are skipped.
+
+        Raises UnusableFile, OSError.
+        """
         try:
-            if self._path.stat().st_size <= self._offset:
-                return None
-            with self._path.open("rb") as file:
-                file.seek(self._offset)
-                data = file.read(_READ_BYTES)
-        except OSError:
+            file = self._state_dir.open_task_file(self._key, PROGRESS)
+        except FileNotFoundError:
             return None
+        try:
+            if file.size_bytes < self._offset:
+                self._offset = 0  # the task has written the file anew
+            data = file.read(self._offset, _READ_BYTES)
+        finally:
+            file.close()
         complete = data[: data.rfind(b"\n") + 1]
         if len(data) == _READ_BYTES and not complete:
             complete = data  # not a progress line: skip it
         self._offset += len(complete)
-        lines = [line for line in map(_parse, complete.splitlines()) if line is not None]
+        lines = list(_parsed(complete.splitlines()))
         if not lines:
             return None
         steps = [line.step for line in lines if line.step is not None]
         return Progress(steps[-1] if steps else None, any(line.checkpoint for line in lines))
 
 
-def _parse(line: bytes) -> _Line | None:
-    try:
-        return _decode(line)
-    except msgspec.MsgspecError:
-        return None
+def _parsed(lines: Iterable[bytes]) -> Iterator[_Line]:
+    bad = 0
+    for line in lines:
+        try:
+            yield _decode(line)
+        except msgspec.MsgspecError:
+            bad += 1
+            if bad > _BAD_LINES:
+                return
 
 
 class ProgressWatcher:
     """Reads the progress files of running attempts at a fixed interval."""
 
-    def __init__(self, state_dir: StateDir, reports: TaskReports) -> None:
+    def __init__(
+        self, state_dir: StateDir, reports: TaskReports, problems: AttemptProblems
+    ) -> None:
         self._state_dir = state_dir
         self._reports = reports
+        self._problems = problems
         self._files: dict[AttemptKey, ProgressFile] = {}
 
     def watch(self, key: AttemptKey) -> None:
         if key not in self._files:
-            self._files[key] = ProgressFile(self._state_dir.progress(key))
+            self._files[key] = ProgressFile(self._state_dir, key)
 
     def unwatch(self, key: AttemptKey) -> None:
-        self._files.pop(key, None)
+        """Read the file for the last time, and report what is wrong with it."""
+        file = self._files.pop(key, None)
+        if file is not None:
+            self._read(key, file)
 
     async def run(self) -> None:
         while True:
             await asyncio.sleep(_INTERVAL_S)
-            for key, file in self._files.items():
+            for key, file in list(self._files.items()):
+                self._read(key, file)
+
+    def _read(self, key: AttemptKey, file: ProgressFile) -> None:
+        with self._problems.contained(key, "read the progress file"):
+            try:
                 progress = file.read()
-                if progress is not None:
-                    self._reports.add_progress(key, progress.step, safe=progress.safe)
+            except UnusableFile as error:
+                why = f"the progress file {error}; append lines to PHALANX_PROGRESS"
+                self._problems.report(key, why)
+                return
+            if progress is not None:
+                self._reports.add_progress(key, progress.step, safe=progress.safe)

@@ -12,6 +12,8 @@ from phalanx.wire.sync import Reported, TaskReport
 
 #: Reports that come within this time are sent together.
 _COALESCE_S = 0.005
+#: The number of problems that are reported of one attempt.
+_PROBLEMS_PER_ATTEMPT = 5
 
 
 class TaskReports:
@@ -19,6 +21,8 @@ class TaskReports:
         self.ready = asyncio.Event()  #: there are reports to send
         self._latest: dict[AttemptKey, TaskReport] = {}
         self._unacknowledged: dict[AttemptKey, TaskReport] = {}
+        self._problems: dict[AttemptKey, list[str]] = {}
+        self._unsent_problems: dict[AttemptKey, str] = {}
         self._is_timer_set = False
 
     @property
@@ -51,18 +55,42 @@ class TaskReports:
         self._unacknowledged[key] = TaskReport(*key, Reported.RUNNING, step=step, safe=safe)
         self._set_timer()
 
+    def add_problem(self, key: AttemptKey, message: str) -> bool:
+        """Send a problem with the next report on the attempt, which is sent again if need be.
+
+        False if the problem is not sent: it was reported before, or many others were.
+        """
+        problems = self._problems.setdefault(key, [])
+        if message in problems or len(problems) >= _PROBLEMS_PER_ATTEMPT:
+            return False
+        problems.append(message)
+        earlier = self._unsent_problems.get(key)
+        self._unsent_problems[key] = message if earlier is None else f"{earlier}; {message}"
+        latest = self._latest.get(key)
+        if latest is not None:
+            self._unacknowledged.setdefault(key, latest)
+            self._set_timer()
+        return True
+
     def remove(self, key: AttemptKey) -> None:
         self._latest.pop(key, None)
         self._unacknowledged.pop(key, None)
+        self._problems.pop(key, None)
+        self._unsent_problems.pop(key, None)
 
     def to_send(self, *, full: bool) -> tuple[TaskReport, ...]:
         """The reports for the next sync: on every attempt, or those not acknowledged yet."""
+        for key in self._unsent_problems.keys() & self._unacknowledged.keys():
+            report, problem = self._unacknowledged[key], self._unsent_problems[key]
+            self._unacknowledged[key] = replace(report, problem=problem)
         reports = self._latest | self._unacknowledged if full else self._unacknowledged
         return tuple(reports.values())
 
     def acknowledge(self, sent: tuple[TaskReport, ...]) -> None:
         for report in sent:
             key = (report.id, report.epoch)
+            if self._unsent_problems.get(key) == report.problem:
+                del self._unsent_problems[key]
             if self._unacknowledged.get(key) is report:
                 del self._unacknowledged[key]
 

@@ -12,7 +12,7 @@ from phalanx.agent.link.limits import LimitPolicy
 from phalanx.agent.link.reports import TaskReports
 from phalanx.agent.link.spawner_client import SpawnerClient
 from phalanx.agent.messages import AttemptKey, PrepareStart, RunAttempt
-from phalanx.agent.state_dir import StateDir
+from phalanx.agent.state_dir import CHECKPOINT_OUT, PROGRESS, StateDir
 from phalanx.wire.sync import Reported, TaskReport, TaskSpec
 
 _NO_RUNTIME = "this worker has no container runtime; remove the label runtime from it"
@@ -73,6 +73,12 @@ class AttemptStarter:
             # The command is meant for the image, so it must not run without it.
             self._fail(key, _NO_RUNTIME)
             return
+        if key not in self._prepared:
+            try:
+                self._state_dir.create_attempt(key)
+            except OSError as error:
+                self._fail(key, f"the worker cannot create a folder for the task: {error.strerror}")
+                return
         if spec.checkpoint is None:
             self._prepared[key] = {}
         if key in self._prepared:
@@ -83,8 +89,13 @@ class AttemptStarter:
     async def _fetch(self, key: AttemptKey, spec: TaskSpec, *, is_run: bool) -> None:
         try:
             self._prepared[key] = await self._checkpoints.fetch(key)
-        except (CheckpointRefused, OSError) as error:
+        except CheckpointRefused as error:
             self._fail(key, str(error))
+        except OSError as error:
+            self._fail(key, f"the worker cannot write the checkpoint: {error.strerror}")
+        except Exception as error:
+            self._log.exception("cannot fetch a checkpoint", task=key[0], attempt=key[1])
+            self._fail(key, f"the worker cannot fetch the checkpoint: {type(error).__name__}")
         else:
             self._continue(key, spec, is_run=is_run)
 
@@ -96,8 +107,10 @@ class AttemptStarter:
 
     def _start(self, key: AttemptKey, spec: TaskSpec) -> None:
         env = self._environment | spec.env | self._prepared.pop(key)
-        env["PHALANX_PROGRESS"] = str(self._state_dir.progress(key))
-        env["PHALANX_CHECKPOINT_OUT"] = str(self._state_dir.checkpoint_out(key))
+        env["PHALANX_PROGRESS"] = str(self._state_dir.task_file(key, PROGRESS))
+        env["PHALANX_CHECKPOINT_OUT"] = str(self._state_dir.task_file(key, CHECKPOINT_OUT))
+        if self._checkpoints.limit_bytes:
+            env["PHALANX_CHECKPOINT_LIMIT"] = str(self._checkpoints.limit_bytes)
         workdir = spec.workdir or self._workdir
         run = RunAttempt(
             *key,

@@ -6,11 +6,12 @@ import structlog
 
 from phalanx.agent.link.attempt_table import AttemptTable
 from phalanx.agent.link.background_calls import BackgroundCalls
-from phalanx.agent.link.checkpoints import CheckpointRefused, Checkpoints
+from phalanx.agent.link.checkpoints import CheckpointSaver
 from phalanx.agent.link.log_shipping import LogShipper
 from phalanx.agent.link.progress import ProgressWatcher
 from phalanx.agent.link.reports import TaskReports, report_of
 from phalanx.agent.messages import AttemptKey, AttemptStatus
+from phalanx.agent.task_files import TaskFile
 
 
 class StatusUpdates:
@@ -20,13 +21,13 @@ class StatusUpdates:
         reports: TaskReports,
         progress: ProgressWatcher,
         logs: LogShipper,
-        checkpoints: Checkpoints,
+        saver: CheckpointSaver,
     ) -> None:
         self._attempts = attempts
         self._reports = reports
         self._progress = progress
         self._logs = logs
-        self._checkpoints = checkpoints
+        self._saver = saver
         self._log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
         self._saves = BackgroundCalls()
 
@@ -51,6 +52,7 @@ class StatusUpdates:
         self._attempts.acknowledge(key)
 
     def _ended(self, status: AttemptStatus) -> None:
+        """Take what the attempt has left, and report its end in any case."""
         self._progress.unwatch(status.key)
         log = self._log.debug if status.exit_code == 0 else self._log.info
         log(
@@ -66,19 +68,15 @@ class StatusUpdates:
             self._logs.finish(status.key, status.output_bytes)
         else:
             self._logs.drop(status.key)
-        if status.signalled and self._checkpoints.is_written(status.key):
-            self._saves.start(status.key, self._save_checkpoint(status))
+        checkpoint = self._saver.open(status) if status.started else None
+        if checkpoint is not None:
+            self._saves.start(status.key, self._save_checkpoint(status, checkpoint))
         else:
             self._report(status)
 
-    async def _save_checkpoint(self, status: AttemptStatus) -> None:
+    async def _save_checkpoint(self, status: AttemptStatus, file: TaskFile) -> None:
         """Save the checkpoint, then report the end: the server takes none after that."""
-        try:
-            await self._checkpoints.save(status.key)
-        except (CheckpointRefused, OSError) as error:
-            self._log.warning(
-                "checkpoint not saved", task=status.id, attempt=status.epoch, error=str(error)
-            )
+        await self._saver.save(status.key, file)
         self._report(status)
 
     def _report(self, status: AttemptStatus) -> None:

@@ -5,6 +5,7 @@ import signal
 import sys
 from pathlib import Path
 
+from phalanx.agent.process_isolation import isolate_process
 from phalanx.agent.process_lock import ProcessLock
 from phalanx.agent.spawner.spawner import Spawner
 from phalanx.agent.state_dir import StateDir
@@ -16,7 +17,9 @@ IDLE_EXIT_S = 300.0
 
 def main(path: str, idle_exit_s: float = IDLE_EXIT_S) -> None:
     """Run the spawner of a state directory, unless another process does."""
+    isolate_process()
     state_dir = StateDir(Path(path))
+    state_dir.discard_unusable()
     lock = ProcessLock.acquire(state_dir.spawner_lock)
     if lock is None:
         return

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
+from phalanx.agent.file_replacement import replace_file
 from phalanx.agent.messages import AttemptKey, TaskLimits
 from phalanx.agent.spawner import task_limits
 from phalanx.agent.spawner.cgroup_hierarchies import (
@@ -22,6 +23,7 @@ from phalanx.agent.spawner.cgroup_hierarchies import (
 )
 from phalanx.agent.spawner.group_folder import GroupFolder, write
 from phalanx.agent.spawner.task_limits import LIMITS, LimitsReached
+from phalanx.agent.task_files import read_short
 
 _PREFIX = "phalanx-"
 _SUBTREE = "cgroup.subtree_control"
@@ -72,7 +74,7 @@ def _leave(folder: GroupFolder) -> None:
     except OSError as error:
         # Killing the attempt would kill the spawner, so it must not continue.
         why = f"the spawner cannot return to its control group {folder.spawner_group}"
-        raise RuntimeError(f"{why}: {error.strerror}") from error
+        raise SystemExit(f"{why}: {error.strerror}") from error
 
 
 class ControlGroups:
@@ -102,7 +104,8 @@ class ControlGroups:
         name = f"{_PREFIX}{uuid4().hex[:12]}"
         groups = [(h, GroupFolder(h.parent / name, h.version, h.own_group)) for h in mounted]
         with suppress(OSError):
-            path_file.write_text("\n".join(str(group.path) for _, group in groups))
+            paths = "\n".join(str(group.path) for _, group in groups)
+            replace_file(path_file, os.fsencode(paths), durable=False)
             for hierarchy, group in groups:
                 self._create_worker_group(hierarchy, group)
 
@@ -166,7 +169,7 @@ class ControlGroups:
 
 def leftover_group(path_file: Path) -> ControlGroup | None:
     """The worker groups that a dead spawner has left, as far as they exist and may be killed."""
-    lines = path_file.read_text().splitlines() if path_file.exists() else []
+    lines = read_short(path_file).splitlines()
     paths = [path for path in map(Path, lines) if path.name.startswith(_PREFIX)]
     folders = tuple(
         GroupFolder(path, 2 if (path / "cgroup.events").exists() else 1, path.parent)

@@ -5,6 +5,7 @@ again.
 """
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from phalanx.agent.messages import AttemptKey, AttemptStatus
 from phalanx.agent.spawner.journal import EndEntry, ForgetEntry, Journal
@@ -60,4 +61,5 @@ class FinishedAttempts:
         if self._flush_at is not None and now >= self._flush_at:
             self._flush_at = None
             if self._by_key:
-                self._journal.flush()
+                with suppress(OSError):  # the disk fails; the link reports the ends all the same
+                    self._journal.flush()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from phalanx.agent.file_replacement import replace_file, write_all
 from phalanx.agent.messages import AttemptKey, AttemptStatus
 
 
@@ -46,6 +47,7 @@ class Journal:
         self._file: int | None = None
         self._unwritten: list[bytes] = []
         self._size_bytes = 0
+        self._rewrite_at_bytes = _REWRITE_BYTES
 
     def load(self) -> None:
         """Read the file that an earlier spawner has written, if there is one."""
@@ -83,42 +85,59 @@ class Journal:
     def write(self) -> None:
         """Write what was added, so that it survives this process.
 
-        Raises OSError; then the next call writes it.
+        Raises OSError; then the file has every entry that it had before, and the next call writes
+        the others.
         """
-        if self._file is None or self._size_bytes > _REWRITE_BYTES:
+        if self._file is None:
             self._rewrite()
-        elif self._unwritten:
-            data = b"".join(self._unwritten)
+        elif self._size_bytes > self._rewrite_at_bytes:
             try:
-                written = os.write(self._file, data)
-            except OSError:
-                written = 0
-            self._size_bytes += written
-            if written < len(data):
-                # Nothing may be appended to half a line.
-                os.close(self._file)
-                self._file = None
                 self._rewrite()
+            except OSError:
+                if self._file is None:
+                    raise
+                # The disk has no space for a second file; the present one can grow further.
+                self._rewrite_at_bytes = self._size_bytes + _REWRITE_BYTES
+                self._append()
+        elif self._unwritten:
+            self._append()
         self._unwritten.clear()
 
     def flush(self) -> None:
-        """Flush the file to disk, so that it survives a crash of the machine."""
+        """Flush the file to disk, so that it survives a crash of the machine. Raises OSError."""
         if self._file is not None:
             os.fsync(self._file)
 
+    def _append(self) -> None:
+        if self._file is None:
+            raise AssertionError("bug: the journal is appended to before it was opened")
+        data = b"".join(self._unwritten)
+        try:
+            write_all(self._file, data)
+        except OSError:
+            # Nothing may be appended to half a line.
+            os.ftruncate(self._file, self._size_bytes)
+            raise
+        self._size_bytes += len(data)
+
     def _rewrite(self) -> None:
+        """Write only the entries that still count, to a new file."""
         entries: list[Entry] = [StartEntry(*key, tag) for key, tag in self._open.items()]
         entries += [EndEntry(status) for status in self._ended.values()]
-        new = self._path.with_suffix(".new")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
-        file = os.open(new, flags, 0o600)
+        data = b"".join(_encode(entry) + b"\n" for entry in entries)
         try:
-            self._size_bytes = os.write(file, b"".join(_encode(entry) + b"\n" for entry in entries))
-            os.fsync(file)
-            new.replace(self._path)
+            replace_file(self._path, data, durable=True)
         except OSError:
-            os.close(file)
+            if self._file is not None:
+                self._open_file()
             raise
+        self._open_file()
+        self._rewrite_at_bytes = max(_REWRITE_BYTES, 2 * len(data))
+
+    def _open_file(self) -> None:
+        """Open the file that is in place, instead of the one that may have been replaced."""
         if self._file is not None:
             os.close(self._file)
-        self._file = file
+            self._file = None
+        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+        self._size_bytes = os.fstat(self._file).st_size

@@ -6,6 +6,8 @@ Changed statuses are collected and sent together.
 import socket
 from collections.abc import Callable
 
+import msgspec
+
 from phalanx.agent.messages import (
     AttemptKey,
     AttemptsChanged,
@@ -17,6 +19,7 @@ from phalanx.agent.messages import (
     decode_link_message,
     frame,
 )
+from phalanx.agent.peer import may_be_link
 from phalanx.agent.spawner.poller import Poller
 from phalanx.agent.state_dir import StateDir, short_path
 
@@ -65,7 +68,11 @@ class LinkConnection:
             return []
         except OSError:
             return None
-        return [decode_link_message(body) for body in self._decoder.feed(data)] if data else None
+        try:
+            bodies = self._decoder.feed(data)
+            return [decode_link_message(body) for body in bodies] if data else None
+        except (msgspec.MsgspecError, ValueError):
+            return None
 
     def close(self) -> None:
         self._connection.close()
@@ -80,18 +87,32 @@ class LinkServer:
         handle: Callable[[LinkMessage], None],
     ) -> None:
         """Listen on the state directory's socket; `snapshot` takes the number of a new link."""
+        self._state_dir = state_dir
         self._poller = poller
         self._snapshot = snapshot
         self._handle = handle
         self._link_count = 0
         self._link: LinkConnection | None = None
         self._changed: dict[AttemptKey, AttemptStatus] = {}
-        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        state_dir.socket.unlink(missing_ok=True)
-        with short_path(state_dir.socket) as name:
-            self._listening.bind(name)
-        self._listening.listen(8)
-        poller.watch(self._listening.fileno(), self._accept)
+        self._listening = self._listen()
+
+    def _listen(self) -> socket.socket:
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        self._state_dir.socket.unlink(missing_ok=True)
+        with short_path(self._state_dir.socket) as name:
+            listening.bind(name)
+        self._state_dir.socket.chmod(0o600)
+        listening.listen(8)
+        self._poller.watch(listening.fileno(), self._accept)
+        return listening
+
+    def listen_again_if_removed(self) -> None:
+        """Create the socket again if a task has removed it. Raises OSError."""
+        if not self._state_dir.socket.is_socket():
+            self._state_dir.discard_unusable()
+            self._poller.unwatch(self._listening.fileno())
+            self._listening.close()
+            self._listening = self._listen()
 
     @property
     def is_connected(self) -> bool:
@@ -114,7 +135,13 @@ class LinkServer:
             self._disconnect()
 
     def _accept(self) -> None:
-        connection, _ = self._listening.accept()
+        try:
+            connection, _ = self._listening.accept()
+        except OSError:
+            return  # the peer has gone again, or there are too many open files
+        if not may_be_link(connection):
+            connection.close()
+            return
         self._disconnect()
         self._link_count += 1
         link = self._link = LinkConnection(connection)

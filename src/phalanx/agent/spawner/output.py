@@ -9,6 +9,7 @@ import os
 import select
 from contextlib import suppress
 
+from phalanx.agent.file_replacement import write_all
 from phalanx.agent.messages import AttemptKey
 from phalanx.agent.state_dir import OutputFile, StateDir
 
@@ -105,17 +106,19 @@ class OutputWriter:
         if not self._files:
             with suppress(OSError):  # a smaller pipe works as well
                 fcntl.fcntl(self.pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-        file = self._state_dir.output(self._key, self.total_bytes)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        self._file, self._file_left_bytes = os.open(file.path, flags, 0o600), _FILE_BYTES
+        file, self._file = self._state_dir.create_output_file(self._key, self.total_bytes)
+        self._file_left_bytes = _FILE_BYTES
         if self._lost_bytes:
-            note = f"[phalanx: lost {self._lost_bytes} bytes of output: {self._disk_error}]\n"
+            lost = f"lost {self._lost_bytes} bytes of output: {self._disk_error}"
+            note = f"[phalanx: {lost}]\n".encode()
             try:
-                self._count(os.write(self._file, note.encode()))
+                write_all(self._file, note)
             except OSError:
                 file.path.unlink(missing_ok=True)
                 raise
+            self._count(len(note))
             self._lost_bytes = 0
         self._files.append(file)
         while len(self._files) > _KEPT_FILES:
-            self._files.pop(0).path.unlink(missing_ok=True)
+            with suppress(OSError):
+                self._files.pop(0).path.unlink()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 from phalanx.agent.clock import boot_time
 from phalanx.agent.messages import AttemptKey, AttemptStatus, RunAttempt
+from phalanx.agent.spawner.attempt_errors import AttemptErrors
 from phalanx.agent.spawner.cgroups import ControlGroup, ControlGroups
 from phalanx.agent.spawner.child_exits import ChildExit
 from phalanx.agent.spawner.journal import Journal, StartEntry
@@ -26,11 +27,13 @@ class ProcessTable:
         journal: Journal,
         poller: Poller,
         on_end: Callable[[AttemptStatus], None],
+        errors: AttemptErrors,
     ) -> None:
         self._state_dir = state_dir
         self._journal = journal
         self._poller = poller
         self._on_end = on_end
+        self._errors = errors
         self._cgroups = ControlGroups(state_dir.cgroup_file)
         self._launcher = Launcher()
         self._children = OwnChildren()
@@ -73,7 +76,11 @@ class ProcessTable:
         output = OutputWriter(self._state_dir, run.key, process.output, self._null_device)
         attempt = RunningAttempt(run, tree, process.pid, output, boot_time())
         self._by_key[run.key] = self._by_main_pid[process.pid] = attempt
-        self._poller.watch(output.pipe, lambda: self._move_output(output))
+        try:
+            self._poller.watch(output.pipe, lambda: self._move_output(attempt))
+        except OSError as error:
+            attempt.add_problem(f"the worker could not read the output: {error.strerror}")
+            attempt.kill(boot_time())
         return attempt
 
     def _create_group(self, run: RunAttempt) -> ControlGroup | None:
@@ -92,9 +99,12 @@ class ProcessTable:
         except OSError as error:
             raise StartError(f"the worker cannot write its journal: {error.strerror}") from None
 
-    def _move_output(self, output: OutputWriter) -> None:
-        if not output.move_some(boot_time()):
-            self._poller.unwatch(output.pipe)
+    def _move_output(self, attempt: RunningAttempt) -> None:
+        has_more = False
+        with self._errors.contained():
+            has_more = attempt.output.move_some(boot_time())
+        if not has_more:
+            self._poller.unwatch(attempt.output.pipe)
 
     def record_exit(self, child: ChildExit) -> None:
         """Record the exit of a main process; exits of other processes change nothing."""
@@ -106,14 +116,16 @@ class ProcessTable:
     def remove_ended(self) -> None:
         """Remove the attempts of which no process is left, and kill what the main process left."""
         for attempt in list(self._without_main.values()):
-            self._remove_if_ended(attempt)
+            with self._errors.contained():
+                self._remove_if_ended(attempt)
 
     def act_on_schedules(self, now: float) -> None:
         """Stop or kill the attempts that are due."""
         for attempt in list(self._by_key.values()):
-            if attempt.act_if_due(now) and attempt.has_main_exited:
-                # SIGCHLD of the last process can arrive before the kernel has emptied its group.
-                self._remove_if_ended(attempt)
+            with self._errors.contained():
+                if attempt.act_if_due(now) and attempt.has_main_exited:
+                    # The last SIGCHLD can arrive before the kernel has emptied the control group.
+                    self._remove_if_ended(attempt)
 
     def _remove_if_ended(self, attempt: RunningAttempt) -> None:
         attempt.note_limits_reached()
@@ -123,7 +135,9 @@ class ProcessTable:
                 attempt.kill(boot_time())
             return
         self._poller.unwatch(attempt.output.pipe)
-        status = attempt.end(boot_time())
+        with self._errors.contained():
+            attempt.output.close(boot_time())
+        status = attempt.end()
         del self._by_key[status.key]
         del self._without_main[status.key]
         self._on_end(status)

@@ -80,9 +80,12 @@ class RunningAttempt:
             note = f"reached its limit of {most} processes and threads"
             self.status = replace(self.status, note=note)
 
-    def end(self, now: float) -> AttemptStatus:
-        """Close the output and return the final status, once no process is left."""
-        self.output.close(now)
+    def add_problem(self, message: str) -> None:
+        """Report a problem with the attempt, in place of an earlier one."""
+        self.status = replace(self.status, problem=message)
+
+    def end(self) -> AttemptStatus:
+        """The final status, once no process is left and the output is closed."""
         exit_code, number = self._exit or (None, None)
         self.status = replace(
             self.status, exit_code=exit_code, signal=number, output_bytes=self.output.total_bytes

@@ -22,6 +22,7 @@ from phalanx.agent.messages import (
     StopAttempt,
 )
 from phalanx.agent.spawner import process_tree
+from phalanx.agent.spawner.attempt_errors import AttemptErrors
 from phalanx.agent.spawner.child_exits import ChildExits
 from phalanx.agent.spawner.finished_attempts import FinishedAttempts
 from phalanx.agent.spawner.guard import Guard
@@ -45,7 +46,10 @@ class Spawner:
         self._journal = Journal(state_dir.journal)
         self._finished = FinishedAttempts(self._journal, recover(state_dir, self._journal))
         self._poller = Poller()
-        self._processes = ProcessTable(state_dir, self._journal, self._poller, self._ended)
+        self._errors = AttemptErrors()
+        self._processes = ProcessTable(
+            state_dir, self._journal, self._poller, self._ended, self._errors
+        )
         self._child_exits = ChildExits()
         self._poller.watch(self._child_exits.fileno(), self._reap)
         self._incarnation = uuid4().hex
@@ -72,6 +76,8 @@ class Spawner:
         due.append(self._finished.flush_at)
         if not self._is_active:
             due.append(self._active_at + self._idle_exit_s)
+        if not self._link.is_connected:
+            due.append(boot_time() + _LONGEST_POLL_S)
         times = [at for at in due if at is not None]
         if not times:
             return -1
@@ -84,6 +90,9 @@ class Spawner:
             self._is_quitting = True
         self._processes.act_on_schedules(now)
         self._finished.flush_if_due(now)
+        if not self._link.is_connected:
+            with self._errors.contained():
+                self._link.listen_again_if_removed()
 
     @property
     def _is_active(self) -> bool:
@@ -97,6 +106,10 @@ class Spawner:
         return SpawnerSnapshot(self._incarnation, link_count, attempts, unenforced)
 
     def _handle(self, message: LinkMessage) -> None:
+        with self._errors.contained():
+            self._follow(message)
+
+    def _follow(self, message: LinkMessage) -> None:
         match message:
             case PrepareStart():
                 self._processes.prepare_start()
@@ -125,6 +138,9 @@ class Spawner:
         except StartError as error:
             self._ended(AttemptStatus(*run.key, start_error=str(error)))
             return
+        except Exception as error:
+            self._ended(AttemptStatus(*run.key, start_error=f"error of the worker: {error!r}"))
+            raise
         if self._lease is not None:
             attempt.schedule.renew_lease(self._lease)
         self._link.publish(attempt.status)
@@ -142,9 +158,10 @@ class Spawner:
 
     def _stop_all(self, *, kill: bool) -> None:
         for attempt in self._processes:
-            attempt.stop(boot_time())
-            if kill:
-                attempt.kill(boot_time())
+            with self._errors.contained():
+                attempt.stop(boot_time())
+                if kill:
+                    attempt.kill(boot_time())
 
     def _renew_lease(self, lease: Lease) -> None:
         self._lease = lease

@@ -4,10 +4,16 @@ from collections.abc import Sequence
 
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
-from phalanx.core.events import CheckpointSaved, Progressed
+from phalanx.core.events import CheckpointSaved, ProblemReported, Progressed
 from phalanx.core.gang import Gang, GangProgress
-from phalanx.core.model import Task
-from phalanx.core.records import GangCheckpointSaved, TaskCheckpointSaved, WorkSaved, about
+from phalanx.core.model import Task, TaskProblem
+from phalanx.core.records import (
+    GangCheckpointSaved,
+    TaskCheckpointSaved,
+    TaskProblemReported,
+    WorkSaved,
+    about,
+)
 from phalanx.core.spec.job import CheckpointPolicy, Restart
 from phalanx.core.states import State
 
@@ -27,6 +33,19 @@ def checkpoint_saved(tx: Changes, event: CheckpointSaved) -> None:
     if replaced is not None and replaced.id != event.blob.id:
         tx.dropped_blobs.append(replaced.id)
     tx.record(TaskCheckpointSaved(*about(task), event.blob.size_bytes))
+
+
+#: Longer messages are cut.
+_MESSAGE_CHARACTERS = 1000
+
+
+def problem_reported(tx: Changes, event: ProblemReported) -> None:
+    gang, task = tx.attempt(event.task, event.epoch)
+    problem = TaskProblem(task.epoch, event.message[:_MESSAGE_CHARACTERS])
+    if task.place is None or task.problem == problem:
+        return  # the task no longer runs, or the report was repeated
+    tx.update(gang, task, problem=problem)
+    tx.record(TaskProblemReported(*about(task), problem.message))
 
 
 def settle_checkpoints(tx: Changes, gang: Gang, repeated: Sequence[Task]) -> None:

@@ -133,6 +133,14 @@ def printed(name: str, count: int) -> int | float | str:
     return count
 
 
+def size_text(size_bytes: int) -> str:
+    """A number of bytes for people: `512 bytes`, `12.0 MiB`."""
+    amount, units = float(size_bytes), ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    while amount >= 1024 and len(units) > 1:
+        amount, units = amount / 1024, units[1:]
+    return f"{size_bytes} bytes" if units[0] == "bytes" else f"{amount:.1f} {units[0]}"
+
+
 def native(amounts: Mapping[str, int]) -> dict[str, object]:
     """Resources as a user writes them."""
     return {name: printed(name, count) for name, count in amounts.items()}
