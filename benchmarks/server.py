@@ -157,6 +157,7 @@ async def _run_server(
         counts[:] = [0, 0]
     server.should_exit = True
     await served
+    services.close()
     await engine.stop()
     leading.cancel()
     await store.close()

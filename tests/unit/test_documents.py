@@ -143,7 +143,7 @@ def test_the_number_of_entries_of_a_json_list_is_limited() -> None:
 
 
 def test_the_number_of_tasks_of_an_input_is_limited() -> None:
-    with pytest.raises(Invalid, match="the input has 30000 tasks in all, and at most 20000"):
+    with pytest.raises(Invalid, match="the input has 30000 tasks in all, and at most 10000"):
         bundle.read(b"---\n{command: a, gang_size: 10000}\n" * 3)
 
 

@@ -20,7 +20,13 @@ from phalanx.core.errors import (
     StaleEpoch,
     Unknown,
 )
-from phalanx.engine.errors import NotLeading, Unavailable, UncertainOutcome
+from phalanx.engine.errors import (
+    NotLeading,
+    Overloaded,
+    TooManyRequests,
+    Unavailable,
+    UncertainOutcome,
+)
 from phalanx.identity.principal import Forbidden, Revoked, Unauthorised
 from phalanx.store.protocol import OutcomeUnknown, StoreError
 from phalanx.wire.errors import ErrorBody, ErrorDetail, ErrorInfo, unknown_outcome
@@ -62,6 +68,8 @@ _KNOWN: tuple[tuple[type[Exception], int, str], ...] = (
     (Revoked, 401, "revoked"),
     (Unauthorised, 401, "unauthorised"),
     (Forbidden, 403, "forbidden"),
+    (TooManyRequests, 429, "too_many_requests"),
+    (Overloaded, 503, "overloaded"),
     (CoreError, 400, "refused"),
 )
 _HEADERS: dict[int, dict[str, str]] = {401: {"WWW-Authenticate": "Bearer"}, 503: _RETRY}
@@ -75,7 +83,7 @@ def refusal_of(error: Exception, scope: Scope) -> Refusal:
         return Refusal(400, info_of(error))
     for kind, status, code in _KNOWN:
         if isinstance(error, kind):
-            return Refusal(status, ErrorInfo(code, _message(error)), _HEADERS.get(status, {}))
+            return Refusal(status, ErrorInfo(code, _message(error)), _headers(error, status))
     if isinstance(error, NotLeading):
         return _not_leading(error, scope)
     if isinstance(error, UncertainOutcome | Unavailable | StoreError):
@@ -106,6 +114,12 @@ def info_of(error: CoreError) -> ErrorInfo:
 def wrong(path: str, message: str) -> Invalid:
     """An error about one field; the message continues its path."""
     return Invalid([Problem(path, message)])
+
+
+def _headers(error: Exception, status: int) -> Mapping[str, str]:
+    if isinstance(error, TooManyRequests):
+        return {"Retry-After": str(error.retry_after_s)}
+    return _HEADERS.get(status, {})
 
 
 def _message(error: Exception) -> str:

@@ -1,6 +1,5 @@
 """The jobs and queues in a body, from documents in any dialect."""
 
-import asyncio
 from functools import cache
 from typing import Annotated, Any
 from zoneinfo import available_timezones
@@ -9,13 +8,12 @@ from litestar import Request
 from litestar.params import QueryParameter
 
 from phalanx.api import request_body
-from phalanx.api.services import Services
+from phalanx.api.auth import principal_of
+from phalanx.api.services import Services, services_of
+from phalanx.core.errors import Invalid
 from phalanx.core.time_units import SECOND
-from phalanx.manifest.bundle import Bundle, bundle
+from phalanx.manifest.bundle import Bundle
 from phalanx.manifest.read_options import ReadOptions
-
-#: More documents than this are parsed in a thread, so that the event loop is not blocked.
-_AT_ONCE = 20
 
 IgnoreImage = Annotated[
     bool, QueryParameter(description="Run commands without their container images.")
@@ -49,10 +47,18 @@ def read_options(
 
 
 async def read(
+    request: Request[Any, Any, Any], settings: ReadOptions, what: str = "a job"
+) -> Bundle:
+    """The jobs and queues in the body. Raises Invalid with every problem."""
+    data = await request_body.manifest(request, what)
+    services, caller = services_of(request), principal_of(request).name
+    return await services.reader.file(data, settings, caller)
+
+
+async def read_batch(
     request: Request[Any, Any, Any], settings: ReadOptions
-) -> tuple[list[object], Bundle]:
-    """The documents in the body, and their jobs and queues. Raises Invalid with every problem."""
-    documents = await request_body.read(request)
-    if len(documents) > _AT_ONCE:
-        return documents, await asyncio.to_thread(bundle, documents, settings)
-    return documents, bundle(documents, settings)
+) -> list[Bundle | Invalid]:
+    """Of each document in the body: its job, or why it is refused. Raises Invalid."""
+    data = await request_body.manifest(request, "a list of jobs")
+    services, caller = services_of(request), principal_of(request).name
+    return await services.reader.batch(data, settings, caller)

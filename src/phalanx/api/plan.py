@@ -65,7 +65,7 @@ async def plan_only(
         ignore_unsupported=ignore_unsupported,
         whole_gangs=True,
     )
-    _, found = await manifests.read(request, settings)
+    found = await manifests.read(request, settings)
     if len(found.jobs) != 1 or found.queues:
         raise wrong("", f"the body has {len(found.jobs)} jobs; plan one job at a time")
     spec = replace(found.jobs[0], schedule=None)  # what a run would do

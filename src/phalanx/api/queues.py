@@ -7,7 +7,7 @@ from litestar.openapi.spec import Schema
 from litestar.params import FromPath, QueryParameter
 from msgspec.structs import replace
 
-from phalanx.api import request_body
+from phalanx.api import manifests, request_body
 from phalanx.api.auth import ADMINS, USERS, principal_of
 from phalanx.api.errors import wrong
 from phalanx.api.manifests import IgnoreUnsupported
@@ -22,7 +22,6 @@ from phalanx.core.spec.fields import FieldPath
 from phalanx.core.spec.names import dns_subdomain
 from phalanx.core.spec.schema import QUEUE_FIELDS
 from phalanx.engine.turn import Turn
-from phalanx.manifest.bundle import bundle
 from phalanx.manifest.read_options import ReadOptions
 from phalanx.wire.workers import QueueChange, QueuesReply, QueueView
 
@@ -109,20 +108,20 @@ async def set_queues(
 ) -> QueuesReply:
     """All of them or none. Queues that are not in the file stay as they are."""
     by = principal_of(request).name
-    body = await request_body.read(request, "a list of queues")
-    documents = body[0] if len(body) == 1 and isinstance(body[0], list) else body
-    read = bundle(documents, ReadOptions(ignore_unsupported=ignore_unsupported))
+    options = ReadOptions(ignore_unsupported=ignore_unsupported)
+    read = await manifests.read(request, options, "a list of queues")
     if read.jobs:
         raise wrong("", "the file has a job among the queues; submit the job on its own")
 
     def work(turn: Turn) -> QueuesReply:
         before = dict(turn.cluster.queues)
         changes = changed(before, read.queues)
+        names = {queue.name for queue in changes}
         if not dry_run:
             turn.apply(QueuesSet(tuple(read.queues), by))
         return QueuesReply(
             changes=tuple(_change(before.get(queue.name), queue) for queue in changes),
-            unchanged=tuple(queue.name for queue in read.queues if queue not in changes),
+            unchanged=tuple(queue.name for queue in read.queues if queue.name not in names),
             warnings=warning_views(read.warnings),
         )
 

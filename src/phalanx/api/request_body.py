@@ -1,6 +1,5 @@
 """Request bodies: limited in size while they arrive, refused with the path of each problem."""
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,16 +15,16 @@ from litestar.openapi.spec import (
     Schema,
 )
 
+from phalanx.api.auth import principal_of
 from phalanx.api.errors import TooLarge, UnsupportedType, wrong
 from phalanx.api.services import services_of
 from phalanx.core.errors import Invalid, Problem
 from phalanx.core.spec.fields import Field, read_table, shown
-from phalanx.manifest import documents
 
 #: `curl -d` declares a form, whatever it sends.
 _READ = ("application/json", "application/x-www-form-urlencoded", "")
-#: Larger bodies are parsed in a thread, so that the event loop is not blocked.
-_AT_ONCE_BYTES = 64 * 1024
+#: The largest body that is one small object, such as a worker or a queue.
+_OBJECT_BYTES = 64 * 1024
 _YAML = ("application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml")
 
 
@@ -50,16 +49,16 @@ def too_large(limit_bytes: int) -> TooLarge:
     return TooLarge(f"the body is larger than the limit of {limit_bytes} bytes; send less")
 
 
-async def read(request: Request[Any, Any, Any], what: str = "a job") -> list[object]:
-    """The documents in a body of JSON or YAML; `what` is expected there."""
+async def manifest(
+    request: Request[Any, Any, Any], what: str, limit_bytes: int | None = None
+) -> bytes:
+    """A body of JSON or YAML, before it is read; `what` is expected there."""
     _check_type(request, (*_READ, *_YAML))
     limit = services_of(request).info.body_limit_bytes
-    data = await raw(request, limit)
+    data = await raw(request, limit if limit_bytes is None else min(limit, limit_bytes))
     if not data.strip():
         raise wrong("", f"the body is empty; send {what}")
-    if len(data) > _AT_ONCE_BYTES:
-        return await asyncio.to_thread(documents.read, data, limit_bytes=limit)
-    return documents.read(data, limit_bytes=limit)
+    return data
 
 
 async def read_one(
@@ -67,7 +66,9 @@ async def read_one(
 ) -> dict[str, Any]:
     """The fields of the one mapping in the body, which is `what`. Raises Invalid with every
     problem in it."""
-    documents = await read(request, what)
+    data = await manifest(request, what, _OBJECT_BYTES)
+    services, caller = services_of(request), principal_of(request).name
+    documents = await services.reader.documents(data, caller)
     try:
         return read_table(documents[0] if len(documents) == 1 else documents, what, table)
     except Invalid as error:

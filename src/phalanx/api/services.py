@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from litestar.connection import ASGIConnection
 
+from phalanx.api.input_reader import InputReader
 from phalanx.engine.agent_sync import AgentSync
 from phalanx.engine.engine import Engine
 from phalanx.engine.event_buffer import EventBuffer
@@ -62,6 +63,7 @@ class Services:
         self.certificates = certificates
         self.metrics = metrics
         self.info = info or Info()
+        self.reader = InputReader(self.info.body_limit_bytes)
         self.submit_warnings = SubmitWarnings(self.info.priority_classes)
         self.submissions = Submissions(engine, store, warnings=self.submit_warnings)
         self.claims = PlainClaims(engine, store)
@@ -72,6 +74,10 @@ class Services:
         for observer in (part.observe for part in parts):
             if observer not in engine.observers:
                 engine.observers.append(observer)
+
+    def close(self) -> None:
+        """End the processes of this server."""
+        self.reader.close()
 
 
 def services_of(connection: ASGIConnection[Any, Any, Any, Any]) -> Services:

@@ -1,6 +1,5 @@
 """Submit one job, a file of jobs and queues, or a batch."""
 
-import asyncio
 from collections.abc import Iterable
 from typing import Annotated, Any, NamedTuple
 
@@ -20,18 +19,15 @@ from phalanx.api.views import submitted_view, warning_views
 from phalanx.core.errors import CoreError, Invalid
 from phalanx.core.model import GangMembers, Job
 from phalanx.core.spec.job import JobSpec
-from phalanx.core.spec.validation import is_short_form
 from phalanx.engine.submissions import Outcome, Scheduled, Submission
 from phalanx.identity.principal import Forbidden, check_namespace, check_role
-from phalanx.manifest.bundle import Bundle, bundle
+from phalanx.manifest.bundle import Bundle
 from phalanx.wire.crons import CronView
 from phalanx.wire.errors import ErrorInfo
 from phalanx.wire.jobs import BatchItem, BatchReply, SubmitReply
 from phalanx.wire.plain import PlainSubmitReply
 
 _KEY_CHARS = 255
-#: Jobs of a batch that are parsed before other requests get a turn.
-_AT_ONCE = 50
 
 SHORT_EXAMPLE = {"command": "python train.py", "gang_size": 4, "resources": {"vram_mb": 8192}}
 NATIVE_EXAMPLE = {
@@ -103,7 +99,7 @@ async def submit(
     settings = read_options(
         services, ignore_image=ignore_image, ignore_unsupported=ignore_unsupported
     )
-    documents, file = await manifests.read(request, settings)
+    file = await manifests.read(request, settings)
     for spec in file.jobs:
         check_namespace(principal, spec.namespace)
     if file.queues:
@@ -124,7 +120,7 @@ async def submit(
             headers={"Location": f"/crons/{outcome.cron.key}"},
         )
     return Response(
-        _submitted(outcome.job, warned, is_short=is_short_form(documents[0])),
+        _submitted(outcome.job, warned, is_short=file.is_short),
         status_code=status_code,
         headers={"Location": f"/jobs/{outcome.job.id}"},
     )
@@ -157,18 +153,15 @@ async def _submit_together(
     summary="Submit many jobs, each accepted or refused on its own",
 )
 async def submit_batch(request: Request[Any, Any, Any], key: IdempotencyKey = None) -> BatchReply:
-    """A list of jobs, or several YAML documents. All accepted jobs are in one commit."""
+    """A list of jobs, or several YAML documents."""
     services, principal = services_of(request), principal_of(request)
-    body = await request_body.read(request, "a list of jobs")
-    documents = body[0] if len(body) == 1 and isinstance(body[0], list) else body
+    files = await manifests.read_batch(request, read_options(services))
     base = _checked_key(key)
     items: list[_Read | ErrorInfo] = []
     submissions = []
-    for number, document in enumerate(documents):
-        if number % _AT_ONCE == 0:
-            await asyncio.sleep(0)  # other requests get a turn
+    for number, file in enumerate(files):
         try:
-            read = _spec(services, document)
+            read = _only_job(file)
             check_namespace(principal, read.spec.namespace)
         except Invalid as error:
             items.append(info_of(error))
@@ -204,13 +197,14 @@ def _submitted(job: Job, warnings: Iterable[msgspec.Struct], *, is_short: bool) 
     return view(job, warnings)
 
 
-def _spec(services: Services, document: object) -> _Read:
-    """The one job in a document. Raises Invalid."""
-    file = bundle([document], read_options(services))
+def _only_job(file: Bundle | Invalid) -> _Read:
+    """The one job of a document. Raises Invalid."""
+    if isinstance(file, Invalid):
+        raise file
     if len(file.jobs) != 1:
         raise wrong("", "a document in a batch is one job; submit a file with queues to /jobs")
     [spec] = file.jobs
-    return _Read(spec, is_short=is_short_form(document), part=file.part(spec))
+    return _Read(spec, is_short=file.is_short, part=file.part(spec))
 
 
 def _checked_key(key: str | None) -> str | None:

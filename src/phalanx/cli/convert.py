@@ -56,7 +56,7 @@ def _read(file: str, *, ignore_image: bool, ignore_unsupported: bool) -> "Bundle
 
     options = ReadOptions(
         priority_classes=_AnyClass(),
-        timezones=available_timezones() or None,
+        timezones=frozenset(available_timezones()) or None,
         ignore_image=ignore_image,
         ignore_unsupported=ignore_unsupported,
         whole_gangs=True,

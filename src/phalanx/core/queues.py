@@ -8,6 +8,9 @@ from phalanx.core.model import Queue
 #: Always exists; jobs that name no queue go here.
 DEFAULT = Queue(name="default")
 
+#: Queues from the root of the tree to a leaf.
+DEPTH_LIMIT = 32
+
 
 def stopped_by(queues: Mapping[str, Queue], name: str) -> str | None:
     """The stopped queue at or above this one; None if jobs of this queue can start."""
@@ -35,5 +38,9 @@ def changed(current: Mapping[str, Queue], queues: Sequence[Queue]) -> list[Queue
                     [Problem(path, f"is {above}, which does not exist; set that queue first")]
                 )
             seen.add(above)
+            if len(seen) > DEPTH_LIMIT:
+                raise Invalid(
+                    [Problem(path, f"is more than {DEPTH_LIMIT} levels below the root; flatten it")]
+                )
             above = result[above].parent
     return [queue for queue in queues if current.get(queue.name) != queue]

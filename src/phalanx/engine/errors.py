@@ -20,3 +20,15 @@ class Unavailable(NoAnswer):
 class UncertainOutcome(NoAnswer):
     """The change was sent to the store, and this server stopped before it knew whether it was
     committed."""
+
+
+class TooManyRequests(Exception):  # noqa: N818
+    """The caller sends more than it may; the message names the limit."""
+
+    def __init__(self, message: str, retry_after_s: int) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(message)
+
+
+class Overloaded(Exception):  # noqa: N818
+    """The server has too much to do to take this request; nothing was changed."""

@@ -5,7 +5,7 @@ Submissions with the same key are handled one after the other.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -22,6 +22,10 @@ from phalanx.engine.turn import Turn
 from phalanx.store.protocol import Store
 
 T = TypeVar("T")
+
+#: Jobs and tasks of one caller that are submitted in one turn.
+_JOBS_OF_TURN = 200
+_TASKS_OF_TURN = 2000
 
 
 class Submission(NamedTuple):
@@ -80,8 +84,12 @@ class Submissions:
         self._locks: dict[tuple[str, str], tuple[asyncio.Lock, int]] = {}
 
     async def submit(self, submissions: Sequence[Submission]) -> list[Outcome]:
-        """Accept or refuse each submission on its own, all in one turn and one commit."""
-        return await self._in_one_turn(submissions, self._take_each)
+        """Accept or refuse each submission on its own. Many of them take several turns, so that
+        the commands of other callers come between."""
+        outcomes: list[Outcome] = []
+        for some in _slices(submissions):
+            outcomes += await self._in_one_turn(some, self._take_each)
+        return outcomes
 
     async def submit_together(
         self, submissions: Sequence[Submission], queues: Sequence[Queue] = ()
@@ -209,6 +217,17 @@ class Submissions:
                 lock, users = self._locks.pop(key)
                 if users > 1:
                     self._locks[key] = (lock, users - 1)
+
+
+def _slices(submissions: Sequence[Submission]) -> Iterator[Sequence[Submission]]:
+    """The submissions in parts that are small enough for one turn."""
+    first = tasks = 0
+    for number, submission in enumerate(submissions):
+        tasks += submission.spec.size
+        if number > first and (number - first >= _JOBS_OF_TURN or tasks > _TASKS_OF_TURN):
+            yield submissions[first:number]
+            first, tasks = number, submission.spec.size
+    yield submissions[first:]
 
 
 def _submit(turn: Turn, job: str, submission: Submission, ended: dict[str, Phase]) -> AcceptedJob:

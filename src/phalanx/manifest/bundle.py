@@ -19,18 +19,23 @@ from phalanx.manifest.read_options import ReadOptions
 from phalanx.manifest.translation import Translation
 
 #: Tasks of all jobs of one input together.
-INPUT_TASK_LIMIT = 20_000
+INPUT_TASK_LIMIT = 10_000
 
 
 class Bundle(NamedTuple):
     jobs: list[JobSpec]
     queues: list[Queue]  #: parents before their children
     warnings: list[ManifestWarning]
-    #: (namespace, name) of a job that was read from pods → the members that it has.
-    parts: dict[tuple[str, str], GangMembers]
+    #: namespace/name of a job that was read from pods → the members that it has.
+    parts: dict[str, GangMembers]
+    is_short: bool = False  #: whether its only document is in the short form
 
     def part(self, job: JobSpec) -> GangMembers | None:
-        return self.parts.get((job.namespace, job.name or ""))
+        return self.parts.get(_full_name(job))
+
+
+def _full_name(job: JobSpec) -> str:
+    return f"{job.namespace}/{job.name or ''}"
 
 
 def read(data: bytes, options: ReadOptions | None = None) -> Bundle:
@@ -40,6 +45,7 @@ def read(data: bytes, options: ReadOptions | None = None) -> Bundle:
 
 def bundle(contents: list[object], options: ReadOptions | None = None) -> Bundle:
     """The jobs and queues of all documents. Raises Invalid with the problems of all of them."""
+    is_short = len(contents) == 1 and is_short_form(contents[0])
     contents = documents.entries(contents)
     file = _File(options or ReadOptions())
     for number, document in enumerate(contents, 1):
@@ -48,7 +54,7 @@ def bundle(contents: list[object], options: ReadOptions | None = None) -> Bundle
             file.translation.add(document, location)
         else:
             file.add_native(document, location, is_only=len(contents) == 1)
-    return file.bundle()
+    return file.bundle()._replace(is_short=is_short)
 
 
 class _File:
@@ -59,7 +65,7 @@ class _File:
         self.translation = Translation(options)
         self._problems = self.translation.problems
         self._jobs: list[JobSpec] = []
-        self._parts: dict[tuple[str, str], GangMembers] = {}
+        self._parts: dict[str, GangMembers] = {}
         self._locations: dict[tuple[str, str], SourceLocation] = {}
 
     def add_native(self, document: object, location: SourceLocation, *, is_only: bool) -> None:
@@ -91,7 +97,7 @@ class _File:
             if spec is not None:
                 self._add(spec, draft.origin("name"))
                 if draft.part is not None:
-                    self._parts[spec.namespace, spec.name or ""] = draft.part
+                    self._parts[_full_name(spec)] = draft.part
         if self._options.whole_gangs:
             for gang in self.translation.gangs.incomplete:
                 self._problems.add(gang.location, _missing_members(gang))

@@ -1,8 +1,5 @@
 """How manifests are read: what the server knows, and what the user chose to ignore."""
 
-from collections.abc import Container, Mapping
-from types import MappingProxyType
-
 import msgspec
 
 from phalanx.core.time_units import SECOND, Micros
@@ -11,9 +8,9 @@ from phalanx.core.time_units import SECOND, Micros
 class ReadOptions(msgspec.Struct, frozen=True):
     """Options for reading files and objects of any dialect."""
 
-    priority_classes: Mapping[str, int] = MappingProxyType({})
+    priority_classes: dict[str, int] = {}
     lost_after: Micros = 30 * SECOND  #: how long a silent worker is waited for
-    timezones: Container[str] | None = None  #: the time zones that exist; None accepts any name
+    timezones: frozenset[str] | None = None  #: the time zones that exist; None accepts any name
     ignore_unsupported: bool = False  #: ignore unsupported parts, with a warning
     ignore_image: bool = False  #: run commands directly on the worker
     whole_gangs: bool = False  #: refuse a gang that is not complete in one file

@@ -41,6 +41,7 @@ class ServerParts(NamedTuple):
     engine: Engine
     event_logger: EventLogger
     requests: Shutdown
+    services: Services
     http: HttpServer
 
 
@@ -70,7 +71,7 @@ def assemble(
     requests = Shutdown(_application(config, services, tokens, listening))
     tls = None if listening.certificate is None else listening.certificate.context
     http = HttpServer(_http(requests), tls)
-    return ServerParts(name, engine, event_logger, requests, http)
+    return ServerParts(name, engine, event_logger, requests, services, http)
 
 
 def is_open(config: Config) -> bool:

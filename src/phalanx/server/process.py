@@ -197,6 +197,7 @@ class ServerProcess:
         for each in rest:
             each.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
+        self._parts.services.close()
         self._log.info("stopped", name=self.name)
         return status
 

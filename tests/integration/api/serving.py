@@ -148,6 +148,7 @@ async def serving(
             life.result()
     finally:
         await running.client.aclose()
+        services.close()
         server.should_exit = True
         await served
         life.cancel()
