@@ -16,6 +16,7 @@ from phalanx.core.model import Cron, GangMembers, Job, Phase, Queue, cron_key
 from phalanx.core.spec.job import JobSpec
 from phalanx.core.warnings import AnyWarning
 from phalanx.engine.engine import Engine
+from phalanx.engine.errors import NoAnswer, UncertainOutcome
 from phalanx.engine.job_ids import JobIds
 from phalanx.engine.submit_warnings import SubmitWarnings
 from phalanx.engine.turn import Turn
@@ -85,10 +86,19 @@ class Submissions:
 
     async def submit(self, submissions: Sequence[Submission]) -> list[Outcome]:
         """Accept or refuse each submission on its own. Many of them take several turns, so that
-        the commands of other callers come between."""
+        the commands of other callers come between. Raises UncertainOutcome if only the first of
+        them were submitted."""
         outcomes: list[Outcome] = []
         for some in _slices(submissions):
-            outcomes += await self._in_one_turn(some, self._take_each)
+            try:
+                outcomes += await self._in_one_turn(some, self._take_each)
+            except NoAnswer as error:
+                if not outcomes:
+                    raise
+                raise UncertainOutcome(
+                    f"the first {len(outcomes)} of {len(submissions)} jobs were submitted, then"
+                    f" {error}"
+                ) from error
         return outcomes
 
     async def submit_together(
