@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.agent.messages import AttemptStatus, Lease, RunAttempt, TaskLimits
+from phalanx.agent.messages import AttemptStatus, RunAttempt, TaskLimits
 from phalanx.agent.spawner import cgroups, process_tree
 from phalanx.agent.spawner import journal as journal_module
 from phalanx.agent.spawner import output as output_module
@@ -179,38 +179,44 @@ def schedule(*, time_limit_s: int | None = None, fence: bool = False) -> StopSch
 
 
 def test_an_attempt_without_limits_is_never_stopped() -> None:
-    forever = schedule()
-    forever.renew_lease(Lease(100.0, 30.0))
-    assert forever.due_at is None
+    assert schedule().due_at(130.0) is None
+    assert schedule().has_lease(0.0, now=100.0)
 
 
 def test_a_time_limit_is_enforced_five_seconds_after_the_server_should_have() -> None:
-    assert schedule(time_limit_s=60).due_at == 165.0
+    assert schedule(time_limit_s=60).due_at(130.0) == 165.0
 
 
 def test_a_fenced_attempt_is_stopped_so_that_its_grace_ends_before_its_lease() -> None:
     fenced = schedule(fence=True)
-    fenced.renew_lease(Lease(100.0, 30.0))
-    assert fenced.due_at == 118.0
-    fenced.renew_lease(Lease(110.0, 30.0))
-    assert fenced.due_at == 128.0
+    assert fenced.due_at(130.0) == 118.0
+    assert fenced.due_at(140.0) == 128.0
+
+
+def test_a_fenced_attempt_that_is_stopped_late_has_a_shorter_grace() -> None:
+    fenced = schedule(fence=True)
+    fenced.stopped(now=125.0)
+    assert fenced.due_at(130.0) == 128.0
+    fenced.killed(now=128.0)
+    assert fenced.due_at(130.0) == pytest.approx(128.1)
+
+
+def test_a_fenced_attempt_is_not_started_when_its_lease_is_about_to_end() -> None:
+    assert schedule(fence=True).has_lease(130.0, now=117.0)
+    assert not schedule(fence=True).has_lease(130.0, now=118.0)
 
 
 def test_a_lease_does_not_extend_the_time_limit() -> None:
-    fenced = schedule(time_limit_s=10, fence=True)
-    fenced.renew_lease(Lease(110.0, 30.0))
-    assert fenced.due_at == 115.0
+    assert schedule(time_limit_s=10, fence=True).due_at(140.0) == 115.0
 
 
 def test_a_stopped_attempt_is_killed_after_its_grace_and_then_again_and_again() -> None:
     stopping = schedule(fence=True)
     stopping.stopped(now=200.0)
     assert stopping.is_stopping
-    assert stopping.due_at == 210.0
-    stopping.renew_lease(Lease(209.0, 30.0))
-    assert stopping.due_at == 210.0, "a lease does not end the stop"
+    assert stopping.due_at(239.0) == 210.0, "a lease does not end the stop"
     stopping.killed(now=210.0)
-    assert stopping.due_at == pytest.approx(210.1)
+    assert stopping.due_at(239.0) == pytest.approx(210.1)
 
 
 # Output
@@ -309,7 +315,7 @@ def test_a_tag_is_found_on_all_descendants_of_a_process() -> None:
         assert len(family) == 2
         assert set(process_tree.tagged_pids(tag)) == family
         assert process_tree.tagged_pids(process_tree.new_tag()) == []
-        process_tree.kill_all([tag], None)
+        process_tree.kill_all([process_tree.ProcessTree(tag)])
         assert process_tree.tagged_pids(tag) == []
         process.stdin.close()
 

@@ -112,20 +112,11 @@ class StopAll(msgspec.Struct, frozen=True, tag=True):
     kill: bool = False  #: kill at once, without grace
 
 
-class Lease(msgspec.Struct, frozen=True, tag=True):
-    """A lease from the server; also sent before every `RunAttempt` of a fenced task."""
-
-    sent_at: float  #: when the answered sync was sent, on the boot-time clock
-    lost_after: float  #: after this many seconds the server may consider the worker lost
-
-
 class QuitWhenIdle(msgspec.Struct, frozen=True, tag=True):
     """Exit as soon as no attempt runs."""
 
 
-LinkMessage = (
-    PrepareStart | RunAttempt | StopAttempt | ForgetAttempt | StopAll | Lease | QuitWhenIdle
-)
+LinkMessage = PrepareStart | RunAttempt | StopAttempt | ForgetAttempt | StopAll | QuitWhenIdle
 
 _encode = msgspec.msgpack.Encoder().encode
 _LENGTH_BYTES = 4

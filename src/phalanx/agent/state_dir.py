@@ -46,6 +46,7 @@ class StateDir:
         self.journal = path / "journal"
         self.cgroup_file = path / "cgroup"
         self.credential_file = path / "credential"
+        self.lease_file = path / "lease"
         self.cluster_id_file = path / "cluster-id"
         self.spawner_log = path / "spawner.log"
 
@@ -66,8 +67,8 @@ class StateDir:
         Raises OSError.
         """
         locks = (self.spawner_lock, self.link_lock)
-        files = (*locks, self.journal, self.cgroup_file, self.cluster_id_file, self.spawner_log)
-        for path in files:
+        files = (*locks, self.journal, self.lease_file, self.cgroup_file, self.cluster_id_file)
+        for path in (*files, self.spawner_log):
             if not _is_usable(path, stat.S_IFREG):
                 self.discard(path)
         if not _is_usable(self.socket, stat.S_IFSOCK):

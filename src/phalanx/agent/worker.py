@@ -153,6 +153,7 @@ class WorkerProcess:
             "spawner": receive(),
             "link": link.run(),
             "credential": self._membership.keep_renewing(self._server),
+            "lease": controller.lease.run(),
             "logs": controller.logs.run(),
             "progress": controller.progress.run(),
             "trash": controller.trash.run(),

@@ -109,9 +109,12 @@ class Fleet:
         self.server = await ServerProcess.start(sqlite_at(self.folder), "s", *given)
         await self.server.line("leading")
 
-    async def work(self, count: int, *flags: str, prefix: str = "w") -> list[Machine]:
+    async def work(
+        self, count: int, *flags: str, prefix: str = "w", url: str = ""
+    ) -> list[Machine]:
         """Start so many more workers."""
-        workers = [Machine(self.folder, f"{prefix}-{n}", self.server.url) for n in range(count)]
+        url = url or self.server.url
+        workers = [Machine(self.folder, f"{prefix}-{n}", url) for n in range(count)]
         self.machines += workers
         await asyncio.gather(*(machine.start(*flags) for machine in workers))
         await self.ready()

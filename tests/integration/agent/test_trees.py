@@ -221,7 +221,8 @@ async def test_a_control_group_is_killed_also_where_the_kernel_can_only_freeze_i
     assert first.pid in group.pids()
     assert os.getpid() not in group.pids()
     assert not group.remove()
-    process_tree.kill_all([], cgroups.leftover_group(tmp_path / "path"))
+    left = cgroups.leftover_group(tmp_path / "path")
+    process_tree.kill_all([process_tree.ProcessTree(process_tree.new_tag(), left)])
     assert first.wait() == -signal.SIGKILL
     assert not any(folder.path.exists() for folder in group.folders)
     assert cgroups.leftover_group(tmp_path / "path") is None

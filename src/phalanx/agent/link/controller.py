@@ -10,7 +10,7 @@ from phalanx.agent.link.checkpoints import Checkpoints, CheckpointSaver
 from phalanx.agent.link.cleanup import AttemptCleanup
 from phalanx.agent.link.instructions import Instructions
 from phalanx.agent.link.leader_client import LeaderClient
-from phalanx.agent.link.lease import LeaseSender
+from phalanx.agent.link.lease import LeaseKeeper
 from phalanx.agent.link.limits import LimitPolicy
 from phalanx.agent.link.log_shipping import LogShipper
 from phalanx.agent.link.progress import ProgressWatcher
@@ -35,15 +35,13 @@ class AttemptController:
     ) -> None:
         self.attempts = AttemptTable()
         self.reports = TaskReports()
-        self.lease = LeaseSender(spawner, self.attempts)
+        self.lease = LeaseKeeper(state_dir)
         self.trash = Trash(state_dir)
         self.checkpoints = Checkpoints(server, state_dir)
         self._problems = AttemptProblems(self.reports)
         self.progress = ProgressWatcher(state_dir, self.reports, self._problems)
         self.logs = LogShipper(server, state_dir, worker, self._problems, self._logs_sent)
-        starter = AttemptStarter(
-            spawner, state_dir, self.checkpoints, self.lease, self.reports, policy=policy
-        )
+        starter = AttemptStarter(spawner, state_dir, self.checkpoints, self.reports, policy)
         self._cleanup = AttemptCleanup(spawner, self.trash, self.attempts, starter, self.logs)
         saver = CheckpointSaver(self.checkpoints, self._problems)
         self._updates = StatusUpdates(self.attempts, self.reports, self.progress, self.logs, saver)

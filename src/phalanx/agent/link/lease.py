@@ -1,23 +1,41 @@
-"""The worker's lease, passed on to the spawner while it runs fenced attempts."""
+"""The lease in the link: renewed with every answer, and enforced if no other process does so."""
 
-from phalanx.agent.link.attempt_table import AttemptTable
-from phalanx.agent.link.spawner_client import SpawnerClient
-from phalanx.agent.messages import Lease
+import asyncio
+
+import structlog
+
+from phalanx.agent.lease import LeaseFile
+from phalanx.agent.spawner.lease_guard import LEASE_CHECK_S, LeaseGuard
+from phalanx.agent.state_dir import StateDir
+
+#: The link enforces the lease later than spawner and guard, which do so if they are not frozen.
+_DELAY_S = 1.0
 
 
-class LeaseSender:
-    def __init__(self, spawner: SpawnerClient, attempts: AttemptTable) -> None:
-        self._spawner = spawner
-        self._attempts = attempts
-        self._lease: Lease | None = None
+class LeaseKeeper:
+    def __init__(self, state_dir: StateDir) -> None:
+        self._file = LeaseFile(state_dir.lease_file)
+        self._guard = LeaseGuard(state_dir, self._file)
+        self._log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
-    def renew(self, lease: Lease) -> None:
-        """Keep the latest lease, and send it if a fenced attempt runs."""
-        self._lease = lease
-        if self._attempts.fence_graces():
-            self._spawner.send(lease)
+    def renew(self, sent_at: float, lost_after_s: float) -> None:
+        """Renew the lease with an answer: it runs from when the call was sent."""
+        try:
+            self._file.renew(sent_at + lost_after_s)
+        except OSError as error:
+            self._log.warning("lease not renewed", error=error.strerror)
 
-    def send(self) -> None:
-        """Send the latest lease, before the start of a fenced attempt."""
-        if self._lease is not None:
-            self._spawner.send(self._lease)
+    async def run(self) -> None:
+        """Enforce the lease until cancelled."""
+        try:
+            while True:
+                await asyncio.sleep(LEASE_CHECK_S)
+                await self._enforce()
+        finally:
+            self._file.close()
+
+    async def _enforce(self) -> None:
+        try:
+            await asyncio.to_thread(self._guard.enforce, _DELAY_S)
+        except OSError as error:
+            self._log.warning("lease not enforced", error=error.strerror)

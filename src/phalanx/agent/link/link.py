@@ -17,7 +17,6 @@ from phalanx.agent.file_replacement import replace_file
 from phalanx.agent.link.controller import AttemptController
 from phalanx.agent.link.leader_client import CredentialRefused, LeaderClient, Unreachable
 from phalanx.agent.link.membership import Membership
-from phalanx.agent.messages import Lease
 from phalanx.agent.state_dir import StateDir
 from phalanx.agent.task_files import read_short
 from phalanx.core.model import Limit, Protocol
@@ -168,7 +167,7 @@ class Link:
         self._lost_after_s = reply.lost_after
         self._controller.checkpoints.limit_bytes = reply.checkpoint_limit
         reports.acknowledge(sent)
-        self._controller.lease.renew(Lease(sent_at, reply.lost_after))
+        self._controller.lease.renew(sent_at, reply.lost_after)
         if self._controller.follow(reply.tasks):
             with suppress(TimeoutError):
                 async with asyncio.timeout(_FIRST_REPORT_S):

@@ -7,7 +7,6 @@ import structlog
 
 from phalanx.agent.link.background_calls import BackgroundCalls
 from phalanx.agent.link.checkpoints import CheckpointRefused, Checkpoints
-from phalanx.agent.link.lease import LeaseSender
 from phalanx.agent.link.limits import LimitPolicy
 from phalanx.agent.link.reports import TaskReports
 from phalanx.agent.link.spawner_client import SpawnerClient
@@ -19,20 +18,17 @@ _NO_RUNTIME = "this worker has no container runtime; remove the label runtime fr
 
 
 class AttemptStarter:
-    def __init__(  # noqa: PLR0913
+    def __init__(
         self,
         spawner: SpawnerClient,
         state_dir: StateDir,
         checkpoints: Checkpoints,
-        lease: LeaseSender,
         reports: TaskReports,
-        *,
         policy: LimitPolicy,
     ) -> None:
         self._spawner = spawner
         self._state_dir = state_dir
         self._checkpoints = checkpoints
-        self._lease = lease
         self._reports = reports
         self._policy = policy
         self._log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -122,8 +118,6 @@ class AttemptStarter:
             spec.fence,
             self._policy.limits_of(spec),
         )
-        if spec.fence:
-            self._lease.send()
         self._spawner.send(run)
         self._started.add(key)
         self._log.debug("task started", task=key[0], attempt=key[1])

@@ -147,7 +147,7 @@ class ControlGroups:
         try:
             for parent in self._folders:
                 if parent.version == 2 or parent in needed.values():
-                    created[parent.path] = parent.child(f"{key[0]}.{key[1]}")
+                    created[parent.path] = parent.child(_name(key))
             by_controller = {name: created[parent.path] for name, parent in needed.items()}
             task_limits.limit_before_start(by_controller, limits)
         except OSError:
@@ -167,10 +167,16 @@ class ControlGroups:
         ControlGroup(tuple(self._folders)).remove()
 
 
-def leftover_group(path_file: Path) -> ControlGroup | None:
-    """The worker groups that a dead spawner has left, as far as they exist and may be killed."""
+def _name(key: AttemptKey) -> str:
+    return f"{key[0]}.{key[1]}"
+
+
+def leftover_group(path_file: Path, key: AttemptKey | None = None) -> ControlGroup | None:
+    """The groups of the worker, or of one attempt, as far as they exist and may be killed."""
     lines = read_short(path_file).splitlines()
     paths = [path for path in map(Path, lines) if path.name.startswith(_PREFIX)]
+    if key is not None:
+        paths = [path / _name(key) for path in paths]
     folders = tuple(
         GroupFolder(path, 2 if (path / "cgroup.events").exists() else 1, path.parent)
         for path in paths

@@ -19,6 +19,7 @@ class StartEntry(msgspec.Struct, frozen=True, tag=True):
     id: str
     epoch: int
     process_tag: int
+    fence: bool = False  #: it must not outlive the worker's lease
 
 
 class EndEntry(msgspec.Struct, frozen=True, tag=True):
@@ -42,7 +43,7 @@ _decode = msgspec.json.Decoder(Entry).decode
 class Journal:
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._open: dict[AttemptKey, int] = {}
+        self._open: dict[AttemptKey, StartEntry] = {}
         self._ended: dict[AttemptKey, AttemptStatus] = {}
         self._file: int | None = None
         self._unwritten: list[bytes] = []
@@ -59,9 +60,10 @@ class Journal:
                 continue  # cut off by a crash of the machine
             self._apply(entry)
 
-    def open_tags(self) -> dict[AttemptKey, int]:
-        """The process tags of the attempts that were started and have no recorded end."""
-        return dict(self._open)
+    def open_tags(self, *, fenced: bool = False) -> dict[AttemptKey, int]:
+        """The process tags of the attempts, or only the fenced ones, that have no recorded end."""
+        starts = self._open.items()
+        return {key: start.process_tag for key, start in starts if start.fence or not fenced}
 
     def ended(self) -> list[AttemptStatus]:
         """The attempts that have ended and were not forgotten."""
@@ -69,7 +71,7 @@ class Journal:
 
     def _apply(self, entry: Entry) -> None:
         if isinstance(entry, StartEntry):
-            self._open[entry.id, entry.epoch] = entry.process_tag
+            self._open[entry.id, entry.epoch] = entry
         elif isinstance(entry, EndEntry):
             self._open.pop(entry.status.key, None)
             self._ended[entry.status.key] = entry.status
@@ -122,7 +124,7 @@ class Journal:
 
     def _rewrite(self) -> None:
         """Write only the entries that still count, to a new file."""
-        entries: list[Entry] = [StartEntry(*key, tag) for key, tag in self._open.items()]
+        entries: list[Entry] = list(self._open.values())
         entries += [EndEntry(status) for status in self._ended.values()]
         data = b"".join(_encode(entry) + b"\n" for entry in entries)
         try:

@@ -17,6 +17,7 @@ from phalanx.agent.spawner.output import OutputWriter
 from phalanx.agent.spawner.poller import Poller
 from phalanx.agent.spawner.process_tree import OwnChildren, ProcessTree, new_tag
 from phalanx.agent.spawner.running_attempt import RunningAttempt
+from phalanx.agent.spawner.stop_schedule import StopSchedule
 from phalanx.agent.state_dir import StateDir
 
 
@@ -64,17 +65,20 @@ class ProcessTable:
     def get(self, key: AttemptKey) -> RunningAttempt | None:
         return self._by_key.get(key)
 
-    def start(self, run: RunAttempt) -> RunningAttempt:
+    def start(self, run: RunAttempt, lease_ends_at: float) -> RunningAttempt:
         """Start an attempt that the table does not have. Raises StartError."""
+        schedule = StopSchedule(run, boot_time())
+        if not schedule.has_lease(lease_ends_at, boot_time()):
+            raise StartError("the lease of the worker has ended")
         tree = ProcessTree(new_tag(), self._create_group(run))
         try:
-            self._record_start(run.key, tree.tag)
+            self._record_start(run, tree.tag)
             process = self._launcher.launch(run, tree)
         except StartError:
             tree.remove_group()
             raise
         output = OutputWriter(self._state_dir, run.key, process.output, self._null_device)
-        attempt = RunningAttempt(run, tree, process.pid, output, boot_time())
+        attempt = RunningAttempt(run, tree, process.pid, output, schedule)
         self._by_key[run.key] = self._by_main_pid[process.pid] = attempt
         try:
             self._poller.watch(output.pipe, lambda: self._move_output(attempt))
@@ -91,9 +95,9 @@ class ProcessTable:
                 f"the worker cannot create a control group: {error.strerror}"
             ) from None
 
-    def _record_start(self, key: AttemptKey, tag: int) -> None:
+    def _record_start(self, run: RunAttempt, tag: int) -> None:
         """Record the tag first, so that a later spawner finds the processes if this one dies."""
-        self._journal.add(StartEntry(*key, tag))
+        self._journal.add(StartEntry(*run.key, tag, run.fence))
         try:
             self._journal.write()
         except OSError as error:
@@ -106,11 +110,12 @@ class ProcessTable:
         if not has_more:
             self._poller.unwatch(attempt.output.pipe)
 
-    def record_exit(self, child: ChildExit) -> None:
+    def record_exit(self, child: ChildExit, lease_ends_at: float) -> None:
         """Record the exit of a main process; exits of other processes change nothing."""
         attempt = self._by_main_pid.pop(child.pid, None)
         if attempt is not None:
-            attempt.main_exited(child.code, child.status)
+            has_lease = attempt.schedule.has_lease(lease_ends_at, boot_time())
+            attempt.main_exited(child.code, child.status, has_lease=has_lease)
             self._without_main[attempt.status.key] = attempt
 
     def remove_ended(self) -> None:
@@ -119,11 +124,11 @@ class ProcessTable:
             with self._errors.contained():
                 self._remove_if_ended(attempt)
 
-    def act_on_schedules(self, now: float) -> None:
+    def act_on_schedules(self, now: float, lease_ends_at: float) -> None:
         """Stop or kill the attempts that are due."""
         for attempt in list(self._by_key.values()):
             with self._errors.contained():
-                if attempt.act_if_due(now) and attempt.has_main_exited:
+                if attempt.act_if_due(now, lease_ends_at) and attempt.has_main_exited:
                     # The last SIGCHLD can arrive before the kernel has emptied the control group.
                     self._remove_if_ended(attempt)
 

@@ -129,10 +129,9 @@ def signal_process_group(pid: int, number: signal.Signals) -> None:
         os.killpg(pid, number)
 
 
-def kill_all(tags: Iterable[int], group: ControlGroup | None) -> None:
-    """Kill every process with one of the tags or in the group; return when none is left."""
-    # The group is the parent of all attempts' groups, so no tag belongs to it.
-    trees = [ProcessTree(new_tag(), group), *map(ProcessTree, tags)]
+def kill_all(trees: Iterable[ProcessTree]) -> None:
+    """Kill every process of the trees and remove their groups; return when none is left."""
+    trees = list(trees)
     while sum(tree.kill() or not tree.remove_group() for tree in trees):
         time.sleep(_KILL_INTERVAL_S)
 

@@ -1,8 +1,9 @@
 """Cleaning up after a spawner that died: its processes are killed and their attempts recorded."""
 
 from phalanx.agent.messages import AttemptStatus
-from phalanx.agent.spawner import cgroups, process_tree
+from phalanx.agent.spawner import cgroups
 from phalanx.agent.spawner.journal import EndEntry, Journal
+from phalanx.agent.spawner.process_tree import ProcessTree, kill_all, new_tag
 from phalanx.agent.state_dir import StateDir
 
 
@@ -11,8 +12,9 @@ def kill_leftovers(state_dir: StateDir, journal: Journal) -> None:
 
     The journal must have been loaded, and the state directory's spawner must be dead.
     """
-    group = cgroups.leftover_group(state_dir.cgroup_file)
-    process_tree.kill_all(journal.open_tags().values(), group)
+    # The group of the worker is the parent of all attempts' groups, so no tag belongs to it.
+    worker = ProcessTree(new_tag(), cgroups.leftover_group(state_dir.cgroup_file))
+    kill_all([worker, *map(ProcessTree, journal.open_tags().values())])
 
 
 def recover(state_dir: StateDir, journal: Journal) -> list[AttemptStatus]:

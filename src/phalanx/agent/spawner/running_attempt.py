@@ -16,7 +16,12 @@ _KILL_ROUNDS = 10
 
 class RunningAttempt:
     def __init__(
-        self, run: RunAttempt, tree: ProcessTree, pid: int, output: OutputWriter, now: float
+        self,
+        run: RunAttempt,
+        tree: ProcessTree,
+        pid: int,
+        output: OutputWriter,
+        schedule: StopSchedule,
     ) -> None:
         self.status = AttemptStatus(
             run.id, run.epoch, fence_grace=run.grace if run.fence else None, started=True
@@ -24,7 +29,7 @@ class RunningAttempt:
         self.pid = pid
         self.tree = tree
         self.output = output
-        self.schedule = StopSchedule(run, now)
+        self.schedule = schedule
         self._exit: tuple[int | None, int | None] | None = None
 
     @property
@@ -50,9 +55,9 @@ class RunningAttempt:
                 break
         self.schedule.killed(now)
 
-    def act_if_due(self, now: float) -> bool:
+    def act_if_due(self, now: float, lease_ends_at: float) -> bool:
         """Stop or kill the attempt if its schedule says so; whether it did."""
-        due_at = self.schedule.due_at
+        due_at = self.schedule.due_at(lease_ends_at)
         if due_at is None or now < due_at:
             return False
         if self.schedule.is_stopping:
@@ -61,8 +66,13 @@ class RunningAttempt:
             self.stop(now)
         return True
 
-    def main_exited(self, code: int, status: int) -> None:
-        """Record how the main process ended, in `waitid`'s terms."""
+    def main_exited(self, code: int, status: int, *, has_lease: bool) -> None:
+        """Record how the main process ended, in `waitid`'s terms.
+
+        Without a lease, it was killed in the place of a spawner that was frozen.
+        """
+        if not has_lease and code != os.CLD_EXITED:
+            self.status = replace(self.status, signalled=True)
         self._exit = (status, None) if code == os.CLD_EXITED else (None, status)
 
     def note_limits_reached(self) -> None:

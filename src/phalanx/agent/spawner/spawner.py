@@ -8,11 +8,11 @@ from contextlib import suppress
 from uuid import uuid4
 
 from phalanx.agent.clock import boot_time
+from phalanx.agent.lease import LeaseFile
 from phalanx.agent.messages import (
     AttemptKey,
     AttemptStatus,
     ForgetAttempt,
-    Lease,
     LinkMessage,
     PrepareStart,
     QuitWhenIdle,
@@ -42,7 +42,9 @@ class Spawner:
     def __init__(self, state_dir: StateDir, idle_exit_s: float) -> None:
         """Clean up after an earlier spawner, then accept links."""
         process_tree.become_subreaper()
-        self._guard = Guard(state_dir)
+        self._lease = LeaseFile(state_dir.lease_file)
+        self._lease.drop()
+        self._guard = Guard(state_dir, self._lease)
         self._journal = Journal(state_dir.journal)
         self._finished = FinishedAttempts(self._journal, recover(state_dir, self._journal))
         self._poller = Poller()
@@ -54,7 +56,6 @@ class Spawner:
         self._poller.watch(self._child_exits.fileno(), self._reap)
         self._incarnation = uuid4().hex
         self._link = LinkServer(state_dir, self._poller, self._snapshot, self._handle)
-        self._lease: Lease | None = None
         self._idle_exit_s = idle_exit_s
         self._active_at = boot_time()  #: when it last had a link or an attempt
         self._is_quitting = False
@@ -72,7 +73,8 @@ class Spawner:
     # Timers
 
     def _poll_timeout_s(self) -> float:
-        due = [attempt.schedule.due_at for attempt in self._processes]
+        lease_ends_at = self._lease.ends_at()
+        due = [attempt.schedule.due_at(lease_ends_at) for attempt in self._processes]
         due.append(self._finished.flush_at)
         if not self._is_active:
             due.append(self._active_at + self._idle_exit_s)
@@ -88,7 +90,7 @@ class Spawner:
             self._active_at = now
         elif now >= self._active_at + self._idle_exit_s:
             self._is_quitting = True
-        self._processes.act_on_schedules(now)
+        self._processes.act_on_schedules(now, self._lease.ends_at())
         self._finished.flush_if_due(now)
         if not self._link.is_connected:
             with self._errors.contained():
@@ -121,8 +123,6 @@ class Spawner:
                 self._finished.forget((message.id, message.epoch))
             case StopAll():
                 self._stop_all(kill=message.kill)
-            case Lease():
-                self._renew_lease(message)
             case QuitWhenIdle():
                 self._is_quitting = True
 
@@ -134,15 +134,13 @@ class Spawner:
             self._link.publish(AttemptStatus(*run.key, gone=True))
             return
         try:
-            attempt = self._processes.start(run)
+            attempt = self._processes.start(run, self._lease.ends_at())
         except StartError as error:
             self._ended(AttemptStatus(*run.key, start_error=str(error)))
             return
         except Exception as error:
             self._ended(AttemptStatus(*run.key, start_error=f"error of the worker: {error!r}"))
             raise
-        if self._lease is not None:
-            attempt.schedule.renew_lease(self._lease)
         self._link.publish(attempt.status)
 
     def _stop(self, key: AttemptKey) -> None:
@@ -163,11 +161,6 @@ class Spawner:
                 if kill:
                     attempt.kill(boot_time())
 
-    def _renew_lease(self, lease: Lease) -> None:
-        self._lease = lease
-        for attempt in self._processes:
-            attempt.schedule.renew_lease(lease)
-
     # Ends of attempts
 
     def _reap(self) -> None:
@@ -175,7 +168,7 @@ class Spawner:
             if child.pid == self._guard.pid:
                 self._guard.restart()
             else:
-                self._processes.record_exit(child)
+                self._processes.record_exit(child, self._lease.ends_at())
         self._processes.remove_ended()
 
     def _ended(self, status: AttemptStatus) -> None:

@@ -1,0 +1,37 @@
+"""Kills fenced attempts that have outlived the worker's lease, without the help of the spawner."""
+
+from phalanx.agent.clock import boot_time
+from phalanx.agent.lease import LeaseFile
+from phalanx.agent.spawner import cgroups, process_tree
+from phalanx.agent.spawner.journal import Journal
+from phalanx.agent.spawner.process_tree import ProcessTree
+from phalanx.agent.state_dir import StateDir
+
+#: How often a process that is not the spawner looks at the lease.
+LEASE_CHECK_S = 1.0
+
+
+class LeaseGuard:
+    def __init__(self, state_dir: StateDir, lease: LeaseFile) -> None:
+        self._state_dir = state_dir
+        self._lease = lease
+        self._enforced = 0.0  #: the end of the last lease that was enforced
+
+    def enforce(self, delay_s: float = 0.0) -> None:
+        """Kill the fenced attempts if the lease ended more than `delay_s` ago.
+
+        No fenced attempt is started after that, so this is done once for each lease.
+        """
+        ends_at = self._lease.ends_at()
+        if ends_at != self._enforced and boot_time() >= ends_at + delay_s:
+            self._kill()
+            self._enforced = ends_at
+
+    def _kill(self) -> None:
+        journal = Journal(self._state_dir.journal)
+        journal.load()
+        path_file = self._state_dir.cgroup_file
+        process_tree.kill_all(
+            ProcessTree(tag, cgroups.leftover_group(path_file, key))
+            for key, tag in journal.open_tags(fenced=True).items()
+        )
