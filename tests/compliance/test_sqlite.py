@@ -1,6 +1,7 @@
 """Faults of SQLite: kill -9, two processes on a file, a full disk, a failing flush."""
 
 import asyncio
+import os
 import random
 import secrets
 import sqlite3
@@ -230,3 +231,16 @@ async def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="nowhere"):
         await store.open()
     await store.close()
+
+
+async def test_only_the_owner_can_read_the_files_also_of_an_earlier_store(tmp_path: Path) -> None:
+    umask = os.umask(0)
+    try:
+        tmp_path.chmod(0o755)
+        (tmp_path / "phalanx.db").touch(0o644)
+        async with _leading(SQLiteBackend(tmp_path / "phalanx.db")) as (_, _):
+            files = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    finally:
+        os.umask(umask)
+    assert len(files) == 4
+    assert set(files.values()) == {0o600}

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from phalanx.cli.exits import Status, end
 from phalanx.cli.options import whole_number
 from phalanx.server.config import state_directory
 from phalanx.server.options import BY_NAME
@@ -57,4 +58,8 @@ def up(*, workers: Workers = 1, gpus: Gpus = 0, port: Port = _PORT, data: Data =
     from phalanx.cli.local_cluster import LocalCluster  # noqa: PLC0415
 
     folder = (data or state_directory(os.environ)).absolute()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        end(Status.USAGE, f"--data: {folder} cannot be created: {error.strerror}; choose another")
     raise typer.Exit(asyncio.run(LocalCluster(folder, port, workers, gpus).run()))

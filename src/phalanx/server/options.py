@@ -109,6 +109,15 @@ _SERVER: tuple[Option, ...] = (
         "The database: memory, sqlite:PATH or postgres://USER@HOST/DATABASE.",
         otherwise="sqlite:phalanx.db in the state directory",
     ),
+    Option(
+        "store_wait",
+        "Server",
+        "duration",
+        read.seconds,
+        60.0,
+        "How long a server that starts waits for a database that cannot be reached.",
+        read.printed_seconds,
+    ),
     Option("host", "Server", "text", read.filled, "127.0.0.1", "The address to listen on."),
     Option(
         "port",

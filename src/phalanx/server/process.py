@@ -23,13 +23,15 @@ from phalanx.server.config import Config
 from phalanx.server.file_certificate import FileCertificate
 from phalanx.server.listening import CannotListen, Listening, is_loopback
 from phalanx.server.logs import Logger
-from phalanx.server.options import TlsMode
+from phalanx.server.options import BY_NAME, TlsMode
 from phalanx.server.retention import keep_pruning
 from phalanx.server.tls_context import ServerCertificate
-from phalanx.store.protocol import Leader, Store, StoreError
+from phalanx.store.protocol import Leader, Store, StoreError, StoreUnreachable
 
 #: How long the start message waits for the result of the election.
 _ELECTION_S = 5.0
+#: The pause between two attempts to reach the database at the start.
+_STORE_RETRY_S = 1.0
 #: Rows are many, live long and have no cycles: the garbage collector rarely finds anything.
 _GARBAGE_THRESHOLDS = (20_000, 20, 20)
 #: How long a plan or a forecast may keep the event loop from running; 5 ms by default.
@@ -72,13 +74,12 @@ def tune_interpreter() -> None:
 async def _serve(config: Config, announce: Announce) -> int:
     place = stores.place_of(config)
     shown = stores.shown(place)
-    try:
-        store = stores.store_at(place, config["lease"])
-    except StoreError as error:
-        raise CannotServe(f"{shown}: {error}") from error
     log: Logger = structlog.get_logger().bind()
     try:
-        await store.open()
+        store = await _open(config, place, log)
+    except (StoreError, OSError) as error:
+        raise CannotServe(f"{shown}: {error}") from error
+    try:
         tokens = await _tokens(config, store, place)
         listening = Listening(config)
         listening.certificate = await _certificate(config, store, listening, log)
@@ -105,6 +106,31 @@ async def _serve(config: Config, announce: Announce) -> int:
         with suppress(TimeoutError):  # a store that hangs must not keep the process alive
             async with asyncio.timeout(LINGER_S):
                 await store.close()
+
+
+async def _open(config: Config, place: str, log: Logger) -> Store:
+    """The store, opened as soon as its database can be reached. Raises StoreError."""
+    loop = asyncio.get_running_loop()
+    give_up_at = loop.time() + config["store_wait"]
+    while True:
+        store = stores.store_at(place, config["lease"])
+        try:
+            await store.open()
+        except StoreUnreachable as error:
+            await store.close()
+            if loop.time() + _STORE_RETRY_S > give_up_at:
+                waited = BY_NAME["store_wait"].shown(config["store_wait"])
+                raise StoreError(
+                    f"{error}; it could not be reached for {waited} (store_wait); start the"
+                    " database, or correct --store"
+                ) from error
+            log.warning("database cannot be reached; trying again", why=str(error))
+        except BaseException:
+            await store.close()
+            raise
+        else:
+            return store
+        await asyncio.sleep(_STORE_RETRY_S)
 
 
 async def _tokens(config: Config, store: Store, place: str) -> TokenRegistry:

@@ -28,22 +28,33 @@ def shown(place: str) -> str:
 
 
 def store_at(place: str, lease_s: float) -> Store:
-    """The store, not open yet. Creates the directory of a SQLite file; raises StoreError."""
+    """The store, not open yet. Creates the default directory, and no other; raises StoreError."""
     if place == "memory":
         return MemoryStore(clock=wall_clock)
     kind, _, rest = place.partition(":")
     if kind == "sqlite":
         path = Path(rest).expanduser().absolute()
-        try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreError(
-                f"the directory {path.parent} cannot be created:"
-                f" {error.strerror or type(error).__name__}; choose another with --store"
-            ) from error
+        _require_directory(path.parent)
         return SQLiteStore(path)
     # Only servers with PostgreSQL need its driver.
     from phalanx.store.postgres import PostgresStore  # noqa: PLC0415
 
     # A commit must time out while enough lease is left to look up its outcome.
     return PostgresStore(place, timeout_s=lease_s / 2)
+
+
+def _require_directory(folder: Path) -> None:
+    """Raise StoreError without the directory: its name may be mistyped."""
+    if folder == state_directory(os.environ):
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(
+                f"the directory {folder} cannot be created:"
+                f" {error.strerror or type(error).__name__}; choose another with --store"
+            ) from error
+    elif not folder.is_dir():
+        raise StoreError(
+            f"there is no directory {folder}; create it with `mkdir -p -m 700 {folder}`, or correct"
+            " --store"
+        )

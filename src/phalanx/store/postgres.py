@@ -14,6 +14,7 @@ from phalanx.store import rows, schema, sql
 from phalanx.store.pages import Cursor, job_page
 from phalanx.store.postgres_connections import (
     FAULTS,
+    PASSING_FAULTS,
     SLOW_S,
     PostgresConnections,
     message_of,
@@ -33,6 +34,7 @@ from phalanx.store.protocol import (
     PruneCounts,
     StoredAuthority,
     StoreError,
+    StoreUnreachable,
     Token,
 )
 from phalanx.store.rows import Table, column
@@ -89,7 +91,8 @@ class PostgresStore:
             await self._connections.open_pool()
         except FAULTS as error:
             await self.close()
-            raise StoreError(f"cannot open PostgreSQL: {message_of(error)}") from error
+            kind = StoreUnreachable if isinstance(error, PASSING_FAULTS) else StoreError
+            raise kind(f"cannot open PostgreSQL: {message_of(error)}") from error
 
     async def close(self) -> None:
         await self._connections.close()

@@ -31,6 +31,15 @@ FAULTS = (
     OSError,
 )
 
+#: Those that may pass by themselves: no network, no process, or one that is starting.
+PASSING_FAULTS = (
+    OSError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.TooManyConnectionsError,
+)
+
 #: For calls that move much data: loading a cluster, a large blob.
 SLOW_S = 120.0
 

@@ -148,6 +148,10 @@ class OutcomeUnknown(StoreError):  # noqa: N818
     """The batch may or may not be in the store. Only `has_batch` can tell."""
 
 
+class StoreUnreachable(StoreError):  # noqa: N818
+    """The database does not accept connections at the moment; it may later."""
+
+
 class SchemaTooNew(StoreError):  # noqa: N818
     """A newer version of Phalanx wrote this store."""
 

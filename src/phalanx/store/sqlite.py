@@ -36,7 +36,7 @@ from phalanx.store.protocol import (
 )
 from phalanx.store.rows import Clock, EncodedBatch, JobRow, Table, Value, column
 from phalanx.store.sqlite_connection import SQLiteConnection, transaction
-from phalanx.store.sqlite_host import HostLock, require_local_file_system
+from phalanx.store.sqlite_host import HostLock, make_private, require_local_file_system
 
 _WAL_BYTES = 64 * 1024 * 1024
 
@@ -70,6 +70,7 @@ class SQLiteStore:
 
     async def open(self) -> None:
         require_local_file_system(self._path)
+        make_private(self._path)
         await self._writer.run(_migrate)
 
     async def close(self) -> None:

@@ -1,4 +1,5 @@
-"""Requirements of SQLite: a local file system, and a lock that ends with its process."""
+"""Requirements of SQLite: a local file system, a private file, and a lock that ends with its
+process."""
 
 import fcntl
 import os
@@ -48,6 +49,23 @@ def require_local_file_system(path: Path, mounts: str | None = None) -> None:
             f"{path} is on a network file system ({file_system}), where SQLite can lose data; use a"
             " local disk, or use PostgreSQL"
         )
+
+
+def make_private(path: Path) -> None:
+    """Create an SQLite file that only its owner can read, or make it so. Raises StoreError.
+
+    It has the environment of every job. SQLite gives its journals the permissions of the file.
+    """
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        for each in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))):
+            if each.exists() and each.stat().st_mode & 0o077:
+                each.chmod(0o600)
+    except OSError as error:
+        raise StoreError(
+            f"{path} cannot be opened for this user alone: {error.strerror};"
+            " make this user its owner, or choose another file"
+        ) from error
 
 
 class HostLock:

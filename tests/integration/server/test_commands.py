@@ -67,7 +67,7 @@ async def test_an_unknown_flag_is_refused_with_a_suggestion() -> None:
 async def test_a_store_that_cannot_be_opened_is_reported_without_a_traceback(
     store: str, words: str
 ) -> None:
-    for command in (("serve", "--port=0"), ("token", "list")):
+    for command in (("serve", "--port=0", "--store-wait=1s"), ("token", "list")):
         status, _, err = await phalanx(*command, f"--store={store}")
         assert status == 2
         assert words in err

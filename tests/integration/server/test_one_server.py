@@ -124,11 +124,30 @@ async def test_an_address_in_use_is_reported(start: Start, tmp_path: Path) -> No
     assert "Traceback" not in err
 
 
-async def test_a_directory_that_cannot_be_created_is_reported() -> None:
-    status, out, err = await phalanx("serve", "--store=sqlite:/proc/nowhere/phalanx.db", "--port=0")
-    assert (status, out) == (2, "")
-    assert "the directory /proc/nowhere cannot be created: No such file or directory" in err
-    assert "Traceback" not in err
+async def test_a_store_in_a_directory_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    mistyped = tmp_path / "mistyped"
+    for command in (("serve", "--port=0"), ("token", "list")):
+        status, out, err = await phalanx(*command, f"--store=sqlite:{mistyped}/phalanx.db")
+        assert (status, out) == (2, "")
+        assert f"there is no directory {mistyped}; create it with `mkdir" in err
+        assert "Traceback" not in err
+    assert not mistyped.exists()
+
+
+async def test_the_default_directory_is_created_for_its_user_alone(tmp_path: Path) -> None:
+    state = tmp_path / "state" / "phalanx"
+    process = await asyncio.create_subprocess_exec(
+        *(*COMMAND, "serve", "--port=0"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        env=environment(STATE_DIRECTORY=str(state)),
+    )
+    assert process.stdout is not None
+    await within(20, process.stdout.readuntil(b"Ctrl-C"))
+    process.kill()
+    await process.communicate()
+    assert state.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in state.iterdir()} == {0o600}
 
 
 async def test_the_start_message_fits_on_a_screen(tmp_path: Path) -> None:

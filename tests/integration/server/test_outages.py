@@ -1,12 +1,15 @@
 """PostgreSQL fails under load: no worker is declared lost, and nothing acknowledged is lost."""
 
+import asyncio
 import signal
+from itertools import count
 
 import pytest
 
 from phalanx.store.postgres import PostgresStore
 from phalanx.store.protocol import StoreError
 from tests.compliance.backends import PostgresServer
+from tests.compliance.proxy import Proxy
 from tests.integration.server.conftest import Frozen
 from tests.integration.server.load import FAST, a_pair, blame, loaded
 from tests.integration.server.processes import Start
@@ -73,3 +76,24 @@ async def test_one_sigterm_exits_in_time_while_the_store_hangs(
         server.send(signal.SIGTERM)
         await server.line("stopped before all requests were answered")
         assert await server.ended(8) == 1
+
+
+async def test_a_server_waits_for_a_postgres_that_is_down_at_its_start(
+    start: Start, postgres: PostgresServer
+) -> None:
+    backend = await postgres.backend()
+    proxy, attempts = Proxy(postgres.address), count(1)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if next(attempts) <= 2:  # as if no process listened
+            writer.transport.abort()
+        else:
+            await proxy.connect(reader, writer)
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as listening:
+        port = listening.sockets[0].getsockname()[1]
+        server = await start(postgres.dsn(schema=backend.schema, through=port), "early")
+        await server.line("leading")
+        assert len(server.seen("database cannot be reached; trying again")) == 2
+        await server.kill()
+        await proxy.hang_up()
