@@ -26,7 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tls": set(),
     "engine": {"core", "plan", "store", "wire"},
     "identity": {"core", "store"},
-    "api": {"core", "plan", "store", "manifest", "wire", "engine", "identity"},
+    "api": {"tls", "core", "plan", "store", "manifest", "wire", "engine", "identity"},
     "agent": {"core", "wire", "tls"},
     "client": {"core", "manifest", "wire", "tls"},
     "server": {"core", "plan", "store", "wire", "engine", "identity", "api", "tls"},

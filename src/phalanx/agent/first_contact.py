@@ -1,9 +1,7 @@
 """The first contact of a worker with a server whose certificate authority is pinned."""
 
-import ssl
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import structlog
 
@@ -12,16 +10,16 @@ from phalanx.tls.pinning import Pin
 _RETRY_S, _MAX_RETRY_S = 0.1, 5.0
 
 
-def pinned_trust(fingerprint: str, servers: Sequence[str], folder: Path) -> ssl.SSLContext:
-    """A context that trusts only the pinned authority, as soon as a server answers.
+def pinned_authorities(pin: Pin, servers: Sequence[str]) -> str:
+    """The certificates that are trusted, in PEM, as soon as a server answers.
 
     Raises FingerprintMismatch.
     """
     log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
-    pin, pause, last_error = Pin(fingerprint, folder), _RETRY_S, ""
+    pause, last_error = _RETRY_S, ""
     while True:
         try:
-            return pin.context(servers)
+            return pin.trusted(servers)
         except OSError as error:
             if str(error) != last_error:
                 log.warning("cannot reach server", error=str(error))

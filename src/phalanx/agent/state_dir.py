@@ -45,6 +45,7 @@ class StateDir:
         self.link_lock = path / "link.lock"
         self.journal = path / "journal"
         self.cgroup_file = path / "cgroup"
+        self.certificate_file = path / "certificate.pem"
         self.credential_file = path / "credential"
         self.lease_file = path / "lease"
         self.cluster_id_file = path / "cluster-id"

@@ -4,7 +4,6 @@ A spawner that dies is replaced. Its tasks are gone, and the server learns so fr
 """
 
 import asyncio
-import ssl
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import structlog
 import uvloop
 
 from phalanx.agent.credential import CredentialError, CredentialFile
-from phalanx.agent.first_contact import pinned_trust
+from phalanx.agent.first_contact import pinned_authorities
 from phalanx.agent.link.controller import AttemptController
 from phalanx.agent.link.leader_client import LeaderClient
 from phalanx.agent.link.limits import LimitPolicy
@@ -26,8 +25,9 @@ from phalanx.agent.process_isolation import isolate_process, remove_credentials
 from phalanx.agent.process_lock import ProcessLock, holder_pid
 from phalanx.agent.shutdown import ShutdownSignals, WorkerShutdown
 from phalanx.agent.state_dir import StateDir
+from phalanx.agent.tls_identity import TlsIdentity
 from phalanx.core.model import Limit
-from phalanx.tls.pinning import FingerprintMismatch
+from phalanx.tls.pinning import FingerprintMismatch, Pin
 
 Logger = structlog.typing.FilteringBoundLogger
 
@@ -67,24 +67,33 @@ def run(settings: WorkerSettings) -> int:
             f" {settings.state_dir}; choose another one with --state-dir"
         )
     try:
-        trust = _trust(settings)
+        tls = _tls(settings, state_dir)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(WorkerProcess(settings, state_dir, trust).run())
-    except FingerprintMismatch as error:
-        raise WorkerStartError(str(error)) from error
+            return runner.run(WorkerProcess(settings, state_dir, tls).run())
     finally:
         lock.release()
 
 
-def _trust(settings: WorkerSettings) -> ssl.SSLContext | None:
-    if settings.fingerprint is None:
+def _tls(settings: WorkerSettings, state_dir: StateDir) -> TlsIdentity | None:
+    """The worker's side of TLS; None without it. Waits until a server can be pinned.
+
+    Raises WorkerStartError.
+    """
+    if not any(url.startswith("https:") for url in settings.servers):
         return None
-    return pinned_trust(settings.fingerprint, settings.servers, settings.state_dir)
+    if settings.fingerprint is None:
+        return TlsIdentity(state_dir.certificate_file)
+    pin = Pin(settings.fingerprint, state_dir.path)
+    try:
+        trusted = pinned_authorities(pin, settings.servers)
+    except FingerprintMismatch as error:
+        raise WorkerStartError(str(error)) from error
+    return TlsIdentity(state_dir.certificate_file, pin, trusted)
 
 
 class WorkerProcess:
     def __init__(
-        self, settings: WorkerSettings, state_dir: StateDir, trust: ssl.SSLContext | None
+        self, settings: WorkerSettings, state_dir: StateDir, tls: TlsIdentity | None
     ) -> None:
         self._settings = settings
         self._state_dir = state_dir
@@ -94,10 +103,12 @@ class WorkerProcess:
                 settings.registration.id,
                 CredentialFile(state_dir.credential_file),
                 settings.join_token,
+                tls,
             )
         except CredentialError as error:
             raise WorkerStartError(str(error)) from None
-        self._server = LeaderClient(settings.servers, self._membership.bearer, trust)
+        context = None if tls is None else tls.context
+        self._server = LeaderClient(settings.servers, self._membership.bearer, context)
         self._signals = ShutdownSignals()
 
     async def run(self) -> int:

@@ -11,6 +11,7 @@ from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
 from litestar.types import Scope
 
+from phalanx.api.certificates import check_certificate
 from phalanx.api.services import services_of
 from phalanx.identity.principal import Principal, Role, Unauthorised, check_role
 
@@ -49,8 +50,10 @@ async def guard(connection: ASGIConnection, handler: BaseRouteHandler) -> None: 
     allowed: tuple[Role, ...] = handler.opt.get(ALLOWED, OPEN)
     if not allowed:
         return
-    principal = await identify(services_of(connection).auth, connection.scope)
+    services = services_of(connection)
+    principal = await identify(services.auth, connection.scope)
     check_role(principal, allowed)
+    check_certificate(services.certificates, principal, connection.scope)
 
 
 def principal_of(connection: ASGIConnection) -> Principal:  # type: ignore[type-arg]

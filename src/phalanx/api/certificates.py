@@ -3,9 +3,11 @@
 from typing import Any, Protocol
 
 from litestar import Request, Response, get
+from litestar.types import Scope
 
 from phalanx.api.services import services_of
 from phalanx.core.errors import Unknown
+from phalanx.identity.principal import CertificateRequired, Principal
 
 #: The key of a request's state with the certificate that the client has shown, in DER.
 CLIENT_CERTIFICATE = "client_certificate"
@@ -23,6 +25,25 @@ class Certificates(Protocol):
 
     def worker_of(self, certificate: bytes) -> str | None:
         """The worker that a certificate, in DER, was signed for; None if it is not valid."""
+
+
+def check_certificate(
+    certificates: Certificates | None, principal: Principal, scope: Scope
+) -> None:
+    """Raise CertificateRequired unless an agent has shown the certificate of its worker.
+
+    A credential that was stolen is useless without it.
+    """
+    if certificates is None or principal.role != "agent":
+        return
+    shown: bytes | None = scope.get("state", {}).get(CLIENT_CERTIFICATE)
+    worker = None if shown is None else certificates.worker_of(shown)
+    if worker is None or not principal.may_act_as(worker):
+        found = "none was shown" if worker is None else f"that of worker {worker} was shown"
+        raise CertificateRequired(
+            f"worker {principal.workers} must show its own certificate, and {found}; a worker gets"
+            " one when it joins over https"
+        )
 
 
 @get("/ca", media_type="application/x-pem-file", summary="Certificate authorities of the cluster")

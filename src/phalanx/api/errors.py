@@ -27,7 +27,7 @@ from phalanx.engine.errors import (
     Unavailable,
     UncertainOutcome,
 )
-from phalanx.identity.principal import Forbidden, Revoked, Unauthorised
+from phalanx.identity.principal import CertificateRequired, Forbidden, Revoked, Unauthorised
 from phalanx.store.protocol import OutcomeUnknown, StoreError
 from phalanx.wire.errors import ErrorBody, ErrorDetail, ErrorInfo, unknown_outcome
 
@@ -66,6 +66,7 @@ _KNOWN: tuple[tuple[type[Exception], int, str], ...] = (
     (TooLarge, 413, "too_large"),
     (UnsupportedType, 415, "unsupported_media_type"),
     (Revoked, 401, "revoked"),
+    (CertificateRequired, 401, "certificate_required"),
     (Unauthorised, 401, "unauthorised"),
     (Forbidden, 403, "forbidden"),
     (TooManyRequests, 429, "too_many_requests"),

@@ -13,13 +13,15 @@ from litestar.params import FromPath
 
 from phalanx.api import request_body
 from phalanx.api.auth import AGENTS, JOINING, principal_of
-from phalanx.api.services import services_of
+from phalanx.api.errors import wrong
+from phalanx.api.services import Services, services_of
 from phalanx.core.errors import Conflict
 from phalanx.core.model import Protocol
 from phalanx.core.spec.fields import REQUIRED, Field, refusal, text
 from phalanx.core.spec.names import worker_id as read_worker_id
 from phalanx.engine.turn import Turn
 from phalanx.identity.principal import check_worker
+from phalanx.tls.authority import InvalidRequest
 from phalanx.wire.tokens import JoinReply
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -34,15 +36,15 @@ def _digest(value: object) -> str:
 
 _STRING = Schema(type="string")  # type: ignore[arg-type]
 _EXAMPLE = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
-_JOIN_FIELDS = {"id": Field(read_worker_id, REQUIRED), "credential": Field(_digest, REQUIRED)}
+_RENEW_FIELDS = {"credential": Field(_digest, REQUIRED), "csr": Field(text)}
+_JOIN_FIELDS = {"id": Field(read_worker_id, REQUIRED), **_RENEW_FIELDS}
 _JOIN_BODY = request_body.documented(
-    {"id": _STRING, "credential": _STRING},
+    {"id": _STRING, "credential": _STRING, "csr": _STRING},
     {"id": "w-1", "credential": _EXAMPLE},
     required=("id", "credential"),
 )
-_RENEW_FIELDS = {"credential": Field(_digest, REQUIRED)}
 _RENEW_BODY = request_body.documented(
-    {"credential": _STRING}, {"credential": _EXAMPLE}, required=("credential",)
+    {"credential": _STRING, "csr": _STRING}, {"credential": _EXAMPLE}, required=("credential",)
 )
 
 
@@ -57,13 +59,15 @@ async def join(request: Request[Any, Any, Any]) -> JoinReply:
     """`credential` is the SHA-256 of a secret, which is the worker's token from then on.
 
     A worker that has joined cannot join again with another secret until its credential is revoked.
+    With `tls auto`, the worker gets a certificate for the key of `csr`, and must show it from then
+    on.
     """
     fields = await request_body.read_one(request, "a mapping, like {id: w-1}", _JOIN_FIELDS)
     worker = fields["id"]
     services, principal = services_of(request), principal_of(request)
     await services.engine.do(lambda turn: _check_name(turn, worker))
     await services.tokens.join(principal, worker, fields["credential"])
-    return JoinReply(worker, services.info.renew_credentials_s)
+    return _reply(services, worker, fields["csr"])
 
 
 def _check_name(turn: Turn, worker: str) -> None:
@@ -90,7 +94,19 @@ async def renew(request: Request[Any, Any, Any], worker_id: FromPath[str]) -> Jo
     services = services_of(request)
     services.engine.check_leading()
     await services.tokens.renew(worker_id, fields["credential"])
-    return JoinReply(worker_id, services.info.renew_credentials_s)
+    return _reply(services, worker_id, fields["csr"])
+
+
+def _reply(services: Services, worker: str, csr: str | None) -> JoinReply:
+    renew_after = services.info.renew_credentials_s
+    certificates = services.certificates
+    if certificates is None or csr is None:
+        return JoinReply(worker, renew_after)
+    try:
+        certificate = certificates.sign(csr, worker)
+    except InvalidRequest as error:
+        raise wrong("csr", str(error)) from None
+    return JoinReply(worker, renew_after, certificate, certificates.bundle)
 
 
 ROUTES = [join, renew]

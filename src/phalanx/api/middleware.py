@@ -18,6 +18,7 @@ from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
 from phalanx.api import request_body
 from phalanx.api.auth import AGENTS, identify, principal_of
+from phalanx.api.certificates import check_certificate
 from phalanx.api.errors import refusal_of, wrong
 from phalanx.api.json_body import JsonBody
 from phalanx.api.services import Services, services_of
@@ -61,6 +62,7 @@ class Middleware:
     async def _check_agent(self, scope: HTTPScope, worker: str) -> None:
         principal = await identify(self._services.auth, scope)
         check_role(principal, AGENTS)
+        check_certificate(self._services.certificates, principal, scope)
         check_worker(principal, worker)
 
     async def _sync(self, scope: HTTPScope, receive: Receive, send: Send, worker: str) -> None:

@@ -57,9 +57,13 @@ def _joining(started: "ServerStarted") -> str:
     if started.fingerprint is None:
         return ""
     fingerprint = f"--fingerprint {started.fingerprint}"
+    token, cure = "", ""
+    if started.needs_tokens:
+        token = " --token-file FILE"  # noqa: S105
+        cure = " (FILE has the output of `phalanx token create NAME --role join`)"
     return (
-        f"Workers join with:\n"
-        f"  phalanx worker --server {started.advertised} {fingerprint}\n"
+        f"Workers join with{cure}:\n"
+        f"  phalanx worker --server {started.advertised} {fingerprint}{token}\n"
         f"Users log in with:\n"
-        f"  phalanx login {started.advertised} {fingerprint}\n\n"
+        f"  phalanx login {started.advertised} {fingerprint}{token}\n\n"
     )

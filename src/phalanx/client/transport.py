@@ -2,6 +2,7 @@
 
 import errno
 import re
+import ssl
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
@@ -157,7 +158,9 @@ class Transport:
         if self._http is not None:
             return self._http
         try:
-            trusted = True if self._pin is None else self._pin.context(self.urls)
+            trusted = self._pin is None or ssl.create_default_context(
+                cadata=self._pin.trusted(self.urls)
+            )
         except FingerprintMismatch as error:
             raise UntrustedError(str(error)) from None
         except OSError as error:

@@ -51,6 +51,10 @@ class Revoked(Unauthorised):
     """The credential of a worker was revoked."""
 
 
+class CertificateRequired(Unauthorised):
+    """A worker with a valid credential did not show its certificate."""
+
+
 class Forbidden(Exception):  # noqa: N818
     """The token's role, namespaces or workers do not allow this."""
 

@@ -38,18 +38,18 @@ class Pin:
         self.fingerprint = fingerprint
         self.file = folder / f"ca-{fingerprint.removeprefix('sha256:')}.pem"
 
-    def context(self, urls: Iterable[str]) -> ssl.SSLContext:
-        """A context that trusts only the pinned authority.
+    def trusted(self, urls: Iterable[str]) -> str:
+        """The certificates that are trusted, in PEM, fetched from a server if there are none yet.
 
         Raises FingerprintMismatch, or ConnectionError if no server answers.
         """
         try:
-            bundle = self.file.read_text("ascii")
+            return self.file.read_text("ascii")
         except FileNotFoundError:
             bundle = self._first_contact(urls)
-            with suppress(OSError):  # the next process compares the fingerprint again
-                self.store(bundle)
-        return ssl.create_default_context(cadata=bundle)
+        with suppress(OSError):  # otherwise the next process compares the fingerprint again
+            self.store(bundle)
+        return bundle
 
     def store(self, bundle: str) -> None:
         """Trust these certificates from now on. They must come from a verified connection."""

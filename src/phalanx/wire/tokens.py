@@ -21,6 +21,8 @@ class CreatedToken(msgspec.Struct, frozen=True):
     token: TokenView
 
 
-class JoinReply(msgspec.Struct, frozen=True):
+class JoinReply(msgspec.Struct, frozen=True, omit_defaults=True):
     worker: str
     renew_after: float  #: seconds after which the worker should renew its credential
+    certificate: str = ""  #: for the key of the signing request, in PEM
+    ca: str = ""  #: the certificates of the cluster's authorities, in PEM

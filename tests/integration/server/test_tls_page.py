@@ -46,7 +46,8 @@ class Reader:
                 status, out, err = await phalanx(*words[1:], **home)
                 assert status == 0, f"{command}: {err}"
                 if words[1:3] == ["token", "create"]:
-                    (self._folder / "token").write_text(out.split()[-1])
+                    file = "join-token" if "join" in words else "token"
+                    (self._folder / file).write_text(out.split()[-1])
 
     async def _serve(self, flags: list[str]) -> None:
         at = flags.index("--store")

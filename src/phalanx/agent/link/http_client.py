@@ -51,6 +51,7 @@ class _Connection(asyncio.Protocol):
         self.is_open = False
         self.is_fresh = True
         self.is_sending = False  #: a part of the request has not been sent
+        self.generation = 0
         self.local_address = ""
         self._transport: asyncio.Transport | None = None
         self._reply: asyncio.Future[HttpReply] | None = None
@@ -138,17 +139,17 @@ class _Connection(asyncio.Protocol):
 class HttpClient:
     """A client for one server."""
 
-    def __init__(self, url: str, trust: ssl.SSLContext | None = None) -> None:
-        """`trust` is for https; without it, the authorities of the system are trusted."""
+    def __init__(self, url: str, tls: Callable[[], ssl.SSLContext] | None = None) -> None:
+        """`tls` returns the context of the next https connection."""
         self.url = url.rstrip("/")
         parts = urlsplit(self.url)
         self._host = parts.hostname or ""
-        is_tls = parts.scheme == "https"
-        self._tls = (trust or ssl.create_default_context()) if is_tls else None
+        self._tls = (tls or ssl.create_default_context) if parts.scheme == "https" else None
         self._port = parts.port or (443 if self._tls else 80)
         self._netloc = parts.netloc.rpartition("@")[2]
         self._path = parts.path
         self._idle: list[_Connection] = []
+        self._generation = 0
         self.local_address = ""  #: the address of this machine on the latest connection
 
     async def call(self, request: HttpRequest) -> HttpReply:
@@ -203,7 +204,11 @@ class HttpClient:
         """Return the connection to the idle ones when its reply has arrived."""
 
         def arrived(done: "asyncio.Future[HttpReply]") -> None:
-            is_usable = connection.is_open and not connection.is_sending
+            is_usable = (
+                connection.is_open
+                and not connection.is_sending
+                and connection.generation == self._generation
+            )
             if done.cancelled() or done.exception() is not None or not is_usable:
                 connection.close()
             else:
@@ -217,13 +222,17 @@ class HttpClient:
             connection = self._idle.pop()
             if connection.is_open:
                 return connection
+        generation = self._generation
         async with asyncio.timeout(_CONNECT_S):
             _, connection = await asyncio.get_running_loop().create_connection(
-                _Connection, self._host, self._port, ssl=self._tls
+                _Connection, self._host, self._port, ssl=self._tls and self._tls()
             )
+        connection.generation = generation
         self.local_address = connection.local_address
         return connection
 
     def close(self) -> None:
+        """Close the idle connections now, and the others when their reply has arrived."""
+        self._generation += 1
         while self._idle:
             self._idle.pop().close()

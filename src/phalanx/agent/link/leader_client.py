@@ -20,9 +20,10 @@ class Unreachable(Exception):  # noqa: N818
 class CredentialRefused(Unreachable):
     """The leading server refused the worker's token or credential; `is_revoked` is final."""
 
-    def __init__(self, message: str, *, is_revoked: bool = False) -> None:
+    def __init__(self, message: str, code: str = "") -> None:
         super().__init__(message)
-        self.is_revoked = is_revoked
+        self.is_revoked = code == "revoked"
+        self.lacks_certificate = code == "certificate_required"
 
 
 class LeaderClient:
@@ -30,12 +31,12 @@ class LeaderClient:
         self,
         urls: tuple[str, ...],
         bearer: Callable[[], str | None],
-        trust: ssl.SSLContext | None = None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
-        """`bearer` returns the worker's credential."""
+        """`bearer` returns the worker's credential, and `tls` the context of a connection."""
         self._bearer = bearer
-        self._trust = trust
-        self._clients = {url.rstrip("/"): HttpClient(url, trust) for url in urls}
+        self._tls = tls
+        self._clients = {url.rstrip("/"): HttpClient(url, tls) for url in urls}
         self._leader = next(iter(self._clients))
 
     @property
@@ -73,7 +74,7 @@ class LeaderClient:
                 continue
             if reply.status == 401:
                 refusal = error_info(reply.body)
-                raise CredentialRefused(refusal.message, is_revoked=refusal.code == "revoked")
+                raise CredentialRefused(refusal.message, refusal.code)
             if reply.status < 500 and reply.status != 307:
                 return reply
             errors.append(f"{url} answered with status {reply.status}")
@@ -87,13 +88,14 @@ class LeaderClient:
                 raise ConnectionError(f"{url} redirects to an address without TLS")
             leader = f"{location.scheme}://{location.netloc}"
             if leader not in self._clients:
-                self._clients[leader] = HttpClient(leader, self._trust)
+                self._clients[leader] = HttpClient(leader, self._tls)
             return await self._call(leader, request, redirects - 1)
         if reply.status < 300:
             self._leader = url
         return reply
 
     def close(self) -> None:
+        """Close all connections. The next call opens another."""
         for client in self._clients.values():
             client.close()
 

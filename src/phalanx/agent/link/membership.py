@@ -1,5 +1,7 @@
 """The worker's membership in a cluster: it joins with a join token, and renews its credential.
 
+With TLS, the worker gets a certificate together with each credential.
+
 The worker makes each secret and stores it before the server learns its digest. A request whose
 answer was lost is repeated with the same secret, also after a crash of either side.
 """
@@ -18,6 +20,7 @@ from msgspec.structs import replace
 
 from phalanx.agent.credential import CredentialFile, WorkerCredential
 from phalanx.agent.link.leader_client import CredentialRefused, LeaderClient, Unreachable
+from phalanx.agent.tls_identity import TlsIdentity
 from phalanx.wire.errors import error_message
 from phalanx.wire.tokens import JoinReply
 
@@ -36,9 +39,14 @@ class JoinRefused(CredentialRefused):
 
 class Membership:
     def __init__(
-        self, worker: str, file: CredentialFile, join_token: Callable[[], str | None]
+        self,
+        worker: str,
+        file: CredentialFile,
+        join_token: Callable[[], str | None],
+        tls: TlsIdentity | None = None,
     ) -> None:
         """Raises CredentialError."""
+        self._tls = tls
         self._worker = worker
         self._file = file
         self._join_token = join_token
@@ -65,7 +73,7 @@ class Membership:
         if token is None:
             return
         credential = self._credential or self._new()
-        body = {"id": self._worker, "credential": _digest(credential.secret)}
+        body = {"id": self._worker, **self._renewal(credential.secret)}
         try:
             reply = await server.call(
                 "POST", "/workers/join", msgspec.json.encode(body), bearer=token
@@ -74,8 +82,11 @@ class Membership:
             raise JoinRefused(f"cannot join the cluster: {error}") from None
         if reply.status != 200:
             raise JoinRefused(f"cannot join the cluster: {error_message(reply.body)}")
-        self._save(replace(credential, is_joined=True), _decode(reply.body))
+        joined = _decode(reply.body)
+        self._accept_certificate(joined)
+        self._save(replace(credential, is_joined=True), joined)
         self._is_accepted = True
+        server.close()  # its connections have not shown the certificate
         self._log.info("joined the cluster", worker=self._worker, server=server.leader)
 
     def refused(self, error: CredentialRefused) -> str:
@@ -83,7 +94,7 @@ class Membership:
         self._is_accepted = False
         if isinstance(error, JoinRefused):
             return str(error)
-        if self.bearer() is None:
+        if self.bearer() is None or error.lacks_certificate:
             return f"{error}; start the worker with a join token (--token-file)"
         return (
             f"the server refused the credential in {self._file.path}: {error}; remove the file and"
@@ -96,7 +107,7 @@ class Membership:
             credential = self._credential
             if credential is None or not self._is_accepted:
                 await asyncio.sleep(_RETRY_S)
-            elif (left := credential.renew_at - time.time()) > 0 and not credential.next_secret:
+            elif (left := self._due_in_s(credential)) > 0:
                 await asyncio.sleep(min(left, _LOOK_S))
             else:
                 try:
@@ -110,14 +121,34 @@ class Membership:
             credential = replace(credential, next_secret=_new_secret())
             self._file.save(credential)
             self._credential = credential
-        body = {"credential": _digest(credential.next_secret)}
+        body = self._renewal(credential.next_secret)
         path = f"/workers/{quote(self._worker)}/credential"
         reply = await server.call("POST", path, msgspec.json.encode(body))
         if reply.status != 200:
             raise Unreachable(error_message(reply.body))
+        answer = _decode(reply.body)
+        self._accept_certificate(answer)
         renewed = replace(credential, secret=credential.next_secret, next_secret="")
-        self._save(renewed, _decode(reply.body))
+        self._save(renewed, answer)
         self._log.info("renewed the credential", worker=self._worker)
+
+    def _due_in_s(self, credential: WorkerCredential) -> float:
+        if credential.next_secret or (self._tls is not None and self._tls.is_due):
+            return 0.0
+        return credential.renew_at - time.time()
+
+    def _renewal(self, secret: str) -> dict[str, str]:
+        """The fields that ask for a credential, and with TLS for a certificate too."""
+        asked = {"credential": _digest(secret)}
+        return asked if self._tls is None else asked | {"csr": self._tls.request()}
+
+    def _accept_certificate(self, reply: JoinReply) -> None:
+        if self._tls is None or not reply.certificate:
+            return
+        try:
+            self._tls.accept(reply.certificate, reply.ca)
+        except (OSError, ValueError) as error:
+            raise Unreachable(f"cannot use the certificate of the server: {error}") from error
 
     def _new(self) -> WorkerCredential:
         """A secret that is durable before the server learns of it. Raises Unreachable."""
