@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from phalanx.core.settings import CoreSettings
 from phalanx.core.time_units import HOUR, MINUTE, SECOND
@@ -39,7 +40,9 @@ def problems(*args: Any, **kwargs: Any) -> list[str]:
 
 def test_without_settings_the_defaults_apply() -> None:
     config = loaded()
-    assert config.engine() == EngineSettings()
+    # Only a server limits what a namespace submits; simulations and benchmarks do not.
+    core = replace(CoreSettings(), namespace_jobs=50_000, namespace_tasks=200_000)
+    assert config.engine() == replace(EngineSettings(), core=core, submit_rate=2000)
     assert set(config.origins.values()) == {"default"}
 
 

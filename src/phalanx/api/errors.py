@@ -16,6 +16,7 @@ from phalanx.core.errors import (
     CoreError,
     IllegalTransition,
     Invalid,
+    LimitReached,
     Problem,
     StaleEpoch,
     Unknown,
@@ -61,6 +62,7 @@ class Refusal(NamedTuple):
 _KNOWN: tuple[tuple[type[Exception], int, str], ...] = (
     (Unknown, 404, "not_found"),
     (StaleEpoch, 409, "stale_epoch"),
+    (LimitReached, 409, "limit_reached"),
     (Conflict, 409, "conflict"),
     (IllegalTransition, 409, "conflict"),
     (TooLarge, 413, "too_large"),

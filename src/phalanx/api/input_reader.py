@@ -10,9 +10,8 @@ import os
 import socket
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -21,7 +20,8 @@ import structlog
 from phalanx.core.errors import Invalid
 from phalanx.core.spec.fields import refusal
 from phalanx.core.spec.job import JobSpec
-from phalanx.engine.errors import Overloaded, TooManyRequests
+from phalanx.engine.admission import CallLimit
+from phalanx.engine.errors import Overloaded
 from phalanx.manifest import reader
 from phalanx.manifest.bundle import Bundle
 from phalanx.manifest.read_options import ReadOptions
@@ -42,7 +42,7 @@ _MEDIUM_BYTES = 64 * 1024
 _START_S = 30.0
 _READ_S = 10.0
 #: Bodies that wait for a process, of all callers together and of one caller.
-_MOST_WAITING = 64
+_MOST_READS = 64
 _MOST_OF_ONE = 8
 #: What a process needs before it reads anything, and for each byte of the largest body.
 _BASE_BYTES = 256 * 1024 * 1024
@@ -131,43 +131,26 @@ class ReaderProcess:
     def __init__(self, memory_bytes: int) -> None:
         self._memory_bytes = memory_bytes
         self._turn = asyncio.Lock()
-        self._waiting: Counter[str] = Counter()
+        self._calls = CallLimit("large requests", _MOST_READS, _MOST_OF_ONE)
         self._process: subprocess.Popen[bytes] | None = None
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def ask(self, question: bytes, caller: str) -> bytes:
         """The answer to a message. Raises Invalid if it takes too long, TooManyRequests or
         Overloaded if too many others wait."""
-        async with self._place(caller), self._turn:
-            try:
-                answer = await self._ask(question)
-            except BaseException:
-                self.stop()  # its answer would be taken for that of the next message
-                raise
-            if not answer.startswith(GOES_ON):
-                self.stop()
-            return answer[len(GOES_ON) :]
+        with self._calls.call(caller):
+            async with self._turn:
+                return await self._alone(question)
 
-    @asynccontextmanager
-    async def _place(self, caller: str) -> AsyncIterator[None]:
-        """A place in the line for this process."""
-        if self._waiting[caller] >= _MOST_OF_ONE:
-            raise TooManyRequests(
-                f"{self._waiting[caller]} large requests of this caller are being read; at most"
-                f" {_MOST_OF_ONE} are read at a time: try again in 1 s",
-                retry_after_s=1,
-            )
-        if self._waiting.total() >= _MOST_WAITING:
-            raise Overloaded(
-                f"{self._waiting.total()} large requests are being read; at most {_MOST_WAITING}"
-                " are read at a time: try again"
-            )
-        self._waiting[caller] += 1
+    async def _alone(self, question: bytes) -> bytes:
         try:
-            yield
-        finally:
-            self._waiting[caller] -= 1
-            self._waiting += Counter()  # drops callers without a request
+            answer = await self._ask(question)
+        except BaseException:
+            self.stop()  # its answer would be taken for that of the next message
+            raise
+        if not answer.startswith(GOES_ON):
+            self.stop()
+        return answer[len(GOES_ON) :]
 
     async def _ask(self, question: bytes) -> bytes:
         try:

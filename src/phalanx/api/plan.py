@@ -84,7 +84,7 @@ async def plan_only(
     warnings = warning_views((*advice, *found.warnings))
     seen = None
     if gang.job.finished_at is None:
-        seen = await services.forecasts.of(_PLANNED, gang)
+        seen = await services.forecasts.of(_PLANNED, principal.name, gang)
     if seen is None:
         failed = "the job would fail: a job that it runs after has failed"
         return PlanView(starts=False, message=failed, warnings=warnings)
@@ -106,7 +106,9 @@ async def why(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Why:
     services, principal = services_of(request), principal_of(request)
     found = await find(request, job_id)
     job = found.job
-    seen = await services.forecasts.of(job.id) if job.phase is Phase.PENDING else None
+    seen = (
+        await services.forecasts.of(job.id, principal.name) if job.phase is Phase.PENDING else None
+    )
     if seen is None:
         return Why(job.id, job.phase, _why(job, found.reason), reason_view(found.reason))
     # The last plan may be older than the latest changes; the forecast is not. A PodGroup without

@@ -5,7 +5,7 @@ legal. The same events at the same times always give the same rows.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -90,6 +90,13 @@ _HANDLERS: dict[type, Callable[[Changes, Any], None]] = {
 }
 
 
+class NamespaceLoad(NamedTuple):
+    """What a namespace has, as the limits count it."""
+
+    jobs: int = 0  #: unfinished jobs and crons
+    tasks: int = 0  #: of the unfinished jobs
+
+
 class Cluster:
     def __init__(self, settings: CoreSettings | None = None) -> None:
         self.settings = settings or CoreSettings()
@@ -114,6 +121,7 @@ class Cluster:
         self.followers: dict[str, set[str]] = {}
         #: namespace/name → the jobs that name it in `group`.
         self.wanted_by: dict[str, set[str]] = {}
+        self.loads: dict[str, NamespaceLoad] = {}
 
     @classmethod
     def load(cls, rows: Rows, now: Micros, settings: CoreSettings | None = None) -> "Cluster":
@@ -123,6 +131,8 @@ class Cluster:
         cluster.last_seq = rows.last_seq
         cluster.queues |= {queue.name: queue for queue in rows.queues}
         cluster.crons = {cron.key: cron for cron in rows.crons}
+        for cron in rows.crons:
+            cluster._add_load(cron.spec.namespace, 1, 0)
         cluster.accounts = {account.queue: account for account in rows.accounts}
         for worker in rows.workers:
             cluster._set_host(worker.id, worker)
@@ -161,6 +171,28 @@ class Cluster:
         _conclude(changes)
         return changes
 
+    def load_of(self, namespace: str) -> NamespaceLoad:
+        return self.loads.get(namespace, NamespaceLoad())
+
+    def _add_loads(self, changes: Changes) -> None:
+        """Count new jobs, members and crons, before they are taken over."""
+        for name in (*changes.added, *changes.joined):
+            gang, before = changes.gangs[name], self.gangs.get(name)
+            jobs, tasks = (1, 0) if before is None else (0, before.size)
+            self._add_load(gang.job.spec.namespace, jobs, gang.size - tasks)
+        for key, cron in changes.crons.items():
+            difference = (cron is not None) - (key in self.crons)
+            if difference:
+                self._add_load(key.partition("/")[0], difference, 0)
+
+    def _add_load(self, namespace: str, jobs: int, tasks: int) -> None:
+        before = self.load_of(namespace)
+        after = NamespaceLoad(before.jobs + jobs, before.tasks + tasks)
+        if any(after):
+            self.loads[namespace] = after
+        else:
+            del self.loads[namespace]
+
     def task(self, task: str) -> Task:
         """A task of an unfinished job. Raises Unknown."""
         return Changes(self, 0).task(task)[1]
@@ -189,6 +221,7 @@ class Cluster:
 
     def _take_over(self, changes: Changes) -> None:
         self.last_seq = changes.seq
+        self._add_loads(changes)
         for name in (*changes.added, *changes.joined):
             self._index(changes.gangs[name].job)
         self.gangs.update(changes.gangs)
@@ -217,6 +250,7 @@ class Cluster:
         job = gang.job
         self.gangs[job.id] = gang
         self._index(job)
+        self._add_load(job.spec.namespace, 1, gang.size)
         for task in gang.tasks:
             node = self.nodes.get(task.worker) if task.worker is not None else None
             if node is not None and task.state in PLACED:
@@ -253,7 +287,7 @@ class Cluster:
 
     def _forget(self, job: Job) -> None:
         """Remove a finished job from memory. Its residues stay on their workers."""
-        del self.gangs[job.id]
+        self._add_load(job.spec.namespace, -1, -self.gangs.pop(job.id).size)
         if job.spec.name is not None:
             del self.names[job.spec.namespace, job.spec.name]
         for key in _keys(job):

@@ -41,6 +41,10 @@ class Duplicate(Conflict):
         super().__init__(f"idempotency key {key} was already used for job {job}")
 
 
+class LimitReached(Conflict):
+    """The namespace has as many jobs or tasks as it may have."""
+
+
 class StaleEpoch(Conflict):
     """The message is about an earlier attempt; the present one is not affected."""
 

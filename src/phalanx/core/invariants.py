@@ -4,6 +4,7 @@ Between two events one more rule holds, which the tests check: what has ended as
 changes. A done task of an unfinished job can be requeued, with its whole gang.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
@@ -294,6 +295,13 @@ def _indexes(cluster: Cluster) -> Iterator[Violation]:
     named = {(spec.namespace, spec.name): job for job, spec in specs.items() if spec.name}
     if named != cluster.names:
         yield Violation(Invariant.INDEXES_MATCH_ROWS, "names")
+    jobs = Counter(spec.namespace for spec in specs.values())
+    jobs.update(cron.spec.namespace for cron in cluster.crons.values())
+    tasks: Counter[str] = Counter()
+    for gang in cluster.gangs.values():
+        tasks[gang.job.spec.namespace] += len(gang.tasks)
+    if {name: (count, tasks[name]) for name, count in jobs.items()} != cluster.loads:
+        yield Violation(Invariant.INDEXES_MATCH_ROWS, "loads")
     for job, gang in cluster.gangs.items():
         for dependency in () if gang.job.pending is None else gang.job.pending.after:
             other = cluster.gangs.get(dependency)

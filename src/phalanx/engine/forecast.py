@@ -10,6 +10,7 @@ from typing import NamedTuple
 from phalanx.core.gang import Gang
 from phalanx.core.settings import CoreSettings
 from phalanx.core.time_units import Micros
+from phalanx.engine.admission import CallLimit
 from phalanx.engine.engine import Engine
 from phalanx.engine.planner_loop import ForkedState
 from phalanx.plan.cycle import plan
@@ -22,6 +23,10 @@ from phalanx.plan.explain.whatif import (
     forecast,
 )
 from phalanx.plan.state.planner_state import PlannerState
+
+#: Forecasts that may wait, of all callers together and of one caller.
+_MOST_FORECASTS = 64
+_MOST_OF_ONE = 8
 
 
 class JobForecast(NamedTuple):
@@ -38,10 +43,15 @@ class Forecasts:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._lock = asyncio.Lock()
+        self._calls = CallLimit("forecasts", _MOST_FORECASTS, _MOST_OF_ONE)
 
-    async def of(self, job: str, gang: Gang | None = None) -> JobForecast | None:
+    async def of(self, job: str, caller: str, gang: Gang | None = None) -> JobForecast | None:
         """The forecast of an unfinished job, or of one that is not submitted and given as a gang.
-        None if the job has ended. Raises NotLeading."""
+        None if the job has ended. Raises NotLeading, TooManyRequests or Overloaded."""
+        with self._calls.call(caller):
+            return await self._of(job, gang)
+
+    async def _of(self, job: str, gang: Gang | None) -> JobForecast | None:
         async with self._lock:
             fork = await self._engine.fork_planner_state()
             if gang is not None:

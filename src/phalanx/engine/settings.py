@@ -25,6 +25,7 @@ class EngineSettings(msgspec.Struct, frozen=True):
     brake_window_s: float = 30.0  #: losses within this time count together
     brake_duration_s: float = 300.0  #: how long the brake stops losses
     checkpoint_limit_bytes: int = 16 * 1024**2  #: the largest checkpoint of a task
+    submit_rate: int | None = None  #: tasks per second that a namespace can submit
     event_buffer_size: int = 10_000  #: records from which a stream can resume
 
     @property

@@ -15,6 +15,7 @@ from phalanx.core.events import CronSet, MembersJoined, QueueSet, Submitted
 from phalanx.core.model import Cron, GangMembers, Job, Phase, Queue, cron_key
 from phalanx.core.spec.job import JobSpec
 from phalanx.core.warnings import AnyWarning
+from phalanx.engine.admission import SubmitRate
 from phalanx.engine.engine import Engine
 from phalanx.engine.errors import NoAnswer, UncertainOutcome
 from phalanx.engine.job_ids import JobIds
@@ -81,6 +82,7 @@ class Submissions:
         self._engine = engine
         self._store = store
         self._ids = JobIds(engine, store)
+        self._rate = SubmitRate(engine.settings.submit_rate)
         #: (namespace, key) → its lock, and the number of submissions that use it.
         self._locks: dict[tuple[str, str], tuple[asyncio.Lock, int]] = {}
 
@@ -88,6 +90,7 @@ class Submissions:
         """Accept or refuse each submission on its own. Many of them take several turns, so that
         the commands of other callers come between. Raises UncertainOutcome if only the first of
         them were submitted."""
+        self._count(submissions)
         outcomes: list[Outcome] = []
         for some in _slices(submissions):
             try:
@@ -108,7 +111,13 @@ class Submissions:
 
         Raises Invalid with every problem, each with the name of its job or queue.
         """
+        self._count(submissions)
         return await self._in_one_turn(submissions, partial(self._take_all, queues))
+
+    def _count(self, submissions: Sequence[Submission]) -> None:
+        """Raise TooManyRequests if a namespace submits too fast."""
+        now_s = asyncio.get_running_loop().time()
+        self._rate.take((submission.spec for submission in submissions), now_s)
 
     async def _in_one_turn(
         self, submissions: Sequence[Submission], take: Callable[[_LookedUp, Turn], T]

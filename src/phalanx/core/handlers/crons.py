@@ -22,6 +22,7 @@ from phalanx.core.events import (
     CronSet,
     Submitted,
 )
+from phalanx.core.handlers.limits import check_namespace_limits
 from phalanx.core.handlers.stop import stop_gang
 from phalanx.core.handlers.submit import submitted, unknown_queue
 from phalanx.core.ids import job_id, scrambled
@@ -41,6 +42,7 @@ def cron_set(tx: Changes, event: CronSet) -> None:
     key = cron_key(spec.namespace, spec.name or "")
     earlier = tx.base.crons.get(key)
     if earlier is None:
+        check_namespace_limits(tx, spec.namespace, jobs=1)
         row = Cron(key, spec, event.owner, tx.now)
         row = replace(row, next_at=_next(row, event.zone, tx.now))
         tx.record(records.CronCreated(key, event.owner))

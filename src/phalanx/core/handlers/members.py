@@ -13,6 +13,7 @@ from msgspec.structs import asdict, replace
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict, Duplicate, Invalid, Problem
 from phalanx.core.events import MembersJoined
+from phalanx.core.handlers.limits import check_namespace_limits
 from phalanx.core.handlers.requeue import arm_schedule_timeout
 from phalanx.core.handlers.submit import tasks_of, unknown_queue
 from phalanx.core.interning import shared_spec
@@ -57,6 +58,7 @@ def members_joined(tx: Changes, event: MembersJoined) -> None:
     spec = _joined_spec(parts, members)
     if problems := [*_too_many(spec), *_short(spec, members)]:
         raise Invalid(problems)
+    check_namespace_limits(tx, spec.namespace, jobs=0, tasks=max(0, spec.size - gang.size))
     # A priority that an operator has changed stays.
     priority = spec.priority if job.priority == job.spec.priority else job.priority
     tx.set_job(gang, spec=shared_spec(spec), priority=priority, members=members)

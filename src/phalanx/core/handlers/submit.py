@@ -18,6 +18,7 @@ from phalanx.core.events import (
 )
 from phalanx.core.gang import Gang
 from phalanx.core.handlers.gather import release_gathered
+from phalanx.core.handlers.limits import check_namespace_limits
 from phalanx.core.handlers.requeue import arm_schedule_timeout
 from phalanx.core.handlers.stop import stop_gang
 from phalanx.core.interning import shared_spec
@@ -43,6 +44,7 @@ def submitted(tx: Changes, event: Submitted) -> None:
     problems = _problems(tx, event)
     if problems:
         raise Invalid(problems)
+    check_namespace_limits(tx, spec.namespace, jobs=1, tasks=spec.size)
     endings = {job: _ending(tx, job, event.ended) for job in spec.after}
     unfinished = tuple(job for job, phase in endings.items() if phase is None)
     job = Job(
