@@ -13,6 +13,7 @@ import pytest
 import yaml
 from tests.builders import a_role, a_spec
 
+from phalanx.api.auth import ADMIN
 from phalanx.api.plain_views import plain_task_views
 from phalanx.api.views import job_detail
 from phalanx.core.cluster import Cluster
@@ -117,7 +118,7 @@ def instructions(count: int) -> Callable[[], object]:
 
 def views(count: int) -> Callable[[], object]:
     gang = cluster_with(with_roles(count)).gangs["j-1"]
-    return lambda: (job_detail(gang.job, gang.tasks), plain_task_views(gang.job, gang.tasks))
+    return lambda: (job_detail(gang.job, gang.tasks, ADMIN), plain_task_views(gang.job, gang.tasks))
 
 
 def a_file_of_roles(count: int) -> Callable[[], object]:

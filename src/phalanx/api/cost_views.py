@@ -1,6 +1,8 @@
 """Views of lost work, built from the ledger."""
 
+from phalanx.api.visibility import visible_name
 from phalanx.core.ledger import JobLosses, Tally, gpu_seconds
+from phalanx.identity.principal import Principal
 from phalanx.wire.cost import EvictionView, LostView, TallyView
 from phalanx.wire.times import iso_time
 
@@ -9,7 +11,7 @@ def tally_view(tally: Tally) -> TallyView:
     return TallyView(_gpu_s(tally.gpu), _money(tally.cost), tally.count)
 
 
-def lost_view(lost: JobLosses) -> LostView:
+def lost_view(lost: JobLosses, principal: Principal) -> LostView:
     total = lost.total
     return LostView(
         gpu_s=_gpu_s(total.gpu),
@@ -17,7 +19,12 @@ def lost_view(lost: JobLosses) -> LostView:
         to_eviction=tally_view(lost.eviction),
         to_failure=tally_view(lost.failure),
         evictions=tuple(
-            EvictionView(iso_time(each.at), each.by, _gpu_s(each.gpu), _money(each.cost))
+            EvictionView(
+                iso_time(each.at),
+                visible_name(principal, each.by),
+                _gpu_s(each.gpu),
+                _money(each.cost),
+            )
             for each in lost.evictions
         ),
     )

@@ -6,9 +6,35 @@ from litestar import Request
 
 from phalanx.api.auth import principal_of
 from phalanx.api.services import services_of
+from phalanx.core.errors import Invalid
+from phalanx.core.handlers.submit import missing_dependency
 from phalanx.core.model import Job
+from phalanx.core.spec.job import JobSpec
 from phalanx.engine.turn import Turn
+from phalanx.identity.principal import check_namespace
 from phalanx.wire.jobs import RelatedJob
+
+
+async def check_references(request: Request[Any, Any, Any], spec: JobSpec) -> None:
+    """Raise Forbidden or Invalid if a job names a namespace or a job that the caller may not see.
+
+    For a job that it may not see, the answer is that of a job that does not exist.
+    """
+    services, principal = services_of(request), principal_of(request)
+    for namespace in (spec.namespace, *(name.partition("/")[0] for name in spec.group)):
+        check_namespace(principal, namespace)
+    if not spec.after or principal.confined_to is None:
+        return
+    gangs = await services.engine.do(lambda turn: turn.cluster.gangs)
+    problems = []
+    for number, job in enumerate(spec.after):
+        gang = gangs.get(job)
+        row = None if gang is not None else await services.store.job(job)
+        known = gang.job if gang is not None else None if row is None else row[0]
+        if known is not None and not principal.may_see(known.spec.namespace):
+            problems.append(missing_dependency(number, job))
+    if problems:
+        raise Invalid(problems)
 
 
 async def related_jobs(

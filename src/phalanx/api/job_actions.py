@@ -62,7 +62,7 @@ async def _set_hold(
         turn.apply(HoldChanged(gang.job.id, on_hold, by.name))
         return _after(turn, gang)
 
-    return job_view(await change(request, job_id, work))
+    return job_view(await change(request, job_id, work), principal_of(request))
 
 
 @post(
@@ -78,7 +78,7 @@ async def requeue(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Job
         why = requeued(by.name)
         return turn.apply(Evicted(gang.job.id, by.name, why)).gangs[gang.job.id].job
 
-    return job_view(await change(request, job_id, work))
+    return job_view(await change(request, job_id, work), principal_of(request))
 
 
 @post(
@@ -95,7 +95,7 @@ async def set_priority(request: Request[Any, Any, Any], job_id: FromPath[str]) -
         turn.apply(PriorityChanged(gang.job.id, fields["priority"], by.name))
         return _after(turn, gang)
 
-    return job_view(await change(request, job_id, work))
+    return job_view(await change(request, job_id, work), principal_of(request))
 
 
 @post("/jobs/{job_id:str}/retry", opt={"allowed": USERS}, summary="Submit an ended job again")
@@ -114,7 +114,7 @@ async def retry(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Respo
     if not isinstance(outcome, AcceptedJob):
         raise outcome if isinstance(outcome, CoreError) else AssertionError("bug: a run is no cron")
     return Response(
-        submitted_view(outcome.job, outcome.warnings),
+        submitted_view(outcome.job, by, outcome.warnings),
         status_code=201,
         headers={"Location": f"/jobs/{outcome.job.id}"},
     )

@@ -12,6 +12,7 @@ from phalanx.api.listing import JobFilter, page_of_jobs
 from phalanx.api.lookup import change, find
 from phalanx.api.services import services_of
 from phalanx.api.views import job_detail, job_view, task_view
+from phalanx.api.visibility import visible_record
 from phalanx.core.events import CancelRequested
 from phalanx.core.gang import Gang
 from phalanx.core.model import Job, Phase
@@ -59,7 +60,8 @@ async def list_jobs(  # noqa: PLR0913, PLR0917
     if namespace is not None:
         check_namespace(principal, namespace)
     namespaces = principal.confined_to if namespace is None else (namespace,)
-    wanted = JobFilter(JobQuery(namespace, queue, phase, name, id_prefix), namespaces, finished)
+    query = JobQuery(namespace, queue, phase, name, id_prefix)
+    wanted = JobFilter(principal, query, namespaces, finished)
     return await page_of_jobs(services_of(request), wanted, limit, cursor)
 
 
@@ -67,7 +69,7 @@ async def list_jobs(  # noqa: PLR0913, PLR0917
 async def show_job(request: Request[Any, Any, Any], job_id: FromPath[str]) -> JobDetail:
     """The job with its tasks, specification and dependencies."""
     target = await find(request, job_id)
-    detail = job_detail(target.job, target.tasks, target.reason)
+    detail = job_detail(target.job, target.tasks, principal_of(request), target.reason)
     dependencies, dependants = await related_jobs(request, target.job)
     return replace(detail, after=dependencies, dependants=dependants)
 
@@ -79,7 +81,7 @@ async def cancel_job(request: Request[Any, Any, Any], job_id: FromPath[str]) -> 
     def cancel(turn: Turn, gang: Gang, by: Any) -> Job:
         return turn.apply(CancelRequested(gang.job.id, by.name)).gangs[gang.job.id].job
 
-    return job_view(await change(request, job_id, cancel))
+    return job_view(await change(request, job_id, cancel), principal_of(request))
 
 
 @get("/jobs/{job_id:str}/tasks", opt={"allowed": USERS}, summary="List the tasks of a job")
@@ -98,9 +100,12 @@ async def job_events(
 ) -> EventPage:
     """Oldest first, from the event after number `after` on."""
     target = await find(request, job_id)
-    records = await services_of(request).store.records(job=target.job.id, after=after, limit=limit)
+    services, principal = services_of(request), principal_of(request)
+    records = await services.store.records(job=target.job.id, after=after, limit=limit)
+    gangs = await services.engine.do(lambda turn: turn.cluster.gangs)
     more = records[-1].seq if len(records) == limit else None
-    return EventPage(tuple(with_iso_times(record) for record in records), more)
+    visible = (visible_record(principal, record, gangs) for record in records)
+    return EventPage(tuple(map(with_iso_times, visible)), more)
 
 
 ROUTES = [list_jobs, show_job, list_tasks, cancel_job, job_events]

@@ -13,15 +13,18 @@ from msgspec.structs import replace
 from phalanx.api.errors import wrong
 from phalanx.api.services import Services
 from phalanx.api.views import job_view, reason_of
+from phalanx.api.visibility import visible_reason
 from phalanx.core.model import ENDED, Job
 from phalanx.core.reasons import Reason
 from phalanx.engine.turn import Turn
+from phalanx.identity.principal import Principal
 from phalanx.store.pages import Cursor
 from phalanx.store.protocol import JobQuery
 from phalanx.wire.jobs import JobList, JobView
 
 
 class JobFilter(NamedTuple):
+    principal: Principal
     query: JobQuery
     namespaces: tuple[str, ...] | None  #: those that the caller may see; None means all
     finished: bool | None = None  #: only finished jobs, only unfinished ones, or both
@@ -55,7 +58,7 @@ async def page_of_jobs(
     page = await services.engine.do(lambda turn: _live(turn, wanted, last, limit + 1, reasons))
     if wanted.may_be_finished:
         finished = await _finished(services, wanted, last, limit + 1)
-        page |= {_key(job): job_view(job) for job in finished}
+        page |= {_key(job): job_view(job, wanted.principal) for job in finished}
     keys = heapq.nlargest(limit, page)
     more = str(keys[-1]) if len(page) > limit else None
     return JobList(tuple(page[key] for key in keys), more)
@@ -78,7 +81,11 @@ def _live(
     keys = ((job.created_at, job.id) for job in jobs if wanted.matches(job))
     older = keys if last is None else (key for key in keys if key < last)
     page = [gangs[job] for _, job in heapq.nlargest(limit, older)]
-    return {_key(g.job): job_view(g.job, reason_of(g, reasons, turn.now)) for g in page}
+    views = {}
+    for gang in page:
+        reason = visible_reason(wanted.principal, reason_of(gang, reasons, turn.now), gangs)
+        views[_key(gang.job)] = job_view(gang.job, wanted.principal, reason)
+    return views
 
 
 async def _finished(

@@ -8,6 +8,7 @@ from litestar import Request
 from phalanx.api.auth import WORKERS, principal_of
 from phalanx.api.services import services_of
 from phalanx.api.views import reason_of
+from phalanx.api.visibility import visible_reason
 from phalanx.core.errors import Conflict, Unknown
 from phalanx.core.gang import Gang
 from phalanx.core.ids import split_task
@@ -62,7 +63,8 @@ async def _find(request: Request[Any, Any, Any], name: str) -> JobWithTasks:
     """The job, whether or not the caller may see it. Raises Unknown."""
     services = services_of(request)
     job = job_of(name)
-    target = await services.engine.do(lambda turn: _live(turn, job, services.engine.reasons))
+    principal, reasons = principal_of(request), services.engine.reasons
+    target = await services.engine.do(lambda turn: _live(turn, job, reasons, principal))
     if target is None:
         row = await services.store.job(job)
         target = None if row is None else JobWithTasks(*row)
@@ -73,11 +75,13 @@ async def _find(request: Request[Any, Any, Any], name: str) -> JobWithTasks:
     return target
 
 
-def _live(turn: Turn, job: str, reasons: Any) -> JobWithTasks | None:
-    gang = turn.cluster.gangs.get(job)
+def _live(turn: Turn, job: str, reasons: Any, principal: Principal) -> JobWithTasks | None:
+    gangs = turn.cluster.gangs
+    gang = gangs.get(job)
     if gang is None:
         return None
-    return JobWithTasks(gang.job, tuple(gang.tasks), reason_of(gang, reasons, turn.now))
+    reason = visible_reason(principal, reason_of(gang, reasons, turn.now), gangs)
+    return JobWithTasks(gang.job, tuple(gang.tasks), reason)
 
 
 def _named_task(target: JobWithTasks, name: str) -> Task:

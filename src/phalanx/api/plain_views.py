@@ -14,6 +14,7 @@ from phalanx.core.spec.job import Role
 from phalanx.core.states import State
 from phalanx.core.time_units import SECOND
 from phalanx.engine.plain.claims import PlainClaim
+from phalanx.identity.principal import Principal
 from phalanx.wire.plain import PlainClaimView, PlainSubmitReply, PlainTaskView
 from phalanx.wire.times import iso_time, iso_time_or_none
 
@@ -38,8 +39,10 @@ def plain_claim_view(claim: PlainClaim) -> PlainClaimView:
     )
 
 
-def plain_submitted_view(job: Job, warnings: Iterable[msgspec.Struct] = ()) -> PlainSubmitReply:
-    fields = job_fields(job, members_reason(job))
+def plain_submitted_view(
+    job: Job, principal: Principal, warnings: Iterable[msgspec.Struct] = ()
+) -> PlainSubmitReply:
+    fields = job_fields(job, principal, members_reason(job))
     if job.spec.size > 1:
         fields["gang_id"] = job.id
         fields["tasks"] = tuple(f"{job.id}.{number}" for number in range(job.spec.size))

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from phalanx.api import manifests
 from phalanx.api.auth import USERS, principal_of
+from phalanx.api.dependencies import check_references
 from phalanx.api.errors import wrong
 from phalanx.api.forecast_views import (
     alternative_views,
@@ -22,6 +23,7 @@ from phalanx.api.manifests import IgnoreImage, IgnoreUnsupported, read_options
 from phalanx.api.services import services_of
 from phalanx.api.submit import JOB_BODY
 from phalanx.api.views import reason_view, warning_views
+from phalanx.api.visibility import visible_reason, visible_text
 from phalanx.core.events import Submitted
 from phalanx.core.gang import Gang
 from phalanx.core.model import Job, Phase
@@ -37,7 +39,7 @@ from phalanx.core.reasons import (
 from phalanx.core.warnings import AnyWarning, above_limit
 from phalanx.engine.forecast import JobForecast
 from phalanx.engine.turn import Turn
-from phalanx.identity.principal import check_namespace
+from phalanx.identity.principal import Principal
 from phalanx.plan.explain.whatif import remedy
 from phalanx.wire.plan import PlanView, Why
 
@@ -69,7 +71,7 @@ async def plan_only(
     if len(found.jobs) != 1 or found.queues:
         raise wrong("", f"the body has {len(found.jobs)} jobs; plan one job at a time")
     spec = replace(found.jobs[0], schedule=None)  # what a run would do
-    check_namespace(principal, spec.namespace)
+    await check_references(request, spec)
     ended = {}
     for dependency in spec.after:
         row = await services.store.job(dependency)
@@ -88,6 +90,7 @@ async def plan_only(
     if seen is None:
         failed = "the job would fail: a job that it runs after has failed"
         return PlanView(starts=False, message=failed, warnings=warnings)
+    seen = _visible(seen, principal)
     return PlanView(
         starts=seen.forecast.starts_now,
         message=message(seen, principal),
@@ -110,20 +113,28 @@ async def why(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Why:
         await services.forecasts.of(job.id, principal.name) if job.phase is Phase.PENDING else None
     )
     if seen is None:
-        return Why(job.id, job.phase, _why(job, found.reason), reason_view(found.reason))
+        message = visible_text(principal, _why(job, found.reason))
+        return Why(job.id, job.phase, message, reason_view(found.reason))
+    seen = _visible(seen, principal)
     # The last plan may be older than the latest changes; the forecast is not. A PodGroup without
     # pods has nothing to plan.
     reason = seen.forecast.reason or members_reason(job)
     return Why(
         job.id,
         job.phase,
-        _why(job, reason),
+        visible_text(principal, _why(job, reason)),
         reason_view(reason),
         remedy=None if reason is None else _remedy(reason, job, seen),
         starts_at=start_view(seen.forecast),
         victims=victim_views(seen, seen.forecast.victims, principal),
         alternatives=alternative_views(seen, principal),
     )
+
+
+def _visible(seen: JobForecast, principal: Principal) -> JobForecast:
+    """The forecast with a reason that names no job that the caller may not see."""
+    reason = visible_reason(principal, seen.forecast.reason, seen.state.gangs)
+    return seen._replace(forecast=replace(seen.forecast, reason=reason))
 
 
 def _remedy(reason: Reason, job: Job, seen: JobForecast) -> str | None:

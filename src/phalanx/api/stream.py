@@ -16,7 +16,8 @@ from litestar.response import Stream
 from phalanx.api.auth import USERS, principal_of
 from phalanx.api.errors import wrong
 from phalanx.api.services import Services, services_of
-from phalanx.core.records import kind_of
+from phalanx.api.visibility import visible_record
+from phalanx.core.records import Record, kind_of
 from phalanx.engine.event_buffer import Entry
 from phalanx.identity.principal import Principal
 from phalanx.wire.events import with_iso_times
@@ -75,9 +76,12 @@ async def _follow(services: Services, principal: Principal, since: int) -> Async
             yield _resync(since)
         elif entries:
             since = entries[-1].record.seq
-            visible = b"".join(_event(entry) for entry in entries if _may_see(principal, entry))
-            if visible:
-                yield visible
+            readable = [entry.record for entry in entries if _may_see(principal, entry)]
+            if readable:
+                gangs = await engine.do(lambda turn: turn.cluster.gangs)
+                yield b"".join(
+                    _event(visible_record(principal, record, gangs)) for record in readable
+                )
         else:
             try:
                 async with asyncio.timeout(services.info.keepalive_s):
@@ -95,8 +99,7 @@ def _resync(last: int) -> bytes:
     return b"id: %d\nevent: resync\ndata: %s\n\n" % (last, _encode({"last": last}))
 
 
-def _event(entry: Entry) -> bytes:
-    record = entry.record
+def _event(record: Record) -> bytes:
     data = _encode(with_iso_times(record))
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (record.seq, kind_of(record).encode(), data)
 

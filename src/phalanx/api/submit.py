@@ -11,6 +11,7 @@ from litestar.params import HeaderParameter
 from phalanx.api import manifests, request_body
 from phalanx.api.auth import ADMINS, USERS, principal_of
 from phalanx.api.crons import cron_view
+from phalanx.api.dependencies import check_references
 from phalanx.api.errors import info_of, wrong
 from phalanx.api.manifests import IgnoreImage, IgnoreUnsupported, read_options
 from phalanx.api.plain_views import plain_submitted_view
@@ -20,7 +21,7 @@ from phalanx.core.errors import CoreError, Invalid
 from phalanx.core.model import GangMembers, Job
 from phalanx.core.spec.job import JobSpec
 from phalanx.engine.submissions import Outcome, Scheduled, Submission
-from phalanx.identity.principal import Forbidden, check_namespace, check_role
+from phalanx.identity.principal import Forbidden, Principal, check_role
 from phalanx.manifest.bundle import Bundle
 from phalanx.wire.crons import CronView
 from phalanx.wire.errors import ErrorInfo
@@ -101,12 +102,12 @@ async def submit(
     )
     file = await manifests.read(request, settings)
     for spec in file.jobs:
-        check_namespace(principal, spec.namespace)
+        await check_references(request, spec)
     if file.queues:
         check_role(principal, ADMINS)
     base = _checked_key(key)
     if len(file.jobs) != 1 or file.queues:
-        return await _submit_together(services, file, principal.name, base)
+        return await _submit_together(services, file, principal, base)
     submission = Submission(file.jobs[0], principal.name, base, file.part(file.jobs[0]))
     [outcome] = await services.submissions.submit([submission])
     if isinstance(outcome, CoreError):
@@ -120,24 +121,26 @@ async def submit(
             headers={"Location": f"/crons/{outcome.cron.key}"},
         )
     return Response(
-        _submitted(outcome.job, warned, is_short=file.is_short),
+        _submitted(outcome.job, principal, warned, is_short=file.is_short),
         status_code=status_code,
         headers={"Location": f"/jobs/{outcome.job.id}"},
     )
 
 
 async def _submit_together(
-    services: Services, file: Bundle, owner: str, key: str | None
+    services: Services, file: Bundle, principal: Principal, key: str | None
 ) -> Response[SubmitReply | PlainSubmitReply | CronView | BatchReply]:
     submissions = [
-        Submission(spec, owner, None if key is None else f"{key}.{number}", file.part(spec))
+        Submission(
+            spec, principal.name, None if key is None else f"{key}.{number}", file.part(spec)
+        )
         for number, spec in enumerate(file.jobs)
     ]
     accepted = await services.submissions.submit_together(submissions, file.queues)
     reply = BatchReply(
         accepted=len(accepted),
         refused=0,
-        results=tuple(_batch_item(one, is_short=False) for one in accepted),
+        results=tuple(_batch_item(one, principal, is_short=False) for one in accepted),
         queues=tuple(queue.name for queue in file.queues),
         warnings=warning_views(file.warnings),
     )
@@ -162,7 +165,7 @@ async def submit_batch(request: Request[Any, Any, Any], key: IdempotencyKey = No
     for number, file in enumerate(files):
         try:
             read = _only_job(file)
-            check_namespace(principal, read.spec.namespace)
+            await check_references(request, read.spec)
         except Invalid as error:
             items.append(info_of(error))
             continue
@@ -176,25 +179,28 @@ async def submit_batch(request: Request[Any, Any, Any], key: IdempotencyKey = No
     results = [
         BatchItem(error=item)
         if isinstance(item, ErrorInfo)
-        else _batch_item(next(outcomes), is_short=item.is_short)
+        else _batch_item(next(outcomes), principal, is_short=item.is_short)
         for item in items
     ]
     refused = sum(result.error is not None for result in results)
     return BatchReply(len(results) - refused, refused, tuple(results))
 
 
-def _batch_item(outcome: Outcome, *, is_short: bool) -> BatchItem:
+def _batch_item(outcome: Outcome, principal: Principal, *, is_short: bool) -> BatchItem:
     if isinstance(outcome, CoreError):
         return BatchItem(error=info_of(outcome))
     if isinstance(outcome, Scheduled):
         return BatchItem(cron=cron_view(outcome.cron, outcome.warnings))
-    return BatchItem(job=_submitted(outcome.job, outcome.warnings, is_short=is_short))
+    job = _submitted(outcome.job, principal, outcome.warnings, is_short=is_short)
+    return BatchItem(job=job)
 
 
-def _submitted(job: Job, warnings: Iterable[msgspec.Struct], *, is_short: bool) -> SubmitReply:
+def _submitted(
+    job: Job, principal: Principal, warnings: Iterable[msgspec.Struct], *, is_short: bool
+) -> SubmitReply:
     """The short form is the plain protocol's, and is answered with its names."""
     view = plain_submitted_view if is_short else submitted_view
-    return view(job, warnings)
+    return view(job, principal, warnings)
 
 
 def _only_job(file: Bundle | Invalid) -> _Read:

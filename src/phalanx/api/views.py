@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from phalanx.api.cost_views import lost_view
+from phalanx.api.visibility import visible_text
 from phalanx.core.gang import Gang
 from phalanx.core.ledger import JobLosses
 from phalanx.core.model import Job, Phase, Task, index_in_role
@@ -13,6 +14,7 @@ from phalanx.core.reasons import Reason, members_reason, own_reason
 from phalanx.core.spec.native_form import native
 from phalanx.core.states import State
 from phalanx.core.time_units import Micros
+from phalanx.identity.principal import Principal
 from phalanx.wire.jobs import (
     Counts,
     JobDetail,
@@ -47,7 +49,7 @@ def reason_of(gang: Gang, reasons: Mapping[str, Reason], now: Micros) -> Reason 
     return own_reason(gang.job, now) or reasons.get(gang.job.id)
 
 
-def job_fields(job: Job, reason: Reason | None) -> dict[str, Any]:
+def job_fields(job: Job, principal: Principal, reason: Reason | None) -> dict[str, Any]:
     """The fields of a JobView."""
     cause = job.cause
     return {
@@ -65,21 +67,23 @@ def job_fields(job: Job, reason: Reason | None) -> dict[str, Any]:
         "on_hold": job.on_hold,
         "finished_at": iso_time_or_none(job.finished_at),
         "reason": reason_view(reason),
-        "cause": None if cause is None else str(cause),
+        "cause": None if cause is None else visible_text(principal, str(cause)),
     }
 
 
-def job_view(job: Job, reason: Reason | None = None) -> JobView:
-    return JobView(**job_fields(job, reason))
+def job_view(job: Job, principal: Principal, reason: Reason | None = None) -> JobView:
+    return JobView(**job_fields(job, principal, reason))
 
 
-def job_detail(job: Job, tasks: Sequence[Task], reason: Reason | None = None) -> JobDetail:
+def job_detail(
+    job: Job, tasks: Sequence[Task], principal: Principal, reason: Reason | None = None
+) -> JobDetail:
     return JobDetail(
-        **job_fields(job, reason),
+        **job_fields(job, principal, reason),
         counts=_counts(tasks),
         tasks=tuple(task_view(job, task) for task in tasks),
         spec=native(job.spec),
-        lost=lost_view(job.losses or JobLosses()),
+        lost=lost_view(job.losses or JobLosses(), principal),
         cron=job.cron,
     )
 
@@ -114,5 +118,8 @@ def task_view(job: Job, task: Task) -> TaskView:
     )
 
 
-def submitted_view(job: Job, warnings: Iterable[msgspec.Struct] = ()) -> SubmitReply:
-    return SubmitReply(**job_fields(job, members_reason(job)), warnings=warning_views(warnings))
+def submitted_view(
+    job: Job, principal: Principal, warnings: Iterable[msgspec.Struct] = ()
+) -> SubmitReply:
+    fields = job_fields(job, principal, members_reason(job))
+    return SubmitReply(**fields, warnings=warning_views(warnings))

@@ -1,13 +1,17 @@
 """Views of workers, built from nodes."""
 
+from collections.abc import Callable
+
 from phalanx.core.node import Node
 from phalanx.core.spec import quantities
 from phalanx.wire.times import iso_time, iso_time_or_none
 from phalanx.wire.workers import WorkerView
 
 
-def worker_view(node: Node) -> WorkerView:
+def worker_view(node: Node, may_see: Callable[[str], bool] = lambda task: True) -> WorkerView:
+    """The worker with the tasks that the caller may see, and the number of all its tasks."""
     worker = node.worker
+    tasks = sorted({task for task, _ in node.charges})
     return WorkerView(
         id=worker.id,
         status=_status(node),
@@ -17,7 +21,8 @@ def worker_view(node: Node) -> WorkerView:
         resources=quantities.native(worker.resources),
         free=quantities.native({name: max(0, node.free(name)) for name in worker.resources}),
         tags=worker.labels,
-        tasks=tuple(sorted({task for task, _ in node.charges})),
+        tasks=tuple(filter(may_see, tasks)),
+        task_count=len(tasks),
         registered_at=iso_time(worker.registered_at),
         slots=worker.slots,
         limits=worker.limits,

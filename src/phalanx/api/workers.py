@@ -1,6 +1,7 @@
 """Workers: register, send heartbeats, list."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -11,6 +12,7 @@ from litestar.params import FromPath
 from phalanx.api import request_body
 from phalanx.api.auth import PLAIN_WORKERS, USERS, WORKERS, principal_of
 from phalanx.api.services import services_of
+from phalanx.api.visibility import may_see_task
 from phalanx.api.worker_views import worker_view
 from phalanx.core.errors import Conflict, Unknown
 from phalanx.core.events import (
@@ -202,8 +204,12 @@ def _node(turn: Turn, worker: str) -> Node:
 
 @get("/workers", opt={"allowed": USERS}, summary="List the workers")
 async def list_workers(request: Request[Any, Any, Any]) -> list[WorkerView]:
+    """With the tasks of the namespaces that the caller may see."""
+    principal = principal_of(request)
+
     def work(turn: Turn) -> list[WorkerView]:
-        return [worker_view(node) for _, node in sorted(turn.cluster.nodes.items())]
+        may_see = partial(may_see_task, principal, turn.cluster.gangs)
+        return [worker_view(node, may_see) for _, node in sorted(turn.cluster.nodes.items())]
 
     return await services_of(request).engine.do(work)
 

@@ -54,7 +54,7 @@ def workers_table(listed: "Sequence[WorkerView]") -> Table:
         [
             worker.id,
             formatting.styled(worker.status),
-            str(len(worker.tasks)),
+            str(worker.task_count),
             *(_free(worker, name) for name in names),
             ",".join(worker.limits),
             " ".join(f"{name}={value}" for name, value in sorted(worker.tags.items())),

@@ -4,7 +4,8 @@ A cause completes the sentences "stopping all tasks: …" and "job failed: …".
 written here, so that events, job views and errors use the same words.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -116,6 +117,21 @@ def _ended(phase: str) -> str:
 
 def _by(name: str) -> str:
     return f" by {name}" if name else ""
+
+
+#: Where a text of this module names a job of any namespace.
+_NAMED_JOB = re.compile(
+    r"\b(preempted by|reclaimed by|shrunk for|group member) ([a-z0-9-]+)/[a-z0-9.-]+"
+)
+
+
+def without_jobs(text: str, may_see: Callable[[str], bool], instead: str) -> str:
+    """A text of this module without the names of jobs in namespaces that may not be seen."""
+
+    def named(match: re.Match[str]) -> str:
+        return match[0] if may_see(match[2]) else f"{match[1]} {instead}"
+
+    return _NAMED_JOB.sub(named, text)
 
 
 # Reasons for evictions and lost reservations

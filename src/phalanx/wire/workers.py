@@ -16,7 +16,8 @@ class WorkerView(msgspec.Struct, frozen=True, omit_defaults=True):
     resources: dict[str, Any]
     free: dict[str, Any]
     tags: dict[str, str]
-    tasks: tuple[str, ...]  #: the tasks that occupy it
+    tasks: tuple[str, ...]  #: the tasks that occupy it, of the namespaces that the caller may see
+    task_count: int  #: all tasks that occupy it
     registered_at: str
     slots: int | None = None
     limits: tuple[Limit, ...] = ()  #: the limits of tasks that it enforces

@@ -95,11 +95,15 @@ def _problems(tx: Changes, event: Submitted) -> list[Problem]:
             )
         )
     problems.extend(
-        Problem(f"after[{n}]", f"is {job}, which does not exist")
+        missing_dependency(n, job)
         for n, job in enumerate(spec.after)
         if job not in base.gangs and job not in event.ended
     )
     return problems
+
+
+def missing_dependency(number: int, job: str) -> Problem:
+    return Problem(f"after[{number}]", f"is {job}, which does not exist")
 
 
 def unknown_queue(tx: Changes, spec: JobSpec) -> list[Problem]:

@@ -1,0 +1,99 @@
+"""What a caller may read about jobs of namespaces that it may not see, in answers about its own.
+
+A pending job may be held back for such a job, and a running one may be evicted by it. The answer
+says so, without the name or the id of the other job.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from phalanx.core.causes import without_jobs
+from phalanx.core.ids import split_task
+from phalanx.core.model import Job
+from phalanx.core.reasons import HeldBack, Reason, WaitingForVictims
+from phalanx.core.records import (
+    CapacityKept,
+    GangStopping,
+    JobEnded,
+    JobEvicted,
+    JobShrunk,
+    Record,
+    WorkLost,
+)
+from phalanx.identity.principal import Principal
+
+HIDDEN_JOB = "a job of another namespace"
+HIDDEN_TASK = "a task of another namespace"
+
+
+class HasJob(Protocol):
+    @property
+    def job(self) -> Job: ...
+
+
+Gangs = Mapping[str, HasJob]
+
+
+def visible_text(principal: Principal, text: str) -> str:
+    """A cause in words, without the names of jobs that the caller may not see."""
+    if principal.confined_to is None:
+        return text
+    return without_jobs(text, principal.may_see, HIDDEN_JOB)
+
+
+def visible_name(principal: Principal, name: str) -> str:
+    """The `namespace/name` of a job, or any other name or text."""
+    if principal.confined_to is None:
+        return name
+    namespace, slash, _ = name.partition("/")
+    if slash and " " not in name:
+        return name if principal.may_see(namespace) else HIDDEN_JOB
+    return visible_text(principal, name)
+
+
+def may_see_task(principal: Principal, gangs: Gangs, task: str) -> bool:
+    """Whether the caller may see the job of a task. Jobs that have ended are not known here."""
+    return _may_see(principal, split_task(task)[0], gangs)
+
+
+def _may_see(principal: Principal, job: str, gangs: Gangs) -> bool:
+    if principal.confined_to is None:
+        return True
+    gang = gangs.get(job)
+    return gang is not None and principal.may_see(gang.job.spec.namespace)
+
+
+def visible_reason(principal: Principal, reason: Reason | None, gangs: Gangs) -> Reason | None:
+    match reason:
+        case HeldBack(for_job=job) if not _may_see(principal, job, gangs):
+            return replace(reason, for_job=HIDDEN_JOB)
+        case WaitingForVictims(tasks=tasks):
+            return replace(reason, tasks=_tasks(principal, tasks, gangs))
+        case _:
+            return reason
+
+
+def visible_record(principal: Principal, record: Record, gangs: Gangs) -> Record:
+    if principal.confined_to is None:
+        return record
+    match record:
+        case JobEvicted():
+            return replace(
+                record,
+                by=visible_name(principal, record.by),
+                why=visible_text(principal, record.why),
+            )
+        case JobShrunk() | WorkLost():
+            return replace(record, by=visible_name(principal, record.by))
+        case GangStopping() | JobEnded():
+            return replace(record, why=visible_text(principal, record.why))
+        case CapacityKept():
+            return replace(record, victims=_tasks(principal, record.victims, gangs))
+        case _:
+            return record
+
+
+def _tasks(principal: Principal, tasks: Iterable[str], gangs: Gangs) -> tuple[str, ...]:
+    return tuple(task if may_see_task(principal, gangs, task) else HIDDEN_TASK for task in tasks)
