@@ -3,10 +3,11 @@
 The file is replaced as a whole and flushed to disk before the credential in it is used.
 """
 
-import os
 from pathlib import Path
 
 import msgspec
+
+from phalanx.agent.file_replacement import replace_file
 
 
 class WorkerCredential(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -49,16 +50,4 @@ class CredentialFile:
 
     def save(self, credential: WorkerCredential) -> None:
         """Replace the file, durably. Raises OSError, and the previous file is kept then."""
-        new = self.path.with_suffix(".new")
-        new.unlink(missing_ok=True)
-        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(file, "wb") as content:
-            content.write(msgspec.json.encode(credential))
-            content.flush()
-            os.fsync(content.fileno())
-        new.replace(self.path)
-        folder = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        replace_file(self.path, msgspec.json.encode(credential), durable=True)
