@@ -1,5 +1,6 @@
 """Checkpoints: bytes that a stopping task saves for its next attempt."""
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -21,6 +22,8 @@ from phalanx.core.states import State
 from phalanx.engine.turn import Turn
 
 _BYTES = "application/octet-stream"
+#: An upload that takes longer is refused: others wait for it.
+_UPLOAD_S = 60.0
 
 
 @dataclass
@@ -46,16 +49,26 @@ async def save(
 ) -> Response[None]:
     """The body is stored unchanged."""
     services = services_of(request)
-    data = await request_body.raw(request, services.engine.settings.checkpoint_limit_bytes)
-    if not data:
-        raise wrong("", "the body is empty; send the checkpoint")
     reported = reported_attempt(request, task, epoch)
     row = await services.reports.take(reported, _stopping)
-    blob = Blob(f"{row.id}/{epoch}/{uuid4().hex}", len(data))
-    # The bytes are durable before any row refers to them.
-    await services.store.put_blob(blob.id, row.job, data)
+    async with services.checkpoint_uploads:
+        data = await _body(request, services.engine.settings.checkpoint_limit_bytes)
+        blob = Blob(f"{row.id}/{epoch}/{uuid4().hex}", len(data))
+        # The bytes are durable before any row refers to them.
+        await services.store.put_blob(blob.id, row.job, data)
     await services.reports.apply(reported, lambda now: CheckpointSaved(now.id, now.epoch, blob))
     return Response(None, status_code=200)
+
+
+async def _body(request: Request[Any, Any, Any], limit_bytes: int) -> bytes:
+    try:
+        async with asyncio.timeout(_UPLOAD_S):
+            data = await request_body.raw(request, limit_bytes)
+    except TimeoutError:
+        raise wrong("", f"the body did not arrive within {_UPLOAD_S:g} s; send it again") from None
+    if not data:
+        raise wrong("", "the body is empty; send the checkpoint")
+    return data
 
 
 def _stopping(turn: Turn, task: Task) -> Task:

@@ -1,5 +1,6 @@
 """What the routes work with: the engine, the store, and the parts of the engine that they call."""
 
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 #: Collects the body of /metrics and its content type.
 MetricsSource = Callable[[], tuple[bytes, str]]
+
+#: Checkpoints that are received at a time; each is in memory until it is stored.
+_CHECKPOINT_UPLOADS = 8
 
 
 class Info(msgspec.Struct, frozen=True):
@@ -63,6 +67,7 @@ class Services:
         self.certificates = certificates
         self.metrics = metrics
         self.info = info or Info()
+        self.checkpoint_uploads = asyncio.Semaphore(_CHECKPOINT_UPLOADS)
         self.reader = InputReader(self.info.body_limit_bytes)
         self.submit_warnings = SubmitWarnings(self.info.priority_classes)
         self.submissions = Submissions(engine, store, warnings=self.submit_warnings)

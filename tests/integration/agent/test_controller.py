@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 import pytest_asyncio
 
 from phalanx.agent.link.controller import AttemptController
@@ -211,6 +212,55 @@ async def test_the_end_of_a_stopped_attempt_is_reported_after_its_checkpoint_was
     [saved] = worker.server.seen("POST", "/checkpoint")
     assert saved.body == b"saved\n"
     assert f"epoch={EPOCH}" in saved.path
+
+
+async def stopped_with_checkpoint(worker: Worker, size_bytes: int) -> TaskReport:
+    """The report on the end of an attempt that wrote a checkpoint of this size when stopped."""
+    worker.instruct(
+        Want.RUN,
+        f"trap 'head -c {size_bytes} /dev/zero >\"$PHALANX_CHECKPOINT_OUT\"; exit' TERM;"
+        ' touch "$FOLDER/up"; while :; do sleep 0.1; done',
+    )
+    await worker.until((worker.folder / "up").exists)
+    worker.instruct(Want.STOP)
+    return await worker.reported(Reported.EXITED)
+
+
+async def test_a_checkpoint_over_the_limit_is_not_read_and_the_end_is_reported_with_the_reason(
+    worker: Worker,
+) -> None:
+    worker.controller.checkpoints.limit_bytes = 1024
+    ended = await stopped_with_checkpoint(worker, 20 * 1024**2)
+    assert ended.problem == "checkpoint not saved: 20.0 MiB, the limit is 1.0 KiB"
+    assert not worker.server.seen("POST", "/checkpoint")
+
+
+async def test_a_large_checkpoint_is_sent_whole(worker: Worker) -> None:
+    worker.server.replies["/checkpoint"] = (200, b"{}")
+    ended = await stopped_with_checkpoint(worker, 20 * 1024**2)
+    assert (ended.signalled, ended.problem) == (True, "")
+    [saved] = worker.server.seen("POST", "/checkpoint")
+    assert saved.body == bytes(20 * 1024**2)
+
+
+async def test_the_end_is_reported_whatever_goes_wrong_with_the_checkpoint(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(worker.controller.checkpoints, "save", fail)
+    ended = await stopped_with_checkpoint(worker, 10)
+    assert ended.problem.startswith("the worker could not save the checkpoint: MemoryError")
+
+
+async def test_a_checkpoint_that_the_server_refuses_is_a_problem_of_the_attempt(
+    worker: Worker,
+) -> None:
+    worker.server.replies["/checkpoint"] = (413, b"too large")
+    ended = await stopped_with_checkpoint(worker, 10)
+    refused = "checkpoint not saved: the server refused it with status 413: too large"
+    assert ended.problem == refused
 
 
 async def test_an_attempt_that_never_ran_is_gone_after_a_stop(worker: Worker) -> None:

@@ -193,7 +193,7 @@ async def test_checkpoints_are_bounded_and_kept_bit_for_bit(on_each_store: Runni
     assert (await server.call("POST", f"/jobs/{made['id']}/requeue")).status == 200
     assert (await server.call("POST", f"{path}?epoch=1", b"")).status == 400
     assert (await server.call("POST", path, b"x")).status == 400
-    too_large = bytes(2**20 + 1)
+    too_large = bytes(2**24 + 1)
     refused = await server.call("POST", f"{path}?epoch=1", too_large)
     assert (refused.status, refused.body["error"]["code"]) == (413, "too_large")
     data = bytes(range(256)) * 4096

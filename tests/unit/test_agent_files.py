@@ -1,0 +1,130 @@
+"""Files of tasks on a worker: what is opened, how trees are removed, how files are replaced."""
+
+import asyncio
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from phalanx.agent import trash as trash_module
+from phalanx.agent.file_replacement import replace_file
+from phalanx.agent.state_dir import CHECKPOINT_OUT, StateDir
+from phalanx.agent.task_files import UnusableFile
+from phalanx.agent.trash import Trash
+
+KEY = ("j-1.0", 3)
+
+
+@pytest.fixture
+def state_dir(tmp_path: Path) -> StateDir:
+    state_dir = StateDir(tmp_path / "state")
+    state_dir.create()
+    state_dir.create_attempt(KEY)
+    return state_dir
+
+
+def test_a_regular_file_is_read_to_a_limit(state_dir: StateDir) -> None:
+    state_dir.task_file(KEY, CHECKPOINT_OUT).write_bytes(b"0123456789")
+    file = state_dir.open_task_file(KEY, CHECKPOINT_OUT)
+    assert (file.size_bytes, file.read(2, 3), file.read(8, 100)) == (10, b"234", b"89")
+    file.close()
+    with pytest.raises(FileNotFoundError):
+        state_dir.open_task_file(KEY, "nothing")
+
+
+def test_no_symbolic_link_is_followed_in_any_folder_that_a_task_can_replace(
+    state_dir: StateDir, tmp_path: Path
+) -> None:
+    secret = tmp_path / "attempts" / state_dir.attempt(KEY).name / CHECKPOINT_OUT
+    secret.parent.mkdir(parents=True)
+    secret.write_text("secret")
+    for replaced, target in (
+        (state_dir.task_file(KEY, CHECKPOINT_OUT), secret),
+        (state_dir.attempt(KEY), secret.parent),
+        (state_dir.attempts, secret.parent.parent),
+    ):
+        state_dir.create_attempt(KEY)
+        if replaced.exists():
+            state_dir.discard(replaced)
+        replaced.symlink_to(target)
+        assert state_dir.task_file(KEY, CHECKPOINT_OUT).read_text() == "secret"
+        with pytest.raises(UnusableFile):
+            state_dir.open_task_file(KEY, CHECKPOINT_OUT)
+        state_dir.discard(replaced)
+    assert secret.read_text() == "secret"
+
+
+def emptied(trash: Trash) -> None:
+    while trash.remove_some(limit=7):
+        pass
+
+
+def test_a_tree_of_any_depth_is_removed_and_what_its_links_point_to_is_kept(
+    state_dir: StateDir, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").touch()
+    folder = os.open(state_dir.attempt(KEY), os.O_RDONLY)
+    for _ in range(300):  # deeper than a path can name
+        os.mkdir("d" * 100, dir_fd=folder)
+        os.symlink(outside, "link", dir_fd=folder)
+        inner = os.open("d" * 100, os.O_RDONLY, dir_fd=folder)
+        os.fchmod(inner, stat.S_IRWXU)
+        os.close(folder)
+        folder = inner
+    os.close(folder)
+    trash = Trash(state_dir)
+    trash.put_attempt(KEY, output=True)
+    emptied(trash)
+    assert list(state_dir.trash.iterdir()) == []
+    assert [path.name for path in outside.iterdir()] == ["file"]
+
+
+def test_what_cannot_be_removed_is_tried_once_and_the_rest_is_removed(
+    state_dir: StateDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "kept", "b"):
+        state_dir.task_file(KEY, name).touch()
+    unlink = os.unlink
+
+    def refuse(name: str, *, dir_fd: int | None = None) -> None:
+        if name == "kept":
+            raise PermissionError(1, "Operation not permitted")
+        unlink(name, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    trash = Trash(state_dir)
+    trash.put_attempt(KEY, output=False)
+    emptied(trash)
+    [left] = state_dir.trash.iterdir()
+    assert [path.name for path in left.iterdir()] == ["kept"]
+
+
+async def test_the_removal_of_many_files_does_not_hold_up_the_loop(
+    state_dir: StateDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trash_module, "_COLLECT_S", 0.0)
+    for number in range(20_000):
+        os.close(os.open(state_dir.task_file(KEY, str(number)), os.O_CREAT))
+    trash = Trash(state_dir)
+    trash.put_attempt(KEY, output=False)
+    running = asyncio.create_task(trash.run())
+    turns = 0
+    while any(state_dir.trash.iterdir()):
+        turns += 1
+        await asyncio.to_thread(os.stat, state_dir.path)  # as long as any other work in a thread
+    running.cancel()
+    assert turns > 10, "other work gets its turn between two parts of the removal"
+
+
+def test_a_file_that_cannot_be_replaced_is_kept_and_nothing_else_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    replace_file(path, b"old", durable=True)
+    path.parent.joinpath("folder").mkdir()
+    with pytest.raises(IsADirectoryError):
+        replace_file(tmp_path / "folder", b"new", durable=True)
+    assert path.read_bytes() == b"old"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["file", "folder"]
