@@ -7,7 +7,7 @@ PEERS  := $(VENV)/.peers
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak check format docs recording bench lock clean
+.PHONY: help demo test soak chaos check format docs recording bench lock clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ test: $(READY) ## Run every test, PostgreSQL included (ARGS="-k name" narrows)
 
 soak: $(READY) ## Simulate clusters with every fault until stopped (ARGS="--seed 7" begins there)
 	$(BIN)/python -m phalanx.sim --seeds 0 $(ARGS)
+
+chaos: $(READY) ## Kill, freeze and cut off the parts of a real cluster, and check what its tasks wrote (ARGS="--seed 7 --minutes 60")
+	$(BIN)/python -m chaos $(ARGS)
 
 check: $(READY) ## Lint, formatting and types
 	$(BIN)/ruff check .

@@ -118,7 +118,7 @@ def broken(checker: Checker, files: Iterable[Source]) -> str:
 
 
 SRC = sources("src/phalanx")
-PYTHON = [*SRC, *sources("tests", "benchmarks", "examples", "docs")]
+PYTHON = [*SRC, *sources("tests", "benchmarks", "chaos", "examples", "docs")]
 TESTS = [file for file in PYTHON if file.path.startswith("tests/")]
 IN_PACKAGES = [file for file in SRC if "/" in file.path.removeprefix("src/phalanx/")]
 IN_PURE = [file for file in IN_PACKAGES if file.package in PURE]
