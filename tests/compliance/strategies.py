@@ -34,7 +34,7 @@ from phalanx.core.model import (
 )
 from phalanx.core.records import JobSubmitted, TaskFailed, WorkerCordoned
 from phalanx.core.states import State
-from phalanx.store.protocol import Batch
+from phalanx.store.protocol import Batch, UsedKey
 from tests.builders import a_role, a_spec
 
 NASTY = (
@@ -100,7 +100,6 @@ jobs = st.builds(
     created_at=in_column,
     priority=number,
     owner=text,
-    key=maybe(text),
     pending=maybe(pending_states),
     reservation=maybe(st.builds(ReservationState, together=names)),
     attempt=maybe(st.builds(AttemptState, safe_at=maybe_number)),
@@ -117,7 +116,6 @@ jobs = st.builds(
             weights=st.dictionaries(text, number, max_size=2),
             shared=labels,
             min_resources=resources,
-            keys=names,
         )
     ),
     losses=maybe(
@@ -198,6 +196,16 @@ records = st.one_of(
 )
 
 
+used_keys = st.builds(
+    UsedKey,
+    principal=text,
+    key=text,
+    digest=text,
+    used_at=in_column,
+    jobs=st.lists(maybe(text), max_size=2).map(tuple),
+)
+
+
 def distinct(rows: st.SearchStrategy[Any], *keys: Any) -> st.SearchStrategy[tuple[Any, ...]]:
     return st.lists(rows, max_size=4, unique_by=keys).map(tuple)
 
@@ -205,7 +213,7 @@ def distinct(rows: st.SearchStrategy[Any], *keys: Any) -> st.SearchStrategy[tupl
 @st.composite
 def batches(draw: st.DrawFn) -> Batch:
     """Every task belongs to a job, as in the rows that the core makes."""
-    drawn = draw(distinct(jobs, lambda job: job.id, lambda job: (job.spec.namespace, job.key)))
+    drawn = draw(distinct(jobs, lambda job: job.id))
     ids = st.sampled_from([job.id for job in drawn]) if drawn else st.nothing()
     of_a_job = st.builds(lambda task, job: msgspec.structs.replace(task, job=job), tasks, ids)
     return Batch(
@@ -218,4 +226,5 @@ def batches(draw: st.DrawFn) -> Batch:
         accounts=draw(distinct(accounts, lambda account: account.queue)),
         crons=draw(distinct(crons, lambda cron: cron.key)),
         records=draw(distinct(records, lambda record: record.seq)),
+        used_keys=draw(distinct(used_keys, lambda used: (used.principal, used.key))),
     )

@@ -6,14 +6,13 @@ import pytest
 
 from phalanx.core.model import Phase, Place
 from phalanx.core.states import State
-from phalanx.store.protocol import Batch, CommitFailed, Store
+from phalanx.store.protocol import Batch, CommitFailed, Store, UsedKey
 from tests.builders import (
     a_finished_job,
     a_job,
     a_queue,
     a_record,
     a_residue,
-    a_spec,
     a_task,
     a_worker,
 )
@@ -34,13 +33,15 @@ async def test_a_job_that_was_never_submitted_is_not_found(store: Store, term: i
 
 
 async def test_a_batch_that_fails_half_way_writes_nothing(store: Store, term: int) -> None:
-    await store.commit(term, Batch("b-1", workers=(a_worker("w-0"),), records=(a_record(1),)))
+    first = a_job("j-0", created_at=1)
+    await store.commit(
+        term, Batch("b-1", jobs=(first,), workers=(a_worker("w-0"),), records=(a_record(1),))
+    )
     before = await store.load(term)
     await store.put_blob("c-1", "j-1", b"kept")
-    twins = (a_job("j-1", key="same"), a_job("j-2", key="same"))
     broken = Batch(
         "b-2",
-        jobs=twins,
+        jobs=(a_job("j-1"), a_job("j-0", created_at=2)),
         tasks=(a_task("j-1"), a_task("j-2")),
         workers=(a_worker("w-1"),),
         removed_workers=("w-0",),
@@ -48,6 +49,7 @@ async def test_a_batch_that_fails_half_way_writes_nothing(store: Store, term: in
         residues=(a_residue(),),
         records=(a_record(2, job="j-1"),),
         dropped_blobs=("c-1",),
+        used_keys=(UsedKey("eve", "k", "digest", 1),),
     )
 
     with pytest.raises(CommitFailed, match="b-2"):
@@ -57,24 +59,16 @@ async def test_a_batch_that_fails_half_way_writes_nothing(store: Store, term: in
     assert await store.records(limit=10) == (a_record(1),)
     assert await store.get_blob("c-1") == b"kept"
     assert await store.job("j-1") is None
+    assert await store.used_key("eve", "k") is None
     assert not await store.has_batch("b-2")
 
 
 async def test_the_store_works_after_a_batch_that_failed(store: Store, term: int) -> None:
+    await store.commit(term, Batch("b-1", jobs=(a_job("j-1", created_at=1),)))
     with pytest.raises(CommitFailed):
-        await store.commit(
-            term, Batch("b-1", jobs=(a_job("j-1", key="same"), a_job("j-2", key="same")))
-        )
-    await store.commit(term, Batch("b-2", jobs=(a_job("j-3", key="same"),)))
-    assert [job.id for job in (await store.load(term)).jobs] == ["j-3"]
-
-
-async def test_an_idempotency_key_of_another_job_fails_the_batch(store: Store, term: int) -> None:
-    await store.commit(term, Batch("b-1", jobs=(a_job("j-1", key="same"),)))
-    with pytest.raises(CommitFailed):
-        await store.commit(term, Batch("b-2", jobs=(a_job("j-2", key="same"),)))
-    elsewhere = a_job("j-3", key="same", spec=a_spec(namespace="elsewhere"))
-    await store.commit(term, Batch("b-3", jobs=(elsewhere,)))
+        await store.commit(term, Batch("b-2", jobs=(a_job("j-2"), a_job("j-1", created_at=2))))
+    await store.commit(term, Batch("b-3", jobs=(a_job("j-3", created_at=3),)))
+    assert [job.id for job in (await store.load(term)).jobs] == ["j-1", "j-3"]
 
 
 async def test_a_job_never_replaces_another_job_with_the_same_id(store: Store, term: int) -> None:

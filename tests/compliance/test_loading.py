@@ -131,8 +131,8 @@ async def test_committed_rows_are_loaded_back_equal(backend: Backend, batch: Bat
             (task for task in batch.tasks if task.job == job.id), key=lambda task: task.index
         )
         assert await store.job(job.id) == (job, tuple(tasks))
-        if job.key is not None:
-            assert await store.job_by_key(job.spec.namespace, job.key) == job
         mine = tuple(record for record in records if job_of(record) == job.id)
         assert await store.records(job=job.id, limit=100) == mine
+    for used in batch.used_keys:
+        assert await store.used_key(used.principal, used.key) == used
     await store.close()

@@ -1,4 +1,4 @@
-"""Finished jobs by pages, records by number, jobs by their idempotency key."""
+"""Finished jobs by pages, records by number, idempotency keys."""
 
 import base64
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from phalanx.core.causes import TaskEnding
 from phalanx.core.model import Job, Phase
 from phalanx.core.records import TaskFailed
-from phalanx.store.protocol import Batch, JobQuery, Store
+from phalanx.store.protocol import Batch, JobQuery, Store, UsedKey
 from tests.builders import a_finished_job, a_job, a_record, a_spec
 
 ANY = JobQuery()
@@ -174,28 +174,17 @@ async def test_records_of_one_job_are_selected(store: Store, term: int) -> None:
     assert await store.records(job="j-3", limit=9) == ()
 
 
-async def test_a_job_is_found_by_its_key_also_after_it_has_finished(
-    store: Store, term: int
-) -> None:
-    job = a_job("j-1", key="nightly-2024-05-01")
-    await store.commit(term, Batch("b-1", jobs=(job, a_job("j-2"))))
-    assert await store.job_by_key("default", "nightly-2024-05-01") == job
-    done = a_finished_job("j-1", 9, key="nightly-2024-05-01")
-    await store.commit(term, Batch("b-2", jobs=(done,)))
-    assert await store.job_by_key("default", "nightly-2024-05-01") == done
-
-
-async def test_an_idempotency_key_belongs_to_its_namespace(store: Store, term: int) -> None:
-    here = a_job("j-1", key="k")
-    there = a_job("j-2", key="k", spec=a_spec(namespace="other"))
-    await store.commit(term, Batch("b-1", jobs=(here, there)))
-    assert await store.job_by_key("default", "k") == here
-    assert await store.job_by_key("other", "k") == there
-    assert await store.job_by_key("third", "k") is None
-    assert await store.job_by_key("default", "K") is None
+async def test_an_idempotency_key_belongs_to_its_principal(store: Store, term: int) -> None:
+    eve = UsedKey("eve", "k", "digest", 1, jobs=("j-1", None))
+    bob = UsedKey("bob", "k", "other", 2)
+    await store.commit(term, Batch("b-1", used_keys=(eve, bob)))
+    assert await store.used_key("eve", "k") == eve
+    assert await store.used_key("bob", "k") == bob
+    assert await store.used_key("ann", "k") is None
+    assert await store.used_key("eve", "K") is None
 
 
 async def test_long_keys_that_differ_at_their_end_are_two_keys(store: Store, term: int) -> None:
-    first, second = a_job("j-1", key="x" * 5000 + "1"), a_job("j-2", key="x" * 5000 + "2")
-    await store.commit(term, Batch("b-1", jobs=(first, second)))
-    assert await store.job_by_key("default", "x" * 5000 + "2") == second
+    keys = [UsedKey("eve", "x" * 5000 + end, end, 1) for end in "12"]
+    await store.commit(term, Batch("b-1", used_keys=tuple(keys)))
+    assert await store.used_key("eve", "x" * 5000 + "2") == keys[1]

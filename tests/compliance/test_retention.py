@@ -2,13 +2,13 @@
 
 from phalanx.core.model import Rows
 from phalanx.core.time_units import HOUR, MINUTE
-from phalanx.store.protocol import Batch, JobQuery, PruneCounts, Store
+from phalanx.store.protocol import Batch, JobQuery, PruneCounts, Store, UsedKey
 from tests.builders import a_finished_job, a_job, a_record, a_task, a_worker
 from tests.compliance.backends import Backend
 
 
 async def _fill(store: Store, term: int) -> None:
-    jobs = (*(a_finished_job(f"j-{n}", n * 10, key=f"k-{n}") for n in range(1, 5)), a_job("j-live"))
+    jobs = (*(a_finished_job(f"j-{n}", n * 10) for n in range(1, 5)), a_job("j-live"))
     tasks = tuple(a_task(job.id, index) for job in jobs for index in range(2))
     records = tuple(a_record(n, job=job.id, at=1) for n, job in enumerate(jobs, 1))
     await store.commit(term, Batch("b-1", jobs=jobs, tasks=tasks, records=records))
@@ -26,12 +26,11 @@ async def test_the_jobs_that_finished_first_are_removed_with_all_their_rows(
     left = await store.finished_jobs(JobQuery(), limit=10)
     assert [job.id for job in left.jobs] == ["j-4", "j-3"]
     assert await store.job("j-1") is None
-    assert await store.job_by_key("default", "k-2") is None
     assert await store.records(job="j-2", limit=10) == ()
     assert await store.get_blob("c-j-1") is None
     assert await store.get_blob("c-j-3") == b"weights"
     assert await store.job("j-3") == (
-        a_finished_job("j-3", 30, key="k-3"),
+        a_finished_job("j-3", 30),
         (a_task("j-3", 0), a_task("j-3", 1)),
     )
     assert await store.prune(term, before=40, limit=2) == PruneCounts(jobs=1, records=1, blobs=1)
@@ -53,14 +52,12 @@ async def test_unfinished_jobs_are_kept_at_any_age(store: Store, term: int) -> N
     assert await store.get_blob("c-j-live") == b"weights"
 
 
-async def test_an_idempotency_key_is_free_again_when_its_job_is_removed(
-    store: Store, term: int
-) -> None:
-    await _fill(store, term)
-    await store.prune(term, before=15, limit=100)
-    again = a_job("j-again", key="k-1")
-    await store.commit(term, Batch("b-2", jobs=(again,)))
-    assert await store.job_by_key("default", "k-1") == again
+async def test_idempotency_keys_are_removed_by_their_age(store: Store, term: int) -> None:
+    keys = (UsedKey("eve", "old", "d", 10), UsedKey("eve", "new", "d", 20))
+    await store.commit(term, Batch("b-1", used_keys=keys))
+    assert await store.prune(term, before=20, limit=5) == PruneCounts(keys=1)
+    assert await store.used_key("eve", "old") is None
+    assert await store.used_key("eve", "new") == keys[1]
 
 
 async def test_old_records_of_no_job_are_removed_and_new_ones_are_kept(

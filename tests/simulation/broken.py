@@ -1,6 +1,6 @@
 """Rules broken on purpose, to see that the simulator notices: each function breaks one."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -70,9 +70,9 @@ def a_deposed_leader_may_write(patch: pytest.MonkeyPatch) -> None:
 def answers_leave_before_the_commit(patch: pytest.MonkeyPatch) -> None:
     original = Commits.commit
 
-    async def commit(self: Commits, changes: Sequence[Changes]) -> None:
+    async def commit(self: Commits, *given: Any) -> None:
         try:
-            await original(self, changes)
+            await original(self, *given)
         except (Deposed, CommitFailed):
             return
 

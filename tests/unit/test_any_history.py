@@ -106,7 +106,6 @@ def durable(cluster: Cluster) -> Any:
         cluster.queues,
         cluster.residues,
         cluster.names,
-        cluster.keys,
         {job: others for job, others in cluster.dependants.items() if others},
         cluster.followers,
         cluster.accounts,
@@ -170,7 +169,7 @@ class AnyHistory(RuleBasedStateMachine):
             return
         ended = {job.id: job.phase for job in self.driver.jobs.values() if job.phase in ENDED}
         job = f"j-{len(self.driver.jobs):03}"
-        self.attempt(events.Submitted(job, spec, key=document.get("name"), ended=ended))
+        self.attempt(events.Submitted(job, spec, ended=ended))
 
     @rule(document=SPECS, of=st.none() | st.integers(1, 8), pick=PICK)
     def submit_a_part(self, document: dict[str, Any], of: int | None, pick: int) -> None:
@@ -184,7 +183,7 @@ class AnyHistory(RuleBasedStateMachine):
         waiting = [g.job for g in self.driver.cluster.gangs.values() if g.job.awaits_members]
         if waiting and pick % 3:
             job = waiting[pick % len(waiting)].id
-            self.attempt(events.MembersJoined(job, spec, part, key=f"k-{pick % 5}"))
+            self.attempt(events.MembersJoined(job, spec, part))
         else:
             job = f"j-{len(self.driver.jobs):03}"
             self.attempt(events.Submitted(job, spec, members=part))

@@ -128,7 +128,7 @@ def _history(driver: Driver) -> list[Changes]:
         *(events.Inventoried(name, "1", ()) for name in "abc"),
         events.QueueSet(Queue("night")),
         events.Submitted("j-1", spec(2)),
-        events.Submitted("j-2", spec(), key="once"),
+        events.Submitted("j-2", spec()),
         events.Placed((events.Placement("j-1", 0, (Assignment(0, "a"), Assignment(1, "b"))),)),
         events.Accepted("j-1.0", 1),
         events.Accepted("j-1.1", 1),

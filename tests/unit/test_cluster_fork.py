@@ -20,7 +20,7 @@ def contents(cluster: Cluster) -> dict[str, object]:
 def test_what_happens_to_a_twin_happens_nowhere_else() -> None:
     driver = Driver()
     driver.fleet("a", "b", resources={"gpu": 1000})
-    first = driver.submit(spec(name="one", group=["default/two"]), key="k")
+    first = driver.submit(spec(name="one", group=["default/two"]))
     driver.submit(spec(after=[first]))
     before = contents(driver.cluster)
     twin = driver.cluster.twin()

@@ -7,7 +7,7 @@ from tests.driver import Driver
 from tests.manifests import bundled, pod
 
 from phalanx.core.changes import Changes
-from phalanx.core.errors import Conflict, Duplicate, Invalid
+from phalanx.core.errors import Conflict, Invalid
 from phalanx.core.events import CancelRequested, MembersJoined, Placed, Placement, PriorityChanged
 from phalanx.core.model import Assignment, Phase
 from phalanx.core.reasons import WaitingForMembers, own_reason
@@ -42,20 +42,20 @@ def annotated(name: str, **keys: object) -> str:
 class Parts(Driver):
     """A cluster to which files with parts of one gang are given."""
 
-    def begin(self, text: str, key: str | None = None) -> str:
+    def begin(self, text: str) -> str:
         found = bundled(text)
         [spec] = found.jobs
-        return self.submit(spec, members=found.part(spec), key=key)
+        return self.submit(spec, members=found.part(spec))
 
-    def event(self, job: str, text: str, key: str | None = None) -> MembersJoined:
+    def event(self, job: str, text: str) -> MembersJoined:
         found = bundled(text)
         [spec] = found.jobs
         part = found.part(spec)
         assert part is not None
-        return MembersJoined(job, spec, part, key)
+        return MembersJoined(job, spec, part)
 
-    def join(self, job: str, text: str, key: str | None = None) -> Changes:
-        return self.apply(self.event(job, text, key))
+    def join(self, job: str, text: str) -> Changes:
+        return self.apply(self.event(job, text))
 
     def restart(self) -> None:
         super().restart()
@@ -247,11 +247,3 @@ def test_a_gang_with_all_its_members_cannot_be_joined(cluster: Parts) -> None:
     job = cluster.begin(group(2) + member("w-0"))
     cluster.join(job, member("w-1"))
     assert "has all its members" in cluster.refuse(cluster.event(job, member("w-2")), Conflict)
-
-
-def test_the_same_part_sent_again_is_known_by_its_key(cluster: Parts) -> None:
-    job = cluster.begin(group(3) + member("w-0"), key="k-0")
-    cluster.join(job, member("w-1"), key="k-1")
-    cluster.restart()
-    for key in ("k-0", "k-1"):
-        assert job in cluster.refuse(cluster.event(job, member("w-1"), key), Duplicate)

@@ -3,7 +3,7 @@
 import pytest
 from tests.driver import Driver, spec
 
-from phalanx.core.errors import Conflict, Duplicate, Invalid, Unknown
+from phalanx.core.errors import Conflict, Invalid, Unknown
 from phalanx.core.events import (
     CancelRequested,
     Claimed,
@@ -25,15 +25,9 @@ from phalanx.core.time_units import SECOND
 def test_a_job_is_kept_as_it_was_submitted() -> None:
     driver = Driver()
     wanted = spec(2, name="train", priority=7, role={"min": 1})
-    job = driver.submit(wanted, owner="eve", key="k1")
+    job = driver.submit(wanted, owner="eve")
     row = driver.job(job)
-    assert (row.name, row.spec, row.priority, row.owner, row.key) == (
-        "train",
-        wanted,
-        7,
-        "eve",
-        "k1",
-    )
+    assert (row.name, row.spec, row.priority, row.owner) == ("train", wanted, 7, "eve")
     assert (row.phase, row.created_at, row.epoch) == (Phase.PENDING, driver.now, 0)
 
 
@@ -67,15 +61,6 @@ def test_a_name_is_unique_among_the_unfinished_jobs_of_a_namespace() -> None:
     driver.submit(spec(name="train", namespace="other"))
     driver.apply(CancelRequested(first))
     driver.submit(spec(name="train"))
-
-
-def test_an_idempotency_key_leads_to_the_first_job() -> None:
-    driver = Driver()
-    first = driver.submit(spec(), key="k")
-    with pytest.raises(Duplicate) as refusal:
-        driver.submit(spec(), key="k")
-    assert refusal.value.job == first
-    driver.submit(spec(namespace="other"), key="k")
 
 
 def test_a_queue_that_does_not_exist_is_refused_with_those_that_do() -> None:

@@ -8,6 +8,7 @@ from litestar import Request, delete, get, post
 from litestar.params import FromPath, QueryParameter
 
 from phalanx.api.auth import USERS, principal_of
+from phalanx.api.idempotency import IdempotencyKey, claim
 from phalanx.api.services import services_of
 from phalanx.api.views import warning_views
 from phalanx.core.errors import Unknown
@@ -98,14 +99,21 @@ async def show_cron(
     summary="Remove a cron",
 )
 async def remove_cron(
-    request: Request[Any, Any, Any], namespace: FromPath[str], name: FromPath[str]
+    request: Request[Any, Any, Any],
+    namespace: FromPath[str],
+    name: FromPath[str],
+    key: IdempotencyKey = None,
 ) -> None:
     """Its unfinished runs continue."""
+    async with claim(request, key) as claimed:
+        if claimed.earlier is not None:
+            return
 
-    def work(turn: Turn, cron: Cron, by: Principal) -> None:
-        turn.apply(CronRemoved(cron.key, by.name))
+        def work(turn: Turn, cron: Cron, by: Principal) -> None:
+            turn.apply(CronRemoved(cron.key, by.name))
+            claimed.use(turn)
 
-    await _on(request, namespace, name, work)
+        await _on(request, namespace, name, work)
 
 
 @post(
@@ -151,18 +159,24 @@ async def _pause(
     summary="Run a cron now",
 )
 async def run_cron(
-    request: Request[Any, Any, Any], namespace: FromPath[str], name: FromPath[str]
+    request: Request[Any, Any, Any],
+    namespace: FromPath[str],
+    name: FromPath[str],
+    key: IdempotencyKey = None,
 ) -> CronView:
     """The next scheduled time does not change.
 
     With the concurrency policy `replace`, the run starts when the unfinished one has stopped.
     """
+    async with claim(request, key) as claimed:
 
-    def work(turn: Turn, cron: Cron, by: Principal) -> CronView:
-        turn.apply(CronRequested(cron.key, by.name))
-        return cron_view(turn.cluster.crons[cron.key])
+        def work(turn: Turn, cron: Cron, by: Principal) -> CronView:
+            if claimed.earlier is None:
+                turn.apply(CronRequested(cron.key, by.name))
+                claimed.use(turn)
+            return cron_view(turn.cluster.crons[cron.key])
 
-    return await _on(request, namespace, name, work)
+        return await _on(request, namespace, name, work)
 
 
 ROUTES = [list_crons, show_cron, remove_cron, pause_cron, resume_cron, run_cron]

@@ -28,6 +28,7 @@ from phalanx.engine.errors import (
     Unavailable,
     UncertainOutcome,
 )
+from phalanx.engine.idempotency import KeyReused
 from phalanx.identity.principal import CertificateRequired, Forbidden, Revoked, Unauthorised
 from phalanx.store.protocol import OutcomeUnknown, StoreError
 from phalanx.wire.errors import ErrorBody, ErrorDetail, ErrorInfo, unknown_outcome
@@ -62,6 +63,7 @@ class Refusal(NamedTuple):
 _KNOWN: tuple[tuple[type[Exception], int, str], ...] = (
     (Unknown, 404, "not_found"),
     (StaleEpoch, 409, "stale_epoch"),
+    (KeyReused, 409, "key_reused"),
     (LimitReached, 409, "limit_reached"),
     (Conflict, 409, "conflict"),
     (IllegalTransition, 409, "conflict"),

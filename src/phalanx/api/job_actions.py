@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from phalanx.api import request_body
 from phalanx.api.auth import USERS, principal_of
+from phalanx.api.idempotency import IdempotencyKey, claim, request_key
 from phalanx.api.lookup import change, find
 from phalanx.api.services import services_of
 from phalanx.api.views import job_view, submitted_view
@@ -71,14 +72,20 @@ async def _set_hold(
     status_code=200,
     summary="Stop and requeue a job",
 )
-async def requeue(request: Request[Any, Any, Any], job_id: FromPath[str]) -> JobView:
+async def requeue(
+    request: Request[Any, Any, Any], job_id: FromPath[str], key: IdempotencyKey = None
+) -> JobView:
     """The job is stopped as in an eviction. This does not count as a failure."""
+    async with claim(request, key) as claimed:
+        if claimed.earlier is not None:
+            return job_view((await find(request, job_id)).job, principal_of(request))
 
-    def work(turn: Turn, gang: Gang, by: Principal) -> Job:
-        why = requeued(by.name)
-        return turn.apply(Evicted(gang.job.id, by.name, why)).gangs[gang.job.id].job
+        def work(turn: Turn, gang: Gang, by: Principal) -> Job:
+            changes = turn.apply(Evicted(gang.job.id, by.name, requeued(by.name)))
+            claimed.use(turn)
+            return changes.gangs[gang.job.id].job
 
-    return job_view(await change(request, job_id, work), principal_of(request))
+        return job_view(await change(request, job_id, work), principal_of(request))
 
 
 @post(
@@ -99,7 +106,9 @@ async def set_priority(request: Request[Any, Any, Any], job_id: FromPath[str]) -
 
 
 @post("/jobs/{job_id:str}/retry", opt={"allowed": USERS}, summary="Submit an ended job again")
-async def retry(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Response[SubmitReply]:
+async def retry(
+    request: Request[Any, Any, Any], job_id: FromPath[str], key: IdempotencyKey = None
+) -> Response[SubmitReply]:
     """A new job with the same specification, without its dependencies."""
     services, by = services_of(request), principal_of(request)
     old = (await find(request, job_id)).job
@@ -109,13 +118,13 @@ async def retry(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Respo
             " requeue it, use requeue"
         )
     spec = replace(old.spec, after=())
-    part = None if old.members is None else replace(old.members, keys=())
-    [outcome] = await services.submissions.submit([Submission(spec, by.name, part=part)])
+    submission = Submission(spec, by.name, old.members)
+    [outcome] = await services.submissions.submit([submission], request_key(request, key))
     if not isinstance(outcome, AcceptedJob):
         raise outcome if isinstance(outcome, CoreError) else AssertionError("bug: a run is no cron")
     return Response(
         submitted_view(outcome.job, by, outcome.warnings),
-        status_code=201,
+        status_code=201 if outcome.is_new else 200,
         headers={"Location": f"/jobs/{outcome.job.id}"},
     )
 

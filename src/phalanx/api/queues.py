@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from phalanx.api import manifests, request_body
 from phalanx.api.auth import ADMINS, USERS, principal_of
 from phalanx.api.errors import wrong
+from phalanx.api.idempotency import IdempotencyKey, apply_once
 from phalanx.api.manifests import IgnoreUnsupported
 from phalanx.api.services import services_of
 from phalanx.api.views import warning_views
@@ -154,9 +155,11 @@ async def _set_stopped(request: Request[Any, Any, Any], name: str, *, stopped: b
 
 
 @delete("/queues/{name:str}", opt={"allowed": ADMINS}, status_code=204, summary="Remove a queue")
-async def remove_queue(request: Request[Any, Any, Any], name: FromPath[str]) -> None:
+async def remove_queue(
+    request: Request[Any, Any, Any], name: FromPath[str], key: IdempotencyKey = None
+) -> None:
     """The queue must have no children and no unfinished jobs."""
-    await services_of(request).engine.apply(QueueRemoved(name))
+    await apply_once(request, key, QueueRemoved(name))
 
 
 ROUTES = [list_queues, show_queue, set_queue, set_queues, stop_queue, start_queue, remove_queue]

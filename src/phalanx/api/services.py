@@ -12,6 +12,7 @@ from phalanx.engine.agent_sync import AgentSync
 from phalanx.engine.engine import Engine
 from phalanx.engine.event_buffer import EventBuffer
 from phalanx.engine.forecast import Forecasts
+from phalanx.engine.idempotency import IdempotencyKeys
 from phalanx.engine.output.outputs import Outputs
 from phalanx.engine.plain.claims import PlainClaims
 from phalanx.engine.plain.reports import PlainReports
@@ -70,7 +71,10 @@ class Services:
         self.checkpoint_uploads = asyncio.Semaphore(_CHECKPOINT_UPLOADS)
         self.reader = InputReader(self.info.body_limit_bytes)
         self.submit_warnings = SubmitWarnings(self.info.priority_classes)
-        self.submissions = Submissions(engine, store, warnings=self.submit_warnings)
+        self.idempotency_keys = IdempotencyKeys(store)
+        self.submissions = Submissions(
+            engine, store, self.idempotency_keys, warnings=self.submit_warnings
+        )
         self.claims = PlainClaims(engine, store)
         self.forecasts = Forecasts(engine)
         self.reports = PlainReports(engine, store)

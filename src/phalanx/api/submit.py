@@ -1,18 +1,18 @@
 """Submit one job, a file of jobs and queues, or a batch."""
 
 from collections.abc import Iterable
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from litestar import Request, Response, post
 from litestar.openapi.spec import Schema
-from litestar.params import HeaderParameter
 
 from phalanx.api import manifests, request_body
 from phalanx.api.auth import ADMINS, USERS, principal_of
 from phalanx.api.crons import cron_view
 from phalanx.api.dependencies import check_references
 from phalanx.api.errors import info_of, wrong
+from phalanx.api.idempotency import IdempotencyKey, request_key
 from phalanx.api.manifests import IgnoreImage, IgnoreUnsupported, read_options
 from phalanx.api.plain_views import plain_submitted_view
 from phalanx.api.services import Services, services_of
@@ -20,6 +20,7 @@ from phalanx.api.views import submitted_view, warning_views
 from phalanx.core.errors import CoreError, Invalid
 from phalanx.core.model import GangMembers, Job
 from phalanx.core.spec.job import JobSpec
+from phalanx.engine.idempotency import RequestKey
 from phalanx.engine.submissions import Outcome, Scheduled, Submission
 from phalanx.identity.principal import Forbidden, Principal, check_role
 from phalanx.manifest.bundle import Bundle
@@ -27,8 +28,6 @@ from phalanx.wire.crons import CronView
 from phalanx.wire.errors import ErrorInfo
 from phalanx.wire.jobs import BatchItem, BatchReply, SubmitReply
 from phalanx.wire.plain import PlainSubmitReply
-
-_KEY_CHARS = 255
 
 SHORT_EXAMPLE = {"command": "python train.py", "gang_size": 4, "resources": {"vram_mb": 8192}}
 NATIVE_EXAMPLE = {
@@ -64,15 +63,6 @@ _BATCH_BODY = request_body.documented(
     schema=Schema(type="array", items=_JOB),  # type: ignore[arg-type]
 )
 
-IdempotencyKey = Annotated[
-    str | None,
-    HeaderParameter(
-        name="Idempotency-Key",
-        required=False,
-        description="Submitting again with the same key returns the first job.",
-    ),
-]
-
 
 class _Read(NamedTuple):
     spec: JobSpec
@@ -105,11 +95,11 @@ async def submit(
         await check_references(request, spec)
     if file.queues:
         check_role(principal, ADMINS)
-    base = _checked_key(key)
+    checked = request_key(request, key)
     if len(file.jobs) != 1 or file.queues:
-        return await _submit_together(services, file, principal, base)
-    submission = Submission(file.jobs[0], principal.name, base, file.part(file.jobs[0]))
-    [outcome] = await services.submissions.submit([submission])
+        return await _submit_together(services, file, principal, checked)
+    submission = Submission(file.jobs[0], principal.name, file.part(file.jobs[0]))
+    [outcome] = await services.submissions.submit([submission], checked)
     if isinstance(outcome, CoreError):
         raise outcome
     status_code = 201 if outcome.is_new else 200
@@ -128,15 +118,10 @@ async def submit(
 
 
 async def _submit_together(
-    services: Services, file: Bundle, principal: Principal, key: str | None
+    services: Services, file: Bundle, principal: Principal, key: RequestKey | None
 ) -> Response[SubmitReply | PlainSubmitReply | CronView | BatchReply]:
-    submissions = [
-        Submission(
-            spec, principal.name, None if key is None else f"{key}.{number}", file.part(spec)
-        )
-        for number, spec in enumerate(file.jobs)
-    ]
-    accepted = await services.submissions.submit_together(submissions, file.queues)
+    submissions = [Submission(spec, principal.name, file.part(spec)) for spec in file.jobs]
+    accepted = await services.submissions.submit_together(submissions, file.queues, key)
     reply = BatchReply(
         accepted=len(accepted),
         refused=0,
@@ -159,10 +144,10 @@ async def submit_batch(request: Request[Any, Any, Any], key: IdempotencyKey = No
     """A list of jobs, or several YAML documents."""
     services, principal = services_of(request), principal_of(request)
     files = await manifests.read_batch(request, read_options(services))
-    base = _checked_key(key)
+    checked = request_key(request, key)
     items: list[_Read | ErrorInfo] = []
     submissions = []
-    for number, file in enumerate(files):
+    for file in files:
         try:
             read = _only_job(file)
             await check_references(request, read.spec)
@@ -173,9 +158,8 @@ async def submit_batch(request: Request[Any, Any, Any], key: IdempotencyKey = No
             items.append(ErrorInfo("forbidden", str(error)))
             continue
         items.append(read)
-        one_key = None if base is None else f"{base}.{number}"
-        submissions.append(Submission(read.spec, principal.name, one_key, read.part))
-    outcomes = iter(await services.submissions.submit(submissions))
+        submissions.append(Submission(read.spec, principal.name, read.part))
+    outcomes = iter(await services.submissions.submit(submissions, checked))
     results = [
         BatchItem(error=item)
         if isinstance(item, ErrorInfo)
@@ -211,16 +195,6 @@ def _only_job(file: Bundle | Invalid) -> _Read:
         raise wrong("", "a document in a batch is one job; submit a file with queues to /jobs")
     [spec] = file.jobs
     return _Read(spec, is_short=file.is_short, part=file.part(spec))
-
-
-def _checked_key(key: str | None) -> str | None:
-    if key is None:
-        return None
-    if not key or len(key) > _KEY_CHARS or not key.isascii() or not key.isprintable():
-        raise wrong(
-            "Idempotency-Key", f"is not a key; write 1 to {_KEY_CHARS} printable ASCII characters"
-        )
-    return key
 
 
 ROUTES = [submit, submit_batch]

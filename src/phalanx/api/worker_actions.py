@@ -6,6 +6,7 @@ from litestar import Request, Response, delete, post
 from litestar.params import FromPath, QueryParameter
 
 from phalanx.api.auth import ADMINS, principal_of
+from phalanx.api.idempotency import IdempotencyKey, claim
 from phalanx.api.services import services_of
 from phalanx.api.worker_views import worker_view
 from phalanx.core.events import CordonChanged, DrainRequested, WorkerRemoved
@@ -28,15 +29,25 @@ Deadline = Annotated[
     status_code=204,
     summary="Remove a worker",
 )
-async def remove(request: Request[Any, Any, Any], worker_id: FromPath[str]) -> None:
+async def remove(
+    request: Request[Any, Any, Any], worker_id: FromPath[str], key: IdempotencyKey = None
+) -> None:
     """For a machine that is gone for good: none of its processes is assumed to be alive.
 
     Its credential is revoked first, so that it cannot register again.
     """
-    services = services_of(request)
-    services.engine.check_leading()
-    await services.tokens.revoke_worker(worker_id)
-    await services.engine.apply(WorkerRemoved(worker_id, principal_of(request).name))
+    services, by = services_of(request), principal_of(request).name
+    async with claim(request, key) as claimed:
+        if claimed.earlier is not None:
+            return
+        services.engine.check_leading()
+        await services.tokens.revoke_worker(worker_id)
+
+        def work(turn: Turn) -> None:
+            turn.apply(WorkerRemoved(worker_id, by))
+            claimed.use(turn)
+
+        await services.engine.do(work)
 
 
 @post(

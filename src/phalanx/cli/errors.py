@@ -8,7 +8,6 @@ from phalanx.client.errors import (
     InvalidError,
     NotFoundError,
     PhalanxError,
-    UnavailableError,
     UnknownOutcomeError,
     UnreachableError,
     UntrustedError,
@@ -22,8 +21,6 @@ def end_for(error: PhalanxError, servers: tuple[str, ...], *, is_default: bool) 
         end(Status.UNREACHABLE, str(error))
     if isinstance(error, UnreachableError):
         end(Status.UNREACHABLE, _unreachable(error, servers, is_default=is_default))
-    if isinstance(error, UnavailableError):
-        end(Status.UNREACHABLE, f"{error}; try again")
     if isinstance(error, NotFoundError):
         end(Status.NOT_FOUND, str(error))
     if isinstance(error, InvalidError):

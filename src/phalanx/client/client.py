@@ -1,11 +1,11 @@
 """`phalanx.Client`: the HTTP API as methods, which return the structs of `phalanx.wire`.
 
-Given several servers, it finds the leader and retries requests that are safe to repeat. Threads may
-share a client, but not one of its streams.
+Given several servers, it finds the leader. Every change carries an idempotency key, so that a
+request whose outcome is unknown is repeated without being carried out twice. Threads may share a
+client, but not one of its streams.
 """
 
 import time
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -15,7 +15,7 @@ import msgspec
 from phalanx.client import events, logs, lookup, settings
 from phalanx.client.errors import ConflictError
 from phalanx.client.submission import Submittable, body_of, one_role
-from phalanx.client.transport import ApiRequest, Transport
+from phalanx.client.transport import KEY_HEADER, ApiRequest, Transport
 from phalanx.core.model import Phase
 from phalanx.tls.pinning import Pin
 from phalanx.wire.cost import CostView
@@ -44,7 +44,8 @@ class Client:
 
     Without `servers` and `token`, they are read from the environment or the configuration file.
     `fingerprint` is that of the servers' certificate authority, of which no other is trusted then.
-    `timeout_s` limits one response; `patience_s` limits how long to look for a server that leads.
+    `timeout_s` limits one response; `patience_s` limits how long to look for a server that leads. A
+    change whose outcome is unknown is repeated for at least 30 s.
     """
 
     def __init__(
@@ -96,8 +97,8 @@ class Client:
         """Submit one job: a mapping, a `JobSpec`, the text of a file, or keyword arguments like
         `command=["python", "train.py"], gang=4, resources={"gpu": 1}, name="train"`.
 
-        Submitting again with the same `key` returns the same job. Without a key the client
-        generates one, so that it can retry after a broken connection.
+        Submitting again with the same `key` returns the same job, and refuses another job. Without
+        a key the client generates one, so that it can retry after a broken connection.
         """
         if job is None and command is not None:
             job = one_role(command, **fields)
@@ -146,10 +147,9 @@ class Client:
         params: Mapping[str, str | None] | None = None,
     ) -> T:
         body = body_of(job)
-        headers = {
-            "Content-Type": body.media_type,
-            "Idempotency-Key": key or uuid.uuid4().hex,
-        }
+        headers = {"Content-Type": body.media_type}
+        if key is not None:
+            headers[KEY_HEADER] = key
         request = ApiRequest("POST", path, params or {}, content=body.content, headers=headers)
         return self._call(kind, request)
 
@@ -279,11 +279,11 @@ class Client:
 
     def requeue(self, job: str) -> JobView:
         """Stop the job and put it back in its queue."""
-        return self._post(JobView, _path("jobs", job, "requeue"), is_idempotent=False)
+        return self._post(JobView, _path("jobs", job, "requeue"))
 
     def retry(self, job: str) -> SubmitReply:
         """Submit an ended job again, under a new id."""
-        return self._post(SubmitReply, _path("jobs", job, "retry"), is_idempotent=False)
+        return self._post(SubmitReply, _path("jobs", job, "retry"))
 
     def set_priority(self, job: str, priority: int) -> JobView:
         return self._send_json("POST", _path("jobs", job, "priority"), JobView, priority=priority)
@@ -309,7 +309,7 @@ class Client:
 
     def remove_worker(self, worker: str) -> None:
         """Remove the worker. The caller guarantees that none of its tasks is still running."""
-        self._transport.send(ApiRequest("DELETE", _path("workers", worker), is_idempotent=False))
+        self._transport.send(ApiRequest("DELETE", _path("workers", worker)))
 
     # Queues
 
@@ -340,7 +340,7 @@ class Client:
         )
 
     def delete_queue(self, name: str) -> None:
-        self._transport.send(ApiRequest("DELETE", _path("queues", name), is_idempotent=False))
+        self._transport.send(ApiRequest("DELETE", _path("queues", name)))
 
     def stop_queue(self, name: str) -> QueueView:
         """Start no more jobs of the queue. Running jobs continue."""
@@ -370,10 +370,10 @@ class Client:
 
     def run_cron(self, name: str) -> CronView:
         """Start a run now. The schedule does not change."""
-        return self._post(CronView, _cron_path(name) + "/run", is_idempotent=False)
+        return self._post(CronView, _cron_path(name) + "/run")
 
     def delete_cron(self, name: str) -> None:
-        self._transport.send(ApiRequest("DELETE", _cron_path(name), is_idempotent=False))
+        self._transport.send(ApiRequest("DELETE", _cron_path(name)))
 
     # Tokens
 
@@ -401,15 +401,16 @@ class Client:
             "expires": expires,
             "joins": joins,
         }
-        return self._send_json("POST", "/tokens", CreatedToken, is_idempotent=False, **fields)
+        return self._send_json("POST", "/tokens", CreatedToken, is_repeatable=False, **fields)
 
     def rotate_token(self, name: str) -> CreatedToken:
         """Give a token a new secret. The previous one stays valid until the new one is used."""
-        return self._post(CreatedToken, _path("tokens", name, "rotate"), is_idempotent=False)
+        path = _path("tokens", name, "rotate")
+        return self._call(CreatedToken, ApiRequest("POST", path, is_repeatable=False))
 
     def revoke_token(self, name: str) -> None:
         """Revoke a token, or the credential of a worker (`worker:w-1`)."""
-        self._transport.send(ApiRequest("DELETE", _path("tokens", name), is_idempotent=False))
+        self._transport.send(ApiRequest("DELETE", _path("tokens", name), is_repeatable=False))
 
     # Cost
 
@@ -422,13 +423,11 @@ class Client:
     def _call(self, kind: type[T], request: ApiRequest) -> T:
         return self._transport.call(kind, request)
 
-    def _post(
-        self, kind: type[T], path: str, *, is_idempotent: bool = True, **params: str | None
-    ) -> T:
-        return self._call(kind, ApiRequest("POST", path, params, is_idempotent=is_idempotent))
+    def _post(self, kind: type[T], path: str, **params: str | None) -> T:
+        return self._call(kind, ApiRequest("POST", path, params))
 
     def _send_json(
-        self, method: str, path: str, kind: type[T], *, is_idempotent: bool = True, **fields: Any
+        self, method: str, path: str, kind: type[T], *, is_repeatable: bool = True, **fields: Any
     ) -> T:
         given: Mapping[str, Any] = {k: v for k, v in fields.items() if v is not None}
         request = ApiRequest(
@@ -436,7 +435,7 @@ class Client:
             path,
             content=msgspec.json.encode(given),
             headers={"Content-Type": "application/json"},
-            is_idempotent=is_idempotent,
+            is_repeatable=is_repeatable,
         )
         return self._call(kind, request)
 

@@ -12,7 +12,12 @@ class UnreachableError(PhalanxError):
 
 
 class UnknownOutcomeError(UnreachableError):
-    """The connection broke after the request was sent; it may have been carried out."""
+    """The change may have been made: no server has said whether it was. Repeating it with the same
+    `key` is safe."""
+
+    def __init__(self, message: str, key: str) -> None:
+        self.key = key  #: the idempotency key of the request
+        super().__init__(message)
 
 
 class UntrustedError(UnreachableError):
@@ -54,10 +59,6 @@ class DeniedError(RefusedError):
     """The token is missing, unknown, or does not permit this."""
 
 
-class UnavailableError(RefusedError):
-    """The server cannot answer at the moment; try again later."""
-
-
 _BY_STATUS: dict[int, type[RefusedError]] = {
     400: InvalidError,
     401: DeniedError,
@@ -66,7 +67,6 @@ _BY_STATUS: dict[int, type[RefusedError]] = {
     409: ConflictError,
     413: InvalidError,
     415: InvalidError,
-    503: UnavailableError,
 }
 
 

@@ -1,9 +1,15 @@
-"""Sending requests to the leader: finding it, following redirects, and retrying safely."""
+"""Sending requests to the leader: finding it, following redirects, and retrying safely.
+
+A request that changes something carries an idempotency key, the same in every attempt, so that it
+is carried out once however often it is sent.
+"""
 
 import errno
+import random
 import re
 import ssl
 import time
+import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -23,6 +29,15 @@ from phalanx.wire.errors import ErrorBody, ErrorInfo
 
 T = TypeVar("T")
 
+KEY_HEADER = "Idempotency-Key"
+#: How long a change whose outcome is unknown is repeated at least: until a standby has taken over.
+_SETTLE_S = 30.0
+#: Statuses of servers and proxies that do not know whether the request was carried out.
+_UNKNOWN = (502, 504)
+#: The code of an error that is not in the form of our servers.
+_FOREIGN = "unknown"
+_READS = ("GET", "HEAD")
+
 #: A standby may redirect to a server that has just lost the lead.
 _MAX_REDIRECTS = 3
 _RETRY_PAUSE_S, _MAX_RETRY_PAUSE_S = 0.1, 2.0
@@ -36,7 +51,8 @@ class ApiRequest(NamedTuple):
     params: Mapping[str, Any] = {}
     content: bytes | None = None
     headers: Mapping[str, str] = {}
-    is_idempotent: bool = True  #: whether sending it twice has the same effect as once
+    #: Whether it can be repeated when its outcome is unknown: because of its key, or by nature.
+    is_repeatable: bool = True
     streamed: bool = False
     #: The longest silence of a stream; the server sends a comment every few seconds.
     read_timeout_s: float | None = 60.0
@@ -44,6 +60,10 @@ class ApiRequest(NamedTuple):
 
 class _TryNextServerError(Exception):
     """This server cannot serve the request now; the message says why."""
+
+    def __init__(self, why: str, *, may_be_done: bool = False) -> None:
+        self.may_be_done = may_be_done  #: the request may have been carried out
+        super().__init__(why)
 
 
 class Transport:
@@ -86,8 +106,8 @@ class Transport:
 
     def send(self, request: ApiRequest) -> httpx.Response:
         """The leader's response. Raises UnreachableError or RefusedError."""
-        deadline = time.monotonic() + self.patience_s
-        pause = _RETRY_PAUSE_S
+        request = _with_key(request)
+        began, pause, may_be_done = time.monotonic(), _RETRY_PAUSE_S, False
         while True:
             problems: dict[str, str] = {}
             for url in dict.fromkeys((self._leader, *self.urls)):
@@ -96,10 +116,13 @@ class Transport:
                 except _TryNextServerError as error:
                     problems[url] = str(error)
                     self.failovers += 1
-            if time.monotonic() + pause > deadline:
-                listed = "; ".join(f"{url}: {problem}" for url, problem in problems.items())
-                raise UnreachableError(f"no server answers ({listed})")
-            time.sleep(pause)
+                    may_be_done |= error.may_be_done and request.method not in _READS
+                    if may_be_done and not request.is_repeatable:
+                        raise _no_answer(request, problems, may_be_done=True) from None
+            patience_s = max(self.patience_s, _SETTLE_S) if may_be_done else self.patience_s
+            if time.monotonic() + pause > began + patience_s:
+                raise _no_answer(request, problems, may_be_done=may_be_done)
+            time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
             pause = min(2 * pause, _MAX_RETRY_PAUSE_S)
 
     def _send_to(self, url: str, request: ApiRequest) -> httpx.Response:
@@ -116,10 +139,11 @@ class Transport:
             url = f"{location.scheme}://{location.netloc}"
         else:
             raise _TryNextServerError("stands by, and so does the server that it redirects to")
-        if response.status_code == 503 and (
-            request.is_idempotent or _error_info(response).code == "no_leader"
-        ):
-            raise _TryNextServerError(_error_info(response).message)
+        is_unknown = response.status_code in _UNKNOWN and request.method not in _READS
+        if response.status_code in (429, 503) or is_unknown:
+            info = _error_info(response)
+            # Our servers answer these only if nothing was changed; a proxy may do so at any time.
+            raise _TryNextServerError(info.message, may_be_done=is_unknown or info.code == _FOREIGN)
         self._leader = url
         if response.status_code >= 300:
             request_id = response.headers.get("X-Request-ID", "")
@@ -145,12 +169,7 @@ class Transport:
             pinned = self._pin.fingerprint if self._pin else ""
             raise _TryNextServerError(tls_problem(error, pinned) or describe(error)) from None
         except httpx.TransportError as error:
-            if request.is_idempotent:
-                raise _TryNextServerError(describe(error)) from None
-            raise UnknownOutcomeError(
-                f"{url} did not answer ({describe(error)}); the request may have been carried out:"
-                " check before you repeat it"
-            ) from None
+            raise _TryNextServerError(describe(error), may_be_done=True) from None
         return response
 
     def _connected(self) -> httpx.Client:
@@ -167,6 +186,28 @@ class Transport:
             raise _TryNextServerError(str(error)) from None
         self._http = httpx.Client(headers=self._headers, verify=trusted)
         return self._http
+
+
+def _with_key(request: ApiRequest) -> ApiRequest:
+    """The request, with an idempotency key if it may change something."""
+    if request.method in _READS or KEY_HEADER in request.headers:
+        return request
+    return request._replace(headers={**request.headers, KEY_HEADER: uuid.uuid4().hex})
+
+
+def _no_answer(
+    request: ApiRequest, problems: Mapping[str, str], *, may_be_done: bool
+) -> UnreachableError:
+    listed = "; ".join(f"{url}: {problem}" for url, problem in problems.items())
+    if not may_be_done:
+        return UnreachableError(f"no server answers ({listed})")
+    key = request.headers[KEY_HEADER]
+    cure = f", or repeat it with the idempotency key {key}" if request.is_repeatable else ""
+    return UnknownOutcomeError(
+        f"no server confirmed the change ({listed}); it may have been made: check before you repeat"
+        f" it{cure}",
+        key,
+    )
 
 
 def describe(error: httpx.TransportError) -> str:
@@ -202,4 +243,4 @@ def _error_info(response: httpx.Response) -> ErrorInfo:
     try:
         return _decode_error(response.content).error
     except msgspec.DecodeError:
-        return ErrorInfo("unknown", f"{response.url} answered {response.status_code}")
+        return ErrorInfo(_FOREIGN, f"{response.url} answered {response.status_code}")

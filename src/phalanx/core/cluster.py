@@ -112,9 +112,8 @@ class Cluster:
         self.last_seq = 0
         #: When the rows were loaded. What was only in memory before is not known.
         self.loaded_at: Micros = 0
-        #: Unfinished jobs by (namespace, given name), and by (namespace, idempotency key).
+        #: Unfinished jobs by (namespace, given name).
         self.names: dict[tuple[str, str], str] = {}
-        self.keys: dict[tuple[str, str], str] = {}
         #: job → the pending jobs that run after it.
         self.dependants: dict[str, set[str]] = {}
         #: job → the unfinished jobs that name it in `after`, even if it has finished.
@@ -276,8 +275,6 @@ class Cluster:
     def _index(self, job: Job) -> None:
         if job.spec.name is not None:
             self.names[job.spec.namespace, job.spec.name] = job.id
-        for key in _keys(job):
-            self.keys[job.spec.namespace, key] = job.id
         for dependency in () if job.pending is None else job.pending.after:
             self.dependants.setdefault(dependency, set()).add(job.id)
         for dependency in job.spec.after:
@@ -290,8 +287,6 @@ class Cluster:
         self._add_load(job.spec.namespace, -1, -self.gangs.pop(job.id).size)
         if job.spec.name is not None:
             del self.names[job.spec.namespace, job.spec.name]
-        for key in _keys(job):
-            del self.keys[job.spec.namespace, key]
         for dependency in job.spec.after:
             if dependency in self.dependants:
                 self.dependants[dependency].discard(job.id)
@@ -303,12 +298,6 @@ class Cluster:
             self.wanted_by[name].discard(job.id)
             if not self.wanted_by[name]:
                 del self.wanted_by[name]
-
-
-def _keys(job: Job) -> tuple[str, ...]:
-    """The idempotency keys of all submissions that the job consists of."""
-    first = () if job.key is None else (job.key,)
-    return first if job.members is None else (*first, *job.members.keys)
 
 
 def _conclude(changes: Changes) -> None:

@@ -33,14 +33,6 @@ class Conflict(CoreError):  # noqa: N818
     """The state does not allow the command."""
 
 
-class Duplicate(Conflict):
-    """The idempotency key was used before; `job` is the job that was submitted with it."""
-
-    def __init__(self, key: str, job: str) -> None:
-        self.job = job
-        super().__init__(f"idempotency key {key} was already used for job {job}")
-
-
 class LimitReached(Conflict):
     """The namespace has as many jobs or tasks as it may have."""
 

@@ -21,7 +21,6 @@ class Submitted(msgspec.Struct, frozen=True):
     job: str
     spec: JobSpec
     owner: str = ""
-    key: str | None = None
     #: How those jobs in `spec.after` ended that have finished.
     ended: Mapping[str, Phase] = {}
     members: GangMembers | None = None  #: set if the gang is submitted in parts
@@ -33,7 +32,6 @@ class MembersJoined(msgspec.Struct, frozen=True):
     job: str
     spec: JobSpec  #: the part that joins
     part: GangMembers
-    key: str | None = None
 
 
 class CancelRequested(msgspec.Struct, frozen=True):

@@ -229,7 +229,6 @@ class GangMembers(msgspec.Struct, frozen=True, omit_defaults=True):
     weights: dict[str, int] = {}
     shared: dict[str, str] = {}  #: fields that must be equal in all members, as they were written
     min_resources: Resources = {}  #: the least that the starting members must request in total
-    keys: tuple[str, ...] = ()  #: idempotency keys of the parts after the first
 
 
 class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -242,7 +241,6 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     created_at: Micros
     priority: int
     owner: str = ""
-    key: str | None = None  #: the idempotency key it was submitted with
     version: int = 0  #: changes whenever a plan made for the job may no longer hold
     epoch: int = 0  #: the number of the last attempt
     failures: int = 0  #: counted failures since it last ran healthily

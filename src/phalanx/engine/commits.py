@@ -10,7 +10,15 @@ from collections.abc import Callable, Sequence
 from phalanx.core.changes import Changes
 from phalanx.core.time_units import SECOND
 from phalanx.store.batches import batch_of
-from phalanx.store.protocol import Batch, CommitFailed, Deposed, OutcomeUnknown, Store, StoreError
+from phalanx.store.protocol import (
+    Batch,
+    CommitFailed,
+    Deposed,
+    OutcomeUnknown,
+    Store,
+    StoreError,
+    UsedKey,
+)
 
 #: Pause between two tries at a store that does not answer.
 _RETRY_S = 0.2
@@ -63,14 +71,14 @@ class Commits:
             self._lease_until_s = self._loop.time()
             await self._store.resign(self.term)
 
-    async def commit(self, changes: Sequence[Changes]) -> None:
+    async def commit(self, changes: Sequence[Changes], used_keys: Sequence[UsedKey] = ()) -> None:
         """Make the changes durable.
 
         Raises Deposed or CommitFailed, after which the state in memory must be discarded.
         """
-        if not changes:
+        if not changes and not used_keys:
             return
-        batch = batch_of(self._new_id(), changes)
+        batch = batch_of(self._new_id(), changes, used_keys)
         try:
             await self._store.commit(self.term, batch)
         except OutcomeUnknown:

@@ -1,16 +1,14 @@
 """Submissions of jobs: ids, idempotency keys, and dependencies that have ended.
 
 Facts that only the store has are looked up before the turn, and again if they have changed by then.
-Submissions with the same key are handled one after the other.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from phalanx.core.errors import CoreError, Duplicate, Invalid, Problem
+from phalanx.core.errors import Conflict, CoreError, Invalid, Problem
 from phalanx.core.events import CronSet, MembersJoined, QueueSet, Submitted
 from phalanx.core.model import Cron, GangMembers, Job, Phase, Queue, cron_key
 from phalanx.core.spec.job import JobSpec
@@ -18,6 +16,7 @@ from phalanx.core.warnings import AnyWarning
 from phalanx.engine.admission import SubmitRate
 from phalanx.engine.engine import Engine
 from phalanx.engine.errors import NoAnswer, UncertainOutcome
+from phalanx.engine.idempotency import ClaimedKey, IdempotencyKeys, RequestKey
 from phalanx.engine.job_ids import JobIds
 from phalanx.engine.submit_warnings import SubmitWarnings
 from phalanx.engine.turn import Turn
@@ -33,7 +32,6 @@ _TASKS_OF_TURN = 2000
 class Submission(NamedTuple):
     spec: JobSpec
     owner: str = ""
-    key: str | None = None  #: submitting again with the same key returns the first job
     part: GangMembers | None = None  #: for a job that may be only a part of its gang
 
 
@@ -53,11 +51,31 @@ class Scheduled(NamedTuple):
     warnings: tuple[AnyWarning, ...] = ()
 
 
+class _KeyedRequest:
+    """The submissions of one request, and the jobs that they became so far."""
+
+    def __init__(
+        self, submissions: Sequence[Submission], first: Sequence[Job | None], key: ClaimedKey
+    ) -> None:
+        self.submissions = submissions
+        self.first = first  #: the jobs that the same request submitted before
+        self._key = key
+        self._jobs = [None if job is None else job.id for job in first]
+
+    def use(self, turn: Turn, part: slice, outcomes: Sequence[object]) -> None:
+        """Store the key in the commit of this turn if the turn has submitted a job."""
+        self._jobs[part] = [
+            one.job.id if isinstance(one, AcceptedJob) else None for one in outcomes
+        ]
+        if any(self._jobs[part]):
+            self._key.use(turn, *self._jobs)
+
+
 class _LookedUp(NamedTuple):
     """Submissions with the facts about them that only the store has."""
 
     submissions: Sequence[Submission]
-    known: dict[tuple[str, str], Job | None]  #: by namespace and key
+    first: Sequence[Job | None]  #: the job of each submission that was accepted earlier
     ended: dict[str, Phase | None]  #: dependencies; None for an unfinished one
     ids: Sequence[str]  #: an unused id for each submission
 
@@ -75,64 +93,98 @@ class Submissions:
         self,
         engine: Engine,
         store: Store,
+        keys: IdempotencyKeys,
         warnings: SubmitWarnings | None = None,
     ) -> None:
         """Without `warnings` every submission is answered without warnings."""
         self._warnings = warnings
         self._engine = engine
         self._store = store
+        self._keys = keys
         self._ids = JobIds(engine, store)
         self._rate = SubmitRate(engine.settings.submit_rate)
-        #: (namespace, key) → its lock, and the number of submissions that use it.
-        self._locks: dict[tuple[str, str], tuple[asyncio.Lock, int]] = {}
 
-    async def submit(self, submissions: Sequence[Submission]) -> list[Outcome]:
+    async def submit(
+        self, submissions: Sequence[Submission], key: RequestKey | None = None
+    ) -> list[Outcome]:
         """Accept or refuse each submission on its own. Many of them take several turns, so that
-        the commands of other callers come between. Raises UncertainOutcome if only the first of
-        them were submitted."""
-        self._count(submissions)
-        outcomes: list[Outcome] = []
-        for some in _slices(submissions):
-            try:
-                outcomes += await self._in_one_turn(some, self._take_each)
-            except NoAnswer as error:
-                if not outcomes:
-                    raise
-                raise UncertainOutcome(
-                    f"the first {len(outcomes)} of {len(submissions)} jobs were submitted, then"
-                    f" {error}"
-                ) from error
-        return outcomes
+        the commands of other callers come between.
+
+        With a key that was used before, the jobs of that request are returned, and what it did not
+        submit is submitted. Raises KeyReused, and UncertainOutcome if only the first jobs were
+        submitted.
+        """
+        async with self._keys.claim(key, submissions) as claimed:
+            self._count(submissions, claimed)
+            request = await self._request(submissions, claimed)
+            outcomes: list[Outcome] = []
+            for some in _slices(submissions):
+                try:
+                    outcomes += await self._in_one_turn(request, some, self._take_each)
+                except NoAnswer as error:
+                    if not outcomes:
+                        raise
+                    raise UncertainOutcome(
+                        f"the first {len(outcomes)} of {len(submissions)} jobs were submitted, then"
+                        f" {error}"
+                    ) from error
+            return outcomes
 
     async def submit_together(
-        self, submissions: Sequence[Submission], queues: Sequence[Queue] = ()
+        self,
+        submissions: Sequence[Submission],
+        queues: Sequence[Queue] = (),
+        key: RequestKey | None = None,
     ) -> list[Accepted]:
         """Accept all submissions or none, after setting the queues.
 
-        Raises Invalid with every problem, each with the name of its job or queue.
+        Raises Invalid with every problem, each with the name of its job or queue, and KeyReused.
         """
-        self._count(submissions)
-        return await self._in_one_turn(submissions, partial(self._take_all, queues))
+        async with self._keys.claim(key, submissions, queues) as claimed:
+            self._count(submissions, claimed)
+            request = await self._request(submissions, claimed)
+            # A repeated request must not undo later changes of the queues.
+            new = queues if claimed.earlier is None else ()
+            everything = slice(0, len(submissions))
+            return await self._in_one_turn(request, everything, partial(self._take_all, new))
 
-    def _count(self, submissions: Sequence[Submission]) -> None:
-        """Raise TooManyRequests if a namespace submits too fast."""
-        now_s = asyncio.get_running_loop().time()
-        self._rate.take((submission.spec for submission in submissions), now_s)
+    def _count(self, submissions: Sequence[Submission], key: ClaimedKey) -> None:
+        """Raise TooManyRequests if a namespace submits too fast. A repeated request is free."""
+        if key.earlier is None:
+            now_s = asyncio.get_running_loop().time()
+            self._rate.take((submission.spec for submission in submissions), now_s)
 
     async def _in_one_turn(
-        self, submissions: Sequence[Submission], take: Callable[[_LookedUp, Turn], T]
-    ) -> T:
-        keys = {(s.spec.namespace, s.key) for s in submissions if s.key is not None}
-        async with self._locked(keys):
-            known = {key: await self._store.job_by_key(*key) for key in sorted(keys)}
-            while True:
-                ended = await self._ended(submissions)
-                ids = await self._ids.take(len(submissions))
-                looked_up = _LookedUp(submissions, known, ended, ids)
-                try:
-                    return await self._engine.do(partial(take, looked_up))
-                except _Again:
-                    continue
+        self, request: _KeyedRequest, part: slice, take: Callable[[_LookedUp, Turn], list[T]]
+    ) -> list[T]:
+        submissions, first = request.submissions[part], request.first[part]
+
+        def work(turn: Turn) -> list[T]:
+            outcomes = take(looked_up, turn)
+            request.use(turn, part, outcomes)
+            return outcomes
+
+        while True:
+            ended = await self._ended(submissions)
+            ids = await self._ids.take(len(submissions))
+            looked_up = _LookedUp(submissions, first, ended, ids)
+            try:
+                return await self._engine.do(work)
+            except _Again:
+                continue
+
+    async def _request(self, submissions: Sequence[Submission], key: ClaimedKey) -> _KeyedRequest:
+        """The request, with the jobs that it submitted before. Raises Conflict if one is gone."""
+        first: list[Job | None] = []
+        for job in (None,) * len(submissions) if key.earlier is None else key.earlier.jobs:
+            row = None if job is None else await self._store.job(job)
+            if job is not None and row is None:
+                raise Conflict(
+                    f"job {job} was submitted with this idempotency key and has been removed since;"
+                    " send a new key to submit it again"
+                )
+            first.append(None if row is None else row[0])
+        return _KeyedRequest(submissions, first, key)
 
     async def _ended(self, submissions: Sequence[Submission]) -> dict[str, Phase | None]:
         """The phase in which each dependency has ended; None for an unfinished one.
@@ -173,11 +225,11 @@ class Submissions:
             raise _Again
         ended = {job: phase for job, phase in looked_up.ended.items() if phase is not None}
         taken: list[Outcome] = []
-        for submission, new_id in zip(looked_up.submissions, looked_up.ids, strict=True):
+        each = zip(looked_up.submissions, looked_up.first, looked_up.ids, strict=True)
+        for submission, first, new_id in each:
             if submission.spec.schedule is not None:
                 taken.append(self._schedule(turn, submission))
                 continue
-            first = looked_up.known.get((submission.spec.namespace, submission.key or ""))
             if first is not None:
                 gang = live.get(first.id)
                 taken.append(AcceptedJob(first if gang is None else gang.job, is_new=False))
@@ -186,8 +238,6 @@ class Submissions:
                 taken.append(
                     self._join(turn, submission) or _submit(turn, new_id, submission, ended)
                 )
-            except Duplicate as error:
-                taken.append(AcceptedJob(live[error.job].job, is_new=False))
             except CoreError as error:
                 taken.append(error)
         return taken
@@ -215,38 +265,19 @@ class Submissions:
         job = cluster.names.get((spec.namespace, spec.name or ""))
         if job is None or part is None or not cluster.gangs[job].job.awaits_members:
             return None
-        joined = turn.apply(MembersJoined(job, spec, part, submission.key))
+        joined = turn.apply(MembersJoined(job, spec, part))
         return AcceptedJob(joined.gangs[job].job, is_new=False)
 
-    @asynccontextmanager
-    async def _locked(self, keys: set[tuple[str, str]]) -> AsyncIterator[None]:
-        held: list[tuple[str, str]] = []
-        for key in keys:
-            lock, users = self._locks.get(key, (asyncio.Lock(), 0))
-            self._locks[key] = (lock, users + 1)
-        try:
-            for key in sorted(keys):  # in one order, so that two batches never deadlock
-                await self._locks[key][0].acquire()
-                held.append(key)
-            yield
-        finally:
-            for key in held:
-                self._locks[key][0].release()
-            for key in keys:
-                lock, users = self._locks.pop(key)
-                if users > 1:
-                    self._locks[key] = (lock, users - 1)
 
-
-def _slices(submissions: Sequence[Submission]) -> Iterator[Sequence[Submission]]:
-    """The submissions in parts that are small enough for one turn."""
+def _slices(submissions: Sequence[Submission]) -> Iterator[slice]:
+    """Parts of the submissions that are small enough for one turn."""
     first = tasks = 0
     for number, submission in enumerate(submissions):
         tasks += submission.spec.size
         if number > first and (number - first >= _JOBS_OF_TURN or tasks > _TASKS_OF_TURN):
-            yield submissions[first:number]
+            yield slice(first, number)
             first, tasks = number, submission.spec.size
-    yield submissions[first:]
+    yield slice(first, len(submissions))
 
 
 def _submit(turn: Turn, job: str, submission: Submission, ended: dict[str, Phase]) -> AcceptedJob:
@@ -254,7 +285,7 @@ def _submit(turn: Turn, job: str, submission: Submission, ended: dict[str, Phase
     mine = {name: ended[name] for name in spec.after if name in ended}
     if part is not None and part.needed is not None and spec.size >= part.needed:
         part = None  # the gang is complete
-    event = Submitted(job, spec, submission.owner, submission.key, mine, part)
+    event = Submitted(job, spec, submission.owner, mine, part)
     return AcceptedJob(turn.apply(event).gangs[job].job, is_new=True)
 
 

@@ -8,6 +8,7 @@ from phalanx.core.events import Event
 from phalanx.core.records import Record
 from phalanx.core.time_units import Micros
 from phalanx.engine.cron_lookups import CronLookups
+from phalanx.store.protocol import UsedKey
 
 
 class Turn:
@@ -18,6 +19,7 @@ class Turn:
         self.now = now
         self._crons = crons
         self.changes: list[Changes] = []
+        self.used_keys: list[UsedKey] = []
         self._timers: list[Timer] = []
 
     def trial(self) -> "Turn":

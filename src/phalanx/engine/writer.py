@@ -44,7 +44,7 @@ class _Command(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """What a command's caller is told once the turn is durable."""
+    """The answer to a command, delivered once the turn is durable."""
 
     future: asyncio.Future[Any]
     result: Any
@@ -235,7 +235,7 @@ class Writer:
         changes = turn.durable()
         began_s = self._loop.time()
         try:
-            await self._commits.commit(changes)
+            await self._commits.commit(changes, turn.used_keys)
         except StoreError as error:
             for answer in answers:
                 answer.refuse(Unavailable(str(error)))

@@ -196,7 +196,7 @@ _SERVER: tuple[Option, ...] = (
         "duration",
         read.positive,
         30 * 24 * 3600 * SECOND,
-        "How long finished jobs, their events, output and checkpoints are kept.",
+        "How long idempotency keys, and finished jobs with events and output, are kept.",
         durations.printed,
     ),
 )

@@ -6,6 +6,7 @@ from phalanx.core.time_units import SECOND, Micros
 from phalanx.engine.engine import Engine
 from phalanx.server.logs import Logger
 from phalanx.store.protocol import PruneCounts, Store, StoreError
+from phalanx.store.rows import KEYS_PER_PRUNE
 from phalanx.store.sqlite import wall_clock
 
 #: The longest pause between two rounds.
@@ -31,11 +32,12 @@ async def keep_pruning(engine: Engine, store: Store, retention: Micros, log: Log
 
 async def prune(engine: Engine, store: Store, before: Micros) -> PruneCounts:
     """Remove the jobs that finished before, while this server leads. Raises StoreError."""
-    jobs = records = blobs = 0
+    jobs = records = blobs = keys = 0
     while engine.is_leading and (term := engine.term) is not None:
         pruned = await store.prune(term, before=before, limit=_LIMIT)
         jobs, records, blobs = jobs + pruned.jobs, records + pruned.records, blobs + pruned.blobs
-        if pruned.jobs < _LIMIT:
+        keys += pruned.keys
+        if pruned.jobs < _LIMIT and pruned.keys < KEYS_PER_PRUNE:
             break
         await asyncio.sleep(_PAUSE_S)
-    return PruneCounts(jobs, records, blobs)
+    return PruneCounts(jobs, records, blobs, keys)

@@ -16,7 +16,6 @@ from phalanx.store import rows
 from phalanx.store.pages import Cursor, job_page
 from phalanx.store.protocol import (
     Batch,
-    CommitFailed,
     Deposed,
     JobPage,
     JobQuery,
@@ -27,6 +26,7 @@ from phalanx.store.protocol import (
     PruneCounts,
     StoredAuthority,
     Token,
+    UsedKey,
 )
 from phalanx.store.rows import (
     Clock,
@@ -51,9 +51,8 @@ class MemoryDatabase:
         self.last_seq = 0
         self.batches: dict[str, Micros] = {}
         self.jobs: dict[str, JobRow] = {}
-        self.job_by_key: dict[tuple[str, str], str] = {}
         self.tasks: defaultdict[str, dict[int, str]] = defaultdict(dict)
-        #: Table → key → document, of workers, queues, residues, accounts and crons.
+        #: Table → key → document, of workers, queues, residues, accounts, crons and used keys.
         self.others: defaultdict[str, dict[Row, str]] = defaultdict(dict)
         self.records: dict[int, RecordRow] = {}
         self.blobs: dict[str, tuple[str, bytes]] = {}
@@ -123,14 +122,12 @@ class MemoryStore:
             return
         # Everything that can fail comes before the first change.
         self._check_identities(encoded)
-        keys = self._new_keys(encoded)
         for removal in encoded.removals:
             for key in removal.keys:
                 self._remove(removal.table, key)
         for write in encoded.writes:
             for row in write.rows:
                 self._write(write.table, row)
-        self._db.job_by_key.update(keys)
         self._delete_jobs(set(encoded.removed_jobs))
         self._db.last_seq = max(self._db.last_seq, encoded.last_seq)
         self._db.batches[encoded.id] = self._clock()
@@ -146,9 +143,9 @@ class MemoryStore:
             return None
         return rows.job_and_tasks([(-1, row.doc), *self._tasks_of(row.id)])
 
-    async def job_by_key(self, namespace: str, key: str) -> Job | None:
-        job = self._db.job_by_key.get((column(namespace), column(key)))
-        return None if job is None else rows.job_from(self._db.jobs[job].doc)
+    async def used_key(self, principal: str, key: str) -> UsedKey | None:
+        doc = self._db.others[rows.USED_KEYS.name].get((column(principal), column(key)))
+        return None if doc is None else rows.used_key_from(doc)
 
     async def existing_jobs(self, job_ids: Collection[str]) -> set[str]:
         return {job for job in job_ids if column(job) in self._db.jobs}
@@ -248,9 +245,13 @@ class MemoryStore:
         ]
         for seq in others:
             del db.records[seq]
+        keys = db.others[rows.USED_KEYS.name]
+        old_keys = [key for key, doc in keys.items() if rows.used_key_from(doc).used_at < before]
+        for key in old_keys[: rows.KEYS_PER_PRUNE]:
+            del keys[key]
         oldest = self._clock() - rows.BATCHES_KEPT
         db.batches = {batch: at for batch, at in db.batches.items() if at >= oldest}
-        return replace(counts, records=counts.records + len(others))
+        return replace(counts, records=counts.records + len(others), keys=len(old_keys))
 
     def _delete_jobs(self, jobs: set[str]) -> PruneCounts:
         """Delete jobs with all their rows."""
@@ -263,7 +264,6 @@ class MemoryStore:
             db.jobs.pop(job, None)
             db.tasks.pop(job, None)
             db.output.pop(job, None)
-        db.job_by_key = {key: job for key, job in db.job_by_key.items() if job not in jobs}
         for seq in records:
             del db.records[seq]
         for blob in blobs:
@@ -337,20 +337,6 @@ class MemoryStore:
                 stored = self._db.jobs.get(row.id)
                 if stored is not None and stored.created_at != row.created_at:
                     raise rows.other_job(encoded.id, row.id)
-
-    def _new_keys(self, encoded: EncodedBatch) -> dict[tuple[str, str], str]:
-        keys: dict[tuple[str, str], str] = {}
-        for write in encoded.writes:
-            for row in write.rows:
-                if not isinstance(row, JobRow) or row.idempotency_key is None:
-                    continue
-                key = (row.namespace, row.idempotency_key)
-                if keys.setdefault(key, self._db.job_by_key.get(key, row.id)) != row.id:
-                    raise CommitFailed(
-                        f"batch {encoded.id} was not written: another job of namespace"
-                        f" {row.namespace} has the idempotency key {row.idempotency_key}"
-                    )
-        return keys
 
     def _remove(self, table: Table, key: Row) -> None:
         if table is rows.BLOBS:

@@ -36,6 +36,7 @@ from phalanx.store.protocol import (
     StoreError,
     StoreUnreachable,
     Token,
+    UsedKey,
 )
 from phalanx.store.rows import Table, column
 
@@ -179,9 +180,9 @@ class PostgresStore:
     async def job(self, job_id: str) -> tuple[Job, tuple[Task, ...]] | None:
         return rows.job_and_tasks(await self._connections.fetch(sql.JOB, column(job_id)))
 
-    async def job_by_key(self, namespace: str, key: str) -> Job | None:
-        docs = await self._connections.fetch(sql.JOB_BY_KEY, column(namespace), column(key))
-        return rows.job_from(docs[0][0]) if docs else None
+    async def used_key(self, principal: str, key: str) -> UsedKey | None:
+        docs = await self._connections.fetch(sql.USED_KEY, column(principal), column(key))
+        return rows.used_key_from(docs[0][0]) if docs else None
 
     async def existing_jobs(self, job_ids: Collection[str]) -> set[str]:
         ids = {column(job): job for job in job_ids}
@@ -249,10 +250,11 @@ class PostgresStore:
             jobs = [row[0] for row in await connection.fetch(sql.PRUNABLE_JOBS, before, limit)]
             counts = await _delete_jobs(connection, jobs)
             others = _row_count(await connection.execute(sql.PRUNE_RECORDS_OF_NO_JOB, before))
+            keys = await connection.execute(sql.PRUNE_KEYS, before, rows.KEYS_PER_PRUNE)
             oldest = await connection.fetchval(f"SELECT {_NOW} - $1::bigint", rows.BATCHES_KEPT)
             await connection.execute(sql.PRUNE_BATCHES, oldest)
             await connection.execute("COMMIT")
-        return PruneCounts(len(jobs), counts["records"] + others, counts["blobs"])
+        return PruneCounts(len(jobs), counts["records"] + others, counts["blobs"], _row_count(keys))
 
     # Tokens
 

@@ -37,7 +37,19 @@ class Batch(msgspec.Struct, frozen=True):
     removed_crons: tuple[str, ...] = ()
     records: tuple[Record, ...] = ()
     dropped_blobs: tuple[str, ...] = ()
+    used_keys: tuple["UsedKey", ...] = ()
     removed_jobs: tuple[str, ...] = ()  #: with their tasks, records, blobs and output
+
+
+class UsedKey(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An idempotency key, and the request that was carried out with it."""
+
+    principal: str  #: who used it; keys of different principals are different keys
+    key: str
+    digest: str  #: of the content of the request
+    used_at: Micros
+    #: The job of each submission in the request; None for one that was refused or made a cron.
+    jobs: tuple[str | None, ...] = ()
 
 
 class Leader(msgspec.Struct, frozen=True):
@@ -69,6 +81,7 @@ class PruneCounts(msgspec.Struct, frozen=True):
     jobs: int = 0
     records: int = 0
     blobs: int = 0
+    keys: int = 0
 
 
 class OutputChunk(msgspec.Struct, frozen=True):
@@ -218,8 +231,8 @@ class Store(Protocol):
     async def job(self, job_id: str) -> tuple[Job, tuple[Task, ...]] | None:
         """A job with its tasks by index, finished or not."""
 
-    async def job_by_key(self, namespace: str, key: str) -> Job | None:
-        """The job that was submitted with this idempotency key."""
+    async def used_key(self, principal: str, key: str) -> UsedKey | None:
+        """The request that this principal made with this idempotency key."""
 
     async def existing_jobs(self, job_ids: Collection[str]) -> set[str]:
         """Those of the ids that a stored job has, finished or not."""
@@ -277,7 +290,8 @@ class Store(Protocol):
 
         Of the jobs that finished before `before`, at most `limit` are removed, those that finished
         first, with their tasks, records, blobs and output. Records of no job from before then are
-        removed too. Ids of batches are removed after an hour, independently of `before`.
+        removed too, and some of the idempotency keys that were used before then. Ids of batches are
+        removed after an hour, independently of `before`.
         """
 
     # Tokens

@@ -21,6 +21,7 @@ from phalanx.store.protocol import (
     OutputTrim,
     StoredAuthority,
     Token,
+    UsedKey,
 )
 
 #: The time of the store, in microseconds.
@@ -30,6 +31,9 @@ Row = tuple[Value, ...]
 
 #: How long `has_batch` knows a batch, independently of the retention.
 BATCHES_KEPT: Micros = HOUR
+
+#: Idempotency keys that are removed in one transaction.
+KEYS_PER_PRUNE = 5000
 
 TEXT = "text"
 BIGINT = "bigint"
@@ -52,7 +56,6 @@ class JobRow(NamedTuple):
     queue: str
     phase: str
     name: str
-    idempotency_key: str | None
     created_at: Micros
     finished_at: Micros | None
     doc: str
@@ -80,7 +83,6 @@ JOBS = Table(
         "queue": TEXT,
         "phase": TEXT,
         "name": TEXT,
-        "idempotency_key": TEXT,
         "created_at": BIGINT,
         "finished_at": BIGINT,
         "doc": TEXT,
@@ -95,6 +97,11 @@ ACCOUNTS = Table("accounts", ("queue",), {"queue": TEXT, "doc": TEXT})
 CRONS = Table("crons", ("key",), {"key": TEXT, "doc": TEXT})
 RECORDS = Table(
     "records", ("seq",), {"seq": BIGINT, "job": TEXT, "recorded_at": BIGINT, "doc": TEXT}
+)
+USED_KEYS = Table(
+    "used_keys",
+    ("principal", "key"),
+    {"principal": TEXT, "key": TEXT, "used_at": BIGINT, "doc": TEXT},
 )
 BLOBS = Table("blobs", ("id",), {"id": TEXT, "job": TEXT, "data": "bytea"})
 
@@ -152,7 +159,6 @@ def _job(job: Job) -> JobRow:
         column(job.spec.queue),
         job.phase.value,
         column(job.name),
-        _column_or_none(job.key),
         job.created_at,
         job.finished_at,
         _doc(job),
@@ -187,6 +193,10 @@ def _record(record: Record) -> RecordRow:
     return RecordRow(record.seq, _column_or_none(job_of(record)), record.at, _doc(record))
 
 
+def _used_key(used: UsedKey) -> Row:
+    return (column(used.principal), column(used.key), used.used_at, _doc(used))
+
+
 def _write(table: Table, rows: Iterable[Row]) -> TableWrite:
     width = len(table.key)
     # Of two rows with the same key the later one is kept: a statement can write a row only once.
@@ -214,6 +224,7 @@ def encode(batch: Batch) -> EncodedBatch:
             _write(TASKS, map(_task, batch.tasks)),
             _write(JOBS, map(_job, batch.jobs)),
             _write(RECORDS, map(_record, batch.records)),
+            _write(USED_KEYS, map(_used_key, batch.used_keys)),
         )
     except (ValueError, TypeError, OverflowError, msgspec.MsgspecError) as error:
         raise CommitFailed(
@@ -236,6 +247,7 @@ residue_from = msgspec.json.Decoder(Residue).decode
 account_from = msgspec.json.Decoder(Account).decode
 cron_from = msgspec.json.Decoder(Cron).decode
 record_from: Callable[[str], Record] = msgspec.json.Decoder(Record).decode
+used_key_from = msgspec.json.Decoder(UsedKey).decode
 token_from = msgspec.json.Decoder(Token).decode
 authority_from = msgspec.json.Decoder(StoredAuthority).decode
 

@@ -36,7 +36,7 @@ JOB = """
     SELECT position, doc FROM tasks WHERE job = $1
     ORDER BY position
 """
-JOB_BY_KEY = "SELECT doc FROM jobs WHERE namespace = $1 AND idempotency_key = $2"
+USED_KEY = "SELECT doc FROM used_keys WHERE principal = $1 AND key = $2"
 
 RECORDS = "SELECT doc FROM records WHERE seq > $1 ORDER BY seq LIMIT $2"
 RECORDS_OF_JOB = "SELECT doc FROM records WHERE seq > $1 AND job = $3 ORDER BY seq LIMIT $2"
@@ -86,6 +86,10 @@ PRUNABLE_JOBS = """
     ORDER BY finished_at, id LIMIT $2
 """
 PRUNE_RECORDS_OF_NO_JOB = "DELETE FROM records WHERE job IS NULL AND recorded_at < $1"
+PRUNE_KEYS = """
+    DELETE FROM used_keys WHERE (principal, key) IN
+    (SELECT principal, key FROM used_keys WHERE used_at < $1 ORDER BY used_at LIMIT $2)
+"""
 PRUNE_BATCHES = "DELETE FROM batches WHERE committed_at < $1"
 
 

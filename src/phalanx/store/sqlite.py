@@ -33,6 +33,7 @@ from phalanx.store.protocol import (
     StoredAuthority,
     StoreError,
     Token,
+    UsedKey,
 )
 from phalanx.store.rows import Clock, EncodedBatch, JobRow, Table, Value, column
 from phalanx.store.sqlite_connection import SQLiteConnection, transaction
@@ -194,9 +195,9 @@ class SQLiteStore:
     async def job(self, job_id: str) -> tuple[Job, tuple[Task, ...]] | None:
         return rows.job_and_tasks(await self._read(sql.JOB, column(job_id)))
 
-    async def job_by_key(self, namespace: str, key: str) -> Job | None:
-        docs = await self._read(sql.JOB_BY_KEY, column(namespace), column(key))
-        return rows.job_from(docs[0][0]) if docs else None
+    async def used_key(self, principal: str, key: str) -> UsedKey | None:
+        docs = await self._read(sql.USED_KEY, column(principal), column(key))
+        return rows.used_key_from(docs[0][0]) if docs else None
 
     async def existing_jobs(self, job_ids: Collection[str]) -> set[str]:
         def work(db: sqlite3.Connection) -> set[str]:
@@ -267,11 +268,13 @@ class SQLiteStore:
             jobs = db.execute(_sqlite(sql.PRUNABLE_JOBS), (before, limit)).fetchall()
             counts = _delete_jobs(db, jobs)
             others = db.execute(_sqlite(sql.PRUNE_RECORDS_OF_NO_JOB), (before,)).rowcount
+            keys = db.execute(_sqlite(sql.PRUNE_KEYS), (before, rows.KEYS_PER_PRUNE)).rowcount
             db.execute(_sqlite(sql.PRUNE_BATCHES), (self._clock() - rows.BATCHES_KEPT,))
         return PruneCounts(
             jobs=len(jobs),
             records=max(0, counts["records"]) + others,
             blobs=max(0, counts["blobs"]),
+            keys=keys,
         )
 
     # Tokens

@@ -1,6 +1,7 @@
 """Which server a request goes to, when it is retried, and which errors are raised."""
 
 import re
+from collections.abc import Callable
 
 import pytest
 
@@ -11,9 +12,9 @@ from phalanx.client import (
     InvalidError,
     NotFoundError,
     RefusedError,
-    UnavailableError,
     UnknownOutcomeError,
     UnreachableError,
+    transport,
 )
 from tests.integration.client.misbehaving_server import CUT, MisbehavingServer, answer, refusal
 
@@ -43,7 +44,16 @@ def keys(server: MisbehavingServer) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("trouble", [CUT, refusal(503, "no_leader"), refusal(503, "unavailable")])
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        CUT,
+        refusal(503, "no_leader"),
+        refusal(503, "unavailable"),
+        refusal(504, "outcome_unknown"),
+        answer(502, "bad gateway"),
+    ],
+)
 def test_a_submission_is_retried_with_the_same_key(trouble: bytes) -> None:
     with MisbehavingServer(trouble, trouble, OK) as server, Client(server.url) as client:
         assert client.submit(command="x").id == "j-1"
@@ -51,28 +61,60 @@ def test_a_submission_is_retried_with_the_same_key(trouble: bytes) -> None:
         assert len(keys(server)) == 1
 
 
-def test_a_request_that_is_not_idempotent_is_not_retried() -> None:
+CHANGES: list[Callable[[Client], object]] = [
+    lambda client: client.retry("j-1"),
+    lambda client: client.requeue("j-1"),
+    lambda client: client.cancel("j-1"),
+    lambda client: client.set_priority("j-1", 7),
+    lambda client: client.remove_worker("w-1"),
+    lambda client: client.delete_queue("lab"),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_every_change_carries_a_key_and_is_repeated_with_it(
+    change: Callable[[Client], object],
+) -> None:
     with MisbehavingServer(CUT, OK) as server, Client(server.url) as client:
-        with pytest.raises(UnknownOutcomeError, match="the request may have been carried out"):
-            client.retry("j-1")
-        assert len(server.requests) == 1
+        change(client)
+        assert len(server.requests) == 2
+        assert len(keys(server)) == 1
 
 
-def test_a_request_that_was_not_begun_is_retried_even_if_it_is_not_idempotent() -> None:
+@pytest.mark.parametrize("trouble", [CUT, refusal(504, "outcome_unknown"), answer(503, "proxy")])
+def test_an_unknown_outcome_is_reported_as_such_with_the_key(
+    trouble: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "_SETTLE_S", 0.0)
     with (
-        MisbehavingServer(refusal(503, "no_leader"), OK) as server,
-        Client([NOWHERE, server.url]) as client,
-    ):
-        assert client.retry("j-1").id == "j-1"
-
-
-def test_an_unavailable_server_is_an_error_if_a_retry_is_not_safe() -> None:
-    with (
-        MisbehavingServer(refusal(503, "unavailable")) as server,
-        Client(server.url) as client,
-        pytest.raises(UnavailableError),
+        MisbehavingServer(trouble) as server,
+        Client(server.url, patience_s=0) as client,
+        pytest.raises(UnknownOutcomeError, match="it may have been made") as unknown,
     ):
         client.retry("j-1")
+    assert keys(server) == {unknown.value.key}
+
+
+def test_an_outcome_that_was_unknown_once_stays_so_without_an_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transport, "_SETTLE_S", 0.0)
+    with (
+        MisbehavingServer(CUT, refusal(503, "no_leader")) as server,
+        Client(server.url, patience_s=0.3) as client,
+        pytest.raises(UnknownOutcomeError),
+    ):
+        client.retry("j-1")
+
+
+def test_a_change_that_surely_was_not_made_is_reported_as_unreachable() -> None:
+    with (
+        MisbehavingServer(refusal(503, "no_leader")) as server,
+        Client(server.url, patience_s=0) as client,
+        pytest.raises(UnreachableError) as refused,
+    ):
+        client.retry("j-1")
+    assert not isinstance(refused.value, UnknownOutcomeError)
 
 
 def test_a_redirect_to_the_leader_is_followed_with_token_and_query_and_remembered() -> None:

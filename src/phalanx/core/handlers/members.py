@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from phalanx.core.changes import Changes
-from phalanx.core.errors import Conflict, Duplicate, Invalid, Problem
+from phalanx.core.errors import Conflict, Invalid, Problem
 from phalanx.core.events import MembersJoined
 from phalanx.core.handlers.limits import check_namespace_limits
 from phalanx.core.handlers.requeue import arm_schedule_timeout
@@ -42,10 +42,6 @@ class _Parts(NamedTuple):
 
 
 def members_joined(tx: Changes, event: MembersJoined) -> None:
-    if event.key is not None:
-        earlier = tx.base.keys.get((event.spec.namespace, event.key))
-        if earlier is not None:
-            raise Duplicate(event.key, earlier)
     gang = tx.gang(event.job)
     job = gang.job
     if job.members is None or not job.awaits_members:
@@ -54,7 +50,7 @@ def members_joined(tx: Changes, event: MembersJoined) -> None:
     problems = [*_problems(parts), *unknown_queue(tx, event.spec)]
     if problems:
         raise Invalid(problems)
-    members = _joined_members(parts, event.key)
+    members = _joined_members(parts)
     spec = _joined_spec(parts, members)
     if problems := [*_too_many(spec), *_short(spec, members)]:
         raise Invalid(problems)
@@ -127,7 +123,7 @@ def _source(part: GangMembers) -> str:
     return part.names[0] if part.names else "its PodGroup"
 
 
-def _joined_members(parts: _Parts, key: str | None) -> GangMembers:
+def _joined_members(parts: _Parts) -> GangMembers:
     old, new = parts.old, parts.new
     weights = {
         field: max(old.weights.get(field, 0), new.weights.get(field, 0))
@@ -139,7 +135,6 @@ def _joined_members(parts: _Parts, key: str | None) -> GangMembers:
         weights=weights,
         shared=old.shared | new.shared,
         min_resources=old.min_resources | new.min_resources,
-        keys=old.keys if key is None else (*old.keys, key),
     )
 
 

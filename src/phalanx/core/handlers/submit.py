@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from phalanx.core import causes
 from phalanx.core.causes import CauseKind
 from phalanx.core.changes import Changes
-from phalanx.core.errors import Conflict, Duplicate, Invalid, Problem
+from phalanx.core.errors import Conflict, Invalid, Problem
 from phalanx.core.events import (
     BackoffEnded,
     CancelRequested,
@@ -37,10 +37,6 @@ from phalanx.core.states import Move, State
 
 def submitted(tx: Changes, event: Submitted) -> None:
     spec = shared_spec(event.spec)
-    if event.key is not None:
-        earlier = tx.base.keys.get((spec.namespace, event.key))
-        if earlier is not None:
-            raise Duplicate(event.key, earlier)
     problems = _problems(tx, event)
     if problems:
         raise Invalid(problems)
@@ -55,7 +51,6 @@ def submitted(tx: Changes, event: Submitted) -> None:
         created_at=tx.now,
         priority=spec.priority,
         owner=event.owner,
-        key=event.key,
         members=event.members,
     )
     is_eligible = not unfinished and not job.awaits_members

@@ -29,13 +29,10 @@ CREATE TABLE jobs (
     queue           text COLLATE "C" NOT NULL,
     phase           text COLLATE "C" NOT NULL,
     name            text COLLATE "C" NOT NULL,
-    idempotency_key text COLLATE "C",
     created_at      bigint NOT NULL,
     finished_at     bigint,
     doc             text NOT NULL
 ) WITH (fillfactor = 70);
-CREATE UNIQUE INDEX jobs_by_key ON jobs (namespace, idempotency_key)
-    WHERE idempotency_key IS NOT NULL;
 CREATE INDEX jobs_live ON jobs (id) WHERE finished_at IS NULL;
 -- Retention removes the jobs that finished first.
 CREATE INDEX jobs_by_end ON jobs (finished_at, id) WHERE finished_at IS NOT NULL;
@@ -115,3 +112,14 @@ CREATE TABLE crons (key text COLLATE "C" PRIMARY KEY, doc text NOT NULL);
 -- Certificate authorities, with their private keys.
 
 CREATE TABLE authorities (number bigint PRIMARY KEY, doc text NOT NULL);
+
+-- Idempotency keys, and the requests that were made with them.
+
+CREATE TABLE used_keys (
+    principal text COLLATE "C" NOT NULL,
+    key       text COLLATE "C" NOT NULL,
+    used_at   bigint NOT NULL,
+    doc       text NOT NULL,
+    PRIMARY KEY (principal, key)
+);
+CREATE INDEX used_keys_by_age ON used_keys (used_at);

@@ -30,13 +30,10 @@ CREATE TABLE jobs (
     queue           TEXT NOT NULL,
     phase           TEXT NOT NULL,
     name            TEXT NOT NULL,
-    idempotency_key TEXT,
     created_at      INTEGER NOT NULL,
     finished_at     INTEGER,
     doc             TEXT NOT NULL
 );
-CREATE UNIQUE INDEX jobs_by_key ON jobs (namespace, idempotency_key)
-    WHERE idempotency_key IS NOT NULL;
 CREATE INDEX jobs_live ON jobs (id) WHERE finished_at IS NULL;
 -- Retention removes the jobs that finished first.
 CREATE INDEX jobs_by_end ON jobs (finished_at, id) WHERE finished_at IS NOT NULL;
@@ -118,3 +115,14 @@ CREATE TABLE crons (key TEXT PRIMARY KEY NOT NULL, doc TEXT NOT NULL) WITHOUT RO
 -- Certificate authorities, with their private keys.
 
 CREATE TABLE authorities (number INTEGER PRIMARY KEY NOT NULL, doc TEXT NOT NULL) WITHOUT ROWID;
+
+-- Idempotency keys, and the requests that were made with them.
+
+CREATE TABLE used_keys (
+    principal TEXT NOT NULL,
+    key       TEXT NOT NULL,
+    used_at   INTEGER NOT NULL,
+    doc       TEXT NOT NULL,
+    PRIMARY KEY (principal, key)
+) WITHOUT ROWID;
+CREATE INDEX used_keys_by_age ON used_keys (used_at);

@@ -1,0 +1,57 @@
+"""The `Idempotency-Key` of a request."""
+
+from contextlib import AbstractAsyncContextManager
+from typing import Annotated, Any
+
+from litestar import Request
+from litestar.params import HeaderParameter
+
+from phalanx.api.auth import principal_of
+from phalanx.api.errors import wrong
+from phalanx.api.services import services_of
+from phalanx.core.events import Event
+from phalanx.engine.idempotency import ClaimedKey, RequestKey
+from phalanx.engine.turn import Turn
+
+_KEY_CHARS = 255
+
+IdempotencyKey = Annotated[
+    str | None,
+    HeaderParameter(
+        name="Idempotency-Key",
+        required=False,
+        description="A request that is repeated with the same key is carried out once.",
+    ),
+]
+
+
+def request_key(request: Request[Any, Any, Any], key: str | None) -> RequestKey | None:
+    """The key of the caller. Raises Invalid."""
+    if key is None:
+        return None
+    if not key or len(key) > _KEY_CHARS or not key.isascii() or not key.isprintable():
+        raise wrong(
+            "Idempotency-Key", f"is not a key; write 1 to {_KEY_CHARS} printable ASCII characters"
+        )
+    return RequestKey(principal_of(request).name, key)
+
+
+def claim(
+    request: Request[Any, Any, Any], key: str | None
+) -> AbstractAsyncContextManager[ClaimedKey]:
+    """Claim the key for a request that its method and path describe. Raises KeyReused."""
+    keys, scope = services_of(request).idempotency_keys, request.scope
+    return keys.claim(request_key(request, key), scope["method"], scope["path"])
+
+
+async def apply_once(request: Request[Any, Any, Any], key: str | None, event: Event) -> None:
+    """Apply an event, unless the same request has applied it before."""
+    async with claim(request, key) as claimed:
+        if claimed.earlier is not None:
+            return
+
+        def work(turn: Turn) -> None:
+            turn.apply(event)
+            claimed.use(turn)
+
+        await services_of(request).engine.do(work)
