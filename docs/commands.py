@@ -11,6 +11,7 @@ import typer.main
 
 from phalanx.cli import app, help_pages
 from phalanx.cli.completion import JOB_HELP
+from phalanx.cli.connection import SERVER_PANEL
 from phalanx.server.options import OPTIONS
 
 PAGE = Path(__file__).parent / "reference" / "cli.md"
@@ -18,7 +19,7 @@ BEGIN = "<!-- from phalanx.cli.app by `python -m docs.commands`: begin -->"
 END = "<!-- end -->"
 
 #: Options of almost every command, explained at the top of the page.
-SHARED = {"--help", "--json", "--server", "--token"}
+SHARED = {"--help", "--json", "--server"}
 #: Arguments that need no explanation on this page.
 PLAIN_ARGUMENTS = {JOB_HELP, "Worker id.", "Queue name.", "Cron name, or NAMESPACE/NAME."}
 SETTINGS = {option.flag for option in OPTIONS} | {"--config"}
@@ -37,11 +38,16 @@ def commands() -> Iterator[tuple[str, str, Any]]:
 
 
 def flags(command: Any) -> list[Any]:
-    """The command's own options."""
+    """The command's own options, without those that every command with a server has."""
     options = [each for each in command.params if each.param_type_name == "option"]
     takes_all = {flag for each in options for flag in each.opts} >= SETTINGS
     hidden = SHARED | (SETTINGS if takes_all else set())
-    return [each for each in options if hidden.isdisjoint(each.opts)]
+    return [each for each in options if hidden.isdisjoint(each.opts) and not _is_token(each)]
+
+
+def _is_token(option: Any) -> bool:
+    """Whether this is the token of every command with a server, and not a token to join with."""
+    return "--token-file" in option.opts and option.rich_help_panel == SERVER_PANEL
 
 
 def section(name: str, command: Any) -> str:

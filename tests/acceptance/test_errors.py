@@ -40,7 +40,8 @@ def test_the_option_overrides_the_variable_and_the_variable_overrides_the_file(
     said = Terminal("").type("workers", **at_home)
     assert said.status == 2
     assert (
-        said.err == f"phalanx: {file}: sever is not a setting; the settings are server and token\n"
+        said.err == f"phalanx: {file}: sever is not a setting;"
+        " the settings are server, token and fingerprint\n"
     )
 
 
@@ -49,11 +50,17 @@ def test_without_a_required_token_the_error_says_how_to_pass_one(tmp_path: Path)
         at = Terminal(server.url)
         said = at.type("jobs")
         assert said.status == 4
-        assert "--token or PHALANX_TOKEN" in said.err
+        assert "--token-file or PHALANX_TOKEN" in said.err
         store = f"--store=sqlite:{tmp_path / 'phalanx.db'}"
         token = at.type("token", "create", "ada", "--namespace=ml", store).out.strip()
-        while at.type("jobs", "--token", token).status == 4:  # it notices within seconds
+        shown = at.type("jobs", "--token", token)
+        assert (shown.status, shown.out) == (2, "")
+        assert "did you mean --token-file" in shown.err
+        file = tmp_path / "token"
+        file.write_text(f"{token}\n")
+        while at.type("jobs", f"--token-file={file}").status == 4:  # it notices within seconds
             pass
+        assert at.type("jobs", PHALANX_TOKEN_FILE=str(file)).status == 0
         known = Terminal(server.url, PHALANX_TOKEN=token)
         assert known.type("submit", "--namespace", "ml", "--", "x").status == 0
         said = known.type("submit", "--namespace", "other", "--", "x")

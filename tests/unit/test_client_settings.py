@@ -30,6 +30,27 @@ def test_what_is_nearer_counts(tmp_path: Path) -> None:
     assert settings.load(["http://x"], "arg", environ)[:3] == (("http://x",), "arg", False)
 
 
+def test_a_token_can_be_in_a_file_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("phx_1\n")
+    environ = at_home(tmp_path, "", PHALANX_TOKEN="v")  # noqa: S106
+    assert settings.load(environ=environ, token_file=tmp_path / "token").token == "phx_1"  # noqa: S105
+    environ["PHALANX_TOKEN_FILE"] = str(tmp_path / "token")
+    assert settings.load(environ=environ).token == "phx_1"  # noqa: S105
+    for text, words in (("\n", "is empty"), ("", "cannot read")):
+        (tmp_path / "token").unlink()
+        if text:
+            (tmp_path / "token").write_text(text)
+        with pytest.raises(ValueError, match=f"--token-file: .*{words}"):
+            settings.load(environ=environ)
+
+
+def test_a_token_of_the_file_is_sent_to_the_servers_of_the_file_alone(tmp_path: Path) -> None:
+    environ = at_home(tmp_path, 'server = ["https://a", "https://b"]\ntoken = "file"\n')
+    assert settings.load("https://b", environ=environ).token == "file"  # noqa: S105
+    assert settings.load("https://evil.example", environ=environ).token is None
+    assert settings.load("https://c", environ=at_home(tmp_path, 'token = "any"')).token == "any"  # noqa: S105
+
+
 PIN, OTHER = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
 
 

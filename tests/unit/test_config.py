@@ -175,7 +175,15 @@ def test_the_default_store_is_in_the_state_directory() -> None:
 def test_a_password_is_never_printed() -> None:
     assert shown("postgres://ada:secret@db/x?y=1") == "postgres://ada:…@db/x?y=1"
     assert shown("postgres://ada@db/x") == "postgres://ada@db/x"
+    assert shown("postgres://db/x?password=secret&y=1") == "postgres://db/x?password=…&y=1"
     assert shown("sqlite:/a:b@c") == "sqlite:/a:b@c"
+
+
+def test_a_password_on_the_command_line_is_refused() -> None:
+    for store in ("postgres://ada:secret@db/x", "postgres://ada@db/x?password=secret"):
+        [problem] = problems(store=store)
+        assert problem.startswith("--store: has a password, which other users can read")
+        assert loaded(environ={"PHALANX_STORE": store})["store"] == store
 
 
 def test_a_setting_has_a_name_a_variable_and_a_flag() -> None:

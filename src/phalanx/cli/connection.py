@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -18,7 +19,7 @@ _FIRST_CONTACT_S = 1.0
 #: The same for a command that has found one already: long enough for a standby to take over.
 TAKEOVER_S = 60.0
 
-_PANEL = "Server"
+SERVER_PANEL = "Server"
 _OPTIONS = {
     "server": Annotated[
         str | None,
@@ -26,31 +27,32 @@ _OPTIONS = {
             "--server",
             metavar="URL",
             help="Server URL, or several separated by commas. [env: PHALANX_SERVER]",
-            rich_help_panel=_PANEL,
+            rich_help_panel=SERVER_PANEL,
         ),
     ],
-    "token": Annotated[
-        str | None,
+    # A token itself on a command line could be read by other users in the list of processes.
+    "token_file": Annotated[
+        Path | None,
         typer.Option(
-            "--token",
-            metavar="TOKEN",
-            help="API token. Prefer the variable: other users can see command lines."
-            " [env: PHALANX_TOKEN]",
-            rich_help_panel=_PANEL,
+            "--token-file",
+            metavar="FILE",
+            help="File with the API token; - reads it from standard input."
+            " [env: PHALANX_TOKEN_FILE, PHALANX_TOKEN]",
+            rich_help_panel=SERVER_PANEL,
         ),
     ],
 }
 
 
 class ServerAddress(NamedTuple):
-    """The values of `--server` and `--token`."""
+    """The values of `--server` and `--token-file`."""
 
     server: str | None
-    token: str | None
+    token_file: Path | None
 
 
 def with_client(command: Callable[..., None]) -> Callable[..., None]:
-    """Add `--server` and `--token` to a command whose first parameter is a `Client`."""
+    """Add `--server` and `--token-file` to a command whose first parameter is a `Client`."""
 
     def run(address: ServerAddress, given: dict[str, Any]) -> None:
         with connected(address) as client:
@@ -60,7 +62,7 @@ def with_client(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def with_address(command: Callable[..., None]) -> Callable[..., None]:
-    """Add `--server` and `--token` to a command whose first parameter is a `ServerAddress`."""
+    """Add `--server` and `--token-file` to a command whose first parameter is a `ServerAddress`."""
     return _with_options(command, lambda address, given: command(address, **given))
 
 
@@ -68,7 +70,7 @@ def _with_options(
     command: Callable[..., None], use: Callable[[ServerAddress, dict[str, Any]], None]
 ) -> Callable[..., None]:
     def run(**given: Any) -> None:
-        use(ServerAddress(given.pop("server"), given.pop("token")), given)
+        use(ServerAddress(given.pop("server"), given.pop("token_file")), given)
 
     more = (
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
@@ -84,7 +86,7 @@ def connected(address: ServerAddress) -> "Iterator[Client]":
     from phalanx.client import Client, PhalanxError, settings  # noqa: PLC0415
 
     try:
-        loaded = settings.load(address.server, address.token)
+        loaded = settings.load(address.server, token_file=address.token_file)
     except ValueError as error:
         end(Status.USAGE, str(error))
     with Client(

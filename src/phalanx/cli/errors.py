@@ -28,8 +28,8 @@ def end_for(error: PhalanxError, servers: tuple[str, ...], *, is_default: bool) 
     if isinstance(error, DeniedError) and error.status == 401:
         end(
             Status.REFUSED,
-            f"{error}; pass yours with --token or PHALANX_TOKEN (an administrator creates one with"
-            " `phalanx token create`)",
+            f"{error}; pass yours with --token-file or PHALANX_TOKEN (an administrator creates one"
+            " with `phalanx token create`)",
         )
     end(Status.REFUSED, str(error))
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -45,26 +44,23 @@ def login(*, url: Url, fingerprint: Fingerprint = None, token_file: TokenFile = 
     from phalanx.cli.errors import end_for  # noqa: PLC0415
     from phalanx.client import Client, PhalanxError, settings  # noqa: PLC0415
 
-    given = _read_token(token_file) or os.environ.get(settings.TOKEN_VARIABLE)
     try:
-        loaded = settings.load(url, given, fingerprint=fingerprint)
-        earlier = settings.load()
+        loaded = settings.load(url, token_file=token_file, fingerprint=fingerprint)
     except ValueError as error:
         refuse(str(error))
-    # The token of another cluster must not be sent to this server.
-    is_known = set(loaded.servers) <= set(earlier.servers)
-    token = given or (earlier.token if is_known else None)
     try:
-        with Client(loaded.servers, token, fingerprint=loaded.fingerprint, patience_s=0) as client:
+        with Client(
+            loaded.servers, loaded.token, fingerprint=loaded.fingerprint, patience_s=0
+        ) as client:
             bundle = client.authorities() if loaded.fingerprint else ""
             client.queues()
     except PhalanxError as error:
         end_for(error, loaded.servers, is_default=False)
-    path = _store(loaded, token, bundle)
+    path = _store(loaded, bundle)
     typer.echo(f"Logged in to {', '.join(loaded.servers)}. The settings are in {path}.")
 
 
-def _store(loaded: "ClientSettings", token: str | None, bundle: str) -> Path:
+def _store(loaded: "ClientSettings", bundle: str) -> Path:
     """Write the settings; the latest authority of the bundle becomes the pinned one."""
     from phalanx.client import settings  # noqa: PLC0415
     from phalanx.tls.fingerprint import fingerprint_of  # noqa: PLC0415
@@ -75,18 +71,9 @@ def _store(loaded: "ClientSettings", token: str | None, bundle: str) -> Path:
     if bundle:
         values["fingerprint"] = fingerprint_of(certificates_of(bundle)[0])
         Pin(str(values["fingerprint"]), loaded.folder).store(bundle)
-    if token is not None:
-        values["token"] = token
+    if loaded.token is not None:
+        values["token"] = loaded.token
     path = settings.settings_file(os.environ)
     lines = (f"{name} = {json.dumps(value)}\n" for name, value in values.items())
     write_private(path, "".join(lines))
     return path
-
-
-def _read_token(file: Path | None) -> str | None:
-    if file is None:
-        return None
-    try:
-        return (sys.stdin.read() if str(file) == "-" else file.read_text()).strip()
-    except OSError as error:
-        refuse(f"--token-file: cannot read {file}: {error.strerror}")

@@ -10,7 +10,7 @@ import typer
 
 from phalanx.cli.options import one_of, whole_number
 from phalanx.cli.settings import refuse
-from phalanx.client.settings import DEFAULT_SERVER, pin_for
+from phalanx.client.settings import DEFAULT_SERVER, TOKEN_VARIABLE, pin_for, token_in
 from phalanx.core.errors import Invalid
 from phalanx.core.model import Protocol
 from phalanx.core.spec.fields import Reader
@@ -97,23 +97,14 @@ Address = Annotated[
         " connection to the server]",
     ),
 ]
-Token = Annotated[
-    str | None,
-    typer.Option(
-        "--token",
-        envvar="PHALANX_TOKEN",
-        metavar="TOKEN",
-        help="Join token, with which the worker joins the cluster once.",
-        show_envvar=True,
-    ),
-]
 TokenFile = Annotated[
     Path | None,
     typer.Option(
         "--token-file",
         envvar="PHALANX_TOKEN_FILE",
         metavar="FILE",
-        help="File with the join token.",
+        help="File with the join token, with which the worker joins the cluster once; it can also"
+        " be in PHALANX_TOKEN.",
     ),
 ]
 Keep = Annotated[
@@ -174,7 +165,6 @@ def worker(  # noqa: PLR0913
     label: Labels = None,
     slots: Slots = None,
     address: Address = None,
-    token: Token = None,
     token_file: TokenFile = None,
     keep: Keep = False,
     cpu_quota: CpuQuota = False,
@@ -208,7 +198,7 @@ def worker(  # noqa: PLR0913
         state_dir=(state_dir or state_directory(os.environ) / "worker").absolute(),
         registration=registration,
         keep=keep,
-        join_token=_token(token, token_file),
+        join_token=_token(token_file),
         limits=LimitPolicy(cpu_quota=cpu_quota, processes=task_processes or None),
     )
     logs.set_up(log_format, log_level)
@@ -264,12 +254,13 @@ def _checked(flag: str, name: str, read: Reader[str]) -> str:
         refuse(*(f"{flag} {problem.message}" for problem in error.problems))
 
 
-def _token(given: str | None, file: Path | None) -> Callable[[], str | None]:
+def _token(file: Path | None) -> Callable[[], str | None]:
     """A function that returns the token. A file is read at each call, so it can be replaced."""
     if file is None:
+        given = os.environ.get(TOKEN_VARIABLE)
         return lambda: given
     try:
-        file.read_text()
-    except OSError as error:
-        refuse(f"--token-file: cannot read {file}: {error.strerror}")
-    return lambda: file.read_text().strip()
+        token_in(file)
+    except ValueError as error:
+        refuse(str(error))
+    return lambda: token_in(file)

@@ -6,6 +6,7 @@ a list, `token`, and `fingerprint`, that of the servers' certificate authority.
 
 import os
 import re
+import sys
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ from phalanx.tls.fingerprint import read_fingerprint
 DEFAULT_SERVER = "http://127.0.0.1:8080"
 SERVER_VARIABLE = "PHALANX_SERVER"
 TOKEN_VARIABLE = "PHALANX_TOKEN"  # noqa: S105
+TOKEN_FILE_VARIABLE = "PHALANX_TOKEN_FILE"  # noqa: S105
 FINGERPRINT_VARIABLE = "PHALANX_FINGERPRINT"
 
 
@@ -33,6 +35,7 @@ def load(
     token: str | None = None,
     environ: Mapping[str, str] | None = None,
     *,
+    token_file: str | Path | None = None,
     fingerprint: str | None = None,
 ) -> ClientSettings:
     """The settings in force. Raises ValueError with the problem and its source."""
@@ -44,17 +47,37 @@ def load(
     if not servers and not environ.get(SERVER_VARIABLE):
         origin = f"{path}: server"
     urls = _urls(named, origin) or (DEFAULT_SERVER,)
-    # The pin of the file is for the servers of the file.
+    # The pin of the file is for the servers of the file, and the token is sent to no other.
     is_of_file = set(urls) <= set(_urls(file.get("server"), f"{path}: server"))
+    own = file.get("token") if is_of_file or "server" not in file else None
     pin = fingerprint or environ.get(FINGERPRINT_VARIABLE)
     pin = pin or (file.get("fingerprint") if is_of_file else None)
     return ClientSettings(
         servers=urls,
-        token=token or environ.get(TOKEN_VARIABLE) or file.get("token"),
+        token=token or _given_token(token_file, environ) or own,
         is_default=not named,
         fingerprint=pin_for(pin, urls) if pin else None,
         folder=path.parent,
     )
+
+
+def token_in(file: str | Path) -> str:
+    """The token in a file; `-` is standard input. Raises ValueError."""
+    try:
+        token = (sys.stdin.read() if str(file) == "-" else Path(file).read_text("utf-8")).strip()
+    except OSError as error:
+        raise ValueError(f"--token-file: cannot read {file}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"--token-file: {file} is not text; write the token into it") from None
+    if not token:
+        raise ValueError(f"--token-file: {file} is empty; write the token into it")
+    return token
+
+
+def _given_token(file: str | Path | None, environ: Mapping[str, str]) -> str | None:
+    """The token in the file that the caller or a variable names, or else in a variable."""
+    file = file or environ.get(TOKEN_FILE_VARIABLE)
+    return token_in(file) if file else environ.get(TOKEN_VARIABLE)
 
 
 def pin_for(fingerprint: str, urls: tuple[str, ...]) -> str:

@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import parse_qs, urlsplit
 
 from msgspec.structs import replace
 
@@ -127,6 +128,11 @@ def load(
     given |= {
         name: Given(value, BY_NAME[name].flag) for name, value in flags.items() if value is not None
     }
+    if _has_password(flags.get("store")):
+        problems.append(
+            "--store: has a password, which other users can read on the command line; put it into"
+            " ~/.pgpass, PGPASSWORD or PHALANX_STORE"
+        )
     try:
         config = Config(given, path)
     except ConfigError as error:
@@ -135,6 +141,13 @@ def load(
         if not problems:
             return config
     raise ConfigError(problems)
+
+
+def _has_password(store: object) -> bool:
+    if not isinstance(store, str) or not store.startswith("postgres"):
+        return False
+    url = urlsplit(store)
+    return url.password is not None or "password" in parse_qs(url.query)
 
 
 def _from_file(path: Path, problems: list[str]) -> dict[str, Given]:

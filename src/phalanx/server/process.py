@@ -147,7 +147,7 @@ async def _tokens(config: Config, store: Store, place: str) -> TokenRegistry:
         )
     raise CannotServe(
         f"listening on {host} requires tokens, and there are none; create one first:\n"
-        f"  phalanx token create admin --role admin --store '{place}'"
+        f"  phalanx token create admin --role admin --store '{stores.shown(place)}'"
     )
 
 

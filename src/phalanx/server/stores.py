@@ -1,6 +1,7 @@
 """The store that a setting names: `memory`, `sqlite:PATH` or `postgres://…`."""
 
 import os
+import re
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
@@ -24,7 +25,8 @@ def shown(place: str) -> str:
     user, at, host = url.netloc.rpartition("@")
     name, colon, _ = user.partition(":")
     netloc = f"{name}:…@{host}" if colon else f"{user}{at}{host}"
-    return urlunsplit(url._replace(netloc=netloc))
+    query = re.sub(r"((?:^|&)password=)[^&]*", r"\1…", url.query)
+    return urlunsplit(url._replace(netloc=netloc, query=query))
 
 
 def store_at(place: str, lease_s: float) -> Store:

@@ -68,8 +68,8 @@ class Membership:
             return
         try:
             token = self._join_token()
-        except OSError as error:
-            raise Unreachable(f"cannot read the token: {error}") from None
+        except ValueError as error:
+            raise Unreachable(str(error)) from None
         if token is None:
             return
         credential = self._credential or self._new()
