@@ -59,7 +59,7 @@ class StateDir:
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path.chmod(0o700)
         for folder in (self.trash, self.attempts, self.output):
-            self._create_folder(folder)
+            self._ensure_folder(folder)
         self.discard_unusable()
 
     def discard_unusable(self) -> None:
@@ -77,20 +77,28 @@ class StateDir:
         for path in self.path.glob(f"*{TEMPORARY}"):
             self.discard(path)  # of a process that was killed while it wrote
 
+    def _ensure_folder(self, path: Path) -> None:
+        """Create a folder if there is none, in place of anything else. Raises OSError."""
+        try:
+            if stat.S_ISDIR(path.lstat().st_mode):
+                return
+        except FileNotFoundError:
+            pass
+        self._create_folder(path)
+
     def _create_folder(self, path: Path) -> None:
-        """Create a folder, in place of anything else that has its name. Raises OSError."""
+        """Create a folder, in place of anything that has its name. Raises OSError."""
         try:
             path.mkdir(mode=0o700)
         except FileExistsError:
-            if path.is_symlink() or not path.is_dir():
-                self.discard(path)
-                path.mkdir(mode=0o700)
+            self.discard(path)
+            path.mkdir(mode=0o700)
 
     # The files of tasks
 
     def create_attempt(self, key: AttemptKey) -> None:
-        """Create the folder for the files of an attempt's task. Raises OSError."""
-        self._create_folder(self.attempts)
+        """Create the folder for the files of an attempt's task, empty. Raises OSError."""
+        self._ensure_folder(self.attempts)
         self._create_folder(self.attempt(key))
 
     def attempt(self, key: AttemptKey) -> Path:

@@ -22,10 +22,13 @@ class AttemptProblems:
 
     def report(self, key: AttemptKey, message: str) -> None:
         """Report a problem to the server, once."""
+        if self._add(key, message):
+            self._log.warning("problem with a task", task=key[0], attempt=key[1], problem=message)
+
+    def _add(self, key: AttemptKey, message: str) -> bool:
         # Names of files may have bytes that are not UTF-8.
         message = message.encode(errors="replace").decode()[:_MESSAGE_CHARACTERS]
-        if self._reports.add_problem(key, message):
-            self._log.warning("problem with a task", task=key[0], attempt=key[1], problem=message)
+        return self._reports.add_problem(key, message)
 
     @contextmanager
     def contained(self, key: AttemptKey, action: str) -> Iterator[None]:
@@ -33,5 +36,5 @@ class AttemptProblems:
         try:
             yield
         except Exception as error:
-            self._log.exception("error with a task", task=key[0], attempt=key[1], action=action)
-            self.report(key, f"the worker could not {action}: {type(error).__name__}: {error}")
+            if self._add(key, f"the worker could not {action}: {type(error).__name__}: {error}"):
+                self._log.exception("error with a task", task=key[0], attempt=key[1], action=action)

@@ -22,6 +22,8 @@ _READ_BYTES = 256 * 1024
 _CONNECT_INTERVAL_S = 0.02
 #: A spawner that failed to start is started again after this time.
 _RESTART_S = 1.0
+#: A spawner exits at once while an earlier one still runs; then the first starts follow quickly.
+_QUICK_STARTS = 5
 
 
 class SpawnerClient:
@@ -34,20 +36,21 @@ class SpawnerClient:
         """Connect to the spawner, and start it first if it does not run."""
         log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
         starting: int | None = None
+        starts = 0
         while True:
             with (
-                suppress(FileNotFoundError, ConnectionRefusedError),
+                suppress(OSError),
                 short_path(state_dir.socket) as name,
             ):
                 return cls(*await asyncio.open_unix_connection(name))
             if starting is not None:
                 ended, status = os.waitpid(starting, os.WNOHANG)
-                if ended and status:
+                if ended and (status or starts >= _QUICK_STARTS):
                     log.error("spawner failed to start", see=str(state_dir.spawner_log))
                     await asyncio.sleep(_RESTART_S)
                 starting = None if ended else starting
             if starting is None:
-                starting = _start(state_dir)
+                starting, starts = _start(state_dir), starts + 1
             await asyncio.sleep(_CONNECT_INTERVAL_S)
 
     def send(self, *messages: LinkMessage) -> None:

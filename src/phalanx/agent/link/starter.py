@@ -69,7 +69,7 @@ class AttemptStarter:
             # The command is meant for the image, so it must not run without it.
             self._fail(key, _NO_RUNTIME)
             return
-        if key not in self._prepared:
+        if key not in self._prepared and key not in self._fetches:
             try:
                 self._state_dir.create_attempt(key)
             except OSError as error:

@@ -52,7 +52,7 @@ class Journal:
 
     def load(self) -> None:
         """Read the file that an earlier spawner has written, if there is one."""
-        written = self._path.read_bytes() if self._path.exists() else b""
+        written = self._path.read_bytes() if self._path.is_file() else b""
         for line in written.split(b"\n")[:-1]:
             try:
                 entry = _decode(line)
