@@ -28,9 +28,9 @@ def port() -> int:
 
 
 @contextmanager
-def up(port: int, folder: Path, *words: str) -> Iterator[Following]:
+def up(port: int, folder: Path, *words: str, **variables: str) -> Iterator[Following]:
     """Ended as a user ends it, if it has not ended by itself."""
-    process = NOWHERE.start("up", f"--port={port}", f"--data={folder}", *words)
+    process = NOWHERE.start("up", f"--port={port}", f"--data={folder}", *words, **variables)
     with Following(process) as running:
         try:
             yield running
@@ -139,3 +139,18 @@ def _kill_worker(folder: Path) -> None:
     """The process that was started with the state directory of the worker."""
     [worker] = _with(f"--state-dir={folder / 'workers' / 'w-1'}")
     os.kill(worker, signal.SIGKILL)
+
+
+def test_a_cluster_that_requires_tokens_needs_no_further_steps(port: int, tmp_path: Path) -> None:
+    foreign = {"PHALANX_LOOPBACK_OPEN": "false", "PHALANX_TOKEN": "of another cluster"}
+    at = Terminal(f"http://127.0.0.1:{port}")
+    for _ in range(2):  # the second time with the tokens and credentials of the first
+        with up(port, tmp_path, **foreign) as running:
+            assert running.line_with("Ctrl-C stops everything.", PATIENCE_S), running.seen
+            assert f"export PHALANX_TOKEN=$(cat {tmp_path}/admin.token)" in "".join(running.seen)
+            assert at.type("jobs").status != 0
+            token = (tmp_path / "admin.token").read_text().strip()
+            said = at.type("submit", "--follow", "--", "echo", "hello", PHALANX_TOKEN=token)
+            assert said.status == 0, said
+    for file in ("admin.token", "join.token"):
+        assert (tmp_path / file).stat().st_mode & 0o777 == 0o600

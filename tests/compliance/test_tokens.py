@@ -2,6 +2,8 @@
 
 import asyncio
 
+from msgspec.structs import replace
+
 from phalanx.store.protocol import Store, Token
 from tests.compliance.backends import Backend
 
@@ -36,6 +38,46 @@ async def test_the_name_of_a_removed_token_is_free_again(store: Store) -> None:
     assert not await store.remove_token("ada")
     assert await store.tokens() == ()
     assert await store.add_token(a_token("ada", "2" * 64))
+
+
+async def test_a_token_is_replaced_only_if_it_is_as_expected(store: Store) -> None:
+    before = a_token("ada", "1" * 64)
+    after = replace(before, next_digest="2" * 64)
+    assert not await store.replace_token(before, after)
+    assert await store.add_token(before)
+    done = await asyncio.gather(*(store.replace_token(before, after) for _ in range(3)))
+    assert sorted(done) == [False, False, True]
+    assert await store.tokens() == (after,)
+
+
+async def test_the_version_grows_with_every_change_of_the_tokens(
+    store: Store, backend: Backend
+) -> None:
+    other = backend.handle()
+    await other.open()
+    versions = [await other.tokens_version()]
+    token = a_token("ada")
+    for change in (
+        store.add_token(token),
+        store.replace_token(token, replace(token, workers="w-1")),
+        store.remove_token("ada"),
+    ):
+        assert await change
+        versions.append(await other.tokens_version())
+    assert versions == sorted(set(versions))
+    await other.close()
+
+
+async def test_uses_of_tokens_are_kept_without_a_change_of_the_version(store: Store) -> None:
+    for name in ("ada", "bob"):
+        await store.add_token(a_token(name))
+    version = await store.tokens_version()
+    await store.note_token_uses({"ada": 5, "nobody": 6})
+    await store.note_token_uses({"ada": 7})
+    assert await store.token_uses() == {"ada": 7}
+    assert await store.tokens_version() == version
+    await store.remove_token("ada")
+    assert await store.token_uses() == {}
 
 
 async def test_other_handles_see_a_new_token_at_once_while_a_server_leads(

@@ -1,12 +1,16 @@
 """Whose a token is, and how soon a change is noticed."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 from tests.driver import spec
 
-from phalanx.identity.principal import Unauthorised
+from phalanx.core.errors import Conflict
+from phalanx.core.time_units import HOUR
+from phalanx.identity.authority import TokenAuthority
+from phalanx.identity.principal import Principal, Unauthorised
 from phalanx.identity.registry import TokenRegistry
 from phalanx.identity.tokens import NewToken, TokenRequest, digest, new_token
 from phalanx.sim.loop import run_virtually
@@ -150,5 +154,93 @@ def test_an_owner_without_a_token_or_without_access_is_refused() -> None:
         await store.remove_token("ada")
         await registry.refresh()
         assert registry.refusal(here, "ada") == "ada has no token any more"
+
+    run_virtually(story())
+
+
+def test_an_expired_token_is_refused_without_a_read_of_the_store() -> None:
+    async def story() -> None:
+        store, now = CountingStore(), [0]
+        request = TokenRequest(name="ada", role="admin", lifetime=10)
+        created = new_token(request, 0)
+        await store.add_token(created.token)
+        registry = TokenRegistry(store, open_on_loopback=False, clock=lambda: now[0])
+        assert (await registry.principal(created.secret, loopback=False)).name == "ada"
+        asked, now[0] = store.asked, 10
+        with pytest.raises(Unauthorised, match="token ada expired at 1970-01-01 00:00 UTC"):
+            await registry.principal(created.secret, loopback=False)
+        assert store.asked == asked
+
+    run_virtually(story())
+
+
+def test_tokens_are_read_again_only_when_they_have_changed() -> None:
+    class Reads(CountingStore):
+        reads = 0
+
+        async def tokens(self) -> tuple[Token, ...]:
+            self.reads += 1
+            return await super().tokens()
+
+    async def story() -> None:
+        store = Reads()
+        registry = TokenRegistry(store, open_on_loopback=False)
+        for _ in range(5):
+            await registry.refresh()
+        assert (store.asked, store.reads) == (5, 1)
+        await store.add_token(a_token("ada", "admin").token)
+        await registry.refresh()
+        assert store.reads == 2
+
+    run_virtually(story())
+
+
+def test_the_last_use_of_a_token_is_stored_once_an_hour() -> None:
+    async def story() -> None:
+        store, now = CountingStore(), [0]
+        created = a_token("ada", "admin")
+        await store.add_token(created.token)
+        registry = TokenRegistry(store, open_on_loopback=False, clock=lambda: now[0])
+        refreshing = asyncio.create_task(registry.keep_refreshing())
+        for at, stored in ((HOUR, HOUR), (HOUR + 1, HOUR), (2 * HOUR, 2 * HOUR)):
+            now[0] = at
+            await registry.principal(created.secret, loopback=False)
+            await _pass(3)
+            assert await store.token_uses() == {"ada": stored}
+        refreshing.cancel()
+
+    run_virtually(story())
+
+
+def test_a_join_token_expires_after_a_day_unless_asked_otherwise() -> None:
+    def expiry(**fields: Any) -> int | None:
+        return new_token(TokenRequest(name="x", **fields), 5).token.expires_at
+
+    assert expiry(role="join") == 24 * HOUR + 5
+    assert expiry(role="join", lifetime=7) == 12
+    assert expiry(role="admin") is None
+
+
+def test_a_name_can_be_joined_again_only_after_its_credential_was_revoked() -> None:
+    async def story() -> None:
+        store, now = CountingStore(), [0]
+        # Two servers on one database: the second has not noticed what the first has done.
+        registries = [
+            TokenRegistry(store, open_on_loopback=False, clock=lambda: now[0]) for _ in range(2)
+        ]
+        first, second = (TokenAuthority(store, each, lambda: now[0]) for each in registries)
+        by = Principal("join", "join", workers="*")
+        await first.join(by, "w", "1" * 64)
+        with pytest.raises(Conflict, match="phalanx token revoke worker:w"):
+            await second.join(by, "w", "2" * 64)
+        await first.revoke("worker:w")
+        await second.join(by, "w", "2" * 64)
+        with pytest.raises(Conflict):
+            await first.join(by, "w", "3" * 64)
+        await first.revoke("worker:w")
+        now[0] = 31 * 24 * HOUR
+        await first.join(by, "v", "4" * 64)
+        await first.revoke("worker:v")
+        assert [token.name for token in await store.tokens()] == ["worker:v"]
 
     run_virtually(story())

@@ -4,6 +4,8 @@ An `Authenticator` finds the principal of a token; this module only applies its 
 """
 
 import ipaddress
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from functools import lru_cache
 from typing import Protocol
 
@@ -54,6 +56,21 @@ async def guard(connection: ASGIConnection, handler: BaseRouteHandler) -> None: 
     principal = await identify(services.auth, connection.scope)
     check_role(principal, allowed)
     check_certificate(services.certificates, principal, connection.scope)
+
+
+async def while_authorised(
+    connection: ASGIConnection,  # type: ignore[type-arg]
+    parts: AsyncGenerator[bytes, None],
+) -> AsyncIterator[bytes]:
+    """The parts of a stream, until the token of its reader is revoked or expires."""
+    auth = services_of(connection).auth
+    async with aclosing(parts):
+        async for part in parts:
+            try:
+                await identify(auth, connection.scope)
+            except Unauthorised:
+                return
+            yield part
 
 
 def principal_of(connection: ASGIConnection) -> Principal:  # type: ignore[type-arg]

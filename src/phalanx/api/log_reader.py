@@ -6,7 +6,7 @@ in memory; output that was dropped meanwhile is shown as a gap.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
 from phalanx.api.services import Services
 from phalanx.core.model import Job, Task, index_in_role
@@ -91,7 +91,7 @@ class LogReader:
             for task in tasks
         }
 
-    async def read(self, output: JobOutput, *, follow: bool) -> AsyncIterator[bytes]:
+    async def read(self, output: JobOutput, *, follow: bool) -> AsyncGenerator[bytes, None]:
         """The log; with `follow` until the job, or the one attempt, has ended."""
         arrived = output.arrived
         try:

@@ -7,7 +7,7 @@ from litestar.params import FromPath, QueryParameter
 from litestar.response import Stream
 
 from phalanx.api import request_body
-from phalanx.api.auth import AGENTS, USERS, principal_of
+from phalanx.api.auth import AGENTS, USERS, principal_of, while_authorised
 from phalanx.api.checkpoints import Bytes
 from phalanx.api.errors import wrong
 from phalanx.api.log_reader import LogReader
@@ -114,7 +114,7 @@ async def read(  # noqa: PLR0913, PLR0917
     if tail is not None:
         await reader.skip_to_tail(output, tail)
     return Stream(
-        reader.read(output, follow=follow),
+        while_authorised(request, reader.read(output, follow=follow)),
         media_type="text/plain; charset=utf-8",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )

@@ -5,7 +5,7 @@ that is too far behind gets an event `resync`.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Annotated, Any
 
 import msgspec
@@ -13,7 +13,7 @@ from litestar import Request, get
 from litestar.params import QueryParameter
 from litestar.response import Stream
 
-from phalanx.api.auth import USERS, principal_of
+from phalanx.api.auth import USERS, principal_of, while_authorised
 from phalanx.api.errors import wrong
 from phalanx.api.services import Services, services_of
 from phalanx.api.visibility import visible_record
@@ -48,7 +48,9 @@ async def events(request: Request[Any, Any, Any], since: Since = None) -> Stream
     last = await services.engine.do(lambda turn: turn.cluster.last_seq)
     services.event_buffer.catch_up(last)
     return Stream(
-        _follow(services, principal_of(request), _start(request, since, last)),
+        while_authorised(
+            request, _follow(services, principal_of(request), _start(request, since, last))
+        ),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
@@ -65,7 +67,9 @@ def _start(request: Request[Any, Any, Any], since: int | None, last: int) -> int
     return int(resumed)
 
 
-async def _follow(services: Services, principal: Principal, since: int) -> AsyncIterator[bytes]:
+async def _follow(
+    services: Services, principal: Principal, since: int
+) -> AsyncGenerator[bytes, None]:
     buffer, engine = services.event_buffer, services.engine
     yield b": start of the stream\n\n"
     while engine.is_leading:

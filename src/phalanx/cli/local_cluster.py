@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import ctypes
 import os
+import shlex
 import signal
 import socket
 import sys
@@ -14,10 +15,12 @@ from pathlib import Path
 import httpx
 import typer
 
+from phalanx.cli import local_tokens
 from phalanx.cli.exits import Status, end
 from phalanx.cli.formatting import plural
+from phalanx.cli.local_tokens import LocalTokens
 from phalanx.cli.output import console, prefixed_line
-from phalanx.client.settings import DEFAULT_SERVER
+from phalanx.client.settings import DEFAULT_SERVER, TOKEN_VARIABLE
 
 _SERVER = "server"
 _HOST = "127.0.0.1"
@@ -28,6 +31,7 @@ _RESTART_PAUSE_S = 1.0
 _POLL_S = 0.1
 _libc = ctypes.CDLL(None)
 _SET_PDEATHSIG = 1
+_TOKEN_VARIABLES = (TOKEN_VARIABLE, "PHALANX_TOKEN_FILE")
 
 
 class _Child:
@@ -43,6 +47,8 @@ class LocalCluster:
 
     def __init__(self, folder: Path, port: int, workers: int, gpus: int) -> None:
         self._folder = folder
+        self._store = f"sqlite:{folder / 'phalanx.db'}"
+        self._tokens: LocalTokens | None = None  #: if the server requires tokens
         self._url = f"http://{_HOST}:{port}"
         self._port = port
         self._workers = [f"w-{number}" for number in range(1, workers + 1)]
@@ -68,6 +74,8 @@ class LocalCluster:
         try:
             await self._start(_SERVER, *self._server_arguments())
             if await self._server_leads():
+                if local_tokens.required(self._store, _HOST):
+                    self._tokens = await local_tokens.create(self._store, self._folder)
                 for name in self._workers:
                     await self._start(name, *self._worker_arguments(name))
                 greeting = asyncio.create_task(self._greet())
@@ -94,16 +102,18 @@ class LocalCluster:
             "serve",
             f"--host={_HOST}",
             f"--port={self._port}",
-            f"--store=sqlite:{self._folder / 'phalanx.db'}",
+            f"--store={self._store}",
         )
 
     def _worker_arguments(self, name: str) -> tuple[str, ...]:
+        tokens = () if self._tokens is None else (f"--token-file={self._tokens.join}",)
         return (
             "worker",
             f"--server={self._url}",
             f"--id={name}",
             f"--resources={self._resources()}",
             f"--state-dir={self._folder / 'workers' / name}",
+            *tokens,
         )
 
     def _resources(self) -> str:
@@ -123,6 +133,8 @@ class LocalCluster:
             stdin=DEVNULL,
             stdout=DEVNULL,  # the server's greeting; ours replaces it
             stderr=PIPE,
+            # A token of the user's is for another cluster, or not for workers.
+            env={k: v for k, v in os.environ.items() if k not in _TOKEN_VARIABLES},
             # Ctrl-C reaches only this process, which stops the others in order.
             start_new_session=True,
             preexec_fn=_stop_with_parent,
@@ -164,7 +176,10 @@ class LocalCluster:
         return False
 
     async def _get(self, path: str) -> httpx.Response | None:
-        async with httpx.AsyncClient(timeout=1) as client:
+        headers = {}
+        if self._tokens is not None:
+            headers["Authorization"] = f"Bearer {self._tokens.admin.read_text().strip()}"
+        async with httpx.AsyncClient(timeout=1, headers=headers) as client:
             with contextlib.suppress(httpx.HTTPError):
                 answer = await client.get(self._url + path)
                 return answer if answer.status_code == 200 else None
@@ -209,6 +224,8 @@ class LocalCluster:
         gpus = f", each with {plural(self._gpus, 'simulated GPU')}" if self._gpus else ""
         request = " --gpu 1" if self._gpus else ""
         address = "" if self._url == DEFAULT_SERVER else f"  export PHALANX_SERVER={self._url}\n"
+        if self._tokens is not None:
+            address += f"  export PHALANX_TOKEN=$(cat {shlex.quote(str(self._tokens.admin))})\n"
         typer.echo(
             f"\nPhalanx is running at {self._url} with {plural(count, 'worker')}{gpus}.\n"
             f"Its state is in {self._folder}.\n\n"

@@ -121,6 +121,9 @@ class TokenAuthority:
         name = credential_name(worker)
         for _ in range(_TRIES):
             current = self._registry.named(name)
+            if current is not None and current.digest != secret_digest:
+                await self._registry.refresh()  # it may have been revoked just now
+                current = self._registry.named(name)
             if current is not None and current.revoked_at is None:
                 if current.digest == secret_digest:
                     return current

@@ -260,3 +260,15 @@ async def test_tokens_are_created_listed_rotated_and_revoked_over_the_api(
         {"name": "x", "role": "admin", "joins": 2},
     ):
         assert (await cluster.call("root", "POST", "/tokens", wrong)).status == 400, wrong
+
+
+async def test_a_stream_ends_with_the_token_of_its_reader(cluster: Cluster) -> None:
+    body = {"name": "ada", "namespaces": ["default"]}
+    secret = (await cluster.call("root", "POST", "/tokens", body)).body["secret"]
+    headers = {"authorization": f"Bearer {secret}"}
+    async with cluster.server.client.stream("GET", "/events", headers=headers) as stream:
+        lines = stream.aiter_lines()
+        assert await anext(lines) == ": start of the stream"
+        assert (await cluster.call("root", "DELETE", "/tokens/ada")).status == 204
+        await cluster.submit(command=MARKER)
+        assert not [line async for line in lines if "data" in line]

@@ -51,7 +51,9 @@ class Membership:
         self._file = file
         self._join_token = join_token
         self._credential = file.load(worker)
-        self._is_accepted = self._credential is not None and self._credential.is_joined
+        self._is_accepted = asyncio.Event()
+        if self._credential is not None and self._credential.is_joined:
+            self._is_accepted.set()
         self._log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
     def bearer(self) -> str | None:
@@ -64,7 +66,7 @@ class Membership:
 
         Raises Unreachable. The join token is read again at each call.
         """
-        if self._is_accepted:
+        if self._is_accepted.is_set():
             return
         try:
             token = self._join_token()
@@ -85,13 +87,13 @@ class Membership:
         joined = _decode(reply.body)
         self._accept_certificate(joined)
         self._save(replace(credential, is_joined=True), joined)
-        self._is_accepted = True
+        self._is_accepted.set()
         server.close()  # its connections have not shown the certificate
         self._log.info("joined the cluster", worker=self._worker, server=server.leader)
 
     def refused(self, error: CredentialRefused) -> str:
         """Note that the worker has to join again. Returns the error with its cure."""
-        self._is_accepted = False
+        self._is_accepted.clear()
         if isinstance(error, JoinRefused):
             return str(error)
         if self.bearer() is None or error.lacks_certificate:
@@ -104,19 +106,19 @@ class Membership:
     async def keep_renewing(self, server: LeaderClient) -> None:
         """Renew the credential whenever it is due, forever."""
         while True:
-            credential = self._credential
-            if credential is None or not self._is_accepted:
-                await asyncio.sleep(_RETRY_S)
-            elif (left := self._due_in_s(credential)) > 0:
+            await self._is_accepted.wait()
+            if (left := self._due_in_s()) > 0:
                 await asyncio.sleep(min(left, _LOOK_S))
-            else:
-                try:
-                    await self._renew(server, credential)
-                except (Unreachable, OSError) as error:
-                    self._log.warning("cannot renew the credential", error=str(error))
-                    await asyncio.sleep(_RETRY_S)
+                continue
+            try:
+                await self.renew(server)
+            except (Unreachable, OSError) as error:
+                self._log.warning("cannot renew the credential", error=str(error))
+                await asyncio.sleep(_RETRY_S)
 
-    async def _renew(self, server: LeaderClient, credential: WorkerCredential) -> None:
+    async def renew(self, server: LeaderClient) -> None:
+        """Replace the credential by a new one. Raises Unreachable or OSError."""
+        credential = self._joined()
         if not credential.next_secret:
             credential = replace(credential, next_secret=_new_secret())
             self._file.save(credential)
@@ -132,10 +134,17 @@ class Membership:
         self._save(renewed, answer)
         self._log.info("renewed the credential", worker=self._worker)
 
-    def _due_in_s(self, credential: WorkerCredential) -> float:
+    def _due_in_s(self) -> float:
+        """Seconds until the next renewal; none if one was begun and not finished."""
+        credential = self._joined()
         if credential.next_secret or (self._tls is not None and self._tls.is_due):
             return 0.0
         return credential.renew_at - time.time()
+
+    def _joined(self) -> WorkerCredential:
+        if self._credential is None:
+            raise AssertionError("bug: a worker without a credential was accepted")
+        return self._credential
 
     def _renewal(self, secret: str) -> dict[str, str]:
         """The fields that ask for a credential, and with TLS for a certificate too."""
