@@ -71,6 +71,7 @@ def a_spec(**fields: Any) -> JobSpec:
         preemptible=True,
         preemption_policy=PreemptionPolicy.LOWER,
         checkpoint=CheckpointPolicy.NONE,
+        run_as_user=None,
         fence=False,
         after=(),
         schedule=None,

@@ -128,6 +128,7 @@ def specs(draw: st.DrawFn) -> JobSpec:
         preemptible=draw(st.booleans()),
         preemption_policy=draw(st.sampled_from(PreemptionPolicy)),
         checkpoint=draw(st.sampled_from(CheckpointPolicy)),
+        run_as_user=None,
         fence=fence,
         after=() if schedule else tuple(draw(st.lists(ids, max_size=3, unique=True))),
         schedule=schedule,

@@ -75,6 +75,7 @@ def test_only_the_command_is_required() -> None:
         preemptible=True,
         preemption_policy=PreemptionPolicy.LOWER,
         checkpoint=CheckpointPolicy.NONE,
+        run_as_user=None,
         fence=False,
         after=(),
         schedule=None,

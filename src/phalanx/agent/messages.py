@@ -78,6 +78,16 @@ class TaskLimits(msgspec.Struct, frozen=True, omit_defaults=True):
         return controller == "cpu" or self.processes is not None
 
 
+class TaskUser(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The user that a task runs as."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...] = ()
+    name: str = ""
+    home: str = ""
+
+
 class PrepareStart(msgspec.Struct, frozen=True, tag=True):
     """An attempt is about to be started: do what makes its start quick."""
 
@@ -92,6 +102,7 @@ class RunAttempt(msgspec.Struct, frozen=True, tag=True):
     time_limit: Micros | None = None
     fence: bool = False
     limits: TaskLimits = TaskLimits()
+    user: TaskUser | None = None  #: None for the spawner's own user
 
     @property
     def key(self) -> AttemptKey:

@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _PR_SET_DUMPABLE = 4
+_PR_SET_NO_NEW_PRIVS = 38
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -22,6 +23,16 @@ def isolate_process() -> None:
         if descriptor > 2:
             with suppress(OSError):  # the descriptor of the listing itself is closed by now
                 os.set_inheritable(descriptor, False)
+
+
+def forbid_new_privileges() -> None:
+    """Let this process and its children gain no privileges, for example with sudo. Raises OSError.
+
+    This cannot be undone.
+    """
+    if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
 
 
 def remove_credentials() -> None:

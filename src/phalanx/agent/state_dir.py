@@ -48,18 +48,20 @@ class StateDir:
         self.certificate_file = path / "certificate.pem"
         self.credential_file = path / "credential"
         self.lease_file = path / "lease"
+        self.uid_file = path / "uids"
         self.cluster_id_file = path / "cluster-id"
         self.spawner_log = path / "spawner.log"
 
-    def create(self) -> None:
+    def create(self, *, for_users: bool = False) -> None:
         """Create the directory, closed to other users: it holds output and the spawner's socket.
 
-        Raises OSError.
+        `for_users` lets tasks of other users pass through to their own folders. Raises OSError.
         """
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.path.chmod(0o700)
         for folder in (self.trash, self.attempts, self.output):
             self._ensure_folder(folder)
+        for folder in (self.path, self.attempts):
+            folder.chmod(0o711 if for_users else 0o700)
         self.discard_unusable()
 
     def discard_unusable(self) -> None:
@@ -100,6 +102,15 @@ class StateDir:
         """Create the folder for the files of an attempt's task, empty. Raises OSError."""
         self._ensure_folder(self.attempts)
         self._create_folder(self.attempt(key))
+
+    def give_attempt(self, key: AttemptKey, uid: int, gid: int) -> None:
+        """Give the folder and its files to the user of the task. Raises OSError.
+
+        Until then the folder was open to the agent alone, so all its content is the agent's.
+        """
+        folder = self.attempt(key)
+        for path in (*folder.iterdir(), folder):
+            os.chown(path, uid, gid, follow_symlinks=False)
 
     def attempt(self, key: AttemptKey) -> Path:
         return self.attempts / _folder_name(key)

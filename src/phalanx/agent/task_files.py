@@ -59,11 +59,12 @@ def open_file(root: Path, *names: str) -> TaskFile:
     try:
         folder = open_folder(root, *names[:-1])
         try:
+            owner = os.fstat(folder).st_uid
             handle = os.open(names[-1], os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
         finally:
             os.close(folder)
         try:
-            return _opened(handle)
+            return _opened(handle, owner)
         finally:
             os.close(handle)
     except FileNotFoundError:
@@ -84,12 +85,17 @@ def read_short(path: Path) -> str:
         file.close()
 
 
-def _opened(handle: int) -> TaskFile:
-    """The file that the handle refers to, whatever has its name by now."""
+def _opened(handle: int, owner: int) -> TaskFile:
+    """The file that the handle refers to, whatever has its name by now.
+
+    In the folder of another user's task, root reads only what that user could read.
+    """
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode):
         raise UnusableFile(_KINDS.get(stat.S_IFMT(status.st_mode), "is not a file"))
     if status.st_nlink > 1:
         raise UnusableFile("is a hard link")  # possibly to a file that the task may not read
+    if owner not in (os.geteuid(), status.st_uid):
+        raise UnusableFile("belongs to another user")
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     return TaskFile(os.open(f"/proc/self/fd/{handle}", flags), status.st_size)

@@ -4,6 +4,7 @@ A spawner that dies is replaced. Its tasks are gone, and the server learns so fr
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,16 @@ from phalanx.agent.credential import CredentialError, CredentialFile
 from phalanx.agent.first_contact import pinned_authorities
 from phalanx.agent.link.controller import AttemptController
 from phalanx.agent.link.leader_client import LeaderClient
-from phalanx.agent.link.limits import LimitPolicy
 from phalanx.agent.link.link import CredentialRevoked, Link, Registration, Superseded
 from phalanx.agent.link.membership import Membership
 from phalanx.agent.link.spawner_client import SpawnerClient
+from phalanx.agent.link.task_policy import TaskPolicy
 from phalanx.agent.messages import AttemptKey, QuitWhenIdle, SpawnerSnapshot, StopAll
 from phalanx.agent.process_isolation import isolate_process, remove_credentials
 from phalanx.agent.process_lock import ProcessLock, holder_pid
 from phalanx.agent.shutdown import ShutdownSignals, WorkerShutdown
 from phalanx.agent.state_dir import StateDir
+from phalanx.agent.task_users import UserRefused, check_policy
 from phalanx.agent.tls_identity import TlsIdentity
 from phalanx.core.model import Limit
 from phalanx.tls.pinning import FingerprintMismatch, Pin
@@ -46,7 +48,7 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     keep: bool = False
     fingerprint: str | None = None  #: of the only certificate authority that is trusted
     join_token: Callable[[], str | None] = lambda: None
-    limits: LimitPolicy = LimitPolicy()
+    tasks: TaskPolicy = TaskPolicy()
 
 
 def run(settings: WorkerSettings) -> int:
@@ -55,8 +57,11 @@ def run(settings: WorkerSettings) -> int:
     try:
         isolate_process()
         remove_credentials()
-        state_dir.create()
+        check_policy(settings.tasks.users, state_dir.path)
+        state_dir.create(for_users=settings.tasks.users.is_set)
         lock = ProcessLock.acquire(state_dir.link_lock)
+    except UserRefused as error:
+        raise WorkerStartError(str(error)) from None
     except OSError as error:
         raise WorkerStartError(
             f"cannot use the state directory {settings.state_dir}: {error}"
@@ -137,7 +142,7 @@ class WorkerProcess:
             limits=tuple(limit for limit in Limit if limit not in snapshot.unenforced),
         )
         controller = AttemptController(
-            registration.id, spawner, self._state_dir, self._server, self._settings.limits
+            registration.id, spawner, self._state_dir, self._server, self._settings.tasks
         )
         for path in self._leftovers({status.key for status in snapshot.attempts}):
             controller.trash.put(path)
@@ -152,6 +157,7 @@ class WorkerProcess:
             tasks=len(snapshot.attempts),
             limits=", ".join(registration.limits) or "none",
         )
+        self._log_users()
         for limit, why in snapshot.unenforced.items():
             self._log.warning("limit not enforced", limit=limit, reason=why)
         shutdown = WorkerShutdown(spawner, controller, link)
@@ -182,11 +188,20 @@ class WorkerProcess:
 
     def _leftovers(self, known: set[AttemptKey]) -> list[Path]:
         try:
-            self._state_dir.create()
+            self._state_dir.create(for_users=self._settings.tasks.users.is_set)
             return self._state_dir.leftovers(known)
         except OSError as error:
             self._log.warning("cannot clean up the state directory", error=str(error))
             return []
+
+    def _log_users(self) -> None:
+        if self._settings.tasks.users.is_set:
+            self._log.info("tasks run as the users of their namespaces")
+        elif os.geteuid() == 0:
+            cure = "give namespaces users of their own with --task-user or --task-uids"
+            self._log.warning("tasks run as root", action=cure)
+        else:
+            self._log.info("tasks run as the user of the worker", uid=os.geteuid())
 
     async def _exit_status(
         self, tasks: dict[str, "asyncio.Task[Any]"], spawner: SpawnerClient

@@ -40,6 +40,7 @@ def read_options(
         priority_classes=services.info.priority_classes,
         lost_after=round(services.engine.settings.lost_after_s * SECOND),
         timezones=_timezones(),
+        run_as_users=services.info.run_as_users,
         ignore_image=ignore_image,
         ignore_unsupported=ignore_unsupported,
         whole_gangs=whole_gangs,

@@ -37,6 +37,7 @@ class Info(msgspec.Struct, frozen=True):
     version: str = "0.1.0"
     body_limit_bytes: int = 1024 * 1024
     priority_classes: dict[str, int] = {}
+    run_as_users: dict[str, tuple[str, ...]] = {}
     output_limit_bytes: int = 1024 * 1024  #: the output that is kept of each attempt
     renew_credentials_s: float = 86_400.0  #: how often agents renew their credentials
     keepalive_s: float = 15.0  #: how often a quiet stream sends a comment

@@ -10,10 +10,12 @@ import typer
 
 from phalanx.cli.options import one_of, whole_number
 from phalanx.cli.settings import refuse
+from phalanx.cli.task_users import user_policy
 from phalanx.client.settings import DEFAULT_SERVER, TOKEN_VARIABLE, pin_for, token_in
 from phalanx.core.errors import Invalid
 from phalanx.core.model import Protocol
 from phalanx.core.spec.fields import Reader
+from phalanx.core.spec.job import NEEDS_USERS
 from phalanx.core.spec.names import label_key, worker_id
 from phalanx.core.spec.quantities import capacity
 from phalanx.server.config import state_directory
@@ -133,6 +135,24 @@ Processes = Annotated[
         help="Maximum number of processes and threads of a task; 0 for no limit.",
     ),
 ]
+TaskUser = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--task-user",
+        envvar="PHALANX_TASK_USER",
+        metavar="NAMESPACE=USER",
+        help="User that runs the tasks of a namespace; USER alone for all other namespaces.",
+    ),
+]
+TaskUids = Annotated[
+    str | None,
+    typer.Option(
+        "--task-uids",
+        envvar="PHALANX_TASK_UIDS",
+        metavar="FIRST-LAST",
+        help="Range from which each namespace without a user gets a uid of its own.",
+    ),
+]
 Format = Annotated[
     LogFormat,
     typer.Option(
@@ -169,6 +189,8 @@ def worker(  # noqa: PLR0913
     keep: Keep = False,
     cpu_quota: CpuQuota = False,
     task_processes: Processes = DEFAULT_PROCESSES,
+    task_user: TaskUser = None,
+    task_uids: TaskUids = None,
     log_format: Format = LogFormat.TEXT,
     log_level: Level = LogLevel.INFO,
 ) -> None:
@@ -178,16 +200,17 @@ def worker(  # noqa: PLR0913
     """
     from phalanx.agent import hardware  # noqa: PLC0415
     from phalanx.agent import worker as agent  # noqa: PLC0415
-    from phalanx.agent.link.limits import LimitPolicy  # noqa: PLC0415
     from phalanx.agent.link.link import Registration  # noqa: PLC0415
+    from phalanx.agent.link.task_policy import LimitPolicy, TaskPolicy  # noqa: PLC0415
     from phalanx.server import logs  # noqa: PLC0415
 
     detected = hardware.detect()
+    users = user_policy(task_user or [], task_uids)
     registration = Registration(
         id=_checked("--id", name or socket.gethostname(), worker_id),
         protocol=Protocol.SYNC,
         resources=detected.resources | _amounts(resources),
-        tags=detected.labels | _labels(label or []),
+        tags=detected.labels | _labels(label or []) | (NEEDS_USERS if users.is_set else {}),
         exec_addr=address,
         slots=slots,
     )
@@ -199,7 +222,7 @@ def worker(  # noqa: PLR0913
         registration=registration,
         keep=keep,
         join_token=_token(token_file),
-        limits=LimitPolicy(cpu_quota=cpu_quota, processes=task_processes or None),
+        tasks=TaskPolicy(LimitPolicy(cpu_quota, task_processes or None), users),
     )
     logs.set_up(log_format, log_level)
     try:

@@ -63,4 +63,6 @@ def _spec(gang: Gang, task: Task, environment: GangEnvironment) -> TaskSpec:
         args=role.args,
         memory=role.resources.get("memory"),
         cpu=role.resources.get("cpu"),
+        namespace=spec.namespace,
+        run_as_user=spec.run_as_user,
     )

@@ -82,6 +82,7 @@ class _File:
                 priority_classes=options.priority_classes,
                 lost_after=options.lost_after,
                 timezones=options.timezones,
+                run_as_users=options.run_as_users,
             )
             self._add(spec, location.at("name"))
         except Invalid as error:

@@ -124,6 +124,7 @@ class JobDraft:
                 priority_classes=options.priority_classes,
                 lost_after=options.lost_after,
                 timezones=options.timezones,
+                run_as_users=options.run_as_users,
             )
             return spec if roles else replace(spec, roles=(), min_available=0)
         except Invalid as error:

@@ -10,6 +10,8 @@ class ReadOptions(msgspec.Struct, frozen=True):
 
     priority_classes: dict[str, int] = {}
     lost_after: Micros = 30 * SECOND  #: how long a silent worker is waited for
+    #: The users that the jobs of each namespace may choose; None accepts all.
+    run_as_users: dict[str, tuple[str, ...]] | None = None
     timezones: frozenset[str] | None = None  #: the time zones that exist; None accepts any name
     ignore_unsupported: bool = False  #: ignore unsupported parts, with a warning
     ignore_image: bool = False  #: run commands directly on the worker

@@ -94,6 +94,7 @@ def _services(
             body_limit_bytes=config["body_limit"],
             output_limit_bytes=config["output_limit"],
             priority_classes=config["priority_classes"],
+            run_as_users=config["run_as_users"],
             renew_credentials_s=config["renew_credentials"],
         ),
     )

@@ -113,6 +113,23 @@ def _named(value: object, what: str) -> dict[str, object]:
     return named
 
 
+def run_as_users(value: object) -> dict[str, tuple[str, ...]]:
+    """Users by namespace."""
+    named = _named(value, "namespaces and users, like ml=alice+bob,infra=deploy")
+    return {names.dns_label(name): _users(users) for name, users in named.items()}
+
+
+def _users(value: object) -> tuple[str, ...]:
+    listed = value.split("+") if isinstance(value, str) else value
+    if not isinstance(listed, list):
+        raise refusal(f"has {shown(value)}; write users, like alice+bob")
+    return tuple(map(names.user, listed))
+
+
+def printed_users(users: dict[str, tuple[str, ...]]) -> str:
+    return ",".join(f"{namespace}={'+'.join(each)}" for namespace, each in users.items())
+
+
 def printed_classes(classes: dict[str, int]) -> str:
     return ",".join(f"{name}={priority}" for name, priority in classes.items())
 

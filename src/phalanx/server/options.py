@@ -364,6 +364,17 @@ _JOBS: tuple[Option, ...] = (
         read.printed_classes,
         "none",
     ),
+    Option(
+        "run_as_users",
+        "Jobs",
+        "name=user+user,…",
+        read.run_as_users,
+        {},
+        "The users that the jobs of each namespace may choose with run_as_user; a table in the"
+        " file.",
+        read.printed_users,
+        "none",
+    ),
     _of_core(
         "Jobs",
         "price",

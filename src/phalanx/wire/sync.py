@@ -72,6 +72,8 @@ class TaskSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     args: tuple[str, ...] = ()  #: arguments for the image's entrypoint, where there is no command
     memory: int | None = None  #: the bytes that it asks for, which are its limit
     cpu: int | None = None  #: the thousandths of a CPU that it asks for
+    namespace: str = "default"
+    run_as_user: str | None = None  #: instead of the user of its namespace
 
 
 class TaskInstruction(msgspec.Struct, frozen=True, omit_defaults=True, rename=_NAMES):

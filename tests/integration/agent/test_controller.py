@@ -11,8 +11,8 @@ import pytest_asyncio
 
 from phalanx.agent.link.controller import AttemptController
 from phalanx.agent.link.leader_client import LeaderClient
-from phalanx.agent.link.limits import LimitPolicy
 from phalanx.agent.link.spawner_client import SpawnerClient
+from phalanx.agent.link.task_policy import TaskPolicy
 from phalanx.agent.messages import AttemptsChanged, QuitWhenIdle, SpawnerSnapshot, StopAll
 from phalanx.agent.state_dir import StateDir
 from phalanx.core.model import Blob
@@ -94,7 +94,7 @@ class Worker:
         self._client = LeaderClient((await self.server.start(),), lambda: None)
         self._spawner = await within(30, SpawnerClient.connect(self.state_dir))
         self.controller = AttemptController(
-            "w", self._spawner, self.state_dir, self._client, LimitPolicy()
+            "w", self._spawner, self.state_dir, self._client, TaskPolicy()
         )
         self._tasks = [
             asyncio.create_task(self._receive()),

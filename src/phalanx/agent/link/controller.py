@@ -11,13 +11,13 @@ from phalanx.agent.link.cleanup import AttemptCleanup
 from phalanx.agent.link.instructions import Instructions
 from phalanx.agent.link.leader_client import LeaderClient
 from phalanx.agent.link.lease import LeaseKeeper
-from phalanx.agent.link.limits import LimitPolicy
 from phalanx.agent.link.log_shipping import LogShipper
 from phalanx.agent.link.progress import ProgressWatcher
 from phalanx.agent.link.reports import TaskReports
 from phalanx.agent.link.spawner_client import SpawnerClient
 from phalanx.agent.link.starter import AttemptStarter
 from phalanx.agent.link.status_updates import StatusUpdates
+from phalanx.agent.link.task_policy import TaskPolicy
 from phalanx.agent.messages import AttemptKey, AttemptStatus
 from phalanx.agent.state_dir import StateDir
 from phalanx.agent.trash import Trash
@@ -31,7 +31,7 @@ class AttemptController:
         spawner: SpawnerClient,
         state_dir: StateDir,
         server: LeaderClient,
-        policy: LimitPolicy,
+        policy: TaskPolicy,
     ) -> None:
         self.attempts = AttemptTable()
         self.reports = TaskReports()

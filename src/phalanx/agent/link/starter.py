@@ -7,11 +7,12 @@ import structlog
 
 from phalanx.agent.link.background_calls import BackgroundCalls
 from phalanx.agent.link.checkpoints import CheckpointRefused, Checkpoints
-from phalanx.agent.link.limits import LimitPolicy
 from phalanx.agent.link.reports import TaskReports
 from phalanx.agent.link.spawner_client import SpawnerClient
-from phalanx.agent.messages import AttemptKey, PrepareStart, RunAttempt
+from phalanx.agent.link.task_policy import TaskPolicy
+from phalanx.agent.messages import AttemptKey, PrepareStart, RunAttempt, TaskUser
 from phalanx.agent.state_dir import CHECKPOINT_OUT, PROGRESS, StateDir
+from phalanx.agent.task_users import TaskUsers, UserRefused, identity
 from phalanx.wire.sync import Reported, TaskReport, TaskSpec
 
 _NO_RUNTIME = "this worker has no container runtime; remove the label runtime from it"
@@ -24,13 +25,14 @@ class AttemptStarter:
         state_dir: StateDir,
         checkpoints: Checkpoints,
         reports: TaskReports,
-        policy: LimitPolicy,
+        policy: TaskPolicy,
     ) -> None:
         self._spawner = spawner
         self._state_dir = state_dir
         self._checkpoints = checkpoints
         self._reports = reports
         self._policy = policy
+        self._users = TaskUsers(policy.users, state_dir.uid_file)
         self._log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
         self._fetches = BackgroundCalls()
         #: The attempts that are prepared, with the variables for their checkpoint.
@@ -69,6 +71,11 @@ class AttemptStarter:
             # The command is meant for the image, so it must not run without it.
             self._fail(key, _NO_RUNTIME)
             return
+        try:
+            self._user_of(spec)
+        except UserRefused as error:
+            self._fail(key, str(error))
+            return
         if key not in self._prepared and key not in self._fetches:
             try:
                 self._state_dir.create_attempt(key)
@@ -101,13 +108,31 @@ class AttemptStarter:
         else:
             self._reports.put_now(TaskReport(*key, Reported.ACCEPTED))
 
+    def _user_of(self, spec: TaskSpec) -> TaskUser | None:
+        """Raises UserRefused."""
+        try:
+            return self._users.user_of(spec.namespace, spec.run_as_user)
+        except OSError as error:
+            raise UserRefused(f"the worker cannot choose a user: {error.strerror}") from None
+
     def _start(self, key: AttemptKey, spec: TaskSpec) -> None:
-        env = self._environment | spec.env | self._prepared.pop(key)
+        try:
+            user = self._user_of(spec)
+            if user is not None:
+                self._state_dir.give_attempt(key, user.uid, user.gid)
+        except UserRefused as error:
+            self._fail(key, str(error))
+            return
+        except OSError as error:
+            self._fail(key, f"the worker cannot give the task its folder: {error.strerror}")
+            return
+        own = {} if user is None else identity(user, self._state_dir.attempt(key))
+        env = self._environment | own | spec.env | self._prepared.pop(key)
         env["PHALANX_PROGRESS"] = str(self._state_dir.task_file(key, PROGRESS))
         env["PHALANX_CHECKPOINT_OUT"] = str(self._state_dir.task_file(key, CHECKPOINT_OUT))
         if self._checkpoints.limit_bytes:
             env["PHALANX_CHECKPOINT_LIMIT"] = str(self._checkpoints.limit_bytes)
-        workdir = spec.workdir or self._workdir
+        workdir = spec.workdir or own.get("HOME", self._workdir)
         run = RunAttempt(
             *key,
             spec.command,
@@ -116,7 +141,8 @@ class AttemptStarter:
             workdir,
             spec.time_limit,
             spec.fence,
-            self._policy.limits_of(spec),
+            self._policy.limits.limits_of(spec),
+            user,
         )
         self._spawner.send(run)
         self._started.add(key)

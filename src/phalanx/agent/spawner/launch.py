@@ -10,11 +10,13 @@ import os
 import resource
 import shutil
 import signal
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from phalanx.agent.messages import RunAttempt
+from phalanx.agent.messages import RunAttempt, TaskUser
+from phalanx.agent.process_isolation import forbid_new_privileges
 from phalanx.agent.spawner.process_tree import ProcessTree
 
 #: Python ignores these signals; other programs expect the default action.
@@ -50,9 +52,9 @@ class Launcher:
     def _launch(self, run: RunAttempt, tree: ProcessTree) -> LaunchedProcess:
         output, writing_end = os.pipe2(os.O_CLOEXEC)
         try:
-            with self._inside(run.workdir), tree.joined():
+            with self._inside(run.workdir, run.user), tree.joined():
                 self._limit_open_files(self._open_files[0])
-                pid = _spawn(run, writing_end)
+                pid = _start(run, writing_end)
         except BaseException:
             os.close(output)
             raise
@@ -63,12 +65,13 @@ class Launcher:
         return LaunchedProcess(pid, output)
 
     @contextmanager
-    def _inside(self, workdir: str | None) -> Iterator[None]:
+    def _inside(self, workdir: str | None, user: TaskUser | None) -> Iterator[None]:
         if workdir is None:
             yield
             return
         try:
-            os.chdir(workdir)
+            with _acting_as(user):
+                os.chdir(workdir)
         except (OSError, ValueError) as error:
             why = f"cannot enter the working directory {workdir}: {_text(error)}"
             raise StartError(why) from None
@@ -78,12 +81,33 @@ class Launcher:
             os.fchdir(self._root)
 
 
-def _spawn(run: RunAttempt, output: int) -> int:
+@contextmanager
+def _acting_as(user: TaskUser | None) -> Iterator[None]:
+    """Use the file permissions of the user. The real user stays, so that it cannot send signals."""
+    if user is None:
+        yield
+        return
+    own_groups = os.getgroups()
+    try:
+        os.setgroups(user.groups)
+        os.setegid(user.gid)
+        os.seteuid(user.uid)
+        yield
+    finally:
+        os.seteuid(os.getuid())
+        os.setegid(os.getgid())
+        os.setgroups(own_groups)
+
+
+def _start(run: RunAttempt, output: int) -> int:
     """Start the program and return its pid. Raises StartError, or OSError if memory is short."""
     words = ("/bin/sh", "-c", run.command) if isinstance(run.command, str) else run.command
     try:
+        program = _program(words[0], run.env)
+        if run.user is not None:
+            return _fork(program, words, run.env, output, run.user)
         return os.posix_spawn(
-            _program(words[0], run.env),
+            program,
             words,
             run.env,
             file_actions=[(os.POSIX_SPAWN_DUP2, output, fd) for fd in (1, 2)],
@@ -95,6 +119,36 @@ def _spawn(run: RunAttempt, output: int) -> int:
         if isinstance(error, OSError) and error.errno in (errno.EAGAIN, errno.ENOMEM):
             raise
         raise StartError(f"cannot run {words[0]}: {_text(error)}") from None
+
+
+def _fork(
+    program: str, words: Sequence[str], env: dict[str, str], output: int, user: TaskUser
+) -> int:
+    """Start the program as another user and return its pid. Raises OSError, ValueError.
+
+    The spawner must not take over the user's ids for the moment of the start, which would be
+    quicker: in that moment every process of the user could kill it.
+    """
+    os.fchown(output, user.uid, user.gid)  # so that it can open /dev/stdout
+    process = subprocess.Popen(  # noqa: S603
+        words,
+        executable=program,
+        env=env,
+        stdout=output,
+        stderr=output,
+        user=user.uid,
+        group=user.gid,
+        extra_groups=user.groups,
+        start_new_session=True,
+        preexec_fn=_prepare_child,  # noqa: PLW1509 - the spawner has one thread
+    )
+    process.returncode = 0  # the spawner reaps all its children by itself
+    return process.pid
+
+
+def _prepare_child() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    forbid_new_privileges()
 
 
 def _program(name: str, env: dict[str, str]) -> str:

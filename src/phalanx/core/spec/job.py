@@ -93,6 +93,8 @@ class Schedule(msgspec.Struct, frozen=True):
 
 #: The node selector of every role with an image: workers with a container runtime have the label.
 NEEDS_RUNTIME = {"runtime": "containers"}
+#: The node selector of jobs with `run_as_user`: workers that run tasks as users have the label.
+NEEDS_USERS = {"task_users": "mapped"}
 
 
 class Role(msgspec.Struct, frozen=True):
@@ -155,6 +157,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     preemptible: bool  #: whether the job can be evicted for another one
     preemption_policy: PreemptionPolicy
     checkpoint: CheckpointPolicy
+    run_as_user: str | None  #: the user of the tasks, instead of the user of the namespace
     fence: bool  #: two attempts never run at the same time, even if a worker is cut off
     after: tuple[str, ...]  #: ids of the jobs that must be done first
     schedule: Schedule | None  #: set for a cron, whose runs have none
@@ -172,5 +175,6 @@ class JobSpec(msgspec.Struct, frozen=True):
         return (
             self.size == 1
             and not self.group
+            and self.run_as_user is None
             and not any(role.resources or role.node_selector for role in self.roles)
         )

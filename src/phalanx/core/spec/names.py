@@ -45,6 +45,9 @@ label_key = _matching(_QUALIFIED, QUALIFIED_LIMIT, _MIXED_CASE)
 _resource = _matching(_QUALIFIED, QUALIFIED_LIMIT, _MIXED_CASE)
 
 
+user = _matching(re.compile(r"[a-z_][a-z0-9_.-]*"), 32, "write the name of a user, like alice")
+
+
 def member(value: object) -> str:
     """`namespace/name` of a job."""
     name = text(value)

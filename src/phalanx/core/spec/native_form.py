@@ -5,7 +5,7 @@
 
 from phalanx.core.model import Queue
 from phalanx.core.spec.fields import write_fields
-from phalanx.core.spec.job import NEEDS_RUNTIME, JobSpec, Role
+from phalanx.core.spec.job import NEEDS_RUNTIME, NEEDS_USERS, JobSpec, Role
 from phalanx.core.spec.schema import JOB_FIELDS, QUEUE_FIELDS, ROLE_FIELDS
 from phalanx.core.spec.validation import default_partial_completion
 
@@ -21,7 +21,10 @@ def native(spec: JobSpec) -> dict[str, object]:
         del written["on_partial_completion"]
     if spec.priority_class is not None:
         written.pop("priority", None)
-    written["roles"] = {role.name: _role(role, is_over_all=is_over_all) for role in spec.roles}
+    has_user = spec.run_as_user is not None
+    written["roles"] = {
+        role.name: _role(role, is_over_all=is_over_all, has_user=has_user) for role in spec.roles
+    }
     return written
 
 
@@ -29,12 +32,12 @@ def native_queue(queue: Queue) -> dict[str, object]:
     return {"kind": "Queue", "name": queue.name} | write_fields(queue, QUEUE_FIELDS)
 
 
-def _role(role: Role, *, is_over_all: bool) -> dict[str, object]:
+def _role(role: Role, *, is_over_all: bool, has_user: bool) -> dict[str, object]:
     written = write_fields(role, ROLE_FIELDS)
-    if role.image is not None and role.node_selector.items() >= NEEDS_RUNTIME.items():
-        selector = {k: v for k, v in role.node_selector.items() if k not in NEEDS_RUNTIME}
-        written.pop("node_selector")
-        written |= {"node_selector": selector} if selector else {}
+    implied = (NEEDS_RUNTIME if role.image is not None else {}) | (NEEDS_USERS if has_user else {})
+    selector = {k: v for k, v in role.node_selector.items() if implied.get(k) != v}
+    written.pop("node_selector", None)
+    written |= {"node_selector": selector} if selector else {}
     if role.min == (0 if is_over_all else role.replicas):
         del written["min"]
     return written

@@ -230,6 +230,7 @@ JOB_FIELDS = {
     "preemptible": Field(boolean, default=True),
     "preemption_policy": Field(one_of(PreemptionPolicy), "lower", str),
     "checkpoint": Field(one_of(CheckpointPolicy), "none", str),
+    "run_as_user": Field(names.user),
     "fence": Field(boolean, default=False),
     "after": _JOB_IDS,
     "schedule": Field(_schedule, None, _written_schedule),

@@ -14,6 +14,7 @@ from phalanx.core.spec.durations import printed
 from phalanx.core.spec.fields import FieldPath, as_key, mapping, read_fields, refusal, shown
 from phalanx.core.spec.job import (
     NEEDS_RUNTIME,
+    NEEDS_USERS,
     CheckpointPolicy,
     JobSpec,
     PartialCompletion,
@@ -52,10 +53,12 @@ def job_spec(
     priority_classes: Mapping[str, int] = MappingProxyType({}),
     lost_after: Micros = 30 * SECOND,
     timezones: Container[str] | None = None,
+    run_as_users: Mapping[str, Container[str]] | None = None,
 ) -> JobSpec:
     """The job of a document in the native form. Raises Invalid with every problem.
 
     `timezones` has the names of the time zones that exist; None accepts every well-formed name.
+    `run_as_users` has the users that the jobs of each namespace may choose; None accepts all.
     """
     if not isinstance(document, Mapping):
         raise Invalid([Problem("", f"a job is a mapping with roles, not {shown(document)}")])
@@ -68,6 +71,7 @@ def job_spec(
     _settle_partial_completion(values, path)
     _check_references(roles, path)
     _check_fence(values, lost_after, path)
+    _settle_user(values, roles, run_as_users, path)
     _check_schedule(values, timezones, path)
     path.raise_problems()
     return JobSpec(roles=tuple(Role(name=name, **role) for name, role in roles.items()), **values)
@@ -255,6 +259,25 @@ def _listed_tasks(reference: Reference, roles: dict[str, _Values]) -> int:
     if reference.kind not in ("hosts", "addresses"):
         return 1
     return int(roles.get(reference.role or "", {}).get("replicas", 1))
+
+
+def _settle_user(
+    values: _Values,
+    roles: dict[str, _Values],
+    run_as_users: Mapping[str, Container[str]] | None,
+    path: FieldPath,
+) -> None:
+    user, namespace = values.get("run_as_user"), values.get("namespace", "default")
+    if user is None:
+        return
+    if run_as_users is not None and user not in run_as_users.get(namespace, ()):
+        path.at("run_as_user").problem(
+            f"is {shown(user)}, which jobs of namespace {namespace} may not choose; leave it out,"
+            f" or ask an operator to set run_as_users on the server to {namespace}={user}"
+        )
+    for role in roles.values():
+        if "node_selector" in role:
+            role["node_selector"] = NEEDS_USERS | role["node_selector"]
 
 
 def _check_fence(values: _Values, lost_after: Micros, path: FieldPath) -> None:

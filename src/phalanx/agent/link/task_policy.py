@@ -1,8 +1,9 @@
-"""The limits of tasks: what a task asks for, and what the operator of the worker has set."""
+"""The operator's settings on tasks: their limits and their users."""
 
 import msgspec
 
 from phalanx.agent.messages import TaskLimits
+from phalanx.agent.task_users import UserPolicy
 from phalanx.wire.sync import TaskSpec
 
 
@@ -13,3 +14,8 @@ class LimitPolicy(msgspec.Struct, frozen=True):
     def limits_of(self, spec: TaskSpec) -> TaskLimits:
         """The limits of a task. A task that asks for no memory has no limit of memory."""
         return TaskLimits(spec.memory, spec.cpu, self.cpu_quota, self.processes)
+
+
+class TaskPolicy(msgspec.Struct, frozen=True):
+    limits: LimitPolicy = LimitPolicy()
+    users: UserPolicy = UserPolicy()
