@@ -1,9 +1,9 @@
 """The HTTP application: its routes, its error handler and its OpenAPI description."""
 
-from litestar import Litestar
+from litestar import Litestar, MediaType
 from litestar.datastructures import State
 from litestar.openapi import OpenAPIConfig
-from litestar.openapi.plugins import ScalarRenderPlugin
+from litestar.openapi.plugins import JsonRenderPlugin
 
 from phalanx.api import (
     certificates,
@@ -64,7 +64,8 @@ def create_app(services: Services) -> Litestar:
             version=services.info.version,
             description="A gang scheduler: the tasks of a job start together or not at all.",
             path=OPENAPI_PATH,
-            render_plugins=[ScalarRenderPlugin()],
+            # No page: its scripts would come from another server, and could use this one.
+            render_plugins=[JsonRenderPlugin(media_type=MediaType.JSON)],
             use_handler_docstrings=True,
         ),
         state=State({"services": services}),

@@ -28,6 +28,7 @@ _FRAMING_BYTES = 64 * 1024
 _PIPELINED = 16
 #: How long a refused client may take to read the refusal; closing at once could discard it.
 _FAREWELL_S = 1.0
+_DISCARDED_BYTES = 1024 * 1024  #: that a refused client may still send meanwhile
 #: A timer that is this late was held up by the server itself, and the client's bytes with it.
 _LATE_S = 1.0
 
@@ -63,6 +64,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._newcomers = newcomers
         self._part = _NONE
         self._is_refused = False
+        self._discarded_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
         self._head_bytes = 0  #: of a head that did not arrive in one piece
         self._body_bytes = 0
@@ -100,6 +102,10 @@ class LimitedProtocol(HttpToolsProtocol):
     def _feed(self, data: bytes | memoryview) -> None:
         """Parse at most as many bytes as a head may have."""
         if self._is_refused:
+            # Bytes that are not read when the connection is closed would discard the refusal.
+            self._discarded_bytes += len(data)
+            if self._discarded_bytes > _DISCARDED_BYTES:
+                self.flow.pause_reading()
             return
         before = self._part
         try:

@@ -92,10 +92,14 @@ def _try_all(operation: Any, mode: GenerationMode) -> None:
         check()
 
 
-async def test_the_page_that_describes_the_routes_is_served(server: Running) -> None:
-    page = await server.client.get(OPENAPI_PATH)
-    assert page.status_code == 200
-    assert "text/html" in page.headers["content-type"]
+async def test_the_routes_are_described_without_scripts_of_other_servers(server: Running) -> None:
+    for path in (OPENAPI_PATH, f"{OPENAPI_PATH}/openapi.json"):
+        answer = await server.client.get(path)
+        assert answer.status_code == 200
+        assert answer.headers["content-type"] == "application/json"
+        assert "/jobs" in answer.json()["paths"]
+    for page in ("scalar", "swagger", "redoc", "elements", "rapidoc"):
+        assert (await server.client.get(f"{OPENAPI_PATH}/{page}")).status_code == 404
 
 
 async def test_every_route_and_every_query_parameter_is_described(server: Running) -> None:
