@@ -32,6 +32,12 @@ class OutputFile(NamedTuple):
 
     path: Path
     offset: int  #: where the part begins in the whole output; it is the file's name
+    size_bytes: int = 0
+
+    @property
+    def end(self) -> int:
+        """Where the part ends in the whole output."""
+        return self.offset + self.size_bytes
 
 
 class StateDir:
@@ -148,11 +154,14 @@ class StateDir:
         folder = self.output_folder(key)
         try:
             with os.scandir(folder) as entries:
-                names = [entry.name for entry in islice(entries, _MOST_OUTPUT_FILES)]
+                files = [
+                    OutputFile(folder / entry.name, int(entry.name), _size(entry))
+                    for entry in islice(entries, _MOST_OUTPUT_FILES)
+                    if _is_offset(entry.name)
+                ]
         except OSError:
             return []
-        offsets = sorted(int(name) for name in names if _is_offset(name))
-        return [OutputFile(folder / str(offset), offset) for offset in offsets]
+        return sorted(files, key=lambda file: file.offset)
 
     def open_output(self, key: AttemptKey, file: OutputFile) -> TaskFile:
         """Raises FileNotFoundError, UnusableFile."""
@@ -190,6 +199,14 @@ def _is_usable(path: Path, kind: int) -> bool:
 
 def _folder_name(key: AttemptKey) -> str:
     return f"{key[0]}.{key[1]}"
+
+
+def _size(entry: os.DirEntry[str]) -> int:
+    """The size of a file; 0 if it was removed since it was listed."""
+    try:
+        return entry.stat(follow_symlinks=False).st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _is_offset(name: str) -> bool:

@@ -168,6 +168,8 @@ def _has_new(session: _Session, instructions: list[TaskInstruction]) -> bool:
 
 #: A worker explains an exit in one sentence.
 _NOTE_CHARS = 300
+#: The error of a program that could not be started has its name, which may be long.
+_MESSAGE_CHARS = 2000
 
 _EVENTS: dict[Reported, Callable[[str, TaskReport], events.Event]] = {
     Reported.ACCEPTED: lambda worker, r: events.Accepted(r.id, r.epoch),
@@ -175,7 +177,9 @@ _EVENTS: dict[Reported, Callable[[str, TaskReport], events.Event]] = {
     Reported.EXITED: lambda worker, r: events.Exited(
         r.id, r.epoch, r.exit_code, r.signal, r.signalled, r.memory_used, r.message[:_NOTE_CHARS]
     ),
-    Reported.SPAWN_FAILED: lambda worker, r: events.SpawnFailed(r.id, r.epoch, r.message),
+    Reported.SPAWN_FAILED: lambda worker, r: events.SpawnFailed(
+        r.id, r.epoch, r.message[:_MESSAGE_CHARS]
+    ),
     Reported.GONE: lambda worker, r: events.Gone(worker, r.id, r.epoch),
 }
 _ENDED = (Reported.EXITED, Reported.SPAWN_FAILED, Reported.GONE)

@@ -83,7 +83,11 @@ async def test_ends_are_reported_and_nothing_runs_twice_while_the_disk_is_full(
     (ranks.marks / "finish").touch()
     for job in running:
         await small.reach(job, "done")
+    machine.send(signal.SIGKILL)
+    await machine.ended()
+    await machine.start()
     shutil.rmtree(filler)
+    await small.ready()
     await small.reach(late, "done")
     machine.send(signal.SIGKILL)
     await machine.ended()

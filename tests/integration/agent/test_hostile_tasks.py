@@ -129,7 +129,8 @@ async def test_a_worker_whose_files_were_replaced_starts_again(
 async def test_a_task_that_kills_the_spawner_fails_and_the_worker_continues(
     fleet: Fleet, machine: Machine
 ) -> None:
-    job = await fleet.submit(command="kill -9 $PPID; sleep 1000")
+    role = {"replicas": 1, "command": "kill -9 $PPID; sleep 1000"}
+    job = await fleet.submit(name="killer", roles={"worker": role}, max_retries=1)
     ended = await fleet.reach(job, "failed")
     assert ended["cause"] == "task 0 vanished from w-0"
     await fleet.ready()

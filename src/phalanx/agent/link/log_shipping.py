@@ -14,8 +14,8 @@ import msgspec
 from phalanx.agent.link.attempt_problems import AttemptProblems
 from phalanx.agent.link.leader_client import LeaderClient, Unreachable
 from phalanx.agent.messages import AttemptKey
-from phalanx.agent.state_dir import StateDir
-from phalanx.agent.task_files import TaskFile, UnusableFile
+from phalanx.agent.state_dir import OutputFile, StateDir
+from phalanx.agent.task_files import UnusableFile
 
 _CHUNK_BYTES = 256 * 1024
 #: One chunk of each attempt per interval: this limits the rate of a task to 1 MiB/s.
@@ -143,25 +143,20 @@ class LogShipper:
 
 def next_chunk(shipment: LogShipment, state_dir: StateDir, key: AttemptKey) -> bytes:
     """The next bytes to send; moves the shipment's offset past output that does not exist."""
-    files = []
-    try:
-        for file in state_dir.output_files(key):
+    files = state_dir.output_files(key)
+    if files and files[-1].end - shipment.offset > _MAX_LAG_BYTES:
+        shipment.offset = files[-1].end - _TAIL_BYTES
+    for file in files:
+        if file.end > shipment.offset:
+            shipment.offset = max(shipment.offset, file.offset)
             with suppress(FileNotFoundError, UnusableFile):
-                files.append((file.offset, state_dir.open_output(key, file)))
-        return _next_of(shipment, files)
-    finally:
-        for _, opened in files:
-            opened.close()
-
-
-def _next_of(shipment: LogShipment, files: list[tuple[int, TaskFile]]) -> bytes:
-    if not files:
-        return b""
-    last_offset, last = files[-1]
-    if last_offset + last.size_bytes - shipment.offset > _MAX_LAG_BYTES:
-        shipment.offset = last_offset + last.size_bytes - _TAIL_BYTES
-    for offset, file in files:
-        if offset + file.size_bytes > shipment.offset:
-            shipment.offset = max(shipment.offset, offset)
-            return file.read(shipment.offset - offset, _CHUNK_BYTES)
+                return _read(state_dir, key, file, shipment.offset - file.offset)
     return b""
+
+
+def _read(state_dir: StateDir, key: AttemptKey, file: OutputFile, offset: int) -> bytes:
+    opened = state_dir.open_output(key, file)
+    try:
+        return opened.read(offset, _CHUNK_BYTES)
+    finally:
+        opened.close()

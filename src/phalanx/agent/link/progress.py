@@ -1,6 +1,7 @@
 """Progress files: tasks append JSON lines with a step, and whether a checkpoint was taken."""
 
 import asyncio
+import stat
 from collections.abc import Iterable, Iterator
 from typing import Annotated, NamedTuple
 
@@ -43,6 +44,8 @@ class ProgressFile:
 
         Raises UnusableFile, OSError.
         """
+        if self._has_nothing_new():
+            return None
         try:
             file = self._state_dir.open_task_file(self._key, PROGRESS)
         except FileNotFoundError:
@@ -62,6 +65,16 @@ class ProgressFile:
             return None
         steps = [line.step for line in lines if line.step is not None]
         return Progress(steps[-1] if steps else None, any(line.checkpoint for line in lines))
+
+    def _has_nothing_new(self) -> bool:
+        """Whether there is no file, or one of the size that was read: the usual case, and cheap."""
+        try:
+            status = self._state_dir.task_file(self._key, PROGRESS).lstat()
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return stat.S_ISREG(status.st_mode) and status.st_size == self._offset
 
 
 def _parsed(lines: Iterable[bytes]) -> Iterator[_Line]:
