@@ -7,7 +7,7 @@ PEERS  := $(VENV)/.peers
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak chaos check format docs recording bench lock clean
+.PHONY: help demo test soak chaos fuzz check format docs recording bench lock clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ soak: $(READY) ## Simulate clusters with every fault until stopped (ARGS="--seed
 
 chaos: $(READY) ## Kill, freeze and cut off the parts of a real cluster, and check what its tasks wrote (ARGS="--seed 7 --minutes 60")
 	$(BIN)/python -m chaos $(ARGS)
+
+fuzz: $(READY) ## Send mutants of manifests to a server (ARGS="--mutants 10000 --seed 1")
+	$(BIN)/python -m tests.fuzz.manifests $(ARGS)
 
 check: $(READY) ## Lint, formatting and types
 	$(BIN)/ruff check .

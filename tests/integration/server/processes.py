@@ -48,6 +48,10 @@ class ServerProcess:
         self._news = asyncio.Condition()
         self._reading = asyncio.create_task(self._read())
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     @classmethod
     async def start(cls, store: str, name: str, *flags: str, **variables: str) -> "ServerProcess":
         process = await asyncio.create_subprocess_exec(
