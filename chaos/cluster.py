@@ -18,6 +18,7 @@ from chaos.schedule import GPUS, WORKERS
 
 _COMMAND = (sys.executable, "-m", "phalanx.cli")
 _RESTART_S = 1.0
+_STOP_S = 15.0
 _DISK = "size=32m,mode=0755"
 _CLONE_NEWNS = 0x20000
 PROGRAM = Path(__file__).with_name("task_program.py")
@@ -145,7 +146,14 @@ class Worker(Supervised):
         return [pid for pid in (self.pid, self.spawner, *guards, *tasks) if pid is not None]
 
     async def close(self) -> None:
+        """Stop it cleanly, so that it removes its cgroups, or else kill what is left."""
+        self.hold()
         processes = self.everything()
+        for number in (signal.SIGCONT, signal.SIGTERM):
+            send(self.pid, number)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_STOP_S):
+                await self.ended()
         await super().close()
         for pid in (*processes, *self.everything()):
             send(pid, signal.SIGKILL)
@@ -198,5 +206,6 @@ class Cluster:
             each.start()
 
     async def close(self) -> None:
-        await asyncio.gather(*(each.close() for each in (*self.workers, *self.servers)))
+        await asyncio.gather(*(worker.close() for worker in self.workers))
+        await asyncio.gather(*(server.close() for server in self.servers))
         await asyncio.gather(*(proxy.close() for proxy in self.proxies))

@@ -102,9 +102,16 @@ class FaultInjector:
             case kind if kind in _WEATHER:
                 await self._weather(worker, _WEATHER[kind], fault.seconds)
             case kind if kind in _KILLS:
-                _send_all(_KILLS[kind](worker, fault.target), signal.SIGKILL)
+                _send_all(self._chosen(_KILLS[kind], fault, worker), signal.SIGKILL)
             case kind:
-                await _freeze(_FREEZES[kind](worker, fault.target), fault.seconds)
+                await _freeze(self._chosen(_FREEZES[kind], fault, worker), fault.seconds)
+
+    def _chosen(self, select: _Select, fault: Fault, worker: Worker) -> list[int]:
+        pids = select(worker, fault.target)
+        if not pids:
+            self.done[fault.kind] -= 1
+            self.skipped += 1
+        return pids
 
     async def _restart_worker(self, fault: Fault, worker: Worker) -> None:
         """Kill everything of a worker at once, or ask its agent to leave, and start it again."""
@@ -161,6 +168,8 @@ def _send_all(pids: list[int], number: signal.Signals) -> None:
 
 
 async def _freeze(pids: list[int], seconds: float) -> None:
+    if not pids:
+        return
     _send_all(pids, signal.SIGSTOP)
     try:
         await asyncio.sleep(seconds)

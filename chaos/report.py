@@ -59,7 +59,7 @@ def explanation(result: RunResult, folder: Path) -> str:
     parts += ["", "Fault schedule:", *map(str, result.schedule.faults)]
     concerned = {violation.job for violation in result.violations}
     for outcome in result.outcomes:
-        if outcome.name in concerned or any(job.startswith(outcome.id) for job in concerned):
+        if outcome.name in concerned or any(job.startswith(f"{outcome.id} ") for job in concerned):
             parts += ["", *_timeline(outcome, result.runs)]
     parts += ["", f"Logs, the lines of the tasks and the locks are in {folder}."]
     return "\n".join(parts)

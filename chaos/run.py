@@ -118,7 +118,7 @@ class ChaosRun:
         except TimeoutError:
             unfinished = [job for job in await self._user.jobs() if job["phase"] not in _ENDED]
             violations += [
-                Violation("jobs-end", job["name"], f"is {job['phase']}: {job['reason']}")
+                Violation("jobs-end", job["name"], f"is {job['phase']}: {job.get('reason')}")
                 for job in unfinished
             ]
         try:
@@ -158,15 +158,15 @@ class ChaosRun:
 
     async def _all_ended(self) -> bool:
         await self._uncordon()
-        return all(job["phase"] in _ENDED for job in await self._user.jobs())
+        return not (await self._user.get("/jobs?finished=false&limit=1"))["jobs"]
 
     async def _all_gone(self) -> bool:
         return not self._alive()
 
     def _alive(self) -> list[str]:
         """The tasks of which a process holds its lock."""
-        locks = (self._folder / "locks").glob("task.*")
-        return sorted(path.name.removeprefix("task.") for path in locks if _is_held(path))
+        locks = (self._folder / "locks").glob("*/task.*")
+        return sorted(f"{path.parent.name} {path.name}" for path in locks if _is_held(path))
 
 
 def _is_held(path: Path) -> bool:

@@ -23,7 +23,7 @@ class Program:
         self.task, self.attempt = env["PHALANX_TASK"], int(env["PHALANX_ATTEMPT"])
         self.job, _, index = self.task.rpartition(".")
         self.index = int(index)
-        self.worker = Path(env["PHALANX_PROGRESS"]).parent.parent.name
+        self.worker = Path(env["PHALANX_PROGRESS"]).relative_to(self.folder).parts[0]
         self.devices = [d for d in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if d]
         self.steps = int(env["CHAOS_STEPS"]) + self.index * int(env["CHAOS_STAGGER"])
         self.step = 0
@@ -69,20 +69,22 @@ class Program:
     # Locks
 
     def _lock_all(self) -> None:
-        if not self._lock(f"task.{self.task}"):
+        if not self._lock(f"{self.job}/task.{self.index}"):
             self.write("double", what="task")
         for device in self.devices:
-            if not self._lock(f"device.{self.worker}.{device}"):
+            if not self._lock(f"devices/{self.worker}.{device}"):
                 self.write("double", what=f"device {device} of {self.worker}")
-        self._lock(f"gang.{self.job}.{self.attempt}", fcntl.LOCK_SH)
+        self._lock(f"{self.job}/attempt.{self.attempt}", fcntl.LOCK_SH)
         if os.environ["CHAOS_RESTART"] == "gang":
-            for path in (self.folder / "locks").glob(f"gang.{self.job}.*"):
+            for path in (self.folder / "locks" / self.job).glob("attempt.*"):
                 other = int(path.name.rpartition(".")[2])
                 if other != self.attempt and _is_held(path):
                     self.write("mixed", other=other)
 
     def _lock(self, name: str, how: int = fcntl.LOCK_EX | fcntl.LOCK_NB) -> bool:
-        file = os.open(self.folder / "locks" / name, os.O_RDWR | os.O_CREAT, 0o644)
+        path = self.folder / "locks" / name
+        path.parent.mkdir(exist_ok=True)
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         self._locks.append(file)
         try:
             fcntl.flock(file, how)

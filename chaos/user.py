@@ -52,9 +52,9 @@ class User:
         while True:
             page = await self.get(path)
             jobs += page["jobs"]
-            if not page.get("next"):
+            if not page.get("cursor"):
                 return jobs
-            path = f"/jobs?limit=500&cursor={page['next']}"
+            path = f"/jobs?limit=500&cursor={page['cursor']}"
 
     async def workers(self) -> list[dict[str, Any]]:
         listed: list[dict[str, Any]] = await self.get("/workers")

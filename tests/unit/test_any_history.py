@@ -268,6 +268,7 @@ class AnyHistory(RuleBasedStateMachine):
             [
                 lambda job: events.CancelRequested(job, by="u"),
                 lambda job: events.Evicted(job, by="j-9", why="a test"),
+                lambda job: events.Shrunk(job, (0,), by="j-9"),
                 lambda job: events.Shrunk(job, (1,), by="j-9"),
                 lambda job: events.Shrunk(job, (0, 2), by="j-9"),
                 lambda job: events.HoldChanged(job, on_hold=True),

@@ -6,8 +6,15 @@ import pytest
 from tests.driver import Driver, spec
 
 from phalanx.core.errors import Conflict
-from phalanx.core.events import Evicted, Placed, Placement, Shrunk, WorkerLost
-from phalanx.core.model import Assignment, Phase
+from phalanx.core.events import (
+    CheckpointSaved,
+    Evicted,
+    Placed,
+    Placement,
+    Shrunk,
+    WorkerLost,
+)
+from phalanx.core.model import Assignment, Blob, Phase
 from phalanx.core.spec.validation import job_spec
 from phalanx.core.states import State
 
@@ -100,6 +107,33 @@ def test_stopping_tasks_do_not_count_towards_the_minimum() -> None:
     driver, job = an_elastic_gang("a", "b", "c")
     driver.apply(Shrunk(job, (2,), by="j-9"))
     driver.refuse(Shrunk(job, (1,), by="j-9"), Conflict)
+
+
+def test_a_gang_that_would_give_up_all_its_tasks_is_evicted_as_a_whole() -> None:
+    driver = Driver()
+    driver.worker("a")
+    job = driver.submit(spec(match="once-satisfied", checkpoint="all"))
+    driver.run(job, "a")
+    driver.apply(Shrunk(job, (0,), by="ml/big"))
+    assert str(driver.job(job).cause) == "preempted by ml/big"
+    driver.apply(CheckpointSaved(f"{job}.0", 1, Blob("b", 10)))
+    driver.stop(job)
+    task = driver.task(job, 0)
+    assert (task.state, task.checkpoint) == (State.PENDING, Blob("b", 10))
+
+
+@pytest.mark.parametrize("how", ["reported", "timed out"])
+def test_the_only_task_of_a_gang_that_never_restarts_is_pending_after_a_shrink(how: str) -> None:
+    driver = Driver()
+    driver.worker("a")
+    job = driver.submit(spec(match="once-satisfied", restart="never"))
+    driver.run(job, "a")
+    driver.apply(Shrunk(job, (0,), by="ml/big"))
+    if how == "reported":
+        driver.stop(job)
+    else:
+        driver.advance(60)
+    assert driver.states(job) == [State.PENDING]
 
 
 def test_a_stopping_job_cannot_be_shrunk() -> None:

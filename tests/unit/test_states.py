@@ -80,7 +80,7 @@ DESIGN = {
     "preempting WorkerLost": "preempted",
     "preempting Vanished": "preempted",
     "preempting StopTimedOut": "preempted",
-    "preempted ShrinkSettled": "blocked done",
+    "preempted ShrinkSettled": "blocked pending done",
     "preempted StopSettled": "blocked pending done failed cancelled",
     "done GangRestarted": "blocked pending",
 }

@@ -121,7 +121,7 @@ TABLE: tuple[Rule, ...] = (
         Move.STOP_TIMED_OUT,
         to=(State.PREEMPTED,),
     ),
-    *_rules(State.PREEMPTED, Move.SHRINK_SETTLED, to=(State.BLOCKED, State.DONE)),
+    *_rules(State.PREEMPTED, Move.SHRINK_SETTLED, to=(*_UNPLACED, State.DONE)),
     *_rules(
         State.PREEMPTED,
         Move.STOP_SETTLED,

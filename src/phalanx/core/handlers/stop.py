@@ -247,10 +247,14 @@ def shrunk(tx: Changes, event: Shrunk) -> None:
     if not taken or len(taken) != len(set(event.tasks)):
         raise Conflict(f"job {job.id} can only give up tasks that have started")
     rest = [task for task in started if task.index not in event.tasks]
-    rest += [task for task in gang.tasks if task.state is State.DONE]
+    done = [task for task in gang.tasks if task.state is State.DONE]
     bound = not (job.satisfied and job.spec.match is Match.ONCE_SATISFIED)
-    if bound and not gang.meets_minimum(rest):
+    if bound and not gang.meets_minimum(rest + done):
         raise Conflict(f"job {job.id} would fall below its minimum; evict it whole instead")
+    # Nothing of the gang would run on, so its checkpoints are those of a whole gang.
+    if not rest and job.spec.restart is not Restart.NEVER:
+        evicted(tx, Evicted(job.id, event.by, causes.preempted(event.by)))
+        return
     charge_lost_work(tx, gang, causes.shrunk(event.by), taken)
     for task in taken:
         _request_stop(tx, gang, task, Move.SHRUNK)
