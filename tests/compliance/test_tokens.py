@@ -46,7 +46,7 @@ async def test_a_token_is_replaced_only_if_it_is_as_expected(store: Store) -> No
     assert not await store.replace_token(before, after)
     assert await store.add_token(before)
     done = await asyncio.gather(*(store.replace_token(before, after) for _ in range(3)))
-    assert sorted(done) == [False, False, True]
+    assert sorted(map(bool, done)) == [False, False, True]
     assert await store.tokens() == (after,)
 
 
@@ -62,9 +62,11 @@ async def test_the_version_grows_with_every_change_of_the_tokens(
         store.replace_token(token, replace(token, workers="w-1")),
         store.remove_token("ada"),
     ):
-        assert await change
+        assert await change == versions[-1] + 1
         versions.append(await other.tokens_version())
-    assert versions == sorted(set(versions))
+    assert versions == [0, 1, 2, 3]
+    assert await store.remove_token("ada") is None
+    assert await other.tokens_version() == 3
     await other.close()
 
 
@@ -101,5 +103,5 @@ async def test_of_two_concurrent_tokens_with_one_name_one_is_refused(
     added = await asyncio.gather(
         store.add_token(a_token("ada", "1" * 64)), other.add_token(a_token("ada", "2" * 64))
     )
-    assert sorted(added) == [False, True]
+    assert sorted(map(bool, added)) == [False, True]
     await other.close()

@@ -93,9 +93,9 @@ def test_guessed_tokens_do_not_load_the_store() -> None:
     async def story() -> None:
         store = CountingStore()
         registry = TokenRegistry(store, open_on_loopback=False)
-        for number in range(1000):
-            with pytest.raises(Unauthorised):
-                await registry.principal(f"phx_{number}", loopback=False)
+        guesses = (registry.principal(f"phx_{number}", loopback=False) for number in range(1000))
+        answers = await asyncio.gather(*guesses, return_exceptions=True)
+        assert {type(answer) for answer in answers} == {Unauthorised}
         assert store.asked == 1
 
     run_virtually(story())
@@ -191,6 +191,31 @@ def test_tokens_are_read_again_only_when_they_have_changed() -> None:
         await store.add_token(a_token("ada", "admin").token)
         await registry.refresh()
         assert store.reads == 2
+        # Its own changes are known; they hide no others.
+        authority = TokenAuthority(store, registry)
+        await authority.create(TokenRequest(name="bob", role="admin"))
+        await registry.refresh()
+        assert store.reads == 2
+        await store.remove_token("ada")
+        await authority.create(TokenRequest(name="eve", role="admin"))
+        await registry.refresh()
+        assert store.reads == 3
+        assert [registry.named(name) is None for name in ("ada", "bob", "eve")] == [1, 0, 0]
+
+    run_virtually(story())
+
+
+def test_a_change_of_this_server_does_not_undo_a_later_one_of_another() -> None:
+    async def story() -> None:
+        store = CountingStore()
+        registry = TokenRegistry(store, open_on_loopback=False)
+        created = a_token("ada", "admin")
+        version = await store.add_token(created.token)
+        assert version is not None
+        await store.remove_token("ada")  # by another server, and read before `put` had its turn
+        await registry.refresh()
+        registry.put(created.token, version)
+        assert registry.named("ada") is None
 
     run_virtually(story())
 

@@ -12,16 +12,8 @@ from msgspec.structs import replace
 from phalanx.core.causes import without_jobs
 from phalanx.core.ids import split_task
 from phalanx.core.model import Job
-from phalanx.core.reasons import HeldBack, Reason, WaitingForVictims
-from phalanx.core.records import (
-    CapacityKept,
-    GangStopping,
-    JobEnded,
-    JobEvicted,
-    JobShrunk,
-    Record,
-    WorkLost,
-)
+from phalanx.core.reasons import HeldBack, Reason, WaitingForGroup, WaitingForVictims
+from phalanx.core.records import CapacityKept, Record
 from phalanx.identity.principal import Principal
 
 HIDDEN_JOB = "a job of another namespace"
@@ -71,6 +63,8 @@ def visible_reason(principal: Principal, reason: Reason | None, gangs: Gangs) ->
             return replace(reason, for_job=HIDDEN_JOB)
         case WaitingForVictims(tasks=tasks):
             return replace(reason, tasks=_tasks(principal, tasks, gangs))
+        case WaitingForGroup(missing=missing):
+            return replace(reason, missing=tuple(visible_name(principal, name) for name in missing))
         case _:
             return reason
 
@@ -78,21 +72,14 @@ def visible_reason(principal: Principal, reason: Reason | None, gangs: Gangs) ->
 def visible_record(principal: Principal, record: Record, gangs: Gangs) -> Record:
     if principal.confined_to is None:
         return record
-    match record:
-        case JobEvicted():
-            return replace(
-                record,
-                by=visible_name(principal, record.by),
-                why=visible_text(principal, record.why),
-            )
-        case JobShrunk() | WorkLost():
-            return replace(record, by=visible_name(principal, record.by))
-        case GangStopping() | JobEnded():
-            return replace(record, why=visible_text(principal, record.why))
-        case CapacityKept():
-            return replace(record, victims=_tasks(principal, record.victims, gangs))
-        case _:
-            return record
+    shown: dict[str, object] = {}
+    if isinstance(record, CapacityKept):
+        shown["victims"] = _tasks(principal, record.victims, gangs)
+    if (by := getattr(record, "by", None)) is not None:
+        shown["by"] = visible_name(principal, by)
+    if (why := getattr(record, "why", None)) is not None:
+        shown["why"] = visible_text(principal, why)
+    return replace(record, **shown) if shown else record
 
 
 def _tasks(principal: Principal, tasks: Iterable[str], gangs: Gangs) -> tuple[str, ...]:

@@ -50,13 +50,14 @@ class TokenAuthority:
     async def create(self, request: TokenRequest) -> NewToken:
         """Raises Invalid, and Conflict if the name is taken."""
         created = new_token(request, self._clock())
-        if not await self._store.add_token(created.token):
+        version = await self._store.add_token(created.token)
+        if version is None:
             raise Conflict(
                 f"token {request.name} exists already; revoke it first with `phalanx token revoke"
                 f" {request.name}`, or replace its secret with `phalanx token rotate"
                 f" {request.name}`"
             )
-        self._registry.put(created.token)
+        self._registry.put(created.token, version)
         return created
 
     async def list(self) -> list[ListedToken]:
@@ -97,10 +98,10 @@ class TokenAuthority:
         token = await self._named(name)
         if token.role == "agent":
             await self._change(name, lambda each: replace(each, revoked_at=self._clock()))
-        elif not await self._store.remove_token(name):
-            raise _unknown(name)
+        elif (version := await self._store.remove_token(name)) is not None:
+            self._registry.drop(name, version)
         else:
-            self._registry.drop(name)
+            raise _unknown(name)
         await self._forget_revoked()
 
     async def _forget_revoked(self) -> None:
@@ -137,11 +138,11 @@ class TokenAuthority:
             credential = new_credential(worker, secret_digest, self._clock())
             if await self._take_join(principal):
                 if current is None:
-                    is_done = await self._store.add_token(credential)
+                    version = await self._store.add_token(credential)
                 else:
-                    is_done = await self._store.replace_token(current, credential)
-                if is_done:
-                    self._registry.put(credential)
+                    version = await self._store.replace_token(current, credential)
+                if version is not None:
+                    self._registry.put(credential, version)
                     return credential
             await self._registry.refresh()
         raise _busy(name)
@@ -156,10 +157,10 @@ class TokenAuthority:
                 f"the token {token.name} has no joins left; ask an admin for another join token"
             )
         after = replace(token, joins_left=token.joins_left - 1)
-        if not await self._store.replace_token(token, after):
-            return False
-        self._registry.put(after)
-        return True
+        version = await self._store.replace_token(token, after)
+        if version is not None:
+            self._registry.put(after, version)
+        return version is not None
 
     async def renew(self, worker: str, secret_digest: str) -> None:
         """Give a worker a new secret. The previous one stays valid until the new one is used.
@@ -199,8 +200,9 @@ class TokenAuthority:
             after = change(before)
             if after == before:
                 return before
-            if await self._store.replace_token(before, after):
-                self._registry.put(after)
+            version = await self._store.replace_token(before, after)
+            if version is not None:
+                self._registry.put(after, version)
                 return after
             await self._registry.refresh()
         raise _busy(name)

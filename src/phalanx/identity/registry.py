@@ -20,12 +20,9 @@ from phalanx.identity.principal import (
     Unauthorised,
     check_namespace,
 )
-from phalanx.identity.tokens import ROLES, digest
+from phalanx.identity.tokens import LOCAL, ROLES, digest
 from phalanx.store.protocol import Store, StoreError, Token
 from phalanx.store.sqlite import wall_clock
-
-#: The principal of requests without a token, on the host of an open server.
-_LOCAL = "local"
 
 #: How often a server reads the tokens again if they have changed.
 _REFRESH_S = 2.0
@@ -48,6 +45,7 @@ class TokenRegistry:
         self._version = -1
         self._refreshed_at = float("-inf")
         self._refreshing = asyncio.Lock()
+        self._looking_again = asyncio.Lock()
         self._used_at: dict[str, Micros] = {}
         self._use_stored: dict[str, Micros] = {}
 
@@ -83,14 +81,23 @@ class TokenRegistry:
                 self._version = version
             self._refreshed_at = asyncio.get_running_loop().time()
 
-    def put(self, token: Token) -> None:
-        """Know a token that was stored just now, before the next refresh."""
-        self.drop(token.name)
-        self._by_name[token.name] = token
-        self._index(token)
+    def put(self, token: Token, version: int) -> None:
+        """Know a token that was stored just now, which made this version."""
+        if version > self._version:
+            self.drop(token.name, version)
+            self._by_name[token.name] = token
+            self._index(token)
 
-    def drop(self, name: str) -> None:
-        """Refuse a token that was removed from the store just now."""
+    def drop(self, name: str, version: int) -> None:
+        """Refuse a token that was removed from the store just now, which made this version.
+
+        If that is the next version, nothing else has changed, and nothing has to be read. If a
+        refresh has read a later one already, that is the truth.
+        """
+        if version <= self._version:
+            return
+        if version == self._version + 1:
+            self._version = version
         token = self._by_name.pop(name, None)
         if token is not None:
             self._by_digest.pop(token.digest, None)
@@ -110,8 +117,9 @@ class TokenRegistry:
 
     async def _refresh_for_unknown(self) -> None:
         """Refresh for a token that may be new, but not so often that guesses load the store."""
-        if asyncio.get_running_loop().time() - self._refreshed_at >= _REFRESH_AGAIN_S:
-            await self._try_refresh()
+        async with self._looking_again:
+            if asyncio.get_running_loop().time() - self._refreshed_at >= _REFRESH_AGAIN_S:
+                await self._try_refresh()
 
     async def _try_refresh(self) -> None:
         try:
@@ -140,7 +148,7 @@ class TokenRegistry:
         """The principal of a token, or of a caller without one. Raises Unauthorised."""
         if bearer is None:
             if loopback and self._open_on_loopback:
-                return Principal(_LOCAL, "admin")
+                return Principal(LOCAL, "admin")
             raise Unauthorised("a token is required; send it as `Authorization: Bearer TOKEN`")
         wanted = digest(bearer)
         token = self._find(wanted)
@@ -158,7 +166,7 @@ class TokenRegistry:
 
     def refusal(self, spec: JobSpec, owner: str) -> str | None:
         """Why this owner may not run this job; None if it may."""
-        if owner == _LOCAL and self._open_on_loopback:
+        if owner == LOCAL and self._open_on_loopback:
             return None
         token = self._by_name.get(owner)
         if token is None:
@@ -180,8 +188,9 @@ class TokenRegistry:
         """Refuse the previous secret of a token from now on: the new one has arrived."""
         after = replace(token, digest=token.next_digest, next_digest="")
         try:
-            if await self._store.replace_token(token, after):
-                self.put(after)
+            version = await self._store.replace_token(token, after)
+            if version is not None:
+                self.put(after, version)
         except StoreError:
             return  # the next use of the token tries again
 

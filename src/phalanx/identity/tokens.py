@@ -32,6 +32,8 @@ _FIELD_ROLES = {"namespaces": ("user",), "workers": ("worker", "join"), "joins":
 #: The names of credentials begin with this, and no other names do.
 _CREDENTIAL = "worker:"
 
+#: The principal of requests without a token, on the host of an open server; no token has its name.
+LOCAL = "local"
 ROLES: tuple[Role, ...] = get_args(Role)
 #: The roles of tokens that are created; an `agent` joins.
 CREATED_ROLES: tuple[Role, ...] = ("user", "worker", "join", "admin")
@@ -82,6 +84,10 @@ def _problems(request: TokenRequest) -> Iterator[Problem]:
     role, workers = request.role, request.workers
     if not _NAME.fullmatch(request.name):
         yield Problem("name", f"is {shown(request.name)}; {_NAME_FORM}")
+    if request.name == LOCAL:
+        yield Problem(
+            "name", f"is {LOCAL}, which stands for requests without a token; choose another"
+        )
     if role not in CREATED_ROLES:
         *others, last = CREATED_ROLES
         yield Problem("role", f"is {shown(role)}; write {', '.join(others)} or {last}")

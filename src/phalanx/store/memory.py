@@ -272,26 +272,29 @@ class MemoryStore:
 
     # Tokens
 
-    async def add_token(self, token: Token) -> bool:
+    async def add_token(self, token: Token) -> int | None:
         name, doc = rows.token_row(token)
         if name in self._db.tokens:
-            return False
+            return None
         self._db.tokens[name] = doc
-        self._db.tokens_version += 1
-        return True
+        return self._tokens_changed()
 
-    async def replace_token(self, before: Token, after: Token) -> bool:
+    async def replace_token(self, before: Token, after: Token) -> int | None:
         name, old, new = rows.token_replacement(before, after)
         if self._db.tokens.get(name) != old:
-            return False
+            return None
         self._db.tokens[name] = new
-        self._db.tokens_version += 1
-        return True
+        return self._tokens_changed()
 
-    async def remove_token(self, name: str) -> bool:
+    async def remove_token(self, name: str) -> int | None:
         self._db.token_uses.pop(column(name), None)
+        if self._db.tokens.pop(column(name), None) is None:
+            return None
+        return self._tokens_changed()
+
+    def _tokens_changed(self) -> int:
         self._db.tokens_version += 1
-        return self._db.tokens.pop(column(name), None) is not None
+        return self._db.tokens_version
 
     async def tokens(self) -> tuple[Token, ...]:
         return tuple(rows.token_from(doc) for _, doc in sorted(self._db.tokens.items()))

@@ -258,23 +258,24 @@ class PostgresStore:
 
     # Tokens
 
-    async def add_token(self, token: Token) -> bool:
+    async def add_token(self, token: Token) -> int | None:
         return await self._change_tokens(sql.ADD_TOKEN, *rows.token_row(token))
 
-    async def replace_token(self, before: Token, after: Token) -> bool:
+    async def replace_token(self, before: Token, after: Token) -> int | None:
         return await self._change_tokens(sql.REPLACE_TOKEN, *rows.token_replacement(before, after))
 
-    async def remove_token(self, name: str) -> bool:
+    async def remove_token(self, name: str) -> int | None:
         return await self._change_tokens(sql.REMOVE_TOKEN, column(name))
 
-    async def _change_tokens(self, query: str, *values: str) -> bool:
-        """Run a statement and raise the version: whether it changed a token."""
+    async def _change_tokens(self, query: str, *values: str) -> int | None:
+        """Run a statement: the new version, or None if it changed no token."""
         async with (
             self._connections.writing("change the tokens") as connection,
             connection.transaction(),
         ):
-            await connection.execute(sql.TOKENS_CHANGED)
-            return _row_count(await connection.execute(query, *values)) == 1
+            if _row_count(await connection.execute(query, *values)) != 1:
+                return None
+            return int(await connection.fetchval(sql.TOKENS_CHANGED))
 
     async def tokens(self) -> tuple[Token, ...]:
         return tuple(rows.token_from(row[0]) for row in await self._connections.fetch(sql.TOKENS))

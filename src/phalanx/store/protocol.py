@@ -296,23 +296,24 @@ class Store(Protocol):
 
     # Tokens
 
-    async def add_token(self, token: Token) -> bool:
-        """Store a token, durably; False if its name is taken.
+    # Each change raises the version of the tokens by one and returns it. None means that nothing
+    # was changed. They need no term: a token can be added before the first server starts, or next
+    # to one.
 
-        It needs no term: a token can be added before the first server starts, or next to one.
-        """
+    async def add_token(self, token: Token) -> int | None:
+        """Store a token, durably; None if its name is taken."""
 
-    async def replace_token(self, before: Token, after: Token) -> bool:
-        """Replace a token by another of its name, durably; False if it is not as `before` says."""
+    async def replace_token(self, before: Token, after: Token) -> int | None:
+        """Replace a token by another of its name, durably; None if it is not as `before` says."""
 
-    async def remove_token(self, name: str) -> bool:
-        """Remove a token; False if there is none of that name."""
+    async def remove_token(self, name: str) -> int | None:
+        """Remove a token; None if there is none of that name."""
 
     async def tokens(self) -> tuple[Token, ...]:
         """All tokens, by name."""
 
     async def tokens_version(self) -> int:
-        """A number that grows with every change of the tokens."""
+        """The number of changes of the tokens."""
 
     async def note_token_uses(self, used_at: Mapping[str, Micros]) -> None:
         """Store when tokens, by name, were last used. It changes no version."""

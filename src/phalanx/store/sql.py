@@ -70,7 +70,7 @@ ADD_TOKEN = "INSERT INTO tokens (name, doc) VALUES ($1, $2) ON CONFLICT DO NOTHI
 REMOVE_TOKEN = "DELETE FROM tokens WHERE name = $1"  # noqa: S105
 REPLACE_TOKEN = "UPDATE tokens SET doc = $3 WHERE name = $1 AND doc = $2"  # noqa: S105
 TOKENS = "SELECT doc FROM tokens ORDER BY name"
-TOKENS_CHANGED = "UPDATE tokens_version SET number = number + 1"
+TOKENS_CHANGED = "UPDATE tokens_version SET number = number + 1 RETURNING number"
 TOKENS_VERSION = "SELECT number FROM tokens_version"
 NOTE_TOKEN_USE = "UPDATE tokens SET used_at = $2 WHERE name = $1"  # noqa: S105
 TOKEN_USES = "SELECT name, used_at FROM tokens WHERE used_at IS NOT NULL"  # noqa: S105

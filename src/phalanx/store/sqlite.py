@@ -279,22 +279,24 @@ class SQLiteStore:
 
     # Tokens
 
-    async def add_token(self, token: Token) -> bool:
+    async def add_token(self, token: Token) -> int | None:
         return await self._change_tokens(sql.ADD_TOKEN, *rows.token_row(token))
 
-    async def replace_token(self, before: Token, after: Token) -> bool:
+    async def replace_token(self, before: Token, after: Token) -> int | None:
         return await self._change_tokens(sql.REPLACE_TOKEN, *rows.token_replacement(before, after))
 
-    async def remove_token(self, name: str) -> bool:
+    async def remove_token(self, name: str) -> int | None:
         return await self._change_tokens(sql.REMOVE_TOKEN, column(name))
 
-    async def _change_tokens(self, query: str, *values: Value) -> bool:
-        """Run a statement and raise the version: whether it changed a token."""
+    async def _change_tokens(self, query: str, *values: Value) -> int | None:
+        """Run a statement: the new version, or None if it changed no token."""
 
-        def work(db: sqlite3.Connection) -> bool:
+        def work(db: sqlite3.Connection) -> int | None:
             with transaction(db):
-                db.execute(sql.TOKENS_CHANGED)
-                return db.execute(_sqlite(query), values).rowcount == 1
+                if db.execute(_sqlite(query), values).rowcount != 1:
+                    return None
+                [(version,)] = db.execute(sql.TOKENS_CHANGED).fetchall()
+                return int(version)
 
         return await self._writer.run(work)
 
