@@ -288,6 +288,20 @@ def test_output_that_a_full_disk_cannot_take_is_counted_in_a_note(
     assert written(state_dir) == {0: b"first", 17: note + b"last"}
 
 
+def test_output_that_another_process_writes_without_end_does_not_hold_up_the_end(
+    state_dir: StateDir,
+) -> None:
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    output = OutputWriter(state_dir, KEY, read, os.open(os.devnull, os.O_WRONLY))
+    with subprocess.Popen(["/bin/cat", "/dev/zero"], stdout=write) as flood:
+        os.close(write)
+        select.select([read], [], [])
+        output.close(0.0)
+        flood.kill()
+    assert 0 < output.total_bytes <= 2 * 1024**2
+
+
 # Process trees
 
 

@@ -4,9 +4,12 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 _READ_BYTES = 64 * 1024
+#: A task that starts processes without end must not keep the spawner from its other work.
+_AT_ONCE = 256
 
 
 class ChildExit(NamedTuple):
@@ -28,9 +31,9 @@ class ChildExits:
         return self._wakeups.fileno()
 
     def reap(self) -> Iterator[ChildExit]:
-        """Reap all children that have exited, orphans of tasks included."""
+        """Reap children that have exited, orphans of tasks included; the rest in the next call."""
         self._wakeups.recv(_READ_BYTES)
-        while True:
+        for _ in range(_AT_ONCE):
             try:
                 child = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG)
             except ChildProcessError:
@@ -38,3 +41,5 @@ class ChildExits:
             if child is None:
                 return
             yield ChildExit(child.si_pid, child.si_code, child.si_status)
+        with suppress(BlockingIOError):  # then the loop is woken in any case
+            self._wakeup.send(b"\0")

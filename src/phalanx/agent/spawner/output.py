@@ -43,11 +43,15 @@ class OutputWriter:
             return True
 
     def close(self, now: float) -> None:
-        """Move the rest, after all processes of the attempt have ended."""
+        """Move the rest, after all processes of the attempt have ended: what is in the pipe.
+
+        A process outside of the attempt may have the pipe open too, and write without end.
+        """
         self._retry_at = now
-        with suppress(BlockingIOError):  # a process outside of the attempt was given the pipe
-            while self._move(now):
-                pass
+        left = fcntl.fcntl(self.pipe, fcntl.F_GETPIPE_SZ)
+        with suppress(BlockingIOError):
+            while left > 0 and (moved := self._move(now)):
+                left -= moved
         if self._lost_bytes:
             with suppress(OSError):
                 self._open_file()
