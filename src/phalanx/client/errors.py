@@ -55,6 +55,10 @@ class ConflictError(RefusedError):
     """The action is not possible in the object's current state."""
 
 
+class TooManyRequestsError(RefusedError):
+    """The caller or the namespace sends more than it may; the client waited as long as it could."""
+
+
 class DeniedError(RefusedError):
     """The token is missing, unknown, or does not permit this."""
 
@@ -67,6 +71,7 @@ _BY_STATUS: dict[int, type[RefusedError]] = {
     409: ConflictError,
     413: InvalidError,
     415: InvalidError,
+    429: TooManyRequestsError,
 }
 
 

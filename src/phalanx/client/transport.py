@@ -18,6 +18,7 @@ import httpx
 import msgspec
 
 from phalanx.client.errors import (
+    RefusedError,
     UnknownOutcomeError,
     UnreachableError,
     UntrustedError,
@@ -64,6 +65,15 @@ class _TryNextServerError(Exception):
     def __init__(self, why: str, *, may_be_done: bool = False) -> None:
         self.may_be_done = may_be_done  #: the request may have been carried out
         super().__init__(why)
+
+
+class _TryLaterError(Exception):
+    """The leader refuses the request now and would take it after a pause."""
+
+    def __init__(self, refusal: RefusedError, after_s: float) -> None:
+        self.refusal = refusal
+        self.after_s = after_s
+        super().__init__(str(refusal))
 
 
 class Transport:
@@ -113,17 +123,23 @@ class Transport:
             for url in dict.fromkeys((self._leader, *self.urls)):
                 try:
                     return self._send_to(url, request)
+                except _TryLaterError as error:
+                    if time.monotonic() + error.after_s > began + self.patience_s:
+                        raise error.refusal from None
+                    time.sleep(error.after_s)
+                    break
                 except _TryNextServerError as error:
                     problems[url] = str(error)
                     self.failovers += 1
                     may_be_done |= error.may_be_done and request.method not in _READS
                     if may_be_done and not request.is_repeatable:
                         raise _no_answer(request, problems, may_be_done=True) from None
-            patience_s = max(self.patience_s, _SETTLE_S) if may_be_done else self.patience_s
-            if time.monotonic() + pause > began + patience_s:
-                raise _no_answer(request, problems, may_be_done=may_be_done)
-            time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
-            pause = min(2 * pause, _MAX_RETRY_PAUSE_S)
+            else:
+                patience_s = max(self.patience_s, _SETTLE_S) if may_be_done else self.patience_s
+                if time.monotonic() + pause > began + patience_s:
+                    raise _no_answer(request, problems, may_be_done=may_be_done)
+                time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
+                pause = min(2 * pause, _MAX_RETRY_PAUSE_S)
 
     def _send_to(self, url: str, request: ApiRequest) -> httpx.Response:
         """The response of a server, or of the leader that it redirects to."""
@@ -140,14 +156,16 @@ class Transport:
         else:
             raise _TryNextServerError("stands by, and so does the server that it redirects to")
         is_unknown = response.status_code in _UNKNOWN and request.method not in _READS
+        if response.status_code == 429 and _retry_after_s(response) is not None:
+            self._leader = url
+            raise _TryLaterError(_refusal(response), _retry_after_s(response) or 0.0)
         if response.status_code in (429, 503) or is_unknown:
             info = _error_info(response)
             # Our servers answer these only if nothing was changed; a proxy may do so at any time.
             raise _TryNextServerError(info.message, may_be_done=is_unknown or info.code == _FOREIGN)
         self._leader = url
         if response.status_code >= 300:
-            request_id = response.headers.get("X-Request-ID", "")
-            raise refused(response.status_code, _error_info(response), request_id)
+            raise _refusal(response)
         return response
 
     def _exchange(self, url: str, request: ApiRequest) -> httpx.Response:
@@ -236,6 +254,19 @@ def lines_of(response: httpx.Response) -> Iterator[str]:
             yield line.decode(errors="replace")
     if rest:
         yield rest.decode(errors="replace")
+
+
+def _retry_after_s(response: httpx.Response) -> float | None:
+    """How long a server that limits this caller wants it to wait; None if it does not say."""
+    given = response.headers.get("Retry-After", "")
+    is_ours = _error_info(response).code != _FOREIGN
+    is_number = given.isascii() and given.isdecimal() and len(given) < 10
+    return float(given) if is_ours and is_number else None
+
+
+def _refusal(response: httpx.Response) -> RefusedError:
+    request_id = response.headers.get("X-Request-ID", "")
+    return refused(response.status_code, _error_info(response), request_id)
 
 
 def _error_info(response: httpx.Response) -> ErrorInfo:

@@ -12,6 +12,7 @@ from phalanx.client import (
     InvalidError,
     NotFoundError,
     RefusedError,
+    TooManyRequestsError,
     UnknownOutcomeError,
     UnreachableError,
     transport,
@@ -59,6 +60,27 @@ def test_a_submission_is_retried_with_the_same_key(trouble: bytes) -> None:
         assert client.submit(command="x").id == "j-1"
         assert len(server.requests) == 3
         assert len(keys(server)) == 1
+
+
+TOO_FAST = {"error": {"code": "too_many_requests", "message": "slower"}}
+
+
+def test_a_limited_request_is_sent_again_after_the_time_that_the_server_names() -> None:
+    limited = answer(429, TOO_FAST, Retry_After="0")
+    with MisbehavingServer(limited, limited, OK) as server, Client(server.url) as client:
+        assert client.submit(command="x").id == "j-1"
+        assert len(keys(server)) == 1
+
+
+def test_a_limited_request_is_refused_at_once_if_the_pause_is_longer_than_the_patience() -> None:
+    limited = answer(429, TOO_FAST, Retry_After="3600")
+    with (
+        MisbehavingServer(limited) as server,
+        Client(server.url) as client,
+        pytest.raises(TooManyRequestsError, match="slower"),
+    ):
+        client.submit(command="x")
+    assert len(server.requests) == 1
 
 
 CHANGES: list[Callable[[Client], object]] = [
