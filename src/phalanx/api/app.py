@@ -6,6 +6,7 @@ from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 
 from phalanx.api import (
+    audit_listing,
     certificates,
     checkpoints,
     cost,
@@ -25,8 +26,8 @@ from phalanx.api import (
     worker_actions,
     workers,
 )
+from phalanx.api.audit import respond
 from phalanx.api.auth import guard
-from phalanx.api.errors import respond
 from phalanx.api.services import Services
 
 _TOPICS = (
@@ -45,6 +46,7 @@ _TOPICS = (
     queues,
     crons,
     cost,
+    audit_listing,
     stream,
     tokens,
     health,

@@ -7,6 +7,7 @@ import msgspec
 from litestar import Request, delete, get, post
 from litestar.params import FromPath, QueryParameter
 
+from phalanx.api.audit import ACTION, note
 from phalanx.api.auth import USERS, principal_of
 from phalanx.api.idempotency import IdempotencyKey, claim
 from phalanx.api.services import services_of
@@ -72,6 +73,8 @@ async def _on(
     namespace: str,
     name: str,
     work: Callable[[Turn, Cron, Principal], T],
+    *,
+    is_repeat: bool = False,
 ) -> T:
     """Run a command on a cron that the caller may see. Raises Unknown."""
     principal, key = principal_of(request), cron_key(namespace, name)
@@ -80,7 +83,10 @@ async def _on(
         cron = turn.cluster.crons.get(key)
         if cron is None or not principal.may_see(namespace):
             raise Unknown(f"there is no cron {key[:80]}")
-        return work(turn, cron, principal)
+        result = work(turn, cron, principal)
+        if ACTION in request.route_handler.opt and not is_repeat:
+            note(request, turn, namespace=namespace, target=name)
+        return result
 
     return await services_of(request).engine.do(visible)
 
@@ -94,7 +100,7 @@ async def show_cron(
 
 @delete(
     "/crons/{namespace:str}/{name:str}",
-    opt={"allowed": USERS},
+    opt={"allowed": USERS, "action": "remove cron"},
     status_code=204,
     summary="Remove a cron",
 )
@@ -118,7 +124,7 @@ async def remove_cron(
 
 @post(
     "/crons/{namespace:str}/{name:str}/pause",
-    opt={"allowed": USERS},
+    opt={"allowed": USERS, "action": "pause cron"},
     status_code=200,
     summary="Pause a cron",
 )
@@ -131,7 +137,7 @@ async def pause_cron(
 
 @post(
     "/crons/{namespace:str}/{name:str}/resume",
-    opt={"allowed": USERS},
+    opt={"allowed": USERS, "action": "resume cron"},
     status_code=200,
     summary="Resume a cron",
 )
@@ -154,7 +160,7 @@ async def _pause(
 
 @post(
     "/crons/{namespace:str}/{name:str}/run",
-    opt={"allowed": USERS},
+    opt={"allowed": USERS, "action": "run cron"},
     status_code=201,
     summary="Run a cron now",
 )
@@ -169,14 +175,15 @@ async def run_cron(
     With the concurrency policy `replace`, the run starts when the unfinished one has stopped.
     """
     async with claim(request, key) as claimed:
+        is_repeat = claimed.earlier is not None
 
         def work(turn: Turn, cron: Cron, by: Principal) -> CronView:
-            if claimed.earlier is None:
+            if not is_repeat:
                 turn.apply(CronRequested(cron.key, by.name))
                 claimed.use(turn)
             return cron_view(turn.cluster.crons[cron.key])
 
-        return await _on(request, namespace, name, work)
+        return await _on(request, namespace, name, work, is_repeat=is_repeat)
 
 
 ROUTES = [list_crons, show_cron, remove_cron, pause_cron, resume_cron, run_cron]

@@ -1,12 +1,12 @@
 """Every error in one form: a code for programs, a message for people, and the fields concerned."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote
 
 import msgspec
 import structlog
-from litestar import MediaType, Request, Response
+from litestar import MediaType, Response
 from litestar.exceptions import HTTPException, ValidationException
 from litestar.types import Scope
 
@@ -164,8 +164,7 @@ def _methods(headers: Mapping[str, str]) -> str:
     return " and ".join(sorted(set(allowed.split(", ")) - {"OPTIONS"}))
 
 
-def respond(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-    refusal = refusal_of(error, request.scope)
+def response_of(refusal: Refusal) -> Response[bytes]:
     return Response(
         refusal.body,
         status_code=refusal.status,

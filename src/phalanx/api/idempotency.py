@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from litestar import Request
 from litestar.params import HeaderParameter
 
+from phalanx.api.audit import note
 from phalanx.api.auth import principal_of
 from phalanx.api.errors import wrong
 from phalanx.api.services import services_of
@@ -44,8 +45,10 @@ def claim(
     return keys.claim(request_key(request, key), scope["method"], scope["path"])
 
 
-async def apply_once(request: Request[Any, Any, Any], key: str | None, event: Event) -> None:
-    """Apply an event, unless the same request has applied it before."""
+async def apply_once(
+    request: Request[Any, Any, Any], key: str | None, event: Event, target: str
+) -> None:
+    """Apply an event about this object, unless the same request has applied it before."""
     async with claim(request, key) as claimed:
         if claimed.earlier is not None:
             return
@@ -53,5 +56,6 @@ async def apply_once(request: Request[Any, Any, Any], key: str | None, event: Ev
         def work(turn: Turn) -> None:
             turn.apply(event)
             claimed.use(turn)
+            note(request, turn, target=target)
 
         await services_of(request).engine.do(work)

@@ -1,5 +1,6 @@
 """Actions of users on jobs: hold, release, requeue, change the priority, retry."""
 
+from functools import partial
 from typing import Any
 
 from litestar import Request, Response, post
@@ -8,6 +9,7 @@ from litestar.params import FromPath
 from msgspec.structs import replace
 
 from phalanx.api import request_body
+from phalanx.api.audit import note_submitted
 from phalanx.api.auth import USERS, principal_of
 from phalanx.api.idempotency import IdempotencyKey, claim, request_key
 from phalanx.api.lookup import change, find
@@ -39,7 +41,10 @@ def _after(turn: Turn, gang: Gang) -> Job:
 
 
 @post(
-    "/jobs/{job_id:str}/hold", opt={"allowed": USERS}, status_code=200, summary="Put a job on hold"
+    "/jobs/{job_id:str}/hold",
+    opt={"allowed": USERS, "action": "hold"},
+    status_code=200,
+    summary="Put a job on hold",
 )
 async def hold(request: Request[Any, Any, Any], job_id: FromPath[str]) -> JobView:
     """The job does not start until it is released. Running tasks continue."""
@@ -48,7 +53,7 @@ async def hold(request: Request[Any, Any, Any], job_id: FromPath[str]) -> JobVie
 
 @post(
     "/jobs/{job_id:str}/release",
-    opt={"allowed": USERS},
+    opt={"allowed": USERS, "action": "release"},
     status_code=200,
     summary="Release a job from hold",
 )
@@ -68,7 +73,7 @@ async def _set_hold(
 
 @post(
     "/jobs/{job_id:str}/requeue",
-    opt={"allowed": USERS},
+    opt={"allowed": USERS, "action": "requeue"},
     status_code=200,
     summary="Stop and requeue a job",
 )
@@ -91,7 +96,7 @@ async def requeue(
 @post(
     "/jobs/{job_id:str}/priority",
     operation_class=_PRIORITY_BODY,
-    opt={"allowed": USERS},
+    opt={"allowed": USERS, "action": "set priority"},
     status_code=200,
     summary="Change the priority of a job",
 )
@@ -105,7 +110,11 @@ async def set_priority(request: Request[Any, Any, Any], job_id: FromPath[str]) -
     return job_view(await change(request, job_id, work), principal_of(request))
 
 
-@post("/jobs/{job_id:str}/retry", opt={"allowed": USERS}, summary="Submit an ended job again")
+@post(
+    "/jobs/{job_id:str}/retry",
+    opt={"allowed": USERS, "action": "retry"},
+    summary="Submit an ended job again",
+)
 async def retry(
     request: Request[Any, Any, Any], job_id: FromPath[str], key: IdempotencyKey = None
 ) -> Response[SubmitReply]:
@@ -119,7 +128,9 @@ async def retry(
         )
     spec = replace(old.spec, after=())
     submission = Submission(spec, by.name, old.members)
-    [outcome] = await services.submissions.submit([submission], request_key(request, key))
+    [outcome] = await services.submissions.submit(
+        [submission], request_key(request, key), partial(note_submitted, request)
+    )
     if not isinstance(outcome, AcceptedJob):
         raise outcome if isinstance(outcome, CoreError) else AssertionError("bug: a run is no cron")
     return Response(

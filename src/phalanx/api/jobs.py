@@ -74,7 +74,12 @@ async def show_job(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Jo
     return replace(detail, after=dependencies, dependants=dependants)
 
 
-@delete("/jobs/{job_id:str}", opt={"allowed": USERS}, status_code=200, summary="Cancel a job")
+@delete(
+    "/jobs/{job_id:str}",
+    opt={"allowed": USERS, "action": "cancel"},
+    status_code=200,
+    summary="Cancel a job",
+)
 async def cancel_job(request: Request[Any, Any, Any], job_id: FromPath[str]) -> JobView:
     """Running tasks are stopped with the job's grace period."""
 

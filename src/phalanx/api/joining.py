@@ -12,6 +12,7 @@ from litestar.openapi.spec import Schema
 from litestar.params import FromPath
 
 from phalanx.api import request_body
+from phalanx.api.audit import record_of
 from phalanx.api.auth import AGENTS, JOINING, principal_of
 from phalanx.api.errors import wrong
 from phalanx.api.services import Services, services_of
@@ -51,7 +52,7 @@ _RENEW_BODY = request_body.documented(
 @post(
     "/workers/join",
     operation_class=_JOIN_BODY,
-    opt={"allowed": JOINING},
+    opt={"allowed": JOINING, "action": "join"},
     status_code=200,
     summary="Join a worker to the cluster",
 )
@@ -66,7 +67,8 @@ async def join(request: Request[Any, Any, Any]) -> JoinReply:
     worker = fields["id"]
     services, principal = services_of(request), principal_of(request)
     await services.engine.do(lambda turn: _check_name(turn, worker))
-    await services.tokens.join(principal, worker, fields["credential"])
+    audit = record_of(request, services.clock(), target=worker)
+    await services.tokens.join(principal, worker, fields["credential"], audit)
     return _reply(services, worker, fields["csr"])
 
 
@@ -83,7 +85,7 @@ def _check_name(turn: Turn, worker: str) -> None:
 @post(
     "/workers/{worker_id:str}/credential",
     operation_class=_RENEW_BODY,
-    opt={"allowed": AGENTS},
+    opt={"allowed": AGENTS, "action": "renew credential"},
     status_code=200,
     summary="Renew the credential of a worker",
 )

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from litestar import Request
 
+from phalanx.api.audit import note_job
 from phalanx.api.auth import WORKERS, principal_of
 from phalanx.api.services import services_of
 from phalanx.api.views import reason_of
@@ -110,7 +111,9 @@ async def change(
             return None
         if not principal.may_see(gang.job.spec.namespace):
             raise unknown(name)
-        return work(turn, gang, principal)
+        result = work(turn, gang, principal)
+        note_job(request, turn, gang.job)
+        return result
 
     result = await services.engine.do(if_visible)
     if result is None:

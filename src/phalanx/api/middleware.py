@@ -17,6 +17,7 @@ from litestar.params import FromPath
 from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
 from phalanx.api import request_body
+from phalanx.api.audit import note_refusal
 from phalanx.api.auth import AGENTS, identify, principal_of
 from phalanx.api.certificates import check_certificate
 from phalanx.api.errors import refusal_of, wrong
@@ -46,6 +47,7 @@ class Middleware:
             await self._app(scope, receive, send)
             return
         request_id = _request_id(scope)
+        scope["state"]["request_id"] = request_id.decode()
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -75,6 +77,8 @@ class Middleware:
             body = _encode(reply)
         except Exception as error:  # answered in the same form as every error
             refusal = refusal_of(error, scope)
+            if refusal.status in (401, 403):
+                note_refusal(self._services, scope, "sync", refusal)
             status, body = refusal.status, refusal.body
             headers += [(k.lower().encode(), v.encode()) for k, v in refusal.headers.items()]
         headers.append((b"content-length", b"%d" % len(body)))

@@ -8,6 +8,7 @@ from litestar.params import FromPath, QueryParameter
 from msgspec.structs import replace
 
 from phalanx.api import manifests, request_body
+from phalanx.api.audit import note
 from phalanx.api.auth import ADMINS, USERS, principal_of
 from phalanx.api.errors import wrong
 from phalanx.api.idempotency import IdempotencyKey, apply_once
@@ -88,7 +89,12 @@ def _queue(turn: Turn, name: str) -> Queue:
     return queue
 
 
-@put("/queues/{name:str}", operation_class=_BODY, opt={"allowed": ADMINS}, summary="Set a queue")
+@put(
+    "/queues/{name:str}",
+    operation_class=_BODY,
+    opt={"allowed": ADMINS, "action": "set queue"},
+    summary="Set a queue",
+)
 async def set_queue(request: Request[Any, Any, Any], name: FromPath[str]) -> QueueView:
     """Create or replace the queue. Fields that are left out get their default."""
     path = FieldPath()
@@ -97,11 +103,21 @@ async def set_queue(request: Request[Any, Any, Any], name: FromPath[str]) -> Que
     path.raise_problems()
     fields = await request_body.read_one(request, "a mapping, like {weight: 3}", QUEUE_FIELDS)
     queue = Queue(name=name, **fields)
-    await services_of(request).engine.apply(QueueSet(queue))
-    return queue_view(queue)
+
+    def work(turn: Turn) -> QueueView:
+        turn.apply(QueueSet(queue))
+        note(request, turn, target=name)
+        return queue_view(queue)
+
+    return await services_of(request).engine.do(work)
 
 
-@put("/queues", operation_class=_FILE, opt={"allowed": ADMINS}, summary="Set several queues")
+@put(
+    "/queues",
+    operation_class=_FILE,
+    opt={"allowed": ADMINS, "action": "set queue"},
+    summary="Set several queues",
+)
 async def set_queues(
     request: Request[Any, Any, Any],
     dry_run: DryRun = False,
@@ -120,6 +136,8 @@ async def set_queues(
         names = {queue.name for queue in changes}
         if not dry_run:
             turn.apply(QueuesSet(tuple(read.queues), by))
+            for queue in changes:
+                note(request, turn, target=queue.name)
         return QueuesReply(
             changes=tuple(_change(before.get(queue.name), queue) for queue in changes),
             unchanged=tuple(queue.name for queue in read.queues if queue.name not in names),
@@ -133,13 +151,23 @@ def _change(before: Queue | None, after: Queue) -> QueueChange:
     return QueueChange(None if before is None else queue_view(before), queue_view(after))
 
 
-@post("/queues/{name:str}/stop", opt={"allowed": ADMINS}, status_code=200, summary="Stop a queue")
+@post(
+    "/queues/{name:str}/stop",
+    opt={"allowed": ADMINS, "action": "stop queue"},
+    status_code=200,
+    summary="Stop a queue",
+)
 async def stop_queue(request: Request[Any, Any, Any], name: FromPath[str]) -> QueueView:
     """No job of the queue or its children starts. Running jobs continue."""
     return await _set_stopped(request, name, stopped=True)
 
 
-@post("/queues/{name:str}/start", opt={"allowed": ADMINS}, status_code=200, summary="Start a queue")
+@post(
+    "/queues/{name:str}/start",
+    opt={"allowed": ADMINS, "action": "start queue"},
+    status_code=200,
+    summary="Start a queue",
+)
 async def start_queue(request: Request[Any, Any, Any], name: FromPath[str]) -> QueueView:
     """Jobs of the queue and its children can start again."""
     return await _set_stopped(request, name, stopped=False)
@@ -149,17 +177,23 @@ async def _set_stopped(request: Request[Any, Any, Any], name: str, *, stopped: b
     def work(turn: Turn) -> QueueView:
         queue = replace(_queue(turn, name), stopped=stopped)
         turn.apply(QueueSet(queue))
+        note(request, turn, target=name)
         return queue_view(queue)
 
     return await services_of(request).engine.do(work)
 
 
-@delete("/queues/{name:str}", opt={"allowed": ADMINS}, status_code=204, summary="Remove a queue")
+@delete(
+    "/queues/{name:str}",
+    opt={"allowed": ADMINS, "action": "remove queue"},
+    status_code=204,
+    summary="Remove a queue",
+)
 async def remove_queue(
     request: Request[Any, Any, Any], name: FromPath[str], key: IdempotencyKey = None
 ) -> None:
     """The queue must have no children and no unfinished jobs."""
-    await apply_once(request, key, QueueRemoved(name))
+    await apply_once(request, key, QueueRemoved(name), name)
 
 
 ROUTES = [list_queues, show_queue, set_queue, set_queues, stop_queue, start_queue, remove_queue]

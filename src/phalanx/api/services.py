@@ -9,6 +9,7 @@ from litestar.connection import ASGIConnection
 
 from phalanx.api.input_reader import InputReader
 from phalanx.engine.agent_sync import AgentSync
+from phalanx.engine.audit import RefusedRequests
 from phalanx.engine.engine import Engine
 from phalanx.engine.event_buffer import EventBuffer
 from phalanx.engine.forecast import Forecasts
@@ -21,6 +22,7 @@ from phalanx.engine.submit_warnings import SubmitWarnings
 from phalanx.identity.authority import TokenAuthority
 from phalanx.identity.registry import TokenRegistry
 from phalanx.store.protocol import Store
+from phalanx.store.sqlite import wall_clock
 
 if TYPE_CHECKING:
     from phalanx.api.auth import Authenticator
@@ -72,6 +74,8 @@ class Services:
         self.checkpoint_uploads = asyncio.Semaphore(_CHECKPOINT_UPLOADS)
         self.reader = InputReader(self.info.body_limit_bytes)
         self.submit_warnings = SubmitWarnings(self.info.priority_classes)
+        self.clock = wall_clock
+        self.refused_requests = RefusedRequests(store, self.clock)
         self.idempotency_keys = IdempotencyKeys(store)
         self.submissions = Submissions(
             engine, store, self.idempotency_keys, warnings=self.submit_warnings

@@ -1,6 +1,7 @@
 """Submit one job, a file of jobs and queues, or a batch."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -8,6 +9,7 @@ from litestar import Request, Response, post
 from litestar.openapi.spec import Schema
 
 from phalanx.api import manifests, request_body
+from phalanx.api.audit import note_submitted
 from phalanx.api.auth import ADMINS, USERS, principal_of
 from phalanx.api.crons import cron_view
 from phalanx.api.dependencies import check_references
@@ -15,7 +17,7 @@ from phalanx.api.errors import info_of, wrong
 from phalanx.api.idempotency import IdempotencyKey, request_key
 from phalanx.api.manifests import IgnoreImage, IgnoreUnsupported, read_options
 from phalanx.api.plain_views import plain_submitted_view
-from phalanx.api.services import Services, services_of
+from phalanx.api.services import services_of
 from phalanx.api.views import submitted_view, warning_views
 from phalanx.core.errors import CoreError, Invalid
 from phalanx.core.model import GangMembers, Job
@@ -73,7 +75,7 @@ class _Read(NamedTuple):
 @post(
     "/jobs",
     operation_class=JOB_BODY,
-    opt={"allowed": USERS},
+    opt={"allowed": USERS, "action": "submit"},
     summary="Submit a job or a file of jobs",
 )
 async def submit(
@@ -95,11 +97,11 @@ async def submit(
         await check_references(request, spec)
     if file.queues:
         check_role(principal, ADMINS)
-    checked = request_key(request, key)
+    checked, noted = request_key(request, key), partial(note_submitted, request)
     if len(file.jobs) != 1 or file.queues:
-        return await _submit_together(services, file, principal, checked)
+        return await _submit_together(request, file, principal, checked)
     submission = Submission(file.jobs[0], principal.name, file.part(file.jobs[0]))
-    [outcome] = await services.submissions.submit([submission], checked)
+    [outcome] = await services.submissions.submit([submission], checked, noted)
     if isinstance(outcome, CoreError):
         raise outcome
     status_code = 201 if outcome.is_new else 200
@@ -118,10 +120,12 @@ async def submit(
 
 
 async def _submit_together(
-    services: Services, file: Bundle, principal: Principal, key: RequestKey | None
+    request: Request[Any, Any, Any], file: Bundle, principal: Principal, key: RequestKey | None
 ) -> Response[SubmitReply | PlainSubmitReply | CronView | BatchReply]:
     submissions = [Submission(spec, principal.name, file.part(spec)) for spec in file.jobs]
-    accepted = await services.submissions.submit_together(submissions, file.queues, key)
+    accepted = await services_of(request).submissions.submit_together(
+        submissions, file.queues, key, partial(note_submitted, request)
+    )
     reply = BatchReply(
         accepted=len(accepted),
         refused=0,
@@ -136,7 +140,7 @@ async def _submit_together(
 @post(
     "/jobs:batch",
     operation_class=_BATCH_BODY,
-    opt={"allowed": USERS},
+    opt={"allowed": USERS, "action": "submit"},
     status_code=200,
     summary="Submit many jobs, each accepted or refused on its own",
 )
@@ -159,7 +163,9 @@ async def submit_batch(request: Request[Any, Any, Any], key: IdempotencyKey = No
             continue
         items.append(read)
         submissions.append(Submission(read.spec, principal.name, read.part))
-    outcomes = iter(await services.submissions.submit(submissions, checked))
+    outcomes = iter(
+        await services.submissions.submit(submissions, checked, partial(note_submitted, request))
+    )
     results = [
         BatchItem(error=item)
         if isinstance(item, ErrorInfo)

@@ -7,6 +7,7 @@ from litestar.openapi.spec import Schema
 from litestar.params import FromPath
 
 from phalanx.api import request_body
+from phalanx.api.audit import record_of
 from phalanx.api.auth import ADMINS
 from phalanx.api.services import services_of
 from phalanx.core.spec.durations import duration
@@ -47,7 +48,12 @@ _BODY = request_body.documented(
 )
 
 
-@post("/tokens", operation_class=_BODY, opt={"allowed": ADMINS}, summary="Create a token")
+@post(
+    "/tokens",
+    operation_class=_BODY,
+    opt={"allowed": ADMINS, "action": "create token"},
+    summary="Create a token",
+)
 async def create(request: Request[Any, Any, Any]) -> CreatedToken:
     """The answer has the token itself, which is not stored and cannot be shown again."""
     fields = await request_body.read_one(request, "a mapping, like {name: ada}", _FIELDS)
@@ -59,7 +65,9 @@ async def create(request: Request[Any, Any, Any]) -> CreatedToken:
         lifetime=fields["expires"],
         joins=fields["joins"],
     )
-    return created_view(await services_of(request).tokens.create(wanted))
+    services = services_of(request)
+    audit = record_of(request, services.clock(), target=wanted.name)
+    return created_view(await services.tokens.create(wanted, audit))
 
 
 @get("/tokens", opt={"allowed": ADMINS}, summary="List the tokens")
@@ -70,19 +78,27 @@ async def list_tokens(request: Request[Any, Any, Any]) -> list[TokenView]:
 
 @post(
     "/tokens/{name:str}/rotate",
-    opt={"allowed": ADMINS},
+    opt={"allowed": ADMINS, "action": "rotate token"},
     status_code=200,
     summary="Give a token a new secret",
 )
 async def rotate(request: Request[Any, Any, Any], name: FromPath[str]) -> CreatedToken:
     """The previous secret stays valid until the new one is used for the first time."""
-    return created_view(await services_of(request).tokens.rotate(name))
+    services = services_of(request)
+    audit = record_of(request, services.clock(), target=name)
+    return created_view(await services.tokens.rotate(name, audit))
 
 
-@delete("/tokens/{name:str}", opt={"allowed": ADMINS}, status_code=204, summary="Revoke a token")
+@delete(
+    "/tokens/{name:str}",
+    opt={"allowed": ADMINS, "action": "revoke token"},
+    status_code=204,
+    summary="Revoke a token",
+)
 async def revoke(request: Request[Any, Any, Any], name: FromPath[str]) -> None:
     """Every server refuses it within five seconds."""
-    await services_of(request).tokens.revoke(name)
+    services = services_of(request)
+    await services.tokens.revoke(name, record_of(request, services.clock(), target=name))
 
 
 def created_view(new: NewToken) -> CreatedToken:

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from litestar import Request, Response, delete, post
 from litestar.params import FromPath, QueryParameter
 
+from phalanx.api.audit import note
 from phalanx.api.auth import ADMINS, principal_of
 from phalanx.api.idempotency import IdempotencyKey, claim
 from phalanx.api.services import services_of
@@ -25,7 +26,7 @@ Deadline = Annotated[
 
 @delete(
     "/workers/{worker_id:str}",
-    opt={"allowed": ADMINS},
+    opt={"allowed": ADMINS, "action": "remove worker"},
     status_code=204,
     summary="Remove a worker",
 )
@@ -46,13 +47,14 @@ async def remove(
         def work(turn: Turn) -> None:
             turn.apply(WorkerRemoved(worker_id, by))
             claimed.use(turn)
+            note(request, turn, target=worker_id)
 
         await services.engine.do(work)
 
 
 @post(
     "/workers/{worker_id:str}/cordon",
-    opt={"allowed": ADMINS},
+    opt={"allowed": ADMINS, "action": "cordon"},
     status_code=200,
     summary="Keep new tasks off a worker",
 )
@@ -63,6 +65,7 @@ async def cordon(
 
     def work(turn: Turn) -> WorkerView:
         turn.apply(CordonChanged(worker_id, why))
+        note(request, turn, target=worker_id)
         return worker_view(turn.cluster.nodes[worker_id])
 
     return await services_of(request).engine.do(work)
@@ -70,13 +73,14 @@ async def cordon(
 
 @post(
     "/workers/{worker_id:str}/uncordon",
-    opt={"allowed": ADMINS},
+    opt={"allowed": ADMINS, "action": "uncordon"},
     status_code=200,
     summary="Uncordon a worker, and cancel its drain",
 )
 async def uncordon(request: Request[Any, Any, Any], worker_id: FromPath[str]) -> WorkerView:
     def work(turn: Turn) -> WorkerView:
         turn.apply(CordonChanged(worker_id, None))
+        note(request, turn, target=worker_id)
         return worker_view(turn.cluster.nodes[worker_id])
 
     return await services_of(request).engine.do(work)
@@ -84,7 +88,7 @@ async def uncordon(request: Request[Any, Any, Any], worker_id: FromPath[str]) ->
 
 @post(
     "/workers/{worker_id:str}/drain",
-    opt={"allowed": ADMINS},
+    opt={"allowed": ADMINS, "action": "drain"},
     status_code=200,
     summary="Cordon a worker and evict the jobs on it",
 )
@@ -103,6 +107,7 @@ async def drain(
 
     def work(turn: Turn) -> DrainReply:
         changes = turn.apply(DrainRequested(worker_id, why, by, turn.now + delay))
+        note(request, turn, target=worker_id)
         evicted = tuple(r.job for r in changes.records if isinstance(r, JobEvicted))
         return DrainReply(worker_view(turn.cluster.nodes[worker_id]), evicted)
 
@@ -111,7 +116,7 @@ async def drain(
 
 @post(
     "/workers/brake/release",
-    opt={"allowed": ADMINS},
+    opt={"allowed": ADMINS, "action": "release brake"},
     status_code=204,
     summary="Release the loss brake",
 )
@@ -119,7 +124,9 @@ async def release_brake(request: Request[Any, Any, Any]) -> None:
     """When many workers fall silent at once, the network is the likely cause, and none is declared
     lost for a while. Release the brake after checking that the workers are gone.
     """
-    await services_of(request).engine.release_brake()
+    engine = services_of(request).engine
+    await engine.release_brake()
+    await engine.do(lambda turn: note(request, turn))
 
 
 def _reason(request: Request[Any, Any, Any], given: str | None, action: str) -> str:

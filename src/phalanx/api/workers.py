@@ -10,6 +10,7 @@ from litestar.openapi.spec import Schema
 from litestar.params import FromPath
 
 from phalanx.api import request_body
+from phalanx.api.audit import note
 from phalanx.api.auth import PLAIN_WORKERS, USERS, WORKERS, principal_of
 from phalanx.api.services import services_of
 from phalanx.api.visibility import may_see_task
@@ -99,7 +100,7 @@ _BODY = request_body.documented(
 @post(
     "/workers/register",
     operation_class=_BODY,
-    opt={"allowed": WORKERS},
+    opt={"allowed": WORKERS, "action": "register worker"},
     summary="Register a worker",
 )
 async def register(request: Request[Any, Any, Any]) -> WorkerView:
@@ -121,7 +122,15 @@ async def register(request: Request[Any, Any, Any]) -> WorkerView:
     )
     principal, services = principal_of(request), services_of(request)
     check_worker(principal, worker)
-    view = await services.engine.do(lambda turn: _register(turn, event, principal))
+
+    def work(turn: Turn) -> WorkerView:
+        is_new = worker not in turn.cluster.nodes
+        view = _register(turn, event, principal)
+        if is_new:
+            note(request, turn, target=worker)
+        return view
+
+    view = await services.engine.do(work)
     services.engine.hear_worker(worker)
     return view
 

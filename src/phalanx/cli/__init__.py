@@ -14,6 +14,7 @@ import typer
 
 from phalanx.cli import (
     apply,
+    audit,
     ca,
     config,
     convert,
@@ -96,6 +97,7 @@ _PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "Administer a server": {
         "config": config.config,
         "token": token.app,
+        "audit": audit.audit,
         "ca": ca.app,
     },
 }

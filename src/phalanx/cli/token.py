@@ -5,6 +5,7 @@ created.
 """
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from phalanx.identity.authority import TokenAuthority
     from phalanx.identity.tokens import NewToken
+    from phalanx.store.protocol import AuditRecord
     from phalanx.wire.tokens import CreatedToken, TokenView
 
 T = TypeVar("T")
@@ -138,7 +140,9 @@ def _create_in_store(  # noqa: PLR0913, PLR0917
         lifetime=lifetime,
         joins=joins,
     )
-    return _in_store(store, lambda tokens: _created(tokens.create(request)))
+    return _in_store(
+        store, lambda tokens: _created(tokens.create(request, _audit("create token", name)))
+    )
 
 
 @app.command("list", cls=HelpCommand)
@@ -167,7 +171,9 @@ def rotate(
         with connected(address) as client:
             created = client.rotate_token(name)
     else:
-        created = _in_store(store, lambda tokens: _created(tokens.rotate(name)))
+        created = _in_store(
+            store, lambda tokens: _created(tokens.rotate(name, _audit("rotate token", name)))
+        )
     _print_created(created, as_json=as_json)
 
 
@@ -180,7 +186,7 @@ def revoke(address: ServerAddress, *, name: Name, store: StorePlace = None) -> N
         with connected(address) as client:
             client.revoke_token(name)
     else:
-        _in_store(store, lambda tokens: tokens.revoke(name))
+        _in_store(store, lambda tokens: tokens.revoke(name, _audit("revoke token", name)))
 
 
 def _print_created(created: "CreatedToken", *, as_json: bool) -> None:
@@ -229,6 +235,18 @@ async def _listed(tokens: "TokenAuthority") -> "list[TokenView]":
     from phalanx.api.tokens import token_view  # noqa: PLC0415
 
     return [token_view(each) for each in await tokens.list()]
+
+
+def _audit(action: str, name: str) -> "AuditRecord":
+    """The record of a change that is made directly in the database."""
+    import getpass  # noqa: PLC0415
+    from uuid import uuid4  # noqa: PLC0415
+
+    from phalanx.store.protocol import AuditRecord  # noqa: PLC0415
+    from phalanx.wire.times import now_micros  # noqa: PLC0415
+
+    user = f"{getpass.getuser()}@{socket.gethostname()}"
+    return AuditRecord(uuid4().hex, now_micros(), user, "store", "", action, "token", target=name)
 
 
 def _in_store(place: str, work: "Callable[[TokenAuthority], Awaitable[T]]") -> T:

@@ -18,6 +18,7 @@ from phalanx.client.submission import Submittable, body_of, one_role
 from phalanx.client.transport import KEY_HEADER, ApiRequest, Transport
 from phalanx.core.model import Phase
 from phalanx.tls.pinning import Pin
+from phalanx.wire.audit import AuditList, AuditView
 from phalanx.wire.cost import CostView
 from phalanx.wire.crons import CronView
 from phalanx.wire.events import Event
@@ -411,6 +412,35 @@ class Client:
     def revoke_token(self, name: str) -> None:
         """Revoke a token, or the credential of a worker (`worker:w-1`)."""
         self._transport.send(ApiRequest("DELETE", _path("tokens", name), is_repeatable=False))
+
+    # Audit
+
+    def audit(  # noqa: PLR0913
+        self,
+        *,
+        since: str | None = None,
+        until: str | None = None,
+        principal: str | None = None,
+        namespace: str | None = None,
+        target: str | None = None,
+        page: int = 1000,
+    ) -> Iterator[AuditView]:
+        """Who changed what, from where, newest first. `since` and `until` are times like
+        2026-01-31T12:00:00Z. Pages are fetched when they are needed."""
+        cursor: str | None = ""
+        while cursor is not None:
+            params = {
+                "since": since,
+                "until": until,
+                "principal": principal,
+                "namespace": namespace,
+                "target": target,
+                "limit": page,
+                "cursor": cursor or None,
+            }
+            listed = self._call(AuditList, ApiRequest("GET", "/audit", params))
+            yield from listed.records
+            cursor = listed.cursor
 
     # Cost
 

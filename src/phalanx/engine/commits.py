@@ -11,6 +11,7 @@ from phalanx.core.changes import Changes
 from phalanx.core.time_units import SECOND
 from phalanx.store.batches import batch_of
 from phalanx.store.protocol import (
+    AuditRecord,
     Batch,
     CommitFailed,
     Deposed,
@@ -71,14 +72,19 @@ class Commits:
             self._lease_until_s = self._loop.time()
             await self._store.resign(self.term)
 
-    async def commit(self, changes: Sequence[Changes], used_keys: Sequence[UsedKey] = ()) -> None:
+    async def commit(
+        self,
+        changes: Sequence[Changes],
+        used_keys: Sequence[UsedKey] = (),
+        audit: Sequence[AuditRecord] = (),
+    ) -> None:
         """Make the changes durable.
 
         Raises Deposed or CommitFailed, after which the state in memory must be discarded.
         """
-        if not changes and not used_keys:
+        if not changes and not used_keys and not audit:
             return
-        batch = batch_of(self._new_id(), changes, used_keys)
+        batch = batch_of(self._new_id(), changes, used_keys, audit)
         try:
             await self._store.commit(self.term, batch)
         except OutcomeUnknown:

@@ -51,15 +51,26 @@ class Scheduled(NamedTuple):
     warnings: tuple[AnyWarning, ...] = ()
 
 
+Accepted = AcceptedJob | Scheduled
+Outcome = Accepted | CoreError
+#: Called in the turn with everything that a request has submitted or set.
+NoteSubmitted = Callable[[Turn, Accepted | Queue], None]
+
+
 class _KeyedRequest:
     """The submissions of one request, and the jobs that they became so far."""
 
     def __init__(
-        self, submissions: Sequence[Submission], first: Sequence[Job | None], key: ClaimedKey
+        self,
+        submissions: Sequence[Submission],
+        first: Sequence[Job | None],
+        key: ClaimedKey,
+        note: NoteSubmitted | None,
     ) -> None:
         self.submissions = submissions
         self.first = first  #: the jobs that the same request submitted before
         self._key = key
+        self._note = note
         self._jobs = [None if job is None else job.id for job in first]
 
     def use(self, turn: Turn, part: slice, outcomes: Sequence[object]) -> None:
@@ -69,6 +80,10 @@ class _KeyedRequest:
         ]
         if any(self._jobs[part]):
             self._key.use(turn, *self._jobs)
+        if self._note is not None:
+            for first, one in zip(self.first[part], outcomes, strict=True):
+                if first is None and isinstance(one, AcceptedJob | Scheduled):
+                    self._note(turn, one)
 
 
 class _LookedUp(NamedTuple):
@@ -82,10 +97,6 @@ class _LookedUp(NamedTuple):
 
 class _Again(Exception):  # noqa: N818
     """A dependency has ended, or an id was taken, since it was looked up."""
-
-
-Accepted = AcceptedJob | Scheduled
-Outcome = Accepted | CoreError
 
 
 class Submissions:
@@ -105,7 +116,10 @@ class Submissions:
         self._rate = SubmitRate(engine.settings.submit_rate)
 
     async def submit(
-        self, submissions: Sequence[Submission], key: RequestKey | None = None
+        self,
+        submissions: Sequence[Submission],
+        key: RequestKey | None = None,
+        note: NoteSubmitted | None = None,
     ) -> list[Outcome]:
         """Accept or refuse each submission on its own. Many of them take several turns, so that
         the commands of other callers come between.
@@ -116,7 +130,7 @@ class Submissions:
         """
         async with self._keys.claim(key, submissions) as claimed:
             self._count(submissions, claimed)
-            request = await self._request(submissions, claimed)
+            request = await self._request(submissions, claimed, note)
             outcomes: list[Outcome] = []
             for some in _slices(submissions):
                 try:
@@ -135,6 +149,7 @@ class Submissions:
         submissions: Sequence[Submission],
         queues: Sequence[Queue] = (),
         key: RequestKey | None = None,
+        note: NoteSubmitted | None = None,
     ) -> list[Accepted]:
         """Accept all submissions or none, after setting the queues.
 
@@ -142,11 +157,12 @@ class Submissions:
         """
         async with self._keys.claim(key, submissions, queues) as claimed:
             self._count(submissions, claimed)
-            request = await self._request(submissions, claimed)
+            request = await self._request(submissions, claimed, note)
             # A repeated request must not undo later changes of the queues.
             new = queues if claimed.earlier is None else ()
             everything = slice(0, len(submissions))
-            return await self._in_one_turn(request, everything, partial(self._take_all, new))
+            take = partial(self._take_all, new, note)
+            return await self._in_one_turn(request, everything, take)
 
     def _count(self, submissions: Sequence[Submission], key: ClaimedKey) -> None:
         """Raise TooManyRequests if a namespace submits too fast. A repeated request is free."""
@@ -173,7 +189,9 @@ class Submissions:
             except _Again:
                 continue
 
-    async def _request(self, submissions: Sequence[Submission], key: ClaimedKey) -> _KeyedRequest:
+    async def _request(
+        self, submissions: Sequence[Submission], key: ClaimedKey, note: NoteSubmitted | None
+    ) -> _KeyedRequest:
         """The request, with the jobs that it submitted before. Raises Conflict if one is gone."""
         first: list[Job | None] = []
         for job in (None,) * len(submissions) if key.earlier is None else key.earlier.jobs:
@@ -184,7 +202,7 @@ class Submissions:
                     " send a new key to submit it again"
                 )
             first.append(None if row is None else row[0])
-        return _KeyedRequest(submissions, first, key)
+        return _KeyedRequest(submissions, first, key, note)
 
     async def _ended(self, submissions: Sequence[Submission]) -> dict[str, Phase | None]:
         """The phase in which each dependency has ended; None for an unfinished one.
@@ -205,12 +223,19 @@ class Submissions:
         ]
 
     def _take_all(
-        self, queues: Sequence[Queue], looked_up: _LookedUp, turn: Turn
+        self,
+        queues: Sequence[Queue],
+        note: NoteSubmitted | None,
+        looked_up: _LookedUp,
+        turn: Turn,
     ) -> list[Accepted]:
         # Tried on a copy of the cluster first: a turn cannot take back what it has applied.
         trial = turn.trial()
         _check_together(_set_queues(trial, queues), looked_up, self._outcomes(trial, looked_up))
         _set_queues(turn, queues)
+        if note is not None:
+            for queue in queues:
+                note(turn, queue)
         return [
             self._with_warnings(turn, one)
             for one in self._outcomes(turn, looked_up)

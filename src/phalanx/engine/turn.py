@@ -8,7 +8,7 @@ from phalanx.core.events import Event
 from phalanx.core.records import Record
 from phalanx.core.time_units import Micros
 from phalanx.engine.cron_lookups import CronLookups
-from phalanx.store.protocol import UsedKey
+from phalanx.store.protocol import AuditRecord, UsedKey
 
 
 class Turn:
@@ -20,6 +20,7 @@ class Turn:
         self._crons = crons
         self.changes: list[Changes] = []
         self.used_keys: list[UsedKey] = []
+        self.audit: list[AuditRecord] = []
         self._timers: list[Timer] = []
 
     def trial(self) -> "Turn":

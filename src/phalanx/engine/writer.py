@@ -235,7 +235,7 @@ class Writer:
         changes = turn.durable()
         began_s = self._loop.time()
         try:
-            await self._commits.commit(changes, turn.used_keys)
+            await self._commits.commit(changes, turn.used_keys, turn.audit)
         except StoreError as error:
             for answer in answers:
                 answer.refuse(Unavailable(str(error)))

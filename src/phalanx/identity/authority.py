@@ -23,7 +23,7 @@ from phalanx.identity.tokens import (
     new_token,
     shown_prefix,
 )
-from phalanx.store.protocol import Store, Token
+from phalanx.store.protocol import AuditRecord, Store, Token
 from phalanx.store.sqlite import wall_clock
 
 #: How often a change is tried again after another one of the same token.
@@ -47,10 +47,10 @@ class TokenAuthority:
 
     # Tokens
 
-    async def create(self, request: TokenRequest) -> NewToken:
+    async def create(self, request: TokenRequest, audit: AuditRecord | None = None) -> NewToken:
         """Raises Invalid, and Conflict if the name is taken."""
         created = new_token(request, self._clock())
-        version = await self._store.add_token(created.token)
+        version = await self._store.add_token(created.token, audit)
         if version is None:
             raise Conflict(
                 f"token {request.name} exists already; revoke it first with `phalanx token revoke"
@@ -68,7 +68,7 @@ class TokenAuthority:
             for token in await self._store.tokens()
         ]
 
-    async def rotate(self, name: str) -> NewToken:
+    async def rotate(self, name: str, audit: AuditRecord | None = None) -> NewToken:
         """Give a token a new secret and its lifetime anew. Raises Unknown or Conflict.
 
         The previous secret stays valid until the new one is used.
@@ -88,17 +88,17 @@ class TokenAuthority:
                 expires_at=None if lifetime is None else now + lifetime,
             )
 
-        return NewToken(secret, await self._change(name, rotated))
+        return NewToken(secret, await self._change(name, rotated, audit))
 
-    async def revoke(self, name: str) -> None:
+    async def revoke(self, name: str, audit: AuditRecord | None = None) -> None:
         """Refuse a token from now on. Raises Unknown.
 
         A credential is kept as revoked, so that its worker learns of it. Its name can join again.
         """
         token = await self._named(name)
         if token.role == "agent":
-            await self._change(name, lambda each: replace(each, revoked_at=self._clock()))
-        elif (version := await self._store.remove_token(name)) is not None:
+            await self._change(name, lambda each: replace(each, revoked_at=self._clock()), audit)
+        elif (version := await self._store.remove_token(name, audit)) is not None:
             self._registry.drop(name, version)
         else:
             raise _unknown(name)
@@ -112,7 +112,13 @@ class TokenAuthority:
 
     # Credentials
 
-    async def join(self, principal: Principal, worker: str, secret_digest: str) -> Token:
+    async def join(
+        self,
+        principal: Principal,
+        worker: str,
+        secret_digest: str,
+        audit: AuditRecord | None = None,
+    ) -> Token:
         """Make a secret the credential of a worker. Asking again with the same secret is harmless.
 
         Raises Forbidden if the join token is not for this worker or has no joins left, and Conflict
@@ -138,9 +144,9 @@ class TokenAuthority:
             credential = new_credential(worker, secret_digest, self._clock())
             if await self._take_join(principal):
                 if current is None:
-                    version = await self._store.add_token(credential)
+                    version = await self._store.add_token(credential, audit)
                 else:
-                    version = await self._store.replace_token(current, credential)
+                    version = await self._store.replace_token(current, credential, audit)
                 if version is not None:
                     self._registry.put(credential, version)
                     return credential
@@ -193,14 +199,16 @@ class TokenAuthority:
             raise _unknown(name)
         return token
 
-    async def _change(self, name: str, change: Callable[[Token], Token]) -> Token:
+    async def _change(
+        self, name: str, change: Callable[[Token], Token], audit: AuditRecord | None = None
+    ) -> Token:
         """Replace a token by what `change` returns for it. Raises Unknown or Conflict."""
         for _ in range(_TRIES):
             before = self._registry.named(name) or await self._named(name)
             after = change(before)
             if after == before:
                 return before
-            version = await self._store.replace_token(before, after)
+            version = await self._store.replace_token(before, after, audit)
             if version is not None:
                 self._registry.put(after, version)
                 return after

@@ -199,6 +199,15 @@ _SERVER: tuple[Option, ...] = (
         "How long idempotency keys, and finished jobs with events and output, are kept.",
         durations.printed,
     ),
+    Option(
+        "audit_retention",
+        "Server",
+        "duration",
+        read.positive,
+        90 * 24 * 3600 * SECOND,
+        "How long audit records are kept.",
+        durations.printed,
+    ),
 )
 
 _LOGS: tuple[Option, ...] = (

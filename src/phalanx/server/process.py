@@ -24,7 +24,7 @@ from phalanx.server.file_certificate import FileCertificate
 from phalanx.server.listening import CannotListen, Listening, is_loopback
 from phalanx.server.logs import Logger
 from phalanx.server.options import BY_NAME, TlsMode
-from phalanx.server.retention import keep_pruning
+from phalanx.server.retention import Retention, keep_pruning
 from phalanx.server.tls_context import ServerCertificate
 from phalanx.store.protocol import Leader, Store, StoreError, StoreUnreachable
 
@@ -199,13 +199,14 @@ class ServerProcess:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
-        retention = self._config["retention"]
+        kept = Retention(self._config["retention"], self._config["audit_retention"])
         engine = self._parts.engine
         works: dict[str, Coroutine[Any, Any, None]] = {
             "engine": engine.run(),
             "http": self._parts.http.serve(sockets=[self._listening.socket]),
             "tokens": self._tokens.keep_refreshing(),
-            "retention": keep_pruning(engine, self._store, retention, self._log),
+            "audit": self._parts.services.refused_requests.keep_flushing(),
+            "retention": keep_pruning(engine, self._store, kept, self._log),
         }
         if self._listening.certificate is not None:
             works["certificate"] = self._listening.certificate.keep_current()
@@ -242,6 +243,8 @@ class ServerProcess:
             async with asyncio.timeout(self._config["stop_wait"]):
                 await self._parts.engine.stop()
                 await self._parts.requests.end_requests()
+                with suppress(StoreError):
+                    await self._parts.services.refused_requests.flush()
                 self._parts.http.should_exit = True
                 await asyncio.wait([http])
         except TimeoutError:

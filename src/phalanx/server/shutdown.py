@@ -1,7 +1,7 @@
 """End the open requests when the server stops: held calls get an error, streams end.
 
 Accepted commands have been answered by then, so most requests that are left only wait. A request
-that changes something may have been interrupted after its change, and is told so.
+that changes something may have been interrupted after its change, and its answer says so.
 """
 
 import asyncio

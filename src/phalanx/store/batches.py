@@ -7,13 +7,18 @@ from phalanx.core.changes import Changes
 from phalanx.core.ledger import Account
 from phalanx.core.model import Cron, Job, Queue, Residue, Task, Worker
 from phalanx.core.records import Record
-from phalanx.store.protocol import Batch, UsedKey
+from phalanx.store.protocol import AuditRecord, Batch, UsedKey
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
-def batch_of(batch_id: str, changes: Iterable[Changes], used_keys: Iterable[UsedKey] = ()) -> Batch:
+def batch_of(
+    batch_id: str,
+    changes: Iterable[Changes],
+    used_keys: Iterable[UsedKey] = (),
+    audit: Iterable[AuditRecord] = (),
+) -> Batch:
     """One batch of all changes, in the order in which they were applied.
 
     Of each row only the last version is written. A row that was removed and added again is written;
@@ -55,6 +60,7 @@ def batch_of(batch_id: str, changes: Iterable[Changes], used_keys: Iterable[Used
         removed_crons=_removed(crons),
         records=tuple(records),
         used_keys=tuple(used_keys),
+        audit=tuple(audit),
         dropped_blobs=_unused(dropped, tasks.values()) if dropped else (),
         removed_jobs=tuple(removed_jobs),
     )

@@ -13,8 +13,11 @@ from phalanx.core.model import Job, Rows, Task
 from phalanx.core.records import Record
 from phalanx.core.time_units import Micros
 from phalanx.store import rows
-from phalanx.store.pages import Cursor, job_page
+from phalanx.store.pages import Cursor, audit_page, job_page
 from phalanx.store.protocol import (
+    AuditPage,
+    AuditQuery,
+    AuditRecord,
     Batch,
     Deposed,
     JobPage,
@@ -29,6 +32,7 @@ from phalanx.store.protocol import (
     UsedKey,
 )
 from phalanx.store.rows import (
+    AuditRow,
     Clock,
     EncodedBatch,
     JobRow,
@@ -55,6 +59,7 @@ class MemoryDatabase:
         #: Table → key → document, of workers, queues, residues, accounts, crons and used keys.
         self.others: defaultdict[str, dict[Row, str]] = defaultdict(dict)
         self.records: dict[int, RecordRow] = {}
+        self.audit: dict[str, AuditRow] = {}
         self.blobs: dict[str, tuple[str, bytes]] = {}
         #: job → (position, epoch) → begins → row.
         self.output: dict[str, dict[tuple[int, int], dict[int, OutputRow]]] = {}
@@ -270,30 +275,56 @@ class MemoryStore:
             del db.blobs[blob]
         return PruneCounts(jobs=len(jobs), records=len(records), blobs=len(blobs))
 
+    # Audit
+
+    async def add_audit(self, records: Sequence[AuditRecord]) -> None:
+        self._db.audit |= {row.id: row for row in map(rows.audit_row, records)}
+
+    async def audit(self, query: AuditQuery, *, limit: int, cursor: str | None = None) -> AuditPage:
+        before = None if cursor is None else Cursor.parse(cursor)
+        found = [
+            (row.recorded_at, row.id, row.doc)
+            for row in self._db.audit.values()
+            if _is_listed(row, query) and (before is None or (row.recorded_at, row.id) < before)
+        ]
+        return audit_page(sorted(found, reverse=True), limit)
+
+    async def prune_audit(self, before: Micros, *, limit: int) -> int:
+        old = sorted(
+            (row.recorded_at, row.id) for row in self._db.audit.values() if row.recorded_at < before
+        )[:limit]
+        for _, record in old:
+            del self._db.audit[record]
+        return len(old)
+
     # Tokens
 
-    async def add_token(self, token: Token) -> int | None:
+    async def add_token(self, token: Token, audit: AuditRecord | None = None) -> int | None:
         name, doc = rows.token_row(token)
         if name in self._db.tokens:
             return None
         self._db.tokens[name] = doc
-        return self._tokens_changed()
+        return self._tokens_changed(audit)
 
-    async def replace_token(self, before: Token, after: Token) -> int | None:
+    async def replace_token(
+        self, before: Token, after: Token, audit: AuditRecord | None = None
+    ) -> int | None:
         name, old, new = rows.token_replacement(before, after)
         if self._db.tokens.get(name) != old:
             return None
         self._db.tokens[name] = new
-        return self._tokens_changed()
+        return self._tokens_changed(audit)
 
-    async def remove_token(self, name: str) -> int | None:
+    async def remove_token(self, name: str, audit: AuditRecord | None = None) -> int | None:
         self._db.token_uses.pop(column(name), None)
         if self._db.tokens.pop(column(name), None) is None:
             return None
-        return self._tokens_changed()
+        return self._tokens_changed(audit)
 
-    def _tokens_changed(self) -> int:
+    def _tokens_changed(self, audit: AuditRecord | None) -> int:
         self._db.tokens_version += 1
+        if audit is not None:
+            self._db.audit[column(audit.id)] = rows.audit_row(audit)
         return self._db.tokens_version
 
     async def tokens(self) -> tuple[Token, ...]:
@@ -355,6 +386,8 @@ class MemoryStore:
                 self._db.tasks[row.job][row.position] = row.doc
             case RecordRow():
                 self._db.records[row.seq] = row
+            case AuditRow():
+                self._db.audit[row.id] = row
             case (*_, str(doc)):
                 self._db.others[table.name][row[: len(table.key)]] = doc
 
@@ -364,3 +397,15 @@ def _matches(row: JobRow, query: JobQuery) -> bool:
     return all(
         value is None or column(value) == kept for value, kept in zip(values, row[1:5], strict=True)
     ) and (query.id_prefix is None or row.id.startswith(column(query.id_prefix)))
+
+
+def _is_listed(row: AuditRow, query: AuditQuery) -> bool:
+    wanted = (query.principal, query.namespace, query.target)
+    return (
+        (query.since is None or row.recorded_at >= query.since)
+        and (query.until is None or row.recorded_at < query.until)
+        and all(
+            value is None or column(value) == kept
+            for value, kept in zip(wanted, row[2:5], strict=True)
+        )
+    )

@@ -1,4 +1,4 @@
-"""Pages of jobs by (created_at, id), newest first, and the cursors between them."""
+"""Pages of jobs and audit records by (time, id), newest first, and the cursors between them."""
 
 import base64
 import binascii
@@ -7,12 +7,12 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from phalanx.store.protocol import JobPage
-from phalanx.store.rows import job_from
+from phalanx.store.protocol import AuditPage, JobPage
+from phalanx.store.rows import audit_from, job_from
 
 
 class Cursor(NamedTuple):
-    """The last job of a page. The next page begins with the next older job."""
+    """The last row of a page. The next page begins with the next older row."""
 
     created_at: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
     id: Annotated[str, msgspec.Meta(pattern=r"\A[^\0]*\Z")]  #: as in the column
@@ -44,6 +44,15 @@ def job_page(rows: Sequence[Sequence[Any]], limit: int) -> JobPage:
         return JobPage(jobs, None)
     created_at, job_id, _ = rows[limit - 1]
     return JobPage(jobs, str(Cursor(created_at, job_id)))
+
+
+def audit_page(rows: Sequence[Sequence[Any]], limit: int) -> AuditPage:
+    """The page of rows (recorded_at, id, document), of which one more than `limit` were read."""
+    records = tuple(audit_from(doc) for _, _, doc in rows[:limit])
+    if len(rows) <= limit:
+        return AuditPage(records, None)
+    recorded_at, record_id, _ = rows[limit - 1]
+    return AuditPage(records, str(Cursor(recorded_at, record_id)))
 
 
 def _bad_cursor(text: str) -> ValueError:

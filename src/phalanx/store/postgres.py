@@ -11,7 +11,7 @@ from phalanx.core.model import Job, Rows, Task
 from phalanx.core.records import Record
 from phalanx.core.time_units import Micros
 from phalanx.store import rows, schema, sql
-from phalanx.store.pages import Cursor, job_page
+from phalanx.store.pages import Cursor, audit_page, job_page
 from phalanx.store.postgres_connections import (
     FAULTS,
     PASSING_FAULTS,
@@ -21,6 +21,9 @@ from phalanx.store.postgres_connections import (
     milliseconds,
 )
 from phalanx.store.protocol import (
+    AuditPage,
+    AuditQuery,
+    AuditRecord,
     Batch,
     CommitFailed,
     Deposed,
@@ -256,18 +259,40 @@ class PostgresStore:
             await connection.execute("COMMIT")
         return PruneCounts(len(jobs), counts["records"] + others, counts["blobs"], _row_count(keys))
 
+    # Audit
+
+    async def add_audit(self, records: Sequence[AuditRecord]) -> None:
+        new = [rows.audit_row(record) for record in records]
+        if new:
+            async with self._connections.reading(SLOW_S) as connection:
+                await connection.execute(_upsert(rows.AUDIT), *_arrays(new))
+
+    async def audit(self, query: AuditQuery, *, limit: int, cursor: str | None = None) -> AuditPage:
+        before = None if cursor is None else Cursor.parse(cursor)
+        text, values = sql.audit(query, limit, before)
+        return audit_page(await self._connections.fetch(text, *values), limit)
+
+    async def prune_audit(self, before: Micros, *, limit: int) -> int:
+        async with self._connections.reading(SLOW_S) as connection:
+            return _row_count(await connection.execute(sql.PRUNE_AUDIT, before, limit))
+
     # Tokens
 
-    async def add_token(self, token: Token) -> int | None:
-        return await self._change_tokens(sql.ADD_TOKEN, *rows.token_row(token))
+    async def add_token(self, token: Token, audit: AuditRecord | None = None) -> int | None:
+        return await self._change_tokens(audit, sql.ADD_TOKEN, *rows.token_row(token))
 
-    async def replace_token(self, before: Token, after: Token) -> int | None:
-        return await self._change_tokens(sql.REPLACE_TOKEN, *rows.token_replacement(before, after))
+    async def replace_token(
+        self, before: Token, after: Token, audit: AuditRecord | None = None
+    ) -> int | None:
+        values = rows.token_replacement(before, after)
+        return await self._change_tokens(audit, sql.REPLACE_TOKEN, *values)
 
-    async def remove_token(self, name: str) -> int | None:
-        return await self._change_tokens(sql.REMOVE_TOKEN, column(name))
+    async def remove_token(self, name: str, audit: AuditRecord | None = None) -> int | None:
+        return await self._change_tokens(audit, sql.REMOVE_TOKEN, column(name))
 
-    async def _change_tokens(self, query: str, *values: str) -> int | None:
+    async def _change_tokens(
+        self, audit: AuditRecord | None, query: str, *values: str
+    ) -> int | None:
         """Run a statement: the new version, or None if it changed no token."""
         async with (
             self._connections.writing("change the tokens") as connection,
@@ -275,6 +300,9 @@ class PostgresStore:
         ):
             if _row_count(await connection.execute(query, *values)) != 1:
                 return None
+            if audit is not None:
+                row = rows.audit_row(audit)
+                await connection.execute(_upsert(rows.AUDIT), *_arrays([row]))
             return int(await connection.fetchval(sql.TOKENS_CHANGED))
 
     async def tokens(self) -> tuple[Token, ...]:

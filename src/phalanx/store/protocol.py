@@ -6,6 +6,7 @@ clock of the store. The suite in `tests/compliance` holds for every store.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -38,6 +39,7 @@ class Batch(msgspec.Struct, frozen=True):
     records: tuple[Record, ...] = ()
     dropped_blobs: tuple[str, ...] = ()
     used_keys: tuple["UsedKey", ...] = ()
+    audit: tuple["AuditRecord", ...] = ()
     removed_jobs: tuple[str, ...] = ()  #: with their tasks, records, blobs and output
 
 
@@ -50,6 +52,45 @@ class UsedKey(msgspec.Struct, frozen=True, omit_defaults=True):
     used_at: Micros
     #: The job of each submission in the request; None for one that was refused or made a cron.
     jobs: tuple[str | None, ...] = ()
+
+
+class AuditOutcome(StrEnum):
+    DONE = "done"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"  #: the caller could not be answered whether it was done
+
+
+class AuditRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A change, or an attempt at one: who made it, from where, and what came of it."""
+
+    id: str
+    at: Micros
+    principal: str  #: the name of the token
+    role: str
+    remote: str  #: the address of the caller
+    action: str  #: such as `cancel`
+    kind: str = ""  #: of the target: job, cron, queue, worker or token
+    namespace: str = ""  #: of the target
+    target: str = ""  #: the id of a job, or the name of another object
+    outcome: AuditOutcome = AuditOutcome.DONE
+    code: str = ""  #: of the error, if it was not done
+    request_id: str = ""
+    count: int = 1  #: requests that this record stands for; its target and id are of the first
+
+
+class AuditQuery(msgspec.Struct, frozen=True):
+    """Which records a page lists; None means any."""
+
+    since: Micros | None = None
+    until: Micros | None = None  #: before this time
+    principal: str | None = None
+    namespace: str | None = None
+    target: str | None = None
+
+
+class AuditPage(msgspec.Struct, frozen=True):
+    records: tuple[AuditRecord, ...]
+    cursor: str | None  #: asks for the next page; None on the last page
 
 
 class Leader(msgspec.Struct, frozen=True):
@@ -294,19 +335,33 @@ class Store(Protocol):
         removed after an hour, independently of `before`.
         """
 
+    # Audit
+
+    async def add_audit(self, records: Sequence[AuditRecord]) -> None:
+        """Store records of requests that changed nothing, durably. It needs no term."""
+
+    async def audit(self, query: AuditQuery, *, limit: int, cursor: str | None = None) -> AuditPage:
+        """Records, newest first: by time, then id, both descending. Raises ValueError on a cursor
+        that is not one of these pages'."""
+
+    async def prune_audit(self, before: Micros, *, limit: int) -> int:
+        """Remove the oldest records from before then, at most `limit`: how many."""
+
     # Tokens
 
     # Each change raises the version of the tokens by one and returns it. None means that nothing
     # was changed. They need no term: a token can be added before the first server starts, or next
-    # to one.
+    # to one. The audit record is stored if something was changed, in the same transaction.
 
-    async def add_token(self, token: Token) -> int | None:
+    async def add_token(self, token: Token, audit: AuditRecord | None = None) -> int | None:
         """Store a token, durably; None if its name is taken."""
 
-    async def replace_token(self, before: Token, after: Token) -> int | None:
+    async def replace_token(
+        self, before: Token, after: Token, audit: AuditRecord | None = None
+    ) -> int | None:
         """Replace a token by another of its name, durably; None if it is not as `before` says."""
 
-    async def remove_token(self, name: str) -> int | None:
+    async def remove_token(self, name: str, audit: AuditRecord | None = None) -> int | None:
         """Remove a token; None if there is none of that name."""
 
     async def tokens(self) -> tuple[Token, ...]:

@@ -15,6 +15,7 @@ from phalanx.core.model import Cron, Job, Queue, Residue, Rows, Task, Worker
 from phalanx.core.records import Record, job_of
 from phalanx.core.time_units import HOUR, Micros
 from phalanx.store.protocol import (
+    AuditRecord,
     Batch,
     CommitFailed,
     OutputChunk,
@@ -102,6 +103,18 @@ USED_KEYS = Table(
     "used_keys",
     ("principal", "key"),
     {"principal": TEXT, "key": TEXT, "used_at": BIGINT, "doc": TEXT},
+)
+AUDIT = Table(
+    "audit",
+    ("id",),
+    {
+        "id": TEXT,
+        "recorded_at": BIGINT,
+        "principal": TEXT,
+        "namespace": TEXT,
+        "target": TEXT,
+        "doc": TEXT,
+    },
 )
 BLOBS = Table("blobs", ("id",), {"id": TEXT, "job": TEXT, "data": "bytea"})
 
@@ -197,6 +210,26 @@ def _used_key(used: UsedKey) -> Row:
     return (column(used.principal), column(used.key), used.used_at, _doc(used))
 
 
+class AuditRow(NamedTuple):
+    id: str
+    recorded_at: Micros
+    principal: str
+    namespace: str
+    target: str
+    doc: str
+
+
+def audit_row(record: AuditRecord) -> AuditRow:
+    return AuditRow(
+        column(record.id),
+        record.at,
+        column(record.principal),
+        column(record.namespace),
+        column(record.target),
+        _doc(record),
+    )
+
+
 def _write(table: Table, rows: Iterable[Row]) -> TableWrite:
     width = len(table.key)
     # Of two rows with the same key the later one is kept: a statement can write a row only once.
@@ -225,6 +258,7 @@ def encode(batch: Batch) -> EncodedBatch:
             _write(JOBS, map(_job, batch.jobs)),
             _write(RECORDS, map(_record, batch.records)),
             _write(USED_KEYS, map(_used_key, batch.used_keys)),
+            _write(AUDIT, map(audit_row, batch.audit)),
         )
     except (ValueError, TypeError, OverflowError, msgspec.MsgspecError) as error:
         raise CommitFailed(
@@ -247,6 +281,7 @@ residue_from = msgspec.json.Decoder(Residue).decode
 account_from = msgspec.json.Decoder(Account).decode
 cron_from = msgspec.json.Decoder(Cron).decode
 record_from: Callable[[str], Record] = msgspec.json.Decoder(Record).decode
+audit_from = msgspec.json.Decoder(AuditRecord).decode
 used_key_from = msgspec.json.Decoder(UsedKey).decode
 token_from = msgspec.json.Decoder(Token).decode
 authority_from = msgspec.json.Decoder(StoredAuthority).decode

@@ -4,7 +4,7 @@ Parameters are written `$1`, and SQLite replaces the dollar sign.
 """
 
 from phalanx.store.pages import Cursor
-from phalanx.store.protocol import JobQuery
+from phalanx.store.protocol import AuditQuery, JobQuery
 from phalanx.store.rows import Table, Value, column
 
 #: The character that sorts last. The ids that begin with a prefix lie between the prefix and the
@@ -90,6 +90,10 @@ PRUNE_KEYS = """
     DELETE FROM used_keys WHERE (principal, key) IN
     (SELECT principal, key FROM used_keys WHERE used_at < $1 ORDER BY used_at LIMIT $2)
 """
+PRUNE_AUDIT = """
+    DELETE FROM audit WHERE id IN
+    (SELECT id FROM audit WHERE recorded_at < $1 ORDER BY recorded_at LIMIT $2)
+"""
 PRUNE_BATCHES = "DELETE FROM batches WHERE committed_at < $1"
 
 
@@ -130,6 +134,30 @@ def finished_jobs(query: JobQuery, limit: int, cursor: Cursor | None) -> tuple[s
     text = (
         "SELECT created_at, id, doc FROM jobs WHERE "  # noqa: S608 - only names from above
         f"{' AND '.join(clauses)} ORDER BY created_at DESC, id DESC LIMIT ${len(values)}"
+    )
+    return text, values
+
+
+def audit(query: AuditQuery, limit: int, cursor: Cursor | None) -> tuple[str, list[Value]]:
+    """The statement and its values. It reads one row more than the page has, to find the end."""
+    conditions: list[tuple[str, Value]] = [
+        ("recorded_at >=", query.since),
+        ("recorded_at <", query.until),
+        ("principal =", None if query.principal is None else column(query.principal)),
+        ("namespace =", None if query.namespace is None else column(query.namespace)),
+        ("target =", None if query.target is None else column(query.target)),
+    ]
+    given = [(text, value) for text, value in conditions if value is not None]
+    clauses = [f"{text} ${number}" for number, (text, _) in enumerate(given, 1)]
+    values: list[Value] = [value for _, value in given]
+    if cursor is not None:
+        values.extend(cursor)
+        clauses.append(f"(recorded_at, id) < (${len(values) - 1}, ${len(values)})")
+    values.append(limit + 1)
+    where = f"WHERE {' AND '.join(clauses)}" if clauses else ""
+    text = (
+        f"SELECT recorded_at, id, doc FROM audit {where}"  # noqa: S608 - only names from above
+        f" ORDER BY recorded_at DESC, id DESC LIMIT ${len(values)}"
     )
     return text, values
 

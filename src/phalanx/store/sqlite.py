@@ -17,8 +17,11 @@ from phalanx.core.model import Job, Rows, Task
 from phalanx.core.records import Record
 from phalanx.core.time_units import Micros
 from phalanx.store import rows, schema, sql
-from phalanx.store.pages import Cursor, job_page
+from phalanx.store.pages import Cursor, audit_page, job_page
 from phalanx.store.protocol import (
+    AuditPage,
+    AuditQuery,
+    AuditRecord,
     Batch,
     CommitFailed,
     Deposed,
@@ -277,24 +280,50 @@ class SQLiteStore:
             keys=keys,
         )
 
+    # Audit
+
+    async def add_audit(self, records: Sequence[AuditRecord]) -> None:
+        new = [rows.audit_row(record) for record in records]
+
+        def work(db: sqlite3.Connection) -> None:
+            with transaction(db):
+                db.executemany(_upsert(rows.AUDIT), new)
+
+        await self._writer.run(work)
+
+    async def audit(self, query: AuditQuery, *, limit: int, cursor: str | None = None) -> AuditPage:
+        before = None if cursor is None else Cursor.parse(cursor)
+        text, values = sql.audit(query, limit, before)
+        return audit_page(await self._read(text, *values), limit)
+
+    async def prune_audit(self, before: Micros, *, limit: int) -> int:
+        return await self._write(sql.PRUNE_AUDIT, before, limit)
+
     # Tokens
 
-    async def add_token(self, token: Token) -> int | None:
-        return await self._change_tokens(sql.ADD_TOKEN, *rows.token_row(token))
+    async def add_token(self, token: Token, audit: AuditRecord | None = None) -> int | None:
+        return await self._change_tokens(audit, sql.ADD_TOKEN, *rows.token_row(token))
 
-    async def replace_token(self, before: Token, after: Token) -> int | None:
-        return await self._change_tokens(sql.REPLACE_TOKEN, *rows.token_replacement(before, after))
+    async def replace_token(
+        self, before: Token, after: Token, audit: AuditRecord | None = None
+    ) -> int | None:
+        values = rows.token_replacement(before, after)
+        return await self._change_tokens(audit, sql.REPLACE_TOKEN, *values)
 
-    async def remove_token(self, name: str) -> int | None:
-        return await self._change_tokens(sql.REMOVE_TOKEN, column(name))
+    async def remove_token(self, name: str, audit: AuditRecord | None = None) -> int | None:
+        return await self._change_tokens(audit, sql.REMOVE_TOKEN, column(name))
 
-    async def _change_tokens(self, query: str, *values: Value) -> int | None:
+    async def _change_tokens(
+        self, audit: AuditRecord | None, query: str, *values: Value
+    ) -> int | None:
         """Run a statement: the new version, or None if it changed no token."""
 
         def work(db: sqlite3.Connection) -> int | None:
             with transaction(db):
                 if db.execute(_sqlite(query), values).rowcount != 1:
                     return None
+                if audit is not None:
+                    db.execute(_upsert(rows.AUDIT), rows.audit_row(audit))
                 [(version,)] = db.execute(sql.TOKENS_CHANGED).fetchall()
                 return int(version)
 

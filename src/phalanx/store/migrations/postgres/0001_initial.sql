@@ -123,3 +123,16 @@ CREATE TABLE used_keys (
     PRIMARY KEY (principal, key)
 );
 CREATE INDEX used_keys_by_age ON used_keys (used_at);
+
+-- The audit: who changed what, from where.
+
+CREATE TABLE audit (
+    id          text COLLATE "C" PRIMARY KEY,
+    recorded_at bigint NOT NULL,
+    principal   text COLLATE "C" NOT NULL,
+    namespace   text COLLATE "C" NOT NULL,
+    target      text COLLATE "C" NOT NULL,
+    doc         text NOT NULL
+);
+CREATE INDEX audit_by_time ON audit (recorded_at, id);
+CREATE INDEX audit_by_target ON audit (target, recorded_at, id);

@@ -126,3 +126,16 @@ CREATE TABLE used_keys (
     PRIMARY KEY (principal, key)
 ) WITHOUT ROWID;
 CREATE INDEX used_keys_by_age ON used_keys (used_at);
+
+-- The audit: who changed what, from where.
+
+CREATE TABLE audit (
+    id          TEXT PRIMARY KEY NOT NULL,
+    recorded_at INTEGER NOT NULL,
+    principal   TEXT NOT NULL,
+    namespace   TEXT NOT NULL,
+    target      TEXT NOT NULL,
+    doc         TEXT NOT NULL
+);
+CREATE INDEX audit_by_time ON audit (recorded_at, id);
+CREATE INDEX audit_by_target ON audit (target, recorded_at, id);
