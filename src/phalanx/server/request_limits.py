@@ -146,6 +146,7 @@ class LimitedProtocol(HttpToolsProtocol):
             raise ValueError("the head is too large")
         if not self.url.startswith(b"/"):
             # This is no proxy: a host in the target would contradict the Host header.
+            self.refuse(400, "invalid", "the request target is not a path; write it like /jobs")
             raise ValueError("the request target is not a path")
         if len(self.pipeline) >= _PIPELINED:
             self._is_refused = True
