@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from litestar import Request, Response, get, post
 from litestar.params import FromPath, QueryParameter
 
-from phalanx.api.auth import PLAIN_WORKERS, USERS, principal_of
+from phalanx.api.auth import PLAIN_WORKERS, USERS, identify, principal_of
 from phalanx.api.lookup import find
 from phalanx.api.plain_views import plain_claim_view, plain_task_views
 from phalanx.api.services import services_of
@@ -60,11 +60,10 @@ async def claim(
     A runner without `worker_id` gets only such jobs, and must send a heartbeat every 30 s.
     """
     check_worker(principal_of(request), worker_id)
-    claims = services_of(request).claims
-    if wait:
-        claimed = await _while_connected(request, claims.next(worker_id, wait))
-    else:
-        claimed = await claims.next(worker_id, 0.0)
+    services = services_of(request)
+    check = partial(identify, services.auth, request.scope)
+    claiming = services.claims.next(worker_id, wait, check)
+    claimed = await _while_connected(request, claiming) if wait else await claiming
     if claimed is None:
         return Response(None, status_code=204)
     return Response(plain_claim_view(claimed), status_code=200)

@@ -1,5 +1,11 @@
 """Who may call what: users in their namespaces, workers for workers, admins everything."""
 
+import re
+
+from litestar.routes import HTTPRoute
+
+from phalanx.api.app import create_app
+from phalanx.api.auth import ALLOWED
 from phalanx.identity.principal import Principal, Unauthorised
 from phalanx.store.memory import MemoryStore
 from phalanx.store.sqlite import wall_clock
@@ -109,6 +115,28 @@ async def test_each_role_may_call_its_routes_and_no_others() -> None:
             for wrong in (None, "t-nobody"):
                 reply = await call(server, wrong, method, path)
                 assert (reply.status, reply.body["error"]["code"]) == (401, "unauthorised")
+
+
+async def test_every_route_for_workers_is_in_the_lists_above() -> None:
+    """Each of them checks the worker: see `test_worker_identity.py`."""
+    async with serving(MemoryStore(clock=wall_clock)) as server:
+        for role, listed in (
+            ("worker", PLAIN_WORKERS_MAY),
+            ("agent", AGENTS_MAY),
+            ("join", JOINING_MAY),
+        ):
+            routes = {
+                (method, re.sub(r"{(\w+):str}", r"{\1}", route.path_format))
+                for route in create_app(server.services).routes
+                if isinstance(route, HTTPRoute)
+                for handler in route.route_handlers
+                if role in handler.opt.get(ALLOWED, ())
+                for method in handler.http_methods
+            }
+            for method, path in listed:
+                plain = path.partition("?")[0].replace("/w/", "/{worker_id}/")
+                routes.discard((method, re.sub(r"/j-0[^/]*", "/{task}", plain)))
+            assert not routes, role
 
 
 async def test_users_see_and_touch_only_their_namespaces() -> None:

@@ -159,6 +159,19 @@ async def test_a_held_sync_of_a_revoked_worker_gets_no_instructions(cluster: Clu
     assert (reply.status, reply.body["error"]["code"]) == (401, "revoked")
 
 
+async def test_a_held_claim_of_a_revoked_token_gets_no_task(cluster: Cluster) -> None:
+    plain = {"id": "plain-1", "resources": {"gpu": 1}, "slots": 1}
+    assert (await cluster.call("plain-1", "POST", "/workers/register", plain)).status == 201
+    path = "/jobs/next?worker_id=plain-1&wait=10"
+    held = asyncio.ensure_future(cluster.call("plain-1", "GET", path))
+    for _ in range(5):  # the claim was sent first, and is held by then
+        await cluster.call("root", "GET", "/workers")
+    assert (await cluster.call("root", "DELETE", "/tokens/plain-1")).status == 204
+    job = await cluster.submit(roles={"r": {"command": MARKER, "resources": {"gpu": 1}}})
+    assert (await held).status == 401
+    assert (await cluster.call("root", "GET", f"/jobs/{job}")).body["phase"] != "running"
+
+
 async def test_a_join_token_is_limited_to_its_workers_and_its_number_of_joins(
     cluster: Cluster,
 ) -> None:

@@ -6,6 +6,7 @@ A claim can be held open; each job that becomes claimable wakes one of them.
 import asyncio
 import base64
 from collections import deque
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from phalanx.core.environment import GangEnvironment
@@ -41,6 +42,10 @@ class _NoSlot(NamedTuple):
     """The worker can run nothing but tasks reserved for it."""
 
 
+async def _no_check() -> None:
+    pass
+
+
 class PlainClaims:
     def __init__(self, engine: Engine, store: Store) -> None:
         self._engine = engine
@@ -55,16 +60,20 @@ class PlainClaims:
         for worker in turn.woken() & self._by_worker.keys():
             self._by_worker[worker].set()
 
-    async def next(self, worker: str | None, wait_s: float) -> PlainClaim | None:
+    async def next(
+        self, worker: str | None, wait_s: float, check: Callable[[], Awaitable[object]] = _no_check
+    ) -> PlainClaim | None:
         """Claim a task for this worker, or for a runner without one. The task is running then.
 
-        Raises Unknown for a worker that is not registered, Conflict for an agent.
+        Raises Unknown for a worker that is not registered, Conflict for an agent, and what `check`
+        raises before a task is claimed: the rights of the caller may end while the call is held.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + min(wait_s, self._engine.settings.sync_wait_s)
         while True:
             wake = self._hold(worker)
             try:
+                await check()
                 claim = await self._claim(worker)
                 if isinstance(claim, _NoSlot):
                     self._leave(wake)  # another call may take the job
