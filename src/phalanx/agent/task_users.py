@@ -101,8 +101,7 @@ class TaskUsers:
             )
         if uid not in self._uids:
             self._uids[uid] = namespace
-            lines = (f"{uid} {name}\n" for uid, name in self._uids.items())
-            replace_file(self._uid_file, "".join(lines).encode(), durable=True)
+            replace_file(self._uid_file, msgspec.json.encode(self._uids), durable=True)
         return uid
 
 
@@ -117,9 +116,8 @@ def named_user(name: str) -> TaskUser:
 
 
 def _stored_uids(path: Path) -> dict[int, str]:
-    lines = path.read_text().splitlines() if path.exists() else []
-    pairs = (line.split(" ") for line in lines)
-    return {int(uid): name for uid, name in pairs}
+    data = path.read_bytes() if path.exists() else b"{}"
+    return msgspec.json.decode(data, type=dict[int, str])
 
 
 def identity(user: TaskUser, folder: Path) -> dict[str, str]:

@@ -30,12 +30,13 @@ class LeaseKeeper:
         try:
             while True:
                 await asyncio.sleep(LEASE_CHECK_S)
-                await self._enforce()
+                if self._guard.is_due(_DELAY_S):
+                    await self._enforce()
         finally:
             self._file.close()
 
     async def _enforce(self) -> None:
         try:
-            await asyncio.to_thread(self._guard.enforce, _DELAY_S)
+            await asyncio.to_thread(self._guard.enforce)
         except OSError as error:
             self._log.warning("lease not enforced", error=error.strerror)

@@ -42,7 +42,8 @@ class Guard:
         lease = LeaseGuard(self._state_dir, self._lease)
         while not select.select([self._spawner], [], [], LEASE_CHECK_S)[0]:
             with suppress(OSError):  # tried again after the interval
-                lease.enforce()
+                if lease.is_due():
+                    lease.enforce()
 
     def _watch(self) -> None:
         """Run the guard, in the child."""

@@ -17,17 +17,14 @@ class LeaseGuard:
         self._lease = lease
         self._enforced = 0.0  #: the end of the last lease that was enforced
 
-    def enforce(self, delay_s: float = 0.0) -> None:
-        """Kill the fenced attempts if the lease ended more than `delay_s` ago.
-
-        No fenced attempt is started after that, so this is done once for each lease.
-        """
+    def is_due(self, delay_s: float = 0.0) -> bool:
+        """Whether the lease ended more than `delay_s` ago and was not enforced yet."""
         ends_at = self._lease.ends_at()
-        if ends_at != self._enforced and boot_time() >= ends_at + delay_s:
-            self._kill()
-            self._enforced = ends_at
+        return ends_at != self._enforced and boot_time() >= ends_at + delay_s
 
-    def _kill(self) -> None:
+    def enforce(self) -> None:
+        """Kill the fenced attempts. No other one is started under this lease. Raises OSError."""
+        ends_at = self._lease.ends_at()
         journal = Journal(self._state_dir.journal)
         journal.load()
         path_file = self._state_dir.cgroup_file
@@ -35,3 +32,4 @@ class LeaseGuard:
             ProcessTree(tag, cgroups.leftover_group(path_file, key))
             for key, tag in journal.open_tags(fenced=True).items()
         )
+        self._enforced = ends_at
