@@ -25,7 +25,7 @@ from phalanx.client.errors import (
     refused,
 )
 from phalanx.tls.pinning import FingerprintMismatch, Pin
-from phalanx.tls.problems import TLS_EXPECTED, tls_problem
+from phalanx.tls.problems import tls_problem
 from phalanx.wire.errors import ErrorBody, ErrorInfo
 
 T = TypeVar("T")
@@ -233,8 +233,6 @@ def describe(error: httpx.TransportError) -> str:
     if isinstance(error, httpx.TimeoutException):
         return "timed out"
     if isinstance(error, httpx.RemoteProtocolError):
-        if error.request.url.scheme == "http":
-            return f"connection closed; {TLS_EXPECTED}"
         return "connection closed"
     number = re.match(r"\[Errno (-?\d+)\] (.*)", str(error))
     if number is None:

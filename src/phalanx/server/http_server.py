@@ -6,11 +6,13 @@ import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import cast
 
 import uvicorn
 
 from phalanx.server.http_protocol import CoalescingProtocol
-from phalanx.server.request_limits import PATIENCE_S, Newcomers
+from phalanx.server.request_limits import Newcomers
+from phalanx.server.tls_acceptor import TlsAcceptor
 
 #: The most connections on which no request has been authenticated.
 _NEWCOMERS = 1024
@@ -28,9 +30,10 @@ class HttpServer(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen. uvicorn opens no socket itself, because it cannot limit a handshake."""
+        """Listen. uvicorn opens no socket itself, because it cannot limit handshakes."""
         await super().startup(sockets=[])
-        newcomers = Newcomers(min(_NEWCOMERS, _allow_open_files() // 4))
+        limit = min(_NEWCOMERS, _allow_open_files() // 4)
+        newcomers = Newcomers(limit)
 
         def protocol() -> asyncio.Protocol:
             return CoalescingProtocol(
@@ -38,16 +41,14 @@ class HttpServer(uvicorn.Server):
             )
 
         loop = asyncio.get_running_loop()
-        self.servers += [
-            await loop.create_server(
-                protocol,
-                sock=each,
-                ssl=self._tls,
-                ssl_handshake_timeout=None if self._tls is None else PATIENCE_S,
-                backlog=self.config.backlog,
-            )
-            for each in sockets or []
-        ]
+        for each in sockets or []:
+            if self._tls is None:
+                server = await loop.create_server(protocol, sock=each, backlog=self.config.backlog)
+                self.servers.append(server)
+            else:
+                acceptor = TlsAcceptor(each, self._tls, protocol, limit)
+                acceptor.start(self.config.backlog)
+                self.servers.append(cast("asyncio.Server", acceptor))
 
 
 def _allow_open_files() -> int:

@@ -237,7 +237,7 @@ class LimitedProtocol(HttpToolsProtocol):
         unanswered = None if latest is None or latest.response_complete else latest
         is_own = self._part == _BODY and not self.pipeline
         if unanswered is None or (is_own and not unanswered.response_started):
-            self.transport.write(_response(status, ErrorInfo(code, message)))
+            self.transport.write(error_response(status, ErrorInfo(code, message)))
             self.loop.call_later(_FAREWELL_S, self.transport.close)
         else:
             self.transport.close()
@@ -246,7 +246,8 @@ class LimitedProtocol(HttpToolsProtocol):
             unanswered.message_event.set()
 
 
-def _response(status: int, error: ErrorInfo) -> bytes:
+def error_response(status: int, error: ErrorInfo) -> bytes:
+    """A whole response, after which the connection is closed."""
     body = msgspec.json.encode(ErrorBody(error))
     head = (
         f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}\r\n"

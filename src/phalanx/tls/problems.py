@@ -1,8 +1,6 @@
 """TLS errors in words: what they mean and what to do."""
 
 _NO_TLS = "the server does not use TLS; write http:// instead of https://"
-#: A server with TLS closes a connection without it.
-TLS_EXPECTED = "if the server uses TLS, write https:// instead of http://"
 _OTHER_NAME = (
     "the server's certificate is not for this address; use the server's advertise_url, or set"
     " advertise_url to this address"

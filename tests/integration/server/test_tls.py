@@ -1,17 +1,20 @@
 """`tls auto` with real servers, a real worker, the command line and the SDK."""
 
 import asyncio
+import socket
 import ssl
 import stat
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
 import pytest
 import pytest_asyncio
 
-from phalanx.client import Client, UnreachableError, UntrustedError
+from phalanx.client import Client, InvalidError, UnreachableError, UntrustedError
 from tests.integration.agent.machines import Machine
+from tests.integration.server import processes
 from tests.integration.server.processes import ServerProcess, Start, phalanx, sqlite_at
 from tests.integration.server.waiting import eventually, within
 
@@ -149,7 +152,7 @@ async def test_plain_http_and_old_tls_are_refused_with_a_hint(
     server: ServerProcess, tmp_path: Path
 ) -> None:
     plain = server.url.replace("https:", "http:")
-    with Client(plain, patience_s=0) as client, pytest.raises(UnreachableError, match="https://"):
+    with Client(plain, patience_s=0) as client, pytest.raises(InvalidError, match="write https://"):
         await asyncio.to_thread(client.queues)
     old = ssl.create_default_context()
     old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
@@ -188,7 +191,7 @@ async def test_the_authority_is_rotated_while_servers_and_clients_run(
 
 
 async def can_connect(server: ServerProcess, pin: str) -> None:
-    with Client(server.url, fingerprint=pin, patience_s=0) as client:
+    with Client(server.url, fingerprint=pin, timeout_s=9, patience_s=0) as client:
         await asyncio.to_thread(client.queues)
 
 
@@ -200,3 +203,17 @@ async def test_a_standby_presents_a_certificate_of_the_same_authority(
     assert pin_of(one) == pin_of(two)
     for server in (one, two):
         await can_connect(server, pin_of(one))
+
+
+async def test_connections_without_a_handshake_do_not_keep_others_out(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More of them than the server may have open files."""
+    few_files = ("prlimit", "--nofile=300:300", *processes.COMMAND)
+    monkeypatch.setattr(processes, "COMMAND", few_files)
+    server = await secure(start, sqlite_at(tmp_path), "only")
+    port = int(server.url.rpartition(":")[2])
+    with ExitStack() as attack:
+        for _ in range(500):
+            attack.enter_context(socket.create_connection(("127.0.0.1", port)))
+        await can_connect(server, pin_of(server))

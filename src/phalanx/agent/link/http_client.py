@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import httptools
 
-from phalanx.tls.problems import TLS_EXPECTED, tls_problem
+from phalanx.tls.problems import tls_problem
 
 _CONNECT_S = 5.0
 _CHUNK_BYTES = 64 * 1024
@@ -169,9 +169,7 @@ class HttpClient:
             why = f"{self.url} did not answer within {request.timeout_s:.0f} s"
             raise ConnectionError(why) from None
         except OSError as error:
-            cause = tls_problem(error) or error
-            hint = f"; {TLS_EXPECTED}" if self._tls is None and "closed" in str(error) else ""
-            raise ConnectionError(f"{self.url}: {cause}{hint}") from None
+            raise ConnectionError(f"{self.url}: {tls_problem(error) or error}") from None
 
     async def _exchange(self, request: bytes, body: FileBody | None, timeout_s: float) -> HttpReply:
         """Send a request, with the rest of its body if there is one, and return the reply."""
