@@ -81,6 +81,8 @@ class Trash:
                     continue
                 try:
                     limit -= _remove(top, name, limit)
+                except FileNotFoundError:
+                    continue  # the worker shuts down, and another thread has removed it
                 except OSError as error:
                     self._stuck.add(name)  # the next link tries it again
                     self._log.warning(

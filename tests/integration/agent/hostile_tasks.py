@@ -51,7 +51,12 @@ HOSTILE_TASKS = {
     ),
     "device": HostileTask('mknod "$out" c 1 5', "it is a device", needs_root=True),
     "sparse file": HostileTask(
-        'truncate -s 8T "$out"; truncate -s 8T "$progress"', "8.0 TiB, the limit is 16.0 MiB"
+        'truncate -s 8T "$out"; truncate -s 8T "$progress"', "8.0 TiB, the limit is 1.0 MiB"
+    ),
+    "save over the limit": HostileTask(
+        f"""save='from phalanx import task; task.checkpoint.save(bytes(2**20 + 1))'
+        {sys.executable} -c "$save" 2>"$folder/errors" && exit 1
+        grep -q "CheckpointTooLarge: the checkpoint has 1048577 bytes" "$folder/errors" || exit 2"""
     ),
     "no folder": HostileTask('rm -r "$folder"', "the folder of the task was removed"),
     "symlink in place of its folder": HostileTask(

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
     """One worker, which all tests of this module share: none may bring it down."""
     fleet = Fleet(tmp_path_factory.mktemp("hostile"))
-    await fleet.serve()
+    await fleet.serve("--checkpoint-limit=1Mi")
     await fleet.work(1)
     yield fleet
     await fleet.close()
