@@ -15,6 +15,7 @@ from phalanx.agent.link.spawner_client import SpawnerClient
 from phalanx.agent.link.task_policy import TaskPolicy
 from phalanx.agent.messages import AttemptsChanged, QuitWhenIdle, SpawnerSnapshot, StopAll
 from phalanx.agent.state_dir import StateDir
+from phalanx.agent.task_files import TaskFile
 from phalanx.core.model import Blob
 from phalanx.core.time_units import SECOND
 from phalanx.wire.sync import Reported, TaskInstruction, TaskReport, TaskSpec, Want
@@ -241,6 +242,16 @@ async def test_a_large_checkpoint_is_sent_whole(worker: Worker) -> None:
     assert (ended.signalled, ended.problem) == (True, "")
     [saved] = worker.server.seen("POST", "/checkpoint")
     assert saved.body == bytes(20 * 1024**2)
+
+
+async def test_a_checkpoint_that_becomes_shorter_while_it_is_sent_is_not_saved(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker.server.replies["/checkpoint"] = (200, b"{}")
+    monkeypatch.setattr(TaskFile, "read", lambda *_: b"")
+    ended = await stopped_with_checkpoint(worker, 10)
+    assert ended.problem == "checkpoint not saved: it cannot be read: it has become shorter"
+    assert not worker.server.seen("POST", "/checkpoint")
 
 
 async def test_the_end_is_reported_whatever_goes_wrong_with_the_checkpoint(

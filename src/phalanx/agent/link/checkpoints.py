@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from phalanx.agent.file_replacement import write_all
 from phalanx.agent.link.attempt_problems import AttemptProblems
-from phalanx.agent.link.http_client import BodyChanged, FileBody, HttpReply
+from phalanx.agent.link.http_client import BodyUnreadable, FileBody, HttpReply
 from phalanx.agent.link.leader_client import LeaderClient, Unreachable
 from phalanx.agent.messages import AttemptKey, AttemptStatus
 from phalanx.agent.state_dir import CHECKPOINT_IN, CHECKPOINT_OUT, StateDir
@@ -85,8 +85,8 @@ class Checkpoints:
         body = FileBody(file.read, file.size_bytes)
         try:
             reply = await self._call("POST", f"{_path(key[0])}?epoch={key[1]}", body)
-        except BodyChanged:
-            raise CheckpointRefused("the file changed while it was sent") from None
+        except BodyUnreadable as error:
+            raise CheckpointRefused(f"it cannot be read: {error}") from None
         if reply.status != 200:
             text = reply.body.decode(errors="replace")[:200]
             raise CheckpointRefused(f"the server refused it with status {reply.status}: {text}")

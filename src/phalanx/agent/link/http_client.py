@@ -17,8 +17,8 @@ _CONNECT_S = 5.0
 _CHUNK_BYTES = 64 * 1024
 
 
-class BodyChanged(Exception):  # noqa: N818
-    """The file that is sent has become shorter."""
+class BodyUnreadable(Exception):  # noqa: N818
+    """The file that is sent has become shorter, or its disk fails."""
 
 
 class FileBody(NamedTuple):
@@ -26,6 +26,16 @@ class FileBody(NamedTuple):
 
     read: Callable[[int, int], bytes]  #: reads at an offset at most so many bytes
     size_bytes: int
+
+    def chunk(self, offset: int) -> bytes:
+        """The next bytes to send. Raises BodyUnreadable."""
+        try:
+            data = self.read(offset, min(_CHUNK_BYTES, self.size_bytes - offset))
+        except OSError as error:
+            raise BodyUnreadable(error.strerror) from None
+        if not data:
+            raise BodyUnreadable("it has become shorter")
+        return data
 
 
 class HttpRequest(NamedTuple):
@@ -118,12 +128,10 @@ class _Connection(asyncio.Protocol):
         return self._reply
 
     async def send_file(self, body: FileBody, reply: "asyncio.Future[HttpReply]") -> None:
-        """Send a body after its head, until the reply arrives. Raises BodyChanged, OSError."""
+        """Send a body after its head, until the reply arrives. Raises BodyUnreadable."""
         sent = 0
         while sent < body.size_bytes and not reply.done():
-            data = body.read(sent, min(_CHUNK_BYTES, body.size_bytes - sent))
-            if not data:
-                raise BodyChanged
+            data = body.chunk(sent)
             if self._transport is not None:
                 self._transport.write(data)
             sent += len(data)
@@ -187,7 +195,7 @@ class HttpClient:
             except TimeoutError:
                 connection.close()
                 raise
-            except (BodyChanged, asyncio.CancelledError):
+            except (BodyUnreadable, asyncio.CancelledError):
                 if connection.is_sending:
                     connection.close()
                 raise
