@@ -13,6 +13,7 @@ from phalanx.store.protocol import (
     OutcomeUnknown,
     Store,
     StoreError,
+    Token,
 )
 from tests.builders import a_job, a_record, a_task, a_worker
 from tests.compliance.backends import PostgresBackend
@@ -158,6 +159,16 @@ async def test_a_read_that_fails_says_so_and_the_next_one_works(
     with pytest.raises(StoreError, match="cannot read from PostgreSQL"):
         await store.job("j-1")
     assert await store.job("j-1") == (a_job(), ())
+
+
+@pytest.mark.parametrize(("fault", "arrives"), [(Fault.CUT_BEFORE, False), (Fault.CUT_AFTER, True)])
+async def test_a_change_of_a_token_that_fails_at_commit_is_of_unknown_outcome(
+    store: PostgresStore, proxy: Proxy, fault: Fault, arrives: bool
+) -> None:
+    proxy.arm(COMMIT, fault)
+    with pytest.raises(OutcomeUnknown, match="cannot change the tokens"):
+        await store.add_token(Token("ada", "admin", "digest", "phx_", 1))
+    assert bool(await store.tokens()) == arrives
 
 
 @pytest.mark.parametrize("fault", list(Fault))

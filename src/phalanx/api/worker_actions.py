@@ -14,6 +14,7 @@ from phalanx.core.events import CordonChanged, DrainRequested, WorkerRemoved
 from phalanx.core.records import JobEvicted
 from phalanx.core.spec.durations import duration
 from phalanx.core.spec.fields import FieldPath, text
+from phalanx.engine.errors import NoAnswer, UncertainOutcome
 from phalanx.engine.turn import Turn
 from phalanx.wire.workers import DrainReply, WorkerView
 
@@ -49,7 +50,12 @@ async def remove(
             claimed.use(turn)
             note(request, turn, target=worker_id)
 
-        await services.engine.do(work)
+        try:
+            await services.engine.do(work)
+        except NoAnswer as error:
+            raise UncertainOutcome(
+                f"the credential of worker {worker_id} was revoked, then {error}"
+            ) from error
 
 
 @post(

@@ -294,16 +294,23 @@ class PostgresStore:
         self, audit: AuditRecord | None, query: str, *values: str
     ) -> int | None:
         """Run a statement: the new version, or None if it changed no token."""
-        async with (
-            self._connections.writing("change the tokens") as connection,
-            connection.transaction(),
-        ):
-            if _row_count(await connection.execute(query, *values)) != 1:
-                return None
-            if audit is not None:
-                row = rows.audit_row(audit)
-                await connection.execute(_upsert(rows.AUDIT), *_arrays([row]))
-            return int(await connection.fetchval(sql.TOKENS_CHANGED))
+        is_committing = False
+        try:
+            async with self._connections.exclusive_writer() as connection:
+                await connection.execute("BEGIN")
+                if _row_count(await connection.execute(query, *values)) != 1:
+                    await connection.execute("ROLLBACK")
+                    return None
+                if audit is not None:
+                    row = rows.audit_row(audit)
+                    await connection.execute(_upsert(rows.AUDIT), *_arrays([row]))
+                version = int(await connection.fetchval(sql.TOKENS_CHANGED))
+                is_committing = True
+                await connection.execute("COMMIT")
+        except FAULTS as error:
+            kind = OutcomeUnknown if is_committing else StoreError
+            raise kind(f"cannot change the tokens: {message_of(error)}") from error
+        return version
 
     async def tokens(self) -> tuple[Token, ...]:
         return tuple(rows.token_from(row[0]) for row in await self._connections.fetch(sql.TOKENS))
