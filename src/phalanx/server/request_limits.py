@@ -128,9 +128,8 @@ class LimitedProtocol(HttpToolsProtocol):
         elif before == _BODY:
             self._framed_bytes += len(data)
             if self._framed_bytes > 2 * self._body_bytes + _FRAMING_BYTES:
-                self.refuse(
-                    400, "invalid", "the chunks of the body are too small; send larger ones"
-                )
+                message = "the body has more chunk sizes and trailers than data; send it whole"
+                self.refuse(400, "invalid", message)
 
     # Callbacks of the parser
 
