@@ -33,6 +33,9 @@ class Telemetry(Protocol):
     def braked(self) -> None:
         """Too many workers fell silent at once; none of them is declared lost for now."""
 
+    def timer_refused(self, event: str, error: str) -> None:
+        """A timer broke a rule of the core: a bug. The timer is dropped and changed nothing."""
+
     def output_kept(self, size_bytes: int, dropped_bytes: int) -> None:
         """Output of tasks was stored, and this much older output was dropped for it."""
 
@@ -74,6 +77,10 @@ class TelemetryFanout:
     def braked(self) -> None:
         for each in self._receivers:
             each.braked()
+
+    def timer_refused(self, event: str, error: str) -> None:
+        for each in self._receivers:
+            each.timer_refused(event, error)
 
     def output_kept(self, size_bytes: int, dropped_bytes: int) -> None:
         for each in self._receivers:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from phalanx.core.changes import Timer
 from phalanx.core.cluster import Cluster
+from phalanx.core.errors import CoreError
 from phalanx.core.events import Event
 from phalanx.core.time_units import Micros
 from phalanx.engine.commits import Commits
@@ -77,11 +78,18 @@ class _Timers:
     def next_at(self) -> Micros | None:
         return self._heap[0][0] if self._heap else None
 
-    def apply_due(self, turn: Turn) -> None:
-        """Apply every timer that is due, including those that this turn has set."""
+    def apply_due(self, turn: Turn, on_refused: Callable[[str, str], None]) -> None:
+        """Apply every timer that is due, including those that this turn has set.
+
+        A timer that is refused concerns one job. It must not end the leader, and the next one.
+        """
         self.add(turn.take_timers())
         while self._heap and self._heap[0][0] <= turn.now:
-            turn.apply(heapq.heappop(self._heap)[2])
+            event = heapq.heappop(self._heap)[2]
+            try:
+                turn.apply(event)
+            except CoreError as error:
+                on_refused(repr(event), str(error))
             self.add(turn.take_timers())
 
 
@@ -188,7 +196,7 @@ class Writer:
         turn = Turn(self._cluster, self.now(), self._host.crons)
         answers = self._run_commands(turn)
         # Commands come before deadlines: a worker that has just been heard is not lost.
-        self._timers.apply_due(turn)
+        self._timers.apply_due(turn, self._telemetry.timer_refused)
         self._declare_losses(turn)
         self._timers.add(turn.take_timers())
         is_committed = await self._commit(turn, answers)

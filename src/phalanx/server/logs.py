@@ -165,6 +165,11 @@ class EventLogger:
             cure="check the network; their tasks are not requeued while losses are paused",
         )
 
+    def timer_refused(self, event: str, error: str) -> None:
+        self._log.critical(
+            "timer refused", timer=event, error=error, cure="report this as a bug of Phalanx"
+        )
+
     def output_kept(self, size_bytes: int, dropped_bytes: int) -> None:
         pass
 

@@ -13,6 +13,7 @@ from phalanx.engine.engine import Engine
 from phalanx.engine.host import HostEnvironment
 from phalanx.engine.planner_loop import plan_inline
 from phalanx.engine.settings import EngineSettings
+from phalanx.engine.telemetry import TelemetryFanout
 from phalanx.engine.turn import Turn
 from phalanx.sim.faulty_store import FaultyStore, SharedDatabase
 
@@ -39,6 +40,7 @@ class SimulatedServer:
         self.engine = Engine(
             self.store, host, self._settings, planner=plan_inline, observers=observers
         )
+        self.engine.telemetry = _StrictTelemetry()
         self.agent_sync = AgentSync(self.engine, self.store)
         self.engine.observers.append(self.agent_sync.observe)
         self._task = asyncio.create_task(self.engine.run())
@@ -61,6 +63,13 @@ class SimulatedServer:
         if self._task is not None and self._task.done() and not self._task.cancelled():
             error = self._task.exception()
             raise AssertionError(f"bug: server {self.name} crashed") from error
+
+
+class _StrictTelemetry(TelemetryFanout):
+    """Ends the simulation where a server would log a bug and continue."""
+
+    def timer_refused(self, event: str, error: str) -> None:
+        raise AssertionError(f"bug: timer {event} was refused: {error}")
 
 
 def _check(turn: Turn) -> None:

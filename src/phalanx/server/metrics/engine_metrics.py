@@ -31,6 +31,7 @@ class EngineMetrics:
             "plan_decisions_rejected", "Decisions that no longer applied.", "cause"
         )
         self._brakes = families.counter("loss_brakes", "Times the loss brake engaged.")
+        self._refused_timers = families.counter("refused_timers", "Timers that broke a rule.")
         self._store_failures = families.counter(
             "store_failures", "Calls to the database that failed."
         )
@@ -68,6 +69,9 @@ class EngineMetrics:
 
     def braked(self) -> None:
         self._brakes.inc()
+
+    def timer_refused(self, event: str, error: str) -> None:
+        self._refused_timers.inc()
 
     def output_kept(self, size_bytes: int, dropped_bytes: int) -> None:
         self._output_received.inc(size_bytes)
