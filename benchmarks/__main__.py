@@ -1,4 +1,4 @@
-"""`python -m benchmarks [core] [planner] [forecast] [stores] [server] [cluster] [STORE...]`.
+"""`python -m benchmarks [core] [planner] [forecast] [costly] [stores] [server] [cluster] [STORE]`.
 
 Without arguments, all benchmarks run. The name of a store runs the benchmarks of that store, alone
 and under a server. `planner-profile` profiles the first plan.
@@ -7,11 +7,11 @@ and under a server. `planner-profile` profiles the first plan.
 import asyncio
 import sys
 
-from benchmarks import cluster, core, forecast, planner, server, stores
+from benchmarks import cluster, core, costly, forecast, planner, server, stores
 
 
 def main(names: list[str]) -> None:
-    alone = ("core", "planner", "forecast")
+    alone = ("core", "planner", "forecast", "costly")
     known = (*alone, "planner-profile", "stores", "server", "cluster", *stores.STORES)
     unknown = [name for name in names if name not in known]
     if unknown:
@@ -22,6 +22,7 @@ def main(names: list[str]) -> None:
         ("planner", planner.run),
         ("planner-profile", planner.profile),
         ("forecast", forecast.run),
+        ("costly", costly.run),
     ):
         if name in wanted:
             benchmark()

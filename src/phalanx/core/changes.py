@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from phalanx.core.errors import IllegalTransition, StaleEpoch, Unknown
 from phalanx.core.events import Event
-from phalanx.core.gang import ONE, Gang
+from phalanx.core.gang import ONE, Gang, counted
 from phalanx.core.ids import split_task
 from phalanx.core.ledger import Account
 from phalanx.core.model import (
@@ -225,7 +225,7 @@ class Changes:
         """Replace the tasks of a gang that was never placed. There are not fewer of them."""
         before = gang.tasks
         gang.tasks = tasks
-        gang.counts = sum(ONE[task.state] for task in tasks)
+        gang.counts = counted(tasks)
         for index, task in enumerate(tasks):
             if index >= len(before) or before[index] != task:
                 self.tasks[(gang.job.id, index)] = task

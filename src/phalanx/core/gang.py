@@ -3,6 +3,9 @@
 `Changes` works on copies; all other code only reads.
 """
 
+from collections import Counter
+from operator import attrgetter
+
 from phalanx.core.model import Job, Phase, Task, role_of
 from phalanx.core.spec.job import Match, PartialCompletion, Restart, Role
 from phalanx.core.states import PLACED, TERMINAL, State
@@ -19,6 +22,16 @@ ONE: dict[State, int] = {state: 1 << shift for state, shift in _SHIFT.items()}
 _ANY_PLACED = sum(_FIELD << _SHIFT[state] for state in PLACED)
 #: The bits of all states with a process.
 _ANY_PROCESS = sum(_FIELD << _SHIFT[state] for state in (State.RUNNING, State.PREEMPTING))
+
+
+_state = attrgetter("state")
+
+
+def counted(tasks: list[Task]) -> int:
+    """The numbers of tasks by state, packed."""
+    if len(tasks) == 1:
+        return ONE[tasks[0].state]
+    return sum(ONE[state] * count for state, count in Counter(map(_state, tasks)).items())
 
 
 class GangProgress:
@@ -43,7 +56,7 @@ class Gang:
     def __init__(self, job: Job, tasks: list[Task]) -> None:
         self.job = job
         self.tasks = tasks
-        self.counts = sum(ONE[task.state] for task in tasks)
+        self.counts = counted(tasks)
         #: Which tasks were accepted by their agents, one bit per task, and how many are missing.
         #: In memory only: a new leader asks the agents again.
         self.accepted = 0

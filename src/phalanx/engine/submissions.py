@@ -25,8 +25,8 @@ from phalanx.store.protocol import Store
 T = TypeVar("T")
 
 #: Jobs and tasks of one caller that are submitted in one turn.
-_JOBS_OF_TURN = 200
-_TASKS_OF_TURN = 2000
+_JOBS_OF_TURN = 50
+_TASKS_OF_TURN = 1000
 
 
 class Submission(NamedTuple):

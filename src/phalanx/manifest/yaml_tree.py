@@ -23,7 +23,7 @@ from phalanx.manifest.yaml_scalars import resolved
 
 DEPTH_LIMIT = 64
 #: Documents of one input, empty ones included.
-DOCUMENT_LIMIT = 1000
+DOCUMENT_LIMIT = 500
 #: Nodes of all documents together; an alias counts as many nodes as its anchor has.
 NODE_LIMIT = 100_000
 

@@ -3,6 +3,7 @@
 Every transaction locks the leader's row first, which fences out all terms but the latest.
 """
 
+import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
@@ -144,7 +145,10 @@ class PostgresStore:
         return rows.live_rows(docs, last_seq)
 
     async def commit(self, term: int, batch: Batch) -> None:
-        encoded = rows.encode(batch)
+        if rows.is_large(batch):
+            encoded = await asyncio.to_thread(rows.encode, batch)
+        else:
+            encoded = rows.encode(batch)
         is_committing = False
         try:
             async with self._connections.exclusive_writer(

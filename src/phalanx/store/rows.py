@@ -39,6 +39,9 @@ KEYS_PER_PRUNE = 5000
 TEXT = "text"
 BIGINT = "bigint"
 
+#: Encoding so many rows takes a few milliseconds.
+_LARGE_ROWS = 500
+
 #: Longer values end in a digest instead: PostgreSQL cannot index them.
 _COLUMN_LIMIT = 256
 
@@ -234,6 +237,11 @@ def _write(table: Table, rows: Iterable[Row]) -> TableWrite:
     width = len(table.key)
     # Of two rows with the same key the later one is kept: a statement can write a row only once.
     return TableWrite(table, list({row[:width]: row for row in rows}.values()))
+
+
+def is_large(batch: Batch) -> bool:
+    """Whether a batch should be encoded in a thread, because it would hold up the event loop."""
+    return len(batch.tasks) + len(batch.jobs) > _LARGE_ROWS
 
 
 def encode(batch: Batch) -> EncodedBatch:

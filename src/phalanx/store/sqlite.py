@@ -155,9 +155,9 @@ class SQLiteStore:
         return await self._reader.run(work)
 
     async def commit(self, term: int, batch: Batch) -> None:
-        encoded = rows.encode(batch)
+        encoded = None if rows.is_large(batch) else rows.encode(batch)
         try:
-            await self._writer.run(partial(self._commit, term, encoded))
+            await self._writer.run(lambda db: self._commit(term, encoded or rows.encode(batch), db))
         except (Deposed, CommitFailed, OutcomeUnknown):
             raise
         except StoreError as error:

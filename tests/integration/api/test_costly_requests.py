@@ -22,7 +22,7 @@ YAML = {"content_type": "application/yaml"}
 
 REFUSALS = {
     ROLES: "roles has 15000 roles; a job has at most 1000",
-    DOCUMENTS: "more than 1000 documents; split the file",
+    DOCUMENTS: "more than 500 documents; split the file",
     ALIASES: "is not a known field",
     NESTED: "more than 64 levels of nesting",
     NUMBERS: "a job is a mapping with roles",
