@@ -16,10 +16,12 @@ from phalanx.agent.messages import AttemptStatus, RunAttempt, TaskLimits
 from phalanx.agent.spawner import cgroups, process_tree
 from phalanx.agent.spawner import journal as journal_module
 from phalanx.agent.spawner import output as output_module
+from phalanx.agent.spawner.attempt_errors import AttemptErrors
 from phalanx.agent.spawner.cgroup_hierarchies import hierarchies
 from phalanx.agent.spawner.finished_attempts import FinishedAttempts
 from phalanx.agent.spawner.journal import EndEntry, ForgetEntry, Journal, StartEntry
 from phalanx.agent.spawner.output import OutputWriter
+from phalanx.agent.spawner.running_attempt import RunningAttempt
 from phalanx.agent.spawner.stop_schedule import StopSchedule
 from phalanx.agent.state_dir import StateDir
 from phalanx.core.time_units import SECOND
@@ -300,6 +302,18 @@ def test_output_that_another_process_writes_without_end_does_not_hold_up_the_end
         output.close(0.0)
         flood.kill()
     assert 0 < output.total_bytes <= 2 * 1024**2
+
+
+def test_an_error_with_one_attempt_is_contained_and_becomes_a_problem_of_it(
+    state_dir: StateDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = RunAttempt(*KEY, "true", {}, SECOND)
+    tree = process_tree.ProcessTree(process_tree.new_tag(), None)
+    attempt = RunningAttempt(run, tree, 0, Attempt(state_dir).output, StopSchedule(run, 0.0))
+    with AttemptErrors().contained(attempt):
+        raise MemoryError
+    assert attempt.status.problem == "error of the worker: MemoryError()"
+    assert "MemoryError" in capsys.readouterr().err
 
 
 # Process trees

@@ -1,8 +1,10 @@
-"""Errors with one attempt: logged, so that the spawner continues with the others."""
+"""Errors with one attempt: logged and reported, and the spawner continues with the others."""
 
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from phalanx.agent.spawner.running_attempt import RunningAttempt
 
 #: The log of the spawner is not rotated while it runs.
 _LOGGED = 1000
@@ -13,11 +15,13 @@ class AttemptErrors:
         self._left = _LOGGED
 
     @contextmanager
-    def contained(self) -> Iterator[None]:
-        """Log an exception of the block, and continue after the block."""
+    def contained(self, attempt: RunningAttempt | None = None) -> Iterator[None]:
+        """Log an exception of the block and continue after it; the attempt's end will say so."""
         try:
             yield
-        except Exception:
+        except Exception as error:
+            if attempt is not None:
+                attempt.add_problem(f"error of the worker: {error!r}")
             if self._left > 0:
                 self._left -= 1
                 traceback.print_exc()

@@ -74,7 +74,7 @@ class ProcessTable:
         try:
             self._record_start(run, tree.tag)
             process = self._launcher.launch(run, tree)
-        except StartError:
+        except Exception:
             tree.remove_group()
             raise
         output = OutputWriter(self._state_dir, run.key, process.output, self._null_device)
@@ -105,7 +105,7 @@ class ProcessTable:
 
     def _move_output(self, attempt: RunningAttempt) -> None:
         has_more = False
-        with self._errors.contained():
+        with self._errors.contained(attempt):
             has_more = attempt.output.move_some(boot_time())
         if not has_more:
             self._poller.unwatch(attempt.output.pipe)
@@ -121,13 +121,13 @@ class ProcessTable:
     def remove_ended(self) -> None:
         """Remove the attempts of which no process is left, and kill what the main process left."""
         for attempt in list(self._without_main.values()):
-            with self._errors.contained():
+            with self._errors.contained(attempt):
                 self._remove_if_ended(attempt)
 
     def act_on_schedules(self, now: float, lease_ends_at: float) -> None:
         """Stop or kill the attempts that are due."""
         for attempt in list(self._by_key.values()):
-            with self._errors.contained():
+            with self._errors.contained(attempt):
                 if attempt.act_if_due(now, lease_ends_at) and attempt.has_main_exited:
                     # The last SIGCHLD can arrive before the kernel has emptied the control group.
                     self._remove_if_ended(attempt)
@@ -140,7 +140,7 @@ class ProcessTable:
                 attempt.kill(boot_time())
             return
         self._poller.unwatch(attempt.output.pipe)
-        with self._errors.contained():
+        with self._errors.contained(attempt):
             attempt.output.close(boot_time())
         status = attempt.end()
         del self._by_key[status.key]

@@ -156,7 +156,7 @@ class Spawner:
 
     def _stop_all(self, *, kill: bool) -> None:
         for attempt in self._processes:
-            with self._errors.contained():
+            with self._errors.contained(attempt):
                 attempt.stop(boot_time())
                 if kill:
                     attempt.kill(boot_time())
