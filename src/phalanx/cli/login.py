@@ -56,7 +56,10 @@ def login(*, url: Url, fingerprint: Fingerprint = None, token_file: TokenFile = 
             client.queues()
     except PhalanxError as error:
         end_for(error, loaded.servers, is_default=False)
-    path = _store(loaded, bundle)
+    try:
+        path = _store(loaded, bundle)
+    except OSError as error:
+        refuse(f"cannot write to {loaded.folder}: {error.strerror}")
     typer.echo(f"Logged in to {', '.join(loaded.servers)}. The settings are in {path}.")
 
 

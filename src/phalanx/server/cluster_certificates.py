@@ -22,7 +22,7 @@ from phalanx.tls.authority import Authority, to_pem
 from phalanx.tls.fingerprint import fingerprint_of
 
 #: How often a server reads the authorities, and looks whether its certificate expires.
-_REFRESH_S = 5.0
+_REFRESH_S = 2.0
 _KNOWN_WORKERS = 20_000
 
 

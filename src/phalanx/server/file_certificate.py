@@ -9,7 +9,7 @@ from phalanx.server.logs import Logger
 from phalanx.server.tls_context import server_context
 
 #: How often the files are checked for changes.
-_REFRESH_S = 5.0
+_REFRESH_S = 2.0
 
 
 class FileCertificate:

@@ -21,7 +21,7 @@ _PLAIN_HTTP = error_response(
 _AT_ONCE = 64
 #: How long to wait when the process has no free file descriptor.
 _EXHAUSTED_S = 0.1
-#: How long a refused client may take to read the refusal; closing at once could discard it.
+#: How long a client may take to read a refusal, and to answer the end of a TLS connection.
 _FAREWELL_S = 1.0
 
 
@@ -33,7 +33,7 @@ class TlsAcceptor:
         protocol: Callable[[], asyncio.Protocol],
         limit: int,
     ) -> None:
-        """`limit` is the most handshakes in progress. Beyond it the oldest is given up."""
+        """Beyond `limit` handshakes in progress, the oldest is aborted."""
         self._listener = listener
         self._context = context
         self._protocol = protocol
@@ -88,6 +88,7 @@ class TlsAcceptor:
                         connection,
                         ssl=self._context,
                         ssl_handshake_timeout=PATIENCE_S,
+                        ssl_shutdown_timeout=_FAREWELL_S,
                     )
                     return
                 if first:

@@ -30,8 +30,8 @@ class FingerprintMismatch(Exception):  # noqa: N818
 class Pin:
     """A pinned authority: its fingerprint, and the file with the certificates that are trusted.
 
-    The file begins with the authority that the fingerprint names. Its successors are added when a
-    verified connection delivers them.
+    At first this is the authority that the fingerprint names. A verified connection may replace it
+    by all authorities of the cluster, after which the fingerprint is only the name of the file.
     """
 
     def __init__(self, fingerprint: str, folder: Path) -> None:

@@ -95,7 +95,7 @@ async def test_a_wrong_fingerprint_is_refused_and_both_are_named(
         await asyncio.to_thread(client.queues)
 
 
-async def test_an_unknown_authority_is_refused_with_the_cure(
+async def test_an_unknown_authority_plain_http_and_old_tls_are_refused_with_a_cure(
     server: ServerProcess, machine: Machine
 ) -> None:
     await machine.start()
@@ -103,6 +103,10 @@ async def test_an_unknown_authority_is_refused_with_the_cure(
     assert status == 5
     assert "unknown authority" in err
     assert "--fingerprint" in err
+    plain = server.url.replace("https:", "http:")
+    with Client(plain, patience_s=0) as client, pytest.raises(InvalidError, match="write https://"):
+        await asyncio.to_thread(client.queues)
+    await old_tls_is_refused(server)
 
     async def is_refused() -> bool:
         return any("unknown authority" in line["error"] for line in machine.logged(CANNOT))
@@ -148,12 +152,7 @@ async def authorities(server: ServerProcess) -> str:
         return (await client.get("/ca")).text
 
 
-async def test_plain_http_and_old_tls_are_refused_with_a_hint(
-    server: ServerProcess, tmp_path: Path
-) -> None:
-    plain = server.url.replace("https:", "http:")
-    with Client(plain, patience_s=0) as client, pytest.raises(InvalidError, match="write https://"):
-        await asyncio.to_thread(client.queues)
+async def old_tls_is_refused(server: ServerProcess) -> None:
     old = ssl.create_default_context()
     old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
     old.set_ciphers("ALL:@SECLEVEL=0")
