@@ -148,6 +148,8 @@ def test_an_owner_without_a_token_or_without_access_is_refused() -> None:
         assert registry.refusal(here, "ada") is None
         assert registry.refusal(there, "root") is None
         assert "may not use namespace lab" in (registry.refusal(there, "ada") or "")
+        tied = spec(namespace="ml", group=("lab/other",))
+        assert "may not use namespace lab" in (registry.refusal(tied, "ada") or "")
         assert registry.refusal(here, "bob") == "bob has no token any more"
         assert registry.refusal(here, "local") == "local has no token any more"
         assert TokenRegistry(store, open_on_loopback=True).refusal(here, "local") is None

@@ -11,7 +11,7 @@ from phalanx.core.handlers.submit import missing_dependency
 from phalanx.core.model import Job
 from phalanx.core.spec.job import JobSpec
 from phalanx.engine.turn import Turn
-from phalanx.identity.principal import check_namespace
+from phalanx.identity.principal import check_namespaces_of
 from phalanx.wire.jobs import RelatedJob
 
 
@@ -21,8 +21,7 @@ async def check_references(request: Request[Any, Any, Any], spec: JobSpec) -> No
     For a job that it may not see, the answer is that of a job that does not exist.
     """
     services, principal = services_of(request), principal_of(request)
-    for namespace in (spec.namespace, *(name.partition("/")[0] for name in spec.group)):
-        check_namespace(principal, namespace)
+    check_namespaces_of(principal, spec)
     if not spec.after or principal.confined_to is None:
         return
     gangs = await services.engine.do(lambda turn: turn.cluster.gangs)

@@ -6,6 +6,7 @@ import msgspec
 
 from phalanx.core.model import Protocol
 from phalanx.core.node import Node
+from phalanx.core.spec.job import JobSpec
 
 #: A `worker` speaks the plain protocol; an `agent` is a worker with the credential that it got when
 #: it joined.
@@ -76,6 +77,13 @@ def check_namespace(principal: Principal, namespace: str) -> None:
         raise Forbidden(
             f"{principal.name} may not use namespace {namespace}; its namespaces are: {own}"
         )
+
+
+def check_namespaces_of(principal: Principal, spec: JobSpec) -> None:
+    """Raise Forbidden unless the principal has access to the namespace of a job and those of its
+    group, because the end of one job of a group can end the others."""
+    for namespace in (spec.namespace, *(name.partition("/")[0] for name in spec.group)):
+        check_namespace(principal, namespace)
 
 
 def check_worker(principal: Principal, worker: str | None) -> None:

@@ -18,7 +18,7 @@ from phalanx.identity.principal import (
     Principal,
     Revoked,
     Unauthorised,
-    check_namespace,
+    check_namespaces_of,
 )
 from phalanx.identity.tokens import LOCAL, ROLES, digest
 from phalanx.store.protocol import Store, StoreError, Token
@@ -172,7 +172,7 @@ class TokenRegistry:
         if token is None:
             return f"{owner or 'the owner'} has no token any more"
         try:
-            check_namespace(_principal(token, self._clock()), spec.namespace)
+            check_namespaces_of(_principal(token, self._clock()), spec)
         except (Forbidden, Unauthorised) as error:
             return str(error)
         return None
