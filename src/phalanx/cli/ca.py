@@ -8,7 +8,7 @@ import typer
 from phalanx.cli.help_pages import HelpCommand
 from phalanx.cli.output import Json, print_json
 from phalanx.cli.settings import refuse, with_settings
-from phalanx.cli.stores import with_store
+from phalanx.cli.stores import audit_record, with_store
 from phalanx.server.config import Config
 from phalanx.store.protocol import Store
 from phalanx.tls.fingerprint import fingerprint_of, read_fingerprint
@@ -67,7 +67,9 @@ async def _rotate(store: Store) -> str:
         stored, now = await store.authorities(), datetime.now(UTC)
         added = next_authority(stored[-1], now) if stored else first_authority(now)
         if await store.add_authority(added):
-            return fingerprint_of(added.certificate)
+            fingerprint = fingerprint_of(added.certificate)
+            await store.add_audit([audit_record("rotate authority", "authority", fingerprint)])
+            return fingerprint
 
 
 @app.command("remove", cls=HelpCommand)
@@ -87,6 +89,7 @@ def remove(config: Config, *, fingerprint: Fingerprint) -> None:
         if found[0] is stored[-1]:
             return f"{wanted} signs the certificates; run `phalanx ca rotate` first"
         await store.remove_authority(found[0].number)
+        await store.add_audit([audit_record("remove authority", "authority", wanted)])
         return None
 
     if problem := with_store(config, removed):

@@ -1,12 +1,16 @@
 """Commands that work directly on a server's store, whether or not a server is running."""
 
 import asyncio
+import getpass
+import socket
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
+from uuid import uuid4
 
 from phalanx.cli.settings import refuse
 from phalanx.server.config import Config
-from phalanx.store.protocol import Store, StoreError
+from phalanx.store.protocol import AuditRecord, Store, StoreError
+from phalanx.wire.times import now_micros
 
 T = TypeVar("T")
 
@@ -31,3 +35,9 @@ def with_store(config: Config, work: Callable[[Store], Awaitable[T]]) -> T:
         return asyncio.run(opened())
     except (StoreError, OSError) as error:
         refuse(f"{stores.shown(place)}: {error}")
+
+
+def audit_record(action: str, kind: str, target: str) -> AuditRecord:
+    """The audit record of a change that this command makes directly in a database."""
+    user = f"{getpass.getuser()}@{socket.gethostname()}"
+    return AuditRecord(uuid4().hex, now_micros(), user, "store", "", action, kind, target=target)

@@ -5,7 +5,6 @@ created.
 """
 
 import asyncio
-import socket
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -17,13 +16,13 @@ from phalanx.cli.help_pages import HelpCommand
 from phalanx.cli.options import whole_number
 from phalanx.cli.output import Json, print_json, print_trimmed, table_of
 from phalanx.cli.settings import refuse
+from phalanx.cli.stores import audit_record
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from phalanx.identity.authority import TokenAuthority
     from phalanx.identity.tokens import NewToken
-    from phalanx.store.protocol import AuditRecord
     from phalanx.wire.tokens import CreatedToken, TokenView
 
 T = TypeVar("T")
@@ -141,7 +140,10 @@ def _create_in_store(  # noqa: PLR0913, PLR0917
         joins=joins,
     )
     return _in_store(
-        store, lambda tokens: _created(tokens.create(request, _audit("create token", name)))
+        store,
+        lambda tokens: _created(
+            tokens.create(request, audit_record("create token", "token", name))
+        ),
     )
 
 
@@ -172,7 +174,10 @@ def rotate(
             created = client.rotate_token(name)
     else:
         created = _in_store(
-            store, lambda tokens: _created(tokens.rotate(name, _audit("rotate token", name)))
+            store,
+            lambda tokens: _created(
+                tokens.rotate(name, audit_record("rotate token", "token", name))
+            ),
         )
     _print_created(created, as_json=as_json)
 
@@ -186,7 +191,9 @@ def revoke(address: ServerAddress, *, name: Name, store: StorePlace = None) -> N
         with connected(address) as client:
             client.revoke_token(name)
     else:
-        _in_store(store, lambda tokens: tokens.revoke(name, _audit("revoke token", name)))
+        _in_store(
+            store, lambda tokens: tokens.revoke(name, audit_record("revoke token", "token", name))
+        )
 
 
 def _print_created(created: "CreatedToken", *, as_json: bool) -> None:
@@ -235,18 +242,6 @@ async def _listed(tokens: "TokenAuthority") -> "list[TokenView]":
     from phalanx.api.tokens import token_view  # noqa: PLC0415
 
     return [token_view(each) for each in await tokens.list()]
-
-
-def _audit(action: str, name: str) -> "AuditRecord":
-    """The record of a change that is made directly in the database."""
-    import getpass  # noqa: PLC0415
-    from uuid import uuid4  # noqa: PLC0415
-
-    from phalanx.store.protocol import AuditRecord  # noqa: PLC0415
-    from phalanx.wire.times import now_micros  # noqa: PLC0415
-
-    user = f"{getpass.getuser()}@{socket.gethostname()}"
-    return AuditRecord(uuid4().hex, now_micros(), user, "store", "", action, "token", target=name)
 
 
 def _in_store(place: str, work: "Callable[[TokenAuthority], Awaitable[T]]") -> T:

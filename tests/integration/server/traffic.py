@@ -32,7 +32,7 @@ class Fleet:
                 answer = await self._client.request(method, self.urls[at] + path, **given)
             except httpx.HTTPError:
                 continue
-            if answer.status_code in (307, 503):
+            if answer.status_code in (307, 503, 504):
                 continue
             self._first = at
             return answer
