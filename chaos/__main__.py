@@ -6,6 +6,7 @@ Exits with status 1 if a rule was violated.
 import argparse
 import asyncio
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -25,6 +26,7 @@ def main() -> int:
     # One seed after the other covers both.
     store = arguments.store or ("sqlite" if arguments.seed % 2 else "postgres")
     run = ChaosRun(arguments.seed, arguments.minutes * 60, store, folder)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the cluster ends with us
     result: RunResult = asyncio.run(run.run(has_disks=has_disks))
     print(summary(result, arguments.seed, store))
     if result.violations:

@@ -157,6 +157,10 @@ class Worker(Supervised):
         await super().close()
         for pid in (*processes, *self.everything()):
             send(pid, signal.SIGKILL)
+        # The disk ends with this process.
+        with suppress(OSError):
+            log = self._log.with_name(f"{self.name}.spawner.log")
+            log.write_bytes((self.state / "spawner.log").read_bytes())
 
 
 def _mount(folder: Path) -> None:

@@ -74,7 +74,7 @@ class FaultInjector:
             number = fault.target % len(cluster.servers)
             name, action = f"s-{number}", self._server_fault(fault, number)
         else:
-            worker = cluster.workers[fault.target % len(cluster.workers)]
+            worker = self._free_worker(fault.target)
             name, action = worker.name, self._worker_fault(fault, worker)
         if name in self._busy:
             action.close()
@@ -88,6 +88,12 @@ class FaultInjector:
             self._busy.discard(name)
 
     # Workers
+
+    def _free_worker(self, number: int) -> Worker:
+        """The worker of that number, or the next one without a fault."""
+        workers = self._cluster.workers
+        ordered = [workers[(number + n) % len(workers)] for n in range(len(workers))]
+        return next((each for each in ordered if each.name not in self._busy), ordered[0])
 
     async def _worker_fault(self, fault: Fault, worker: Worker) -> None:
         match fault.kind:
