@@ -125,6 +125,8 @@ def test_all_problems_are_reported_at_once_each_with_its_place(file: Path) -> No
     [
         ({"lost_after": "5s"}, "lost_after (5s, --lost-after) must be longer than sync_wait (10s"),
         ({"tls_cert": "a.pem"}, "tls_cert and tls_key belong together"),
+        ({"tls": "on"}, "write off or auto"),
+        ({"tls": "auto", "tls_cert": "a", "tls_key": "b"}, "tls auto makes its own certificate"),
         ({"lease": "0s"}, "longer than 0"),
         ({"brake_share": "2"}, "from 0 to 1"),
         ({"ports": "9-1"}, "the first and the last port"),
