@@ -18,6 +18,7 @@ from phalanx.api.errors import wrong
 from phalanx.api.services import Services, services_of
 from phalanx.api.visibility import visible_record
 from phalanx.core.records import Record, kind_of
+from phalanx.engine.errors import NoAnswer
 from phalanx.engine.event_buffer import Entry
 from phalanx.identity.principal import Principal
 from phalanx.wire.events import with_iso_times
@@ -82,7 +83,10 @@ async def _follow(
             since = entries[-1].record.seq
             readable = [entry.record for entry in entries if _may_see(principal, entry)]
             if readable:
-                gangs = await engine.do(lambda turn: turn.cluster.gangs)
+                try:
+                    gangs = await engine.do(lambda turn: turn.cluster.gangs)
+                except NoAnswer:
+                    return  # the server no longer leads: the stream ends
                 yield b"".join(
                     _event(visible_record(principal, record, gangs)) for record in readable
                 )
