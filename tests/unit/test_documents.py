@@ -2,6 +2,7 @@
 
 import json
 import math
+from io import BytesIO
 
 import pytest
 import yaml
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 from tests.manifests import jobs_of
 
 from phalanx.core.errors import Invalid
-from phalanx.manifest import bundle, documents
+from phalanx.manifest import bundle, documents, reader_process
+from phalanx.manifest.reader import InputKind, ReadRequest, encode
 from phalanx.manifest.yaml_tree import DEPTH_LIMIT, NODE_LIMIT
 
 
@@ -323,3 +325,12 @@ def test_read_options_reach_the_validation() -> None:
     data = b"priority_class: high\nroles: {w: {command: x}}"
     [spec] = jobs_of(data, priority_classes={"high": 5})
     assert spec.priority == 5
+
+
+@pytest.mark.parametrize("value", ["1" * 30, '"\\ud92a"', "1e400"])
+def test_a_value_that_cannot_be_sent_does_not_end_the_process_that_reads(value: str) -> None:
+    question = encode(ReadRequest(InputKind.DOCUMENTS, f"a: {value}".encode(), 1000))
+    answers = BytesIO()
+    reader_process.serve(BytesIO(2 * reader_process.framed(question)), answers)
+    sent = BytesIO(answers.getvalue())
+    assert [reader_process.receive(sent) for _ in range(4)].count(None) == 1

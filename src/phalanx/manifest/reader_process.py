@@ -16,6 +16,7 @@ from phalanx.manifest.reader import ReadRefusal, encode, reply_to, request_from
 #: The scheduler of the kernel prefers the server.
 _NICE = 10
 _LENGTH_BYTES = 4
+_NOT_SENDABLE = "the input has a number of more than 64 bits, or half of a surrogate pair"
 GOES_ON = b"\1"
 #: A process that has used more memory is replaced after its answer.
 _KEPT_BYTES = 128 * 1024 * 1024
@@ -29,6 +30,8 @@ def serve(questions: BinaryIO, answers: BinaryIO) -> None:
             answer = encode(reply_to(request_from(question)))
         except MemoryError:
             answer = encode(ReadRefusal([Problem("", too_costly("memory"))]))
+        except (OverflowError, UnicodeEncodeError):
+            answer = encode(ReadRefusal([Problem("", _NOT_SENDABLE)]))
         used_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         goes_on = used_bytes <= _KEPT_BYTES
         send(answers, (GOES_ON if goes_on else b"\0") + answer)
