@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 import uvicorn
 
-from phalanx.server import http_server, request_limits
+from phalanx.server import http_server, request_limits, tls_acceptor
 from phalanx.server.http_protocol import CoalescingProtocol
 from phalanx.store.memory import MemoryStore
 from phalanx.store.sqlite import wall_clock
@@ -194,15 +194,17 @@ async def _no_app(scope: object, receive: object, send: object) -> None:
 async def test_a_tls_handshake_that_does_not_finish_is_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(http_server, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(tls_acceptor, "PATIENCE_S", 0.3)
     config = uvicorn.Config(
         _no_app, http=CoalescingProtocol, ws="none", lifespan="off", log_config=None
     )
     server = http_server.HttpServer(config, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
     listening = socket.create_server(("127.0.0.1", 0))
+    listening.setblocking(False)
     served = asyncio.create_task(server.serve(sockets=[listening]))
     connection = await RawConnection.to(f"https://127.0.0.1:{listening.getsockname()[1]}")
     try:
+        await connection.send(b"\x16")  # the first byte of a handshake
         assert await connection.closed()
     finally:
         await connection.close()
