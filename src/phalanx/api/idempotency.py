@@ -6,13 +6,10 @@ from typing import Annotated, Any
 from litestar import Request
 from litestar.params import HeaderParameter
 
-from phalanx.api.audit import note
 from phalanx.api.auth import principal_of
 from phalanx.api.errors import wrong
 from phalanx.api.services import services_of
-from phalanx.core.events import Event
 from phalanx.engine.idempotency import ClaimedKey, RequestKey
-from phalanx.engine.turn import Turn
 
 _KEY_CHARS = 255
 
@@ -43,19 +40,3 @@ def claim(
     """Claim the key for a request that its method and path describe. Raises KeyReused."""
     keys, scope = services_of(request).idempotency_keys, request.scope
     return keys.claim(request_key(request, key), scope["method"], scope["path"])
-
-
-async def apply_once(
-    request: Request[Any, Any, Any], key: str | None, event: Event, target: str
-) -> None:
-    """Apply an event about this object, unless the same request has applied it before."""
-    async with claim(request, key) as claimed:
-        if claimed.earlier is not None:
-            return
-
-        def work(turn: Turn) -> None:
-            turn.apply(event)
-            claimed.use(turn)
-            note(request, turn, target=target)
-
-        await services_of(request).engine.do(work)

@@ -11,7 +11,7 @@ from phalanx.api import manifests, request_body
 from phalanx.api.audit import note
 from phalanx.api.auth import ADMINS, USERS, principal_of
 from phalanx.api.errors import wrong
-from phalanx.api.idempotency import IdempotencyKey, apply_once
+from phalanx.api.idempotency import IdempotencyKey, claim
 from phalanx.api.manifests import IgnoreUnsupported
 from phalanx.api.services import services_of
 from phalanx.api.views import warning_views
@@ -193,7 +193,16 @@ async def remove_queue(
     request: Request[Any, Any, Any], name: FromPath[str], key: IdempotencyKey = None
 ) -> None:
     """The queue must have no children and no unfinished jobs."""
-    await apply_once(request, key, QueueRemoved(name), name)
+    async with claim(request, key) as claimed:
+        if claimed.earlier is not None:
+            return
+
+        def work(turn: Turn) -> None:
+            turn.apply(QueueRemoved(name))
+            claimed.use(turn)
+            note(request, turn, target=name)
+
+        await services_of(request).engine.do(work)
 
 
 ROUTES = [list_queues, show_queue, set_queue, set_queues, stop_queue, start_queue, remove_queue]
