@@ -37,6 +37,20 @@ echo >/dev/stdout && echo "opened its output"
 grep -E "^(NoNewPrivs|CapEff|CapPrm|Groups|Uid):" /proc/self/status
 """
 
+#: Tries to kill the spawner while others start, until they are done, for at most 20 s.
+_KILLER = """
+import os, pathlib, time
+shared = pathlib.Path(os.environ["SHARED"])
+(shared / "killing").touch()
+until = time.monotonic() + 20
+while time.monotonic() < until and not (shared / "finish").exists():
+    for _ in range(1000):
+        try:
+            os.kill(os.getppid(), 9)
+        except PermissionError:
+            pass
+"""
+
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def shared(tmp_path: Path) -> AsyncIterator[Path]:
@@ -56,7 +70,7 @@ async def mapped(shared: Path) -> AsyncIterator[Fleet]:
     await fleet.close()
 
 
-def a_job(command: str, shared: Path, **fields: Any) -> dict[str, Any]:
+def a_job(command: str | list[str], shared: Path, **fields: Any) -> dict[str, Any]:
     env = {"SHARED": str(shared), "STATE": str(shared / "w-0"), "SECRET": "hidden"}
     return {"roles": {"worker": {"command": command, "env": env}}, "restart": "never"} | fields
 
@@ -109,3 +123,23 @@ async def test_a_job_chooses_its_user_within_what_the_operator_permits(
         answer = await mapped.client.post(f"{mapped.server.url}/jobs", json=refused)
         assert answer.status_code == 400
         assert "run_as_users" in answer.text
+
+
+async def test_a_task_cannot_kill_the_spawner_while_other_tasks_of_its_user_start(
+    mapped: Fleet, shared: Path
+) -> None:
+    spawner = mapped.machines[0].spawner
+    (shared / "killer.py").write_text(_KILLER)
+    program = ["python3", str(shared / "killer.py")]  # without a shell, the spawner is its parent
+    killer = await mapped.submit(**a_job(program, shared, namespace="a"))
+
+    async def kills() -> bool:
+        return (shared / "killing").exists()
+
+    await eventually(kills, 60, mapped.machines[0].log)
+    others = [await mapped.submit(**a_job("true", shared, namespace="a")) for _ in range(10)]
+    for other in others:
+        await mapped.reach(other, "done")
+    (shared / "finish").touch()
+    await mapped.reach(killer, "done")
+    assert mapped.machines[0].spawner == spawner

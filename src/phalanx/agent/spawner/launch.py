@@ -13,6 +13,7 @@ import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 from phalanx.agent.messages import RunAttempt, TaskUser
@@ -103,7 +104,7 @@ def _start(run: RunAttempt, output: int) -> int:
     """Start the program and return its pid. Raises StartError, or OSError if memory is short."""
     words = ("/bin/sh", "-c", run.command) if isinstance(run.command, str) else run.command
     try:
-        program = _program(words[0], run.env)
+        program = _program(words[0], run.env, run.user)
         if run.user is not None:
             return _fork(program, words, run.env, output, run.user)
         return os.posix_spawn(
@@ -151,14 +152,24 @@ def _prepare_child() -> None:
     forbid_new_privileges()
 
 
-def _program(name: str, env: dict[str, str]) -> str:
-    """The path of the program, found with the PATH of the task."""
+def _program(name: str, env: dict[str, str], user: TaskUser | None) -> str:
+    """The path of the program that the user may run, found with the PATH of the task."""
     if "/" in name:
         return name
-    path = shutil.which(name, path=env.get("PATH", os.defpath))
+    folders = env.get("PATH", os.defpath)
+    if user is None:
+        path = shutil.which(name, path=folders)
+    else:
+        with _acting_as(user):
+            paths = (f"{folder or '.'}/{name}" for folder in folders.split(":"))
+            path = next(filter(_may_run, paths), None)
     if path is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     return path
+
+
+def _may_run(path: str) -> bool:
+    return os.access(path, os.X_OK, effective_ids=True) and Path(path).is_file()
 
 
 def _text(error: OSError | ValueError) -> str:
