@@ -41,7 +41,12 @@ def problems(*args: Any, **kwargs: Any) -> list[str]:
 def test_without_settings_the_defaults_apply() -> None:
     config = loaded()
     # Only a server limits what a namespace submits; simulations and benchmarks do not.
-    core = replace(CoreSettings(), namespace_jobs=50_000, namespace_tasks=200_000)
+    core = replace(
+        CoreSettings(),
+        namespace_jobs=50_000,
+        namespace_tasks=200_000,
+        namespace_bytes=256 * 1024**2,
+    )
     assert config.engine() == replace(EngineSettings(), core=core, submit_rate=2000)
     assert set(config.origins.values()) == {"default"}
 

@@ -30,6 +30,8 @@ from phalanx.wire.sync import Reported, SyncReply, SyncRequest
 #: A request without an id gets this and a number.
 _PROCESS = secrets.token_hex(6).encode()
 _COUNT = count(1)
+#: Reports in one call: more than a worker has tasks.
+_MAX_REPORTS = 5000
 _VALID_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _SYNC = re.compile(r"/workers/([^/]+)/sync")
 
@@ -111,6 +113,12 @@ def _request(data: bytes) -> SyncRequest:
     request = _SYNC_BODY.decode(data)
     if not 0 <= request.wait < float("inf"):
         raise wrong("wait", f"is {shown(request.wait)}; write a number of seconds, 0 or more")
+    if len(request.tasks) > _MAX_REPORTS:
+        raise wrong(
+            "tasks",
+            f"has {len(request.tasks)} reports; a call has at most {_MAX_REPORTS}: send the others"
+            " in the next call",
+        )
     return request
 
 

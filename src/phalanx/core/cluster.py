@@ -27,7 +27,7 @@ from phalanx.core.handlers import (
     submit,
     workers,
 )
-from phalanx.core.interning import shared_rows
+from phalanx.core.interning import encoded_bytes, shared_rows
 from phalanx.core.ledger import Account
 from phalanx.core.model import Cron, Job, Phase, Protocol, Queue, Residue, Rows, Task, Worker
 from phalanx.core.node import AttemptKey, Charge, Node, charge_of
@@ -95,6 +95,7 @@ class NamespaceLoad(NamedTuple):
 
     jobs: int = 0  #: unfinished jobs and crons
     tasks: int = 0  #: of the unfinished jobs
+    size_bytes: int = 0  #: the specifications of all of them, encoded
 
 
 class Cluster:
@@ -131,7 +132,7 @@ class Cluster:
         cluster.queues |= {queue.name: queue for queue in rows.queues}
         cluster.crons = {cron.key: cron for cron in rows.crons}
         for cron in rows.crons:
-            cluster._add_load(cron.spec.namespace, 1, 0)
+            cluster._add_load(cron.spec.namespace, 1, 0, encoded_bytes(cron.spec))
         cluster.accounts = {account.queue: account for account in rows.accounts}
         for worker in rows.workers:
             cluster._set_host(worker.id, worker)
@@ -177,16 +178,26 @@ class Cluster:
         """Count new jobs, members and crons, before they are taken over."""
         for name in (*changes.added, *changes.joined):
             gang, before = changes.gangs[name], self.gangs.get(name)
-            jobs, tasks = (1, 0) if before is None else (0, before.size)
-            self._add_load(gang.job.spec.namespace, jobs, gang.size - tasks)
+            size = encoded_bytes(gang.job.spec)
+            if before is None:
+                self._add_load(gang.job.spec.namespace, 1, gang.size, size)
+            else:
+                size -= encoded_bytes(before.job.spec)
+                self._add_load(gang.job.spec.namespace, 0, gang.size - before.size, size)
         for key, cron in changes.crons.items():
-            difference = (cron is not None) - (key in self.crons)
-            if difference:
-                self._add_load(key.partition("/")[0], difference, 0)
+            old = self.crons.get(key)
+            if old is None or cron is None or old.spec is not cron.spec:
+                self._replace_cron_load(key.partition("/")[0], old, cron)
 
-    def _add_load(self, namespace: str, jobs: int, tasks: int) -> None:
+    def _replace_cron_load(self, namespace: str, old: Cron | None, new: Cron | None) -> None:
+        sizes = [0 if cron is None else encoded_bytes(cron.spec) for cron in (old, new)]
+        self._add_load(namespace, (new is not None) - (old is not None), 0, sizes[1] - sizes[0])
+
+    def _add_load(self, namespace: str, jobs: int, tasks: int, size_bytes: int) -> None:
         before = self.load_of(namespace)
-        after = NamespaceLoad(before.jobs + jobs, before.tasks + tasks)
+        after = NamespaceLoad(
+            before.jobs + jobs, before.tasks + tasks, before.size_bytes + size_bytes
+        )
         if any(after):
             self.loads[namespace] = after
         else:
@@ -249,7 +260,7 @@ class Cluster:
         job = gang.job
         self.gangs[job.id] = gang
         self._index(job)
-        self._add_load(job.spec.namespace, 1, gang.size)
+        self._add_load(job.spec.namespace, 1, gang.size, encoded_bytes(job.spec))
         for task in gang.tasks:
             node = self.nodes.get(task.worker) if task.worker is not None else None
             if node is not None and task.state in PLACED:
@@ -284,7 +295,8 @@ class Cluster:
 
     def _forget(self, job: Job) -> None:
         """Remove a finished job from memory. Its residues stay on their workers."""
-        self._add_load(job.spec.namespace, -1, -self.gangs.pop(job.id).size)
+        size = self.gangs.pop(job.id).size
+        self._add_load(job.spec.namespace, -1, -size, -encoded_bytes(job.spec))
         if job.spec.name is not None:
             del self.names[job.spec.namespace, job.spec.name]
         for dependency in job.spec.after:

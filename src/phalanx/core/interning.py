@@ -50,6 +50,11 @@ def _roles(encoded: bytes) -> tuple[Role, ...]:
     )
 
 
+def encoded_bytes(spec: JobSpec) -> int:
+    """The size of a specification, as it counts against the limit of its namespace."""
+    return len(_encode(spec))
+
+
 def shared_spec(spec: JobSpec) -> JobSpec:
     """An equal specification that shares its roles and common strings with other jobs."""
     encoded = _encode(spec.roles)

@@ -4,14 +4,14 @@ Between two events one more rule holds, which the tests check: what has ended as
 changes. A done task of an unfinished job can be requeued, with its whole gang.
 """
 
-from collections import Counter
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
-from phalanx.core.cluster import Cluster
+from phalanx.core.cluster import Cluster, NamespaceLoad
 from phalanx.core.gang import Gang
 from phalanx.core.ids import split_task
+from phalanx.core.interning import encoded_bytes
 from phalanx.core.model import Assignment, Cron, Task
 from phalanx.core.node import DEVICE, GPU, Node
 from phalanx.core.spec.job import Match, Restart
@@ -295,12 +295,15 @@ def _indexes(cluster: Cluster) -> Iterator[Violation]:
     named = {(spec.namespace, spec.name): job for job, spec in specs.items() if spec.name}
     if named != cluster.names:
         yield Violation(Invariant.INDEXES_MATCH_ROWS, "names")
-    jobs = Counter(spec.namespace for spec in specs.values())
-    jobs.update(cron.spec.namespace for cron in cluster.crons.values())
-    tasks: Counter[str] = Counter()
-    for gang in cluster.gangs.values():
-        tasks[gang.job.spec.namespace] += len(gang.tasks)
-    if {name: (count, tasks[name]) for name, count in jobs.items()} != cluster.loads:
+    loads: dict[str, NamespaceLoad] = {}
+    for spec, jobs, tasks in (
+        *((gang.job.spec, 1, len(gang.tasks)) for gang in cluster.gangs.values()),
+        *((cron.spec, 1, 0) for cron in cluster.crons.values()),
+    ):
+        before = loads.get(spec.namespace, NamespaceLoad())
+        more = (jobs, tasks, encoded_bytes(spec))
+        loads[spec.namespace] = NamespaceLoad(*map(sum, zip(before, more, strict=True)))
+    if loads != cluster.loads:
         yield Violation(Invariant.INDEXES_MATCH_ROWS, "loads")
     for job, gang in cluster.gangs.items():
         for dependency in () if gang.job.pending is None else gang.job.pending.after:

@@ -23,9 +23,11 @@ class CoreSettings(msgspec.Struct, frozen=True):
     suspect_jobs: int = 3  #: this many jobs failing first on a worker in the window cordon it
     avoid_cap: int = 16  #: the most workers that a job tries last
     price: Mapping[str, int] = {}  #: millionths, for an hour of one of each resource
-    #: Unfinished jobs and crons, and tasks of unfinished jobs, that a namespace can have.
+    #: Unfinished jobs and crons, tasks of unfinished jobs, and bytes of specifications, that a
+    #: namespace can have.
     namespace_jobs: int | None = None
     namespace_tasks: int | None = None
+    namespace_bytes: int | None = None
     ports: tuple[int, int] = (29500, 32767)  #: rendezvous ports, below the kernel's own range
 
     def stop_timeout(self, grace: Micros) -> Micros:

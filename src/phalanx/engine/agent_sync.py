@@ -109,8 +109,7 @@ class AgentSync:
             return frozenset()
         jobs = {split_task(report.id)[0] for report in request.tasks}
         live = await self._engine.do(lambda turn: jobs & turn.cluster.gangs.keys())
-        finished = {job for job in jobs - live if await self._store.job(job) is not None}
-        return frozenset(live | finished)
+        return frozenset(live | await self._store.existing_jobs(jobs - live))
 
     def _take(
         self,

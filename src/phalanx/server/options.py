@@ -418,6 +418,12 @@ _LIMITS: tuple[Option, ...] = (
         target="core.namespace_tasks",
         **_count(high=10**9),
     ),
+    _size(
+        "namespace_size",
+        256 * _MIB,
+        "How large the specifications of the unfinished jobs and crons of a namespace can be.",
+        target="core.namespace_bytes",
+    ),
     Option(
         "submit_rate",
         "Limits",

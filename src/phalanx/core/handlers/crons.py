@@ -42,7 +42,7 @@ def cron_set(tx: Changes, event: CronSet) -> None:
     key = cron_key(spec.namespace, spec.name or "")
     earlier = tx.base.crons.get(key)
     if earlier is None:
-        check_namespace_limits(tx, spec.namespace, jobs=1)
+        check_namespace_limits(tx, spec, jobs=1, tasks=0)
         row = Cron(key, spec, event.owner, tx.now)
         row = replace(row, next_at=_next(row, event.zone, tx.now))
         tx.record(records.CronCreated(key, event.owner))

@@ -1,24 +1,22 @@
-"""How many unfinished jobs and tasks a namespace can have. Crons count as jobs."""
+"""How many unfinished jobs, tasks and bytes a namespace can have. Crons count as jobs."""
 
 from phalanx.core.changes import Changes
 from phalanx.core.errors import LimitReached
+from phalanx.core.interning import encoded_bytes
+from phalanx.core.spec.job import JobSpec
 
 
-def check_namespace_limits(tx: Changes, namespace: str, *, jobs: int, tasks: int = 0) -> None:
-    """Raise LimitReached if the namespace cannot have so many more."""
-    settings, load = tx.base.settings, tx.base.load_of(namespace)
+def check_namespace_limits(tx: Changes, spec: JobSpec, *, jobs: int, tasks: int) -> None:
+    """Raise LimitReached if the namespace of a job cannot have so many more, of this size."""
+    settings, load = tx.base.settings, tx.base.load_of(spec.namespace)
+    size = encoded_bytes(spec)
     for present, more, limit, what, setting in (
         (load.jobs, jobs, settings.namespace_jobs, "unfinished jobs and crons", "namespace_jobs"),
-        (
-            load.tasks,
-            tasks,
-            settings.namespace_tasks,
-            "tasks of unfinished jobs",
-            "namespace_tasks",
-        ),
+        (load.tasks, tasks, settings.namespace_tasks, "tasks of its jobs", "namespace_tasks"),
+        (load.size_bytes, size, settings.namespace_bytes, "bytes of jobs", "namespace_size"),
     ):
         if limit is not None and more and present + more > limit:
             raise LimitReached(
-                f"namespace {namespace} has {present} {what}, and {more} more would exceed the"
+                f"namespace {spec.namespace} has {present} {what}, and {more} more would exceed the"
                 f" limit of {limit} ({setting}); wait until jobs have ended, or cancel some"
             )

@@ -54,7 +54,7 @@ def members_joined(tx: Changes, event: MembersJoined) -> None:
     spec = _joined_spec(parts, members)
     if problems := [*_too_many(spec), *_short(spec, members)]:
         raise Invalid(problems)
-    check_namespace_limits(tx, spec.namespace, jobs=0, tasks=max(0, spec.size - gang.size))
+    check_namespace_limits(tx, event.spec, jobs=0, tasks=max(0, spec.size - gang.size))
     # A priority that an operator has changed stays.
     priority = spec.priority if job.priority == job.spec.priority else job.priority
     tx.set_job(gang, spec=shared_spec(spec), priority=priority, members=members)

@@ -40,7 +40,7 @@ def submitted(tx: Changes, event: Submitted) -> None:
     problems = _problems(tx, event)
     if problems:
         raise Invalid(problems)
-    check_namespace_limits(tx, spec.namespace, jobs=1, tasks=spec.size)
+    check_namespace_limits(tx, spec, jobs=1, tasks=spec.size)
     endings = {job: _ending(tx, job, event.ended) for job in spec.after}
     unfinished = tuple(job for job, phase in endings.items() if phase is None)
     job = Job(
