@@ -93,13 +93,13 @@ def _ends(outcome: JobOutcome, runs: list[TaskRun]) -> Iterator[Violation]:
 
 
 def _was_partly_done(outcome: JobOutcome, runs: list[TaskRun]) -> bool:
-    """Whether the processes show that a task was done in an attempt in which another was not."""
+    """Whether the processes show that some tasks of an attempt were done, and others were not."""
     if "on_partial_completion is fail" not in str((outcome.view or {}).get("cause")):
         return False
-    attempts = defaultdict(set)
-    for run in runs:
-        attempts[run.attempt].add(run.is_success)
-    return outcome.planned.document["restart"] == "task" or {True, False} in attempts.values()
+    if outcome.planned.document["restart"] == "task":
+        return True
+    done = Counter(run.attempt for run in runs if run.is_success)
+    return any(done[run.attempt] < run.world for run in runs if run.is_success)
 
 
 def _runs_once(outcome: JobOutcome, runs: list[TaskRun]) -> Iterator[Violation]:

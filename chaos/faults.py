@@ -38,6 +38,13 @@ def _task(worker: Worker, pick: int) -> list[int]:
     return [tasks[pick % len(tasks)]] if tasks else []
 
 
+def _two(worker: Worker, pick: int) -> list[int]:
+    """Two of the three processes that watch the lease; the third one is enough."""
+    parts = [_link(worker, pick), _spawner(worker, pick), _guards(worker, pick)]
+    del parts[pick % 3]
+    return [pid for part in parts for pid in part]
+
+
 _Select = Callable[[Worker, int], list[int]]
 _KILLS: dict[FaultKind, _Select] = {
     FaultKind.KILL_TASK: _task,
@@ -50,6 +57,7 @@ _FREEZES: dict[FaultKind, _Select] = {
     FaultKind.FREEZE_LINK: _link,
     FaultKind.FREEZE_SPAWNER: _spawner,
     FaultKind.FREEZE_GUARD: _guards,
+    FaultKind.FREEZE_TWO: _two,
     FaultKind.FREEZE_WORKER: lambda worker, _: worker.everything(),
 }
 _FILL_BYTES = 64 * 2**20

@@ -22,6 +22,7 @@ class FaultKind(StrEnum):
     FREEZE_SPAWNER = "freeze spawner"
     KILL_GUARD = "kill guard"
     FREEZE_GUARD = "freeze guard"
+    FREEZE_TWO = "freeze two agent processes"
     KILL_WORKER = "kill worker"
     FREEZE_WORKER = "freeze worker"
     RESTART_WORKER = "restart worker"
@@ -57,6 +58,7 @@ SHAPES = {
     FaultKind.FREEZE_SPAWNER: FaultShape(2, 1, 10, may_be_long=True),
     FaultKind.KILL_GUARD: FaultShape(2),
     FaultKind.FREEZE_GUARD: FaultShape(1, 1, 10),
+    FaultKind.FREEZE_TWO: FaultShape(2, 1, 10, may_be_long=True),
     FaultKind.KILL_WORKER: FaultShape(4, 1, 12, may_be_long=True),
     FaultKind.FREEZE_WORKER: FaultShape(2, 1, 10),
     FaultKind.RESTART_WORKER: FaultShape(2, 0.5, 5),
