@@ -1,6 +1,7 @@
 """The description of the routes: complete, with examples, and nothing that fits it breaks us."""
 
 import asyncio
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -90,6 +91,31 @@ def _try_all(operation: Any, mode: GenerationMode) -> None:
 
     with suppress(Unsatisfiable):  # nothing can be wrong with a request that says nothing
         check()
+
+
+#: Bodies that are no text, no JSON, or JSON that few programs can read.
+ODD_BODIES = (
+    *(b"\xff\xfe\x00", b"\x00", b"\xef\xbb\xbf", b"\xef\xbb\xbf{}", b"\t- a", b"\xed\xa0\x80"),
+    *(b'{"a": NaN}', b'{"a": 1, "a": 2}', b'{"id": "\\ud800"}', b'{"id": "\\u0000"}', b"null"),
+    *(b'{"priority": 1e999}', b'{"slots": ' + b"9" * 5000 + b"}", b"[" * 10_000, b'"' * 99),
+)
+
+
+async def test_odd_bytes_break_no_route(server: Running) -> None:
+    """Schemathesis sends what JSON can say; these bodies are what it cannot."""
+    described = (await server.call("GET", f"{OPENAPI_PATH}/openapi.json")).body
+    for path, methods in described["paths"].items():
+        for method in methods.keys() & {"post", "put"}:
+            target = re.sub(r"\{\w+\}", "x", path)
+            for body in ODD_BODIES:
+                reply = await server.client.request(
+                    method,
+                    target,
+                    content=body,
+                    params={"task": "j-1.0", "attempt": 1, "offset": 0, "epoch": 1},
+                    headers={"content-type": "application/json"},
+                )
+                assert reply.status_code < 500, (method, path, body, reply.text)
 
 
 async def test_the_routes_are_described_without_scripts_of_other_servers(server: Running) -> None:
