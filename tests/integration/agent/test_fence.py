@@ -66,7 +66,7 @@ class Fault:
         self._signals = signals
 
     def strike(self, machine: Machine) -> Callable[[], None]:
-        """Send the signals; the function that is returned kills the frozen processes."""
+        """Send the signals; the function that is returned kills the link and what is frozen."""
         spawner = machine.spawner
         pids = {"link": machine.link, "spawner": spawner, "guard": guard_of(spawner)}
         # The link first, which would start another spawner, then what would restart the guard.
@@ -75,6 +75,7 @@ class Fault:
                 os.kill(pids[name], self._signals[name])
 
         def clean_up() -> None:
+            machine.send(_KILL, spawner=False)  # the link would start another spawner
             for name, number in self._signals.items():
                 if number is _FREEZE:
                     with suppress(ProcessLookupError):
