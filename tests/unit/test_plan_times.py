@@ -10,6 +10,7 @@ from phalanx.core.time_units import Micros
 from phalanx.engine import planner_loop as planning_module
 from phalanx.engine.commits import Commits
 from phalanx.engine.host import HostEnvironment
+from phalanx.engine.leader_lease import LeaderLease
 from phalanx.engine.planner_loop import Planner, PlannerLoop, PlannerThread
 from phalanx.engine.settings import EngineSettings
 from phalanx.engine.writer import Writer
@@ -72,8 +73,10 @@ def a_loop(planner: Planner) -> PlannerLoop:
     cluster = Driver().cluster
     settings = EngineSettings(plan_debounce_s=HOUR_S, plan_tick_s=HOUR_S)
     began = asyncio.get_running_loop().time()
-    commits = Commits(MemoryStore(clock=lambda: 0), 1, HOUR_S, began, lambda: "b-1")
-    writer = Writer(cluster, commits, settings, HostEnvironment("s", "", lambda: 0, lambda: "b-1"))
+    store = MemoryStore(clock=lambda: 0)
+    host = HostEnvironment("s", "", lambda: 0, lambda: "b-1")
+    commits, lease = Commits(store, 1, lambda: "b-1"), LeaderLease(store, 1, HOUR_S, began)
+    writer = Writer(cluster, commits, lease, settings, host)
     return PlannerLoop(writer, PlannerState.of(cluster), planner, settings)
 
 

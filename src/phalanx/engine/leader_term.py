@@ -9,6 +9,7 @@ from phalanx.core.reasons import Reason
 from phalanx.engine.commits import Commits
 from phalanx.engine.errors import NoAnswer, NotLeading
 from phalanx.engine.host import HostEnvironment
+from phalanx.engine.leader_lease import LeaderLease
 from phalanx.engine.planner_loop import Planner, PlannerLoop
 from phalanx.engine.settings import EngineSettings
 from phalanx.engine.telemetry import Telemetry
@@ -48,12 +49,13 @@ class LeaderTerm:
         self._planner = planner
         self._observers = observers
         self._telemetry = telemetry
-        self._commits = Commits(store, number, settings.lease_s, began_s, host.new_id)
+        self._commits = Commits(store, number, host.new_id)
+        self._lease = LeaderLease(store, number, settings.lease_s, began_s)
         self.planner_loop: PlannerLoop | None = None
 
     @property
     def is_leading(self) -> bool:
-        return self.writer is not None and self._commits.holds_lease()
+        return self.writer is not None and self._lease.is_valid()
 
     @property
     def reasons(self) -> Mapping[str, Reason]:
@@ -62,19 +64,19 @@ class LeaderTerm:
 
     async def run(self) -> None:
         """Lead until another server does."""
-        lease = asyncio.create_task(self._commits.keep_lease())
+        renewing = asyncio.create_task(self._lease.keep_renewing())
         try:
             while True:
                 try:
-                    await self._write(lease)
+                    await self._write(renewing)
                 except CommitFailed as error:
                     # The rows are intact; the state in memory is loaded again.
                     self._telemetry.store_failed(str(error))
         except Deposed as error:
             self._telemetry.stepped_down(self.number, str(error))
         finally:
-            lease.cancel()
-            await asyncio.gather(lease, return_exceptions=True)
+            renewing.cancel()
+            await asyncio.gather(renewing, return_exceptions=True)
 
     async def resign(self) -> None:
         """Answer the commands that were accepted, and end the lease."""
@@ -82,13 +84,18 @@ class LeaderTerm:
             with suppress(NoAnswer):
                 await self.writer.finish()
         with suppress(StoreError):
-            await self._commits.give_up()
+            await self._lease.give_up()
 
-    async def _write(self, lease: asyncio.Task[None]) -> None:
+    async def _write(self, renewing: asyncio.Task[None]) -> None:
         """Load, and take turns until a commit fails. Raises CommitFailed or Deposed."""
         cluster = await self._load()
         writer = Writer(
-            cluster, self._commits, self._settings, self._host, telemetry=self._telemetry
+            cluster,
+            self._commits,
+            self._lease,
+            self._settings,
+            self._host,
+            telemetry=self._telemetry,
         )
         state = PlannerState.of(cluster, self._settings.policy)
         planner_loop = PlannerLoop(writer, state, self._planner, self._settings, self._telemetry)
@@ -100,7 +107,7 @@ class LeaderTerm:
         watching = asyncio.create_task(_watch_for_pauses(writer, self._settings.stall_s))
         own = (writing, planning, watching)
         try:
-            done, _ = await asyncio.wait((*own, lease), return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait((*own, renewing), return_when=asyncio.FIRST_COMPLETED)
             self._close(writer)
             await writer.settle(_SETTLE_S)
         finally:
@@ -108,7 +115,7 @@ class LeaderTerm:
             for task in own:
                 task.cancel()
             await asyncio.gather(*own, return_exceptions=True)
-        for task in (writing, lease, *done):
+        for task in (writing, renewing, *done):
             if task.done() and not task.cancelled() and task.exception() is not None:
                 raise task.exception() or AssertionError()
 

@@ -21,6 +21,7 @@ from phalanx.core.time_units import Micros
 from phalanx.engine.commits import Commits
 from phalanx.engine.errors import NotLeading, Unavailable, UncertainOutcome
 from phalanx.engine.host import HostEnvironment
+from phalanx.engine.leader_lease import LeaderLease
 from phalanx.engine.loss_detection import LossDetection
 from phalanx.engine.settings import EngineSettings
 from phalanx.engine.telemetry import NO_TELEMETRY, Telemetry
@@ -94,10 +95,11 @@ class _Timers:
 
 
 class Writer:
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         cluster: Cluster,
         commits: Commits,
+        lease: LeaderLease,
         settings: EngineSettings,
         host: HostEnvironment,
         *,
@@ -105,10 +107,11 @@ class Writer:
     ) -> None:
         self._cluster = cluster
         self._commits = commits
+        self._lease = lease
         self._settings = settings
         self._host = host
         self._telemetry = telemetry
-        self._without_lease_s = commits.without_lease_s
+        self._without_lease_s = lease.without_lease_s
         self.observers: list[Observer] = []
         self._loop = asyncio.get_running_loop()
         self._commands: deque[_Command] = deque()
@@ -184,7 +187,7 @@ class Writer:
             delays.append((self._timers.next_at - self.now()) / 1_000_000)
         deadline = self.losses.next_deadline()
         if deadline is not None:
-            least = 0.0 if self._commits.holds_lease() else _NO_LEASE_S
+            least = 0.0 if self._lease.is_valid() else _NO_LEASE_S
             delays.append(max(least, deadline - self._loop.time()))
         try:
             async with asyncio.timeout(max(_TICK_S, min(delays)) if delays else None):
@@ -203,7 +206,7 @@ class Writer:
         # A commit under this term proves that there was no later one, so its answers are true
         # without a lease as well. Without a commit only the lease proves it.
         for answer in answers:
-            if is_committed or self._commits.holds_lease():
+            if is_committed or self._lease.is_valid():
                 answer.deliver()
             else:
                 answer.refuse(NotLeading())
@@ -229,10 +232,10 @@ class Writer:
 
     def _declare_losses(self, turn: Turn) -> None:
         # Without a lease no call is answered, so no worker can be heard.
-        if not self._commits.holds_lease():
+        if not self._lease.is_valid():
             return
-        self.losses.add_pause(self._commits.without_lease_s - self._without_lease_s)
-        self._without_lease_s = self._commits.without_lease_s
+        self.losses.add_pause(self._lease.without_lease_s - self._without_lease_s)
+        self._without_lease_s = self._lease.without_lease_s
         was_braked = self.losses.is_braked
         self.losses.declare(turn)
         if self.losses.is_braked and not was_braked:
