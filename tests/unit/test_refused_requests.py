@@ -1,7 +1,7 @@
 """Refused requests: a flood of them is counted in a bounded number of records."""
 
 from phalanx.core.time_units import HOUR
-from phalanx.engine.audit import RefusedRequests
+from phalanx.engine.refused_requests import RefusedRequests
 from phalanx.sim.loop import run_virtually
 from phalanx.store.memory import MemoryStore
 from phalanx.store.protocol import AuditOutcome, AuditQuery, AuditRecord, StoreError

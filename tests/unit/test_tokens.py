@@ -11,7 +11,7 @@ from phalanx.core.errors import Conflict
 from phalanx.core.time_units import HOUR
 from phalanx.identity.authority import TokenAuthority
 from phalanx.identity.principal import Principal, Unauthorised
-from phalanx.identity.registry import TokenRegistry
+from phalanx.identity.token_registry import TokenRegistry
 from phalanx.identity.tokens import NewToken, TokenRequest, digest, new_token
 from phalanx.sim.loop import run_virtually
 from phalanx.store.memory import MemoryStore

@@ -9,8 +9,8 @@ import structlog
 
 from phalanx.agent.link.attempt_table import AttemptTable
 from phalanx.agent.link.controller import AttemptController
-from phalanx.agent.link.link import Link
 from phalanx.agent.link.spawner_client import SpawnerClient
+from phalanx.agent.link.sync_loop import Link
 from phalanx.agent.messages import QuitWhenIdle, StopAll
 
 #: How long a worker that shuts down waits for the server to answer and to stop its tasks.

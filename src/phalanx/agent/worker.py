@@ -17,9 +17,9 @@ from phalanx.agent.credential import CredentialError, CredentialFile
 from phalanx.agent.first_contact import pinned_authorities
 from phalanx.agent.link.controller import AttemptController
 from phalanx.agent.link.leader_client import LeaderClient
-from phalanx.agent.link.link import CredentialRevoked, Link, Registration, Superseded
 from phalanx.agent.link.membership import Membership
 from phalanx.agent.link.spawner_client import SpawnerClient
+from phalanx.agent.link.sync_loop import CredentialRevoked, Link, Registration, Superseded
 from phalanx.agent.link.task_policy import TaskPolicy
 from phalanx.agent.messages import AttemptKey, QuitWhenIdle, SpawnerSnapshot, StopAll
 from phalanx.agent.process_isolation import isolate_process, remove_credentials

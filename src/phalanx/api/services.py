@@ -9,7 +9,6 @@ from litestar.connection import ASGIConnection
 
 from phalanx.api.input_reader import InputReader
 from phalanx.engine.agent_sync import AgentSync
-from phalanx.engine.audit import RefusedRequests
 from phalanx.engine.engine import Engine
 from phalanx.engine.event_buffer import EventBuffer
 from phalanx.engine.forecast import Forecasts
@@ -17,10 +16,11 @@ from phalanx.engine.idempotency import IdempotencyKeys
 from phalanx.engine.output.outputs import Outputs
 from phalanx.engine.plain.claims import PlainClaims
 from phalanx.engine.plain.reports import PlainReports
+from phalanx.engine.refused_requests import RefusedRequests
 from phalanx.engine.submissions import Submissions
 from phalanx.engine.submit_warnings import SubmitWarnings
 from phalanx.identity.authority import TokenAuthority
-from phalanx.identity.registry import TokenRegistry
+from phalanx.identity.token_registry import TokenRegistry
 from phalanx.store.protocol import Store
 from phalanx.store.sqlite import wall_clock
 

@@ -11,7 +11,7 @@ from phalanx.cli.settings import refuse
 
 if TYPE_CHECKING:
     from phalanx.identity.authority import TokenAuthority
-    from phalanx.identity.registry import TokenRegistry
+    from phalanx.identity.token_registry import TokenRegistry
 
 
 class LocalTokens(NamedTuple):
@@ -35,7 +35,7 @@ def required(store: str, host: str) -> bool:
 async def create(store: str, folder: Path) -> LocalTokens:
     """Create the tokens that are missing or have expired. Raises StoreError, OSError."""
     from phalanx.identity.authority import TokenAuthority  # noqa: PLC0415
-    from phalanx.identity.registry import TokenRegistry  # noqa: PLC0415
+    from phalanx.identity.token_registry import TokenRegistry  # noqa: PLC0415
     from phalanx.server import stores  # noqa: PLC0415
     from phalanx.server.config import load  # noqa: PLC0415
 

@@ -248,7 +248,7 @@ def _in_store(place: str, work: "Callable[[TokenAuthority], Awaitable[T]]") -> T
     """The result of work on a database. Errors end the command."""
     from phalanx.core.errors import CoreError, Invalid  # noqa: PLC0415
     from phalanx.identity.authority import TokenAuthority  # noqa: PLC0415
-    from phalanx.identity.registry import TokenRegistry  # noqa: PLC0415
+    from phalanx.identity.token_registry import TokenRegistry  # noqa: PLC0415
     from phalanx.server import stores  # noqa: PLC0415
     from phalanx.server.config import ConfigError, load  # noqa: PLC0415
     from phalanx.store.protocol import StoreError  # noqa: PLC0415

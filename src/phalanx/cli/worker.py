@@ -200,7 +200,7 @@ def worker(  # noqa: PLR0913
     """
     from phalanx.agent import hardware  # noqa: PLC0415
     from phalanx.agent import worker as agent  # noqa: PLC0415
-    from phalanx.agent.link.link import Registration  # noqa: PLC0415
+    from phalanx.agent.link.sync_loop import Registration  # noqa: PLC0415
     from phalanx.agent.link.task_policy import LimitPolicy, TaskPolicy  # noqa: PLC0415
     from phalanx.server import logs  # noqa: PLC0415
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from phalanx.core.errors import Conflict, Unknown
 from phalanx.core.time_units import HOUR, Micros
 from phalanx.identity.principal import Forbidden, Principal, check_worker
-from phalanx.identity.registry import TokenRegistry
+from phalanx.identity.token_registry import TokenRegistry
 from phalanx.identity.tokens import (
     NewToken,
     TokenRequest,

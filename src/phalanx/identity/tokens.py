@@ -1,4 +1,4 @@
-"""New tokens, with their rights and their limits.
+"""Creates tokens, with their rights and their limits. `token_registry` checks them.
 
 A token has 256 random bits, so its SHA-256 reveals nothing about it, and neither does the time of a
 lookup by digest.
@@ -108,7 +108,7 @@ def _problems(request: TokenRequest) -> Iterator[Problem]:
 
 
 def _is_pattern(workers: str) -> bool:
-    # A beginning such as `rack7-` is no name of its own.
+    # A beginning such as `rack7-` is not a valid name by itself.
     name = workers[:-1] + "x" if workers.endswith(EVERY) else workers
     try:
         worker_id(name)

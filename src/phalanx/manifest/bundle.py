@@ -12,7 +12,7 @@ from phalanx.core.spec.fields import refusal
 from phalanx.core.spec.job import JobSpec
 from phalanx.core.spec.validation import is_short_form, job_spec, short_form
 from phalanx.manifest import documents, queue
-from phalanx.manifest.ack import NAMES
+from phalanx.manifest.alibaba_ack import NAMES
 from phalanx.manifest.pod_gangs import IncompleteGang
 from phalanx.manifest.problems import ManifestWarning, SourceLocation
 from phalanx.manifest.read_options import ReadOptions

@@ -9,7 +9,7 @@ import json
 from phalanx.core.errors import Invalid
 from phalanx.core.spec import durations
 from phalanx.core.spec.fields import refusal, shown, text
-from phalanx.manifest.ack import read_groups
+from phalanx.manifest.alibaba_ack import read_groups
 from phalanx.manifest.draft import LocatedValue
 from phalanx.manifest.strict_mapping import StrictMapping, choice, whole, word
 

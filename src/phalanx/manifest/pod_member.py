@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from phalanx.manifest import ack, koordinator
+from phalanx.manifest import alibaba_ack, koordinator
 from phalanx.manifest.draft import LocatedValue
 from phalanx.manifest.pod import Pod
 from phalanx.manifest.problems import SourceLocation
@@ -45,8 +45,12 @@ def declaration_of(pod: Pod) -> GangDeclaration:
     """The declaration of a pod. Koordinator's annotations take precedence over labels."""
     labels, annotations = pod.metadata.labels, pod.metadata.annotations
     by_annotation = koordinator.gang_of(annotations)
-    gang = by_annotation or ack.gang_of(labels) or ack.gang_of(annotations)
+    gang = by_annotation or alibaba_ack.gang_of(labels) or alibaba_ack.gang_of(annotations)
     if gang is None and (name := annotations.read(_VOLCANO_GROUP, str)) is not None:
         gang = LocatedValue(name, annotations.location.at(_VOLCANO_GROUP))
-    fields = ack.fields_of(labels) | ack.fields_of(annotations) | koordinator.fields_of(annotations)
+    fields = (
+        alibaba_ack.fields_of(labels)
+        | alibaba_ack.fields_of(annotations)
+        | koordinator.fields_of(annotations)
+    )
     return GangDeclaration(gang, fields, is_koordinator=by_annotation is not None)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from phalanx.core.spec import quantities
 from phalanx.core.spec.fields import text
 from phalanx.core.spec.job import Resources
-from phalanx.manifest import ack, koordinator
+from phalanx.manifest import alibaba_ack, koordinator
 from phalanx.manifest.container import with_native_names
 from phalanx.manifest.draft import LocatedValue
 from phalanx.manifest.metadata import Metadata, metadata_of
@@ -31,7 +31,7 @@ def pod_group_of(document: StrictMapping, version: str) -> PodGroup:
     metadata = metadata_of(document)
     document.ignore("status")
     spec = document.mapping("spec")
-    fields = ack.fields_of(metadata.labels) | ack.fields_of(metadata.annotations)
+    fields = alibaba_ack.fields_of(metadata.labels) | alibaba_ack.fields_of(metadata.annotations)
     fields |= koordinator.fields_of(metadata.annotations)
 
     def put(field: str, key: str, value: object) -> None:

@@ -6,7 +6,7 @@ import msgspec
 
 from phalanx.core.events import Placement
 from phalanx.core.time_units import Micros
-from phalanx.plan.explain.reasons import PendingReasons
+from phalanx.plan.explain.reason_index import PendingReasons
 
 
 class Reserve(msgspec.Struct, frozen=True):

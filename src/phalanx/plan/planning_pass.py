@@ -7,7 +7,7 @@ import numpy as np
 from phalanx.core.queues import stopped_by
 from phalanx.core.reasons import QueueLimit, QueueStopped
 from phalanx.plan.decisions import Decision, ReleaseGathered
-from phalanx.plan.explain.reasons import PendingReasons
+from phalanx.plan.explain.reason_index import PendingReasons
 from phalanx.plan.explain.shortage import shortage_of
 from phalanx.plan.fairshare.queue_tree import with_unlisted
 from phalanx.plan.fairshare.shares import FairShares

@@ -18,7 +18,7 @@ from phalanx.engine.event_buffer import EventBuffer
 from phalanx.engine.host import HostEnvironment
 from phalanx.engine.planner_loop import PlannerThread
 from phalanx.engine.telemetry import TelemetryFanout
-from phalanx.identity.registry import TokenRegistry
+from phalanx.identity.token_registry import TokenRegistry
 from phalanx.server.cluster_certificates import ClusterCertificates
 from phalanx.server.config import Config
 from phalanx.server.http_protocol import CoalescingProtocol

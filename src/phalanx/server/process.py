@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import structlog
 import uvloop
 
-from phalanx.identity.registry import TokenRegistry
+from phalanx.identity.token_registry import TokenRegistry
 from phalanx.server import stores
 from phalanx.server.assembly import LINGER_S, assemble, is_open
 from phalanx.server.cluster_certificates import ClusterCertificates

@@ -24,7 +24,7 @@ from phalanx.engine.event_buffer import EventBuffer
 from phalanx.engine.host import HostEnvironment
 from phalanx.engine.settings import EngineSettings
 from phalanx.engine.turn import Turn
-from phalanx.identity.registry import TokenRegistry
+from phalanx.identity.token_registry import TokenRegistry
 from phalanx.server.http_protocol import CoalescingProtocol
 from phalanx.server.http_server import HttpServer
 from phalanx.store.protocol import Store

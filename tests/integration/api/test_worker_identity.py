@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from phalanx.identity.registry import TokenRegistry
+from phalanx.identity.token_registry import TokenRegistry
 from phalanx.identity.tokens import TokenRequest, new_token
 from phalanx.store.memory import MemoryStore
 from phalanx.store.protocol import Store

@@ -15,7 +15,7 @@ from cryptography import x509
 
 from phalanx.client import Client
 from phalanx.identity.authority import TokenAuthority
-from phalanx.identity.registry import TokenRegistry
+from phalanx.identity.token_registry import TokenRegistry
 from phalanx.identity.tokens import TokenRequest
 from phalanx.store.sqlite import SQLiteStore
 from phalanx.tls import authority as ca

@@ -23,7 +23,7 @@ from phalanx.engine.agent_sync import AgentSync
 from phalanx.engine.engine import Engine
 from phalanx.engine.host import HostEnvironment
 from phalanx.plan.decisions import Plan
-from phalanx.plan.explain.reasons import PendingReasons
+from phalanx.plan.explain.reason_index import PendingReasons
 from phalanx.plan.state.delta import PlannerDelta
 from phalanx.plan.state.planner_state import PlannerState
 from phalanx.sim.loop import run_virtually

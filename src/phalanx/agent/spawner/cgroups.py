@@ -14,15 +14,15 @@ from uuid import uuid4
 
 from phalanx.agent.file_replacement import replace_file
 from phalanx.agent.messages import AttemptKey, TaskLimits
-from phalanx.agent.spawner import task_limits
+from phalanx.agent.spawner import cgroup_limits
 from phalanx.agent.spawner.cgroup_hierarchies import (
     AGENT_LEAF,
     CONTROLLERS,
     Hierarchy,
     hierarchies,
 )
+from phalanx.agent.spawner.cgroup_limits import LIMITS, LimitsReached
 from phalanx.agent.spawner.group_folder import GroupFolder, write
-from phalanx.agent.spawner.task_limits import LIMITS, LimitsReached
 from phalanx.agent.task_files import read_short
 
 _PREFIX = "phalanx-"
@@ -48,10 +48,10 @@ class ControlGroup(NamedTuple):
                 stack.callback(_leave, folder)
             yield
         with suppress(OSError):  # the program runs, and its weight is no promise
-            task_limits.limit_after_start(self.by_controller, self.limits)
+            cgroup_limits.limit_after_start(self.by_controller, self.limits)
 
     def limits_reached(self) -> LimitsReached:
-        return task_limits.limits_reached(self.by_controller)
+        return cgroup_limits.limits_reached(self.by_controller)
 
     def kill(self) -> None:
         """Kill every process in the group, as far as the kernel does so by itself."""
@@ -98,7 +98,7 @@ class ControlGroups:
         if cpu is not None:
             # Among the processes of the machine, the tasks together weigh as much as its CPUs.
             with suppress(OSError):
-                task_limits.set_cpu_weight(cpu, 1000 * (os.cpu_count() or 1))
+                cgroup_limits.set_cpu_weight(cpu, 1000 * (os.cpu_count() or 1))
 
     def _create_worker_groups(self, path_file: Path, mounted: list[Hierarchy]) -> None:
         name = f"{_PREFIX}{uuid4().hex[:12]}"
@@ -149,7 +149,7 @@ class ControlGroups:
                 if parent.version == 2 or parent in needed.values():
                     created[parent.path] = parent.child(_name(key))
             by_controller = {name: created[parent.path] for name, parent in needed.items()}
-            task_limits.limit_before_start(by_controller, limits)
+            cgroup_limits.limit_before_start(by_controller, limits)
         except OSError:
             ControlGroup(tuple(created.values())).remove()
             raise
