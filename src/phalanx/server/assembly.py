@@ -118,6 +118,7 @@ def _http(app: ASGIApp) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # any local process could give itself another address
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=LINGER_S,
     )

@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx
 
-from tests.integration.server.waiting import within
+from tests.integration.server.waiting import PATIENCE_S, within
 
 COMMAND = (sys.executable, "-m", "phalanx.cli")
 
@@ -85,14 +85,14 @@ class ServerProcess:
     def seen(self, event: str) -> list[dict[str, Any]]:
         return [line for line in self.lines if line["event"] == event]
 
-    async def line(self, event: str, *, count: int = 1, deadline_s: float = 30) -> dict[str, Any]:
-        """The so-maniest line of the log that says this."""
+    async def line(self, event: str, *, count: int = 1) -> dict[str, Any]:
+        """Line number `count` of the log lines with this event."""
 
         def there() -> bool:
             return len(self.seen(event)) >= count or self._process.returncode is not None
 
         async with self._news:
-            await within(deadline_s, self._news.wait_for(there), self.told)
+            await within(PATIENCE_S, self._news.wait_for(there), self.told)
         assert len(self.seen(event)) >= count, self.told()
         return self.seen(event)[count - 1]
 
@@ -103,8 +103,8 @@ class ServerProcess:
     def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
-    async def ended(self, deadline_s: float = 15) -> int:
-        status = await within(deadline_s, self._process.wait(), self.told)
+    async def ended(self) -> int:
+        status = await within(PATIENCE_S, self._process.wait(), self.told)
         await self._reading
         return status
 
@@ -115,7 +115,7 @@ class ServerProcess:
         await self.ended()
 
     async def ready(self) -> bool:
-        async with httpx.AsyncClient(base_url=self.url, timeout=2) as client:
+        async with httpx.AsyncClient(base_url=self.url, timeout=PATIENCE_S) as client:
             try:
                 return (await client.get("/readyz")).status_code == 200
             except httpx.HTTPError:

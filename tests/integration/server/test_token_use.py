@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.integration.server.processes import Start, phalanx, sqlite_at
-from tests.integration.server.waiting import eventually
+from tests.integration.server.waiting import PATIENCE_S, eventually
 
 
 async def create(store: str, *arguments: str) -> str:
@@ -47,6 +47,22 @@ async def test_a_reachable_server_refuses_requests_without_a_token(
         assert (await client.get("/jobs", headers=bearer(token))).status_code == 200
 
 
+async def test_a_caller_cannot_give_itself_another_address_in_the_audit(
+    start: Start, tmp_path: Path
+) -> None:
+    store = sqlite_at(tmp_path)
+    token = await create(store, "root", "--role=admin")
+    server = await start(store, "only")
+    await server.line("leading")
+    async with httpx.AsyncClient(base_url=server.url, headers=bearer(token)) as client:
+        forged = {"X-Forwarded-For": "203.0.113.9"}
+        submitted = await client.post("/jobs", json={"command": "true"}, headers=forged)
+        assert submitted.status_code == 201
+        records = (await client.get("/audit")).json()
+    [remote] = [each["remote"] for each in records if each["kind"] == "job"]
+    assert remote == "127.0.0.1"
+
+
 async def test_loopback_needs_a_token_if_the_operator_wants_it(
     start: Start, tmp_path: Path
 ) -> None:
@@ -74,10 +90,10 @@ async def test_a_running_server_notices_new_and_revoked_tokens(
         async def is_kept_out() -> bool:
             return await status() == 401
 
-        await eventually(is_let_in, 3)
+        await eventually(is_let_in, PATIENCE_S)
         code, _, err = await phalanx("token", "revoke", "ada", f"--store={store}")
         assert code == 0, err
-        await eventually(is_kept_out, 5)
+        await eventually(is_kept_out, PATIENCE_S)
 
 
 async def test_tokens_are_listed_without_being_shown(tmp_path: Path) -> None:

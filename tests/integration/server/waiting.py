@@ -6,6 +6,9 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+#: Longer than anything takes on a busy machine.
+PATIENCE_S = 60
+
 
 async def within(seconds: float, work: Awaitable[T], story: Callable[[], str] | None = None) -> T:
     """The result of the work, or a failure with the story."""
