@@ -11,7 +11,7 @@ from phalanx.core.time_units import SECOND
 from phalanx.store.protocol import Batch, CommitFailed, OutcomeUnknown, Store, StoreError
 from tests.compliance.backends import Backend
 from tests.integration.api.serving import Running, quick, serving
-from tests.integration.server.waiting import eventually
+from tests.integration.server.waiting import PATIENCE_S, eventually
 
 JOB = {"name": "once", "roles": {"a": {"command": "true"}}}
 
@@ -85,7 +85,7 @@ async def test_a_commit_that_outlasts_the_lease_is_answered_as_done(store: Store
             return not server.engine.is_leading
 
         async def until_the_lease_has_ended() -> None:
-            await eventually(has_no_lease, 20)
+            await eventually(has_no_lease, PATIENCE_S)
 
         faulty.after = until_the_lease_has_ended
         status, body = await submit(server)

@@ -13,7 +13,7 @@ import pytest
 
 from phalanx.tls.authority import Authority, key_to_pem, new_key, to_pem
 from tests.integration.server.processes import Start, environment, phalanx, sqlite_at
-from tests.integration.server.waiting import within
+from tests.integration.server.waiting import PATIENCE_S, within
 
 
 async def test_config_prints_every_value_and_its_origin(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ async def test_a_failed_part_is_logged_and_ends_the_server(tmp_path: Path) -> No
         stderr=asyncio.subprocess.PIPE,
         env=environment(),
     )
-    _, err = await within(20, process.communicate())
+    _, err = await within(PATIENCE_S, process.communicate())
     assert process.returncode == 1
     [line] = [line for line in map(json.loads, err.splitlines()) if line["level"] == "critical"]
     assert line["part"] == "engine"

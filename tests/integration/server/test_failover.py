@@ -6,16 +6,16 @@ from tests.compliance.backends import PostgresServer
 from tests.integration.server.load import FAST, a_pair, blame, loaded
 from tests.integration.server.processes import Start
 from tests.integration.server.traffic import Fleet
-from tests.integration.server.waiting import eventually
+from tests.integration.server.waiting import PATIENCE_S, eventually
 
 
-async def test_a_standby_leads_within_15_seconds_of_a_kill(
+async def test_a_standby_leads_after_the_leader_is_killed(
     start: Start, postgres: PostgresServer, dsn: str
 ) -> None:
     first, second = await a_pair(start, dsn)
     async with loaded(first, second) as load:
         first.send(signal.SIGKILL)
-        await second.line("leading", deadline_s=15)
+        await second.line("leading")
         await load.more(10)
     assert await blame(postgres, dsn) == []
 
@@ -37,11 +37,11 @@ async def test_a_leader_that_was_frozen_past_its_lease_writes_nothing_and_stops_
 
 
 async def test_a_leader_that_is_stopped_hands_over_at_once(start: Start, dsn: str) -> None:
-    first, second = await a_pair(start, dsn)
+    first, second = await a_pair(start, dsn, "--lease=1h")
     async with loaded(first, second) as load:
         first.send(signal.SIGTERM)
-        assert await first.ended(5) == 0
-        await second.line("leading", deadline_s=2)
+        assert await first.ended() == 0
+        await second.line("leading")
         await load.more(5)
 
 
@@ -78,5 +78,5 @@ async def test_a_standby_names_the_leader(start: Start, dsn: str) -> None:
     second = await start(dsn, "second")
     line = await second.line("standing by")
     assert (line["leader"], line["url"]) == ("first", "http://first.example:1234")
-    await eventually(first.ready, 5)
+    await eventually(first.ready, PATIENCE_S)
     assert not await second.ready()

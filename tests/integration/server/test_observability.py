@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.integration.server.processes import ServerProcess, Start, sqlite_at
-from tests.integration.server.waiting import eventually
+from tests.integration.server.waiting import PATIENCE_S, eventually
 
 
 async def numbers(client: httpx.AsyncClient) -> dict[str, float]:
@@ -106,7 +106,7 @@ async def test_the_metrics_agree_with_the_log(start: Start, store: str) -> None:
                 name.startswith("phalanx_jobs{") for name in now
             )
 
-        await eventually(counted, 15)
+        await eventually(counted, PATIENCE_S)
 
 
 async def test_stored_and_dropped_output_is_counted(start: Start, store: str) -> None:

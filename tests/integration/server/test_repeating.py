@@ -41,5 +41,5 @@ async def test_a_job_whose_answer_is_lost_with_the_leader_is_submitted_once(
             return job, jobs, record.action
 
     job, jobs, action = await asyncio.to_thread(submit)
-    assert await first.ended(10) == -signal.SIGKILL
+    assert await first.ended() == -signal.SIGKILL
     assert (jobs, action) == ([job], "submit")

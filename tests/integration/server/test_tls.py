@@ -16,7 +16,7 @@ from phalanx.client import Client, InvalidError, UnreachableError, UntrustedErro
 from tests.integration.agent.machines import Machine
 from tests.integration.server import processes
 from tests.integration.server.processes import ServerProcess, Start, phalanx, sqlite_at
-from tests.integration.server.waiting import eventually, within
+from tests.integration.server.waiting import PATIENCE_S, eventually, within
 
 WRONG = f"sha256:{'a' * 64}"
 
@@ -160,7 +160,7 @@ async def old_tls_is_refused(server: ServerProcess) -> None:
         old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_1
     port = int(server.url.rpartition(":")[2])
     with pytest.raises(OSError, match=r"^$|SSL"):
-        await within(10, asyncio.open_connection("127.0.0.1", port, ssl=old))
+        await within(PATIENCE_S, asyncio.open_connection("127.0.0.1", port, ssl=old))
 
 
 async def test_the_authority_is_rotated_while_servers_and_clients_run(
