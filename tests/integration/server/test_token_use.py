@@ -58,7 +58,7 @@ async def test_a_caller_cannot_give_itself_another_address_in_the_audit(
         forged = {"X-Forwarded-For": "203.0.113.9"}
         submitted = await client.post("/jobs", json={"command": "true"}, headers=forged)
         assert submitted.status_code == 201
-        records = (await client.get("/audit")).json()
+        records = (await client.get("/audit")).json()["records"]
     [remote] = [each["remote"] for each in records if each["kind"] == "job"]
     assert remote == "127.0.0.1"
 
