@@ -5,6 +5,8 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PEERS  := $(VENV)/.peers
 ARGS   ?=
+# Many tests wait for processes, so there are twice as many workers as cores. The slow files come first.
+WORKERS ?= $(shell expr 2 \* $$(nproc))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test soak chaos fuzz check format docs recording bench lock clean
@@ -22,7 +24,7 @@ demo: $(READY) ## Start a cluster, run a gang, kill one of its processes, and wa
 	$(BIN)/python examples/demo.py
 
 test: $(READY) ## Run every test, PostgreSQL included (ARGS="-k name" narrows)
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 soak: $(READY) ## Simulate clusters with every fault until stopped (ARGS="--seed 7" begins there)
 	$(BIN)/python -m phalanx.sim --seeds 0 $(ARGS)
