@@ -54,7 +54,7 @@ class Scheduled(NamedTuple):
 Accepted = AcceptedJob | Scheduled
 Outcome = Accepted | CoreError
 #: Called in the turn with everything that a request has submitted or set.
-NoteSubmitted = Callable[[Turn, Accepted | Queue], None]
+OnSubmitted = Callable[[Turn, Accepted | Queue], None]
 
 
 class _KeyedRequest:
@@ -63,39 +63,40 @@ class _KeyedRequest:
     def __init__(
         self,
         submissions: Sequence[Submission],
-        first: Sequence[Job | None],
+        earlier_jobs: Sequence[Job | None],
         key: ClaimedKey,
-        note: NoteSubmitted | None,
+        on_submitted: OnSubmitted | None,
     ) -> None:
         self.submissions = submissions
-        self.first = first  #: the jobs that the same request submitted before
+        self.earlier_jobs = earlier_jobs  #: the jobs that the same request submitted before
         self._key = key
-        self._note = note
-        self._jobs = [None if job is None else job.id for job in first]
+        self._on_submitted = on_submitted
+        self._jobs = [None if job is None else job.id for job in earlier_jobs]
 
-    def use(self, turn: Turn, part: slice, outcomes: Sequence[object]) -> None:
-        """Store the key in the commit of this turn if the turn has submitted a job."""
+    def note_outcomes(self, turn: Turn, part: slice, outcomes: Sequence[object]) -> None:
+        """Store the key in the commit of this turn if the turn has submitted a job, and call
+        `on_submitted` for everything new."""
         self._jobs[part] = [
-            one.job.id if isinstance(one, AcceptedJob) else None for one in outcomes
+            outcome.job.id if isinstance(outcome, AcceptedJob) else None for outcome in outcomes
         ]
         if any(self._jobs[part]):
             self._key.use(turn, *self._jobs)
-        if self._note is not None:
-            for first, one in zip(self.first[part], outcomes, strict=True):
-                if first is None and isinstance(one, AcceptedJob | Scheduled):
-                    self._note(turn, one)
+        if self._on_submitted is not None:
+            for earlier_job, outcome in zip(self.earlier_jobs[part], outcomes, strict=True):
+                if earlier_job is None and isinstance(outcome, AcceptedJob | Scheduled):
+                    self._on_submitted(turn, outcome)
 
 
 class _LookedUp(NamedTuple):
     """Submissions with the facts about them that only the store has."""
 
     submissions: Sequence[Submission]
-    first: Sequence[Job | None]  #: the job of each submission that was accepted earlier
+    earlier_jobs: Sequence[Job | None]  #: the job of each submission that was accepted earlier
     ended: dict[str, Phase | None]  #: dependencies; None for an unfinished one
     ids: Sequence[str]  #: an unused id for each submission
 
 
-class _Again(Exception):  # noqa: N818
+class _LookUpAgain(Exception):  # noqa: N818
     """A dependency has ended, or an id was taken, since it was looked up."""
 
 
@@ -119,7 +120,7 @@ class Submissions:
         self,
         submissions: Sequence[Submission],
         key: RequestKey | None = None,
-        note: NoteSubmitted | None = None,
+        on_submitted: OnSubmitted | None = None,
     ) -> list[Outcome]:
         """Accept or refuse each submission on its own. Many of them take several turns, so that
         the commands of other callers come between.
@@ -130,11 +131,11 @@ class Submissions:
         """
         async with self._keys.claim(key, submissions) as claimed:
             self._count(submissions, claimed)
-            request = await self._request(submissions, claimed, note)
+            request = await self._request(submissions, claimed, on_submitted)
             outcomes: list[Outcome] = []
-            for some in _slices(submissions):
+            for part in _slices(submissions):
                 try:
-                    outcomes += await self._in_one_turn(request, some, self._take_each)
+                    outcomes += await self._in_one_turn(request, part, self._submit_each)
                 except NoAnswer as error:
                     if not outcomes:
                         raise
@@ -149,7 +150,7 @@ class Submissions:
         submissions: Sequence[Submission],
         queues: Sequence[Queue] = (),
         key: RequestKey | None = None,
-        note: NoteSubmitted | None = None,
+        on_submitted: OnSubmitted | None = None,
     ) -> list[Accepted]:
         """Accept all submissions or none, after setting the queues.
 
@@ -157,12 +158,12 @@ class Submissions:
         """
         async with self._keys.claim(key, submissions, queues) as claimed:
             self._count(submissions, claimed)
-            request = await self._request(submissions, claimed, note)
+            request = await self._request(submissions, claimed, on_submitted)
             # A repeated request must not undo later changes of the queues.
             new = queues if claimed.earlier is None else ()
             everything = slice(0, len(submissions))
-            take = partial(self._take_all, new, note)
-            return await self._in_one_turn(request, everything, take)
+            submit_all = partial(self._submit_all, new, on_submitted)
+            return await self._in_one_turn(request, everything, submit_all)
 
     def _count(self, submissions: Sequence[Submission], key: ClaimedKey) -> None:
         """Raise TooManyRequests if a namespace submits too fast. A repeated request is free."""
@@ -171,29 +172,29 @@ class Submissions:
             self._rate.take((submission.spec for submission in submissions), now_s)
 
     async def _in_one_turn(
-        self, request: _KeyedRequest, part: slice, take: Callable[[_LookedUp, Turn], list[T]]
+        self, request: _KeyedRequest, part: slice, submit_in: Callable[[_LookedUp, Turn], list[T]]
     ) -> list[T]:
-        submissions, first = request.submissions[part], request.first[part]
+        submissions, earlier_jobs = request.submissions[part], request.earlier_jobs[part]
 
         def work(turn: Turn) -> list[T]:
-            outcomes = take(looked_up, turn)
-            request.use(turn, part, outcomes)
+            outcomes = submit_in(looked_up, turn)
+            request.note_outcomes(turn, part, outcomes)
             return outcomes
 
         while True:
             ended = await self._ended(submissions)
             ids = await self._ids.take(len(submissions))
-            looked_up = _LookedUp(submissions, first, ended, ids)
+            looked_up = _LookedUp(submissions, earlier_jobs, ended, ids)
             try:
                 return await self._engine.do(work)
-            except _Again:
+            except _LookUpAgain:
                 continue
 
     async def _request(
-        self, submissions: Sequence[Submission], key: ClaimedKey, note: NoteSubmitted | None
+        self, submissions: Sequence[Submission], key: ClaimedKey, on_submitted: OnSubmitted | None
     ) -> _KeyedRequest:
         """The request, with the jobs that it submitted before. Raises Conflict if one is gone."""
-        first: list[Job | None] = []
+        earlier_jobs: list[Job | None] = []
         for job in (None,) * len(submissions) if key.earlier is None else key.earlier.jobs:
             row = None if job is None else await self._store.job(job)
             if job is not None and row is None:
@@ -201,8 +202,8 @@ class Submissions:
                     f"job {job} was submitted with this idempotency key and has been removed since;"
                     " send a new key to submit it again"
                 )
-            first.append(None if row is None else row[0])
-        return _KeyedRequest(submissions, first, key, note)
+            earlier_jobs.append(None if row is None else row[0])
+        return _KeyedRequest(submissions, earlier_jobs, key, on_submitted)
 
     async def _ended(self, submissions: Sequence[Submission]) -> dict[str, Phase | None]:
         """The phase in which each dependency has ended; None for an unfinished one.
@@ -216,62 +217,66 @@ class Submissions:
                 phases[job] = None if row[0].is_live else row[0].phase
         return phases
 
-    def _take_each(self, looked_up: _LookedUp, turn: Turn) -> list[Outcome]:
+    def _submit_each(self, looked_up: _LookedUp, turn: Turn) -> list[Outcome]:
         return [
-            one if isinstance(one, CoreError) else self._with_warnings(turn, one)
-            for one in self._outcomes(turn, looked_up)
+            outcome if isinstance(outcome, CoreError) else self._with_warnings(turn, outcome)
+            for outcome in self._outcomes(turn, looked_up)
         ]
 
-    def _take_all(
+    def _submit_all(
         self,
         queues: Sequence[Queue],
-        note: NoteSubmitted | None,
+        on_submitted: OnSubmitted | None,
         looked_up: _LookedUp,
         turn: Turn,
     ) -> list[Accepted]:
         # Tried on a copy of the cluster first: a turn cannot take back what it has applied.
-        trial = turn.trial()
+        trial = turn.trial_copy()
         _check_together(_set_queues(trial, queues), looked_up, self._outcomes(trial, looked_up))
         _set_queues(turn, queues)
-        if note is not None:
+        if on_submitted is not None:
             for queue in queues:
-                note(turn, queue)
+                on_submitted(turn, queue)
         return [
-            self._with_warnings(turn, one)
-            for one in self._outcomes(turn, looked_up)
-            if not isinstance(one, CoreError)
+            self._with_warnings(turn, outcome)
+            for outcome in self._outcomes(turn, looked_up)
+            if not isinstance(outcome, CoreError)
         ]
 
     def _outcomes(self, turn: Turn, looked_up: _LookedUp) -> list[Outcome]:
         live = turn.cluster.gangs
         if any(phase is None and job not in live for job, phase in looked_up.ended.items()):
-            raise _Again
+            raise _LookUpAgain
         if any(job in live for job in looked_up.ids):
-            raise _Again
+            raise _LookUpAgain
         ended = {job: phase for job, phase in looked_up.ended.items() if phase is not None}
-        taken: list[Outcome] = []
-        each = zip(looked_up.submissions, looked_up.first, looked_up.ids, strict=True)
-        for submission, first, new_id in each:
+        outcomes: list[Outcome] = []
+        each = zip(looked_up.submissions, looked_up.earlier_jobs, looked_up.ids, strict=True)
+        for submission, earlier_job, new_id in each:
             if submission.spec.schedule is not None:
-                taken.append(self._schedule(turn, submission))
+                outcomes.append(self._schedule(turn, submission))
                 continue
-            if first is not None:
-                gang = live.get(first.id)
-                taken.append(AcceptedJob(first if gang is None else gang.job, is_new=False))
+            if earlier_job is not None:
+                gang = live.get(earlier_job.id)
+                outcomes.append(
+                    AcceptedJob(earlier_job if gang is None else gang.job, is_new=False)
+                )
                 continue
             try:
-                taken.append(
+                outcomes.append(
                     self._join(turn, submission) or _submit(turn, new_id, submission, ended)
                 )
             except CoreError as error:
-                taken.append(error)
-        return taken
+                outcomes.append(error)
+        return outcomes
 
-    def _with_warnings(self, turn: Turn, one: Accepted) -> Accepted:
-        spec = one.cron.spec if isinstance(one, Scheduled) else one.job.spec
-        if self._warnings is None or (isinstance(one, AcceptedJob) and one.job.awaits_members):
-            return one  # an incomplete gang is not judged before its last part
-        return one._replace(warnings=self._warnings.of(turn, spec))
+    def _with_warnings(self, turn: Turn, accepted: Accepted) -> Accepted:
+        spec = accepted.cron.spec if isinstance(accepted, Scheduled) else accepted.job.spec
+        if self._warnings is None or (
+            isinstance(accepted, AcceptedJob) and accepted.job.awaits_members
+        ):
+            return accepted  # an incomplete gang is not judged before its last part
+        return accepted._replace(warnings=self._warnings.of(turn, spec))
 
     def _schedule(self, turn: Turn, submission: Submission) -> Scheduled | CoreError:
         """Create or replace a cron. Repeating it changes nothing, so it needs no key."""

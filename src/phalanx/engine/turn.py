@@ -23,9 +23,9 @@ class Turn:
         self.audit: list[AuditRecord] = []
         self._timers: list[Timer] = []
 
-    def trial(self) -> "Turn":
+    def trial_copy(self) -> "Turn":
         """A turn on a copy of the cluster; nothing that it changes is kept."""
-        return Turn(self.cluster.twin(), self.now, self._crons)
+        return Turn(self.cluster.copy(), self.now, self._crons)
 
     def apply(self, event: Event) -> Changes:
         """Apply one event, whole or not at all. Raises CoreError."""
