@@ -23,10 +23,10 @@ def test_what_happens_to_a_twin_happens_nowhere_else() -> None:
     first = driver.submit(spec(name="one", group=["default/two"]))
     driver.submit(spec(after=[first]))
     before = contents(driver.cluster)
-    twin = driver.cluster.twin()
-    assert contents(twin) == before
-    twin.apply(QueueSet(Queue("new")), driver.now)
-    twin.apply(Submitted("j-9", spec(name="two", group=["default/one"], after=[first])), driver.now)
-    twin.apply(CancelRequested(first), driver.now)
-    assert contents(twin) != before
+    copy = driver.cluster.copy()
+    assert contents(copy) == before
+    copy.apply(QueueSet(Queue("new")), driver.now)
+    copy.apply(Submitted("j-9", spec(name="two", group=["default/one"], after=[first])), driver.now)
+    copy.apply(CancelRequested(first), driver.now)
+    assert contents(copy) != before
     assert contents(driver.cluster) == before

@@ -12,7 +12,7 @@ _FORMAT = struct.Struct("<d")
 _NONE = 0.0
 
 #: A fenced attempt must have ended this long before the end of the lease.
-LEASE_SLACK_S = 2.0
+FENCE_MARGIN_S = 2.0
 
 
 class LeaseFile:

@@ -198,13 +198,13 @@ _ENDINGS = {
 
 
 def ending_text(
-    how: TaskEnding, worker: str | None, *, exact: str | None = None, message: str = ""
+    ending: TaskEnding, worker: str | None, *, exact: str | None = None, message: str = ""
 ) -> str:
     """The rest of a sentence that begins with a task, like "was killed by SIGKILL on w-1".
 
     `exact` says more than the ending alone ("exited with code 1"); a message is put after a colon.
     """
-    usual, preposition = _ENDINGS[how]
+    usual, preposition = _ENDINGS[ending]
     text = exact or usual
     if worker is not None:
         text = f"{text} {preposition} {worker}"

@@ -146,7 +146,7 @@ class Cluster:
             cluster._add_residue(residue)
         return cluster
 
-    def twin(self) -> "Cluster":
+    def copy(self) -> "Cluster":
         """A copy to try events on. The rows are shared, since they never change."""
         other = Cluster(self.settings)
         for name, value in vars(self).items():

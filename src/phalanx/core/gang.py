@@ -64,14 +64,14 @@ class Gang:
         self.progress: GangProgress | None = None
 
     def copy(self) -> "Gang":
-        twin = Gang.__new__(Gang)
-        twin.job = self.job
-        twin.tasks = self.tasks.copy()
-        twin.counts = self.counts
-        twin.accepted = self.accepted
-        twin.missing = self.missing
-        twin.progress = self.progress
-        return twin
+        copy = Gang.__new__(Gang)
+        copy.job = self.job
+        copy.tasks = self.tasks.copy()
+        copy.counts = self.counts
+        copy.accepted = self.accepted
+        copy.missing = self.missing
+        copy.progress = self.progress
+        return copy
 
     def count(self, state: State) -> int:
         return self.counts >> _SHIFT[state] & _FIELD

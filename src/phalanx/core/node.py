@@ -46,15 +46,15 @@ class Node:
         self.inventoried = worker.protocol is Protocol.PLAIN
 
     def copy(self) -> "Node":
-        twin = Node.__new__(Node)
-        twin.worker = self.worker
-        twin.charges = self.charges.copy()
-        twin.gathered = self.gathered.copy()
-        twin.used = self.used.copy()
-        twin.devices = self.devices.copy()
-        twin.strays = self.strays
-        twin.inventoried = self.inventoried
-        return twin
+        copy = Node.__new__(Node)
+        copy.worker = self.worker
+        copy.charges = self.charges.copy()
+        copy.gathered = self.gathered.copy()
+        copy.used = self.used.copy()
+        copy.devices = self.devices.copy()
+        copy.strays = self.strays
+        copy.inventoried = self.inventoried
+        return copy
 
     @property
     def is_open(self) -> bool:

@@ -38,10 +38,10 @@ class Bucket:
         self._keys: tuple[Micros, _Key, _Key] | None = None
 
     def copy(self, owner: object) -> "Bucket":
-        twin = Bucket(self.first, owner)
-        twin.entries = self.entries.copy()
-        twin.never, twin._keys = self.never, self._keys
-        return twin
+        fork = Bucket(self.first, owner)
+        fork.entries = self.entries.copy()
+        fork.never, fork._keys = self.never, self._keys
+        return fork
 
     @property
     def head(self) -> PendingGang:
@@ -102,23 +102,23 @@ class PendingGangs:
 
     def fork(self) -> "PendingGangs":
         """Equal gangs. Later changes of either side do not show in the other."""
-        twin = PendingGangs.__new__(PendingGangs)
-        twin.now = self.now
+        fork = PendingGangs.__new__(PendingGangs)
+        fork.now = self.now
         for name in _INDEXES:
-            setattr(twin, name, getattr(self, name).fork())
-        twin.requested = self.requested.copy()
-        twin.buckets = self.buckets
-        twin._owns_buckets = self._owns_buckets = False  # noqa: SLF001
-        twin._owner, self._owner = object(), object()  # noqa: SLF001
-        return twin
+            setattr(fork, name, getattr(self, name).fork())
+        fork.requested = self.requested.copy()
+        fork.buckets = self.buckets
+        fork._owns_buckets = self._owns_buckets = False  # noqa: SLF001
+        fork._owner, self._owner = object(), object()  # noqa: SLF001
+        return fork
 
     def at(self, now: Micros) -> "PendingGangs":
         """The gangs at a time: itself, or a fork where a backoff ends between then and its own."""
         if not self._backoff_ends.between(*sorted((self.now, now))):
             return self
-        twin = self.fork()
-        twin.advance(now)
-        return twin
+        fork = self.fork()
+        fork.advance(now)
+        return fork
 
     def advance(self, now: Micros) -> None:
         """Set the time: gangs whose backoff ends by then are eligible."""

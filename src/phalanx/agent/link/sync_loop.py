@@ -36,8 +36,9 @@ _FIRST_REPORT_S = 0.01
 _BACKOFF_S = (0.05, 1.0)
 #: The longest pause after the server refused the worker's credential or join token.
 _REFUSED_BACKOFF_S = 30.0
-#: With fenced attempts a worker syncs at least twice within the time that their lease leaves.
-_LEASE_SLACK_S = 5.0
+#: With fenced attempts a worker syncs at least twice in the time that is left of the lease before
+#: they must begin to stop. This margin covers slow answers.
+_FENCED_SYNC_MARGIN_S = 5.0
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(SyncReply).decode
@@ -179,7 +180,7 @@ class Link:
             return 0.0
         longest = _WAIT_S
         for grace in self._controller.attempts.fence_graces():
-            of_lease = (self._lost_after_s - grace / SECOND - _LEASE_SLACK_S) / 2
+            of_lease = (self._lost_after_s - grace / SECOND - _FENCED_SYNC_MARGIN_S) / 2
             longest = min(longest, max(of_lease, 0.1))
         return longest * random.uniform(0.8, 1.0)  # noqa: S311
 

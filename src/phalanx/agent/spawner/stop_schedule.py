@@ -2,7 +2,7 @@
 after its grace.
 """
 
-from phalanx.agent.lease import LEASE_SLACK_S
+from phalanx.agent.lease import FENCE_MARGIN_S
 from phalanx.agent.messages import RunAttempt
 from phalanx.core.time_units import SECOND
 
@@ -38,12 +38,12 @@ class StopSchedule:
         at = self._kill_at if self.is_stopping else self._time_limit_at
         if not self._is_fenced:
             return at
-        lease_at = lease_ends_at - LEASE_SLACK_S - (0 if self.is_stopping else self._grace_s)
+        lease_at = lease_ends_at - FENCE_MARGIN_S - (0 if self.is_stopping else self._grace_s)
         return lease_at if at is None else min(at, lease_at)
 
     def has_lease(self, lease_ends_at: float, now: float) -> bool:
         """Whether the lease leaves time to run: always, without a fence."""
-        return not self._is_fenced or now < lease_ends_at - LEASE_SLACK_S - self._grace_s
+        return not self._is_fenced or now < lease_ends_at - FENCE_MARGIN_S - self._grace_s
 
     def stopped(self, now: float) -> None:
         self._kill_at = now + self._grace_s

@@ -24,7 +24,7 @@ from phalanx.core.records import (
 )
 from phalanx.core.spec.job import Restart
 from phalanx.core.states import Move, State
-from phalanx.core.time_units import SECOND
+from phalanx.core.time_units import MINUTE, SECOND
 
 #: How a stopping task ended.
 _STOPS = {
@@ -55,7 +55,7 @@ _CAUSES = {
 class Failure(NamedTuple):
     """How a process ended without being asked to."""
 
-    how: TaskEnding
+    ending: TaskEnding
     gone: bool  #: the process cannot be alive; else its worker stays charged
     exit: Exit | None = None
     exact: str | None = None  #: says more than the ending alone
@@ -63,16 +63,16 @@ class Failure(NamedTuple):
 
     @property
     def move(self) -> Move:
-        return _MOVES[self.how]
+        return _MOVES[self.ending]
 
     @property
     def is_counted(self) -> bool:
         """Whether it counts as a failure of the job. A stop by the worker does not."""
-        return self.how is not TaskEnding.STOPPED
+        return self.ending is not TaskEnding.STOPPED
 
     def text(self, task: Task) -> str:
         """The rest of the sentence that begins with the task."""
-        return ending_text(self.how, task.worker, exact=self.exact, message=self.message)
+        return ending_text(self.ending, task.worker, exact=self.exact, message=self.message)
 
 
 def exited(tx: Changes, event: Exited) -> None:
@@ -124,24 +124,24 @@ def _stop(tx: Changes, gang: Gang, task: Task, move: Move, end: Exit | None) -> 
 
 def spawn_failed(tx: Changes, event: SpawnFailed) -> None:
     gang, task = tx.attempt(event.task, event.epoch)
-    how = Failure(TaskEnding.SPAWN_FAILED, gone=True, message=event.message)
+    failure = Failure(TaskEnding.SPAWN_FAILED, gone=True, message=event.message)
     if task.state is State.PREEMPTING:
         _stop(tx, gang, task, Move.SPAWN_FAILED, None)
     elif task.state is State.RESERVED and not task.released:
-        why = f"task {task.index} {how.text(task)}"
+        why = f"task {task.index} {failure.text(task)}"
         lose_reservation(tx, gang, Move.SPAWN_FAILED, why, task.worker)
     else:
-        fail(tx, gang, [task], how)
+        fail(tx, gang, [task], failure)
 
 
 def vanished(tx: Changes, event: Vanished) -> None:
     gang, task = tx.attempt(event.task, event.epoch)
     is_silent = not event.gone or task.worker is None
-    how = Failure(TaskEnding.SILENT if is_silent else TaskEnding.VANISHED, event.gone)
+    failure = Failure(TaskEnding.SILENT if is_silent else TaskEnding.VANISHED, event.gone)
     if event.gone and task.state is not State.PREEMPTING:
-        fail(tx, gang, [task], how)
+        fail(tx, gang, [task], failure)
     else:
-        lose_processes(tx, gang, [task], how)
+        lose_processes(tx, gang, [task], failure)
 
 
 def stall_due(tx: Changes, event: StallDue) -> None:
@@ -167,59 +167,59 @@ def stall_due(tx: Changes, event: StallDue) -> None:
         tx.timer(heard_at + stall_after, event)
         return
     exact = f"made no progress for {stall_after / SECOND:g} s"
-    how = Failure(TaskEnding.STALLED, gone=False, exact=exact)
-    fail(tx, tx.gang(event.job), [laggard], how)
+    failure = Failure(TaskEnding.STALLED, gone=False, exact=exact)
+    fail(tx, tx.gang(event.job), [laggard], failure)
 
 
-def lose_processes(tx: Changes, gang: Gang, tasks: list[Task], how: Failure) -> None:
+def lose_processes(tx: Changes, gang: Gang, tasks: list[Task], failure: Failure) -> None:
     """End tasks whose processes are lost: those that were stopping have stopped, others failed."""
     failed = []
     # Stopping tasks first: the last of them may complete the gang, and then the others stop too.
     for index in [t.index for t in sorted(tasks, key=lambda t: t.state is not State.PREEMPTING)]:
         task = gang.tasks[index]
         if task.state is State.PREEMPTING:
-            stopped = tx.move(gang, task, how.move, State.PREEMPTED, ended_at=tx.now)
-            if how.gone:
+            stopped = tx.move(gang, task, failure.move, State.PREEMPTED, ended_at=tx.now)
+            if failure.gone:
                 tx.free(task)
             else:
                 tx.keep_charged(task)
-            tx.record(TaskStopped(*about(stopped), how.how))
+            tx.record(TaskStopped(*about(stopped), failure.ending))
             task_stopped(tx, gang, stopped)
         elif task.released and task.state in (State.RESERVED, State.RUNNING):
             failed.append(task)
     if failed:
-        fail(tx, gang, failed, how)
+        fail(tx, gang, failed, failure)
 
 
-def fail(tx: Changes, gang: Gang, failed: list[Task], how: Failure) -> None:
+def fail(tx: Changes, gang: Gang, failed: list[Task], failure: Failure) -> None:
     """Handle tasks of one gang that failed together: the first is the trigger, and they count once.
 
     With `restart: task` only these tasks are requeued, if they can be placed without the rest.
     """
     trigger = failed[0]
     spec = gang.job.spec
-    counted = how.is_counted and _count(tx, gang)
+    counted = failure.is_counted and _count(tx, gang)
     if counted:
-        _blame(tx, gang, trigger, how.move)
+        _blame(tx, gang, trigger, failure.move)
     exhausted = gang.job.failures >= spec.max_retries
     alone = (
         spec.restart is Restart.TASK
         and not exhausted
         and gang.may_start_with([*gang.unplaced(), *failed])
     )
-    cause = _CAUSES.get(how.how, causes.failed)(trigger.index, how.text(trigger))
+    cause = _CAUSES.get(failure.ending, causes.failed)(trigger.index, failure.text(trigger))
     if alone:
         charge_lost_work(tx, gang, cause, (), failed)
     for task in failed:
-        _record_failure(tx, task, how)
-        if how.gone:
+        _record_failure(tx, task, failure)
+        if failure.gone:
             tx.free(task)
         else:
             tx.keep_charged(task)
         if alone:
-            tx.requeue(gang, task, how.move, ended_at=tx.now, exit=how.exit)
+            tx.requeue(gang, task, failure.move, ended_at=tx.now, exit=failure.exit)
         else:
-            tx.move(gang, task, how.move, State.PREEMPTED, ended_at=tx.now, exit=how.exit)
+            tx.move(gang, task, failure.move, State.PREEMPTED, ended_at=tx.now, exit=failure.exit)
     if alone:
         requeue(tx, gang, setbacks=gang.job.failures if counted else 0)
         note_shortage(tx, gang)
@@ -227,9 +227,9 @@ def fail(tx: Changes, gang: Gang, failed: list[Task], how: Failure) -> None:
     stop_gang(tx, gang, cause, counted=counted)
 
 
-def _record_failure(tx: Changes, task: Task, how: Failure) -> None:
-    end = how.exit or Exit()
-    tx.record(TaskFailed(*about(task), how.how, how.text(task), end.code, end.signal))
+def _record_failure(tx: Changes, task: Task, failure: Failure) -> None:
+    end = failure.exit or Exit()
+    tx.record(TaskFailed(*about(task), failure.ending, failure.text(task), end.code, end.signal))
 
 
 def _count(tx: Changes, gang: Gang) -> bool:
@@ -280,7 +280,7 @@ def _suspect(tx: Changes, worker: Worker, suspicions: tuple[Suspicion, ...]) -> 
         kept = suspicions[-settings.suspect_jobs :]
         tx.set_worker(replace(worker, suspicions=kept))
         return
-    minutes = settings.suspect_window // 60_000_000
+    minutes = settings.suspect_window // MINUTE
     reason = f"{len(suspicions)} jobs failed first on this worker within {minutes} minutes"
     tx.set_worker(replace(worker, suspicions=(), cordoned=reason))
     tx.record(WorkerCordoned(worker.id, reason))

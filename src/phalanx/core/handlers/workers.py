@@ -180,12 +180,12 @@ def worker_lost(tx: Changes, event: WorkerLost) -> None:
 def _lose_tasks(tx: Changes, node: Node) -> None:
     worker = node.worker.id
     lose_gathered(tx, node)
-    how = Failure(TaskEnding.WORKER_LOST, gone=False)
+    failure = Failure(TaskEnding.WORKER_LOST, gone=False)
     for gang, tasks in _by_gang(tx, node, list(node.charges)):
         # The reservation may already have been given back with that of another job of its group.
         if any(task.worker == worker for task in gang.unreleased()):
             lose_reservation(tx, gang, Move.WORKER_LOST, causes.worker_lost(worker), worker)
-        lose_processes(tx, gang, [t for t in tasks if gang.tasks[t.index] is t], how)
+        lose_processes(tx, gang, [t for t in tasks if gang.tasks[t.index] is t], failure)
 
 
 def worker_removed(tx: Changes, event: WorkerRemoved) -> None:

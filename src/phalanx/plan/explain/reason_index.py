@@ -40,7 +40,7 @@ class PendingReasons(Mapping[str, Reason]):
             segments.pop()
         segments.append(_Segment(position, reason))
 
-    def is_served(self, bucket: Bucket, position: int) -> None:
+    def mark_served(self, bucket: Bucket, position: int) -> None:
         """Give no reason to the gang at that position."""
         segments = self._segments.setdefault(bucket, [])
         if segments and segments[-1].start == position:

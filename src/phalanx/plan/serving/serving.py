@@ -49,7 +49,7 @@ class Serving:
     def _serve_next(self, candidate: Candidate) -> None:
         """Go on with the next gang of the bucket."""
         if candidate.bucket is not None:
-            self._work.reasons.is_served(candidate.bucket, candidate.position)
+            self._work.reasons.mark_served(candidate.bucket, candidate.position)
             self._work.order.add_bucket(candidate.bucket, candidate.position + 1)
 
     def _try_shorter(self, candidate: Candidate) -> None:

@@ -122,11 +122,11 @@ class FreeCapacity:
 
     def on(self, table: NodeTable) -> "FreeCapacity":
         """The same capacity of a fork of the table; both go on from the counts so far."""
-        twin = FreeCapacity(table, empty=self._empty)
-        twin._fits, twin._leftovers = self._fits.copy(), self._leftovers.copy()
-        twin._log, twin._logged = self._log[: self._logged].copy(), self._logged
+        fork = FreeCapacity(table, empty=self._empty)
+        fork._fits, fork._leftovers = self._fits.copy(), self._leftovers.copy()
+        fork._log, fork._logged = self._log[: self._logged].copy(), self._logged
         self._owner = object()
-        return twin
+        return fork
 
     def note(self, nodes: Ints) -> None:
         """Record that these nodes have changed."""

@@ -27,12 +27,12 @@ class ForkableDict(MutableMapping[str, V]):
 
     def fork(self) -> "ForkableDict[V]":
         """An equal dictionary. Later changes of either one do not show in the other."""
-        twin: ForkableDict[V] = ForkableDict.__new__(ForkableDict)
-        twin._parts = self._parts.copy()
-        twin._owned = bytearray(_PARTS)
-        twin._size = self._size
+        fork: ForkableDict[V] = ForkableDict.__new__(ForkableDict)
+        fork._parts = self._parts.copy()
+        fork._owned = bytearray(_PARTS)
+        fork._size = self._size
         self._owned = bytearray(_PARTS)
-        return twin
+        return fork
 
     def __getitem__(self, key: str) -> V:
         return self._parts[crc32(key.encode()) % _PARTS][key]

@@ -18,10 +18,10 @@ class GroupMembers:
         self._past: ForkableDict[None] = ForkableDict()
 
     def fork(self) -> "GroupMembers":
-        twin = GroupMembers.__new__(GroupMembers)
-        twin._known, twin._jobs = self._known.fork(), self._jobs.fork()  # noqa: SLF001
-        twin._named_by, twin._past = self._named_by.fork(), self._past.fork()  # noqa: SLF001
-        return twin
+        fork = GroupMembers.__new__(GroupMembers)
+        fork._known, fork._jobs = self._known.fork(), self._jobs.fork()  # noqa: SLF001
+        fork._named_by, fork._past = self._named_by.fork(), self._past.fork()  # noqa: SLF001
+        return fork
 
     def put(self, job: str, gang: Gang | None) -> set[str]:
         """Add, replace or remove a gang; returns the jobs whose group may have changed."""

@@ -76,12 +76,12 @@ class NodeTable:
     def fork(self) -> "NodeTable":
         """An equal table. Later changes of either one do not show in the other."""
         self._shared = True
-        twin = NodeTable.__new__(NodeTable)
-        vars(twin).update(vars(self))
-        twin._masks = self._masks.copy()  # noqa: SLF001
-        twin._domains = self._domains.copy()  # noqa: SLF001
-        twin._vectors = self._vectors.copy()  # noqa: SLF001
-        return twin
+        fork = NodeTable.__new__(NodeTable)
+        vars(fork).update(vars(self))
+        fork._masks = self._masks.copy()  # noqa: SLF001
+        fork._domains = self._domains.copy()  # noqa: SLF001
+        fork._vectors = self._vectors.copy()  # noqa: SLF001
+        return fork
 
     # Writing
 

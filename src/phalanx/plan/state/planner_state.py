@@ -108,16 +108,16 @@ class PlannerState:
 
         A fork may be used in another thread while this state goes on, once `fork` has returned.
         """
-        twin = PlannerState.__new__(PlannerState)
-        vars(twin).update(vars(self))
-        twin.gangs, twin.nodes = self.gangs.fork(), self.nodes.fork()
-        twin.pending = self.pending.fork()
-        twin.table = self.table.fork()
-        twin.running = self.running.fork(twin.table)
-        twin._present = self._present.on(twin.table)  # noqa: SLF001
-        twin._empty = self._empty.on(twin.table)  # noqa: SLF001
-        twin._members = self._members.fork()  # noqa: SLF001
-        return twin
+        fork = PlannerState.__new__(PlannerState)
+        vars(fork).update(vars(self))
+        fork.gangs, fork.nodes = self.gangs.fork(), self.nodes.fork()
+        fork.pending = self.pending.fork()
+        fork.table = self.table.fork()
+        fork.running = self.running.fork(fork.table)
+        fork._present = self._present.on(fork.table)  # noqa: SLF001
+        fork._empty = self._empty.on(fork.table)  # noqa: SLF001
+        fork._members = self._members.fork()  # noqa: SLF001
+        return fork
 
     def at(self, now: Micros) -> Moment:
         """What a plan for that time reads."""

@@ -70,13 +70,13 @@ class Occupancy:
 
     def widened(self, rows: int) -> "Occupancy":
         """The same occupancy of a table that has got more rows."""
-        twin = Occupancy.__new__(Occupancy)
+        fork = Occupancy.__new__(Occupancy)
         for name in Occupancy.__slots__:
-            setattr(twin, name, getattr(self, name))
+            setattr(fork, name, getattr(self, name))
         more = rows - len(self.total)
-        twin.amounts = np.pad(self.amounts, ((0, 0), (0, more)))
-        twin.total = np.pad(self.total, (0, more))
-        return twin
+        fork.amounts = np.pad(self.amounts, ((0, 0), (0, more)))
+        fork.total = np.pad(self.total, (0, more))
+        return fork
 
     def stopping(self) -> list[int]:
         """The positions of tasks that are stopping."""
@@ -146,13 +146,13 @@ class RunningGangs:
 
     def fork(self, table: NodeTable) -> "RunningGangs":
         """Equal gangs on a fork of the table. Later changes of either side stay its own."""
-        twin = RunningGangs.__new__(RunningGangs)
-        twin._table = table  # noqa: SLF001
-        twin.by_job = self.by_job.fork()
-        twin.stopping, twin.ending = self.stopping.fork(), self.ending.fork()
-        twin.used, twin.returning = self.used.copy(), self.returning.copy()
-        twin._known_ends = self._known_ends  # noqa: SLF001
-        return twin
+        fork = RunningGangs.__new__(RunningGangs)
+        fork._table = table  # noqa: SLF001
+        fork.by_job = self.by_job.fork()
+        fork.stopping, fork.ending = self.stopping.fork(), self.ending.fork()
+        fork.used, fork.returning = self.used.copy(), self.returning.copy()
+        fork._known_ends = self._known_ends  # noqa: SLF001
+        return fork
 
     def widen(self) -> None:
         """Adapt to a table that has got more rows."""

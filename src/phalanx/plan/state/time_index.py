@@ -15,10 +15,10 @@ class TimeIndex:
         self._owned = True
 
     def fork(self) -> "TimeIndex":
-        twin = TimeIndex.__new__(TimeIndex)
-        twin._entries = self._entries  # noqa: SLF001
-        twin._owned = self._owned = False  # noqa: SLF001
-        return twin
+        fork = TimeIndex.__new__(TimeIndex)
+        fork._entries = self._entries  # noqa: SLF001
+        fork._owned = self._owned = False  # noqa: SLF001
+        return fork
 
     def add(self, at: Micros, job: str) -> None:
         insort(self._writable(), (at, job))
