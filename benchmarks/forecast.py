@@ -25,8 +25,8 @@ from phalanx.core.spec.validation import job_spec
 from phalanx.core.time_units import HOUR, Micros
 from phalanx.engine.settings import EngineSettings
 from phalanx.engine.turn import Turn
+from phalanx.host.clock import wall_clock
 from phalanx.store.memory import MemoryStore
-from phalanx.store.sqlite import wall_clock
 
 GPUS = 8
 CPUS = 96

@@ -33,11 +33,12 @@ from phalanx.engine.host import HostEnvironment
 from phalanx.engine.settings import EngineSettings
 from phalanx.engine.turn import Turn
 from phalanx.engine.writer import Work
+from phalanx.host.clock import wall_clock
 from phalanx.server.process import tune_interpreter
 from phalanx.store.memory import MemoryStore
 from phalanx.store.postgres import PostgresStore
 from phalanx.store.protocol import Store
-from phalanx.store.sqlite import SQLiteStore, wall_clock
+from phalanx.store.sqlite import SQLiteStore
 
 SECONDS = float(os.environ.get("BENCH_SECONDS", "3"))
 CLIENTS = 64

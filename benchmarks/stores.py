@@ -21,10 +21,11 @@ from phalanx.core.records import TaskStarted
 from phalanx.core.spec.validation import job_spec
 from phalanx.core.states import State
 from phalanx.core.time_units import HOUR
+from phalanx.host.clock import wall_clock
 from phalanx.store.memory import MemoryStore
 from phalanx.store.postgres import PostgresStore
 from phalanx.store.protocol import Batch, Store
-from phalanx.store.sqlite import SQLiteStore, wall_clock
+from phalanx.store.sqlite import SQLiteStore
 
 STORES = ("memory", "sqlite", "postgres")
 SIZES = (1, 10, 100, 1_000)

@@ -11,8 +11,8 @@ from phalanx.api.services import Info
 from phalanx.client import Client
 from phalanx.core.settings import CoreSettings
 from phalanx.core.time_units import HOUR, MINUTE, SECOND
+from phalanx.host.clock import wall_clock
 from phalanx.store.memory import MemoryStore
-from phalanx.store.sqlite import wall_clock
 from tests.acceptance.pages import commands
 from tests.acceptance.terminal import PATIENCE_S, Server, Terminal, Worker
 from tests.integration.api.serving import quick, serving

@@ -1,7 +1,7 @@
 """A few mutants of manifests against a server; `make fuzz` sends many more."""
 
+from phalanx.host.clock import wall_clock
 from phalanx.store.memory import MemoryStore
-from phalanx.store.sqlite import wall_clock
 from tests.fuzz.mutants import corpus, mutants
 from tests.integration.api.serving import serving
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from phalanx.agent import trash as trash_module
-from phalanx.agent.file_replacement import replace_file
 from phalanx.agent.state_dir import CHECKPOINT_OUT, StateDir
 from phalanx.agent.task_files import UnusableFile
 from phalanx.agent.trash import Trash
+from phalanx.host.file_replacement import replace_file
 
 KEY = ("j-1.0", 3)
 

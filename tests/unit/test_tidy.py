@@ -18,18 +18,19 @@ ROOT = Path(__file__).parents[2]
 #: package without a row is refused.
 MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
+    "host": set(),
     "plan": {"core"},
     "scenario": {"core", "plan"},
-    "store": {"core"},
+    "store": {"core", "host"},
     "manifest": {"core"},
     "wire": {"core"},
-    "tls": set(),
+    "tls": {"host"},
     "engine": {"core", "plan", "store", "wire"},
-    "identity": {"core", "store"},
-    "api": {"tls", "core", "plan", "store", "manifest", "wire", "engine", "identity"},
-    "agent": {"core", "wire", "tls"},
+    "identity": {"core", "store", "host"},
+    "api": {"tls", "host", "core", "plan", "store", "manifest", "wire", "engine", "identity"},
+    "agent": {"core", "wire", "tls", "host"},
     "client": {"core", "manifest", "wire", "tls"},
-    "server": {"core", "plan", "store", "wire", "engine", "identity", "api", "tls"},
+    "server": {"core", "plan", "store", "wire", "engine", "identity", "api", "tls", "host"},
     "cli": {
         *(
             "core",
@@ -45,6 +46,7 @@ MAY_IMPORT: dict[str, set[str]] = {
             "server",
             "sim",
             "tls",
+            "host",
         ),
     },
     "sim": {"core", "plan", "store", "manifest", "wire", "engine", "api", "agent"},

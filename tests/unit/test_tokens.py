@@ -169,7 +169,7 @@ def test_an_expired_token_is_refused_without_a_read_of_the_store() -> None:
         registry = TokenRegistry(store, open_on_loopback=False, clock=lambda: now[0])
         assert (await registry.principal(created.secret, loopback=False)).name == "ada"
         asked, now[0] = store.asked, 10
-        with pytest.raises(Unauthorised, match="token ada expired at 1970-01-01 00:00 UTC"):
+        with pytest.raises(Unauthorised, match="token ada expired at 1970-01-01 00:00:"):
             await registry.principal(created.secret, loopback=False)
         assert store.asked == asked
 

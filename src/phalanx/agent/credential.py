@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from phalanx.agent.file_replacement import replace_file
+from phalanx.host.file_replacement import replace_file
 
 
 class WorkerCredential(msgspec.Struct, frozen=True, omit_defaults=True):

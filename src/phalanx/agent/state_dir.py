@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
-from phalanx.agent.file_replacement import TEMPORARY
 from phalanx.agent.messages import AttemptKey
 from phalanx.agent.task_files import TaskFile, open_file, open_folder
+from phalanx.host.file_replacement import TEMPORARY
 
 PROGRESS = "progress"
 CHECKPOINT_IN = "checkpoint.in"

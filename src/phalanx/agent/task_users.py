@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from phalanx.agent.file_replacement import replace_file
 from phalanx.agent.messages import TaskUser
+from phalanx.host.file_replacement import replace_file
 
 #: A job cannot choose a user below this uid: those belong to the system.
 FIRST_USER_UID = 1000

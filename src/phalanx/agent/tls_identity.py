@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from cryptography import x509
 
+from phalanx.host.file_replacement import write_private
 from phalanx.tls import authority as ca
-from phalanx.tls.private_file import write_private
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ec

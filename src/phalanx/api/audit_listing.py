@@ -11,7 +11,7 @@ from phalanx.api.errors import wrong
 from phalanx.api.jobs import Limit, PageCursor
 from phalanx.api.services import services_of
 from phalanx.core.spec.fields import shown
-from phalanx.core.time_units import Micros
+from phalanx.core.time_units import SECOND, Micros
 from phalanx.store.protocol import AuditQuery, AuditRecord
 from phalanx.wire.audit import AuditList, AuditView
 from phalanx.wire.times import iso_time
@@ -60,7 +60,7 @@ def _time(name: str, given: str | None) -> Micros | None:
     if at.tzinfo is None:
         at = at.replace(tzinfo=UTC)
     try:
-        return round(at.timestamp() * 1_000_000)
+        return round(at.timestamp() * SECOND)
     except OverflowError:
         raise wrong(name, f"is {shown(given)}; {_TIME_FORM}") from None
 

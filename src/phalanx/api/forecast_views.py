@@ -9,6 +9,7 @@ from phalanx.core.lost_work import lost_work, money
 from phalanx.core.node import GPU
 from phalanx.core.reasons import NeverFits, NoNodeMatches
 from phalanx.core.spec.durations import printed as printed_duration
+from phalanx.core.text import listed
 from phalanx.core.time_units import SECOND
 from phalanx.engine.forecast import JobForecast
 from phalanx.identity.principal import Principal
@@ -16,9 +17,6 @@ from phalanx.plan.decisions import PlannedVictim
 from phalanx.plan.explain.whatif import Alternative, Fewer, Forecast, Higher, Shorter
 from phalanx.wire.plan import AlternativeView, PlannedTask, VictimView
 from phalanx.wire.times import iso_time
-
-#: At most this many workers or jobs are named in a sentence.
-_NAMED = 5
 
 
 def placement_views(forecast: Forecast) -> tuple[PlannedTask, ...]:
@@ -78,7 +76,7 @@ def message(seen: JobForecast, principal: Principal) -> str:
     reason = found.reason
     tasks = _tasks(len(found.places))
     if found.starts_now:
-        return f"the job would start now: {tasks} on {listed(p.worker for p in found.places)}"
+        return f"the job would start now: {tasks} on {listed_once(p.worker for p in found.places)}"
     if found.victims:
         victims = victims_in_words(victim_views(seen, found.victims, principal))
         return f"the job would evict {victims}, and start when the evicted tasks have stopped"
@@ -103,7 +101,7 @@ def _pending_in_words(forecast: Forecast) -> str:
 def victims_in_words(victims: Iterable[VictimView]) -> str:
     """`ml/train, 2 tasks of ml/tune, losing 3.2 GPU-hours of work ($11.20)`."""
     views = list(victims)
-    names = listed(_victim_in_words(victim) for victim in views)
+    names = listed_once(_victim_in_words(victim) for victim in views)
     lost_s, cost = sum(v.gpu_s for v in views), sum(v.cost for v in views)
     price = f" (${cost:.2f})" if cost else ""
     work = f"{lost_s / 3600:.1f} GPU-hours" if lost_s >= 3600 else f"{lost_s:.0f} GPU-seconds"
@@ -119,9 +117,6 @@ def _tasks(count: int) -> str:
     return "1 task" if count == 1 else f"{count} tasks"
 
 
-def listed(names: Iterable[str]) -> str:
+def listed_once(names: Iterable[str]) -> str:
     """Each name once, and not too many of them."""
-    distinct = list(dict.fromkeys(names))
-    if len(distinct) <= _NAMED:
-        return ", ".join(distinct)
-    return ", ".join(distinct[:_NAMED]) + f" and {len(distinct) - _NAMED} more"
+    return listed(list(dict.fromkeys(names)))

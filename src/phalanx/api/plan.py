@@ -12,7 +12,7 @@ from phalanx.api.dependencies import check_references
 from phalanx.api.errors import wrong
 from phalanx.api.forecast_views import (
     alternative_views,
-    listed,
+    listed_once,
     message,
     placement_views,
     start_view,
@@ -151,7 +151,7 @@ def _remedy(reason: Reason, job: Job, seen: JobForecast) -> str | None:
     selector = reason.selector.items() if isinstance(reason, NoNodeMatches) else {}.items()
     workers = [node.worker for node in seen.state.nodes.values()]
     cordoned = sorted(w.id for w in workers if w.cordoned and selector <= w.labels.items())
-    return f"{cure}, or uncordon {listed(cordoned)}" if cordoned else cure
+    return f"{cure}, or uncordon {listed_once(cordoned)}" if cordoned else cure
 
 
 def _why(job: Job, reason: Reason | None) -> str:

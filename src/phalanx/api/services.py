@@ -19,10 +19,10 @@ from phalanx.engine.plain.reports import PlainReports
 from phalanx.engine.refused_requests import RefusedRequests
 from phalanx.engine.submissions import Submissions
 from phalanx.engine.submit_warnings import SubmitWarnings
+from phalanx.host.clock import wall_clock
 from phalanx.identity.authority import TokenAuthority
 from phalanx.identity.token_registry import TokenRegistry
 from phalanx.store.protocol import Store
-from phalanx.store.sqlite import wall_clock
 
 if TYPE_CHECKING:
     from phalanx.api.auth import Authenticator

@@ -14,6 +14,7 @@ from phalanx.core.causes import TaskEnding, ending_text
 from phalanx.core.ledger import LostTo
 from phalanx.core.model import Phase
 from phalanx.core.spec.quantities import size_text
+from phalanx.core.text import listed
 from phalanx.core.time_units import SECOND, Micros
 from phalanx.wire.events import Event, Resync, UnknownEvent
 
@@ -73,7 +74,7 @@ def _job(record: records.JobRecords) -> str:
         case records.JobSubmitted(size=size, owner=owner):
             return f"submitted{_by(owner)}: {plural(size, 'task')}"
         case records.MembersAdded(members=members, size=size):
-            return f"{_listed(members)} joined: {plural(size, 'task')} so far"
+            return f"{_in_order(members)} joined: {plural(size, 'task')} so far"
         case records.DependenciesMet():
             return "all dependencies done"
         case records.JobCancelRequested(by=by):
@@ -89,7 +90,7 @@ def _job(record: records.JobRecords) -> str:
         case records.GatheredPlacesReleased(places=places, why=why):
             return f"released {plural(places, 'gathered place')}: {why}"
         case records.CapacityKept(size=size, victims=victims):
-            waiting = f", waiting for {_listed(victims)} to stop" if victims else ""
+            waiting = f", waiting for {_in_order(victims)} to stop" if victims else ""
             return f"capacity kept for {plural(size, 'task')}{waiting}"
         case records.KeptCapacityReleased():
             return "kept capacity released: the job did not start in time"
@@ -110,7 +111,7 @@ def _ended(phase: Phase, why: str) -> str:
 def _attempt(record: records.AttemptRecords) -> str:
     match record:
         case records.GangReserved(attempt=attempt, size=size, workers=workers):
-            return f"attempt {attempt}: reserved {plural(size, 'task')} on {_listed(workers)}"
+            return f"attempt {attempt}: reserved {plural(size, 'task')} on {_in_order(workers)}"
         case records.GangStarting(size=size, workers=workers):
             return _starting(size, workers)
         case records.ReservationLost(attempt=attempt, why=why):
@@ -119,14 +120,14 @@ def _attempt(record: records.AttemptRecords) -> str:
             return f"evicted: {why}"
         case records.JobShrunk(tasks=tasks, by=by):
             what = "task" if len(tasks) == 1 else "tasks"
-            return f"shrinking for {by}: stopping {what} {_listed(map(str, tasks))}"
+            return f"shrinking for {by}: stopping {what} {_in_order(map(str, tasks))}"
         case records.GangStopping(why=why):
             return f"stopping all tasks: {why}"
         case records.GangStopped(outcome=outcome, seconds=seconds):
             return f"all tasks stopped after {seconds:.1f} s, job {_ENDED[outcome]}"
         case records.DoneTasksRequeued(tasks=tasks):
             what = "task" if len(tasks) == 1 else "tasks"
-            had = f"{what} {_listed(map(str, tasks))} had finished"
+            had = f"{what} {_in_order(map(str, tasks))} had finished"
             return f"{had}, running again with the whole gang: on_partial_completion is restart"
         case records.WorkLost(to=to, by=by, gpu_s=gpu_s):
             return f"lost {_work(gpu_s)} ({to}{_by(by) if to is LostTo.EVICTION else ''})"
@@ -253,13 +254,9 @@ def _clock(at: Micros) -> str:
     return datetime.fromtimestamp(at / SECOND, UTC).astimezone().strftime("%H:%M:%S")
 
 
-def _listed(names: Iterable[str]) -> str:
+def _in_order(names: Iterable[str]) -> str:
     """Names in natural order, w-2 before w-10; of many, the first ones."""
-    ordered = sorted(names, key=_natural)
-    if len(ordered) <= _MOST_NAMES:
-        return ", ".join(ordered)
-    shown = _MOST_NAMES - 1
-    return f"{', '.join(ordered[:shown])} and {len(ordered) - shown} more"
+    return listed(sorted(names, key=_natural), _MOST_NAMES)
 
 
 def _natural(name: str) -> list[tuple[int, int, str]]:

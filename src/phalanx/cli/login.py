@@ -66,9 +66,9 @@ def login(*, url: Url, fingerprint: Fingerprint = None, token_file: TokenFile = 
 def _store(loaded: "ClientSettings", bundle: str) -> Path:
     """Write the settings; the latest authority of the bundle becomes the pinned one."""
     from phalanx.client import settings  # noqa: PLC0415
+    from phalanx.host.file_replacement import write_private  # noqa: PLC0415
     from phalanx.tls.fingerprint import fingerprint_of  # noqa: PLC0415
     from phalanx.tls.pinning import Pin, certificates_of  # noqa: PLC0415
-    from phalanx.tls.private_file import write_private  # noqa: PLC0415
 
     values: dict[str, object] = {"server": list(loaded.servers)}
     if bundle:

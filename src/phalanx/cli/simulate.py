@@ -215,6 +215,7 @@ def _write(
     settings: "ReplaySettings",
     results: "list[ReplayResult]",
 ) -> None:
+    from phalanx.core.time_units import SECOND  # noqa: PLC0415
     from phalanx.sim.report import page  # noqa: PLC0415
 
     nodes = f"{plural(len(trace.nodes), 'node')} with {trace.gpu / 1000:,g} GPUs"
@@ -225,7 +226,7 @@ def _write(
     facts = [
         f"{len(trace.jobs):,} jobs of {jobs.name} in {queues}, on {nodes}.",
         f"The time limit of a job is {duration}{', rounded up' if settings.rounded else ''}.",
-        f"While jobs are pending, plans are at least {settings.plan_every / 1e6:g} s apart.",
+        f"While jobs are pending, plans are at least {settings.plan_every / SECOND:g} s apart.",
     ]
     try:
         path.write_text(page(f"Replay of {jobs.name}", facts, results), encoding="utf-8")

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
+from phalanx.core.text import listed
 from phalanx.core.time_units import MINUTE, SECOND, Micros
 
 
@@ -81,9 +82,8 @@ def stopped_by_worker(task: int, ending: str) -> Cause:
 
 def partly_complete(cause: Cause, done: Sequence[int]) -> Cause:
     """The gang stopped for this cause when some tasks were done, and must not repeat them."""
-    numbers = ", ".join(map(str, done[:_MOST_TASKS]))
-    more = f" and {len(done) - _MOST_TASKS} more" if len(done) > _MOST_TASKS else ""
-    finished = f"task{'s' if len(done) > 1 else ''} {numbers}{more} had finished"
+    numbers = listed([str(task) for task in done], _MOST_TASKS)
+    finished = f"task{'s' if len(done) > 1 else ''} {numbers} had finished"
     what = str(cause) if cause.task is not None else f"the gang was stopped ({cause})"
     text = f"{finished} and {what}: on_partial_completion is fail"
     return Cause(cause.kind, text, cause.task, cause.by)

@@ -4,12 +4,11 @@ In order of precedence. The first four follow from the job alone; the planner ad
 sentence can stand alone and can follow `pending: `.
 """
 
-from datetime import UTC, datetime
-
 import msgspec
 
 from phalanx.core.model import Job
 from phalanx.core.spec import quantities
+from phalanx.core.text import listed, utc_time
 from phalanx.core.time_units import Micros
 
 
@@ -29,14 +28,14 @@ class After(msgspec.Struct, frozen=True, tag=True):
     jobs: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"runs after {_listed(self.jobs)}, which {_have(self.jobs)} not finished"
+        return f"runs after {listed(self.jobs)}, which {_have(self.jobs)} not finished"
 
 
 class Backoff(msgspec.Struct, frozen=True, tag=True):
     until: Micros
 
     def __str__(self) -> str:
-        return f"backing off after a failure, next attempt at {_clock(self.until)}"
+        return f"backing off after a failure, next attempt at {utc_time(self.until)}"
 
 
 class WaitingForMembers(msgspec.Struct, frozen=True, tag=True):
@@ -59,7 +58,7 @@ class WaitingForGroup(msgspec.Struct, frozen=True, tag=True):
 
     def __str__(self) -> str:
         have = _have(self.missing)
-        return f"its group is incomplete: {_listed(self.missing)} {have} not been submitted"
+        return f"its group is incomplete: {listed(self.missing)} {have} not been submitted"
 
 
 class NoNodeMatches(msgspec.Struct, frozen=True, tag=True):
@@ -105,7 +104,7 @@ class WaitingForVictims(msgspec.Struct, frozen=True, tag=True):
     tasks: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"starts when {_listed(self.tasks)} {_have(self.tasks)} stopped"
+        return f"starts when {listed(self.tasks)} {_have(self.tasks)} stopped"
 
 
 class HeldBack(msgspec.Struct, frozen=True, tag=True):
@@ -113,7 +112,7 @@ class HeldBack(msgspec.Struct, frozen=True, tag=True):
     until: Micros | None
 
     def __str__(self) -> str:
-        when = "" if self.until is None else f" (reserved start {_clock(self.until)})"
+        when = "" if self.until is None else f" (reserved start {utc_time(self.until)})"
         return f"held back: starting now would delay {self.for_job}{when}"
 
 
@@ -170,10 +169,6 @@ def members_reason(job: Job) -> WaitingForMembers | None:
     return WaitingForMembers(job.spec.size, job.members.needed)
 
 
-def _clock(at: Micros) -> str:
-    return datetime.fromtimestamp(at / 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
 #: Resources whose name is not already the unit.
 _UNITS = {"gpu": "GPU", "cpu": "CPU", "slots": "slot"}
 
@@ -190,9 +185,3 @@ def amount_in_words(resource: str, amount: int, *, unit: bool = True) -> str:
 
 def _have(names: tuple[str, ...]) -> str:
     return "has" if len(names) == 1 else "have"
-
-
-def _listed(names: tuple[str, ...], at_most: int = 5) -> str:
-    if len(names) <= at_most:
-        return ", ".join(names)
-    return ", ".join(names[:at_most]) + f" and {len(names) - at_most} more"

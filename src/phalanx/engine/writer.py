@@ -17,7 +17,7 @@ from phalanx.core.changes import Timer
 from phalanx.core.cluster import Cluster
 from phalanx.core.errors import CoreError
 from phalanx.core.events import Event
-from phalanx.core.time_units import Micros
+from phalanx.core.time_units import SECOND, Micros
 from phalanx.engine.commits import Commits
 from phalanx.engine.errors import NotLeading, Unavailable, UncertainOutcome
 from phalanx.engine.host import HostEnvironment
@@ -82,7 +82,8 @@ class _Timers:
     def apply_due(self, turn: Turn, on_refused: Callable[[str, str], None]) -> None:
         """Apply every timer that is due, including those that this turn has set.
 
-        A timer that is refused concerns one job. It must not end the leader, and the next one.
+        A timer that is refused concerns one job. It must not crash this leader, and then the next
+        one, which would load the same timer.
         """
         self.add(turn.take_timers())
         while self._heap and self._heap[0][0] <= turn.now:
@@ -184,7 +185,7 @@ class Writer:
         self._arrived.clear()
         delays = []
         if self._timers.next_at is not None:
-            delays.append((self._timers.next_at - self.now()) / 1_000_000)
+            delays.append((self._timers.next_at - self.now()) / SECOND)
         deadline = self.losses.next_deadline()
         if deadline is not None:
             least = 0.0 if self._lease.is_valid() else _NO_LEASE_S

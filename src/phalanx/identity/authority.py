@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from phalanx.core.errors import Conflict, Unknown
 from phalanx.core.time_units import HOUR, Micros
+from phalanx.host.clock import wall_clock
 from phalanx.identity.principal import Forbidden, Principal, check_worker
 from phalanx.identity.token_registry import TokenRegistry
 from phalanx.identity.tokens import (
@@ -24,7 +25,6 @@ from phalanx.identity.tokens import (
     shown_prefix,
 )
 from phalanx.store.protocol import AuditRecord, Store, Token
-from phalanx.store.sqlite import wall_clock
 
 #: How often a change is tried again after another one of the same token.
 _TRIES = 5

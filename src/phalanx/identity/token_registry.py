@@ -6,13 +6,14 @@ A server reads the tokens again within seconds of a change, so that a revoked on
 import asyncio
 import hmac
 from collections.abc import Callable
-from datetime import UTC, datetime
 from itertools import islice
 
 from msgspec.structs import replace
 
 from phalanx.core.spec.job import JobSpec
-from phalanx.core.time_units import HOUR, SECOND, Micros
+from phalanx.core.text import utc_time
+from phalanx.core.time_units import HOUR, Micros
+from phalanx.host.clock import wall_clock
 from phalanx.identity.principal import (
     Forbidden,
     Principal,
@@ -22,7 +23,6 @@ from phalanx.identity.principal import (
 )
 from phalanx.identity.tokens import LOCAL, ROLES, digest
 from phalanx.store.protocol import Store, StoreError, Token
-from phalanx.store.sqlite import wall_clock
 
 #: How often a server reads the tokens again if they have changed.
 _REFRESH_S = 2.0
@@ -200,17 +200,15 @@ def _principal(token: Token, now: Micros) -> Principal:
     if token.role not in ROLES:
         raise Unauthorised(f"token {token.name} has an unknown role, {token.role}")
     if token.revoked_at is not None:
+        revoked_at = utc_time(token.revoked_at)
         raise Revoked(
-            f"the credential of worker {token.workers} was revoked at {_time(token.revoked_at)}; to"
+            f"the credential of worker {token.workers} was revoked at {revoked_at}; to"
             " join again, remove the file `credential` in the worker's state directory and start"
             " the worker with a join token"
         )
     if token.expires_at is not None and now >= token.expires_at:
+        expired_at = utc_time(token.expires_at)
         raise Unauthorised(
-            f"token {token.name} expired at {_time(token.expires_at)}; ask an admin for a new one"
+            f"token {token.name} expired at {expired_at}; ask an admin for a new one"
         )
     return Principal(token.name, token.role, token.namespaces, token.workers)
-
-
-def _time(at: Micros) -> str:
-    return datetime.fromtimestamp(at / SECOND, UTC).strftime("%Y-%m-%d %H:%M UTC")

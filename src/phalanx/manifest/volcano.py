@@ -6,6 +6,7 @@ from typing import NamedTuple
 from phalanx.core.spec.durations import duration
 from phalanx.core.spec.fields import items, text
 from phalanx.core.spec.names import dns_label
+from phalanx.core.time_units import SECOND
 from phalanx.manifest.draft import JobDraft, LocatedValue
 from phalanx.manifest.gang_draft import put_pod_fields
 from phalanx.manifest.metadata import metadata_of
@@ -194,7 +195,7 @@ class _Policies:
     ) -> None:
         location = policy.location
         if event == "PodPending" and timeout and action in _ENDS:
-            self._draft.put("schedule_timeout", timeout / 1_000_000, location.at("timeout"))
+            self._draft.put("schedule_timeout", timeout / SECOND, location.at("timeout"))
         elif timeout:
             policy.problems.add_unsupported(
                 location.at("timeout"), "is a delay, which is not supported"

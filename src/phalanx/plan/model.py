@@ -15,6 +15,9 @@ from phalanx.core.reasons import Reason
 from phalanx.core.spec.job import Pack
 from phalanx.core.time_units import MINUTE, SECOND, Micros
 
+#: Later than any time.
+NEVER: Micros = 1 << 62
+
 
 class OrderKey(StrEnum):
     """A criterion by which the gangs of one queue are ordered."""

@@ -10,14 +10,12 @@ from collections.abc import Iterator
 from phalanx.core.reasons import Backoff, Reason
 from phalanx.core.spec.schema import TASK_LIMIT
 from phalanx.core.time_units import Micros
-from phalanx.plan.model import OrderKey, PendingGang, PlannerPolicy
+from phalanx.plan.model import NEVER, OrderKey, PendingGang, PlannerPolicy
 from phalanx.plan.state.forkable import ForkableDict
 from phalanx.plan.state.time_index import TimeIndex
 
 _BucketKey = tuple[object, ...]
 _Key = tuple[object, ...]
-#: Later than any time.
-_NEVER: Micros = 1 << 62
 
 
 class Bucket:
@@ -69,8 +67,8 @@ class Bucket:
         keys = self._keys
         if keys is None:
             head = self.head
-            starves_at = _NEVER if head.since is None else head.since + policy.starve_after
-            before, after = order_key(policy, head, -_NEVER), order_key(policy, head, _NEVER)
+            starves_at = NEVER if head.since is None else head.since + policy.starve_after
+            before, after = order_key(policy, head, -NEVER), order_key(policy, head, NEVER)
             keys = self._keys = (starves_at, before, after)
         return keys[1] if now < keys[0] else keys[2]
 

@@ -13,7 +13,7 @@ from phalanx.core.reasons import HeldBack
 from phalanx.core.time_units import Micros
 from phalanx.plan.decisions import ReservedStart
 from phalanx.plan.future_capacity import FutureCapacity, Reservation, node_mask
-from phalanx.plan.model import PendingGang
+from phalanx.plan.model import NEVER, PendingGang
 from phalanx.plan.pending import is_starving
 from phalanx.plan.placement.amounts import minimum_amounts
 from phalanx.plan.placement.trial import PlacementTrial, place_all, undo_all
@@ -21,7 +21,6 @@ from phalanx.plan.state.capacity import FreeCapacity, Occupant
 from phalanx.plan.state.nodes import Bools, Floats
 from phalanx.plan.state.pass_capacity import PassCapacity
 from phalanx.plan.state.planner_state import Moment
-from phalanx.plan.state.running import NEVER
 
 #: With at most this many end times, the search does not compute where it may begin.
 _FEW_TIMES = 8

@@ -18,6 +18,7 @@ from phalanx.engine.event_buffer import EventBuffer
 from phalanx.engine.host import HostEnvironment
 from phalanx.engine.planner_loop import PlannerThread
 from phalanx.engine.telemetry import TelemetryFanout
+from phalanx.host.clock import wall_clock
 from phalanx.identity.token_registry import TokenRegistry
 from phalanx.server.cluster_certificates import ClusterCertificates
 from phalanx.server.config import Config
@@ -29,7 +30,6 @@ from phalanx.server.metrics.metrics import Metrics
 from phalanx.server.same_origin import SameOrigin
 from phalanx.server.shutdown import Shutdown
 from phalanx.store.protocol import Store
-from phalanx.store.sqlite import wall_clock
 
 #: How long connections have after SIGTERM to receive their last response.
 LINGER_S = 1

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 from phalanx.core.time_units import SECOND, Micros
 from phalanx.engine.engine import Engine
+from phalanx.host.clock import wall_clock
 from phalanx.server.logs import Logger
 from phalanx.store.protocol import PruneCounts, Store, StoreError
 from phalanx.store.rows import KEYS_PER_PRUNE
-from phalanx.store.sqlite import wall_clock
 
 #: The longest pause between two rounds.
 _PAUSE_MAX_S = 300.0

@@ -5,10 +5,11 @@ import re
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
+from phalanx.host.clock import wall_clock
 from phalanx.server.config import Config, state_directory
 from phalanx.store.memory import MemoryStore
 from phalanx.store.protocol import Store, StoreError
-from phalanx.store.sqlite import SQLiteStore, wall_clock
+from phalanx.store.sqlite import SQLiteStore
 
 
 def place_of(config: Config) -> str:

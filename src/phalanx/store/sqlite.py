@@ -6,7 +6,6 @@ host, and the lock keeps a second leader out even if that clock is set forward.
 """
 
 import sqlite3
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import cache, partial
@@ -16,6 +15,7 @@ from typing import Any
 from phalanx.core.model import Job, Rows, Task
 from phalanx.core.records import Record
 from phalanx.core.time_units import Micros
+from phalanx.host.clock import wall_clock
 from phalanx.store import rows, schema, sql
 from phalanx.store.pages import Cursor, audit_page, job_page
 from phalanx.store.protocol import (
@@ -50,11 +50,6 @@ _TRIM = """
     DELETE FROM output WHERE job = ?1 AND position = ?2 AND epoch = ?3
     AND begins < ?4 AND ends <= ?4 RETURNING ends - begins
 """
-
-
-def wall_clock() -> Micros:
-    """The time of this host."""
-    return time.time_ns() // 1000
 
 
 class SQLiteStore:

@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from phalanx.host.file_replacement import write_private
 from phalanx.tls.fingerprint import fingerprint_of
-from phalanx.tls.private_file import write_private
 from phalanx.tls.problems import tls_problem
 
 _FETCH_S = 10.0

@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
+from phalanx.host.clock import wall_clock
 from phalanx.store.memory import MemoryStore
 from phalanx.store.protocol import Store
-from phalanx.store.sqlite import wall_clock
 from tests.compliance.conftest import (
     backend,
     memory_backend,

@@ -24,11 +24,11 @@ from phalanx.engine.event_buffer import EventBuffer
 from phalanx.engine.host import HostEnvironment
 from phalanx.engine.settings import EngineSettings
 from phalanx.engine.turn import Turn
+from phalanx.host.clock import wall_clock
 from phalanx.identity.token_registry import TokenRegistry
 from phalanx.server.http_protocol import CoalescingProtocol
 from phalanx.server.http_server import HttpServer
 from phalanx.store.protocol import Store
-from phalanx.store.sqlite import wall_clock
 
 PATIENCE_S = 20.0
 

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from phalanx.api.app import create_app
+from phalanx.host.clock import wall_clock
 from phalanx.identity.principal import Principal, Unauthorised
 from phalanx.store.memory import MemoryStore
 from phalanx.store.protocol import AuditQuery, Store
-from phalanx.store.sqlite import wall_clock
 from tests.integration.api.serving import Running, serving
 
 JOB = {"name": "train", "namespace": "ml", "roles": {"a": {"command": "true"}}}

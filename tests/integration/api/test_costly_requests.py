@@ -6,9 +6,9 @@ import json
 import pytest
 
 from phalanx.api import input_reader
+from phalanx.host.clock import wall_clock
 from phalanx.manifest import documents
 from phalanx.store.memory import MemoryStore
-from phalanx.store.sqlite import wall_clock
 from tests.integration.api.serving import PATIENCE_S, Running, serving
 
 ROLES = json.dumps({"roles": {f"r{n}": {"command": "a"} for n in range(15_000)}}).encode()

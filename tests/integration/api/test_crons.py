@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from phalanx.core.handlers import crons
+from phalanx.host.clock import wall_clock
 from phalanx.identity.principal import Principal
 from phalanx.store.memory import MemoryStore
 from phalanx.store.protocol import Store
-from phalanx.store.sqlite import wall_clock
 from tests.integration.api.serving import Running, serving
 
 #: Not due while a test runs, unless it runs on a leap day at midnight.

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from phalanx.api.services import Info
+from phalanx.host.clock import wall_clock
 from phalanx.store.memory import MemoryStore
-from phalanx.store.sqlite import wall_clock
 from tests.integration.api.serving import PATIENCE_S, Running, serving
 from tests.integration.api.test_jobs import submit
 

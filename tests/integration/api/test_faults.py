@@ -16,9 +16,9 @@ from phalanx.core.model import Phase
 from phalanx.core.settings import CoreSettings
 from phalanx.core.states import State
 from phalanx.core.time_units import SECOND
+from phalanx.host.clock import wall_clock
 from phalanx.store.memory import MemoryDatabase, MemoryStore
 from phalanx.store.protocol import Batch, CommitFailed, Deposed
-from phalanx.store.sqlite import wall_clock
 from tests.integration.api.serving import Running, quick, serving
 from tests.integration.api.test_jobs import submit
 from tests.integration.api.test_plain import a_worker, claim

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from phalanx.host.clock import wall_clock
 from phalanx.identity.principal import Principal
 from phalanx.store.memory import MemoryStore
-from phalanx.store.sqlite import wall_clock
 from tests.integration.api.serving import Reply, Running, serving
 from tests.manifests import pod
 

@@ -12,9 +12,9 @@ from phalanx.api.app import OPENAPI_PATH, create_app
 from phalanx.api.auth import ALLOWED
 from phalanx.api.visibility import HIDDEN_JOB, HIDDEN_TASK, visible_reason
 from phalanx.core.reasons import HeldBack
+from phalanx.host.clock import wall_clock
 from phalanx.identity.principal import Principal, Unauthorised
 from phalanx.store.memory import MemoryStore
-from phalanx.store.sqlite import wall_clock
 from tests.integration.api.serving import Reply, Running, serving
 
 ANN = Principal("ann", "user", ("a",))

@@ -15,8 +15,8 @@ from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 
 from phalanx.api.app import OPENAPI_PATH
+from phalanx.host.clock import wall_clock
 from phalanx.store.memory import MemoryStore
-from phalanx.store.sqlite import wall_clock
 from tests.integration.api.serving import PATIENCE_S, Running, quick, serving
 
 

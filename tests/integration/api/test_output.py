@@ -12,9 +12,9 @@ from phalanx.core.states import State
 from phalanx.core.time_units import SECOND
 from phalanx.engine.engine import Engine
 from phalanx.engine.output import chunk_writer
+from phalanx.host.clock import wall_clock
 from phalanx.store.memory import MemoryDatabase, MemoryStore
 from phalanx.store.protocol import OutputChunk, Store, StoreError
-from phalanx.store.sqlite import wall_clock
 from tests.integration.api.serving import PATIENCE_S, Reply, Running, quick, serving
 from tests.integration.api.test_jobs import submit
 from tests.integration.api.test_plain import a_worker, claim

@@ -9,9 +9,9 @@ from phalanx.core.model import Phase
 from phalanx.core.settings import CoreSettings
 from phalanx.core.states import State
 from phalanx.core.time_units import SECOND
+from phalanx.host.clock import wall_clock
 from phalanx.store.memory import MemoryStore
 from phalanx.store.protocol import Store
-from phalanx.store.sqlite import wall_clock
 from tests.integration.api.serving import Running, quick, serving
 from tests.integration.api.test_jobs import submit
 

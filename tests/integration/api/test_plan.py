@@ -5,9 +5,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from phalanx.core.settings import CoreSettings
+from phalanx.host.clock import wall_clock
 from phalanx.identity.principal import Principal
 from phalanx.store.memory import MemoryStore
-from phalanx.store.sqlite import wall_clock
 from tests.integration.api.serving import Running, quick, serving
 
 PRICED = quick(core=replace(CoreSettings(), price={"gpu": 3_600_000_000}))

@@ -14,8 +14,8 @@ from phalanx.engine.agent_sync import AgentSync
 from phalanx.engine.engine import Engine
 from phalanx.engine.event_buffer import EventBuffer
 from phalanx.engine.host import HostEnvironment
+from phalanx.host.clock import wall_clock
 from phalanx.store.memory import MemoryStore
-from phalanx.store.sqlite import wall_clock
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "http.md").read_text("utf-8")
 SECTION = re.compile(r"^### `([A-Z]+) (\S+)`$(.*?)(?=^##|\Z)", re.MULTILINE | re.DOTALL)

@@ -10,10 +10,10 @@ import pytest
 import pytest_asyncio
 import uvicorn
 
+from phalanx.host.clock import wall_clock
 from phalanx.server import http_server, request_limits, tls_acceptor
 from phalanx.server.http_protocol import CoalescingProtocol
 from phalanx.store.memory import MemoryStore
-from phalanx.store.sqlite import wall_clock
 from tests.integration.api.serving import Running, serving
 from tests.integration.api.test_tokens import Tokens
 from tests.integration.raw_http import RawConnection

@@ -1,7 +1,7 @@
 """A standby names the leader, or says that there is none."""
 
+from phalanx.host.clock import wall_clock
 from phalanx.store.memory import MemoryDatabase, MemoryStore
-from phalanx.store.sqlite import wall_clock
 from tests.integration.api.serving import quick, serving
 from tests.integration.api.test_jobs import submit
 

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from phalanx.api.services import Info
+from phalanx.host.clock import wall_clock
 from phalanx.store.memory import MemoryDatabase, MemoryStore
-from phalanx.store.sqlite import wall_clock
 from tests.integration.api.serving import Running, serving
 from tests.integration.api.test_jobs import submit
 from tests.integration.api.test_tokens import Tokens

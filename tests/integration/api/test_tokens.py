@@ -6,9 +6,9 @@ from litestar.routes import HTTPRoute
 
 from phalanx.api.app import create_app
 from phalanx.api.auth import ALLOWED
+from phalanx.host.clock import wall_clock
 from phalanx.identity.principal import Principal, Unauthorised
 from phalanx.store.memory import MemoryStore
-from phalanx.store.sqlite import wall_clock
 from tests.integration.api.serving import Reply, Running, serving
 
 PRINCIPALS = {

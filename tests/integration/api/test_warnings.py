@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from phalanx.api.services import Info
 from phalanx.core.settings import CoreSettings
+from phalanx.host.clock import wall_clock
 from phalanx.store.memory import MemoryStore
-from phalanx.store.sqlite import wall_clock
 from tests.integration.api.serving import Running, quick, serving
 
 PRICED = quick(core=replace(CoreSettings(), price={"gpu": 3_500_000}))

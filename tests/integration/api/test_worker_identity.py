@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from phalanx.host.clock import wall_clock
 from phalanx.identity.token_registry import TokenRegistry
 from phalanx.identity.tokens import TokenRequest, new_token
 from phalanx.store.memory import MemoryStore
 from phalanx.store.protocol import Store
-from phalanx.store.sqlite import wall_clock
 from tests.integration.api.serving import Reply, Running, serving
 
 MARKER = "s3cr3t-of-another-worker"

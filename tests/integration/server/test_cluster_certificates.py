@@ -8,9 +8,9 @@ import pytest
 import structlog
 
 from phalanx.agent.tls_identity import TlsIdentity
+from phalanx.host.clock import wall_clock
 from phalanx.server.cluster_certificates import ClusterCertificates, next_authority
 from phalanx.store.memory import MemoryStore
-from phalanx.store.sqlite import wall_clock
 from phalanx.tls.pinning import Pin
 from tests.unit.test_authority import handshake
 

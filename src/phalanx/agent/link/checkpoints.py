@@ -5,7 +5,6 @@ import base64
 import os
 from urllib.parse import quote
 
-from phalanx.agent.file_replacement import write_all
 from phalanx.agent.link.attempt_problems import AttemptProblems
 from phalanx.agent.link.http_client import BodyUnreadable, FileBody, HttpReply
 from phalanx.agent.link.leader_client import LeaderClient, Unreachable
@@ -13,6 +12,7 @@ from phalanx.agent.messages import AttemptKey, AttemptStatus
 from phalanx.agent.state_dir import CHECKPOINT_IN, CHECKPOINT_OUT, StateDir
 from phalanx.agent.task_files import TaskFile, UnusableFile
 from phalanx.core.spec.quantities import size_text
+from phalanx.host.file_replacement import write_all
 
 #: A checkpoint that is larger, in base64 and with the variable's name, is passed in the file only.
 _INLINE_BYTES = 96 * 1024 - 16

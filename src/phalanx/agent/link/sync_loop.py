@@ -12,8 +12,6 @@ from urllib.parse import quote
 import msgspec
 import structlog
 
-from phalanx.agent.clock import boot_time
-from phalanx.agent.file_replacement import replace_file
 from phalanx.agent.link.controller import AttemptController
 from phalanx.agent.link.leader_client import CredentialRefused, LeaderClient, Unreachable
 from phalanx.agent.link.membership import Membership
@@ -21,6 +19,8 @@ from phalanx.agent.state_dir import StateDir
 from phalanx.agent.task_files import read_short
 from phalanx.core.model import Limit, Protocol
 from phalanx.core.time_units import SECOND
+from phalanx.host.clock import boot_time
+from phalanx.host.file_replacement import replace_file
 from phalanx.wire.errors import error_message
 from phalanx.wire.sync import SyncReply, SyncRequest
 

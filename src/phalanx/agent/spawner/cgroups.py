@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
-from phalanx.agent.file_replacement import replace_file
 from phalanx.agent.messages import AttemptKey, TaskLimits
 from phalanx.agent.spawner import cgroup_limits
 from phalanx.agent.spawner.cgroup_hierarchies import (
@@ -24,6 +23,7 @@ from phalanx.agent.spawner.cgroup_hierarchies import (
 from phalanx.agent.spawner.cgroup_limits import LIMITS, LimitsReached
 from phalanx.agent.spawner.group_folder import GroupFolder, write
 from phalanx.agent.task_files import read_short
+from phalanx.host.file_replacement import replace_file
 
 _PREFIX = "phalanx-"
 _SUBTREE = "cgroup.subtree_control"
@@ -47,7 +47,7 @@ class ControlGroup(NamedTuple):
                 folder.join()
                 stack.callback(_leave, folder)
             yield
-        with suppress(OSError):  # the program runs, and its weight is no promise
+        with suppress(OSError):  # CPU weight is best effort
             cgroup_limits.limit_after_start(self.by_controller, self.limits)
 
     def limits_reached(self) -> LimitsReached:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from phalanx.agent.file_replacement import replace_file, write_all
 from phalanx.agent.messages import AttemptKey, AttemptStatus
+from phalanx.host.file_replacement import replace_file, write_all
 
 
 class StartEntry(msgspec.Struct, frozen=True, tag=True):

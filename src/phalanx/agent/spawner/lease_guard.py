@@ -1,11 +1,11 @@
 """Kills fenced attempts that have outlived the worker's lease, without the help of the spawner."""
 
-from phalanx.agent.clock import boot_time
 from phalanx.agent.lease import LeaseFile
 from phalanx.agent.spawner import cgroups, process_tree
 from phalanx.agent.spawner.journal import Journal
 from phalanx.agent.spawner.process_tree import ProcessTree
 from phalanx.agent.state_dir import StateDir
+from phalanx.host.clock import boot_time
 
 #: How often a process that is not the spawner looks at the lease.
 LEASE_CHECK_S = 1.0

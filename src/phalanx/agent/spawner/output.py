@@ -9,9 +9,9 @@ import os
 import select
 from contextlib import suppress
 
-from phalanx.agent.file_replacement import write_all
 from phalanx.agent.messages import AttemptKey
 from phalanx.agent.state_dir import OutputFile, StateDir
+from phalanx.host.file_replacement import write_all
 
 _FILE_BYTES = 64 * 1024**2
 _KEPT_FILES = 2

@@ -6,7 +6,6 @@ An attempt ends with the last of its processes, not with its main process.
 import os
 from collections.abc import Callable, Iterator
 
-from phalanx.agent.clock import boot_time
 from phalanx.agent.messages import AttemptKey, AttemptStatus, RunAttempt
 from phalanx.agent.spawner.attempt_errors import AttemptErrors
 from phalanx.agent.spawner.cgroups import ControlGroup, ControlGroups
@@ -19,6 +18,7 @@ from phalanx.agent.spawner.process_tree import OwnChildren, ProcessTree, new_tag
 from phalanx.agent.spawner.running_attempt import RunningAttempt
 from phalanx.agent.spawner.stop_schedule import StopSchedule
 from phalanx.agent.state_dir import StateDir
+from phalanx.host.clock import boot_time
 
 
 class ProcessTable:

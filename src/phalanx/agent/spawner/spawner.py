@@ -7,7 +7,6 @@ the journal before it is sent, and the statuses of one turn of the loop are sent
 from contextlib import suppress
 from uuid import uuid4
 
-from phalanx.agent.clock import boot_time
 from phalanx.agent.lease import LeaseFile
 from phalanx.agent.messages import (
     AttemptKey,
@@ -33,6 +32,7 @@ from phalanx.agent.spawner.poller import Poller
 from phalanx.agent.spawner.process_table import ProcessTable
 from phalanx.agent.spawner.recovery import recover
 from phalanx.agent.state_dir import StateDir
+from phalanx.host.clock import boot_time
 
 #: The clock of the poll stops in suspend, so after a resume a timer is late by at most this.
 _LONGEST_POLL_S = 1.0

@@ -77,7 +77,7 @@ def _bad_start_set(gang: Gang, indices: list[int]) -> str | None:
 def _neighbours(tx: Changes, node: Node) -> list[Node]:
     """Other workers on the same host, whose ports must not be used again.
 
-    None if there are very many: then the address is not that of a single machine.
+    Empty if there are very many: then the address is not that of a single machine.
     """
     names = tx.base.hosts.get(node.worker.host, set())
     if len(names) > _MOST_NEIGHBOURS:

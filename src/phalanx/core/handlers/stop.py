@@ -31,7 +31,7 @@ from phalanx.core.records import (
 )
 from phalanx.core.spec.job import Match, Restart
 from phalanx.core.states import PLACED, TERMINAL, UNPLACED, Move, State
-from phalanx.core.time_units import Micros
+from phalanx.core.time_units import SECOND, Micros
 
 #: Verdicts that follow from the cause alone. After any other cause the gang may be requeued.
 _VERDICTS = {
@@ -130,7 +130,7 @@ def settle(tx: Changes, gang: Gang) -> None:
         tx.requeue(gang, gang.tasks[task.index], Move.GANG_RESTARTED)
     tx.set_job(gang, stopping=None, attempt=None)
     if had_stopped:
-        seconds = (tx.now - stopping.began_at) / 1_000_000
+        seconds = (tx.now - stopping.began_at) / SECOND
         tx.record(GangStopped(job.id, stopping.epoch, verdict or Phase.PENDING, seconds))
     if repeated:
         tasks = tuple(task.index for task in repeated)

@@ -6,8 +6,8 @@ and requests together, so placing or evicting a gang does not change it.
 
 import numpy as np
 
-from phalanx.plan.fairshare.queue_tree import EPSILON, QueueBranch, QueueTree
-from phalanx.plan.state.nodes import Floats
+from phalanx.plan.fairshare.queue_tree import QueueBranch, QueueTree
+from phalanx.plan.state.nodes import EPSILON, Floats
 
 
 def divide(tree: QueueTree, capacity: Floats) -> None:

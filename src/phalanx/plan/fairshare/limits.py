@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from phalanx.plan.fairshare.queue_tree import EPSILON, QueueTree
-from phalanx.plan.state.nodes import Floats, NodeTable
+from phalanx.plan.fairshare.queue_tree import QueueTree
+from phalanx.plan.state.nodes import EPSILON, Floats, NodeTable
 
 
 class QueueLimits:

@@ -7,9 +7,6 @@ import numpy as np
 from phalanx.core.model import Queue
 from phalanx.plan.state.nodes import Bools, Floats, NodeTable
 
-#: Shares are real numbers; a smaller difference between two amounts does not count.
-EPSILON = 1e-6
-
 
 class QueueBranch:
     """A queue together with the queues below it."""

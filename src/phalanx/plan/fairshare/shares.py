@@ -12,8 +12,8 @@ import numpy as np
 from phalanx.core.model import Queue
 from phalanx.plan.fairshare.division import divide
 from phalanx.plan.fairshare.limits import QueueLimits
-from phalanx.plan.fairshare.queue_tree import EPSILON, QueueBranch, QueueTree
-from phalanx.plan.state.nodes import SLOTS, WHOLE, Bools, Floats, NodeTable
+from phalanx.plan.fairshare.queue_tree import QueueBranch, QueueTree
+from phalanx.plan.state.nodes import EPSILON, SLOTS, WHOLE, Bools, Floats, NodeTable
 
 
 class FairShares:

@@ -12,10 +12,10 @@ import numpy as np
 from phalanx.core.time_units import Micros
 from phalanx.plan.decisions import ReservedStart
 from phalanx.plan.fairshare.shares import FairShares
-from phalanx.plan.model import PendingGang
+from phalanx.plan.model import NEVER, PendingGang
 from phalanx.plan.placement.amounts import minimum_amounts
 from phalanx.plan.state.nodes import Floats
-from phalanx.plan.state.running import NEVER, RunningGangs
+from phalanx.plan.state.running import RunningGangs
 
 
 class _Reserve(NamedTuple):

@@ -3,10 +3,7 @@
 import numpy as np
 
 from phalanx.plan.model import RoleRequest
-from phalanx.plan.state.nodes import Floats, NodeTable
-
-#: Amounts are real numbers here; a smaller difference does not count.
-_EPSILON = 1e-6
+from phalanx.plan.state.nodes import EPSILON, Floats, NodeTable
 
 
 class Headroom:
@@ -19,7 +16,7 @@ class Headroom:
     def allows(self, role: RoleRequest, wanted: int) -> int:
         """The number of tasks of the role that the limits allow, at most `wanted`."""
         vector = self._table.vector(role.request.resources)
-        allowed = np.floor((self._amounts[vector.rows] + _EPSILON) / vector.amounts).min()
+        allowed = np.floor((self._amounts[vector.rows] + EPSILON) / vector.amounts).min()
         return int(max(0, min(wanted, allowed)))
 
     def spend(self, role: RoleRequest, count: int) -> None:

@@ -4,7 +4,6 @@ from other queues."""
 from collections.abc import Iterable, Mapping
 
 from phalanx.core.model import PreemptWithin
-from phalanx.plan.fairshare.queue_tree import EPSILON
 from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.model import RunningGang
 from phalanx.plan.placement.trial import PlacementTrial
@@ -12,7 +11,7 @@ from phalanx.plan.preemption.candidates import EvictionUnit
 from phalanx.plan.preemption.preemptor import Preemptor
 from phalanx.plan.preemption.reclaim import ReclaimRules
 from phalanx.plan.preemption.usage_overlay import UsageOverlay
-from phalanx.plan.state.nodes import Floats
+from phalanx.plan.state.nodes import EPSILON, Floats
 from phalanx.plan.state.running import Occupancy
 
 

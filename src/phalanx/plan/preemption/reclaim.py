@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from phalanx.core.model import ReclaimFrom
-from phalanx.plan.fairshare.queue_tree import EPSILON, QueueBranch
+from phalanx.plan.fairshare.queue_tree import QueueBranch
 from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.model import RunningGang
 from phalanx.plan.preemption.candidates import EvictionUnit
 from phalanx.plan.preemption.preemptor import Preemptor
 from phalanx.plan.preemption.usage_overlay import UsageOverlay
-from phalanx.plan.state.nodes import Bools, Floats
+from phalanx.plan.state.nodes import EPSILON, Bools, Floats
 from phalanx.plan.state.running import Occupancy
 
 

@@ -25,6 +25,8 @@ WHOLE = "gpu:whole"
 BLOCK = 256
 #: Slots of a node without a limit.
 UNLIMITED = 1 << 40
+#: Fair shares are real numbers; a smaller difference between two amounts does not count.
+EPSILON = 1e-6
 
 
 class Vector(NamedTuple):

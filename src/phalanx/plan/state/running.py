@@ -6,14 +6,11 @@ from functools import cached_property
 import numpy as np
 
 from phalanx.core.node import DEVICE, GPU
-from phalanx.core.time_units import Micros
-from phalanx.plan.model import RunningGang, RunningTask
+from phalanx.core.time_units import SECOND, Micros
+from phalanx.plan.model import NEVER, RunningGang, RunningTask
 from phalanx.plan.state.capacity import Occupant
 from phalanx.plan.state.forkable import ForkableDict
 from phalanx.plan.state.nodes import Floats, Ints, NodeTable
-
-#: Later than any time.
-NEVER: Micros = 1 << 62
 
 
 class Occupancy:
@@ -64,7 +61,7 @@ class Occupancy:
         self.highest = max(self.priorities, default=own)
         #: GPUs, and GPUs times the second up to which their work is safe: lost work grows linearly.
         self.gpus: Floats = np.array([_gpus(task) for task in tasks])
-        self.safe: Floats = np.array([_gpus(task) * task.safe_at / 1e6 for task in tasks])
+        self.safe: Floats = np.array([_gpus(task) * task.safe_at / SECOND for task in tasks])
         self._all_gpus = float(self.gpus.sum())
         self._all_safe = float(self.safe.sum())
 
@@ -88,9 +85,9 @@ class Occupancy:
         if positions is not None:
             some = list(positions)
             gpus, safe = float(self.gpus[some].sum()), float(self.safe[some].sum())
-        lost = gpus * now / 1e6 - safe
+        lost = gpus * now / SECOND - safe
         grace = self.gang.grace
-        return max(0.0, lost if grace is None else min(lost, gpus * grace / 1e6))
+        return max(0.0, lost if grace is None else min(lost, gpus * grace / SECOND))
 
 
 def _gpus(task: RunningTask) -> float:

@@ -8,7 +8,8 @@ TEMPORARY = ".new"  #: ends the name of a file until it is complete
 
 
 def replace_file(path: Path, data: bytes, *, durable: bool) -> None:
-    """Replace the content of a file. If `durable`, it has survived a crash of the machine by then.
+    """Replace the content of a file, with mode 0600. If `durable`, the new content survives a crash
+    of the machine from then on.
 
     Raises OSError; then the file is as it was, and no other file is left.
     """
@@ -27,6 +28,15 @@ def replace_file(path: Path, data: bytes, *, durable: bool) -> None:
         raise
     if durable:
         _sync_folder(path.parent)
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace a file durably. Only its owner can read it, and a new directory of it.
+
+    Raises OSError.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    replace_file(path, text.encode(), durable=True)
 
 
 def write_all(file: int, data: bytes) -> None:

@@ -1,0 +1,1 @@
+"""What every process asks of the machine that it runs on: clocks, and durable files."""
