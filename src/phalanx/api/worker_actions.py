@@ -43,10 +43,12 @@ async def remove(
         if claimed.earlier is not None:
             return
         services.engine.check_leading()
-        await services.tokens.revoke_worker(worker_id)
+        was_revoked = await services.tokens.revoke_worker(worker_id)
 
         def work(turn: Turn) -> None:
-            turn.apply(WorkerRemoved(worker_id, by))
+            # A worker that has joined and never registered has only a credential.
+            if worker_id in turn.cluster.nodes or not was_revoked:
+                turn.apply(WorkerRemoved(worker_id, by))
             claimed.use(turn)
             note(request, turn, target=worker_id)
 

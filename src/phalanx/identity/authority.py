@@ -185,10 +185,15 @@ class TokenAuthority:
 
         await self._change(credential_name(worker), renewed)
 
-    async def revoke_worker(self, worker: str) -> None:
-        """Revoke the credential of a worker, if it has one."""
-        if self._registry.named(credential_name(worker)) is not None:
-            await self.revoke(credential_name(worker))
+    async def revoke_worker(self, worker: str) -> bool:
+        """Revoke the credential of a worker. False if it has none that is valid."""
+        name = credential_name(worker)
+        await self._registry.refresh()
+        token = self._registry.named(name)
+        if token is None or token.revoked_at is not None:
+            return False
+        await self.revoke(name)
+        return True
 
     # Writing
 

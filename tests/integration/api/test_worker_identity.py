@@ -146,6 +146,16 @@ async def test_a_removed_worker_loses_its_credential(cluster: Cluster) -> None:
     assert (refused.status, refused.body["error"]["code"]) == (401, "revoked")
 
 
+async def test_a_worker_that_never_registered_can_be_removed_once(cluster: Cluster) -> None:
+    assert (await cluster.join("w-1")).status == 200
+    assert (await cluster.call("root", "DELETE", "/workers/w-1")).status == 204
+    body = {"id": "w-1", "protocol": "sync", "incarnation": "i-w-1"}
+    refused = await cluster.call("w-1", "POST", "/workers/register", body)
+    assert (refused.status, refused.body["error"]["code"]) == (401, "revoked")
+    assert (await cluster.call("root", "DELETE", "/workers/w-1")).status == 404
+    assert (await cluster.call("root", "DELETE", "/workers/w-2")).status == 404
+
+
 async def test_a_held_sync_of_a_revoked_worker_gets_no_instructions(cluster: Cluster) -> None:
     await cluster.agent("w-1")
     term = cluster.server.engine.term
