@@ -9,8 +9,8 @@ from tests.driver import spec
 
 from phalanx.core.errors import Conflict
 from phalanx.core.time_units import HOUR
-from phalanx.identity.authority import TokenAuthority
 from phalanx.identity.principal import Principal, Unauthorised
+from phalanx.identity.token_changes import TokenChanges
 from phalanx.identity.token_registry import TokenRegistry
 from phalanx.identity.tokens import NewToken, TokenRequest, digest, new_token
 from phalanx.sim.loop import run_virtually
@@ -194,7 +194,7 @@ def test_tokens_are_read_again_only_when_they_have_changed() -> None:
         await registry.refresh()
         assert store.reads == 2
         # Its own changes are known; they hide no others.
-        authority = TokenAuthority(store, registry)
+        authority = TokenChanges(store, registry)
         await authority.create(TokenRequest(name="bob", role="admin"))
         await registry.refresh()
         assert store.reads == 2
@@ -255,7 +255,7 @@ def test_a_name_can_be_joined_again_only_after_its_credential_was_revoked() -> N
         registries = [
             TokenRegistry(store, open_on_loopback=False, clock=lambda: now[0]) for _ in range(2)
         ]
-        first, second = (TokenAuthority(store, each, lambda: now[0]) for each in registries)
+        first, second = (TokenChanges(store, each, lambda: now[0]) for each in registries)
         by = Principal("join", "join", workers="*")
         await first.join(by, "w", "1" * 64)
         with pytest.raises(Conflict, match="phalanx token revoke worker:w"):

@@ -20,7 +20,7 @@ from phalanx.engine.refused_requests import RefusedRequests
 from phalanx.engine.submissions import Submissions
 from phalanx.engine.submit_warnings import SubmitWarnings
 from phalanx.host.clock import wall_clock
-from phalanx.identity.authority import TokenAuthority
+from phalanx.identity.token_changes import TokenChanges
 from phalanx.identity.token_registry import TokenRegistry
 from phalanx.store.protocol import Store
 
@@ -67,7 +67,7 @@ class Services:
         self.store = store
         self.event_buffer = event_buffer
         self.auth = auth
-        self.tokens = TokenAuthority(store, tokens or TokenRegistry(store, open_on_loopback=False))
+        self.tokens = TokenChanges(store, tokens or TokenRegistry(store, open_on_loopback=False))
         self.certificates = certificates
         self.metrics = metrics
         self.info = info or Info()

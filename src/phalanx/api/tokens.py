@@ -12,7 +12,7 @@ from phalanx.api.auth import ADMINS
 from phalanx.api.services import services_of
 from phalanx.core.spec.durations import duration
 from phalanx.core.spec.fields import REQUIRED, Field, integer, items, text
-from phalanx.identity.authority import ListedToken
+from phalanx.identity.token_changes import ListedToken
 from phalanx.identity.tokens import NewToken, TokenRequest
 from phalanx.wire.times import iso_time, iso_time_or_none
 from phalanx.wire.tokens import CreatedToken, TokenView

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from phalanx.cli.settings import refuse
 
 if TYPE_CHECKING:
-    from phalanx.identity.authority import TokenAuthority
+    from phalanx.identity.token_changes import TokenChanges
     from phalanx.identity.token_registry import TokenRegistry
 
 
@@ -34,7 +34,7 @@ def required(store: str, host: str) -> bool:
 
 async def create(store: str, folder: Path) -> LocalTokens:
     """Create the tokens that are missing or have expired. Raises StoreError, OSError."""
-    from phalanx.identity.authority import TokenAuthority  # noqa: PLC0415
+    from phalanx.identity.token_changes import TokenChanges  # noqa: PLC0415
     from phalanx.identity.token_registry import TokenRegistry  # noqa: PLC0415
     from phalanx.server import stores  # noqa: PLC0415
     from phalanx.server.config import load  # noqa: PLC0415
@@ -45,7 +45,7 @@ async def create(store: str, folder: Path) -> LocalTokens:
         await database.open()
         registry = TokenRegistry(database, open_on_loopback=False)
         await registry.refresh()
-        authority = TokenAuthority(database, registry)
+        authority = TokenChanges(database, registry)
         return LocalTokens(
             await _ensure(authority, registry, "join", folder / "join.token"),
             await _ensure(authority, registry, "admin", folder / "admin.token"),
@@ -55,7 +55,7 @@ async def create(store: str, folder: Path) -> LocalTokens:
 
 
 async def _ensure(
-    authority: "TokenAuthority", registry: "TokenRegistry", role: str, file: Path
+    authority: "TokenChanges", registry: "TokenRegistry", role: str, file: Path
 ) -> Path:
     """The file, with a token that is valid."""
     from phalanx.identity.principal import Unauthorised  # noqa: PLC0415

@@ -21,7 +21,7 @@ from phalanx.cli.stores import audit_record
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from phalanx.identity.authority import TokenAuthority
+    from phalanx.identity.token_changes import TokenChanges
     from phalanx.identity.tokens import NewToken
     from phalanx.wire.tokens import CreatedToken, TokenView
 
@@ -238,16 +238,16 @@ async def _created(creating: "Awaitable[NewToken]") -> "CreatedToken":
     return created_view(await creating)
 
 
-async def _listed(tokens: "TokenAuthority") -> "list[TokenView]":
+async def _listed(tokens: "TokenChanges") -> "list[TokenView]":
     from phalanx.api.tokens import token_view  # noqa: PLC0415
 
     return [token_view(each) for each in await tokens.list()]
 
 
-def _in_store(place: str, work: "Callable[[TokenAuthority], Awaitable[T]]") -> T:
+def _in_store(place: str, work: "Callable[[TokenChanges], Awaitable[T]]") -> T:
     """The result of work on a database. Errors end the command."""
     from phalanx.core.errors import CoreError, Invalid  # noqa: PLC0415
-    from phalanx.identity.authority import TokenAuthority  # noqa: PLC0415
+    from phalanx.identity.token_changes import TokenChanges  # noqa: PLC0415
     from phalanx.identity.token_registry import TokenRegistry  # noqa: PLC0415
     from phalanx.server import stores  # noqa: PLC0415
     from phalanx.server.config import ConfigError, load  # noqa: PLC0415
@@ -267,7 +267,7 @@ def _in_store(place: str, work: "Callable[[TokenAuthority], Awaitable[T]]") -> T
         store = stores.store_at(place, config["lease"])
         try:
             await store.open()
-            return await work(TokenAuthority(store, TokenRegistry(store, open_on_loopback=False)))
+            return await work(TokenChanges(store, TokenRegistry(store, open_on_loopback=False)))
         finally:
             await store.close()
 

@@ -14,7 +14,7 @@ import pytest_asyncio
 from cryptography import x509
 
 from phalanx.client import Client
-from phalanx.identity.authority import TokenAuthority
+from phalanx.identity.token_changes import TokenChanges
 from phalanx.identity.token_registry import TokenRegistry
 from phalanx.identity.tokens import TokenRequest
 from phalanx.store.sqlite import SQLiteStore
@@ -96,7 +96,7 @@ async def secured(
     server = await start(sqlite_at(tmp_path), "only", "--tls=auto", "--loopback-open=false")
     await server.line("leading")
     secured = Secured(tmp_path, server, store)
-    tokens = TokenAuthority(store, TokenRegistry(store, open_on_loopback=False))
+    tokens = TokenChanges(store, TokenRegistry(store, open_on_loopback=False))
     for name, role in (("root", "admin"), ("join", "join")):
         secured.tokens[name] = (await tokens.create(TokenRequest(name=name, role=role))).secret
     yield secured

@@ -37,7 +37,7 @@ class ListedToken(NamedTuple):
     used_at: Micros | None
 
 
-class TokenAuthority:
+class TokenChanges:
     def __init__(
         self, store: Store, registry: TokenRegistry, clock: Callable[[], Micros] = wall_clock
     ) -> None:
