@@ -40,8 +40,15 @@ def node_rank() -> int:
 
 
 def peers() -> list[str]:
-    """The hosts of the gang's tasks, in order of rank."""
-    return os.environ.get("GANG_PEERS", "localhost").split(",")
+    """The hosts of the gang's tasks, in order of rank. Raises LookupError in a gang of more than
+    1,000 tasks, which gets no such list."""
+    hosts = os.environ.get("GANG_PEERS")
+    if hosts is not None:
+        return hosts.split(",")
+    if job() is not None:
+        why = f"a gang of {world_size()} tasks has no list of hosts"
+        raise LookupError(f"{why}; exchange them through MASTER_ADDR")
+    return ["localhost"]
 
 
 def job() -> str | None:

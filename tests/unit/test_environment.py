@@ -60,6 +60,14 @@ def test_ranks_stay_dense_when_an_elastic_gang_starts_with_a_part() -> None:
     assert set(values(driver, job, "GANG_PEERS")) == {"a.example,b.example,c.example"}
 
 
+def test_a_very_large_gang_gets_no_list_of_hosts() -> None:
+    document = {"roles": {"worker": {"replicas": 1001, "command": "train"}}}
+    driver, job = placed(document, *["a"] * 1001)
+    for env in environments(driver, job).values():
+        assert env["WORLD_SIZE"] == "1001"
+        assert "GANG_PEERS" not in env
+
+
 def test_the_gang_variables_equal_the_rank_variables() -> None:
     driver, job = placed({"roles": ROLES}, "a", "b", "a", "c")
     for rank, env in environments(driver, job).items():

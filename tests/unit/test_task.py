@@ -42,6 +42,13 @@ def test_rank_and_attempt_are_read_from_the_environment(monkeypatch: pytest.Monk
     assert task.peers() == ["a", "b"]
 
 
+def test_a_gang_without_a_list_of_hosts_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PHALANX_JOB", "j-1")
+    monkeypatch.setenv("WORLD_SIZE", "4000")
+    with pytest.raises(LookupError, match="a gang of 4000 tasks has no list of hosts"):
+        task.peers()
+
+
 def test_a_saved_checkpoint_is_loaded_by_the_next_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

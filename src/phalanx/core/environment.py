@@ -14,6 +14,9 @@ from phalanx.core.node import GPU, Node
 from phalanx.core.spec.references import Reference, resolved
 
 _NO_ADDRESS = "127.0.0.1"
+#: Larger gangs do not get GANG_PEERS: every task would get the hosts of all, and Linux limits the
+#: length of a variable.
+_PEERS_LIMIT = 1000
 
 
 class GangEnvironment:
@@ -26,7 +29,8 @@ class GangEnvironment:
         self.rank = {task.index: rank for rank, task in enumerate(self.members)}
         self._nodes = nodes
         self.hosts = [self._host(task) for task in self.members]
-        self._peers = ",".join(self.hosts)
+        is_small = len(self.hosts) <= _PEERS_LIMIT
+        self._peers = {"GANG_PEERS": ",".join(self.hosts)} if is_small else {}
         self._node_rank: dict[str | None, int] = {}
         self._local_rank: dict[int, int] = {}
         #: By role: its members in rank order. By task: its number among them.
@@ -76,15 +80,12 @@ class GangEnvironment:
             "GANG_ID": self.job.id,
             "GANG_SIZE": str(size),
             "GANG_INDEX": str(rank),
-            "GANG_PEERS": self._peers,
             "PHALANX_JOB": self.job.id,
             "PHALANX_TASK": task.id,
             "PHALANX_ROLE": task.role,
             "PHALANX_ATTEMPT": str(task.epoch),
         }
-        variables |= self._lead
-        variables |= self._devices(task)
-        return variables
+        return variables | self._peers | self._lead | self._devices(task)
 
     def _rendezvous(self) -> dict[str, str]:
         for task, host in zip(self.members, self.hosts, strict=True):
