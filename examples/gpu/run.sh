@@ -1,7 +1,7 @@
 #!/bin/sh
 # A training job on a GPU is evicted by an urgent job, resumes from its checkpoint, and ends with the same loss
 # as an undisturbed run. Needs phalanx and a python3 with PyTorch on the PATH.
-# Without a GPU: WIDTH=64 STEP_S=0.02 sh examples/gpu/run.sh --gpus 1
+# Without a GPU: WIDTH=64 STEP_S=0.05 sh examples/gpu/run.sh --gpus 1
 set -eu
 cd "$(dirname "$0")/../.."
 port=${PORT:-8080}

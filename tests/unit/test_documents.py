@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from io import BytesIO
 
 import pytest
@@ -331,6 +332,6 @@ def test_read_options_reach_the_validation() -> None:
 def test_a_value_that_cannot_be_sent_does_not_end_the_process_that_reads(value: str) -> None:
     question = encode(ReadRequest(InputKind.DOCUMENTS, f"a: {value}".encode(), 1000))
     answers = BytesIO()
-    reader_process.serve(BytesIO(2 * reader_process.framed(question)), answers)
+    reader_process.serve(BytesIO(2 * reader_process.framed(question)), answers, sys.maxsize)
     sent = BytesIO(answers.getvalue())
     assert [reader_process.receive(sent) for _ in range(4)].count(None) == 1

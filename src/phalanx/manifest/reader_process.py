@@ -22,8 +22,8 @@ GOES_ON = b"\1"
 _KEPT_BYTES = 128 * 1024 * 1024
 
 
-def serve(questions: BinaryIO, answers: BinaryIO) -> None:
-    """Answer every message until the input ends."""
+def serve(questions: BinaryIO, answers: BinaryIO, kept_bytes: int = _KEPT_BYTES) -> None:
+    """Answer every message until the input ends, or the process has used more than `kept_bytes`."""
     send(answers, b"")
     while (question := receive(questions)) is not None:
         try:
@@ -33,7 +33,7 @@ def serve(questions: BinaryIO, answers: BinaryIO) -> None:
         except (OverflowError, UnicodeEncodeError):
             answer = encode(ReadRefusal([Problem("", _NOT_SENDABLE)]))
         used_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        goes_on = used_bytes <= _KEPT_BYTES
+        goes_on = used_bytes <= kept_bytes
         send(answers, (GOES_ON if goes_on else b"\0") + answer)
         if not goes_on:
             return
