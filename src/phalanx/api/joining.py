@@ -67,9 +67,10 @@ async def join(request: Request[Any, Any, Any]) -> JoinReply:
     worker = fields["id"]
     services, principal = services_of(request), principal_of(request)
     await services.engine.do(lambda turn: _check_name(turn, worker))
+    reply = _reply(services, worker, fields["csr"])
     audit = record_of(request, services.clock(), target=worker)
     await services.tokens.join(principal, worker, fields["credential"], audit)
-    return _reply(services, worker, fields["csr"])
+    return reply
 
 
 def _check_name(turn: Turn, worker: str) -> None:
@@ -95,11 +96,13 @@ async def renew(request: Request[Any, Any, Any], worker_id: FromPath[str]) -> Jo
     fields = await request_body.read_one(request, "a mapping, like {credential: …}", _RENEW_FIELDS)
     services = services_of(request)
     services.engine.check_leading()
+    reply = _reply(services, worker_id, fields["csr"])
     await services.tokens.renew(worker_id, fields["credential"])
-    return _reply(services, worker_id, fields["csr"])
+    return reply
 
 
 def _reply(services: Services, worker: str, csr: str | None) -> JoinReply:
+    """Made before the credential is stored: a request that is refused must change nothing."""
     renew_after = services.info.renew_credentials_s
     certificates = services.certificates
     if certificates is None or csr is None:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from urllib.parse import quote, unquote
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -74,7 +74,7 @@ class Authority:
             request = x509.load_pem_x509_csr(request_pem.encode())
             key = request.public_key()
             is_signed = request.is_signature_valid
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, UnsupportedAlgorithm) as error:
             raise InvalidRequest("is not a PEM certificate signing request") from error
         if not is_signed:
             raise InvalidRequest("is not signed with its own key")

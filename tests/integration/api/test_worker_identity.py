@@ -7,12 +7,16 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+import structlog
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from phalanx.host.clock import wall_clock
 from phalanx.identity.token_registry import TokenRegistry
 from phalanx.identity.tokens import TokenRequest, new_token
+from phalanx.server.cluster_certificates import ClusterCertificates
 from phalanx.store.memory import MemoryStore
 from phalanx.store.protocol import Store
+from phalanx.tls.authority import new_key, signing_request
 from tests.integration.api.serving import Reply, Running, serving
 
 MARKER = "s3cr3t-of-another-worker"
@@ -121,6 +125,31 @@ async def test_an_agent_cannot_speak_for_another(cluster: Cluster) -> None:
     assert (await cluster.call("w-2", "POST", output, b"forged")).status == 404
     shown = await cluster.call("root", "GET", f"/jobs/{job}")
     assert (shown.body["phase"], shown.body["tasks"][0]["worker"]) == ("starting", "w-1")
+
+
+async def test_a_join_with_an_unusable_csr_joins_nothing(cluster: Cluster) -> None:
+    services = cluster.server.services
+    certificates = ClusterCertificates(services.store, ["localhost"], structlog.get_logger())
+    await certificates.refresh()
+    services.certificates = certificates
+    made = {"name": "once", "role": "join", "joins": 1}
+    once = (await cluster.call("root", "POST", "/tokens", made)).body["secret"]
+    wrong, right = signing_request(ec.generate_private_key(ec.SECP384R1())), new_key()
+
+    async def send(path: str, secret: str, csr: str, **fields: str) -> Reply:
+        body = {"credential": digest(secret), "csr": csr, **fields}
+        return await cluster.call(
+            once if path.endswith("join") else "root", "POST", f"/workers/{path}", body
+        )
+
+    for csr in (wrong, "nonsense"):
+        refused = await send("join", "first", csr, id="w-1")
+        assert (refused.status, refused.body["error"]["code"]) == (400, "invalid")
+    joined = await send("join", "second", signing_request(right), id="w-1")
+    assert joined.status == 200, joined  # with another secret, and with the only join of the token
+    assert (await send("w-1/credential", "third", wrong)).status == 400
+    [token] = [each for each in await services.store.tokens() if each.name == "worker:w-1"]
+    assert (token.digest, token.next_digest) == (digest("second"), "")
 
 
 async def test_a_name_that_has_joined_cannot_be_joined_by_another(cluster: Cluster) -> None:
