@@ -23,20 +23,23 @@ IdempotencyKey = Annotated[
 ]
 
 
-def request_key(request: Request[Any, Any, Any], key: str | None) -> RequestKey | None:
-    """The key of the caller. Raises Invalid."""
+def request_key(
+    request: Request[Any, Any, Any], key: str | None, *options: bool
+) -> RequestKey | None:
+    """The key of the caller, for a request with these options. Raises Invalid."""
     if key is None:
         return None
     if not key or len(key) > _KEY_CHARS or not key.isascii() or not key.isprintable():
         raise wrong(
             "Idempotency-Key", f"is not a key; write 1 to {_KEY_CHARS} printable ASCII characters"
         )
-    return RequestKey(principal_of(request).name, key)
+    principal, scope = principal_of(request), request.scope
+    action: tuple[str | bool, ...] = (scope["method"], scope["path"], *options)
+    return RequestKey(principal.name, key, action, principal.may_see)
 
 
 def claim(
     request: Request[Any, Any, Any], key: str | None
 ) -> AbstractAsyncContextManager[ClaimedKey]:
-    """Claim the key for a request that its method and path describe. Raises KeyReused."""
-    keys, scope = services_of(request).idempotency_keys, request.scope
-    return keys.claim(request_key(request, key), scope["method"], scope["path"])
+    """Claim the key for a request without content. Raises KeyReused."""
+    return services_of(request).idempotency_keys.claim(request_key(request, key))

@@ -97,7 +97,8 @@ async def submit(
         await check_references(request, spec)
     if file.queues:
         check_role(principal, ADMINS)
-    checked, noted = request_key(request, key), partial(note_submitted, request)
+    checked = request_key(request, key, ignore_image, ignore_unsupported)
+    noted = partial(note_submitted, request)
     if len(file.jobs) != 1 or file.queues:
         return await _submit_together(request, file, principal, checked)
     submission = Submission(file.jobs[0], principal.name, file.part(file.jobs[0]))

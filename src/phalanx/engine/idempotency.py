@@ -1,12 +1,12 @@
 """Idempotency keys: a request that is repeated with its key is carried out once.
 
-A key belongs to its principal. It is stored in the commit of the change that was made with it, with
-a digest of the request, so that a key that is reused for another request is refused.
+A key belongs to the name of its token. It is stored in the commit of the change that was made with
+it, with a digest of the request, so that a key that is reused for another request is refused.
 """
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
@@ -22,16 +22,19 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 class RequestKey(NamedTuple):
     principal: str
     key: str
+    #: The method, the path and the options of the request: what it means besides its content.
+    action: tuple[str | bool, ...]
+    #: Whether the caller may see the jobs of a namespace.
+    may_see: Callable[[str], bool]
 
 
 class KeyReused(Conflict):
     """The idempotency key was used before, for another request."""
 
-    def __init__(self, used: UsedKey) -> None:
-        jobs = [job for job in used.jobs if job is not None]
-        created = f", which created job {jobs[0]}" if jobs else ""
+    def __init__(self, key: str, job: str | None) -> None:
+        created = "" if job is None else f", which created job {job}"
         super().__init__(
-            f"idempotency key {used.key} was used for another request{created}; send a new key with"
+            f"idempotency key {key} was used for another request{created}; send a new key with"
             " this request, or repeat the first request unchanged"
         )
 
@@ -47,31 +50,40 @@ class ClaimedKey:
     def use(self, turn: Turn, *jobs: str | None) -> None:
         """Store the key in the commit of this turn, with the jobs that the request submitted."""
         if self._key is not None and (self.earlier is None or self.earlier.jobs != jobs):
-            turn.used_keys.append(UsedKey(*self._key, self._digest, turn.now, jobs))
+            principal, key = self._key.principal, self._key.key
+            turn.used_keys.append(UsedKey(principal, key, self._digest, turn.now, jobs))
 
 
 class IdempotencyKeys:
     def __init__(self, store: Store) -> None:
         self._store = store
-        #: The lock of each key, and the number of requests that use it.
-        self._locks: dict[RequestKey, tuple[asyncio.Lock, int]] = {}
+        #: The lock of each principal's key, and the number of requests that use it.
+        self._locks: dict[tuple[str, str], tuple[asyncio.Lock, int]] = {}
 
     @asynccontextmanager
     async def claim(self, key: RequestKey | None, *content: object) -> AsyncIterator[ClaimedKey]:
-        """Handle one request at a time with this key. Raises KeyReused if the key was used with
-        other content."""
+        """Handle one request at a time with this key. Raises KeyReused if the key was used for
+        another action or with other content."""
         if key is None:
             yield ClaimedKey(None, "", None)
             return
-        digest = hashlib.sha256(_encode(content)).hexdigest()
-        async with self._locked(key):
-            earlier = await self._store.used_key(*key)
+        digest = hashlib.sha256(_encode((key.action, content))).hexdigest()
+        async with self._locked(key.principal, key.key):
+            earlier = await self._store.used_key(key.principal, key.key)
             if earlier is not None and earlier.digest != digest:
-                raise KeyReused(earlier)
+                raise KeyReused(key.key, await self._first_visible(earlier, key.may_see))
             yield ClaimedKey(key, digest, earlier)
 
+    async def _first_visible(self, used: UsedKey, may_see: Callable[[str], bool]) -> str | None:
+        """The first job of a request, if the caller may see it: its token may be a new one of the
+        same name, with other namespaces."""
+        job = next((job for job in used.jobs if job is not None), None)
+        row = None if job is None else await self._store.job(job)
+        return job if row is not None and may_see(row[0].spec.namespace) else None
+
     @asynccontextmanager
-    async def _locked(self, key: RequestKey) -> AsyncIterator[None]:
+    async def _locked(self, principal: str, name: str) -> AsyncIterator[None]:
+        key = (principal, name)
         lock, users = self._locks.get(key, (asyncio.Lock(), 0))
         self._locks[key] = (lock, users + 1)
         try:

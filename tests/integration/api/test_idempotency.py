@@ -4,6 +4,10 @@ from typing import Any
 
 import pytest
 
+from phalanx.host.clock import wall_clock
+from phalanx.identity.token_registry import TokenRegistry
+from phalanx.identity.tokens import TokenRequest, new_token
+from phalanx.store.memory import MemoryStore
 from phalanx.store.protocol import Store
 from tests.compliance.backends import Backend
 from tests.integration.api.serving import Reply, Running, serving
@@ -30,6 +34,56 @@ async def test_a_key_with_another_job_is_refused_and_names_the_first(
     )
     assert (again.status, again.body["id"]) == (200, first.body["id"])
     assert len((await server.call("GET", "/jobs")).body["jobs"]) == 1
+
+
+async def test_a_key_is_for_one_action_on_one_object_with_its_options(server: Running) -> None:
+    async def send(path: str, key: str, body: Any = None) -> Reply:
+        return await server.call("POST", path, body, idempotency_key=key)
+
+    jobs = []
+    for key in ("a", "b"):
+        jobs.append((await send("/jobs", key, {"command": "true"})).body["id"])
+        await server.call("DELETE", f"/jobs/{jobs[-1]}")
+    first = await send(f"/jobs/{jobs[0]}/retry", "retry")
+    assert first.status == 201
+    for path, key, body in (
+        (f"/jobs/{jobs[0]}/retry", "a", None),
+        (f"/jobs/{jobs[1]}/retry", "retry", None),
+        (f"/jobs/{first.body['id']}/requeue", "retry", None),
+        ("/jobs?ignore_image=true", "a", {"command": "true"}),
+        ("/jobs?ignore_unsupported=true", "a", {"command": "true"}),
+        ("/jobs:batch", "a", [{"command": "true"}]),
+    ):
+        other = await send(path, key, body)
+        assert (other.status, other.body["error"]["code"]) == (409, "key_reused"), path
+    again = await send(f"/jobs/{jobs[0]}/retry", "retry")
+    assert (again.status, again.body["id"]) == (200, first.body["id"])
+    same = await send("/jobs?ignore_image=false", "a", {"command": "true"})
+    assert (same.status, same.body["id"]) == (200, jobs[0])
+
+
+async def test_a_new_token_of_an_old_name_is_not_told_of_jobs_that_it_may_not_see() -> None:
+    store = MemoryStore(clock=wall_clock)
+    root = new_token(TokenRequest(name="root", role="admin"), wall_clock())
+    await store.add_token(root.token)
+    registry = TokenRegistry(store, open_on_loopback=False)
+    async with serving(store, auth=registry, tokens=registry) as server:
+
+        async def submit_with_a_new_token(namespace: str) -> Reply:
+            request = {"name": "ada", "namespaces": [namespace]}
+            made = await server.call(
+                "POST", "/tokens", request, authorization=f"Bearer {root.secret}"
+            )
+            job, bearer = JOB | {"namespace": namespace}, f"Bearer {made.body['secret']}"
+            return await server.call(
+                "POST", "/jobs", job, idempotency_key="k", authorization=bearer
+            )
+
+        assert (await submit_with_a_new_token("secret")).status == 201
+        await server.call("DELETE", "/tokens/ada", authorization=f"Bearer {root.secret}")
+        other = await submit_with_a_new_token("ml")
+        assert other.body["error"]["code"] == "key_reused"
+        assert "created job" not in other.body["error"]["message"]
 
 
 async def test_a_request_that_was_refused_has_not_used_its_key(server: Running) -> None:
