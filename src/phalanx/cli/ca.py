@@ -9,6 +9,7 @@ from phalanx.cli.help_pages import HelpCommand
 from phalanx.cli.output import Json, print_json
 from phalanx.cli.settings import refuse, with_settings
 from phalanx.cli.stores import audit_record, with_store
+from phalanx.cli.visible_text import say
 from phalanx.server.config import Config
 from phalanx.store.protocol import Store
 from phalanx.tls.fingerprint import fingerprint_of, read_fingerprint
@@ -43,7 +44,7 @@ def list_authorities(config: Config, *, as_json: Json = False) -> None:
         print_json(rows)
         return
     for row in rows:
-        typer.echo("  ".join(row.values()))
+        say("  ".join(row.values()))
 
 
 @app.command("rotate", cls=HelpCommand)
@@ -54,7 +55,7 @@ def rotate(config: Config) -> None:
     Running servers notice within seconds. The earlier authorities stay trusted until you remove
     them.
     """
-    typer.echo(with_store(config, _rotate))
+    say(with_store(config, _rotate))
 
 
 async def _rotate(store: Store) -> str:

@@ -9,6 +9,7 @@ from phalanx.cli import formatting
 from phalanx.cli.connection import with_client
 from phalanx.cli.options import one_of
 from phalanx.cli.output import Json, note, print_json, print_table
+from phalanx.cli.visible_text import say
 
 if TYPE_CHECKING:
     from phalanx.client import Client
@@ -53,7 +54,7 @@ def cost(client: "Client", *, by: By = Grouping.QUEUE, as_json: Json = False) ->
     print_table(headings, rows)
     typer.echo()
     totals = {"eviction": lost.to_eviction, "failure": lost.to_failure}
-    typer.echo(f"lost in total: {', '.join(_total(*each) for each in totals.items())}")
+    say(f"lost in total: {', '.join(_total(*each) for each in totals.items())}")
     if not lost.price:
         note("no prices set; set them with `phalanx serve --price gpu=3.50`")
 

@@ -9,6 +9,7 @@ from phalanx.cli import completion, formatting
 from phalanx.cli.connection import with_client
 from phalanx.cli.help_pages import HelpCommand
 from phalanx.cli.output import Json, note, print_fields, print_json, print_table
+from phalanx.cli.visible_text import say
 from phalanx.core.spec.durations import short_duration
 
 if TYPE_CHECKING:
@@ -114,9 +115,9 @@ def run_now(client: "Client", *, reference: Cron, as_json: Json = False) -> None
     if as_json:
         print_json(cron)
     elif cron.replacing_at is None and cron.last is not None and cron.last.job is not None:
-        typer.echo(cron.last.job)
+        say(cron.last.job)
     else:
-        typer.echo(f"cron {_title(cron)}: the run starts when the previous run has stopped")
+        say(f"cron {_title(cron)}: the run starts when the previous run has stopped")
 
 
 @app.command("delete", cls=HelpCommand)
@@ -124,7 +125,7 @@ def run_now(client: "Client", *, reference: Cron, as_json: Json = False) -> None
 def delete(client: "Client", *, reference: Cron) -> None:
     """Delete a cron. Unfinished runs continue."""
     client.delete_cron(reference)
-    typer.echo(f"cron {reference} deleted")
+    say(f"cron {reference} deleted")
 
 
 def _print_changed(cron: "CronView", state: str, *, as_json: bool) -> None:
@@ -132,7 +133,7 @@ def _print_changed(cron: "CronView", state: str, *, as_json: bool) -> None:
         print_json(cron)
         return
     following = f"; next run {_next(cron)}" if cron.next_at else ""
-    typer.echo(f"cron {_title(cron)} {state}{following}")
+    say(f"cron {_title(cron)} {state}{following}")
 
 
 def _title(cron: "CronView") -> str:

@@ -7,6 +7,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from phalanx.cli import formatting
+from phalanx.cli.visible_text import visible
 
 if TYPE_CHECKING:
     from phalanx.client import Client
@@ -62,4 +63,4 @@ def _add(
 def _label(job: "RelatedJob") -> Text:
     name = "" if job.name in ("", job.id) else f" {job.name}"
     phase = formatting.styled(job.phase) if job.phase else Text("deleted", style="dim")
-    return Text.assemble(f"{job.id}{name} ", phase)
+    return Text.assemble(visible(f"{job.id}{name} "), phase)

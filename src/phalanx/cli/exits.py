@@ -5,6 +5,8 @@ from typing import NoReturn
 
 import typer
 
+from phalanx.cli.visible_text import say
+
 
 class Status(IntEnum):
     OK = 0
@@ -18,5 +20,5 @@ class Status(IntEnum):
 def end(status: Status, *sentences: str) -> NoReturn:
     """Print the sentences to standard error and exit."""
     for sentence in sentences:
-        typer.echo(f"phalanx: {sentence}", err=True)
+        say(f"phalanx: {sentence}", err=True)
     raise typer.Exit(status)

@@ -9,6 +9,7 @@ from phalanx.cli import formatting
 from phalanx.cli.connection import TAKEOVER_S
 from phalanx.cli.exits import Status
 from phalanx.cli.output import console, note
+from phalanx.cli.visible_text import visible
 from phalanx.core.model import Phase
 from phalanx.core.spec.durations import short_duration
 
@@ -47,7 +48,7 @@ def _phase_line(job: "JobDetail") -> Text:
         detail = formatting.task_counts(job.counts)
     else:
         detail = formatting.reason_text(job)
-    return Text.assemble(formatting.styled(job.phase), f": {detail}" if detail else "")
+    return Text.assemble(formatting.styled(job.phase), visible(f": {detail}") if detail else "")
 
 
 def status_of(job: "JobDetail") -> Status:

@@ -13,6 +13,7 @@ from phalanx.cli.connection import with_client
 from phalanx.cli.exits import Status, end
 from phalanx.cli.options import whole_number
 from phalanx.cli.output import Json, print_json
+from phalanx.cli.visible_text import say
 from phalanx.core.model import ENDED, Phase
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def priority(client: "Client", *, reference: Job, number: Priority, as_json: Jso
     if as_json:
         print_json([changed])
         return
-    typer.echo(f"{changed.id} has priority {changed.priority}")
+    say(f"{changed.id} has priority {changed.priority}")
 
 
 def _change(
@@ -104,7 +105,7 @@ def _change(
             refusals.append(str(error))
             continue
         if not as_json:
-            typer.echo(describe(changed[-1]))
+            say(describe(changed[-1]))
     if as_json:
         print_json(changed)
     if refusals:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from phalanx.cli.settings import refuse
+from phalanx.cli.visible_text import say
 
 if TYPE_CHECKING:
     from phalanx.client.settings import ClientSettings
@@ -60,7 +61,7 @@ def login(*, url: Url, fingerprint: Fingerprint = None, token_file: TokenFile = 
         path = _store(loaded, bundle)
     except OSError as error:
         refuse(f"cannot write to {loaded.folder}: {error.strerror}")
-    typer.echo(f"Logged in to {', '.join(loaded.servers)}. The settings are in {path}.")
+    say(f"Logged in to {', '.join(loaded.servers)}. The settings are in {path}.")
 
 
 def _store(loaded: "ClientSettings", bundle: str) -> Path:

@@ -6,7 +6,7 @@ Tables are cut to the width of a terminal. In a pipe nothing is cut or wrapped.
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any
 from zlib import crc32
 
@@ -18,6 +18,8 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from phalanx.cli.visible_text import HIDDEN, visible
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 _PIPE_WIDTH = 10_000
@@ -26,23 +28,53 @@ _MIN_LAST_WIDTH, _MIN_WIDTH = 16, 24
 _COLUMN_GAP = 2
 #: The task's name before a line of its output.
 _TASK_NAME = re.compile(r"[a-z0-9-]+/[0-9]+")
+#: The control characters that JSON may have unescaped.
+_RAW_IN_JSON = re.compile(r"(?![\n\t])" + HIDDEN.pattern)
 _COLOURS = ("cyan", "green", "magenta", "blue", "yellow", "bright_cyan", "bright_magenta")
 
 
 def print_json(value: Any) -> None:
     """Print one value, indented."""
-    typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+    typer.echo(_json_text(msgspec.json.format(msgspec.json.encode(value), indent=2)))
 
 
 def print_json_line(value: Any) -> None:
     """Print one of many values on a line of its own."""
-    typer.echo(msgspec.json.encode(value).decode())
+    typer.echo(_json_text(msgspec.json.encode(value)))
+
+
+def _json_text(encoded: bytes) -> str:
+    """The JSON, in which the control characters outside of ASCII are escaped too."""
+    return _RAW_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", encoded.decode())
+
+
+class VisibleConsole(Console):
+    """A console on which text that is printed shows its control characters as escapes."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        super().print(*map(_visible_if_text, objects), **options)
+
+
+def _visible_if_text(printed: Any) -> Any:
+    return visible_text(printed) if isinstance(printed, str | Text) else printed
+
+
+def visible_text(text: str | Text) -> Text:
+    """The text with control characters as escapes, in the same styles."""
+    if isinstance(text, str):
+        return Text(visible(text))
+    shown = Text(style=text.style, end=text.end)
+    cuts = [cut for found in HIDDEN.finditer(text.plain) for cut in found.span()]
+    for piece in text.divide(cuts):
+        piece.plain = visible(piece.plain)
+        shown.append_text(piece)
+    return shown
 
 
 def console(*, on_stderr: bool = False) -> Console:
     stream = sys.stderr if on_stderr else sys.stdout
     has_width = stream.isatty() or "COLUMNS" in os.environ
-    return Console(
+    return VisibleConsole(
         file=stream,
         width=None if has_width else _PIPE_WIDTH,
         highlight=False,
@@ -66,7 +98,7 @@ def warn(sentence: str) -> None:
 def table_of(headings: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
     """A table with one line per row. If it is too wide, the last column is cut first, then any
     very wide column. A heading that begins with # aligns its column to the right."""
-    listed = list(rows)
+    listed = [[visible_text(cell) for cell in row] for row in rows]
     names = [heading.removeprefix("#") for heading in headings]
     cells = [names, *([str(cell) for cell in row] for row in listed)]
     widths = _fit([max(map(cell_len, column)) for column in zip(*cells, strict=True)])
@@ -95,14 +127,22 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[str | Text]]) -
 
 
 def print_fields(fields: Iterable[tuple[str, str | Text]]) -> None:
-    """Print names and values, one pair per line, without the fields that are empty."""
+    """Print names and values, without the fields that are empty. The lines of a value stay in its
+    column."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in fields:
         if value:
-            table.add_row(name, value)
+            table.add_row(visible(name), Text("\n").join(_visible_lines(value)))
     print_trimmed(table)
+
+
+def _visible_lines(value: str | Text) -> Iterator[Text]:
+    if isinstance(value, str):
+        yield from map(visible_text, value.split("\n"))
+    else:
+        yield from map(visible_text, value.split("\n", allow_blank=True))
 
 
 def print_trimmed(table: Table | Tree) -> None:

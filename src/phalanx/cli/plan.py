@@ -8,6 +8,7 @@ from phalanx.cli.connection import ServerAddress, connected, with_address
 from phalanx.cli.exits import Status, end
 from phalanx.cli.files import IgnoreImage, IgnoreUnsupported, about, contents
 from phalanx.cli.output import Json, print_json, warn
+from phalanx.cli.visible_text import say
 
 if TYPE_CHECKING:
     from phalanx.client import Client
@@ -86,6 +87,6 @@ def _plan_job(
 def _print_plan(view: "PlanView") -> None:
     for warning in view.warnings:
         warn(str(warning.get("message", warning)))
-    typer.echo(view.message)
+    say(view.message)
     for alternative in view.alternatives:
-        typer.echo(f"alternative: {alternative.message}")
+        say(f"alternative: {alternative.message}")

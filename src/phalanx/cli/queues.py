@@ -14,6 +14,7 @@ from phalanx.cli.exits import Status, end
 from phalanx.cli.help_pages import HelpCommand
 from phalanx.cli.options import whole_number
 from phalanx.cli.output import Json, print_json, print_trimmed, table_of
+from phalanx.cli.visible_text import say
 
 if TYPE_CHECKING:
     from phalanx.client import Client
@@ -144,7 +145,7 @@ def _amounts(flag: str, given: str) -> dict[str, str]:
 def delete(client: "Client", *, queue: Queue) -> None:
     """Delete a queue that has no child queues and no unfinished jobs."""
     client.delete_queue(queue)
-    typer.echo(f"queue {queue} deleted")
+    say(f"queue {queue} deleted")
 
 
 @app.command("stop", cls=HelpCommand)
@@ -155,7 +156,7 @@ def stop(client: "Client", *, queue: Queue, as_json: Json = False) -> None:
     if as_json:
         print_json(stopped)
         return
-    typer.echo(f"queue {queue} stopped; start it again with `phalanx queue start {queue}`")
+    say(f"queue {queue} stopped; start it again with `phalanx queue start {queue}`")
 
 
 @app.command("start", cls=HelpCommand)
@@ -166,4 +167,4 @@ def start(client: "Client", *, queue: Queue, as_json: Json = False) -> None:
     if as_json:
         print_json(started)
         return
-    typer.echo(f"queue {queue} started")
+    say(f"queue {queue} started")

@@ -8,6 +8,7 @@ import typer
 
 from phalanx.cli.exits import Status, end
 from phalanx.cli.output import print_json
+from phalanx.cli.visible_text import say
 from phalanx.core.errors import Invalid
 from phalanx.core.spec.durations import short_duration
 from phalanx.core.time_units import SECOND
@@ -29,9 +30,9 @@ def print_scenarios(files: list[str], *, as_json: bool) -> None:
         print_json(outcomes[0] if len(outcomes) == 1 else outcomes)
         return
     for outcome in outcomes:
-        typer.echo(f"{outcome.name}:")
+        say(f"{outcome.name}:")
         for line in _lines(outcome):
-            typer.echo(f"  {line}")
+            say(f"  {line}")
 
 
 def check_scenarios(files: list[str]) -> None:
@@ -43,7 +44,7 @@ def check_scenarios(files: list[str]) -> None:
                 mismatches = list(
                     differences(scenario, read_expectation(scenario), _outcome(scenario))
                 )
-                typer.echo(
+                say(
                     f"FAIL {scenario.name}: {'; '.join(mismatches)}"
                     if mismatches
                     else f"ok {scenario.name}"
@@ -51,9 +52,9 @@ def check_scenarios(files: list[str]) -> None:
                 failed += bool(mismatches)
                 passed += not mismatches
         except (Invalid, OSError) as error:
-            typer.echo(f"FAIL {file}: {'; '.join(_problems(error))}")
+            say(f"FAIL {file}: {'; '.join(_problems(error))}")
             failed += 1
-    typer.echo(f"{passed} passed, {failed} failed")
+    say(f"{passed} passed, {failed} failed")
     if failed:
         raise typer.Exit(Status.UNSUCCESSFUL)
 

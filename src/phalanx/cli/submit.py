@@ -13,6 +13,7 @@ from phalanx.cli.files import IgnoreImage, IgnoreUnsupported, about, contents
 from phalanx.cli.follow import note_end, status_of, wait_for, wait_for_start
 from phalanx.cli.options import one_of, whole_number
 from phalanx.cli.output import Json, note, print_json, print_task_output, warn
+from phalanx.cli.visible_text import say
 from phalanx.core.spec.job import CheckpointPolicy
 
 if TYPE_CHECKING:
@@ -298,7 +299,7 @@ def _print_submitted(
             warn(str(warning.get("message", warning)))
         if not as_json:
             name = f"{each.namespace}/{each.name}"
-            typer.echo(name if isinstance(each, CronView) else each.id)
+            say(name if isinstance(each, CronView) else each.id)
     if len(submitted) == 1 and not is_awaited:
         _note_next_step(submitted[0])
 

@@ -9,6 +9,7 @@ import typer
 
 from phalanx.cli.exits import Status
 from phalanx.cli.help_pages import HelpGroup
+from phalanx.cli.visible_text import say
 
 _NO_COMMAND = re.compile(r"No such command '(?P<name>.*?)'\.(?: Did you mean (?P<similar>.+)\?)?")
 _EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((?P<given>.*)\)")
@@ -36,7 +37,7 @@ class CommandLine(HelpGroup):
             if error.message.startswith("Usage: "):  # a group without a command: its help
                 typer.echo(error.message)
             else:
-                typer.echo(f"phalanx: {sentence_of(error)}", err=True)
+                say(f"phalanx: {sentence_of(error)}", err=True)
             sys.exit(Status.USAGE)
         except typer.Abort:  # Ctrl-D or Ctrl-C at a prompt
             sys.exit(Status.UNSUCCESSFUL)

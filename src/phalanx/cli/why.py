@@ -2,12 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-import typer
-
 from phalanx.cli import formatting
 from phalanx.cli.completion import Job
 from phalanx.cli.connection import with_client
 from phalanx.cli.output import Json, print_json
+from phalanx.cli.visible_text import say
 
 if TYPE_CHECKING:
     from phalanx.client import Client
@@ -20,10 +19,10 @@ def why(client: "Client", *, reference: Job, as_json: Json = False) -> None:
     if as_json:
         print_json(answer)
         return
-    typer.echo(f"{answer.job}: {answer.message}")
+    say(f"{answer.job}: {answer.message}")
     if answer.starts_at is not None:
-        typer.echo(f"reserved start: about {formatting.local_clock(answer.starts_at)}")
+        say(f"reserved start: about {formatting.local_clock(answer.starts_at)}")
     if answer.remedy is not None:
-        typer.echo(f"remedy: {answer.remedy}")
+        say(f"remedy: {answer.remedy}")
     for alternative in answer.alternatives:
-        typer.echo(f"alternative: {alternative.message}")
+        say(f"alternative: {alternative.message}")

@@ -11,6 +11,7 @@ from phalanx.cli import formatting
 from phalanx.cli.completion import Worker
 from phalanx.cli.connection import with_client
 from phalanx.cli.output import Json, note, print_json, print_trimmed, table_of
+from phalanx.cli.visible_text import say
 
 if TYPE_CHECKING:
     from phalanx.client import Client
@@ -90,7 +91,7 @@ def cordon(
     if as_json:
         print_json(cordoned)
         return
-    typer.echo(f"worker {cordoned.id} cordoned; undo with `phalanx uncordon {cordoned.id}`")
+    say(f"worker {cordoned.id} cordoned; undo with `phalanx uncordon {cordoned.id}`")
 
 
 @with_client
@@ -100,7 +101,7 @@ def uncordon(client: "Client", *, worker: Worker, as_json: Json = False) -> None
     if as_json:
         print_json(uncordoned)
         return
-    typer.echo(f"worker {uncordoned.id} uncordoned")
+    say(f"worker {uncordoned.id} uncordoned")
 
 
 @with_client
@@ -117,7 +118,7 @@ def drain(
     if as_json:
         print_json(reply)
         return
-    typer.echo(_drained(worker, reply, deadline))
+    say(_drained(worker, reply, deadline))
 
 
 def _drained(worker: str, reply: "DrainReply", deadline: str | None) -> str:
