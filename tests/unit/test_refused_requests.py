@@ -1,5 +1,7 @@
 """Refused requests: a flood of them is counted in a bounded number of records."""
 
+import pytest
+
 from phalanx.core.time_units import HOUR
 from phalanx.engine.refused_requests import RefusedRequests
 from phalanx.sim.loop import run_virtually
@@ -7,12 +9,12 @@ from phalanx.store.memory import MemoryStore
 from phalanx.store.protocol import AuditOutcome, AuditQuery, AuditRecord, StoreError
 
 
-def refusal(number: int, remote: str = "10.0.0.1", at: int = 0) -> AuditRecord:
+def refusal(number: int, remote: str = "10.0.0.1", at: int = 0, principal: str = "") -> AuditRecord:
     return AuditRecord(
         f"a-{number}",
         at,
-        "",
-        "",
+        principal,
+        "user" if principal else "",
         remote,
         "submit",
         outcome=AuditOutcome.REFUSED,
@@ -33,12 +35,53 @@ def test_equal_refusals_are_one_record_with_a_count() -> None:
     run_virtually(story())
 
 
-def test_a_flood_from_many_addresses_writes_a_bounded_number_of_records() -> None:
+def test_a_flood_without_a_token_does_not_hide_callers_with_one() -> None:
+    async def story() -> None:
+        store = MemoryStore(clock=lambda: 0)
+        refused = RefusedRequests(store, lambda: 0)
+        for number in range(2_000):
+            refused.add(refusal(number, f"10.{number // 200}.{number % 200}.1"))
+        refused.add(refusal(2_000, principal="bob"))
+        for number in range(2_000):
+            refused.add(refusal(number, f"10.{number // 200}.{number % 200}.1", principal="eve"))
+        await refused.flush()
+        records = (await store.audit(AuditQuery(), limit=10_000)).records
+        assert [each.count for each in records if each.principal == "bob"] == [1]
+        others = {each.action: each.count for each in records if each.code == "several"}
+        assert others == {"other requests": 1_001, "other requests without a valid token": 1_000}
+
+    run_virtually(story())
+
+
+@pytest.mark.parametrize(
+    ("addresses", "recorded"),
+    [
+        (["10.0.0.1", "10.0.0.1"], "10.0.0.1"),
+        (["10.0.0.1", "10.0.0.2", "::ffff:10.0.0.3"], "10.0.0.0/24"),
+        (["2001:db8::1", "2001:db8::2:1"], "2001:db8::/64"),
+    ],
+)
+def test_callers_without_a_token_are_counted_by_their_network(
+    addresses: list[str], recorded: str
+) -> None:
+    async def story() -> None:
+        store = MemoryStore(clock=lambda: 0)
+        refused = RefusedRequests(store, lambda: 0)
+        for number, address in enumerate(addresses):
+            refused.add(refusal(number, address))
+        await refused.flush()
+        [record] = (await store.audit(AuditQuery(), limit=10)).records
+        assert (record.remote, record.count) == (recorded, len(addresses))
+
+    run_virtually(story())
+
+
+def test_a_flood_from_many_networks_writes_a_bounded_number_of_records() -> None:
     async def story() -> None:
         store = MemoryStore(clock=lambda: 0)
         refused = RefusedRequests(store, lambda: 0)
         for number in range(20_000):
-            refused.add(refusal(number, f"10.0.{number // 200}.{number % 200}"))
+            refused.add(refusal(number, f"10.{number // 200}.{number % 200}.1"))
             if number % 5_000 == 4_999:
                 await refused.flush()
         records = (await store.audit(AuditQuery(), limit=10_000)).records

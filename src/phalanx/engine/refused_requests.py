@@ -1,10 +1,12 @@
 """Audit records of requests that changed nothing: counted together, and stored now and then.
 
 Records of changes are stored in the commit of the change. Refused requests can come at any rate, so
-equal ones are counted in one record, and the number of records in an hour is limited.
+equal ones are counted in one record, and the number of records in an hour is limited: once for
+callers with a valid token, and once for all others, who must not be able to hide the former.
 """
 
 import asyncio
+import ipaddress
 from collections.abc import Callable
 from uuid import uuid4
 
@@ -17,8 +19,11 @@ from phalanx.store.protocol import AuditRecord, Store, StoreError
 _FLUSH_S = 10.0
 #: Beyond this many records in an hour, requests are only counted, in one record for each flush.
 _RECORDS_PER_HOUR = 1000
+#: A caller without a valid token is counted with its network, whose addresses it can choose from.
+_NETWORK_BITS = {4: 24, 6: 64}
 
-#: What two requests have in common that are counted in one record.
+#: What two requests have in common that are counted in one record: the caller, its address or
+#: network, the action, the kind of the target, and the code.
 _Kind = tuple[str, str, str, str, str]
 
 
@@ -28,25 +33,36 @@ class RefusedRequests:
         self._clock = clock
         self._pending: dict[_Kind, AuditRecord] = {}
         self._hour = 0
-        self._left = _RECORDS_PER_HOUR
+        self._used = {True: 0, False: 0}  #: records of this hour, with and without a valid token
         self._flushing = asyncio.Lock()
 
     def add(self, record: AuditRecord) -> None:
-        kind = (record.principal, record.remote, record.action, record.kind, record.code)
-        if kind not in self._pending:
-            self._start_hour(record.at // HOUR)
-            if self._left == 0:
-                kind = ("", "", "", "", "")
-                others = AuditRecord(uuid4().hex, record.at, "", "", "", "other requests")
-                record = replace(others, outcome=record.outcome, code="several")
-            else:
-                self._left -= 1
-        first = self._pending.get(kind)
-        self._pending[kind] = record if first is None else replace(first, count=first.count + 1)
+        has_token = record.role != ""
+        origin = record.remote if has_token else _network(record.remote)
+        kind = (record.principal, origin, record.action, record.kind, record.code)
+        if kind not in self._pending and not self._take(record.at // HOUR, has_token=has_token):
+            action = "other requests" if has_token else "other requests without a valid token"
+            others = AuditRecord(uuid4().hex, record.at, "", "", "", action)
+            record = replace(others, outcome=record.outcome, code="several")
+            kind = ("", "", action, "", "")
+        self._count(kind, record)
 
-    def _start_hour(self, hour: int) -> None:
+    def _count(self, kind: _Kind, record: AuditRecord) -> None:
+        first = self._pending.get(kind)
+        if first is None:
+            self._pending[kind] = record
+            return
+        remote = first.remote if first.remote == record.remote else kind[1]
+        self._pending[kind] = replace(first, count=first.count + record.count, remote=remote)
+
+    def _take(self, hour: int, *, has_token: bool) -> bool:
+        """Whether one more record may be written in this hour; if so, it is counted."""
         if hour != self._hour:
-            self._hour, self._left = hour, _RECORDS_PER_HOUR
+            self._hour, self._used = hour, {True: 0, False: 0}
+        if self._used[has_token] == _RECORDS_PER_HOUR:
+            return False
+        self._used[has_token] += 1
+        return True
 
     async def flush(self) -> None:
         """Store the records. Raises StoreError, and keeps the records then."""
@@ -57,7 +73,9 @@ class RefusedRequests:
             try:
                 await self._store.add_audit(list(stored.values()))
             except StoreError:
-                self._pending = stored | self._pending
+                newer, self._pending = self._pending, stored
+                for kind, record in newer.items():
+                    self._count(kind, record)
                 raise
 
     async def keep_flushing(self) -> None:
@@ -68,3 +86,15 @@ class RefusedRequests:
                 await self.flush()
             except StoreError:
                 continue
+
+
+def _network(address: str) -> str:
+    """The network of an address, such as 10.0.7.0/24."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
+        parsed = parsed.ipv4_mapped
+    bits = _NETWORK_BITS[parsed.version]
+    return str(ipaddress.ip_network((parsed, bits), strict=False))
