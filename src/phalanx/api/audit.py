@@ -34,6 +34,8 @@ _KINDS = {
 }
 #: Parameters of paths that name an object.
 _TARGETS = ("job_id", "worker_id", "name")
+#: The key of a request's state with the object that it names elsewhere.
+_NAMED = "audit_target"
 
 
 def record_of(
@@ -81,6 +83,11 @@ def note_submitted(
         note_job(connection, turn, made.job)
 
 
+def name_target(scope: Scope, target: str) -> None:
+    """Name the object of a request whose route has no such parameter, if it is refused."""
+    scope["state"][_NAMED] = target
+
+
 def note_refusal(services: Services, scope: Scope, action: str, refusal: Refusal) -> None:
     """Count a request that was refused, or whose outcome is unknown."""
     is_denied = refusal.status in (401, 403)
@@ -88,7 +95,8 @@ def note_refusal(services: Services, scope: Scope, action: str, refusal: Refusal
     if not is_denied and not (action and (is_unknown or 400 <= refusal.status < 500)):
         return
     given: dict[str, Any] = scope.get("path_params") or {}
-    target = next((str(given[name]) for name in _TARGETS if name in given), "")
+    named = scope["state"].get(_NAMED, "")
+    target = next((str(given[name]) for name in _TARGETS if name in given), named)
     record = _record(
         scope,
         action or "read",

@@ -12,7 +12,7 @@ from litestar.openapi.spec import Schema
 from litestar.params import FromPath
 
 from phalanx.api import request_body
-from phalanx.api.audit import record_of
+from phalanx.api.audit import name_target, record_of
 from phalanx.api.auth import AGENTS, JOINING, principal_of
 from phalanx.api.errors import wrong
 from phalanx.api.services import Services, services_of
@@ -65,6 +65,7 @@ async def join(request: Request[Any, Any, Any]) -> JoinReply:
     """
     fields = await request_body.read_one(request, "a mapping, like {id: w-1}", _JOIN_FIELDS)
     worker = fields["id"]
+    name_target(request.scope, worker)
     services, principal = services_of(request), principal_of(request)
     await services.engine.do(lambda turn: _check_name(turn, worker))
     reply = _reply(services, worker, fields["csr"])

@@ -17,7 +17,7 @@ from litestar.params import FromPath
 from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
 from phalanx.api import request_body
-from phalanx.api.audit import note_refusal
+from phalanx.api.audit import name_target, note_refusal
 from phalanx.api.auth import AGENTS, identify, principal_of
 from phalanx.api.certificates import check_certificate
 from phalanx.api.errors import refusal_of, wrong
@@ -80,6 +80,7 @@ class Middleware:
         except Exception as error:  # answered in the same form as every error
             refusal = refusal_of(error, scope)
             if refusal.status in (401, 403):
+                name_target(scope, worker)  # no route has read the path
                 note_refusal(self._services, scope, "sync", refusal)
             status, body = refusal.status, refusal.body
             headers += [(k.lower().encode(), v.encode()) for k, v in refusal.headers.items()]

@@ -10,7 +10,7 @@ from litestar.openapi.spec import Schema
 from litestar.params import FromPath
 
 from phalanx.api import request_body
-from phalanx.api.audit import note
+from phalanx.api.audit import name_target, note
 from phalanx.api.auth import PLAIN_WORKERS, USERS, WORKERS, principal_of
 from phalanx.api.services import services_of
 from phalanx.api.visibility import may_see_task
@@ -110,6 +110,7 @@ async def register(request: Request[Any, Any, Any]) -> WorkerView:
     """
     fields = await request_body.read_one(request, "a mapping, like {id: w-1}", _FIELDS)
     worker = fields["id"]
+    name_target(request.scope, worker)
     event = WorkerRegistered(
         worker=worker,
         incarnation=fields["incarnation"] or uuid4().hex,

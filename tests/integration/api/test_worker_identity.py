@@ -127,6 +127,31 @@ async def test_an_agent_cannot_speak_for_another(cluster: Cluster) -> None:
     assert (shown.body["phase"], shown.body["tasks"][0]["worker"]) == ("starting", "w-1")
 
 
+async def test_a_refused_request_is_recorded_with_the_worker_or_cron_asked_for(
+    cluster: Cluster,
+) -> None:
+    await cluster.agent("w-1")
+    await cluster.agent("w-2")
+    assert (await cluster.join("w-1", own="another")).status == 409
+    cluster.secrets["w-1"] = "secret of w-1"
+    assert (await cluster.call("w-2", "POST", "/workers/register", {"id": "w-1"})).status == 403
+    assert (await cluster.sync("w-1", by="w-2", seq=9)).status == 403
+    assert (await cluster.call("w-2", "DELETE", "/crons/ml/nightly")).status == 403
+    records = (await cluster.call("root", "GET", "/audit")).body["records"]
+    refused = {
+        one["action"]: (one["kind"], one.get("namespace", ""), one["target"])
+        for one in records
+        if one["outcome"] == "refused"
+    }
+    worker = ("worker", "", "w-1")
+    assert refused == {
+        "join": worker,
+        "register worker": worker,
+        "sync": worker,
+        "remove cron": ("cron", "ml", "nightly"),
+    }
+
+
 async def test_a_join_with_an_unusable_csr_joins_nothing(cluster: Cluster) -> None:
     services = cluster.server.services
     certificates = ClusterCertificates(services.store, ["localhost"], structlog.get_logger())
