@@ -68,7 +68,8 @@ class SameOrigin:
                 f"Host is {_shown(host)}, which is not a name of this server; use localhost, set"
                 " advertise_url to a URL with this name"
             )
-        return _foreign_page(headers, host) if headers else None
+        own = scope["scheme"].encode() + b"://" + host
+        return _foreign_page(headers, own) if headers else None
 
     def _is_own_host(self, host: bytes) -> bool:
         match = _HOST.fullmatch(host.decode("latin-1"))
@@ -79,9 +80,9 @@ class SameOrigin:
         return name in self._names or is_loopback(name) or is_below_localhost
 
 
-def _foreign_page(headers: dict[bytes, bytes], host: bytes) -> str | None:
+def _foreign_page(headers: dict[bytes, bytes], own_origin: bytes) -> str | None:
     origin, site = headers.pop(b"origin", None), headers.pop(b"sec-fetch-site", b"none")
-    if origin is not None and origin not in (b"http://" + host, b"https://" + host):
+    if origin is not None and origin != own_origin:
         return f"Origin is {_shown(origin)}, a page of another server; send no Origin"
     if site not in _OWN_SITES:
         return (

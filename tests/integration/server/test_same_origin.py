@@ -51,6 +51,7 @@ CASES: tuple[tuple[str, str], ...] = (
     # Pages of other origins
     (f"{OWN}\nOrigin: http://localhost", ""),
     (f"{OWN}\nOrigin: https://evil.example", "Origin"),
+    (f"{OWN}\nOrigin: https://localhost", "Origin"),
     (f"{OWN}\nOrigin: http://localhost:1", "Origin"),
     (f"{OWN}\nOrigin: ftp://localhost", "Origin"),
     (f"{OWN}\nOrigin: http://localhost@evil.example", "Origin"),
