@@ -55,6 +55,30 @@ def test_no_symbolic_link_is_followed_in_any_folder_that_a_task_can_replace(
     assert secret.read_text() == "secret"
 
 
+@pytest.mark.parametrize(("for_users", "mode"), [(False, 0o700), (True, 0o711)])
+def test_folders_that_were_removed_or_closed_get_their_mode_again(
+    state_dir: StateDir, *, for_users: bool, mode: int
+) -> None:
+    def modes() -> list[int]:
+        folders = (state_dir.path, state_dir.attempts, state_dir.output)
+        return [stat.S_IMODE(folder.stat().st_mode) for folder in folders]
+
+    right = [mode, mode, 0o700]
+    state_dir.path.chmod(0o755)
+    state_dir.output.chmod(0o755)
+    state_dir.create(for_users=for_users)
+    assert modes() == right
+    for folder in (state_dir.attempts, state_dir.output):
+        state_dir.discard(folder)
+    state_dir.path.chmod(0o755)
+    state_dir.create_attempt(KEY)
+    os.close(state_dir.create_output_file(KEY, 0)[1])
+    assert modes() == right
+    state_dir.attempts.chmod(0o755)
+    state_dir.create_attempt(KEY)
+    assert modes() == right
+
+
 def emptied(trash: Trash) -> None:
     while trash.remove_some(limit=7):
         pass

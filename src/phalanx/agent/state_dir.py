@@ -43,6 +43,7 @@ class OutputFile(NamedTuple):
 class StateDir:
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._passage_mode = 0o700  # of the folders above those of attempts
         self.attempts = path / "attempts"
         self.output = path / "output"
         self.trash = path / "trash"
@@ -63,11 +64,12 @@ class StateDir:
 
         `for_users` lets tasks of other users pass through to their own folders. Raises OSError.
         """
+        self._passage_mode = 0o711 if for_users else 0o700
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for folder in (self.trash, self.attempts, self.output):
+        for folder in (self.trash, self.output):
             self._ensure_folder(folder)
-        for folder in (self.path, self.attempts):
-            folder.chmod(0o711 if for_users else 0o700)
+            folder.chmod(0o700)
+        self._ensure_passage()
         self.discard_unusable()
 
     def discard_unusable(self) -> None:
@@ -84,6 +86,16 @@ class StateDir:
             self.discard(self.socket)
         for path in self.path.glob(f"*{TEMPORARY}"):
             self.discard(path)  # of a process that was killed while it wrote
+
+    def _ensure_passage(self) -> None:
+        """Create the folder of the attempts if there is none, and let their users pass.
+
+        Raises OSError.
+        """
+        self._ensure_folder(self.attempts)
+        for folder in (self.path, self.attempts):
+            if stat.S_IMODE(folder.stat().st_mode) != self._passage_mode:
+                folder.chmod(self._passage_mode)
 
     def _ensure_folder(self, path: Path) -> None:
         """Create a folder if there is none, in place of anything else. Raises OSError."""
@@ -106,7 +118,7 @@ class StateDir:
 
     def create_attempt(self, key: AttemptKey) -> None:
         """Create the folder for the files of an attempt's task, empty. Raises OSError."""
-        self._ensure_folder(self.attempts)
+        self._ensure_passage()
         self._create_folder(self.attempt(key))
 
     def give_attempt(self, key: AttemptKey, uid: int, gid: int) -> None:
@@ -146,7 +158,8 @@ class StateDir:
         try:
             return file, os.open(file.path, flags, 0o600)
         except FileNotFoundError:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._ensure_folder(self.output)
+            folder.mkdir(mode=0o700, exist_ok=True)
             return file, os.open(file.path, flags, 0o600)
 
     def output_files(self, key: AttemptKey) -> list[OutputFile]:

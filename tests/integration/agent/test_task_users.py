@@ -110,6 +110,15 @@ async def test_a_task_cannot_reach_the_tasks_of_another_namespace(
     await eventually(is_saved, 60)
 
 
+async def test_tasks_start_after_the_folder_of_the_attempts_was_removed(
+    mapped: Fleet, shared: Path
+) -> None:
+    shutil.rmtree(shared / "w-0" / "attempts")
+    job = await mapped.submit(**a_job('pwd >"$SHARED/folder"', shared, namespace="a"))
+    await mapped.reach(job, "done")
+    assert (shared / "folder").read_text().strip().endswith(f"/attempts/{job}.0.1")
+
+
 async def test_a_job_chooses_its_user_within_what_the_operator_permits(
     mapped: Fleet, shared: Path
 ) -> None:
