@@ -3,11 +3,12 @@
 An `Authenticator` finds the principal of a token; this module only applies its rights.
 """
 
+import asyncio
 import ipaddress
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
 from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
@@ -65,12 +66,44 @@ async def while_authorised(
     """The parts of a stream, until the token of its reader is revoked or expires."""
     auth = services_of(connection).auth
     async with aclosing(parts):
-        async for part in parts:
+        while True:
+            coming = asyncio.ensure_future(_next(parts))
             try:
+                await wait_while_authorised(connection, coming)
                 await identify(auth, connection.scope)
             except Unauthorised:
                 return
+            finally:
+                coming.cancel()
+                await asyncio.gather(coming, return_exceptions=True)
+            part = coming.result()
+            if part is None:
+                return
             yield part
+
+
+async def _next(parts: AsyncGenerator[bytes, None]) -> bytes | None:
+    return await anext(parts, None)
+
+
+async def wait_while_authorised(
+    connection: ASGIConnection,  # type: ignore[type-arg]
+    *futures: asyncio.Future[Any],
+) -> None:
+    """Wait until one of the futures is done.
+
+    Raises Unauthorised soon after the token of the caller is revoked or expires.
+    """
+    services = services_of(connection)
+    while True:
+        done, _ = await asyncio.wait(
+            futures,
+            timeout=services.info.check_tokens_s,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        if done:
+            return
+        await identify(services.auth, connection.scope)
 
 
 def principal_of(connection: ASGIConnection) -> Principal:  # type: ignore[type-arg]

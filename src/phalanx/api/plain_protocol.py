@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from litestar import Request, Response, get, post
 from litestar.params import FromPath, QueryParameter
 
-from phalanx.api.auth import PLAIN_WORKERS, USERS, identify, principal_of
+from phalanx.api.auth import PLAIN_WORKERS, USERS, identify, principal_of, wait_while_authorised
 from phalanx.api.lookup import find
 from phalanx.api.plain_views import plain_claim_view, plain_task_views
 from phalanx.api.services import services_of
@@ -72,11 +72,14 @@ async def claim(
 async def _while_connected(
     request: Request[Any, Any, Any], claiming: Coroutine[Any, Any, PlainClaim | None]
 ) -> PlainClaim | None:
-    """Claim a task, unless the client disconnects first: the task would not be run."""
+    """Claim a task, unless the client disconnects first: the task would not be run.
+
+    Raises Unauthorised if the client's token is revoked or expires first.
+    """
     claim = asyncio.ensure_future(claiming)
     disconnect = asyncio.ensure_future(_disconnected(request))
     try:
-        await asyncio.wait((claim, disconnect), return_when=asyncio.FIRST_COMPLETED)
+        await wait_while_authorised(request, claim, disconnect)
         return claim.result() if claim.done() else None
     finally:
         claim.cancel()

@@ -42,6 +42,7 @@ class Info(msgspec.Struct, frozen=True):
     run_as_users: dict[str, tuple[str, ...]] = {}
     output_limit_bytes: int = 1024 * 1024  #: the output that is kept of each attempt
     renew_credentials_s: float = 86_400.0  #: how often agents renew their credentials
+    check_tokens_s: float = 2.0  #: how often the tokens of held calls and streams are checked
     keepalive_s: float = 15.0  #: how often a quiet stream sends a comment
     linger_s: float = 1.0  #: how long a reader waits for late output of an ended job
 
@@ -67,7 +68,9 @@ class Services:
         self.store = store
         self.event_buffer = event_buffer
         self.auth = auth
-        self.tokens = TokenChanges(store, tokens or TokenRegistry(store, open_on_loopback=False))
+        registry = tokens or TokenRegistry(store, open_on_loopback=False)
+        registry.on_revoked = agent_sync.end_call
+        self.tokens = TokenChanges(store, registry)
         self.certificates = certificates
         self.metrics = metrics
         self.info = info or Info()

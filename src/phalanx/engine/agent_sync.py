@@ -46,6 +46,13 @@ class AgentSync:
             if session is not None:
                 session.changed.set()
 
+    def end_call(self, worker: str) -> None:
+        """Answer the call of a worker that is held."""
+        session = self._sessions.get(worker)
+        if session is not None:
+            session.calls += 1
+            session.changed.set()
+
     async def sync(self, worker: str, request: SyncRequest) -> SyncReply:
         """Take an agent's reports, and answer with its instructions.
 

@@ -37,6 +37,8 @@ class TokenRegistry:
     def __init__(
         self, store: Store, *, open_on_loopback: bool, clock: Callable[[], Micros] = wall_clock
     ) -> None:
+        #: Called with each worker whose credential is revoked, perhaps more than once.
+        self.on_revoked: Callable[[str], object] = lambda worker: None
         self._store = store
         self._open_on_loopback = open_on_loopback
         self._clock = clock
@@ -107,6 +109,8 @@ class TokenRegistry:
         self._by_digest[token.digest] = token
         if token.next_digest:
             self._by_digest[token.next_digest] = token
+        if token.revoked_at is not None:
+            self.on_revoked(token.workers)
 
     async def keep_refreshing(self) -> None:
         """Refresh forever, whether or not the store answers."""

@@ -10,14 +10,17 @@ import pytest_asyncio
 import structlog
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from phalanx.api.services import Info
+from phalanx.core.time_units import HOUR
 from phalanx.host.clock import wall_clock
+from phalanx.identity.token_changes import TokenChanges
 from phalanx.identity.token_registry import TokenRegistry
 from phalanx.identity.tokens import TokenRequest, new_token
 from phalanx.server.cluster_certificates import ClusterCertificates
 from phalanx.store.memory import MemoryStore
 from phalanx.store.protocol import Store
 from phalanx.tls.authority import new_key, signing_request
-from tests.integration.api.serving import Reply, Running, serving
+from tests.integration.api.serving import Reply, Running, quick, serving
 
 MARKER = "s3cr3t-of-another-worker"
 
@@ -234,6 +237,64 @@ async def test_a_held_claim_of_a_revoked_token_gets_no_task(cluster: Cluster) ->
     job = await cluster.submit(roles={"r": {"command": MARKER, "resources": {"gpu": 1}}})
     assert (await held).status == 401
     assert (await cluster.call("root", "GET", f"/jobs/{job}")).body["phase"] != "running"
+
+
+@pytest.mark.parametrize("ending", ["revoked", "expired"])
+async def test_held_calls_and_silent_streams_end_with_their_token(ending: str) -> None:
+    store, now = MemoryStore(clock=wall_clock), wall_clock()
+    user = await create(store, name="ada", namespaces=("default",), lifetime=HOUR)
+    worker = await create(store, name="any", role="worker", workers="*", lifetime=HOUR)
+    registry = TokenRegistry(store, open_on_loopback=False, clock=lambda: now)
+    info = Info(check_tokens_s=0.01, keepalive_s=3600.0)
+    settings = quick(sync_wait_s=3600.0)
+    async with serving(
+        store, auth=registry, tokens=registry, info=info, settings=settings
+    ) as server:
+        cluster = Cluster(server, {"ada": user, "any": worker})
+        fields = {"roles": {"r": {"command": "x", "resources": {"gpu": 1}}}}
+        job = (await cluster.call("ada", "POST", "/jobs", fields)).body["id"]
+        held = [
+            asyncio.ensure_future(cluster.call(token, "GET", path))
+            for token, path in (
+                ("ada", "/events"),
+                ("ada", f"/jobs/{job}/logs?follow=true"),
+                ("any", "/jobs/next?wait=60"),
+            )
+        ]
+        while not (
+            server.services.claims._held
+            and {registry.used_at("ada"), registry.used_at("any")} == {now}
+        ):
+            await asyncio.sleep(0.01)
+        for _ in range(5):  # the calls were sent first, and are held by then
+            await cluster.call("ada", "GET", "/workers")
+        assert not any(each.done() for each in held)
+        if ending == "revoked":
+            for name in ("ada", "any"):
+                await server.services.tokens.revoke(name)
+        else:
+            now += 2 * HOUR
+        events, log, claim = await asyncio.gather(*held)
+        assert (events.status, log, claim.status) == (200, Reply(200, b""), 401)
+
+
+async def test_a_held_sync_ends_when_another_server_revokes_the_credential() -> None:
+    store = MemoryStore(clock=wall_clock)
+    secrets = {"join": await create(store, name="join", role="join")}
+    registry, other = (TokenRegistry(store, open_on_loopback=False) for _ in range(2))
+    settings = quick(sync_wait_s=3600.0)
+    async with serving(store, auth=registry, tokens=registry, settings=settings) as server:
+        cluster = Cluster(server, secrets)
+        await cluster.agent("w-1")
+        session, term = server.services.agent_sync._sessions["w-1"], server.engine.term
+        calls = session.calls
+        held = asyncio.ensure_future(cluster.sync("w-1", seq=5, term=term, wait=3600))
+        while session.calls == calls:
+            await asyncio.sleep(0.01)
+        assert await TokenChanges(store, other).revoke_worker("w-1")
+        await registry.refresh()
+        reply = await held
+        assert (reply.status, reply.body["error"]["code"]) == (401, "revoked")
 
 
 async def test_a_join_token_is_limited_to_its_workers_and_its_number_of_joins(
