@@ -265,7 +265,7 @@ async def test_held_calls_and_silent_streams_end_with_their_token(ending: str) -
             server.services.claims._held
             and {registry.used_at("ada"), registry.used_at("any")} == {now}
         ):
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
         for _ in range(5):  # the calls were sent first, and are held by then
             await cluster.call("ada", "GET", "/workers")
         assert not any(each.done() for each in held)
@@ -290,7 +290,7 @@ async def test_a_held_sync_ends_when_another_server_revokes_the_credential() -> 
         calls = session.calls
         held = asyncio.ensure_future(cluster.sync("w-1", seq=5, term=term, wait=3600))
         while session.calls == calls:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
         assert await TokenChanges(store, other).revoke_worker("w-1")
         await registry.refresh()
         reply = await held
