@@ -7,7 +7,8 @@ _OTHER_NAME = (
 )
 _UNKNOWN = (
     "the server's certificate is signed by an unknown authority; if the server is the right one,"
-    " pass the fingerprint of its authority with --fingerprint or PHALANX_FINGERPRINT"
+    " pin its authority with `phalanx login URL --fingerprint SHA256` (a worker with its option"
+    " --fingerprint), or with PHALANX_FINGERPRINT"
 )
 _OTHER_AUTHORITY = (
     "the server's certificate is not signed by the pinned authority {pinned}; another server"
