@@ -87,3 +87,14 @@ def test_a_file_that_is_wrong_is_said_with_its_name(tmp_path: Path, file: str, w
     with pytest.raises(ValueError, match=r"client\.toml") as refused:
         settings.load(environ=at_home(tmp_path, file))
     assert words in str(refused.value)
+
+
+@pytest.mark.parametrize("token", ["é", "phx_1\nX: y", "a  b", "\udcff"])
+def test_a_token_that_cannot_be_sent_is_refused_and_not_shown(tmp_path: Path, token: str) -> None:
+    environ = at_home(tmp_path, "", PHALANX_TOKEN=token)
+    words = "the token in PHALANX_TOKEN has characters that a token cannot have"
+    with pytest.raises(ValueError, match=words) as caught:
+        settings.load(environ=environ)
+    assert token not in str(caught.value)
+    with pytest.raises(ValueError, match="the token has characters"):
+        settings.load(token=token, environ=at_home(tmp_path, ""))

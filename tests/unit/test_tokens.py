@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 from tests.driver import spec
 
-from phalanx.core.errors import Conflict
+from phalanx.core.errors import Conflict, Invalid
 from phalanx.core.time_units import HOUR
 from phalanx.identity.principal import Principal, Unauthorised
 from phalanx.identity.token_changes import TokenChanges
@@ -271,3 +271,11 @@ def test_a_name_can_be_joined_again_only_after_its_credential_was_revoked() -> N
         assert [token.name for token in await store.tokens()] == ["worker:v"]
 
     run_virtually(story())
+
+
+@pytest.mark.parametrize("namespace", ["a\x1b[31m", "A b", "", "ml*"])
+def test_a_namespace_of_a_token_is_a_valid_name_or_every(namespace: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        a_token("ada", "user", "ml", namespace)
+    assert [problem.path for problem in caught.value.problems] == ["namespaces[1]"]
+    assert a_token("ada", "user", "ml", "*").token.namespaces == ("ml", "*")

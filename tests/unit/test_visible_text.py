@@ -75,3 +75,14 @@ def test_commands_print_text_from_elsewhere_only_through_the_printers() -> None:
     for file in Path(phalanx.cli.__path__[0]).glob("*.py"):
         if file.stem not in may_echo:
             assert not re.search(r"typer\.echo\([^)]|\bprint\(f?\"", file.read_text()), file.name
+
+
+def test_the_output_of_a_task_is_unchanged_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_task_output(["main/0 | \x1b[31mred\x1b[0m", "\x1b]0;title\x07\ttab"])
+    assert capsys.readouterr().out == "main/0 | \x1b[31mred\x1b[0m\n\x1b]0;title\x07\ttab\n"
+
+
+def test_of_the_output_of_a_task_a_terminal_gets_only_colours() -> None:
+    line = output.prefixed_line("main/0", "\x1b[31mred\x1b[0m\x1b[2J\x1b]0;t\x07 50%\r100%\r")
+    assert line.plain == r"main/0 | red\x1b[2J\x1b]0;t\x07 50%\r100%"
+    assert any("color(1)" in str(span.style) for span in line.spans)

@@ -36,7 +36,7 @@ from phalanx.core.spec.fields import (
     text,
     texts,
 )
-from phalanx.core.spec.names import label_key, worker_id
+from phalanx.core.spec.names import label_key, label_value, worker_id
 from phalanx.core.states import State
 from phalanx.engine.turn import Turn
 from phalanx.identity.principal import Forbidden, Principal, check_worker
@@ -53,7 +53,7 @@ def _address(value: object) -> str:
 
 
 _limit = one_of(Limit)
-_labels = texts("a mapping of names to strings", label_key, text)
+_labels = texts("a mapping of names to strings", label_key, label_value)
 
 
 def _tags(value: object) -> dict[str, str]:

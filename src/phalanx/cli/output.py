@@ -30,6 +30,7 @@ _COLUMN_GAP = 2
 _TASK_NAME = re.compile(r"[a-z0-9-]+/[0-9]+")
 #: The control characters that JSON may have unescaped.
 _RAW_IN_JSON = re.compile(r"(?![\n\t])" + HIDDEN.pattern)
+_COLOUR_SEQUENCE = re.compile(r"(\x1b\[[0-9;]*m)")
 _COLOURS = ("cyan", "green", "magenta", "blue", "yellow", "bright_cyan", "bright_magenta")
 
 
@@ -154,17 +155,26 @@ def print_trimmed(table: Table | Tree) -> None:
 
 
 def print_task_output(lines: Iterable[str]) -> None:
-    """Print the output of tasks. On a terminal, the task's name before a line is coloured."""
+    """Print the output of tasks. On a terminal, the task's name before a line is coloured, and of
+    the control sequences only colours have an effect."""
     out = console()
     for line in lines:
+        if not out.is_terminal:
+            typer.echo(line, color=True)  # with the sequences that the task wrote
+            continue
         task, bar, text = line.partition(" | ")
-        if out.is_terminal and bar and _TASK_NAME.fullmatch(task):
-            out.print(prefixed_line(task, text), soft_wrap=True)
-        else:
-            typer.echo(line)
+        is_prefixed = bar and _TASK_NAME.fullmatch(task)
+        shown = prefixed_line(task, text) if is_prefixed else _coloured(line)
+        out.print(shown, soft_wrap=True)
 
 
 def prefixed_line(name: str, line: str) -> Text:
     """`name | line`. A name has the same colour every time."""
     colour = _COLOURS[crc32(name.encode()) % len(_COLOURS)]
-    return Text.assemble((f"{name} | ", colour), Text.from_ansi(line))
+    return Text.assemble((f"{name} | ", colour), _coloured(line))
+
+
+def _coloured(line: str) -> Text:
+    """The line with its colours, and its other control characters as escapes."""
+    parts = _COLOUR_SEQUENCE.split(line.rstrip("\r").expandtabs())
+    return Text.from_ansi("".join(p if i % 2 else visible(p) for i, p in enumerate(parts)))

@@ -142,11 +142,21 @@ Retries = Annotated[
         rich_help_panel=_JOB,
     ),
 ]
+
+
+def _key(given: str) -> str:
+    """The reader of an idempotency key, which is sent in a header."""
+    if not given.isascii() or not given.isprintable():
+        raise typer.BadParameter(f"is {given!r}; write printable ASCII characters")
+    return given
+
+
 Key = Annotated[
     str | None,
     typer.Option(
         "--key",
         metavar="KEY",
+        parser=_key,
         help="Idempotency key: submitting again with the same key returns the same job.",
     ),
 ]

@@ -11,12 +11,12 @@ import typer
 from phalanx.cli.options import one_of, whole_number
 from phalanx.cli.settings import refuse
 from phalanx.cli.task_users import user_policy
-from phalanx.client.settings import DEFAULT_SERVER, TOKEN_VARIABLE, pin_for, token_in
+from phalanx.client.settings import DEFAULT_SERVER, pin_for, token_in, token_variable
 from phalanx.core.errors import Invalid
 from phalanx.core.model import Protocol
 from phalanx.core.spec.fields import Reader
 from phalanx.core.spec.job import NEEDS_USERS
-from phalanx.core.spec.names import label_key, worker_id
+from phalanx.core.spec.names import label_key, label_value, worker_id
 from phalanx.core.spec.quantities import capacity
 from phalanx.server.config import state_directory
 from phalanx.server.options import LogFormat, LogLevel
@@ -266,7 +266,10 @@ def _amounts(written: str | None) -> dict[str, Any]:
 
 def _labels(written: list[str]) -> dict[str, str]:
     pairs = _pairs("--label", written)
-    return {_checked("--label", key, label_key): value for key, value in pairs.items()}
+    return {
+        _checked("--label", key, label_key): _checked(f"--label {key}", value, label_value)
+        for key, value in pairs.items()
+    }
 
 
 def _checked(flag: str, name: str, read: Reader[str]) -> str:
@@ -279,11 +282,8 @@ def _checked(flag: str, name: str, read: Reader[str]) -> str:
 
 def _token(file: Path | None) -> Callable[[], str | None]:
     """A function that returns the token. A file is read at each call, so it can be replaced."""
-    if file is None:
-        given = os.environ.get(TOKEN_VARIABLE)
-        return lambda: given
     try:
-        token_in(file)
+        given = token_variable(os.environ) if file is None else token_in(file)
     except ValueError as error:
         refuse(str(error))
-    return lambda: token_in(file)
+    return (lambda: given) if file is None else lambda: token_in(file)

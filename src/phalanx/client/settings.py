@@ -20,6 +20,7 @@ SERVER_VARIABLE = "PHALANX_SERVER"
 TOKEN_VARIABLE = "PHALANX_TOKEN"  # noqa: S105
 TOKEN_FILE_VARIABLE = "PHALANX_TOKEN_FILE"  # noqa: S105
 FINGERPRINT_VARIABLE = "PHALANX_FINGERPRINT"
+_TOKEN = re.compile(r"[!-~]+")
 
 
 class ClientSettings(NamedTuple):
@@ -54,7 +55,7 @@ def load(
     pin = pin or (file.get("fingerprint") if is_of_file else None)
     return ClientSettings(
         servers=urls,
-        token=token or _given_token(token_file, environ) or own,
+        token=_token(token, "") or _given_token(token_file, environ) or _token(own, f" in {path}"),
         is_default=not named,
         fingerprint=pin_for(pin, urls) if pin else None,
         folder=path.parent,
@@ -71,13 +72,28 @@ def token_in(file: str | Path) -> str:
         raise ValueError(f"--token-file: {file} is not text; write the token into it") from None
     if not token:
         raise ValueError(f"--token-file: {file} is empty; write the token into it")
+    return _token(token, f" in {file}") or ""
+
+
+def token_variable(environ: Mapping[str, str]) -> str | None:
+    """The token in the environment. Raises ValueError."""
+    return _token(environ.get(TOKEN_VARIABLE), f" in {TOKEN_VARIABLE}")
+
+
+def _token(token: str | None, origin: str) -> str | None:
+    """The token, if it can be sent. Raises ValueError, without the token in the message."""
+    if token and not _TOKEN.fullmatch(token):
+        raise ValueError(
+            f"the token{origin} has characters that a token cannot have; copy it again: it has only"
+            " ASCII letters, digits and signs, and no spaces or line breaks"
+        )
     return token
 
 
 def _given_token(file: str | Path | None, environ: Mapping[str, str]) -> str | None:
     """The token in the file that the caller or a variable names, or else in a variable."""
     file = file or environ.get(TOKEN_FILE_VARIABLE)
-    return token_in(file) if file else environ.get(TOKEN_VARIABLE)
+    return token_in(file) if file else token_variable(environ)
 
 
 def pin_for(fingerprint: str, urls: tuple[str, ...]) -> str:

@@ -14,7 +14,7 @@ import msgspec
 
 from phalanx.core.errors import Invalid, Problem
 from phalanx.core.spec.fields import shown
-from phalanx.core.spec.names import worker_id
+from phalanx.core.spec.names import dns_label, worker_id
 from phalanx.core.time_units import HOUR, Micros
 from phalanx.identity.principal import EVERY, Role
 from phalanx.store.protocol import Token
@@ -94,6 +94,7 @@ def _problems(request: TokenRequest) -> Iterator[Problem]:
         return
     if role == "user" and not request.namespaces:
         yield Problem("namespaces", "is missing; a user token needs one, or '*' for all")
+    yield from _namespace_problems(request.namespaces)
     if role == "worker" and not workers:
         yield Problem("workers", f"is missing; {_WORKERS_FORM}")
     if workers and not _is_pattern(workers):
@@ -105,6 +106,17 @@ def _problems(request: TokenRequest) -> Iterator[Problem]:
     for field, roles in _FIELD_ROLES.items():
         if role not in roles and getattr(request, field):
             yield Problem(field, f"does not apply to a token of role {role}; leave it out")
+
+
+def _namespace_problems(namespaces: tuple[str, ...]) -> Iterator[Problem]:
+    for position, namespace in enumerate(namespaces):
+        if namespace == EVERY:
+            continue
+        try:
+            dns_label(namespace)
+        except Invalid as error:
+            for problem in error.problems:
+                yield Problem(f"namespaces[{position}]", f"{problem.message}, or '*' for all")
 
 
 def _is_pattern(workers: str) -> bool:

@@ -45,6 +45,14 @@ label_key = _matching(_QUALIFIED, QUALIFIED_LIMIT, _MIXED_CASE)
 _resource = _matching(_QUALIFIED, QUALIFIED_LIMIT, _MIXED_CASE)
 
 
+def label_value(value: object) -> str:
+    """The value of a label: any text without control characters."""
+    label = text(value)
+    if not label.isprintable():
+        raise refusal(f"is {shown(label)}; remove the control characters")
+    return label
+
+
 user = _matching(re.compile(r"[a-z_][a-z0-9_.-]*"), 32, "write the name of a user, like alice")
 
 

@@ -195,7 +195,9 @@ ROLE_FIELDS = {
     "workdir": Field(names.absolute_path),
     "resources": Field(quantities.resources, {}, quantities.native),
     "node_selector": Field(
-        texts("a mapping of labels to values", names.label_key, text, SELECTOR_LIMIT), {}, dict
+        texts("a mapping of labels to values", names.label_key, names.label_value, SELECTOR_LIMIT),
+        {},
+        dict,
     ),
     "per_node": Field(integer(1, TASK_LIMIT)),
     "image": Field(_image),
