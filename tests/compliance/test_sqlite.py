@@ -210,7 +210,7 @@ async def test_a_store_waits_for_a_file_that_another_process_creates(
         if other.in_transaction:
             other.execute("COMMIT")
 
-    monkeypatch.setattr("phalanx.store.sqlite.time.sleep", wait)
+    monkeypatch.setattr("phalanx.store.sqlite_connection.time.sleep", wait)
     async with _leading(sqlite_backend) as (store, term):
         await store.commit(term, Batch("b-1"))
     assert waited

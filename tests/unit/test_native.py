@@ -37,6 +37,7 @@ CLASSES = {"high": 1000, "low": -1000}
 labels = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True)
 subdomains = st.lists(labels, min_size=1, max_size=3).map(".".join)
 words = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=10)
+label_values = words.filter(str.isprintable)
 names = st.text(string.ascii_letters + string.digits, min_size=1, max_size=8)
 ids = st.from_regex(r"j-[0-9a-z]{1,20}", fullmatch=True)
 spans = st.integers(1, LONGEST) | st.integers(1, 1000).map(lambda seconds: seconds * SECOND)
@@ -67,7 +68,7 @@ def roles(draw: st.DrawFn, name: str) -> Role:
         env=draw(st.dictionaries(names, words, max_size=3)),
         workdir=draw(st.none() | words.map(lambda word: "/" + word)),
         resources=draw(amounts),
-        node_selector=draw(st.dictionaries(names, words, max_size=2)) | selector,
+        node_selector=draw(st.dictionaries(names, label_values, max_size=2)) | selector,
         per_node=draw(st.none() | st.integers(1, 8)),
         image=image,
         args=tuple(draw(st.lists(words, max_size=2))) if has_own_program else (),

@@ -46,10 +46,10 @@ _resource = _matching(_QUALIFIED, QUALIFIED_LIMIT, _MIXED_CASE)
 
 
 def label_value(value: object) -> str:
-    """The value of a label: any text without control characters."""
+    """The value of a label: any text of printable characters."""
     label = text(value)
     if not label.isprintable():
-        raise refusal(f"is {shown(label)}; remove the control characters")
+        raise refusal(f"is {shown(label)}; remove the characters that cannot be printed")
     return label
 
 
