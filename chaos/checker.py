@@ -88,7 +88,8 @@ def _ends(outcome: JobOutcome, runs: list[TaskRun]) -> Iterator[Violation]:
     if planned.may_fail and _was_partly_done(outcome, runs):
         expected |= {"failed"}
     if outcome.phase not in expected:
-        detail = f"is {outcome.phase} ({outcome.view['cause']}), expected {' or '.join(expected)}"
+        cause = outcome.view.get("cause") or "no cause"
+        detail = f"is {outcome.phase} ({cause}), expected {' or '.join(expected)}"
         yield Violation("jobs-end-as-they-should", outcome.name, detail)
 
 
