@@ -286,7 +286,7 @@ def test_an_invalid_field_is_refused_with_its_value_and_a_cure(
         ("env", {"A": "\0"}, "env.A", "NUL"),
         ("workdir", "srv", "workdir", "absolute path"),
         ("node_selector", {"zone": 1}, "node_selector.zone", "write it in quotes"),
-        ("node_selector", {"a": "x\x1b"}, "node_selector.a", "remove the characters that cannot be printed"),
+        ("node_selector", {"a": "x\x1b"}, "node_selector.a", "characters that cannot be printed"),
         ("node_selector", {"a b": "x"}, 'node_selector["a b"]', "use letters, digits"),
         ("resources", {"gpu": 1.5}, "resources.gpu", "a fraction of one GPU or whole GPUs"),
         ("resources", "gpu=1", "resources", "write a mapping"),
