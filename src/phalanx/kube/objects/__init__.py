@@ -1,0 +1,1 @@
+"""Objects of the Kubernetes API, each with the fields that Phalanx reads."""
