@@ -120,9 +120,28 @@ def test_lines_that_are_not_progress_cost_little(state_dir: StateDir) -> None:
     state_dir.task_file(KEY, PROGRESS).write_bytes(huge + b"{\n" * 100_000)
     for _ in range(5):
         assert file.read() is None
+    assert file.problem.startswith('the progress file has a line that is not progress: "{')
     with state_dir.task_file(KEY, PROGRESS).open("ab") as more:
         more.write(b'{"step": 5}\n')
     assert file.read() == Progress(5, safe=False)
+
+
+def test_a_progress_file_that_grows_too_fast_is_read_from_its_end(state_dir: StateDir) -> None:
+    state_dir.create_attempt(KEY)
+    path, file = state_dir.task_file(KEY, PROGRESS), ProgressFile(state_dir, KEY)
+    path.write_bytes(b'{"step": 1}\n' * 200_000 + b'{"step": 2}\n')
+    assert file.read() == Progress(2, safe=False)
+    assert file.problem == "", "a worker that starts again finds the file of a long attempt"
+    with path.open("ab") as more:
+        more.write(b'{"step": 3}\n' * 200_000 + b'{"step": 4')
+    assert file.read() == Progress(3, safe=False)
+    assert file.problem == (
+        "the progress file grew by 2.3 MiB within 0.5 s, the limit is 1.0 MiB; lines were skipped"
+    )
+    with path.open("ab") as more:
+        more.write(b"}")
+    assert file.read() is None
+    assert file.read(is_last=True) == Progress(4, safe=False)
 
 
 # Reports

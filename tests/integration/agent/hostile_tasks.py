@@ -95,11 +95,18 @@ HOSTILE_TASKS = {
         ),
     ),
     "progress without json": HostileTask(
-        """yes '{' | head -c 3000000 >"$progress"; echo '{"step": 1e999}' >>"$progress" """
+        """yes '{' | head -c 3000000 >"$progress"; echo '{"step": 1e999}' >>"$progress" """,
+        'the progress file has a line that is not progress: "{"; append lines like',
+    ),
+    "progress without a newline": HostileTask(
+        """printf 'step 7' >"$progress" """, 'a line that is not progress: "step 7"'
+    ),
+    "sparse progress": HostileTask(
+        'truncate -s 8T "$progress"', r'a line that is not progress: "\u0000\u0000'
     ),
     "progress directory": HostileTask(
         'mkdir -p "$progress/deeper"',
-        "the progress file is a directory; append lines to PHALANX_PROGRESS",
+        "the progress file is a directory; append lines like",
     ),
     "closed output": HostileTask("exec >&- 2>&-"),
     "output without a newline": HostileTask("head -c 200000000 /dev/zero"),

@@ -11,13 +11,19 @@ from phalanx.agent.link.attempt_problems import AttemptProblems
 from phalanx.agent.link.reports import TaskReports
 from phalanx.agent.messages import AttemptKey
 from phalanx.agent.state_dir import PROGRESS, StateDir
-from phalanx.agent.task_files import UnusableFile
+from phalanx.agent.task_files import TaskFile, UnusableFile
+from phalanx.core.spec.fields import shown
+from phalanx.core.spec.quantities import size_text
 
 _READ_BYTES = 64 * 1024
+#: A file with more unread bytes is read from near its end.
+_MOST_UNREAD_BYTES = 1024 * 1024
 _INTERVAL_S = 0.5
 #: After so many lines that are not progress, the rest of what was read is skipped.
 _BAD_LINES = 100
 _LARGEST_STEP = 2**53
+_QUOTED_BYTES = 100
+_CURE = 'append lines like {"step": 3} to PHALANX_PROGRESS'
 
 
 class _Line(msgspec.Struct):
@@ -38,11 +44,13 @@ class ProgressFile:
         self._state_dir = state_dir
         self._key = key
         self._offset = 0
+        #: What was first wrong with the content of the file; empty if nothing was.
+        self.problem = ""
 
-    def read(self) -> Progress | None:
+    def read(self, *, is_last: bool = False) -> Progress | None:
         """The progress since the last call, from complete lines; other lines are skipped.
 
-        Raises UnusableFile, OSError.
+        The last call reads a last line without a newline too. Raises UnusableFile, OSError.
         """
         if self._has_nothing_new():
             return None
@@ -53,18 +61,49 @@ class ProgressFile:
         try:
             if file.size_bytes < self._offset:
                 self._offset = 0  # the task has written the file anew
-            data = file.read(self._offset, _READ_BYTES)
+            data = self._unread(file)
         finally:
             file.close()
         complete = data[: data.rfind(b"\n") + 1]
-        if len(data) == _READ_BYTES and not complete:
-            complete = data  # not a progress line: skip it
+        if is_last or (len(data) == _READ_BYTES and not complete):
+            complete = data  # in the second case not a progress line: skip it
         self._offset += len(complete)
-        lines = list(_parsed(complete.splitlines()))
+        lines = list(self._parsed(complete.splitlines()))
         if not lines:
             return None
         steps = [line.step for line in lines if line.step is not None]
         return Progress(steps[-1] if steps else None, any(line.checkpoint for line in lines))
+
+    def _unread(self, file: TaskFile) -> bytes:
+        """The next bytes of the file, or those at its end if it is far ahead. Raises OSError."""
+        unread_bytes = file.size_bytes - self._offset
+        if unread_bytes <= _MOST_UNREAD_BYTES:
+            return file.read(self._offset, _READ_BYTES)
+        if self._offset:  # otherwise the worker may have started again in a long attempt
+            self._note(
+                f"grew by {size_text(unread_bytes)} within {_INTERVAL_S} s, the limit is"
+                f" {size_text(_MOST_UNREAD_BYTES)}; lines were skipped"
+            )
+        self._offset = file.size_bytes - _READ_BYTES
+        data = file.read(self._offset, _READ_BYTES)
+        partial_bytes = data.find(b"\n") + 1
+        self._offset += partial_bytes
+        return data[partial_bytes:]
+
+    def _parsed(self, lines: Iterable[bytes]) -> Iterator[_Line]:
+        bad = 0
+        for line in lines:
+            try:
+                yield _decode(line)
+            except msgspec.MsgspecError:
+                text = line[:_QUOTED_BYTES].decode(errors="replace")
+                self._note(f"has a line that is not progress: {shown(text)}; {_CURE}")
+                bad += 1
+                if bad > _BAD_LINES:
+                    return
+
+    def _note(self, problem: str) -> None:
+        self.problem = self.problem or f"the progress file {problem}"
 
     def _has_nothing_new(self) -> bool:
         """Whether there is no file, or one of the size that was read: the usual case, and cheap."""
@@ -75,17 +114,6 @@ class ProgressFile:
         except OSError:
             return False
         return stat.S_ISREG(status.st_mode) and status.st_size == self._offset
-
-
-def _parsed(lines: Iterable[bytes]) -> Iterator[_Line]:
-    bad = 0
-    for line in lines:
-        try:
-            yield _decode(line)
-        except msgspec.MsgspecError:
-            bad += 1
-            if bad > _BAD_LINES:
-                return
 
 
 class ProgressWatcher:
@@ -107,7 +135,7 @@ class ProgressWatcher:
         """Read the file for the last time, and report what is wrong with it."""
         file = self._files.pop(key, None)
         if file is not None:
-            self._read(key, file)
+            self._read(key, file, is_last=True)
 
     async def run(self) -> None:
         while True:
@@ -115,13 +143,14 @@ class ProgressWatcher:
             for key, file in list(self._files.items()):
                 self._read(key, file)
 
-    def _read(self, key: AttemptKey, file: ProgressFile) -> None:
+    def _read(self, key: AttemptKey, file: ProgressFile, *, is_last: bool = False) -> None:
         with self._problems.contained(key, "read the progress file"):
             try:
-                progress = file.read()
+                progress = file.read(is_last=is_last)
             except UnusableFile as error:
-                why = f"the progress file {error}; append lines to PHALANX_PROGRESS"
-                self._problems.report(key, why)
+                self._problems.report(key, f"the progress file {error}; {_CURE}")
                 return
+            if file.problem:
+                self._problems.report(key, file.problem)
             if progress is not None:
                 self._reports.add_progress(key, progress.step, safe=progress.safe)
