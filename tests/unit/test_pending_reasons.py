@@ -70,6 +70,7 @@ SENTENCES: list[tuple[Reason, str]] = [
         "held back: starting now would delay j-1 (reserved start 2023-11-15 12:00:00 UTC)",
     ),
     (NotEnough(8, 5, "gpu"), "5 of 8 tasks fit (short of gpu)"),
+    (NotEnough(8, 7, "gpu", of_group=True), "7 of 8 tasks of its group fit (short of gpu)"),
     (Fragmented("node", 3), "fragmented: enough is free in total, but the best node fits 3 tasks"),
 ]
 

@@ -21,6 +21,7 @@ from phalanx.core.spec.validation import job_spec
 from phalanx.engine.planner_loop import event_of
 from phalanx.plan.cycle import plan
 from phalanx.plan.decisions import Evict, Plan
+from phalanx.plan.state.from_cluster import node_spec
 from phalanx.plan.state.planner_state import PlannerState
 
 
@@ -187,6 +188,37 @@ def test_a_selector_that_matches_no_worker_is_named() -> None:
     assert reason(driver, job) == NoNodeMatches({"model": "h100"})
 
 
+def test_a_worker_that_matches_but_takes_no_tasks_is_named_in_the_reason() -> None:
+    driver = a_cluster(1, 1, model="h100")
+    driver.worker("w2", resources={"gpu": 2000, "cpu": 8000})
+    selecting = driver.submit(spec(role=gpus(1) | {"node_selector": {"model": "h100"}}))
+    driver.apply(CordonChanged("w0", "test"))
+    driver.apply(WorkerLost("w1"))
+    assert str(reason(driver, selecting)) == (
+        "no open node has the label model=h100 (w0 is cordoned, w1 is lost)"
+    )
+    driver.apply(CordonChanged("w2", "test"))
+    large = driver.submit(spec(role=gpus(2)))
+    assert str(reason(driver, large)) == (
+        "does not fit: each task needs 2 GPUs, the largest open node has 0 (w2 is cordoned)"
+    )
+    anywhere = driver.submit(spec())
+    assert str(reason(driver, anywhere)) == (
+        "does not fit: no worker accepts tasks (w0 is cordoned, w1 is lost, w2 is cordoned)"
+    )
+
+
+def test_a_reason_that_was_given_before_names_the_present_state_of_a_worker() -> None:
+    driver = a_cluster(1)
+    driver.apply(CordonChanged("w0", "test"))
+    job = driver.submit(spec(role=gpus(1)))
+    state = PlannerState.of(driver.cluster)
+    assert "w0 is cordoned" in str(plan(state, driver.now).reasons[job])
+    driver.apply(WorkerLost("w0"))
+    state.put_node("w0", node_spec(driver.cluster.nodes["w0"]))
+    assert "w0 is lost" in str(plan(state, driver.now).reasons[job])
+
+
 def test_a_task_larger_than_every_worker_never_fits() -> None:
     driver = a_cluster(4, 4)
     job = driver.submit(spec(role=gpus(8)))
@@ -212,6 +244,31 @@ def test_a_reason_counts_all_roles_of_the_minimum() -> None:
     }
     job = driver.submit(job_spec(document))
     assert reason(driver, job) == NotEnough(want=5, fits=3, short_of="gpu")
+
+
+def test_roles_that_fit_one_by_one_are_counted_together() -> None:
+    """Either role alone fits, so a count of each alone would be 6 of 6."""
+    driver = Driver()
+    driver.worker("w0", resources={"cpu": 9000})
+    role = {"command": "x", "replicas": 3, "resources": {"cpu": 2}}
+    driver.run(driver.submit(spec(role={"resources": {"cpu": 1}})), "w0")
+    job = driver.submit(
+        job_spec({"roles": {"ps": role | {"resources": {"cpu": 1}}, "worker": role}})
+    )
+    assert reason(driver, job) == NotEnough(want=6, fits=5, short_of="cpu")
+
+
+def test_a_gang_that_fits_without_its_group_says_what_its_group_lacks() -> None:
+    driver = Driver()
+    driver.worker("w0", resources={"cpu": 8000})
+    driver.run(driver.submit(spec(role={"resources": {"cpu": 1}})), "w0")
+    names = ["default/one", "default/two"]
+    jobs = [
+        driver.submit(spec(4, role={"resources": {"cpu": 1}}, name=name[8:], group=names))
+        for name in names
+    ]
+    for job in jobs:
+        assert str(reason(driver, job)) == "7 of 8 tasks of its group fit (short of cpu)"
 
 
 def test_a_gang_that_is_larger_than_the_cluster_never_fits() -> None:

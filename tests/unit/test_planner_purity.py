@@ -77,7 +77,7 @@ def a_change(draw: st.DrawFn, world: World) -> Change:
         {"gpu": draw(st.integers(0, 8)) * 1000, draw(st.sampled_from(["gpu", "disk"])): 1000},
         {},
         {"zone": draw(st.sampled_from("ab"))},
-        open=draw(st.booleans()),
+        closed=draw(st.sampled_from(["", "cordoned", "lost"])),
     )
     return lambda state: state.put_node(name, spec)
 

@@ -89,9 +89,9 @@ def message(seen: JobForecast, principal: Principal) -> str:
 
 def _pending_in_words(forecast: Forecast) -> str:
     reason = forecast.reason
-    if isinstance(reason, NeverFits):
+    if isinstance(reason, NeverFits) and not reason.closed:
         return f"never start: {reason.shortfall}"
-    if isinstance(reason, NoNodeMatches):
+    if isinstance(reason, NoNodeMatches) and not reason.closed:
         return f"never start: {reason}"
     pending = "be queued for the next plan" if reason is None else f"be pending: {reason}"
     at = start_view(forecast)

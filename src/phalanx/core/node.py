@@ -62,6 +62,18 @@ class Node:
         return self.worker.is_open and self.inventoried and not self.strays
 
     @property
+    def closed(self) -> str:
+        """Why no tasks can be placed here, in a word or two; empty if they can."""
+        worker = self.worker
+        if worker.lost_at is not None:
+            return "lost"
+        if worker.leaving:
+            return "shutting down"
+        if worker.cordoned is not None:
+            return "cordoned"
+        return "" if self.is_open else "not ready"
+
+    @property
     def occupants(self) -> int:
         return len(self.charges) + len(self.gathered)
 
@@ -86,13 +98,9 @@ class Node:
         return None
 
     def _closed(self) -> str:
-        worker = self.worker
-        if worker.lost_at is not None:
-            return "it is lost"
-        if worker.leaving:
-            return "it is shutting down"
-        if worker.cordoned is not None:
-            return f"it is cordoned: {worker.cordoned}"
+        if not self.worker.is_open:
+            cordon = self.worker.cordoned if self.closed == "cordoned" else None
+            return f"it is {self.closed}" + (f": {cordon}" if cordon is not None else "")
         if not self.inventoried:
             return "it has not reported its tasks yet"
         return f"{len(self.strays)} unassigned tasks still run there"

@@ -63,11 +63,13 @@ class WaitingForGroup(msgspec.Struct, frozen=True, tag=True):
 
 class NoNodeMatches(msgspec.Struct, frozen=True, tag=True):
     selector: dict[str, str]
+    closed: dict[str, str] = {}  #: some nodes with the labels that take no tasks, each with why
 
     def __str__(self) -> str:
         wanted = ", ".join(f"{label}={value}" for label, value in sorted(self.selector.items()))
         labels = "label" if len(self.selector) == 1 else "labels"
-        return f"no node has the {labels} {wanted}"
+        node = "open node" if self.closed else "node"
+        return f"no {node} has the {labels} {wanted}{_closed(self.closed)}"
 
 
 class NeverFits(msgspec.Struct, frozen=True, tag=True):
@@ -75,17 +77,22 @@ class NeverFits(msgspec.Struct, frozen=True, tag=True):
     want: int
     largest: int  #: the most that the empty cluster offers: one node, or all nodes together
     per_task: bool = False  #: one task and one node; else the gang's minimum and all nodes
+    closed: dict[str, str] = {}  #: some nodes that fit a task and take none, each with why
 
     def __str__(self) -> str:
-        return f"never fits: {self.shortfall}"
+        return f"{'does not fit' if self.closed else 'never fits'}: {self.shortfall}"
 
     @property
     def shortfall(self) -> str:
         """What is needed and what the empty cluster has."""
+        return self._shortfall() + _closed(self.closed)
+
+    def _shortfall(self) -> str:
         want = amount_in_words(self.short_of, self.want)
         if self.per_task:
             has = amount_in_words(self.short_of, self.largest, unit=False)
-            return f"each task needs {want}, the largest node has {has}"
+            node = "open node" if self.closed else "node"
+            return f"each task needs {want}, the largest {node} has {has}"
         if self.short_of == "slots" and not self.largest:
             return "no worker accepts tasks"
         fits = amount_in_words(self.short_of, self.largest, unit=False)
@@ -120,9 +127,11 @@ class NotEnough(msgspec.Struct, frozen=True, tag=True):
     want: int  #: tasks of the minimum
     fits: int
     short_of: str
+    of_group: bool = False  #: the gang alone fits; the numbers are those of its group
 
     def __str__(self) -> str:
-        return f"{self.fits} of {self.want} tasks fit (short of {self.short_of})"
+        tasks = "tasks of its group" if self.of_group else "tasks"
+        return f"{self.fits} of {self.want} {tasks} fit (short of {self.short_of})"
 
 
 class Fragmented(msgspec.Struct, frozen=True, tag=True):
@@ -181,6 +190,11 @@ def amount_in_words(resource: str, amount: int, *, unit: bool = True) -> str:
     if resource in _UNITS:
         return f"{number} {_UNITS[resource]}{'' if number == '1' else 's'}"
     return f"{number} {resource}"
+
+
+def _closed(nodes: dict[str, str]) -> str:
+    """` (w-1 is cordoned, w-2 is lost)`; empty if there are none."""
+    return f" ({', '.join(f'{name} is {why}' for name, why in nodes.items())})" if nodes else ""
 
 
 def _have(names: tuple[str, ...]) -> str:

@@ -40,6 +40,8 @@ def wrong_reasons(cluster: Cluster, reasons: Mapping[str, Reason], now: Micros) 
 def _is_true(cluster: Cluster, gang: Gang, reason: Reason, now: Micros) -> bool:
     is_true = False
     match reason:
+        case NotEnough(want, fits) if fits >= want:
+            is_true = False
         case NotEnough() | Fragmented():
             is_true = _fitting_tasks(cluster, gang) < gang.size
         case NeverFits():

@@ -114,7 +114,7 @@ async def test_why_names_cordoned_workers(server: Running) -> None:
     await server.call("POST", "/workers/w-1/cordon", {})
     job = (await server.call("POST", "/jobs", {"command": "true"})).body["id"]
     found = (await server.call("GET", f"/jobs/{job}/why")).body
-    assert found["message"] == "pending: never fits: no worker accepts tasks"
+    assert found["message"] == "pending: does not fit: no worker accepts tasks (w-1 is cordoned)"
     assert found["remedy"] == "start a worker, or uncordon w-1"
     body = {"roles": {"a": {"command": "true", "node_selector": {"zone": "x"}}}}
     job = (await server.call("POST", "/jobs", body)).body["id"]

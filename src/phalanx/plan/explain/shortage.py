@@ -1,6 +1,7 @@
 """What is short for a gang: on the empty cluster, or with what is free now."""
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -15,13 +16,15 @@ from phalanx.core.reasons import (
 from phalanx.core.spec.job import PackMode
 from phalanx.plan.model import PendingGang, RoleRequest, TaskRequest
 from phalanx.plan.pending import is_simple
-from phalanx.plan.placement.amounts import minimum_amounts
-from phalanx.plan.placement.trial import PlacementTrial, place_all
+from phalanx.plan.placement.amounts import hardness, minimum_amounts
+from phalanx.plan.placement.trial import PlacementTrial, place_all, undo_all
 from phalanx.plan.state.capacity import FreeCapacity, count
-from phalanx.plan.state.nodes import SLOTS, WHOLE, Bools, Floats, Ints
+from phalanx.plan.state.nodes import SLOTS, WHOLE, Bools, Floats, Ints, NodeTable
 
 #: Rows that describe how a node is filled and are no resources.
 _NO_RESOURCES = (SLOTS, WHOLE)
+#: The most nodes that a reason names.
+_CLOSED_NODES = 3
 
 
 def never_fits(gangs: Sequence[PendingGang], empty: FreeCapacity) -> Reason | None:
@@ -62,8 +65,21 @@ def _needed_tasks(role: RoleRequest, spare: int) -> int:
 def _unmatched(role: RoleRequest, empty: FreeCapacity) -> Reason | None:
     """The labels that no node has."""
     if role.request.selector and not empty.table.mask(role.request).any():
-        return NoNodeMatches(dict(role.request.selector))
+        closed = _closed_nodes(role.request, empty.table)
+        return NoNodeMatches(dict(role.request.selector), closed)
     return None
+
+
+def _closed_nodes(request: TaskRequest, table: NodeTable) -> dict[str, str]:
+    """Some nodes that have the labels and the capacity for a task, but take none; each with why."""
+    vector = table.vector(request.resources)
+    fitting = (
+        at
+        for at in sorted(table.closed, key=table.name)
+        if table.has_labels(at, request.selector)
+        and bool((table.capacity[vector.rows, at] >= vector.amounts).all())
+    )
+    return {table.name(at): table.closed[at] for at in islice(fitting, _CLOSED_NODES)}
 
 
 def _too_large(role: RoleRequest, empty: FreeCapacity) -> Reason | None:
@@ -74,13 +90,16 @@ def _too_large(role: RoleRequest, empty: FreeCapacity) -> Reason | None:
         capacity = table.capacity[table.rows[resource]][mask]
         largest = int(capacity.max(initial=0))
         if amount > largest:
-            return NeverFits(resource, amount, largest, per_task=True)
+            closed = _closed_nodes(role.request, table)
+            return NeverFits(resource, amount, largest, per_task=True, closed=closed)
     return None
 
 
 def _too_many(gang: PendingGang, role: RoleRequest, empty: FreeCapacity) -> Reason:
     resource, amount = next(iter(role.request.resources), (SLOTS, 1))
-    return NeverFits(resource, amount * gang.need, amount * empty.fit(role.request).total)
+    fits = empty.fit(role.request).total
+    closed = _closed_nodes(role.request, empty.table)
+    return NeverFits(resource, amount * gang.need, amount * fits, closed=closed)
 
 
 def _too_much_together(gangs: Sequence[PendingGang], empty: FreeCapacity) -> Reason:
@@ -88,7 +107,8 @@ def _too_much_together(gangs: Sequence[PendingGang], empty: FreeCapacity) -> Rea
     capacity = _sums(empty.free, empty.table.open)
     for resource, row in empty.table.rows.items():
         if resource not in _NO_RESOURCES and need[row] > capacity[row]:
-            return NeverFits(resource, int(need[row]), capacity[row])
+            closed = _closed_nodes(TaskRequest(((resource, 1),)), empty.table)
+            return NeverFits(resource, int(need[row]), capacity[row], closed=closed)
     last = gangs[-1]
     widest = max(_needed_roles(last) or last.roles, key=lambda role: len(role.tasks))
     return _too_many(last, widest, empty)
@@ -158,31 +178,54 @@ def shortage_of(
     # Capacity that is free now may be kept for a preemptor once its victims have stopped.
     free_by_node: Ints = np.minimum.reduce([capacity.free for capacity in capacities])
     free = _sums(free_by_node, table.open)
-    trial = PlacementTrial(gang, capacities)
-    fitting = {role.name: trial.counts(role) for role in gang.roles}
-    fits = sum(
-        min(role.need or len(role.tasks), int(fitting[role.name].sum())) for role in gang.roles
-    )
-    fits = min(fits, gang.need)
     for resource, row in table.rows.items():
         if resource not in _NO_RESOURCES and need[row] > free[row]:
-            return NotEnough(gang.need, fits, resource)
+            return _not_enough(gangs, gang, capacities, resource)
     spare = _spare_tasks(gang)
     for role in gang.roles:
         free = _sums(free_by_node, table.mask(role.request))
         for resource, amount in role.request.resources:
             if amount * _needed_tasks(role, spare) > free[table.rows[resource]]:
-                return NotEnough(gang.need, fits, resource)
+                return _not_enough(gangs, gang, capacities, resource)
     largest = max(gang.roles, key=_largest_amount)
     if not largest.request.resources:
-        return NotEnough(gang.need, fits, SLOTS)
-    counts = fitting[largest.name]
+        return _not_enough(gangs, gang, capacities, SLOTS)
+    counts = PlacementTrial(gang, capacities).counts(largest)
     if gang.pack is not None and gang.pack.mode is PackMode.REQUIRE:
         codes, names = capacities[0].table.domains(gang.pack.by)
         labelled = codes >= 0
         sums = np.bincount(codes[labelled], weights=counts[labelled], minlength=len(names))
         return Fragmented(gang.pack.by, int(sums.max(initial=0)))
     return Fragmented("node", int(counts.max(initial=0)))
+
+
+def _not_enough(
+    gangs: Sequence[PendingGang],
+    gang: PendingGang,
+    capacities: Sequence[FreeCapacity],
+    short_of: str,
+) -> NotEnough:
+    """How many tasks fit: of the gang, or of all gangs that it starts with if it alone fits."""
+    fits = _fitting((gang,), capacities)
+    if fits < gang.need or len(gangs) == 1:
+        return NotEnough(gang.need, fits, short_of)
+    want = sum(each.need for each in gangs)
+    return NotEnough(want, _fitting(gangs, capacities), short_of, of_group=True)
+
+
+def _fitting(gangs: Iterable[PendingGang], capacities: Sequence[FreeCapacity]) -> int:
+    """How many tasks of the minimums of these gangs fit together."""
+    trials = [PlacementTrial(gang, capacities) for gang in gangs]
+    for trial in trials:
+        roles = sorted(trial.gang.roles, key=hardness, reverse=True)
+        for role in roles:
+            trial.place(role, role.need)
+        spare = trial.gang.need - sum(role.need for role in roles)
+        for role in reversed(roles):
+            spare -= trial.place(role, min(spare, trial.unplaced(role)))
+    fits = sum(trial.count for trial in trials)
+    undo_all(trials)
+    return fits
 
 
 def _largest_amount(role: RoleRequest) -> int:

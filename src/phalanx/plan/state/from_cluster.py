@@ -42,7 +42,7 @@ def node_spec(node: Node) -> NodeSpec:
         worker.labels,
         worker.slots,
         node.occupants,
-        node.is_open,
+        node.closed,
         partial,
     )
 

@@ -48,7 +48,7 @@ class NodeSpec(NamedTuple):
     labels: Mapping[str, str]
     slots: int | None = None
     occupants: int = 0
-    open: bool = True
+    closed: str = ""  #: why it takes no tasks; empty if it does
     #: Thousandths free on each device that is not whole, by its index.
     partial: Mapping[int, int] = {}
 
@@ -61,6 +61,8 @@ class NodeTable:
         self.capacity: Ints = np.zeros((1, 0), np.int64)
         self.free: Ints = np.zeros((1, 0), np.int64)
         self.open: Bools = np.zeros(0, np.bool_)
+        #: By node that is not open: why.
+        self.closed: dict[int, str] = {}
         #: By node: thousandths free on each device that is shared.
         self.partial: dict[int, dict[int, int]] = {}
         self._labels: list[Mapping[str, str]] = []
@@ -105,7 +107,10 @@ class NodeTable:
         self.capacity[0, at] = slots
         self.free[0, at] = slots - spec.occupants
         self._put_devices(at, spec)
-        self._describe(at, spec.labels, is_open=spec.open)
+        self.closed.pop(at, None)
+        if spec.closed:
+            self.closed[at] = spec.closed
+        self._describe(at, spec.labels, is_open=not spec.closed)
         return at
 
     def _put_devices(self, at: int, spec: NodeSpec) -> None:
@@ -127,6 +132,7 @@ class NodeTable:
         self.capacity[:, at] = 0
         self.free[:, at] = 0
         self.partial.pop(at, None)
+        self.closed.pop(at, None)
         self._describe(at, {}, is_open=False)
         self._vacant.append(at)
         return at
@@ -138,7 +144,7 @@ class NodeTable:
             self.names, self.index = self.names.copy(), self.index.copy()
             self.rows, self.partial = self.rows.copy(), self.partial.copy()
             self.capacity, self.free = self.capacity.copy(), self.free.copy()
-            self.open = self.open.copy()
+            self.open, self.closed = self.open.copy(), self.closed.copy()
             self._labels, self._vacant = self._labels.copy(), self._vacant.copy()
 
     def _position(self, name: str) -> int:
@@ -182,7 +188,8 @@ class NodeTable:
             return
         self._labels[at], self.open[at] = labels, is_open
         for selector, mask in self._masks.items():
-            self._masks[selector] = _replaced(mask, at, self._matches(at, selector))
+            matches = is_open and self.has_labels(at, selector)
+            self._masks[selector] = _replaced(mask, at, matches)
         for label, (codes, values) in self._domains.items():
             codes_by_name = values.copy()
             code = _code(codes_by_name, labels.get(label))
@@ -226,13 +233,13 @@ class NodeTable:
         if mask is None:
             mask = self.open.copy()
             for at in range(len(self.names)) if request.selector else ():
-                mask[at] = self._matches(at, request.selector)
+                mask[at] = bool(self.open[at]) and self.has_labels(at, request.selector)
             self._masks[request.selector] = mask
         return mask
 
-    def _matches(self, at: int, selector: tuple[tuple[str, str], ...]) -> bool:
+    def has_labels(self, at: int, selector: tuple[tuple[str, str], ...]) -> bool:
         labels = self._labels[at]
-        return bool(self.open[at]) and all(labels.get(key) == value for key, value in selector)
+        return all(labels.get(key) == value for key, value in selector)
 
     def labels(self, at: int) -> Mapping[str, str]:
         return self._labels[at]

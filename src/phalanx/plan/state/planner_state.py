@@ -227,7 +227,7 @@ class PlannerState:
         if at is None:
             return None
         labels = self.table.labels(at)
-        return bool(self.table.open[at]), self.table.capacity[:, at].tobytes(), labels
+        return self.table.closed.get(at), self.table.capacity[:, at].tobytes(), labels
 
     def _use_of(self, name: str) -> object:
         at = self.table.index.get(name)
