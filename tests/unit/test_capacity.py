@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx.core.node import DEVICE, GPU
-from phalanx.plan.model import TaskRequest
+from phalanx.plan.model import TaskRequest, selecting
 from phalanx.plan.state.capacity import FreeCapacity, TakenCapacity, count
 from phalanx.plan.state.nodes import NodeSpec, NodeTable
 
 REQUESTS = (
     TaskRequest((("cpu", 1000),)),
     TaskRequest((("cpu", 2000), (GPU, DEVICE))),
-    TaskRequest(((GPU, 2 * DEVICE),), (("zone", "a"),)),
+    TaskRequest(((GPU, 2 * DEVICE),), selecting({"zone": "a"})),
     TaskRequest(((GPU, DEVICE // 4),)),
     TaskRequest(),
 )
@@ -75,7 +75,7 @@ def test_forks_count_right_whatever_they_take_and_give_back(seed: int, nodes: in
             capacity.give_back(taken.pop()[1])
         elif what == 2:
             vector = capacity.table.vector(REQUESTS[0].resources)
-            capacity.vacate([(chance.randrange(nodes), vector, ())], chance.choice((1, -1)))
+            capacity.vacate([(chance.randrange(nodes), vector, (), None)], chance.choice((1, -1)))
         else:
             got = take_some(chance, capacity)
             if got is not None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from phalanx.core.node import DEVICE, GPU
 from phalanx.core.spec.job import Pack, PackMode
-from phalanx.plan.model import PendingGang, RoleRequest, TaskRequest
+from phalanx.plan.model import PendingGang, RoleRequest, TaskRequest, selecting
 from phalanx.plan.placement.headroom import Headroom
 from phalanx.plan.placement.trial import PlacementTrial, place_all
 from phalanx.plan.state.capacity import FreeCapacity
@@ -48,7 +48,7 @@ def test_roles_placed_in_a_second_order_do_not_count_the_tasks_of_the_first() ->
         n1={"cpu": 8, "gpu": 4}, n2={"cpu": 2, "gpu": 4, "disk": "fast"}, n3={"cpu": 16, "gpu": 4}
     )
     workers = role("worker", range(2), cpu=1, gpu=1, per_node=1)
-    stores = role("store", range(2, 4), cpu=1, selector=(("disk", "fast"),))
+    stores = role("store", range(2, 4), cpu=1, nodes=selecting({"disk": "fast"}))
     trial = PlacementTrial(gang(workers, stores), (free,))
     assert trial.place_minimum()
     assert nodes_of(trial) == ["n1", "n3", "n2", "n2"]
@@ -96,7 +96,7 @@ def test_a_required_domain_is_the_tightest_one_that_holds_the_gang() -> None:
 def test_gangs_that_start_together_are_tried_in_both_orders() -> None:
     free = free_nodes(n1={"gpu": 2, "kind": "x"}, n2={"gpu": 4})
     anywhere = gang(role("worker", range(1), gpu=2))
-    bound = gang(role("worker", range(1), gpu=2, selector=(("kind", "x"),)))
+    bound = gang(role("worker", range(1), gpu=2, nodes=selecting({"kind": "x"})))
     trials = place_all([PlacementTrial(anywhere, (free,)), PlacementTrial(bound, (free,))])
     assert trials is not None
     assert [(trial.gang, nodes_of(trial)) for trial in trials] == [

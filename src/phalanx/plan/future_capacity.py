@@ -25,8 +25,8 @@ class EndTimes:
 
     def __init__(self, running: RunningGangs) -> None:
         self._known = running.known_ends()
-        #: Tasks that share devices, and tasks that start in this pass, with their ends.
-        self._others: list[tuple[Micros, Occupant]] = [*self._known.sharing]
+        #: Tasks that are freed one by one, and tasks that start in this pass, with their ends.
+        self._others: list[tuple[Micros, Occupant]] = [*self._known.single]
         self.times = [*self._known.times]
 
     def add(self, end: Micros, occupants: Sequence[Occupant]) -> None:
@@ -40,7 +40,7 @@ class EndTimes:
         A lower bound: the amounts are summed over all nodes.
         """
         missing = missing.copy()
-        for _, (_, vector, _) in self._others:
+        for _, (_, vector, *_) in self._others:
             missing[vector.rows] -= vector.amounts
         position = 0
         for row in np.flatnonzero(missing > 0).tolist() if len(self._known.ends) else ():

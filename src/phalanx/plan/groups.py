@@ -41,7 +41,7 @@ def _age(gang: PendingGang) -> tuple[int, str]:
 def _constraints(gang: PendingGang) -> tuple[bool, int]:
     """How constrained the choice of nodes is: by a domain, by labels. Those are placed first."""
     required = gang.pack is not None and gang.pack.mode is PackMode.REQUIRE
-    return required, max(len(role.request.selector) for role in gang.roles)
+    return required, max(role.request.conditions for role in gang.roles)
 
 
 def groups_of(pending: PendingGangs) -> Iterator[GangGroup]:

@@ -5,13 +5,14 @@ Equal task requests are one object, so that what is computed for one is computed
 None of these values refers back to itself, so the garbage collector need not visit them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from enum import StrEnum
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from phalanx.core.model import Assignment, Nomination
-from phalanx.core.reasons import Reason
+from phalanx.core.reasons import NoNodeMatches, Reason
 from phalanx.core.spec.job import Pack
 from phalanx.core.time_units import MINUTE, SECOND, Micros
 
@@ -38,12 +39,83 @@ class PlannerPolicy(msgspec.Struct, frozen=True):
     searches: int = 32  #: at most this many searches for victims in one pass
 
 
+class NodeTaint(NamedTuple):
+    """A mark on a node that repels the tasks that do not tolerate it."""
+
+    key: str
+    value: str
+    effect: str
+
+
+class NodeFacts(NamedTuple):
+    """What predicates and preferences ask about a node."""
+
+    name: str
+    labels: Mapping[str, str] = {}
+    taints: tuple[NodeTaint, ...] = ()
+
+
+class NodePredicate(Protocol):
+    """Which nodes a task may use. Hashable; equal predicates have the same answers, and an answer
+    depends on nothing but the facts."""
+
+    def __hash__(self) -> int: ...
+
+    @property
+    def conditions(self) -> int:
+        """Number of conditions that narrow the choice; 0 if ordinary nodes satisfy it."""
+
+    def matches(self, node: NodeFacts) -> bool: ...
+
+    def unmatched(self, closed: dict[str, str]) -> Reason:
+        """The reason if no node matches but some that are closed, each with why."""
+
+
+class NodePreference(Protocol):
+    """Which of the nodes on which a task fits it prefers. Hashable, like a predicate."""
+
+    def __hash__(self) -> int: ...
+
+    def penalty(self, node: NodeFacts) -> float:
+        """From 0, the best, to 1."""
+
+
+class LabelsMatch(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
+    """The predicate of a node selector: the node has all of these labels."""
+
+    labels: tuple[tuple[str, str], ...]
+
+    @property
+    def conditions(self) -> int:
+        return len(self.labels)
+
+    def matches(self, node: NodeFacts) -> bool:
+        return all(node.labels.get(key) == value for key, value in self.labels)
+
+    def unmatched(self, closed: dict[str, str]) -> Reason:
+        return NoNodeMatches(dict(self.labels), closed)
+
+
+def selecting(labels: Mapping[str, str]) -> LabelsMatch | None:
+    """The predicate of a node selector; None if it is empty."""
+    return LabelsMatch(tuple(sorted(labels.items()))) if labels else None
+
+
 class TaskRequest(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     """What one task needs of its node."""
 
     resources: tuple[tuple[str, int], ...] = ()
-    selector: tuple[tuple[str, str], ...] = ()
+    nodes: NodePredicate | None = None  #: the nodes that it may use; None: all
     per_node: int | None = None  #: at most this many tasks of its role on one node
+    preference: NodePreference | None = None
+    #: What the task requires of tasks around it, and what their rules ask about it: a value that
+    #: the `PlacedTasks` of a capacity understand. None: no rule concerns it.
+    traits: Hashable = None
+
+    @property
+    def conditions(self) -> int:
+        """Number of conditions on the node."""
+        return 0 if self.nodes is None else self.nodes.conditions
 
 
 class RoleRequest(msgspec.Struct, frozen=True, gc=False):
@@ -106,6 +178,7 @@ class RunningTask(msgspec.Struct, frozen=True, gc=False):
     safe_at: Micros = 0  #: work done before this time survives a stop
     preemptible: bool = True
     priority: int | None = None  #: None: the priority of its gang
+    traits: Hashable = None  #: see `TaskRequest`
 
 
 class RunningGang(msgspec.Struct, frozen=True, gc=False):

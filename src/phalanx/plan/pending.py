@@ -246,6 +246,7 @@ def is_simple(gang: PendingGang) -> bool:
         and gang.nomination is None
         and not gang.gathered
         and gang.roles[0].request.per_node is None
+        and gang.roles[0].request.traits is None
     )
 
 

@@ -11,7 +11,14 @@ from phalanx.core.node import Node
 from phalanx.core.reasons import WaitingForMembers
 from phalanx.core.spec.job import Match, Mode, PreemptionPolicy, Resources, Restart
 from phalanx.core.time_units import SECOND, Micros
-from phalanx.plan.model import PendingGang, RoleRequest, RunningGang, RunningTask, TaskRequest
+from phalanx.plan.model import (
+    PendingGang,
+    RoleRequest,
+    RunningGang,
+    RunningTask,
+    TaskRequest,
+    selecting,
+)
 from phalanx.plan.state.from_cluster import most_common
 from phalanx.scenario.file_format import TaskEntry, TaskState
 from phalanx.scenario.gangs import ScenarioGang, count_roles
@@ -152,7 +159,7 @@ def _roles(gang: ScenarioGang, role_needs: Mapping[str, int]) -> tuple[RoleReque
 
 
 def _request(task: TaskEntry) -> TaskRequest:
-    return TaskRequest(_sorted(task.resources), tuple(sorted(task.node_selector.items())))
+    return TaskRequest(_sorted(task.resources), selecting(task.node_selector))
 
 
 def _sorted(resources: Resources) -> tuple[tuple[str, int], ...]:

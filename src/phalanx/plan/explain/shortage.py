@@ -8,18 +8,19 @@ import numpy as np
 from phalanx.core.reasons import (
     Fragmented,
     NeverFits,
-    NoNodeMatches,
     NotEnough,
     QueueLimit,
     Reason,
 )
 from phalanx.core.spec.job import PackMode
-from phalanx.plan.model import PendingGang, RoleRequest, TaskRequest
+from phalanx.core.text import listed
+from phalanx.plan.model import NodePredicate, PendingGang, RoleRequest, TaskRequest
 from phalanx.plan.pending import is_simple
 from phalanx.plan.placement.amounts import hardness, minimum_amounts
 from phalanx.plan.placement.trial import PlacementTrial, place_all, undo_all
 from phalanx.plan.state.capacity import FreeCapacity, count
 from phalanx.plan.state.nodes import SLOTS, WHOLE, Bools, Floats, Ints, NodeTable
+from phalanx.plan.state.placement_rules import strictest
 
 #: Rows that describe how a node is filled and are no resources.
 _NO_RESOURCES = (SLOTS, WHOLE)
@@ -63,11 +64,11 @@ def _needed_tasks(role: RoleRequest, spare: int) -> int:
 
 
 def _unmatched(role: RoleRequest, empty: FreeCapacity) -> Reason | None:
-    """The labels that no node has."""
-    if role.request.selector and not empty.table.mask(role.request).any():
-        closed = _closed_nodes(role.request, empty.table)
-        return NoNodeMatches(dict(role.request.selector), closed)
-    return None
+    """The conditions that no node satisfies."""
+    nodes = role.request.nodes
+    if nodes is None or empty.table.matching(nodes).any():
+        return None
+    return nodes.unmatched(_closed_nodes(role.request, empty.table))
 
 
 def _closed_nodes(request: TaskRequest, table: NodeTable) -> dict[str, str]:
@@ -76,7 +77,7 @@ def _closed_nodes(request: TaskRequest, table: NodeTable) -> dict[str, str]:
     fitting = (
         at
         for at in sorted(table.closed, key=table.name)
-        if table.has_labels(at, request.selector)
+        if (request.nodes is None or request.nodes.matches(table.facts(at)))
         and bool((table.capacity[vector.rows, at] >= vector.amounts).all())
     )
     return {table.name(at): table.closed[at] for at in islice(fitting, _CLOSED_NODES)}
@@ -132,10 +133,10 @@ class Shortage:
         self._free, self._partial = capacity.free, capacity.partial
         self._rows = {name: row for name, row in table.rows.items() if name not in _NO_RESOURCES}
         self._vectors = {request: table.vector(request.resources) for request in requests}
-        self._masks = {request.selector: table.mask(request) for request in self._vectors}
+        self._masks = {request.nodes: table.mask(request) for request in self._vectors}
         self._counts: dict[TaskRequest, Ints] = {}
-        #: By selector: what is free on all matching nodes together, by row.
-        self._sums: dict[tuple[tuple[str, str], ...], list[int]] = {}
+        #: By predicate: what is free on all matching nodes together, by row.
+        self._sums: dict[NodePredicate | None, list[int]] = {}
         self._limits = limits
 
     def of(self, gang: PendingGang) -> Reason:
@@ -155,15 +156,15 @@ class Shortage:
         return Fragmented("node", int(counts.max(initial=0)))
 
     def _free_in_all(self, request: TaskRequest) -> list[int]:
-        sums = self._sums.get(request.selector)
+        sums = self._sums.get(request.nodes)
         if sums is None:
-            sums = self._sums[request.selector] = _sums(self._free, self._masks[request.selector])
+            sums = self._sums[request.nodes] = _sums(self._free, self._masks[request.nodes])
         return sums
 
     def _fit_counts(self, request: TaskRequest) -> Ints:
         counts = self._counts.get(request)
         if counts is None:
-            mask = self._masks[request.selector]
+            mask = self._masks[request.nodes]
             counts = count(self._vectors[request], self._free, self._partial, mask)
             self._counts[request] = counts
         return counts
@@ -190,6 +191,9 @@ def shortage_of(
     largest = max(gang.roles, key=_largest_amount)
     if not largest.request.resources:
         return _not_enough(gangs, gang, capacities, SLOTS)
+    rules = _excluding_rules(gang, capacities)
+    if rules:
+        return _not_enough(gangs, gang, capacities, f"nodes allowed by {listed(rules)}")
     counts = PlacementTrial(gang, capacities).counts(largest)
     if gang.pack is not None and gang.pack.mode is PackMode.REQUIRE:
         codes, names = capacities[0].table.domains(gang.pack.by)
@@ -226,6 +230,15 @@ def _fitting(gangs: Iterable[PendingGang], capacities: Sequence[FreeCapacity]) -
     fits = sum(trial.count for trial in trials)
     undo_all(trials)
     return fits
+
+
+def _excluding_rules(gang: PendingGang, capacities: Sequence[FreeCapacity]) -> tuple[str, ...]:
+    """The rules between tasks that exclude nodes for a gang, in words."""
+    restrictions = (
+        capacity.restriction(role.request) for role in gang.roles for capacity in capacities
+    )
+    strict = strictest(restrictions)
+    return () if strict is None else strict.rules
 
 
 def _largest_amount(role: RoleRequest) -> int:

@@ -23,7 +23,7 @@ class FairShares:
         self.table = table
         #: Rows that queues share. Slots and whole devices only describe how a node is filled.
         self.shared = np.array([name not in (SLOTS, WHOLE) for name in table.rows], np.bool_)
-        self.capacity = table.capacity.sum(axis=1, where=table.open).astype(float)
+        self.capacity = table.shared_capacity()
         self.tree = QueueTree(queues.values(), table)
         self.limits = QueueLimits(self.tree, table)
         self.branches = self.tree.branches

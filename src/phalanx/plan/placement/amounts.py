@@ -72,12 +72,12 @@ def _gathered_counts(gang: PendingGang) -> dict[str, int]:
 
 
 def hardness(role: RoleRequest) -> tuple[int, int, int]:
-    """Sort key of roles: GPUs per task, then labels asked for, then all resources per task.
+    """Sort key of roles: GPUs per task, then conditions on the node, then all resources per task.
 
     Heuristic: a role with a larger key fits on fewer nodes, so it is placed first.
     """
     resources = dict(role.request.resources)
-    return (resources.get(GPU, 0), len(role.request.selector), sum(resources.values()))
+    return (resources.get(GPU, 0), role.request.conditions, sum(resources.values()))
 
 
 def occupants_of(
@@ -86,7 +86,7 @@ def occupants_of(
     """What tasks of a gang occupy at these places, where both are known."""
     requests = {task: role.request for role in gang.roles for task in role.tasks}
     return [
-        (table.index[place.worker], table.vector(requests[place.task].resources), ())
+        (table.index[place.worker], table.vector(request.resources), (), request.traits)
         for place in places
-        if place.worker in table.index and place.task in requests
+        if place.worker in table.index and (request := requests.get(place.task)) is not None
     ]

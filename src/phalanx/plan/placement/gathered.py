@@ -37,7 +37,10 @@ def gathered_occupancy(gang: PendingGang, table: NodeTable) -> Occupancy:
     """The gathered places as an occupancy that loses no work when it is evicted."""
     roles = {task: role for role in gang.roles for task in role.tasks}
     places = tuple(
-        RunningTask(place.task, role.name, place.worker, role.request.resources)
+        RunningTask(
+            *(place.task, role.name, place.worker, role.request.resources),
+            traits=role.request.traits,
+        )
         for place in gang.gathered
         if place.worker in table.index and (role := roles.get(place.task)) is not None
     )

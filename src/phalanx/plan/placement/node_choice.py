@@ -13,8 +13,12 @@ import numpy as np
 from phalanx.plan.model import PendingGang, RoleRequest, TaskRequest
 from phalanx.plan.state.capacity import FreeCapacity, fill
 from phalanx.plan.state.nodes import SLOTS, Bools, Floats, Ints, NodeTable
+from phalanx.plan.state.placement_rules import Restriction, strictest
 
 _NO_NODES: tuple[Ints, Ints] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
+#: A node that a task does not prefer comes after the nodes it prefers, however full they are, but
+#: before the nodes of the next domain.
+_UNPREFERRED = 9e5
 #: More than a domain's penalty: a node that is left to other tasks comes after all domains, and a
 #: node to avoid comes after all other nodes.
 _SPARED = 1e10
@@ -39,7 +43,7 @@ class NodeChoice:
         #: The nodes of the domain in which the gang is tried; None: all nodes.
         self.domain_nodes: Bools | None = None
         self.penalty = penalty
-        #: Nodes that tasks without a selector leave to tasks with one.
+        #: Nodes that tasks without conditions leave to tasks with some.
         self.spared: Bools | None = None
         #: Role → node → tasks there. Only for roles with a limit of tasks per node.
         self._tasks_on: dict[str, dict[int, int]] = {}
@@ -69,7 +73,14 @@ class NodeChoice:
         for nodes in (self.allowed, self.domain_nodes):
             if nodes is not None:
                 counts = np.where(nodes, counts, 0)
-        return counts
+        restriction = self.restriction(role)
+        return counts if restriction is None else _restricted(counts, restriction)
+
+    def restriction(self, role: RoleRequest) -> Restriction | None:
+        """Where the rules between tasks allow one more task of the role in all capacities."""
+        if role.request.traits is None:
+            return None
+        return strictest(capacity.restriction(role.request) for capacity in self.capacities)
 
     def choose(self, role: RoleRequest, wanted: int, *, all_or_none: bool) -> tuple[Ints, Ints]:
         """Nodes for at most `wanted` tasks, and the number of tasks for each of them.
@@ -95,7 +106,8 @@ class NodeChoice:
         return fill(nodes, counts, left, wanted)
 
     def add_tasks(self, role: RoleRequest, nodes: Ints, counts: Ints) -> None:
-        """Count tasks that were placed, where the role has a limit of tasks per node."""
+        """Count tasks that were placed, where the role has a limit of tasks per node. Negative
+        counts take them away."""
         if role.request.per_node is not None:
             tasks_on = self._tasks_on.setdefault(role.name, {})
             for node, count in zip(nodes.tolist(), counts.tolist(), strict=True):
@@ -112,7 +124,8 @@ class NodeChoice:
         """The nodes that can take tasks of the role, and how many each of them can take."""
         capacity = self.capacities[0]
         only_allowed = len(self.capacities) == 1 and self.domain_nodes is None
-        if only_allowed and self.allowed is not None and role.request.per_node is None:
+        is_plain = role.request.per_node is None and role.request.traits is None
+        if only_allowed and self.allowed is not None and is_plain:
             nodes = np.flatnonzero(self.allowed)
             if capacity.is_few(nodes):
                 counts = capacity.count_at(role.request, nodes)
@@ -123,10 +136,14 @@ class NodeChoice:
 
     def _penalty_of(self, role: RoleRequest) -> Floats | None:
         """The penalty of each node for tasks of the role; None if there is none."""
-        if self.spared is None or role.request.selector:
-            return self.penalty
+        preference, penalty = role.request.preference, self.penalty
+        if preference is not None:
+            unpreferred = self._table.penalties(preference) * _UNPREFERRED
+            penalty = unpreferred if penalty is None else penalty + unpreferred
+        if self.spared is None or role.request.conditions:
+            return penalty
         spared: Floats = np.where(self.spared, _SPARED, 0.0)
-        return spared if self.penalty is None else self.penalty + spared
+        return spared if penalty is None else penalty + spared
 
     def _is_unrestricted(self, role: RoleRequest) -> bool:
         """Whether any node with free capacity will do, filled by best fit."""
@@ -138,6 +155,8 @@ class NodeChoice:
             and self.spared is None
             and self.allowed is None
             and self.domain_nodes is None
+            and role.request.preference is None
+            and (role.request.traits is None or self.restriction(role) is None)
         )
 
     def _task_size(self, request: TaskRequest) -> Floats:
@@ -146,6 +165,13 @@ class NodeChoice:
         for resource, amount in request.resources or ((SLOTS, 1),):
             size += amount / np.maximum(self._table.capacity[self._table.rows[resource]], 1)
         return size
+
+
+def _restricted(counts: Ints, restriction: Restriction) -> Ints:
+    """How many tasks each node can take if the rules between tasks allow them there."""
+    if restriction.nodes is not None:
+        counts = np.where(restriction.nodes, counts, 0)
+    return counts if restriction.per_node is None else np.minimum(counts, restriction.per_node)
 
 
 def _spread(

@@ -93,7 +93,7 @@ class PlacementTrial:
         return placed
 
     def spare(self, nodes: Bools) -> None:
-        """Use these nodes last for tasks without a selector."""
+        """Use these nodes last for tasks without conditions on their node."""
         self._choice.spared = nodes
 
     def continue_on(self, capacities: Sequence[FreeCapacity], allowed: Bools | None) -> None:
@@ -163,17 +163,42 @@ class PlacementTrial:
         """Place at most `wanted` tasks of the role; the number of tasks placed."""
         if wanted <= 0:
             return 0
+        if role.request.traits is not None and wanted > 1:
+            restriction = self._choice.restriction(role)
+            if restriction is not None and restriction.one_by_one:
+                return self._place_one_by_one(role, wanted, all_or_none=all_or_none)
         nodes, counts = self._choice.choose(role, wanted, all_or_none=all_or_none)
         if not len(nodes):
             return 0
-        vector = self.table.vector(role.request.resources)
+        request = role.request
+        vector = self.table.vector(request.resources)
         for capacity in self.capacities:
-            self._taken.append((capacity, capacity.take(vector, nodes, counts)))
+            self._taken.append((capacity, capacity.take(vector, nodes, counts, request.traits)))
         placed = int(counts.sum())
         self.placed[role.name] += placed
         self._nodes[role.name].append(np.repeat(nodes, counts))
         self._choice.add_tasks(role, nodes, counts)
         return placed
+
+    def _place_one_by_one(self, role: RoleRequest, wanted: int, *, all_or_none: bool) -> int:
+        """Place tasks each of which changes the nodes that the next one may use."""
+        placed = 0
+        while placed < wanted and self.place(role, 1):
+            placed += 1
+        if not all_or_none or placed == wanted:
+            return placed
+        for _ in range(placed):
+            self._take_back(role)
+        return 0
+
+    def _take_back(self, role: RoleRequest) -> None:
+        """Give back what the last call of `place` for this role took."""
+        for _ in self.capacities:
+            capacity, taken = self._taken.pop()
+            capacity.give_back(taken)
+        nodes = self._nodes[role.name].pop()
+        self.placed[role.name] -= len(nodes)
+        self._choice.add_tasks(role, nodes, np.full(len(nodes), -1))
 
     def counts(self, role: RoleRequest) -> Ints:
         """How many tasks of the role each node can take in all capacities."""
@@ -216,7 +241,7 @@ class PlacementTrial:
         for role in self.gang.roles:
             vector = self.table.vector(role.request.resources)
             for nodes in self._nodes[role.name]:
-                occupants += ((node, vector, ()) for node in nodes.tolist())
+                occupants += ((node, vector, (), role.request.traits) for node in nodes.tolist())
         return occupants
 
     def amounts(self) -> Floats:
@@ -258,9 +283,9 @@ def _place_in_turn(trials: Sequence[PlacementTrial]) -> bool:
 
 
 def _selected_nodes(trials: Sequence[PlacementTrial]) -> Bools | None:
-    """Mask of the nodes that any task selects by labels; None if no task has a selector."""
+    """Mask of the nodes that any task with conditions may use; None if no task has any."""
     requests = {role.request for trial in trials for role in trial.gang.roles}
-    masks = [trials[0].table.mask(request) for request in requests if request.selector]
+    masks = [trials[0].table.mask(request) for request in requests if request.conditions]
     return np.logical_or.reduce(masks) if masks else None
 
 

@@ -155,7 +155,7 @@ def _devices_that_become_whole(
         node = int(places.nodes[n])
         free_parts = capacity.partial.get(node, {})
         freed: dict[int, int] = {}
-        for task_node, vector, devices in units[places.units[n]].occupants():
+        for task_node, vector, devices, _ in units[places.units[n]].occupants():
             if task_node == node and vector.fraction:
                 for device in devices:
                     freed[device] = freed.get(device, 0) + vector.fraction

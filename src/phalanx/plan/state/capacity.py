@@ -4,7 +4,7 @@ How many tasks of a request fit on each node is counted once, and then again onl
 have changed; a fork begins with the counts of its origin.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from phalanx.core.node import DEVICE, GPU
 from phalanx.plan.model import TaskRequest
 from phalanx.plan.state.nodes import BLOCK, WHOLE, Bools, Floats, Ints, NodeTable, Vector
+from phalanx.plan.state.placement_rules import PlacedTasks, Restriction
 
 _IN_BLOCK = np.arange(BLOCK)
 #: The weight of an idle GPU: more than the share of all other resources that a node could leave.
@@ -67,8 +68,8 @@ class CapacityChange(NamedTuple):
     free: Ints
 
 
-#: A task on a node: the node, what it takes there, and the devices that it shares.
-Occupant = tuple[int, Vector, tuple[int, ...]]
+#: A task on a node: the node, what it takes there, the devices that it shares, and its traits.
+Occupant = tuple[int, Vector, tuple[int, ...], Hashable]
 
 
 class TakenCapacity(NamedTuple):
@@ -78,6 +79,7 @@ class TakenCapacity(NamedTuple):
     nodes: Ints
     counts: Ints
     shared: dict[int, list[int]]  #: by node: the devices that the tasks share
+    traits: Hashable
 
 
 class FreeCapacity:
@@ -102,6 +104,9 @@ class FreeCapacity:
         self._changes: dict[tuple[int, int], CapacityChange] = {}
         #: Marks the arrays that no other capacity shares.
         self._owner = object()
+        #: The tasks that rules ask about. None, as on the empty cluster: no rule applies.
+        placed = None if origin is None else origin.placed
+        self.placed: PlacedTasks | None = None if placed is None else placed.fork()
 
     @property
     def free(self) -> Ints:
@@ -125,6 +130,7 @@ class FreeCapacity:
         fork = FreeCapacity(table, empty=self._empty)
         fork._fits, fork._leftovers = self._fits.copy(), self._leftovers.copy()
         fork._log, fork._logged = self._log[: self._logged].copy(), self._logged
+        fork.placed = None if self.placed is None else self.placed.fork()
         self._owner = object()
         return fork
 
@@ -297,6 +303,12 @@ class FreeCapacity:
             left += -idle if spread else idle
         return left
 
+    def restriction(self, request: TaskRequest) -> Restriction | None:
+        """Where the rules between tasks allow one more task; None: everywhere."""
+        if self.placed is None or request.traits is None:
+            return None
+        return self.placed.restriction(request.traits, self.table)
+
     # Changing a fork
 
     def _writable(self) -> tuple[Ints, dict[int, dict[int, int]]]:
@@ -304,7 +316,9 @@ class FreeCapacity:
             raise AssertionError("bug: the capacity of a table was changed; fork it first")
         return self._free, self._partial
 
-    def take(self, vector: Vector, nodes: Ints, counts: Ints) -> TakenCapacity:
+    def take(
+        self, vector: Vector, nodes: Ints, counts: Ints, traits: Hashable = None
+    ) -> TakenCapacity:
         """Let so many tasks occupy each of the nodes, which are distinct."""
         free, _ = self._writable()
         shared: dict[int, list[int]] = {}
@@ -313,7 +327,15 @@ class FreeCapacity:
                 shared[node] = self._share(node, vector.fraction, count)
         free[vector.rows[:, None], nodes] -= vector.amounts[:, None] * counts
         self.note(nodes)
-        return TakenCapacity(vector, nodes, counts, shared)
+        if traits is not None:
+            self._place(traits, nodes, counts)
+        return TakenCapacity(vector, nodes, counts, shared, traits)
+
+    def _place(self, traits: Hashable, nodes: Ints, counts: Ints) -> None:
+        """Add tasks to those that rules ask about."""
+        if self.placed is not None:
+            for node, tasks in zip(nodes.tolist(), counts.tolist(), strict=True):
+                self.placed.place(traits, node, tasks)
 
     def give_back(self, taken: TakenCapacity) -> None:
         free, _ = self._writable()
@@ -324,6 +346,8 @@ class FreeCapacity:
             for device in devices:
                 self._unshare(node, vector.fraction, (device,))
         self.note(nodes)
+        if taken.traits is not None:
+            self._place(taken.traits, nodes, -taken.counts)
 
     def _share(self, node: int, fraction: int, count: int) -> list[int]:
         """Put tasks on the fullest shared devices that have room, then on whole ones."""
@@ -348,10 +372,12 @@ class FreeCapacity:
         """Free what these tasks occupy; with -1, occupy it again."""
         free, _ = self._writable()
         by_vector: dict[int, tuple[Vector, list[int]]] = {}
-        for node, vector, devices in occupants:
+        for node, vector, devices, traits in occupants:
             by_vector.setdefault(id(vector), (vector, []))[1].append(node)
             if vector.fraction:
                 self._unshare(node, sign * vector.fraction, devices)
+            if traits is not None and self.placed is not None:
+                self.placed.place(traits, node, -sign)
         for vector, nodes in by_vector.values():
             at = np.array(nodes, np.int64)
             np.add.at(free, (vector.rows[:, None], at), sign * vector.amounts[:, None])

@@ -18,7 +18,14 @@ from phalanx.core.spec.job import (
     Role,
 )
 from phalanx.core.states import PLACED, State
-from phalanx.plan.model import PendingGang, RoleRequest, RunningGang, RunningTask, TaskRequest
+from phalanx.plan.model import (
+    PendingGang,
+    RoleRequest,
+    RunningGang,
+    RunningTask,
+    TaskRequest,
+    selecting,
+)
 from phalanx.plan.state.nodes import NodeSpec
 
 
@@ -63,8 +70,7 @@ class Translator:
 
     def request(self, role: Role) -> TaskRequest:
         resources = tuple(sorted(role.resources.items()))
-        selector = tuple(sorted(role.node_selector.items()))
-        request = TaskRequest(resources, selector, role.per_node)
+        request = TaskRequest(resources, selecting(role.node_selector), role.per_node)
         return self._requests.setdefault(request, request)
 
     def pending_gang(

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phalanx.core.node import DEVICE, GPU
-from phalanx.plan.model import TaskRequest
+from phalanx.plan.model import NodeFacts, NodePredicate, NodePreference, NodeTaint, TaskRequest
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -51,6 +51,12 @@ class NodeSpec(NamedTuple):
     closed: str = ""  #: why it takes no tasks; empty if it does
     #: Thousandths free on each device that is not whole, by its index.
     partial: Mapping[int, int] = {}
+    taints: tuple[NodeTaint, ...] = ()
+    #: Amounts of the resources that queues do not share, because others use them.
+    unshared: Mapping[str, int] = {}
+
+
+_NO_NODE = NodeFacts("")
 
 
 class NodeTable:
@@ -65,12 +71,15 @@ class NodeTable:
         self.closed: dict[int, str] = {}
         #: By node: thousandths free on each device that is shared.
         self.partial: dict[int, dict[int, int]] = {}
-        self._labels: list[Mapping[str, str]] = []
+        #: By node: amounts that queues do not share.
+        self._unshared: dict[int, Mapping[str, int]] = {}
+        self._facts: list[NodeFacts] = []
         self._vacant: list[int] = []
         #: A fork shares all of the above.
         self._shared = False
         #: Computed from the above on demand. The arrays are replaced and never changed.
-        self._masks: dict[tuple[tuple[str, str], ...], Bools] = {}
+        self._masks: dict[NodePredicate | None, Bools] = {}
+        self._penalties: dict[NodePreference, Floats] = {}
         self._domains: dict[str, tuple[Ints, dict[str, int]]] = {}
         self._vectors: dict[tuple[tuple[str, int], ...], Vector] = {}
 
@@ -83,6 +92,7 @@ class NodeTable:
         fork = NodeTable.__new__(NodeTable)
         vars(fork).update(vars(self))
         fork._masks = self._masks.copy()  # noqa: SLF001
+        fork._penalties = self._penalties.copy()  # noqa: SLF001
         fork._domains = self._domains.copy()  # noqa: SLF001
         fork._vectors = self._vectors.copy()  # noqa: SLF001
         return fork
@@ -95,7 +105,7 @@ class NodeTable:
         at = self.index.get(name)
         if at is None:
             at = self._position(name)
-        for resource in (*spec.resources, *spec.used):
+        for resource in (*spec.resources, *spec.used, *spec.unshared):
             self.row(resource)
         self.capacity[:, at] = 0
         self.free[:, at] = 0
@@ -110,7 +120,11 @@ class NodeTable:
         self.closed.pop(at, None)
         if spec.closed:
             self.closed[at] = spec.closed
-        self._describe(at, spec.labels, is_open=not spec.closed)
+        self._unshared.pop(at, None)
+        if spec.unshared:
+            self._unshared[at] = spec.unshared
+        facts = NodeFacts(name, spec.labels, spec.taints)
+        self._describe(at, facts, is_open=not spec.closed)
         return at
 
     def _put_devices(self, at: int, spec: NodeSpec) -> None:
@@ -133,7 +147,8 @@ class NodeTable:
         self.free[:, at] = 0
         self.partial.pop(at, None)
         self.closed.pop(at, None)
-        self._describe(at, {}, is_open=False)
+        self._unshared.pop(at, None)
+        self._describe(at, _NO_NODE, is_open=False)
         self._vacant.append(at)
         return at
 
@@ -145,7 +160,8 @@ class NodeTable:
             self.rows, self.partial = self.rows.copy(), self.partial.copy()
             self.capacity, self.free = self.capacity.copy(), self.free.copy()
             self.open, self.closed = self.open.copy(), self.closed.copy()
-            self._labels, self._vacant = self._labels.copy(), self._vacant.copy()
+            self._unshared = self._unshared.copy()
+            self._facts, self._vacant = self._facts.copy(), self._vacant.copy()
 
     def _position(self, name: str) -> int:
         if self._vacant:
@@ -154,7 +170,7 @@ class NodeTable:
         else:
             at = len(self.names)
             self.names.append(name)
-            self._labels.append({})
+            self._facts.append(_NO_NODE)
             if at >= self.free.shape[1]:
                 self._grow(max(BLOCK, 2 * at))
         self.index[name] = at
@@ -166,6 +182,7 @@ class NodeTable:
         self.free = np.pad(self.free, ((0, 0), (0, more)))
         self.open = np.pad(self.open, (0, more))
         self._masks = {key: np.pad(mask, (0, more)) for key, mask in self._masks.items()}
+        self._penalties = {key: np.pad(each, (0, more)) for key, each in self._penalties.items()}
         self._domains = {
             label: (np.pad(codes, (0, more), constant_values=-1), values)
             for label, (codes, values) in self._domains.items()
@@ -183,16 +200,17 @@ class NodeTable:
                 self.row(WHOLE)
         return row
 
-    def _describe(self, at: int, labels: Mapping[str, str], *, is_open: bool) -> None:
-        if self._labels[at] == labels and bool(self.open[at]) == is_open:
+    def _describe(self, at: int, facts: NodeFacts, *, is_open: bool) -> None:
+        if self._facts[at] == facts and bool(self.open[at]) == is_open:
             return
-        self._labels[at], self.open[at] = labels, is_open
-        for selector, mask in self._masks.items():
-            matches = is_open and self.has_labels(at, selector)
-            self._masks[selector] = _replaced(mask, at, matches)
+        self._facts[at], self.open[at] = facts, is_open
+        for predicate, mask in self._masks.items():
+            self._masks[predicate] = _replaced(mask, at, self._matches(at, predicate))
+        for preference, penalties in self._penalties.items():
+            self._penalties[preference] = _replaced(penalties, at, preference.penalty(facts))
         for label, (codes, values) in self._domains.items():
             codes_by_name = values.copy()
-            code = _code(codes_by_name, labels.get(label))
+            code = _code(codes_by_name, facts.labels.get(label))
             self._domains[label] = (_replaced(codes, at, code), codes_by_name)
 
     # Reading
@@ -200,7 +218,8 @@ class NodeTable:
     @property
     def computed(self) -> int:
         """How many answers about requests and labels are kept."""
-        return len(self._vectors) + len(self._masks) + len(self._domains)
+        about_nodes = len(self._masks) + len(self._penalties) + len(self._domains)
+        return len(self._vectors) + about_nodes
 
     def vector(self, resources: tuple[tuple[str, int], ...]) -> Vector:
         """What one task with these resources takes: a slot, the amounts, and whole devices."""
@@ -228,21 +247,43 @@ class NodeTable:
         return known
 
     def mask(self, request: TaskRequest) -> Bools:
-        """The nodes that are open and have the labels of the request's selector."""
-        mask = self._masks.get(request.selector)
+        """The nodes that are open and match the request's predicate."""
+        return self.matching(request.nodes)
+
+    def matching(self, predicate: NodePredicate | None) -> Bools:
+        """The nodes that are open and match."""
+        mask = self._masks.get(predicate)
         if mask is None:
             mask = self.open.copy()
-            for at in range(len(self.names)) if request.selector else ():
-                mask[at] = bool(self.open[at]) and self.has_labels(at, request.selector)
-            self._masks[request.selector] = mask
+            for at in range(len(self.names)) if predicate is not None else ():
+                mask[at] = self._matches(at, predicate)
+            self._masks[predicate] = mask
         return mask
 
-    def has_labels(self, at: int, selector: tuple[tuple[str, str], ...]) -> bool:
-        labels = self._labels[at]
-        return all(labels.get(key) == value for key, value in selector)
+    def _matches(self, at: int, predicate: NodePredicate | None) -> bool:
+        return bool(self.open[at]) and (predicate is None or predicate.matches(self._facts[at]))
 
-    def labels(self, at: int) -> Mapping[str, str]:
-        return self._labels[at]
+    def penalties(self, preference: NodePreference) -> Floats:
+        """The penalty of each node."""
+        penalties = self._penalties.get(preference)
+        if penalties is None:
+            penalties = np.zeros(self.open.shape)
+            for at, facts in enumerate(self._facts):
+                penalties[at] = preference.penalty(facts)
+            self._penalties[preference] = penalties
+        return penalties
+
+    def facts(self, at: int) -> NodeFacts:
+        return self._facts[at]
+
+    def shared_capacity(self) -> Floats:
+        """What the queues share of all open nodes, by row."""
+        shared: Floats = self.capacity.sum(axis=1, where=self.open).astype(float)
+        for at, amounts in self._unshared.items():
+            for resource, amount in amounts.items() if self.open[at] else ():
+                row = self.rows[resource]
+                shared[row] -= min(amount, int(self.capacity[row, at]))
+        return shared
 
     def domains(self, label: str) -> tuple[Ints, Mapping[str, int]]:
         """By node the number of its domain, -1 if it is in none; and that number by name."""
@@ -250,8 +291,8 @@ class NodeTable:
         if known is None:
             values: dict[str, int] = {}
             codes = np.full(self.open.shape, -1, np.int64)
-            for at, labels in enumerate(self._labels):
-                codes[at] = _code(values, labels.get(label))
+            for at, facts in enumerate(self._facts):
+                codes[at] = _code(values, facts.labels.get(label))
             known = self._domains[label] = (codes, values)
         return known
 
@@ -262,7 +303,7 @@ class NodeTable:
         return name
 
 
-def _replaced(array: NDArray[T], at: int, value: int) -> NDArray[T]:
+def _replaced(array: NDArray[T], at: int, value: float) -> NDArray[T]:
     """A copy with one value replaced; plans and forks may hold the array itself."""
     copy = array.copy()
     copy[at] = value

@@ -27,6 +27,7 @@ from phalanx.plan.state.forkable import ForkableDict
 from phalanx.plan.state.from_cluster import Translator, node_spec
 from phalanx.plan.state.group_members import GroupMembers
 from phalanx.plan.state.nodes import NodeSpec, NodeTable
+from phalanx.plan.state.placement_rules import PlacedTasks
 from phalanx.plan.state.running import RunningGangs
 
 T = TypeVar("T")
@@ -226,8 +227,8 @@ class PlannerState:
         at = self.table.index.get(name)
         if at is None:
             return None
-        labels = self.table.labels(at)
-        return self.table.closed.get(at), self.table.capacity[:, at].tobytes(), labels
+        facts = self.table.facts(at)
+        return self.table.closed.get(at), self.table.capacity[:, at].tobytes(), facts
 
     def _use_of(self, name: str) -> object:
         at = self.table.index.get(name)
@@ -249,6 +250,10 @@ class PlannerState:
             self.running.widen()
             self._present.forget()
             self._empty.forget()
+
+    def set_placed(self, placed: PlacedTasks) -> None:
+        """Let rules between tasks apply. The owner of `placed` keeps it up to date."""
+        self._present.placed = placed
 
     def put_pending(self, gang: PendingGang) -> None:
         # Every requested resource has its row before a plan reads the table.

@@ -25,6 +25,7 @@ class Occupancy:
         "gang",
         "gpus",
         "has_fractions",
+        "has_traits",
         "highest",
         "is_preemptible",
         "lowest",
@@ -40,13 +41,14 @@ class Occupancy:
         tasks, own = gang.tasks, gang.priority
         self.gang = gang
         self.occupants: list[Occupant] = [
-            (table.index[task.node], table.vector(task.resources), task.devices) for task in tasks
+            (table.index[task.node], table.vector(task.resources), task.devices, task.traits)
+            for task in tasks
         ]
         self.positions = tuple(range(len(tasks)))  #: of all tasks
-        self.nodes: Ints = np.array([node for node, _, _ in self.occupants], np.int64)
+        self.nodes: Ints = np.array([occupant[0] for occupant in self.occupants], np.int64)
         #: What each task occupies, by row, and the sum over all tasks.
         self.amounts: Ints = np.zeros((len(self.occupants), len(table.rows)), np.int64)
-        for row, (_, vector, _) in zip(self.amounts, self.occupants, strict=True):
+        for row, (_, vector, *_) in zip(self.amounts, self.occupants, strict=True):
             row[vector.rows] = vector.amounts
         self.total: Floats = self.amounts.sum(axis=0).astype(float)
         #: When each task has certainly ended; never for tasks that are stopping already.
@@ -54,7 +56,8 @@ class Occupancy:
             [NEVER if t.ends_at is None or t.stopping else t.ends_at for t in tasks], np.int64
         )
         self.first_end = int(self.ends.min(initial=NEVER))
-        self.has_fractions = any(vector.fraction for _, vector, _ in self.occupants)
+        self.has_fractions = any(vector.fraction for _, vector, *_ in self.occupants)
+        self.has_traits = any(task.traits is not None for task in tasks)
         self.is_preemptible = all(task.preemptible for task in tasks)
         self.priorities = [own if task.priority is None else task.priority for task in tasks]
         self.lowest = min(self.priorities, default=own)
@@ -99,11 +102,11 @@ class KnownEnds:
 
     def __init__(self, ending: Iterable[Occupancy], rows: int) -> None:
         whole: list[Occupancy] = []
-        #: Tasks that share devices; not among those below.
-        self.sharing: list[tuple[Micros, Occupant]] = []
+        #: Tasks that share devices or that rules ask about; not among those below.
+        self.single: list[tuple[Micros, Occupant]] = []
         for occupancy in ending:
-            if occupancy.has_fractions:
-                self.sharing += zip(occupancy.ends.tolist(), occupancy.occupants, strict=True)
+            if occupancy.has_fractions or occupancy.has_traits:
+                self.single += zip(occupancy.ends.tolist(), occupancy.occupants, strict=True)
             else:
                 whole.append(occupancy)
         whole.sort(key=lambda occupancy: occupancy.first_end)
@@ -119,7 +122,7 @@ class KnownEnds:
             self.amounts = self.amounts[order]
         later = np.flatnonzero(self.ends[1:] != self.ends[:-1]) + 1
         times = {*self.ends[:1].tolist(), *self.ends[later].tolist()}
-        times |= {end for end, _ in self.sharing}
+        times |= {end for end, _ in self.single}
         self.times: list[Micros] = sorted(times - {NEVER})
 
     @cached_property
