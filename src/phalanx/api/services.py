@@ -70,7 +70,7 @@ class Services:
         self.auth = auth
         registry = tokens or TokenRegistry(store, open_on_loopback=False)
         registry.on_revoked = agent_sync.end_call
-        self.tokens = TokenChanges(store, registry)
+        self.tokens = TokenChanges(store, registry, keep_admin=not registry.open_on_loopback)
         self.certificates = certificates
         self.metrics = metrics
         self.info = info or Info()

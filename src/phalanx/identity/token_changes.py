@@ -4,6 +4,7 @@ Every change is one write that names what it replaces, so servers and commands c
 the same time.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -39,8 +40,17 @@ class ListedToken(NamedTuple):
 
 class TokenChanges:
     def __init__(
-        self, store: Store, registry: TokenRegistry, clock: Callable[[], Micros] = wall_clock
+        self,
+        store: Store,
+        registry: TokenRegistry,
+        clock: Callable[[], Micros] = wall_clock,
+        *,
+        keep_admin: bool = False,
     ) -> None:
+        """`keep_admin` refuses to revoke the last admin token: for callers who have no access to
+        the database, and could not create another one."""
+        self._keep_admin = keep_admin
+        self._revoking = asyncio.Lock()
         self._store = store
         self._registry = registry
         self._clock = clock
@@ -91,18 +101,42 @@ class TokenChanges:
         return NewToken(secret, await self._change(name, rotated, audit))
 
     async def revoke(self, name: str, audit: AuditRecord | None = None) -> None:
-        """Refuse a token from now on. Raises Unknown.
+        """Refuse a token from now on. Raises Unknown, and Conflict if it is the last admin token.
 
         A credential is kept as revoked, so that its worker learns of it. Its name can join again.
         """
+        async with self._revoking:
+            await self._revoke(name, audit)
+        await self._forget_revoked()
+
+    async def _revoke(self, name: str, audit: AuditRecord | None) -> None:
         token = await self._named(name)
+        if self._keep_admin and token.role == "admin":
+            await self._check_other_admin(token)
         if token.role == "agent":
             await self._change(name, lambda each: replace(each, revoked_at=self._clock()), audit)
         elif (version := await self._store.remove_token(name, audit)) is not None:
             self._registry.drop(name, version)
         else:
             raise _unknown(name)
-        await self._forget_revoked()
+
+    async def _check_other_admin(self, token: Token) -> None:
+        """Raises Conflict unless an admin token remains that lasts as long."""
+        now = self._clock()
+        for other in await self._store.tokens():
+            if other.role != "admin" or other.name == token.name:
+                continue
+            if other.expires_at is None or (
+                token.expires_at is not None and other.expires_at > now
+            ):
+                return
+        kind = "last admin token"
+        if token.expires_at is None:
+            kind += " that does not expire"
+        raise Conflict(
+            f"token {token.name} is the {kind}; create another first with `phalanx token create"
+            f" NAME --role admin`, or replace its secret with `phalanx token rotate {token.name}`"
+        )
 
     async def _forget_revoked(self) -> None:
         before = self._clock() - _REVOKED_KEPT

@@ -40,7 +40,7 @@ class TokenRegistry:
         #: Called with each worker whose credential is revoked, perhaps more than once.
         self.on_revoked: Callable[[str], object] = lambda worker: None
         self._store = store
-        self._open_on_loopback = open_on_loopback
+        self.open_on_loopback = open_on_loopback
         self._clock = clock
         self._by_name: dict[str, Token] = {}
         self._by_digest: dict[str, Token] = {}
@@ -151,7 +151,7 @@ class TokenRegistry:
     async def principal(self, bearer: str | None, *, loopback: bool) -> Principal:
         """The principal of a token, or of a caller without one. Raises Unauthorised."""
         if bearer is None:
-            if loopback and self._open_on_loopback:
+            if loopback and self.open_on_loopback:
                 return Principal(LOCAL, "admin")
             raise Unauthorised("a token is required; send it as `Authorization: Bearer TOKEN`")
         wanted = digest(bearer)
@@ -170,7 +170,7 @@ class TokenRegistry:
 
     def refusal(self, spec: JobSpec, owner: str) -> str | None:
         """Why this owner may not run this job; None if it may."""
-        if owner == LOCAL and self._open_on_loopback:
+        if owner == LOCAL and self.open_on_loopback:
             return None
         token = self._by_name.get(owner)
         if token is None:
@@ -212,7 +212,11 @@ def _principal(token: Token, now: Micros) -> Principal:
         )
     if token.expires_at is not None and now >= token.expires_at:
         expired_at = utc_time(token.expires_at)
-        raise Unauthorised(
-            f"token {token.name} expired at {expired_at}; ask an admin for a new one"
-        )
+        cure = "ask an admin for a new one"
+        if token.role == "admin":
+            cure = (
+                f"ask another admin to run `phalanx token rotate {token.name}`, or run it with"
+                " `--store` on the host of a server"
+            )
+        raise Unauthorised(f"token {token.name} expired at {expired_at}; {cure}")
     return Principal(token.name, token.role, token.namespaces, token.workers)

@@ -11,6 +11,7 @@ import structlog
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from phalanx.api.services import Info
+from phalanx.core.errors import Conflict
 from phalanx.core.time_units import HOUR
 from phalanx.host.clock import wall_clock
 from phalanx.identity.token_changes import TokenChanges
@@ -398,6 +399,27 @@ async def test_tokens_are_created_listed_rotated_and_revoked_over_the_api(
         {"name": "x", "role": "admin", "joins": 2},
     ):
         assert (await cluster.call("root", "POST", "/tokens", wrong)).status == 400, wrong
+
+
+async def test_the_last_admin_token_cannot_be_revoked(cluster: Cluster) -> None:
+    async def revoked(name: str) -> tuple[int, str]:
+        reply = await cluster.call("root", "DELETE", f"/tokens/{name}")
+        return reply.status, "" if reply.status == 204 else reply.body["error"]["message"]
+
+    tokens = (await cluster.call("root", "GET", "/tokens")).body
+    [root] = [each["name"] for each in tokens if each["role"] == "admin"]
+    soon = {"name": "soon", "role": "admin", "expires": "1h"}
+    assert (await cluster.call("root", "POST", "/tokens", soon)).status == 201
+    status, message = await revoked(root)
+    assert status == 409
+    assert f"token {root} is the last admin token that does not expire; create another" in message
+    assert (await revoked("soon"))[0] == 204
+    assert (await cluster.call("root", "POST", "/tokens", soon | {"name": "one"})).status == 201
+    lasting = {"name": "two", "role": "admin"}
+    assert (await cluster.call("root", "POST", "/tokens", lasting)).status == 201
+    revoke = cluster.server.services.tokens.revoke
+    both = await asyncio.gather(revoke("two"), revoke(root), return_exceptions=True)
+    assert [type(each) for each in both] == [type(None), Conflict], "one of the two must remain"
 
 
 async def test_a_stream_ends_with_the_token_of_its_reader(cluster: Cluster) -> None:
