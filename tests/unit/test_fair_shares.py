@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from phalanx.core.model import Queue
-from phalanx.plan.fairshare.division import water_fill
+from phalanx.plan.fairshare.division import equal_dominant_shares, water_fill
 from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.placement.amounts import amounts_by_row
 from phalanx.plan.state.nodes import NodeSpec, NodeTable
@@ -88,13 +88,17 @@ def test_a_parent_without_a_quota_has_the_quotas_of_its_children() -> None:
     assert deserved(shares, "cpu") == pytest.approx({"lab": 7, "a": 3.5, "b": 3.5, "other": 1})
 
 
-def test_queues_are_ranked_by_their_dominant_share() -> None:
-    """The example of the DRF paper: tasks of 1 CPU and 4 GB beside tasks of 3 CPU and 1 GB."""
+@pytest.mark.parametrize(("of_a", "of_b"), [(9, 9), (5, 3), (4, 2), (100, 3)])
+def test_the_example_of_dominant_resource_fairness_gives_three_and_two_tasks(
+    of_a: int, of_b: int
+) -> None:
+    """The example of the paper: tasks of 1 CPU and 4 GB beside tasks of 3 CPU and 1 GB."""
     shares = shares_of(Queue("a"), Queue("b"), cpu=9, memory=18)
     tasks = {"a": {"cpu": 1, "memory": 4}, "b": {"cpu": 3, "memory": 1}}
-    for name, task in tasks.items():
-        request(shares, name, **{resource: 9 * amount for resource, amount in task.items()})
+    for name, count in (("a", of_a), ("b", of_b)):
+        request(shares, name, **{row: count * amount for row, amount in tasks[name].items()})
     shares.settle()
+    assert deserved(shares, "cpu") == pytest.approx({"a": 3, "b": 6})
     needs = {name: amounts_by_row(task, shares.table) for name, task in tasks.items()}
     placed = {"a": 0, "b": 0}
     while True:
@@ -105,6 +109,25 @@ def test_queues_are_ranked_by_their_dominant_share() -> None:
         shares.use(name, needs[name])
         placed[name] += 1
     assert placed == {"a": 3, "b": 2}
+
+
+@pytest.mark.parametrize(
+    ("weights", "demands", "parts"),
+    [
+        ([1, 1], [[9, 36], [27, 9]], [[3, 12], [6, 2]]),
+        ([2, 1], [[9, 36], [27, 9]], [[54 / 13, 216 / 13], [54 / 13, 18 / 13]]),
+        ([1, 0], [[9, 36], [27, 9]], [[4.5, 18], [0, 0]]),
+        ([1, 1], [[1, 4], [27, 9]], [[1, 4], [8, 8 / 3]]),
+        ([1, 1], [[0, 36], [27, 0]], [[0, 18], [9, 0]]),
+        ([1, 1], [[9, 0], [9, 0]], [[4.5, 0], [4.5, 0]]),
+    ],
+)
+def test_dominant_shares_grow_together_until_a_resource_is_used_up(
+    weights: list[int], demands: list[list[int]], parts: list[list[float]]
+) -> None:
+    amounts = np.array([9.0, 18.0])
+    divided = equal_dominant_shares(amounts, np.array(weights, float), np.array(demands, float))
+    assert divided == pytest.approx(np.array(parts))
 
 
 def test_excess_answers_for_a_change_without_making_it() -> None:

@@ -18,9 +18,11 @@ from phalanx.core.reasons import (
     Reason,
 )
 from phalanx.core.spec.validation import job_spec
+from phalanx.core.time_units import HOUR
 from phalanx.engine.planner_loop import event_of
 from phalanx.plan.cycle import plan
 from phalanx.plan.decisions import Evict, Plan
+from phalanx.plan.model import OrderKey, PlannerPolicy
 from phalanx.plan.state.from_cluster import node_spec
 from phalanx.plan.state.planner_state import PlannerState
 
@@ -69,6 +71,28 @@ def test_a_gang_that_does_not_fit_whole_takes_nothing() -> None:
     small = driver.submit(spec(2, role=gpus(1)))
     assert carry_out(driver) == {small: ["w0", "w1"]}
     assert reason(driver, large) == NotEnough(want=3, fits=0, short_of="gpu")
+
+
+def test_users_of_a_queue_are_ordered_by_what_they_use() -> None:
+    driver = a_cluster(4)
+    ana = [driver.submit(spec(role=gpus(1)), owner="ana") for _ in range(4)]
+    bo = [driver.submit(spec(role=gpus(1)), owner="bo") for _ in range(2)]
+    policy = PlannerPolicy(order=(OrderKey.PRIORITY, OrderKey.USER, OrderKey.CREATED))
+    made = plan(PlannerState.of(driver.cluster, policy), driver.now)
+    assert [placement.job for placement in made.reserved()] == [ana[0], bo[0], ana[1], bo[1]]
+
+
+def test_with_size_first_a_gang_that_started_is_not_evicted_for_a_smaller_one() -> None:
+    driver = a_cluster(2)
+    large = driver.submit(spec(2, role=gpus(1)))
+    urgent = driver.submit(spec(role=gpus(1), priority=9))
+    policy = PlannerPolicy(order=(OrderKey.SIZE, OrderKey.PRIORITY, OrderKey.CREATED))
+    made = plan(PlannerState.of(driver.cluster, policy), driver.now)
+    assert [placement.job for placement in made.reserved()] == [large]
+    driver.run(large, "w0", "w0")
+    made = plan(PlannerState.of(driver.cluster, policy), driver.now + HOUR)
+    assert made.decisions == ()
+    assert urgent in made.reasons
 
 
 def test_capacity_that_was_taken_is_not_free_for_the_rest_of_the_pass() -> None:

@@ -89,7 +89,7 @@ Order = Annotated[
     typer.Option(
         "--order",
         metavar="KEYS",
-        help="Order of pending jobs in a queue: priority, size and created, in any order.",
+        help="Order of pending jobs in a queue: priority, size, created and user, in any order.",
         rich_help_panel=_POLICY,
     ),
 ]

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from phalanx.core.time_units import Micros
 from phalanx.plan.decisions import Reserve
-from phalanx.plan.model import OrderKey, PendingGang, PlannerPolicy, RoleRequest
+from phalanx.plan.model import PendingGang, PlannerPolicy, RoleRequest
 from phalanx.plan.order import ServingOrder
 from phalanx.plan.pending import order_key
 from phalanx.plan.placement.amounts import role_amounts
@@ -50,7 +50,7 @@ def _add_tasks(work: PlanningPass, trial: PlacementTrial, role: RoleRequest, wan
     later = work.reservations.capacities_during(trial.gang.duration)
     trial.continue_on((*work.capacity.both, *later), work.reservations.allowed_nodes())
     placed = trial.grow(role, work.headroom(trial.gang.queue).allows(role, wanted))
-    work.use(trial.gang.queue, role_amounts(role, placed, trial.table))
+    work.use(trial.gang, role_amounts(role, placed, trial.table))
     return placed
 
 
@@ -160,6 +160,5 @@ class ElasticGrowth:
         gang, role = growing.trial.gang, growing.next_role()
         one_task = replace(role, tasks=role.tasks[:1], need=1)
         turn = replace(gang, roles=(one_task,), need=1, gathered=())
-        priority = -gang.priority if OrderKey.PRIORITY in self._policy.order else 0
-        key = (priority, growing.above_minimum, *order_key(self._policy, gang, self._now))
+        key = (growing.above_minimum, *order_key(self._policy, gang, self._now))
         self._order.add_growing(turn, key)

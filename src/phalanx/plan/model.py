@@ -26,6 +26,7 @@ class OrderKey(StrEnum):
     PRIORITY = "priority"  #: the highest first
     SIZE = "size"  #: the largest first
     CREATED = "created"  #: the oldest first
+    USER = "user"  #: the user with the smallest dominant share of the queue first
 
 
 class PlannerPolicy(msgspec.Struct, frozen=True):
@@ -148,6 +149,7 @@ class PendingGang(msgspec.Struct, frozen=True, gc=False):
     ineligible: Reason | None = None  #: why it must not be placed, whatever is free
     is_repair: bool = False  #: other tasks of it run
     above_minimum: int = 0  #: number of tasks that have a place beyond the minimum
+    user: str = ""  #: empty where gangs are not ordered by user
     strict: bool = True
     #: Names of the gangs that it starts with, in either direction; empty once it has started.
     group: tuple[str, ...] = ()
@@ -198,6 +200,8 @@ class RunningGang(msgspec.Struct, frozen=True, gc=False):
     grace: Micros | None = None  #: the most work that a stop loses, if it saves when asked to
     evicted: bool = False  #: its stopping tasks were evicted, so their queue will demand them again
     only_gathered: bool = False  #: nothing of it runs: these are gathered places
+    size: int = 0  #: number of tasks, including those without a place
+    user: str = ""  #: empty where gangs are not ordered by user
 
     @property
     def has_tasks_above_minimum(self) -> bool:

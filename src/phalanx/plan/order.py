@@ -6,6 +6,7 @@ first gang is placed. Only queues whose usage or first gang has changed are comp
 
 import heapq
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -15,7 +16,8 @@ from msgspec.structs import replace
 from phalanx.core.time_units import Micros
 from phalanx.plan.fairshare.queue_tree import QueueBranch
 from phalanx.plan.fairshare.shares import FairShares
-from phalanx.plan.model import PendingGang, PlannerPolicy
+from phalanx.plan.fairshare.user_shares import UserShares
+from phalanx.plan.model import OrderKey, PendingGang, PlannerPolicy
 from phalanx.plan.pending import Bucket, order_key
 from phalanx.plan.placement.amounts import minimum_amounts
 from phalanx.plan.state.nodes import Floats
@@ -42,6 +44,8 @@ class _Entry(NamedTuple):
     key: _Key
     number: int
     candidate: Candidate
+    #: Where gangs are ordered by user: the key for a share of the user.
+    key_for: Callable[[tuple[float, ...]], _Key] | None = None
 
 
 class ServingOrder:
@@ -51,12 +55,15 @@ class ServingOrder:
         shares: FairShares,
         now: Micros,
         is_hopeless: Callable[[Candidate], bool],
+        users: UserShares | None = None,
     ) -> None:
-        """Candidates that are hopeless when their turn comes are left out."""
+        """Candidates that are hopeless when their turn comes are left out. `users` are given where
+        gangs are ordered by user."""
         self._is_hopeless = is_hopeless
         self._policy = policy
         self._shares = shares
         self._now = now
+        self._users = users
         self._heaps: dict[str, list[_Entry]] = {name: [] for name in shares.branches}
         self._count = 0
         #: Buckets that have a candidate in a heap.
@@ -66,6 +73,8 @@ class ServingOrder:
         self._next: dict[str, Candidate | None] = {}
         self._ranks: dict[str, _Key] = {}
         self._late: set[Bucket | None] = set()
+        #: Queues of which a user has freed something.
+        self._freed: set[str] = set()
 
     def __contains__(self, bucket: Bucket) -> bool:
         """Whether a gang of the bucket is still to be served."""
@@ -84,9 +93,13 @@ class ServingOrder:
                 self._late.add(bucket)
         for bucket in chain(fitting, short):
             head = bucket.head
-            self._count += 1
-            key = (bucket in self._late, *bucket.order_key(self._policy, self._now))
-            entry = _Entry(key, self._count, Candidate((head,), head, bucket, 0))
+            candidate = Candidate((head,), head, bucket, 0)
+            if self._users is None:
+                self._count += 1
+                key = (bucket in self._late, *bucket.order_key(self._policy, self._now))
+                entry = _Entry(key, self._count, candidate)
+            else:
+                entry = self._entry(candidate, partial(self._key, bucket in self._late, head))
             self._heaps[head.queue].append(entry)
             self._buckets.add(bucket)
         for heap in self._heaps.values():
@@ -109,20 +122,33 @@ class ServingOrder:
         self._add(Candidate(gangs, last), replace(last, size=size, created_at=created))
 
     def add_growing(self, gang: PendingGang, key: _Key) -> None:
-        """Add a gang that could grow, with an order key of its own."""
-        self._push(Candidate((gang,), gang), key)
+        """Add a gang that could grow, with an order key of its own, after its priority and the
+        share of its user."""
+        priority = -gang.priority if OrderKey.PRIORITY in self._policy.order else 0
+        self._push(Candidate((gang,), gang), lambda share: (priority, *share, *key))
 
     def _add(self, candidate: Candidate, ordered_as: PendingGang) -> None:
-        key = order_key(self._policy, ordered_as, self._now)
-        self._push(candidate, (candidate.bucket in self._late, *key))
+        self._push(candidate, partial(self._key, candidate.bucket in self._late, ordered_as))
 
-    def _push(self, candidate: Candidate, key: _Key) -> None:
-        self._count += 1
-        heapq.heappush(self._heaps[candidate.queue], _Entry(key, self._count, candidate))
+    def _key(self, is_late: bool, ordered_as: PendingGang, share: tuple[float, ...]) -> _Key:
+        return is_late, *order_key(self._policy, ordered_as, self._now, share)
+
+    def _push(self, candidate: Candidate, key_for: Callable[[tuple[float, ...]], _Key]) -> None:
+        heapq.heappush(self._heaps[candidate.queue], self._entry(candidate, key_for))
         self.changed(candidate.queue)
 
-    def changed(self, queue: str) -> None:
-        """Compare the queue again: its usage or its first gang has changed."""
+    def _entry(self, candidate: Candidate, key_for: Callable[[tuple[float, ...]], _Key]) -> _Entry:
+        self._count += 1
+        if self._users is None:
+            return _Entry(key_for(()), self._count, candidate)
+        share = self._users.with_gang(candidate.last)
+        return _Entry(key_for(share), self._count, candidate, key_for)
+
+    def changed(self, queue: str, *, freed: bool = False) -> None:
+        """Compare the queue again: its usage or its first gang has changed. `freed`: a user has
+        less of it."""
+        if freed:
+            self._freed.add(queue)
         for branch in self._shares.branches[queue].path():
             self._next.pop(branch.queue.name, None)
             self._ranks.pop(branch.queue.name, None)
@@ -146,8 +172,12 @@ class ServingOrder:
         if name in self._next:
             return self._next[name]
         own = self._heaps.get(name)
+        if own and self._users is not None:
+            self._update_keys(name, own, self._users)
         while own and self._is_hopeless(own[0].candidate):
             self._remove_first(own)
+            if own and self._users is not None:
+                self._update_keys(name, own, self._users)
         firsts = [(child, first) for child in branch.children if (first := self._first(child))]
         if own:
             # Gangs of a queue that has queues below it compete with those as a child would.
@@ -159,6 +189,25 @@ class ServingOrder:
             best = min(firsts, key=lambda pair: self._rank(*pair))[1]
         self._next[name] = best
         return best
+
+    def _update_keys(self, queue: str, heap: list[_Entry], users: UserShares) -> None:
+        """Bring the keys up to date as far as the first candidate depends on them.
+
+        A share that has grown moves candidates back, so only the first one has to be looked at; a
+        share that has shrunk may have moved any of them forward.
+        """
+        if queue in self._freed:
+            self._freed.remove(queue)
+            heap[:] = [self._with_share(entry, users) for entry in heap]
+            heapq.heapify(heap)
+        while (entry := self._with_share(heap[0], users)).key != heap[0].key:
+            heapq.heapreplace(heap, entry)
+
+    def _with_share(self, entry: _Entry, users: UserShares) -> _Entry:
+        """The entry with the present share of its user."""
+        if entry.key_for is None:
+            return entry
+        return entry._replace(key=entry.key_for(users.with_gang(entry.candidate.last)))
 
     def _need(self, branch: QueueBranch, candidate: Candidate) -> Floats:
         """What a candidate takes of a queue and the queues below it."""
@@ -172,8 +221,9 @@ class ServingOrder:
     def _rank(self, branch: QueueBranch, candidate: Candidate) -> _Key:
         rank = self._ranks.get(branch.queue.name)
         if rank is None:
-            above, share = self._shares.rank(branch, self._need(branch, candidate))
+            above, after, before = self._shares.rank(branch, self._need(branch, candidate))
             oldest = min(gang.created_at for gang in candidate.gangs)
             queue = branch.queue
-            rank = self._ranks[queue.name] = (above, share, -queue.priority, oldest, queue.name)
+            rank = (above, after, -queue.priority, before, oldest, queue.name)
+            self._ranks[queue.name] = rank
         return rank

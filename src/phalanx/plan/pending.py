@@ -269,10 +269,13 @@ def bucket_key(gang: PendingGang) -> _BucketKey:
         gang.pack,
         gang.spread,
         gang.evicts_from,
+        gang.user,
     )
 
 
-def order_key(policy: PlannerPolicy, gang: PendingGang, now: Micros) -> _Key:
+def order_key(
+    policy: PlannerPolicy, gang: PendingGang, now: Micros, user_share: tuple[float, ...] = ()
+) -> _Key:
     """The gang's place in the order of its queue.
 
     Repairs go before new gangs of their priority. Starving gangs count as large, so that their age
@@ -284,6 +287,8 @@ def order_key(policy: PlannerPolicy, gang: PendingGang, now: Micros) -> _Key:
             key += (-gang.priority, not gang.is_repair)
         elif by is OrderKey.SIZE:
             key.append(-TASK_LIMIT if is_starving(policy, gang, now) else -gang.size)
+        elif by is OrderKey.USER:
+            key += user_share
         else:
             key.append(gang.created_at)
     return (*key, gang.created_at, gang.name)

@@ -12,9 +12,11 @@ from phalanx.plan.explain.shortage import shortage_of
 from phalanx.plan.fairshare.queue_tree import with_unlisted
 from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.fairshare.starvation import StarvationReserve
+from phalanx.plan.fairshare.user_shares import UserShares
 from phalanx.plan.lineup import Lineup
-from phalanx.plan.model import PendingGang
+from phalanx.plan.model import OrderKey, PendingGang, RunningGang
 from phalanx.plan.order import ServingOrder
+from phalanx.plan.placement.amounts import gathered_amounts, minimum_amounts
 from phalanx.plan.placement.gathered import gathered_occupancy
 from phalanx.plan.placement.headroom import Headroom
 from phalanx.plan.placement.trial import PlacementTrial
@@ -41,16 +43,27 @@ class PlanningPass:
         self.reservations = StartReservations(state, self.capacity)
         self.starvation = StarvationReserve(self.shares, state.running, self.now)
         gathered = [gathered_occupancy(g, self.table) for g in self.pending.gathering.values()]
-        min_runtime = self.policy.min_runtime
-        self.search = VictimSearch(state.running, gathered, self.shares, self.now, min_runtime)
+        self.search = VictimSearch(state.running, gathered, self.shares, self.now, self.policy)
         self.reasons = PendingReasons(self.pending.fork())
         self.lineup = Lineup(self)
-        self.order = ServingOrder(self.policy, self.shares, self.now, self.lineup.is_hopeless)
+        self.users = self._users() if OrderKey.USER in self.policy.order else None
+        self.order = ServingOrder(
+            self.policy, self.shares, self.now, self.lineup.is_hopeless, self.users
+        )
         self.decisions: list[Decision] = []
         #: Gangs that start, before they grow and their decisions are made.
         self.starts: list[tuple[PlacementTrial, ...]] = []
         #: Jobs that expired, released places or were evicted; they are given nothing in this pass.
         self.excluded: set[str] = set()
+
+    def _users(self) -> UserShares:
+        """What the users of each queue have; places that are gathered or kept count."""
+        users = UserShares(self.state.running.used_by_user, self.shares)
+        for gang in self.pending.gathering.values():
+            users.use(gang, gathered_amounts(gang, self.table))
+        for gang in self.pending.nominated.values():
+            users.use(gang, minimum_amounts(gang, self.table))
+        return users
 
     @property
     def has_stopped_queues(self) -> bool:
@@ -61,10 +74,14 @@ class PlanningPass:
         queue = self._stopped_by.get(gang.queue)
         return None if queue is None else QueueStopped(queue)
 
-    def use(self, queue: str, amounts: Floats) -> None:
-        """Add to what a queue uses; negative amounts are freed."""
-        self.shares.use(queue, amounts)
-        self.order.changed(queue)
+    def use(self, gang: PendingGang | RunningGang, amounts: Floats) -> None:
+        """Add to what the queue and the user of a gang use; negative amounts are freed."""
+        self.shares.use(gang.queue, amounts)
+        if self.users is None:
+            self.order.changed(gang.queue)
+            return
+        self.users.use(gang, amounts)
+        self.order.changed(gang.queue, freed=bool((amounts < 0).any()))
 
     def binding_limit(self, needs: Sequence[tuple[str, Floats]]) -> QueueLimit | None:
         """The limit that does not allow its queue to use so much more, all needs together."""

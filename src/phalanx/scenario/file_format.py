@@ -79,6 +79,7 @@ class GangEntry(msgspec.Struct, frozen=True):
     gang: str
     tasks: tuple[TaskEntry, ...]
     queue: str | None
+    user: str | None
     priority: int | None
     min_available: int | None
     preemptible: bool | None
@@ -208,7 +209,7 @@ def _policy(value: object) -> PlannerPolicy:
 
 def _order(value: object) -> tuple[OrderKey, ...]:
     """The keys by which the gangs of a queue are ordered."""
-    keys = many("a list of priority, size and created", one_of(OrderKey))(value)
+    keys = many("a list of priority, size, created and user", one_of(OrderKey))(value)
     if not keys or len(set(keys)) < len(keys):
         raise refusal("is empty or names a key twice; name each key once")
     return keys
@@ -255,6 +256,7 @@ _GANG = {
     "gang": Field(text, REQUIRED),
     "tasks": Field(many("a list of tasks", _struct(TaskEntry, "a task", _TASK)), REQUIRED),
     "queue": Field(text),
+    "user": Field(text),
     "priority": Field(_signed),
     "min_available": Field(_whole),
     "preemptible": Field(boolean),

@@ -48,6 +48,7 @@ def pending_gang(
         ineligible=_missing_members(gang, need, role_needs),
         is_repair=bool(gang.placed),
         above_minimum=max(0, len(gang.staying) + gang.done - gang.minimum),
+        user=entry.user or "",
         strict=entry.mode is not Mode.NON_STRICT,
         group=_group(gang, gangs),
         pack=entry.topology,
@@ -96,6 +97,8 @@ def running_gang(gang: ScenarioGang, devices: Mapping[str, tuple[int, ...]]) -> 
         min_available=0 if gang.is_unbound else max(0, gang.minimum - gang.done),
         role_min=() if gang.is_unbound else tuple(sorted(gang.role_minimums().items())),
         evictable=any(task.preemptible for task in tasks) and not (runs_once or stopping),
+        size=gang.size,
+        user=entry.user or "",
     )
 
 

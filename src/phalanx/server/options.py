@@ -299,7 +299,8 @@ _PLANNING: tuple[Option, ...] = (
     _of_engine(
         "Planning",
         "order",
-        "The keys by which the pending gangs of a queue are ordered.",
+        "The keys by which the pending gangs of a queue are ordered: `priority`, `size`, `created` "
+        "and `user`, which is the user with the smallest share of the queue first.",
         form="keys",
         read=read.order,
         write=",".join,

@@ -1,4 +1,4 @@
-"""Division of the cluster among the queues: quota first, the rest by weight, per resource.
+"""Division of the cluster among the queues: quotas first, the rest by weighted dominant shares.
 
 The division goes from the root down. It depends on the demand of each queue, which is what it uses
 and requests together, so placing or evicting a gang does not change it.
@@ -7,15 +7,16 @@ and requests together, so placing or evicting a gang does not change it.
 import numpy as np
 
 from phalanx.plan.fairshare.queue_tree import QueueBranch, QueueTree
-from phalanx.plan.state.nodes import EPSILON, Floats
+from phalanx.plan.state.nodes import EPSILON, Bools, Floats
 
 
-def divide(tree: QueueTree, capacity: Floats) -> None:
-    """Set `deserved` of every branch."""
+def divide(tree: QueueTree, capacity: Floats, shared: Bools) -> None:
+    """Set `deserved` of every branch. `shared` is the mask of the resources that count for the
+    dominant share of a queue."""
     for child in tree.root.children:
         _add_up(child)
     tree.root.deserved = capacity
-    _divide_among_children(tree.root)
+    _divide_among_children(tree.root, shared)
 
 
 def _add_up(branch: QueueBranch) -> None:
@@ -32,12 +33,14 @@ def _add_up(branch: QueueBranch) -> None:
             branch.has_quota |= child.has_quota
 
 
-def _divide_among_children(branch: QueueBranch) -> None:
-    """Grant each child its quota as far as it demands it, then share the rest by weight.
+def _divide_among_children(branch: QueueBranch, shared: Bools) -> None:
+    """Grant each child its quota as far as it demands it, then divide the rest.
 
-    Quotas that exceed what the parent deserves are scaled down in proportion. Of a resource that
-    its quota does not name, a child deserves its whole demand as long as there is enough for all
-    children: a quota in GPUs does not make a queue wait for plentiful CPU.
+    Quotas that exceed what the parent deserves are scaled down in proportion. The rest is divided
+    so that the children have equal weighted dominant shares of it; what that leaves of a resource
+    is divided by weight. Of a resource that its quota does not name, a child deserves its whole
+    demand as long as there is enough for all children: a quota in GPUs does not make a queue wait
+    for plentiful CPU.
     """
     children = branch.children
     if not children:
@@ -49,16 +52,63 @@ def _divide_among_children(branch: QueueBranch) -> None:
     weights = np.array([float(child.queue.weight) for child in children])
     has_quota = np.array([child.has_quota for child in children])
     unnamed = has_quota.any(axis=1, keepdims=True) & ~has_quota
+    for row in np.flatnonzero(granted.sum(axis=0) > available).tolist():
+        granted[:, row] = water_fill(available[row], quotas[:, row], granted[:, row])
+    rest = np.maximum(available - granted.sum(axis=0), 0.0)
+    granted[:, shared] += equal_dominant_shares(
+        rest[shared], weights, (demands - granted)[:, shared]
+    )
+    left, is_enough = available - granted.sum(axis=0), demands.sum(axis=0) <= available + EPSILON
     for row in range(len(available)):
-        rest = available[row] - granted[:, row].sum()
-        if rest < 0:
-            granted[:, row] = water_fill(available[row], quotas[:, row], granted[:, row])
-        granted[:, row] += water_fill(rest, weights, demands[:, row] - granted[:, row])
-        if demands[:, row].sum() <= available[row] + EPSILON:
-            granted[:, row] = np.where(unnamed, demands, granted)[:, row]
+        granted[:, row] += water_fill(left[row], weights, demands[:, row] - granted[:, row])
+    granted = np.where(unnamed & is_enough, demands, granted)
     for child, share in zip(children, granted, strict=True):
         child.deserved = share
-        _divide_among_children(child)
+        _divide_among_children(child, shared)
+
+
+def equal_dominant_shares(amounts: Floats, weights: Floats, demands: Floats) -> Floats:
+    """Divide amounts of several resources so that all parts have equal weighted dominant shares.
+
+    The dominant share of a part is the largest ratio of what it gets of a resource to the amount
+    of it. Every part gets the resources in the proportions of its demand (one line of `demands`),
+    and grows until its demand is met or a resource that it demands is used up.
+    """
+    wanted = demands > EPSILON
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.where(wanted & (amounts > EPSILON), demands / amounts, 0.0).max(axis=1)
+        # The level of weighted dominant shares at which the demand of each part is met.
+        levels = np.where(weights > 0, ratios / weights, 0.0)
+    parts = np.zeros_like(demands)
+    growing = (levels > 0) & ~wanted[:, amounts <= EPSILON].any(axis=1)
+    while growing.any():
+        left = amounts - parts.sum(axis=0)
+        level, row = _first_used_up(left, levels[growing], demands[growing])
+        stopped = growing if row is None else growing & wanted[:, row]
+        part_of_demand = np.minimum(level / levels[stopped], 1.0)
+        parts[stopped] = demands[stopped] * part_of_demand[:, None]
+        growing = growing & ~stopped
+    return parts
+
+
+def _first_used_up(amounts: Floats, levels: Floats, demands: Floats) -> tuple[float, int | None]:
+    """The level of weighted dominant shares at which the first resource is used up, and its row.
+
+    Infinite, and None, if all demands can be met. `levels` are those at which each of them is.
+    """
+    order = np.argsort(levels, kind="stable")
+    levels, demands = levels[order], demands[order]
+    # For each level: what the parts whose demand is met before it have, and how fast others grow.
+    met = np.cumsum(demands, axis=0) - demands
+    growth = np.cumsum((demands / levels[:, None])[::-1], axis=0)[::-1]
+    exceeded = (met + growth * levels[:, None] > amounts + EPSILON).any(axis=1)
+    if not exceeded.any():
+        return np.inf, None
+    first = int(np.argmax(exceeded))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        reached = np.where(growth[first] > 0, (amounts - met[first]) / growth[first], np.inf)
+    row = int(np.argmin(reached))
+    return max(float(reached[row]), 0.0), row
 
 
 def water_fill(amount: float, weights: Floats, demands: Floats) -> Floats:

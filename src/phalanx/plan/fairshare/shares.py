@@ -40,19 +40,18 @@ class FairShares:
 
     def settle(self) -> None:
         """Divide the cluster: set what every queue deserves."""
-        divide(self.tree, self.capacity)
+        divide(self.tree, self.capacity, self.shared)
 
     # One queue
 
-    def rank(self, branch: QueueBranch, need: Floats) -> tuple[bool, float]:
+    def rank(self, branch: QueueBranch, need: Floats) -> tuple[bool, float, float]:
         """How well a queue is served once `need` is placed: whether it exceeds its share, and its
-        largest ratio of usage to deserved over all resources."""
-        after = (branch.used + need)[self.shared]
-        deserved = branch.deserved[self.shared]
-        above = bool(((after > deserved + EPSILON) & (need[self.shared] > 0)).any())
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratios = np.where(after <= EPSILON, 0.0, after / deserved)
-        return above, round(float(ratios.max(initial=0.0)), 9)
+        largest ratio of usage to deserved over all resources, then and before."""
+        shared = self.shared
+        before, deserved, more = branch.used[shared], branch.deserved[shared], need[shared]
+        after = before + more
+        above = bool(((after > deserved + EPSILON) & (more > 0)).any())
+        return above, _largest_ratio(after, deserved), _largest_ratio(before, deserved)
 
     def stays_within_share(self, branch: QueueBranch, need: Floats) -> bool:
         """Whether the queue deserves what it uses and `need` together, of every resource in it."""
@@ -110,3 +109,10 @@ class FairShares:
         """For each line of amounts: the largest part of the cluster's capacity of one resource."""
         shares: Floats = np.round((amounts / np.maximum(self.capacity, 1)).max(axis=1), 9)
         return shares
+
+
+def _largest_ratio(used: Floats, deserved: Floats) -> float:
+    """The largest ratio of usage to deserved; 0 of nothing is 0."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.where(used <= EPSILON, 0.0, used / deserved)
+    return round(float(ratios.max(initial=0.0)), 9)

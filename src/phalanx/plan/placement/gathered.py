@@ -55,6 +55,8 @@ def gathered_occupancy(gang: PendingGang, table: NodeTable) -> Occupancy:
             started_at=0,
             tasks=places,
             only_gathered=True,
+            size=gang.size,
+            user=gang.user,
         ),
         table,
     )

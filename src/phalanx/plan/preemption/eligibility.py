@@ -2,10 +2,11 @@
 from other queues."""
 
 from collections.abc import Iterable, Mapping
+from itertools import takewhile
 
 from phalanx.core.model import PreemptWithin
 from phalanx.plan.fairshare.shares import FairShares
-from phalanx.plan.model import RunningGang
+from phalanx.plan.model import OrderKey, PlannerPolicy, RunningGang
 from phalanx.plan.placement.trial import PlacementTrial
 from phalanx.plan.preemption.candidates import EvictionUnit
 from phalanx.plan.preemption.preemptor import Preemptor
@@ -18,9 +19,11 @@ from phalanx.plan.state.running import Occupancy
 class EvictionEligibility:
     """What one preemptor may evict, before and after some victims have been chosen."""
 
-    def __init__(self, shares: FairShares, preemptor: Preemptor) -> None:
+    def __init__(self, shares: FairShares, preemptor: Preemptor, policy: PlannerPolicy) -> None:
         self._shares = shares
         self.preemptor = preemptor
+        #: The keys of the order that precede the priority; a higher priority outranks the others.
+        self._keys_before_priority = tuple(takewhile(OrderKey.PRIORITY.__ne__, policy.order))
         self.usage = UsageOverlay(shares)
         self.reclaim = ReclaimRules(shares, preemptor, self.usage)
         #: By queue, priority, youth and age: whether such gangs may be preempted, or reclaimed.
@@ -30,8 +33,11 @@ class EvictionEligibility:
 
     # Before any victim is chosen
 
-    def may_evict(self, occupancy: Occupancy, priority: int, *, young: bool) -> bool:
-        """Whether tasks of this priority may be evicted. Young gangs are not reclaimed."""
+    def may_evict(
+        self, occupancy: Occupancy, priority: int, *, young: bool, whole: bool = False
+    ) -> bool:
+        """Whether tasks of this priority, or the whole gang, may be evicted. Young gangs are not
+        reclaimed."""
         gang = occupancy.gang
         newer = gang.created_at > self.preemptor.created_at
         kind = (gang.queue, priority, young, newer)
@@ -42,7 +48,9 @@ class EvictionEligibility:
                 not young and self.reclaim.may_reclaim(gang, priority),
             )
         preempt, reclaim = rights
-        return preempt or (reclaim and not self.reclaim.is_protected(occupancy))
+        if preempt and (not whole or self._precedes(gang)):
+            return True
+        return reclaim and not self.reclaim.is_protected(occupancy)
 
     def may_evict_any(self, units: Iterable[EvictionUnit]) -> bool:
         """Whether the preemptor is entitled to any of the units, as the shares are now."""
@@ -65,7 +73,21 @@ class EvictionEligibility:
 
     def is_preemption(self, unit: EvictionUnit) -> bool:
         """Whether the unit is of the preemptor's queue and less important than the preemptor."""
-        return self._may_preempt(unit.gang, unit.priority)
+        may_preempt = self._may_preempt(unit.gang, unit.priority)
+        return may_preempt and (not unit.whole or self._precedes(unit.gang))
+
+    def _precedes(self, gang: RunningGang) -> bool:
+        """Whether the preemptor precedes a less important gang in the order of their queue.
+
+        Else an eviction would undo the order in which the two were started.
+        """
+        preemptor = self.preemptor
+        for key in self._keys_before_priority:
+            if key is OrderKey.SIZE and preemptor.size != gang.size:
+                return preemptor.size > gang.size
+            if key is OrderKey.CREATED and preemptor.created_at != gang.created_at:
+                return preemptor.created_at < gang.created_at
+        return True
 
     def borrowed_quota(self, units: list[EvictionUnit]) -> list[EvictionUnit]:
         """The units of other queues, if they use quota of the preemptor's queue and there is a

@@ -20,6 +20,7 @@ class Preemptor:
         self.gangs = gangs
         self.priority = min(gang.priority for gang in gangs)
         self.created_at = max(gang.created_at for gang in gangs)
+        self.size = sum(gang.size for gang in gangs)
         #: Each gang's queue and the amounts of its minimum.
         self.needs = [(gang.queue, minimum_amounts(gang, shares.table)) for gang in gangs]
         #: By queue: the amounts that the gangs take of it and of the queues below it.

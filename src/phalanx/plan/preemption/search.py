@@ -13,7 +13,7 @@ import numpy as np
 from phalanx.core.model import PreemptWithin
 from phalanx.core.time_units import Micros
 from phalanx.plan.fairshare.shares import FairShares
-from phalanx.plan.model import PendingGang, RunningGang
+from phalanx.plan.model import PendingGang, PlannerPolicy, RunningGang
 from phalanx.plan.placement.amounts import minimum_amounts
 from phalanx.plan.preemption.candidates import (
     EvictionCost,
@@ -39,13 +39,13 @@ class VictimSearch:
         gathered: Iterable[Occupancy],
         shares: FairShares,
         now: Micros,
-        min_runtime: Micros,
+        policy: PlannerPolicy,
     ) -> None:
         """`gathered` are the places of non-strict gangs: the first to go, and without cost."""
         self._gangs = EvictableGangs(running, gathered, shares)
         self._shares = shares
         self._now = now
-        self._min_runtime = min_runtime
+        self._policy = policy
         #: By queue and priority: the answer of `might_find`.
         self._might_find: dict[tuple[str, int], bool] = {}
         self._priorities: dict[str, tuple[int, ...]] = {}
@@ -98,7 +98,7 @@ class VictimSearch:
         becoming free anyway is used first, so the set may be empty.
         """
         preemptor = Preemptor(gangs, self._shares, space.capacities[0])
-        eligibility = EvictionEligibility(self._shares, preemptor)
+        eligibility = EvictionEligibility(self._shares, preemptor, self._policy)
         tasks, whole = self._candidates(eligibility)
         # Capacity that is becoming free is promised only to gangs that are entitled to evict.
         if not eligibility.may_evict_any(tasks + whole) and not self._was_entitled(eligibility):
@@ -132,8 +132,7 @@ class VictimSearch:
                 )
             if not occupancy.is_preemptible or occupancy.gang.only_gathered:
                 continue
-            is_uniform = occupancy.highest == occupancy.lowest
-            if is_uniform or eligibility.may_evict(occupancy, occupancy.highest, young=young):
+            if eligibility.may_evict(occupancy, occupancy.highest, young=young, whole=True):
                 whole.append(whole_gang(occupancy, self._now))
         return tasks, whole
 
@@ -147,7 +146,7 @@ class VictimSearch:
         return False
 
     def _is_young(self, gang: RunningGang) -> bool:
-        return self._now - gang.started_at < self._min_runtime
+        return self._now - gang.started_at < self._policy.min_runtime
 
     def _sort(self, units: list[EvictionUnit]) -> None:
         """Sort candidates, the first to be evicted first.

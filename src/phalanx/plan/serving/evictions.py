@@ -71,7 +71,7 @@ class Evictions:
             work.exclude(unit.gang.job)
             for capacity in (work.capacity.soon, *later):
                 capacity.vacate(unit.occupants())
-            work.use(unit.gang.queue, -unit.amounts)
+            work.use(unit.gang, -unit.amounts)
         work.decisions.append(Evict(tuple(map(placement, victims.trials)), planned))
         tasks = tuple(task for unit in victims.units for task in unit.task_ids())
         self._stopping += tasks
@@ -79,7 +79,7 @@ class Evictions:
         tasks = tasks or tuple(sorted(self._stopping))
         for trial in victims.trials:
             work.search.exclude(trial.gang.job)
-            work.use(trial.gang.queue, trial.amounts())
+            work.use(trial.gang, trial.amounts())
             work.reasons.explicit[trial.gang.job] = WaitingForVictims(tasks)
 
     def _release_gathered(self, victims: VictimSet) -> bool:
@@ -93,6 +93,6 @@ class Evictions:
             gang = work.pending.gangs[unit.gang.job]
             work.release_gathered(gang)
             work.search.exclude(gang.job)
-            work.use(gang.queue, -gathered_amounts(gang, work.table))
+            work.use(gang, -gathered_amounts(gang, work.table))
         victims.undo()
         return True

@@ -20,7 +20,7 @@ def gather(work: PlanningPass, gangs: Sequence[PendingGang]) -> bool:
     if not trial.gather(work.headroom(gang.queue)):
         return False
     new = tuple(each for each in trial.assignments() if each.task not in trial.gathered)
-    work.use(gang.queue, trial.amounts())
+    work.use(gang, trial.amounts())
     work.decisions.append(Gather(Placement(gang.job, gang.version, new)))
     work.reasons.explicit[gang.job] = shortage_of(gangs, gang, capacities)
     return True

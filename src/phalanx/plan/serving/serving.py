@@ -29,7 +29,7 @@ class Serving:
         nominated = [gang for gang in gangs if gang.nomination is not None]
         for gang in nominated:
             work.capacity.stop_keeping(gang.job)
-            work.shares.use(gang.queue, -minimum_amounts(gang, work.table))
+            work.use(gang, -minimum_amounts(gang, work.table))
         # A nominated gang is not held back: the capacity is kept for it.
         delayed = None if nominated else work.starvation.delayed_by(gangs)
         if delayed is None and self._place(gangs):
@@ -68,7 +68,7 @@ class Serving:
         """Keep the capacity of a nominated gang that cannot start yet; why it cannot."""
         work = self._work
         work.capacity.keep(gang.job)
-        work.shares.use(gang.queue, minimum_amounts(gang, work.table))
+        work.use(gang, minimum_amounts(gang, work.table))
         victims = gang.nomination.victims if gang.nomination is not None else ()
         stopping = work.state.running.stopping_tasks().intersection(victims)
         return WaitingForVictims(tuple(sorted(stopping))) if stopping else None

@@ -25,9 +25,9 @@ def start(work: PlanningPass, gangs: Sequence[PendingGang]) -> bool:
         undo_all(trials)
         return False
     work.starts.append(trials)
-    for trial, (queue, amounts) in zip(trials, taken, strict=True):
+    for trial, (_, amounts) in zip(trials, taken, strict=True):
         work.search.exclude(trial.gang.job)
-        work.use(queue, amounts)
+        work.use(trial.gang, amounts)
         work.reservations.add_started(trial.gang.duration, trial.occupants())
     return True
 

@@ -55,18 +55,22 @@ def node_spec(node: Node) -> NodeSpec:
 
 
 _NOT_PENDING = PendingState()
+#: The user of jobs that were submitted without a token.
+_ANONYMOUS = "anonymous"
 
 
 class Translator:
     """Equal roles get one request object, so that equal gangs are in one bucket."""
 
-    def __init__(self, settings: CoreSettings) -> None:
+    def __init__(self, settings: CoreSettings, *, by_user: bool = False) -> None:
+        """`by_user`: gangs are ordered by user."""
         self._settings = settings
+        self._by_user = by_user
         self._requests: dict[TaskRequest, TaskRequest] = {}
 
     def renewed(self) -> "Translator":
         """A translator that keeps no request yet."""
-        return Translator(self._settings)
+        return Translator(self._settings, by_user=self._by_user)
 
     def request(self, role: Role) -> TaskRequest:
         resources = tuple(sorted(role.resources.items()))
@@ -113,6 +117,7 @@ class Translator:
             ineligible=own_reason(job, pending.not_before) or _too_few(gang, counted, roles, need),
             is_repair=bool(placed),
             above_minimum=max(0, len(placed) + len(done) - spec.min_available),
+            user=self._user(gang),
             strict=spec.mode is Mode.STRICT,
             group=group,
             pack=spec.pack,
@@ -194,7 +199,12 @@ class Translator:
             ),
             grace=None if spec.checkpoint is CheckpointPolicy.NONE else spec.grace,
             evicted=evicted,
+            size=gang.size,
+            user=self._user(gang),
         )
+
+    def _user(self, gang: Gang) -> str:
+        return (gang.job.owner or _ANONYMOUS) if self._by_user else ""
 
     def _running_task(self, gang: Gang, task: Task) -> RunningTask:
         spec, attempt, place = gang.job.spec, gang.job.attempt, place_of(task)

@@ -19,7 +19,7 @@ from phalanx.core.settings import CoreSettings
 from phalanx.core.time_units import Micros
 from phalanx.plan.decisions import Plan, ReservedStart
 from phalanx.plan.explain.shortage import never_fits
-from phalanx.plan.model import PendingGang, PlannerPolicy, RunningGang
+from phalanx.plan.model import OrderKey, PendingGang, PlannerPolicy, RunningGang
 from phalanx.plan.pending import Bucket, PendingGangs
 from phalanx.plan.state.capacity import FreeCapacity
 from phalanx.plan.state.delta import PlannerDelta
@@ -88,7 +88,8 @@ class PlannerState:
         self.cursor = 0
         self._present = FreeCapacity(self.table)
         self._empty = FreeCapacity(self.table, empty=True)
-        self._translate = Translator(settings or CoreSettings())
+        by_user = OrderKey.USER in self.policy.order
+        self._translate = Translator(settings or CoreSettings(), by_user=by_user)
         self._members = GroupMembers()
         #: Replaced when the capacity of the empty cluster changes.
         self._capacity_version = object()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
@@ -11,6 +12,8 @@ from phalanx.plan.model import NEVER, RunningGang, RunningTask
 from phalanx.plan.state.capacity import Occupant
 from phalanx.plan.state.forkable import ForkableDict
 from phalanx.plan.state.nodes import Floats, Ints, NodeTable
+
+K = TypeVar("K")
 
 
 class Occupancy:
@@ -142,6 +145,8 @@ class RunningGangs:
         #: By queue and resource: what is used, and what evicted tasks that are stopping use.
         self.used: dict[str, dict[str, int]] = {}
         self.returning: dict[str, dict[str, int]] = {}
+        #: By queue and user, where gangs are ordered by user.
+        self.used_by_user: dict[tuple[str, str], dict[str, int]] = {}
         self._known_ends: KnownEnds | None = None
 
     def fork(self, table: NodeTable) -> "RunningGangs":
@@ -151,6 +156,7 @@ class RunningGangs:
         fork.by_job = self.by_job.fork()
         fork.stopping, fork.ending = self.stopping.fork(), self.ending.fork()
         fork.used, fork.returning = self.used.copy(), self.returning.copy()
+        fork.used_by_user = self.used_by_user.copy()
         fork._known_ends = self._known_ends  # noqa: SLF001
         return fork
 
@@ -186,9 +192,9 @@ class RunningGangs:
     def _count(self, gang: RunningGang, sign: int) -> None:
         for task in gang.tasks:
             by_queue = self.returning if task.stopping and gang.evicted else self.used
-            amounts = by_queue[gang.queue] = dict(by_queue.get(gang.queue, {}))
-            for resource, amount in task.resources:
-                amounts[resource] = amounts.get(resource, 0) + sign * amount
+            _add(by_queue, gang.queue, task, sign)
+            if gang.user and by_queue is self.used:
+                _add(self.used_by_user, (gang.queue, gang.user), task, sign)
 
     def stopping_tasks(self) -> set[str]:
         """The ids of tasks that are stopping."""
@@ -210,3 +216,10 @@ class RunningGangs:
         if self._known_ends is None:
             self._known_ends = KnownEnds(self.ending.values(), len(self._table.rows))
         return self._known_ends
+
+
+def _add(sums: dict[K, dict[str, int]], key: K, task: RunningTask, sign: int) -> None:
+    """Add the resources of a task to one of the sums, which forks may share."""
+    amounts = sums[key] = dict(sums.get(key, {}))
+    for resource, amount in task.resources:
+        amounts[resource] = amounts.get(resource, 0) + sign * amount
