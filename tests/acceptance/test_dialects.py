@@ -207,7 +207,7 @@ def test_two_gangs_of_koordinator_are_two_jobs_of_one_group() -> None:
     for job in (first, second):
         assert job["group"] == ["namespacea/gang-a", "namespaceb/gang-b"]
         assert (job["match"], job["restart"]) == ("once-satisfied", "task")
-        assert (job["schedule_timeout"], job.get("mode", "strict")) == ("1h", "strict")
+        assert (job["gather_timeout"], job.get("mode", "strict")) == ("1h", "strict")
         assert [role["replicas"] for role in job["roles"].values()] == [5]
 
 
@@ -216,7 +216,7 @@ def test_annotations_of_a_koordinator_pod_group_apply_to_its_pods() -> None:
     asks = "[train], resources: {requests: {cpu: 1, memory: 512Mi}}"
     pods = "".join(pod(f"a-{n}", labels=labels, namespace="namespaceA") for n in range(5))
     [job] = converted(PODGROUP + pods.replace("[train]", asks))
-    assert (job["namespace"], job["schedule_timeout"]) == ("namespacea", "10m")
+    assert (job["namespace"], job["gather_timeout"]) == ("namespacea", "10m")
     assert job["group"] == ["namespacea/gang-a", "namespaceb/gang-b"]
 
 

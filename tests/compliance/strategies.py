@@ -115,7 +115,6 @@ jobs = st.builds(
             names=names,
             weights=st.dictionaries(text, number, max_size=2),
             shared=labels,
-            min_resources=resources,
         )
     ),
     losses=maybe(

@@ -55,8 +55,6 @@ def test_one_wrong_document_refuses_the_whole_file() -> None:
     "document",
     [
         "{apiVersion: apps/v1, kind: Deployment}",
-        "{apiVersion: v1}",
-        "{kind: Pod}",
         "{apiVersion: 7, kind: [Pod]}",
         "{apiVersion: kubeflow.org/v1beta1, kind: TFJob}",
     ],
@@ -65,6 +63,22 @@ def test_an_unknown_kind_is_refused_with_the_known_ones(document: str) -> None:
     [(path, message)] = refused(NATIVE + "---\n" + document).items()
     assert path == "document 2:"
     assert "kubeflow.org/v1 TFJob" in message
+
+
+@pytest.mark.parametrize(
+    ("document", "missing"),
+    [
+        ("metadata: {annotations: {a: b}}", "apiVersion and kind are missing"),
+        ("labels: {pod-group.scheduling.sigs.k8s.io/name: web}", "apiVersion and kind are missing"),
+        ("{apiVersion: v1, spec: {}}", "kind is missing"),
+        ("{kind: Pod}", "apiVersion is missing; a Pod has v1"),
+        ("{kind: TFJob, spec: {}}", "apiVersion is missing; a TFJob has kubeflow.org/v1"),
+    ],
+)
+def test_a_part_of_an_object_is_refused_with_what_is_missing(document: str, missing: str) -> None:
+    [(path, message)] = refused(document).items()
+    assert path == "document 1:"
+    assert message.startswith(missing)
 
 
 @pytest.mark.parametrize("value", ["7", "text", "[1]", "true"])

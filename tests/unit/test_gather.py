@@ -178,9 +178,9 @@ def test_gathered_places_survive_a_change_of_leader() -> None:
     assert driver.gang(job).job.pending == driver.job(job).pending
 
 
-def test_the_schedule_timeout_of_a_non_strict_gang_counts_from_its_first_place() -> None:
+def test_the_gather_timeout_counts_from_the_first_gathered_place() -> None:
     driver = fleet()
-    job = driver.submit(non_strict(schedule_timeout="60s"))
+    job = driver.submit(non_strict(gather_timeout="60s"))
     driver.advance(300)
     assert driver.phase(job) is Phase.PENDING
     driver.apply(gathered(driver, job, (0, "a")))
@@ -191,15 +191,26 @@ def test_the_schedule_timeout_of_a_non_strict_gang_counts_from_its_first_place()
     assert not charged(driver)
 
 
-def test_the_schedule_timeout_of_a_gathering_gang_survives_a_change_of_leader() -> None:
-    driver, job = gatherer(schedule_timeout="60s")
+def test_a_gathering_gang_reaches_its_schedule_timeout_too() -> None:
+    driver, job = gatherer(gather_timeout="60s", schedule_timeout="70s")
+    driver.advance(30)
+    driver.apply(GatheringEnded(job, driver.job(job).version, "a test"))
+    driver.restart()
+    driver.advance(39)
+    assert driver.phase(job) is Phase.PENDING
+    driver.advance(2)
+    assert driver.phase(job) is Phase.TIMED_OUT
+
+
+def test_the_gather_timeout_survives_a_change_of_leader() -> None:
+    driver, job = gatherer(gather_timeout="60s")
     driver.restart()
     driver.advance(61)
     assert driver.phase(job) is Phase.TIMED_OUT
 
 
-def test_the_schedule_timeout_starts_again_after_places_were_released() -> None:
-    driver, job = gatherer(schedule_timeout="60s")
+def test_the_gather_timeout_starts_again_after_places_were_released() -> None:
+    driver, job = gatherer(gather_timeout="60s")
     driver.advance(30)
     driver.apply(GatheringEnded(job, driver.job(job).version, "a test"))
     driver.advance(100)

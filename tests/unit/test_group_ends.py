@@ -116,10 +116,10 @@ def test_a_job_that_joins_later_is_a_member() -> None:
 
 def test_a_late_timeout_ends_no_job() -> None:
     driver, jobs = group(schedule_timeout="60s")
-    since = driver.pending(jobs[0]).since
-    assert since is not None
+    at = driver.job(jobs[0]).times_out_at
+    assert at is not None
     start(driver, jobs)
-    driver.apply(ScheduleTimedOut(jobs[0], since))
+    driver.apply(ScheduleTimedOut(jobs[0], at))
     assert phases(driver, jobs) == [Phase.RUNNING] * 3
 
 

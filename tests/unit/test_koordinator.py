@@ -3,6 +3,8 @@
 import pytest
 from tests.manifests import converted, only, pod, refused, warnings
 
+from phalanx.core.time_units import MINUTE
+
 PREFIX = "gang.scheduling.koordinator.sh/"
 
 
@@ -21,9 +23,15 @@ def test_two_annotations_make_a_gang_with_koordinators_defaults() -> None:
         "name": "gang-a",
         "roles": {"gang-a": {"replicas": 2, "command": ["train"]}},
         "match": "once-satisfied",
-        "schedule_timeout": "10m",
+        "gather_timeout": "10m",
         "restart": "task",
     }
+
+
+def test_the_default_waiting_time_is_a_setting_of_the_server() -> None:
+    assert only(gang(), waiting_time=20 * MINUTE)["gather_timeout"] == "20m"
+    assert only(gang(waiting_time="soon"), waiting_time=20 * MINUTE)["gather_timeout"] == "20m"
+    assert only(gang(waiting_time="90m"), waiting_time=20 * MINUTE)["gather_timeout"] == "90m"
 
 
 def test_every_annotation_is_read() -> None:
@@ -45,7 +53,7 @@ def test_every_annotation_is_read() -> None:
         "min_available": 1,
         "mode": "non-strict",
         "group": ["default/gang-a"],
-        "schedule_timeout": "1h",
+        "gather_timeout": "1h",
         "pack": {"by": "rack"},
     }
 
@@ -63,8 +71,9 @@ def test_empty_groups_are_none() -> None:
 @pytest.mark.parametrize("given", ["soon", "-5s", "0s"])
 def test_an_invalid_waiting_time_is_read_as_the_default_with_a_warning(given: str) -> None:
     text = gang(waiting_time=given)
-    assert only(text)["schedule_timeout"] == "10m"
-    assert len(warnings(text)) == 2, "one for each pod"
+    assert only(text)["gather_timeout"] == "10m"
+    [note] = warnings(text)
+    assert note.endswith("read as the default of the server")
 
 
 def test_an_unknown_mode_is_read_as_strict_with_a_warning() -> None:
@@ -114,6 +123,15 @@ spec:
 IN_GROUP = {"labels": "{pod-group.scheduling.sigs.k8s.io: gang-a}", "namespace": "namespaceA"}
 
 
+PLAIN_GROUP = """
+apiVersion: scheduling.x-k8s.io/v1alpha1
+kind: PodGroup
+metadata: {name: web}
+spec: {minMember: 2, scheduleTimeoutSeconds: 30}
+"""
+IN_PLAIN_GROUP = "{scheduling.x-k8s.io/pod-group: web}"
+
+
 def test_a_pod_group_has_the_same_annotations() -> None:
     text = GROUP + pod("a-0", **IN_GROUP) + pod("a-1", **IN_GROUP)
     assert only(text) == {
@@ -121,17 +139,40 @@ def test_a_pod_group_has_the_same_annotations() -> None:
         "namespace": "namespacea",
         "roles": {"a": {"replicas": 2, "command": ["train"]}},
         "group": ["namespacea/gang-a", "namespaceb/gang-b"],
-        "schedule_timeout": "10m",
+        "match": "once-satisfied",
+        "gather_timeout": "10m",
         "restart": "task",
     }
-    assert any("namespaces are lower-case" in note for note in warnings(text))
+
+
+def test_each_lower_cased_namespace_is_noted_once() -> None:
+    text = GROUP + "".join(pod(f"a-{n}", **IN_GROUP) for n in range(5))
+    _older, *notes = warnings(text)
+    assert [note.partition("names the namespace ")[2] for note in notes] == [
+        f'namespace{letter}, read as "namespace{letter.lower()}": namespaces are lower-case'
+        for letter in "AB"
+    ]
+
+
+@pytest.mark.parametrize("key", ["total-number: 2", "mode: Strict", "waiting-time: 60s"])
+def test_a_pod_group_with_any_annotation_follows_koordinator(key: str) -> None:
+    text = PLAIN_GROUP.replace("{name: web}", f"{{name: web, annotations: {{{PREFIX}{key}}}}}")
+    job = only(text + "".join(pod(f"w-{n}", labels=IN_PLAIN_GROUP) for n in range(2)))
+    assert (job["match"], job["gather_timeout"]) == ("once-satisfied", "30s")
+    assert "schedule_timeout" not in job
+
+
+def test_a_pod_group_without_an_annotation_follows_ack() -> None:
+    job = only(PLAIN_GROUP + "".join(pod(f"w-{n}", labels=IN_PLAIN_GROUP) for n in range(2)))
+    assert (job.get("match", "only-waiting"), job["schedule_timeout"]) == ("only-waiting", "30s")
+    assert "gather_timeout" not in job
 
 
 def test_annotations_of_pods_take_precedence_over_their_pod_group() -> None:
     words = annotated(name="gang-a", min_available=1, mode="NonStrict", waiting_time="60s")
     members = [pod(f"a-{n}", annotations=words, namespace="namespaceA") for n in range(2)]
     job = only(GROUP + "".join(members))
-    assert (job["min_available"], job["mode"], job["schedule_timeout"]) == (1, "non-strict", "1m")
+    assert (job["min_available"], job["mode"], job["gather_timeout"]) == (1, "non-strict", "1m")
 
 
 def test_a_group_can_have_jobs_of_several_namespaces() -> None:

@@ -178,7 +178,7 @@ def test_a_group_that_a_later_part_names_is_known(cluster: Parts) -> None:
 
 
 def test_koordinators_annotations_count_more_than_a_pod_group(cluster: Parts) -> None:
-    whole = {"match": "once-satisfied", "schedule_timeout": "1m"}
+    whole = {"match": "once-satisfied", "schedule_timeout": "10s", "gather_timeout": "1m"}
     for first in (True, False):
         files = [
             annotated("w-0", min_available=1, waiting_time="60s"),
@@ -193,10 +193,27 @@ def test_koordinators_annotations_count_more_than_a_pod_group(cluster: Parts) ->
 def test_a_pod_group_counts_more_than_koordinators_defaults(cluster: Parts) -> None:
     job = cluster.begin(annotated("w-0"))
     cluster.join(job, group(1, "scheduleTimeoutSeconds: 10"))
-    assert (cluster.spec(job)["schedule_timeout"], cluster.spec(job)["match"]) == (
-        "10s",
-        "once-satisfied",
-    )
+    fields = [cluster.spec(job)[field] for field in ("schedule_timeout", "gather_timeout", "match")]
+    assert fields == ["10s", "10m", "once-satisfied"]
+
+
+@pytest.mark.parametrize("follows_koordinator", [True, False])
+def test_after_its_first_start_a_gang_of_koordinator_is_made_of_ordinary_pods(
+    cluster: Parts, follows_koordinator: bool
+) -> None:
+    notes = {"annotations": f"{{{PREFIX}mode: Strict}}"} if follows_koordinator else {}
+    pods = "".join(member(f"w-{n}") for n in range(3))
+    job = cluster.begin(group(3, **notes) + pods)
+    cluster.run(job, "a", "b", "c")
+    cluster.fail(job, 1)
+    others = [cluster.states(job)[index] for index in (0, 2)]
+    assert others == [State.RUNNING if follows_koordinator else State.PREEMPTING] * 2
+
+
+def test_a_strict_gang_of_koordinator_is_pending_as_long_as_it_must(cluster: Parts) -> None:
+    job = cluster.begin("".join(annotated(f"w-{n}", min_available=2) for n in range(2)))
+    cluster.advance(7 * 86_400)
+    assert cluster.phase(job) is Phase.PENDING
 
 
 # What is refused
@@ -227,11 +244,6 @@ REFUSED = {
         member("w-0"),
         group(1, "queue: nowhere").replace("x-k8s.io/v1alpha1", "volcano.sh/v1beta1"),
         "queue is nowhere, which does not exist",
-    ),
-    "less than its group counts on": (
-        group(2, "minResources: {cpu: 4}") + member("w-0"),
-        member("w-1"),
-        "minResources.cpu is 4, more than 2 of its pods request",
     ),
 }
 

@@ -108,12 +108,14 @@ def specs(draw: st.DrawFn) -> JobSpec:
             st.integers(max(1, needed), sum(role.replicas for role in members))
             | st.just(max(1, needed))
         ),
+        min_resources=draw(amounts),
         mode=draw(st.sampled_from(Mode)),
         match=draw(st.sampled_from(Match)),
         group=tuple(
             draw(st.lists(st.tuples(labels, subdomains).map("/".join), max_size=2, unique=True))
         ),
         schedule_timeout=draw(st.none() | spans),
+        gather_timeout=draw(st.none() | spans),
         pack=draw(st.none() | st.builds(Pack, by=names, mode=st.sampled_from(PackMode))),
         spread=draw(st.booleans()),
         restart=restart,

@@ -7,6 +7,7 @@ from phalanx.core.events import HoldChanged
 from phalanx.core.reasons import (
     After,
     Backoff,
+    BelowMinResources,
     Fragmented,
     HeldBack,
     NeverFits,
@@ -62,6 +63,10 @@ SENTENCES: list[tuple[Reason, str]] = [
         "never fits: the gang needs 64Gi memory, at most 1536Mi fit on the empty cluster",
     ),
     (QueueLimit("research", "gpu"), "queue research has reached its gpu limit"),
+    (
+        BelowMinResources("cpu", 5000, 3000),
+        "not tried before 5 CPUs are free in total (min_resources), 3 are free",
+    ),
     (WaitingForVictims(("j-1.0",)), "starts when j-1.0 has stopped"),
     (WaitingForVictims(("j-1.0", "j-1.1")), "starts when j-1.0, j-1.1 have stopped"),
     (HeldBack("j-1", None), "held back: starting now would delay j-1"),

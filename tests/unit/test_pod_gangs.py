@@ -372,12 +372,56 @@ def gated(amount: str) -> str:
     return group + asking + asking.replace("w-0", "w-1")
 
 
-def test_minimum_resources_that_the_pods_request_are_accepted() -> None:
-    assert only(gated("4"))["roles"]["w"]["resources"] == {"cpu": 2}
+@pytest.mark.parametrize("amount", ["4", "5"])
+def test_minimum_resources_are_a_gate(amount: str) -> None:
+    assert only(gated(amount))["min_resources"] == {"cpu": int(amount)}
 
 
-def test_minimum_resources_beyond_that_are_refused() -> None:
-    [(path, message)] = refused(gated("5")).items()
+def test_minimum_resources_that_are_no_quantity_are_refused() -> None:
+    [(path, _)] = refused(gated("many")).items()
     assert path == "document 1: spec.minResources.cpu"
-    assert "more than 2 of its pods request together: raise their requests" in message
-    assert only(gated("5"), ignore_unsupported=True) == only(gated("4"))
+
+
+KUBERNETES_GROUP = """
+apiVersion: scheduling.k8s.io/v1alpha2
+kind: PodGroup
+metadata: {name: web}
+spec:
+  schedulingPolicy: {gang: {minCount: 2}}
+  schedulingConstraints: {topology: [{key: rack}]}
+  priorityClassName: high
+  priority: 1000
+  disruptionMode: PodGroup
+"""
+
+
+def in_kubernetes_group(count: int) -> str:
+    group = "schedulingGroup: {podGroupName: web}"
+    return "".join(pod(f"w-{n}", spec=group) for n in range(count))
+
+
+def test_a_pod_group_of_kubernetes_itself_is_a_gang() -> None:
+    text = KUBERNETES_GROUP + in_kubernetes_group(3)
+    assert only(text, priority_classes={"high": 1000}) == {
+        "name": "web",
+        "priority_class": "high",
+        "roles": {"w": {"replicas": 3, "command": ["train"]}},
+        "min_available": 2,
+        "match": "waiting-and-running",
+        "pack": {"by": "rack"},
+        "restart": "task",
+    }
+    assert not warnings(text, priority_classes={"high": 1000})
+
+
+def test_pods_of_a_basic_pod_group_start_one_by_one() -> None:
+    text = KUBERNETES_GROUP.replace("gang: {minCount: 2}", "basic: {}")
+    job = only(text + in_kubernetes_group(3), priority_classes={"high": 1000})
+    assert job["min_available"] == 1
+
+
+@pytest.mark.parametrize("policy", ["", "gang: {}", "basic: {}, gang: {minCount: 2}"])
+def test_a_pod_group_of_kubernetes_without_one_policy_is_refused(policy: str) -> None:
+    text = KUBERNETES_GROUP.replace("gang: {minCount: 2}", policy) + in_kubernetes_group(2)
+    [path] = refused(text, priority_classes={"high": 1000})
+    assert path.startswith("document 1: spec.schedulingPolicy")

@@ -222,8 +222,8 @@ def test_running_tasks_occupy_different_devices() -> None:
     assert [task.devices for task in running.tasks] == [(0,), (1,)]
 
 
-def test_the_schedule_timeout_of_a_non_strict_gang_begins_with_its_first_gathered_place() -> None:
-    fields = {"mode": "non-strict", "schedule_timeout_s": 60, "waiting_s": 50}
+def test_the_gather_timeout_of_a_gang_begins_with_its_first_gathered_place() -> None:
+    fields = {"mode": "non-strict", "gather_timeout_s": 60, "waiting_s": 50}
     without = only_pending(scenario(pending=[gang("g", "t0", **fields)]))
     gathered = only_pending(scenario(pending=[gang("g", task("t0", held="n1"), "t1", **fields)]))
     assert without.expires_at is None

@@ -225,8 +225,9 @@ def test_an_early_or_outdated_timeout_changes_nothing() -> None:
     driver = Driver()
     job = driver.submit(spec(schedule_timeout="1m"))
     since = driver.now
-    assert not driver.apply(ScheduleTimedOut(job, since)).has_rows
+    at = since + 60 * SECOND
+    assert not driver.apply(ScheduleTimedOut(job, at)).has_rows
     driver.now += 61 * SECOND
-    assert not driver.apply(ScheduleTimedOut(job, since - 1)).has_rows
-    driver.apply(ScheduleTimedOut(job, since))
+    assert not driver.apply(ScheduleTimedOut(job, at - 1)).has_rows
+    driver.apply(ScheduleTimedOut(job, at))
     assert driver.phase(job) is Phase.TIMED_OUT

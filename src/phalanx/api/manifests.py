@@ -41,6 +41,7 @@ def read_options(
         lost_after=round(services.engine.settings.lost_after_s * SECOND),
         timezones=_timezones(),
         run_as_users=services.info.run_as_users,
+        waiting_time=services.info.waiting_time,
         ignore_image=ignore_image,
         ignore_unsupported=ignore_unsupported,
         whole_gangs=whole_gangs,

@@ -8,6 +8,7 @@ import msgspec
 from litestar.connection import ASGIConnection
 
 from phalanx.api.input_reader import InputReader
+from phalanx.core.time_units import MINUTE, Micros
 from phalanx.engine.agent_sync import AgentSync
 from phalanx.engine.engine import Engine
 from phalanx.engine.event_buffer import EventBuffer
@@ -40,6 +41,7 @@ class Info(msgspec.Struct, frozen=True):
     body_limit_bytes: int = 1024 * 1024
     priority_classes: dict[str, int] = {}
     run_as_users: dict[str, tuple[str, ...]] = {}
+    waiting_time: Micros = 10 * MINUTE  #: of a Koordinator gang that sets none
     output_limit_bytes: int = 1024 * 1024  #: the output that is kept of each attempt
     renew_credentials_s: float = 86_400.0  #: how often agents renew their credentials
     check_tokens_s: float = 2.0  #: how often the tokens of held calls and streams are checked

@@ -97,8 +97,9 @@ def time_limit_exceeded(limit: Micros) -> Cause:
     return Cause(CauseKind.TIME_LIMIT, f"exceeded its time limit of {limit / SECOND:g} s")
 
 
-def schedule_timed_out(timeout: Micros) -> Cause:
-    return Cause(CauseKind.SCHEDULE_TIMEOUT, f"not started within {timeout / SECOND:g} s")
+def schedule_timed_out(timeout: Micros, *, is_gathering: bool) -> Cause:
+    since = " of its first gathered place" if is_gathering else ""
+    return Cause(CauseKind.SCHEDULE_TIMEOUT, f"not started within {timeout / SECOND:g} s{since}")
 
 
 def dependency_ended(job: str, phase: str) -> Cause:

@@ -76,10 +76,10 @@ class BackoffEnded(msgspec.Struct, frozen=True):
 
 
 class ScheduleTimedOut(msgspec.Struct, frozen=True):
-    """Timer: a job that is pending since then has reached its schedule timeout."""
+    """Timer: a job that is still pending has reached one of its timeouts."""
 
     job: str
-    since: Micros
+    at: Micros  #: when the timeout was due
 
 
 class RegroupDue(msgspec.Struct, frozen=True):

@@ -64,6 +64,7 @@ def shared_spec(spec: JobSpec) -> JobSpec:
         namespace=_same(spec.namespace),
         queue=_same(spec.queue),
         complete_when=_same(spec.complete_when),
+        min_resources=_mapping(tuple(spec.min_resources.items())),
     )
 
 

@@ -7,12 +7,13 @@ cannot form reference cycles, the garbage collector need not visit them (`gc=Fal
 
 from bisect import bisect_right
 from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
 
 from phalanx.core.causes import Cause, signal_name
 from phalanx.core.ledger import Account, JobLosses
-from phalanx.core.spec.job import JobSpec, Mode, Resources, Role, Schedule, role_ends
+from phalanx.core.spec.job import JobSpec, Resources, Role, Schedule, role_ends
 from phalanx.core.states import State
 from phalanx.core.time_units import Micros
 
@@ -228,7 +229,14 @@ class GangMembers(msgspec.Struct, frozen=True, omit_defaults=True):
     #: Fields that parts have set for the gang, and their weight: the heavier part wins.
     weights: dict[str, int] = {}
     shared: dict[str, str] = {}  #: fields that must be equal in all members, as they were written
-    min_resources: Resources = {}  #: the least that the starting members must request in total
+
+
+class PendingTimeout(NamedTuple):
+    """When a job that is still pending times out."""
+
+    at: Micros
+    limit: Micros
+    is_gathering: bool  #: it began with the first gathered place, not when the job was eligible
 
 
 class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -298,20 +306,26 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return None if self.pending is None else self.pending.since
 
     @property
-    def times_out_from(self) -> Micros | None:
-        """When the schedule timeout began to count: since the job is eligible, or, for a non-strict
-        gang, since it gathered its first place."""
-        if self.pending is None:
-            return None
-        if self.spec.mode is not Mode.NON_STRICT:
-            return self.pending.since
-        return None if self.pending.gathered is None else self.pending.gathered.since
+    def timeouts(self) -> list[PendingTimeout]:
+        """The timeouts that are running: the schedule timeout since the job is eligible, and the
+        gather timeout since it has its first gathered place."""
+        spec, pending = self.spec, self.pending
+        timeouts: list[PendingTimeout] = []
+        if pending is None:
+            return timeouts
+        limit = spec.schedule_timeout
+        if limit is not None and pending.since is not None:
+            timeouts.append(PendingTimeout(pending.since + limit, limit, is_gathering=False))
+        limit = spec.gather_timeout
+        if limit is not None and pending.gathered is not None:
+            at = pending.gathered.since + limit
+            timeouts.append(PendingTimeout(at, limit, is_gathering=True))
+        return timeouts
 
     @property
     def times_out_at(self) -> Micros | None:
-        """When the job reaches its schedule timeout; None if it is not counting."""
-        since, timeout = self.times_out_from, self.spec.schedule_timeout
-        return None if since is None or timeout is None else since + timeout
+        """When the job times out if it is still pending then; None if no timeout is running."""
+        return min((timeout.at for timeout in self.timeouts), default=None)
 
 
 class Protocol(StrEnum):

@@ -107,6 +107,17 @@ class QueueLimit(msgspec.Struct, frozen=True, tag=True):
         return f"queue {self.queue} has reached its {self.resource} limit"
 
 
+class BelowMinResources(msgspec.Struct, frozen=True, tag=True):
+    resource: str
+    want: int  #: so much must be free in the cluster before the gang is tried
+    free: int
+
+    def __str__(self) -> str:
+        want = amount_in_words(self.resource, self.want)
+        free = amount_in_words(self.resource, self.free, unit=False)
+        return f"not tried before {want} are free in total (min_resources), {free} are free"
+
+
 class WaitingForVictims(msgspec.Struct, frozen=True, tag=True):
     tasks: tuple[str, ...]
 
@@ -153,6 +164,7 @@ Reason = (
     | NoNodeMatches
     | NeverFits
     | QueueLimit
+    | BelowMinResources
     | WaitingForVictims
     | HeldBack
     | NotEnough

@@ -27,13 +27,12 @@ from phalanx.core.time_units import Micros
 
 
 def timers_of(gang: Gang, settings: CoreSettings, loaded_at: Micros) -> Iterator[Timer]:
-    job, spec = gang.job, gang.job.spec
+    job = gang.job
     pending, attempt = job.pending, job.attempt
     if pending is not None and pending.not_before > loaded_at:
         yield Timer(pending.not_before, BackoffEnded(job.id))
-    since = job.times_out_from
-    if since is not None and spec.schedule_timeout is not None:
-        yield Timer(since + spec.schedule_timeout, ScheduleTimedOut(job.id, since))
+    for timeout in job.timeouts:
+        yield Timer(timeout.at, ScheduleTimedOut(job.id, timeout.at))
     if pending is not None and pending.nomination is not None:
         yield Timer(pending.nomination.until, NominationEnded(job.id, pending.nomination.at))
     if attempt is not None and attempt.short_since is not None:

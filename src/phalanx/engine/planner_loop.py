@@ -176,4 +176,4 @@ def event_of(decision: Decision) -> Event:
         return GangGathered(decision.placement)
     if isinstance(decision, ReleaseGathered):
         return GatheringEnded(decision.job, decision.version, _STUCK)
-    return ScheduleTimedOut(decision.job, decision.since)
+    return ScheduleTimedOut(decision.job, decision.at)

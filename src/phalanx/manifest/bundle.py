@@ -16,7 +16,7 @@ from phalanx.manifest.alibaba_ack import NAMES
 from phalanx.manifest.pod_gangs import IncompleteGang
 from phalanx.manifest.problems import ManifestWarning, SourceLocation
 from phalanx.manifest.read_options import ReadOptions
-from phalanx.manifest.translation import Translation
+from phalanx.manifest.translation import Translation, is_object
 
 #: Tasks of all jobs of one input together.
 INPUT_TASK_LIMIT = 10_000
@@ -50,7 +50,7 @@ def bundle(contents: list[object], options: ReadOptions | None = None) -> Bundle
     file = _File(options or ReadOptions())
     for number, document in enumerate(contents, 1):
         location = SourceLocation(f"document {number}")
-        if isinstance(document, Mapping) and ("apiVersion" in document or "kind" in document):
+        if isinstance(document, Mapping) and is_object(document):
             file.translation.add(document, location)
         else:
             file.add_native(document, location, is_only=len(contents) == 1)

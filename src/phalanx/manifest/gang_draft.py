@@ -1,4 +1,4 @@
-"""The job of a gang, assembled from its pods: shared fields, roles, restart policy, resources.
+"""The job of a gang, assembled from its pods: shared fields, roles, restart policy.
 
 Pods with equal templates are the replicas of one role.
 """
@@ -7,14 +7,9 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import chain, count
 
-from phalanx.core.errors import Invalid
-from phalanx.core.spec import quantities
-from phalanx.core.spec.job import Match
-from phalanx.manifest import koordinator
 from phalanx.manifest.draft import JobDraft, LocatedValue, RoleDraft
 from phalanx.manifest.pod import Pod
-from phalanx.manifest.pod_member import GangDeclaration, PodMember
-from phalanx.manifest.podgroup import PodGroup
+from phalanx.manifest.pod_member import PodMember
 from phalanx.manifest.problems import ProblemList
 
 _ORDINAL = re.compile(r"-[0-9]+$")
@@ -62,30 +57,6 @@ def put_pod_fields(draft: JobDraft, pods: Sequence[tuple[str, Pod]], problems: P
             draft.put(field, longest.value, longest.location)
 
 
-def put_koordinator_defaults(draft: JobDraft, declaration: GangDeclaration) -> None:
-    """Set the defaults that Koordinator has for a gang."""
-    if declaration.gang is not None and declaration.is_koordinator:
-        draft.put("match", Match.ONCE_SATISFIED.value, declaration.gang.location)
-        draft.put("schedule_timeout", koordinator.WAITING_TIME, declaration.gang.location)
-
-
-def check_min_resources(
-    draft: JobDraft, group: PodGroup, minimum: int, problems: ProblemList
-) -> None:
-    """Report minResources that the smallest gang that can start does not request itself."""
-    wanted, location = group.min_resources or ({}, draft.location)
-    for name, amount in wanted.items():
-        requested = sorted(
-            request for role in draft.roles.values() for request in _requests(role, name)
-        )
-        if sum(requested[:minimum]) < amount:
-            problems.add_unsupported(
-                location.at(name),
-                f"is {quantities.printed(name, amount)}, which is more than {minimum} of its pods"
-                " request together: raise their requests",
-            )
-
-
 def role_name(pod: str, taken: Iterable[str]) -> str:
     """A free name for the role of a pod: `worker` for the pod `worker-0` if possible."""
     stem = _ORDINAL.sub("", pod).replace(".", "-")[:63].strip("-") or "task"
@@ -121,12 +92,3 @@ def _is_equal(role: RoleDraft, other: RoleDraft) -> bool:
 
 def _described(field: str, value: LocatedValue | None) -> str:
     return f"no {field}" if value is None else f"{field} {value.value}"
-
-
-def _requests(role: RoleDraft, name: str) -> list[int]:
-    """The amount of a resource that each task of a role requests."""
-    try:
-        amounts = quantities.resources(role.fields.get("resources", {}))
-    except Invalid:
-        return []  # the validation of the job reports it
-    return [amounts.get(name, 0)] * role.replicas

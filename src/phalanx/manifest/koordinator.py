@@ -1,7 +1,8 @@
 """The gang annotations of Koordinator, on pods and on PodGroups.
 
-Values that Koordinator corrects by itself, such as an unknown mode, are corrected here in the same
-way, with a warning.
+A gang follows Koordinator, with its defaults, if one of its pods or its PodGroup has any of these
+annotations. Values that Koordinator corrects by itself, such as an unknown mode, are corrected here
+in the same way, with a warning.
 """
 
 import json
@@ -9,18 +10,32 @@ import json
 from phalanx.core.errors import Invalid
 from phalanx.core.spec import durations
 from phalanx.core.spec.fields import refusal, shown, text
+from phalanx.core.spec.job import Match
 from phalanx.manifest.alibaba_ack import read_groups
 from phalanx.manifest.draft import LocatedValue
+from phalanx.manifest.problems import SourceLocation
+from phalanx.manifest.read_options import ReadOptions
 from phalanx.manifest.strict_mapping import StrictMapping, choice, whole, word
 
 PREFIX = "gang.scheduling.koordinator.sh/"
 
-#: Koordinator's default.
-WAITING_TIME = "600s"
-
 _MODES = {"Strict": "strict", "NonStrict": "non-strict"}
 _MATCHES = ("once-satisfied", "only-waiting", "waiting-and-running")
 _GATHER = {"MustGather": "require", "PreferGather": "prefer"}
+
+
+def is_used(annotations: StrictMapping) -> bool:
+    """Whether there is any annotation of Koordinator. Ask before they are read."""
+    return any(key.startswith(PREFIX) for key in annotations.unread())
+
+
+def defaults(options: ReadOptions, location: SourceLocation) -> dict[str, LocatedValue]:
+    """The fields of the native form that a gang of Koordinator has by default."""
+    waiting_time = durations.printed(options.waiting_time)
+    return {
+        "match": LocatedValue(Match.ONCE_SATISFIED.value, location),
+        "gather_timeout": LocatedValue(waiting_time, location),
+    }
 
 
 def gang_of(annotations: StrictMapping) -> LocatedValue | None:
@@ -40,7 +55,7 @@ def fields_of(annotations: StrictMapping) -> dict[str, LocatedValue]:
     minimum = annotations.read(f"{PREFIX}min-available", whole(1))
     put("min_available", "min-available", minimum)
     put("mode", "mode", _mode(annotations))
-    put("schedule_timeout", "waiting-time", _waiting_time(annotations))
+    put("gather_timeout", "waiting-time", _waiting_time(annotations))
     match = annotations.read(f"{PREFIX}match-policy", choice({word: word for word in _MATCHES}))
     put("match", "match-policy", match)
     for key in ("groups", "gang-groups"):
@@ -81,9 +96,9 @@ def _waiting_time(annotations: StrictMapping) -> str | None:
     except Invalid:
         pass
     annotations.problems.add_note(
-        annotations.location.at(key), f"is {shown(given)}, read as {WAITING_TIME}"
+        annotations.location.at(key), f"is {shown(given)}, read as the default of the server"
     )
-    return WAITING_TIME
+    return None
 
 
 def _check_total(annotations: StrictMapping, minimum: int | None) -> None:

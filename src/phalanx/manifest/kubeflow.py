@@ -4,8 +4,9 @@ import json
 from typing import NamedTuple
 
 from phalanx.core.spec.fields import integer, text
+from phalanx.manifest import koordinator
 from phalanx.manifest.draft import JobDraft, LocatedValue
-from phalanx.manifest.gang_draft import put_koordinator_defaults, put_pod_fields
+from phalanx.manifest.gang_draft import put_pod_fields
 from phalanx.manifest.metadata import metadata_of
 from phalanx.manifest.pod import Pod, pod_of
 from phalanx.manifest.pod_member import declaration_of
@@ -60,7 +61,7 @@ def draft_of(document: StrictMapping, options: ReadOptions, framework: Framework
     _put_completion(draft, spec, framework, list(replicas))
     _put_restart(draft, replicas, framework, pods)
     if pods:
-        _put_gang(draft, pods, spec.problems)
+        _put_gang(draft, pods, options, spec.problems)
     return draft
 
 
@@ -154,12 +155,15 @@ def _put_restart(
     draft.put("restart", first.value, first.location)
 
 
-def _put_gang(draft: JobDraft, pods: dict[str, Pod], problems: ProblemList) -> None:
+def _put_gang(
+    draft: JobDraft, pods: dict[str, Pod], options: ReadOptions, problems: ProblemList
+) -> None:
     """Set what the labels and annotations of the templates declare, as those of pods do."""
     put_pod_fields(draft, list(pods.items()), problems)
-    for pod in pods.values():
-        declaration = declaration_of(pod)
-        put_koordinator_defaults(draft, declaration)
+    declarations = [declaration_of(pod) for pod in pods.values()]
+    if any(declaration.is_koordinator for declaration in declarations):
+        draft.put_all(koordinator.defaults(options, draft.location))
+    for declaration in declarations:
         draft.put_all(declaration.fields)
         if declaration.gang is not None:
             draft.put("name", declaration.gang.value, declaration.gang.location)

@@ -58,7 +58,9 @@ def _unreported(metadata: StrictMapping, key: str) -> StrictMapping:
 
 
 def lower_case(namespace: str, location: SourceLocation, problems: ProblemList) -> str:
-    """The namespace in lower case, as Kubernetes requires it, with a warning if it is not."""
-    if namespace != namespace.lower():
-        problems.add_note(location, f'is read as "{namespace.lower()}": namespaces are lower-case')
-    return namespace.lower()
+    """The namespace in lower case, as Kubernetes requires it, with one warning if it is not."""
+    lower = namespace.lower()
+    if namespace != lower:
+        message = f'names the namespace {namespace}, read as "{lower}": namespaces are lower-case'
+        problems.add_note(location, message, about="namespace")
+    return lower

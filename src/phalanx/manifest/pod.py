@@ -29,6 +29,7 @@ class Pod(NamedTuple):
     #: Fields of the job that the pod sets: `priority`, `priority_class`, `preemption_policy`, …
     job: dict[str, LocatedValue]
     restart: LocatedValue | None  #: its restartPolicy, if it has one
+    scheduling_group: StrictMapping  #: names its PodGroup of Kubernetes itself
 
 
 def pod_of(
@@ -53,7 +54,8 @@ def pod_of(
     spec.unsupported(("initContainers", "ephemeralContainers"), ONE_CONTAINER)
     for label in (selector := spec.mapping("nodeSelector")).unread():
         role.put_in("node_selector", label, selector.take(label), selector.location.at(label))
-    return Pod(metadata, role, _job_fields(spec), _restart(spec))
+    group = spec.mapping("schedulingGroup")
+    return Pod(metadata, role, _job_fields(spec), _restart(spec), group)
 
 
 def _restart(spec: StrictMapping) -> LocatedValue | None:

@@ -7,20 +7,16 @@ its own. Nothing here depends on where the objects come from.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from phalanx.core.model import GangMembers
+from phalanx.manifest import koordinator
 from phalanx.manifest.draft import JobDraft, LocatedValue
-from phalanx.manifest.gang_draft import (
-    EQUAL_FIELDS,
-    check_min_resources,
-    put_koordinator_defaults,
-    put_members,
-)
+from phalanx.manifest.gang_draft import EQUAL_FIELDS, put_members
+from phalanx.manifest.gang_keys import GangDeclaration
 from phalanx.manifest.pod import Pod
-from phalanx.manifest.pod_member import GangDeclaration, PodMember, declaration_of
+from phalanx.manifest.pod_member import PodMember, declaration_of
 from phalanx.manifest.podgroup import PodGroup
 from phalanx.manifest.problems import ProblemList, SourceLocation
+from phalanx.manifest.read_options import ReadOptions
 
 #: Which source of a field wins where parts of a gang differ, the strongest last: the default of a
 #: dialect, a label or a PodGroup, an annotation of Koordinator.
@@ -47,8 +43,9 @@ class IncompleteGang(NamedTuple):
 class PodGangs:
     """Collects pods and PodGroups until all have been read, then returns their jobs."""
 
-    def __init__(self, problems: ProblemList) -> None:
+    def __init__(self, problems: ProblemList, options: ReadOptions) -> None:
         self._problems = problems
+        self._options = options
         self._alone: list[PodMember] = []
         self._gangs: dict[_Key, list[_DeclaredMember]] = {}
         self._groups: dict[_Key, PodGroup] = {}
@@ -107,15 +104,17 @@ class PodGangs:
         draft = JobDraft(location)
         draft.put("name", key[1], location)
         draft.put("namespace", key[0], first.location.at("namespace"))
-        put_koordinator_defaults(draft, declaration)
-        weights = dict.fromkeys(draft.fields, _DEFAULT)
         group = self._groups.get(key)
+        is_koordinator = any(each.declaration.is_koordinator for each in members)
+        if is_koordinator or (group is not None and group.is_koordinator):
+            draft.put_all(koordinator.defaults(self._options, location))
+        weights = dict.fromkeys(draft.fields, _DEFAULT)
         group_fields = {} if group is None else group.fields
         draft.put_all(_without_minimum(group_fields))
         weights |= dict.fromkeys(group_fields, _LABEL)
         fields = self._agreed_fields(key[1], members, group_fields)
         draft.put_all(_without_minimum(fields))
-        weights |= dict.fromkeys(fields, _ANNOTATION if declaration.is_koordinator else _LABEL)
+        weights |= dict.fromkeys(fields, _ANNOTATION if is_koordinator else _LABEL)
         minimum = fields.get("min_available") or group_fields.get("min_available")
         before = set(draft.fields)
         put_members(draft, [member for member, _ in members], self._problems)
@@ -127,7 +126,6 @@ class PodGangs:
             shared=_equal_fields(first.pod),
         )
         self._put_minimum(draft, key, minimum, first)
-        self._settle_min_resources(draft, group)
         return draft
 
     def _group_without_pods(self, key: _Key, group: PodGroup) -> JobDraft:
@@ -135,12 +133,13 @@ class PodGangs:
         metadata = group.metadata
         draft = JobDraft(metadata.location.at("name"))
         metadata.name_job(draft)
+        if group.is_koordinator:
+            draft.put_all(koordinator.defaults(self._options, draft.location))
+        weights = dict.fromkeys(draft.fields, _DEFAULT) | dict.fromkeys(group.fields, _LABEL)
         draft.put_all(_without_minimum(group.fields))
         minimum = _number(group.fields.get("min_available"))
-        weights = _field_weights(dict.fromkeys(group.fields, _LABEL))
-        draft.part = GangMembers(needed=minimum, weights=weights)
+        draft.part = GangMembers(needed=minimum, weights=_field_weights(weights))
         self.incomplete.append(IncompleteGang(*key, draft.location, 0, minimum))
-        self._settle_min_resources(draft, group)
         return draft
 
     def _agreed_fields(
@@ -201,16 +200,6 @@ class PodGangs:
             if name == key[1] and namespace != key[0]:
                 return members[0].member
         return None
-
-    def _settle_min_resources(self, draft: JobDraft, group: PodGroup | None) -> None:
-        """Check the minResources of a complete gang, and keep those of an incomplete one."""
-        part = draft.part
-        if group is None or group.min_resources is None or part is None or part.needed is None:
-            return
-        if draft.size >= part.needed:
-            check_min_resources(draft, group, part.needed, self._problems)
-        elif not self._problems.ignore_unsupported:
-            draft.part = replace(part, min_resources=group.min_resources[0])
 
 
 def _number(minimum: LocatedValue | None) -> int | None:

@@ -65,6 +65,8 @@ class ProblemList:
         self.ignore_unsupported = ignore_unsupported
         self.warnings: list[ManifestWarning] = []
         self._problems: list[Problem] = []
+        #: Notes that have been added: what each is about, and its message.
+        self._noted: set[tuple[str, str]] = set()
 
     def add(self, location: SourceLocation, message: str) -> None:
         self._add(Problem(str(location), message))
@@ -90,9 +92,16 @@ class ProblemList:
         else:
             self.add(location, f"{what}; remove it, or ignore it with --ignore-unsupported")
 
-    def add_note(self, location: SourceLocation, message: str) -> None:
-        """Add a warning about a part that has a slightly different meaning here."""
-        self.warnings.append(Reinterpreted(str(location), message))
+    def add_note(self, location: SourceLocation, message: str, *, about: str | None = None) -> None:
+        """Add a warning about a part that has a slightly different meaning here.
+
+        The same note about the same part of further objects is not repeated. `about` names what
+        has the same part in other places too.
+        """
+        subject = (location.path if about is None else about, message)
+        if subject not in self._noted:
+            self._noted.add(subject)
+            self.warnings.append(Reinterpreted(str(location), message))
 
     def raise_problems(self) -> None:
         """Raise `Invalid` with all problems, if there are any."""

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from phalanx.core.time_units import SECOND, Micros
+from phalanx.core.time_units import MINUTE, SECOND, Micros
 
 
 class ReadOptions(msgspec.Struct, frozen=True):
@@ -10,6 +10,7 @@ class ReadOptions(msgspec.Struct, frozen=True):
 
     priority_classes: dict[str, int] = {}
     lost_after: Micros = 30 * SECOND  #: how long a silent worker is waited for
+    waiting_time: Micros = 10 * MINUTE  #: of a gang of Koordinator that sets none
     #: The users that the jobs of each namespace may choose; None accepts all.
     run_as_users: dict[str, tuple[str, ...]] | None = None
     timezones: frozenset[str] | None = None  #: the time zones that exist; None accepts any name

@@ -7,7 +7,15 @@ nothing here depends on it.
 from collections.abc import Callable, Mapping
 
 from phalanx.core.spec.fields import shown
-from phalanx.manifest import batchjob, kubeflow, lattice, podgroup, queue, volcano
+from phalanx.manifest import (
+    batchjob,
+    kubeflow,
+    kubernetes_podgroup,
+    lattice,
+    podgroup,
+    queue,
+    volcano,
+)
 from phalanx.manifest.draft import JobDraft
 from phalanx.manifest.group_check import check_groups
 from phalanx.manifest.pod import pod_of
@@ -17,6 +25,17 @@ from phalanx.manifest.problems import ProblemList, SourceLocation
 from phalanx.manifest.read_options import ReadOptions
 from phalanx.manifest.strict_mapping import StrictMapping
 
+#: Keys of an object that has no `kind`, because it was cut out of a manifest.
+_OBJECT_KEYS = {"metadata", "spec", "labels", "annotations"}
+
+
+def is_object(document: Mapping[str, object]) -> bool:
+    """Whether a document is an object of another scheduler, or a part of one."""
+    keys = document.keys()
+    if "apiVersion" in keys or "kind" in keys:
+        return True
+    return "roles" not in keys and not keys.isdisjoint(_OBJECT_KEYS)
+
 
 class Translation:
     """Collects objects, then returns the jobs and queues that they describe together."""
@@ -24,7 +43,7 @@ class Translation:
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
         self.problems = ProblemList(ignore_unsupported=options.ignore_unsupported)
-        self.gangs = PodGangs(self.problems)
+        self.gangs = PodGangs(self.problems, options)
         self.jobs: list[JobDraft] = []  #: of objects that are a job by themselves
         self.queues: list[queue.LocatedQueue] = []
 
@@ -34,7 +53,7 @@ class Translation:
         version, kind = document.take("apiVersion"), document.take("kind")
         read = _BY_TEXT.get(("" if version is None else shown(version), shown(kind)))
         if read is None:
-            document.problem(_unknown_kind(version, kind))
+            document.problem(_missing_key(version, kind) or _unknown_kind(version, kind))
             return
         read(self, document, str(version or ""))
         document.report_unread()
@@ -44,6 +63,20 @@ class Translation:
         drafts = [*self.jobs, *self.gangs.drafts()]
         check_groups(drafts, self.problems)
         return drafts
+
+
+def _missing_key(version: object, kind: object) -> str | None:
+    """The key without which an object cannot be read."""
+    if kind is None:
+        keys = "kind is" if version is not None else "apiVersion and kind are"
+        return (
+            f"{keys} missing, so this is a part of an object; write the whole object, like"
+            " apiVersion: v1, kind: Pod, metadata, spec"
+        )
+    versions = sorted(name for name, known in KINDS if known == kind and name)
+    if version is not None or not versions:
+        return None
+    return f"apiVersion is missing; a {kind} has {' or '.join(versions)}"
 
 
 def _unknown_kind(version: object, kind: object) -> str:
@@ -61,6 +94,12 @@ def _add_pod(translation: Translation, document: StrictMapping, _: str) -> None:
 
 def _add_pod_group(translation: Translation, document: StrictMapping, version: str) -> None:
     translation.gangs.add_group(podgroup.pod_group_of(document, version))
+
+
+def _add_kubernetes_pod_group(
+    translation: Translation, document: StrictMapping, version: str
+) -> None:
+    translation.gangs.add_group(kubernetes_podgroup.pod_group_of(document, version))
 
 
 def _add_batch_job(translation: Translation, document: StrictMapping, _: str) -> None:
@@ -100,6 +139,9 @@ KINDS: dict[tuple[str, str], Callable[[Translation, StrictMapping, str], None]] 
     (podgroup.CURRENT, "PodGroup"): _add_pod_group,
     (podgroup.VOLCANO, "PodGroup"): _add_pod_group,
     **{(version, "PodGroup"): _add_pod_group for version in podgroup.OLDER},
+    **{
+        (version, "PodGroup"): _add_kubernetes_pod_group for version in kubernetes_podgroup.VERSIONS
+    },
     (volcano.VERSION, "Job"): _add_volcano_job,
     (kubeflow.VERSION, "TFJob"): _add_tf_job,
     (kubeflow.VERSION, "PyTorchJob"): _add_pytorch_job,

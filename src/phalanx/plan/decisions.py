@@ -46,10 +46,10 @@ class ReleaseGathered(msgspec.Struct, frozen=True):
 
 
 class TimeOut(msgspec.Struct, frozen=True):
-    """End a gang whose schedule timeout has ended."""
+    """End a pending gang of which a timeout has ended."""
 
     job: str
-    since: Micros
+    at: Micros  #: when it ended; 0 for a gang that ends with its group
 
 
 Decision = Reserve | Evict | Gather | ReleaseGathered | TimeOut

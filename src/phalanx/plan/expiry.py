@@ -1,4 +1,4 @@
-"""Gangs that stop waiting: their schedule timeout has ended, or their gathered places block all."""
+"""Gangs that stop waiting: a timeout of theirs has ended, or their gathered places block all."""
 
 from phalanx.plan.decisions import TimeOut
 from phalanx.plan.groups import group_of
@@ -7,13 +7,12 @@ from phalanx.plan.planning_pass import PlanningPass
 
 
 def expire(work: PlanningPass) -> None:
-    """Time out gangs whose schedule timeout has ended, each with its whole group."""
+    """Time out gangs of which a timeout has ended, each with its whole group."""
     for gang in work.pending.expired(work.now):
         for member in group_of(gang, work.pending).members:
             if member.job not in work.excluded:
-                since = member.since if member.strict else member.gathered_since
                 work.excluded.add(member.job)
-                work.decisions.append(TimeOut(member.job, since or 0))
+                work.decisions.append(TimeOut(member.job, member.expires_at or 0))
                 work.capacity.release_gathered(member)
 
 

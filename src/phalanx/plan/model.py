@@ -151,6 +151,8 @@ class PendingGang(msgspec.Struct, frozen=True, gc=False):
     above_minimum: int = 0  #: number of tasks that have a place beyond the minimum
     user: str = ""  #: empty where gangs are not ordered by user
     strict: bool = True
+    #: (resource, amount): it is not tried before so much is free in the cluster.
+    gate: tuple[tuple[str, int], ...] = ()
     #: Names of the gangs that it starts with, in either direction; empty once it has started.
     group: tuple[str, ...] = ()
     pack: Pack | None = None
@@ -159,9 +161,8 @@ class PendingGang(msgspec.Struct, frozen=True, gc=False):
     avoid: tuple[str, ...] = ()
     evicts_from: Micros | None = 0  #: the time from which it may evict others; None: never
     duration: Micros | None = None  #: the longest time from its start to the end of its last task
-    expires_at: Micros | None = None  #: when its schedule timeout ends
+    expires_at: Micros | None = None  #: when the first of its timeouts ends
     gathered: tuple[Assignment, ...] = ()
-    gathered_since: Micros | None = None
     nomination: Nomination | None = None
     #: (role, node, number of tasks there), for roles that limit the tasks on one node.
     placed_on: tuple[tuple[str, str, int], ...] = ()

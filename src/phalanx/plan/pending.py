@@ -242,6 +242,7 @@ def is_simple(gang: PendingGang) -> bool:
     return (
         len(gang.roles) == 1
         and gang.strict
+        and not gang.gate
         and gang.pack is None
         and gang.nomination is None
         and not gang.gathered
@@ -266,6 +267,7 @@ def bucket_key(gang: PendingGang) -> _BucketKey:
         gang.need,
         tuple((role.name, role.request, len(role.tasks), role.need) for role in gang.roles),
         gang.strict,
+        gang.gate,
         gang.pack,
         gang.spread,
         gang.evicts_from,

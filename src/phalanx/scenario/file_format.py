@@ -93,6 +93,8 @@ class GangEntry(msgspec.Struct, frozen=True):
     group: tuple[str, ...] | None
     restart: Restart | None
     schedule_timeout_s: Micros | None
+    gather_timeout_s: Micros | None
+    min_resources: Resources
     waiting_s: Micros | None
     time_limit_s: Micros | None
     started_s_ago: Micros | None
@@ -270,6 +272,8 @@ _GANG = {
     "group": Field(distinct("a list of gangs", text)),
     "restart": Field(one_of(Restart)),
     "schedule_timeout_s": Field(duration),
+    "gather_timeout_s": Field(duration),
+    "min_resources": Field(quantities.resources, {}),
     "waiting_s": Field(duration),
     "time_limit_s": Field(duration),
     "started_s_ago": Field(duration),

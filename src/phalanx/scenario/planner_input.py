@@ -50,6 +50,7 @@ def pending_gang(
         above_minimum=max(0, len(gang.staying) + gang.done - gang.minimum),
         user=entry.user or "",
         strict=entry.mode is not Mode.NON_STRICT,
+        gate=() if gang.is_satisfied else _sorted(entry.min_resources),
         group=_group(gang, gangs),
         pack=entry.topology,
         domain=_domain(gang, nodes),
@@ -58,7 +59,6 @@ def pending_gang(
         duration=None if limit is None else limit + STOP_TIMEOUT,
         expires_at=_expires_at(gang, since, has_gathered=bool(gathered)),
         gathered=gathered,
-        gathered_since=since if gathered else None,
     )
 
 
@@ -192,10 +192,11 @@ def _domain(gang: ScenarioGang, nodes: Mapping[str, Node]) -> str | None:
 
 
 def _expires_at(gang: ScenarioGang, since: Micros, *, has_gathered: bool) -> Micros | None:
-    """When the schedule timeout ends. For a non-strict gang it begins with its first place."""
-    timeout = gang.entry.schedule_timeout_s
-    begins = gang.entry.mode is not Mode.NON_STRICT or has_gathered
-    return since + timeout if timeout is not None and begins else None
+    """When the first timeout ends. The gather timeout begins with the first gathered place."""
+    timeouts = [gang.entry.schedule_timeout_s]
+    if has_gathered:
+        timeouts.append(gang.entry.gather_timeout_s)
+    return min((since + each for each in timeouts if each is not None), default=None)
 
 
 def _is_preemptible(task: TaskEntry, gang: ScenarioGang) -> bool:

@@ -95,6 +95,7 @@ def _services(
             output_limit_bytes=config["output_limit"],
             priority_classes=config["priority_classes"],
             run_as_users=config["run_as_users"],
+            waiting_time=config["gang_waiting_time"],
             renew_credentials_s=config["renew_credentials"],
         ),
     )

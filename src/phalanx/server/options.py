@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from phalanx.core.settings import CoreSettings
 from phalanx.core.spec import durations
 from phalanx.core.spec.fields import Reader, as_is, one_of
-from phalanx.core.time_units import SECOND
+from phalanx.core.time_units import MINUTE, SECOND
 from phalanx.engine.settings import EngineSettings
 from phalanx.server import option_readers as read
 
@@ -373,6 +373,16 @@ _JOBS: tuple[Option, ...] = (
         "The priority of each priority class; a table in the file.",
         read.printed_classes,
         "none",
+    ),
+    Option(
+        "gang_waiting_time",
+        "Jobs",
+        "duration",
+        read.positive,
+        10 * MINUTE,
+        "The waiting time of a Koordinator gang that sets none: how long it may hold places before"
+        " it has its minimum.",
+        durations.printed,
     ),
     Option(
         "run_as_users",

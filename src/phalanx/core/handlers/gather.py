@@ -11,7 +11,7 @@ from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
 from phalanx.core.events import GangGathered, GatheringEnded
 from phalanx.core.gang import Gang
-from phalanx.core.handlers.requeue import arm_schedule_timeout
+from phalanx.core.handlers.requeue import arm_timeouts
 from phalanx.core.handlers.startable import check_startable
 from phalanx.core.model import Assignment, GatheredPlaces
 from phalanx.core.node import GPU, Charge, Node
@@ -39,7 +39,7 @@ def gang_gathered(tx: Changes, event: GangGathered) -> None:
         _gather(tx, gang, assignment, since)
     tx.set_pending(gang, gathered=GatheredPlaces((*places, *placement.assignments), since))
     tx.record(PlacesGathered(job.id, len(taken), job.spec.min_available))
-    arm_schedule_timeout(tx, gang)
+    arm_timeouts(tx, gang)
     tx.replan = True
 
 

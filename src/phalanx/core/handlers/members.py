@@ -14,12 +14,11 @@ from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict, Invalid, Problem
 from phalanx.core.events import MembersJoined
 from phalanx.core.handlers.limits import check_namespace_limits
-from phalanx.core.handlers.requeue import arm_schedule_timeout
+from phalanx.core.handlers.requeue import arm_timeouts
 from phalanx.core.handlers.submit import tasks_of, unknown_queue
 from phalanx.core.interning import shared_spec
 from phalanx.core.model import GangMembers, Job
 from phalanx.core.records import MembersAdded
-from phalanx.core.spec import quantities
 from phalanx.core.spec.job import JobSpec, Role
 from phalanx.core.spec.schema import ROLE_LIMIT, TASK_LIMIT
 from phalanx.core.states import Move, State
@@ -52,7 +51,7 @@ def members_joined(tx: Changes, event: MembersJoined) -> None:
         raise Invalid(problems)
     members = _joined_members(parts)
     spec = _joined_spec(parts, members)
-    if problems := [*_too_many(spec), *_short(spec, members)]:
+    if problems := list(_too_many(spec)):
         raise Invalid(problems)
     check_namespace_limits(tx, event.spec, jobs=0, tasks=max(0, spec.size - gang.size))
     # A priority that an operator has changed stays.
@@ -65,7 +64,7 @@ def members_joined(tx: Changes, event: MembersJoined) -> None:
     tx.set_pending(gang, since=tx.now)
     if gang.size == 1:
         tx.move(gang, gang.tasks[0], Move.MEMBERS_JOINED, State.PENDING)
-    arm_schedule_timeout(tx, gang)
+    arm_timeouts(tx, gang)
     tx.replan = True
 
 
@@ -134,7 +133,6 @@ def _joined_members(parts: _Parts) -> GangMembers:
         names=(*old.names, *new.names),
         weights=weights,
         shared=old.shared | new.shared,
-        min_resources=old.min_resources | new.min_resources,
     )
 
 
@@ -208,23 +206,3 @@ def _too_many(spec: JobSpec) -> Iterator[Problem]:
                 f"would be {count} {what} with those submitted before; a job has at most {limit}:"
                 " make the gang smaller",
             )
-
-
-def _short(spec: JobSpec, members: GangMembers) -> list[Problem]:
-    """The resources of which the starting members request less than the PodGroup's minResources."""
-    if members.needed is None or spec.size < members.needed:
-        return []
-    problems = []
-    for name, amount in members.min_resources.items():
-        requests = sorted(
-            each for role in spec.roles for each in [role.resources.get(name, 0)] * role.replicas
-        )
-        if sum(requests[: members.needed]) < amount:
-            problems.append(
-                Problem(
-                    f"minResources.{name}",
-                    f"is {quantities.printed(name, amount)}, more than {members.needed} of its pods"
-                    " request; cancel the gang and submit it with pods that request it",
-                )
-            )
-    return problems

@@ -31,7 +31,7 @@ def requeue(tx: Changes, gang: Gang, setbacks: int) -> None:
     tx.set_job(gang, pending=replace(pending, not_before=until, since=since))
     if delay:
         tx.timer(until, BackoffEnded(gang.job.id))
-    arm_schedule_timeout(tx, gang)
+    arm_timeouts(tx, gang)
     tx.replan = True
 
 
@@ -46,11 +46,10 @@ def _fence_delay(tx: Changes, gang: Gang) -> Micros:
     return tx.base.settings.fence_slack if has_residue else 0
 
 
-def arm_schedule_timeout(tx: Changes, gang: Gang) -> None:
-    since = gang.job.times_out_from
-    if gang.job.spec.schedule_timeout is not None and since is not None:
-        at = max(tx.now, since + gang.job.spec.schedule_timeout)
-        tx.timer(at, ScheduleTimedOut(gang.job.id, since))
+def arm_timeouts(tx: Changes, gang: Gang) -> None:
+    """Set the timers of a pending job's timeouts."""
+    for timeout in gang.job.timeouts:
+        tx.timer(max(tx.now, timeout.at), ScheduleTimedOut(gang.job.id, timeout.at))
 
 
 def forgive(tx: Changes, gang: Gang) -> None:

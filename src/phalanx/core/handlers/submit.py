@@ -19,7 +19,7 @@ from phalanx.core.events import (
 from phalanx.core.gang import Gang
 from phalanx.core.handlers.gather import release_gathered
 from phalanx.core.handlers.limits import check_namespace_limits
-from phalanx.core.handlers.requeue import arm_schedule_timeout
+from phalanx.core.handlers.requeue import arm_timeouts
 from phalanx.core.handlers.stop import stop_gang
 from phalanx.core.interning import shared_spec
 from phalanx.core.model import ENDED, Job, PendingState, Phase, Task
@@ -60,7 +60,7 @@ def submitted(tx: Changes, event: Submitted) -> None:
     gang = tx.add_gang(job, tasks_of(job.id, spec, State.PENDING if is_alone else State.BLOCKED))
     tx.record(JobSubmitted(job.id, spec.size, event.owner))
     tx.replan = True
-    arm_schedule_timeout(tx, gang)
+    arm_timeouts(tx, gang)
     for dependency, phase in endings.items():
         if phase is not None and phase is not Phase.DONE:
             dependency_ended(tx, gang, dependency, phase)
@@ -131,7 +131,7 @@ def dependency_ended(tx: Changes, gang: Gang, dependency: str, phase: Phase) -> 
         tx.move(gang, gang.tasks[0], Move.DEPENDENCIES_MET, State.PENDING)
     tx.record(DependenciesMet(job.id))
     tx.replan = True
-    arm_schedule_timeout(tx, gang)
+    arm_timeouts(tx, gang)
 
 
 def cancel_requested(tx: Changes, event: CancelRequested) -> None:
@@ -184,7 +184,8 @@ def schedule_timed_out(tx: Changes, event: ScheduleTimedOut) -> None:
     gang = tx.base.gangs.get(event.job)
     if gang is None or gang.job.phase is not Phase.PENDING:
         return
-    job, timeout = gang.job, gang.job.spec.schedule_timeout
-    if timeout is None or job.times_out_from != event.since or tx.now < event.since + timeout:
-        return
-    stop_gang(tx, tx.gang(event.job), causes.schedule_timed_out(timeout))
+    for timeout in gang.job.timeouts:
+        if timeout.at == event.at <= tx.now:
+            cause = causes.schedule_timed_out(timeout.limit, is_gathering=timeout.is_gathering)
+            stop_gang(tx, tx.gang(event.job), cause)
+            return

@@ -140,10 +140,12 @@ class JobSpec(msgspec.Struct, frozen=True):
     priority_class: str | None  #: the name that the priority was given by
     roles: tuple[Role, ...]
     min_available: int  #: over all roles; at least the sum of the minimums of the roles
+    min_resources: Resources  #: the job is not tried before so much is free in the cluster
     mode: Mode
     match: Match
     group: tuple[str, ...]  #: `namespace/name` of the jobs that start together with this one
     schedule_timeout: Micros | None  #: the longest time that the job is pending
+    gather_timeout: Micros | None  #: the longest time from the first gathered place to the start
     pack: Pack | None
     spread: bool  #: prefer the emptiest node to the fullest
     restart: Restart

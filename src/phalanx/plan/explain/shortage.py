@@ -33,6 +33,9 @@ def never_fits(gangs: Sequence[PendingGang], empty: FreeCapacity) -> Reason | No
     simple = gangs[0] if len(gangs) == 1 and is_simple(gangs[0]) else None
     if simple is not None and empty.fit(simple.roles[0].request).total >= simple.need:
         return None
+    for gang in gangs:
+        if (reason := _gate_beyond(gang, empty)) is not None:
+            return reason
     needed = [role for gang in gangs for role in _needed_roles(gang)]
     for obstacle in (_unmatched, _too_large):
         for role in needed:
@@ -44,6 +47,19 @@ def never_fits(gangs: Sequence[PendingGang], empty: FreeCapacity) -> Reason | No
     trial = empty.fork()
     if place_all([PlacementTrial(gang, (trial,)) for gang in gangs]) is None:
         return _too_much_together(gangs, empty)
+    return None
+
+
+def _gate_beyond(gang: PendingGang, empty: FreeCapacity) -> Reason | None:
+    """A resource of which the whole cluster has less than the gang's gate."""
+    if not gang.gate:
+        return None
+    capacity = _sums(empty.free, empty.table.open)
+    for resource, amount in gang.gate:
+        row = empty.table.rows.get(resource)
+        most = 0 if row is None else capacity[row]
+        if amount > most:
+            return NeverFits(resource, amount, most)
     return None
 
 

@@ -210,6 +210,8 @@ _REMEDIES: dict[type, str] = {
     why.NoNodeMatches: "add a worker with these labels, or change the node selector",
     why.NeverFits: "add workers with more {short_of}, or request less",
     why.QueueLimit: "wait for jobs of queue {queue} to end, or raise its {resource} limit",
+    why.BelowMinResources: "wait for {resource} to become free, or submit the job again with lower"
+    " min_resources",
     why.NotEnough: "wait for {short_of} to become free, or add workers that have it",
     why.Fragmented: "wait for a {domain} with enough free capacity, or request smaller tasks",
 }

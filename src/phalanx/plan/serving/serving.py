@@ -3,7 +3,13 @@ stays pending and reserve a start for it."""
 
 from collections.abc import Sequence
 
-from phalanx.core.reasons import HeldBack, QueueLimit, Reason, WaitingForVictims
+from phalanx.core.reasons import (
+    BelowMinResources,
+    HeldBack,
+    QueueLimit,
+    Reason,
+    WaitingForVictims,
+)
 from phalanx.plan.decisions import ReservedStart
 from phalanx.plan.explain.shortage import shortage_of
 from phalanx.plan.model import PendingGang
@@ -12,6 +18,7 @@ from phalanx.plan.pending import is_simple, is_starving
 from phalanx.plan.placement.amounts import minimum_amounts
 from phalanx.plan.planning_pass import PlanningPass
 from phalanx.plan.serving.evictions import Evictions
+from phalanx.plan.serving.gate import closed_gate
 from phalanx.plan.serving.gathering import gather
 from phalanx.plan.serving.starts import minimum_needs, start
 
@@ -25,6 +32,10 @@ class Serving:
         work, gangs = self._work, candidate.gangs
         if any(gang.job in work.excluded for gang in gangs):
             self._serve_next(candidate)
+            return
+        closed = closed_gate(work, gangs)
+        if closed is not None:
+            self._explain(candidate, closed)
             return
         nominated = [gang for gang in gangs if gang.nomination is not None]
         for gang in nominated:
@@ -105,7 +116,7 @@ class Serving:
             return
         for gang in gangs:
             # Members share what blocks the group; what is short is stated for each of them.
-            if isinstance(reason, WaitingForVictims | HeldBack | QueueLimit):
+            if isinstance(reason, BelowMinResources | WaitingForVictims | HeldBack | QueueLimit):
                 work.reasons.explicit[gang.job] = reason
             else:
                 work.reasons.explicit[gang.job] = shortage_of(gangs, gang, work.capacity.both)

@@ -119,6 +119,7 @@ class Translator:
             above_minimum=max(0, len(placed) + len(done) - spec.min_available),
             user=self._user(gang),
             strict=spec.mode is Mode.STRICT,
+            gate=() if job.satisfied else tuple(sorted(spec.min_resources.items())),
             group=group,
             pack=spec.pack,
             domain=_domain(gang, placed, nodes),
@@ -128,7 +129,6 @@ class Translator:
             duration=None if spec.time_limit is None else spec.time_limit + stop,
             expires_at=job.times_out_at,
             gathered=() if gathered is None else gathered.places,
-            gathered_since=None if gathered is None else gathered.since,
             nomination=pending.nomination,
             placed_on=_placed_on(gang, placed),
         )

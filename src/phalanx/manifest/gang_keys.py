@@ -1,0 +1,47 @@
+"""What a pod declares about its gang: in labels, in annotations, and in its specification.
+
+The mappings can come from a file or from a cluster: nothing here depends on it.
+"""
+
+from typing import NamedTuple
+
+from phalanx.manifest import alibaba_ack, koordinator
+from phalanx.manifest.draft import LocatedValue
+from phalanx.manifest.strict_mapping import StrictMapping, word
+
+#: Volcano's annotation with the name of a pod's PodGroup.
+_VOLCANO_GROUP = "scheduling.k8s.io/group-name"
+#: The field of Kubernetes' own `schedulingGroup` with that name.
+_NATIVE_GROUP = "podGroupName"
+
+
+class GangDeclaration(NamedTuple):
+    """What one pod declares about its gang."""
+
+    gang: LocatedValue | None  #: the name of the gang
+    fields: dict[str, LocatedValue]  #: fields of the native form
+    is_koordinator: bool  #: it has an annotation of Koordinator, whose defaults apply
+
+
+def declaration_of(
+    labels: StrictMapping, annotations: StrictMapping, scheduling_group: StrictMapping
+) -> GangDeclaration:
+    """The declaration of a pod with these labels, annotations and `spec.schedulingGroup`.
+
+    Koordinator's annotations take precedence over labels.
+    """
+    is_koordinator = koordinator.is_used(annotations)
+    gang = _named_by(scheduling_group, _NATIVE_GROUP) or koordinator.gang_of(annotations)
+    gang = gang or alibaba_ack.gang_of(labels) or alibaba_ack.gang_of(annotations)
+    gang = gang or _named_by(annotations, _VOLCANO_GROUP)
+    fields = (
+        alibaba_ack.fields_of(labels)
+        | alibaba_ack.fields_of(annotations)
+        | koordinator.fields_of(annotations)
+    )
+    return GangDeclaration(gang, fields, is_koordinator)
+
+
+def _named_by(mapping: StrictMapping, key: str) -> LocatedValue | None:
+    name = mapping.read(key, word)
+    return None if name is None else LocatedValue(name, mapping.location.at(key))
