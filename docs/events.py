@@ -97,7 +97,12 @@ EXAMPLES: tuple[Record, ...] = (
     records.GangReserved(J, 1, 4, (W1, W2, "w-10", "w-3")),
     records.GangStarting(J, 1, 4, 4),
     records.ReservationLost(J, 1, "not acknowledged in time by w-2", (W2,)),
-    records.JobEvicted(J, 1, "ml/big", "preempted by ml/big"),
+    records.JobEvicted(
+        J,
+        1,
+        "task workers preempted by higher-priority job ml/team-b-urgent",
+        other_job="ml/team-b-urgent",
+    ),
     records.JobShrunk(J, 1, (4, 5), "ml/big"),
     records.GangStopping(J, 1, CauseKind.FAILURE, "task 2 was killed by SIGKILL on w-1", 3, 2),
     records.GangStopped(J, 1, Phase.PENDING, 0.1),

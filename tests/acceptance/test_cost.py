@@ -25,6 +25,7 @@ namespace: ml
 time_limit: 5h
 roles: {workers: {replicas: 4, command: [train], resources: {gpu: 1}}}
 """
+PREEMPTED = "task workers preempted by higher-priority job ml/team-b-urgent"
 URGENT = LONG.replace("team-a", "team-b-urgent") + "priority_class: high\n"
 
 
@@ -33,12 +34,14 @@ def test_an_eviction_appears_in_every_table_of_the_page(tmp_path: Path) -> None:
         terminal = Terminal(server.url)
         with Worker(server.url, "w-1", gpu=1) as worker:
             said = terminal.type("submit", "--name", "train", "--gpu", "1", "--", "x")
-            worker.claim()
+            claim = worker.claim()
             with Client(server.url) as client:
                 client.requeue(said.out.strip())
+            worker.preempted(claim)
         shown = terminal.type("job", "train")
         assert re.search(
-            r"lost work +[\d,.]+ GPU-hours \(\$.* in 1 eviction, last evicted by local", shown.out
+            r"evicted +\d+s ago: requeued by local\nlost work +[\d,.]+ GPU-hours \(\$.* in 1 evic",
+            shown.out,
         )
         by_queue, by_job, by_evictor, as_json = [terminal.type(*each) for each in commands("cost")]
     found = as_json.json
@@ -91,12 +94,13 @@ def _evict(url: str, clock: _Watch, *, saved: bool, price: str) -> None:
         with Client(url) as client:
             watched = client.watch(job, timeout_s=PATIENCE_S)
             next(seen for seen in watched if seen.phase == "stopping")
-            shown = terminal.type("job", job).out
-            assert re.search(
-                rf"lost work .*\({re.escape(price)}\) in 1 eviction.*ml/team-b-urgent", shown
-            )
+            assert f"stopping: {PREEMPTED}" in terminal.type("job", job).out
             for claim in claims:
                 worker.preempted(claim)
+            shown = terminal.type("job", job).out
+            assert re.search(rf"evicted +\d+s ago: {PREEMPTED}", shown), shown
+            assert re.search(rf"lost work .*\({re.escape(price)}\) in 1 eviction", shown), shown
+            assert f"evicted: {PREEMPTED}" in terminal.type("events", job).out
             for _ in claims:
                 worker.end(worker.claim())
             assert client.wait(urgent, timeout_s=PATIENCE_S).phase == "done"

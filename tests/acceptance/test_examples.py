@@ -210,7 +210,7 @@ def test_the_page_about_gpus_works_with_a_simulated_gpu(tmp_path: Path) -> None:
         env=environment(PORT=str(free_port()), **variables(tmp_path, python), **given),
     )
     assert done.returncode == 0, done
-    assert "evicted: preempted by default/gpu-urgent" in done.stdout
+    assert "preempted by higher-priority job default/gpu-urgent" in done.stdout
     assert "resuming after step" in done.stdout
     assert "The same with and without the eviction: loss " in done.stdout
 

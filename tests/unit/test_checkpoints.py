@@ -316,8 +316,9 @@ def test_progress_without_safety_is_kept_in_memory_only() -> None:
     assert not driver.apply(Progressed(f"{job}.0", 1, step=4)).has_rows
 
 
-def test_progress_of_a_task_that_is_stopping_is_of_no_use() -> None:
+def test_a_task_that_is_stopping_makes_no_progress_but_may_save_its_work() -> None:
     driver, job = a_gang("each")
     evict(driver, job)
-    assert not driver.apply(Progressed(f"{job}.0", 1, step=4, safe=True)).has_rows
-    assert driver.attempt_of(job).safe_at is None
+    assert not driver.apply(Progressed(f"{job}.0", 1, step=4)).has_rows
+    driver.apply(Progressed(f"{job}.0", 1, step=4, safe=True))
+    assert driver.attempt_of(job).safe_at == driver.now

@@ -115,11 +115,11 @@ def test_a_gang_that_would_give_up_all_its_tasks_is_evicted_as_a_whole() -> None
     job = driver.submit(spec(match="once-satisfied", checkpoint="all"))
     driver.run(job, "a")
     driver.apply(Shrunk(job, (0,), by="ml/big"))
-    assert str(driver.job(job).cause) == "preempted by ml/big"
+    assert str(driver.job(job).cause) == "task worker preempted by job ml/big"
     driver.apply(CheckpointSaved(f"{job}.0", 1, Blob("b", 10)))
     driver.stop(job)
     task = driver.task(job, 0)
-    assert (task.state, task.checkpoint) == (State.PENDING, Blob("b", 10))
+    assert (task.state, task.checkpoint) == (State.PENDING, Blob("b", 10, driver.now - 1))
 
 
 @pytest.mark.parametrize("how", ["reported", "timed out"])

@@ -52,7 +52,7 @@ WORKERS = tuple(f"w-{number}" for number in range(1, 13))
             "lost 6 GPU-seconds of work (failure)",
         ),
         (
-            records.WorkLost("j", 1, LostTo.EVICTION, "ml/big", 9000, 0),
+            records.WorkLost("j", 1, LostTo.EVICTION, "preempted", 9000, 0, "ml/big"),
             "lost 2.5 GPU-hours of work (eviction by ml/big)",
         ),
         (

@@ -292,6 +292,7 @@ def test_the_work_of_a_repeated_task_is_lost_up_to_its_end() -> None:
     driver.exit(job, 0)
     driver.advance(60)
     driver.apply(WorkerLost("b"))
+    driver.stop(job)
     assert losses(driver, job).total.gpu // GPU_S == 100 + 160 + 160
 
 
@@ -303,7 +304,9 @@ def test_work_that_was_saved_before_is_not_lost() -> None:
     driver.exit(job, 0)
     driver.advance(60)
     evict(driver, job)
-    assert losses(driver, job).total.gpu // GPU_S == 10 + 15 + 15
+    driver.advance(5)
+    driver.stop(job)
+    assert losses(driver, job).total.gpu // GPU_S == 10 + 70 + 70
 
 
 def test_a_done_task_of_a_job_that_fails_loses_nothing() -> None:
@@ -311,6 +314,7 @@ def test_a_done_task_of_a_job_that_fails_loses_nothing() -> None:
     driver.advance(100)
     driver.exit(job, 0)
     driver.apply(WorkerLost("b"))
+    driver.stop(job)
     assert losses(driver, job).total.gpu // GPU_S == 200
 
 

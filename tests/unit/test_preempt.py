@@ -3,6 +3,7 @@
 import pytest
 from tests.driver import Driver, spec
 
+from phalanx.core import causes
 from phalanx.core.errors import Conflict
 from phalanx.core.events import (
     CancelRequested,
@@ -11,10 +12,11 @@ from phalanx.core.events import (
     Placed,
     Placement,
     PriorityChanged,
+    QueueSet,
     Victim,
 )
-from phalanx.core.model import Assignment, Nomination, Phase
-from phalanx.core.records import CapacityKept, JobEvicted
+from phalanx.core.model import Assignment, Nomination, Phase, Queue
+from phalanx.core.records import CapacityKept, GangStopping, JobEnded, JobEvicted
 from phalanx.core.settings import CoreSettings
 from phalanx.core.spec.job import JobSpec
 from phalanx.core.states import State
@@ -74,9 +76,58 @@ def test_a_nomination_and_its_evictions_are_one_change() -> None:
 
 def test_the_victim_records_its_preemptor() -> None:
     driver, low, _ = nominated()
-    stopping = driver.job(low).stopping
-    assert stopping is not None
-    assert stopping.cause.by == "default/urgent"
+    cause = driver.job(low).cause
+    assert cause is not None
+    assert cause.job == "default/urgent"
+    sentence = "task worker preempted by higher-priority job default/urgent"
+    assert str(cause) == sentence
+    told = [record for record in driver.records if getattr(record, "other_job", None)]
+    assert {(type(each), each.why, each.other_job) for each in told} == {
+        (kind, sentence, "default/urgent") for kind in (JobEvicted, GangStopping)
+    }
+
+
+def test_a_job_that_never_restarts_ends_with_the_name_of_its_preemptor() -> None:
+    driver, low, _ = nominated(restart="never")
+    driver.stop(low)
+    sentence = "task worker preempted by higher-priority job default/urgent"
+    assert (driver.phase(low), str(driver.job(low).cause)) == (Phase.FAILED, sentence)
+    [end] = [record for record in driver.records if isinstance(record, JobEnded)]
+    assert (end.why, end.other_job) == (sentence, "default/urgent")
+
+
+def test_a_job_of_another_queue_reclaims_and_one_of_equal_priority_is_not_called_higher() -> None:
+    driver, low, high = crowded(queue="default")
+    driver.apply(PriorityChanged(high, 0))
+    driver.apply(nomination(driver, high, low))
+    assert str(driver.job(low).cause) == "task worker preempted by job default/urgent"
+    driver = Driver()
+    driver.apply(QueueSet(Queue("research")))
+    driver.fleet("a", "b", resources={"gpu": 1000})
+    low = driver.submit(gpus(2))
+    driver.run(low, "a", "b")
+    high = driver.submit(gpus(2, name="urgent", queue="research"))
+    driver.apply(nomination(driver, high, low))
+    assert str(driver.job(low).cause) == (
+        "task worker reclaimed by job default/urgent of queue research"
+    )
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        causes.preempted(["a", "b"], "ml/x", higher_priority=True),
+        causes.reclaimed(["a"], "ml/x", "research"),
+        causes.shrunk("ml/x"),
+        causes.group_member_ended("ml/x", "timed-out"),
+        causes.partly_complete(causes.preempted(["a"], "ml/x", higher_priority=True), [3]),
+    ],
+)
+def test_a_cause_carries_the_job_that_it_names(cause: causes.Cause) -> None:
+    assert cause.job == "ml/x"
+    hidden = causes.without_job(str(cause), cause.job, "a job")
+    assert "ml/x" in str(cause)
+    assert "x" not in hidden
 
 
 @pytest.mark.parametrize("stale", ["preemptor", "victim"])

@@ -1,6 +1,6 @@
 """Views of lost work, built from the ledger."""
 
-from phalanx.api.visibility import visible_name
+from phalanx.api.visibility import visible_cause, visible_name
 from phalanx.core.ledger import JobLosses, Tally, gpu_seconds
 from phalanx.identity.principal import Principal
 from phalanx.wire.cost import EvictionView, LostView, TallyView
@@ -21,7 +21,8 @@ def lost_view(lost: JobLosses, principal: Principal) -> LostView:
         evictions=tuple(
             EvictionView(
                 iso_time(each.at),
-                visible_name(principal, each.by),
+                each.by if each.cause.job is None else visible_name(principal, each.cause.job),
+                visible_cause(principal, each.cause),
                 _gpu_s(each.gpu),
                 _money(each.cost),
             )

@@ -5,7 +5,7 @@ Victims in namespaces that the caller may not see have no names.
 
 from collections.abc import Iterable
 
-from phalanx.core.lost_work import lost_work, money
+from phalanx.core.lost_work import money, work_at_risk
 from phalanx.core.node import GPU
 from phalanx.core.reasons import NeverFits, NoNodeMatches
 from phalanx.core.spec.durations import printed as printed_duration
@@ -38,7 +38,7 @@ def victim_views(
 def _victim_view(seen: JobForecast, victim: PlannedVictim, principal: Principal) -> VictimView:
     gang = seen.state.gangs[victim.job]
     tasks = [task for task in gang.started() if not victim.tasks or task.index in victim.tasks]
-    work = lost_work(gang, seen.now, tasks)
+    work = work_at_risk(gang, seen.now, tasks)
     visible = principal.may_see(gang.job.spec.namespace)
     return VictimView(
         gpu_s=work.get(GPU, 0) / (1000 * SECOND),

@@ -23,7 +23,7 @@ from phalanx.api.manifests import IgnoreImage, IgnoreUnsupported, read_options
 from phalanx.api.services import services_of
 from phalanx.api.submit import JOB_BODY
 from phalanx.api.views import reason_view, warning_views
-from phalanx.api.visibility import visible_reason, visible_text
+from phalanx.api.visibility import visible_cause, visible_reason
 from phalanx.core.events import Submitted
 from phalanx.core.gang import Gang
 from phalanx.core.model import Job, Phase
@@ -113,7 +113,7 @@ async def why(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Why:
         await services.forecasts.of(job.id, principal.name) if job.phase is Phase.PENDING else None
     )
     if seen is None:
-        message = visible_text(principal, _why(job, found.reason))
+        message = _why(principal, job, found.reason)
         return Why(job.id, job.phase, message, reason_view(found.reason))
     seen = _visible(seen, principal)
     # The last plan may be older than the latest changes; the forecast is not. A PodGroup without
@@ -122,7 +122,7 @@ async def why(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Why:
     return Why(
         job.id,
         job.phase,
-        visible_text(principal, _why(job, reason)),
+        _why(principal, job, reason),
         reason_view(reason),
         remedy=None if reason is None else _remedy(reason, job, seen),
         starts_at=start_view(seen.forecast),
@@ -154,12 +154,13 @@ def _remedy(reason: Reason, job: Job, seen: JobForecast) -> str | None:
     return f"{cure}, or uncordon {listed_once(cordoned)}" if cordoned else cure
 
 
-def _why(job: Job, reason: Reason | None) -> str:
+def _why(principal: Principal, job: Job, reason: Reason | None) -> str:
     if reason is not None:
         return f"pending: {reason}"
     if job.phase is Phase.PENDING:
         return "pending: queued for the next plan"
-    return job.phase + (f": {job.cause}" if job.cause is not None else "")
+    cause = job.cause
+    return job.phase + (f": {visible_cause(principal, cause)}" if cause is not None else "")
 
 
 ROUTES = [plan_only, why]

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from phalanx.api.cost_views import lost_view
-from phalanx.api.visibility import visible_text
+from phalanx.api.visibility import visible_cause
 from phalanx.core.gang import Gang
 from phalanx.core.ledger import JobLosses
 from phalanx.core.model import Job, Phase, Task, index_in_role
@@ -67,7 +67,7 @@ def job_fields(job: Job, principal: Principal, reason: Reason | None) -> dict[st
         "on_hold": job.on_hold,
         "finished_at": iso_time_or_none(job.finished_at),
         "reason": reason_view(reason),
-        "cause": None if cause is None else visible_text(principal, str(cause)),
+        "cause": None if cause is None else visible_cause(principal, cause),
     }
 
 

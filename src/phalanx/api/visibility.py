@@ -9,7 +9,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from phalanx.core.causes import without_jobs
+from phalanx.core.causes import Cause, without_job
 from phalanx.core.ids import split_task
 from phalanx.core.model import Job
 from phalanx.core.reasons import HeldBack, Reason, WaitingForGroup, WaitingForVictims
@@ -28,21 +28,21 @@ class HasJob(Protocol):
 Gangs = Mapping[str, HasJob]
 
 
-def visible_text(principal: Principal, text: str) -> str:
-    """A cause in words, without the names of jobs that the caller may not see."""
-    if principal.confined_to is None:
-        return text
-    return without_jobs(text, principal.may_see, HIDDEN_JOB)
+def visible_cause(principal: Principal, cause: Cause) -> str:
+    """A cause in words, without the name of a job that the caller may not see."""
+    return _visible_text(principal, str(cause), cause.job)
 
 
 def visible_name(principal: Principal, name: str) -> str:
-    """The `namespace/name` of a job, or any other name or text."""
-    if principal.confined_to is None:
-        return name
-    namespace, slash, _ = name.partition("/")
-    if slash and " " not in name:
-        return name if principal.may_see(namespace) else HIDDEN_JOB
-    return visible_text(principal, name)
+    """The `namespace/name` of a job, unless the caller may not see it."""
+    return name if principal.may_see(name.partition("/")[0]) else HIDDEN_JOB
+
+
+def _visible_text(principal: Principal, text: str, job: str | None) -> str:
+    """A text that names no job but this one."""
+    if job is None or visible_name(principal, job) == job:
+        return text
+    return without_job(text, job, HIDDEN_JOB)
 
 
 def may_see_task(principal: Principal, gangs: Gangs, task: str) -> bool:
@@ -75,10 +75,10 @@ def visible_record(principal: Principal, record: Record, gangs: Gangs) -> Record
     shown: dict[str, object] = {}
     if isinstance(record, CapacityKept):
         shown["victims"] = _tasks(principal, record.victims, gangs)
-    if (by := getattr(record, "by", None)) is not None:
-        shown["by"] = visible_name(principal, by)
-    if (why := getattr(record, "why", None)) is not None:
-        shown["why"] = visible_text(principal, why)
+    if (job := getattr(record, "other_job", None)) is not None:
+        shown["other_job"] = visible_name(principal, job)
+        if (why := getattr(record, "why", None)) is not None:
+            shown["why"] = _visible_text(principal, why, job)
     return replace(record, **shown) if shown else record
 
 

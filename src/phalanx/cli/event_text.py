@@ -11,7 +11,6 @@ from typing import assert_never
 from phalanx.cli.formatting import plural
 from phalanx.core import records
 from phalanx.core.causes import TaskEnding, ending_text
-from phalanx.core.ledger import LostTo
 from phalanx.core.model import Phase
 from phalanx.core.spec.quantities import size_text
 from phalanx.core.text import listed
@@ -118,9 +117,9 @@ def _attempt(record: records.AttemptRecords) -> str:
             return f"attempt {attempt}: reservation lost: {why}"
         case records.JobEvicted(why=why):
             return f"evicted: {why}"
-        case records.JobShrunk(tasks=tasks, by=by):
+        case records.JobShrunk(tasks=tasks, other_job=preemptor):
             what = "task" if len(tasks) == 1 else "tasks"
-            return f"shrinking for {by}: stopping {what} {_in_order(map(str, tasks))}"
+            return f"shrinking for {preemptor}: stopping {what} {_in_order(map(str, tasks))}"
         case records.GangStopping(why=why):
             return f"stopping all tasks: {why}"
         case records.GangStopped(outcome=outcome, seconds=seconds):
@@ -129,8 +128,8 @@ def _attempt(record: records.AttemptRecords) -> str:
             what = "task" if len(tasks) == 1 else "tasks"
             had = f"{what} {_in_order(map(str, tasks))} had finished"
             return f"{had}, running again with the whole gang: on_partial_completion is restart"
-        case records.WorkLost(to=to, by=by, gpu_s=gpu_s):
-            return f"lost {_work(gpu_s)} ({to}{_by(by) if to is LostTo.EVICTION else ''})"
+        case records.WorkLost(to=to, other_job=preemptor, gpu_s=gpu_s):
+            return f"lost {_work(gpu_s)} ({to}{_by(preemptor or '')})"
         case records.GangCheckpointSaved(size=size):
             return f"checkpoints of all {plural(size, 'task')} saved"
         case _:

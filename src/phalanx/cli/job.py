@@ -59,6 +59,7 @@ def _fields(job: "JobDetail") -> list[tuple[str, str | Text]]:
         ("ended", ended),
         ("failures", str(job.failures) if job.failures else ""),
         ("problems", _problems(job)),
+        ("evicted", _last_eviction(job)),
         ("lost work", _lost_work(job)),
         ("tasks", formatting.task_counts(job.counts)),
         *((f"role {role}", _role(fields)) for role, fields in roles.items()),
@@ -74,7 +75,7 @@ def _problems(job: "JobDetail") -> str:
 
 
 def _lost_work(job: "JobDetail") -> str:
-    """`20.00 GPU-hours ($70.00) in 1 eviction, last evicted by ml/urgent 3m ago`."""
+    """`20.00 GPU-hours ($70.00) in 1 eviction`."""
     lost = job.lost
     stops = [
         formatting.plural(tally.count, noun)
@@ -83,11 +84,15 @@ def _lost_work(job: "JobDetail") -> str:
     ]
     if not stops:
         return ""
-    total = f"{formatting.lost_work(lost.gpu_s, lost.cost)} in {' and '.join(stops)}"
-    if not lost.evictions:
-        return total
-    last = lost.evictions[-1]
-    return f"{total}, last evicted by {last.by} {formatting.ago(last.at, formatting.now())}"
+    return f"{formatting.lost_work(lost.gpu_s, lost.cost)} in {' and '.join(stops)}"
+
+
+def _last_eviction(job: "JobDetail") -> str:
+    """`3m ago: task workers preempted by higher-priority job ml/urgent`."""
+    if not job.lost.evictions:
+        return ""
+    last = job.lost.evictions[-1]
+    return f"{formatting.ago(last.at, formatting.now())}: {last.why}"
 
 
 def _role(role: "dict[str, Any]") -> str:

@@ -1,14 +1,15 @@
 """Why a gang was stopped or a job ended, and how a task came to its end: typed, and in words.
 
 A cause completes the sentences "stopping all tasks: …" and "job failed: …". All of these texts are
-written here, so that events, job views and errors use the same words.
+written here, so that events, job views and errors use the same words. A text that names another job
+comes with the name as a field of its own, so that it can be shown without the name.
 """
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 
 import msgspec
+from msgspec.structs import replace
 
 from phalanx.core.text import listed
 from phalanx.core.time_units import MINUTE, SECOND, Micros
@@ -39,10 +40,18 @@ class Cause(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     kind: CauseKind
     what: str  #: the text, without a full stop
     task: int | None = None  #: index of the task whose failure it was
-    by: str | None = None  #: the user or the job that asked for it
+    by: str | None = None  #: the user that asked for it; empty if it is not known
+    job: str | None = None  #: the other job (namespace/name) that the text names
 
     def __str__(self) -> str:
         return self.what
+
+    @property
+    def is_eviction(self) -> bool:
+        """Whether a job or an operator asked for the stop: a worker that stops a task by itself
+        evicts nothing."""
+        is_requested = self.job is not None or self.by is not None
+        return self.kind is CauseKind.EVICTION and is_requested
 
     def outranks(self, other: "Cause") -> bool:
         return _RANKS[self.kind] > _RANKS[other.kind]
@@ -61,11 +70,28 @@ def replaced_by_next_run(cron: str) -> Cause:
 
 
 def evicted(why: str, by: str) -> Cause:
+    """An operator evicts the gang."""
     return Cause(CauseKind.EVICTION, why, by=by)
 
 
-def shrunk(by: str) -> Cause:
-    return Cause(CauseKind.EVICTION, f"shrunk for {by}", by=by)
+def preempted(roles: Sequence[str], job: str, *, higher_priority: bool) -> Cause:
+    """A job of the same queue evicts tasks of these roles."""
+    kind = "higher-priority job" if higher_priority else "job"
+    return Cause(CauseKind.EVICTION, f"{_tasks(roles)} preempted by {kind} {job}", job=job)
+
+
+def reclaimed(roles: Sequence[str], job: str, queue: str) -> Cause:
+    """A job of another queue evicts tasks of these roles."""
+    text = f"{_tasks(roles)} reclaimed by job {job} of queue {queue}"
+    return Cause(CauseKind.EVICTION, text, job=job)
+
+
+def _tasks(roles: Sequence[str]) -> str:
+    return f"task{'s' if len(roles) > 1 else ''} {listed(roles, _MOST_TASKS)}"
+
+
+def shrunk(job: str) -> Cause:
+    return Cause(CauseKind.EVICTION, f"shrunk for job {job}", job=job)
 
 
 def failed(task: int, ending: str) -> Cause:
@@ -86,7 +112,7 @@ def partly_complete(cause: Cause, done: Sequence[int]) -> Cause:
     finished = f"task{'s' if len(done) > 1 else ''} {numbers} had finished"
     what = str(cause) if cause.task is not None else f"the gang was stopped ({cause})"
     text = f"{finished} and {what}: on_partial_completion is fail"
-    return Cause(cause.kind, text, cause.task, cause.by)
+    return replace(cause, what=text)
 
 
 def below_minimum(after: Micros) -> Cause:
@@ -106,10 +132,10 @@ def dependency_ended(job: str, phase: str) -> Cause:
     return Cause(CauseKind.DEPENDENCY, f"dependency {job} {_ended(phase)}", by=job)
 
 
-def group_member_ended(job: str, name: str, phase: str) -> Cause:
+def group_member_ended(job: str, phase: str) -> Cause:
     """A member of the group ended before the first start, so the others can never start."""
     kind = CauseKind.SCHEDULE_TIMEOUT if phase == "timed-out" else CauseKind.DEPENDENCY
-    return Cause(kind, f"group member {name} {_ended(phase)}", by=job)
+    return Cause(kind, f"group member {job} {_ended(phase)}", job=job)
 
 
 def _ended(phase: str) -> str:
@@ -120,30 +146,12 @@ def _by(name: str) -> str:
     return f" by {name}" if name else ""
 
 
-#: Where a text of this module names a job of any namespace.
-_NAMED_JOB = re.compile(
-    r"\b(preempted by|reclaimed by|shrunk for|group member) ([a-z0-9-]+)/[a-z0-9.-]+"
-)
-
-
-def without_jobs(text: str, may_see: Callable[[str], bool], instead: str) -> str:
-    """A text of this module without the names of jobs in namespaces that may not be seen."""
-
-    def named(match: re.Match[str]) -> str:
-        return match[0] if may_see(match[2]) else f"{match[1]} {instead}"
-
-    return _NAMED_JOB.sub(named, text)
+def without_job(text: str, job: str, instead: str) -> str:
+    """The text of a cause that names this job, with other words in place of the name."""
+    return text.replace(job, instead)
 
 
 # Reasons for evictions and lost reservations
-
-
-def preempted(by: str) -> str:
-    return f"preempted by {by}"
-
-
-def reclaimed(by: str, queue: str) -> str:
-    return f"reclaimed by {by} of queue {queue}"
 
 
 def requeued(by: str) -> str:

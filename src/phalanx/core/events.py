@@ -40,10 +40,10 @@ class CancelRequested(msgspec.Struct, frozen=True):
 
 
 class Evicted(msgspec.Struct, frozen=True):
-    """A whole gang is evicted, for another job or by an operator."""
+    """An operator evicted a whole gang. Jobs evict others with `Nominated`."""
 
     job: str
-    by: str  #: the preemptor's full name, or the operator
+    by: str
     why: str
 
 
@@ -52,7 +52,7 @@ class Shrunk(msgspec.Struct, frozen=True):
 
     job: str
     tasks: tuple[int, ...]
-    by: str
+    by: str  #: the preemptor's full name
 
 
 class HoldChanged(msgspec.Struct, frozen=True):

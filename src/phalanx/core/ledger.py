@@ -11,12 +11,13 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from phalanx.core.causes import Cause
 from phalanx.core.time_units import HOUR, SECOND, Micros
 
 T = TypeVar("T")
 
 DAY: Micros = 24 * HOUR
-#: For so many days the account of a queue has the number of evictions of each day.
+#: For so many days the account of a queue has the evictions by other jobs of each day.
 DAYS_KEPT = 7
 #: A job lists its last evictions, a queue the jobs and evictors with the largest losses. The totals
 #: include all of them.
@@ -38,9 +39,14 @@ class Loss(msgspec.Struct, frozen=True):
 
     at: Micros
     to: LostTo
-    by: str  #: the evicting job (namespace/name), the operator, or the failure
+    cause: Cause
     gpu: int
     cost: int
+
+    @property
+    def by(self) -> str:
+        """The evicting job (namespace/name), or the operator."""
+        return self.cause.job or self.cause.by or "operator"
 
 
 class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -90,7 +96,7 @@ class Account(msgspec.Struct, frozen=True, omit_defaults=True):
     failure: Tally = Tally()
     jobs: dict[str, AccountEntry] = {}  #: by id, those with the largest losses
     evictors: dict[str, Tally] = {}  #: those who caused the largest losses
-    days: dict[int, int] = {}  #: evictions by day since 1970
+    days: dict[int, int] = {}  #: evictions by other jobs, by day since 1970
 
     def plus(self, loss: Loss, job: str, entry: AccountEntry) -> "Account":
         jobs = _largest(self.jobs | {job: entry}, lambda entry: entry.lost)
@@ -98,7 +104,7 @@ class Account(msgspec.Struct, frozen=True, omit_defaults=True):
             return replace(self, failure=self.failure.plus(loss), jobs=jobs)
         evictors = self.evictors | {loss.by: self.evictors.get(loss.by, Tally()).plus(loss)}
         today = loss.at // DAY
-        days = self.days | {today: self.days.get(today, 0) + 1}
+        days = self.days | {today: self.days.get(today, 0) + (loss.cause.job is not None)}
         return replace(
             self,
             eviction=self.eviction.plus(loss),
@@ -107,7 +113,8 @@ class Account(msgspec.Struct, frozen=True, omit_defaults=True):
             days={day: count for day, count in days.items() if day > today - DAYS_KEPT},
         )
 
-    def evictions_since(self, day: int) -> int:
+    def preemptions_since(self, day: int) -> int:
+        """How many times a job of the queue was evicted for another job."""
         return sum(count for each, count in self.days.items() if each >= day)
 
 

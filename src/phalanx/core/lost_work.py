@@ -3,7 +3,7 @@
 Lost is the work since the last point from which the job can resume.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from phalanx.core.causes import Cause, CauseKind
 from phalanx.core.changes import Changes
@@ -13,7 +13,6 @@ from phalanx.core.model import Task
 from phalanx.core.node import GPU
 from phalanx.core.records import WorkLost
 from phalanx.core.spec.job import CheckpointPolicy, Resources
-from phalanx.core.states import State
 from phalanx.core.time_units import HOUR, Micros
 
 #: How many units of a resource a price is for; of other resources, one.
@@ -23,29 +22,50 @@ _PRICED = {"cpu": 1000, "gpu": 1000, "memory": 2**30}
 _UNWANTED = (CauseKind.CANCEL, CauseKind.COMPLETE, CauseKind.DEPENDENCY, CauseKind.SCHEDULE_TIMEOUT)
 
 
-def lost_work(
-    gang: Gang, now: Micros, tasks: Iterable[Task], unwarned: Iterable[int] = ()
-) -> Resources:
-    """The work that is lost if these tasks stop now, as amounts times microseconds.
+def lost_work(gang: Gang, tasks: Iterable[Task]) -> Resources:
+    """The work that tasks have lost which ended or stopped, as amounts times microseconds.
 
-    A done task among them loses its work up to its end. Unwarned tasks have no chance to save. With
-    `checkpoint: all` their siblings have none either.
+    Work counts until the task was told to stop: if it saved after that, it has lost nothing.
     """
-    job, unwarned = gang.job, set(unwarned)
-    policy = job.spec.checkpoint
-    none_saves = policy is CheckpointPolicy.NONE or (unwarned and policy is CheckpointPolicy.ALL)
-    safe_at = (job.attempt.safe_at if job.attempt is not None else None) or 0
-    lost: Resources = {}
+    safe_at = _safe_at(gang)
+    lost: list[Resources] = []
     for task in tasks:
-        if task.started_at is None:
+        place = task.place
+        if place is None or place.started_at is None or task.ended_at is None:
             continue
-        until = now if task.state is not State.DONE else task.ended_at or now
-        unsafe = until - max(task.started_at, safe_at)
-        if not none_saves and task.index not in unwarned:
-            unsafe = min(unsafe, job.spec.grace)
-        for name, amount in gang.role(task.index).resources.items():
-            lost[name] = lost.get(name, 0) + max(0, unsafe) * amount
-    return lost
+        saved_at = 0 if task.checkpoint is None else task.checkpoint.saved_at
+        until = task.ended_at if place.stopping_at is None else place.stopping_at
+        lost.append(_work(gang, task, until - max(place.started_at, safe_at, saved_at)))
+    return total(lost)
+
+
+def work_at_risk(gang: Gang, now: Micros, tasks: Iterable[Task]) -> Resources:
+    """The work that would be lost if these tasks were stopped now: those that save a checkpoint
+    lose at most their grace period."""
+    job, safe_at = gang.job, _safe_at(gang)
+    most = now if job.spec.checkpoint is CheckpointPolicy.NONE else job.spec.grace
+    return total(
+        _work(gang, task, min(most, now - max(task.started_at, safe_at)))
+        for task in tasks
+        if task.started_at is not None
+    )
+
+
+def _safe_at(gang: Gang) -> Micros:
+    """The time up to which the work of the whole gang is saved."""
+    return (gang.job.attempt.safe_at if gang.job.attempt is not None else None) or 0
+
+
+def _work(gang: Gang, task: Task, span: Micros) -> Resources:
+    return {name: amount * max(0, span) for name, amount in gang.role(task.index).resources.items()}
+
+
+def total(works: Iterable[Resources]) -> Resources:
+    summed: Resources = {}
+    for work in works:
+        for name, amount in work.items():
+            summed[name] = summed.get(name, 0) + amount
+    return summed
 
 
 def money(work: Resources, prices: Mapping[str, int]) -> int:
@@ -57,21 +77,17 @@ def money(work: Resources, prices: Mapping[str, int]) -> int:
     )
 
 
-def charge_lost_work(
-    tx: Changes, gang: Gang, cause: Cause, stopping: Sequence[Task], failed: Sequence[Task] = ()
-) -> None:
-    """Add the work that these tasks lose now to the losses of the job and of its queue."""
+def charge_lost_work(tx: Changes, gang: Gang, cause: Cause, work: Resources) -> None:
+    """Add work that a stop has lost to the losses of the job and of its queue."""
     if cause.kind in _UNWANTED:
         return
-    # If a worker stops a task by itself, no job and no operator has evicted it.
-    is_eviction = cause.kind is CauseKind.EVICTION and cause.by is not None
-    work = lost_work(gang, tx.now, [*stopping, *failed], unwarned=[task.index for task in failed])
-    if not work and not is_eviction:
+    is_lost = any(work.values())
+    if not is_lost and not cause.is_eviction:
         return
     loss = Loss(
         at=tx.now,
-        to=LostTo.EVICTION if is_eviction else LostTo.FAILURE,
-        by=_evictor(tx, cause.by or "") if is_eviction else str(cause),
+        to=LostTo.EVICTION if cause.is_eviction else LostTo.FAILURE,
+        cause=cause,
         gpu=work.get(GPU, 0),
         cost=money(work, tx.base.settings.price),
     )
@@ -81,11 +97,8 @@ def charge_lost_work(
     queue = job.spec.queue
     account = tx.accounts.get(queue) or tx.base.accounts.get(queue) or Account(queue)
     tx.accounts[queue] = account.plus(loss, job.id, AccountEntry(job.full_name, losses.total))
-    cost = loss.cost / 1_000_000
-    tx.record(WorkLost(job.id, job.epoch, loss.to, loss.by, gpu_seconds(loss.gpu), cost))
-
-
-def _evictor(tx: Changes, by: str) -> str:
-    """The full name of the evicting job, or the name of the operator."""
-    gang = tx.base.gangs.get(by)
-    return gang.job.full_name if gang is not None else by or "operator"
+    if is_lost:
+        cost = loss.cost / 1_000_000
+        tx.record(
+            WorkLost(job.id, job.epoch, loss.to, str(cause), gpu_seconds(loss.gpu), cost, cause.job)
+        )

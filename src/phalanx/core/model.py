@@ -34,11 +34,12 @@ class Phase(StrEnum):
 ENDED: frozenset[Phase] = frozenset({Phase.DONE, Phase.FAILED, Phase.CANCELLED, Phase.TIMED_OUT})
 
 
-class Blob(msgspec.Struct, frozen=True, gc=False):
+class Blob(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A reference to bytes in the store."""
 
     id: str
     size_bytes: int
+    saved_at: Micros = 0
 
 
 class Exit(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -195,12 +196,20 @@ class ReservationState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False
     together: tuple[str, ...] = ()  #: jobs of its group, whose reservations are released with it
 
 
+class Shrink(msgspec.Struct, frozen=True, gc=False):
+    """Tasks above the minimum of a gang are being stopped for another job."""
+
+    job: str  #: that job (namespace/name)
+    lost: Resources = {}  #: the work that those which have stopped have lost
+
+
 class AttemptState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The gang has been released and has not stopped as a whole since."""
 
     healthy_since: Micros | None = None  #: since then all tasks of the start set are running
     short_since: Micros | None = None  #: since then it runs below its minimum
     shrunk_at: Micros | None = None  #: when it last gave up tasks above its minimum
+    shrink: Shrink | None = None  #: until all of these tasks have stopped
     safe_at: Micros | None = None  #: work up to here survives a stop
 
 

@@ -160,6 +160,7 @@ class JobEnded(JobRecord, frozen=True):
 
     phase: Phase  #: `done`, `failed`, `cancelled` or `timed-out`
     why: str  #: the cause
+    other_job: str | None = None  #: the other job (namespace/name) that `why` names
 
 
 # Attempts of a gang
@@ -189,15 +190,16 @@ class ReservationLost(AttemptRecord, frozen=True):
 class JobEvicted(AttemptRecord, frozen=True):
     """A preemptor, an operator or a draining worker evicted the attempt."""
 
-    by: str  #: the preemptor (namespace/name) or the operator
     why: str  #: the reason
+    by: str = ""  #: the operator
+    other_job: str | None = None  #: the preemptor (namespace/name)
 
 
 class JobShrunk(AttemptRecord, frozen=True):
     """An elastic job was shrunk: tasks above its minimum are stopped for a preemptor."""
 
     tasks: tuple[int, ...]  #: indices of the tasks
-    by: str  #: the preemptor (namespace/name)
+    other_job: str  #: the preemptor (namespace/name)
 
 
 class GangStopping(AttemptRecord, frozen=True):
@@ -207,6 +209,7 @@ class GangStopping(AttemptRecord, frozen=True):
     why: str  #: the cause in words
     stopping: int  #: number of tasks that are being stopped
     task: int | None = None  #: index of the task that failed first
+    other_job: str | None = None  #: the other job (namespace/name) that `why` names
 
 
 class GangStopped(AttemptRecord, frozen=True):
@@ -224,12 +227,14 @@ class DoneTasksRequeued(AttemptRecord, frozen=True):
 
 
 class WorkLost(AttemptRecord, frozen=True):
-    """Work that was not saved was lost in a stop."""
+    """Work was lost in a stop: the work since the last point from which the job can resume. The
+    event is written when the tasks have stopped, after their checkpoints."""
 
     to: LostTo  #: kind of the stop
-    by: str  #: the preemptor (namespace/name) or the operator; for a failure, its cause
+    why: str  #: the cause of the stop
     gpu_s: float  #: GPU-seconds lost
     cost: float  #: price of the lost work, at the configured prices
+    other_job: str | None = None  #: the preemptor (namespace/name)
 
 
 class GangCheckpointSaved(AttemptRecord, frozen=True):

@@ -94,7 +94,7 @@ def risks(spec: JobSpec, standing: Standing) -> list[AnyWarning]:
     if because is None:
         return []
     first_day = standing.now // DAY - DAYS_KEPT + 1
-    evictions = standing.account.evictions_since(first_day)
+    evictions = standing.account.preemptions_since(first_day)
     warnings: list[AnyWarning] = [PreemptionRisk(spec.queue, because, evictions)]
     limit = spec.time_limit
     if spec.checkpoint is CheckpointPolicy.NONE and (limit is None or limit > HOUR):

@@ -12,6 +12,7 @@ class TallyView(msgspec.Struct, frozen=True):
 class EvictionView(msgspec.Struct, frozen=True):
     at: str
     by: str  #: the preemptor (namespace/name), or the operator
+    why: str
     gpu_s: float
     cost: float
 

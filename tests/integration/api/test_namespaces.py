@@ -138,7 +138,7 @@ async def test_no_answer_names_a_job_of_another_namespace(contest: Contest) -> N
     assert (worker["tasks"], worker["task_count"]) == ([], 1)
     # An admin sees the names.
     told = json.dumps((await contest.call("root", "GET", f"/jobs/{mine}/events")).body)
-    assert f"preempted by b/{MARKER}-big" in told
+    assert f"preempted by higher-priority job b/{MARKER}-big" in told
 
 
 async def test_the_event_stream_names_no_job_of_another_namespace(contest: Contest) -> None:

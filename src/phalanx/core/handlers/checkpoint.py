@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
 from phalanx.core.events import CheckpointSaved, ProblemReported, Progressed
@@ -24,12 +26,13 @@ def checkpoint_saved(tx: Changes, event: CheckpointSaved) -> None:
         raise Conflict(
             f"task {task.id} is {task.state}; checkpoints are only accepted while it is stopping"
         )
+    blob = replace(event.blob, saved_at=tx.now)
     if gang.job.spec.checkpoint is CheckpointPolicy.ALL:
         replaced = task.saved
-        tx.update(gang, task, saved=event.blob)
+        tx.update(gang, task, saved=blob)
     else:
         replaced = task.checkpoint
-        tx.update(gang, task, checkpoint=event.blob)
+        tx.update(gang, task, checkpoint=blob)
     if replaced is not None and replaced.id != event.blob.id:
         tx.dropped_blobs.append(replaced.id)
     tx.record(TaskCheckpointSaved(*about(task), event.blob.size_bytes))
@@ -104,6 +107,8 @@ def _drop_older(tx: Changes, gang: Gang, saved: set[int]) -> None:
 
 def progressed(tx: Changes, event: Progressed) -> None:
     gang, task = tx.attempt(event.task, event.epoch)
+    if task.state is State.PREEMPTING and event.safe:
+        _note_saved_work(tx, gang, task, event.step)
     if task.state is not State.RUNNING:
         return  # the task is stopping by now, so its progress no longer matters
     steps = {} if gang.progress is None else dict(gang.progress.steps)
@@ -111,5 +116,9 @@ def progressed(tx: Changes, event: Progressed) -> None:
         steps[task.index] = event.step
     gang.progress = GangProgress(tx.now, steps)
     if event.safe:
-        tx.set_attempt(gang, safe_at=tx.now)
-        tx.record(WorkSaved(*about(task), event.step))
+        _note_saved_work(tx, gang, task, event.step)
+
+
+def _note_saved_work(tx: Changes, gang: Gang, task: Task, step: int | None) -> None:
+    tx.set_attempt(gang, safe_at=tx.now)
+    tx.record(WorkSaved(*about(task), step))

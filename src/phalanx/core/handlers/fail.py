@@ -13,7 +13,7 @@ from phalanx.core.gang import Gang
 from phalanx.core.handlers.requeue import avoid, forgive, requeue
 from phalanx.core.handlers.reserve import lose_reservation
 from phalanx.core.handlers.stop import complete_if_done, stop_gang, task_stopped
-from phalanx.core.lost_work import charge_lost_work
+from phalanx.core.lost_work import charge_lost_work, lost_work
 from phalanx.core.model import AttemptState, Exit, Suspicion, Task, Worker
 from phalanx.core.records import (
     TaskDone,
@@ -209,7 +209,8 @@ def fail(tx: Changes, gang: Gang, failed: list[Task], failure: Failure) -> None:
     )
     cause = _CAUSES.get(failure.ending, causes.failed)(trigger.index, failure.text(trigger))
     if alone:
-        charge_lost_work(tx, gang, cause, (), failed)
+        ended = [replace(task, ended_at=tx.now) for task in failed]
+        charge_lost_work(tx, gang, cause, lost_work(gang, ended))
     for task in failed:
         _record_failure(tx, task, failure)
         if failure.gone:

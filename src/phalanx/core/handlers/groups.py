@@ -34,7 +34,7 @@ def member_ended(tx: Changes, gang: Gang) -> None:
     job = gang.job
     if job.satisfied or job.verdict is None or job.verdict is Phase.DONE:
         return
-    cause = causes.group_member_ended(job.id, job.full_name, job.verdict)
+    cause = causes.group_member_ended(job.full_name, job.verdict)
     for other in others_of_group(tx, gang):
         member = tx.gang(other)
         if member.job.verdict is None and not member.job.satisfied:

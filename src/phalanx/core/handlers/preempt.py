@@ -5,12 +5,13 @@ start in time, the capacity is released, and for a while no job is evicted for i
 """
 
 from phalanx.core import causes
+from phalanx.core.causes import Cause
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
-from phalanx.core.events import Evicted, Nominated, NominationEnded, Shrunk, Victim
+from phalanx.core.events import Nominated, NominationEnded, Victim
 from phalanx.core.gang import Gang
 from phalanx.core.handlers.startable import check_startable
-from phalanx.core.handlers.stop import evicted, shrunk
+from phalanx.core.handlers.stop import evict, shrink
 from phalanx.core.model import Job, Nomination
 from phalanx.core.records import CapacityKept, KeptCapacityReleased
 from phalanx.core.states import State
@@ -49,16 +50,22 @@ def _evict(tx: Changes, gang: Gang, victim: Victim, preemptor: Job) -> list[str]
         raise Conflict(f"victim {job.id} has changed since version {victim.version}")
     if not job.spec.preemptible:
         raise Conflict(f"victim {job.id} is not preemptible")
-    by = preemptor.full_name
+    cause = _eviction(gang, preemptor)
     if victim.tasks:
-        shrunk(tx, Shrunk(job.id, victim.tasks, by))
+        shrink(tx, gang, victim.tasks, cause)
     else:
-        queue = preemptor.spec.queue
-        same_queue = job.spec.queue == queue
-        why = causes.preempted(by) if same_queue else causes.reclaimed(by, queue)
-        evicted(tx, Evicted(job.id, by, why))
+        evict(tx, gang, cause)
     stopping = [task for task in gang.tasks if task.state is State.PREEMPTING]
     return [task.id for task in stopping if not victim.tasks or task.index in victim.tasks]
+
+
+def _eviction(gang: Gang, preemptor: Job) -> Cause:
+    job, by = gang.job, preemptor.full_name
+    roles = list(dict.fromkeys(task.role for task in gang.tasks if task.place is not None))
+    if job.spec.queue == preemptor.spec.queue:
+        higher = preemptor.priority > job.priority
+        return causes.preempted(roles, by, higher_priority=higher)
+    return causes.reclaimed(roles, by, preemptor.spec.queue)
 
 
 def nomination_ended(tx: Changes, event: NominationEnded) -> None:

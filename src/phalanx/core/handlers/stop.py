@@ -17,8 +17,8 @@ from phalanx.core.handlers.checkpoint import drop_saved, settle_checkpoints
 from phalanx.core.handlers.gather import release_gathered
 from phalanx.core.handlers.requeue import forgive, requeue
 from phalanx.core.handlers.reserve import give_back, with_group
-from phalanx.core.lost_work import charge_lost_work
-from phalanx.core.model import EndState, Phase, StoppingState, Task
+from phalanx.core.lost_work import charge_lost_work, lost_work, total
+from phalanx.core.model import EndState, Phase, Shrink, StoppingState, Task
 from phalanx.core.records import (
     DoneTasksRequeued,
     GangStopped,
@@ -59,14 +59,20 @@ def stop_gang(tx: Changes, gang: Gang, cause: Cause, *, counted: bool = False) -
         for member in members:
             requeue(tx, member, setbacks=0)
     stopping = gang.started()
-    failed = [task for task in gang.tasks if task.state is State.PREEMPTED]
-    repeated = _repeated(gang, _outcome(gang, cause)[0])
-    charge_lost_work(tx, gang, cause, stopping, [*failed, *repeated])
+    failed = gang.count(State.PREEMPTED)
     for task in stopping:
         _request_stop(tx, gang, task, Move.STOP_BEGAN)
     if stopping or failed:
         tx.record(
-            GangStopping(job.id, job.epoch, cause.kind, str(cause), len(stopping), cause.task)
+            GangStopping(
+                job.id,
+                job.epoch,
+                cause.kind,
+                str(cause),
+                len(stopping),
+                cause.task,
+                cause.job,
+            )
         )
     if stopping:
         _arm_stop_timeout(tx, gang)
@@ -91,10 +97,13 @@ def task_stopped(tx: Changes, gang: Gang, task: Task) -> None:
         return
     drop_saved(tx, gang, task)
     task = gang.tasks[task.index]
-    if task.exit is not None and task.exit.is_success:
+    if _has_succeeded(task):
         tx.move(gang, task, Move.SHRINK_SETTLED, State.DONE, ended_at=tx.now)
     else:
+        _note_shrink_loss(tx, gang, task)
         tx.requeue(gang, task, Move.SHRINK_SETTLED)
+    if not gang.count(State.PREEMPTING):
+        _charge_shrink(tx, gang)
     complete_if_done(tx, gang)
 
 
@@ -109,7 +118,7 @@ def complete_if_done(tx: Changes, gang: Gang) -> None:
 def _end(tx: Changes, gang: Gang, verdict: Phase, cause: Cause) -> None:
     tx.set_job(gang, pending=None, end=EndState(verdict, cause))
     tx.verdicts.append(gang.job.id)
-    tx.record(JobEnded(gang.job.id, verdict, str(cause)))
+    tx.record(JobEnded(gang.job.id, verdict, str(cause), cause.job))
 
 
 def settle(tx: Changes, gang: Gang) -> None:
@@ -117,12 +126,16 @@ def settle(tx: Changes, gang: Gang) -> None:
     job, stopping = gang.job, gang.job.stopping
     if stopping is None or not gang.is_idle:
         return
+    _charge_shrink(tx, gang)
     verdict, cause = _outcome(gang, stopping.cause)
     verdict = job.verdict or verdict
     repeated = _repeated(gang, verdict)
     settle_checkpoints(tx, gang, repeated)
-    had_stopped = gang.count(State.PREEMPTED) > 0
     keep = verdict is not None or gang.can_continue_without_finished
+    if verdict is not Phase.DONE:
+        work = lost_work(gang, [*_unfinished(gang, keep=keep), *repeated])
+        charge_lost_work(tx, gang, cause, work)
+    had_stopped = gang.count(State.PREEMPTED) > 0
     for task in list(gang.tasks):
         if task.state not in TERMINAL:
             _settle_task(tx, gang, task, verdict, keep=keep)
@@ -167,11 +180,21 @@ def _repeated(gang: Gang, verdict: Phase | None) -> list[Task]:
     return [task for task in gang.tasks if task.state is State.DONE]
 
 
+def _unfinished(gang: Gang, *, keep: bool) -> list[Task]:
+    """The stopped tasks without those that succeeded, if the gang keeps their results."""
+    stopped = [task for task in gang.tasks if task.state is State.PREEMPTED]
+    return [task for task in stopped if not (keep and _has_succeeded(task))]
+
+
+def _has_succeeded(task: Task) -> bool:
+    return task.exit is not None and task.exit.is_success
+
+
 def _settle_task(tx: Changes, gang: Gang, task: Task, verdict: Phase | None, *, keep: bool) -> None:
     """Move a task to the state that follows. A task that succeeded by itself is done, if the gang
     keeps its result."""
     unplaced = task.state in UNPLACED
-    succeeded = not unplaced and task.exit is not None and task.exit.is_success
+    succeeded = not unplaced and _has_succeeded(task)
     if verdict is None:
         if succeeded and keep:
             tx.move(gang, task, Move.STOP_SETTLED, State.DONE)
@@ -229,35 +252,60 @@ def time_limit_reached(tx: Changes, event: TimeLimitReached) -> None:
 
 
 def evicted(tx: Changes, event: Evicted) -> None:
-    gang = tx.gang(event.job)
+    evict(tx, tx.gang(event.job), causes.evicted(event.why, event.by))
+
+
+def evict(tx: Changes, gang: Gang, cause: Cause) -> None:
+    """Stop a gang that has placed tasks. Raises Conflict for any other."""
     job = gang.job
     if job.is_ending or gang.is_idle:
         raise Conflict(f"job {job.id} is {job.phase}; only a job with placed tasks can be evicted")
-    tx.record(JobEvicted(job.id, job.epoch, event.by, event.why))
-    stop_gang(tx, gang, causes.evicted(event.why, event.by))
+    tx.record(JobEvicted(job.id, job.epoch, str(cause), cause.by or "", cause.job))
+    stop_gang(tx, gang, cause)
 
 
 def shrunk(tx: Changes, event: Shrunk) -> None:
     gang = tx.gang(event.job)
+    roles = [role.name for role in gang.job.spec.roles]
+    shrink(tx, gang, event.tasks, causes.preempted(roles, event.by, higher_priority=False))
+
+
+def shrink(tx: Changes, gang: Gang, tasks: tuple[int, ...], eviction: Cause) -> None:
+    """Stop tasks above the gang's minimum, or evict the gang if nothing of it would run on."""
     job = gang.job
     if job.is_ending:
         raise Conflict(f"job {job.id} is {job.phase}; it cannot be shrunk")
     started = gang.started()
-    taken = [task for task in started if task.index in event.tasks]
-    if not taken or len(taken) != len(set(event.tasks)):
+    taken = [task for task in started if task.index in tasks]
+    if not taken or len(taken) != len(set(tasks)):
         raise Conflict(f"job {job.id} can only give up tasks that have started")
-    rest = [task for task in started if task.index not in event.tasks]
+    rest = [task for task in started if task.index not in tasks]
     done = [task for task in gang.tasks if task.state is State.DONE]
     bound = not (job.satisfied and job.spec.match is Match.ONCE_SATISFIED)
     if bound and not gang.meets_minimum(rest + done):
         raise Conflict(f"job {job.id} would fall below its minimum; evict it whole instead")
     # Nothing of the gang would run on, so its checkpoints are those of a whole gang.
     if not rest and job.spec.restart is not Restart.NEVER:
-        evicted(tx, Evicted(job.id, event.by, causes.preempted(event.by)))
+        evict(tx, gang, eviction)
         return
-    charge_lost_work(tx, gang, causes.shrunk(event.by), taken)
     for task in taken:
         _request_stop(tx, gang, task, Move.SHRUNK)
-    tx.set_attempt(gang, shrunk_at=tx.now)
-    tx.record(JobShrunk(job.id, job.epoch, event.tasks, event.by))
+    earlier = {} if job.attempt is None or job.attempt.shrink is None else job.attempt.shrink.lost
+    tx.set_attempt(gang, shrunk_at=tx.now, shrink=Shrink(eviction.job or "", earlier))
+    tx.record(JobShrunk(job.id, job.epoch, tasks, eviction.job or ""))
     _arm_stop_timeout(tx, gang)
+
+
+def _note_shrink_loss(tx: Changes, gang: Gang, task: Task) -> None:
+    shrink = None if gang.job.attempt is None else gang.job.attempt.shrink
+    if shrink is not None:
+        lost = total([shrink.lost, lost_work(gang, [task])])
+        tx.set_attempt(gang, shrink=replace(shrink, lost=lost))
+
+
+def _charge_shrink(tx: Changes, gang: Gang) -> None:
+    """Charge what the tasks that the gang gave up have lost, once all of them have stopped."""
+    shrink = None if gang.job.attempt is None else gang.job.attempt.shrink
+    if shrink is not None:
+        tx.set_attempt(gang, shrink=None)
+        charge_lost_work(tx, gang, causes.shrunk(shrink.job), shrink.lost)
