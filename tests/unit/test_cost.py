@@ -1,9 +1,9 @@
-"""How much work a stop loses."""
+"""How much work a stop would lose, for forecasts."""
 
 from tests.builders import a_job, a_role, a_spec, a_task
 
 from phalanx.core.gang import Gang
-from phalanx.core.lost_work import lost_work
+from phalanx.core.lost_work import work_at_risk
 from phalanx.core.model import AttemptState, Place, Task
 from phalanx.core.spec.job import CheckpointPolicy
 from phalanx.core.states import State
@@ -27,7 +27,7 @@ def running(
 
 def gpu(gang: Gang, tasks: list[Task] | None = None) -> int:
     """Thousandths of a GPU times microseconds that are lost if these tasks, or all, stop now."""
-    return lost_work(gang, NOW, gang.tasks if tasks is None else tasks)["gpu"]
+    return work_at_risk(gang, NOW, gang.tasks if tasks is None else tasks)["gpu"]
 
 
 def test_work_that_was_never_saved_counts_from_its_start() -> None:

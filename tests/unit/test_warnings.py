@@ -4,6 +4,7 @@ from typing import Any
 
 from tests.driver import spec
 
+from phalanx.core import causes
 from phalanx.core.ledger import DAY, Account, AccountEntry, Loss, LostTo, Tally
 from phalanx.core.model import Queue
 from phalanx.core.spec.job import JobSpec
@@ -34,7 +35,7 @@ def four_gpus(**fields: Any) -> JobSpec:
 def evicted(*days: int) -> Account:
     account = Account("default")
     for day in days:
-        loss = Loss((NOW // DAY - day) * DAY, LostTo.EVICTION, "ml/urgent", 0, 0)
+        loss = Loss((NOW // DAY - day) * DAY, LostTo.EVICTION, causes.shrunk("ml/urgent"), 0, 0)
         account = account.plus(loss, "j-1", AccountEntry("default/a", Tally()))
     return account
 
