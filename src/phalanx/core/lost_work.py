@@ -25,7 +25,7 @@ _UNWANTED = (CauseKind.CANCEL, CauseKind.COMPLETE, CauseKind.DEPENDENCY, CauseKi
 def lost_work(gang: Gang, tasks: Iterable[Task]) -> Resources:
     """The work that tasks have lost which ended or stopped, as amounts times microseconds.
 
-    Work counts until the task was told to stop: if it saved after that, it has lost nothing.
+    Work counts until the stop request: a task that saved after that has lost nothing.
     """
     safe_at = _safe_at(gang)
     lost: list[Resources] = []
