@@ -72,6 +72,23 @@ class NoNodeMatches(msgspec.Struct, frozen=True, tag=True):
         return f"no {node} has the {labels} {wanted}{_closed(self.closed)}"
 
 
+class NoNodeSatisfies(msgspec.Struct, frozen=True, tag=True):
+    requirements: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"no node satisfies {listed(self.requirements)}"
+
+
+class NotSchedulable(msgspec.Struct, frozen=True, tag=True):
+    """An obstacle that whoever gave the gang to the planner knows about."""
+
+    kind: str  #: one word, for conditions and events
+    message: str
+
+    def __str__(self) -> str:
+        return self.message
+
+
 class NeverFits(msgspec.Struct, frozen=True, tag=True):
     short_of: str  #: the resource
     want: int
@@ -162,6 +179,8 @@ Reason = (
     | WaitingForMembers
     | WaitingForGroup
     | NoNodeMatches
+    | NoNodeSatisfies
+    | NotSchedulable
     | NeverFits
     | QueueLimit
     | BelowMinResources

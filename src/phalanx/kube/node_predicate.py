@@ -1,0 +1,136 @@
+"""Which nodes a pod may use, and which it prefers, as far as the node alone decides: node selector,
+required and preferred node affinity, taints, cordons, and the nodes of bound volumes."""
+
+from itertools import chain
+
+import msgspec
+
+from phalanx.core.reasons import NoNodeSatisfies, Reason
+from phalanx.kube.objects.pod import (
+    KubePod,
+    NodeSelectorTerm,
+    PreferredNodeTerm,
+    Toleration,
+)
+from phalanx.kube.selectors import matches_any, matches_term
+from phalanx.kube.taints import AVOIDED, EXCLUDING, is_tolerated, normal_tolerations
+from phalanx.kube.volumes import PodVolumes, VolumeNodes, is_in_zones
+from phalanx.plan.model import NodeFacts
+
+#: kube-scheduler's weights of the two preferences.
+_AFFINITY_WEIGHT, _TAINT_WEIGHT = 2.0, 3.0
+#: More taints than this make no difference.
+_COUNTED_TAINTS = 3
+#: Tolerates every taint.
+ANY_TAINT = (Toleration(operator="Exists"),)
+
+
+class PodNodes(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
+    """The nodes that a pod may use."""
+
+    selector: tuple[tuple[str, str], ...] = ()
+    affinity: tuple[NodeSelectorTerm, ...] | None = None  #: one term must match; None: no affinity
+    volumes: tuple[VolumeNodes, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+
+    @property
+    def conditions(self) -> int:
+        return len(self.selector) + (self.affinity is not None) + len(self.volumes)
+
+    def matches(self, node: NodeFacts) -> bool:
+        return (
+            all(node.labels.get(key) == value for key, value in self.selector)
+            and (self.affinity is None or matches_any(node, self.affinity))
+            and all(_can_use(node, volume) for volume in self.volumes)
+            and all(
+                is_tolerated(taint, self.tolerations)
+                for taint in node.taints
+                if taint.effect in EXCLUDING
+            )
+        )
+
+    def unmatched(self, _closed: dict[str, str]) -> Reason:
+        wanted = [f"nodeSelector {key}={value}" for key, value in self.selector]
+        if self.affinity is not None:
+            wanted.append("its required node affinity")
+        if self.volumes:
+            wanted.append("the node affinity of its volumes")
+        return NoNodeSatisfies((*wanted, "its tolerations"))
+
+
+def _can_use(node: NodeFacts, volume: VolumeNodes) -> bool:
+    terms_match = volume.terms is None or matches_any(node, volume.terms)
+    return terms_match and is_in_zones(node, volume.zones)
+
+
+class PodPreference(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
+    """The nodes that a pod prefers."""
+
+    terms: tuple[PreferredNodeTerm, ...]
+    tolerations: tuple[Toleration, ...]
+
+    def penalty(self, node: NodeFacts) -> float:
+        unmatched = total = 0
+        for each in self.terms:
+            total += each.weight
+            unmatched += each.weight * (not matches_term(node, each.preference))
+        affinity = unmatched / total if total else 0.0
+        taints = sum(
+            taint.effect == AVOIDED and not is_tolerated(taint, self.tolerations)
+            for taint in node.taints
+        )
+        avoided = min(taints, _COUNTED_TAINTS) / _COUNTED_TAINTS
+        weights = _AFFINITY_WEIGHT + _TAINT_WEIGHT
+        return (_AFFINITY_WEIGHT * affinity + _TAINT_WEIGHT * avoided) / weights
+
+
+def pod_nodes(pod: KubePod, volumes: PodVolumes) -> PodNodes:
+    """The predicate of a pod."""
+    return PodNodes(*required_labels(pod), volumes.nodes, normal_tolerations(pod.spec.tolerations))
+
+
+def required_labels(
+    pod: KubePod,
+) -> tuple[tuple[tuple[str, str], ...], tuple[NodeSelectorTerm, ...] | None]:
+    """The pod's node selector, and the terms of its required node affinity."""
+    affinity = pod.spec.affinity
+    node_affinity = None if affinity is None else affinity.node_affinity
+    required = None if node_affinity is None else node_affinity.required
+    terms = None if required is None else required.node_selector_terms
+    return tuple(sorted(pod.spec.node_selector.items())), terms
+
+
+def pod_preference(pod: KubePod, *, has_avoided_taints: bool) -> PodPreference | None:
+    """The preference of a pod; None if it has none. `has_avoided_taints`: some node has a taint
+    that only puts it last."""
+    affinity = pod.spec.affinity
+    node_affinity = None if affinity is None else affinity.node_affinity
+    preferred = () if node_affinity is None else node_affinity.preferred
+    preferred = tuple(each for each in preferred if each.weight > 0)
+    if not preferred and not has_avoided_taints:
+        return None
+    tolerations = normal_tolerations(
+        each for each in pod.spec.tolerations if each.effect in ("", AVOIDED)
+    )
+    return PodPreference(preferred, tolerations)
+
+
+def unsupported_part(pod: KubePod) -> str | None:
+    """The part of a pod's specification that Phalanx cannot place; None if there is none."""
+    spec = pod.spec
+    if spec.resource_claims:
+        return "spec.resourceClaims (dynamic resource allocation)"
+    if spec.workload_ref is not None:
+        return "spec.workloadRef"
+    for container in chain(spec.containers, spec.init_containers):
+        for resource in container.resources.requests:
+            if resource.startswith(_SHARED_GPUS):
+                return f"resource {resource}, which needs an allocator of its own"
+    return None
+
+
+#: Parts of a GPU: which device has enough left is known only to an allocator of their own.
+_SHARED_GPUS = (
+    *("aliyun.com/gpu-mem", "aliyun.com/gpu-core", "koordinator.sh/gpu", "volcano.sh/vgpu"),
+    *("volcano.sh/gpu-memory", "nvidia.com/gpumem", "nvidia.com/gpucores"),
+)
