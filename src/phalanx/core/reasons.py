@@ -80,7 +80,7 @@ class NoNodeSatisfies(msgspec.Struct, frozen=True, tag=True):
 
 
 class NotSchedulable(msgspec.Struct, frozen=True, tag=True):
-    """An obstacle that whoever gave the gang to the planner knows about."""
+    """An obstacle that the caller of the planner has found."""
 
     kind: str  #: one word, for conditions and events
     message: str
