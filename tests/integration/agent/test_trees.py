@@ -173,18 +173,20 @@ async def test_a_worker_that_shuts_down_removes_its_control_group(small: Fleet) 
 
 @pytest.mark.parametrize("taken_away", ["umount -l", "mount -o remount,bind,ro"])
 async def test_without_control_groups_the_processes_of_a_task_are_found_by_their_tag(
-    small: Fleet, tmp_path: Path, forking: str, taken_away: str
+    small: Fleet, tmp_path: Path, forking: str, hiding: str, taken_away: str
 ) -> None:
     unshare = shutil.which("unshare")
     if unshare is None or subprocess.call([unshare, "-m", "true"]):  # noqa: S603
         pytest.skip("a worker cannot have its own mounts here; that needs root")
-    each = f'for at in $(findmnt -nrt cgroup2 -o TARGET); do {taken_away} "$at"; done; exec "$@"'
+    mounts = "$(findmnt -nrt cgroup2,cgroup -o TARGET)"
+    each = f'for at in {mounts}; do {taken_away} "$at"; done; exec "$@"'
     machine = Machine(small.folder, "bare", small.server.url)
     small.machines.append(machine)
     await machine.start(before=(unshare, "-m", "sh", "-ec", each, "sh"))
     await small.ready()
     file = machine.state / "cgroup"
-    assert not (file.exists() and Path(file.read_text()).exists())
+    groups = file.read_text().splitlines() if file.exists() else []
+    assert not any(Path(group).is_dir() for group in groups)
     ranks = Ranks(small, tmp_path / "gang", size=1)
     await ranks.submit(forking, grace="1s")
     for family in range(16):
@@ -193,6 +195,16 @@ async def test_without_control_groups_the_processes_of_a_task_are_found_by_their
     await small.reach(ranks.job, "cancelled")
     await ranks.are_gone()
     assert not machine.logged("spawner died")
+    # A process without its tag cannot be told from others. The log of the spawner names it.
+    ranks = Ranks(small, tmp_path / "hidden", size=1)
+    await ranks.submit(hiding + 'while [ ! -e "$MARKS/hidden" ]; do sleep 0.1; done')
+    await small.reach(ranks.job, "done")
+    hidden = int((ranks.marks / "hidden").read_text())
+    try:
+        log = (machine.state / "spawner.log").read_text()
+        assert log.count(f"process {hidden} is left of a task that has ended") == 1
+    finally:
+        os.kill(hidden, signal.SIGKILL)
 
 
 # Control groups alone

@@ -1,5 +1,6 @@
 """Errors with one attempt: logged and reported, and the spawner continues with the others."""
 
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,10 @@ class AttemptErrors:
         except Exception as error:
             if attempt is not None:
                 attempt.add_problem(f"error of the worker: {error!r}")
-            if self._left > 0:
-                self._left -= 1
-                traceback.print_exc()
+            self.log(traceback.format_exc())
+
+    def log(self, text: str) -> None:
+        """Write to the log of the spawner, unless it has become long."""
+        if self._left > 0:
+            self._left -= 1
+            print(text.rstrip(), file=sys.stderr, flush=True)  # noqa: T201

@@ -11,7 +11,7 @@ import resource
 import secrets
 import signal
 import time
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -97,7 +97,7 @@ class ProcessTree(NamedTuple):
                     is_addressed = (
                         except_process_group is None or os.getpgid(pid) != except_process_group
                     )
-                    if self._contains(pid) and is_addressed:
+                    if self.contains(pid) and is_addressed:
                         signal.pidfd_send_signal(pidfd, number)
                 finally:
                     os.close(pidfd)
@@ -106,7 +106,7 @@ class ProcessTree(NamedTuple):
     def _group_pids(self) -> set[int]:
         return self.group.pids() if self.group is not None else set()
 
-    def _contains(self, pid: int) -> bool:
+    def contains(self, pid: int) -> bool:
         return _has_tag(self.tag, pid) or pid in self._group_pids()
 
     def kill(self) -> int:
@@ -151,5 +151,14 @@ class OwnChildren:
         """
         if not self._is_listed:
             return bool(tagged_pids(tag))
-        children = map(int, self._list.read_bytes().split())
-        return any(pid not in main_pids and _has_tag(tag, pid) for pid in children)
+        return any(pid not in main_pids and _has_tag(tag, pid) for pid in self._pids())
+
+    def outside(self, trees: Sequence[ProcessTree], main_pids: Container[int]) -> list[int]:
+        """The children that belong to none of the trees: they have changed their own tag."""
+        if not self._is_listed:
+            return []
+        others = [pid for pid in self._pids() if pid not in main_pids and not _is_zombie(pid)]
+        return [pid for pid in others if not any(tree.contains(pid) for tree in trees)]
+
+    def _pids(self) -> Iterator[int]:
+        return map(int, self._list.read_bytes().split())

@@ -59,6 +59,7 @@ class Spawner:
         self._idle_exit_s = idle_exit_s
         self._active_at = boot_time()  #: when it last had a link or an attempt
         self._is_quitting = False
+        self._logged_children: set[int] = set()
 
     def run(self) -> None:
         """Run until the link asks to quit, or until idle for too long."""
@@ -169,7 +170,21 @@ class Spawner:
                 self._guard.restart()
             else:
                 self._processes.record_exit(child, self._lease.ends_at())
+                self._logged_children.discard(child.pid)
+        attempts = len(self._processes)
         self._processes.remove_ended()
+        if len(self._processes) < attempts:
+            self._log_unknown_children()
+
+    def _log_unknown_children(self) -> None:
+        """Log each process that an attempt has left and that cannot be told from any other."""
+        for pid in self._processes.unknown_children():
+            if pid != self._guard.pid and pid not in self._logged_children:
+                self._logged_children.add(pid)
+                self._errors.log(
+                    f"process {pid} is left of a task that has ended: it has changed its limit"
+                    " RLIMIT_RSS, by which the worker finds the processes of tasks; kill it by hand"
+                )
 
     def _ended(self, status: AttemptStatus) -> None:
         self._finished.add(status, boot_time())
