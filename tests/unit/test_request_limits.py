@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
 import uvicorn
 from tests.unit.test_http_protocol import Wire
 from uvicorn.server import ServerState
@@ -12,6 +13,7 @@ from uvicorn.server import ServerState
 from phalanx.server.request_limits import BYTES_PER_S, PATIENCE_S, LimitedProtocol
 
 HEAD = b"POST /jobs HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n"
+CHUNKED = b"POST /jobs HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 class ManualLoop:
@@ -64,7 +66,7 @@ class ManualLoop:
 class Upload:
     """A request whose body arrives piece by piece."""
 
-    def __init__(self) -> None:
+    def __init__(self, head: bytes = HEAD) -> None:
         async def app(scope: object, receive: object, send: object) -> None:
             """Never runs."""
 
@@ -77,7 +79,7 @@ class Upload:
             _loop=self.loop,
         )
         self.protocol.connection_made(self.wire)
-        self.send(HEAD)
+        self.send(head)
 
     def send(self, data: bytes) -> None:
         self.protocol.data_received(data)
@@ -85,11 +87,14 @@ class Upload:
 
     @property
     def is_refused(self) -> bool:
-        for sent in self.wire.sent:
-            head, _, body = sent.partition(b"\r\n\r\n")
-            assert head.startswith(b"HTTP/1.1 408 ")
-            assert json.loads(body)["error"]["code"] == "timeout"
-        return bool(self.wire.sent)
+        return self.refusal == (408, "timeout")
+
+    @property
+    def refusal(self) -> tuple[int, str] | None:
+        if not self.wire.sent:
+            return None
+        head, _, body = self.wire.sent[0].partition(b"\r\n\r\n")
+        return int(head.split()[1]), json.loads(body)["error"]["code"]
 
 
 async def test_a_slow_upload_with_a_steady_pace_is_accepted() -> None:
@@ -97,7 +102,7 @@ async def test_a_slow_upload_with_a_steady_pace_is_accepted() -> None:
     for _ in range(200):
         upload.loop.advance(5)
         upload.send(b"x" * (BYTES_PER_S * 5))
-    assert not upload.is_refused
+    assert upload.refusal is None
 
 
 async def test_an_upload_of_a_byte_now_and_then_is_refused() -> None:
@@ -122,7 +127,7 @@ async def test_a_client_is_not_slow_while_the_server_stalls() -> None:
         upload.loop.stall(PATIENCE_S + 60)
     upload.send(b"x" * 100)
     upload.loop.advance(PATIENCE_S)
-    assert not upload.is_refused
+    assert upload.refusal is None
 
 
 async def test_a_client_is_not_slow_while_the_server_does_not_read() -> None:
@@ -133,4 +138,52 @@ async def test_a_client_is_not_slow_while_the_server_does_not_read() -> None:
         upload.loop.advance(PATIENCE_S)
     upload.send(b"x")
     upload.loop.advance(PATIENCE_S)
-    assert not upload.is_refused
+    assert upload.refusal is None
+
+
+#: Parts of a chunked body besides its data: how they begin, and the piece that is repeated.
+ENDLESS = {
+    "zeros of a chunk size": (b"", b"0"),
+    "a chunk extension": (b"1;a=", b"x"),
+    "a trailer": (b"0\r\nX-Sum: ", b"x"),
+    "trailers": (b"0\r\n", b"a: b\r\n"),
+}
+FRAMING = ENDLESS | {
+    "chunk sizes": (b"", b"1\r\nx\r\n"),
+    "chunk extensions": (b"", b"1;a=b\r\nx\r\n"),
+}
+
+
+@pytest.mark.parametrize("kind", FRAMING)
+async def test_the_framing_of_a_chunked_body_cannot_go_on_slowly(kind: str) -> None:
+    begin, piece = FRAMING[kind]
+    upload = Upload(CHUNKED + b"%x\r\n%s\r\n" % (60_000, b"x" * 60_000))
+    upload.send(begin)
+    for _ in range(30):
+        upload.loop.advance(PATIENCE_S - 1)
+        upload.send(piece)
+    assert upload.is_refused
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+async def test_the_framing_of_a_chunked_body_is_bounded_however_large_the_body_is(
+    kind: str,
+) -> None:
+    begin, piece = ENDLESS[kind]
+    upload = Upload(CHUNKED + b"%x\r\n" % 10_000_000)
+    for _ in range(10):
+        upload.send(b"x" * 1_000_000)
+    upload.send(b"\r\n" + begin)
+    upload.send(piece * (400_000 // len(piece)))
+    assert upload.refusal == (400, "invalid")
+    assert len(upload.protocol.headers) == 2, "trailers are not kept"
+
+
+async def test_a_chunked_upload_with_a_steady_pace_is_accepted() -> None:
+    upload = Upload(CHUNKED)
+    for _ in range(200):
+        upload.loop.advance(5)
+        upload.send(b"%x;a=b\r\n%s\r\n" % (BYTES_PER_S * 5, b"x" * (BYTES_PER_S * 5)))
+    upload.send(b"0\r\nX-Sum: 1\r\n\r\n")
+    upload.loop.advance(PATIENCE_S * 3)
+    assert upload.refusal is None

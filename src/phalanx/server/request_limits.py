@@ -22,7 +22,8 @@ HEADER_COUNT = 128
 PATIENCE_S = 10.0
 #: The least average pace of a body, after the first `PATIENCE_S`.
 BYTES_PER_S = 500
-#: Chunk sizes, chunk extensions and trailers may have as many bytes as the body, and this many.
+#: Chunk sizes, chunk extensions and trailers may have as many bytes as the body, and this many; and
+#: no more than this many in a row.
 _FRAMING_BYTES = 64 * 1024
 #: The most requests that are sent before the first of them is answered.
 _PIPELINED = 16
@@ -69,6 +70,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._head_bytes = 0  #: of a head that did not arrive in one piece
         self._body_bytes = 0
         self._framed_bytes = 0  #: of the body as it was sent
+        self._framing_run_bytes = 0  #: that arrived since the last piece with data
         self._body_began_at = 0.0
         self._body_bytes_before = 0  #: when the timer was started
 
@@ -107,7 +109,7 @@ class LimitedProtocol(HttpToolsProtocol):
             if self._discarded_bytes > _DISCARDED_BYTES:
                 self.flow.pause_reading()
             return
-        before = self._part
+        before, body_bytes_before = self._part, self._body_bytes
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -126,10 +128,17 @@ class LimitedProtocol(HttpToolsProtocol):
                 if self._head_bytes > HEAD_BYTES:
                     self._refuse_head()
         elif before == _BODY:
-            self._framed_bytes += len(data)
-            if self._framed_bytes > 2 * self._body_bytes + _FRAMING_BYTES:
-                message = "the body has more chunk sizes and trailers than data; send it whole"
-                self.refuse(400, "invalid", message)
+            has_data = self._body_bytes > body_bytes_before
+            self._count_framing(len(data), has_data=has_data)
+
+    def _count_framing(self, size_bytes: int, *, has_data: bool) -> None:
+        """Count a piece of the body, and refuse a body with too much besides its data."""
+        self._framed_bytes += size_bytes
+        self._framing_run_bytes = 0 if has_data else self._framing_run_bytes + size_bytes
+        framing_bytes = self._framed_bytes - self._body_bytes
+        if max(framing_bytes - self._body_bytes, self._framing_run_bytes) > _FRAMING_BYTES:
+            message = "the body has too many chunk sizes, extensions or trailers; send it whole"
+            self.refuse(400, "invalid", message)
 
     # Callbacks of the parser
 
@@ -154,9 +163,12 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._timer is not None:
             self._stop_timer()
         self._part = _BODY
-        self._body_bytes = self._framed_bytes = 0
+        self._body_bytes = self._framed_bytes = self._framing_run_bytes = 0
         super().on_headers_complete()
-        self.headers = []  # trailers end up here, and not among the headers of the request
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._part != _BODY:  # a trailer is ignored
+            super().on_header(name, value)
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
