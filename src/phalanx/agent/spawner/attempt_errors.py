@@ -29,4 +29,5 @@ class AttemptErrors:
         """Write to the log of the spawner, unless it has become long."""
         if self._left > 0:
             self._left -= 1
-            print(text.rstrip(), file=sys.stderr, flush=True)  # noqa: T201
+            sys.stderr.write(f"{text.rstrip()}\n")
+            sys.stderr.flush()
