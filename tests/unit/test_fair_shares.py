@@ -149,3 +149,8 @@ def test_the_first_limit_on_the_way_to_the_root_binds() -> None:
     assert shares.limits.binding([("a", need)]) == ("lab", "cpu")
     assert shares.limits.binding([("b", need)]) is None
     assert shares.limits.remaining() == {"lab": [("lab", "cpu", 1.0)], "a": [("lab", "cpu", 1.0)]}
+
+
+def test_a_cluster_without_workers_is_divided_into_nothing() -> None:
+    shares = equal_dominant_shares(np.zeros(0), np.ones(2), np.zeros((2, 0)))
+    assert shares.shape == (2, 0)

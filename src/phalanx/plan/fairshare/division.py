@@ -76,9 +76,10 @@ def equal_dominant_shares(amounts: Floats, weights: Floats, demands: Floats) -> 
     """
     wanted = demands > EPSILON
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = np.where(wanted & (amounts > EPSILON), demands / amounts, 0.0).max(axis=1)
+        ratios = np.where(wanted & (amounts > EPSILON), demands / amounts, 0.0)
+        dominant = ratios.max(axis=1, initial=0.0)  # of no resource in a cluster without workers
         # The level of weighted dominant shares at which the demand of each part is met.
-        levels = np.where(weights > 0, ratios / weights, 0.0)
+        levels = np.where(weights > 0, dominant / weights, 0.0)
     parts = np.zeros_like(demands)
     growing = (levels > 0) & ~wanted[:, amounts <= EPSILON].any(axis=1)
     while growing.any():
