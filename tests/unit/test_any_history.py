@@ -180,7 +180,7 @@ class AnyHistory(RuleBasedStateMachine):
             return
         said = {} if of is None else {"min_available": pick % 2}
         part = GangMembers(of, (f"pod-{pick}",), said)
-        waiting = [g.job for g in self.driver.cluster.gangs.values() if g.job.awaits_members]
+        waiting = [g.job for g in self.driver.cluster.gangs.values() if g.job.members is not None]
         if waiting and pick % 3:
             job = waiting[pick % len(waiting)].id
             self.attempt(events.MembersJoined(job, spec, part))

@@ -1,7 +1,7 @@
 """Koordinator's annotations on pods and on PodGroups."""
 
 import pytest
-from tests.manifests import converted, only, pod, refused, warnings
+from tests.manifests import bundled, converted, only, pod, refused, warnings
 
 from phalanx.core.time_units import MINUTE
 
@@ -84,10 +84,18 @@ def test_an_unknown_mode_is_read_as_strict_with_a_warning() -> None:
     ]
 
 
-@pytest.mark.parametrize("total", ["1", "many"])
-def test_a_total_below_the_minimum_is_read_as_the_minimum(total: str) -> None:
-    notes = warnings(gang(total_number=total))
-    assert notes[0].endswith(f'is "{total}", read as the minimum')
+@pytest.mark.parametrize(
+    ("total", "note", "read"),
+    [("1", "is 1, read as the minimum of 2", 2), ("many", 'is "many", read as the minimum', None)],
+)
+def test_a_total_below_the_minimum_is_read_as_the_minimum(
+    total: str, note: str, read: int | None
+) -> None:
+    text = gang(total_number=total)
+    [said] = warnings(text)
+    assert said.endswith(note)
+    [part] = bundled(text).parts.values()
+    assert part.total == read
 
 
 def test_a_gang_that_has_timed_out_is_not_started_again() -> None:

@@ -3,16 +3,26 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.driver import Driver
 from tests.manifests import bundled, pod
 
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict, Invalid
-from phalanx.core.events import CancelRequested, MembersJoined, Placed, Placement, PriorityChanged
+from phalanx.core.events import (
+    CancelRequested,
+    GangGathered,
+    MembersJoined,
+    Placed,
+    Placement,
+    PriorityChanged,
+)
 from phalanx.core.model import Assignment, Phase
 from phalanx.core.reasons import WaitingForMembers, own_reason
 from phalanx.core.spec.native_form import native
 from phalanx.core.states import State
+from phalanx.plan.cycle import plan
+from phalanx.plan.state.planner_state import PlannerState
 
 IN_GROUP = "{scheduling.x-k8s.io/pod-group: web}"
 PREFIX = "gang.scheduling.koordinator.sh/"
@@ -72,7 +82,7 @@ class Parts(Driver):
 @pytest.fixture
 def cluster() -> Parts:
     driver = Parts()
-    driver.fleet("a", "b", "c", resources={"cpu": 8000})
+    driver.fleet("a", "b", "c", resources={"cpu": 8000}, labels={"zone": "a"})
     return driver
 
 
@@ -255,7 +265,99 @@ def test_a_part_that_does_not_fit_changes_nothing(cluster: Parts, what: str) -> 
     assert said in cluster.refuse(cluster.event(job, second), Invalid)
 
 
-def test_a_gang_with_all_its_members_cannot_be_joined(cluster: Parts) -> None:
-    job = cluster.begin(group(2) + member("w-0"))
+# Members that come later
+
+
+def test_a_gang_that_has_its_minimum_and_no_place_is_put_together_anew(cluster: Parts) -> None:
+    job = cluster.begin(group(2) + member("w-0") + member("ps-0", "nodeSelector: {zone: a}"))
+    since = cluster.pending(job).since
+    cluster.advance(60)
     cluster.join(job, member("w-1"))
-    assert "has all its members" in cluster.refuse(cluster.event(job, member("w-2")), Conflict)
+    spec = cluster.spec(job)
+    assert spec["roles"] == {
+        "w": {"replicas": 2, "command": ["train"]},
+        "ps": {"command": ["train"], "node_selector": {"zone": "a"}},
+    }
+    assert (spec["min_available"], cluster.pending(job).since) == (2, since)
+
+
+@pytest.mark.parametrize("policy", ["OnFailure", "Never"])
+def test_members_join_a_running_gang_behind_the_others(cluster: Parts, policy: str) -> None:
+    rule = f"restartPolicy: {policy}"
+    other = f"{rule}, nodeSelector: {{zone: a}}"
+    job = cluster.begin(group(2) + member("w-0", rule) + member("ps-0", other))
+    cluster.run(job, "a", "b")
+    cluster.join(job, member("w-1", rule))
+    cluster.join(job, member("w-2", rule))
+    assert [(t.index, t.role) for t in cluster.gang(job).tasks] == [
+        (0, "w"),
+        (1, "ps"),
+        (2, "w-1"),
+        (3, "w-1"),
+    ]
+    assert cluster.phase(job) is Phase.RUNNING
+    assert cluster.job(job).spec.min_available == 2
+    [start] = plan(PlannerState.of(cluster.cluster), cluster.now).reserved()
+    assert [each.task for each in start.assignments] == [2, 3]
+    cluster.place(job, "c", tasks=[2])
+    cluster.accept(job)
+    cluster.start(job)
+    for index in (0, 1, 2):
+        cluster.exit(job, index)
+    assert cluster.phase(job) is Phase.PENDING, "one member has not run"
+    cluster.place(job, "c", tasks=[3])
+    cluster.accept(job)
+    cluster.start(job)
+    cluster.exit(job, 3)
+    assert cluster.phase(job) is Phase.DONE
+
+
+def test_members_that_join_a_reserved_gang_are_not_part_of_its_start(cluster: Parts) -> None:
+    job = cluster.begin(group(2) + member("w-0") + member("w-1"))
+    cluster.place(job, "a", "b")
+    cluster.join(job, member("w-2"))
+    cluster.accept(job)
+    assert cluster.states(job)[2] is State.BLOCKED
+    cluster.start(job)
+    assert cluster.phase(job) is Phase.RUNNING
+
+
+def test_a_member_joins_a_gang_of_one_that_is_backing_off(cluster: Parts) -> None:
+    job = cluster.begin(group(1) + member("w-0"))
+    cluster.run(job, "a")
+    cluster.fail(job, 0)
+    assert cluster.states(job) == [State.PENDING]
+    cluster.join(job, member("w-1"))
+    assert cluster.states(job) == [State.BLOCKED] * 2
+
+
+def test_a_member_joins_a_gang_that_gathers_places(cluster: Parts) -> None:
+    pods = "".join(annotated(f"w-{n}", min_available=2, mode="NonStrict") for n in range(2))
+    job = cluster.begin(pods)
+    version = cluster.job(job).version
+    cluster.apply(GangGathered(Placement(job, version, (Assignment(1, "a"),))))
+    cluster.join(job, annotated("w-2", min_available=2, mode="NonStrict"))
+    gathered = cluster.pending(job).gathered
+    assert gathered is not None
+    assert gathered.places == (Assignment(1, "a"),)
+
+
+def test_a_gang_that_has_been_placed_keeps_what_it_was_told(cluster: Parts) -> None:
+    job = cluster.begin(group(2) + member("w-0") + member("w-1"))
+    cluster.run(job, "a", "b")
+    said = cluster.refuse(cluster.event(job, annotated("w-2", min_available=3)), Invalid)
+    assert "min_available is 3 for w-2 and 2 for w-0, submitted before" in said
+    cluster.join(job, member("w-3", "terminationGracePeriodSeconds: 60"))
+    assert cluster.spec(job)["grace"] == "1m"
+
+
+def test_no_member_joins_a_gang_that_stops_or_a_job_that_is_no_gang_of_pods(
+    cluster: Parts,
+) -> None:
+    job = cluster.begin(group(2) + member("w-0") + member("w-1"))
+    cluster.run(job, "a", "b")
+    event = cluster.event(job, member("w-2"))
+    cluster.apply(CancelRequested(job))
+    assert "is stopping; submit the members again" in cluster.refuse(event, Conflict)
+    other = cluster.submit(replace(event.spec, name="other"))
+    assert "not submitted as pods" in cluster.refuse(replace(event, job=other), Conflict)

@@ -48,6 +48,7 @@ DESIGN = {
     "blocked DependenciesMet": "pending",
     "blocked MembersJoined": "pending",
     "blocked StopSettled": "failed cancelled",
+    "pending MembersJoined": "blocked",
     "pending Placed": "reserved",
     "pending Claimed": "running",
     "pending StopSettled": "failed cancelled",

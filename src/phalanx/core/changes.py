@@ -231,6 +231,14 @@ class Changes:
                 self.tasks[(gang.job.id, index)] = task
         self.joined.append(gang.job.id)
 
+    def add_tasks(self, gang: Gang, tasks: list[Task]) -> None:
+        """Add tasks behind those that the gang has."""
+        gang.tasks += tasks
+        gang.counts += counted(tasks) if tasks else 0
+        for task in tasks:
+            self.tasks[(task.job, task.index)] = task
+        self.joined.append(gang.job.id)
+
     def set_worker(self, worker: Worker) -> Node:
         """Store a new version of a worker's row. The charges stay."""
         node = self.find_node(worker.id)

@@ -97,6 +97,14 @@ class Gang:
         """Whether every task is in a terminal state."""
         return sum(map(self.count, TERMINAL)) == len(self.tasks)
 
+    @property
+    def places_tasks_alone(self) -> bool:
+        """Whether tasks can be placed while others run: they restart alone, or are pods that never
+        restart."""
+        job = self.job
+        restart = job.spec.restart
+        return restart is Restart.TASK or (restart is Restart.NEVER and job.members is not None)
+
     def role(self, index: int) -> Role:
         return role_of(self.job.spec, index)
 
@@ -169,13 +177,13 @@ class Gang:
     def is_complete(self) -> bool:
         """Whether the work is done, by `complete_when`.
 
-        In a gang that restarts as one, tasks without a place beside finished ones were never
+        In a gang that is placed as one, tasks without a place beside finished ones were never
         needed: they are above the minimum.
         """
         spec = self.job.spec
         if not self.count(State.DONE) and self.job.stopping is None:
             return False
-        surplus = State.BLOCKED if spec.restart is not Restart.TASK else State.DONE
+        surplus = State.DONE if self.places_tasks_alone else State.BLOCKED
         if spec.complete_when == "all" and self.job.stopping is None:
             unneeded = self.count(State.BLOCKED) if surplus is State.BLOCKED else 0
             return self.count(State.DONE) + unneeded == len(self.tasks)

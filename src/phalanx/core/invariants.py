@@ -195,7 +195,7 @@ def _start_set(gang: Gang) -> Iterator[Violation]:
 def _done_tasks(gang: Gang) -> Iterator[Violation]:
     """Before its job ends, a done task runs again only with its whole gang."""
     job = gang.job
-    if job.pending is not None and job.spec.restart is not Restart.TASK and gang.count(State.DONE):
+    if job.pending is not None and not gang.places_tasks_alone and gang.count(State.DONE):
         yield Violation(Invariant.GANG_RESTARTS_WITH_ITS_DONE_TASKS, f"job {job.id}")
 
 

@@ -238,6 +238,7 @@ class GangMembers(msgspec.Struct, frozen=True, omit_defaults=True):
     #: Fields that parts have set for the gang, and their weight: the heavier part wins.
     weights: dict[str, int] = {}
     shared: dict[str, str] = {}  #: fields that must be equal in all members, as they were written
+    total: int | None = None  #: how many members its user expects
 
 
 class PendingTimeout(NamedTuple):

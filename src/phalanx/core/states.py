@@ -70,6 +70,7 @@ TABLE: tuple[Rule, ...] = (
     *_rules(State.BLOCKED, Move.DEPENDENCIES_MET, Move.MEMBERS_JOINED, to=(State.PENDING,)),
     *_rules(State.BLOCKED, Move.PLACED, to=(State.RESERVED,)),
     *_rules(State.BLOCKED, Move.STOP_SETTLED, to=(State.FAILED, State.CANCELLED)),
+    *_rules(State.PENDING, Move.MEMBERS_JOINED, to=(State.BLOCKED,)),
     *_rules(State.PENDING, Move.PLACED, to=(State.RESERVED,)),
     *_rules(State.PENDING, Move.CLAIMED, to=(State.RUNNING,)),
     *_rules(State.PENDING, Move.STOP_SETTLED, to=(State.FAILED, State.CANCELLED)),

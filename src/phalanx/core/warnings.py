@@ -73,7 +73,18 @@ class NoCheckpoint(msgspec.Struct, frozen=True, tag=True):
         )
 
 
-AnyWarning = WillNotStart | PreemptionRisk | NoCheckpoint
+class BeyondTotal(msgspec.Struct, frozen=True, tag=True):
+    members: int
+    total: int  #: how many members the gang was said to have in all
+
+    def __str__(self) -> str:
+        return (
+            f"this gang has {self.members} members, more than its total-number of {self.total}; "
+            "all of them are scheduled"
+        )
+
+
+AnyWarning = BeyondTotal | WillNotStart | PreemptionRisk | NoCheckpoint
 
 
 class Standing(msgspec.Struct, frozen=True):

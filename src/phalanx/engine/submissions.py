@@ -12,7 +12,7 @@ from phalanx.core.errors import Conflict, CoreError, Invalid, Problem
 from phalanx.core.events import CronSet, MembersJoined, QueueSet, Submitted
 from phalanx.core.model import Cron, GangMembers, Job, Phase, Queue, cron_key
 from phalanx.core.spec.job import JobSpec
-from phalanx.core.warnings import AnyWarning
+from phalanx.core.warnings import AnyWarning, BeyondTotal
 from phalanx.engine.admission import SubmitRate
 from phalanx.engine.engine import Engine
 from phalanx.engine.errors import NoAnswer, UncertainOutcome
@@ -276,7 +276,10 @@ class Submissions:
             isinstance(accepted, AcceptedJob) and accepted.job.awaits_members
         ):
             return accepted  # an incomplete gang is not judged before its last part
-        return accepted._replace(warnings=self._warnings.of(turn, spec))
+        warnings = self._warnings.of(turn, spec)
+        if isinstance(accepted, AcceptedJob):
+            warnings = (*_beyond_total(accepted.job), *warnings)
+        return accepted._replace(warnings=warnings)
 
     def _schedule(self, turn: Turn, submission: Submission) -> Scheduled | CoreError:
         """Create or replace a cron. Repeating it changes nothing, so it needs no key."""
@@ -290,13 +293,19 @@ class Submissions:
         return Scheduled(turn.cluster.crons[key], is_new)
 
     def _join(self, turn: Turn, submission: Submission) -> AcceptedJob | None:
-        """Add a part of a gang to the incomplete job of that name; None if there is none."""
+        """Add a part of a gang to the gang of that name; None if there is none."""
         spec, part, cluster = submission.spec, submission.part, turn.cluster
         job = cluster.names.get((spec.namespace, spec.name or ""))
-        if job is None or part is None or not cluster.gangs[job].job.awaits_members:
+        if job is None or part is None or cluster.gangs[job].job.members is None:
             return None
         joined = turn.apply(MembersJoined(job, spec, part))
         return AcceptedJob(joined.gangs[job].job, is_new=False)
+
+
+def _beyond_total(job: Job) -> Iterator[BeyondTotal]:
+    total = None if job.members is None else job.members.total
+    if total is not None and job.spec.size > total:
+        yield BeyondTotal(job.spec.size, total)
 
 
 def _slices(submissions: Sequence[Submission]) -> Iterator[slice]:
@@ -313,8 +322,6 @@ def _slices(submissions: Sequence[Submission]) -> Iterator[slice]:
 def _submit(turn: Turn, job: str, submission: Submission, ended: dict[str, Phase]) -> AcceptedJob:
     spec, part = submission.spec, submission.part
     mine = {name: ended[name] for name in spec.after if name in ended}
-    if part is not None and part.needed is not None and spec.size >= part.needed:
-        part = None  # the gang is complete
     event = Submitted(job, spec, submission.owner, mine, part)
     return AcceptedJob(turn.apply(event).gangs[job].job, is_new=True)
 

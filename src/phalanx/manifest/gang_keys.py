@@ -21,6 +21,7 @@ class GangDeclaration(NamedTuple):
     gang: LocatedValue | None  #: the name of the gang
     fields: dict[str, LocatedValue]  #: fields of the native form
     is_koordinator: bool  #: it has an annotation of Koordinator, whose defaults apply
+    total: LocatedValue | None = None  #: how many members the gang has in all
 
 
 def declaration_of(
@@ -34,12 +35,13 @@ def declaration_of(
     gang = _named_by(scheduling_group, _NATIVE_GROUP) or koordinator.gang_of(annotations)
     gang = gang or alibaba_ack.gang_of(labels) or alibaba_ack.gang_of(annotations)
     gang = gang or _named_by(annotations, _VOLCANO_GROUP)
+    total = koordinator.total_of(annotations)
     fields = (
         alibaba_ack.fields_of(labels)
         | alibaba_ack.fields_of(annotations)
         | koordinator.fields_of(annotations)
     )
-    return GangDeclaration(gang, fields, is_koordinator)
+    return GangDeclaration(gang, fields, is_koordinator, total)
 
 
 def _named_by(mapping: StrictMapping, key: str) -> LocatedValue | None:

@@ -44,6 +44,20 @@ def gang_of(annotations: StrictMapping) -> LocatedValue | None:
     return None if name is None else LocatedValue(name, annotations.location.at(f"{PREFIX}name"))
 
 
+def total_of(annotations: StrictMapping) -> LocatedValue | None:
+    """How many members the gang has in all. Read it before the fields."""
+    key = f"{PREFIX}total-number"
+    given = annotations.read(key, word)
+    if given is None:
+        return None
+    if given.isascii() and given.isdecimal() and len(given) < 10:
+        return LocatedValue(int(given), annotations.location.at(key))
+    annotations.problems.add_note(
+        annotations.location.at(key), f"is {shown(given)}, read as the minimum"
+    )
+    return None
+
+
 def fields_of(annotations: StrictMapping) -> dict[str, LocatedValue]:
     """The fields of the native form that the annotations set."""
     fields: dict[str, LocatedValue] = {}
@@ -52,8 +66,7 @@ def fields_of(annotations: StrictMapping) -> dict[str, LocatedValue]:
         if value is not None:
             fields[field] = LocatedValue(value, annotations.location.at(PREFIX + key))
 
-    minimum = annotations.read(f"{PREFIX}min-available", whole(1))
-    put("min_available", "min-available", minimum)
+    put("min_available", "min-available", annotations.read(f"{PREFIX}min-available", whole(1)))
     put("mode", "mode", _mode(annotations))
     put("gather_timeout", "waiting-time", _waiting_time(annotations))
     match = annotations.read(f"{PREFIX}match-policy", choice({word: word for word in _MATCHES}))
@@ -63,7 +76,6 @@ def fields_of(annotations: StrictMapping) -> dict[str, LocatedValue]:
         if group is not None:
             fields["group"] = group
     put("pack", "network-topology-spec", _pack(annotations))
-    _check_total(annotations, minimum)
     if annotations.read(f"{PREFIX}timeout", word) == "true":
         annotations.problem(
             "is true, because the gang has timed out; remove the annotation to submit it again",
@@ -99,16 +111,6 @@ def _waiting_time(annotations: StrictMapping) -> str | None:
         annotations.location.at(key), f"is {shown(given)}, read as the default of the server"
     )
     return None
-
-
-def _check_total(annotations: StrictMapping, minimum: int | None) -> None:
-    """Warn about a total that is too small. It has no other effect: the pods are counted."""
-    key = f"{PREFIX}total-number"
-    given = annotations.read(key, word)
-    if given is not None and not (given.isdecimal() and int(given) >= (minimum or 1)):
-        annotations.problems.add_note(
-            annotations.location.at(key), f"is {shown(given)}, read as the minimum"
-        )
 
 
 def _pack(annotations: StrictMapping) -> dict[str, str] | None:

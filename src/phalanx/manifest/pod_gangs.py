@@ -124,6 +124,7 @@ class PodGangs:
             names=tuple(member.name for member, _ in members),
             weights=_field_weights(weights),
             shared=_equal_fields(first.pod),
+            total=self._total([each.declaration.total for each in members], group, minimum),
         )
         self._put_minimum(draft, key, minimum, first)
         return draft
@@ -138,9 +139,25 @@ class PodGangs:
         weights = dict.fromkeys(draft.fields, _DEFAULT) | dict.fromkeys(group.fields, _LABEL)
         draft.put_all(_without_minimum(group.fields))
         minimum = _number(group.fields.get("min_available"))
-        draft.part = GangMembers(needed=minimum, weights=_field_weights(weights))
+        total = self._total([], group, group.fields.get("min_available"))
+        draft.part = GangMembers(needed=minimum, weights=_field_weights(weights), total=total)
         self.incomplete.append(IncompleteGang(*key, draft.location, 0, minimum))
         return draft
+
+    def _total(
+        self,
+        declared: Sequence[LocatedValue | None],
+        group: PodGroup | None,
+        minimum: LocatedValue | None,
+    ) -> int | None:
+        """How many members the gang has in all. A total below the minimum is the minimum."""
+        of_group = None if group is None else group.total
+        given = next((total for total in declared if total is not None), of_group)
+        total, least = _number(given), _number(minimum) or 1
+        if given is None or total is None or total >= least:
+            return total
+        self._problems.add_note(given.location, f"is {total}, read as the minimum of {least}")
+        return least
 
     def _agreed_fields(
         self,

@@ -21,6 +21,7 @@ class PodGroup(NamedTuple):
     metadata: Metadata
     fields: dict[str, LocatedValue]  #: fields of the native form
     is_koordinator: bool  #: it has an annotation of Koordinator, whose defaults apply
+    total: LocatedValue | None = None  #: how many members the gang has in all
 
 
 def pod_group_of(document: StrictMapping, version: str) -> PodGroup:
@@ -48,9 +49,10 @@ def pod_group_of(document: StrictMapping, version: str) -> PodGroup:
     if version == VOLCANO:
         put("queue", "queue", spec.read("queue", text))
         put("priority_class", "priorityClassName", spec.read("priorityClassName", text))
+    total = koordinator.total_of(metadata.annotations)
     of_metadata = (
         alibaba_ack.fields_of(metadata.labels)
         | alibaba_ack.fields_of(metadata.annotations)
         | koordinator.fields_of(metadata.annotations)
     )
-    return PodGroup(metadata, of_metadata | fields, is_koordinator)
+    return PodGroup(metadata, of_metadata | fields, is_koordinator, total)

@@ -209,6 +209,22 @@ async def test_a_part_that_is_sent_again_with_its_key_joins_once(server: Running
     assert refused.body["error"]["details"][0]["message"].startswith("is web-0, a member that")
 
 
+async def test_members_join_a_complete_gang_beyond_its_total(
+    on_each_store: Running,
+) -> None:
+    prefix = "gang.scheduling.koordinator.sh/"
+    words = f"{{{prefix}name: web, {prefix}min-available: 2, {prefix}total-number: 3}}"
+    pods = [pod(f"web-{n}", annotations=words) for n in range(4)]
+    first = await send(on_each_store, pods[0] + pods[1])
+    job = first.body["id"]
+    second = await send(on_each_store, pods[2])
+    assert (second.status, second.body["id"], second.body["size"]) == (200, job, 3)
+    assert "BeyondTotal" not in str(second.body["warnings"])
+    third = await send(on_each_store, pods[3])
+    assert third.body["size"] == 4
+    assert "4 members, more than its total-number of 3" in str(third.body["warnings"])
+
+
 async def test_a_part_at_odds_keeps_the_whole_file_out(server: Running) -> None:
     await send(server, GROUP + pod("web-0", labels=LABELS, spec="priority: 5"))
     refused = await send(server, pod("web-1", labels=LABELS, spec="priority: 7") + pod("other"))

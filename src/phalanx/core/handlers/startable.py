@@ -5,7 +5,6 @@ from phalanx.core.errors import Conflict
 from phalanx.core.gang import Gang
 from phalanx.core.ids import split_task
 from phalanx.core.queues import stopped_by
-from phalanx.core.spec.job import Restart
 
 
 def check_startable(tx: Changes, gang: Gang, version: int) -> None:
@@ -28,7 +27,7 @@ def check_startable(tx: Changes, gang: Gang, version: int) -> None:
         refusal = "its backoff has not ended"
     elif job.reservation is not None:
         refusal = "it already has a reservation"
-    elif job.spec.restart is not Restart.TASK and not gang.is_idle:
+    elif not gang.places_tasks_alone and not gang.is_idle:
         refusal = "it has started, and restarts only as a whole"
     elif (worker := _unfenced(tx, gang)) is not None:
         refusal = f"it is fenced, and an earlier attempt may be alive on {worker}"

@@ -14,7 +14,6 @@ from phalanx.core.spec.job import (
     Match,
     Mode,
     PreemptionPolicy,
-    Restart,
     Role,
 )
 from phalanx.core.states import PLACED, State
@@ -85,7 +84,7 @@ class Translator:
         job, spec = gang.job, gang.job.spec
         if job.is_ending or job.reservation is not None:
             return None
-        if spec.restart is not Restart.TASK and not gang.is_idle:
+        if not gang.places_tasks_alone and not gang.is_idle:
             return None
         unplaced = gang.unplaced()
         if not unplaced:
