@@ -1,6 +1,7 @@
 """The commands and blocks of a page of the documentation."""
 
 import re
+import shlex
 from pathlib import Path
 
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
@@ -14,7 +15,7 @@ def blocks(page: str, language: str) -> list[str]:
 
 def commands(page: str) -> list[list[str]]:
     """The words after `phalanx` of every line that is to be typed."""
-    lines = [line.split() for block in blocks(page, "sh") for line in block.splitlines()]
+    lines = [shlex.split(line) for block in blocks(page, "sh") for line in block.splitlines()]
     assert lines
     assert all(line[0] == "phalanx" for line in lines)
     return [line[1:] for line in lines]

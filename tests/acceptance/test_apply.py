@@ -22,9 +22,9 @@ def names(terminal: Terminal) -> list[str]:
 
 def test_the_page_works_as_written(own: Terminal, tmp_path: Path) -> None:
     file = tmp_path / "queues.yaml"
-    [queues] = blocks("queues", "text")
+    queues, restricted = blocks("queues", "text")
     file.write_text(queues)
-    look, apply, listed = (
+    look, apply, listed, training = (
         own.type(*(str(file) if word == file.name else word for word in words))
         for words in commands("queues")
     )
@@ -32,10 +32,16 @@ def test_the_page_works_as_written(own: Terminal, tmp_path: Path) -> None:
     assert "queue vision (new)" in look.out
     assert "  + limit: gpu 8" in look.out
     assert look.out == apply.out
-    assert names(own) == ["batch", "default", "research", "vision"]
+    assert names(own) == ["batch", "default", "ml-training", "research", "vision"]
     assert "  vision" in listed.out
     again = own.type("apply", "-f", str(file), "--yes")
     assert (again.status, again.out) == (0, "")
+    assert training.status == 0
+    changed = own.type("apply", "-f", "-", "--yes", stdin=restricted)
+    assert changed.out == "queue ml-training\n  - quota: -\n  + quota: gpu 16\n"
+    refused = own.type("submit", "--queue", "ml-training", "--namespace", "web", "--", "x")
+    assert refused.status != 0
+    assert "namespace web may not use queue ml-training" in refused.err
 
 
 def test_a_change_is_shown_as_a_difference(own: Terminal) -> None:

@@ -60,7 +60,11 @@ def test_a_queue_is_created_changed_in_part_and_listed_in_its_tree(at: Terminal)
     lines = at.type("queues").out.splitlines()
     at_lab = next(number for number, line in enumerate(lines) if line.startswith("lab "))
     assert lines[at_lab + 1].startswith("  team ")
+    rules = "{kind: Queue, name: lab, priority: 7, reclaimable: false, namespaces: [ml]}"
+    at.type("apply", "-f", "-", "--yes", stdin=rules)
     emptied = at.type("queue", "set", "lab", "--quota", "", "--json").json
+    assert (emptied["priority"], emptied["reclaimable"]) == (7, False)
+    assert emptied["namespaces"] == ["ml"]
     assert emptied["quota"] == {}
 
 

@@ -4,10 +4,17 @@ import pytest
 from msgspec.structs import replace
 from tests.driver import Driver, spec
 
-from phalanx.core.errors import Conflict, Invalid, Unknown
-from phalanx.core.events import CancelRequested, QueueRemoved, QueueSet, QueuesSet
+from phalanx.core.errors import Conflict, Invalid, NotPermitted, Unknown
+from phalanx.core.events import (
+    CancelRequested,
+    CronSet,
+    QueueRemoved,
+    QueueSet,
+    QueuesSet,
+    Submitted,
+)
 from phalanx.core.model import Queue
-from phalanx.core.records import QueueChanged, QueueCreated
+from phalanx.core.records import CronDenied, QueueChanged, QueueCreated
 
 
 def test_there_is_always_a_default_queue() -> None:
@@ -95,3 +102,42 @@ def test_if_one_of_several_queues_is_wrong_none_is_set() -> None:
     assert "b.parent is nowhere" in driver.refuse(QueuesSet(bad), Invalid)
     ring = (Queue("a", parent="b"), Queue("b", parent="a"))
     assert "below a itself" in driver.refuse(QueuesSet(ring), Invalid)
+
+
+@pytest.mark.parametrize("namespace", ["ml", "team-a", "team-a-b"])
+def test_a_queue_admits_the_jobs_of_its_namespaces(namespace: str) -> None:
+    driver = Driver()
+    driver.apply(QueueSet(Queue("training", namespaces=("ml", "team-*"))))
+    driver.submit(spec(queue="training", namespace=namespace))
+
+
+@pytest.mark.parametrize("namespace", ["web", "ml2", "my-team-a"])
+def test_a_queue_refuses_the_jobs_of_other_namespaces(namespace: str) -> None:
+    driver = Driver()
+    driver.apply(QueueSet(Queue("ml-training", namespaces=("ml", "team-*"))))
+    job = spec(queue="ml-training", namespace=namespace)
+    refusal = driver.refuse(Submitted("j-1", job), NotPermitted)
+    assert refusal.startswith(f"namespace {namespace} may not use queue ml-training")
+    assert refusal.endswith("the namespaces of queue ml-training are: ml, team-*")
+
+
+def test_a_child_queue_is_bound_to_the_namespaces_of_its_parents() -> None:
+    driver = Driver()
+    driver.apply(QueueSet(Queue("parent", namespaces=("ml",))))
+    driver.apply(QueueSet(Queue("child", parent="parent")))
+    driver.submit(spec(queue="child", namespace="ml"))
+    refusal = driver.refuse(Submitted("j-1", spec(queue="child", namespace="web")), NotPermitted)
+    assert "the namespaces of queue parent are: ml" in refusal
+
+
+def test_a_cron_of_a_refused_namespace_is_denied_when_it_is_due() -> None:
+    driver = Driver()
+    driver.apply(QueueSet(Queue("training")))
+    schedule = {"cron": "* * * * *"}
+    nightly = spec(name="nightly", namespace="web", queue="training", schedule=schedule)
+    driver.apply(CronSet(nightly))
+    driver.apply(QueueSet(Queue("training", namespaces=("ml",))))
+    driver.advance(61)
+    [denied] = [record for record in driver.records if isinstance(record, CronDenied)]
+    assert denied.why.startswith("namespace web may not use queue training")
+    driver.refuse(CronSet(nightly), NotPermitted)

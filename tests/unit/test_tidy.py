@@ -59,7 +59,7 @@ PURE = ("core", "plan")
 PURE_IMPORTS = {
     *("abc", "bisect", "collections", "dataclasses", "datetime", "difflib", "enum", "fractions"),
     *("functools", "heapq", "itertools", "json", "math", "operator", "re", "string", "types"),
-    *("typing", "msgspec"),
+    *("fnmatch", "typing", "msgspec"),
 }
 PURE_IMPORTS_OF = {"plan": {"numpy", "zlib"}}
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "breakpoint", "__import__"}

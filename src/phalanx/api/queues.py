@@ -42,6 +42,7 @@ _BODY = request_body.documented(
         "preempt_within_queue": Schema(type="string", enum=list(PreemptWithin)),  # type: ignore[arg-type]
         "reclaim_from_siblings": Schema(type="string", enum=list(ReclaimFrom)),  # type: ignore[arg-type]
         "reclaimable": _BOOLEAN,
+        "namespaces": Schema(type="array", items=_STRING),  # type: ignore[arg-type]
     },
     {"weight": 3, "quota": {"gpu": 16}, "limit": {"gpu": 32}},
 )
@@ -79,6 +80,7 @@ def queue_view(queue: Queue) -> QueueView:
         preempt_within_queue=queue.preempt_within_queue,
         reclaim_from_siblings=queue.reclaim_from_siblings,
         reclaimable=queue.reclaimable,
+        namespaces=queue.namespaces,
     )
 
 

@@ -102,4 +102,6 @@ def _fields(queue: "QueueView") -> dict[str, str]:
 def _text(value: Any) -> str:
     if isinstance(value, dict):
         return formatting.amounts(value)
+    if isinstance(value, tuple):
+        return ", ".join(value) or "-"
     return "-" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec.structs import asdict
 from rich.table import Table
 from rich.text import Text
 
@@ -48,6 +49,14 @@ Parent = Annotated[
         autocompletion=completion.queues,
     ),
 ]
+Namespaces = Annotated[
+    str | None,
+    typer.Option(
+        "--namespaces",
+        metavar="ml,team-*,…",
+        help="Namespaces whose jobs may use the queue; '' admits all.",
+    ),
+]
 
 
 @with_client
@@ -61,15 +70,18 @@ def queues(client: "Client", *, as_json: Json = False) -> None:
 
 
 def queues_table(listed: "Sequence[QueueView]") -> Table:
+    is_restricted = any(queue.namespaces for queue in listed)
     headings = ["QUEUE", "#WEIGHT", "QUOTA", "LIMIT", "STATE"]
+    headings += ["NAMESPACES"] if is_restricted else []
     rows = [
-        (
+        [
             "  " * depth + queue.name,
             str(queue.weight),
             formatting.amounts(queue.quota),
             formatting.amounts(queue.limit),
             Text("stopped", style="yellow") if queue.stopped else Text("open", style="green"),
-        )
+            *([", ".join(queue.namespaces) or "all"] if is_restricted else []),
+        ]
         for depth, queue in _tree(listed)
     ]
     return table_of(headings, rows)
@@ -102,6 +114,7 @@ def set_queue(  # noqa: PLR0913
     quota: Quota = None,
     limit: Limit = None,
     parent: Parent = None,
+    namespaces: Namespaces = None,
     as_json: Json = False,
 ) -> None:
     """Create a queue, or change the given fields of one."""
@@ -112,19 +125,16 @@ def set_queue(  # noqa: PLR0913
     except NotFoundError:
         fields: dict[str, Any] = {}
     else:
-        fields = {
-            "weight": before.weight,
-            "quota": before.quota,
-            "limit": before.limit,
-            "parent": before.parent,
-            "stopped": before.stopped,
-        }
-    fields["weight"] = fields.get("weight") if weight is None else weight
+        fields = {name: value for name, value in asdict(before).items() if name != "name"}
+    if weight is not None:
+        fields["weight"] = weight
     for name, given in {"quota": quota, "limit": limit}.items():
         if given is not None:
             fields[name] = _amounts(name, given)
     if parent is not None:
         fields["parent"] = parent or None
+    if namespaces is not None:
+        fields["namespaces"] = [name.strip() for name in namespaces.split(",") if name.strip()]
     changed = client.set_queue(queue, **fields)
     if as_json:
         print_json(changed)

@@ -37,6 +37,10 @@ class LimitReached(Conflict):
     """The namespace has as many jobs or tasks as it may have."""
 
 
+class NotPermitted(CoreError):  # noqa: N818
+    """The namespace of a job may not use what the job asks for."""
+
+
 class StaleEpoch(Conflict):
     """The message is about an earlier attempt; the present one is not affected."""
 

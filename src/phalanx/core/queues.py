@@ -1,8 +1,10 @@
-"""The tree of queues: its default queue, which queue stops another, whether a change is valid."""
+"""The tree of queues: its default queue, which queue stops another, which namespaces may use it,
+whether a change is valid."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 
-from phalanx.core.errors import Invalid, Problem
+from phalanx.core.errors import Invalid, NotPermitted, Problem
 from phalanx.core.model import Queue
 
 #: Always exists; jobs that name no queue go here.
@@ -14,12 +16,25 @@ DEPTH_LIMIT = 32
 
 def stopped_by(queues: Mapping[str, Queue], name: str) -> str | None:
     """The stopped queue at or above this one; None if jobs of this queue can start."""
+    return next((queue.name for queue in at_or_above(queues, name) if queue.stopped), None)
+
+
+def at_or_above(queues: Mapping[str, Queue], name: str) -> Iterator[Queue]:
     queue = queues.get(name)
     while queue is not None:
-        if queue.stopped:
-            return queue.name
+        yield queue
         queue = queues.get(queue.parent) if queue.parent is not None else None
-    return None
+
+
+def check_namespace_of_queue(queues: Mapping[str, Queue], name: str, namespace: str) -> None:
+    """Raise NotPermitted unless this queue and every queue above it admits the namespace."""
+    for queue in at_or_above(queues, name):
+        patterns = queue.namespaces
+        if patterns and not any(fnmatchcase(namespace, pattern) for pattern in patterns):
+            raise NotPermitted(
+                f"namespace {namespace} may not use queue {name}; the namespaces of queue"
+                f" {queue.name} are: {', '.join(patterns)}"
+            )
 
 
 def changed(current: Mapping[str, Queue], queues: Sequence[Queue]) -> list[Queue]:

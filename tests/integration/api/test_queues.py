@@ -31,3 +31,26 @@ async def test_fields_that_are_left_out_get_their_default(server: Running) -> No
     await server.call("PUT", "/queues/q", RULES)
     found = (await server.call("PUT", "/queues/q", {})).body
     assert found == {"name": "q", "weight": 1, "quota": {}, "limit": {}}
+
+
+async def test_a_namespace_that_a_queue_does_not_admit_is_refused_on_every_way_in(
+    server: Running,
+) -> None:
+    await server.call("PUT", "/queues/ml-training", {"namespaces": ["ml", "team-*"]})
+    job = {"name": "x", "queue": "ml-training", "roles": {"r": {"command": "x"}}}
+    refused, admitted = job | {"namespace": "web"}, job | {"namespace": "team-a"}
+    cron = refused | {"schedule": {"cron": "0 2 * * *"}}
+    for path, body in (
+        ("/jobs", refused),
+        ("/jobs", [refused]),
+        ("/plan", refused),
+        ("/jobs", cron),
+    ):
+        reply = await server.call("POST", path, body)
+        assert reply.status == 403, reply
+        error = reply.body["error"]
+        assert error["code"] == "forbidden"
+        assert error["message"].startswith("namespace web may not use queue ml-training")
+    batch = await server.call("POST", "/jobs:batch", [refused, admitted])
+    assert (batch.body["accepted"], batch.body["refused"]) == (1, 1)
+    assert (await server.call("POST", "/plan", admitted | {"name": "y"})).status == 200

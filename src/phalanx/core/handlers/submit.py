@@ -23,6 +23,7 @@ from phalanx.core.handlers.requeue import arm_timeouts
 from phalanx.core.handlers.stop import stop_gang
 from phalanx.core.interning import shared_spec
 from phalanx.core.model import ENDED, Job, PendingState, Phase, Task
+from phalanx.core.queues import check_namespace_of_queue
 from phalanx.core.records import (
     DependenciesMet,
     JobCancelRequested,
@@ -40,6 +41,7 @@ def submitted(tx: Changes, event: Submitted) -> None:
     problems = _problems(tx, event)
     if problems:
         raise Invalid(problems)
+    check_namespace_of_queue(tx.base.queues, spec.queue, spec.namespace)
     check_namespace_limits(tx, spec, jobs=1, tasks=spec.size)
     endings = {job: _ending(tx, job, event.ended) for job in spec.after}
     unfinished = tuple(job for job, phase in endings.items() if phase is None)

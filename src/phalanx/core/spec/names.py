@@ -38,6 +38,11 @@ dns_label = _matching(_DNS_LABEL, 63, _LOWER_CASE)
 dns_subdomain = _matching(
     _DNS_SUBDOMAIN, NAME_LIMIT, f"{_LOWER_CASE}; join parts of at most 63 characters with '.'"
 )
+namespace_pattern = _matching(
+    re.compile(r"[a-z0-9*](?:[a-z0-9*-]*[a-z0-9*])?"),
+    63,
+    "write the name of a namespace, or a pattern with '*', like team-*",
+)
 job_id = _matching(_JOB_ID, 64, "write the id of a job, like j-7kq2m4xd")
 worker_id = _matching(_WORKER, NAME_LIMIT, f"use letters, digits, '.', '-' and '_', and {_ENDS}")
 timezone = _matching(_TIMEZONE, 64, "write the name of a time zone, like UTC or Europe/Zurich")

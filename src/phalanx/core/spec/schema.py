@@ -251,6 +251,9 @@ QUEUE_FIELDS = {
     "preempt_within_queue": Field(one_of(PreemptWithin), "lower_priority", str),
     "reclaim_from_siblings": Field(one_of(ReclaimFrom), "any", str),
     "reclaimable": Field(boolean, default=True),
+    "namespaces": Field(
+        distinct("a list of namespaces, like [ml, team-*]", names.namespace_pattern), [], list
+    ),
 }
 
 #: The fields of the short form, which has one role named `worker`.
