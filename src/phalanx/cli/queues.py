@@ -70,21 +70,23 @@ def queues(client: "Client", *, as_json: Json = False) -> None:
 
 
 def queues_table(listed: "Sequence[QueueView]") -> Table:
-    is_restricted = any(queue.namespaces for queue in listed)
     headings = ["QUEUE", "#WEIGHT", "QUOTA", "LIMIT", "STATE"]
-    headings += ["NAMESPACES"] if is_restricted else []
-    rows = [
-        [
-            "  " * depth + queue.name,
-            str(queue.weight),
-            formatting.amounts(queue.quota),
-            formatting.amounts(queue.limit),
-            Text("stopped", style="yellow") if queue.stopped else Text("open", style="green"),
-            *([", ".join(queue.namespaces) or "all"] if is_restricted else []),
-        ]
-        for depth, queue in _tree(listed)
-    ]
+    rows = [_row(depth, queue) for depth, queue in _tree(listed)]
+    if any(queue.namespaces for queue in listed):
+        headings.append("NAMESPACES")
+        for row, (_, queue) in zip(rows, _tree(listed), strict=True):
+            row.append(", ".join(queue.namespaces) or "all")
     return table_of(headings, rows)
+
+
+def _row(depth: int, queue: "QueueView") -> list[str | Text]:
+    return [
+        "  " * depth + queue.name,
+        str(queue.weight),
+        formatting.amounts(queue.quota),
+        formatting.amounts(queue.limit),
+        Text("stopped", style="yellow") if queue.stopped else Text("open", style="green"),
+    ]
 
 
 def _tree(listed: "Sequence[QueueView]") -> "list[tuple[int, QueueView]]":
