@@ -1,5 +1,6 @@
 """The environment variables that describe a gang to its processes."""
 
+import json
 from typing import Any
 
 import pytest
@@ -185,7 +186,7 @@ def with_variables(**env: str) -> dict[str, Any]:
         ("$(count.worker) of $(count.ps)", ["3 of 1"] * 3),
         ("$(hosts.worker)", ["b.example,a.example,c.example"] * 3),
         ("$(hosts.ps):80", ["a.example:80"] * 3),
-        ("$(addresses.worker.9)", ['["b.example:9", "a.example:10", "c.example:9"]'] * 3),
+        ("$(addresses.worker.9)", ['["b.example:9", "a.example:9", "c.example:9"]'] * 3),
         ("$$(task.index)", ["$(task.index)"] * 3),
         ("$(date) $HOME $(RANK)", ["$(date) $HOME $(RANK)"] * 3),
     ],
@@ -195,6 +196,31 @@ def test_a_variable_may_refer_to_facts_known_at_the_start(
 ) -> None:
     driver, job = placed(with_variables(X=written), "a", "b", "a", "c")
     assert [env.get("X") for env in environments(driver, job).values()] == [None, *values_of_x]
+
+
+def test_every_task_has_an_address_of_its_own_where_workers_and_jobs_share_a_host() -> None:
+    driver = Driver()
+    for worker in ("a", "b"):
+        driver.worker(worker, address="laptop")
+    lists = []
+    for number in range(2):
+        document = with_variables(X="$(addresses.worker.2222)", Y="$(addresses.worker.3222)")
+        job = driver.submit(job_spec(document), f"j-{number}")
+        driver.place(job, "a", "a", "b", "b")
+        env = environments(driver, job)[1]
+        lists.append([json.loads(env[name]) for name in "XY"])
+    assert lists == [
+        [[f"laptop:{base + n}" for n in range(start, start + 3)] for base in (2222, 3222)]
+        for start in (0, 3)
+    ]
+    driver.restart()
+    assert json.loads(environments(driver, "j-1")[1]["X"]) == lists[1][0]
+
+
+def test_the_address_of_a_task_is_not_its_rendezvous_port() -> None:
+    driver, job = placed(with_variables(X="$(addresses.ps.29500)"), "a", "b", "a", "c")
+    env = environments(driver, job)[1]
+    assert (env["X"], env["MASTER_PORT"]) == ('["a.example:29501"]', "29500")
 
 
 def test_references_count_only_those_that_started() -> None:

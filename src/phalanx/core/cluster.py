@@ -283,7 +283,7 @@ class Cluster:
         attempt = (residue.task, residue.epoch)
         self.residues[attempt] = residue
         self.nodes[residue.worker].charge(
-            attempt, Charge(residue.placed_at, residue.resources, residue.devices, residue.port)
+            attempt, Charge(residue.placed_at, residue.resources, residue.devices, residue.ports)
         )
 
     def _index(self, job: Job) -> None:

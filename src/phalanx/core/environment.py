@@ -11,7 +11,7 @@ from functools import partial
 from phalanx.core.gang import Gang
 from phalanx.core.model import Task
 from phalanx.core.node import GPU, Node
-from phalanx.core.spec.references import Reference, resolved
+from phalanx.core.spec.references import Reference, address_ports, resolved
 
 _NO_ADDRESS = "127.0.0.1"
 #: Larger gangs do not get GANG_PEERS: every task would get the hosts of all, and Linux limits the
@@ -27,6 +27,9 @@ class GangEnvironment:
         self._role_of = gang.role
         self.members = gang.members()
         self.rank = {task.index: rank for rank, task in enumerate(self.members)}
+        self._first_ports = address_ports(
+            value for role in gang.job.spec.roles for value in role.env.values()
+        )
         self._nodes = nodes
         self.hosts = [self._host(task) for task in self.members]
         is_small = len(self.hosts) <= _PEERS_LIMIT
@@ -66,8 +69,14 @@ class GangEnvironment:
         hosts = [self.hosts[self.rank[member.index]] for member in members]
         if reference.port is None:
             return ",".join(hosts)
-        ports = [reference.port + self._local_rank[member.index] for member in members]
+        ports = [self._port(member, reference.port) for member in members]
         return json.dumps([f"{host}:{port}" for host, port in zip(hosts, ports, strict=True)])
+
+    def _port(self, task: Task, port: int) -> int:
+        """The port of a task, if that of the first task on its host is `port`."""
+        own = None if task.place is None else task.place.address_port
+        first = self._first_ports.get(task.role)
+        return port if own is None or first is None else port + own - first
 
     def _variables(self, task: Task) -> dict[str, str]:
         rank = self.rank[task.index]

@@ -251,7 +251,7 @@ def _node(cluster: Cluster, node: Node) -> Iterator[Violation]:
     for device, amount in taken.items():
         if amount > DEVICE:
             yield Violation(Invariant.DEVICES_ARE_NOT_SHARED, f"device {device} of worker {name}")
-    ports = [charge.port for charge in node.charges.values() if charge.port is not None]
+    ports = [port for charge in node.charges.values() for port in charge.ports]
     if len(ports) != len(set(ports)):
         yield Violation(Invariant.PORTS_ARE_NOT_SHARED, f"worker {name} has {ports}")
     yield from _over_commitment(node, used)

@@ -73,9 +73,18 @@ class Place(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     placed_at: Micros
     devices: tuple[int, ...] = ()  #: GPU indices on the worker
     port: int | None = None  #: the rendezvous port, on the task that the others connect to
+    #: The port at which its peers reach it, if a variable of the job has the addresses of its role.
+    address_port: int | None = None
     released_at: Micros | None = None  #: from here on a process may exist
     started_at: Micros | None = None
     stopping_at: Micros | None = None  #: when the stop was requested
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """The ports of its host that no other task may use."""
+        if self.port is None and self.address_port is None:
+            return ()
+        return tuple(port for port in (self.port, self.address_port) if port is not None)
 
 
 class TaskProblem(msgspec.Struct, frozen=True, gc=False):
@@ -417,7 +426,7 @@ class Residue(msgspec.Struct, frozen=True, omit_defaults=True):
     placed_at: Micros = 0
     resources: Resources = {}
     devices: tuple[int, ...] = ()
-    port: int | None = None
+    ports: tuple[int, ...] = ()
 
 
 class PreemptWithin(StrEnum):

@@ -25,7 +25,7 @@ class Charge(msgspec.Struct, frozen=True, gc=False):
     at: Micros
     resources: Resources
     devices: tuple[int, ...] = ()
-    port: int | None = None
+    ports: tuple[int, ...] = ()
 
 
 class Node:
@@ -126,8 +126,13 @@ class Node:
         return missing
 
     def pick_port(self, ports: tuple[int, int], neighbours: Iterable["Node"]) -> int | None:
-        """The lowest rendezvous port that no attempt on this host may still be using."""
-        taken = {charge.port for node in (self, *neighbours) for charge in node.charges.values()}
+        """The lowest of these ports that no attempt on this host may still be using."""
+        taken = {
+            port
+            for node in (self, *neighbours)
+            for charge in node.charges.values()
+            for port in charge.ports
+        }
         return next((port for port in range(ports[0], ports[1] + 1) if port not in taken), None)
 
     def replace_worker(self, worker: Worker) -> None:
@@ -181,7 +186,7 @@ def charge_of(task: Task, role: Role) -> Charge:
     place = task.place
     if place is None:
         raise AssertionError(f"bug: a charge for a task without a place: {task.story}")
-    return Charge(place.placed_at, role.resources, place.devices, place.port)
+    return Charge(place.placed_at, role.resources, place.devices, place.ports)
 
 
 def residue_of(task: Task, charge: Charge, worker: str, now: Micros) -> Residue:
@@ -193,5 +198,5 @@ def residue_of(task: Task, charge: Charge, worker: str, now: Micros) -> Residue:
         placed_at=charge.at,
         resources=charge.resources,
         devices=charge.devices,
-        port=charge.port,
+        ports=charge.ports,
     )

@@ -34,9 +34,11 @@ from phalanx.core.model import (
 )
 from phalanx.core.node import GPU, Node, charge_of
 from phalanx.core.records import GangReserved, GangStarting, ReservationLost
+from phalanx.core.spec.references import address_ports
 from phalanx.core.states import PLACED, UNPLACED, Move, State
 
 _MOST_NEIGHBOURS = 64
+_LAST_PORT = 65_535
 
 
 def placed(tx: Changes, event: Placed) -> None:
@@ -85,6 +87,18 @@ def _neighbours(tx: Changes, node: Node) -> list[Node]:
     return [tx.nodes.get(name) or tx.base.nodes[name] for name in names if name != node.worker.id]
 
 
+def _pick_port(tx: Changes, node: Node, first: int, last: int) -> int | None:
+    return node.pick_port((first, last), _neighbours(tx, node))
+
+
+def _address_port(tx: Changes, node: Node, first: int | None, other: int | None) -> int | None:
+    """The lowest free port from the first one on, and not the other port of the same task."""
+    if first is None:
+        return None
+    port = _pick_port(tx, node, first, _LAST_PORT)
+    return port if port is None or port != other else _pick_port(tx, node, port + 1, _LAST_PORT)
+
+
 def _reserve(
     tx: Changes, gang: Gang, placement: Placement, together: tuple[str, ...]
 ) -> Iterable[str]:
@@ -106,6 +120,7 @@ def _reserve(
     has_port = any(
         task.place is not None and task.place.port is not None for task in gang.members()
     )
+    first_ports = address_ports(value for role in job.spec.roles for value in role.env.values())
     by_role_and_worker: dict[tuple[str, str], int] = {}
     for task in gang.tasks:
         if task.state in PLACED and task.worker is not None:
@@ -122,7 +137,8 @@ def _reserve(
         if misfit is None and role.per_node is not None and on_worker > role.per_node:
             misfit = f"role {role.name} allows {role.per_node} tasks per node"
         devices = node.pick_devices(role.resources.get(GPU, 0))
-        port = None if has_port else node.pick_port(tx.base.settings.ports, _neighbours(tx, node))
+        port = None if has_port else _pick_port(tx, node, *tx.base.settings.ports)
+        address_port = _address_port(tx, node, first_ports.get(role.name), port)
         if misfit is not None or devices is None:
             raise Conflict(f"task {task.id} cannot be placed on {assignment.worker}: {misfit}")
         reserved = tx.move(
@@ -131,7 +147,7 @@ def _reserve(
             Move.PLACED,
             State.RESERVED,
             epoch=epoch,
-            place=Place(assignment.worker, tx.now, devices, port),
+            place=Place(assignment.worker, tx.now, devices, port, address_port),
             ended_at=None,
             exit=None,
         )

@@ -5,7 +5,7 @@ They are `$(task.index)`, `$(count.ROLE)`, `$(hosts.ROLE)` and `$(addresses.ROLE
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 _REFERENCE = re.compile(
@@ -18,7 +18,7 @@ _REFERENCE = re.compile(
 class Reference(NamedTuple):
     kind: str  #: `index`, `count`, `hosts` or `addresses`
     role: str | None = None
-    port: int | None = None  #: of the first task on a node; other tasks there have the next ports
+    port: int | None = None  #: of the first task on a host; other tasks there have later ports
 
 
 def _of(match: re.Match[str]) -> Reference:
@@ -32,6 +32,19 @@ def _of(match: re.Match[str]) -> Reference:
 def references(value: str) -> Iterator[Reference]:
     """The references in a value."""
     return (_of(match) for match in _REFERENCE.finditer(value) if not match["escape"])
+
+
+def address_ports(values: Iterable[str]) -> dict[str, int]:
+    """By role: the lowest port with which these values refer to the addresses of the role."""
+    ports: dict[str, int] = {}
+    for value in values:
+        if "$(addresses." not in value:
+            continue
+        for reference in references(value):
+            role, port = reference.role, reference.port
+            if role is not None and port is not None:
+                ports[role] = min(port, ports.get(role, port))
+    return ports
 
 
 def resolved(value: str, known: Callable[[Reference], str]) -> str:
