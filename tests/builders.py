@@ -55,6 +55,7 @@ def a_spec(**fields: Any) -> JobSpec:
         roles=(a_role(),),
         min_available=1,
         min_resources={},
+        max_running=None,
         mode=Mode.STRICT,
         match=Match.ONCE_SATISFIED,
         group=(),

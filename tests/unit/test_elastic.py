@@ -17,6 +17,8 @@ from phalanx.core.events import (
 from phalanx.core.model import Assignment, Blob, Phase
 from phalanx.core.spec.validation import job_spec
 from phalanx.core.states import State
+from phalanx.plan.cycle import plan
+from phalanx.plan.state.planner_state import PlannerState
 
 B, R, RUN = State.BLOCKED, State.RESERVED, State.RUNNING
 STOPPING, STOPPED = State.PREEMPTING, State.PREEMPTED
@@ -223,3 +225,29 @@ def test_shrunk_tasks_come_back_at_the_next_start() -> None:
     driver.stop(job)
     driver.run(job, "a", "b", "c", "d")
     assert driver.states(job) == [RUN] * 4
+
+
+def test_a_job_runs_at_most_so_many_tasks_at_a_time() -> None:
+    driver = Driver()
+    driver.fleet("a")
+    job = driver.submit(spec(5, restart="task", min_available=1, max_running=2))
+    ran: list[list[int]] = []
+    while driver.phase(job) is not Phase.DONE:
+        [start] = plan(PlannerState.of(driver.cluster), driver.now).reserved()
+        driver.apply(Placed((start,)))
+        driver.start(job)
+        assert not list(plan(PlannerState.of(driver.cluster), driver.now).reserved())
+        running = driver.indices(job, RUN)
+        ran.append(running)
+        for index in running[:1]:
+            driver.exit(job, index)
+    assert ran == [[0, 1], [1, 2], [2, 3], [3, 4], [4]]
+
+
+def test_no_plan_exceeds_the_tasks_that_run_at_a_time() -> None:
+    driver = Driver()
+    driver.fleet("a")
+    job = driver.submit(spec(5, restart="task", min_available=1, max_running=2))
+    three = tuple(Assignment(index, "a") for index in range(3))
+    said = driver.refuse(Placed((Placement(job, 0, three),)), Conflict)
+    assert said.endswith("more than 2 tasks would run")

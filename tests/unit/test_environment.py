@@ -183,6 +183,7 @@ def with_variables(**env: str) -> dict[str, Any]:
     ("written", "values_of_x"),
     [
         ("$(task.index)", ["0", "1", "2"]),
+        ("$(task.ordinal)", ["0", "1", "2"]),
         ("$(count.worker) of $(count.ps)", ["3 of 1"] * 3),
         ("$(hosts.worker)", ["b.example,a.example,c.example"] * 3),
         ("$(hosts.ps):80", ["a.example:80"] * 3),
@@ -226,10 +227,12 @@ def test_the_address_of_a_task_is_not_its_rendezvous_port() -> None:
 def test_references_count_only_those_that_started() -> None:
     driver = Driver()
     driver.fleet("a", "b", "c")
-    job = driver.submit(job_spec(with_variables(X="$(task.index) of $(count.worker)")))
+    document = with_variables(X="$(task.index) of $(count.worker)", Y="$(task.ordinal)")
+    job = driver.submit(job_spec(document))
     driver.place(job, "a", "b", "c", tasks=[0, 1, 3])
     workers = list(environments(driver, job).values())[1:]
     assert [env["X"] for env in workers] == ["0 of 2", "1 of 2"]
+    assert [env["Y"] for env in workers] == ["0", "2"], "the same in every attempt"
 
 
 def test_variables_of_the_gang_override_those_of_the_user() -> None:

@@ -120,6 +120,7 @@ def specs(draw: st.DrawFn) -> JobSpec:
             | st.just(max(1, needed))
         ),
         min_resources=draw(amounts),
+        max_running=None,
         mode=draw(st.sampled_from(Mode)),
         match=draw(st.sampled_from(Match)),
         group=tuple(

@@ -178,7 +178,7 @@ def test_the_pods_of_a_job_can_be_members_of_a_pod_group() -> None:
             "sweep": {
                 "replicas": 4,
                 "command": ["run"],
-                "env": {"SHARD": "part-$(task.index)", "JOB_COMPLETION_INDEX": "$(task.index)"},
+                "env": {"SHARD": "part-$(task.ordinal)", "JOB_COMPLETION_INDEX": "$(task.ordinal)"},
             }
         },
         "schedule_timeout": "10s",
@@ -192,9 +192,29 @@ def test_a_job_without_a_gang_starts_with_one_task_or_more() -> None:
     assert only(JOB.replace("LABELS", "{}"))["min_available"] == 1
 
 
-def test_more_completions_than_parallel_pods_are_refused() -> None:
-    text = JOB.replace("LABELS", "{}").replace("completions: 4", "completions: 9")
-    assert list(refused(text)) == ["document 1: spec.completions"]
+@pytest.mark.parametrize(
+    ("parallelism", "completions", "replicas", "at_a_time"),
+    [(4, 9, 9, 4), (4, 4, 4, None), (9, 4, 4, None), (4, None, 4, None), (None, 3, 3, 1)],
+)
+def test_a_job_runs_its_completions_in_parallel_up_to_a_number(
+    parallelism: int | None, completions: int | None, replicas: int, at_a_time: int | None
+) -> None:
+    text = JOB.replace("LABELS", "{}")
+    for key, number in (("completions", completions), ("parallelism", parallelism)):
+        text = text.replace(f"  {key}: 4\n", "" if number is None else f"  {key}: {number}\n")
+    job = only(text)
+    assert (job["roles"]["sweep"]["replicas"], job.get("max_running")) == (replicas, at_a_time)
+
+
+def test_a_job_of_a_gang_cannot_run_its_pods_in_turns() -> None:
+    text = JOB.replace("LABELS", labelled("g", 4)).replace("completions: 4", "completions: 9")
+    assert list(refused(text)) == ["document 1: spec.parallelism"]
+
+
+def test_each_indexed_job_of_a_gang_has_its_own_indices() -> None:
+    jobs = [JOB.replace("LABELS", labelled("g", 8)).replace("sweep", name) for name in "ab"]
+    roles = only("---".join(jobs))["roles"]
+    assert {name: role["replicas"] for name, role in roles.items()} == {"a": 4, "b": 4}
 
 
 def test_a_variable_known_at_the_start_cannot_be_part_of_a_command() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from phalanx.core.gang import Gang
-from phalanx.core.model import Task
+from phalanx.core.model import Task, index_in_role
 from phalanx.core.node import GPU, Node
 from phalanx.core.spec.references import Reference, address_ports, resolved
 
@@ -63,6 +63,8 @@ class GangEnvironment:
         """The value of a reference like `$(task.index)` in the environment of a role."""
         if reference.kind == "index":
             return str(self._role_rank[task.index])
+        if reference.kind == "ordinal":
+            return str(index_in_role(self.job.spec, task.index))
         members = self._of_role.get(reference.role, [])
         if reference.kind == "count":
             return str(len(members))

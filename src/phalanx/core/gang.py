@@ -133,6 +133,14 @@ class Gang:
     def unplaced(self) -> list[Task]:
         return [t for t in self.tasks if t.state in (State.BLOCKED, State.PENDING)]
 
+    @property
+    def room_to_run(self) -> int:
+        """How many more tasks may have a place, by `max_running`."""
+        most = self.job.spec.max_running
+        if most is None:
+            return len(self.tasks)
+        return max(0, most - sum(map(self.count, PLACED)))
+
     def members(self) -> list[Task]:
         """The tasks that form the gang's world (as in WORLD_SIZE), in rank order."""
         return [

@@ -1,4 +1,4 @@
-"""The Job of Kubernetes (`batch/v1`): several equal pods that run at the same time."""
+"""The Job of Kubernetes (`batch/v1`): several equal pods, of which some run at the same time."""
 
 from phalanx.core.spec.fields import boolean
 from phalanx.manifest.draft import LocatedValue
@@ -20,10 +20,10 @@ def member_of(document: StrictMapping, options: ReadOptions) -> PodMember:
     _check_suspended(spec)
     is_indexed = spec.read("completionMode", choice({"Indexed": True, "NonIndexed": False}))
     template = spec.mapping("template")
-    pod = pod_of(template, options, {"JOB_COMPLETION_INDEX": "$(task.index)"})
+    pod = pod_of(template, options, {"JOB_COMPLETION_INDEX": "$(task.ordinal)"})
     if is_indexed:
         location = spec.location.at("completionMode")
-        pod.role.put_in("env", "JOB_COMPLETION_INDEX", "$(task.index)", location)
+        pod.role.put_in("env", "JOB_COMPLETION_INDEX", "$(task.ordinal)", location)
     limit = spec.read("backoffLimit", whole(0))
     failures = (_BACKOFF_LIMIT if limit is None else limit) + 1
     fields = {
@@ -39,7 +39,8 @@ def member_of(document: StrictMapping, options: ReadOptions) -> PodMember:
         given_namespace=metadata.given_namespace,
         location=metadata.location,
     )
-    return PodMember(pod._replace(metadata=own, restart=None), _replicas(spec), fields)
+    count = _put_counts(spec, fields)
+    return PodMember(pod._replace(metadata=own, restart=None), count, fields)
 
 
 def _check_suspended(spec: StrictMapping) -> None:
@@ -50,14 +51,10 @@ def _check_suspended(spec: StrictMapping) -> None:
         )
 
 
-def _replicas(spec: StrictMapping) -> int:
-    """The number of pods. All tasks of a gang run at once, so each runs to completion."""
-    parallel = spec.read("parallelism", whole(1))
-    completions = spec.read("completions", whole(1))
-    if completions is not None and completions != (parallel or 1):
-        spec.problem(
-            f"is {completions} but parallelism is {parallel or 1}; write the same number, because"
-            " all tasks of a gang run at the same time",
-            "completions",
-        )
-    return parallel or completions or 1
+def _put_counts(spec: StrictMapping, fields: dict[str, LocatedValue]) -> int:
+    """The number of pods that must complete. At most `parallelism` of them run at a time."""
+    parallel = spec.read("parallelism", whole(1)) or 1
+    completions = spec.read("completions", whole(1)) or parallel
+    if parallel < completions:
+        fields["max_running"] = LocatedValue(parallel, spec.location.at("parallelism"))
+    return completions

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import chain, count
 
+from phalanx.core.spec.references import has_ordinal
 from phalanx.manifest.draft import JobDraft, LocatedValue, RoleDraft
 from phalanx.manifest.pod import Pod
 from phalanx.manifest.pod_member import PodMember
@@ -25,7 +26,7 @@ def put_members(draft: JobDraft, members: Sequence[PodMember], problems: Problem
     for member in members:
         draft.put_all(member.job)
     for member in members:
-        equal = next((r for r in draft.roles.values() if _is_equal(r, member.pod.role)), None)
+        equal = next((r for r in draft.roles.values() if _may_join(r, member.pod.role)), None)
         if equal is None:
             role = member.pod.role
             draft.roles[role_name(member.name, draft.roles)] = role
@@ -86,7 +87,11 @@ def _put_restart(draft: JobDraft, members: Sequence[PodMember], problems: Proble
         draft.put("restart", "never", never[0].location)
 
 
-def _is_equal(role: RoleDraft, other: RoleDraft) -> bool:
+def _may_join(role: RoleDraft, other: RoleDraft) -> bool:
+    """Whether the other pods are equal. Tasks that know their number are counted by themselves."""
+    env = other.fields.get("env")
+    if isinstance(env, dict) and has_ordinal(map(str, env.values())):
+        return False
     return {k: v for k, v in role.fields.items() if k != "replicas"} == other.fields
 
 

@@ -118,6 +118,7 @@ class PodGangs:
         minimum = fields.get("min_available") or group_fields.get("min_available")
         before = set(draft.fields)
         put_members(draft, [member for member, _ in members], self._problems)
+        self._refuse_turns(draft)
         weights |= dict.fromkeys(draft.fields.keys() - before, _LABEL)
         draft.part = GangMembers(
             needed=_number(minimum),
@@ -143,6 +144,15 @@ class PodGangs:
         draft.part = GangMembers(needed=minimum, weights=_field_weights(weights), total=total)
         self.incomplete.append(IncompleteGang(*key, draft.location, 0, minimum))
         return draft
+
+    def _refuse_turns(self, draft: JobDraft) -> None:
+        """Refuse a Job whose pods take turns: those of a gang run at the same time."""
+        if draft.fields.pop("max_running", None) is not None:
+            self._problems.add(
+                draft.origin("max_running"),
+                "is less than completions, but the pods of a gang run at the same time; write the"
+                " same number for both, or remove the gang",
+            )
 
     def _total(
         self,

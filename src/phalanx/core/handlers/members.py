@@ -23,6 +23,7 @@ from phalanx.core.model import GangMembers, Job, PendingState
 from phalanx.core.queues import check_namespace_of_queue
 from phalanx.core.records import MembersAdded
 from phalanx.core.spec.job import JobSpec, Role
+from phalanx.core.spec.references import has_ordinal
 from phalanx.core.spec.schema import ROLE_LIMIT, TASK_LIMIT
 from phalanx.core.states import Move, State
 
@@ -232,7 +233,7 @@ def _joined_roles(
     #: By name: the number that was last appended to it.
     numbers: dict[str, int] = {}
     for role in new:
-        equal = alike.get(_content(role))
+        equal = None if has_ordinal(role.env.values()) else alike.get(_content(role))
         if equal is not None:
             merged = roles[equal]
             roles[equal] = replace(merged, replicas=merged.replicas + role.replicas)

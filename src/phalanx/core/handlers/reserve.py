@@ -71,6 +71,8 @@ def _bad_start_set(gang: Gang, indices: list[int]) -> str | None:
     taken = [task for task in tasks if task.state not in UNPLACED]
     if taken:
         return f"task {taken[0].id} is {taken[0].state}"
+    if len(tasks) > gang.room_to_run:
+        return f"more than {gang.job.spec.max_running} tasks would run"
     if not gang.may_start_with(tasks):
         return f"{len(tasks)} tasks do not meet its minimum"
     return None

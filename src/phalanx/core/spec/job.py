@@ -142,6 +142,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     roles: tuple[Role, ...]
     min_available: int  #: over all roles; at least the sum of the minimums of the roles
     min_resources: Resources  #: the job is not tried before so much is free in the cluster
+    max_running: int | None  #: the most tasks that have a place at the same time
     mode: Mode
     match: Match
     group: tuple[str, ...]  #: `namespace/name` of the jobs that start together with this one

@@ -1,7 +1,8 @@
 """References in the variables of a role, to values that are known only when the gang starts.
 
-They are `$(task.index)`, `$(count.ROLE)`, `$(hosts.ROLE)` and `$(addresses.ROLE.PORT)`. Any other
-`$(…)` stays as it is. `$$(task.index)` is replaced by the text `$(task.index)`.
+They are `$(task.index)`, `$(task.ordinal)`, `$(count.ROLE)`, `$(hosts.ROLE)` and
+`$(addresses.ROLE.PORT)`. Any other `$(…)` stays as it is. `$$(task.index)` is replaced by the text
+`$(task.index)`.
 """
 
 import re
@@ -9,21 +10,21 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 _REFERENCE = re.compile(
-    r"(?P<escape>\$)?\$\((?:(?P<index>task\.index)"
+    r"(?P<escape>\$)?\$\((?:task\.(?P<own>index|ordinal)"
     r"|(?P<kind>count|hosts)\.(?P<role>[a-z0-9-]+)"
     r"|addresses\.(?P<of>[a-z0-9-]+)\.(?P<port>[0-9]{1,5}))\)"
 )
 
 
 class Reference(NamedTuple):
-    kind: str  #: `index`, `count`, `hosts` or `addresses`
+    kind: str  #: `index`, `ordinal`, `count`, `hosts` or `addresses`
     role: str | None = None
     port: int | None = None  #: of the first task on a host; other tasks there have later ports
 
 
 def _of(match: re.Match[str]) -> Reference:
-    if match["index"]:
-        return Reference("index")
+    if match["own"]:
+        return Reference(match["own"])
     if match["port"]:
         return Reference("addresses", match["of"], int(match["port"]))
     return Reference(match["kind"], match["role"])
@@ -32,6 +33,16 @@ def _of(match: re.Match[str]) -> Reference:
 def references(value: str) -> Iterator[Reference]:
     """The references in a value."""
     return (_of(match) for match in _REFERENCE.finditer(value) if not match["escape"])
+
+
+def has_ordinal(values: Iterable[str]) -> bool:
+    """Whether one of these values has the ordinal of its task."""
+    return any(
+        reference.kind == "ordinal"
+        for value in values
+        if "$(task.ordinal)" in value
+        for reference in references(value)
+    )
 
 
 def address_ports(values: Iterable[str]) -> dict[str, int]:

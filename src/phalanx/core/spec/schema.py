@@ -217,6 +217,7 @@ JOB_FIELDS = {
     "roles": Field(_roles, REQUIRED),
     "min_available": Field(integer(1, TASK_LIMIT)),
     "min_resources": Field(quantities.resources, {}, quantities.native),
+    "max_running": Field(integer(1, TASK_LIMIT)),
     "mode": Field(one_of(Mode), "strict", str),
     "match": Field(one_of(Match), "only-waiting", str),
     "group": Field(distinct("a list of namespace/name", names.member, GROUP_LIMIT), [], list),

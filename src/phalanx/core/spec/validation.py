@@ -68,6 +68,7 @@ def job_spec(
     roles = _read_roles(values.pop("roles", {}), path.at("roles"))
     _settle_priority(values, priority_classes, path, is_given=document.get("priority") is not None)
     _settle_minimums(values, roles, path)
+    _check_max_running(values, path)
     _check_completion(values, roles, path)
     _settle_partial_completion(values, path)
     _check_watch(values, path)
@@ -199,6 +200,21 @@ def _settle_minimums(values: _Values, roles: dict[str, _Values], path: FieldPath
             "all have min: 0; set min_available, or give a role a min of at least 1"
         )
     values["min_available"] = max(over_all or 0, needed)
+
+
+def _check_max_running(values: _Values, path: FieldPath) -> None:
+    most, least = values.get("max_running"), values.get("min_available")
+    if most is None:
+        return
+    if values.get("restart", Restart.TASK) is not Restart.TASK:
+        path.at("max_running").problem(
+            f"needs restart: task, because with restart: {values['restart']} all tasks start"
+            " together; change one of them"
+        )
+    elif least is not None and most < least:
+        path.at("max_running").problem(
+            f"is {most} but the minimum is {least}; raise it, or lower min_available"
+        )
 
 
 def _check_completion(values: _Values, roles: dict[str, _Values], path: FieldPath) -> None:

@@ -86,7 +86,7 @@ class Translator:
             return None
         if not gang.places_tasks_alone and not gang.is_idle:
             return None
-        unplaced = gang.unplaced()
+        unplaced = gang.unplaced()[: gang.room_to_run]
         if not unplaced:
             return None
         placed = [] if gang.is_idle else gang.started()
