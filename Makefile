@@ -23,7 +23,7 @@ $(READY): pyproject.toml requirements/dev.lock
 demo: $(READY) ## Start a cluster, run a gang, kill one of its processes, and watch it recover
 	$(BIN)/python examples/demo.py
 
-test: $(READY) ## Run every test, PostgreSQL included (ARGS="-k name" narrows)
+test: $(READY) ## Run every test, PostgreSQL and Kubernetes included (ARGS="-k name" narrows)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 soak: $(READY) ## Simulate clusters with every fault until stopped (ARGS="--seed 7" begins there)
@@ -66,6 +66,7 @@ lock: $(READY) ## Write requirements/*.lock anew from pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip compile --universal --generate-hashes --no-header --python-version 3.11 --all-extras --group dev -o requirements/dev.lock pyproject.toml
 	$(BIN)/uv pip compile --universal --generate-hashes --no-header --python-version 3.11 --group bench -o requirements/bench.lock
+	$(BIN)/uv pip compile --universal --generate-hashes --no-header --python-version 3.11 --group go -o requirements/go.lock
 
 clean: ## Remove what the targets made
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,5 +1,6 @@
 """Settings for the whole suite: a property is judged by its result, never by its duration."""
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -8,3 +9,11 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("busy-machine")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--no-kubernetes",
+        action="store_true",
+        help="leave out the tests that need a Kubernetes control plane",
+    )

@@ -50,7 +50,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         ),
     },
     "sim": {"core", "plan", "store", "manifest", "wire", "engine", "api", "agent"},
-    "kube": {"core", "plan", "manifest"},
+    "kube": {"core", "plan", "manifest", "host"},
 }
 
 #: Packages without I/O, clock or chance.

@@ -162,7 +162,7 @@ def is_in_zones(node: NodeFacts, zones: tuple[tuple[str, tuple[str, ...]], ...])
 def attach_limits(node: CsiNode) -> dict[str, int]:
     """Driver → the number of volumes that can be attached to the node."""
     limits = {}
-    for driver in node.spec.drivers:
+    for driver in node.spec.drivers or ():
         if driver.allocatable is not None and driver.allocatable.count is not None:
             limits[driver.name] = driver.allocatable.count
     return limits

@@ -36,10 +36,7 @@ def plan(state: PlannerState, now: Micros) -> Plan:
     limits = work.shares.limits.remaining()
     work.reasons.shortage = Shortage(work.capacity.present, work.lineup.requests, limits)
     decisions, starts = tuple(work.decisions), work.reservations.starts()
-    placed = (d.placements for d in decisions if isinstance(d, Reserve | Evict))
-    served = {placement.job for placements in placed for placement in placements} | work.excluded
-    broken = work.reservations.broken(served)
-    return Plan(now, decisions, work.reasons, starts, serving.evictions.cursor, broken)
+    return Plan(now, decisions, work.reasons, starts, serving.evictions.cursor)
 
 
 def decision_for(state: PlannerState, now: Micros, job: str) -> Reserve | Evict | Gather | None:

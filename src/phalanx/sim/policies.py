@@ -33,14 +33,12 @@ def replay_trace(
 ) -> ReplayResult:
     """Replay a trace to its end under a policy, and measure."""
     cluster = Cluster()
-    planner = planner_for(policy, cluster, settings or ReplaySettings())
-    replay = Replay(trace, cluster, planner, settings)
+    replay = Replay(trace, cluster, planner_for(policy, cluster), settings)
     replay.run()
     return measure(policy.name, trace, replay)
 
 
-def planner_for(policy: ReplayPolicy, cluster: Cluster, settings: ReplaySettings) -> Planner:
+def planner_for(policy: ReplayPolicy, cluster: Cluster) -> Planner:
     if policy.planner is None:
         return FirstComeFirstServed(cluster)
-    rules = msgspec.structs.replace(policy.planner, plan_every=settings.plan_every)
-    return ProductionPlanner(cluster, rules)
+    return ProductionPlanner(cluster, policy.planner)

@@ -8,11 +8,9 @@ from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
 from phalanx.core.events import CheckpointSaved, ProblemReported, Progressed
 from phalanx.core.gang import Gang, GangProgress
-from phalanx.core.handlers.alarms import is_after_alarm
 from phalanx.core.model import Task, TaskProblem
 from phalanx.core.records import (
     GangCheckpointSaved,
-    TaskCheckpointDiscarded,
     TaskCheckpointSaved,
     TaskProblemReported,
     WorkSaved,
@@ -29,12 +27,7 @@ def checkpoint_saved(tx: Changes, event: CheckpointSaved) -> None:
             f"task {task.id} is {task.state}; checkpoints are only accepted while it is stopping"
         )
     blob = replace(event.blob, saved_at=tx.now)
-    if is_after_alarm(gang, None):
-        tx.dropped_blobs.append(event.blob.id)
-        tx.record(TaskCheckpointDiscarded(*about(task), event.blob.size_bytes))
-        return
-    # An alarm can still arrive during the stop, so a watched job does not replace anything yet.
-    if gang.job.spec.checkpoint is CheckpointPolicy.ALL or gang.job.spec.watch:
+    if gang.job.spec.checkpoint is CheckpointPolicy.ALL:
         replaced = task.saved
         tx.update(gang, task, saved=blob)
     else:
@@ -58,12 +51,11 @@ def problem_reported(tx: Changes, event: ProblemReported) -> None:
     tx.record(TaskProblemReported(*about(task), problem.message))
 
 
-def settle_checkpoints(tx: Changes, gang: Gang, repeated: Sequence[Task], *, discard: bool) -> None:
+def settle_checkpoints(tx: Changes, gang: Gang, repeated: Sequence[Task]) -> None:
     """Adopt the checkpoints of a stopped gang if every task that had started has saved one.
 
-    So all ranks resume from the same step. Otherwise, and with `discard`, the last complete set
-    stays. Repeated tasks were done before the stop and have not saved, so with them no new set is
-    complete.
+    So all ranks resume from the same step. Otherwise the last complete set stays. Repeated tasks
+    were done before the stop and have not saved, so with them no new set is complete.
     """
     if repeated:
         _drop_partial_set(tx, gang, repeated)
@@ -71,20 +63,17 @@ def settle_checkpoints(tx: Changes, gang: Gang, repeated: Sequence[Task], *, dis
     saved = [task for task in stopped if task.saved is not None]
     if not saved:
         return
-    if gang.job.spec.checkpoint is not CheckpointPolicy.ALL and not discard:
-        for task in saved:
-            _adopt(tx, gang, task)
-        return
-    complete = (
-        not discard
-        and not repeated
-        and all(task.saved is not None for task in stopped if task.started_at is not None)
+    complete = not repeated and all(
+        task.saved is not None for task in stopped if task.started_at is not None
     )
     for task in saved:
+        unused = task.checkpoint if complete else task.saved
+        if unused is not None:
+            tx.dropped_blobs.append(unused.id)
         if complete:
-            _adopt(tx, gang, task)
+            tx.update(gang, task, checkpoint=task.saved, saved=None)
         else:
-            _discard(tx, gang, task)
+            tx.update(gang, task, saved=None)
     if complete:
         _drop_older(tx, gang, {task.index for task in saved})
         tx.record(GangCheckpointSaved(gang.job.id, gang.job.epoch, len(saved)))
@@ -101,27 +90,11 @@ def _drop_partial_set(tx: Changes, gang: Gang, repeated: Sequence[Task]) -> None
         _drop_older(tx, gang, set())
 
 
-def settle_alone(tx: Changes, gang: Gang, task: Task) -> None:
-    """Settle the checkpoint of a task that stopped alone: it is not part of a complete set."""
-    if task.saved is None:
-        return
-    if gang.job.spec.checkpoint is CheckpointPolicy.ALL:
-        _discard(tx, gang, task)
-    else:
-        _adopt(tx, gang, task)
-
-
-def _adopt(tx: Changes, gang: Gang, task: Task) -> None:
-    """Let the next attempt resume from what the task has saved in this stop."""
-    if task.checkpoint is not None:
-        tx.dropped_blobs.append(task.checkpoint.id)
-    tx.update(gang, task, checkpoint=task.saved, saved=None)
-
-
-def _discard(tx: Changes, gang: Gang, task: Task) -> None:
+def drop_saved(tx: Changes, gang: Gang, task: Task) -> None:
+    """Drop the checkpoint of a task that stopped alone: it is not part of a complete set."""
     if task.saved is not None:
         tx.dropped_blobs.append(task.saved.id)
-    tx.update(gang, task, saved=None)
+        tx.update(gang, task, saved=None)
 
 
 def _drop_older(tx: Changes, gang: Gang, saved: set[int]) -> None:
@@ -135,29 +108,17 @@ def _drop_older(tx: Changes, gang: Gang, saved: set[int]) -> None:
 def progressed(tx: Changes, event: Progressed) -> None:
     gang, task = tx.attempt(event.task, event.epoch)
     if task.state is State.PREEMPTING and event.safe:
-        _note_saved_work(tx, gang, task, event)
+        _note_saved_work(tx, gang, task, event.step)
     if task.state is not State.RUNNING:
         return  # the task is stopping by now, so its progress no longer matters
     steps = {} if gang.progress is None else dict(gang.progress.steps)
     if event.step is not None:
         steps[task.index] = event.step
-    alarms = None if gang.progress is None else gang.progress.alarms
-    gang.progress = GangProgress(tx.now, steps, alarms)
+    gang.progress = GangProgress(tx.now, steps)
     if event.safe:
-        _note_saved_work(tx, gang, task, event)
+        _note_saved_work(tx, gang, task, event.step)
 
 
-def _note_saved_work(tx: Changes, gang: Gang, task: Task, event: Progressed) -> None:
-    saved = event.step if event.saved_step is None else event.saved_step
-    if _is_known(gang, saved) or is_after_alarm(gang, saved):
-        return
+def _note_saved_work(tx: Changes, gang: Gang, task: Task, step: int | None) -> None:
     tx.set_attempt(gang, safe_at=tx.now)
-    if saved is not None:
-        tx.set_job(gang, saved_step=saved, resume_step=None)
-    tx.record(WorkSaved(*about(task), saved))
-
-
-def _is_known(gang: Gang, saved: int | None) -> bool:
-    """Whether this attempt has reported the step as saved before: agents can repeat a report."""
-    has_saved = gang.job.attempt is not None and gang.job.attempt.safe_at is not None
-    return saved is not None and has_saved and saved == gang.job.saved_step
+    tx.record(WorkSaved(*about(task), step))

@@ -7,7 +7,6 @@ from phalanx.kube.objects.metadata import (
     ApiStruct,
     LabelSelector,
     ObjectCondition,
-    ObjectConditions,
 )
 from phalanx.kube.objects.pod import NodeSelector, PodSpec, Quantities
 
@@ -132,7 +131,7 @@ class CsiNodeDriver(ApiStruct, frozen=True):
 
 
 class CsiNodeSpec(ApiStruct, frozen=True):
-    drivers: tuple[CsiNodeDriver, ...] = ()
+    drivers: tuple[CsiNodeDriver, ...] | None = None  #: `null` if there is none
 
 
 class CsiNode(ApiObject, frozen=True):
@@ -142,6 +141,4 @@ class CsiNode(ApiObject, frozen=True):
 
 
 class CustomResourceDefinition(ApiObject, frozen=True):
-    """An API that was added to the cluster. Only its conditions are read."""
-
-    status: ObjectConditions = ObjectConditions()
+    """An API that was added to the cluster. Only its name is read."""

@@ -77,9 +77,3 @@ class LabelSelector(ApiStruct, frozen=True):
 
     match_labels: dict[str, str] = {}
     match_expressions: tuple[SelectorRequirement, ...] = ()
-
-
-class ObjectConditions(ApiStruct, frozen=True):
-    """A status of which only the conditions are read."""
-
-    conditions: tuple[ObjectCondition, ...] = ()

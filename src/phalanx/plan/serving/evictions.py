@@ -37,8 +37,7 @@ class Evictions:
             return False
         later = work.reservations.capacities_during(gangs[0].duration)
         work.capacity.look_ahead()
-        allowed = work.reservations.allowed_nodes(gangs[0].duration)
-        space = SearchSpace((work.capacity.soon, *later), allowed)
+        space = SearchSpace((work.capacity.soon, *later), work.reservations.allowed_nodes())
         victims = work.search.find(gangs, space)
         if victims is None:
             return False

@@ -16,7 +16,7 @@ def gather(work: PlanningPass, gangs: Sequence[PendingGang]) -> bool:
         return False
     gang = gangs[0]
     capacities = (*work.capacity.both, *work.reservations.capacities_during(None))
-    trial = PlacementTrial(gang, capacities, work.reservations.allowed_nodes(None))
+    trial = PlacementTrial(gang, capacities)
     if not trial.gather(work.headroom(gang.queue)):
         return False
     new = tuple(each for each in trial.assignments() if each.task not in trial.gathered)

@@ -1,0 +1,56 @@
+"""Custom resources of the tests' own, with as little validation as real ones have at worst."""
+
+from typing import Any
+
+from phalanx.kube.client import ApiClient
+from phalanx.kube.errors import ApiStatusError
+from phalanx.kube.resources import CUSTOM_RESOURCE_DEFINITIONS
+from tests.integration.server.waiting import PATIENCE_S, eventually
+
+
+def definition(group: str, kind: str, *, has_status: bool = False) -> dict[str, Any]:
+    """A definition of namespaced objects without a schema."""
+    plural = f"{kind.lower()}s"
+    version = {
+        "name": "v1alpha1",
+        "served": True,
+        "storage": True,
+        "schema": {
+            "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        },
+        **({"subresources": {"status": {}}} if has_status else {}),
+    }
+    return {
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"plural": plural, "kind": kind, "singular": kind.lower()},
+            "versions": [version],
+        },
+    }
+
+
+POD_GROUP_CRD = definition("scheduling.phalanx.test", "PodGroup")
+
+
+async def install(api: ApiClient, crd: dict[str, Any]) -> None:
+    """Create the definition, and wait until the API server serves it."""
+    try:
+        await api.create(CUSTOM_RESOURCE_DEFINITIONS, crd)
+    except ApiStatusError as error:
+        if not error.is_conflict:  # another test has installed it
+            raise
+    spec = crd["spec"]
+    path = f"/apis/{spec['group']}/v1alpha1/{spec['names']['plural']}"
+
+    async def is_served() -> bool:
+        try:
+            await api.request("GET", path)
+        except ApiStatusError as error:
+            if error.code in (404, 429):  # 429: its storage is being set up
+                return False
+            raise
+        return True
+
+    await eventually(is_served, PATIENCE_S)
