@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from phalanx.kube.objects.cluster import KubeNode
+from phalanx.kube.objects.gang import KubePodGroup
 from phalanx.kube.objects.pod import KubePod
 
 
@@ -53,3 +54,16 @@ def kube_node(name: str = "n", **fields: Any) -> KubeNode:
     return msgspec.convert(
         {"metadata": metadata, "spec": fields, "status": {"allocatable": allocatable}}, KubeNode
     )
+
+
+def kube_pod_group(name: str = "g", namespace: str = "default", **fields: Any) -> KubePodGroup:
+    """A PodGroup. `labels` and `annotations` are metadata; the rest is `spec`."""
+    metadata = {
+        "name": name,
+        "namespace": namespace,
+        "uid": f"uid-group-{namespace}-{name}",
+        "creationTimestamp": fields.pop("created", "2026-01-01T00:00:00Z"),
+        "labels": fields.pop("labels", {}),
+        "annotations": fields.pop("annotations", {}),
+    }
+    return msgspec.convert({"metadata": metadata, "spec": fields}, KubePodGroup)

@@ -82,6 +82,11 @@ class PodRules(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     anti_affinities: tuple[AntiAffinity, ...] = ()
     spreads: tuple[Spread, ...] = ()
 
+    @property
+    def is_any(self) -> bool:
+        """Whether there is any rule."""
+        return bool(self.affinities or self.anti_affinities or self.spreads)
+
     def queries(self) -> Iterable[PodQuery]:
         if self.affinities is not None:
             yield self.affinities.query

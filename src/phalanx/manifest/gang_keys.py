@@ -3,6 +3,7 @@
 The mappings can come from a file or from a cluster: nothing here depends on it.
 """
 
+from enum import StrEnum
 from typing import NamedTuple
 
 from phalanx.manifest import alibaba_ack, koordinator
@@ -15,9 +16,18 @@ _VOLCANO_GROUP = "scheduling.k8s.io/group-name"
 _NATIVE_GROUP = "podGroupName"
 
 
+class GangFamily(StrEnum):
+    """The kinds of PodGroups that pods name in different ways."""
+
+    NATIVE = "native"  #: of Kubernetes itself
+    POD_GROUP = "pod-group"  #: of scheduler-plugins, Koordinator and ACK
+    VOLCANO = "volcano"
+
+
 class GangDeclaration(NamedTuple):
     """What one pod declares about its gang."""
 
+    family: GangFamily
     gang: LocatedValue | None  #: the name of the gang
     fields: dict[str, LocatedValue]  #: fields of the native form
     is_koordinator: bool  #: it has an annotation of Koordinator, whose defaults apply
@@ -32,16 +42,19 @@ def declaration_of(
     Koordinator's annotations take precedence over labels.
     """
     is_koordinator = koordinator.is_used(annotations)
-    gang = _named_by(scheduling_group, _NATIVE_GROUP) or koordinator.gang_of(annotations)
-    gang = gang or alibaba_ack.gang_of(labels) or alibaba_ack.gang_of(annotations)
-    gang = gang or _named_by(annotations, _VOLCANO_GROUP)
+    family, gang = GangFamily.NATIVE, _named_by(scheduling_group, _NATIVE_GROUP)
+    if gang is None:
+        family, gang = GangFamily.POD_GROUP, koordinator.gang_of(annotations)
+        gang = gang or alibaba_ack.gang_of(labels) or alibaba_ack.gang_of(annotations)
+    if gang is None:
+        family, gang = GangFamily.VOLCANO, _named_by(annotations, _VOLCANO_GROUP)
     total = koordinator.total_of(annotations)
     fields = (
         alibaba_ack.fields_of(labels)
         | alibaba_ack.fields_of(annotations)
         | koordinator.fields_of(annotations)
     )
-    return GangDeclaration(gang, fields, is_koordinator, total)
+    return GangDeclaration(family, gang, fields, is_koordinator, total)
 
 
 def _named_by(mapping: StrictMapping, key: str) -> LocatedValue | None:

@@ -1,0 +1,226 @@
+"""A plan as calls to the API server, as plain values. Nothing is sent here.
+
+A decision becomes calls only if every gang in it is as it was when the plan was made; else the next
+plan decides again.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from phalanx.core import reasons as why
+from phalanx.core.events import Placement
+from phalanx.core.reasons import Reason
+from phalanx.core.text import listed
+from phalanx.kube.cluster_model import ClusterModel
+from phalanx.kube.gang import GangMember, KubeGang
+from phalanx.kube.gang_translation import NOT_READY
+from phalanx.kube.objects.pod import KubePod
+from phalanx.kube.rounds import BindRound
+from phalanx.plan.decisions import (
+    Evict,
+    Gather,
+    Plan,
+    PlannedVictim,
+    ReleaseGathered,
+    Reserve,
+    TimeOut,
+)
+
+#: The cluster autoscaler adds nodes for pods with this reason, and only for them.
+UNSCHEDULABLE = "Unschedulable"
+QUEUE_LIMIT = "QueueLimit"
+
+
+class PodReference(NamedTuple):
+    namespace: str
+    name: str
+    uid: str  #: a precondition of every call
+
+
+class Bind(NamedTuple):
+    pod: PodReference
+    node: str
+
+
+class BindGang(NamedTuple):
+    """Bind pods of a gang, all with the annotation of one round."""
+
+    gang: str
+    round: BindRound
+    binds: tuple[Bind, ...]
+
+
+class EvictPod(NamedTuple):
+    pod: PodReference
+    preemptor: str  #: name of the gang
+    has_budget: bool
+
+
+class Preempt(NamedTuple):
+    """Nominate nodes for the preemptor's pods, mark its victims, then evict them in this order:
+    pods with budgets first."""
+
+    preemptor: str
+    nominations: tuple[Bind, ...]
+    victims: tuple[EvictPod, ...]
+    lost_gpu_seconds: float
+
+
+class Hold(NamedTuple):
+    """Hold nodes for pods of a non-strict gang: number of the pod → node."""
+
+    gang: str
+    places: dict[int, str]
+
+
+class Release(NamedTuple):
+    """Give up the nodes that a gang holds."""
+
+    gang: str
+
+
+class TimeOutGang(NamedTuple):
+    """End the wait of a gang that holds nodes: release them, then mark its pods, or try again
+    later."""
+
+    gang: str
+    pods: tuple[PodReference, ...]
+    retries: bool
+
+
+class PodReport(NamedTuple):
+    """Why a pod is pending: reason and message of its condition `PodScheduled`."""
+
+    pod: PodReference
+    kind: str
+    message: str
+
+
+Call = BindGang | Preempt | Hold | Release | TimeOutGang
+
+
+def calls_of(plan: Plan, model: ClusterModel, new_id: Callable[[], str]) -> Iterator[Call]:
+    """The calls of a plan, in its order. `new_id` gives each round of binds its id."""
+    for decision in plan.decisions:
+        match decision:
+            case Reserve(placements):
+                yield from _binds(placements, model, new_id)
+            case Evict(placements, victims):
+                preempt = _preempt(placements, victims, model)
+                if preempt is not None:
+                    yield preempt
+            case Gather(placement):
+                gang = _current(placement.job, placement.version, model)
+                if gang is not None:
+                    places = {each.task: each.worker for each in placement.assignments}
+                    yield Hold(gang.job, places)
+            case ReleaseGathered(job, version):
+                if _current(job, version, model) is not None:
+                    yield Release(job)
+            case TimeOut(job):
+                gang = model.gangs.gangs.get(job)
+                if gang is not None:
+                    pods = tuple(reference(member.pod) for member in gang.pending)
+                    yield TimeOutGang(job, pods, gang.terms.retries)
+
+
+def reference(pod: KubePod) -> PodReference:
+    return PodReference(pod.metadata.namespace, pod.metadata.name, pod.metadata.uid)
+
+
+def _current(job: str, version: int, model: ClusterModel) -> KubeGang | None:
+    """The gang of a decision; None if it has changed since the plan was made. A pod that is placed
+    by itself has the number of the pod in its id."""
+    gang = model.gangs.gangs.get(job.partition("#")[0])
+    return gang if gang is not None and gang.version == version else None
+
+
+def _placed(placement: Placement, model: ClusterModel) -> tuple[KubeGang, tuple[Bind, ...]] | None:
+    """The binds of a placement; None if its gang has changed."""
+    gang = _current(placement.job, placement.version, model)
+    if gang is None:
+        return None
+    pods = [gang.members[each.task].pod for each in placement.assignments]
+    nodes = [each.worker for each in placement.assignments]
+    return gang, tuple(Bind(reference(pod), node) for pod, node in zip(pods, nodes, strict=True))
+
+
+def _binds(
+    placements: Iterable[Placement], model: ClusterModel, new_id: Callable[[], str]
+) -> Iterator[BindGang]:
+    """The binds of gangs that start together: all of them, or none if one has changed."""
+    placed = [_placed(placement, model) for placement in placements]
+    for each in placed if None not in placed else ():
+        if each is not None:
+            gang, binds = each
+            yield BindGang(gang.job, BindRound(new_id(), len(binds), len(gang.pending)), binds)
+
+
+def _preempt(
+    placements: Sequence[Placement], victims: Iterable[PlannedVictim], model: ClusterModel
+) -> Preempt | None:
+    """The nominations and evictions for a preemptor; None if a gang has changed, or the budgets do
+    not allow all evictions together."""
+    placed = [each for each in (_placed(p, model) for p in placements) if each is not None]
+    evicted: list[GangMember] = []
+    lost = 0.0
+    for victim in victims:
+        gang = _current(victim.job, victim.version, model)
+        if gang is None:
+            return None
+        numbers = victim.tasks or tuple(member.number for member in gang.bound)
+        evicted += (gang.members[number] for number in numbers)
+        lost += victim.lost
+    pods = [member.pod for member in evicted]
+    if len(placed) < len(placements) or not model.budgets.allow(pods):
+        return None
+    preemptor = placed[0][0].name
+    evictions = [EvictPod(reference(pod), preemptor, bool(model.budgets.of(pod))) for pod in pods]
+    evictions.sort(key=lambda each: not each.has_budget)
+    nominations = tuple(bind for _, binds in placed for bind in binds)
+    return Preempt(preemptor, nominations, tuple(evictions), lost)
+
+
+# Why pods are pending
+
+
+def reports_of(plan: Plan, model: ClusterModel) -> Iterator[PodReport]:
+    """A report for every pod that the plan leaves pending."""
+    for job, reason in plan.reasons.items():
+        gang = model.gangs.gangs.get(job.partition("#")[0])
+        if gang is None:
+            continue
+        kind, message = kind_of(reason), _message(reason, gang, model)
+        _, _, number = job.partition("#")
+        for member in gang.pending:
+            if not number or member.number == int(number):
+                yield PodReport(reference(member.pod), kind, message)
+
+
+def kind_of(reason: Reason) -> str:
+    """The reason of a condition, in one word. `Unschedulable` only if more nodes would help."""
+    match reason:
+        case why.NotSchedulable(kind):
+            return kind
+        case why.QueueLimit():
+            return QUEUE_LIMIT
+        case (
+            why.NotEnough()
+            | why.Fragmented()
+            | why.NeverFits()
+            | why.NoNodeMatches()
+            | why.NoNodeSatisfies()
+            | why.HeldBack()
+            | why.BelowMinResources()
+        ):
+            return UNSCHEDULABLE
+    return NOT_READY
+
+
+def _message(reason: Reason, gang: KubeGang, model: ClusterModel) -> str:
+    if isinstance(reason, why.WaitingForVictims):
+        pods = tuple(sorted(map(model.pod_name, reason.tasks)))
+        text = f"starts when {listed(pods)} {'has' if len(pods) == 1 else 'have'} stopped"
+    else:
+        text = str(reason)
+    return text if gang.is_alone else f"gang {gang.name}: {text}"

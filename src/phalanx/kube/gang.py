@@ -1,0 +1,118 @@
+"""A gang as the scheduler sees it: its pods, what they and the PodGroup declare, and the places
+that it holds. Every pod has a number that it keeps, by which the planner knows it."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from enum import StrEnum
+from typing import NamedTuple
+
+from phalanx.core.time_units import SECOND, Micros
+from phalanx.kube.gang_terms import ALONE, TIMED_OUT, GangTerms
+from phalanx.kube.objects.pod import KubePod
+from phalanx.plan.model import TaskRequest
+
+
+class MemberState(StrEnum):
+    PENDING = "pending"  #: may be placed
+    BLOCKED = "blocked"  #: gated, or deleted before it was bound
+    BOUND = "bound"
+    LEAVING = "leaving"  #: bound, and being deleted
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+class GangMember(NamedTuple):
+    pod: KubePod
+    number: int
+    request: TaskRequest
+    role: str
+    node: str  #: where it is bound, or about to be; empty if it is pending
+    state: MemberState
+
+
+def member_state(pod: KubePod, node: str) -> MemberState:
+    """The state of a pod that is bound to this node, or will be when its bind has been sent."""
+    if pod.status.phase == "Succeeded":
+        return MemberState.SUCCEEDED
+    if pod.status.phase == "Failed":
+        return MemberState.FAILED
+    if node:
+        return MemberState.LEAVING if pod.is_terminating else MemberState.BOUND
+    if pod.is_terminating or pod.spec.scheduling_gates:
+        return MemberState.BLOCKED
+    return MemberState.PENDING
+
+
+def has_timed_out(pod: KubePod) -> bool:
+    """Whether the waiting time of the pod's gang has ended, so that it is not placed again."""
+    return pod.metadata.annotations.get(TIMED_OUT) == "true"
+
+
+class KubeGang:
+    def __init__(self, job: str, name: str, *, is_alone: bool) -> None:
+        self.job = job  #: the planner's id
+        self.name = name  #: namespace/name
+        self.is_alone = is_alone  #: a pod without a gang
+        self.version = 0
+        self.terms: GangTerms = ALONE
+        self.created_at: Micros = 0
+        self.members: dict[int, GangMember] = {}
+        self._numbers: dict[str, int] = {}
+        self._next = 0
+        #: Number of a pending pod → node that is held for it; and since when the first one was.
+        self.held: dict[int, str] = {}
+        self.held_since: Micros | None = None
+        self.not_before: Micros = 0  #: the end of its backoff
+        self.avoid: tuple[str, ...] = ()  #: nodes whose kubelet has refused a pod of it
+        #: Whether it has once had its minimum.
+        self.satisfied = False
+
+    def number_of(self, uid: str) -> int:
+        """The number of a pod; a new one if it has none."""
+        number = self._numbers.get(uid)
+        if number is None:
+            number = self._numbers[uid] = self._next
+            self._next += 1
+        return number
+
+    def uids(self) -> dict[str, int]:
+        """The pods and their numbers."""
+        return self._numbers
+
+    def forget(self, uid: str) -> None:
+        """Remove a pod. Its number is not given to another one."""
+        number = self._numbers.pop(uid, None)
+        if number is not None:
+            self.members.pop(number, None)
+            self.held.pop(number, None)
+
+    def of(self, *states: MemberState) -> list[GangMember]:
+        """The members in these states, in the order of their creation."""
+        some = [member for member in self.members.values() if member.state in states]
+        return sorted(some, key=_age)
+
+    @property
+    def pending(self) -> list[GangMember]:
+        return self.of(MemberState.PENDING)
+
+    @property
+    def bound(self) -> list[GangMember]:
+        return self.of(MemberState.BOUND)
+
+    def release(self) -> None:
+        """Give up the held places."""
+        self.held, self.held_since = {}, None
+
+    def pods(self) -> Iterator[KubePod]:
+        return (member.pod for member in self.members.values())
+
+
+def _age(member: GangMember) -> tuple[str, str, int]:
+    metadata = member.pod.metadata
+    created = metadata.creation_timestamp
+    return ("" if created is None else created.isoformat()), metadata.name, member.number
+
+
+def micros(at: datetime | None) -> Micros:
+    """A time of the API, which has whole seconds; 0 if it is not set."""
+    return 0 if at is None else int(at.timestamp() * SECOND)

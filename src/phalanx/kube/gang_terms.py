@@ -1,0 +1,265 @@
+"""What the pods of a gang and its PodGroup declare together, read by the same code as manifests.
+
+Annotations of Koordinator on pods override the PodGroup. Other values must not contradict each
+other; a gang whose parts do stays pending, and the reason names two of them.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from phalanx.core.errors import Invalid
+from phalanx.core.spec import durations, quantities
+from phalanx.core.spec.job import Match, Pack, PackMode
+from phalanx.core.time_units import MINUTE, Micros
+from phalanx.kube.objects.gang import KubePodGroup
+from phalanx.kube.objects.pod import KubePod
+from phalanx.manifest import koordinator, kubernetes_podgroup, podgroup
+from phalanx.manifest.gang_keys import GangFamily, declaration_of
+from phalanx.manifest.problems import ProblemList, SourceLocation
+from phalanx.manifest.strict_mapping import StrictMapping
+
+#: Set on every pod of a gang whose waiting time has ended; such pods are not placed again.
+TIMED_OUT = f"{koordinator.PREFIX}timeout"
+#: Of Koordinator, from the first held place, where a gang sets none.
+WAITING_TIME: Micros = 10 * MINUTE
+
+_ACK_PREFIX = "pod-group.scheduling.sigs.k8s.io/"
+#: Beginnings of all keys that declare a gang.
+_PREFIXES = (
+    *(koordinator.PREFIX, "pod-group.scheduling.sigs.k8s.io"),
+    *("scheduling.x-k8s.io/pod-group", "scheduling.k8s.io/group-name"),
+)
+_TASK = "volcano.sh/task-spec"
+#: What the user reads for a field that parts of a gang contradict each other about.
+_IN_WORDS = {
+    "min_available": "the minimum",
+    "match": "the match policy",
+    "mode": "the mode",
+    "group": "the groups",
+    "gather_timeout": "the waiting time",
+    "pack": "the topology",
+}
+
+
+class GangKey(NamedTuple):
+    family: GangFamily
+    namespace: str
+    name: str
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def job(self) -> str:
+        """The key as the planner's id of the gang."""
+        return f"{self.family}:{self.full_name}"
+
+
+class PodDeclaration(NamedTuple):
+    """What one pod declares about its gang."""
+
+    key: GangKey
+    pod: str
+    fields: Mapping[str, object]  #: fields of the native form
+    is_koordinator: bool
+    is_ack: bool
+    problem: str | None = None
+
+
+class GroupDeclaration(NamedTuple):
+    """What a PodGroup declares."""
+
+    key: GangKey
+    fields: Mapping[str, object]
+    is_koordinator: bool
+    is_ack: bool
+    is_gang: bool  #: False: its pods are placed one by one
+    is_whole_unit: bool  #: the running pods are preempted together or not at all
+    role_minimums: Mapping[str, int]
+    created_at: datetime | None
+    retries: bool  #: its timeout releases the held places, and the gang is tried again
+    problem: str | None = None
+
+
+class GangTerms(msgspec.Struct, frozen=True):
+    """What the parts of a gang agree on."""
+
+    match: Match
+    minimum: int | None = None  #: None: not known yet
+    strict: bool = True
+    timeout: Micros | None = None  #: from the first held place
+    retries: bool = False  #: after the timeout the gang is tried again
+    group: tuple[str, ...] = ()
+    pack: Pack | None = None
+    role_minimums: dict[str, int] = {}
+    queue: str | None = None
+    priority_class: str | None = None
+    gate: tuple[tuple[str, int], ...] = ()
+    is_whole_unit: bool = False
+    problem: str | None = None  #: why the gang must not be placed
+
+
+#: Terms of a pod without a gang.
+ALONE = GangTerms(Match.ONLY_WAITING, 1)
+
+
+def pod_declaration(pod: KubePod) -> PodDeclaration | None:
+    """The declaration of a pod; None if it belongs to no gang."""
+    metadata, group = pod.metadata, pod.spec.scheduling_group
+    keys = [key for key in (*metadata.labels, *metadata.annotations) if key.startswith(_PREFIXES)]
+    if not keys and group is None:
+        return None
+    problems, source = ProblemList(), SourceLocation(f"pod {metadata.key}")
+
+    def mapping(data: Mapping[str, str], path: str) -> StrictMapping:
+        return StrictMapping(data, source.at(*path.split(".")), problems)
+
+    annotations = {key: each for key, each in metadata.annotations.items() if key != TIMED_OUT}
+    declared = declaration_of(
+        mapping(metadata.labels, "metadata.labels"),
+        mapping(annotations, "metadata.annotations"),
+        mapping(
+            {} if group is None else {"podGroupName": group.pod_group_name}, "spec.schedulingGroup"
+        ),
+    )
+    if declared.gang is None:
+        return None
+    return PodDeclaration(
+        GangKey(declared.family, metadata.namespace, str(declared.gang.value)),
+        metadata.name,
+        {field: each.value for field, each in declared.fields.items()},
+        declared.is_koordinator,
+        any(key.startswith(_ACK_PREFIX) for key in keys),
+        _first_problem(problems),
+    )
+
+
+def task_of(pod: KubePod) -> str:
+    """The task of a Volcano job that a pod belongs to."""
+    return pod.metadata.annotations.get(_TASK) or pod.metadata.labels.get(_TASK) or ""
+
+
+def group_declaration(group: KubePodGroup, family: GangFamily) -> GroupDeclaration:
+    """The declaration of a PodGroup that was read from the API of its family."""
+    metadata, spec = group.metadata, group.spec
+    problems, source = ProblemList(), SourceLocation(f"PodGroup {metadata.key}")
+    document = StrictMapping(msgspec.to_builtins(group), source, problems)
+    if family is GangFamily.NATIVE:
+        declared = kubernetes_podgroup.pod_group_of(document, "")
+    else:
+        is_volcano = family is GangFamily.VOLCANO
+        version = podgroup.VOLCANO if is_volcano else podgroup.CURRENT
+        declared = podgroup.pod_group_of(document, version)
+    keys = (*metadata.labels, *metadata.annotations)
+    policy = spec.scheduling_policy
+    return GroupDeclaration(
+        GangKey(family, metadata.namespace, metadata.name),
+        {field: each.value for field, each in declared.fields.items()},
+        declared.is_koordinator,
+        any(key.startswith(_ACK_PREFIX) for key in keys),
+        is_gang=policy is None or policy.basic is None,
+        is_whole_unit=family is GangFamily.NATIVE and spec.disruption_mode == "PodGroup",
+        role_minimums=spec.min_task_member,
+        created_at=metadata.creation_timestamp,
+        retries=spec.schedule_timeout_seconds is not None,
+        problem=_first_problem(problems),
+    )
+
+
+def _first_problem(problems: ProblemList) -> str | None:
+    try:
+        problems.raise_problems()
+    except Invalid as invalid:
+        return str(invalid.problems[0])
+    return None
+
+
+def gang_terms(
+    key: GangKey, pods: Iterable[PodDeclaration], group: GroupDeclaration | None
+) -> GangTerms:
+    """What pods and the PodGroup of a gang agree on, or the problem that keeps it pending."""
+    declared = list(pods)
+    is_koordinator = any(each.is_koordinator for each in declared)
+    is_ack = any(each.is_ack for each in declared)
+    if group is not None:
+        is_koordinator |= group.is_koordinator
+        is_ack |= group.is_ack
+    match = _default_match(key.family, is_koordinator=is_koordinator, is_ack=is_ack)
+    fields, problem = _agreed(declared, group, is_koordinator=is_koordinator)
+    if problem is not None:
+        return GangTerms(match, problem=problem)
+    if fields.get("min_available") is None:
+        return GangTerms(match, problem=f"PodGroup {key.full_name} does not exist")
+    try:
+        given = fields.get("gather_timeout")
+        timeout = WAITING_TIME if is_koordinator else None
+        timeout = timeout if given is None else durations.duration(given)
+        return _terms(match, fields, timeout, group)
+    except Invalid as invalid:
+        return GangTerms(match, problem=str(invalid.problems[0]))
+
+
+def _default_match(family: GangFamily, *, is_koordinator: bool, is_ack: bool) -> Match:
+    if family is GangFamily.VOLCANO:
+        return Match.WAITING_RUNNING_SUCCEED
+    if family is GangFamily.POD_GROUP and is_koordinator:
+        return Match.ONCE_SATISFIED
+    if family is GangFamily.POD_GROUP and is_ack:
+        return Match.ONLY_WAITING
+    return Match.WAITING_AND_RUNNING
+
+
+def _agreed(
+    pods: Iterable[PodDeclaration], group: GroupDeclaration | None, *, is_koordinator: bool
+) -> tuple[dict[str, object], str | None]:
+    """The fields of all parts together; and the first problem."""
+    if group is not None and group.problem is not None:
+        return {}, group.problem
+    of_group = {} if group is None else dict(group.fields)
+    fields: dict[str, object] = {}
+    by: dict[str, str] = {}
+    for pod in pods:
+        if pod.problem is not None:
+            return {}, pod.problem
+        for field, value in pod.fields.items():
+            name = f"pod {pod.pod}"
+            if not is_koordinator and field in of_group and group is not None:
+                other, source = of_group[field], f"PodGroup {group.key.name}"
+            else:
+                other, source = fields.setdefault(field, value), by.setdefault(field, name)
+            if other != value:
+                what = _IN_WORDS.get(field, field)
+                return {}, (
+                    f"{what} is {_shown(value)} on {name}, but {_shown(other)} on {source}:"
+                    " all parts of a gang must agree"
+                )
+    return of_group | fields, None
+
+
+def _shown(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _terms(
+    match: Match, fields: Mapping[str, Any], timeout: Micros | None, group: GroupDeclaration | None
+) -> GangTerms:
+    pack = fields.get("pack")
+    resources = quantities.allowance(fields.get("min_resources") or {})
+    return GangTerms(
+        match=Match(fields.get("match", match)),
+        minimum=int(fields["min_available"]),
+        strict=fields.get("mode", "strict") == "strict",
+        timeout=timeout,
+        retries=group is not None and group.retries and "gather_timeout" in group.fields,
+        group=tuple(fields.get("group", ())),
+        pack=None if pack is None else Pack(pack["by"], PackMode(pack.get("mode", "require"))),
+        role_minimums={} if group is None else dict(group.role_minimums),
+        queue=fields.get("queue"),
+        priority_class=fields.get("priority_class"),
+        gate=tuple(sorted(resources.items())),
+        is_whole_unit=group is not None and group.is_whole_unit,
+    )

@@ -1,0 +1,303 @@
+"""A gang of pods as the planner's pending and running gangs.
+
+The match policy decides which members count towards the minimum. Once a gang with the policy
+`once-satisfied` has had its minimum, its pods are ordinary pods.
+"""
+
+from collections import Counter
+from collections.abc import Container, Mapping, Sequence
+from typing import NamedTuple
+
+from phalanx.core.model import Assignment, Nomination
+from phalanx.core.reasons import NotSchedulable, Reason, WaitingForMembers
+from phalanx.core.spec.job import Match, Pack
+from phalanx.core.time_units import Micros
+from phalanx.kube.gang import GangMember, KubeGang, MemberState, has_timed_out, micros
+from phalanx.kube.rounds import bound_at, incomplete_rounds
+from phalanx.plan.model import NEVER, PendingGang, RoleRequest, RunningGang, RunningTask
+from phalanx.plan.state.from_cluster import most_common
+
+#: Pods of this priority and above are never evicted.
+CRITICAL = 2_000_000_000
+#: More than any priority of a pod: an incomplete round is served first.
+_FIRST = 1 << 40
+
+NOT_READY = "GangNotReady"
+NOT_SUPPORTED = "NotSupported"
+
+#: Annotation of a victim: the gang for which it is evicted.
+PREEMPTED_BY = "phalanx.dev/preempted-by"
+
+
+class GangPlan(NamedTuple):
+    """What the planner is told about a gang besides its members and terms."""
+
+    queue: str = "default"
+    priority: int | None = None  #: of the PodGroup's class; None: the lowest of its pods
+    obstacle: Reason | None = None  #: why no pod of it may be placed
+    group: tuple[str, ...] = ()  #: names of gangs that start with it and have not started
+    pack: Pack | None = None
+    domains: Mapping[str, str] = {}  #: node → its domain, for a gang that is packed
+    unevictable: frozenset[int] = frozenset()  #: numbers of pods that no budget lets go
+    is_evictable: bool = True
+    victims: tuple[str, ...] = ()  #: tasks of others that are being evicted for it
+
+
+def is_satisfied(gang: KubeGang) -> bool:
+    """Whether the gang has had its minimum, as far as its pods show."""
+    if gang.satisfied or gang.terms.minimum is None:
+        return gang.satisfied
+    bound = gang.bound
+    done = gang.of(MemberState.SUCCEEDED)
+    if len(bound) + len(done) >= gang.terms.minimum:
+        return True
+    pods = [member.pod for member in bound]
+    incomplete = incomplete_rounds(pods, [member.pod for member in gang.pending])
+    half_bound = {pod.metadata.uid for some in incomplete.values() for pod in some}
+    return any(pod.metadata.uid not in half_bound for pod in pods)
+
+
+def pending_gangs(gang: KubeGang, given: GangPlan) -> list[PendingGang]:
+    """The pending pods of a gang: together, or one by one once they are ordinary pods."""
+    pending = gang.pending
+    if not pending:
+        return []
+    satisfied = is_satisfied(gang)
+    if satisfied and gang.terms.match is Match.ONCE_SATISFIED:
+        return [_ordinary(gang, member, given) for member in pending]
+    return [_together(gang, pending, given, satisfied=satisfied)]
+
+
+def _ordinary(gang: KubeGang, member: GangMember, given: GangPlan) -> PendingGang:
+    """A pod that is placed by itself."""
+    role = RoleRequest(member.role, member.request, (member.number,), 1)
+    return PendingGang(
+        job=single_job(gang, member.number),
+        name=member.pod.metadata.key,
+        version=gang.version,
+        queue=given.queue,
+        priority=member.pod.spec.priority if given.priority is None else given.priority,
+        created_at=gang.created_at,
+        size=1,
+        roles=(role,),
+        need=1,
+        since=micros(member.pod.metadata.creation_timestamp),
+        ineligible=_own_obstacle((member,), given),
+        is_repair=True,
+        avoid=gang.avoid,
+        evicts_from=_evicts_from((member,)),
+        nomination=_nomination((member,), given),
+    )
+
+
+def single_job(gang: KubeGang, number: int) -> str:
+    """The planner's id of a pod that is placed by itself although it belongs to a gang."""
+    return f"{gang.job}#{number}"
+
+
+def _together(
+    gang: KubeGang, pending: Sequence[GangMember], given: GangPlan, *, satisfied: bool
+) -> PendingGang:
+    terms = gang.terms
+    bound, done = gang.bound, gang.of(MemberState.SUCCEEDED)
+    half_bound = _half_bound(gang, bound, pending)
+    counted = _counted(terms.match, bound, done)
+    if half_bound:
+        counted = bound
+    minimum = terms.minimum or 1
+    is_complete = satisfied and not half_bound and len(bound) + len(done) >= minimum
+    need = 1 if is_complete else max(1, minimum - len(counted))
+    roles = _roles(gang, pending, bound, None if is_complete else counted)
+    obstacle = _own_obstacle(pending, given) or _too_few(gang, pending, counted, roles, need)
+    pack = terms.pack or given.pack
+    priorities = [member.pod.spec.priority for member in pending]
+    priority = min(priorities) if given.priority is None else given.priority
+    gathered = tuple(Assignment(number, node) for number, node in sorted(gang.held.items()))
+    expires = None
+    if gathered and gang.held_since is not None and terms.timeout is not None:
+        expires = gang.held_since + terms.timeout
+    return PendingGang(
+        job=gang.job,
+        name=gang.name,
+        version=gang.version,
+        queue=given.queue,
+        priority=_FIRST + priority if half_bound else priority,
+        created_at=gang.created_at,
+        size=len(pending) + len(bound),
+        roles=roles,
+        need=0 if is_complete and bound else need,
+        since=_eligible_since(pending, need),
+        not_before=gang.not_before,
+        ineligible=obstacle,
+        is_repair=bool(bound),
+        above_minimum=max(0, len(bound) + len(done) - minimum),
+        strict=terms.strict,
+        gate=() if bound else terms.gate,
+        group=() if satisfied else given.group,
+        pack=pack,
+        domain=None if pack is None else _domain(bound, given.domains),
+        avoid=gang.avoid,
+        evicts_from=None if half_bound else _evicts_from(pending),
+        expires_at=expires,
+        gathered=gathered,
+        nomination=_nomination(pending, given),
+    )
+
+
+def _half_bound(gang: KubeGang, bound: Sequence[GangMember], pending: Sequence[GangMember]) -> bool:
+    """Whether a round of binds of the gang stopped half way."""
+    if gang.is_alone or not bound:
+        return False
+    pods = [member.pod for member in bound]
+    return bool(incomplete_rounds(pods, [member.pod for member in pending]))
+
+
+def _counted(match: Match, bound: list[GangMember], done: list[GangMember]) -> list[GangMember]:
+    """The members that count towards the minimum besides the pending ones."""
+    counted: list[GangMember] = []
+    if match in (Match.WAITING_AND_RUNNING, Match.WAITING_RUNNING_SUCCEED):
+        counted += bound
+    if match is Match.WAITING_RUNNING_SUCCEED:
+        counted += done
+    return counted
+
+
+def _roles(
+    gang: KubeGang,
+    pending: Sequence[GangMember],
+    bound: Sequence[GangMember],
+    counted: Sequence[GangMember] | None,
+) -> tuple[RoleRequest, ...]:
+    """Pods with equal requests and tasks are the tasks of one role. `counted` are the members that
+    count towards the minimums already; None where no minimum applies."""
+    by_request: dict[str, dict[object, list[GangMember]]] = {}
+    for member in pending:
+        by_request.setdefault(member.role, {}).setdefault(member.request, []).append(member)
+    minimums = gang.terms.role_minimums
+    counted_of = Counter(member.role for member in counted or ())
+    placed_of = Counter(member.role for member in bound)
+    roles = []
+    for name, groups in by_request.items():
+        minimum = minimums.get(name, 0)
+        rest = 0 if counted is None else max(0, minimum - counted_of[name])
+        for n, members in enumerate(groups.values(), 1):
+            need = rest if n == len(groups) else min(rest, len(members))
+            rest -= need
+            role = name if n == 1 else f"{name}/{n}"
+            counts = (minimum, placed_of[name]) if n == 1 else (0, 0)
+            numbers = tuple(member.number for member in members)
+            roles.append(RoleRequest(role, members[0].request, numbers, need, *counts))
+    return tuple(roles)
+
+
+def _own_obstacle(pending: Sequence[GangMember], given: GangPlan) -> Reason | None:
+    if given.obstacle is not None:
+        return given.obstacle
+    for member in pending:
+        if has_timed_out(member.pod):
+            return NotSchedulable(
+                NOT_READY,
+                "the gang's waiting time has ended; remove the annotation"
+                " gang.scheduling.koordinator.sh/timeout to place it again",
+            )
+    return None
+
+
+def _too_few(
+    gang: KubeGang,
+    pending: Sequence[GangMember],
+    counted: Sequence[GangMember],
+    roles: Sequence[RoleRequest],
+    need: int,
+) -> Reason | None:
+    """The reason of a gang with too few pending members."""
+    needed = max(need, sum(role.need for role in roles))
+    missing = {
+        role: minimum
+        for role, minimum in gang.terms.role_minimums.items()
+        if minimum and not any(member.role == role for member in (*pending, *counted))
+    }
+    if len(pending) >= needed and all(role.need <= len(role.tasks) for role in roles):
+        if not missing or not gang.terms.role_minimums:
+            return None
+        needed += sum(missing.values())
+    others = len(gang.bound) + len(gang.of(MemberState.SUCCEEDED)) - len(counted)
+    return WaitingForMembers(len(pending), needed, max(0, others))
+
+
+def _eligible_since(pending: Sequence[GangMember], need: int) -> Micros:
+    """When enough of the pending members existed."""
+    created = sorted(micros(member.pod.metadata.creation_timestamp) for member in pending)
+    return created[min(need, len(created)) - 1]
+
+
+def _domain(bound: Sequence[GangMember], domains: Mapping[str, str]) -> str | None:
+    return most_common(domains.get(member.node) for member in bound)
+
+
+def _evicts_from(pending: Sequence[GangMember]) -> Micros | None:
+    never = any(member.pod.spec.preemption_policy == "Never" for member in pending)
+    return None if never else 0
+
+
+def _nomination(pending: Sequence[GangMember], given: GangPlan) -> Nomination | None:
+    """The nodes that are kept for the gang while its victims leave."""
+    nominated = tuple(
+        Assignment(member.number, node)
+        for member in pending
+        if (node := member.pod.status.nominated_node_name)
+    )
+    return Nomination(nominated, 0, NEVER, given.victims) if nominated else None
+
+
+# Running
+
+
+def running_gang(gang: KubeGang, given: GangPlan, numbers: Container[int]) -> RunningGang | None:
+    """The pods of a gang that occupy nodes, if there are any among these numbers."""
+    members = [m for m in gang.of(MemberState.BOUND, MemberState.LEAVING) if m.number in numbers]
+    if not members:
+        return None
+    tasks = tuple(_running_task(member, given) for member in members)
+    started = min(task.safe_at for task in tasks)
+    is_leaving = any(task.stopping for task in tasks)
+    return RunningGang(
+        job=gang.job,
+        name=gang.name,
+        version=gang.version,
+        queue=given.queue,
+        priority=max(member.pod.spec.priority for member in members),
+        created_at=gang.created_at,
+        started_at=started,
+        tasks=tasks,
+        min_available=_kept(gang, len(tasks)),
+        role_min=tuple(sorted(gang.terms.role_minimums.items())),
+        evictable=given.is_evictable and not is_leaving,
+        evicted=any(PREEMPTED_BY in member.pod.metadata.annotations for member in members),
+    )
+
+
+def _kept(gang: KubeGang, tasks: int) -> int:
+    """The number of running pods below which the gang is only evicted as a whole."""
+    terms = gang.terms
+    if terms.is_whole_unit:
+        return tasks
+    if terms.match is Match.ONCE_SATISFIED and is_satisfied(gang):
+        return 0
+    return max(0, (terms.minimum or 0) - len(gang.of(MemberState.SUCCEEDED)))
+
+
+def _running_task(member: GangMember, given: GangPlan) -> RunningTask:
+    pod = member.pod
+    since = bound_at(pod) or pod.metadata.creation_timestamp
+    return RunningTask(
+        index=member.number,
+        role=member.role,
+        node=member.node,
+        resources=member.request.resources,
+        stopping=member.state is MemberState.LEAVING,
+        safe_at=micros(since),
+        preemptible=pod.spec.priority < CRITICAL and member.number not in given.unevictable,
+        priority=pod.spec.priority,
+        traits=member.request.traits,
+    )

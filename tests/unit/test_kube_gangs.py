@@ -1,0 +1,652 @@
+"""Pods and PodGroups of every dialect as gangs, planned, and the plan as calls."""
+
+import json
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any
+
+import msgspec
+import pytest
+from tests.kube_objects import kube_node, kube_pod, kube_pod_group
+
+from phalanx.core.reasons import NotSchedulable, Reason, WaitingForGroup, WaitingForMembers
+from phalanx.core.spec.job import Match
+from phalanx.core.time_units import SECOND
+from phalanx.kube.calls import (
+    BindGang,
+    Call,
+    Hold,
+    PodReport,
+    Preempt,
+    TimeOutGang,
+    calls_of,
+    reports_of,
+)
+from phalanx.kube.cluster_model import ClusterModel
+from phalanx.kube.gang_terms import GangKey
+from phalanx.kube.objects.cluster import KubeNamespace, PodDisruptionBudget, PriorityClass
+from phalanx.kube.objects.gang import KubeQueue
+from phalanx.kube.objects.pod import KubePod
+from phalanx.kube.rounds import ROUND, BindRound
+from phalanx.manifest.gang_keys import GangFamily
+from phalanx.plan.cycle import plan
+
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+NOW_MICROS = int(NOW.timestamp() * SECOND)
+X_GROUP = "scheduling.x-k8s.io/pod-group"
+ACK = "pod-group.scheduling.sigs.k8s.io/"
+KOORDINATOR = "gang.scheduling.koordinator.sh/"
+
+
+class Cluster:
+    """A model whose calls are carried out at once."""
+
+    def __init__(self, nodes: int = 2, **fields: Any) -> None:
+        self.model = ClusterModel()
+        self._ids = count(1)
+        self.now = NOW
+        for n in range(nodes):
+            self.model.put_node(kube_node(f"n{n}", **{"gpu": 4} | fields))
+
+    def put(self, *pods: KubePod) -> None:
+        for pod in pods:
+            self.model.put_pod(pod)
+
+    def plan(self) -> list[Call]:
+        """Plan and carry out the calls as far as the model knows them."""
+        self.model.refresh()
+        made = plan(self.model.state, int(self.now.timestamp() * SECOND))
+        self.reasons: dict[str, Reason] = dict(made.reasons)
+        calls = list(calls_of(made, self.model, lambda: f"r{next(self._ids)}"))
+        self.reports = list(reports_of(made, self.model))
+        self.model.state.accept(made)
+        for call in calls:
+            if isinstance(call, BindGang):
+                places = {bind.pod.uid: bind.node for bind in call.binds}
+                self.model.assume(places, call.round, self.now)
+            elif isinstance(call, Hold):
+                gang = self.model.gangs.gangs[call.gang]
+                self.model.hold(gang, call.places, int(self.now.timestamp() * SECOND))
+        self.model.refresh()
+        return calls
+
+    def bound(self) -> list[str]:
+        """Plan; the names of the pods that are bound by it."""
+        binds = [call for call in self.plan() if isinstance(call, BindGang)]
+        return sorted(bind.pod.name for call in binds for bind in call.binds)
+
+    def reason(self, job: str) -> Reason:
+        return self.reasons[job]
+
+
+def members(size: int, first: int = 0, *, gpu: int = 1, **fields: Any) -> Iterator[KubePod]:
+    return (kube_pod(f"w{n}", gpu=gpu, **fields) for n in range(first, first + size))
+
+
+def koordinator(name: str = "g", **keys: str) -> dict[str, str]:
+    named = {f"{KOORDINATOR}{key.replace('_', '-')}": value for key, value in keys.items()}
+    return {f"{KOORDINATOR}name": name, **named}
+
+
+def ack(name: str = "g", **keys: str) -> dict[str, str]:
+    return {f"{ACK}name": name} | {f"{ACK}{k.replace('_', '-')}": v for k, v in keys.items()}
+
+
+NATIVE = {"schedulingGroup": {"podGroupName": "g"}}
+#: Each dialect with a minimum of 3: pods, PodGroup, family, match policy by default.
+DIALECTS: dict[str, tuple[dict[str, Any], dict[str, Any] | None, GangFamily, Match]] = {
+    "koordinator": (
+        {"annotations": koordinator(min_available="3")},
+        None,
+        GangFamily.POD_GROUP,
+        Match.ONCE_SATISFIED,
+    ),
+    "ack": ({"labels": ack(min_available="3")}, None, GangFamily.POD_GROUP, Match.ONLY_WAITING),
+    "ack with a PodGroup": (
+        {"labels": ack()},
+        {"minMember": 3},
+        GangFamily.POD_GROUP,
+        Match.ONLY_WAITING,
+    ),
+    "scheduler-plugins": (
+        {"labels": {X_GROUP: "g"}},
+        {"minMember": 3},
+        GangFamily.POD_GROUP,
+        Match.WAITING_AND_RUNNING,
+    ),
+    "older scheduler-plugins": (
+        {"labels": {"pod-group.scheduling.sigs.k8s.io": "g"}},
+        {"minMember": 3},
+        GangFamily.POD_GROUP,
+        Match.WAITING_AND_RUNNING,
+    ),
+    "volcano": (
+        {"annotations": {"scheduling.k8s.io/group-name": "g"}},
+        {"minMember": 3},
+        GangFamily.VOLCANO,
+        Match.WAITING_RUNNING_SUCCEED,
+    ),
+    "kubernetes": (
+        NATIVE,
+        {"schedulingPolicy": {"gang": {"minCount": 3}}},
+        GangFamily.NATIVE,
+        Match.WAITING_AND_RUNNING,
+    ),
+}
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_dialect_declares_a_gang_that_is_bound_whole(dialect: str) -> None:
+    fields, group, family, match = DIALECTS[dialect]
+    job = GangKey(family, "default", "g").job
+    cluster = Cluster(nodes=1, gpu=2)
+    cluster.put(*members(3, **fields))
+    assert cluster.bound() == []
+    if group is not None:
+        assert "PodGroup default/g does not exist" in str(cluster.reason(job))
+        cluster.model.gangs.put_group(kube_pod_group(**group), family)
+        assert cluster.bound() == []
+    assert (
+        str(cluster.reason(job))
+        == "never fits: the gang needs 3 GPUs, at most 2 fit on the empty cluster"
+    )
+    cluster.model.put_node(kube_node("n9", gpu=1))
+    assert cluster.bound() == ["w0", "w1", "w2"]
+    assert cluster.model.gangs.gangs[job].terms.match is match
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_gang_waits_for_its_members(dialect: str) -> None:
+    fields, group, family, _ = DIALECTS[dialect]
+    cluster = Cluster()
+    if group is not None:
+        cluster.model.gangs.put_group(kube_pod_group(**group), family)
+    cluster.put(*members(2, **fields))
+    assert cluster.bound() == []
+    job = GangKey(family, "default", "g").job
+    assert cluster.reason(job) == WaitingForMembers(2, 3)
+    gated = kube_pod("w2", gpu=1, schedulingGates=[{"name": "x"}], **fields)
+    cluster.put(gated)
+    assert cluster.bound() == []
+    cluster.put(kube_pod("w2", gpu=1, **fields))
+    assert cluster.bound() == ["w0", "w1", "w2"]
+
+
+@pytest.mark.parametrize(
+    ("match", "done", "running", "starts"),
+    [
+        ("only-waiting", 0, 2, False),
+        ("waiting-and-running", 0, 2, True),
+        ("waiting-and-running", 1, 1, False),
+        ("waiting-running-succeed", 1, 1, True),
+        ("once-satisfied", 0, 2, True),
+    ],
+)
+def test_the_match_policy_decides_which_members_count(
+    match: str, done: int, running: int, *, starts: bool
+) -> None:
+    """A gang of three that has started: a member was replaced."""
+    cluster = Cluster()
+    fields = {"labels": ack(min_available="3", match_policy=match)}
+    cluster.put(*members(3, **fields))
+    assert len(cluster.bound()) == 3
+    for n in range(done):
+        cluster.put(kube_pod(f"w{n}", gpu=1, node="n0", phase="Succeeded", **fields))
+    for n in range(done, done + running):
+        cluster.put(kube_pod(f"w{n}", gpu=1, node="n0", phase="Running", **fields))
+    cluster.model.remove_pod("uid-default-w2")
+    cluster.put(kube_pod("new", gpu=1, **fields))
+    assert cluster.bound() == (["new"] if starts else [])
+    if not starts:
+        reason = cluster.reason("pod-group:default/g")
+        assert "the match policy excludes the" in str(reason)
+
+
+def test_pods_of_a_satisfied_gang_are_ordinary_pods() -> None:
+    cluster = Cluster(nodes=1, gpu=4)
+    fields = {"annotations": koordinator(min_available="2")}
+    cluster.put(*members(2, **fields))
+    assert cluster.bound() == ["w0", "w1"]
+    cluster.put(*members(3, 2, **fields))
+    assert cluster.bound() == ["w2", "w3"]
+    (report,) = cluster.reports
+    assert (report.pod.name, report.kind) == ("w4", "Unschedulable")
+
+
+def test_members_above_the_minimum_are_bound_as_far_as_they_fit() -> None:
+    cluster = Cluster(nodes=1, gpu=4)
+    cluster.model.gangs.put_group(kube_pod_group(minMember=2), GangFamily.POD_GROUP)
+    cluster.put(*members(6, labels={X_GROUP: "g"}))
+    assert len(cluster.bound()) == 4
+
+
+def test_parts_that_contradict_each_other_are_named() -> None:
+    cluster = Cluster()
+    cluster.put(
+        kube_pod("a", annotations=koordinator(min_available="2")),
+        kube_pod("b", annotations=koordinator(min_available="3")),
+        kube_pod("c", annotations=koordinator(min_available="2")),
+    )
+    assert cluster.bound() == []
+    message = "the minimum is 3 on pod b, but 2 on pod a: all parts of a gang must agree"
+    assert str(cluster.reason("pod-group:default/g")) == message
+    assert {report.kind for report in cluster.reports} == {"GangNotReady"}
+
+
+def test_a_value_that_cannot_be_read_is_named_with_its_pod() -> None:
+    cluster = Cluster()
+    cluster.put(kube_pod("a", annotations=koordinator(min_available="many")))
+    cluster.plan()
+    reason = str(cluster.reason("pod-group:default/g"))
+    assert reason.startswith("pod default/a: metadata.annotations")
+    assert "write a whole number" in reason
+
+
+def test_annotations_of_koordinator_override_the_pod_group() -> None:
+    cluster = Cluster()
+    cluster.model.gangs.put_group(kube_pod_group(minMember=9), GangFamily.POD_GROUP)
+    cluster.put(*members(2, annotations=koordinator(min_available="2")))
+    assert cluster.bound() == ["w0", "w1"]
+
+
+def test_a_pod_group_that_is_deleted_leaves_pending_members_waiting() -> None:
+    cluster = Cluster()
+    cluster.model.gangs.put_group(kube_pod_group(minMember=2), GangFamily.POD_GROUP)
+    cluster.model.gangs.remove_group(GangKey(GangFamily.POD_GROUP, "default", "g"))
+    cluster.put(*members(2, labels={X_GROUP: "g"}))
+    assert cluster.bound() == []
+    assert "does not exist" in str(cluster.reason("pod-group:default/g"))
+
+
+def test_a_pending_pod_changes_its_gang_with_its_label() -> None:
+    cluster = Cluster()
+    cluster.put(*members(1, labels=ack("g", min_available="2")))
+    cluster.put(kube_pod("x", labels=ack("h", min_available="2")))
+    assert cluster.bound() == []
+    cluster.put(kube_pod("x", labels=ack("g", min_available="2")))
+    assert cluster.bound() == ["w0", "x"]
+    assert "pod-group:default/h" not in cluster.model.gangs.gangs
+
+
+def test_a_basic_pod_group_is_not_a_gang() -> None:
+    cluster = Cluster(nodes=1, gpu=1)
+    group = kube_pod_group(schedulingPolicy={"basic": {}})
+    cluster.model.gangs.put_group(group, GangFamily.NATIVE)
+    cluster.put(*members(2, **NATIVE))
+    assert cluster.bound() == ["w0"]
+
+
+def test_the_tasks_of_a_volcano_job_have_minimums_of_their_own() -> None:
+    cluster = Cluster(nodes=1, gpu=4)
+    group = kube_pod_group(minMember=3, minTaskMember={"ps": 1, "worker": 2})
+    cluster.model.gangs.put_group(group, GangFamily.VOLCANO)
+
+    def task(name: str, of: str) -> KubePod:
+        keys = {"scheduling.k8s.io/group-name": "g", "volcano.sh/task-spec": of}
+        return kube_pod(name, gpu=1, annotations=keys)
+
+    cluster.put(*(task(f"worker-{n}", "worker") for n in range(3)))
+    assert cluster.bound() == []
+    cluster.put(task("ps-0", "ps"))
+    assert len(cluster.bound()) == 4
+
+
+# Groups
+
+
+def grouped(name: str, *others: str, namespace: str = "default") -> dict[str, Any]:
+    keys = koordinator(name, min_available="1", groups=json.dumps(list(others)))
+    return {"annotations": keys, "namespace": namespace}
+
+
+def test_gangs_of_a_group_start_together() -> None:
+    cluster = Cluster(nodes=1, gpu=1)
+    cluster.put(kube_pod("a", gpu=1, **grouped("ga", "default/ga", "default/gb")))
+    assert cluster.bound() == []
+    assert cluster.reason("pod-group:default/ga") == WaitingForGroup(("default/gb",))
+    cluster.put(kube_pod("b", gpu=1, **grouped("gb")))
+    assert cluster.bound() == [], "one of the two has no place"
+    cluster.model.put_node(kube_node("n9", gpu=1))
+    assert cluster.bound() == ["a", "b"]
+
+
+def test_across_namespaces_both_gangs_must_name_each_other() -> None:
+    cluster = Cluster()
+    cluster.put(
+        kube_pod("a", gpu=1, **grouped("ga", "other/gb")),
+        kube_pod("b", gpu=1, **grouped("gb", namespace="other")),
+    )
+    assert cluster.bound() == ["b"], "a gang of another tenant is not held up"
+
+
+def test_a_gang_that_another_namespace_does_not_name_waits_with_the_reason() -> None:
+    cluster = Cluster(nodes=1, gpu=0)
+    cluster.put(
+        kube_pod("a", gpu=1, **grouped("ga", "other/gb")),
+        kube_pod("b", gpu=1, **grouped("gb", namespace="other")),
+    )
+    cluster.plan()
+    reason = cluster.reason("pod-group:default/ga")
+    assert reason == NotSchedulable(
+        "GangNotReady", "gang other/gb does not name default/ga in its groups"
+    )
+    cluster.put(kube_pod("b", gpu=1, **grouped("gb", "default/ga", namespace="other")))
+    cluster.model.put_node(kube_node("n9", gpu=2))
+    assert cluster.bound() == ["a", "b"]
+
+
+# Non-strict gangs
+
+
+def test_a_non_strict_gang_holds_places_until_its_waiting_time_ends() -> None:
+    cluster = Cluster(nodes=1, gpu=2)
+    keys = koordinator(min_available="3", mode="NonStrict", waiting_time="60s")
+    cluster.put(*members(3, annotations=keys), kube_pod("other", gpu=2))
+    calls = cluster.plan()
+    assert [type(call) for call in calls] == [Hold]
+    assert cluster.bound() == [], "the held places are not free for others"
+    cluster.now += timedelta(seconds=61)
+    timed_out = [call for call in cluster.plan() if isinstance(call, TimeOutGang)]
+    assert [(len(call.pods), call.retries) for call in timed_out] == [(3, False)]
+    cluster.model.release(cluster.model.gangs.gangs["pod-group:default/g"])
+    keys[f"{KOORDINATOR}timeout"] = "true"
+    cluster.put(*members(3, annotations=keys))
+    assert cluster.bound() == ["other"]
+    assert "waiting time has ended" in str(cluster.reason("pod-group:default/g"))
+
+
+def test_a_strict_gang_holds_nothing_and_never_times_out() -> None:
+    cluster = Cluster(nodes=1, gpu=2)
+    cluster.put(*members(3, annotations=koordinator(min_available="3", waiting_time="1s")))
+    assert cluster.plan() == []
+    cluster.now += timedelta(days=1)
+    assert cluster.plan() == []
+
+
+# Queues and priorities
+
+
+def queue(name: str, **spec: Any) -> KubeQueue:
+    return msgspec.convert({"metadata": {"name": name}, "spec": spec}, KubeQueue)
+
+
+def test_queues_limit_what_their_gangs_use() -> None:
+    cluster = Cluster(nodes=1, gpu=4)
+    cluster.model.put_queue(queue("small", limit={"nvidia.com/gpu": "1"}), is_volcano=False)
+    cluster.model.put_queue(queue("big", capability={"nvidia.com/gpu": 2}), is_volcano=True)
+    labels = {"phalanx.dev/queue": "small"}
+    cluster.put(*members(2, labels=labels))
+    cluster.model.gangs.put_group(kube_pod_group(minMember=3, queue="big"), GangFamily.VOLCANO)
+    keys = {"scheduling.k8s.io/group-name": "g"}
+    cluster.put(*(kube_pod(f"v{n}", gpu=1, annotations=keys) for n in range(3)))
+    assert cluster.bound() == ["w0"]
+    kinds = {report.pod.name: report.kind for report in cluster.reports}
+    assert kinds == dict.fromkeys(["w1", "v0", "v1", "v2"], "QueueLimit")
+
+
+@pytest.mark.parametrize(
+    ("labels", "text"),
+    [
+        (["a", "b"], "pod w0 is in queue a, but pod w1 in queue b"),
+        (["c", "c"], "queue c does not exist"),
+        (["b", "b"], "namespace default may not use queue b"),
+    ],
+)
+def test_a_gang_without_a_usable_queue_stays_pending(labels: list[str], text: str) -> None:
+    cluster = Cluster()
+    cluster.model.put_queue(queue("a"), is_volcano=False)
+    cluster.model.put_queue(queue("b", namespaces=["other"]), is_volcano=False)
+    for n, label in enumerate(labels):
+        keys = {"phalanx.dev/queue": label, **ack(min_available="2")}
+        cluster.put(kube_pod(f"w{n}", labels=keys))
+    assert cluster.bound() == []
+    assert text in str(cluster.reason("pod-group:default/g"))
+
+
+def test_the_namespace_names_a_queue_by_an_annotation() -> None:
+    cluster = Cluster(nodes=1, gpu=4)
+    cluster.model.put_queue(queue("small", limit={"nvidia.com/gpu": "1"}), is_volcano=False)
+    metadata = {"name": "default", "annotations": {"phalanx.dev/queue": "small"}}
+    cluster.model.put_namespace(msgspec.convert({"metadata": metadata}, KubeNamespace))
+    cluster.put(*members(2))
+    assert cluster.bound() == ["w0"]
+
+
+def test_a_gang_queues_as_its_least_important_member() -> None:
+    cluster = Cluster(nodes=1, gpu=2)
+    keys = ack(min_available="2")
+    cluster.put(
+        kube_pod("a", gpu=1, labels=keys, priority=100),
+        kube_pod("b", gpu=1, labels=keys, priority=1),
+        kube_pod("c", gpu=2, priority=50, created="2026-01-01T12:00:00Z"),
+    )
+    assert cluster.bound() == ["c"]
+
+
+def test_a_priority_class_of_the_pod_group_counts() -> None:
+    cluster = Cluster(nodes=1, gpu=1)
+    important = msgspec.convert({"metadata": {"name": "high"}, "value": 9}, PriorityClass)
+    cluster.model.put_priority_class(important)
+    group = kube_pod_group(minMember=1, priorityClassName="high", created="2026-01-01T20:00:00Z")
+    cluster.model.gangs.put_group(group, GangFamily.VOLCANO)
+    cluster.put(
+        kube_pod("a", gpu=1),
+        kube_pod("b", gpu=1, annotations={"scheduling.k8s.io/group-name": "g"}),
+    )
+    assert cluster.bound() == ["b"]
+
+
+# Binds, evictions, reports
+
+
+def test_binds_carry_their_round() -> None:
+    cluster = Cluster(nodes=1, gpu=2)
+    cluster.model.gangs.put_group(kube_pod_group(minMember=2), GangFamily.POD_GROUP)
+    cluster.put(*members(3, labels={X_GROUP: "g"}))
+    (call,) = cluster.plan()
+    assert isinstance(call, BindGang)
+    assert call.round == BindRound("r1", 2, 3)
+    assert cluster.plan() == [], "binds that were sent are not sent again"
+    stale = next(members(1, labels={X_GROUP: "g"}))
+    cluster.put(stale)
+    assert cluster.plan() == [], "an older version of the pod changes nothing"
+
+
+def bound_in(round_: str, name: str, **fields: Any) -> KubePod:
+    at = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T10:00:00Z"}
+    return kube_pod(
+        name,
+        gpu=1,
+        node="n0",
+        annotations={ROUND: round_},
+        status={"conditions": [at]},
+        **fields,
+    )
+
+
+def test_a_round_that_stopped_half_way_is_served_first() -> None:
+    """After a restart: two of four pods are bound. The match policy would count only pending ones,
+    and another gang of a higher priority asks for the rest of the cluster."""
+    cluster = Cluster(nodes=1, gpu=4)
+    labels = ack(min_available="4")
+    cluster.put(*(bound_in("x/4/4", f"w{n}", labels=labels) for n in range(2)))
+    cluster.put(*members(2, 2, labels=labels))
+    cluster.put(kube_pod("other", gpu=2, priority=1000))
+    assert cluster.bound() == ["w2", "w3"]
+
+
+def test_a_gang_that_lost_members_is_not_taken_for_half_bound() -> None:
+    cluster = Cluster(nodes=1, gpu=4)
+    labels = ack(min_available="4")
+    cluster.put(*(bound_in("x/4/4", f"w{n}", labels=labels) for n in range(2)))
+    late = "2026-01-01T11:00:00Z"
+    cluster.put(*members(2, 2, labels=labels, created=late))
+    assert cluster.bound() == []
+    reason = str(cluster.reason("pod-group:default/g"))
+    assert (
+        reason == "only 2 of 4 members are pending, the match policy excludes the 2 running or done"
+    )
+
+
+def running_pods(size: int, **fields: Any) -> list[KubePod]:
+    return [kube_pod(f"v{n}", gpu=1, node="n0", phase="Running", **fields) for n in range(size)]
+
+
+def test_a_more_important_gang_evicts_a_whole_gang() -> None:
+    cluster = Cluster(nodes=1, gpu=4)
+    cluster.put(*running_pods(4, labels=ack("victim", min_available="4")))
+    cluster.put(*members(2, labels=ack(min_available="2"), priority=10))
+    (call,) = cluster.plan()
+    assert isinstance(call, Preempt)
+    assert call.preemptor == "default/g"
+    assert {each.pod.name for each in call.nominations} == {"w0", "w1"}
+    assert {each.pod.name for each in call.victims} == {"v0", "v1", "v2", "v3"}
+    assert {each.preemptor for each in call.victims} == {"default/g"}
+    message = (
+        "gang default/g: starts when default/v0, default/v1, default/v2, default/v3 have stopped"
+    )
+    assert {report.message for report in cluster.reports} == {message}
+
+
+def test_a_nominated_gang_waits_for_its_victims_and_keeps_its_nodes() -> None:
+    cluster = Cluster(nodes=1, gpu=2)
+    marks = {"phalanx.dev/preempted-by": "default/g"}
+    leaving = running_pods(2, annotations=marks, terminating=True)
+    cluster.put(*leaving)
+    waiting = {"labels": ack(min_available="2"), "priority": 10}
+    cluster.put(*members(2, status={"nominatedNodeName": "n0"}, **waiting))
+    cluster.put(kube_pod("other", gpu=1))
+    assert cluster.plan() == []
+    assert "starts when default/v0, default/v1 have stopped" in str(
+        [report.message for report in cluster.reports]
+    )
+    cluster.model.remove_pod("uid-default-v0")
+    assert cluster.plan() == [], "the first place that becomes free is kept"
+    cluster.model.remove_pod("uid-default-v1")
+    assert cluster.bound() == ["w0", "w1"]
+
+
+def budget(name: str, allowed: int, **labels: str) -> PodDisruptionBudget:
+    return msgspec.convert(
+        {
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"selector": {"matchLabels": labels}},
+            "status": {"disruptionsAllowed": allowed},
+        },
+        PodDisruptionBudget,
+    )
+
+
+def preempting(*budgets: PodDisruptionBudget, **fields: Any) -> list[Call]:
+    cluster = Cluster(nodes=1, gpu=2)
+    for each in budgets:
+        cluster.model.put_budget(each)
+    labels = ack("victim", min_available="2") | {"app": "web", "tier": "x"}
+    cluster.put(*running_pods(2, labels=labels, **fields))
+    cluster.put(kube_pod("w", gpu=2, priority=10))
+    return cluster.plan()
+
+
+@pytest.mark.parametrize(
+    ("budgets", "evicts"),
+    [
+        ([], True),
+        ([budget("b", 2, app="web")], True),
+        ([budget("b", 1, app="web")], False),
+        ([budget("b", 2, app="web"), budget("c", 2, tier="x")], False),
+        ([budget("b", 0, app="other")], True),
+    ],
+)
+def test_budgets_allow_the_victims_as_a_whole_or_not_at_all(
+    budgets: list[PodDisruptionBudget], *, evicts: bool
+) -> None:
+    assert bool(preempting(*budgets)) == evicts
+
+
+def test_critical_pods_and_pods_of_other_schedulers_are_never_evicted() -> None:
+    assert preempting(priority=2_000_000_000) == []
+    assert preempting(scheduler="default-scheduler") == []
+    assert preempting(priority=9) != []
+
+
+def test_a_pod_that_never_preempts_waits() -> None:
+    cluster = Cluster(nodes=1, gpu=1)
+    cluster.put(*running_pods(1))
+    cluster.put(kube_pod("w", gpu=1, priority=10, preemptionPolicy="Never"))
+    assert cluster.plan() == []
+
+
+def test_rules_between_pods_hold_within_a_gang_and_against_others() -> None:
+    cluster = Cluster(nodes=3)
+    selector = {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchLabels": {"a": "b"}},
+    }
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [selector]}}
+    cluster.put(kube_pod("there", node="n0", labels={"a": "b"}, scheduler="other"))
+    labels = {"a": "b"} | ack(min_available="2")
+    cluster.put(*members(2, labels=labels, affinity=apart))
+    (call,) = cluster.plan()
+    assert isinstance(call, BindGang)
+    assert {bind.node for bind in call.binds} == {"n1", "n2"}
+    cluster.put(kube_pod("late", labels={"a": "b"}))
+    (call,) = cluster.plan()
+    assert isinstance(call, BindGang)
+    assert [bind.node for bind in call.binds] == ["n0"]
+
+
+def test_a_gang_that_wants_to_be_in_one_zone_finds_one_that_is_large_enough() -> None:
+    cluster = Cluster(nodes=0)
+    for n, zone in enumerate("aab"):
+        cluster.model.put_node(
+            kube_node(f"z{n}", gpu=2 if zone == "b" else 1, labels={"zone": zone})
+        )
+    selector = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "b"}}}
+    near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [selector]}}
+    cluster.put(*members(2, gpu=1, labels={"a": "b"} | ack(min_available="2"), affinity=near))
+    (call,) = cluster.plan()
+    assert isinstance(call, BindGang)
+    assert len({zone_of(cluster, bind.node) for bind in call.binds}) == 1
+
+
+def zone_of(cluster: Cluster, node: str) -> str:
+    return cluster.model.nodes[node].metadata.labels["zone"]
+
+
+def test_unsupported_parts_are_reported_and_never_guessed() -> None:
+    cluster = Cluster()
+    cluster.put(kube_pod("w", resourceClaims=[{"name": "gpu"}]))
+    assert cluster.plan() == []
+    assert cluster.reports == [
+        PodReport(
+            cluster.reports[0].pod,
+            "NotSupported",
+            "pod w uses spec.resourceClaims (dynamic resource allocation): not supported",
+        )
+    ]
+
+
+def test_a_changed_gang_is_decided_again() -> None:
+    cluster = Cluster()
+    cluster.put(kube_pod("w", gpu=1))
+    cluster.model.refresh()
+    made = plan(cluster.model.state, NOW_MICROS)
+    cluster.put(kube_pod("w", gpu=2))
+    cluster.model.refresh()
+    assert list(calls_of(made, cluster.model, lambda: "r")) == []
+
+
+def test_a_node_that_leaves_takes_its_pods_out_of_the_plan() -> None:
+    cluster = Cluster(nodes=2, gpu=1)
+    cluster.put(kube_pod("a", gpu=1, node="n0"), kube_pod("b", gpu=1, node="n1"))
+    cluster.put(kube_pod("w", gpu=1))
+    assert cluster.bound() == []
+    cluster.model.remove_node("n0")
+    assert cluster.bound() == []
+    cluster.model.put_node(kube_node("n0", gpu=2))
+    assert cluster.bound() == ["w"]
+
+
+def names(pods: Iterable[KubePod]) -> list[str]:
+    return [pod.metadata.name for pod in pods]
