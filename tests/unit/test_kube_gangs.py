@@ -1,7 +1,7 @@
 """Pods and PodGroups of every dialect as gangs, planned, and the plan as calls."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
@@ -93,7 +93,7 @@ def ack(name: str = "g", **keys: str) -> dict[str, str]:
     return {f"{ACK}name": name} | {f"{ACK}{k.replace('_', '-')}": v for k, v in keys.items()}
 
 
-NATIVE = {"schedulingGroup": {"podGroupName": "g"}}
+NATIVE: dict[str, Any] = {"schedulingGroup": {"podGroupName": "g"}}
 #: Each dialect with a minimum of 3: pods, PodGroup, family, match policy by default.
 DIALECTS: dict[str, tuple[dict[str, Any], dict[str, Any] | None, GangFamily, Match]] = {
     "koordinator": (
@@ -147,10 +147,8 @@ def test_every_dialect_declares_a_gang_that_is_bound_whole(dialect: str) -> None
         assert "PodGroup default/g does not exist" in str(cluster.reason(job))
         cluster.model.gangs.put_group(kube_pod_group(**group), family)
         assert cluster.bound() == []
-    assert (
-        str(cluster.reason(job))
-        == "never fits: the gang needs 3 GPUs, at most 2 fit on the empty cluster"
-    )
+    shortfall = "the gang needs 3 GPUs, at most 2 fit on the empty cluster"
+    assert str(cluster.reason(job)) == f"never fits: {shortfall}"
     cluster.model.put_node(kube_node("n9", gpu=1))
     assert cluster.bound() == ["w0", "w1", "w2"]
     assert cluster.model.gangs.gangs[job].terms.match is match
@@ -188,7 +186,7 @@ def test_the_match_policy_decides_which_members_count(
 ) -> None:
     """A gang of three that has started: a member was replaced."""
     cluster = Cluster()
-    fields = {"labels": ack(min_available="3", match_policy=match)}
+    fields: dict[str, Any] = {"labels": ack(min_available="3", match_policy=match)}
     cluster.put(*members(3, **fields))
     assert len(cluster.bound()) == 3
     for n in range(done):
@@ -205,7 +203,7 @@ def test_the_match_policy_decides_which_members_count(
 
 def test_pods_of_a_satisfied_gang_are_ordinary_pods() -> None:
     cluster = Cluster(nodes=1, gpu=4)
-    fields = {"annotations": koordinator(min_available="2")}
+    fields: dict[str, Any] = {"annotations": koordinator(min_available="2")}
     cluster.put(*members(2, **fields))
     assert cluster.bound() == ["w0", "w1"]
     cluster.put(*members(3, 2, **fields))
@@ -340,19 +338,23 @@ def test_a_gang_that_another_namespace_does_not_name_waits_with_the_reason() -> 
 
 
 def test_a_non_strict_gang_holds_places_until_its_waiting_time_ends() -> None:
-    cluster = Cluster(nodes=1, gpu=2)
+    cluster = Cluster(nodes=1, gpu=3)
+    cluster.put(*running_pods(1))
     keys = koordinator(min_available="3", mode="NonStrict", waiting_time="60s")
     cluster.put(*members(3, annotations=keys), kube_pod("other", gpu=2))
     calls = cluster.plan()
     assert [type(call) for call in calls] == [Hold]
     assert cluster.bound() == [], "the held places are not free for others"
     cluster.now += timedelta(seconds=61)
-    timed_out = [call for call in cluster.plan() if isinstance(call, TimeOutGang)]
-    assert [(len(call.pods), call.retries) for call in timed_out] == [(3, False)]
+    timed_out, bound = cluster.plan()
+    assert isinstance(timed_out, TimeOutGang)
+    assert (len(timed_out.pods), timed_out.retries) == (3, False)
+    assert isinstance(bound, BindGang)
+    assert [bind.pod.name for bind in bound.binds] == ["other"]
     cluster.model.release(cluster.model.gangs.gangs["pod-group:default/g"])
     keys[f"{KOORDINATOR}timeout"] = "true"
     cluster.put(*members(3, annotations=keys))
-    assert cluster.bound() == ["other"]
+    assert cluster.bound() == []
     assert "waiting time has ended" in str(cluster.reason("pod-group:default/g"))
 
 
@@ -484,9 +486,8 @@ def test_a_gang_that_lost_members_is_not_taken_for_half_bound() -> None:
     cluster.put(*members(2, 2, labels=labels, created=late))
     assert cluster.bound() == []
     reason = str(cluster.reason("pod-group:default/g"))
-    assert (
-        reason == "only 2 of 4 members are pending, the match policy excludes the 2 running or done"
-    )
+    excluded = "the match policy excludes the 2 running or done"
+    assert reason == f"only 2 of 4 members are pending, {excluded}"
 
 
 def running_pods(size: int, **fields: Any) -> list[KubePod]:
@@ -503,9 +504,8 @@ def test_a_more_important_gang_evicts_a_whole_gang() -> None:
     assert {each.pod.name for each in call.nominations} == {"w0", "w1"}
     assert {each.pod.name for each in call.victims} == {"v0", "v1", "v2", "v3"}
     assert {each.preemptor for each in call.victims} == {"default/g"}
-    message = (
-        "gang default/g: starts when default/v0, default/v1, default/v2, default/v3 have stopped"
-    )
+    victims = "default/v0, default/v1, default/v2, default/v3"
+    message = f"gang default/g: starts when {victims} have stopped"
     assert {report.message for report in cluster.reports} == {message}
 
 
@@ -514,7 +514,7 @@ def test_a_nominated_gang_waits_for_its_victims_and_keeps_its_nodes() -> None:
     marks = {"phalanx.dev/preempted-by": "default/g"}
     leaving = running_pods(2, annotations=marks, terminating=True)
     cluster.put(*leaving)
-    waiting = {"labels": ack(min_available="2"), "priority": 10}
+    waiting: dict[str, Any] = {"labels": ack(min_available="2"), "priority": 10}
     cluster.put(*members(2, status={"nominatedNodeName": "n0"}, **waiting))
     cluster.put(kube_pod("other", gpu=1))
     assert cluster.plan() == []
@@ -579,10 +579,8 @@ def test_a_pod_that_never_preempts_waits() -> None:
 
 def test_rules_between_pods_hold_within_a_gang_and_against_others() -> None:
     cluster = Cluster(nodes=3)
-    selector = {
-        "topologyKey": "kubernetes.io/hostname",
-        "labelSelector": {"matchLabels": {"a": "b"}},
-    }
+    labelled = {"labelSelector": {"matchLabels": {"a": "b"}}}
+    selector = {"topologyKey": "kubernetes.io/hostname", **labelled}
     apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [selector]}}
     cluster.put(kube_pod("there", node="n0", labels={"a": "b"}, scheduler="other"))
     labels = {"a": "b"} | ack(min_available="2")
@@ -599,9 +597,8 @@ def test_rules_between_pods_hold_within_a_gang_and_against_others() -> None:
 def test_a_gang_that_wants_to_be_in_one_zone_finds_one_that_is_large_enough() -> None:
     cluster = Cluster(nodes=0)
     for n, zone in enumerate("aab"):
-        cluster.model.put_node(
-            kube_node(f"z{n}", gpu=2 if zone == "b" else 1, labels={"zone": zone})
-        )
+        gpus = 2 if zone == "b" else 1
+        cluster.model.put_node(kube_node(f"z{n}", gpu=gpus, labels={"zone": zone}))
     selector = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "b"}}}
     near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [selector]}}
     cluster.put(*members(2, gpu=1, labels={"a": "b"} | ack(min_available="2"), affinity=near))
@@ -646,7 +643,3 @@ def test_a_node_that_leaves_takes_its_pods_out_of_the_plan() -> None:
     assert cluster.bound() == []
     cluster.model.put_node(kube_node("n0", gpu=2))
     assert cluster.bound() == ["w"]
-
-
-def names(pods: Iterable[KubePod]) -> list[str]:
-    return [pod.metadata.name for pod in pods]
