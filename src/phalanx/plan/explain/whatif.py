@@ -208,6 +208,7 @@ _REMEDIES: dict[type, str] = {
     why.WaitingForMembers: "submit the missing members",
     why.WaitingForGroup: "submit the missing jobs, or submit this job again without its group",
     why.NoNodeMatches: "add a worker with these labels, or change the node selector",
+    why.NoNodeSatisfies: "add a node that satisfies them, or change the pod",
     why.NeverFits: "add workers with more {short_of}, or request less",
     why.QueueLimit: "wait for jobs of queue {queue} to end, or raise its {resource} limit",
     why.BelowMinResources: "wait for {resource} to become free, or submit the job again with lower"
