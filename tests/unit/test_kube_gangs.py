@@ -315,7 +315,7 @@ def test_across_namespaces_both_gangs_must_name_each_other() -> None:
         kube_pod("a", gpu=1, **grouped("ga", "other/gb")),
         kube_pod("b", gpu=1, **grouped("gb", namespace="other")),
     )
-    assert cluster.bound() == ["b"], "a gang of another tenant is not held up"
+    assert cluster.bound() == ["b"], "a gang of another team is not held up"
 
 
 def test_a_gang_that_another_namespace_does_not_name_waits_with_the_reason() -> None:

@@ -189,7 +189,7 @@ class GangTable:
         one of them does not agree to start with it.
 
         Gangs of one namespace start together if either names the other. In different namespaces
-        both must name each other, so that no tenant can hold up another.
+        both must name each other, so that no team can hold up another.
         """
         names: set[str] = set()
         for name in gang.terms.group:
