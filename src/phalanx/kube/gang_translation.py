@@ -30,7 +30,7 @@ PREEMPTED_BY = "phalanx.dev/preempted-by"
 
 
 class GangPlan(NamedTuple):
-    """What the planner is told about a gang besides its members and terms."""
+    """What the planner reads about a gang besides its members and terms."""
 
     queue: str = "default"
     priority: int | None = None  #: of the PodGroup's class; None: the lowest of its pods
