@@ -108,6 +108,7 @@ EXAMPLES: tuple[Record, ...] = (
     records.GangStopped(J, 1, Phase.PENDING, 0.1),
     records.DoneTasksRequeued(J, 1, (0, 3)),
     records.WorkLost(J, 1, LostTo.FAILURE, "task 2 was killed by SIGKILL on w-1", 6.0, 0.02),
+    records.CheckpointMissing(J, 1, 3600.0, 14400.0, 14.0),
     records.GangCheckpointSaved(J, 1, 4),
     records.TaskStarted(J, 1, 2, W1),
     records.TaskClaimed(J, 1, 0, W1),

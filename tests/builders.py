@@ -76,6 +76,7 @@ def a_spec(**fields: Any) -> JobSpec:
         checkpoint=CheckpointPolicy.NONE,
         run_as_user=None,
         fence=False,
+        external_services={},
         after=(),
         schedule=None,
     )

@@ -85,3 +85,12 @@ def test_an_invalid_field_is_refused_and_nothing_is_stored(terminal: Terminal) -
     assert (said.status, said.out) == (2, "")
     assert "roles.worker.resources.gpu is" in said.err
     assert terminal.type("jobs", "--name", "bad", "--json").json == []
+
+
+def test_a_warning_about_many_jobs_of_a_file_is_printed_once(terminal: Terminal) -> None:
+    job = "roles: {r: {command: x, env: {DATA: 'https://s3.example.com/%d'}}}\n"
+    said = terminal.type("submit", "-f", "-", stdin="---\n".join(job % n for n in range(20)))
+    assert said.status == 0, said
+    assert len(said.out.split()) == 20
+    assert said.err.count("warning: ") == 1
+    assert said.err.replace("\n", " ").endswith("add it to external_services (20 jobs) ")

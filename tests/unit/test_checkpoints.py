@@ -16,7 +16,8 @@ from phalanx.core.events import (
     WorkerLost,
 )
 from phalanx.core.model import Blob, Phase
-from phalanx.core.records import TaskCheckpointSaved
+from phalanx.core.records import CheckpointMissing, TaskCheckpointSaved
+from phalanx.core.settings import CoreSettings
 from phalanx.core.states import State
 
 
@@ -322,3 +323,44 @@ def test_a_task_that_is_stopping_makes_no_progress_but_may_save_its_work() -> No
     assert not driver.apply(Progressed(f"{job}.0", 1, step=4)).has_rows
     driver.apply(Progressed(f"{job}.0", 1, step=4, safe=True))
     assert driver.attempt_of(job).safe_at == driver.now
+
+
+def long_running(driver: Driver) -> list[CheckpointMissing]:
+    return [record for record in driver.records if isinstance(record, CheckpointMissing)]
+
+
+def test_a_long_attempt_without_saved_work_is_warned_about_once() -> None:
+    driver = Driver(CoreSettings(price={"gpu": 3_500_000}))
+    driver.fleet("a", "b", resources={"gpu": 1000})
+    job = driver.submit(spec(2, role={"resources": {"gpu": 1}}))
+    driver.run(job, "a", "b")
+    driver.advance(3590)
+    assert long_running(driver) == []
+    driver.advance(20)
+    [warning] = long_running(driver)
+    assert (round(warning.seconds), round(warning.gpu_s), round(warning.cost, 1)) == (3600, 7200, 7)
+    driver.restart()
+    driver.advance(7200)
+    assert len(long_running(driver)) == 1
+
+
+@pytest.mark.parametrize("fields", [{"checkpoint": "each"}, {"time_limit": "50m"}])
+def test_a_job_with_checkpoints_or_a_short_limit_is_not_warned_about(
+    fields: dict[str, Any],
+) -> None:
+    driver = Driver()
+    driver.worker("a")
+    job = driver.submit(spec(**fields))
+    driver.run(job, "a")
+    driver.advance(4000)
+    assert long_running(driver) == []
+
+
+def test_saved_work_prevents_the_warning_about_a_long_attempt() -> None:
+    driver = Driver()
+    driver.worker("a")
+    job = driver.submit(spec())
+    driver.run(job, "a")
+    driver.apply(Progressed(f"{job}.0", 1, step=4, safe=True))
+    driver.advance(4000)
+    assert long_running(driver) == []

@@ -115,6 +115,7 @@ def test_secrets_stay_references_and_services_are_not_enforced() -> None:
     path = "document 1: spec.tasks.workers.workload.containers.trainer.variables.MODE"
     assert list(refused(text, priority_classes=CLASSES)) == [path]
     settings = {"priority_classes": CLASSES, "ignore_unsupported": True}
+    assert only(text, **settings)["external_services"] == {"s3.s3": "https://s3"}
     role = only(text, **settings)["roles"]["workers"]
     assert role["env"]["MODE"] == "${resources.training-data.bucket}"
     assert warnings(text, **settings) == [

@@ -134,6 +134,9 @@ def specs(draw: st.DrawFn) -> JobSpec:
         checkpoint=draw(st.sampled_from(CheckpointPolicy)),
         run_as_user=None,
         fence=fence,
+        external_services=draw(
+            st.dictionaries(subdomains, subdomains.map("https://{}:443".format), max_size=2)
+        ),
         after=() if schedule else tuple(draw(st.lists(ids, max_size=3, unique=True))),
         schedule=schedule,
     )

@@ -10,6 +10,7 @@ from phalanx.core.events import (
     BackoffEnded,
     Event,
     Evicted,
+    LongRunDue,
     RegroupDue,
     ReservationExpired,
     ScheduleTimedOut,
@@ -197,8 +198,10 @@ def test_a_task_that_ran_through_the_outage_is_heard_and_not_failed() -> None:
 
 
 def test_a_quiet_job_needs_no_timers() -> None:
-    driver, _ = running()
+    driver, _ = running(checkpoint="each")
     assert list(driver.cluster.timers()) == []
+    driver, job = running()
+    assert [timer.event for timer in driver.cluster.timers()] == [LongRunDue(job, 1)]
 
 
 # Late timers are harmless
@@ -210,6 +213,7 @@ LATE: list[Callable[[str], Event]] = [
     lambda job: StartTimedOut(job, 1),
     lambda job: TimeLimitReached(job, 1),
     lambda job: StallDue(job, 1),
+    lambda job: LongRunDue(job, 1),
     lambda job: RegroupDue(job, 5),
     lambda job: ScheduleTimedOut(job, 5),
 ]

@@ -80,6 +80,7 @@ def test_only_the_command_is_required() -> None:
         checkpoint=CheckpointPolicy.NONE,
         run_as_user=None,
         fence=False,
+        external_services={},
         after=(),
         schedule=None,
     )

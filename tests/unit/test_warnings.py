@@ -2,13 +2,22 @@
 
 from typing import Any
 
+import pytest
 from tests.driver import spec
 
 from phalanx.core import causes
 from phalanx.core.ledger import DAY, Account, AccountEntry, Loss, LostTo, Tally
-from phalanx.core.model import Queue
+from phalanx.core.model import PreemptWithin, Queue
 from phalanx.core.spec.job import JobSpec
-from phalanx.core.warnings import NoCheckpoint, PreemptionRisk, Standing, risks
+from phalanx.core.time_units import HOUR
+from phalanx.core.warnings import (
+    PreemptionRisk,
+    Standing,
+    UndeclaredEndpoint,
+    WorkAtStake,
+    risks,
+    undeclared_endpoints,
+)
 
 NOW = 20_000 * DAY
 PRICE = {"gpu": 3_500_000}
@@ -20,8 +29,10 @@ def standing(**fields: Any) -> Standing:
         "now": NOW,
         "classes": {},
         "prices": PRICE,
+        "long_running": HOUR,
         "queue": Queue("default"),
-        "is_alone": True,
+        "highest": None,
+        "reclaimers": (),
         "usage": {},
         "account": Account("default"),
     }
@@ -40,63 +51,93 @@ def evicted(*days: int) -> Account:
     return account
 
 
+LOW = "this job is low-priority; higher-priority jobs may preempt it"
+
+
 def test_there_is_no_warning_without_a_risk() -> None:
     assert risks(four_gpus(), standing()) == []
 
 
 def test_a_higher_priority_class_is_a_risk() -> None:
-    [risk, _] = risks(four_gpus(), standing(classes=HIGH, account=evicted(8, 6, 1, 0)))
-    assert isinstance(risk, PreemptionRisk)
-    assert risk.evictions == 3
-    assert str(risk).startswith(
-        "this job is low-priority; higher-priority jobs may preempt it: priority class high ranks"
-        " above it (3 evictions in queue default in the last 7 days)"
-    )
-    assert risks(four_gpus(priority=1000), standing(classes=HIGH)) == []
+    [risk] = risks(four_gpus(), standing(classes=HIGH, account=evicted(8, 6, 1, 0)))
+    assert str(risk) == f"{LOW} (priority class high); 3 jobs of queue default evicted in 7 days"
+    assert "\n" not in str(risk)
 
 
-def test_a_job_that_is_not_preemptible_is_not_at_risk() -> None:
+def test_a_job_of_higher_priority_in_the_queue_is_a_risk() -> None:
+    [risk] = risks(four_gpus(), standing(highest=9))
+    assert str(risk) == f"{LOW} (queue default has a job of priority 9)"
+
+
+@pytest.mark.parametrize("highest", [None, 7, 1000])
+def test_the_job_with_the_highest_priority_is_not_warned(highest: int | None) -> None:
+    assert risks(four_gpus(priority=1000), standing(classes=HIGH, highest=highest)) == []
+
+
+def test_a_job_that_cannot_be_preempted_is_not_at_risk() -> None:
+    never = Queue("default", preempt_within_queue=PreemptWithin.NEVER)
     assert risks(four_gpus(preemptible=False), standing(classes=HIGH)) == []
+    assert risks(four_gpus(), standing(classes=HIGH, highest=9, queue=never)) == []
 
 
-def test_running_above_the_quota_is_a_risk() -> None:
+def test_running_above_the_quota_is_a_risk_if_another_queue_may_reclaim() -> None:
     queue = Queue("default", quota={"gpu": 8000})
-    assert risks(four_gpus(), standing(queue=queue, usage={"gpu": 4000})) == []
-    [risk, _] = risks(four_gpus(), standing(queue=queue, usage={"gpu": 5000}))
-    assert isinstance(risk, PreemptionRisk)
-    assert risk.because == "queue default would exceed its gpu quota"
-
-
-def test_a_queue_without_a_quota_beside_others_is_a_risk() -> None:
-    [risk, _] = risks(four_gpus(), standing(is_alone=False))
-    assert isinstance(risk, PreemptionRisk)
-    assert risk.because == "queue default has no quota"
+    above = {"queue": queue, "usage": {"gpu": 5000}}
+    assert risks(four_gpus(), standing(**above)) == []
+    rival: dict[str, Any] = {"reclaimers": ("research",)}
+    assert risks(four_gpus(), standing(queue=queue, usage={"gpu": 4000}, **rival)) == []
+    [risk] = risks(four_gpus(), standing(**above, **rival))
+    assert str(risk) == (
+        "queue research may reclaim the capacity of this job: queue default would exceed its gpu"
+        " quota"
+    )
+    kept = Queue("default", quota={"gpu": 8000}, reclaimable=False)
+    assert risks(four_gpus(), standing(queue=kept, usage={"gpu": 5000}, **rival)) == []
 
 
 def test_five_hours_on_four_gpus_without_a_checkpoint_put_seventy_dollars_at_stake() -> None:
-    [_, warning] = risks(four_gpus(time_limit="5h"), standing(classes=HIGH))
-    assert warning == NoCheckpoint(4, 5, 70.0)
-    assert "up to 20 GPU-hours ($70.00)" in str(warning)
+    [risk] = risks(four_gpus(time_limit="5h"), standing(classes=HIGH))
+    assert isinstance(risk, PreemptionRisk)
+    assert risk.at_stake == WorkAtStake(4, 5, 70.0)
+    assert str(risk).endswith("; without a checkpoint it loses up to 20 GPU-hours ($70.00)")
 
 
-def test_without_a_limit_there_is_no_end_to_what_can_be_lost() -> None:
-    [_, warning] = risks(four_gpus(), standing(classes=HIGH))
-    assert warning == NoCheckpoint(4, None, 14.0)
-    assert "4 GPU-hours ($14.00) per hour" in str(warning)
+@pytest.mark.parametrize("fields", [{"time_limit": "1h"}, {}, {"checkpoint": "each"}])
+def test_a_job_that_is_not_known_to_run_long_or_saves_has_nothing_at_stake(
+    fields: dict[str, str],
+) -> None:
+    [risk] = risks(four_gpus(**fields), standing(classes=HIGH))
+    assert isinstance(risk, PreemptionRisk)
+    assert risk.at_stake is None
 
 
-def test_a_short_job_or_one_with_checkpoints_is_not_warned_about_them() -> None:
-    for job in (four_gpus(time_limit="1h"), four_gpus(checkpoint="each")):
-        [risk] = risks(job, standing(classes=HIGH))
-        assert isinstance(risk, PreemptionRisk)
+def test_work_at_stake_without_gpus_or_prices() -> None:
+    assert str(WorkAtStake(0, 5, 0.0)) == "5 hours of work"
+    assert str(WorkAtStake(0, 5, 2.0)) == "5 hours of work ($2.00)"
+    assert str(WorkAtStake(4, 5, 0.0)) == "20 GPU-hours"
 
 
-def test_without_a_gpu_there_are_no_gpu_hours_in_the_sentence() -> None:
-    assert "lose all work since the start; set" in str(NoCheckpoint(0, None, 0.0))
-    assert "lose all work since the start; set" in str(NoCheckpoint(0, 5, 0.0))
-    assert "lose all work since the start, $2.00 per hour;" in str(NoCheckpoint(0, None, 2))
+@pytest.mark.parametrize(
+    ("value", "endpoint"),
+    [
+        ("https://s3.example.com/bucket", "https://s3.example.com"),
+        ("postgres://user:secret@DB.example.com:5432/x", "postgres://db.example.com:5432"),
+        ("a=1,url=http://10.0.0.7:80?x=1", "http://10.0.0.7:80"),
+        ("s3://bucket/key", "s3://bucket"),
+    ],
+)
+def test_a_url_in_a_variable_is_an_endpoint_to_declare(value: str, endpoint: str) -> None:
+    job = spec(role={"env": {"DATA": value, "AGAIN": value}})
+    assert undeclared_endpoints(job) == [UndeclaredEndpoint(("DATA", "AGAIN"), endpoint)]
+    declared = spec(role={"env": {"DATA": value}}, external_services={"it": endpoint + "/path"})
+    assert undeclared_endpoints(declared) == []
 
 
-def test_without_a_price_there_is_no_money_in_the_sentence() -> None:
-    [_, warning] = risks(four_gpus(time_limit="5h"), standing(classes=HIGH, prices={}))
-    assert "$" not in str(warning)
+@pytest.mark.parametrize(
+    "value",
+    ["http://localhost:8080", "tcp://127.0.0.1:1", "http://[::1]/", "file:///data", "no url"],
+)
+def test_what_stays_on_the_machine_needs_no_declaration(value: str) -> None:
+    assert (
+        undeclared_endpoints(spec(role={"env": {"A": value, "B": "tcp://$(hosts.worker):1"}})) == []
+    )

@@ -1,5 +1,6 @@
 """`phalanx submit`: a job from a file or from the command line."""
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 from urllib.parse import urlsplit
@@ -304,14 +305,21 @@ def _print_submitted(
 
     if as_json:
         print_json(submitted[0] if len(submitted) == 1 else submitted)
-    for each in submitted:
-        for warning in each.warnings:
-            warn(str(warning.get("message", warning)))
-        if not as_json:
-            name = f"{each.namespace}/{each.name}"
-            say(name if isinstance(each, CronView) else each.id)
+    _print_warnings(submitted)
+    for each in submitted if not as_json else ():
+        name = f"{each.namespace}/{each.name}"
+        say(name if isinstance(each, CronView) else each.id)
     if len(submitted) == 1 and not is_awaited:
         _note_next_step(submitted[0])
+
+
+def _print_warnings(submitted: "list[SubmitReply | CronView]") -> None:
+    """Print each warning once, with the number of jobs that have it."""
+    messages = Counter(
+        str(warning.get("message", warning)) for each in submitted for warning in each.warnings
+    )
+    for message, count in messages.items():
+        warn(message if count == 1 else f"{message} ({count} jobs)")
 
 
 def _note_next_step(submitted: "SubmitReply | CronView") -> None:

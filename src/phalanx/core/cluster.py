@@ -59,6 +59,7 @@ _HANDLERS: dict[type, Callable[[Changes, Any], None]] = {
     events.Stopped: fail.stopped,
     events.SpawnFailed: fail.spawn_failed,
     events.Vanished: fail.vanished,
+    events.LongRunDue: checkpoint.long_run_due,
     events.StallDue: fail.stall_due,
     events.RegroupDue: fail.regroup_due,
     events.Evicted: stop.evicted,

@@ -222,6 +222,13 @@ class TimeLimitReached(msgspec.Struct, frozen=True):
     epoch: int
 
 
+class LongRunDue(msgspec.Struct, frozen=True):
+    """Timer: the attempt of this epoch has run long, and should have saved its work by now."""
+
+    job: str
+    epoch: int
+
+
 class StallDue(msgspec.Struct, frozen=True):
     """Timer: the attempt of this epoch should have made progress by now."""
 
@@ -427,6 +434,7 @@ Event = (
     | Vanished
     | StopTimedOut
     | TimeLimitReached
+    | LongRunDue
     | StallDue
     | CheckpointSaved
     | ProblemReported

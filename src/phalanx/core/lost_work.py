@@ -12,7 +12,8 @@ from phalanx.core.ledger import Account, AccountEntry, JobLosses, Loss, LostTo, 
 from phalanx.core.model import Task
 from phalanx.core.node import GPU
 from phalanx.core.records import WorkLost
-from phalanx.core.spec.job import CheckpointPolicy, Resources
+from phalanx.core.settings import CoreSettings
+from phalanx.core.spec.job import CheckpointPolicy, JobSpec, Resources
 from phalanx.core.time_units import HOUR, Micros
 
 #: How many units of a resource a price is for; of other resources, one.
@@ -66,6 +67,14 @@ def total(works: Iterable[Resources]) -> Resources:
         for name, amount in work.items():
             summed[name] = summed.get(name, 0) + amount
     return summed
+
+
+def long_run(spec: JobSpec, settings: CoreSettings) -> Micros | None:
+    """How long an attempt may run without saved work before an event warns about it; None if the
+    job saves checkpoints or ends sooner."""
+    limit = settings.long_running
+    ends_before = spec.time_limit is not None and spec.time_limit <= limit
+    return None if ends_before or spec.checkpoint is not CheckpointPolicy.NONE else limit
 
 
 def money(work: Resources, prices: Mapping[str, int]) -> int:

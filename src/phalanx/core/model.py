@@ -220,6 +220,7 @@ class AttemptState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     shrunk_at: Micros | None = None  #: when it last gave up tasks above its minimum
     shrink: Shrink | None = None  #: until all of these tasks have stopped
     safe_at: Micros | None = None  #: work up to here survives a stop
+    warned: bool = False  #: an event says that it runs long and saves nothing
 
 
 class StoppingState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -237,6 +237,15 @@ class WorkLost(AttemptRecord, frozen=True):
     other_job: str | None = None  #: the preemptor (namespace/name)
 
 
+class CheckpointMissing(AttemptRecord, frozen=True):
+    """The attempt runs for `long_running` and has saved nothing, and the job declares no
+    checkpoint: a stop loses all of its work."""
+
+    seconds: float  #: how long the attempt has run
+    gpu_s: float  #: GPU-seconds that a stop would lose now
+    cost: float  #: their price, at the configured prices
+
+
 class GangCheckpointSaved(AttemptRecord, frozen=True):
     """Every started task saved its checkpoint. The next attempt resumes from this set."""
 
@@ -455,6 +464,7 @@ AttemptRecords: TypeAlias = (
     | GangStopped
     | DoneTasksRequeued
     | WorkLost
+    | CheckpointMissing
     | GangCheckpointSaved
 )
 TaskRecords: TypeAlias = (

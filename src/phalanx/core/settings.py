@@ -18,6 +18,7 @@ class CoreSettings(msgspec.Struct, frozen=True):
     regroup_after: Micros = 10 * MINUTE  #: below its minimum this long, a gang is requeued
     healthy_after: Micros = HOUR  #: an attempt this long clears the count of failures
     shrink_slack: Micros = MINUTE  #: failures this soon after a shrink are not counted
+    long_running: Micros = HOUR  #: an attempt this long without saved work is warned about
     backoff_cap: Micros = 5 * MINUTE
     suspect_window: Micros = 10 * MINUTE
     suspect_jobs: int = 3  #: this many jobs failing first on a worker in the window cordon it

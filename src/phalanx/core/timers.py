@@ -10,6 +10,7 @@ from phalanx.core.events import (
     BackoffEnded,
     CronDue,
     CronReplacementDue,
+    LongRunDue,
     NominationEnded,
     RegroupDue,
     ReservationExpired,
@@ -20,6 +21,7 @@ from phalanx.core.events import (
     TimeLimitReached,
 )
 from phalanx.core.gang import Gang
+from phalanx.core.lost_work import long_run
 from phalanx.core.model import Cron
 from phalanx.core.settings import CoreSettings
 from phalanx.core.states import PLACED, State
@@ -59,6 +61,8 @@ def _task_timers(gang: Gang, settings: CoreSettings, loaded_at: Micros) -> Itera
     for epoch, at in attempts.items():
         if at is not None and spec.time_limit is not None:
             yield Timer(at + spec.time_limit, TimeLimitReached(job, epoch))
+        if at is not None and (long_running := long_run(spec, settings)) is not None:
+            yield Timer(at + long_running, LongRunDue(job, epoch))
         if at is not None and spec.stall_after is not None:
             yield Timer(max(at, loaded_at) + spec.stall_after, StallDue(job, epoch))
 

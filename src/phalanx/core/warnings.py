@@ -6,10 +6,12 @@ import msgspec
 
 from phalanx.core.ledger import DAY, DAYS_KEPT, Account
 from phalanx.core.lost_work import money
-from phalanx.core.model import Queue
+from phalanx.core.model import PreemptWithin, Queue
 from phalanx.core.node import GPU
 from phalanx.core.reasons import NeverFits, NoNodeMatches, amount_in_words
+from phalanx.core.spec.endpoints import endpoints_in
 from phalanx.core.spec.job import CheckpointPolicy, JobSpec, Resources
+from phalanx.core.text import listed
 from phalanx.core.time_units import HOUR, Micros
 
 
@@ -38,38 +40,67 @@ class WillNotStart(msgspec.Struct, frozen=True, tag=True):
         return f"this job will not start: {why}"
 
 
-class PreemptionRisk(msgspec.Struct, frozen=True, tag=True):
-    queue: str
-    because: str  #: which rule allows it
-    evictions: int  #: in the queue, over the last 7 days
+class WorkAtStake(msgspec.Struct, frozen=True):
+    """The most work that one stop can lose: a job that is declared to run long saves nothing."""
 
-    def __str__(self) -> str:
-        times = {0: "no eviction", 1: "1 eviction"}.get(
-            self.evictions, f"{self.evictions} evictions"
-        )
-        return (
-            "this job is low-priority; higher-priority jobs may preempt it: "
-            f"{self.because} ({times} in queue {self.queue} in the last {DAYS_KEPT} days)"
-        )
-
-
-class NoCheckpoint(msgspec.Struct, frozen=True, tag=True):
     gpus: float
-    hours: float | None  #: its time limit
-    cost: float  #: the most that one eviction can lose; without a time limit, per hour
+    hours: float
+    cost: float
 
     def __str__(self) -> str:
         price = f"${self.cost:.2f}" if self.cost else ""
-        worth = price
-        if self.gpus:
-            in_money = f" ({price})" if price else ""
-            worth = f"{self.gpus * (self.hours or 1):g} GPU-hours{in_money}"
-        most = "all work since the start"
-        if worth:
-            most = f"{most}, {worth} per hour" if self.hours is None else f"up to {worth}"
+        if not self.gpus:
+            return f"{self.hours:g} hours of work" + (f" ({price})" if price else "")
+        return f"{self.gpus * self.hours:g} GPU-hours" + (f" ({price})" if price else "")
+
+
+class PreemptionRisk(msgspec.Struct, frozen=True, tag=True):
+    queue: str
+    because: str  #: which priority is higher
+    preemptions: int  #: in the queue, over the last 7 days
+    at_stake: WorkAtStake | None = None  #: set if it declares a long run and no checkpoint
+
+    def __str__(self) -> str:
+        risk = f"this job is low-priority; higher-priority jobs may preempt it ({self.because})"
+        return risk + _evidence(self.queue, self.preemptions) + _loss(self.at_stake)
+
+
+class ReclaimRisk(msgspec.Struct, frozen=True, tag=True):
+    queue: str
+    by: tuple[str, ...]  #: the queues that may reclaim
+    because: str
+    preemptions: int  #: in the queue, over the last 7 days
+    at_stake: WorkAtStake | None = None
+
+    def __str__(self) -> str:
+        queues = f"queue{'s' if len(self.by) > 1 else ''} {listed(self.by, _MOST_QUEUES)}"
+        risk = f"{queues} may reclaim the capacity of this job: {self.because}"
+        return risk + _evidence(self.queue, self.preemptions) + _loss(self.at_stake)
+
+
+def _evidence(queue: str, count: int) -> str:
+    if not count:
+        return ""
+    times = "1 job" if count == 1 else f"{count} jobs"
+    return f"; {times} of queue {queue} evicted in {DAYS_KEPT} days"
+
+
+def _loss(at_stake: WorkAtStake | None) -> str:
+    return "" if at_stake is None else f"; without a checkpoint it loses up to {at_stake}"
+
+
+class UndeclaredEndpoint(msgspec.Struct, frozen=True, tag=True):
+    """A variable has a URL of a service that the job does not declare."""
+
+    variables: tuple[str, ...]
+    endpoint: str
+
+    def __str__(self) -> str:
+        names = listed(self.variables, _MOST_VARIABLES)
+        has = "has" if len(self.variables) == 1 else "have"
         return (
-            f"no checkpoint declared: an eviction can lose {most}; "
-            "set `checkpoint`, or report saved work with task.progress(step, checkpoint=True)"
+            f"{names} {has} the endpoint {self.endpoint}, which is not a declared external service;"
+            " add it to external_services"
         )
 
 
@@ -84,7 +115,13 @@ class BeyondTotal(msgspec.Struct, frozen=True, tag=True):
         )
 
 
-AnyWarning = BeyondTotal | WillNotStart | PreemptionRisk | NoCheckpoint
+AnyWarning = BeyondTotal | WillNotStart | PreemptionRisk | ReclaimRisk | UndeclaredEndpoint
+
+#: How many names a warning lists.
+_MOST_QUEUES = 3
+_MOST_VARIABLES = 5
+#: How many endpoints of one job are warned about.
+_MOST_ENDPOINTS = 5
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -93,39 +130,65 @@ class Standing(msgspec.Struct, frozen=True):
     now: Micros
     classes: Mapping[str, int]  #: priority classes by name
     prices: Mapping[str, int]
+    long_running: Micros  #: jobs that run longer should save checkpoints
     queue: Queue
-    is_alone: bool  #: there is no other queue
+    highest: int | None  #: the highest priority of an unfinished job of the queue that may preempt
+    reclaimers: tuple[str, ...]  #: other queues that may reclaim from this one
     usage: Resources  #: what the queue uses now
     account: Account
 
 
 def risks(spec: JobSpec, standing: Standing) -> list[AnyWarning]:
-    """The warnings about evictions: whether one is possible, and what it can cost."""
-    because = _threat(spec, standing) if spec.preemptible else None
-    if because is None:
+    """At most one warning about evictions: which rule allows one, and what it can cost."""
+    if not spec.preemptible:
         return []
-    first_day = standing.now // DAY - DAYS_KEPT + 1
-    evictions = standing.account.preemptions_since(first_day)
-    warnings: list[AnyWarning] = [PreemptionRisk(spec.queue, because, evictions)]
-    limit = spec.time_limit
-    if spec.checkpoint is CheckpointPolicy.NONE and (limit is None or limit > HOUR):
-        warnings.append(_at_stake(spec, standing.prices))
-    return warnings
+    preemptions = standing.account.preemptions_since(standing.now // DAY - DAYS_KEPT + 1)
+    at_stake = _at_stake(spec, standing)
+    if (priority := _higher_priority(spec, standing)) is not None:
+        return [PreemptionRisk(spec.queue, priority, preemptions, at_stake)]
+    if (excess := _excess(spec, standing)) is not None:
+        return [ReclaimRisk(spec.queue, standing.reclaimers, excess, preemptions, at_stake)]
+    return []
 
 
-def _threat(spec: JobSpec, standing: Standing) -> str | None:
-    """The rule under which the job can be evicted; None if there is none."""
+def _higher_priority(spec: JobSpec, standing: Standing) -> str | None:
+    """The priority under which jobs of the same queue may preempt this one."""
+    if standing.queue.preempt_within_queue is PreemptWithin.NEVER:
+        return None
     above = {name: rank for name, rank in standing.classes.items() if rank > spec.priority}
     if above:
-        highest = max(above, key=lambda name: (above[name], name))
-        return f"priority class {highest} ranks above it"
+        return f"priority class {max(above, key=lambda name: (above[name], name))}"
+    if standing.highest is not None and standing.highest > spec.priority:
+        return f"queue {spec.queue} has a job of priority {standing.highest}"
+    return None
+
+
+def _excess(spec: JobSpec, standing: Standing) -> str | None:
+    """Why other queues can reclaim what the job uses; None if they cannot."""
+    if not standing.reclaimers or not standing.queue.reclaimable:
+        return None
     quota = standing.queue.quota
     if not quota:
-        return None if standing.is_alone else f"queue {spec.queue} has no quota"
+        return f"queue {spec.queue} has no quota"
     for name, needed in _needs(spec).items():
         if name in quota and standing.usage.get(name, 0) + needed > quota[name]:
             return f"queue {spec.queue} would exceed its {name} quota"
     return None
+
+
+def undeclared_endpoints(spec: JobSpec) -> list[AnyWarning]:
+    """The endpoints in variables of the job that it does not declare."""
+    declared = set(spec.external_services.values())
+    variables: dict[str, dict[str, None]] = {}
+    for role in spec.roles:
+        for name, value in role.env.items():
+            for endpoint in endpoints_in(value):
+                if endpoint not in declared:
+                    variables.setdefault(endpoint, {})[name] = None
+    return [
+        UndeclaredEndpoint(tuple(names), endpoint)
+        for endpoint, names in list(variables.items())[:_MOST_ENDPOINTS]
+    ]
 
 
 def above_limit(spec: JobSpec, queues: Mapping[str, Queue]) -> AboveLimit | None:
@@ -147,12 +210,15 @@ def _least(spec: JobSpec, resource: str) -> int:
     return sum(a * role.min for a, role in zip(asked, spec.roles, strict=True)) + rest * min(asked)
 
 
-def _at_stake(spec: JobSpec, prices: Mapping[str, int]) -> NoCheckpoint:
-    needs, limit = _needs(spec), spec.time_limit
-    span = limit or HOUR
-    cost = money({name: amount * span for name, amount in needs.items()}, prices)
-    hours = None if limit is None else limit / HOUR
-    return NoCheckpoint(needs.get(GPU, 0) / 1000, hours, round(cost / 1_000_000, 2))
+def _at_stake(spec: JobSpec, standing: Standing) -> WorkAtStake | None:
+    """What a stop can lose, for a job without checkpoints that declares to run long."""
+    limit, needs = spec.time_limit, _needs(spec)
+    if spec.checkpoint is not CheckpointPolicy.NONE:
+        return None
+    if limit is None or limit <= standing.long_running:
+        return None
+    cost = money({name: amount * limit for name, amount in needs.items()}, standing.prices)
+    return WorkAtStake(needs.get(GPU, 0) / 1000, limit / HOUR, round(cost / 1_000_000, 2))
 
 
 def _needs(spec: JobSpec) -> Resources:

@@ -6,13 +6,15 @@ computed once for many jobs.
 
 import asyncio
 from collections.abc import Hashable, Mapping
+from typing import NamedTuple
 
 from phalanx.core.cluster import Cluster
 from phalanx.core.ids import split_task
 from phalanx.core.ledger import Account
-from phalanx.core.model import Queue
+from phalanx.core.model import Queue, ReclaimFrom
+from phalanx.core.queues import at_or_above
 from phalanx.core.reasons import NeverFits, NoNodeMatches
-from phalanx.core.spec.job import JobSpec, Resources
+from phalanx.core.spec.job import JobSpec, PreemptionPolicy, Resources
 from phalanx.core.warnings import (
     AnyWarning,
     Standing,
@@ -20,15 +22,24 @@ from phalanx.core.warnings import (
     WillNotStart,
     above_limit,
     risks,
+    undeclared_endpoints,
 )
 from phalanx.engine.turn import Turn
 from phalanx.plan.explain.fits_ever import FitsEver
 
-#: How old the usage of queues may be, in seconds.
-_USAGE_S = 1.0
+#: How old the facts about queues may be, in seconds.
+_FACTS_S = 1.0
 _CACHE_SIZE = 10_000
 #: The planner, not the answer to the submission, says that a job with more roles never fits.
 _JUDGED_ROLES = 20
+
+
+class _QueueFacts(NamedTuple):
+    """What the unfinished jobs of the queues use and may do."""
+
+    usage: dict[str, Resources]
+    #: The highest priority of an unfinished job that may evict others, by queue.
+    highest: dict[str, int]
 
 
 class SubmitWarnings:
@@ -38,7 +49,7 @@ class SubmitWarnings:
         self._verdicts: dict[Hashable, Unfit | None] = {}
         self._fits_ever: FitsEver | None = None
         self._cluster: Cluster | None = None
-        self._usage: dict[str, Resources] = {}
+        self._facts = _QueueFacts({}, {})
         self._counted_at = float("-inf")
 
     def observe(self, turn: Turn) -> None:
@@ -66,7 +77,8 @@ class SubmitWarnings:
         if reason is None and not fits_anywhere:
             reason = self._unfit(cluster, spec)
         warnings: list[AnyWarning] = [] if reason is None else [WillNotStart(reason)]
-        return (*warnings, *risks(spec, self._standing(turn, spec)))
+        risk = risks(spec, self._standing(turn, spec))
+        return (*warnings, *risk, *undeclared_endpoints(spec))
 
     def _unfit(self, cluster: Cluster, spec: JobSpec) -> Unfit | None:
         """Why the job never fits the cluster; None if it does."""
@@ -85,21 +97,59 @@ class SubmitWarnings:
     def _standing(self, turn: Turn, spec: JobSpec) -> Standing:
         cluster = turn.cluster
         queue = cluster.queues.get(spec.queue) or Queue(spec.queue)
+        facts = self._facts_of(cluster)
         return Standing(
             now=turn.now,
             classes=self._classes,
             prices=cluster.settings.price,
+            long_running=cluster.settings.long_running,
             queue=queue,
-            is_alone=len(cluster.queues) == 1,
-            usage=self._usage_of(cluster, spec.queue) if queue.quota else {},
+            highest=facts.highest.get(spec.queue),
+            reclaimers=_reclaimers(cluster.queues, spec, facts),
+            usage=facts.usage.get(spec.queue, {}),
             account=cluster.accounts.get(spec.queue) or Account(spec.queue),
         )
 
-    def _usage_of(self, cluster: Cluster, queue: str) -> Resources:
+    def _facts_of(self, cluster: Cluster) -> _QueueFacts:
         now_s = asyncio.get_running_loop().time()
-        if now_s - self._counted_at >= _USAGE_S:
-            self._usage, self._counted_at = _usage(cluster), now_s
-        return self._usage.get(queue, {})
+        if now_s - self._counted_at >= _FACTS_S:
+            self._facts = _QueueFacts(_usage(cluster), _highest_priorities(cluster))
+            self._counted_at = now_s
+        return self._facts
+
+
+def _reclaimers(queues: Mapping[str, Queue], spec: JobSpec, facts: _QueueFacts) -> tuple[str, ...]:
+    """The other queues that may reclaim capacity from a job: they have a quota or unfinished jobs,
+    and their rules allow it."""
+    own = {queue.name for queue in at_or_above(queues, spec.queue)}
+    others = [
+        queue
+        for queue in queues.values()
+        if queue.name not in own
+        and all(above.name != spec.queue for above in at_or_above(queues, queue.name))
+    ]
+    return tuple(sorted(queue.name for queue in others if _may_reclaim(queue, spec, facts)))
+
+
+def _may_reclaim(queue: Queue, spec: JobSpec, facts: _QueueFacts) -> bool:
+    highest = facts.highest.get(queue.name)
+    match queue.reclaim_from_siblings:
+        case ReclaimFrom.NEVER:
+            return False
+        case ReclaimFrom.LOWER_PRIORITY:
+            return highest is not None and highest > spec.priority
+        case ReclaimFrom.ANY:
+            return bool(queue.quota) or highest is not None
+
+
+def _highest_priorities(cluster: Cluster) -> dict[str, int]:
+    highest: dict[str, int] = {}
+    for gang in cluster.gangs.values():
+        job = gang.job
+        if job.spec.preemption_policy is not PreemptionPolicy.NEVER:
+            queue = job.spec.queue
+            highest[queue] = max(job.priority, highest.get(queue, job.priority))
+    return highest
 
 
 def _usage(cluster: Cluster) -> dict[str, Resources]:

@@ -87,6 +87,13 @@ class JobDraft:
             self.fields[name] = value
             self._origins[name] = location
 
+    def put_in(self, name: str, key: str, value: object, location: SourceLocation) -> None:
+        """Set one entry of a field that is a mapping."""
+        entries = self.fields.setdefault(name, {})
+        if isinstance(entries, dict):
+            entries[key] = value
+        self._origins[joined(name, key)] = location
+
     def put_all(self, values: Mapping[str, LocatedValue]) -> None:
         for name, (value, location) in values.items():
             self.put(name, value, location)

@@ -16,6 +16,7 @@ VERSIONS = ("lattice.dev/v1alpha1", "v1alpha1")
 
 _RESTARTS = {"OnFailure": "gang", "Never": "never"}
 _CONCURRENCY = {"Allow": "allow", "Forbid": "forbid", "Replace": "replace"}
+_DIRECTIONS = {each: each for each in ("inbound", "outbound", "both")}
 _SECRET = re.compile(r"\$\{resources\.(?P<name>[^.}]+)\.(?P<key>[^}]+)\}")
 
 #: Key of a schedule → field of the native form.
@@ -45,7 +46,7 @@ def draft_of(document: StrictMapping, options: ReadOptions) -> JobDraft:
     draft.put("priority_class", priority_class, spec.location.at("priorityClassName"))
     _put_schedule(draft, spec)
     minimum = spec.read("minAvailable", whole(1))
-    defaults = _defaults(spec)
+    defaults = _defaults(draft, spec)
     tasks = spec.mappings_by_name("tasks")
     if not tasks:
         spec.problem("is missing; write a mapping of names to tasks", "tasks")
@@ -53,7 +54,7 @@ def draft_of(document: StrictMapping, options: ReadOptions) -> JobDraft:
     for name, task in tasks.items():
         restart = _restart(task) or defaults.restart
         restarts += [] if restart is None else [restart]
-        draft.roles[name] = _role(task, defaults, options)
+        draft.roles[name] = _role(draft, task, defaults, options)
     for first in restarts[:1]:
         draft.put("restart", first.value, first.location)
         for other in restarts[1:]:
@@ -72,9 +73,9 @@ def draft_of(document: StrictMapping, options: ReadOptions) -> JobDraft:
     return draft
 
 
-def _defaults(spec: StrictMapping) -> _Defaults:
+def _defaults(draft: JobDraft, spec: StrictMapping) -> _Defaults:
     mapping = spec.mapping("defaults")
-    secrets = _secrets(spec) | _secrets(mapping)
+    secrets = _resources(draft, spec) | _resources(draft, mapping)
     return _Defaults(_restart(mapping), _variables(mapping.mapping("variables")), secrets)
 
 
@@ -83,11 +84,13 @@ def _restart(mapping: StrictMapping) -> LocatedValue | None:
     return None if policy is None else LocatedValue(policy, mapping.location.at("restartPolicy"))
 
 
-def _role(task: StrictMapping, defaults: _Defaults, options: ReadOptions) -> RoleDraft:
+def _role(
+    draft: JobDraft, task: StrictMapping, defaults: _Defaults, options: ReadOptions
+) -> RoleDraft:
     role = RoleDraft(task.location)
     role.put("replicas", task.read("replicas", whole(1)), task.location.at("replicas"))
     workload = task.mapping("workload")
-    secrets = defaults.secrets | _secrets(task) | _secrets(workload)
+    secrets = defaults.secrets | _resources(draft, task) | _resources(draft, workload)
     containers = list(workload.mappings_by_name("containers").values())
     if not containers:
         workload.problem("is missing; write a mapping of names to containers", "containers")
@@ -102,8 +105,8 @@ def _role(task: StrictMapping, defaults: _Defaults, options: ReadOptions) -> Rol
     return role
 
 
-def _secrets(mapping: StrictMapping) -> dict[str, list[str]]:
-    """The secrets that are declared in a mapping. A declared service has no effect."""
+def _resources(draft: JobDraft, mapping: StrictMapping) -> dict[str, list[str]]:
+    """The secrets that are declared in a mapping. Its external services become those of the job."""
     secrets = {}
     for name, resource in mapping.mappings_by_name("resources").items():
         kind = resource.read("type", text)
@@ -112,7 +115,7 @@ def _secrets(mapping: StrictMapping) -> dict[str, list[str]]:
             keys = params.read("keys", lambda value: items(value, "a list of keys")) or []
             secrets[name] = [str(key) for key in keys]
         elif kind == "external-service":
-            resource.ignore("direction", "params")
+            _put_services(draft, name, resource)
             resource.problems.add_note(
                 resource.location, "is declared, but access to it is not restricted"
             )
@@ -122,6 +125,15 @@ def _secrets(mapping: StrictMapping) -> dict[str, list[str]]:
                 resource.location, f"is of type {kind}, which is not supported"
             )
     return secrets
+
+
+def _put_services(draft: JobDraft, name: str, resource: StrictMapping) -> None:
+    direction = resource.read("direction", choice(_DIRECTIONS))
+    endpoints = resource.mapping("params").mapping("endpoints")
+    for key in endpoints.unread():
+        url, location = endpoints.take(key), endpoints.location.at(key)
+        if direction != "inbound":
+            draft.put_in("external_services", f"{name}.{key}", url, location)
 
 
 def _variables(mapping: StrictMapping) -> dict[str, LocatedValue]:

@@ -355,6 +355,12 @@ _JOBS: tuple[Option, ...] = (
         "shrink_slack",
         "Failures within this time after a gang was shrunk are not counted.",
     ),
+    _of_core(
+        "Jobs",
+        "long_running",
+        "An event warns about an attempt that has run for this long and has saved nothing, if the "
+        "job declares no checkpoint.",
+    ),
     _of_core("Jobs", "backoff_cap", "The longest backoff between two attempts of a job."),
     _of_core(
         "Jobs",

@@ -37,9 +37,12 @@ def types(body: dict[str, Any]) -> list[str]:
 async def test_a_job_that_risks_seventy_dollars_is_accepted_with_a_warning(warned: Running) -> None:
     made = await warned.call("POST", "/jobs", gang(time_limit="5h"))
     assert made.status == 201
-    assert types(made.body) == ["PreemptionRisk", "NoCheckpoint"]
-    assert made.body["warnings"][1]["cost"] == 70.0
-    assert "$70.00" in made.body["warnings"][1]["message"]
+    [warning] = made.body["warnings"]
+    assert (warning["type"], warning["at_stake"]["cost"]) == ("PreemptionRisk", 70.0)
+    assert warning["message"] == (
+        "this job is low-priority; higher-priority jobs may preempt it (priority class high);"
+        " without a checkpoint it loses up to 20 GPU-hours ($70.00)"
+    )
 
 
 async def test_a_job_that_does_not_fit_is_accepted_with_a_warning(warned: Running) -> None:
@@ -92,6 +95,20 @@ async def test_submitting_again_with_the_same_key_warns_again(warned: Running) -
 
 async def test_a_queue_that_would_run_above_its_quota_is_named(warned: Running) -> None:
     await warned.call("PUT", "/queues/research", {"quota": {"gpu": 2}})
+    await warned.call("PUT", "/queues/vision", {"quota": {"gpu": 2}})
     made = await warned.call("POST", "/jobs", gang(queue="research", priority=10))
-    assert types(made.body) == ["PreemptionRisk", "NoCheckpoint"]
-    assert "queue research would exceed its gpu quota" in made.body["warnings"][0]["message"]
+    [warning] = made.body["warnings"]
+    assert (warning["type"], warning["by"]) == ("ReclaimRisk", ["vision"])
+    assert "queue research would exceed its gpu quota" in warning["message"]
+
+
+async def test_an_endpoint_that_is_not_declared_is_named_in_the_answer(warned: Running) -> None:
+    job = gang(1, priority=10)
+    job["roles"]["worker"]["env"] = {"DATA": "https://key:secret@s3.example.com/data"}
+    [warning] = (await warned.call("POST", "/jobs", job)).body["warnings"]
+    assert warning["message"] == (
+        "DATA has the endpoint https://s3.example.com, which is not a declared external service;"
+        " add it to external_services"
+    )
+    job["external_services"] = {"s3": "https://s3.example.com"}
+    assert (await warned.call("POST", "/plan", job)).body["warnings"] == []

@@ -6,10 +6,14 @@ from msgspec.structs import replace
 
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
-from phalanx.core.events import CheckpointSaved, ProblemReported, Progressed
+from phalanx.core.events import CheckpointSaved, LongRunDue, ProblemReported, Progressed
 from phalanx.core.gang import Gang, GangProgress
+from phalanx.core.ledger import gpu_seconds
+from phalanx.core.lost_work import money, work_at_risk
 from phalanx.core.model import Task, TaskProblem
+from phalanx.core.node import GPU
 from phalanx.core.records import (
+    CheckpointMissing,
     GangCheckpointSaved,
     TaskCheckpointSaved,
     TaskProblemReported,
@@ -18,6 +22,7 @@ from phalanx.core.records import (
 )
 from phalanx.core.spec.job import CheckpointPolicy, Restart
 from phalanx.core.states import State
+from phalanx.core.time_units import SECOND
 
 
 def checkpoint_saved(tx: Changes, event: CheckpointSaved) -> None:
@@ -88,6 +93,29 @@ def _drop_partial_set(tx: Changes, gang: Gang, repeated: Sequence[Task]) -> None
     is_set = spec.checkpoint is CheckpointPolicy.ALL and spec.restart is Restart.TASK
     if is_set and any(task.checkpoint is None for task in repeated):
         _drop_older(tx, gang, set())
+
+
+def long_run_due(tx: Changes, event: LongRunDue) -> None:
+    base = tx.base.gangs.get(event.job)
+    attempt = None if base is None else base.job.attempt
+    if base is None or attempt is None or attempt.warned or attempt.safe_at is not None:
+        return
+    running = [task for task in base.started() if task.epoch == event.epoch]
+    if base.job.is_ending or not running:
+        return
+    gang = tx.gang(event.job)
+    work = work_at_risk(gang, tx.now, gang.started())
+    began = min(task.released_at or tx.now for task in running)
+    tx.set_attempt(gang, warned=True)
+    tx.record(
+        CheckpointMissing(
+            gang.job.id,
+            event.epoch,
+            (tx.now - began) / SECOND,
+            gpu_seconds(work.get(GPU, 0)),
+            money(work, tx.base.settings.price) / 1_000_000,
+        )
+    )
 
 
 def drop_saved(tx: Changes, gang: Gang, task: Task) -> None:

@@ -13,6 +13,7 @@ from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
 from phalanx.core.events import (
     Accepted,
+    LongRunDue,
     Placed,
     Placement,
     ReservationExpired,
@@ -24,6 +25,7 @@ from phalanx.core.gang import Gang
 from phalanx.core.handlers.gather import release_gathered
 from phalanx.core.handlers.requeue import avoid, requeue
 from phalanx.core.handlers.startable import check_startable
+from phalanx.core.lost_work import long_run
 from phalanx.core.model import (
     AttemptState,
     PendingState,
@@ -213,6 +215,8 @@ def arm_attempt(tx: Changes, gang: Gang) -> None:
     job = gang.job
     if job.spec.time_limit is not None:
         tx.timer(tx.now + job.spec.time_limit, TimeLimitReached(job.id, job.epoch))
+    if (long_running := long_run(job.spec, tx.base.settings)) is not None:
+        tx.timer(tx.now + long_running, LongRunDue(job.id, job.epoch))
     if job.spec.stall_after is not None:
         tx.timer(tx.now + job.spec.stall_after, StallDue(job.id, job.epoch))
 

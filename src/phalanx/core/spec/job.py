@@ -162,6 +162,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     checkpoint: CheckpointPolicy
     run_as_user: str | None  #: the user of the tasks, instead of the user of the namespace
     fence: bool  #: two attempts never run at the same time, even if a worker is cut off
+    external_services: dict[str, str]  #: endpoints outside the cluster that its tasks use, by name
     after: tuple[str, ...]  #: ids of the jobs that must be done first
     schedule: Schedule | None  #: set for a cron, whose runs have none
 

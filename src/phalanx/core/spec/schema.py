@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from phalanx.core.model import PreemptWithin, ReclaimFrom
 from phalanx.core.spec import cron_expression, durations, names, quantities
+from phalanx.core.spec.endpoints import endpoint
 from phalanx.core.spec.fields import (
     REQUIRED,
     Field,
@@ -237,6 +238,15 @@ JOB_FIELDS = {
     "checkpoint": Field(one_of(CheckpointPolicy), "none", str),
     "run_as_user": Field(names.user),
     "fence": Field(boolean, default=False),
+    "external_services": Field(
+        texts(
+            "a mapping of names to URLs, like {s3: https://s3.example.com}",
+            names.dns_subdomain,
+            endpoint,
+        ),
+        {},
+        dict,
+    ),
     "after": _JOB_IDS,
     "schedule": Field(_schedule, None, _written_schedule),
 }
