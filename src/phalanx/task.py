@@ -40,8 +40,10 @@ def node_rank() -> int:
 
 
 def peers() -> list[str]:
-    """The hosts of the gang's tasks, in order of rank. Raises LookupError in a gang of more than
-    1,000 tasks, which gets no such list."""
+    """The hosts of the gang's tasks, in order of rank, with ports if their workers registered some.
+
+    Raises LookupError in a gang of more than 1,000 tasks, which gets no such list.
+    """
     hosts = os.environ.get("GANG_PEERS")
     if hosts is not None:
         return hosts.split(",")

@@ -70,6 +70,7 @@ BEFALLS: list[Callable[[str], events.Event]] = [
     events.WorkerLost,
     events.WorkerRemoved,
     events.WorkerReturned,
+    lambda worker: events.PollersCounted(worker, 3),
     lambda worker: events.CordonChanged(worker, "a test"),
     lambda worker: events.CordonChanged(worker, None),
 ]
@@ -287,8 +288,11 @@ class AnyHistory(RuleBasedStateMachine):
         protocol=st.sampled_from(Protocol),
         incarnation=st.sampled_from(["1", "2"]),
         gpu=st.sampled_from([0, 1000, 2000]),
+        slots=st.none() | st.just(1),
     )
-    def register(self, worker: str, protocol: Protocol, incarnation: str, gpu: int) -> None:
+    def register(
+        self, worker: str, protocol: Protocol, incarnation: str, gpu: int, slots: int | None
+    ) -> None:
         self.attempt(
             events.WorkerRegistered(
                 worker,
@@ -296,7 +300,7 @@ class AnyHistory(RuleBasedStateMachine):
                 protocol,
                 address=worker,
                 resources={"gpu": gpu, "cpu": 4000},
-                slots=1 if protocol is Protocol.PLAIN else None,
+                slots=slots if protocol is Protocol.PLAIN else None,
             )
         )
 

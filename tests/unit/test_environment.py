@@ -58,7 +58,9 @@ def test_ranks_stay_dense_when_an_elastic_gang_starts_with_a_part() -> None:
     assert values(driver, job, "PHALANX_TASK") == [f"{job}.0", f"{job}.1", f"{job}.3"]
     assert values(driver, job, "RANK") == ["0", "1", "2"]
     assert set(values(driver, job, "WORLD_SIZE")) == {"3"}
-    assert set(values(driver, job, "GANG_PEERS")) == {"a.example,b.example,c.example"}
+    assert set(values(driver, job, "GANG_PEERS")) == {
+        "a.example:7000,b.example:7000,c.example:7000"
+    }
 
 
 def test_a_very_large_gang_gets_no_list_of_hosts() -> None:
@@ -74,7 +76,9 @@ def test_the_gang_variables_equal_the_rank_variables() -> None:
     for rank, env in environments(driver, job).items():
         assert env["GANG_ID"] == env["PHALANX_JOB"] == job
         assert (env["GANG_SIZE"], env["GANG_INDEX"]) == ("4", str(rank))
-        assert env["GANG_PEERS"] == "a.example,b.example,a.example,c.example"
+        # Each task on a worker has a port of its own, from that of the worker's address on.
+        peers = ["a.example:7000", "b.example:7000", "a.example:7001", "c.example:7000"]
+        assert env["GANG_PEERS"].split(",") == peers
 
 
 def test_the_rendezvous_is_on_the_node_of_rank_zero() -> None:
@@ -114,14 +118,17 @@ def test_on_a_machine_without_devices_no_variable_is_set() -> None:
     assert "CUDA_VISIBLE_DEVICES" not in environments(driver, job)[0]
 
 
-@pytest.mark.parametrize("address", ["", ":7000"])
-def test_peers_are_never_blank(address: str) -> None:
+@pytest.mark.parametrize(
+    ("address", "peer"),
+    [("", "a"), (":7000", "a:7000"), ("::1", "::1"), ("[::1]", "::1"), ("[::1]:80", "[::1]:80")],
+)
+def test_peers_are_never_blank(address: str, peer: str) -> None:
     driver = Driver()
     driver.worker("a", address=address)
     driver.worker("b", address="10.0.0.2")
     job = driver.submit(spec(2))
     driver.place(job, "a", "b")
-    assert set(values(driver, job, "GANG_PEERS")) == {"a,10.0.0.2"}
+    assert set(values(driver, job, "GANG_PEERS")) == {f"{peer},10.0.0.2"}
 
 
 def test_a_task_claimed_without_a_worker_is_its_own_peer() -> None:
@@ -148,7 +155,7 @@ def test_a_task_that_restarts_alone_keeps_its_rank_beside_done_tasks() -> None:
     driver.place(job, "c")
     env = environments(driver, job)[1]
     assert (env["RANK"], env["WORLD_SIZE"], env["LOCAL_RANK"]) == ("1", "3", "0")
-    assert env["GANG_PEERS"] == "a.example,c.example,c.example"
+    assert env["GANG_PEERS"] == "a.example:7000,c.example:7000,c.example:7001"
     assert env["MASTER_ADDR"] == "a.example"
 
 

@@ -12,6 +12,7 @@ from phalanx.core.events import (
     Event,
     Evicted,
     Exited,
+    PollersCounted,
     Progressed,
     Shrunk,
     SpawnFailed,
@@ -20,7 +21,7 @@ from phalanx.core.events import (
     WorkerLost,
 )
 from phalanx.core.model import Phase
-from phalanx.core.records import WorkerCordoned
+from phalanx.core.records import GangStopping, WorkerCordoned
 from phalanx.core.states import State
 from phalanx.core.time_units import HOUR, SECOND
 
@@ -550,10 +551,59 @@ def test_running_tasks_of_plain_workers_stop_when_a_siblings_reservation_is_lost
         driver.apply(WorkerLost("r"))
     else:
         driver.advance(31)
-    assert driver.states(job) == [STOPPING, STOPPING, STOPPED]
+    # No process of the third task exists, so it is blocked at once, and nothing has failed.
+    assert driver.states(job) == [STOPPING, STOPPING, B]
+    reason = "worker r was lost" if lost else "not claimed in time by r"
+    assert [str(record.why) for record in driver.records if isinstance(record, GangStopping)] == [
+        f"task 2 did not start: {reason}"
+    ]
     driver.stop(job)
     assert driver.states(job) == [B, B, B]
     assert driver.phase(job) is Phase.PENDING
+    assert (driver.job(job).failures, driver.job(job).avoid) == (0, ("r",))
+    assert not driver.cluster.residues
+    assert driver.task(job, 2).releases == 0
+
+
+def test_an_unclaimed_sibling_of_a_failed_task_is_blocked_at_once() -> None:
+    driver = Driver()
+    driver.plain("p", "q", "r")
+    job = driver.submit(spec(3))
+    driver.place(job, "p", "q", "r")
+    driver.claim(job, 0)
+    driver.claim(job, 1)
+    driver.fail(job, 0)
+    assert driver.states(job) == [STOPPED, STOPPING, B]
+    assert driver.gang(job).job.failures == 1
+    driver.stop(job, 1)
+    assert driver.states(job) == [B, B, B]
+
+
+@pytest.mark.parametrize("repeats", [True, False])
+def test_a_gang_with_an_unclaimed_task_is_not_done_when_the_others_are(repeats: bool) -> None:
+    driver = Driver()
+    driver.plain("p", "q")
+    job = driver.submit(spec(2, on_partial_completion="restart" if repeats else "fail"))
+    driver.place(job, "p", "q")
+    driver.claim(job, 0)
+    driver.exit(job, 0)
+    driver.advance(31)
+    if repeats:
+        assert driver.states(job) == [B, B]
+    else:
+        assert driver.phase(job) is Phase.FAILED
+
+
+def test_a_plain_worker_that_leaves_a_task_unclaimed_polls_for_fewer_than_was_counted() -> None:
+    driver = Driver()
+    driver.plain("p", slots=None)
+    driver.apply(PollersCounted("p", 3))
+    assert driver.cluster.nodes["p"].worker.slots == 3
+    job = driver.submit(spec(2))
+    driver.place(job, "p", "p")
+    driver.claim(job, 0)
+    driver.advance(31)
+    assert driver.cluster.nodes["p"].worker.slots == 1
 
 
 @pytest.mark.parametrize("lost", [True, False])

@@ -405,7 +405,8 @@ def test_a_plain_worker_that_returns_stays_charged_for_what_it_had() -> None:
     driver.apply(WorkerLost("p"))
     driver.apply(WorkerReturned("p"))
     assert (f"{job}.0", 1) in driver.residues
-    assert "its only slot is taken" in driver.refuse(Claimed(f"{job}.0", "p"), Conflict)
+    refusal = driver.refuse(Claimed(f"{job}.0", "p"), Conflict)
+    assert "a process of an earlier attempt may still run there" in refusal
 
 
 def test_a_plain_worker_that_registers_again_has_no_residues() -> None:

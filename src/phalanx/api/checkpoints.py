@@ -13,7 +13,7 @@ from phalanx.api import request_body
 from phalanx.api.auth import USERS, WORKERS
 from phalanx.api.errors import wrong
 from phalanx.api.lookup import find_task
-from phalanx.api.plain_protocol import Epoch, reported_attempt
+from phalanx.api.plain_protocol import MaybeEpoch, reported_attempt, required_epoch
 from phalanx.api.services import services_of
 from phalanx.core.errors import Conflict
 from phalanx.core.events import CheckpointSaved
@@ -45,10 +45,11 @@ class Bytes(Operation):
     summary="Save the checkpoint of a stopping task",
 )
 async def save(
-    request: Request[Any, Any, Any], task: FromPath[str], epoch: Epoch
+    request: Request[Any, Any, Any], task: FromPath[str], epoch: MaybeEpoch = None
 ) -> Response[None]:
-    """The body is stored unchanged."""
+    """The body is stored unchanged. The attempt is required: in the claim's id, or as `epoch`."""
     services = services_of(request)
+    epoch = required_epoch(task, epoch)
     reported = reported_attempt(request, task, epoch)
     row = await services.reports.take(reported, _stopping)
     async with services.checkpoint_uploads:

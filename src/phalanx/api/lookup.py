@@ -12,7 +12,7 @@ from phalanx.api.views import reason_of
 from phalanx.api.visibility import visible_reason
 from phalanx.core.errors import Conflict, Unknown
 from phalanx.core.gang import Gang
-from phalanx.core.ids import split_task
+from phalanx.core.ids import split_claim, split_task
 from phalanx.core.model import Job, Task
 from phalanx.core.reasons import Reason
 from phalanx.engine.turn import Turn
@@ -28,7 +28,8 @@ class JobWithTasks(NamedTuple):
 
 
 def job_of(name: str) -> str:
-    """The job's id, from its own id or from the id of one of its tasks."""
+    """The job's id, from its own id or from the id of one of its tasks or claims."""
+    name = split_claim(name)[0]
     return name.rpartition(".")[0] or name
 
 
@@ -62,6 +63,7 @@ async def find_task(request: Request[Any, Any, Any], name: str) -> tuple[Job, Ta
 
 async def _find(request: Request[Any, Any, Any], name: str) -> JobWithTasks:
     """The job, whether or not the caller may see it. Raises Unknown."""
+    name = split_claim(name)[0]
     services = services_of(request)
     job = job_of(name)
     principal, reasons = principal_of(request), services.engine.reasons
@@ -86,6 +88,7 @@ def _live(turn: Turn, job: str, reasons: Any, principal: Principal) -> JobWithTa
 
 
 def _named_task(target: JobWithTasks, name: str) -> Task:
+    name = split_claim(name)[0]
     if name != target.job.id:
         return target.tasks[split_task(name)[1]]
     if not target.tasks:

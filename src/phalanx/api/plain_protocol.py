@@ -9,11 +9,13 @@ from litestar import Request, Response, get, post
 from litestar.params import FromPath, QueryParameter
 
 from phalanx.api.auth import PLAIN_WORKERS, USERS, identify, principal_of, wait_while_authorised
+from phalanx.api.errors import wrong
 from phalanx.api.lookup import find
 from phalanx.api.plain_views import plain_claim_view, plain_task_views
 from phalanx.api.services import services_of
 from phalanx.core.errors import Conflict
-from phalanx.core.events import Event, Exited, Progressed, Stopped
+from phalanx.core.events import Event, Exited, Progressed
+from phalanx.core.ids import split_claim
 from phalanx.core.model import Task
 from phalanx.core.states import State
 from phalanx.engine.plain.claims import PlainClaim
@@ -25,9 +27,6 @@ from phalanx.wire.plain import PlainClaimView, PlainHeartbeatReply, PlainTaskVie
 _MAX_NUMBER = 2**63 - 1
 _MAX_WAIT_S = 60
 
-Epoch = Annotated[
-    int, QueryParameter(ge=0, le=_MAX_NUMBER, description="The attempt that the report is about.")
-]
 MaybeEpoch = Annotated[
     int | None,
     QueryParameter(
@@ -57,12 +56,18 @@ async def claim(
 ) -> Response[PlainClaimView | None]:
     """A task reserved for the worker, else a job that requests no resources; 204 if there is none.
 
-    A runner without `worker_id` gets only such jobs, and must send a heartbeat every 30 s.
+    A worker that is not registered gets only such jobs, and must send a heartbeat every 30 s.
     """
-    check_worker(principal_of(request), worker_id)
+    principal = principal_of(request)
+    check_worker(principal, worker_id)
     services = services_of(request)
-    check = partial(identify, services.auth, request.scope)
-    claiming = services.claims.next(worker_id, wait, check)
+    claiming = services.claims.next(
+        worker_id,
+        wait,
+        partial(identify, services.auth, request.scope),
+        # Only a token for all workers allows reports on tasks that are on no worker.
+        must_be_registered=not principal.may_act_as(None),
+    )
     claimed = await _while_connected(request, claiming) if wait else await claiming
     if claimed is None:
         return Response(None, status_code=204)
@@ -117,13 +122,8 @@ async def heartbeat(
 ) -> PlainHeartbeatReply:
     """Also a heartbeat of its worker. The answer is `{}`, or a request to stop the task."""
     reported = reported_attempt(request, task, epoch, worker_id)
-    return await services_of(request).reports.take(reported, _heartbeat_reply)
-
-
-def _heartbeat_reply(turn: Turn, task: Task) -> PlainHeartbeatReply:
-    if task.state is State.PREEMPTING:
-        return PlainHeartbeatReply("preempt", task.epoch)
-    return PlainHeartbeatReply()
+    to_stop = await services_of(request).reports.stop_request(reported)
+    return PlainHeartbeatReply() if to_stop is None else PlainHeartbeatReply("preempt", to_stop)
 
 
 @post(
@@ -168,10 +168,12 @@ async def fail(
     summary="Report that a task has stopped as requested",
 )
 async def preempted(
-    request: Request[Any, Any, Any], task: FromPath[str], epoch: Epoch
+    request: Request[Any, Any, Any], task: FromPath[str], epoch: MaybeEpoch = None
 ) -> Response[None]:
-    reported = reported_attempt(request, task, epoch, has_ended=True)
-    return await _report(request, reported, lambda row: Stopped(row.id, row.epoch))
+    """The attempt is required: in the claim's id, or as `epoch`."""
+    reported = reported_attempt(request, task, required_epoch(task, epoch), has_ended=True)
+    await services_of(request).reports.acknowledge_stop(reported)
+    return Response(None, status_code=200)
 
 
 @post(
@@ -181,15 +183,31 @@ async def preempted(
     summary="Report that the work so far would survive a stop",
 )
 async def checkpointed(
-    request: Request[Any, Any, Any], task: FromPath[str], epoch: Epoch, step: Step = None
+    request: Request[Any, Any, Any],
+    task: FromPath[str],
+    epoch: MaybeEpoch = None,
+    step: Step = None,
 ) -> Response[None]:
+    """The attempt is required: in the claim's id, or as `epoch`."""
+
     def work(turn: Turn, row: Task) -> None:
         if row.state is not State.RUNNING:
             raise Conflict(f"task {row.id} is {row.state}; only a running task can report progress")
         turn.apply(Progressed(row.id, row.epoch, step, safe=True))
 
-    await services_of(request).reports.take(reported_attempt(request, task, epoch), work)
+    reported = reported_attempt(request, task, required_epoch(task, epoch))
+    await services_of(request).reports.take(reported, work)
     return Response(None, status_code=200)
+
+
+def required_epoch(task: str, epoch: int | None) -> int:
+    """The attempt that a report names, in the id of its task or as `epoch`. Raises Invalid."""
+    claimed = split_claim(task)[1]
+    if epoch is None and claimed is None:
+        raise wrong("epoch", "is missing; name the attempt, as in j-7kq2m4xd.0@2 or epoch=2")
+    if epoch is not None and claimed is not None and epoch != claimed:
+        raise wrong("epoch", f"is {epoch}, but the id names attempt {claimed}; leave epoch out")
+    return epoch if epoch is not None else claimed or 0
 
 
 def reported_attempt(
@@ -200,9 +218,15 @@ def reported_attempt(
     *,
     has_ended: bool = False,
 ) -> ReportedAttempt:
-    """The attempt of a report, which is refused unless the caller may act as the task's worker."""
+    """The attempt of a report, which is refused unless the caller may act as the task's worker.
+
+    `task` may be the id of a claim, which names the attempt too.
+    """
+    name, claimed = split_claim(task)
+    if claimed is not None:
+        epoch = required_epoch(task, epoch)
     check = partial(check_placed, principal_of(request))
-    return ReportedAttempt(task, epoch, worker, has_ended, check)
+    return ReportedAttempt(name, epoch, worker, has_ended, check)
 
 
 async def _report(

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from phalanx.api.views import job_fields, warning_views
+from phalanx.core.ids import claim_id
 from phalanx.core.model import Job, Phase, Task
 from phalanx.core.reasons import members_reason
 from phalanx.core.spec import quantities
@@ -27,10 +28,11 @@ def plain_task_views(job: Job, tasks: Iterable[Task]) -> list[PlainTaskView]:
 
 def plain_claim_view(claim: PlainClaim) -> PlainClaimView:
     job, role = claim.gang.job, claim.gang.role(claim.task.index)
+    fields = _job_fields(job) | _role_fields(role) | _task_fields(claim.task)
+    # The worker repeats the id in every report, which names the attempt in this way.
+    fields["id"] = claim_id(claim.task.id, claim.task.epoch)
     return PlainClaimView(
-        **_job_fields(job),
-        **_role_fields(role),
-        **_task_fields(claim.task),
+        **fields,
         grace_s=job.spec.grace / SECOND,
         workdir=role.workdir,
         env=claim.env,

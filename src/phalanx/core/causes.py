@@ -119,6 +119,13 @@ def below_minimum(after: Micros) -> Cause:
     return Cause(CauseKind.REGROUP, f"below its minimum for {after / MINUTE:g} minutes")
 
 
+def unclaimed(tasks: Sequence[int], why: str) -> Cause:
+    """Plain workers did not claim these tasks of a gang that has started without them."""
+    plural = "s" if len(tasks) > 1 else ""
+    numbers = listed([str(task) for task in tasks], _MOST_TASKS)
+    return Cause(CauseKind.REGROUP, f"task{plural} {numbers} did not start: {why}")
+
+
 def time_limit_exceeded(limit: Micros) -> Cause:
     return Cause(CauseKind.TIME_LIMIT, f"exceeded its time limit of {limit / SECOND:g} s")
 
@@ -173,6 +180,10 @@ def worker_lost(worker: str) -> str:
 def not_acknowledged(workers: Sequence[str]) -> str:
     by = f" by {', '.join(workers)}" if workers else ""
     return f"not acknowledged in time{by}"
+
+
+def not_claimed(workers: Sequence[str]) -> str:
+    return f"not claimed in time by {', '.join(workers)}"
 
 
 # Endings of tasks

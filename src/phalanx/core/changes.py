@@ -265,6 +265,7 @@ class Changes:
         charge = node.charges.get(attempt)
         if charge is not None:
             self.residues[attempt] = residue_of(task, charge, node.worker.id, self.now)
+            node.residues.add(attempt)
             self.wake_worker_of(task)
 
     def free_residue(self, node: Node, attempt: AttemptKey) -> None:

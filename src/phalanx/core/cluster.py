@@ -72,6 +72,7 @@ _HANDLERS: dict[type, Callable[[Changes, Any], None]] = {
     events.WorkerRegistered: workers.worker_registered,
     events.Inventoried: workers.inventoried,
     events.WorkerReturned: workers.worker_returned,
+    events.PollersCounted: workers.pollers_counted,
     events.WorkerLost: workers.worker_lost,
     events.WorkerRemoved: workers.worker_removed,
     events.CordonChanged: workers.cordon_changed,
@@ -280,9 +281,11 @@ class Cluster:
     def _add_residue(self, residue: Residue) -> None:
         attempt = (residue.task, residue.epoch)
         self.residues[attempt] = residue
-        self.nodes[residue.worker].charge(
+        node = self.nodes[residue.worker]
+        node.charge(
             attempt, Charge(residue.placed_at, residue.resources, residue.devices, residue.ports)
         )
+        node.residues.add(attempt)
 
     def _index(self, job: Job) -> None:
         if job.spec.name is not None:

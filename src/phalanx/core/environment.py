@@ -32,8 +32,6 @@ class GangEnvironment:
         )
         self._nodes = nodes
         self.hosts = [self._host(task) for task in self.members]
-        is_small = len(self.hosts) <= _PEERS_LIMIT
-        self._peers = {"GANG_PEERS": ",".join(self.hosts)} if is_small else {}
         self._node_rank: dict[str | None, int] = {}
         self._local_rank: dict[int, int] = {}
         #: By role: its members in rank order. By task: its number among them.
@@ -48,6 +46,15 @@ class GangEnvironment:
             self._node_rank.setdefault(task.worker, len(self._node_rank))
             self._local_rank[task.index] = on_node.get(task.worker, 0)
             on_node[task.worker] = on_node.get(task.worker, 0) + 1
+        is_small = len(self.hosts) <= _PEERS_LIMIT
+        self._peers = {"GANG_PEERS": ",".join(map(self._peer, self.members))} if is_small else {}
+
+    def _peer(self, task: Task) -> str:
+        """The address of a member for its peers, with the port that its worker registered."""
+        node = self._nodes.get(task.worker) if task.worker is not None else None
+        if node is None:
+            return _NO_ADDRESS
+        return node.worker.peer_address(self._local_rank[task.index])
 
     def _host(self, task: Task) -> str:
         node = self._nodes.get(task.worker) if task.worker is not None else None

@@ -290,6 +290,13 @@ class WorkerReturned(msgspec.Struct, frozen=True):
     worker: str
 
 
+class PollersCounted(msgspec.Struct, frozen=True):
+    """A plain worker that registered no slots has asked for this many tasks at the same time."""
+
+    worker: str
+    pollers: int
+
+
 class WorkerLost(msgspec.Struct, frozen=True):
     worker: str
 
@@ -442,6 +449,7 @@ Event = (
     | WorkerRegistered
     | Inventoried
     | WorkerReturned
+    | PollersCounted
     | WorkerLost
     | WorkerRemoved
     | CordonChanged

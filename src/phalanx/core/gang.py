@@ -197,7 +197,18 @@ class Gang:
             return self.count(State.DONE) + unneeded == len(self.tasks)
         wanted = [t for t in self.tasks if spec.complete_when in ("all", t.role)]
         finished = [t for t in wanted if _finished(t)]
+        # While the gang stops, a task without a place may be one that was not claimed.
+        may_lack = self.job.stopping is not None and surplus is State.BLOCKED
+        if may_lack and not self._are_enough(finished):
+            return False
         return bool(finished) and all(_finished(t) or t.state is surplus for t in wanted)
+
+    def _are_enough(self, finished: list[Task]) -> bool:
+        """Whether so many tasks of `complete_when` have finished as have to run together."""
+        complete_when, roles = self.job.spec.complete_when, self.job.spec.roles
+        if complete_when == "all":
+            return self.meets_minimum(finished)
+        return all(len(finished) >= role.min for role in roles if role.name == complete_when)
 
     @property
     def can_start_again(self) -> bool:

@@ -10,6 +10,7 @@ from phalanx.core.errors import Unknown
 DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
 _JOB_DIGITS = 8
 _INDEX_DIGITS = 9
+_EPOCH_DIGITS = 18
 #: How many random bits `job_id` takes.
 JOB_ID_BITS = 5 * _JOB_DIGITS
 
@@ -38,6 +39,21 @@ def scrambled(*numbers: int) -> int:
 
 def task_id(job: str, index: int) -> str:
     return f"{job}.{index}"
+
+
+def claim_id(task: str, epoch: int) -> str:
+    """The id under which a task is claimed: `j-7kq2m4xd.0@2` is attempt 2 of `j-7kq2m4xd.0`."""
+    return f"{task}@{epoch}"
+
+
+def split_claim(name: str) -> tuple[str, int | None]:
+    """The task and the epoch of a claim's id; the epoch of any other id is None. Raises Unknown."""
+    task, at, epoch = name.partition("@")
+    if not at:
+        return name, None
+    if not epoch.isdecimal() or len(epoch) > _EPOCH_DIGITS:
+        raise Unknown(f"{name[:80]!r} is not the id of a claim, like j-7kq2m4xd.0@2")
+    return task, int(epoch)
 
 
 def split_task(task: str) -> tuple[str, int]:

@@ -322,3 +322,6 @@ def _indexes(cluster: Cluster) -> Iterator[Violation]:
             yield Violation(
                 Invariant.PLACES_ARE_CHARGED, f"residue of {attempt} on {residue.worker}"
             )
+    for worker, node in cluster.nodes.items():
+        if node.residues != node.charges.keys() & cluster.residues.keys():
+            yield Violation(Invariant.INDEXES_MATCH_ROWS, f"residues of worker {worker}")

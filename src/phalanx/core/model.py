@@ -382,6 +382,7 @@ class Worker(msgspec.Struct, frozen=True, omit_defaults=True):
     resources: Resources = {}
     labels: dict[str, str] = {}
     slots: int | None = None  #: at most this many tasks at a time
+    counts_polls: bool = False  #: a plain worker that registered no slots: they follow its claims
     limits: tuple[Limit, ...] = ()  #: those that it enforces
     generation: int = 0  #: changes whenever a plan made for the worker may no longer hold
     lost_at: Micros | None = None
@@ -398,6 +399,17 @@ class Worker(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def host(self) -> str:
         return host_of(self.address) or self.id
+
+    def peer_address(self, number: int) -> str:
+        """Where the peers of a gang reach its task with this number among those on this worker.
+
+        If the worker's address has a port, each task has a port of its own, from that one on.
+        """
+        port = port_of(self.address)
+        if port is None:
+            return self.host
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{port + number}"
 
 
 class Residue(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -509,6 +521,12 @@ def host_of(address: str) -> str:
         return address[1:].partition("]")[0]
     host, colon, port = address.rpartition(":")
     return host if colon and port.isdigit() and ":" not in host else address
+
+
+def port_of(address: str) -> int | None:
+    """The port of `host:port` or `[v6]:port`; None if the address has none."""
+    rest = address.removeprefix("[").removeprefix(host_of(address)).removeprefix("]")
+    return int(rest[1:]) if rest[:1] == ":" and rest[1:].isdecimal() else None
 
 
 def role_of(spec: JobSpec, index: int) -> Role:

@@ -29,11 +29,22 @@ class Charge(msgspec.Struct, frozen=True, gc=False):
 
 
 class Node:
-    __slots__ = ("charges", "devices", "gathered", "inventoried", "strays", "used", "worker")
+    __slots__ = (
+        "charges",
+        "devices",
+        "gathered",
+        "inventoried",
+        "residues",
+        "strays",
+        "used",
+        "worker",
+    )
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self.charges: dict[AttemptKey, Charge] = {}
+        #: Those charges whose task has settled: a process may be left of it.
+        self.residues: set[AttemptKey] = set()
         #: By task: places that pending non-strict gangs have gathered here.
         self.gathered: dict[str, Charge] = {}
         self.used: dict[str, int] = {}
@@ -49,6 +60,7 @@ class Node:
         copy = Node.__new__(Node)
         copy.worker = self.worker
         copy.charges = self.charges.copy()
+        copy.residues = self.residues.copy()
         copy.gathered = self.gathered.copy()
         copy.used = self.used.copy()
         copy.devices = self.devices.copy()
@@ -58,8 +70,13 @@ class Node:
 
     @property
     def is_open(self) -> bool:
-        """Whether tasks can be placed here."""
-        return self.worker.is_open and self.inventoried and not self.strays
+        """Whether tasks can be placed here.
+
+        A plain worker cannot say what it runs. While a process of an earlier attempt may be left
+        there, another attempt of the same task must not start beside it.
+        """
+        is_clean = self.worker.protocol is not Protocol.PLAIN or not self.residues
+        return self.worker.is_open and self.inventoried and not self.strays and is_clean
 
     @property
     def closed(self) -> str:
@@ -103,7 +120,9 @@ class Node:
             return f"it is {self.closed}" + (f": {cordon}" if cordon is not None else "")
         if not self.inventoried:
             return "it has not reported its tasks yet"
-        return f"{len(self.strays)} unassigned tasks still run there"
+        if self.strays:
+            return f"{len(self.strays)} unassigned tasks still run there"
+        return "a process of an earlier attempt may still run there"
 
     def pick_devices(self, thousandths: int) -> tuple[int, ...] | None:
         """Whole devices: the lowest free ones. A fraction: the fullest device on which it fits."""
@@ -153,6 +172,7 @@ class Node:
         charge = self.charges.pop(attempt, None)
         if charge is None:
             return False
+        self.residues.discard(attempt)
         self._count(charge, -1)
         return True
 

@@ -210,6 +210,7 @@ class GangStopping(AttemptRecord, frozen=True):
     stopping: int  #: number of tasks that are being stopped
     task: int | None = None  #: index of the task that failed first
     other_job: str | None = None  #: the other job (namespace/name) that `why` names
+    failed: int = 0  #: number of tasks that had failed, and are not stopped
 
 
 class GangStopped(AttemptRecord, frozen=True):

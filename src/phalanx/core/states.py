@@ -97,8 +97,15 @@ TABLE: tuple[Rule, ...] = (
         to=_FAILED,
         released=True,
     ),
-    # After the release the process may exist, so the task is stopped like a running one.
-    *_rules(State.RESERVED, Move.STOP_BEGAN, Move.SHRUNK, to=(State.PREEMPTING,), released=True),
+    # After the release the process may exist, so the task is stopped like a running one. A task
+    # that its plain worker has not claimed has no process, and is requeued at once.
+    *_rules(
+        State.RESERVED,
+        Move.STOP_BEGAN,
+        Move.SHRUNK,
+        to=(State.PREEMPTING, *_UNPLACED),
+        released=True,
+    ),
     *_rules(State.RUNNING, Move.EXITED_ZERO, to=(State.DONE,)),
     # A worker may stop a task by itself: when it shuts down, or when its lease ran out.
     *_rules(State.RUNNING, Move.STOPPED, to=_FAILED),

@@ -1,16 +1,16 @@
 """Which workers and plain runners are lost: a call renews a deadline, a missed one is a loss."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from msgspec.structs import replace
 
 from phalanx.core.cluster import Cluster
 from phalanx.core.errors import CoreError
-from phalanx.core.events import Vanished, WorkerLost
+from phalanx.core.events import Gone, Vanished, WorkerLost
 from phalanx.core.model import Protocol, Task
-from phalanx.core.node import AttemptKey
+from phalanx.core.node import AttemptKey, Node
 from phalanx.core.states import State
 from phalanx.engine.liveness import Liveness
 from phalanx.engine.settings import EngineSettings
@@ -43,6 +43,8 @@ class LossDetection:
             for task in gang.tasks:
                 if task.state in (State.RUNNING, State.PREEMPTING) and _is_plain(cluster, task):
                     self.hear_runner((task.id, task.epoch))
+        for node in cluster.nodes.values():
+            self._await_ends(node, node.residues)
 
     @property
     def is_braked(self) -> bool:
@@ -79,20 +81,43 @@ class LossDetection:
             except CoreError:
                 continue  # removed meanwhile
         for runner in self._runners.take_lost(self._loop.time()):
-            task_id, epoch = _attempt(runner)
             try:
-                task = turn.cluster.task(task_id)
-                # A process without a worker cannot be found again, so it counts as gone.
-                turn.apply(Vanished(task_id, epoch, gone=task.worker is None))
+                _declare_silent(turn, _attempt(runner))
             except CoreError:
                 continue  # ended meanwhile
 
     def observe(self, turn: Turn) -> None:
-        """Drop the deadlines of removed workers."""
+        """Drop the deadlines of removed workers, and set those of processes that may be left."""
+        nodes = turn.cluster.nodes
         for changes in turn.changes:
             for worker, row in changes.workers.items():
-                if row is None and worker not in turn.cluster.nodes:
+                if worker in nodes:
+                    self._await_ends(nodes[worker], nodes[worker].residues)
+                elif row is None:
                     self._workers.forget(worker)
+            for attempt, residue in changes.residues.items():
+                if residue is not None and residue.worker in nodes:
+                    self._await_ends(nodes[residue.worker], [attempt])
+
+    def _await_ends(self, node: Node, attempts: Iterable[AttemptKey]) -> None:
+        """Set a deadline for the processes that may be left on a plain worker.
+
+        If nothing is heard of them until then, while their worker reports, they have ended.
+        """
+        if node.worker.protocol is Protocol.PLAIN and node.worker.lost_at is None:
+            for attempt in attempts:
+                self.hear_runner(attempt)
+
+
+def _declare_silent(turn: Turn, attempt: AttemptKey) -> None:
+    """Apply that nothing was heard of an attempt for too long."""
+    residue = turn.cluster.residues.get(attempt)
+    if residue is None:
+        # A process without a worker cannot be found again, so it counts as gone.
+        gone = turn.cluster.task(attempt[0]).worker is None
+        turn.apply(Vanished(*attempt, gone=gone))
+    elif turn.cluster.nodes[residue.worker].worker.lost_at is None:
+        turn.apply(Gone(residue.worker, *attempt))
 
 
 def _is_expected(turn: Turn, worker: str) -> bool:

@@ -21,7 +21,9 @@ async def claim(server: Running, worker: str | None = None, wait: float = 0) -> 
     reply = await server.call("GET", f"/jobs/next?{query}")
     assert reply.status == 200, reply
     found: dict[str, Any] = reply.body
-    return found
+    task, _, attempt = found["id"].partition("@")
+    assert found["reservation_epoch"] == int(attempt)
+    return found | {"task": task}
 
 
 async def a_worker(server: Running, worker: str = "w-1", **fields: Any) -> None:
@@ -92,24 +94,62 @@ async def test_nothing_is_claimed_for_a_client_that_has_disconnected(server: Run
     assert (await claim(server))["gang_id"] == made["id"]
 
 
-async def test_a_worker_has_to_register_before_it_claims(server: Running) -> None:
-    reply = await server.call("GET", "/jobs/next?worker_id=nobody")
-    assert (reply.status, reply.body["error"]["code"]) == (404, "not_found")
+async def test_a_worker_that_never_registered_claims_jobs_without_resources(
+    server: Running,
+) -> None:
+    await submit(server, {"command": "x", "resources": {"gpu": 1}})
+    assert (await server.call("GET", "/jobs/next?worker_id=nobody")).status == 204
+    made = await submit(server)
+    claimed = await claim(server, "nobody")
+    assert (claimed["gang_id"], claimed.get("worker_id")) == (made["id"], None)
+    assert (await server.call("POST", f"/jobs/{claimed['id']}/heartbeat")).status == 200
+    assert (await server.call("POST", f"/jobs/{claimed['id']}/done")).status == 200
     assert (await server.call("POST", "/workers/nobody/heartbeat")).status == 404
+    assert (await server.call("GET", "/workers")).body == []
 
 
-async def test_a_plain_worker_has_one_slot_unless_it_registers_more(server: Running) -> None:
+async def slots_of(server: Running, worker: str = "w-1") -> tuple[int, int]:
+    """How many slots a worker has, and how many tasks."""
+    shown = (await server.call("GET", "/workers")).body
+    [row] = [row for row in shown if row["id"] == worker]
+    return row["slots"], len(row["tasks"])
+
+
+async def test_a_plain_worker_runs_as_many_tasks_as_it_polls_for(on_each_store: Running) -> None:
+    server = on_each_store
     await a_worker(server)
     for _ in range(3):
         await submit(server)
-    first = await claim(server, "w-1", wait=5)
-    assert (await server.call("GET", "/jobs/next?worker_id=w-1")).status == 204
-    assert (await server.call("POST", f"/jobs/{first['id']}/done?worker_id=w-1")).status == 200
+    for number in (1, 2, 3):
+        await claim(server, "w-1")
+        assert await slots_of(server) == (number, number)
+
+
+async def test_jobs_are_reserved_for_each_poller_as_far_as_they_fit(server: Running) -> None:
+    await a_worker(server, resources={"memory_mb": 1000})
+    for _ in range(3):
+        await submit(server, {"command": "x", "resources": {"memory_mb": 400}})
+    pollers = {asyncio.create_task(claim(server, "w-1", wait=10)) for _ in range(3)}
+    claimed: set[asyncio.Task[dict[str, Any]]] = set()
+    while len(claimed) < 2:
+        done, _ = await asyncio.wait(pollers - claimed, return_when=asyncio.FIRST_COMPLETED)
+        claimed |= done
+    assert await slots_of(server) == (3, 2)
+    for poller in pollers:
+        poller.cancel()
+    await asyncio.gather(*pollers, return_exceptions=True)
+
+
+async def test_a_worker_that_registers_slots_has_so_many(server: Running) -> None:
     await a_worker(server, slots=2)
-    await claim(server, "w-1", wait=5)
-    await claim(server, "w-1", wait=5)
-    shown = (await server.call("GET", "/workers")).body
-    assert (shown[0]["slots"], len(shown[0]["tasks"])) == (2, 2)
+    for _ in range(3):
+        await submit(server)
+    first = await claim(server, "w-1")
+    await claim(server, "w-1")
+    assert (await server.call("GET", "/jobs/next?worker_id=w-1")).status == 204
+    assert await slots_of(server) == (2, 2)
+    assert (await server.call("POST", f"/jobs/{first['id']}/done")).status == 200
+    await claim(server, "w-1")
 
 
 async def test_the_task_of_a_silent_runner_without_a_worker_is_requeued(store: Store) -> None:
@@ -118,7 +158,7 @@ async def test_the_task_of_a_silent_runner_without_a_worker_is_requeued(store: S
         first = await claim(server)
         assert first["reservation_epoch"] == 1
         again = await claim(server, wait=10)
-        assert (again["id"], again["reservation_epoch"]) == (first["id"], 2)
+        assert (again["task"], again["reservation_epoch"]) == (first["task"], 2)
         shown = await server.call("GET", f"/jobs/{made['id']}")
         assert (shown.body["failures"], shown.body["attempt"]) == (1, 2)
         assert (await server.call("GET", f"/gangs/{made['id']}")).body[0]["attempts"] == 2
@@ -127,7 +167,7 @@ async def test_the_task_of_a_silent_runner_without_a_worker_is_requeued(store: S
 async def test_heartbeats_keep_the_task_of_a_runner_without_a_worker() -> None:
     async with serving(MemoryStore(clock=wall_clock), settings=quick(lost_after_s=0.5)) as server:
         await submit(server)
-        task = (await claim(server))["id"]
+        task = (await claim(server))["task"]
         loop = asyncio.get_running_loop()
         until = loop.time() + 1.0
         while loop.time() < until:
@@ -143,7 +183,7 @@ async def test_a_task_whose_claim_was_not_received_is_claimed_again(store: Store
         # The worker did not get that answer, and goes on asking.
         while (reply := await server.call("GET", "/jobs/next?worker_id=w-1")).status == 204:
             assert server.engine.is_leading
-        assert (reply.body["id"], reply.body["reservation_epoch"]) == (lost["id"], 2)
+        assert reply.body["id"] == f"{lost['task']}@2"
 
 
 async def test_a_task_of_several_has_to_be_named(server: Running) -> None:
@@ -165,7 +205,7 @@ async def test_reports_on_tasks_without_a_process_are_refused(server: Running, v
 async def test_a_report_of_another_worker_is_refused(server: Running) -> None:
     await a_worker(server)
     await submit(server)
-    task = (await claim(server, "w-1", wait=5))["id"]
+    task = (await claim(server, "w-1", wait=5))["task"]
     for verb in ("heartbeat", "done", "fail"):
         assert (await server.call("POST", f"/jobs/{task}/{verb}?worker_id=w-2")).status == 409
     assert (await server.call("POST", f"/jobs/{task}/done?worker_id=w-1")).status == 200
@@ -173,7 +213,7 @@ async def test_a_report_of_another_worker_is_refused(server: Running) -> None:
 
 async def test_work_that_is_safe_is_marked(server: Running) -> None:
     made = await submit(server)
-    task = (await claim(server))["id"]
+    task = (await claim(server))["task"]
     path = f"/jobs/{task}/checkpointed"
     assert (await server.call("POST", f"{path}?epoch=2")).status == 409
     assert (await server.call("POST", f"{path}?epoch=1&step=120")).status == 200
@@ -186,7 +226,7 @@ async def test_work_that_is_safe_is_marked(server: Running) -> None:
 async def test_checkpoints_are_bounded_and_kept_bit_for_bit(on_each_store: Running) -> None:
     server = on_each_store
     made = await submit(server)
-    task = (await claim(server))["id"]
+    task = (await claim(server))["task"]
     path = f"/jobs/{task}/checkpoint"
     assert (await server.call("GET", path)).status == 204
     assert (await server.call("POST", f"{path}?epoch=1", b"x")).status == 409
@@ -214,7 +254,7 @@ async def test_a_lost_worker_recovers_and_its_late_report_frees_its_slot() -> No
     async with serving(MemoryStore(clock=wall_clock), settings=settings) as server:
         await a_worker(server, resources={"gpu": 1})
         made = await submit(server, {"command": "x", "resources": {"gpu": 1}})
-        task = (await claim(server, "w-1", wait=5))["id"]
+        task = (await claim(server, "w-1", wait=5))["task"]
         await server.until(lambda c: c.nodes["w-1"].worker.lost_at is not None)
         shown = (await server.call("POST", "/workers/w-1/heartbeat")).body
         assert (shown["status"], shown["tasks"], shown["free"]) == ("active", [task], {"gpu": 0})
@@ -238,7 +278,7 @@ async def test_a_plain_worker_that_registers_again_has_lost_its_tasks(server: Ru
 async def test_a_worker_is_drained_and_uncordoned(server: Running) -> None:
     await a_worker(server)
     made = await submit(server)
-    task = (await claim(server, "w-1", wait=5))["id"]
+    task = (await claim(server, "w-1", wait=5))["task"]
     drained = (await server.call("POST", "/workers/w-1/drain?reason=new+fans")).body
     assert drained["evicted"] == [made["id"]]
     assert drained["worker"]["cordoned"] == "new fans"
@@ -247,7 +287,7 @@ async def test_a_worker_is_drained_and_uncordoned(server: Running) -> None:
     assert (await server.call("POST", f"/jobs/{task}/preempted?epoch=1")).status == 200
     assert (await server.call("GET", "/jobs/next?worker_id=w-1")).status == 204
     assert (await server.call("POST", "/workers/w-1/uncordon")).body["status"] == "active"
-    assert (await claim(server, "w-1", wait=5))["id"] == task
+    assert (await claim(server, "w-1", wait=5))["task"] == task
     assert (await server.call("POST", "/workers/w-1/cordon")).body["status"] == "cordoned"
     assert (await server.call("DELETE", "/workers/w-1")).status == 204
     assert (await server.call("GET", "/workers")).body == []
@@ -256,7 +296,7 @@ async def test_a_worker_is_drained_and_uncordoned(server: Running) -> None:
 async def test_a_worker_is_not_drained_before_its_deadline(server: Running) -> None:
     await a_worker(server)
     await submit(server)
-    task = (await claim(server, "w-1", wait=5))["id"]
+    task = (await claim(server, "w-1", wait=5))["task"]
     drained = (await server.call("POST", "/workers/w-1/drain?deadline=1h")).body
     assert (drained["evicted"], drained["worker"]["status"]) == ([], "cordoned")
     assert (await server.call("POST", f"/jobs/{task}/heartbeat")).body == {}
@@ -270,7 +310,7 @@ async def test_nothing_is_claimed_from_a_queue_that_is_stopped(server: Running) 
     assert (await server.call("GET", "/jobs/next?worker_id=w-1")).status == 204
     started = (await server.call("POST", "/queues/default/start")).body
     assert "stopped" not in started
-    assert (await claim(server, "w-1", wait=5))["id"] == f"{made['id']}.0"
+    assert (await claim(server, "w-1", wait=5))["task"] == f"{made['id']}.0"
 
 
 async def test_an_operator_may_let_the_brake_go(server: Running) -> None:
@@ -281,7 +321,7 @@ async def test_after_an_unacknowledged_stop_reports_must_name_their_attempt() ->
     core = CoreSettings(stop_floor=SECOND // 10, stop_slack=0)
     async with serving(MemoryStore(clock=wall_clock), settings=quick(core=core)) as server:
         made = await submit(server, {"roles": {"w": {"command": "x"}}, "grace": 0})
-        task = (await claim(server))["id"]
+        task = (await claim(server))["task"]
         await server.call("POST", f"/jobs/{made['id']}/requeue")
         assert (await claim(server, wait=5))["reservation_epoch"] == 2
         # The first attempt may be alive, and the report may come from it.
@@ -292,7 +332,7 @@ async def test_after_an_unacknowledged_stop_reports_must_name_their_attempt() ->
 
 async def test_an_attempt_whose_end_was_seen_leaves_later_reports_free(server: Running) -> None:
     await submit(server)
-    task = (await claim(server))["id"]
+    task = (await claim(server))["task"]
     assert (await server.call("POST", f"/jobs/{task}/fail?exit_code=3")).status == 200
     assert (await claim(server, wait=5))["reservation_epoch"] == 2
     assert (await server.call("POST", f"/jobs/{task}/done")).status == 200
@@ -325,16 +365,16 @@ async def test_full_workers_leave_a_job_to_another_runner(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for worker in ("w-1", "w-2"):
-        await a_worker(server, worker)
+        await a_worker(server, worker, slots=1)
         await submit(server)
     for worker in ("w-1", "w-2"):
         await claim(server, worker, wait=5)
     claims, attempts = server.services.claims, []
     attempt = claims._claim
 
-    async def counted(worker: str | None) -> Any:
-        attempts.append(worker)
-        return await attempt(worker)
+    async def counted(call: Any, **options: bool) -> Any:
+        attempts.append(call.worker)
+        return await attempt(call, **options)
 
     monkeypatch.setattr(claims, "_claim", counted)
     full = [

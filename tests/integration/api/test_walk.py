@@ -56,12 +56,12 @@ async def claim_each_by_its_own_worker(server: Running, gang: str) -> None:
     for task in (await server.curl(f"/gangs/{gang}")).body:
         claimed = await server.curl(f"/jobs/next?worker_id={task['worker_id']}")
         assert claimed.status == 200
-        assert claimed.body["id"] == task["id"]
+        assert claimed.body["id"] == f"{task['id']}@1"
         assert claimed.body["command"] == "python train.py"
         env = claimed.body["env"]
         assert (env["GANG_ID"], env["GANG_SIZE"]) == (gang, "4")
         assert env["GANG_INDEX"] == env["RANK"] == str(task["gang_index"])
-        assert sorted(env["GANG_PEERS"].split(",")) == [f"{w}.example" for w in WORKERS]
+        assert sorted(env["GANG_PEERS"].split(",")) == [f"{w}.example:9000" for w in WORKERS]
         assert "CHECKPOINT_DATA" not in env
         assert (await server.curl(f"/jobs/next?worker_id={task['worker_id']}")).status == 204
 
@@ -101,7 +101,9 @@ async def see_it_placed_again_with_its_checkpoints(
     for row in (await server.curl(f"/gangs/{gang}")).body:
         claimed = await server.curl(f"/jobs/next?worker_id={row['worker_id']}")
         assert claimed.body["reservation_epoch"] == epoch + 1
-        given[claimed.body["id"]] = claimed.body["env"].get("CHECKPOINT_DATA")
+        given[claimed.body["id"].removesuffix(f"@{epoch + 1}")] = claimed.body["env"].get(
+            "CHECKPOINT_DATA"
+        )
     assert given[tasks[0]] is None  # whoever broke had no chance to save
     for task in tasks[1:]:
         assert base64.b64decode(given[task]) == (SAVED % task).encode()

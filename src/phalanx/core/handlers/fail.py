@@ -11,11 +11,12 @@ from phalanx.core.errors import Conflict
 from phalanx.core.events import Exited, RegroupDue, SpawnFailed, StallDue, Stopped, Vanished
 from phalanx.core.gang import Gang
 from phalanx.core.handlers.requeue import avoid, forgive, requeue
-from phalanx.core.handlers.reserve import lose_reservation
+from phalanx.core.handlers.reserve import is_unclaimed, lose_reservation, return_unclaimed
 from phalanx.core.handlers.stop import complete_if_done, stop_gang, task_stopped
 from phalanx.core.lost_work import charge_lost_work, lost_work
 from phalanx.core.model import AttemptState, Exit, Suspicion, Task, Worker
 from phalanx.core.records import (
+    ReservationLost,
     TaskDone,
     TaskFailed,
     TaskStopped,
@@ -173,7 +174,7 @@ def stall_due(tx: Changes, event: StallDue) -> None:
 
 def lose_processes(tx: Changes, gang: Gang, tasks: list[Task], failure: Failure) -> None:
     """End tasks whose processes are lost: those that were stopping have stopped, others failed."""
-    failed = []
+    failed, unclaimed = [], []
     # Stopping tasks first: the last of them may complete the gang, and then the others stop too.
     for index in [t.index for t in sorted(tasks, key=lambda t: t.state is not State.PREEMPTING)]:
         task = gang.tasks[index]
@@ -185,10 +186,38 @@ def lose_processes(tx: Changes, gang: Gang, tasks: list[Task], failure: Failure)
                 tx.keep_charged(task)
             tx.record(TaskStopped(*about(stopped), failure.ending))
             task_stopped(tx, gang, stopped)
+        elif is_unclaimed(tx, task):
+            unclaimed.append(task)
         elif task.released and task.state in (State.RESERVED, State.RUNNING):
             failed.append(task)
     if failed:
         fail(tx, gang, failed, failure)
+    if unclaimed:
+        first, is_lost = unclaimed[0], failure.ending is TaskEnding.WORKER_LOST
+        why = causes.worker_lost(first.worker or "") if is_lost else failure.text(first)
+        lose_unclaimed(tx, gang, unclaimed, failure.move, why)
+
+
+def lose_unclaimed(tx: Changes, gang: Gang, tasks: list[Task], move: Move, why: str) -> None:
+    """Take back tasks that their plain workers will not claim. This is not a failure: nothing ran.
+
+    The rest of the gang cannot run without them, and is placed again with them.
+    """
+    # A failure in the same event has stopped the gang, and has taken them back.
+    tasks = [task for task in tasks if is_unclaimed(tx, gang.tasks[task.index])]
+    if not tasks:
+        return
+    job = gang.job
+    workers = list(dict.fromkeys(task.worker for task in tasks if task.worker is not None))
+    for task in tasks:
+        return_unclaimed(tx, gang, task, move)
+    tx.record(ReservationLost(job.id, job.epoch, why, tuple(workers)))
+    avoid(tx, gang, workers)
+    if job.spec.restart is Restart.TASK and gang.may_start_with(gang.unplaced()):
+        requeue(tx, gang, setbacks=0)
+        note_shortage(tx, gang)
+    else:
+        stop_gang(tx, gang, causes.unclaimed([task.index for task in tasks], why))
 
 
 def fail(tx: Changes, gang: Gang, failed: list[Task], failure: Failure) -> None:

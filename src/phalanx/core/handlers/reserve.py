@@ -183,6 +183,18 @@ def _on_agent(tx: Changes, task: Task) -> bool:
     return node is not None and node.worker.protocol is Protocol.SYNC
 
 
+def is_unclaimed(tx: Changes, task: Task) -> bool:
+    """Whether a released task was not claimed by its plain worker: no process of it exists."""
+    return task.state is State.RESERVED and task.released and not _on_agent(tx, task)
+
+
+def return_unclaimed(tx: Changes, gang: Gang, task: Task, move: Move) -> None:
+    """Return a released task that was not claimed to pending. It has not been released then."""
+    tx.free(task)
+    tx.wake_worker_of(task)
+    tx.requeue(gang, task, move, releases=task.releases - 1)
+
+
 def with_group(tx: Changes, gang: Gang) -> list[Gang]:
     """The gang and those whose reservations are released with its own."""
     reservation = gang.job.reservation

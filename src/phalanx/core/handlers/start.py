@@ -2,13 +2,15 @@
 
 from msgspec.structs import replace
 
+from phalanx.core import causes
 from phalanx.core.causes import TaskEnding
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
 from phalanx.core.events import Claimed, Started, StartTimedOut
 from phalanx.core.gang import Gang
-from phalanx.core.handlers.fail import Failure, fail, note_start
-from phalanx.core.handlers.reserve import arm_attempt, release, with_group
+from phalanx.core.handlers.fail import Failure, fail, lose_unclaimed, note_start
+from phalanx.core.handlers.reserve import arm_attempt, is_unclaimed, release, with_group
+from phalanx.core.handlers.startable import unfenced_worker
 from phalanx.core.model import AttemptState, Place, Task
 from phalanx.core.node import Charge
 from phalanx.core.queues import stopped_by
@@ -61,6 +63,8 @@ def _claim_anonymous(tx: Changes, gang: Gang, task: Task, worker: str | None) ->
     stopped = stopped_by(tx.base.queues, job.spec.queue)
     if reason is not None or stopped is not None:
         raise Conflict(f"job {job.id} cannot start: {reason or QueueStopped(stopped or '')}")
+    if (unfenced := unfenced_worker(tx.base, gang)) is not None:
+        raise Conflict(f"job {job.id} is fenced, and an earlier attempt may be alive on {unfenced}")
     epoch = job.epoch + 1
     if worker is not None:
         node = tx.node(worker)
@@ -101,6 +105,22 @@ def start_timed_out(tx: Changes, event: StartTimedOut) -> None:
         for task in gang.tasks
         if task.state is State.RESERVED and task.released and task.epoch == event.epoch
     ]
-    if late:
+    started = [task for task in late if not is_unclaimed(tx, task)]
+    if started:
         # The worker had the instruction to run it, so a process may exist.
-        fail(tx, gang, late, Failure(TaskEnding.START_TIMED_OUT, gone=False))
+        fail(tx, gang, started, Failure(TaskEnding.START_TIMED_OUT, gone=False))
+    unclaimed = [task for task in late if is_unclaimed(tx, task)]
+    if unclaimed:
+        workers = list(dict.fromkeys(task.worker for task in unclaimed if task.worker is not None))
+        why = causes.not_claimed(workers)
+        lose_unclaimed(tx, gang, unclaimed, Move.START_TIMED_OUT, why)
+        for worker in workers:
+            _lower_slots(tx, worker)
+
+
+def _lower_slots(tx: Changes, worker: str) -> None:
+    """Note that a plain worker does not poll for as many tasks as was counted."""
+    node = tx.node(worker)
+    slots = max(1, node.occupants)
+    if node.worker.counts_polls and slots < (node.worker.slots or 0):
+        tx.set_worker(replace(node.worker, slots=slots))

@@ -1,10 +1,16 @@
 """Whether a gang can be placed now. Every decision of a plan is checked against this."""
 
+from typing import TYPE_CHECKING
+
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
 from phalanx.core.gang import Gang
 from phalanx.core.ids import split_task
+from phalanx.core.model import Protocol
 from phalanx.core.queues import stopped_by
+
+if TYPE_CHECKING:
+    from phalanx.core.cluster import Cluster
 
 
 def check_startable(tx: Changes, gang: Gang, version: int) -> None:
@@ -29,19 +35,23 @@ def check_startable(tx: Changes, gang: Gang, version: int) -> None:
         refusal = "it already has a reservation"
     elif not gang.places_tasks_alone and not gang.is_idle:
         refusal = "it has started, and restarts only as a whole"
-    elif (worker := _unfenced(tx, gang)) is not None:
+    elif (worker := unfenced_worker(tx.base, gang)) is not None:
         refusal = f"it is fenced, and an earlier attempt may be alive on {worker}"
     if refusal is not None:
         raise Conflict(f"job {job.id} cannot be placed: {refusal}")
 
 
-def _unfenced(tx: Changes, gang: Gang) -> str | None:
-    """A reachable worker with a residue of the job, whose lease is still being renewed."""
+def unfenced_worker(cluster: "Cluster", gang: Gang) -> str | None:
+    """A worker on which an earlier attempt of a fenced job may be alive, or None.
+
+    An agent that was lost has stopped its fenced tasks by itself; a plain worker does not.
+    """
     if not gang.job.spec.fence:
         return None
-    for (task, _), residue in tx.base.residues.items():
+    for (task, _), residue in cluster.residues.items():
         if split_task(task)[0] == gang.job.id:
-            node = tx.base.nodes.get(residue.worker)
-            if node is not None and node.worker.lost_at is None:
+            node = cluster.nodes.get(residue.worker)
+            is_plain = node is not None and node.worker.protocol is Protocol.PLAIN
+            if node is not None and (node.worker.lost_at is None or is_plain):
                 return residue.worker
     return None

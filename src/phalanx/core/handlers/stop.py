@@ -16,7 +16,12 @@ from phalanx.core.gang import Gang
 from phalanx.core.handlers.checkpoint import drop_saved, settle_checkpoints
 from phalanx.core.handlers.gather import release_gathered
 from phalanx.core.handlers.requeue import forgive, requeue
-from phalanx.core.handlers.reserve import give_back, with_group
+from phalanx.core.handlers.reserve import (
+    give_back,
+    is_unclaimed,
+    return_unclaimed,
+    with_group,
+)
 from phalanx.core.lost_work import charge_lost_work, lost_work, total
 from phalanx.core.model import EndState, Phase, Shrink, StoppingState, Task
 from phalanx.core.records import (
@@ -58,6 +63,9 @@ def stop_gang(tx: Changes, gang: Gang, cause: Cause, *, counted: bool = False) -
         give_back(tx, gang, Move.STOP_BEGAN)
         for member in members:
             requeue(tx, member, setbacks=0)
+    for task in gang.started():
+        if is_unclaimed(tx, task):
+            return_unclaimed(tx, gang, task, Move.STOP_BEGAN)
     stopping = gang.started()
     failed = gang.count(State.PREEMPTED)
     for task in stopping:
@@ -72,6 +80,7 @@ def stop_gang(tx: Changes, gang: Gang, cause: Cause, *, counted: bool = False) -
                 len(stopping),
                 cause.task,
                 cause.job,
+                failed,
             )
         )
     if stopping:
@@ -102,6 +111,11 @@ def task_stopped(tx: Changes, gang: Gang, task: Task) -> None:
     else:
         _note_shrink_loss(tx, gang, task)
         tx.requeue(gang, task, Move.SHRINK_SETTLED)
+    _conclude_shrink(tx, gang)
+
+
+def _conclude_shrink(tx: Changes, gang: Gang) -> None:
+    """Charge a shrink once all of its tasks have stopped. They may have been the last ones."""
     if not gang.count(State.PREEMPTING):
         _charge_shrink(tx, gang)
     complete_if_done(tx, gang)
@@ -289,11 +303,15 @@ def shrink(tx: Changes, gang: Gang, tasks: tuple[int, ...], eviction: Cause) -> 
         evict(tx, gang, eviction)
         return
     for task in taken:
-        _request_stop(tx, gang, task, Move.SHRUNK)
+        if is_unclaimed(tx, task):
+            return_unclaimed(tx, gang, task, Move.SHRUNK)
+        else:
+            _request_stop(tx, gang, task, Move.SHRUNK)
     earlier = {} if job.attempt is None or job.attempt.shrink is None else job.attempt.shrink.lost
     tx.set_attempt(gang, shrunk_at=tx.now, shrink=Shrink(eviction.job or "", earlier))
     tx.record(JobShrunk(job.id, job.epoch, tasks, eviction.job or ""))
     _arm_stop_timeout(tx, gang)
+    _conclude_shrink(tx, gang)
 
 
 def _note_shrink_loss(tx: Changes, gang: Gang, task: Task) -> None:

@@ -15,6 +15,7 @@ from phalanx.core.events import (
     Evicted,
     Gone,
     Inventoried,
+    PollersCounted,
     WorkerLeaving,
     WorkerLost,
     WorkerRegistered,
@@ -58,8 +59,10 @@ def worker_registered(tx: Changes, event: WorkerRegistered) -> None:
         resources=event.resources,
         labels=dict(event.labels),
         limits=event.limits,
-        slots=1 if event.slots is None and event.protocol is Protocol.PLAIN else event.slots,
+        slots=event.slots,
     )
+    if event.slots is None and event.protocol is Protocol.PLAIN:
+        worker = replace(worker, slots=1, counts_polls=True)
     reborn = earlier is None or (
         (earlier.worker.incarnation, earlier.worker.protocol) != (event.incarnation, event.protocol)
     )
@@ -73,6 +76,8 @@ def worker_registered(tx: Changes, event: WorkerRegistered) -> None:
         )
         if not reborn:
             worker = replace(worker, born_at=earlier.worker.born_at)
+            if worker.counts_polls and earlier.worker.counts_polls:
+                worker = replace(worker, slots=earlier.worker.slots)
     node = tx.set_worker(worker)
     if event.protocol is Protocol.PLAIN:
         # A plain worker reports no inventory. It registers when it starts, with no tasks yet.
@@ -165,6 +170,12 @@ def worker_returned(tx: Changes, event: WorkerReturned) -> None:
         raise Conflict(f"worker {worker.id} was lost; its agent must report its tasks first")
     tx.set_worker(replace(worker, lost_at=None))
     tx.record(WorkerRecovered(worker.id))
+
+
+def pollers_counted(tx: Changes, event: PollersCounted) -> None:
+    worker = tx.node(event.worker).worker
+    if worker.counts_polls and event.pollers > (worker.slots or 0):
+        tx.set_worker(replace(worker, slots=event.pollers))
 
 
 def worker_lost(tx: Changes, event: WorkerLost) -> None:

@@ -8,9 +8,10 @@ from collections.abc import Callable
 
 from phalanx.core.cluster import Cluster
 from phalanx.core.gang import Gang
+from phalanx.core.handlers.startable import unfenced_worker
 from phalanx.core.queues import stopped_by
 from phalanx.core.states import State
-from phalanx.core.time_units import Micros
+from phalanx.core.time_units import SECOND, Micros
 from phalanx.engine.turn import Turn
 
 #: Higher priority first, then older.
@@ -53,6 +54,8 @@ class OpenJobs:
             is_current = self._keys.get(key[2]) == key
             if is_current and gang is not None and _is_claimable(turn.cluster, gang):
                 not_before = 0 if gang.job.pending is None else gang.job.pending.not_before
+                if unfenced_worker(turn.cluster, gang) is not None:
+                    not_before = turn.now + SECOND  # look again then
                 if not_before <= turn.now:
                     return gang
                 heapq.heappush(self._later, (not_before, key[2]))

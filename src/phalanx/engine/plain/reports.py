@@ -1,19 +1,18 @@
 """Reports of plain runners about their tasks, and whether a report is about the current attempt.
 
-A report names its attempt (`epoch`). Without one it is accepted only if it cannot come from an
-earlier attempt: the reporting worker has the task and no residue of it, or no process of an earlier
-attempt can be alive. A late report changes nothing but the residue of its attempt, which it frees.
+A report names its attempt, in the id that its worker claimed or as `epoch`. Without one it is
+accepted only if it cannot come from an earlier attempt. A late report changes nothing but the
+residue of its attempt: an end frees it, and a heartbeat is answered with the request to stop.
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple, TypeVar
 
 from phalanx.core.causes import TaskEnding
 from phalanx.core.errors import Conflict, StaleEpoch, Unknown
-from phalanx.core.events import Event, Gone
+from phalanx.core.events import Event, Gone, Stopped
 from phalanx.core.ids import split_task, task_id
-from phalanx.core.model import Task
+from phalanx.core.model import Residue, Task
 from phalanx.core.node import AttemptKey, Node
 from phalanx.core.records import Record, TaskFailed, TaskStopped, TaskStopTimedOut
 from phalanx.core.states import State
@@ -36,7 +35,7 @@ CheckPlaced = Callable[[str, str | None, Node | None], None]
 class ReportedAttempt(NamedTuple):
     """The attempt that a report is about, as far as the report names it."""
 
-    name: str  #: the id of a task, or of a job with one task
+    name: str  #: the id of a task, or of a job with one task, without an attempt
     epoch: int | None = None
     worker: str | None = None
     has_ended: bool = False  #: the report says that the process has ended
@@ -69,24 +68,58 @@ class PlainReports:
 
         await self.take(reported, work)
 
-    async def take(self, reported: ReportedAttempt, work: Callable[[Turn, Task], T]) -> T:
+    async def stop_request(self, reported: ReportedAttempt) -> int | None:
+        """Take a heartbeat; the attempt that is to stop, if its task must not run on.
+
+        Raises as `take` does.
+        """
+        return await self.take(reported, _epoch_to_stop, lambda _, residue: residue.epoch)
+
+    async def acknowledge_stop(self, reported: ReportedAttempt) -> None:
+        """Note that a task has stopped as requested. Raises as `take` does."""
+
+        def settled(turn: Turn, residue: Residue) -> None:
+            turn.apply(Gone(residue.worker, residue.task, residue.epoch))
+
+        def running(turn: Turn, task: Task) -> None:
+            turn.apply(Stopped(task.id, task.epoch))
+
+        await self.take(reported, running, settled)
+
+    async def take(
+        self,
+        reported: ReportedAttempt,
+        work: Callable[[Turn, Task], T],
+        leftover: Callable[[Turn, Residue], T] | None = None,
+    ) -> T:
         """Run a command on the task of the reported attempt, and renew its deadline.
 
-        Raises Unknown, StaleEpoch or Conflict, besides what `work` and the check raise.
+        `leftover` runs instead if the task has settled, and only its process may be left. Raises
+        Unknown, StaleEpoch or Conflict, besides what `work` and the check raise.
         """
         checked_epoch = 0
         while True:
+
+            def command(turn: Turn, checked_epoch: int = checked_epoch) -> tuple[Task | Residue, T]:
+                residue = None if leftover is None else _residue_of(turn, reported)
+                if leftover is not None and residue is not None:
+                    return residue, leftover(turn, residue)
+                return _take(reported, work, checked_epoch, turn)
+
             try:
-                task, result = await self._engine.do(partial(_take, reported, work, checked_epoch))
+                about, result = await self._engine.do(command)
             except _NotLive:
                 raise await self._not_live(reported) from None
             except _Ambiguous as ambiguous:
                 checked_epoch = ambiguous.epoch
                 await self._check_records(reported, ambiguous)
                 continue
-            self._engine.hear_runner((task.id, task.epoch))
-            if task.worker is not None:
-                self._engine.hear_worker(task.worker)
+            if isinstance(about, Residue):
+                self._engine.hear_runner((about.task, about.epoch))
+                return result
+            self._engine.hear_runner((about.id, about.epoch))
+            if about.worker is not None:
+                self._engine.hear_worker(about.worker)
             return result
 
     async def _not_live(self, reported: ReportedAttempt) -> Exception:
@@ -121,6 +154,21 @@ def _take(
             _free_residue(turn, reported)
         raise
     return task, work(turn, task)
+
+
+def _epoch_to_stop(turn: Turn, task: Task) -> int | None:
+    return task.epoch if task.state is State.PREEMPTING else None
+
+
+def _residue_of(turn: Turn, reported: ReportedAttempt) -> Residue | None:
+    """The residue of the attempt that a report names: its task has settled without it."""
+    if reported.epoch is None:
+        return None
+    job, index = _split(reported.name)
+    residue = turn.cluster.residues.get((task_id(job, index or 0), reported.epoch))
+    if residue is not None:
+        _check_placed(turn, reported, residue.task, residue.worker)
+    return residue
 
 
 def _check_alive(task: Task) -> Task:
