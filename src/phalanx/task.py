@@ -17,6 +17,8 @@ from types import FrameType
 
 #: The exit status of a program that SIGTERM ended, as shells report it.
 _STOPPED_STATUS = 128 + signal.SIGTERM
+#: How long the server may be silent while a checkpoint is downloaded.
+_DOWNLOAD_S = 60.0
 
 
 def rank() -> int:
@@ -76,13 +78,25 @@ class _Checkpoint:
     """Bytes that one attempt of a task passes to the next."""
 
     def load(self) -> bytes | None:
-        """The bytes that the previous attempt saved, or None."""
+        """The bytes that the previous attempt saved, or None.
+
+        Raises OSError if they cannot be read, so that the work does not begin again unnoticed.
+        """
         path = os.environ.get("PHALANX_CHECKPOINT_IN")
         if path:
             with contextlib.suppress(FileNotFoundError):
                 return Path(path).read_bytes()
         data = os.environ.get("CHECKPOINT_DATA")
-        return base64.b64decode(data) if data else None
+        if data:
+            return base64.b64decode(data)
+        url = os.environ.get("CHECKPOINT_URL", "")
+        if not url.startswith(("http://", "https://")):
+            return None
+        from urllib.request import urlopen  # noqa: PLC0415, it would slow down every start
+
+        with urlopen(url, timeout=_DOWNLOAD_S) as reply:  # noqa: S310
+            saved: bytes = reply.read()
+        return saved or None
 
     @property
     def limit(self) -> int | None:

@@ -6,13 +6,18 @@ import os
 import signal
 import subprocess
 import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from phalanx import task
 
-GIVEN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "NODE_RANK", "GANG_PEERS", "CHECKPOINT_DATA")
+GIVEN = (
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "NODE_RANK", "GANG_PEERS"),
+    *("CHECKPOINT_DATA", "CHECKPOINT_URL"),
+)
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +52,33 @@ def test_a_gang_without_a_list_of_hosts_says_so(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("WORLD_SIZE", "4000")
     with pytest.raises(LookupError, match="a gang of 4000 tasks has no list of hosts"):
         task.peers()
+
+
+def test_a_checkpoint_that_is_too_large_for_a_variable_is_downloaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Saved(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path == "/saved" else 401)
+            self.end_headers()
+            self.wfile.write(b"x" * 200_000)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Saved) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            url = f"http://127.0.0.1:{server.server_port}"
+            monkeypatch.setenv("CHECKPOINT_URL", f"{url}/saved")
+            assert task.checkpoint.load() == b"x" * 200_000
+            monkeypatch.setenv("CHECKPOINT_URL", f"{url}/refused")
+            with pytest.raises(OSError, match="401"):
+                task.checkpoint.load()
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_a_saved_checkpoint_is_loaded_by_the_next_attempt(

@@ -508,7 +508,7 @@ def test_the_short_form_needs_only_a_command() -> None:
 
 def test_problems_of_the_short_form_have_its_own_paths() -> None:
     with pytest.raises(Invalid) as refused:
-        short_form({"gang_size": 0, "resources": {"vram_mb": -1}, "depends_on": 1, "gang": 2})
+        short_form({"gang_size": -1, "resources": {"vram_mb": -1}, "depends_on": 1, "gang": 2})
     assert [problem.path for problem in refused.value.problems] == [
         "gang",
         "command",

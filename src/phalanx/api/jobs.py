@@ -1,26 +1,29 @@
 """Jobs: list, show, cancel, and their events."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from litestar import Request, delete, get
+from litestar import Request, Response, delete, get
 from litestar.params import FromPath, QueryParameter
 from msgspec.structs import replace
 
 from phalanx.api.auth import USERS, principal_of
 from phalanx.api.dependencies import related_jobs
-from phalanx.api.listing import JobFilter, page_of_jobs
-from phalanx.api.lookup import change, find
+from phalanx.api.listing import JobFilter, page_of_jobs, page_of_tasks
+from phalanx.api.lookup import change, find, named_task
+from phalanx.api.plain_views import plain_task_views
 from phalanx.api.services import services_of
 from phalanx.api.views import job_detail, job_view, task_view
 from phalanx.api.visibility import visible_record
 from phalanx.core.events import CancelRequested
 from phalanx.core.gang import Gang
+from phalanx.core.ids import split_claim
 from phalanx.core.model import Job, Phase
 from phalanx.engine.turn import Turn
 from phalanx.identity.principal import check_namespace
 from phalanx.store.protocol import JobQuery
 from phalanx.wire.events import EventPage, with_iso_times
 from phalanx.wire.jobs import JobDetail, JobList, JobView, TaskView
+from phalanx.wire.plain import PlainTaskView
 
 _MAX_SEQ = 2**63 - 1
 
@@ -38,6 +41,9 @@ Limit = Annotated[int, QueryParameter(ge=1, le=1000, description="The most entri
 PageCursor = Annotated[
     str | None, QueryParameter(description="The `cursor` of the page before this one.")
 ]
+View = Annotated[
+    Literal["tasks"] | None, QueryParameter(description="List the tasks of the jobs instead.")
+]
 After = Annotated[
     int, QueryParameter(ge=0, le=_MAX_SEQ, description="Only events after the one numbered so.")
 ]
@@ -54,21 +60,38 @@ async def list_jobs(  # noqa: PLR0913, PLR0917
     finished: Finished = None,
     limit: Limit = 100,
     cursor: PageCursor = None,
-) -> JobList:
-    """Jobs by creation time, newest first. No job is on two pages, and none is left out."""
+    view: View = None,
+) -> Response[JobList | list[PlainTaskView]]:
+    """Jobs by creation time, newest first. No job is on two pages, and none is left out.
+
+    With `view=tasks`: a list of their tasks, with the plain protocol's names. The header
+    `X-Next-Cursor` leads to the next page.
+    """
     principal = principal_of(request)
     if namespace is not None:
         check_namespace(principal, namespace)
     namespaces = principal.confined_to if namespace is None else (namespace,)
     query = JobQuery(namespace, queue, phase, name, id_prefix)
     wanted = JobFilter(principal, query, namespaces, finished)
-    return await page_of_jobs(services_of(request), wanted, limit, cursor)
+    services = services_of(request)
+    if view != "tasks":
+        return Response(await page_of_jobs(services, wanted, limit, cursor))
+    tasks, more = await page_of_tasks(services, wanted, limit, cursor)
+    return Response(tasks, headers={} if more is None else {"X-Next-Cursor": more})
 
 
-@get("/jobs/{job_id:str}", opt={"allowed": USERS}, summary="Show a job with its tasks")
-async def show_job(request: Request[Any, Any, Any], job_id: FromPath[str]) -> JobDetail:
-    """The job with its tasks, specification and dependencies."""
+@get("/jobs/{job_id:str}", opt={"allowed": USERS}, summary="Show a job with its tasks, or a task")
+async def show_job(
+    request: Request[Any, Any, Any], job_id: FromPath[str]
+) -> JobDetail | PlainTaskView:
+    """The job with its tasks, specification and dependencies.
+
+    For the id of a task: that task, with the plain protocol's names.
+    """
     target = await find(request, job_id)
+    if split_claim(job_id)[0] != target.job.id:
+        [view] = plain_task_views(target.job, [named_task(target, job_id)])
+        return view
     detail = job_detail(target.job, target.tasks, principal_of(request), target.reason)
     dependencies, dependants = await related_jobs(request, target.job)
     return replace(detail, after=dependencies, dependants=dependants)

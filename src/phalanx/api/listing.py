@@ -11,9 +11,12 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from phalanx.api.errors import wrong
+from phalanx.api.lookup import JobWithTasks
+from phalanx.api.plain_views import plain_task_views
 from phalanx.api.services import Services
 from phalanx.api.views import job_view, reason_of
 from phalanx.api.visibility import visible_reason
+from phalanx.core.gang import Gang
 from phalanx.core.model import ENDED, Job
 from phalanx.core.reasons import Reason
 from phalanx.engine.turn import Turn
@@ -21,6 +24,10 @@ from phalanx.identity.principal import Principal
 from phalanx.store.pages import Cursor
 from phalanx.store.protocol import JobQuery
 from phalanx.wire.jobs import JobList, JobView
+from phalanx.wire.plain import PlainTaskView
+
+#: A page of tasks has no further job after so many.
+_MANY_TASKS = 10_000
 
 
 class JobFilter(NamedTuple):
@@ -76,16 +83,50 @@ def _live(
     reasons: Mapping[str, Reason],
 ) -> dict[Cursor, JobView]:
     gangs = turn.cluster.gangs
+    views = {}
+    for gang in _live_page(turn, wanted, last, limit):
+        reason = visible_reason(wanted.principal, reason_of(gang, reasons, turn.now), gangs)
+        views[_key(gang.job)] = job_view(gang.job, wanted.principal, reason)
+    return views
+
+
+def _live_page(turn: Turn, wanted: JobFilter, last: Cursor | None, limit: int) -> list[Gang]:
+    """The newest unfinished jobs after the last one of the page before."""
+    gangs = turn.cluster.gangs
     # Mostly newest first already, which is where `nlargest` is fast.
     jobs = (gang.job for gang in reversed(gangs.values()))
     keys = ((job.created_at, job.id) for job in jobs if wanted.matches(job))
     older = keys if last is None else (key for key in keys if key < last)
-    page = [gangs[job] for _, job in heapq.nlargest(limit, older)]
-    views = {}
-    for gang in page:
-        reason = visible_reason(wanted.principal, reason_of(gang, reasons, turn.now), gangs)
-        views[_key(gang.job)] = job_view(gang.job, wanted.principal, reason)
-    return views
+    return [gangs[job] for _, job in heapq.nlargest(limit, older)]
+
+
+async def page_of_tasks(
+    services: Services, wanted: JobFilter, limit: int, cursor: str | None
+) -> tuple[list[PlainTaskView], str | None]:
+    """The tasks of one page of jobs, and the cursor of the next page.
+
+    A page ends early after the job with which it has very many tasks. Raises Invalid on a cursor
+    that no page gave.
+    """
+    last = None if cursor is None else _parsed(cursor)
+
+    def live(turn: Turn) -> dict[Cursor, JobWithTasks]:
+        page = _live_page(turn, wanted, last, limit + 1)
+        return {_key(gang.job): JobWithTasks(gang.job, tuple(gang.tasks)) for gang in page}
+
+    page = await services.engine.do(live)
+    keys = set(page)
+    if wanted.may_be_finished:
+        keys |= {_key(job) for job in await _finished(services, wanted, last, limit + 1)}
+    tasks: list[PlainTaskView] = []
+    ordered = sorted(keys, reverse=True)
+    for number, key in enumerate(ordered[:limit], 1):
+        row = page.get(key) or await services.store.job(key.id)
+        if row is not None:
+            tasks += plain_task_views(row[0], row[1])
+        if number < len(ordered) and (number == limit or len(tasks) >= _MANY_TASKS):
+            return tasks, str(key)
+    return tasks, None
 
 
 async def _finished(

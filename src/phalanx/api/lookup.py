@@ -53,9 +53,9 @@ async def find_task(request: Request[Any, Any, Any], name: str) -> tuple[Job, Ta
     principal = principal_of(request)
     if principal.role not in WORKERS:
         target = await find(request, name)
-        return target.job, _named_task(target, name)
+        return target.job, named_task(target, name)
     target = await _find(request, name)
-    task = _named_task(target, name)
+    task = named_task(target, name)
     nodes = await services_of(request).engine.do(lambda turn: turn.cluster.nodes)
     check_placed(principal, task.id, task.worker, nodes.get(task.worker or ""))
     return target.job, task
@@ -87,7 +87,8 @@ def _live(turn: Turn, job: str, reasons: Any, principal: Principal) -> JobWithTa
     return JobWithTasks(gang.job, tuple(gang.tasks), reason)
 
 
-def _named_task(target: JobWithTasks, name: str) -> Task:
+def named_task(target: JobWithTasks, name: str) -> Task:
+    """The task with this id, or with the id of its job if there is only one. Raises Unknown."""
     name = split_claim(name)[0]
     if name != target.job.id:
         return target.tasks[split_task(name)[1]]

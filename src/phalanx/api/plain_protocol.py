@@ -204,7 +204,7 @@ def required_epoch(task: str, epoch: int | None) -> int:
     """The attempt that a report names, in the id of its task or as `epoch`. Raises Invalid."""
     claimed = split_claim(task)[1]
     if epoch is None and claimed is None:
-        raise wrong("epoch", "is missing; name the attempt, as in j-7kq2m4xd.0@2 or epoch=2")
+        raise wrong("epoch", "is missing; add epoch=1 to the query")
     if epoch is not None and claimed is not None and epoch != claimed:
         raise wrong("epoch", f"is {epoch}, but the id names attempt {claimed}; leave epoch out")
     return epoch if epoch is not None else claimed or 0

@@ -11,13 +11,15 @@ from phalanx.core.ids import claim_id
 from phalanx.core.model import Job, Phase, Task
 from phalanx.core.reasons import members_reason
 from phalanx.core.spec import quantities
-from phalanx.core.spec.job import Role
+from phalanx.core.spec.job import Resources, Role
 from phalanx.core.states import State
 from phalanx.core.time_units import SECOND
 from phalanx.engine.plain.claims import PlainClaim
 from phalanx.identity.principal import Principal
 from phalanx.wire.plain import PlainClaimView, PlainSubmitReply, PlainTaskView
 from phalanx.wire.times import iso_time, iso_time_or_none
+
+MIB = 1024**2
 
 
 def plain_task_views(job: Job, tasks: Iterable[Task]) -> list[PlainTaskView]:
@@ -70,8 +72,18 @@ def _role_fields(role: Role) -> dict[str, Any]:
         "role": role.name,
         "command": role.command if isinstance(role.command, str) else shlex.join(role.command),
         "argv": None if isinstance(role.command, str) else role.command,
-        "resources": quantities.native(role.resources),
+        "resources": _resources(role.resources),
     }
+
+
+def _resources(amounts: Resources) -> dict[str, Any]:
+    """Resources with the plain protocol's name for memory, a number of MiB."""
+    shown = quantities.native(amounts)
+    memory = amounts.get("memory")
+    if memory is not None and memory % MIB == 0:
+        del shown["memory"]
+        shown["memory_mb"] = memory // MIB
+    return shown
 
 
 def _task_fields(task: Task) -> dict[str, Any]:

@@ -66,11 +66,21 @@ async def read_one(
 ) -> dict[str, Any]:
     """The fields of the one mapping in the body, which is `what`. Raises Invalid with every
     problem in it."""
+    return checked(await document(request, what), what, table)
+
+
+async def document(request: Request[Any, Any, Any], what: str) -> object:
+    """The one document in the body, which is `what`; all of them if there are several."""
     data = await manifest(request, what, _OBJECT_BYTES)
     services, caller = services_of(request), principal_of(request).name
     documents = await services.reader.documents(data, caller)
+    return documents[0] if len(documents) == 1 else documents
+
+
+def checked(document: object, what: str, table: Mapping[str, Field]) -> dict[str, Any]:
+    """The fields of a mapping. Raises Invalid with every problem in it."""
     try:
-        return read_table(documents[0] if len(documents) == 1 else documents, what, table)
+        return read_table(document, what, table)
     except Invalid as error:
         raise Invalid([_with_subject(problem) for problem in error.problems]) from None
 

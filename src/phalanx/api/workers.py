@@ -1,11 +1,12 @@
 """Workers: register, send heartbeats, list."""
 
+import re
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 from uuid import uuid4
 
-from litestar import Request, get, post
+from litestar import Request, Response, get, post
 from litestar.openapi.spec import Schema
 from litestar.params import FromPath
 
@@ -35,6 +36,7 @@ from phalanx.core.spec.fields import (
     shown,
     text,
     texts,
+    unknown_keys,
 )
 from phalanx.core.spec.names import label_key, label_value, worker_id
 from phalanx.core.states import State
@@ -43,10 +45,13 @@ from phalanx.identity.principal import Forbidden, Principal, check_worker
 from phalanx.wire.workers import WorkerView
 
 _MAX_SLOTS = 100_000
+#: Of the ignored fields, those that a header can name.
+_MOST_IGNORED = 20
+_HEADER_WORD = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 
 
 def _address(value: object) -> str:
-    address = text(value)
+    address = "" if value == "" else text(value)  # Go sends fields without a value, too
     if len(address) > 300 or any(c.isspace() or c == "," for c in address):
         raise refusal(f"is {shown(address)}; write host or host:port")
     return address
@@ -103,12 +108,13 @@ _BODY = request_body.documented(
     opt={"allowed": WORKERS, "action": "register worker"},
     summary="Register a worker",
 )
-async def register(request: Request[Any, Any, Any]) -> WorkerView:
+async def register(request: Request[Any, Any, Any]) -> Response[WorkerView]:
     """Registering again replaces the earlier registration.
 
     A plain worker that registers runs nothing, unless it gives the same `incarnation` as before.
+    Other fields of a plain worker are ignored, and named in the header `X-Ignored-Fields`.
     """
-    fields = await request_body.read_one(request, "a mapping, like {id: w-1}", _FIELDS)
+    fields, ignored = await _registration(request)
     worker = fields["id"]
     name_target(request.scope, worker)
     event = WorkerRegistered(
@@ -133,7 +139,20 @@ async def register(request: Request[Any, Any, Any]) -> WorkerView:
 
     view = await services.engine.do(work)
     services.engine.hear_worker(worker)
-    return view
+    headers = {"X-Ignored-Fields": ", ".join(ignored)} if ignored else {}
+    return Response(view, status_code=201, headers=headers)
+
+
+async def _registration(request: Request[Any, Any, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The fields of a registration, and the names of those that are ignored. Raises Invalid."""
+    what = "a mapping, like {id: w-1}"
+    given = await request_body.document(request, what)
+    ignored = unknown_keys(given, _FIELDS)
+    if not isinstance(given, Mapping) or given.get("protocol", "plain") != "plain":
+        return request_body.checked(given, what, _FIELDS), []
+    known = {name: value for name, value in given.items() if name in _FIELDS}
+    named = [name for name in ignored if _HEADER_WORD.fullmatch(name)]
+    return request_body.checked(known, what, _FIELDS), named[:_MOST_IGNORED]
 
 
 def _register(turn: Turn, event: WorkerRegistered, principal: Principal) -> WorkerView:

@@ -70,6 +70,11 @@ class Engine:
         return self._term.number if self._term is not None else None
 
     @property
+    def url(self) -> str:
+        """Where this server is reached."""
+        return self._host.url
+
+    @property
     def reasons(self) -> Mapping[str, Reason]:
         """Why each pending job is pending, as of the last plan."""
         return self._term.reasons if self._term is not None else {}

@@ -196,7 +196,7 @@ def line_of(record: Record) -> tuple[str, Fields]:
                 "gang_id": record.job,
                 "trigger_job_id": trigger,
                 "preemption_epoch": record.attempt,
-                "transitioned": record.stopping,
+                "transitioned": record.stopping + record.failed,
                 "why": record.why,
             }
         case TaskStopped():

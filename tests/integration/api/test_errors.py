@@ -54,7 +54,7 @@ async def test_refusals_have_one_form(
     ("method", "path", "body", "named"),
     [
         ("POST", "/jobs", {"command": ""}, "command"),
-        ("POST", "/jobs", {"command": "x", "gang_size": 0}, "gang_size"),
+        ("POST", "/jobs", {"command": "x", "gang_size": -1}, "gang_size"),
         ("POST", "/jobs", {"command": "x", "gang": 1}, "gang"),
         ("POST", "/jobs", {"roles": {"w": {"command": "x", "min": 2}}}, "roles.w.min"),
         ("POST", "/jobs", {"roles": {"w": {"command": "x"}}, "queue": "none"}, "queue"),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from phalanx.api import listing
 from phalanx.core.states import State
 from phalanx.engine.job_ids import JobIds
 from tests.integration.api.serving import PATIENCE_S, Running
@@ -40,9 +41,6 @@ async def test_a_native_job_is_submitted_and_shown(on_each_store: Running) -> No
     }
     assert [task["id"] for task in shown["tasks"]] == [f"{made['id']}.0", f"{made['id']}.1"]
     assert shown["spec"] == NATIVE
-    of_task = await server.call("GET", f"/jobs/{made['id']}.1")
-    assert of_task.body["id"] == made["id"]
-    assert (await server.call("GET", f"/jobs/{made['id']}.2")).status == 404
 
 
 async def test_a_job_in_yaml_is_the_same_job(server: Running) -> None:
@@ -72,6 +70,51 @@ async def test_the_plain_endpoints_have_the_plain_protocols_names(server: Runnin
     }
     assert expected.items() <= shown.items()
     assert shown["created_at"].endswith("Z")
+
+
+async def test_a_task_is_shown_by_its_id(on_each_store: Running) -> None:
+    server = on_each_store
+    job = (await submit(server, {"command": "x", "gang_size": 2}))["id"]
+    for name in (f"{job}.1", f"{job}.1@3"):
+        shown = (await server.call("GET", f"/jobs/{name}")).body
+        assert (shown["id"], shown["status"], shown["gang_index"]) == (f"{job}.1", "blocked", 1)
+    assert (await server.call("GET", f"/jobs/{job}.2")).status == 404
+    assert (await server.call("GET", f"/jobs/{job}.1@x")).status == 404
+    await server.call("DELETE", f"/jobs/{job}")
+    assert (await server.call("GET", f"/jobs/{job}.1")).body["status"] == "cancelled"
+
+
+async def test_tasks_are_listed_with_their_status(
+    on_each_store: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = on_each_store
+    jobs = [(await submit(server, {"command": "x", "gang_size": n}))["id"] for n in (1, 2, 1)]
+    await server.call("DELETE", f"/jobs/{jobs[1]}")
+    listed = await server.client.get("/jobs?view=tasks")
+    assert [(task["id"], task["status"]) for task in listed.json()] == [
+        (f"{jobs[2]}.0", "pending"),
+        (f"{jobs[1]}.0", "cancelled"),
+        (f"{jobs[1]}.1", "cancelled"),
+        (f"{jobs[0]}.0", "pending"),
+    ]
+    assert "x-next-cursor" not in listed.headers
+    monkeypatch.setattr(listing, "_MANY_TASKS", 2)
+    pages, cursor = [], ""
+    while True:
+        page = await server.client.get(f"/jobs?view=tasks&limit=2{cursor}")
+        pages.append([task["gang_id"] for task in page.json()])
+        if "x-next-cursor" not in page.headers:
+            break
+        cursor = f"&cursor={page.headers['x-next-cursor']}"
+    assert pages == [[jobs[2], jobs[1], jobs[1]], [jobs[0]]]
+    assert (await server.call("GET", "/jobs?view=jobs")).status == 400
+
+
+async def test_the_short_form_takes_a_queue_and_no_size(server: Running) -> None:
+    await server.call("PUT", "/queues/ml", {"weight": 1})
+    made = await submit(server, {"command": "x", "gang_size": 0, "queue_name": "ml"})
+    shown = (await server.call("GET", f"/jobs/{made['id']}.0")).body
+    assert (shown["gang_size"], shown["queue_name"], made["status"]) == (1, "ml", "pending")
 
 
 PLAIN_NAMES = {

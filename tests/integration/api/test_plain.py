@@ -108,6 +108,30 @@ async def test_a_worker_that_never_registered_claims_jobs_without_resources(
     assert (await server.call("GET", "/workers")).body == []
 
 
+async def test_a_worker_written_in_go_registers_with_every_field_of_its_struct(
+    server: Running,
+) -> None:
+    never = "0001-01-01T00:00:00Z"
+    body: dict[str, Any] = {
+        "id": "go",
+        "exec_addr": "",
+        "resources": {},
+        "tags": None,
+        "status": "",
+        "last_heartbeat": never,
+        "registered_at": never,
+    }
+    reply = await server.client.post("/workers/register", json=body | {"a\nb": 1})
+    assert reply.status_code == 201, reply.text
+    assert reply.json()["exec_addr"] == "go"
+    ignored = reply.headers["x-ignored-fields"]
+    assert ignored == "status, last_heartbeat, registered_at"
+    refused = await server.call("POST", "/workers/register", body | {"protocol": "sync"})
+    assert [problem["path"] for problem in refused.body["error"]["details"]] == [
+        *("status", "last_heartbeat", "registered_at")
+    ]
+
+
 async def slots_of(server: Running, worker: str = "w-1") -> tuple[int, int]:
     """How many slots a worker has, and how many tasks."""
     shown = (await server.call("GET", "/workers")).body
@@ -232,7 +256,10 @@ async def test_checkpoints_are_bounded_and_kept_bit_for_bit(on_each_store: Runni
     assert (await server.call("POST", f"{path}?epoch=1", b"x")).status == 409
     assert (await server.call("POST", f"/jobs/{made['id']}/requeue")).status == 200
     assert (await server.call("POST", f"{path}?epoch=1", b"")).status == 400
-    assert (await server.call("POST", path, b"x")).status == 400
+    missing = await server.call("POST", path, b"x")
+    assert (missing.status, missing.body["error"]["details"][0]["path"]) == (400, "epoch")
+    both = await server.call("POST", f"/jobs/{task}@1/checkpoint?epoch=2", b"x")
+    assert (both.status, both.body["error"]["details"][0]["path"]) == (400, "epoch")
     too_large = bytes(2**24 + 1)
     refused = await server.call("POST", f"{path}?epoch=1", too_large)
     assert (refused.status, refused.body["error"]["code"]) == (413, "too_large")
@@ -243,6 +270,7 @@ async def test_checkpoints_are_bounded_and_kept_bit_for_bit(on_each_store: Runni
     assert (await server.call("POST", f"/jobs/{task}/preempted?epoch=1")).status == 200
     again = await claim(server, wait=5)
     assert "CHECKPOINT_DATA" not in again["env"]  # too large for a variable
+    assert (await server.client.get(again["env"]["CHECKPOINT_URL"])).content == data
     assert (again["checkpoint_bytes"], again["reservation_epoch"]) == (2**20, 2)
     assert (await server.client.get(path)).content == data
     assert (await server.call("POST", f"/jobs/{task}/done?epoch=2")).status == 200

@@ -172,6 +172,13 @@ def write_fields(struct: object, table: Mapping[str, Field]) -> dict[str, object
     return {name: value for name, value in written.items() if value != table[name].default}
 
 
+def unknown_keys(document: object, table: Mapping[str, Field]) -> list[str]:
+    """The keys of a mapping that are not in the table, as text."""
+    if not isinstance(document, Mapping):
+        return []
+    return [as_key(key) for key in document if key not in table]
+
+
 def read_table(value: object, what: str, table: Mapping[str, Field]) -> dict[str, Any]:
     """All fields of a mapping. Raises Invalid."""
     path = FieldPath()

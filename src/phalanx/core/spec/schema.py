@@ -270,8 +270,9 @@ QUEUE_FIELDS = {
 #: The fields of the short form, which has one role named `worker`.
 SHORT_FIELDS = {
     "command": Field(_command, REQUIRED),
-    "gang_size": ROLE_FIELDS["replicas"],
+    "gang_size": Field(integer(0, TASK_LIMIT), 1),
     "resources": ROLE_FIELDS["resources"],
     "priority": _PRIORITY,
+    "queue_name": JOB_FIELDS["queue"],
     "depends_on": _JOB_IDS,
 }

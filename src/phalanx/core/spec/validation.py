@@ -88,7 +88,10 @@ def is_short_form(document: object) -> bool:
 
 
 def short_form(document: object) -> JobSpec:
-    """The job of `{command, gang_size, resources, priority, depends_on}`. Raises Invalid."""
+    """The job of `{command, gang_size, resources, priority, queue_name, depends_on}`.
+
+    Raises Invalid.
+    """
     if not isinstance(document, Mapping):
         raise Invalid([Problem("", f"a job is a mapping with a command, not {shown(document)}")])
     path = FieldPath()
@@ -96,13 +99,14 @@ def short_form(document: object) -> JobSpec:
     path.raise_problems()
     worker = {
         "command": document["command"],
-        "replicas": document.get("gang_size"),
+        "replicas": document.get("gang_size") or 1,
         "resources": document.get("resources"),
     }
     return job_spec(
         {
             "roles": {"worker": worker},
             "priority": document.get("priority"),
+            "queue": document.get("queue_name"),
             "after": document.get("depends_on"),
         }
     )

@@ -14,7 +14,7 @@ from phalanx.core.environment import GangEnvironment
 from phalanx.core.errors import Conflict, Unknown
 from phalanx.core.events import Claimed, Gone, PollersCounted, WorkerReturned
 from phalanx.core.gang import Gang
-from phalanx.core.ids import split_task
+from phalanx.core.ids import claim_id, split_task
 from phalanx.core.model import Blob, Protocol, Task
 from phalanx.core.node import Node
 from phalanx.core.states import PLACED, State
@@ -23,9 +23,9 @@ from phalanx.engine.plain.open_jobs import OpenJobs
 from phalanx.engine.turn import Turn
 from phalanx.store.protocol import Store
 
-#: Larger checkpoints do not fit into an environment variable in base64, which Linux limits to
-#: 128 KiB with its name; they are downloaded.
-INLINE_BYTES = 96_000
+#: Larger checkpoints are downloaded: in base64 and with its name, an environment variable has at
+#: most 128 KiB on Linux.
+INLINE_BYTES = 96 * 1024 - 16
 
 
 class PlainClaim(NamedTuple):
@@ -188,9 +188,12 @@ class PlainClaims:
         gang = turn.cluster.gangs[job]
         task = gang.tasks[index]
         env = GangEnvironment(gang, turn.cluster.nodes).environment(task)
-        if task.checkpoint is not None and task.checkpoint.id in call.checkpoints:
-            data = call.checkpoints[task.checkpoint.id]
-            env["CHECKPOINT_DATA"] = base64.b64encode(data).decode()
+        if task.checkpoint is not None:
+            claim = claim_id(task.id, task.epoch)
+            env["CHECKPOINT_URL"] = f"{self._engine.url}/jobs/{claim}/checkpoint"
+            data = call.checkpoints.get(task.checkpoint.id)
+            if data is not None:
+                env["CHECKPOINT_DATA"] = base64.b64encode(data).decode()
         return PlainClaim(gang, task, env)
 
     def _counted(self, turn: Turn, node: Node) -> Node:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
 
+from phalanx.core.causes import TaskEnding
 from phalanx.core.changes import Changes
 from phalanx.core.cluster import Cluster
 from phalanx.core.model import ENDED, Phase
@@ -31,6 +32,9 @@ from phalanx.core.records import (
 from phalanx.core.time_units import SECOND, Micros
 from phalanx.engine.turn import Turn
 from phalanx.server.metrics.families import LONG_S, SHORT_S, Families
+
+#: How a stopping task ended if its worker did not report it.
+_UNREPORTED = (TaskEnding.SILENT, TaskEnding.WORKER_LOST)
 
 
 class _Starting(NamedTuple):
@@ -62,7 +66,8 @@ class JobMetrics:
         )
         self._stops = counter("gangs_preempted", "Times a gang began to stop, for any cause.")
         self._forced_stops = counter(
-            "gang_preemptions_force_drained", "Stops that a worker did not report in time."
+            "gang_preemptions_force_drained",
+            "Tasks that counted as stopped without a report from their worker.",
         )
         self._completed_stops = counter(
             "gang_preemptions_completed", "Gangs stopped, by outcome.", "outcome"
@@ -115,6 +120,10 @@ class JobMetrics:
                 self._count_release(record)
             case TaskDone() | TaskFailed() | TaskStopped():
                 self._count_end(changes, record)
+                if isinstance(record, TaskStopped) and record.how in _UNREPORTED:
+                    self._forced_stops.inc()
+            case TaskStopTimedOut():
+                self._forced_stops.inc()
             case JobEnded():
                 self._ended[record.phase].inc()
                 self._pending.pop(record.job, None)
@@ -163,10 +172,7 @@ class JobMetrics:
             self._requeued.inc()
 
     def _count_losses(self, changes: Changes) -> None:
-        kinds = {type(record) for record in changes.records}
-        if TaskStopTimedOut in kinds:
-            self._forced_stops.inc()
-        if WorkerDeclaredLost in kinds:
+        if any(isinstance(record, WorkerDeclaredLost) for record in changes.records):
             for record in changes.records:
                 if isinstance(record, TaskFailed):
                     job = changes.jobs.get(record.job)
