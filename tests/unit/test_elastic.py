@@ -233,9 +233,9 @@ def test_a_job_runs_at_most_so_many_tasks_at_a_time() -> None:
     job = driver.submit(spec(5, restart="task", min_available=1, max_running=2))
     ran: list[list[int]] = []
     while driver.phase(job) is not Phase.DONE:
-        [start] = plan(PlannerState.of(driver.cluster), driver.now).reserved()
-        driver.apply(Placed((start,)))
-        driver.start(job)
+        for start in plan(PlannerState.of(driver.cluster), driver.now).reserved():
+            driver.apply(Placed((start,)))
+            driver.start(job)
         assert not list(plan(PlannerState.of(driver.cluster), driver.now).reserved())
         running = driver.indices(job, RUN)
         ran.append(running)
