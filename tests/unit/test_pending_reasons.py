@@ -5,14 +5,18 @@ from tests.driver import Driver, spec
 
 from phalanx.core.events import HoldChanged
 from phalanx.core.reasons import (
+    AboveMinimum,
     After,
     Backoff,
     BelowMinResources,
     Fragmented,
+    Gathering,
     HeldBack,
     NeverFits,
     NoNodeMatches,
+    NoNodeSatisfies,
     NotEnough,
+    NotSchedulable,
     OnHold,
     QueueLimit,
     QueueStopped,
@@ -46,6 +50,8 @@ SENTENCES: list[tuple[Reason, str]] = [
         NoNodeMatches({"zone": "x", "gpu_model": "h100"}),
         "no node has the labels gpu_model=h100, zone=x",
     ),
+    (NoNodeSatisfies(("a > 1", "b")), "no node satisfies a > 1, b"),
+    (NotSchedulable("NotSupported", "claims are not supported"), "claims are not supported"),
     (
         NeverFits("slots", 4, 0),
         "never fits: no worker accepts tasks",
@@ -76,6 +82,16 @@ SENTENCES: list[tuple[Reason, str]] = [
     ),
     (NotEnough(8, 5, "gpu"), "5 of 8 tasks fit (short of gpu)"),
     (NotEnough(8, 7, "gpu", of_group=True), "7 of 8 tasks of its group fit (short of gpu)"),
+    (
+        Gathering(2, 4, "short of gpu"),
+        "gathered 2 of 4 places, 2 are missing (short of gpu)",
+    ),
+    (Gathering(3, 4, "short of gpu"), "gathered 3 of 4 places, 1 is missing (short of gpu)"),
+    (
+        AboveMinimum(2, "short of gpu"),
+        "2 tasks above the minimum have no place (short of gpu)",
+    ),
+    (AboveMinimum(1, "short of gpu"), "1 task above the minimum has no place (short of gpu)"),
     (Fragmented("node", 3), "fragmented: enough is free in total, but the best node fits 3 tasks"),
 ]
 

@@ -3,12 +3,15 @@
 import pytest
 from tests.driver import Driver, spec
 
+from phalanx.api.views import reason_of
 from phalanx.core.events import CordonChanged, HoldChanged, QueueSet, WorkerLost
 from phalanx.core.model import Queue
 from phalanx.core.reasons import (
+    AboveMinimum,
     After,
     Backoff,
     Fragmented,
+    Gathering,
     HeldBack,
     NeverFits,
     NoNodeMatches,
@@ -411,3 +414,48 @@ def test_the_last_task_of_a_gang_starts_by_itself_where_enough_are_done() -> Non
     for index in (0, 1, 3):
         driver.exit(job, index)
     assert carry_out(driver) == {job: ["w0"]}
+
+
+def test_a_gathering_gang_says_how_many_places_it_has_and_what_is_missing() -> None:
+    driver = a_cluster(2, 2)
+    driver.run(driver.submit(spec(2, role=gpus(1))), "w0", "w0")
+    job = driver.submit(spec(4, role=gpus(1), mode="non-strict"))
+    assert reason(driver, job) == Gathering(2, 4, "short of gpu"), "those of this plan count"
+    carry_out(driver)
+    assert reason(driver, job) == Gathering(2, 4, "short of gpu")
+
+
+def test_a_shortage_of_slots_is_called_that() -> None:
+    driver = a_cluster()
+    for name in "ab":
+        driver.worker(name, resources={"gpu": 4000, "cpu": 8000}, slots=2)
+    for _ in range(3):
+        driver.submit(spec(role=gpus(1)))
+    carry_out(driver)
+    simple = driver.submit(spec(2, role=gpus(1)))
+    roles = {name: {"command": "true", **gpus(1)} for name in ("x", "y")}
+    mixed = driver.submit(job_spec({"roles": roles}))
+    assert reason(driver, simple) == NotEnough(2, 1, "slots")
+    assert reason(driver, mixed) == NotEnough(2, 1, "slots")
+
+
+def test_tasks_above_the_minimum_without_a_place_have_a_reason_of_their_own() -> None:
+    driver = a_cluster(2)
+    job = driver.submit(spec(4, role={**gpus(1), "min": 2}, restart="task"))
+    carry_out(driver)
+    driver.start(job)
+    reasons = planned(driver).reasons
+    assert reasons[job] == AboveMinimum(2, "short of gpu")
+    assert list(reasons) == [], "the job is not pending"
+    gang = driver.gang(job)
+    assert reason_of(gang, reasons, driver.now) == reasons[job]
+    limited = driver.submit(spec(4, role=gpus(0), restart="task", min_available=1, max_running=1))
+    driver.run(limited, "w0")
+    whole = driver.submit(spec(2, role={"min": 1}))
+    driver.run(whole, "w0")
+    assert [str(reason_of(driver.gang(each), {}, driver.now)) for each in (limited, whole)] == [
+        "3 tasks above the minimum have no place (at most 1 tasks run at a time)",
+        "1 task above the minimum has no place (they start when the gang starts again)",
+    ]
+    driver.apply(QueueSet(Queue("default", stopped=True)))
+    assert reason(driver, job) == AboveMinimum(2, "queue default is stopped")

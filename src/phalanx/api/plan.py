@@ -29,6 +29,7 @@ from phalanx.core.gang import Gang
 from phalanx.core.model import Job, Phase
 from phalanx.core.reasons import (
     Fragmented,
+    Gathering,
     NeverFits,
     NoNodeMatches,
     NotEnough,
@@ -139,7 +140,7 @@ def _visible(seen: JobForecast, principal: Principal) -> JobForecast:
 
 def _remedy(reason: Reason, job: Job, seen: JobForecast) -> str | None:
     cure = remedy(reason)
-    if isinstance(reason, NotEnough | Fragmented) and seen.beyond_share is not None:
+    if isinstance(reason, NotEnough | Fragmented | Gathering) and seen.beyond_share is not None:
         return (
             f"{seen.beyond_share}; raise the queue's quota or weight, or wait until other queues "
             "leave capacity idle"
@@ -156,7 +157,7 @@ def _remedy(reason: Reason, job: Job, seen: JobForecast) -> str | None:
 
 def _why(principal: Principal, job: Job, reason: Reason | None) -> str:
     if reason is not None:
-        return f"pending: {reason}"
+        return f"{job.phase}: {reason}"
     if job.phase is Phase.PENDING:
         return "pending: queued for the next plan"
     cause = job.cause

@@ -10,7 +10,7 @@ from phalanx.api.visibility import visible_cause
 from phalanx.core.gang import Gang
 from phalanx.core.ledger import JobLosses
 from phalanx.core.model import Job, Phase, Task, index_in_role
-from phalanx.core.reasons import Reason, members_reason, own_reason
+from phalanx.core.reasons import AboveMinimum, Reason, members_reason, own_reason
 from phalanx.core.spec.native_form import native
 from phalanx.core.states import State
 from phalanx.core.time_units import Micros
@@ -43,9 +43,25 @@ def _with_message(typed: msgspec.Struct) -> dict[str, Any]:
 
 
 def reason_of(gang: Gang, reasons: Mapping[str, Reason], now: Micros) -> Reason | None:
-    """Why a job is pending: a reason of its own, else the one from the last plan."""
-    if gang.job.phase is not Phase.PENDING:
+    """Why a job, or a part of its tasks, is pending: a reason of its own, else the one from the
+    last plan."""
+    phase = gang.job.phase
+    if phase is Phase.PENDING:
+        return own_reason(gang.job, now) or reasons.get(gang.job.id)
+    if phase in (Phase.STARTING, Phase.RUNNING):
+        return _reason_beside_running(gang, reasons, now)
+    return None
+
+
+def _reason_beside_running(gang: Gang, reasons: Mapping[str, Reason], now: Micros) -> Reason | None:
+    """Why tasks of a job that runs are pending; None if all have a place."""
+    pending = len(gang.unplaced())
+    if not pending:
         return None
+    if not gang.places_tasks_alone:
+        return AboveMinimum(pending, "they start when the gang starts again")
+    if not gang.room_to_run:
+        return AboveMinimum(pending, f"at most {gang.job.spec.max_running} tasks run at a time")
     return own_reason(gang.job, now) or reasons.get(gang.job.id)
 
 

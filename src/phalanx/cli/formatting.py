@@ -116,7 +116,7 @@ def display_name(job: JobView) -> str:
 
 
 def reason_text(job: JobView) -> str:
-    """Why the job is pending, stopping, or ended without being done."""
+    """Why the job or tasks of it are pending, or why it is stopping or ended without being done."""
     if job.reason is not None:
         return str(job.reason.get("message", job.reason.get("type", "")))
     if job.phase is Phase.PENDING:

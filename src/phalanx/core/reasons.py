@@ -162,6 +162,30 @@ class NotEnough(msgspec.Struct, frozen=True, tag=True):
         return f"{self.fits} of {self.want} {tasks} fit (short of {self.short_of})"
 
 
+class Gathering(msgspec.Struct, frozen=True, tag=True):
+    gathered: int  #: places that the gang holds
+    want: int  #: places of its minimum
+    because: str  #: why the others are missing
+
+    def __str__(self) -> str:
+        missing = self.want - self.gathered
+        are = "is" if missing == 1 else "are"
+        places = f"gathered {self.gathered} of {self.want} places"
+        return f"{places}, {missing} {are} missing ({self.because})"
+
+
+class AboveMinimum(msgspec.Struct, frozen=True, tag=True):
+    """Of a job that runs: why tasks above its minimum have no place."""
+
+    tasks: int
+    because: str
+
+    def __str__(self) -> str:
+        tasks = "1 task above the minimum has" if self.tasks == 1 else None
+        tasks = tasks or f"{self.tasks} tasks above the minimum have"
+        return f"{tasks} no place ({self.because})"
+
+
 class Fragmented(msgspec.Struct, frozen=True, tag=True):
     domain: str  #: what the tasks must fit into: `node`, or the label the gang is packed by
     best: int  #: how many tasks fit into the best one
@@ -188,6 +212,8 @@ Reason = (
     | HeldBack
     | NotEnough
     | Fragmented
+    | Gathering
+    | AboveMinimum
 )
 
 

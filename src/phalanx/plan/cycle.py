@@ -34,7 +34,9 @@ def plan(state: PlannerState, now: Micros) -> Plan:
         serving.serve(candidate)
     grow(work)
     limits = work.shares.limits.remaining()
-    work.reasons.shortage = Shortage(work.capacity.present, work.lineup.requests, limits)
+    growing = (role.request for g in work.pending.growing.values() for role in g.roles)
+    requests = {*work.lineup.requests, *growing}
+    work.reasons.shortage = Shortage(work.capacity.present, requests, limits)
     decisions, starts = tuple(work.decisions), work.reservations.starts()
     return Plan(now, decisions, work.reasons, starts, serving.evictions.cursor)
 

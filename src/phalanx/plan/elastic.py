@@ -13,6 +13,7 @@ from itertools import chain
 
 from msgspec.structs import replace
 
+from phalanx.core.reasons import AboveMinimum
 from phalanx.core.time_units import Micros
 from phalanx.plan.decisions import Reserve
 from phalanx.plan.model import PendingGang, PlannerPolicy, RoleRequest
@@ -30,11 +31,14 @@ _TURNS = 256
 
 def grow(work: PlanningPass) -> None:
     """Let starting and running gangs grow, and decide all starts of the pass."""
-    growing = [
-        gang
-        for gang in sorted(work.pending.growing.values(), key=lambda gang: gang.job)
-        if gang.job not in work.excluded and work.stopped(gang) is None
-    ]
+    growing = []
+    for gang in sorted(work.pending.growing.values(), key=lambda gang: gang.job):
+        stopped = work.stopped(gang)
+        if stopped is not None:
+            tasks = sum(len(role.tasks) for role in gang.roles)
+            work.reasons.growth[gang.job] = AboveMinimum(tasks, str(stopped))
+        elif gang.job not in work.excluded:
+            growing.append(gang)
     growth = ElasticGrowth(work.order, work.policy, work.now, work.capacity.both)
     running = growth.trials(growing)
     growth.share_out([*chain(*work.starts), *running], lambda *more: _add_tasks(work, *more))

@@ -13,6 +13,7 @@ from phalanx.core.node import DEVICE, GPU, Node
 from phalanx.core.reasons import (
     Backoff,
     Fragmented,
+    Gathering,
     HeldBack,
     NeverFits,
     NotEnough,
@@ -44,6 +45,8 @@ def _is_true(cluster: Cluster, gang: Gang, reason: Reason, now: Micros) -> bool:
             is_true = False
         case NotEnough() | Fragmented():
             is_true = _fitting_tasks(cluster, gang) < gang.size
+        case Gathering():
+            is_true = reason.gathered < reason.want
         case NeverFits():
             is_true = _fitting_tasks_if_empty(cluster, gang.role(0)) < gang.size
         case Backoff():

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from phalanx.core.reasons import Reason
+from phalanx.core.reasons import AboveMinimum, Reason
 from phalanx.plan.explain.shortage import Shortage
 from phalanx.plan.pending import Bucket, PendingGangs
 
@@ -22,7 +22,11 @@ _SHORT = [_Segment(0)]
 
 
 class PendingReasons(Mapping[str, Reason]):
-    """The reasons of one plan, by job. They do not change when the planner state does."""
+    """The reasons of one plan, by job. They do not change when the planner state does.
+
+    A running gang that has tasks above its minimum without a place can be asked for, but it is not
+    among the pending gangs that are iterated and counted.
+    """
 
     def __init__(self, pending: PendingGangs) -> None:
         """`pending` is a fork that is not changed any more."""
@@ -31,6 +35,8 @@ class PendingReasons(Mapping[str, Reason]):
         self.explicit: dict[str, Reason] = {}
         #: Of buckets; too little is free for all gangs of the others.
         self._segments: dict[Bucket, list[_Segment]] = {}
+        #: Of running gangs whose tasks above the minimum must not be placed.
+        self.growth: dict[str, AboveMinimum] = {}
         self.shortage: Shortage | None = None
 
     def of_bucket(self, bucket: Bucket, position: int, reason: Reason | None) -> None:
@@ -57,6 +63,8 @@ class PendingReasons(Mapping[str, Reason]):
         reason = self._pending.own_reason(gang)
         if reason is not None:
             return reason
+        if job in self._pending.growing:
+            return self.growth.get(job) or self._finished_shortage().above_minimum(gang)
         bucket = self._pending.bucket_of(gang)
         if bucket is None:
             raise KeyError(job)
@@ -69,9 +77,12 @@ class PendingReasons(Mapping[str, Reason]):
     def _reason(self, bucket: Bucket, segment: _Segment) -> Reason:
         if segment.reason is not None:
             return segment.reason
+        return self._finished_shortage().of(bucket.first)
+
+    def _finished_shortage(self) -> Shortage:
         if self.shortage is None:
             raise AssertionError("bug: the plan is not finished")
-        return self.shortage.of(bucket.first)
+        return self.shortage
 
     def _ranges(self) -> Iterator[tuple[Bucket, _Segment, int]]:
         """Segments of pending gangs, each with the position after its last gang."""

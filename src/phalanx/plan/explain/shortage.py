@@ -1,12 +1,15 @@
 """What is short for a gang: on the empty cluster, or with what is free now."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
 import numpy as np
+from msgspec.structs import replace
 
 from phalanx.core.reasons import (
+    AboveMinimum,
     Fragmented,
+    Gathering,
     NeverFits,
     NotEnough,
     QueueLimit,
@@ -19,7 +22,7 @@ from phalanx.plan.pending import is_simple
 from phalanx.plan.placement.amounts import hardness, minimum_amounts
 from phalanx.plan.placement.trial import PlacementTrial, place_all, undo_all
 from phalanx.plan.state.capacity import FreeCapacity, count
-from phalanx.plan.state.nodes import SLOTS, WHOLE, Bools, Floats, Ints, NodeTable
+from phalanx.plan.state.nodes import SLOTS, UNLIMITED, WHOLE, Bools, Floats, Ints, NodeTable, Vector
 from phalanx.plan.state.placement_rules import strictest
 
 #: Rows that describe how a node is filled and are no resources.
@@ -167,9 +170,23 @@ class Shortage:
         for resource, amount in request.resources:
             if amount * gang.need > free[self._rows[resource]]:
                 return NotEnough(gang.need, fits, resource)
-        if not request.resources:
+        if not request.resources or self._fits_without_slots(request) >= gang.need:
             return NotEnough(gang.need, fits, SLOTS)
         return Fragmented("node", int(counts.max(initial=0)))
+
+    def above_minimum(self, gang: PendingGang) -> AboveMinimum:
+        """Why the pending tasks of a gang that has its minimum have no place."""
+        tasks = sum(len(role.tasks) for role in gang.roles)
+        one_task = replace(gang, roles=gang.roles[:1], need=1)
+        if any(self._fit_counts(role.request).any() for role in gang.roles):
+            because = "the free capacity is kept for other jobs"
+        else:
+            because = _because(self.of(one_task))
+        return AboveMinimum(tasks, because)
+
+    def _fits_without_slots(self, request: TaskRequest) -> int:
+        mask = self._masks[request.nodes]
+        return _total_without_slots(self._vectors[request], self._free, self._partial, mask)
 
     def _free_in_all(self, request: TaskRequest) -> list[int]:
         sums = self._sums.get(request.nodes)
@@ -189,7 +206,28 @@ class Shortage:
 def shortage_of(
     gangs: Sequence[PendingGang], gang: PendingGang, capacities: Sequence[FreeCapacity]
 ) -> Reason:
-    """How many tasks of a gang fit now, and what is short for it and the gangs it starts with."""
+    """How many tasks of a gang fit now, and what is short for it and the gangs it starts with; of a
+    gang that gathers places, how many it has."""
+    reason = _shortage_of(gangs, gang, capacities)
+    if not gang.gathered:
+        return reason
+    return Gathering(len(gang.gathered), gang.need, _because(reason))
+
+
+def _because(reason: Reason) -> str:
+    """The part of a reason that does not count tasks."""
+    match reason:
+        case NotEnough(short_of=short_of):
+            return f"short of {short_of}"
+        case Fragmented(domain=domain):
+            return f"fragmented: no {domain} has enough free"
+        case _:
+            return str(reason)
+
+
+def _shortage_of(
+    gangs: Sequence[PendingGang], gang: PendingGang, capacities: Sequence[FreeCapacity]
+) -> Reason:
     table = capacities[0].table
     need: Floats = np.sum([minimum_amounts(each, table) for each in gangs], axis=0)
     # Capacity that is free now may be kept for a preemptor once its victims have stopped.
@@ -205,7 +243,8 @@ def shortage_of(
             if amount * _needed_tasks(role, spare) > free[table.rows[resource]]:
                 return _not_enough(gangs, gang, capacities, resource)
     largest = max(gang.roles, key=_largest_amount)
-    if not largest.request.resources:
+    is_short_of_slots = _is_short_of_slots(gang, free_by_node, capacities[0])
+    if not largest.request.resources or is_short_of_slots:
         return _not_enough(gangs, gang, capacities, SLOTS)
     rules = _excluding_rules(gang, capacities)
     if rules:
@@ -217,6 +256,32 @@ def shortage_of(
         sums = np.bincount(codes[labelled], weights=counts[labelled], minlength=len(names))
         return Fragmented(gang.pack.by, int(sums.max(initial=0)))
     return Fragmented("node", int(counts.max(initial=0)))
+
+
+def _is_short_of_slots(gang: PendingGang, free: Ints, capacity: FreeCapacity) -> bool:
+    """Whether enough tasks of each role would fit if no worker had a limit of tasks."""
+    table, spare = capacity.table, _spare_tasks(gang)
+    if not (free[0][table.open] < UNLIMITED // 2).any():
+        return False
+    if sum(_sums(free, table.open)[:1]) < gang.need:
+        return True
+    roles = [(role, _needed_tasks(role, spare)) for role in gang.roles]
+    return all(
+        _total_without_slots(
+            table.vector(role.request.resources), free, capacity.partial, table.mask(role.request)
+        )
+        >= needed
+        for role, needed in roles
+    ) and any(capacity.fit(role.request).total < needed for role, needed in roles)
+
+
+def _total_without_slots(
+    vector: Vector, free: Ints, partial: Mapping[int, Mapping[int, int]], mask: Bools
+) -> int:
+    """How many tasks would fit if no worker had a limit of tasks."""
+    unlimited = free.copy()
+    unlimited[0] = UNLIMITED
+    return int(count(vector, unlimited, partial, mask).sum())
 
 
 def _not_enough(

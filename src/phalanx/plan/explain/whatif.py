@@ -214,6 +214,8 @@ _REMEDIES: dict[type, str] = {
     why.BelowMinResources: "wait for {resource} to become free, or submit the job again with lower"
     " min_resources",
     why.NotEnough: "wait for {short_of} to become free, or add workers that have it",
+    why.Gathering: "wait for the missing places, or add workers",
+    why.AboveMinimum: "wait for capacity to become free, or add workers",
     why.Fragmented: "wait for a {domain} with enough free capacity, or request smaller tasks",
 }
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from phalanx.core.events import Placement
 from phalanx.plan.decisions import Gather
 from phalanx.plan.explain.shortage import shortage_of
@@ -22,5 +24,6 @@ def gather(work: PlanningPass, gangs: Sequence[PendingGang]) -> bool:
     new = tuple(each for each in trial.assignments() if each.task not in trial.gathered)
     work.use(gang, trial.amounts())
     work.decisions.append(Gather(Placement(gang.job, gang.version, new)))
-    work.reasons.explicit[gang.job] = shortage_of(gangs, gang, capacities)
+    holding = replace(gang, gathered=trial.assignments())
+    work.reasons.explicit[gang.job] = shortage_of((holding,), holding, capacities)
     return True
