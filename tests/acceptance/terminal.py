@@ -16,10 +16,10 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import httpx
 from typer.testing import CliRunner
 
 from phalanx.cli import app
+from tests.plain_http import http_client
 
 SCRIPT = str(Path(sys.executable).with_name("phalanx"))
 PATIENCE_S = 60
@@ -217,7 +217,7 @@ class Worker:
 
     def __init__(self, url: str, name: str, *, registers: bool = True, **resources: object) -> None:
         self.name = name
-        self._http = httpx.Client(base_url=url, timeout=PATIENCE_S)
+        self._http = http_client(url, timeout=PATIENCE_S)
         if registers:
             body = {"id": name, "resources": resources, "slots": 100}
             self._call("POST", "/workers/register", json=body)

@@ -96,11 +96,12 @@ class Transport:
             self._headers["Authorization"] = f"Bearer {token}"
         self._timeout_s = timeout_s
         self._pin = pin
-        self._http: httpx.Client | None = None
+        #: By whether they speak TLS.
+        self._http: dict[bool, httpx.Client] = {}
 
     def close(self) -> None:
-        if self._http is not None:
-            self._http.close()
+        for http in self._http.values():
+            http.close()
 
     def call(self, kind: type[T], request: ApiRequest) -> T:
         """The leader's response, decoded. Raises UnreachableError or RefusedError."""
@@ -170,7 +171,7 @@ class Transport:
 
     def _exchange(self, url: str, request: ApiRequest) -> httpx.Response:
         read_timeout_s = request.read_timeout_s if request.streamed else self._timeout_s
-        http = self._connected()
+        http = self._connected(is_tls=url.startswith("https:") or self._pin is not None)
         http_request = http.build_request(
             request.method,
             url + request.path,
@@ -190,20 +191,23 @@ class Transport:
             raise _TryNextServerError(describe(error), may_be_done=True) from None
         return response
 
-    def _connected(self) -> httpx.Client:
+    def _connected(self, *, is_tls: bool) -> httpx.Client:
         """The HTTP client. A pinned authority is fetched at the first contact."""
-        if self._http is not None:
-            return self._http
+        if is_tls not in self._http:
+            # Without TLS no authorities are loaded, which takes longer than most requests.
+            trusted = self._trusted() if is_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            self._http[is_tls] = httpx.Client(headers=self._headers, verify=trusted)
+        return self._http[is_tls]
+
+    def _trusted(self) -> ssl.SSLContext:
         try:
-            trusted = self._pin is None or ssl.create_default_context(
-                cadata=self._pin.trusted(self.urls)
-            )
+            if self._pin is None:
+                return httpx.create_ssl_context()
+            return ssl.create_default_context(cadata=self._pin.trusted(self.urls))
         except FingerprintMismatch as error:
             raise UntrustedError(str(error)) from None
         except OSError as error:
             raise _TryNextServerError(str(error)) from None
-        self._http = httpx.Client(headers=self._headers, verify=trusted)
-        return self._http
 
 
 def _with_key(request: ApiRequest) -> ApiRequest:

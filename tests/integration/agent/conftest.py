@@ -21,13 +21,20 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
     await fleet.close()
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def small(tmp_path: Path) -> AsyncIterator[Fleet]:
-    """A server without workers; the test starts its own."""
-    fleet = Fleet(tmp_path)
-    await fleet.serve()
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def _served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
+    fleet = Fleet(tmp_path_factory.mktemp("served"))
+    await fleet.serve("--suspect-jobs=1000")
     yield fleet
     await fleet.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def small(_served: Fleet, tmp_path: Path) -> AsyncIterator[Fleet]:
+    """The server of the module without workers; the test starts its own."""
+    _served.folder = tmp_path
+    yield _served
+    await _served.clear()
 
 
 @pytest_asyncio.fixture(loop_scope="module")

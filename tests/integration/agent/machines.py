@@ -13,6 +13,7 @@ import httpx
 
 from tests.integration.server.processes import COMMAND, ServerProcess, environment, sqlite_at
 from tests.integration.server.waiting import eventually, within
+from tests.plain_http import async_http_client
 
 #: Longer than a worker takes to start again on a busy machine.
 LOST_AFTER_S = 60
@@ -96,17 +97,18 @@ class Fleet:
     """A server with workers, and the actions of a user."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder = folder  #: of the workers
+        self.store = sqlite_at(folder)
         self.machines: list[Machine] = []
         self.server: ServerProcess
-        self.client = httpx.AsyncClient(timeout=20)
+        self.client = async_http_client(timeout=20)
         self._flags: tuple[str, ...] = ()
 
     async def serve(self, *flags: str) -> None:
         self._flags = flags or self._flags
         port = f"--port={self.server.url.rpartition(':')[2]}" if self.machines else "--port=0"
         given = (port, f"--lost-after={LOST_AFTER_S}s", "--sync-wait=5s", *self._flags)
-        self.server = await ServerProcess.start(sqlite_at(self.folder), "s", *given)
+        self.server = await ServerProcess.start(self.store, "s", *given)
         await self.server.line("leading")
 
     async def work(
@@ -129,6 +131,20 @@ class Fleet:
             return all(name in listed and listed[name]["status"] == "active" for name in up)
 
         await eventually(are_active, 60, lambda: "\n".join(m.log() for m in self.machines))
+
+    async def clear(self) -> None:
+        """End all jobs and workers, and keep the server."""
+        await asyncio.gather(*(machine.kill() for machine in self.machines))
+        self.machines.clear()
+        for job in (await self.get("/jobs?finished=false"))["jobs"]:
+            await self.cancel(job["id"])
+        for worker in await self.get("/workers"):
+            await self.client.delete(f"{self.server.url}/workers/{worker['id']}")
+
+        async def is_empty() -> bool:
+            return not (await self.get("/jobs?finished=false"))["jobs"]
+
+        await eventually(is_empty, 60, self.server.told)
 
     async def close(self) -> None:
         await asyncio.gather(*(machine.kill() for machine in self.machines))

@@ -13,11 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.agent.machines import LOST_AFTER_S, Fleet, Machine, guard_of
+from tests.integration.agent.machines import Fleet, Machine, guard_of
 from tests.integration.agent.ranks import WORK, Ranks
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+#: Longer than a healthy worker is silent on a busy machine.
+_LOST_AFTER_S = 25
 _FREEZE, _KILL = signal.SIGSTOP, signal.SIGKILL
 
 
@@ -100,7 +102,7 @@ async def test_one_process_of_a_worker_is_enough_to_end_fenced_tasks_in_time(
     small: Fleet, tmp_path: Path
 ) -> None:
     await small.server.kill()
-    await small.serve("--brake-count=100")
+    await small.serve("--brake-count=100", f"--lost-after={_LOST_AFTER_S}s")
     cable = Cable(small.server.url)
     await small.work(len(_FAULTS) - 1)
     await small.work(1, prefix="cut", url=await cable.plug())
@@ -116,7 +118,7 @@ async def test_one_process_of_a_worker_is_enough_to_end_fenced_tasks_in_time(
             clean_ups.append(fault.strike(machine))
         cable.unplug()
         # A rank that starts while its earlier attempt lives writes to `doubles` and exits.
-        await asyncio.gather(*(gang.all_run(2, 6 * LOST_AFTER_S) for gang in gangs))
+        await asyncio.gather(*(gang.all_run(2, 6 * _LOST_AFTER_S) for gang in gangs))
         for gang in gangs:
             assert [start.epoch for start in gang.living()] == [2]
             assert not (gang.marks / "doubles").exists()

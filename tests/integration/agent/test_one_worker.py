@@ -152,8 +152,7 @@ async def test_instructions_from_a_server_of_another_cluster_are_ignored(
     await ranks.submit()
     await ranks.all_run(1)
     await small.server.kill()
-    ours, small.folder = small.folder, tmp_path / "another"
-    small.folder.mkdir()
+    ours, small.store = small.store, sqlite_at(tmp_path)
     await small.serve()
 
     async def is_noticed() -> bool:
@@ -164,6 +163,6 @@ async def test_instructions_from_a_server_of_another_cluster_are_ignored(
     await eventually(is_noticed, 30)
     assert len(ranks.living()) == 1
     await small.server.kill()
-    small.folder = ours
+    small.store = ours
     await small.serve()
     assert (await ranks.finish())["failures"] == 0

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.integration.agent.machines import Fleet, Machine
-from tests.integration.server.processes import phalanx, sqlite_at
 from tests.integration.server.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -36,9 +35,9 @@ def open_folder() -> Iterator[Path]:
 async def test_every_command_on_the_page_starts_a_worker(
     command: str, small: Fleet, tmp_path: Path, open_folder: Path
 ) -> None:
-    store = f"--store={sqlite_at(small.folder)}"
-    created = await phalanx("token", "create", "rack-7", "--role=join", store)
-    (tmp_path / "token").write_text(created[1].split()[-1])
+    rack = {"name": tmp_path.name[:60], "role": "join"}
+    created = await small.client.post(f"{small.server.url}/tokens", json=rack)
+    (tmp_path / "token").write_text(created.json()["secret"])
     here = command.replace("/etc/phalanx", str(tmp_path)).replace("/srv/phalanx", str(open_folder))
     here = re.sub(r"https://\w+\.example:8080", small.server.url, here)
     words = shlex.split(here)

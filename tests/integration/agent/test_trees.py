@@ -201,8 +201,12 @@ async def test_without_control_groups_the_processes_of_a_task_are_found_by_their
     await small.reach(ranks.job, "done")
     hidden = int((ranks.marks / "hidden").read_text())
     try:
-        log = (machine.state / "spawner.log").read_text()
-        assert log.count(f"process {hidden} is left of a task that has ended") == 1
+        log, line = machine.state / "spawner.log", f"process {hidden} is left of a task that has"
+
+        async def is_named() -> bool:
+            return log.read_text().count(line) == 1
+
+        await eventually(is_named, 30, log.read_text)
     finally:
         os.kill(hidden, signal.SIGKILL)
 

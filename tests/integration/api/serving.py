@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-import httpx
 import uvicorn
 from msgspec.structs import replace
 
@@ -29,6 +28,7 @@ from phalanx.identity.token_registry import TokenRegistry
 from phalanx.server.http_protocol import CoalescingProtocol
 from phalanx.server.http_server import HttpServer
 from phalanx.store.protocol import Store
+from tests.plain_http import async_http_client
 
 PATIENCE_S = 20.0
 
@@ -47,7 +47,7 @@ class Running:
         self.url = url
         parts = urlsplit(url)
         self.address = (parts.hostname or "", parts.port or 0)
-        self.client = httpx.AsyncClient(base_url=url, timeout=PATIENCE_S)
+        self.client = async_http_client(url, timeout=PATIENCE_S)
         self._changed = asyncio.Event()
         engine.observers.append(self._observe)
 

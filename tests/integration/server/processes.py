@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 
 from tests.integration.server.waiting import PATIENCE_S, within
+from tests.plain_http import async_http_client
 
 COMMAND = (sys.executable, "-m", "phalanx.cli")
 
@@ -115,7 +116,7 @@ class ServerProcess:
         await self.ended()
 
     async def ready(self) -> bool:
-        async with httpx.AsyncClient(base_url=self.url, timeout=PATIENCE_S) as client:
+        async with async_http_client(self.url, timeout=PATIENCE_S) as client:
             try:
                 return (await client.get("/readyz")).status_code == 200
             except httpx.HTTPError:

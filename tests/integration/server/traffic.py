@@ -13,6 +13,7 @@ from phalanx.core.events import WorkerRegistered
 from phalanx.sim.machine import MachineSuperseded, SimulatedMachine, Unregistered
 from phalanx.wire.sync import SyncReply, SyncRequest
 from tests.integration.server.waiting import eventually
+from tests.plain_http import async_http_client
 
 
 class Fleet:
@@ -21,7 +22,7 @@ class Fleet:
     def __init__(self, *urls: str) -> None:
         self.urls = list(urls)
         limits = httpx.Limits(max_connections=200)
-        self._client = httpx.AsyncClient(timeout=20, limits=limits)
+        self._client = async_http_client(timeout=20, limits=limits)
         self._first = 0
 
     async def call(self, method: str, path: str, **given: Any) -> httpx.Response:

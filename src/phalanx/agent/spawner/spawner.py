@@ -165,15 +165,18 @@ class Spawner:
     # Ends of attempts
 
     def _reap(self) -> None:
+        exited: set[int] = set()
         for child in self._child_exits.reap():
             if child.pid == self._guard.pid:
                 self._guard.restart()
             else:
                 self._processes.record_exit(child, self._lease.ends_at())
-                self._logged_children.discard(child.pid)
+            exited.add(child.pid)
         attempts = len(self._processes)
         self._processes.remove_ended()
-        if len(self._processes) < attempts:
+        # The children of an unknown process become children of this one when it exits.
+        if len(self._processes) < attempts or exited & self._logged_children:
+            self._logged_children -= exited
             self._log_unknown_children()
 
     def _log_unknown_children(self) -> None:
