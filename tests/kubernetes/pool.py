@@ -68,7 +68,7 @@ class Pool:
         finalizers: list[str] | None = None,
         **spec: Any,
     ) -> dict[str, Any]:
-        """A pod that only the nodes of this pool can run."""
+        """A pod of a scheduler of this pool, that only its nodes can run."""
         resources = {"requests": requests or {}, "limits": _limits(requests or {})}
         container = {"name": "main", "image": "simulated", "resources": resources}
         return {
@@ -79,18 +79,21 @@ class Pool:
                 "finalizers": finalizers or [],
             },
             "spec": {
-                "schedulerName": "phalanx",
+                "schedulerName": self.namespace,
                 "nodeSelector": {POOL: self.namespace},
                 "containers": [container],
                 **spec,
             },
         }
 
-    async def bind(self, pod: KubePod, node: str) -> None:
+    async def bind(
+        self, pod: KubePod, node: str, annotations: dict[str, str] | None = None
+    ) -> None:
+        metadata = {"name": pod.metadata.name, "uid": pod.metadata.uid}
         binding = {
             "apiVersion": "v1",
             "kind": "Binding",
-            "metadata": {"name": pod.metadata.name, "uid": pod.metadata.uid},
+            "metadata": {**metadata, "annotations": annotations or {}},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
         await self.api.request(

@@ -1,0 +1,203 @@
+"""Everything that the scheduler watches, and the model that follows it.
+
+Changes are collected and applied between two plans: a plan reads the model in a thread.
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from phalanx.kube.client import ApiClient
+from phalanx.kube.cluster_model import ClusterModel
+from phalanx.kube.discovery import Discovery
+from phalanx.kube.gang_terms import GangKey, pod_declaration
+from phalanx.kube.objects.gang import KubePodGroup, KubeQueue
+from phalanx.kube.objects.metadata import ApiObject
+from phalanx.kube.objects.pod import KubePod
+from phalanx.kube.reflector import Change, Reflector, Selection
+from phalanx.kube.resources import (
+    BUDGETS,
+    CSI_NODES,
+    NAMESPACES,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+    PRIORITY_CLASSES,
+    STORAGE_CLASSES,
+    Resource,
+    pod_groups,
+    queues,
+)
+from phalanx.manifest.gang_keys import GangFamily
+
+T = TypeVar("T", bound=ApiObject)
+
+VOLCANO = "scheduling.volcano.sh"
+#: API group of PodGroups → the family of gangs that name them.
+_FAMILIES = {
+    "scheduling.k8s.io": GangFamily.NATIVE,
+    "scheduling.x-k8s.io": GangFamily.POD_GROUP,
+    "scheduling.sigs.k8s.io": GangFamily.POD_GROUP,
+    VOLCANO: GangFamily.VOLCANO,
+}
+_QUEUE_GROUPS = ("phalanx.dev", VOLCANO)
+
+PodChange = Callable[[Change[KubePod]], None]
+
+
+class ClusterWatch:
+    """Reflectors of all kinds. `on_change` is called in the event loop when there is something to
+    apply; `on_pod` for every change of a pod when it is applied."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        model: ClusterModel,
+        on_change: Callable[[], None],
+        on_pod: PodChange,
+        node_labels: str = "",
+    ) -> None:
+        self._client = client
+        self._model = model
+        self._on_change = on_change
+        self._on_pod = on_pod
+        self._changes: list[Callable[[], None]] = []
+        self._tasks: dict[object, asyncio.Task[None]] = {}
+        self._discovery = Discovery(client, self._watch_served)
+        self._reflectors: list[Reflector[Any]] = []
+        #: The kinds that may come and go, by API group and plural.
+        self._served: dict[tuple[str, str], Reflector[Any]] = {}
+        self.pods = self._reflector(PODS, self._pod)
+        self._add_fixed(node_labels)
+
+    def _add_fixed(self, node_labels: str) -> None:
+        """The kinds that every cluster has."""
+        model = self._model
+        nodes = Selection(labels=node_labels)
+        self._reflector(NODES, _put_or_remove(model.put_node, model.remove_node), nodes)
+        self._reflector(NAMESPACES, _put_only(model.put_namespace))
+        self._reflector(PRIORITY_CLASSES, _put_only(model.put_priority_class))
+        self._reflector(STORAGE_CLASSES, _put_only(model.put_class))
+        self._reflector(CSI_NODES, _put_or_remove(model.put_csi_node, model.remove_csi_node))
+        self._reflector(PERSISTENT_VOLUMES, _put_or_remove(model.put_volume, model.remove_volume))
+        claims = _put_or_remove(model.put_claim, model.remove_claim)
+        self._reflector(PERSISTENT_VOLUME_CLAIMS, claims)
+        self._reflector(BUDGETS, _put_or_remove(model.put_budget, model.remove_budget))
+
+    async def start(self) -> None:
+        """Start all watches, and return when everything has been listed once."""
+        for reflector in self._reflectors:
+            self._start(reflector, reflector.run())
+        await self._discovery.refresh()
+        self._start(self._discovery, self._discovery.run())
+        await asyncio.gather(*(reflector.synced.wait() for reflector in self._reflectors))
+
+    async def stop(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def apply(self) -> bool:
+        """Apply everything that has changed since the last call; whether there was anything."""
+        changes, self._changes = self._changes, []
+        for change in changes:
+            change()
+        return bool(changes)
+
+    @property
+    def restarts(self) -> int:
+        """Watches that were opened beyond the first of each kind."""
+        return sum(max(0, reflector.watches - 1) for reflector in self._reflectors)
+
+    def _start(self, owner: object, work: Any) -> None:
+        self._tasks[owner] = asyncio.get_running_loop().create_task(work)
+
+    def _reflector(
+        self,
+        resource: Resource[T],
+        apply: Callable[[Change[T]], None],
+        selection: Selection = Selection(),  # noqa: B008
+    ) -> Reflector[T]:
+        def collect(changes: list[Change[T]]) -> None:
+            self._changes += (partial(apply, change) for change in changes)
+            self._on_change()
+
+        reflector = Reflector(self._client, resource, collect, selection)
+        self._reflectors.append(reflector)
+        return reflector
+
+    def _watch_served(self) -> None:
+        """Watch the PodGroups and queues that the cluster serves now, and no others."""
+        kinds: dict[tuple[str, str], Callable[[Change[Any]], None]] = {
+            (group, "podgroups"): self._group_changes(family) for group, family in _FAMILIES.items()
+        }
+        for group in _QUEUE_GROUPS:
+            kinds[group, "queues"] = self._queue_changes(is_volcano=group == VOLCANO)
+        for key, apply in kinds.items():
+            served = self._discovery.find(*key)
+            if served is None and key in self._served:
+                self._forget(self._served.pop(key), apply)
+            elif served is not None and key not in self._served:
+                make = pod_groups if served.plural == "podgroups" else queues
+                reflector = self._reflector(make(served.group, served.version), apply)
+                self._served[key] = reflector
+                self._start(reflector, reflector.run())
+
+    def _forget(self, reflector: Reflector[T], apply: Callable[[Change[T]], None]) -> None:
+        """Stop a watch, and count its objects as deleted."""
+        self._tasks.pop(reflector).cancel()
+        self._reflectors.remove(reflector)
+        gone = reflector.objects.values()
+        self._changes += (partial(apply, Change(each, None)) for each in gone)
+        self._on_change()
+
+    def _group_changes(self, family: GangFamily) -> Callable[[Change[KubePodGroup]], None]:
+        def apply(change: Change[KubePodGroup]) -> None:
+            if change.after is not None:
+                self._model.gangs.put_group(change.after, family)
+            elif change.before is not None:
+                metadata = change.before.metadata
+                key = GangKey(family, metadata.namespace, metadata.name)
+                self._model.gangs.remove_group(key)
+
+        return apply
+
+    def _queue_changes(self, *, is_volcano: bool) -> Callable[[Change[KubeQueue]], None]:
+        def apply(change: Change[KubeQueue]) -> None:
+            if change.after is not None:
+                self._model.put_queue(change.after, is_volcano=is_volcano)
+            elif change.before is not None:
+                self._model.remove_queue(change.before.metadata.name)
+
+        return apply
+
+    def _pod(self, change: Change[KubePod]) -> None:
+        """Apply the change of a pod. Of finished pods only members of gangs count."""
+        before, after = change
+        if after is not None and not (after.is_finished and pod_declaration(after) is None):
+            self._model.put_pod(after)
+        elif (gone := after or before) is not None:
+            self._model.remove_pod(gone.metadata.uid)
+        self._on_pod(change)
+
+
+def _put_only(put: Callable[[T], None]) -> Callable[[Change[T]], None]:
+    def apply(change: Change[T]) -> None:
+        if change.after is not None:
+            put(change.after)
+
+    return apply
+
+
+def _put_or_remove(
+    put: Callable[[T], None], remove: Callable[[str], None]
+) -> Callable[[Change[T]], None]:
+    def apply(change: Change[T]) -> None:
+        if change.after is not None:
+            put(change.after)
+        elif change.before is not None:
+            remove(change.before.metadata.key)
+
+    return apply

@@ -1,0 +1,21 @@
+"""Pauses between tries of a request, each twice as long as the last."""
+
+import asyncio
+import random
+
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 15.0
+
+
+class Retries:
+    def __init__(self) -> None:
+        self._pause_s = FIRST_PAUSE_S
+
+    def reset(self) -> None:
+        """Start over after a success."""
+        self._pause_s = FIRST_PAUSE_S
+
+    async def pause(self, at_least_s: float = 0.0) -> None:
+        """Wait for the next try, and for as long as the server asked."""
+        await asyncio.sleep(max(self._pause_s * random.uniform(0.8, 1.2), at_least_s))  # noqa: S311
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)

@@ -1,0 +1,149 @@
+"""What users see on pending pods: the condition `PodScheduled`, and an event per kind of reason.
+
+A new kind of reason is written at once, new numbers in the message at most once a minute, and all
+of it within a budget: binds come first.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import structlog
+
+from phalanx.host.clock import boot_time
+from phalanx.kube.calls import PodReference, PodReport
+from phalanx.kube.client import ApiClient, PatchKind
+from phalanx.kube.errors import ApiStatusError, ApiUnreachableError
+from phalanx.kube.objects.pod import KubePod
+from phalanx.kube.resources import PODS
+
+#: A kind of reason is written when it has held for this long: pods of a gang arrive one by one.
+SETTLE_S = 0.5
+#: New numbers for the same kind of reason are written this often.
+REFRESH_S = 60.0
+WRITES_PER_S = 50
+#: The longest message that an event may have.
+_EVENT_BYTES = 1000
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+class _Shown(NamedTuple):
+    kind: str
+    message: str
+    at_s: float
+
+    def differs(self, report: PodReport, now_s: float) -> bool:
+        """Whether the report is to be written in place of this."""
+        if self.kind != report.kind:
+            return True
+        return self.message != report.message and now_s - self.at_s >= REFRESH_S
+
+
+class StatusWriter:
+    """Writes reports of the latest plan. A report that a newer plan replaces is never written."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        may_act: Callable[[], bool],
+        clock: Callable[[], float] = boot_time,
+    ) -> None:
+        self.writes = 0
+        self._client = client
+        self._may_act = may_act
+        self._clock = clock
+        self._shown: dict[str, _Shown] = {}  #: by uid: what the pod shows now
+        self._since: dict[str, tuple[str, float]] = {}  #: by uid: the last kind, and since when
+        self._due: dict[str, PodReport] = {}
+        self._has_work = asyncio.Event()
+
+    def report(self, reports: Iterable[PodReport], pods: dict[str, KubePod]) -> None:
+        """Take over the reasons of a plan: all pending pods, with the pods as they are known."""
+        due: dict[str, PodReport] = {}
+        shown: dict[str, _Shown] = {}
+        since: dict[str, tuple[str, float]] = {}
+        now_s = self._clock()
+        for report in reports:
+            uid = report.pod.uid
+            kind, began_s = self._since.get(uid, ("", now_s))
+            since[uid] = (report.kind, began_s if kind == report.kind else now_s)
+            last = self._shown.get(uid) or _condition(pods.get(uid), now_s)
+            if last is not None:
+                shown[uid] = last
+            has_settled = now_s - since[uid][1] >= SETTLE_S
+            if has_settled and (last is None or last.differs(report, now_s)):
+                due[uid] = report
+        self._shown, self._since, self._due = shown, since, due
+        if due:
+            self._has_work.set()
+
+    async def run(self) -> None:
+        """Write what is due, until cancelled."""
+        while True:
+            await self._has_work.wait()
+            if not self._due:
+                self._has_work.clear()
+                continue
+            uid = next(iter(self._due))
+            report = self._due.pop(uid)
+            if self._may_act():
+                await self._write(uid, report)
+            await asyncio.sleep(1 / WRITES_PER_S)
+
+    async def _write(self, uid: str, report: PodReport) -> None:
+        last = self._shown.get(uid)
+        self._shown[uid] = _Shown(report.kind, report.message, self._clock())
+        pod = report.pod
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": report.kind,
+            "message": report.message,
+        }
+        body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
+        try:
+            path = PODS.path(pod.namespace, pod.name, "status")
+            await self._client.patch(path, body, PatchKind.STRATEGIC)
+            self.writes += 1
+            if last is None or last.kind != report.kind:
+                await record_event(self._client, pod, "FailedScheduling", report.message)
+        except (ApiStatusError, ApiUnreachableError) as error:
+            if not (isinstance(error, ApiStatusError) and error.code in (404, 409)):
+                log.warning("status not written", pod=pod.name, reason=str(error))
+            self._shown.pop(uid, None)
+
+
+def _condition(pod: KubePod | None, now_s: float) -> _Shown | None:
+    """What the pod itself shows, for a scheduler that has just started."""
+    for condition in () if pod is None else pod.status.conditions:
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return _Shown(condition.reason, condition.message, now_s)
+    return None
+
+
+async def record_event(
+    client: ApiClient, pod: PodReference, reason: str, message: str, kind: str = "Warning"
+) -> None:
+    """Create an event about a pod. Raises like `ApiClient.request`."""
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    event = {
+        "metadata": {"generateName": f"{pod.name[:200]}.", "namespace": pod.namespace},
+        "involvedObject": {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "namespace": pod.namespace,
+            "name": pod.name,
+            "uid": pod.uid,
+        },
+        "reason": reason,
+        "message": message[:_EVENT_BYTES],
+        "type": kind,
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+        "source": {"component": "phalanx"},
+        "reportingComponent": "phalanx",
+    }
+    await client.request("POST", f"/api/v1/namespaces/{pod.namespace}/events", event)

@@ -1,0 +1,226 @@
+"""The scheduler on a real API server: gangs of every kind, whole or not at all."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from phalanx.kube.client import ApiClient
+from phalanx.kube.objects.pod import KubePod
+from phalanx.kube.resources import PODS
+from phalanx.kube.rounds import ROUND
+from phalanx.kube.scheduler import KubeScheduler, SchedulerSettings
+from tests.integration.server.waiting import PATIENCE_S, eventually
+from tests.kubernetes.pool import POOL, Pool
+
+GPU = "nvidia.com/gpu"
+ACK = "pod-group.scheduling.sigs.k8s.io"
+
+
+@asynccontextmanager
+async def scheduler(
+    pool: Pool, client: ApiClient | None = None, **settings: Any
+) -> AsyncIterator[KubeScheduler]:
+    """A scheduler for the pods and nodes of the pool."""
+    given = SchedulerSettings((pool.namespace,), node_labels=f"{POOL}={pool.namespace}", **settings)
+    running = KubeScheduler(client or pool.api, given, lambda: True)
+    task = asyncio.create_task(running.run())
+    try:
+        yield running
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def gang(name: str, size: int) -> dict[str, Any]:
+    """Labels of a gang by ACK's method."""
+    return {"labels": {f"{ACK}/name": name, f"{ACK}/min-available": str(size)}}
+
+
+async def pods_of(pool: Pool) -> list[KubePod]:
+    return await pool.api.list_all(PODS, None, pool.namespace)
+
+
+async def bound(pool: Pool, *names: str) -> None:
+    """Wait until exactly these pods are bound."""
+    found: list[str] = []
+
+    async def are_bound() -> bool:
+        nonlocal found
+        found = sorted(pod.metadata.name for pod in await pods_of(pool) if pod.spec.node_name)
+        return found == sorted(names)
+
+    await eventually(are_bound, PATIENCE_S, lambda: f"bound are {found}")
+
+
+async def pending_reason(pool: Pool, name: str, text: str) -> str:
+    """Wait for a reason on the pod with this text; its kind."""
+    shown: list[tuple[str, str]] = []
+
+    async def is_shown() -> bool:
+        conditions = (await pool.read_pod(name)).status.conditions
+        shown[:] = [(c.reason, c.message) for c in conditions if c.type == "PodScheduled"]
+        return any(text in message for _, message in shown)
+
+    await eventually(is_shown, PATIENCE_S, lambda: f"{name} shows {shown}")
+    return shown[0][0]
+
+
+async def test_a_gang_is_bound_whole_or_not_at_all(pool: Pool) -> None:
+    """The job of two parameter servers and three workers that needs eight GPUs and finds four."""
+    await pool.add_nodes(1, {GPU: "4"})
+    async with scheduler(pool):
+        needs = {"ps-0": "1", "ps-1": "1", "worker-0": "2", "worker-1": "2", "worker-2": "2"}
+        for name, gpus in needs.items():
+            await pool.create_pod(name, requests={GPU: gpus}, **gang("tfjob", 5))
+        for name in needs:
+            kind = await pending_reason(pool, name, "gang")
+            assert kind == "Unschedulable"
+        await bound(pool)
+        await pool.add_nodes(1, {GPU: "4"})
+        await bound(pool, *needs)
+    rounds = {pod.metadata.annotations[ROUND] for pod in await pods_of(pool)}
+    assert len(rounds) == 1
+    assert rounds.pop().endswith("/5/5")
+
+
+async def test_pods_without_a_gang_are_placed_one_by_one(pool: Pool) -> None:
+    await pool.add_nodes(1, {GPU: "2"})
+    async with scheduler(pool):
+        for number in range(3):
+            await pool.create_pod(f"p{number}", requests={GPU: "1"})
+        await bound(pool, "p0", "p1")
+        assert await pending_reason(pool, "p2", "gpu") == "Unschedulable"
+        await pool.api.delete(PODS, "p0", pool.namespace, grace_s=0)
+        await bound(pool, "p1", "p2")
+
+
+async def test_a_gang_that_is_not_complete_says_so_and_buys_no_nodes(pool: Pool) -> None:
+    await pool.add_nodes(1)
+    async with scheduler(pool):
+        await pool.create_pod("a", **gang("g", 2))
+        assert await pending_reason(pool, "a", "gang") == "GangNotReady"
+        await pool.create_pod("b", **gang("g", 2))
+        await bound(pool, "a", "b")
+
+
+async def test_pods_of_other_schedulers_are_counted_and_left_alone(pool: Pool) -> None:
+    [node] = await pool.add_nodes(1, {GPU: "2"})
+    other = await pool.create_pod("other", requests={GPU: "1"}, schedulerName="other-scheduler")
+    await pool.bind(other, node)
+    await pool.create_pod("unserved", schedulerName="other-scheduler")
+    async with scheduler(pool):
+        await pool.create_pod("big", requests={GPU: "2"})
+        assert await pending_reason(pool, "big", "gpu") == "Unschedulable"
+        await pool.create_pod("small", requests={GPU: "1"})
+        await bound(pool, "other", "small")
+
+
+async def test_a_pod_that_another_scheduler_binds_is_reported(pool: Pool) -> None:
+    [node] = await pool.add_nodes(1, {GPU: "0"})
+    async with scheduler(pool) as running:
+        pod = await pool.create_pod("taken", requests={GPU: "1"})
+        await pending_reason(pool, "taken", "never fits")
+        await pool.bind(pod, node)
+        await eventually_event(
+            pool, "ForeignBind", f"two schedulers serve the name {pool.namespace}"
+        )
+        assert running.foreign_binds == 1
+
+
+async def eventually_event(pool: Pool, reason: str, text: str) -> None:
+    async def is_written() -> bool:
+        path = f"/api/v1/namespaces/{pool.namespace}/events"
+        events = msgspec.json.decode(await pool.api.request("GET", path))["items"]
+        return any(each["reason"] == reason and text in each["message"] for each in events)
+
+    await eventually(is_written, PATIENCE_S)
+
+
+async def test_a_higher_priority_evicts_a_whole_gang(pool: Pool) -> None:
+    """The victims are marked, evicted with a reason, and replaced by the preemptor."""
+    await pool.add_nodes(2, {GPU: "1"})
+    await priority_class(pool, "high", 1000)
+    finalizers = ["phalanx.test/keep"]  # so that the test can look at evicted pods
+    async with scheduler(pool) as running:
+        for name in ("low-0", "low-1"):
+            await pool.create_pod(
+                name, requests={GPU: "1"}, finalizers=finalizers, **gang("low", 2)
+            )
+        await bound(pool, "low-0", "low-1")
+        await pool.create_pod(
+            "high", requests={GPU: "1"}, priorityClassName=f"{pool.namespace}-high"
+        )
+
+        async def are_evicted() -> bool:
+            return all([(await pool.read_pod(f"low-{n}")).is_terminating for n in range(2)])
+
+        await eventually(are_evicted, PATIENCE_S)
+        for number in range(2):
+            await eventually_disrupted(pool, f"low-{number}")
+        for number in range(2):
+            await pool.api.patch(
+                PODS.path(pool.namespace, f"low-{number}"), {"metadata": {"finalizers": None}}
+            )
+            await pool.api.delete(PODS, f"low-{number}", pool.namespace, grace_s=0)
+        await bound(pool, "high")
+        assert running.evictions == {"evicted": 2}
+
+
+async def eventually_disrupted(pool: Pool, name: str) -> None:
+    async def is_shown() -> bool:
+        pod = await pool.read_pod(name)
+        return any(
+            (c.type, c.reason) == ("DisruptionTarget", "PreemptionByScheduler")
+            and f"{pool.namespace}/high" in c.message
+            for c in pod.status.conditions
+        )
+
+    await eventually(is_shown, PATIENCE_S)
+
+
+async def priority_class(pool: Pool, name: str, value: int) -> None:
+    body = {"metadata": {"name": f"{pool.namespace}-{name}"}, "value": value}
+    await pool.api.request("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body)
+
+
+async def half_bound(pool: Pool) -> None:
+    """A gang of two as a scheduler leaves it that dies between its two binds."""
+    [node] = await pool.add_nodes(1, {GPU: "1"})
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "1", "controller": True}
+    for name in ("m-0", "m-1"):
+        body = pool.pod(name, requests={GPU: "1"}, **gang("g", 2))
+        body["metadata"]["ownerReferences"] = [owner]
+        await pool.api.create(PODS, body, pool.namespace)
+    await pool.bind(await pool.read_pod("m-0"), node, {ROUND: "abc/2/2"})
+
+
+async def test_a_gang_that_is_bound_in_part_is_completed_first(pool: Pool) -> None:
+    await half_bound(pool)
+    async with scheduler(pool):
+        await pool.create_pod("other", requests={GPU: "1"})
+        await pending_reason(pool, "other", "short of gpu")
+        await bound(pool, "m-0")
+        await pool.add_nodes(1, {GPU: "1"})
+        await bound(pool, "m-0", "m-1")
+
+
+async def test_a_gang_that_stays_bound_in_part_is_evicted(pool: Pool) -> None:
+    await half_bound(pool)
+    async with scheduler(pool, gang_timeout_s=0.0) as running:
+        await eventually_event(pool, "GangTimedOut", "was bound in part for 0 s")
+        assert running.evictions == {"evicted": 1}
+    assert (await pool.read_pod("m-0")).is_terminating
+
+
+async def test_a_node_whose_kubelet_refuses_a_pod_is_avoided(pool: Pool) -> None:
+    await pool.add_nodes(2, {GPU: "1"})
+    async with scheduler(pool):
+        for name in ("m-0", "m-1"):
+            await pool.create_pod(name, requests={GPU: "1"}, **gang("g", 1))
+            await bound(pool, *(["m-0"] if name == "m-0" else ["m-0", "m-1"]))
+            await pool.set_status(name, {"phase": "Failed", "reason": f"OutOf{GPU}"})
+    nodes = {pod.spec.node_name for pod in await pods_of(pool)}
+    assert nodes == set(pool.nodes)
