@@ -20,15 +20,19 @@ from phalanx.kube.calls import (
     PodReport,
     Preempt,
     TimeOutGang,
+    admitted_groups,
     calls_of,
     reports_of,
+    timed_out_rounds,
 )
 from phalanx.kube.cluster_model import ClusterModel
 from phalanx.kube.gang_terms import GangKey
 from phalanx.kube.objects.cluster import KubeNamespace, PodDisruptionBudget, PriorityClass
-from phalanx.kube.objects.gang import KubeQueue
+from phalanx.kube.objects.gang import KubeQueue, PodGroupStatus
+from phalanx.kube.objects.metadata import LabelSelector
 from phalanx.kube.objects.pod import KubePod
-from phalanx.kube.rounds import ROUND, BindRound
+from phalanx.kube.rounds import ROUND, BindRound, is_foreign_bind
+from phalanx.kube.selectors import query_of
 from phalanx.manifest.gang_keys import GangFamily
 from phalanx.plan.cycle import plan
 
@@ -643,3 +647,56 @@ def test_a_node_that_leaves_takes_its_pods_out_of_the_plan() -> None:
     assert cluster.bound() == []
     cluster.model.put_node(kube_node("n0", gpu=2))
     assert cluster.bound() == ["w"]
+
+
+@pytest.mark.parametrize("has_controller", [True, False])
+def test_a_half_bound_gang_is_evicted_after_its_timeout_if_its_pods_are_replaced(
+    *, has_controller: bool
+) -> None:
+    cluster = Cluster(nodes=1, gpu=2)
+    owners = [{"kind": "Job", "name": "j", "uid": "u", "controller": True}]
+    labels = ack(min_available="4")
+    bound = [bound_in("x/4/4", f"w{n}", labels=labels) for n in range(2)]
+    if has_controller:
+        owned = {"labels": labels, "owners": owners}
+        bound = [bound_in("x/4/4", f"w{n}", **owned) for n in range(2)]
+    cluster.put(*bound, *members(2, 2, labels=labels))
+    cluster.model.refresh()
+    minute, began = timedelta(seconds=60), datetime(2026, 1, 1, 10, tzinfo=UTC)
+    assert not list(timed_out_rounds(cluster.model, began + minute / 2, minute))
+    (call,) = timed_out_rounds(cluster.model, began + minute, minute)
+    assert len(call.evicted) == (2 if has_controller else 0)
+    assert len(call.kept) == (0 if has_controller else 2)
+
+
+def test_a_pod_group_of_volcano_without_pods_is_admitted_within_the_limit_of_its_queue() -> None:
+    cluster = Cluster()
+    cluster.model.put_queue(queue("small", capability={"cpu": "4"}), is_volcano=True)
+
+    def group(name: str, cpu: str, **fields: Any) -> None:
+        given = kube_pod_group(name, minMember=1, queue="small", minResources={"cpu": cpu})
+        cluster.model.gangs.put_group(msgspec.structs.replace(given, **fields), GangFamily.VOLCANO)
+
+    group("fits", "4")
+    group("large", "5")
+    group("running", "1", status=PodGroupStatus(phase="Running"))
+    assert [call.name for call in admitted_groups(cluster.model)] == ["fits"]
+
+
+def test_only_the_selected_nodes_are_used() -> None:
+    model = ClusterModel(nodes=query_of(LabelSelector({"team": "ml"})))
+    model.put_node(kube_node("a"))
+    model.put_node(kube_node("b", labels={"team": "ml"}))
+    model.put_node(kube_node("c", labels={"team": "ml", "phalanx.dev/fleet": "operator"}))
+    model.refresh()
+    assert set(model.state.table.index) == {"b"}
+    model.put_node(kube_node("b"))
+    model.refresh()
+    assert not model.state.table.index
+
+
+def test_a_bind_by_another_scheduler_is_noticed() -> None:
+    pending, bound = kube_pod("w"), kube_pod("w", node="n0")
+    assert is_foreign_bind(pending, bound)
+    assert not is_foreign_bind(pending, bound_in("x/1/1", "w"))
+    assert not is_foreign_bind(bound, bound)

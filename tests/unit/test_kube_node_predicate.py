@@ -176,7 +176,8 @@ def test_unsupported_parts_are_named(spec: dict[str, Any], part: str | None) -> 
 
 def claim(name: str = "data", volume: str = "pv", **fields: Any) -> PersistentVolumeClaim:
     spec = {"volumeName": volume, "accessModes": ["ReadWriteOnce"], **fields.pop("spec", {})}
-    metadata = {"name": name, "namespace": "default", **fields}
+    bound = {"pv.kubernetes.io/bind-completed": "yes"}
+    metadata = {"name": name, "namespace": "default", "annotations": bound, **fields}
     return msgspec.convert({"metadata": metadata, "spec": spec}, PersistentVolumeClaim)
 
 
@@ -212,6 +213,13 @@ def test_a_volume_restricts_the_nodes_of_its_pod() -> None:
     assert not nodes.matches(facts(labels={"rack": "b"}))
 
 
+def test_the_affinity_of_a_volume_ignores_fields_as_kubernetes_does() -> None:
+    named = {"matchFields": [expression("In", "elsewhere", key="metadata.name")]}
+    nodes = pod_nodes(kube_pod(), volumes_of(claim(), volume=volume(named)))
+    assert nodes.matches(facts())
+    assert not pod_nodes(kube_pod(), volumes_of(claim(), volume=volume({}))).matches(facts())
+
+
 def test_the_zone_of_a_volume_does_not_exclude_nodes_without_zones() -> None:
     nodes = pod_nodes(kube_pod(), volumes_of(claim(), volume=volume(zone="a__b")))
     key, older = "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"
@@ -228,6 +236,7 @@ def test_the_zone_of_a_volume_does_not_exclude_nodes_without_zones() -> None:
         (volumes_of(), "claim data does not exist"),
         (volumes_of(claim()), "persistent volume pv does not exist"),
         (volumes_of(claim(volume="")), "claim data is not bound to a volume yet"),
+        (volumes_of(claim(annotations={})), "claim data is not bound to a volume yet"),
         (
             volumes_of(claim(deletionTimestamp=datetime(2026, 1, 1, tzinfo=UTC))),
             "claim data is being deleted",

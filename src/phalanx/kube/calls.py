@@ -5,17 +5,22 @@ plan decides again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from phalanx.core import reasons as why
 from phalanx.core.events import Placement
+from phalanx.core.queues import at_or_above
 from phalanx.core.reasons import Reason
 from phalanx.core.text import listed
 from phalanx.kube.cluster_model import ClusterModel
 from phalanx.kube.gang import GangMember, KubeGang
-from phalanx.kube.gang_translation import NOT_READY
+from phalanx.kube.gang_terms import gang_terms
+from phalanx.kube.gang_translation import NOT_READY, half_bound
 from phalanx.kube.objects.pod import KubePod
-from phalanx.kube.rounds import BindRound
+from phalanx.kube.queues import DEFAULT
+from phalanx.kube.rounds import BindRound, bound_at
+from phalanx.manifest.gang_keys import GangFamily
 from phalanx.plan.decisions import (
     Evict,
     Gather,
@@ -86,6 +91,22 @@ class TimeOutGang(NamedTuple):
     gang: str
     pods: tuple[PodReference, ...]
     retries: bool
+
+
+class TimeOutRound(NamedTuple):
+    """Evict the bound pods of a gang that has been half bound for too long. Without a controller a
+    pod would be lost for good, so such pods stay, with an event."""
+
+    gang: str
+    evicted: tuple[PodReference, ...]
+    kept: tuple[PodReference, ...]
+
+
+class AdmitGroup(NamedTuple):
+    """Set a PodGroup of Volcano to `Inqueue`, so that its controller creates the pods."""
+
+    namespace: str
+    name: str
 
 
 class PodReport(NamedTuple):
@@ -179,6 +200,38 @@ def _preempt(
     evictions.sort(key=lambda each: not each.has_budget)
     nominations = tuple(bind for _, binds in placed for bind in binds)
     return Preempt(preemptor, nominations, tuple(evictions), lost)
+
+
+def timed_out_rounds(
+    model: ClusterModel, now: datetime, timeout: timedelta
+) -> Iterator[TimeOutRound]:
+    """The gangs whose last round of binds stopped half way, longer ago than the timeout."""
+    for gang in model.gangs.gangs.values():
+        pods = half_bound(gang)
+        bound = [at for pod in pods if (at := bound_at(pod)) is not None]
+        if not bound or now - max(bound) < timeout:
+            continue
+        kept = [pod for pod in pods if pod.metadata.controller is None]
+        yield TimeOutRound(
+            gang.job, tuple(map(reference, [] if kept else pods)), tuple(map(reference, kept))
+        )
+
+
+def admitted_groups(model: ClusterModel) -> Iterator[AdmitGroup]:
+    """PodGroups of Volcano without pods whose minimum fits the limits of their queue."""
+    for group in model.gangs.groups_without_pods():
+        if group.key.family is not GangFamily.VOLCANO or group.phase not in ("", "Pending"):
+            continue
+        terms = gang_terms(group.key, (), group)
+        queues = model.state.queues
+        limits = [each.limit for each in at_or_above(queues, terms.queue or DEFAULT)]
+        fits = all(
+            amount <= limit.get(resource, amount)
+            for limit in limits
+            for resource, amount in terms.gate
+        )
+        if terms.problem is None and limits and fits:
+            yield AdmitGroup(group.key.namespace, group.key.name)
 
 
 # Why pods are pending

@@ -41,6 +41,7 @@ from phalanx.kube.placed_pods import PodTraits
 from phalanx.kube.pod_table import PodTable
 from phalanx.kube.queues import ClusterQueue, cluster_queue, queue_of, usable_queues
 from phalanx.kube.rounds import BindRound
+from phalanx.kube.selectors import LabelQuery
 from phalanx.kube.taints import AVOIDED
 from phalanx.kube.volumes import VolumeIndex, attach_limits
 from phalanx.plan.model import OrderKey, PlannerPolicy
@@ -48,10 +49,17 @@ from phalanx.plan.state.planner_state import KEPT_ANSWERS, PlannerState
 
 #: Order within a queue: priority, then creation, then name.
 POLICY = PlannerPolicy(order=(OrderKey.PRIORITY, OrderKey.CREATED))
+#: Nodes with this label run jobs of a Phalanx server, which fills them itself.
+_FLEET, _OPERATOR = "phalanx.dev/fleet", "operator"
+_ANY = LabelQuery()
 
 
 class ClusterModel:
-    def __init__(self, scheduler_names: Collection[str] = ("phalanx",)) -> None:
+    def __init__(
+        self, scheduler_names: Collection[str] = ("phalanx",), nodes: LabelQuery | None = None
+    ) -> None:
+        """`nodes` restricts where pods are placed."""
+        self._served = nodes
         self.nodes: dict[str, KubeNode] = {}
         self._namespaces: dict[str, KubeNamespace] = {}
         self._namespace_labels: dict[str, Mapping[str, str]] = {}
@@ -159,7 +167,10 @@ class ClusterModel:
     # Nodes
 
     def put_node(self, node: KubeNode) -> None:
-        name = node.metadata.name
+        name, labels = node.metadata.name, node.metadata.labels
+        if labels.get(_FLEET) == _OPERATOR or not (self._served or _ANY).matches(labels):
+            self.remove_node(name)
+            return
         is_new = name not in self.nodes
         self.nodes[name] = node
         self._changed_nodes.add(name)

@@ -82,6 +82,7 @@ class GroupDeclaration(NamedTuple):
     role_minimums: Mapping[str, int]
     created_at: datetime | None
     retries: bool  #: its timeout releases the held places, and the gang is tried again
+    phase: str  #: of its status
     problem: str | None = None
 
 
@@ -166,6 +167,7 @@ def group_declaration(group: KubePodGroup, family: GangFamily) -> GroupDeclarati
         role_minimums=spec.min_task_member,
         created_at=metadata.creation_timestamp,
         retries=spec.schedule_timeout_seconds is not None,
+        phase=group.status.phase,
         problem=_first_problem(problems),
     )
 

@@ -13,6 +13,7 @@ from phalanx.core.reasons import NotSchedulable, Reason, WaitingForMembers
 from phalanx.core.spec.job import Match, Pack
 from phalanx.core.time_units import Micros
 from phalanx.kube.gang import GangMember, KubeGang, MemberState, has_timed_out, micros
+from phalanx.kube.objects.pod import KubePod
 from phalanx.kube.rounds import bound_at, incomplete_rounds
 from phalanx.plan.model import NEVER, PendingGang, RoleRequest, RunningGang, RunningTask
 from phalanx.plan.state.from_cluster import most_common
@@ -51,10 +52,8 @@ def is_satisfied(gang: KubeGang) -> bool:
     done = gang.of(MemberState.SUCCEEDED)
     if len(bound) + len(done) >= gang.terms.minimum:
         return True
-    pods = [member.pod for member in bound]
-    incomplete = incomplete_rounds(pods, [member.pod for member in gang.pending])
-    half_bound = {pod.metadata.uid for some in incomplete.values() for pod in some}
-    return any(pod.metadata.uid not in half_bound for pod in pods)
+    unfinished = {pod.metadata.uid for pod in half_bound(gang)}
+    return any(member.pod.metadata.uid not in unfinished for member in bound)
 
 
 def pending_gangs(gang: KubeGang, given: GangPlan) -> list[PendingGang]:
@@ -100,12 +99,10 @@ def _together(
 ) -> PendingGang:
     terms = gang.terms
     bound, done = gang.bound, gang.of(MemberState.SUCCEEDED)
-    half_bound = _half_bound(gang, bound, pending)
-    counted = _counted(terms.match, bound, done)
-    if half_bound:
-        counted = bound
+    is_half_bound = bool(half_bound(gang))
+    counted = bound if is_half_bound else _counted(terms.match, bound, done)
     minimum = terms.minimum or 1
-    is_complete = satisfied and not half_bound and len(bound) + len(done) >= minimum
+    is_complete = satisfied and not is_half_bound and len(bound) + len(done) >= minimum
     need = 1 if is_complete else max(1, minimum - len(counted))
     roles = _roles(gang, pending, bound, None if is_complete else counted)
     obstacle = _own_obstacle(pending, given) or _too_few(gang, pending, counted, roles, need)
@@ -121,7 +118,7 @@ def _together(
         name=gang.name,
         version=gang.version,
         queue=given.queue,
-        priority=_FIRST + priority if half_bound else priority,
+        priority=_FIRST + priority if is_half_bound else priority,
         created_at=gang.created_at,
         size=len(pending) + len(bound),
         roles=roles,
@@ -137,19 +134,20 @@ def _together(
         pack=pack,
         domain=None if pack is None else _domain(bound, given.domains),
         avoid=gang.avoid,
-        evicts_from=None if half_bound else _evicts_from(pending),
+        evicts_from=None if is_half_bound else _evicts_from(pending),
         expires_at=expires,
         gathered=gathered,
         nomination=_nomination(pending, given),
     )
 
 
-def _half_bound(gang: KubeGang, bound: Sequence[GangMember], pending: Sequence[GangMember]) -> bool:
-    """Whether a round of binds of the gang stopped half way."""
-    if gang.is_alone or not bound:
-        return False
-    pods = [member.pod for member in bound]
-    return bool(incomplete_rounds(pods, [member.pod for member in pending]))
+def half_bound(gang: KubeGang) -> list[KubePod]:
+    """The bound pods of rounds of the gang that stopped half way."""
+    bound = [] if gang.is_alone else gang.bound
+    if not bound:
+        return []
+    rounds = incomplete_rounds([m.pod for m in bound], [m.pod for m in gang.pending])
+    return [pod for pods in rounds.values() for pod in pods]
 
 
 def _counted(match: Match, bound: list[GangMember], done: list[GangMember]) -> list[GangMember]:

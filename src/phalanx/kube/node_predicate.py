@@ -12,7 +12,7 @@ from phalanx.kube.objects.pod import (
     PreferredNodeTerm,
     Toleration,
 )
-from phalanx.kube.selectors import matches_any, matches_term
+from phalanx.kube.selectors import matches_any, matches_term, satisfies
 from phalanx.kube.taints import AVOIDED, EXCLUDING, is_tolerated, normal_tolerations
 from phalanx.kube.volumes import PodVolumes, VolumeNodes, is_in_zones
 from phalanx.plan.model import NodeFacts
@@ -59,7 +59,13 @@ class PodNodes(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
 
 
 def _can_use(node: NodeFacts, volume: VolumeNodes) -> bool:
-    terms_match = volume.terms is None or matches_any(node, volume.terms)
+    """Whether a volume can be used on a node. Like Kubernetes, the affinity of a volume looks at
+    labels only: fields in it always match."""
+    terms_match = volume.terms is None or any(
+        all(satisfies(node.labels, each) for each in term.match_expressions)
+        for term in volume.terms
+        if term.match_expressions or term.match_fields
+    )
     return terms_match and is_in_zones(node, volume.zones)
 
 

@@ -65,6 +65,12 @@ def bound_at(pod: KubePod) -> datetime | None:
     return pod.status.start_time
 
 
+def is_foreign_bind(before: KubePod | None, after: KubePod) -> bool:
+    """Whether another scheduler has bound a pod that was pending: it carries no round."""
+    was_pending = before is not None and not before.spec.node_name
+    return was_pending and bool(after.spec.node_name) and ROUND not in after.metadata.annotations
+
+
 def _created(pod: KubePod) -> datetime:
     created = pod.metadata.creation_timestamp
     if created is None:

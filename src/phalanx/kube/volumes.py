@@ -24,6 +24,8 @@ _OLDER = {
 }
 _ZONE_LABELS = (_ZONE, _REGION, *_OLDER)
 _ONE_POD = "ReadWriteOncePod"
+#: Set when a claim and its volume refer to each other. A claim may name a volume before.
+_BOUND = "pv.kubernetes.io/bind-completed"
 
 
 class VolumeNodes(NamedTuple):
@@ -83,7 +85,7 @@ class VolumeIndex:
             obstacle = _claim_obstacle(pod, name, claim, is_ephemeral=is_ephemeral)
             if claim is None or obstacle is not None:
                 return PodVolumes(obstacle)
-            if not claim.spec.volume_name:
+            if not claim.spec.volume_name or _BOUND not in claim.metadata.annotations:
                 return self._unbound(name, claim)
             volume = self._volumes.get(claim.spec.volume_name)
             if volume is None:
