@@ -1,7 +1,7 @@
 """A gang as the scheduler sees it: its pods, what they and the PodGroup declare, and the places
 that it holds. Every pod has a number that it keeps, by which the planner knows it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
@@ -56,6 +56,7 @@ class KubeGang:
         self.version = 0
         self.terms: GangTerms = ALONE
         self.created_at: Micros = 0
+        #: By number, in the order of their creation.
         self.members: dict[int, GangMember] = {}
         self._numbers: dict[str, int] = {}
         self._next = 0
@@ -75,6 +76,9 @@ class KubeGang:
             self._next += 1
         return number
 
+    def set_members(self, members: Iterable[GangMember]) -> None:
+        self.members = {member.number: member for member in sorted(members, key=_age)}
+
     def uids(self) -> dict[str, int]:
         """The pods and their numbers."""
         return self._numbers
@@ -88,8 +92,7 @@ class KubeGang:
 
     def of(self, *states: MemberState) -> list[GangMember]:
         """The members in these states, in the order of their creation."""
-        some = [member for member in self.members.values() if member.state in states]
-        return sorted(some, key=_age)
+        return [member for member in self.members.values() if member.state in states]
 
     @property
     def pending(self) -> list[GangMember]:
@@ -107,10 +110,9 @@ class KubeGang:
         return (member.pod for member in self.members.values())
 
 
-def _age(member: GangMember) -> tuple[str, str, int]:
+def _age(member: GangMember) -> tuple[Micros, str]:
     metadata = member.pod.metadata
-    created = metadata.creation_timestamp
-    return ("" if created is None else created.isoformat()), metadata.name, member.number
+    return micros(metadata.creation_timestamp), metadata.name
 
 
 def micros(at: datetime | None) -> Micros:

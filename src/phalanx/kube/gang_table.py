@@ -141,7 +141,7 @@ class GangTable:
             return False
         before = gang.terms, gang.satisfied
         gang.version += 1
-        gang.members = {number: self._member(uid, number) for uid, number in uids.items()}
+        gang.set_members(self._member(uid, number) for uid, number in uids.items())
         declared = [each for uid in uids if (each := self._declared.get(uid)) is not None]
         key = self._keys.get(gang.job)
         group = None if key is None else self._groups.get(key)
