@@ -3,7 +3,15 @@
 from tests.driver import Driver, spec
 
 from phalanx.core.errors import Conflict
-from phalanx.core.events import Gone, Placed, Placement, WorkerLeaving, WorkerLost, WorkerRegistered
+from phalanx.core.events import (
+    Claimed,
+    Gone,
+    Placed,
+    Placement,
+    WorkerLeaving,
+    WorkerLost,
+    WorkerRegistered,
+)
 from phalanx.core.model import Assignment, Phase, Protocol
 from phalanx.core.states import State
 
@@ -45,6 +53,19 @@ def test_a_fenced_job_is_not_placed_while_a_recovered_worker_runs_its_task() -> 
     assert "may be alive on a" in driver.refuse(placing(driver, job, "b"), Conflict)
     driver.apply(Gone("a", f"{job}.0", 1))
     driver.run(job, "b")
+
+
+def test_a_fenced_job_that_was_lost_with_a_plain_worker_awaits_the_end_of_its_task() -> None:
+    driver = Driver()
+    driver.plain("p", "q")
+    job = driver.submit(spec(fence=True))
+    driver.apply(Claimed(f"{job}.0", "p"))
+    driver.apply(WorkerLost("p"))
+    driver.advance(600)
+    assert "may be alive on p" in driver.refuse(placing(driver, job, "q"), Conflict)
+    assert "may be alive on p" in driver.refuse(Claimed(f"{job}.0", "q"), Conflict)
+    driver.apply(Gone("p", f"{job}.0", 1))
+    driver.apply(Claimed(f"{job}.0", "q"))
 
 
 def test_a_worker_that_shuts_down_has_its_jobs_evicted_and_gets_no_others() -> None:

@@ -11,7 +11,7 @@ from tests.driver import Driver, spec
 from phalanx.core.changes import Changes
 from phalanx.core.events import Event, Progressed, WorkerLost
 from phalanx.core.model import GangMembers
-from phalanx.core.records import JobRecord
+from phalanx.core.records import GangStopping, JobRecord
 from phalanx.core.spec.validation import job_spec
 from phalanx.engine.turn import Turn
 from phalanx.plan.cycle import plan
@@ -121,6 +121,21 @@ def test_a_stop_that_times_out_is_counted_as_forced(cluster: Measured) -> None:
     assert cluster.value("gang_preemptions_force_drained_total") == 1
     assert cluster.value("gang_preemptions_completed_total", outcome="blocked") == 1
     assert cluster.value("gang_preemption_drain_seconds_sum") == seconds(45)
+
+
+def test_every_task_that_stops_without_a_report_is_counted_as_forced(cluster: Measured) -> None:
+    cluster.fleet("w-3", resources={"gpu": 1000})
+    job = cluster.submit(spec(3, role=GPU))
+    cluster.run(job, "w-1", "w-2", "w-3")
+    changes = cluster.fail(job, 0)
+    # As in Workron's log, the task that failed is among those that stop.
+    [stopping] = [record for record in changes.records if isinstance(record, GangStopping)]
+    assert line_of(stopping)[1]["transitioned"] == 3
+    cluster.apply(WorkerLost("w-2"))
+    assert cluster.value("gang_preemptions_force_drained_total") == 1
+    cluster.advance(46)
+    assert cluster.value("gang_preemptions_force_drained_total") == 2
+    assert cluster.value("gangs_preempted_total") == 1
 
 
 def test_the_cluster_is_counted_by_phase_state_status_reason_and_queue(cluster: Measured) -> None:
