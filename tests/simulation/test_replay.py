@@ -39,7 +39,7 @@ def a_trace(jobs: Iterable[TraceJob], nodes: int = 1, queues: Iterable[Queue] = 
 def starts(trace: Trace, policy: ReplayPolicy, estimate: float = 1.0) -> dict[str, int]:
     """The second in which each job first starts."""
     cluster = Cluster()
-    planner = planner_for(policy, cluster)
+    planner = planner_for(policy, cluster, ReplaySettings())
     replay = Replay(trace, cluster, planner, ReplaySettings(estimate))
     replay.run()
     assert not replay.rejected
@@ -189,7 +189,7 @@ def test_no_node_is_overcommitted_and_every_job_that_fits_ends(
         queues=[Queue("red", weight=2), Queue("blue", quota={"gpu": 8000})],
     )
     cluster = Cluster()
-    planner = planner_for(policy, cluster)
+    planner = planner_for(policy, cluster, ReplaySettings())
     replay = Replay(trace, cluster, planner)
     while replay.step():
         check(cluster)

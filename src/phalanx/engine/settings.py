@@ -36,4 +36,5 @@ class EngineSettings(msgspec.Struct, frozen=True):
             starve_after=round(self.starve_after_s * SECOND),
             min_runtime=round(self.min_runtime_s * SECOND),
             backfill=self.backfill,
+            plan_every=round(self.plan_tick_s * SECOND),
         )

@@ -38,7 +38,10 @@ def plan(state: PlannerState, now: Micros) -> Plan:
     requests = {*work.lineup.requests, *growing}
     work.reasons.shortage = Shortage(work.capacity.present, requests, limits)
     decisions, starts = tuple(work.decisions), work.reservations.starts()
-    return Plan(now, decisions, work.reasons, starts, serving.evictions.cursor)
+    placed = (d.placements for d in decisions if isinstance(d, Reserve | Evict))
+    served = {placement.job for placements in placed for placement in placements} | work.excluded
+    broken = work.reservations.broken(served)
+    return Plan(now, decisions, work.reasons, starts, serving.evictions.cursor, broken)
 
 
 def decision_for(state: PlannerState, now: Micros, job: str) -> Reserve | Evict | Gather | None:

@@ -69,6 +69,8 @@ class Plan(msgspec.Struct, frozen=True):
     reasons: PendingReasons  #: why each gang that stays pending is pending
     reserved_starts: tuple[ReservedStart, ...] = ()
     cursor: int = 0  #: number of searches for victims that the next plan skips
+    #: Pending jobs whose start the last plan had reserved, and this one reserves later or not.
+    broken_starts: tuple[str, ...] = ()
 
     def reserved(self) -> Iterator[Placement]:
         for decision in self.decisions:

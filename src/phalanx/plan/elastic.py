@@ -52,7 +52,8 @@ def _add_tasks(work: PlanningPass, trial: PlacementTrial, role: RoleRequest, wan
     Starts that were reserved after the gang was placed must not be delayed either.
     """
     later = work.reservations.capacities_during(trial.gang.duration)
-    trial.continue_on((*work.capacity.both, *later), work.reservations.allowed_nodes())
+    allowed = work.reservations.allowed_nodes(trial.gang.duration)
+    trial.continue_on((*work.capacity.both, *later), allowed)
     placed = trial.grow(role, work.headroom(trial.gang.queue).allows(role, wanted))
     work.use(trial.gang, role_amounts(role, placed, trial.table))
     return placed

@@ -1,21 +1,21 @@
-"""Free capacity at future times: when running tasks must have ended, and what reserved starts take.
+"""Free capacity at future times: when running tasks must have ended, and what reserved starts take
+and free again.
 
 Tasks without a time limit have no known end, so they count as running at every future time.
 """
 
-from bisect import bisect_left, insort
-from collections.abc import Sequence
+from bisect import insort
+from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
 from phalanx.core.time_units import Micros
 from phalanx.plan.decisions import ReservedStart
-from phalanx.plan.model import PendingGang
+from phalanx.plan.model import NEVER, PendingGang
 from phalanx.plan.placement.trial import PlacementTrial, place_all
 from phalanx.plan.state.capacity import FreeCapacity, Occupant
-from phalanx.plan.state.nodes import Bools, Floats, NodeTable
+from phalanx.plan.state.nodes import SLOTS, WHOLE, Bools, Floats, NodeTable
 from phalanx.plan.state.pass_capacity import PassCapacity
 from phalanx.plan.state.running import RunningGangs
 
@@ -34,21 +34,42 @@ class EndTimes:
         self._others += ((end, occupant) for occupant in occupants)
         insort(self.times, end)
 
-    def earliest(self, missing: Floats) -> int:
-        """Position in `times` of the first time by which these amounts may have become free.
+    def earliest(self, missing: Floats) -> Micros:
+        """The first time by which these amounts may have become free; `NEVER` if there is none.
 
         A lower bound: the amounts are summed over all nodes.
         """
         missing = missing.copy()
         for _, (_, vector, *_) in self._others:
             missing[vector.rows] -= vector.amounts
-        position = 0
+        earliest: Micros = 0
         for row in np.flatnonzero(missing > 0).tolist() if len(self._known.ends) else ():
             task = int(np.searchsorted(self._known.sums[:, row], missing[row]))
             if task == len(self._known.ends):
-                return len(self.times)
-            position = max(position, bisect_left(self.times, int(self._known.ends[task])))
-        return position
+                return NEVER
+            earliest = max(earliest, int(self._known.ends[task]))
+        return earliest
+
+    def needed_from(self, occupants: Iterable[Occupant], table: NodeTable) -> Micros:
+        """The earliest time at which these tasks could start on their nodes, if all tasks without
+        a known end ended now; 0 if that is now."""
+        needs: dict[int, Floats] = {}
+        for node, vector, *_ in occupants:
+            need = needs.setdefault(node, np.zeros(len(table.rows)))
+            need[vector.rows] += vector.amounts
+        counts = np.array([name not in (SLOTS, WHOLE) for name in table.rows], np.bool_)
+        known, has_end = self._known, self._known.ends < NEVER
+        earliest: Micros = 0
+        for node, need in needs.items():
+            tasks = np.flatnonzero(has_end & (known.nodes == node))
+            used = known.amounts[tasks]
+            # What the tasks that end after each of them, or after none, use.
+            later = used.sum(axis=0) - np.cumsum(np.vstack((0 * need, used)), axis=0)
+            is_free = ((table.capacity[:, node] - later >= need) | ~counts).all(axis=1)
+            ended = int(np.argmax(is_free))
+            if ended:
+                earliest = max(earliest, int(known.ends[tasks[ended - 1]]))
+        return earliest
 
     def free_by(self, time: Micros, capacity: FreeCapacity) -> None:
         """Free the places of all tasks that end by this time in a capacity."""
@@ -58,104 +79,182 @@ class EndTimes:
         capacity.vacate(occupant for end, occupant in self._others if end <= time)
 
 
-class Reservation(NamedTuple):
-    """A start reserved for a gang or a group."""
+class Reservation:
+    """A start reserved for a gang or a group at a known time."""
 
-    gangs: Sequence[PendingGang]
-    start: ReservedStart  #: named after the first gang
+    def __init__(
+        self, gangs: Sequence[PendingGang], nodes: Sequence[str], at: Micros, table: NodeTable
+    ) -> None:
+        self.gangs = gangs
+        self.at = at
+        #: The time by which all gangs have ended.
+        self.end = max(end_of(at, gang.duration) for gang in gangs)
+        self.start = ReservedStart(gangs[0].job, tuple(nodes), at)
+        self._nodes = node_mask(table, nodes)
 
-    def take(self, capacity: FreeCapacity) -> bool:
-        """Take the reserved places from a capacity; False if they are not free there."""
-        nodes = node_mask(capacity.table, self.start.nodes)
-        trials = [PlacementTrial(gang, (capacity,), nodes) for gang in self.gangs]
+    def runs_at(self, time: Micros) -> bool:
+        """Whether the gangs have their places at a time."""
+        return self.at <= time < self.end
+
+    def uses(self, nodes: Sequence[int]) -> bool:
+        """Whether any of these nodes is reserved."""
+        return bool(self._nodes[nodes].any())
+
+    def take(self, capacities: Sequence[FreeCapacity]) -> bool:
+        """Take the reserved places from all of these; False, and nothing taken, if they are not
+        free."""
+        if not capacities:
+            return True
+        trials = [PlacementTrial(gang, capacities, self._nodes) for gang in self.gangs]
         return place_all(trials) is not None
 
 
+def end_of(at: Micros, duration: Micros | None) -> Micros:
+    """When a gang that starts at a time has ended."""
+    return NEVER if duration is None else at + duration
+
+
+class CapacityTimeline:
+    """Free capacity at future times, less what a list of reservations takes.
+
+    Capacities are computed when they are asked for: most passes place nothing that could delay a
+    reserved start.
+    """
+
+    def __init__(self, future: "FutureCapacity") -> None:
+        self._future = future
+        self.reservations: list[Reservation] = []
+        self._at: dict[Micros, FreeCapacity] = {}
+
+    def at(self, time: Micros) -> FreeCapacity:
+        """What is free at a time: all tasks that end by then are gone, and all reserved gangs that
+        run then have their places. A reservation that cannot be kept is dropped."""
+        capacity = self._at.get(time)
+        if capacity is None:
+            capacity = self._future.without_reservations(time)
+            for reservation in [r for r in self.reservations if r.runs_at(time)]:
+                if not reservation.take((capacity,)) and reservation.at == time:
+                    self.reservations.remove(reservation)
+            self._at[time] = capacity
+        return capacity
+
+    def start_times(self, after: Micros, before: Micros) -> list[Micros]:
+        """The reserved start times between two times, the earliest first."""
+        return sorted({r.at for r in self.reservations if after < r.at < before})
+
+    def at_starts(self, after: Micros, before: Micros) -> list[FreeCapacity]:
+        """Free capacity at each reserved start time between two times."""
+        for time in self.start_times(after, before):
+            self.at(time)
+        # Computing them may have shown that a reservation cannot be kept.
+        return [self.at(time) for time in self.start_times(after, before)]
+
+    def add(self, reservation: Reservation) -> bool:
+        """Add a reservation; False if its places are known to be taken."""
+        known = [capacity for time, capacity in self._at.items() if reservation.runs_at(time)]
+        if not reservation.take(known):
+            return False
+        self.reservations.append(reservation)
+        return True
+
+    def forget(self) -> None:
+        """Drop what was computed."""
+        self._at.clear()
+
+
 class FutureCapacity:
-    """Free capacity at the reserved start times, and at other times that are tried."""
+    """Free capacity at future times, and the reserved starts of one pass.
+
+    A reservation of the last pass is a promise until the turn of its gang has come: gangs that are
+    served before it may delay it by a start now, but not by a reservation.
+    """
 
     def __init__(self, running: RunningGangs, capacity: PassCapacity) -> None:
         self._running = running
         self._capacity = capacity
-        self.reservations: list[Reservation] = []
-        #: Capacity at reserved start times, computed when it is asked for: most passes place
-        #: nothing that could delay a reserved start. Gangs that start in this pass and would still
-        #: run then take their places from it.
-        self._reserved: dict[Micros, FreeCapacity] = {}
-        #: Capacity at other times, until a gang starts; and the number of reservations in it.
-        self._tried: dict[Micros, tuple[FreeCapacity, int]] = {}
+        #: With the reservations that were made or kept in this pass. Gangs that start now and would
+        #: still run at a reserved start take their places from it.
+        self.binding = CapacityTimeline(self)
+        #: With promises too, to find the time of a new reservation.
+        self._planned = CapacityTimeline(self)
+        self._promises: dict[str, Reservation] = {}
+        #: The end of each gang that starts in this pass, and its nodes.
+        self._started: list[tuple[Micros, list[int]]] = []
 
     @cached_property
     def ends(self) -> EndTimes:
         return EndTimes(self._running)
 
-    def start_times(self) -> list[Micros]:
-        """The reserved start times, the earliest first."""
-        times = (reservation.start.at for reservation in self.reservations)
-        return sorted({time for time in times if time is not None})
+    def times(self) -> list[Micros]:
+        """The times at which places become free: tasks end, or reserved gangs do."""
+        ends = {reservation.end for reservation in self.all_reservations()} - {NEVER}
+        return sorted([*self.ends.times, *ends]) if ends else self.ends.times
+
+    def all_reservations(self) -> list[Reservation]:
+        """The reservations of this pass, and the promises of the last one."""
+        return [*self.binding.reservations, *self._promises.values()]
 
     def add_started(self, end: Micros | None, occupants: Sequence[Occupant]) -> None:
-        """Count tasks that start in this pass and end at a known time."""
-        self._tried.clear()
-        if end is not None and (self._running.ending or self.reservations):
+        """Count tasks that start in this pass. `end` is when they end; None: unknown."""
+        self._planned.forget()
+        self._started.append((NEVER if end is None else end, [node for node, *_ in occupants]))
+        if end is not None and (self._running.ending or self.binding.reservations):
             self.ends.add(end, occupants)
 
-    def at_start(self, time: Micros) -> FreeCapacity:
-        """Free capacity at a reserved start time, less what all starts reserved by then take."""
-        if time not in self._reserved:
-            self._reserved[time] = self._compute(time)
-        return self._reserved[time]
+    # Promises
 
-    def until(self, time: Micros) -> list[FreeCapacity]:
-        """Free capacity at each reserved start time before this time."""
-        for start in self.start_times():
-            if start < time:
-                self.at_start(start)
-        # Computing them may have shown that a reservation can no longer be kept.
-        return [self._reserved[start] for start in self.start_times() if start < time]
+    def promise(self, reservation: Reservation) -> None:
+        """Count a reservation of the last pass."""
+        self._promises[reservation.start.job] = reservation
+        self._planned.reservations.append(reservation)
 
-    def attempt(self, time: Micros) -> FreeCapacity:
-        """Free capacity at any time, to try a start at it."""
-        if time in self._reserved:
-            return self._reserved[time]
-        if time not in self._tried:
-            self._tried[time] = self._compute(time), len(self.reservations)
-        capacity, counted = self._tried[time]
-        for reservation in self.reservations[counted:]:
-            if reservation.start.at is not None and reservation.start.at <= time:
-                reservation.take(capacity)
-        self._tried[time] = capacity, len(self.reservations)
-        return capacity
+    def is_promised(self, job: str) -> bool:
+        """Whether the gang has a promise, and its turn has not come."""
+        return job in self._promises
 
-    def reserve(self, reservation: Reservation, capacity: FreeCapacity) -> None:
-        """Add a reservation whose places have been taken from the capacity tried at its time."""
-        time = reservation.start.at
-        if time is not None:
-            self._tried.pop(time, None)
-            self._reserved.setdefault(time, capacity)
-        self.reservations.append(reservation)
+    def keep(self, job: str) -> ReservedStart | None:
+        """Make the promise of a gang binding; None, and no longer promised, if it has none or its
+        places are taken."""
+        promise = self._promises.pop(job, None)
+        if promise is None:
+            return None
+        if any(end > promise.at and promise.uses(nodes) for end, nodes in self._started):
+            self.binding.at(promise.at)
+        if promise in self._planned.reservations and self.binding.add(promise):
+            return promise.start
+        self._withdraw(promise)
+        return None
 
-    def keep(self, reservation: Reservation) -> bool:
-        """Add a reservation of an earlier pass; False if its places are no longer free then."""
-        time = reservation.start.at
-        if time in self._reserved and not reservation.take(self._reserved[time]):
-            return False
-        self.reservations.append(reservation)
-        return True
+    def drop(self, job: str) -> None:
+        """Withdraw the promise of a gang that needs it no longer."""
+        promise = self._promises.pop(job, None)
+        if promise is not None:
+            self._withdraw(promise)
 
-    def _compute(self, time: Micros) -> FreeCapacity:
-        """What is free at a time: all tasks that end by then are gone, all starts reserved by then
-        have taken their places."""
+    def _withdraw(self, promise: Reservation) -> None:
+        if promise in self._planned.reservations:
+            self._planned.reservations.remove(promise)
+        self._planned.forget()
+
+    # New reservations
+
+    def place_at(
+        self, gangs: Sequence[PendingGang], time: Micros
+    ) -> tuple[PlacementTrial, ...] | None:
+        """Place gangs at a time, without delaying a reserved start while they would run."""
+        end = max(end_of(time, gang.duration) for gang in gangs)
+        capacities = (self._planned.at(time), *self._planned.at_starts(time, end))
+        return place_all([PlacementTrial(gang, capacities) for gang in gangs])
+
+    def reserve(self, reservation: Reservation) -> None:
+        """Add a reservation whose places are free."""
+        self._planned.add(reservation)
+        self.binding.add(reservation)
+
+    def without_reservations(self, time: Micros) -> FreeCapacity:
+        """What is free at a time, whatever is reserved."""
         capacity = self._capacity.soon.fork()
         self.ends.free_by(time, capacity)
-        for reservation in list(self.reservations):
-            start = reservation.start.at
-            if start is None or start > time:
-                continue
-            if not reservation.take(capacity) and start == time:
-                # It can no longer be kept; the next pass reserves another time.
-                self.reservations.remove(reservation)
-                self._tried.clear()
         return capacity
 
 

@@ -83,7 +83,8 @@ class Lineup:
                 firsts[queue] = entry
         count = 2 * policy.heads + policy.searches + work.state.cursor
         best = heapq.nsmallest(count, keyed)
-        return {bucket for _, _, bucket in (*firsts.values(), *best)}
+        promised = map(work.pending.bucket_of, work.reservations.promised())
+        return {bucket for _, _, bucket in (*firsts.values(), *best)}.union(filter(None, promised))
 
     def _may_take(self, gang: PendingGang) -> bool:
         """Whether others may be evicted or held back for a gang, as far as a glance can tell."""
@@ -112,7 +113,8 @@ class Lineup:
         work, bucket, gang = self._work, candidate.bucket, candidate.last
         if bucket is None or work.capacity.may_fit(gang.roles[0].request, bucket.need):
             return False
-        can_reserve = work.reservations.count < work.policy.heads
+        reservations = work.reservations
+        can_reserve = reservations.is_promised(gang) or not reservations.is_full
         if bucket in self._served_short and (can_reserve or self._may_take(gang)):
             return False
         if candidate.position:  # else the bucket has been given no other reason

@@ -37,6 +37,7 @@ class PlannerPolicy(msgspec.Struct, frozen=True):
     min_runtime: Micros = 60 * SECOND  #: a gang that has run for less is not reclaimed
     backfill: bool = True  #: reserve start times for gangs that do not fit yet
     heads: int = 8  #: at most this many reserved starts
+    plan_every: Micros = 5 * SECOND  #: the longest time between two plans
     searches: int = 32  #: at most this many searches for victims in one pass
 
 

@@ -1,10 +1,14 @@
 """Reserved starts: a gang that does not fit yet is given a start time and nodes, and keeps both.
 
 Backfill: another gang starts before it if it ends by then, or leaves those nodes enough at that
-time. A starving gang without a possible start time has nodes kept free for it instead.
+time. A starving gang without a possible start time has nodes kept free for it instead, except from
+gangs that end before it could start.
 """
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -12,7 +16,8 @@ from msgspec.structs import replace
 from phalanx.core.reasons import HeldBack
 from phalanx.core.time_units import Micros
 from phalanx.plan.decisions import ReservedStart
-from phalanx.plan.future_capacity import FutureCapacity, Reservation, node_mask
+from phalanx.plan.future_capacity import FutureCapacity, Reservation, end_of, node_mask
+from phalanx.plan.groups import group_of
 from phalanx.plan.model import NEVER, PendingGang
 from phalanx.plan.pending import is_starving
 from phalanx.plan.placement.amounts import minimum_amounts
@@ -26,6 +31,18 @@ from phalanx.plan.state.planner_state import Moment
 _FEW_TIMES = 8
 
 
+class KeptNodes(NamedTuple):
+    """Nodes that are kept for starving gangs without a start time."""
+
+    starts: tuple[ReservedStart, ...]
+    nodes: Bools
+    needed_from: Micros  #: the gangs cannot start before this time
+
+    def excludes(self, end: Micros) -> bool:
+        """Whether a gang that runs until this time must not use the nodes."""
+        return end > self.needed_from
+
+
 class StartReservations:
     """The reserved starts of one pass."""
 
@@ -35,40 +52,86 @@ class StartReservations:
         self._now = state.now
         self._future = FutureCapacity(state.running, capacity)
         self._attempts = 0
-        #: Nodes kept for starving gangs without a start time, and those gangs.
-        self._kept_nodes: Bools | None = None
-        self._kept_for: list[ReservedStart] = []
+        self._kept: list[KeptNodes] = []
+        #: The starts that were reserved for gangs which are still pending.
+        self._last = {
+            start.job: start for start in state.reserved_starts if start.job in state.pending.gangs
+        }
+        for start in self._last.values():
+            self._promise(start)
+
+    def _promise(self, start: ReservedStart) -> None:
+        """Count a start of the last pass, if its nodes are open and its time has not come."""
+        table, pending = self._state.table, self._state.pending
+        if start.at is None or start.at <= self._now:
+            return
+        is_open = (name in table.index and table.open[table.index[name]] for name in start.nodes)
+        group = group_of(pending.gangs[start.job], pending)
+        gangs = group.members
+        is_eligible = not group.missing and all(pending.own_reason(g) is None for g in gangs)
+        if gangs[0].job == start.job and is_eligible and all(is_open):
+            self._future.promise(Reservation(gangs, start.nodes, start.at, table))
 
     @property
-    def count(self) -> int:
-        """Number of starts reserved at a known time."""
-        return len(self._future.reservations)
+    def is_full(self) -> bool:
+        """Whether no further start is reserved. A gang that starts before the next plan does not
+        count."""
+        soon = self._now + self._state.policy.plan_every
+        count = sum(each.at > soon for each in self._future.all_reservations())
+        return count >= self._state.policy.heads
+
+    def promised(self) -> list[PendingGang]:
+        """The gangs that were promised a start and have not been served yet."""
+        gangs = self._state.pending.gangs
+        return [gangs[job] for job in self._last if self._future.is_promised(job)]
+
+    def is_promised(self, gang: PendingGang) -> bool:
+        return self._future.is_promised(gang.job)
 
     def starts(self) -> tuple[ReservedStart, ...]:
         """The reserved start of every gang, also of each gang of a group."""
         reserved = (
             replace(reservation.start, job=gang.job)
-            for reservation in self._future.reservations
+            for reservation in self._future.binding.reservations
             for gang in reservation.gangs
         )
-        return (*reserved, *self._kept_for)
+        return (*reserved, *(start for kept in self._kept for start in kept.starts))
+
+    def broken(self, served: Collection[str]) -> tuple[str, ...]:
+        """The jobs whose start the last pass had reserved, and this one reserves later or not.
+
+        `served` are jobs that have got a place or have ended.
+        """
+        pending, at = self._state.pending, {start.job: start.at for start in self.starts()}
+        return tuple(
+            job
+            for job, last in self._last.items()
+            if last.at is not None
+            and last.at < (at.get(job) or NEVER)
+            and job not in served
+            and pending.own_reason(pending.gangs[job]) is None
+        )
 
     # Gangs that start now
 
-    def add_started(self, duration: Micros | None, occupants: Sequence[Occupant]) -> None:
+    def add_started(self, gang: PendingGang, occupants: Sequence[Occupant]) -> None:
         """Count tasks that start in this pass. Capacities of `capacities_during` have them."""
-        self._future.add_started(None if duration is None else self._now + duration, occupants)
+        self._future.drop(gang.job)
+        end = None if gang.duration is None else self._now + gang.duration
+        self._future.add_started(end, occupants)
 
     def capacities_during(self, duration: Micros | None) -> list[FreeCapacity]:
         """Free capacity at each reserved start that falls into this time from now.
 
         A gang that starts now and runs so long needs places in all of them.
         """
-        return self._future.until(self._end(duration))
+        return self._future.binding.at_starts(self._now, end_of(self._now, duration))
 
-    def allowed_nodes(self) -> Bools | None:
-        """Mask of the nodes that are not kept for a starving gang; None: all nodes."""
-        return None if self._kept_nodes is None else ~self._kept_nodes
+    def allowed_nodes(self, duration: Micros | None) -> Bools | None:
+        """Mask of the nodes that are not kept from a gang that runs so long; None: all nodes."""
+        end = end_of(self._now, duration)
+        masks = [kept.nodes for kept in self._kept if kept.excludes(end)]
+        return ~np.logical_or.reduce(masks) if masks else None
 
     def held_back(
         self, gangs: Sequence[PendingGang], delayed: ReservedStart | None
@@ -77,27 +140,28 @@ class StartReservations:
 
         `delayed` is a start that is already known to be delayed.
         """
-        starts = [delayed, *(self._delayed_by(gang.duration) for gang in gangs), *self._kept_for]
-        start = next((start for start in starts if start is not None), None)
+        start = delayed or next((s for g in gangs for s in self._delayed_by(g.duration)), None)
         if start is None:
             return None
         trials = place_all([PlacementTrial(gang, self._capacity.both) for gang in gangs])
         undo_all(trials)
         return None if trials is None else HeldBack(start.job, start.at)
 
-    def _delayed_by(self, duration: Micros | None) -> ReservedStart | None:
-        """The first reserved start that falls into this time from now."""
-        end = self._end(duration)
-        for reservation in self._future.reservations:
-            start = reservation.start
-            if start.at is not None and start.at < end:
-                return start
-        return None
-
-    def _end(self, duration: Micros | None) -> Micros:
-        return NEVER if duration is None else self._now + duration
+    def _delayed_by(self, duration: Micros | None) -> Iterator[ReservedStart]:
+        """The reserved starts that fall into this time from now."""
+        end = end_of(self._now, duration)
+        for reservation in self._future.binding.reservations:
+            if reservation.at < end:
+                yield reservation.start
+        for kept in self._kept:
+            if kept.excludes(end):
+                yield from kept.starts
 
     # Gangs that do not fit yet
+
+    def keep_promise(self, gangs: Sequence[PendingGang]) -> ReservedStart | None:
+        """Keep the start that the last pass reserved; None if there is none, or it cannot be."""
+        return self._future.keep(gangs[0].job)
 
     def reserve(self, gangs: Sequence[PendingGang]) -> ReservedStart | None:
         """Reserve a start for a gang or group that is short of free capacity only.
@@ -106,92 +170,98 @@ class StartReservations:
         time has nodes kept free.
         """
         policy = self._state.policy
-        if self.count >= policy.heads:
-            return None
-        last = next(
-            (start for start in self._state.reserved_starts if start.job == gangs[0].job), None
-        )
-        if last is not None and self._keep(Reservation(gangs, last)):
-            return last
-        if self._attempts >= 2 * policy.heads:
+        start = self.keep_promise(gangs)
+        if start is not None:
+            return start
+        if self.is_full or self._attempts >= 2 * policy.heads:
             return None
         self._attempts += 1
         start = self._reserve_earliest(gangs) if policy.backfill else None
         if start is None and all(is_starving(policy, gang, self._now) for gang in gangs):
-            self._keep_nodes(gangs, last)
+            self._keep_nodes(gangs)
         return start
-
-    def _keep(self, reservation: Reservation) -> bool:
-        """Keep a reservation of the last pass, if its nodes are open and its time has not come."""
-        table, start = self._state.table, reservation.start
-        for name in start.nodes:
-            if name not in table.index or not table.open[table.index[name]]:
-                return False
-        if start.at is None or start.at <= self._now:
-            return False
-        return self._future.keep(reservation)
 
     def _reserve_earliest(self, gangs: Sequence[PendingGang]) -> ReservedStart | None:
-        """Reserve the earliest time at which the gangs fit; None if there is none.
-
-        Heuristic: bisection over the end times, which assumes that gangs that fit at one time fit
-        later too. The first steps are short, because the first time at which enough may have ended
-        is most often the right one.
-        """
-        times = self._future.ends.times
-        low, high = self._first_possible(gangs) if len(times) > _FEW_TIMES else 0, len(times)
-        trials: tuple[PlacementTrial, ...] | None = None
-        step = 1
-        while low < high:
-            middle = min(low + step - 1, (low + high) // 2)
-            step *= 2
-            undo_all(trials)
-            trials = self._place_at(gangs, times[middle])
+        """Reserve the earliest time at which the gangs fit; None if there is none."""
+        times = self._future.times()
+        for low, high in self._stretches(gangs, times):
+            position: int | None = low
+            trials = self._future.place_at(gangs, times[low])
             if trials is None:
-                low = middle + 1
-            else:
-                high = middle
-        if low < len(times):
-            trials = trials or self._place_at(gangs, times[low])
-        if trials is None:
-            return None
-        start = ReservedStart(gangs[0].job, _node_names(trials), times[low])
-        self._future.reserve(Reservation(gangs, start), trials[0].capacities[0])
-        return start
+                position = self._first_fit(gangs, times, low, high)
+                trials = None if position is None else self._future.place_at(gangs, times[position])
+            if trials is not None and position is not None:
+                nodes = _node_names(trials)
+                undo_all(trials)
+                reservation = Reservation(gangs, nodes, times[position], self._state.table)
+                self._future.reserve(reservation)
+                return reservation.start
+        return None
 
-    def _first_possible(self, gangs: Sequence[PendingGang]) -> int:
-        """Position of the end time before which the gangs certainly do not fit."""
+    def _stretches(
+        self, gangs: Sequence[PendingGang], times: Sequence[Micros]
+    ) -> Iterator[tuple[int, int]]:
+        """Positions from which and up to which gangs that fit at one time also fit later.
+
+        Between them a reserved gang starts or ends, or begins to start before the gangs have ended.
+        """
+        first = 0
+        if len(times) > _FEW_TIMES:
+            first = bisect_left(times, self._first_possible(gangs))
+        durations = [gang.duration for gang in gangs if gang.duration is not None]
+        cuts = {first, len(times)}
+        for reservation in self._future.all_reservations():
+            cuts |= {bisect_left(times, reservation.at), bisect_left(times, reservation.end)}
+            cuts |= {bisect_right(times, reservation.at - each) for each in durations}
+        return pairwise(sorted(cut for cut in cuts if cut >= first))
+
+    def _first_fit(
+        self, gangs: Sequence[PendingGang], times: Sequence[Micros], low: int, high: int
+    ) -> int | None:
+        """Position of the first time at which the gangs fit, after `low` and before `high`.
+
+        Heuristic: bisection, which begins with short steps, because the first time at which enough
+        may have ended is most often the right one.
+        """
+        if high - low < 2 or not self._fits_at(gangs, times[high - 1]):
+            return None
+        step, fits = 1, high - 1
+        while fits - low > 1:
+            middle = min(low + step, (low + fits) // 2)
+            step *= 2
+            if self._fits_at(gangs, times[middle]):
+                fits = middle
+            else:
+                low = middle
+        return fits
+
+    def _fits_at(self, gangs: Sequence[PendingGang], time: Micros) -> bool:
+        trials = self._future.place_at(gangs, time)
+        undo_all(trials)
+        return trials is not None
+
+    def _first_possible(self, gangs: Sequence[PendingGang]) -> Micros:
+        """The time before which the gangs certainly do not fit."""
         soon = self._capacity.soon
         need: Floats = np.sum([minimum_amounts(gang, soon.table) for gang in gangs], axis=0)
         free = np.maximum(soon.free, 0).sum(axis=1, where=soon.table.open)
         return self._future.ends.earliest(need - free)
 
-    def _place_at(
-        self, gangs: Sequence[PendingGang], time: Micros
-    ) -> tuple[PlacementTrial, ...] | None:
-        """Place the gangs at a time, without delaying a reserved start while they would run."""
-        capacity = self._future.attempt(time)
-        end = time + max(NEVER if gang.duration is None else gang.duration for gang in gangs)
-        later = [
-            self._future.at_start(start)
-            for start in self._future.start_times()
-            if time < start < end
-        ]
-        return place_all([PlacementTrial(gang, (capacity, *later)) for gang in gangs])
-
-    def _keep_nodes(self, gangs: Sequence[PendingGang], last: ReservedStart | None) -> None:
+    def _keep_nodes(self, gangs: Sequence[PendingGang]) -> None:
         """Keep nodes free for starving gangs: those of the last pass, or the least busy ones."""
         table = self._state.table
-        allowed = self.allowed_nodes()
+        allowed = self.allowed_nodes(None)
+        last = self._last.get(gangs[0].job)
         if last is not None and last.at is None:
             allowed = node_mask(table, last.nodes)
         utilization = self._capacity.present.utilization()
         empty = (self._state.empty.fork(),)
         trials = place_all([PlacementTrial(gang, empty, allowed, utilization) for gang in gangs])
         nodes = _node_names(trials or ())
-        mask = node_mask(table, nodes)
-        self._kept_nodes = mask if self._kept_nodes is None else self._kept_nodes | mask
-        self._kept_for += (ReservedStart(gang.job, nodes, None) for gang in gangs)
+        occupants = (occupant for trial in trials or () for occupant in trial.occupants())
+        starts = tuple(ReservedStart(gang.job, nodes, None) for gang in gangs)
+        needed_from = self._future.ends.needed_from(occupants, table)
+        self._kept.append(KeptNodes(starts, node_mask(table, nodes), needed_from))
 
 
 def _node_names(trials: Iterable[PlacementTrial]) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ class ProductionPlanner:
     def plan(self, now: Micros) -> ReplayPlan:
         delta, self._delta = self._delta, PlannerDelta()
         plan = update_and_plan(self._state, delta, now)
-        return ReplayPlan(plan.decisions, plan.reasons)
+        return ReplayPlan(plan.decisions, plan.reasons, len(plan.broken_starts))
 
 
 class FirstComeFirstServed:

@@ -33,12 +33,14 @@ def replay_trace(
 ) -> ReplayResult:
     """Replay a trace to its end under a policy, and measure."""
     cluster = Cluster()
-    replay = Replay(trace, cluster, planner_for(policy, cluster), settings)
+    planner = planner_for(policy, cluster, settings or ReplaySettings())
+    replay = Replay(trace, cluster, planner, settings)
     replay.run()
     return measure(policy.name, trace, replay)
 
 
-def planner_for(policy: ReplayPolicy, cluster: Cluster) -> Planner:
+def planner_for(policy: ReplayPolicy, cluster: Cluster, settings: ReplaySettings) -> Planner:
     if policy.planner is None:
         return FirstComeFirstServed(cluster)
-    return ProductionPlanner(cluster, policy.planner)
+    rules = msgspec.structs.replace(policy.planner, plan_every=settings.plan_every)
+    return ProductionPlanner(cluster, rules)

@@ -74,6 +74,7 @@ class ReplaySettings(msgspec.Struct, frozen=True):
 class ReplayPlan(NamedTuple):
     decisions: Sequence[Decision]
     reasons: Mapping[str, Reason]  #: of the pending jobs, or of the first of them
+    broken_starts: int = 0  #: reserved starts that this plan could not keep
 
 
 class Planner(Protocol):
@@ -98,6 +99,7 @@ class Replay:
         #: Decisions that the core rejected, by error. There should be none.
         self.rejected: Counter[str] = Counter()
         self.plans = 0
+        self.broken_starts = 0
         self.planned_at: Micros | None = None
         self._planner = planner
         self._settings = settings or ReplaySettings()
@@ -211,6 +213,7 @@ class Replay:
         self._replan = False
         plan = self._planner.plan(self.now)
         self.plans += 1
+        self.broken_starts += plan.broken_starts
         self.planned_at = self.now
         self.reasons = plan.reasons
         self._has_pending = next(iter(plan.reasons), None) is not None

@@ -77,6 +77,7 @@ def summary(results: Sequence[ReplayResult]) -> Table:
         (f"bounded slowdown ({BOUND_S:g} s), p95", lambda r: f"{r.slowdown.p95:,.1f}"),
         ("fairness (Jain)", lambda r: f"{r.fairness:.3f}"),
         ("evictions", lambda r: f"{r.evictions:,}"),
+        ("broken reserved starts", lambda r: f"{r.broken_starts:,}"),
         ("GPU-hours lost", lambda r: f"{r.gpu_hours_lost:,.1f}"),
         ("makespan", lambda r: short_duration(r.makespan_s)),
         ("still pending", lambda r: f"{r.still_pending:,}"),

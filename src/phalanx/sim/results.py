@@ -75,6 +75,7 @@ class ReplayResult(msgspec.Struct, frozen=True):
     fairness: float
     shares: Mapping[str, QueueShare]
     evictions: int
+    broken_starts: int  #: reserved starts that a later plan could not keep
     gpu_hours_lost: float
     plans: int
     series: UsageSeries
@@ -116,6 +117,7 @@ def measure(policy: str, trace: Trace, replay: Replay) -> ReplayResult:
         fairness=jain([s.fulfilment for s in shares.values() if s.deserved > 0]),
         shares=shares,
         evictions=sum(account.eviction.count for account in accounts),
+        broken_starts=replay.broken_starts,
         gpu_hours_lost=sum(
             gpu_seconds(account.eviction.gpu + account.failure.gpu) for account in accounts
         )

@@ -37,7 +37,8 @@ class Evictions:
             return False
         later = work.reservations.capacities_during(gangs[0].duration)
         work.capacity.look_ahead()
-        space = SearchSpace((work.capacity.soon, *later), work.reservations.allowed_nodes())
+        allowed = work.reservations.allowed_nodes(gangs[0].duration)
+        space = SearchSpace((work.capacity.soon, *later), allowed)
         victims = work.search.find(gangs, space)
         if victims is None:
             return False

@@ -18,7 +18,7 @@ def gather(work: PlanningPass, gangs: Sequence[PendingGang]) -> bool:
         return False
     gang = gangs[0]
     capacities = (*work.capacity.both, *work.reservations.capacities_during(None))
-    trial = PlacementTrial(gang, capacities)
+    trial = PlacementTrial(gang, capacities, work.reservations.allowed_nodes(None))
     if not trial.gather(work.headroom(gang.queue)):
         return False
     new = tuple(each for each in trial.assignments() if each.task not in trial.gathered)

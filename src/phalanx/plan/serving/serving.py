@@ -94,6 +94,8 @@ class Serving:
         work, gang = self._work, gangs[0]
         reason: Reason | None = work.binding_limit(minimum_needs(work, gangs))
         reason = reason or work.reservations.held_back(gangs, delayed)
+        if isinstance(reason, HeldBack):
+            work.reservations.keep_promise(gangs)
         if reason is not None:
             return reason
         if len(gangs) > 1 or not is_simple(gang) or len(work.capacity.both) > 1:

@@ -28,7 +28,7 @@ def start(work: PlanningPass, gangs: Sequence[PendingGang]) -> bool:
     for trial, (_, amounts) in zip(trials, taken, strict=True):
         work.search.exclude(trial.gang.job)
         work.use(trial.gang, amounts)
-        work.reservations.add_started(trial.gang.duration, trial.occupants())
+        work.reservations.add_started(trial.gang, trial.occupants())
     return True
 
 
@@ -46,7 +46,7 @@ def _may_fit(work: PlanningPass, gang: PendingGang) -> bool:
 
 def _trial(work: PlanningPass, gang: PendingGang) -> PlacementTrial:
     later = work.reservations.capacities_during(gang.duration)
-    allowed = work.reservations.allowed_nodes()
+    allowed = work.reservations.allowed_nodes(gang.duration)
     return PlacementTrial(gang, (*work.capacity.both, *later), allowed)
 
 

@@ -27,6 +27,9 @@ class EngineMetrics:
         self._commit = families.histogram("commit_seconds", "Duration of a commit.", SHORT_S)
         self._batch = families.histogram("commit_batch_size", "Commands in a commit.", SIZES)
         self._plan = families.histogram("plan_seconds", "Duration of a plan.", SHORT_S)
+        self._broken_starts = families.counter(
+            "reserved_starts_broken", "Reserved starts that a later plan could not keep."
+        )
         self._rejected = families.counter(
             "plan_decisions_rejected", "Decisions that no longer applied.", "cause"
         )
@@ -63,6 +66,7 @@ class EngineMetrics:
 
     def planned(self, seconds: float, plan: Plan) -> None:
         self._plan.observe(seconds)
+        self._broken_starts.inc(len(plan.broken_starts))
 
     def rejected(self, cause: str) -> None:
         self._rejected.labels(cause).inc()
