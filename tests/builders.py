@@ -70,6 +70,7 @@ def a_spec(**fields: Any) -> JobSpec:
         grace=15 * SECOND,
         time_limit=None,
         stall_after=None,
+        watch={},
         complete_when="all",
         preemptible=True,
         preemption_policy=PreemptionPolicy.LOWER,

@@ -17,6 +17,7 @@ from phalanx.core.cluster import Cluster
 from phalanx.core.errors import CoreError
 from phalanx.core.model import ENDED, Assignment, Blob, GangMembers, Protocol, Queue, Task
 from phalanx.core.spec.validation import job_spec
+from phalanx.core.spec.watch import AbnormalKind
 from phalanx.core.states import State
 
 WORKERS = st.sampled_from(["a", "b", "c", "d"])
@@ -47,12 +48,14 @@ SPECS = st.fixed_dictionaries(
         "time_limit": st.just("5m"),
         "schedule_timeout": st.just("10m"),
         "stall_after": st.just("2m"),
+        "watch": st.sampled_from([{"loss": {"nan": "restart"}}, {"loss": {"nan": "fail"}}]),
         "complete_when": st.sampled_from(["all", "ps", "worker"]),
         "name": st.sampled_from(["one", "two"]),
         "min_available": st.integers(1, 6),
     },
 )
 
+A_NAN = events.AbnormalValue("loss", AbnormalKind.NAN, step=7)
 LIVELY = st.sampled_from([State.RESERVED, State.RUNNING, State.PREEMPTING, State.PENDING])
 REPORTS: list[Callable[[str, int], events.Event]] = [
     events.Accepted,
@@ -60,6 +63,7 @@ REPORTS: list[Callable[[str, int], events.Event]] = [
     events.Stopped,
     events.Vanished,
     lambda task, epoch: events.Progressed(task, epoch, step=epoch, safe=True),
+    lambda task, epoch: events.ValuesAbnormal(task, epoch, (A_NAN,)),
     lambda task, epoch: events.SpawnFailed(task, epoch, "no such file"),
     lambda task, epoch: events.Exited(task, epoch, 0),
     lambda task, epoch: events.Exited(task, epoch, 0, signalled=True),

@@ -27,6 +27,7 @@ from phalanx.core.spec.job import (
 from phalanx.core.spec.native_form import native
 from phalanx.core.spec.schema import JOB_FIELDS, ROLE_FIELDS, SHORT_FIELDS
 from phalanx.core.spec.validation import job_spec, short_form
+from phalanx.core.spec.watch import SpikeRule, ValueRules, WatchAction
 from phalanx.core.time_units import MINUTE, SECOND
 from phalanx.manifest.bundle import read
 from phalanx.manifest.native_file import native_yaml
@@ -85,6 +86,16 @@ schedules = st.builds(
 )
 
 
+def watches(*, may_restart: bool) -> st.SearchStrategy[dict[str, ValueRules]]:
+    actions = st.sampled_from(
+        [action for action in WatchAction if may_restart or action is not WatchAction.RESTART]
+    )
+    factors = st.integers(1_000_001, 10**12).map(lambda millionths: millionths / 10**6)
+    spikes = st.builds(SpikeRule, factors, st.integers(10, 1000), actions)
+    rules = st.builds(ValueRules, actions, st.none() | spikes)
+    return st.dictionaries(st.sampled_from(["loss", "eval/loss", "grad_norm"]), rules, max_size=2)
+
+
 @st.composite
 def specs(draw: st.DrawFn) -> JobSpec:
     titles = draw(
@@ -128,6 +139,7 @@ def specs(draw: st.DrawFn) -> JobSpec:
         grace=draw(st.integers(0, 23 * SECOND - 1 if fence else 60 * MINUTE)),
         time_limit=draw(st.none() | spans),
         stall_after=draw(st.none() | spans),
+        watch=draw(watches(may_restart=not is_final)),
         complete_when=draw(st.sampled_from(["all", *titles])),
         preemptible=draw(st.booleans()),
         preemption_policy=draw(st.sampled_from(PreemptionPolicy)),

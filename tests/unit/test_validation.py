@@ -74,6 +74,7 @@ def test_only_the_command_is_required() -> None:
         grace=15 * SECOND,
         time_limit=None,
         stall_after=None,
+        watch={},
         complete_when="all",
         preemptible=True,
         preemption_policy=PreemptionPolicy.LOWER,

@@ -32,6 +32,7 @@ _ENDED = {
 _ALARMS = (
     *(records.TaskFailed, records.TaskStopTimedOut, records.ReservationLost),
     *(records.WorkerDeclaredLost, records.WorkerCordoned),
+    *(records.TaskValueAbnormal, records.WorkerSuspected),
 )
 
 
@@ -177,6 +178,13 @@ def _task(record: records.TaskRecords) -> str:
             return f"{task} saved a checkpoint of {size_text(size_bytes)}"
         case records.TaskProblemReported(message=message):
             return f"{task}: {message}"
+        case records.TaskCheckpointDiscarded(size_bytes=size_bytes):
+            size = size_text(size_bytes)
+            return f"{task}: checkpoint of {size} discarded, saved after an abnormal value"
+        case records.TaskValueAbnormal():
+            return record.text
+        case records.WorkerSuspected(worker=worker, why=why):
+            return f"worker {worker} is suspected: {why}, before all other ranks"
         case records.WorkSaved(step=step):
             return f"{task} saved its work" + ("" if step is None else f" at step {step}")
         case records.AttemptGone(attempt=attempt, worker=worker):

@@ -23,6 +23,8 @@ class CauseKind(StrEnum):
     REGROUP = "regroup"  #: below its minimum for too long; the gang is placed again as a whole
     FAILURE = "failure"  #: a task failed
     OUT_OF_MEMORY = "out-of-memory"  #: a task was killed because memory was short
+    ROLLBACK = "rollback"  #: a watched value was abnormal; the gang restarts from before it
+    ABNORMAL_VALUE = "abnormal-value"  #: a watched value was abnormal; the job fails
     TIME_LIMIT = "time-limit"  #: the attempt ran longer than its time limit
     DEPENDENCY = "dependency"  #: a job that this job depends on did not succeed
     SCHEDULE_TIMEOUT = "schedule-timeout"  #: the job was pending longer than its schedule timeout
@@ -104,6 +106,11 @@ def out_of_memory(task: int, ending: str) -> Cause:
 
 def stopped_by_worker(task: int, ending: str) -> Cause:
     return Cause(CauseKind.EVICTION, f"task {task} {ending}", task=task)
+
+
+def abnormal_value(task: int, what: str, *, is_final: bool) -> Cause:
+    kind = CauseKind.ABNORMAL_VALUE if is_final else CauseKind.ROLLBACK
+    return Cause(kind, what, task=task)
 
 
 def partly_complete(cause: Cause, done: Sequence[int]) -> Cause:

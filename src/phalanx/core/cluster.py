@@ -13,6 +13,7 @@ from phalanx.core import events
 from phalanx.core.changes import Changes, Timer, merge
 from phalanx.core.gang import Gang
 from phalanx.core.handlers import (
+    alarms,
     checkpoint,
     crons,
     fail,
@@ -62,6 +63,8 @@ _HANDLERS: dict[type, Callable[[Changes, Any], None]] = {
     events.LongRunDue: checkpoint.long_run_due,
     events.StallDue: fail.stall_due,
     events.RegroupDue: fail.regroup_due,
+    events.ValuesAbnormal: alarms.values_abnormal,
+    events.AlarmsDue: fail.alarms_due,
     events.Evicted: stop.evicted,
     events.Shrunk: stop.shrunk,
     events.StopTimedOut: stop.stop_timed_out,

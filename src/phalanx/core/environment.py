@@ -103,6 +103,8 @@ class GangEnvironment:
             "PHALANX_ROLE": task.role,
             "PHALANX_ATTEMPT": str(task.epoch),
         }
+        if self.job.resume_step is not None:
+            variables["PHALANX_RESUME_STEP"] = str(self.job.resume_step)
         return variables | self._peers | self._lead | self._devices(task)
 
     def _rendezvous(self) -> dict[str, str]:

@@ -12,6 +12,7 @@ import msgspec
 
 from phalanx.core.model import Assignment, Blob, GangMembers, Limit, Phase, Protocol, Queue
 from phalanx.core.spec.job import JobSpec, Resources
+from phalanx.core.spec.watch import AbnormalKind
 from phalanx.core.time_units import Micros
 
 # Jobs
@@ -260,6 +261,31 @@ class Progressed(msgspec.Struct, frozen=True):
     epoch: int
     step: int | None = None
     safe: bool = False  #: the gang's work up to now survives a stop
+    saved_step: int | None = None  #: the step that was saved
+
+
+class AbnormalValue(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A value that breaks a rule of `watch`."""
+
+    name: str
+    kind: AbnormalKind
+    step: int
+    value: float | None = None  #: None if it is not a finite number
+    median: float | None = None  #: for a spike, the median magnitude before it
+
+
+class ValuesAbnormal(msgspec.Struct, frozen=True):
+    """A task reported values that break rules of its job."""
+
+    task: str
+    epoch: int
+    values: tuple[AbnormalValue, ...]
+
+
+class AlarmsDue(msgspec.Struct, frozen=True):
+    """Timer: the other tasks have reported their values of the same time by now."""
+
+    job: str
 
 
 # Workers
@@ -446,6 +472,8 @@ Event = (
     | CheckpointSaved
     | ProblemReported
     | Progressed
+    | ValuesAbnormal
+    | AlarmsDue
     | WorkerRegistered
     | Inventoried
     | WorkerReturned

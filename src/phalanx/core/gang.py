@@ -8,6 +8,7 @@ from operator import attrgetter
 
 from phalanx.core.model import Job, Phase, Task, role_of
 from phalanx.core.spec.job import Match, PartialCompletion, Restart, Role
+from phalanx.core.spec.watch import AbnormalKind
 from phalanx.core.states import PLACED, TERMINAL, State
 from phalanx.core.time_units import Micros
 
@@ -37,11 +38,18 @@ def counted(tasks: list[Task]) -> int:
 class GangProgress:
     """What the tasks of a gang have reported since they started. In memory only."""
 
-    __slots__ = ("at", "steps")
+    __slots__ = ("alarms", "at", "steps")
 
-    def __init__(self, at: Micros, steps: dict[int, int]) -> None:
+    def __init__(
+        self,
+        at: Micros,
+        steps: dict[int, int],
+        alarms: dict[tuple[int, str, AbnormalKind], int] | None = None,
+    ) -> None:
         self.at = at
         self.steps = steps
+        #: By task, value and rule: the last step of an abnormal value.
+        self.alarms = alarms or {}
 
     def laggard(self) -> int | None:
         """The task that is furthest behind; None if all are at the same step."""

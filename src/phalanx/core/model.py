@@ -14,6 +14,7 @@ import msgspec
 from phalanx.core.causes import Cause, signal_name
 from phalanx.core.ledger import Account, JobLosses
 from phalanx.core.spec.job import JobSpec, Resources, Role, Schedule, role_ends
+from phalanx.core.spec.watch import WatchAction
 from phalanx.core.states import State
 from phalanx.core.time_units import Micros
 
@@ -212,6 +213,16 @@ class Shrink(msgspec.Struct, frozen=True, gc=False):
     lost: Resources = {}  #: the work that those which have stopped have lost
 
 
+class RaisedAlarm(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A task reported an abnormal value, and it is not decided yet what follows."""
+
+    task: int
+    step: int
+    what: str  #: `rank 3 on w-2 reported loss nan at step 120`
+    action: WatchAction
+    at: Micros
+
+
 class AttemptState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The gang has been released and has not stopped as a whole since."""
 
@@ -221,6 +232,7 @@ class AttemptState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     shrink: Shrink | None = None  #: until all of these tasks have stopped
     safe_at: Micros | None = None  #: work up to here survives a stop
     warned: bool = False  #: an event says that it runs long and saves nothing
+    alarms: tuple[RaisedAlarm, ...] = ()  #: by step; see `handlers/alarms.py`
 
 
 class StoppingState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -278,6 +290,9 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     cron: str | None = None  #: the cron that submitted it
     due_at: Micros | None = None  #: when the cron was due
     losses: JobLosses | None = None  #: the work that stops have cost
+    saved_step: int | None = None  #: the last step that a task reported as saved elsewhere
+    #: After a rollback: the last saved step before the abnormal value, until a later one is saved.
+    resume_step: int | None = None
     members: GangMembers | None = None  #: set for a gang that was submitted in parts
     pending: PendingState | None = None
     reservation: ReservationState | None = None
@@ -364,10 +379,11 @@ class Limit(StrEnum):
 
 
 class Suspicion(msgspec.Struct, frozen=True):
-    """A job whose first failed task was on this worker."""
+    """A job whose first failed task, or first abnormal value, was on this worker."""
 
     job: str
     at: Micros
+    by_value: bool = False  #: a value was abnormal
 
 
 class Worker(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -13,6 +13,7 @@ import msgspec
 from phalanx.core.causes import CauseKind, TaskEnding
 from phalanx.core.ledger import LostTo
 from phalanx.core.model import Phase, Task
+from phalanx.core.spec.watch import AbnormalKind
 from phalanx.core.time_units import SECOND, Micros
 
 #: Marks a point in time. The public JSON has it as an ISO 8601 string, and so has OpenAPI, for
@@ -300,6 +301,42 @@ class TaskProblemReported(TaskRecord, frozen=True):
     message: str  #: what is wrong, and what to do
 
 
+class TaskCheckpointDiscarded(TaskRecord, frozen=True):
+    """A task saved a checkpoint that is not used, because a value was abnormal before it. The next
+    attempt resumes from an earlier checkpoint."""
+
+    size_bytes: int  #: size of the checkpoint
+
+
+class TaskValueAbnormal(TaskRecord, frozen=True):
+    """A running task reported a value that breaks a rule of the job's `watch`."""
+
+    rank: int  #: rank of the task
+    name: str  #: name of the value
+    how: AbnormalKind  #: the rule
+    step: int  #: the step that the value was reported with
+    value: float | None = None  #: the value; null if it is not a finite number
+    median: float | None = None  #: for a spike, the median magnitude of the values before it
+
+    @property
+    def text(self) -> str:
+        """`rank 3 on w-2 reported loss 57.1 at step 120, 8.2 times the median of 6.96`."""
+        where = "" if self.worker is None else f" on {self.worker}"
+        number = "nan" if self.value is None else f"{self.value:.4g}"
+        text = f"rank {self.rank}{where} reported {self.name} {number} at step {self.step}"
+        if self.value is None or not self.median:
+            return text
+        times = abs(self.value) / self.median
+        return f"{text}, {times:.1f} times the median of {self.median:.4g}"
+
+
+class WorkerSuspected(TaskRecord, frozen=True):
+    """The abnormal values of a gang began with this task, so its worker is suspected: the next
+    attempt avoids it, and suspicions of several jobs cordon it."""
+
+    why: str  #: what the task reported
+
+
 class WorkSaved(TaskRecord, frozen=True):
     """A running task reported that its work so far is saved."""
 
@@ -477,6 +514,9 @@ TaskRecords: TypeAlias = (
     | TaskStopTimedOut
     | TaskCheckpointSaved
     | TaskProblemReported
+    | TaskCheckpointDiscarded
+    | TaskValueAbnormal
+    | WorkerSuspected
     | WorkSaved
     | AttemptGone
 )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from phalanx.core.changes import Timer
 from phalanx.core.events import (
+    AlarmsDue,
     BackoffEnded,
     CronDue,
     CronReplacementDue,
@@ -40,6 +41,9 @@ def timers_of(gang: Gang, settings: CoreSettings, loaded_at: Micros) -> Iterator
     if attempt is not None and attempt.short_since is not None:
         at = attempt.short_since + settings.regroup_after
         yield Timer(at, RegroupDue(job.id, attempt.short_since))
+    if attempt is not None and attempt.alarms:
+        at = min(alarm.at for alarm in attempt.alarms)
+        yield Timer(at + settings.alarm_delay, AlarmsDue(job.id))
     yield from _task_timers(gang, settings, loaded_at)
 
 

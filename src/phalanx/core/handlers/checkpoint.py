@@ -8,6 +8,7 @@ from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
 from phalanx.core.events import CheckpointSaved, LongRunDue, ProblemReported, Progressed
 from phalanx.core.gang import Gang, GangProgress
+from phalanx.core.handlers.alarms import is_after_alarm
 from phalanx.core.ledger import gpu_seconds
 from phalanx.core.lost_work import money, work_at_risk
 from phalanx.core.model import Task, TaskProblem
@@ -15,6 +16,7 @@ from phalanx.core.node import GPU
 from phalanx.core.records import (
     CheckpointMissing,
     GangCheckpointSaved,
+    TaskCheckpointDiscarded,
     TaskCheckpointSaved,
     TaskProblemReported,
     WorkSaved,
@@ -32,7 +34,12 @@ def checkpoint_saved(tx: Changes, event: CheckpointSaved) -> None:
             f"task {task.id} is {task.state}; checkpoints are only accepted while it is stopping"
         )
     blob = replace(event.blob, saved_at=tx.now)
-    if gang.job.spec.checkpoint is CheckpointPolicy.ALL:
+    if is_after_alarm(gang, None):
+        tx.dropped_blobs.append(event.blob.id)
+        tx.record(TaskCheckpointDiscarded(*about(task), event.blob.size_bytes))
+        return
+    # An alarm can still arrive during the stop, so a watched job does not replace anything yet.
+    if gang.job.spec.checkpoint is CheckpointPolicy.ALL or gang.job.spec.watch:
         replaced = task.saved
         tx.update(gang, task, saved=blob)
     else:
@@ -56,11 +63,12 @@ def problem_reported(tx: Changes, event: ProblemReported) -> None:
     tx.record(TaskProblemReported(*about(task), problem.message))
 
 
-def settle_checkpoints(tx: Changes, gang: Gang, repeated: Sequence[Task]) -> None:
+def settle_checkpoints(tx: Changes, gang: Gang, repeated: Sequence[Task], *, discard: bool) -> None:
     """Adopt the checkpoints of a stopped gang if every task that had started has saved one.
 
-    So all ranks resume from the same step. Otherwise the last complete set stays. Repeated tasks
-    were done before the stop and have not saved, so with them no new set is complete.
+    So all ranks resume from the same step. Otherwise, and with `discard`, the last complete set
+    stays. Repeated tasks were done before the stop and have not saved, so with them no new set is
+    complete.
     """
     if repeated:
         _drop_partial_set(tx, gang, repeated)
@@ -68,17 +76,20 @@ def settle_checkpoints(tx: Changes, gang: Gang, repeated: Sequence[Task]) -> Non
     saved = [task for task in stopped if task.saved is not None]
     if not saved:
         return
-    complete = not repeated and all(
-        task.saved is not None for task in stopped if task.started_at is not None
+    if gang.job.spec.checkpoint is not CheckpointPolicy.ALL and not discard:
+        for task in saved:
+            _adopt(tx, gang, task)
+        return
+    complete = (
+        not discard
+        and not repeated
+        and all(task.saved is not None for task in stopped if task.started_at is not None)
     )
     for task in saved:
-        unused = task.checkpoint if complete else task.saved
-        if unused is not None:
-            tx.dropped_blobs.append(unused.id)
         if complete:
-            tx.update(gang, task, checkpoint=task.saved, saved=None)
+            _adopt(tx, gang, task)
         else:
-            tx.update(gang, task, saved=None)
+            _discard(tx, gang, task)
     if complete:
         _drop_older(tx, gang, {task.index for task in saved})
         tx.record(GangCheckpointSaved(gang.job.id, gang.job.epoch, len(saved)))
@@ -118,11 +129,27 @@ def long_run_due(tx: Changes, event: LongRunDue) -> None:
     )
 
 
-def drop_saved(tx: Changes, gang: Gang, task: Task) -> None:
-    """Drop the checkpoint of a task that stopped alone: it is not part of a complete set."""
+def settle_alone(tx: Changes, gang: Gang, task: Task) -> None:
+    """Settle the checkpoint of a task that stopped alone: it is not part of a complete set."""
+    if task.saved is None:
+        return
+    if gang.job.spec.checkpoint is CheckpointPolicy.ALL:
+        _discard(tx, gang, task)
+    else:
+        _adopt(tx, gang, task)
+
+
+def _adopt(tx: Changes, gang: Gang, task: Task) -> None:
+    """Let the next attempt resume from what the task has saved in this stop."""
+    if task.checkpoint is not None:
+        tx.dropped_blobs.append(task.checkpoint.id)
+    tx.update(gang, task, checkpoint=task.saved, saved=None)
+
+
+def _discard(tx: Changes, gang: Gang, task: Task) -> None:
     if task.saved is not None:
         tx.dropped_blobs.append(task.saved.id)
-        tx.update(gang, task, saved=None)
+    tx.update(gang, task, saved=None)
 
 
 def _drop_older(tx: Changes, gang: Gang, saved: set[int]) -> None:
@@ -136,17 +163,23 @@ def _drop_older(tx: Changes, gang: Gang, saved: set[int]) -> None:
 def progressed(tx: Changes, event: Progressed) -> None:
     gang, task = tx.attempt(event.task, event.epoch)
     if task.state is State.PREEMPTING and event.safe:
-        _note_saved_work(tx, gang, task, event.step)
+        _note_saved_work(tx, gang, task, event)
     if task.state is not State.RUNNING:
         return  # the task is stopping by now, so its progress no longer matters
     steps = {} if gang.progress is None else dict(gang.progress.steps)
     if event.step is not None:
         steps[task.index] = event.step
-    gang.progress = GangProgress(tx.now, steps)
+    alarms = None if gang.progress is None else gang.progress.alarms
+    gang.progress = GangProgress(tx.now, steps, alarms)
     if event.safe:
-        _note_saved_work(tx, gang, task, event.step)
+        _note_saved_work(tx, gang, task, event)
 
 
-def _note_saved_work(tx: Changes, gang: Gang, task: Task, step: int | None) -> None:
+def _note_saved_work(tx: Changes, gang: Gang, task: Task, event: Progressed) -> None:
+    saved = event.step if event.saved_step is None else event.saved_step
+    if is_after_alarm(gang, saved):
+        return
     tx.set_attempt(gang, safe_at=tx.now)
-    tx.record(WorkSaved(*about(task), step))
+    if saved is not None:
+        tx.set_job(gang, saved_step=saved, resume_step=None)
+    tx.record(WorkSaved(*about(task), saved))

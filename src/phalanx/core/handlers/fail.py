@@ -1,4 +1,4 @@
-"""Failures: which tasks they stop, whether they are counted, and which worker is suspected."""
+"""Failures: which tasks they stop, and whether they are counted."""
 
 from typing import NamedTuple
 
@@ -8,24 +8,33 @@ from phalanx.core import causes
 from phalanx.core.causes import TaskEnding, ending_text
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
-from phalanx.core.events import Exited, RegroupDue, SpawnFailed, StallDue, Stopped, Vanished
+from phalanx.core.events import (
+    AlarmsDue,
+    Exited,
+    RegroupDue,
+    SpawnFailed,
+    StallDue,
+    Stopped,
+    Vanished,
+)
 from phalanx.core.gang import Gang
-from phalanx.core.handlers.requeue import avoid, forgive, requeue
+from phalanx.core.handlers.alarms import are_due, has_alarms, judge_alarms
+from phalanx.core.handlers.requeue import avoid, count_failure, requeue
 from phalanx.core.handlers.reserve import is_unclaimed, lose_reservation, return_unclaimed
 from phalanx.core.handlers.stop import complete_if_done, stop_gang, task_stopped
+from phalanx.core.handlers.suspicion import blame
 from phalanx.core.lost_work import charge_lost_work, lost_work
-from phalanx.core.model import AttemptState, Exit, Suspicion, Task, Worker
+from phalanx.core.model import Exit, Task
 from phalanx.core.records import (
     ReservationLost,
     TaskDone,
     TaskFailed,
     TaskStopped,
-    WorkerCordoned,
     about,
 )
 from phalanx.core.spec.job import Restart
 from phalanx.core.states import Move, State
-from phalanx.core.time_units import MINUTE, SECOND
+from phalanx.core.time_units import SECOND
 
 #: How a stopping task ended.
 _STOPS = {
@@ -227,9 +236,9 @@ def fail(tx: Changes, gang: Gang, failed: list[Task], failure: Failure) -> None:
     """
     trigger = failed[0]
     spec = gang.job.spec
-    counted = failure.is_counted and _count(tx, gang)
-    if counted:
-        _blame(tx, gang, trigger, failure.move)
+    counted = failure.is_counted and count_failure(tx, gang)
+    if counted and not has_alarms(gang):  # else the failure may follow from an abnormal value
+        blame(tx, gang, trigger, suspect=failure.move is not Move.WORKER_LOST)
     exhausted = gang.job.failures >= spec.max_retries
     alone = (
         spec.restart is Restart.TASK
@@ -262,60 +271,6 @@ def _record_failure(tx: Changes, task: Task, failure: Failure) -> None:
     tx.record(TaskFailed(*about(task), failure.ending, failure.text(task), end.code, end.signal))
 
 
-def _count(tx: Changes, gang: Gang) -> bool:
-    """Count a failure against the job, unless a recent shrink explains it. Whether it counts."""
-    forgive(tx, gang)
-    job, settings = gang.job, tx.base.settings
-    attempt = job.attempt or AttemptState()
-    shrunk = attempt.shrunk_at
-    counted = shrunk is None or tx.now - shrunk > job.spec.grace + settings.shrink_slack
-    attempt = replace(attempt, healthy_since=None)
-    tx.set_job(gang, failures=job.failures + counted, attempt=attempt)
-    return counted
-
-
-def _blame(tx: Changes, gang: Gang, trigger: Task, move: Move) -> None:
-    """Let the next attempt avoid the trigger's worker, and suspect the worker."""
-    node = tx.find_node(trigger.worker)
-    if node is None:
-        return
-    worker, job = node.worker, gang.job
-    elsewhere = [each for each in job.avoid if each != worker.id]
-    avoid(tx, gang, [worker.id])
-    if move is Move.WORKER_LOST:
-        return
-    if elsewhere:  # the job fails on several workers, so the workers are not to blame
-        _acquit(tx, job.id, [*elsewhere, worker.id])
-    elif worker.cordoned is None:
-        since = tx.now - tx.base.settings.suspect_window
-        recent = tuple(s for s in worker.suspicions if s.at > since and s.job != job.id)
-        _suspect(tx, worker, (*recent, Suspicion(job.id, tx.now)))
-
-
-def _acquit(tx: Changes, job: str, workers: list[str]) -> None:
-    """Drop the suspicions that a job has raised against these workers."""
-    for name in workers:
-        node = tx.find_node(name)
-        if node is not None and any(s.job == job for s in node.worker.suspicions):
-            others = tuple(s for s in node.worker.suspicions if s.job != job)
-            tx.set_worker(replace(node.worker, suspicions=others))
-
-
-def _suspect(tx: Changes, worker: Worker, suspicions: tuple[Suspicion, ...]) -> None:
-    """Note the suspicions, or cordon the worker if there are enough. The last open worker stays
-    open."""
-    settings = tx.base.settings
-    others = (node for node in tx.base.nodes.values() if node.worker.id != worker.id)
-    if len(suspicions) < settings.suspect_jobs or not any(node.is_open for node in others):
-        kept = suspicions[-settings.suspect_jobs :]
-        tx.set_worker(replace(worker, suspicions=kept))
-        return
-    minutes = settings.suspect_window // MINUTE
-    reason = f"{len(suspicions)} jobs failed first on this worker within {minutes} minutes"
-    tx.set_worker(replace(worker, suspicions=(), cordoned=reason))
-    tx.record(WorkerCordoned(worker.id, reason))
-
-
 def note_start(tx: Changes, gang: Gang) -> None:
     """Note that a task has started. Once the whole start set has, the attempt is healthy."""
     if not gang.count(State.RESERVED):
@@ -346,3 +301,13 @@ def regroup_due(tx: Changes, event: RegroupDue) -> None:
         tx.set_attempt(gang, short_since=None)  # the missing tasks are starting just now
         return
     stop_gang(tx, gang, causes.below_minimum(tx.base.settings.regroup_after))
+
+
+def alarms_due(tx: Changes, event: AlarmsDue) -> None:
+    base = tx.base.gangs.get(event.job)
+    if base is None or base.job.is_ending or not are_due(base, tx):
+        return  # the stop of a gang has judged its alarms
+    gang = tx.gang(event.job)
+    cause = judge_alarms(tx, gang)
+    if cause is not None:
+        stop_gang(tx, gang, cause, counted=count_failure(tx, gang))

@@ -1,4 +1,5 @@
-"""Back to pending: the backoff, the timers, and the workers that the next attempt avoids."""
+"""Back to pending: the count of failures, the backoff, the timers, and the workers that the next
+attempt avoids."""
 
 from msgspec.structs import replace
 
@@ -6,7 +7,7 @@ from phalanx.core.changes import Changes
 from phalanx.core.events import BackoffEnded, ScheduleTimedOut
 from phalanx.core.gang import Gang
 from phalanx.core.ids import split_task
-from phalanx.core.model import PendingState
+from phalanx.core.model import AttemptState, PendingState
 from phalanx.core.settings import CoreSettings
 from phalanx.core.spec.job import JobSpec
 from phalanx.core.time_units import Micros
@@ -58,6 +59,18 @@ def forgive(tx: Changes, gang: Gang) -> None:
     healthy = None if attempt is None else attempt.healthy_since
     if healthy is not None and tx.now - healthy >= tx.base.settings.healthy_after:
         tx.set_job(gang, failures=0, avoid=())
+
+
+def count_failure(tx: Changes, gang: Gang) -> bool:
+    """Count a failure against the job, unless a recent shrink explains it. Whether it counts."""
+    forgive(tx, gang)
+    job, settings = gang.job, tx.base.settings
+    attempt = job.attempt or AttemptState()
+    shrunk = attempt.shrunk_at
+    counted = shrunk is None or tx.now - shrunk > job.spec.grace + settings.shrink_slack
+    attempt = replace(attempt, healthy_since=None)
+    tx.set_job(gang, failures=job.failures + counted, attempt=attempt)
+    return counted
 
 
 def avoid(tx: Changes, gang: Gang, workers: list[str]) -> None:

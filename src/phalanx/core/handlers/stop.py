@@ -13,9 +13,10 @@ from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
 from phalanx.core.events import Evicted, Shrunk, StopTimedOut, TimeLimitReached
 from phalanx.core.gang import Gang
-from phalanx.core.handlers.checkpoint import drop_saved, settle_checkpoints
+from phalanx.core.handlers.alarms import judge_alarms
+from phalanx.core.handlers.checkpoint import settle_alone, settle_checkpoints
 from phalanx.core.handlers.gather import release_gathered
-from phalanx.core.handlers.requeue import forgive, requeue
+from phalanx.core.handlers.requeue import count_failure, forgive, requeue
 from phalanx.core.handlers.reserve import (
     give_back,
     is_unclaimed,
@@ -45,6 +46,7 @@ _VERDICTS = {
     CauseKind.SCHEDULE_TIMEOUT: Phase.TIMED_OUT,
     CauseKind.DEPENDENCY: Phase.FAILED,
     CauseKind.TIME_LIMIT: Phase.TIMED_OUT,
+    CauseKind.ABNORMAL_VALUE: Phase.FAILED,
 }
 
 
@@ -55,7 +57,9 @@ def stop_gang(tx: Changes, gang: Gang, cause: Cause, *, counted: bool = False) -
         if cause.outranks(job.stopping.cause):
             tx.set_job(gang, stopping=replace(job.stopping, cause=cause))
         return
+    cause, counted = _with_alarms(tx, gang, cause, counted=counted)
     forgive(tx, gang)
+    job = gang.job
     release_gathered(tx, gang)
     tx.set_job(gang, pending=None, stopping=StoppingState(cause, job.epoch, tx.now, counted))
     if job.reservation is not None:
@@ -88,6 +92,14 @@ def stop_gang(tx: Changes, gang: Gang, cause: Cause, *, counted: bool = False) -
     settle(tx, gang)
 
 
+def _with_alarms(tx: Changes, gang: Gang, cause: Cause, *, counted: bool) -> tuple[Cause, bool]:
+    """Judge the alarms of a gang that stops. The cause of the stop, and whether it is counted."""
+    alarm = judge_alarms(tx, gang)
+    if alarm is None or not alarm.outranks(cause):
+        return cause, counted
+    return alarm, counted or count_failure(tx, gang)
+
+
 def _request_stop(tx: Changes, gang: Gang, task: Task, move: Move) -> None:
     place = None if task.place is None else replace(task.place, stopping_at=tx.now)
     tx.move(gang, task, move, State.PREEMPTING, place=place)
@@ -104,7 +116,7 @@ def task_stopped(tx: Changes, gang: Gang, task: Task) -> None:
     if gang.job.stopping is not None:
         settle(tx, gang)
         return
-    drop_saved(tx, gang, task)
+    settle_alone(tx, gang, task)
     task = gang.tasks[task.index]
     if _has_succeeded(task):
         tx.move(gang, task, Move.SHRINK_SETTLED, State.DONE, ended_at=tx.now)
@@ -124,6 +136,10 @@ def _conclude_shrink(tx: Changes, gang: Gang) -> None:
 def complete_if_done(tx: Changes, gang: Gang) -> None:
     """End the job if its work is done, and stop the tasks that still run."""
     if not gang.job.is_ending and gang.is_complete:
+        alarm = judge_alarms(tx, gang)
+        if alarm is not None:
+            stop_gang(tx, gang, alarm, counted=count_failure(tx, gang))
+            return
         cause = causes.complete()
         _end(tx, gang, Phase.DONE, cause)
         stop_gang(tx, gang, cause)
@@ -141,11 +157,14 @@ def settle(tx: Changes, gang: Gang) -> None:
     if stopping is None or not gang.is_idle:
         return
     _charge_shrink(tx, gang)
-    verdict, cause = _outcome(gang, stopping.cause)
+    # Reports of the stopping tasks can have raised further alarms.
+    reason, counted = _with_alarms(tx, gang, stopping.cause, counted=stopping.counted)
+    verdict, cause = _outcome(gang, reason)
     verdict = job.verdict or verdict
     repeated = _repeated(gang, verdict)
-    settle_checkpoints(tx, gang, repeated)
-    keep = verdict is not None or gang.can_continue_without_finished
+    rolls_back = reason.kind is CauseKind.ROLLBACK
+    settle_checkpoints(tx, gang, repeated, discard=rolls_back)
+    keep = verdict is not None or (gang.can_continue_without_finished and not rolls_back)
     if verdict is not Phase.DONE:
         work = lost_work(gang, [*_unfinished(gang, keep=keep), *repeated])
         charge_lost_work(tx, gang, cause, work)
@@ -163,7 +182,7 @@ def settle(tx: Changes, gang: Gang) -> None:
         tasks = tuple(task.index for task in repeated)
         tx.record(DoneTasksRequeued(job.id, stopping.epoch, tasks))
     if verdict is None:
-        requeue(tx, gang, setbacks=gang.job.failures if stopping.counted else 0)
+        requeue(tx, gang, setbacks=gang.job.failures if counted else 0)
     elif job.verdict is None:
         _end(tx, gang, verdict, cause)
 
@@ -173,7 +192,7 @@ def _outcome(gang: Gang, cause: Cause) -> tuple[Phase | None, Cause]:
     verdict = _VERDICTS.get(cause.kind)
     if verdict is not None:
         return verdict, cause
-    if gang.is_complete:
+    if gang.is_complete and cause.kind is not CauseKind.ROLLBACK:
         return Phase.DONE, cause
     spec = gang.job.spec
     exhausted = gang.job.failures >= spec.max_retries

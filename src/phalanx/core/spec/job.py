@@ -9,6 +9,7 @@ from itertools import accumulate
 
 import msgspec
 
+from phalanx.core.spec.watch import ValueRules
 from phalanx.core.time_units import Micros
 
 #: Amounts by resource: cpu and gpu in thousandths, memory in bytes, all others as they are.
@@ -156,6 +157,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     grace: Micros  #: the time between SIGTERM and SIGKILL
     time_limit: Micros | None  #: the longest run time of one attempt
     stall_after: Micros | None  #: the longest time without progress
+    watch: dict[str, ValueRules]  #: by name, the rules for values that tasks report
     complete_when: str  #: `all`, or the role that completes the job when it is done
     preemptible: bool  #: whether the job can be evicted for another one
     preemption_policy: PreemptionPolicy

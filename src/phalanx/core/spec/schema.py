@@ -40,6 +40,7 @@ from phalanx.core.spec.job import (
     Restart,
     Schedule,
 )
+from phalanx.core.spec.watch import watch, written_watch
 from phalanx.core.time_units import HOUR, MINUTE, Micros
 
 #: Tasks of all roles of a job together.
@@ -232,6 +233,7 @@ JOB_FIELDS = {
     "grace": Field(_at_most(GRACE_LIMIT), "15s", durations.printed),
     "time_limit": Field(_above_zero, None, durations.printed),
     "stall_after": Field(_above_zero, None, durations.printed),
+    "watch": Field(watch, {}, written_watch),
     "complete_when": Field(text, "all"),
     "preemptible": Field(boolean, default=True),
     "preemption_policy": Field(one_of(PreemptionPolicy), "lower", str),

@@ -23,6 +23,7 @@ from phalanx.core.spec.job import (
 )
 from phalanx.core.spec.references import Reference, references
 from phalanx.core.spec.schema import JOB_FIELDS, ROLE_FIELDS, SHORT_FIELDS, TASK_LIMIT
+from phalanx.core.spec.watch import AbnormalKind, WatchAction
 from phalanx.core.time_units import SECOND, Micros
 
 #: A fenced task must have stopped before its gang is placed again; its lease leaves this much
@@ -70,6 +71,7 @@ def job_spec(
     _check_max_running(values, path)
     _check_completion(values, roles, path)
     _settle_partial_completion(values, path)
+    _check_watch(values, path)
     _check_references(roles, path)
     _check_fence(values, lost_after, path)
     _settle_user(values, roles, run_as_users, path)
@@ -249,6 +251,17 @@ def _settle_partial_completion(values: _Values, path: FieldPath) -> None:
         path.at("on_partial_completion").problem(
             "is restart, but restart is never; write fail, or change restart"
         )
+
+
+def _check_watch(values: _Values, path: FieldPath) -> None:
+    if values.get("restart") is not Restart.NEVER:
+        return
+    for name, rules in values.get("watch", {}).items():
+        for kind in AbnormalKind:
+            if rules.action(kind) is WatchAction.RESTART:
+                path.at("watch").at(name).at(kind).problem(
+                    "restarts the gang, but restart is never; write fail, or change restart"
+                )
 
 
 def _check_references(roles: dict[str, _Values], path: FieldPath) -> None:
