@@ -19,6 +19,7 @@ from phalanx.core.causes import CauseKind, TaskEnding
 from phalanx.core.ledger import LostTo
 from phalanx.core.model import Phase
 from phalanx.core.records import MOMENT, Record, RecordBase, kind_of
+from phalanx.core.spec.watch import AbnormalKind
 from phalanx.wire.events import with_iso_times
 
 PAGE = Path(__file__).parent / "reference" / "events.md"
@@ -120,6 +121,9 @@ EXAMPLES: tuple[Record, ...] = (
     records.TaskProblemReported(
         J, 1, 2, W1, "checkpoint not saved: 20.0 MiB, the limit is 16.0 MiB"
     ),
+    records.TaskCheckpointDiscarded(J, 2, 2, W1, 54),
+    records.TaskValueAbnormal(J, 1, 2, W1, 2, "loss", AbnormalKind.SPIKE, 120, 57.1, 6.96),
+    records.WorkerSuspected(J, 1, 2, W1, 2, 120),
     records.WorkSaved(J, 1, 2, W1, 1200),
     records.AttemptGone(J, 1, 2, W1),
     records.WorkerJoined(W1, "4f1c"),

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import SupportsFloat
 
 #: The exit status of a program that SIGTERM ended, as shells report it.
 _STOPPED_STATUS = 128 + signal.SIGTERM
@@ -133,16 +134,38 @@ class _Checkpoint:
 checkpoint = _Checkpoint()
 
 
-def progress(step: int, *, checkpoint: bool = False) -> None:
-    """Report progress; with `checkpoint`, that the work so far has been saved elsewhere."""
+def progress(
+    step: int, total: int | None = None, *, checkpoint: bool = False, **values: SupportsFloat
+) -> None:
+    """Report a step, the last step if it is known, and values like `loss=0.25`; with `checkpoint`,
+    that the work so far has been saved elsewhere.
+
+    Values are shown by `phalanx job` and `phalanx progress`, and checked by the `watch` rules of
+    the job. Anything that `float()` accepts is a value, a tensor of one element too.
+    """
+    numbers = {name: float(value) for name, value in values.items()}
     path = os.environ.get("PHALANX_PROGRESS")
     if not path:
         return
-    report: dict[str, int | bool] = {"step": step}
+    report: dict[str, object] = {"step": int(step)}
+    if total is not None:
+        report["total"] = int(total)
     if checkpoint:
         report["checkpoint"] = True
+    if numbers:
+        report["values"] = numbers
     with Path(path).open("a", encoding="utf-8") as file:
         file.write(json.dumps(report) + "\n")
+
+
+def resume_step() -> int | None:
+    """After a value was abnormal: the last step saved before it. Later saves must not be used.
+
+    It is the last step that was reported with `progress(step, checkpoint=True)`. None if no value
+    was abnormal, or if no step was reported as saved.
+    """
+    step = os.environ.get("PHALANX_RESUME_STEP")
+    return int(step) if step else None
 
 
 class _Stop:

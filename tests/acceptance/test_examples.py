@@ -83,15 +83,17 @@ def free_port() -> int:
 
 
 @contextmanager
-def cluster(folder: Path, python: str = sys.executable) -> Iterator[Terminal]:
+def cluster(
+    folder: Path, python: str = sys.executable, first: str | None = None
+) -> Iterator[Terminal]:
     """What the page begins with, on a port of its own."""
-    [first] = commands_at_the_top()
+    first = first or commands_at_the_top()[0]
     port = free_port()
     at = Terminal(f"http://127.0.0.1:{port}", **variables(folder, python))
     process = at.start(*words_of(first), f"--port={port}", f"--data={folder / 'data'}")
     with Following(process) as running:
         assert running.line_with("Ctrl-C stops everything.", PATIENCE_S), running.seen
-        wait_for_workers(at, 2)
+        wait_for_workers(at, int(words_of(first)[2]))
         yield at
         process.send_signal(signal.SIGTERM)
         process.wait(PATIENCE_S)
@@ -142,6 +144,24 @@ def test_a_parameter_server_is_stopped_when_the_workers_are_done(small: Terminal
     assert "stopping all tasks: job complete" in told
     while "stopped after 597 updates" not in small.type("logs", "parameter-server").out:
         pass  # its last words come after the end of the job
+
+
+def test_a_wrong_loss_suspects_the_worker_where_it_began_and_restarts_from_before_it(
+    tmp_path: Path,
+) -> None:
+    first, submit, events = commands("Try it", "watch")
+    with cluster(tmp_path, first=first) as at:
+        assert at.type(*words_of(submit)).status == 0
+        told = at.type(*words_of(events)).out
+        printed = at.type("logs", "ghost-loss").out
+    [worker] = re.findall(r"rank 2 on (\S+) reported loss 940.1 at step 120", told)[:1]
+    blamed = f"worker {worker} is suspected: rank 2 was the first with an abnormal value, at step"
+    assert f"{blamed} 120\n" in told
+    assert f"stopping all tasks: rank 2 on {worker} reported loss 940.1 at step 120" in told
+    [second] = re.findall(r"attempt 2: reserved 4 tasks on (.*)", told)
+    assert worker not in second.split(", ")
+    assert printed.count("begins after step 100, attempt 2") == 4
+    assert "trained: weights 2.00 and -2.98" in printed
 
 
 def test_an_elastic_gang_shrinks_and_loses_nothing(small: Terminal) -> None:

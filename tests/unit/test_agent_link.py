@@ -1,15 +1,18 @@
 """The parts of the link: messages, files, reports, log shipping and calls."""
 
 import asyncio
+import json
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
+import yaml
 
 from phalanx.agent.link.attempt_table import AttemptTable
 from phalanx.agent.link.http_client import HttpClient, HttpRequest
 from phalanx.agent.link.log_shipping import LogShipment, next_chunk
-from phalanx.agent.link.progress import Progress, ProgressFile
+from phalanx.agent.link.progress import ProgressFile
 from phalanx.agent.link.reports import TaskReports, report_of
 from phalanx.agent.messages import (
     AttemptsChanged,
@@ -20,8 +23,10 @@ from phalanx.agent.messages import (
     decode_spawner_message,
     frame,
 )
-from phalanx.agent.state_dir import PROGRESS, StateDir
-from phalanx.wire.sync import Reported, TaskReport
+from phalanx.agent.state_dir import PROGRESS, WATCH, StateDir
+from phalanx.core.events import AbnormalValue
+from phalanx.core.spec.watch import AbnormalKind, watch
+from phalanx.wire.sync import Reported, TaskProgress, TaskReport
 
 KEY = ("j-1.0", 3)
 
@@ -104,13 +109,13 @@ def test_progress_is_the_last_step_and_whether_a_checkpoint_was_taken(state_dir:
     state_dir.create_attempt(KEY)
     assert file.read() is None
     path.write_text('{"step": 1, "checkpoint": true}\nnonsense\n{"step": 2}\n{"step": 3')
-    assert file.read() == Progress(2, safe=True)
+    assert file.read() == TaskProgress(2, safe=True, saved_step=1)
     assert file.read() is None
     with path.open("a") as more:
         more.write("}\n")
-    assert file.read() == Progress(3, safe=False)
+    assert file.read() == TaskProgress(3)
     path.write_text('{"step": 4}\n')
-    assert file.read() == Progress(4, safe=False), "the task has written the file anew"
+    assert file.read() == TaskProgress(4), "the task has written the file anew"
 
 
 def test_lines_that_are_not_progress_cost_little(state_dir: StateDir) -> None:
@@ -120,28 +125,127 @@ def test_lines_that_are_not_progress_cost_little(state_dir: StateDir) -> None:
     state_dir.task_file(KEY, PROGRESS).write_bytes(huge + b"{\n" * 100_000)
     for _ in range(5):
         assert file.read() is None
-    assert file.problem.startswith('the progress file has a line that is not progress: "{')
+    [problem] = file.problems
+    assert problem.startswith('the progress file has a line that is not progress: "{')
     with state_dir.task_file(KEY, PROGRESS).open("ab") as more:
         more.write(b'{"step": 5}\n')
-    assert file.read() == Progress(5, safe=False)
+    assert file.read() == TaskProgress(5)
+
+
+def progress_of(state_dir: StateDir, *lines: str, watched: str = "") -> ProgressFile:
+    state_dir.create_attempt(KEY)
+    if watched:
+        state_dir.write_task_file(KEY, WATCH, msgspec.json.encode(watch(yaml.safe_load(watched))))
+    text = "".join(f"{line}\n" for line in lines)
+    state_dir.task_file(KEY, PROGRESS).write_text(text)
+    return ProgressFile(state_dir, KEY)
+
+
+def test_the_latest_total_and_values_are_reported(state_dir: StateDir) -> None:
+    lines = (
+        '{"step": 1, "total": 9, "values": {"loss": 2, "lr": 0.5}}',
+        '{"step": 2, "values": {"loss": 1.5}}',
+    )
+    file = progress_of(state_dir, *lines)
+    assert file.read() == TaskProgress(2, 9, values={"loss": 1.5, "lr": 0.5})
+    assert not file.problems
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["NaN", "nan", "-nan", "Infinity", "-inf", "null", '"nan"', '"-Infinity"'],
+)
+def test_a_number_that_json_does_not_have_is_read_in_every_usual_form(
+    state_dir: StateDir, written: str
+) -> None:
+    line = f'{{"step": 7, "values": {{"loss": {written}, "lr": 1}}}}'
+    file = progress_of(state_dir, line, watched="{loss: {nan: fail}}")
+    alarm = AbnormalValue("loss", AbnormalKind.NAN, 7)
+    values = {"loss": None, "lr": 1.0}
+    assert file.read() == TaskProgress(7, values=values, abnormal=(alarm,))
+    assert not file.problems
+
+
+def test_an_abnormal_value_is_found_between_two_reports(state_dir: StateDir) -> None:
+    values = [*(1.0 for _ in range(12)), 9.0, 1.0]
+    lines = (f'{{"step": {n}, "values": {{"loss": {v}}}}}' for n, v in enumerate(values))
+    progress = progress_of(state_dir, *lines, watched="{loss: {spike: 5x}}").read()
+    assert progress is not None
+    assert progress.values == {"loss": 1.0}
+    assert progress.abnormal == (AbnormalValue("loss", AbnormalKind.SPIKE, 12, 9.0, 1.0),)
+
+
+def test_work_that_is_saved_after_an_abnormal_value_is_not_safe(state_dir: StateDir) -> None:
+    lines = (
+        '{"step": 5, "checkpoint": true}',
+        '{"step": 6, "values": {"loss": NaN}}',
+        '{"step": 7, "checkpoint": true}',
+    )
+    progress = progress_of(state_dir, *lines, watched="{loss: {nan: restart}}").read()
+    assert progress is not None
+    assert (progress.safe, progress.saved_step, progress.step) == (True, 5, 7)
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ('{"values": {"loss": "high"}}', "has a line that is not progress"),
+        ('{"values": {"loss": {"a": 1}}}', "has a line that is not progress"),
+        ('{"values": {"loss": true}}', "has a line that is not progress"),
+        ('{"values": {"loss": 1e400}}', "has a line that is not progress"),
+        ('{"step": 5.5}', "has a line that is not progress"),
+        ('{"x": ' + "[" * 30_000, "has a line that is not progress"),
+        ('{"values": {"a b": 1}}', "use at most 40 letters"),
+        ('{"values": {"' + "x" * 41 + '": 1}}', "use at most 40 letters"),
+        (json.dumps({"values": {f"v{n}": n for n in range(2000)}}), "has more than 16 values"),
+        (json.dumps({"values": {f"v{n}": n for n in range(9000)}}), "a line of more than 64.0 KiB"),
+    ],
+)
+def test_values_that_cannot_be_kept_are_a_problem_and_other_lines_are_read(
+    state_dir: StateDir, line: str, problem: str
+) -> None:
+    file = progress_of(state_dir, line, '{"step": 3}')
+    progress = file.read()
+    assert progress is not None
+    assert progress.step == 3
+    assert len(progress.values) <= 16
+    [told] = file.problems
+    assert problem in told
+
+
+def test_a_watched_value_is_kept_although_a_task_reports_too_many(state_dir: StateDir) -> None:
+    line = json.dumps({"step": 1, "values": {f"v{n}": n for n in range(20)} | {"loss": 3.0}})
+    progress = progress_of(state_dir, line, watched="{loss: {nan: fail}}").read()
+    assert progress is not None
+    assert progress.values["loss"] == 3.0
+    assert len(progress.values) == 16
+
+
+def test_rules_that_the_task_has_changed_are_a_problem(state_dir: StateDir) -> None:
+    file = progress_of(state_dir, '{"step": 1, "values": {"loss": NaN}}')
+    state_dir.write_task_file(KEY, WATCH, b'{"loss": 1}')
+    assert file.read() == TaskProgress(1, values={"loss": None})
+    assert list(file.problems) == [
+        "the progress file is not checked for abnormal values, because watch.json was changed"
+    ]
 
 
 def test_a_progress_file_that_grows_too_fast_is_read_from_its_end(state_dir: StateDir) -> None:
     state_dir.create_attempt(KEY)
     path, file = state_dir.task_file(KEY, PROGRESS), ProgressFile(state_dir, KEY)
     path.write_bytes(b'{"step": 1}\n' * 200_000 + b'{"step": 2}\n')
-    assert file.read() == Progress(2, safe=False)
-    assert file.problem == "", "a worker that starts again finds the file of a long attempt"
+    assert file.read() == TaskProgress(2)
+    assert not file.problems, "a worker that starts again finds the file of a long attempt"
     with path.open("ab") as more:
         more.write(b'{"step": 3}\n' * 200_000 + b'{"step": 4')
-    assert file.read() == Progress(3, safe=False)
-    assert file.problem == (
+    assert file.read() == TaskProgress(3)
+    assert list(file.problems) == [
         "the progress file grew by 2.3 MiB within 0.5 s, the limit is 1.0 MiB; lines were skipped"
-    )
+    ]
     with path.open("ab") as more:
         more.write(b"}")
     assert file.read() is None
-    assert file.read(is_last=True) == Progress(4, safe=False)
+    assert file.read(is_last=True) == TaskProgress(4)
 
 
 # Reports
@@ -165,12 +269,23 @@ async def test_a_report_is_repeated_until_it_is_acknowledged() -> None:
 async def test_a_checkpoint_is_reported_once() -> None:
     reports = TaskReports()
     reports.put(TaskReport(*KEY, Reported.RUNNING))
-    reports.add_progress(KEY, 4, safe=True)
-    reports.add_progress(KEY, 5, safe=False)
+    reports.add_progress(KEY, TaskProgress(4, safe=True, saved_step=4))
+    reports.add_progress(KEY, TaskProgress(5))
     sent = reports.to_send(full=True)
-    assert sent == (TaskReport(*KEY, Reported.RUNNING, step=5, safe=True),)
+    both = TaskProgress(5, safe=True, saved_step=4)
+    assert sent == (TaskReport(*KEY, Reported.RUNNING, progress=both),)
     reports.acknowledge(sent)
     assert reports.to_send(full=True) == (TaskReport(*KEY, Reported.RUNNING),)
+
+
+async def test_progress_that_was_not_sent_is_sent_with_the_end_of_the_attempt() -> None:
+    reports = TaskReports()
+    reports.put(TaskReport(*KEY, Reported.RUNNING))
+    last = TaskProgress(500, 500, values={"loss": None})
+    reports.add_progress(KEY, last)
+    reports.put(TaskReport(*KEY, Reported.EXITED, exit_code=0))
+    ended = TaskReport(*KEY, Reported.EXITED, exit_code=0, progress=last)
+    assert reports.to_send(full=False) == (ended,)
 
 
 async def test_reports_of_one_moment_are_sent_together() -> None:

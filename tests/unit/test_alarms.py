@@ -269,6 +269,8 @@ def test_a_rollback_loses_the_work_since_the_last_save() -> None:
     driver.advance(100)
     report_nan(driver, job, 0, step=10)
     driver.advance(JUDGED_S)
+    save(driver, job, 0, "bad")
+    driver.stop(job)
     losses = driver.job(job).losses
     assert losses is not None
     assert 100 < losses.total.gpu / 1e9 < 110

@@ -312,6 +312,13 @@ def test_safe_work_is_that_of_the_present_attempt() -> None:
     assert driver.attempt_of(job).safe_at is None
 
 
+def test_work_that_is_reported_as_saved_again_is_one_event() -> None:
+    driver, job = a_gang("each")
+    for step in (5, 5, 6):
+        driver.apply(Progressed(f"{job}.0", 1, step=step + 3, safe=True, saved_step=step))
+    assert driver.kinds(job).count("WorkSaved") == 2
+
+
 def test_progress_without_safety_is_kept_in_memory_only() -> None:
     driver, job = a_gang("each")
     assert not driver.apply(Progressed(f"{job}.0", 1, step=4)).has_rows

@@ -269,6 +269,28 @@ def test_an_invalid_field_is_refused_with_its_value_and_a_cure(
 
 
 @pytest.mark.parametrize(
+    ("watched", "path", "said"),
+    [
+        ({"loss": {}}, "watch.loss", "has no rule; write nan, spike or both"),
+        ({"loss": "fail"}, "watch.loss", "write a mapping, like {nan: fail, spike: 5x}"),
+        ({"loss": {"nan": "stop"}}, "watch.loss.nan", "write event or restart or fail"),
+        ({"loss": {"spike": "1x"}}, "watch.loss.spike.factor", "write a factor above 1"),
+        ({"loss": {"spike": 10**400}}, "watch.loss.spike.factor", "write a factor above 1"),
+        ({"loss": {"spike": {"window": 9}}}, "watch.loss.spike.window", "at least 10"),
+        ({"a b": {"nan": "fail"}}, 'watch["a b"]', "is not the name of a value"),
+        ({f"v{n}": {"nan": "fail"} for n in range(9)}, "watch", "it has at most 8"),
+        ({"loss": {"nan": "restart"}}, "watch.loss.nan", "but restart is never"),
+    ],
+)
+def test_an_invalid_rule_for_a_value_is_refused(
+    watched: dict[str, object], path: str, said: str
+) -> None:
+    found = problems(job(watch=watched, restart="never"))
+    assert list(found) == [path]
+    assert said in found[path]
+
+
+@pytest.mark.parametrize(
     ("field", "value", "path", "said"),
     [
         ("replicas", 0, "replicas", "at least 1"),

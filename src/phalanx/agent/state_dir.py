@@ -15,9 +15,11 @@ from uuid import uuid4
 
 from phalanx.agent.messages import AttemptKey
 from phalanx.agent.task_files import TaskFile, open_file, open_folder
-from phalanx.host.file_replacement import TEMPORARY
+from phalanx.host.file_replacement import TEMPORARY, write_all
 
 PROGRESS = "progress"
+#: The rules for values of the progress file.
+WATCH = "watch.json"
 CHECKPOINT_IN = "checkpoint.in"
 CHECKPOINT_OUT = "checkpoint.out"
 #: An attempt has two files of output at a time.
@@ -140,6 +142,19 @@ class StateDir:
     def open_task_file(self, key: AttemptKey, name: str) -> TaskFile:
         """Raises FileNotFoundError, UnusableFile."""
         return open_file(self.path, self.attempts.name, _folder_name(key), name)
+
+    def write_task_file(self, key: AttemptKey, name: str, data: bytes) -> None:
+        """Write a file for an attempt's task, before the task starts. Raises OSError."""
+        folder = self.open_attempt(key)
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+            file = os.open(name, flags, 0o600, dir_fd=folder)
+            try:
+                write_all(file, data)
+            finally:
+                os.close(file)
+        finally:
+            os.close(folder)
 
     def open_attempt(self, key: AttemptKey) -> int:
         """A descriptor of the folder for the files of an attempt's task. Raises OSError."""

@@ -183,8 +183,9 @@ def _task(record: records.TaskRecords) -> str:
             return f"{task}: checkpoint of {size} discarded, saved after an abnormal value"
         case records.TaskValueAbnormal():
             return record.text
-        case records.WorkerSuspected(worker=worker, why=why):
-            return f"worker {worker} is suspected: {why}, before all other ranks"
+        case records.WorkerSuspected(worker=worker, rank=rank, step=step):
+            first = f"rank {rank} was the first with an abnormal value, at step {step}"
+            return f"worker {worker} is suspected: {first}"
         case records.WorkSaved(step=step):
             return f"{task} saved its work" + ("" if step is None else f" at step {step}")
         case records.AttemptGone(attempt=attempt, worker=worker):

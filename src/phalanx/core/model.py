@@ -217,6 +217,7 @@ class RaisedAlarm(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A task reported an abnormal value, and it is not decided yet what follows."""
 
     task: int
+    rank: int
     step: int
     what: str  #: `rank 3 on w-2 reported loss nan at step 120`
     action: WatchAction

@@ -334,7 +334,8 @@ class WorkerSuspected(TaskRecord, frozen=True):
     """The abnormal values of a gang began with this task, so its worker is suspected: the next
     attempt avoids it, and suspicions of several jobs cordon it."""
 
-    why: str  #: what the task reported
+    rank: int  #: rank of the task
+    step: int  #: the step of its first abnormal value
 
 
 class WorkSaved(TaskRecord, frozen=True):

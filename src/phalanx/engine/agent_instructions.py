@@ -65,4 +65,5 @@ def _spec(gang: Gang, task: Task, environment: GangEnvironment) -> TaskSpec:
         cpu=role.resources.get("cpu"),
         namespace=spec.namespace,
         run_as_user=spec.run_as_user,
+        watch=spec.watch,
     )

@@ -13,11 +13,22 @@ from phalanx.core import events
 from phalanx.core.errors import Conflict, CoreError, IllegalTransition, StaleEpoch, Unknown
 from phalanx.core.ids import split_task
 from phalanx.core.node import AttemptKey, Node
+from phalanx.core.states import State
 from phalanx.engine.agent_instructions import instructions_for
 from phalanx.engine.engine import Engine
+from phalanx.engine.progress_board import ProgressBoard
 from phalanx.engine.turn import Turn
 from phalanx.store.protocol import Store
-from phalanx.wire.sync import Reported, SyncReply, SyncRequest, TaskInstruction, TaskReport, Want
+from phalanx.wire.sync import (
+    ABNORMAL_LIMIT,
+    Reported,
+    SyncReply,
+    SyncRequest,
+    TaskInstruction,
+    TaskProgress,
+    TaskReport,
+    Want,
+)
 
 
 class _Session:
@@ -39,6 +50,7 @@ class AgentSync:
         self._store = store
         self._sessions: dict[str, _Session] = {}
         self._cluster_id = ""
+        self.progress = ProgressBoard()
 
     def observe(self, turn: Turn) -> None:
         for worker in sorted(turn.woken()):
@@ -133,6 +145,7 @@ class AgentSync:
         extra: list[TaskInstruction] = []
         if request.seq > session.seq:
             session.seq = request.seq
+            self.progress.begin_term(request.term)
             if request.heard != session.sent_in:
                 session.sent = frozenset()  # the agent may not have received that answer
             if request.leaving:
@@ -141,7 +154,8 @@ class AgentSync:
                 inventory = tuple((report.id, report.epoch) for report in request.tasks)
                 turn.apply(events.Inventoried(worker, request.incarnation, inventory))
             for report in request.tasks:
-                instruction = _report(turn, worker, report, stored_jobs if request.full else None)
+                stored = stored_jobs if request.full else None
+                instruction = _report(turn, worker, report, stored, self.progress)
                 if instruction is not None:
                     extra.append(instruction)
         instructions, full = _instructions(turn, worker, request)
@@ -192,7 +206,11 @@ _ENDED = (Reported.EXITED, Reported.SPAWN_FAILED, Reported.GONE)
 
 
 def _report(
-    turn: Turn, worker: str, report: TaskReport, stored_jobs: frozenset[str] | None
+    turn: Turn,
+    worker: str,
+    report: TaskReport,
+    stored_jobs: frozenset[str] | None,
+    board: ProgressBoard,
 ) -> TaskInstruction | None:
     """Apply one report. The instruction that follows from it, if any."""
     attempt: AttemptKey = (report.id, report.epoch)
@@ -203,14 +221,29 @@ def _report(
         if report.problem:
             # First, because the end of the last task ends the job.
             turn.apply(events.ProblemReported(*attempt, report.problem))
-        if report.state is Reported.RUNNING and (report.safe or report.step is not None):
-            turn.apply(events.Started(*attempt))
-            turn.apply(events.Progressed(*attempt, report.step, report.safe))
-        else:
+        if report.progress is not None:
+            _progress(turn, attempt, report.progress)
+            board.note(*attempt, turn.now, report.progress)
+        if report.progress is None or report.state is not Reported.RUNNING:
             turn.apply(_EVENTS[report.state](worker, report))
     except (StaleEpoch, Unknown, IllegalTransition):
         return _not_current(turn, worker, report, stored_jobs)
     return TaskInstruction(*attempt, Want.FORGET) if report.state in _ENDED else None
+
+
+def _progress(turn: Turn, attempt: AttemptKey, progress: TaskProgress) -> None:
+    """Apply what the core has to know of a task's progress: most reports are only shown."""
+    job, index = split_task(attempt[0])
+    gang = turn.cluster.gangs[job]
+    if gang.tasks[index].state is not State.RUNNING:
+        turn.apply(events.Started(*attempt))
+    if progress.abnormal:
+        values = progress.abnormal[:ABNORMAL_LIMIT]
+        turn.apply(events.ValuesAbnormal(*attempt, values))
+    can_stall = gang.job.spec.stall_after is not None
+    if progress.safe or (progress.step is not None and can_stall):
+        saved_step = progress.saved_step
+        turn.apply(events.Progressed(*attempt, progress.step, progress.safe, saved_step))
 
 
 def _not_current(

@@ -8,8 +8,15 @@ from enum import StrEnum
 
 import msgspec
 
+from phalanx.core.events import AbnormalValue
 from phalanx.core.model import Blob
+from phalanx.core.spec.watch import ValueRules
 from phalanx.core.time_units import Micros
+
+#: The values that a task can report.
+VALUES_LIMIT = 16
+#: The abnormal values in one report.
+ABNORMAL_LIMIT = 64
 
 #: The number of an attempt is the job's epoch when the task was reserved.
 _NAMES = {"epoch": "attempt"}
@@ -30,6 +37,28 @@ class Want(StrEnum):
     FORGET = "forget"
 
 
+class TaskProgress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a task has reported about its work."""
+
+    step: int | None = None
+    total: int | None = None  #: the last step that the task will reach
+    safe: bool = False  #: the work so far would survive a stop
+    saved_step: int | None = None  #: the step at which it was saved
+    values: dict[str, float | None] = {}  #: the latest; null is not a finite number
+    abnormal: tuple[AbnormalValue, ...] = ()  #: values that break rules of `watch`
+
+    def after(self, earlier: "TaskProgress") -> "TaskProgress":
+        """Both together; what is missing here is taken from the earlier one."""
+        return TaskProgress(
+            step=earlier.step if self.step is None else self.step,
+            total=earlier.total if self.total is None else self.total,
+            safe=self.safe or earlier.safe,
+            saved_step=self.saved_step if self.safe else earlier.saved_step,
+            values=earlier.values | self.values,
+            abnormal=(*earlier.abnormal, *self.abnormal)[:ABNORMAL_LIMIT],
+        )
+
+
 class TaskReport(msgspec.Struct, frozen=True, omit_defaults=True, rename=_NAMES):
     id: str
     epoch: int
@@ -39,8 +68,7 @@ class TaskReport(msgspec.Struct, frozen=True, omit_defaults=True, rename=_NAMES)
     signalled: bool = False  #: the agent had signalled it to stop
     message: str = ""  #: why the process could not be started, or what explains its exit
     memory_used: int | None = None  #: its peak in bytes, if the kernel killed it for memory
-    step: int | None = None
-    safe: bool = False  #: the work so far would survive a stop
+    progress: TaskProgress | None = None  #: since the last report
     problem: str = ""  #: what is wrong with the files of the task; it does not end the task
 
 
@@ -74,6 +102,7 @@ class TaskSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     cpu: int | None = None  #: the thousandths of a CPU that it asks for
     namespace: str = "default"
     run_as_user: str | None = None  #: instead of the user of its namespace
+    watch: dict[str, ValueRules] = {}  #: the rules for values that it reports
 
 
 class TaskInstruction(msgspec.Struct, frozen=True, omit_defaults=True, rename=_NAMES):

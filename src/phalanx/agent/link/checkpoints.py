@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import os
 from urllib.parse import quote
 
 from phalanx.agent.link.attempt_problems import AttemptProblems
@@ -12,7 +11,6 @@ from phalanx.agent.messages import AttemptKey, AttemptStatus
 from phalanx.agent.state_dir import CHECKPOINT_IN, CHECKPOINT_OUT, StateDir
 from phalanx.agent.task_files import TaskFile, UnusableFile
 from phalanx.core.spec.quantities import size_text
-from phalanx.host.file_replacement import write_all
 
 #: A checkpoint that is larger, in base64 and with the variable's name, is passed in the file only.
 _INLINE_BYTES = 96 * 1024 - 16
@@ -42,23 +40,11 @@ class Checkpoints:
             raise CheckpointRefused(
                 f"the server has no checkpoint for {key[0]} (status {reply.status})"
             )
-        self._write(key, reply.body)
+        self._state_dir.write_task_file(key, CHECKPOINT_IN, reply.body)
         variables = {"PHALANX_CHECKPOINT_IN": str(self._state_dir.task_file(key, CHECKPOINT_IN))}
         if len(reply.body) <= _INLINE_BYTES:
             variables["CHECKPOINT_DATA"] = base64.b64encode(reply.body).decode()
         return variables
-
-    def _write(self, key: AttemptKey, data: bytes) -> None:
-        folder = self._state_dir.open_attempt(key)
-        try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-            file = os.open(CHECKPOINT_IN, flags, 0o600, dir_fd=folder)
-            try:
-                write_all(file, data)
-            finally:
-                os.close(file)
-        finally:
-            os.close(folder)
 
     def written(self, key: AttemptKey) -> TaskFile | None:
         """The checkpoint that an attempt has written, to be closed; None if there is none.

@@ -8,7 +8,7 @@ import asyncio
 from msgspec.structs import replace
 
 from phalanx.agent.messages import AttemptKey, AttemptStatus
-from phalanx.wire.sync import Reported, TaskReport
+from phalanx.wire.sync import Reported, TaskProgress, TaskReport
 
 #: Reports that come within this time are sent together.
 _COALESCE_S = 0.005
@@ -41,18 +41,21 @@ class TaskReports:
 
     def _store(self, report: TaskReport) -> None:
         key = (report.id, report.epoch)
-        self._latest[key] = self._unacknowledged[key] = report
+        self._latest[key] = report
+        unsent = self._unacknowledged.get(key)
+        if unsent is not None and unsent.progress is not None:
+            report = replace(report, progress=unsent.progress)
+        self._unacknowledged[key] = report
 
-    def add_progress(self, key: AttemptKey, step: int | None, *, safe: bool) -> None:
+    def add_progress(self, key: AttemptKey, progress: TaskProgress) -> None:
         """Send the progress of an attempt, if it was reported as running."""
         latest = self._latest.get(key)
         if latest is None or latest.state is not Reported.RUNNING:
             return
         unsent = self._unacknowledged.get(key)
-        if unsent is not None:
-            step = unsent.step if step is None else step
-            safe = safe or unsent.safe
-        self._unacknowledged[key] = TaskReport(*key, Reported.RUNNING, step=step, safe=safe)
+        if unsent is not None and unsent.progress is not None:
+            progress = progress.after(unsent.progress)
+        self._unacknowledged[key] = TaskReport(*key, Reported.RUNNING, progress=progress)
         self._set_timer()
 
     def add_problem(self, key: AttemptKey, message: str) -> bool:

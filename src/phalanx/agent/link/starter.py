@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import msgspec
 import structlog
 
 from phalanx.agent.link.background_calls import BackgroundCalls
@@ -11,7 +12,7 @@ from phalanx.agent.link.reports import TaskReports
 from phalanx.agent.link.spawner_client import SpawnerClient
 from phalanx.agent.link.task_policy import TaskPolicy
 from phalanx.agent.messages import AttemptKey, PrepareStart, RunAttempt, TaskUser
-from phalanx.agent.state_dir import CHECKPOINT_OUT, PROGRESS, StateDir
+from phalanx.agent.state_dir import CHECKPOINT_OUT, PROGRESS, WATCH, StateDir
 from phalanx.agent.task_users import TaskUsers, UserRefused, identity
 from phalanx.wire.sync import Reported, TaskReport, TaskSpec
 
@@ -118,13 +119,15 @@ class AttemptStarter:
     def _start(self, key: AttemptKey, spec: TaskSpec) -> None:
         try:
             user = self._user_of(spec)
+            if spec.watch:
+                self._state_dir.write_task_file(key, WATCH, msgspec.json.encode(spec.watch))
             if user is not None:
                 self._state_dir.give_attempt(key, user.uid, user.gid)
         except UserRefused as error:
             self._fail(key, str(error))
             return
         except OSError as error:
-            self._fail(key, f"the worker cannot give the task its folder: {error.strerror}")
+            self._fail(key, f"the worker cannot prepare the folder of the task: {error.strerror}")
             return
         own = {} if user is None else identity(user, self._state_dir.attempt(key))
         env = self._environment | own | spec.env | self._prepared.pop(key)

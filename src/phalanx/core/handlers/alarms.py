@@ -33,7 +33,8 @@ def values_abnormal(tx: Changes, event: ValuesAbnormal) -> None:
             what = value.name, value.kind, value.step
             record = TaskValueAbnormal(*about(task), rank, *what, value.value, value.median)
             tx.record(record)
-            _raise(tx, gang, RaisedAlarm(task.index, value.step, record.text, action, tx.now))
+            alarm = RaisedAlarm(task.index, rank, value.step, record.text, action, tx.now)
+            _raise(tx, gang, alarm)
 
 
 def _rank(gang: Gang, task: Task) -> int:
@@ -107,7 +108,7 @@ def _suspect_origin(tx: Changes, gang: Gang, alarms: tuple[RaisedAlarm, ...]) ->
     tasks = [gang.tasks[alarm.task] for alarm in first]
     if len({task.worker for task in tasks}) == 1 and tasks[0].worker is not None:
         blame(tx, gang, tasks[0], by_value=True)
-        tx.record(WorkerSuspected(*about(tasks[0]), first[0].what))
+        tx.record(WorkerSuspected(*about(tasks[0]), first[0].rank, first[0].step))
 
 
 def is_after_alarm(gang: Gang, step: int | None) -> bool:

@@ -177,9 +177,15 @@ def progressed(tx: Changes, event: Progressed) -> None:
 
 def _note_saved_work(tx: Changes, gang: Gang, task: Task, event: Progressed) -> None:
     saved = event.step if event.saved_step is None else event.saved_step
-    if is_after_alarm(gang, saved):
+    if _is_known(gang, saved) or is_after_alarm(gang, saved):
         return
     tx.set_attempt(gang, safe_at=tx.now)
     if saved is not None:
         tx.set_job(gang, saved_step=saved, resume_step=None)
     tx.record(WorkSaved(*about(task), saved))
+
+
+def _is_known(gang: Gang, saved: int | None) -> bool:
+    """Whether this attempt has reported the step as saved before: agents can repeat a report."""
+    has_saved = gang.job.attempt is not None and gang.job.attempt.safe_at is not None
+    return saved is not None and has_saved and saved == gang.job.saved_step
