@@ -60,7 +60,7 @@ def siblings_of_a_failed_task_run_on(patch: pytest.MonkeyPatch) -> None:
 
 
 def failures_are_not_counted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(fail, "_count", lambda tx, gang: False)
+    patch.setattr(fail, "count_failure", lambda tx, gang: False)
 
 
 def a_deposed_leader_may_write(patch: pytest.MonkeyPatch) -> None:
