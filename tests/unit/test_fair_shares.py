@@ -130,18 +130,6 @@ def test_dominant_shares_grow_together_until_a_resource_is_used_up(
     assert divided == pytest.approx(np.array(parts))
 
 
-def test_excess_answers_for_a_change_without_making_it() -> None:
-    shares = shares_of(Queue("a"), Queue("b"), cpu=8)
-    use(shares, "a", cpu=8)
-    request(shares, "b", cpu=8)
-    shares.settle()
-    row = amounts_by_row({"cpu": 2}, shares.table)
-    before = {name: branch.used.copy() for name, branch in shares.branches.items()}
-    assert shares.excess({}) == pytest.approx(4 / 8)
-    assert shares.excess({"a": -row, "b": row}) == pytest.approx(2 / 8)
-    assert all((branch.used == before[name]).all() for name, branch in shares.branches.items())
-
-
 def test_the_first_limit_on_the_way_to_the_root_binds() -> None:
     shares = shares_of(Queue("lab", limit={"cpu": 3}), Queue("a", parent="lab"), Queue("b"), cpu=8)
     use(shares, "a", cpu=2)

@@ -11,6 +11,7 @@ from phalanx.core.time_units import MINUTE, SECOND
 from phalanx.plan.cycle import plan
 from phalanx.plan.decisions import Evict, Plan, PlannedVictim, Reserve
 from phalanx.plan.model import PendingGang, RoleRequest, RunningGang, RunningTask, TaskRequest
+from phalanx.plan.planning_pass import PlanningPass
 from phalanx.plan.state.nodes import NodeSpec
 from phalanx.plan.state.planner_state import PlannerState
 
@@ -195,6 +196,31 @@ def worlds(draw: st.DrawFn, preemptors: int = 6) -> World:
     return early._replace(pending=dict(list(unplaced.items())[-preemptors:]))
 
 
+@st.composite
+def borrowed_worlds(draw: st.DrawFn) -> World:
+    """Clusters that two queues fill before a gang of a third one is submitted."""
+    gpus = draw(st.lists(st.integers(2, 6), min_size=1, max_size=3))
+    nodes = {f"n{n}": count for n, count in enumerate(gpus)}
+    some = st.integers(0, sum(gpus)).map(lambda count: {"gpu": count * GPU} if count else {})
+    queues = {name: Queue(name, quota=draw(some), weight=draw(st.integers(0, 2))) for name in "abc"}
+    gangs = [
+        a_gang(
+            number,
+            draw(st.sampled_from("bc")) if number else "a",
+            size=(size := draw(st.integers(1, 2))),
+            gpus=draw(st.integers(1, 3)),
+            priority=0,
+            least=size,
+            duration=None,
+        )
+        for number in range(10)
+    ]
+    full = World(nodes, queues, {}, {gang.job: gang for gang in gangs[1:]})
+    full = full.settled(full.plan())
+    pending = {**dict(list(full.pending.items())[:1]), gangs[0].job: gangs[0]}
+    return full._replace(pending=pending)
+
+
 @settings(max_examples=300)
 @given(worlds())
 def test_no_node_is_ever_over_committed(world: World) -> None:
@@ -251,7 +277,7 @@ def only(gang: RunningGang, victim: PlannedVictim | None) -> RunningGang:
 
 
 @settings(max_examples=200)
-@given(worlds())
+@given(worlds() | borrowed_worlds())
 def test_planning_again_and_again_reaches_a_stable_state(world: World) -> None:
     for _ in range(2 + 4 * (len(world.pending) + len(world.running))):
         made = world.plan()
@@ -259,6 +285,41 @@ def test_planning_again_and_again_reaches_a_stable_state(world: World) -> None:
             return
         world = world.settled(made)
     raise AssertionError("gangs evict each other without end")
+
+
+@settings(max_examples=300)
+@given(borrowed_worlds())
+def test_every_reclaim_brings_queues_closer_to_what_they_are_entitled_to(world: World) -> None:
+    """What queues lack of their quotas falls; or it stays, and what they have too much falls."""
+    made = world.plan()
+    if any(isinstance(decision, Evict) for decision in made.decisions):
+        assert distance(world, world.settled(made)) < distance(world, world)
+
+
+def distance(world: World, after: World) -> tuple[int, int]:
+    """What queues lack of the quotas that they demand, and what they use above their share, in the
+    world after. What they deserve and demand is taken from the world before."""
+    work = PlanningPass(world.state().at(NOW))
+    work.lineup.settle_shares()
+    gpu = work.table.rows["gpu"]
+    lacking = above = 0
+    for name, queue in world.queues.items():
+        if name == "all":
+            continue
+        quota, share = queue.quota.get("gpu", 0), work.shares.branches[name].deserved[gpu]
+        gangs = [g for g in world.running.values() if g.queue == name]
+        sizes = [sum(dict(task.resources)["gpu"] for task in gang.tasks) for gang in gangs]
+        for gang in world.pending.values():
+            [role] = gang.roles
+            each = dict(role.request.resources)["gpu"]
+            if gang.queue == name and gang.need * each <= quota:
+                sizes.append(min(each * len(role.tasks), quota))
+        demand = min(
+            quota, sum(size for size in sizes if size <= quota), queue.limit.get("gpu", quota)
+        )
+        lacking += max(0, demand - after.used(name))
+        above += max(0, round(after.used(name) - share))
+    return lacking, above
 
 
 @settings(max_examples=100)

@@ -54,7 +54,7 @@ def cluster(scenario: Scenario) -> Cluster:
     settle_shares(shares, moment, (), (), ())
     capacity = PassCapacity(moment)
     capacity.look_ahead()
-    search = VictimSearch(moment.running, (), shares, NOW, scenario.policy)
+    search = VictimSearch(moment, (), shares)
     pending = {gang.name: gang for gang in scenario.pending}
     return Cluster(pending, dict(moment.running.by_job), shares, capacity.soon, search)
 

@@ -43,7 +43,7 @@ class PlanningPass:
         self.reservations = StartReservations(state, self.capacity)
         self.starvation = StarvationReserve(self.shares, state.running, self.now)
         gathered = [gathered_occupancy(g, self.table) for g in self.pending.gathering.values()]
-        self.search = VictimSearch(state.running, gathered, self.shares, self.now, self.policy)
+        self.search = VictimSearch(state, gathered, self.shares)
         self.reasons = PendingReasons(self.pending.fork())
         self.lineup = Lineup(self)
         self.users = self._users() if OrderKey.USER in self.policy.order else None

@@ -62,8 +62,8 @@ def _divide_among_children(branch: QueueBranch, shared: Bools) -> None:
     for row in range(len(available)):
         granted[:, row] += water_fill(left[row], weights, demands[:, row] - granted[:, row])
     granted = np.where(unnamed & is_enough, demands, granted)
-    for child, share in zip(children, granted, strict=True):
-        child.deserved = share
+    for child, share, demand in zip(children, granted, demands, strict=True):
+        child.deserved, child.settled_demand = share, demand
         _divide_among_children(child, shared)
 
 

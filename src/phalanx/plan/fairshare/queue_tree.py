@@ -23,6 +23,8 @@ class QueueBranch:
         #: The rows that the quota names, also with 0.
         self.has_quota: Bools = np.zeros(rows, np.bool_)
         self.deserved: Floats = np.zeros(rows)
+        #: The demand when what it deserves was settled.
+        self.settled_demand: Floats = np.zeros(rows)
 
     def path(self) -> "Iterator[QueueBranch]":
         """The branch itself and every branch above it, up to the root."""

@@ -58,6 +58,16 @@ class FairShares:
         takes = (need > 0) & self.shared
         return not bool((branch.used + need > branch.deserved + EPSILON)[takes].any())
 
+    def stays_within_quota(self, branch: QueueBranch, need: Floats) -> bool:
+        """Whether what the queue uses and `need` together are within its quota.
+
+        A resource in `need` that the quota does not name must stay within the share.
+        """
+        takes = (need > 0) & self.shared
+        allowed = np.where(branch.has_quota, branch.quota, branch.deserved)
+        exceeds = (branch.used + need > allowed + EPSILON)[takes].any()
+        return bool(branch.has_quota[takes].any()) and not bool(exceeds)
+
     def share_could_hold(self, queue: str, need: Floats) -> bool:
         """Whether the queue, and every queue above it, would deserve `need` if it used nothing."""
         takes = (need > 0) & self.shared
@@ -65,8 +75,9 @@ class FairShares:
         return not any(bool((need > branch.deserved + EPSILON)[takes].any()) for branch in path)
 
     def has_full_share(self, branch: QueueBranch) -> bool:
-        """Whether the queue uses everything that it deserves."""
-        return not bool((branch.used + EPSILON < branch.deserved)[self.shared].any())
+        """Whether the queue uses everything that it deserves, and all of its quota."""
+        entitled = np.maximum(branch.deserved, branch.quota)
+        return not bool((branch.used + EPSILON < entitled)[self.shared].any())
 
     # All queues
 
@@ -76,24 +87,17 @@ class FairShares:
         requesting = (not b.children and bool(b.requested.any()) for b in self.branches.values())
         return sum(requesting) > 1
 
-    def queues_above_share(self, rows: Bools) -> set[str]:
-        """The queues that use more than they deserve of any of these resources."""
-        above = ((self._used() > self._deserved + EPSILON) & rows).any(axis=1)
+    def queues_above_entitlement(self, rows: Bools) -> set[str]:
+        """The queues that use more than they deserve, or more than their quota, of any of these
+        resources."""
+        above = ((self._used() > self._least_entitled + EPSILON) & rows).any(axis=1)
         names = list(self.branches)
         return {names[n] for n in np.flatnonzero(above).tolist()}
 
-    def excess(self, change: Mapping[str, Floats]) -> float:
-        """What queues use above what they deserve, as parts of the cluster, in sum.
-
-        `change` is added to the usage of queues, by name, for this answer only.
-        """
-        used = self._used()
-        for n, name in enumerate(self.branches):
-            if name in change:
-                used[n] += change[name]
-        above = np.maximum(used - self._deserved, 0.0)
+    def as_parts(self, amounts: Floats) -> float:
+        """Amounts of all resources, in sum, as parts of the cluster's capacity."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            parts = np.where(above > EPSILON, above / self.capacity, 0.0)[:, self.shared]
+            parts = np.where(amounts > EPSILON, amounts / self.capacity, 0.0)[self.shared]
         return float(np.nan_to_num(parts, posinf=0.0).sum())
 
     def _used(self) -> Floats:
@@ -101,9 +105,9 @@ class FairShares:
         return np.array([branch.used for branch in self.branches.values()])
 
     @cached_property
-    def _deserved(self) -> Floats:
-        """What each queue deserves, one row per queue, once it is settled."""
-        return np.array([branch.deserved for branch in self.branches.values()])
+    def _least_entitled(self) -> Floats:
+        """What each queue deserves or its quota, whichever is less, one row per queue."""
+        return np.array([np.minimum(b.deserved, b.quota) for b in self.branches.values()])
 
     def dominant_shares(self, amounts: Floats) -> Floats:
         """For each line of amounts: the largest part of the cluster's capacity of one resource."""

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from itertools import takewhile
 
 from phalanx.core.model import PreemptWithin
+from phalanx.plan.fairshare.quota_demand import QuotaDemand
 from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.model import OrderKey, PlannerPolicy, RunningGang
 from phalanx.plan.placement.trial import PlacementTrial
@@ -19,12 +20,18 @@ from phalanx.plan.state.running import Occupancy
 class EvictionEligibility:
     """What one preemptor may evict, before and after some victims have been chosen."""
 
-    def __init__(self, shares: FairShares, preemptor: Preemptor, policy: PlannerPolicy) -> None:
+    def __init__(
+        self,
+        shares: FairShares,
+        preemptor: Preemptor,
+        policy: PlannerPolicy,
+        quota_demand: QuotaDemand,
+    ) -> None:
         self._shares = shares
         self.preemptor = preemptor
         #: The keys of the order that precede the priority; a higher priority outranks the others.
         self._keys_before_priority = tuple(takewhile(OrderKey.PRIORITY.__ne__, policy.order))
-        self.usage = UsageOverlay(shares)
+        self.usage = UsageOverlay(shares, quota_demand)
         self.reclaim = ReclaimRules(shares, preemptor, self.usage)
         #: By queue, priority, youth and age: whether such gangs may be preempted, or reclaimed.
         self._may_evict: dict[tuple[str, int, bool, bool], tuple[bool, bool]] = {}
@@ -56,9 +63,7 @@ class EvictionEligibility:
         """Whether the preemptor is entitled to any of the units, as the shares are now."""
         listed = list(units)
         queues = {unit.gang.queue for unit in listed}
-        return any(map(self.is_preemption, listed)) or any(
-            map(self.reclaim.stays_within_share, queues)
-        )
+        return any(map(self.is_preemption, listed)) or any(map(self.reclaim.is_entitled, queues))
 
     def could_have_evicted(
         self, gang: RunningGang, priority: int, used: Mapping[str, Floats], *, young: bool
@@ -139,9 +144,15 @@ class EvictionEligibility:
         queues = {unit.gang.queue for unit in chosen if not self.is_preemption(unit)}
         if not queues:
             return True
-        return all(map(self.reclaim.stays_within_share, queues)) and self.usage.is_fairer_with(
-            self.preemptor
-        )
+        return all(map(self.reclaim.is_entitled, queues)) and self.usage.helps(self.preemptor)
+
+    def allows_result(self, chosen: Iterable[EvictionUnit]) -> bool:
+        """Whether the preemptor is entitled to exactly the chosen units, and the queues get closer
+        to what they are entitled to."""
+        reclaimed = [unit for unit in chosen if not self.is_preemption(unit)]
+        if not reclaimed:
+            return True
+        return self.reclaim.allows(reclaimed) and self.usage.is_fairer_with(self.preemptor)
 
     def allows_placement(self, trials: Iterable[PlacementTrial]) -> bool:
         """Whether the limits hold for the tasks placed, which may be heavier than the lightest

@@ -1,10 +1,12 @@
 """Reclaim between queues: from which queues, and which of their gangs, a preemptor may take.
 
-A queue takes back what it deserves from queues that use more than they deserve. The sum of what
-queues use above what they deserve must fall, so that nothing is reclaimed back and forth.
+A queue takes back what it deserves from queues that use more than they deserve. A queue that stays
+within its quota may also take it from queues that use more than their quota, even if they deserve
+it: otherwise a quota would be worth nothing on nodes that are fragmented. `UsageOverlay` has the
+proof that nothing is reclaimed back and forth.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -32,6 +34,19 @@ class ReclaimRules:
         self._open: dict[tuple[str, str], bool] = {}
         #: By victim's queue: the resources that its quota protects, and that quota.
         self._protected: dict[str, list[tuple[int, float]]] = {}
+        #: Whether an eviction must leave each queue its quota, and whether that excluded any gang.
+        self._keeps_quotas = True
+        self._has_protected = False
+
+    def stop_keeping_quotas(self) -> bool:
+        """Let evictions take queues below their quota from now on; False if that changes nothing.
+
+        A queue that exceeds its share may lose a gang that takes it below its quota, but only if
+        there are no other victims.
+        """
+        changes = self._keeps_quotas and self._has_protected
+        self._keeps_quotas = False
+        return changes
 
     # Before any victim is chosen
 
@@ -39,7 +54,7 @@ class ReclaimRules:
         """The queues that the preemptor may reclaim from."""
         return {
             queue
-            for queue in self._shares.queues_above_share(self._preemptor.short_of)
+            for queue in self._shares.queues_above_entitlement(self._preemptor.short_of)
             if any(self._is_open(own, queue) for own in self._queues)
         }
 
@@ -61,9 +76,12 @@ class ReclaimRules:
             if not self._priority_allows(queue, priority):
                 continue
             if self._policies_allow(queue, gang.queue):
-                _, victim_side = self._shares.tree.sides(queue, gang.queue)
-                if all(self._exceeds(b, used.get(b.queue.name, 0.0)) for b in victim_side):
+                side = self._victim_side(gang.queue)
+                had = [(branch, used.get(branch.queue.name, 0.0)) for branch in side]
+                if all(self._exceeds_share(*each) for each in had):
                     return self.stays_within_share(gang.queue)
+                if all(self._exceeds_quota(*each) for each in had):
+                    return self.stays_within_quota(gang.queue)
         return False
 
     def is_protected(self, occupancy: Occupancy) -> bool:
@@ -84,50 +102,110 @@ class ReclaimRules:
     def may_add(self, unit: EvictionUnit, same_gang: Iterable[EvictionUnit]) -> bool:
         """Whether the unit may be evicted besides those chosen so far.
 
-        Every queue on the victim's side must exceed what it deserves and must keep its quota.
         `same_gang` are chosen units of the same gang: the unit replaces them, so what they free
         does not count against it.
         """
         replaced = sum((other.amounts for other in same_gang), np.zeros(len(self._shares.shared)))
-        _, victim_side = self._shares.tree.sides(self._queues[0], unit.gang.queue)
+        side = self._victim_side(unit.gang.queue)
+        breaks_quota = any(self._breaks_quota(branch, unit, replaced) for branch in side)
+        if breaks_quota and self._keeps_quotas:
+            self._has_protected = True
+            return False
+        if all(self._exceeds_share(b, self._usage.used(b) + replaced) for b in side):
+            return True
+        exceed_quota = all(self._exceeds_quota(b, self._usage.used(b) + replaced) for b in side)
+        return exceed_quota and not breaks_quota and self.stays_within_quota(unit.gang.queue)
+
+    def is_entitled(self, queue: str) -> bool:
+        """Whether the preemptor stays within its share or its quota, compared with a queue."""
+        return self.stays_within_share(queue) or self.stays_within_quota(queue)
+
+    def allows(self, units: Iterable[EvictionUnit]) -> bool:
+        """Whether the preemptor is entitled to all of these units, which are chosen."""
+        by_queue: dict[str, list[EvictionUnit]] = {}
+        for unit in units:
+            by_queue.setdefault(unit.gang.queue, []).append(unit)
         return all(
-            self._exceeds(branch, self._usage.used(branch) + replaced)
-            and not self._breaks_quota(branch, unit, replaced)
-            for branch in victim_side
+            (self.stays_within_share(queue) and self._exceeded_share(queue, evicted))
+            or (self.stays_within_quota(queue) and self._has_quota(queue, evicted))
+            for queue, evicted in by_queue.items()
         )
+
+    def _exceeded_share(self, queue: str, evicted: Iterable[EvictionUnit]) -> bool:
+        """Whether the victim's side exceeded its share before each of these gangs was evicted, in
+        some order: before the last of them.
+
+        Single tasks of a gang count as one victim: the whole gang would be evicted otherwise.
+        """
+        by_gang: dict[str, Floats] = {}
+        for unit in evicted:
+            by_gang[unit.gang.job] = by_gang.get(unit.gang.job, 0.0) + unit.amounts
+        side = self._victim_side(queue)
+        return any(
+            all(self._exceeds_share(b, self._usage.used(b) + last) for b in side)
+            for last in by_gang.values()
+        )
+
+    def _has_quota(self, queue: str, evicted: Iterable[EvictionUnit]) -> bool:
+        """Whether the victim's side has its quota without the chosen units, or could have kept them
+        only above its quota."""
+        short = self._preemptor.short_of
+        for branch in self._victim_side(queue):
+            below = (self._usage.used(branch) < branch.quota - EPSILON) & short
+            if bool(below.any()) and not all(
+                self._exceeds_alone(u, branch, below) for u in evicted
+            ):
+                return False
+        return True
 
     def stays_within_share(self, queue: str) -> bool:
         """Whether every queue on the preemptor's side, up to where it meets the given queue,
         deserves what it would use of each resource that the preemptor takes."""
-        shares = self._shares
-        for own in self._queues:
-            for branch in shares.tree.sides(own, queue)[0]:
-                need = self._preemptor.amounts[branch.queue.name]
-                takes = (need > 0) & shares.shared
-                after = self._usage.used(branch) + need
-                if bool((after > branch.deserved + EPSILON)[takes].any()):
-                    return False
-        return True
-
-    def stays_within_quota(self, queue: str) -> bool:
-        """Whether the preemptor's side, below where it meets the given queue, keeps its quota."""
-        for own, need in self._preemptor.needs:
-            side, _ = self._shares.tree.sides(own, queue)
-            takes = (need > 0) & self._shares.shared
-            if not side or bool((side[-1].used + need > side[-1].quota + EPSILON)[takes].any()):
+        for branch, need, takes in self._own_side(queue):
+            after = self._usage.used(branch) + need
+            if bool((after > branch.deserved + EPSILON)[takes].any()):
                 return False
         return True
 
+    def stays_within_quota(self, queue: str) -> bool:
+        """Whether every queue on the preemptor's side, up to where it meets the given queue, would
+        be within its quota; of a resource without a quota, within its share."""
+        has_quota = False
+        for branch, need, takes in self._own_side(queue):
+            after = self._usage.used(branch) + need
+            allowed = np.where(branch.has_quota, branch.quota, branch.deserved)
+            if bool((after > allowed + EPSILON)[takes].any()):
+                return False
+            has_quota = has_quota or bool(branch.has_quota[takes].any())
+        return has_quota
+
     # Rules
 
+    def _own_side(self, queue: str) -> Iterator[tuple[QueueBranch, Floats, Bools]]:
+        """The queues from the preemptor's up to where they meet the given queue, what the preemptor
+        takes of each of them, and of which resources."""
+        for own in self._queues:
+            for branch in self._shares.tree.sides(own, queue)[0]:
+                need = self._preemptor.amounts[branch.queue.name]
+                yield branch, need, (need > 0) & self._shares.shared
+
+    def _victim_side(self, queue: str) -> list[QueueBranch]:
+        """The queues from a victim's queue up to where it meets the preemptor's."""
+        return self._shares.tree.sides(self._queues[0], queue)[1]
+
     def _is_open(self, queue: str, victim_queue: str) -> bool:
-        """Whether one queue may reclaim from another, all of whose side exceeds its share."""
+        """Whether one queue may reclaim from another, all of whose side exceeds its share or its
+        quota."""
         is_open = self._open.get((queue, victim_queue))
         if is_open is None:
             _, victim_side = self._shares.tree.sides(queue, victim_queue)
-            is_open = self._open[queue, victim_queue] = self._policies_allow(
-                queue, victim_queue
-            ) and all(self._exceeds(branch, self._usage.used(branch)) for branch in victim_side)
+            used = [(branch, self._usage.used(branch)) for branch in victim_side]
+            exceeds = all(self._exceeds_share(*each) for each in used) or (
+                all(self._exceeds_quota(*each) for each in used)
+                and self.stays_within_quota(victim_queue)
+            )
+            is_open = exceeds and self._policies_allow(queue, victim_queue)
+            self._open[queue, victim_queue] = is_open
         return is_open
 
     def _policies_allow(self, queue: str, victim_queue: str) -> bool:
@@ -143,36 +221,42 @@ class ReclaimRules:
         policy = self._shares.branches[queue].queue.reclaim_from_siblings
         return policy is not ReclaimFrom.LOWER_PRIORITY or priority < self._preemptor.priority
 
-    def _exceeds(self, branch: QueueBranch, used: Floats | float) -> bool:
+    def _exceeds_share(self, branch: QueueBranch, used: Floats | float) -> bool:
         """Whether a queue that uses so much has more than it deserves of what is short."""
         above = used > branch.deserved + EPSILON
         return bool((above & self._preemptor.short_of).any())
 
-    def _breaks_quota(self, branch: QueueBranch, unit: EvictionUnit, replaced: Floats) -> bool:
-        """Whether the eviction would take a queue below its quota of a resource that is short.
+    def _exceeds_quota(self, branch: QueueBranch, used: Floats | float) -> bool:
+        """Whether a queue that uses so much has more than its quota of what is short."""
+        above = used > branch.quota + EPSILON
+        return bool((above & self._preemptor.short_of).any())
 
-        A gang that is larger than the quota by itself may be evicted all the same: the queue could
-        keep it only by exceeding its quota.
-        """
+    def _breaks_quota(self, branch: QueueBranch, unit: EvictionUnit, replaced: Floats) -> bool:
+        """Whether the eviction would take a queue below its quota of a resource that is short."""
         evicted = unit.amounts
-        counts = (branch.quota > 0) & self._preemptor.short_of & (evicted > 0)
         left = self._usage.used(branch) - evicted + (replaced if unit.whole else 0.0)
-        below = left < branch.quota - EPSILON
-        fits_quota = unit.occupancy.total <= branch.quota + EPSILON
-        return bool((counts & below & fits_quota).any())
+        below = (left < branch.quota - EPSILON) & self._preemptor.short_of & (evicted > 0)
+        return bool(below.any()) and not self._exceeds_alone(unit, branch, below)
+
+    def _exceeds_alone(self, unit: EvictionUnit, branch: QueueBranch, rows: Bools) -> bool:
+        """Whether the gang of a unit is by itself larger than the quota of each of these resources:
+        the queue could keep it only by exceeding its quota."""
+        return bool((unit.occupancy.total > branch.quota + EPSILON)[rows].all())
 
     def _protected_rows(self, queue: str) -> list[tuple[int, float]]:
         """The resources of which the victim's side uses no more than its quota, and the quota.
 
         A gang that has some of them may be evicted only if it exceeds the quota by itself.
         """
+        if not self._keeps_quotas:
+            return []
         rows = self._protected.get(queue)
         if rows is None:
-            _, victim_side = self._shares.tree.sides(self._queues[0], queue)
             rows = self._protected[queue] = [
                 (row, float(branch.quota[row]))
-                for branch in victim_side
+                for branch in self._victim_side(queue)
                 for row in np.flatnonzero(self._preemptor.short_of & (branch.quota > 0)).tolist()
                 if branch.used[row] - EPSILON <= branch.quota[row]
             ]
+            self._has_protected = self._has_protected or bool(rows)
         return rows

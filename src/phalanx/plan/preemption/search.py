@@ -11,9 +11,9 @@ from itertools import product
 import numpy as np
 
 from phalanx.core.model import PreemptWithin
-from phalanx.core.time_units import Micros
+from phalanx.plan.fairshare.quota_demand import QuotaDemand
 from phalanx.plan.fairshare.shares import FairShares
-from phalanx.plan.model import PendingGang, PlannerPolicy, RunningGang
+from phalanx.plan.model import PendingGang, RunningGang
 from phalanx.plan.placement.amounts import minimum_amounts
 from phalanx.plan.preemption.candidates import (
     EvictionCost,
@@ -27,7 +27,8 @@ from phalanx.plan.preemption.evictable_gangs import EvictableGangs
 from phalanx.plan.preemption.preemptor import Preemptor
 from phalanx.plan.preemption.variants import candidate_pools, domain_variants
 from phalanx.plan.preemption.victim_set import SearchSpace, VictimSetSearch
-from phalanx.plan.state.running import Occupancy, RunningGangs
+from phalanx.plan.state.planner_state import Moment
+from phalanx.plan.state.running import Occupancy
 
 
 class VictimSearch:
@@ -35,17 +36,16 @@ class VictimSearch:
 
     def __init__(
         self,
-        running: RunningGangs,
+        state: Moment,
         gathered: Iterable[Occupancy],
         shares: FairShares,
-        now: Micros,
-        policy: PlannerPolicy,
     ) -> None:
         """`gathered` are the places of non-strict gangs: the first to go, and without cost."""
-        self._gangs = EvictableGangs(running, gathered, shares)
+        self._gangs = EvictableGangs(state.running, gathered, shares)
         self._shares = shares
-        self._now = now
-        self._policy = policy
+        self._now = state.now
+        self._policy = state.policy
+        self._quota_demand = QuotaDemand(shares, state.running, state.pending)
         #: By queue and priority: the answer of `might_find`.
         self._might_find: dict[tuple[str, int], bool] = {}
         self._priorities: dict[str, tuple[int, ...]] = {}
@@ -66,15 +66,14 @@ class VictimSearch:
         return answer
 
     def is_entitled(self, gangs: Sequence[PendingGang]) -> bool:
-        """Whether there is a lower priority to preempt, or the gangs stay within their share."""
+        """Whether there is a lower priority to preempt, or the gangs stay within their share or
+        their quota."""
         shares = self._shares
         if any(self._has_lower(gang.queue, gang.priority) for gang in gangs):
             return True
+        needs = [(shares.branches[g.queue], minimum_amounts(g, shares.table)) for g in gangs]
         return all(
-            shares.stays_within_share(
-                shares.branches[gang.queue], minimum_amounts(gang, shares.table)
-            )
-            for gang in gangs
+            shares.stays_within_share(*each) or shares.stays_within_quota(*each) for each in needs
         )
 
     def _has_lower(self, queue: str, priority: int) -> bool:
@@ -85,7 +84,8 @@ class VictimSearch:
         return lowest is not None and lowest < priority + equal_counts
 
     def _might_reclaim(self, queue: str) -> bool:
-        """Whether the queue has less than it deserves while other queues have running gangs."""
+        """Whether the queue has less than it deserves, or less than its quota, while other queues
+        have running gangs."""
         others = any(other != queue for other in self._gangs.lowest_priority)
         return others and not self._shares.has_full_share(self._shares.branches[queue])
 
@@ -98,7 +98,14 @@ class VictimSearch:
         becoming free anyway is used first, so the set may be empty.
         """
         preemptor = Preemptor(gangs, self._shares, space.capacities[0])
-        eligibility = EvictionEligibility(self._shares, preemptor, self._policy)
+        eligibility = EvictionEligibility(self._shares, preemptor, self._policy, self._quota_demand)
+        victims = self._find(eligibility, space)
+        if victims is None and eligibility.reclaim.stop_keeping_quotas():
+            victims = self._find(eligibility, space)
+        return victims
+
+    def _find(self, eligibility: EvictionEligibility, space: SearchSpace) -> VictimSet | None:
+        """Victims by the rules as they are now."""
         tasks, whole = self._candidates(eligibility)
         # Capacity that is becoming free is promised only to gangs that are entitled to evict.
         if not eligibility.may_evict_any(tasks + whole) and not self._was_entitled(eligibility):

@@ -75,9 +75,9 @@ class VictimSetSearch:
 
     def _result(self) -> VictimSet | None:
         """The chosen units, with the preemptor's places taken and their own capacity restored."""
-        trials = self._place()
-        self._chosen.suspend()
         units = tuple(self._chosen.by_number.values())
+        trials = self._place() if self._eligibility.allows_result(units) else None
+        self._chosen.suspend()
         return None if trials is None else VictimSet(trials, units)
 
     # Whether the preemptor fits
