@@ -371,3 +371,19 @@ def test_a_member_that_is_done_counts_where_the_policy_says_so(busy: Fleet) -> N
     ]
     busy.end(job)
     assert busy.ends(job).phase == "done"
+
+
+def test_a_member_joins_a_gang_that_runs(busy: Fleet) -> None:
+    prefix = "gang.scheduling.koordinator.sh"
+    words = f'{{{prefix}/name: joined, {prefix}/min-available: "2", {prefix}/total-number: "2"}}'
+    text = [
+        pod(f"joined-{n}", annotations=words).replace("[train]", json.dumps(busy.program))
+        for n in range(3)
+    ]
+    [job] = busy.submit(text[0] + text[1])
+    busy.runs(job)
+    assert busy.submit(text[2]) == [job]
+    seen = busy.until(job, lambda seen: seen.counts.running == 3)
+    assert [task.attempt for task in seen.tasks] == [1, 1, 2]
+    busy.end(job)
+    assert busy.ends(job).phase == "done"

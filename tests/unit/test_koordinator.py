@@ -64,6 +64,23 @@ def test_groups_are_a_list_or_a_list_in_a_string(groups: str) -> None:
     assert first["group"] == second["group"] == ["default/a", "default/b"]
 
 
+def test_groups_have_an_older_name() -> None:
+    assert only(gang(gang_groups='["default/gang-a"]'))["group"] == ["default/gang-a"]
+
+
+@pytest.mark.parametrize("name", ["Gang_A", "-a", "a..b"])
+def test_the_name_of_a_gang_is_a_dns_subdomain(name: str) -> None:
+    words = annotated(name=name, min_available=1)
+    [(path, message)] = refused(pod("a-0", annotations=words)).items()
+    assert path.endswith(f'annotations["{PREFIX}name"]')
+    assert "use lower-case letters" in message
+
+
+def test_a_gang_without_its_minimum_is_completed_by_a_pod_group() -> None:
+    [part] = bundled(pod("a-0", annotations=annotated(name="gang-a"))).parts.values()
+    assert part.needed is None
+
+
 def test_empty_groups_are_none() -> None:
     assert "group" not in only(gang(groups='""'))
 

@@ -220,6 +220,15 @@ def test_after_its_first_start_a_gang_of_koordinator_is_made_of_ordinary_pods(
     assert others == [State.RUNNING if follows_koordinator else State.PREEMPTING] * 2
 
 
+def test_that_a_gang_has_started_is_known_after_a_change_of_leader(cluster: Parts) -> None:
+    job = cluster.begin("".join(annotated(f"w-{n}", min_available=2) for n in range(2)))
+    cluster.run(job, "a", "b")
+    Driver.restart(cluster)
+    cluster.inventory("a", (f"{job}.0", 1))
+    cluster.inventory("b")
+    assert cluster.states(job) == [State.RUNNING, State.BLOCKED]
+
+
 def test_a_strict_gang_of_koordinator_is_pending_as_long_as_it_must(cluster: Parts) -> None:
     job = cluster.begin("".join(annotated(f"w-{n}", min_available=2) for n in range(2)))
     cluster.advance(7 * 86_400)

@@ -4,7 +4,7 @@ import pytest
 from tests.driver import Driver, spec
 
 from phalanx.api.views import reason_of
-from phalanx.core.events import CordonChanged, HoldChanged, QueueSet, WorkerLost
+from phalanx.core.events import CordonChanged, HoldChanged, Placed, QueueSet, WorkerLost
 from phalanx.core.model import Queue
 from phalanx.core.reasons import (
     AboveMinimum,
@@ -116,6 +116,26 @@ def test_priority_goes_before_size_and_size_before_age() -> None:
         driver.start(job)
         driver.exit(job, 0)
     assert list(carry_out(driver)) == [large]
+
+
+def test_with_priority_and_age_in_the_order_size_does_not_matter() -> None:
+    driver = a_cluster(1)
+    for name in ("b", "a"):
+        driver.submit(spec(name=name, role=gpus(1)))
+    driver.submit(spec(2, name="late", role={"resources": {"gpu": 0.5}}))
+    driver.submit(spec(name="first", priority=5, role=gpus(1)))
+    policy = PlannerPolicy(order=(OrderKey.PRIORITY, OrderKey.CREATED))
+    started = []
+    for _ in range(4):
+        state = PlannerState.of(driver.cluster, policy=policy)
+        [start] = plan(state, driver.now).reserved()
+        job = start.job
+        driver.apply(Placed((start,)))
+        driver.start(job)
+        for index in range(driver.gang(job).size):
+            driver.exit(job, index)
+        started.append(driver.job(job).name)
+    assert started == ["first", "b", "a", "late"]
 
 
 def test_the_fullest_worker_that_fits_is_taken() -> None:

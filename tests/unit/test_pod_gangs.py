@@ -57,6 +57,12 @@ def test_labels_alone_make_a_gang() -> None:
     }
 
 
+@pytest.mark.parametrize("name", ["Gang_A", "-a", "a..b"])
+def test_the_name_in_a_label_is_a_dns_subdomain(name: str) -> None:
+    [path] = refused(pod("w-0", labels=labelled(name, 1)))
+    assert path == f'document 1: metadata.labels["{PREFIX}/name"]'
+
+
 def test_labels_can_have_a_group_of_gangs_and_a_match_policy() -> None:
     names = r'"[\"default/a\", \"default/b\"]"'
     text = pod("a-0", labels=labelled("a", 1, groups=names, match_policy="waiting-and-running"))
