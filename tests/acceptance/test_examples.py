@@ -154,6 +154,9 @@ def test_a_wrong_loss_suspects_the_worker_where_it_began_and_restarts_from_befor
         assert at.type(*words_of(submit)).status == 0
         told = at.type(*words_of(events)).out
         printed = at.type("logs", "ghost-loss").out
+        again, progress = typed_in((HOW_TO / "progress.md").read_text("utf-8"))
+        assert again == submit
+        shown = at.type(*words_of(progress)).out
     [worker] = re.findall(r"rank 2 on (\S+) reported loss 940.1 at step 120", told)[:1]
     blamed = f"worker {worker} is suspected: rank 2 was the first with an abnormal value, at step"
     assert f"{blamed} 120\n" in told
@@ -162,6 +165,8 @@ def test_a_wrong_loss_suspects_the_worker_where_it_began_and_restarts_from_befor
     assert worker not in second.split(", ")
     assert printed.count("begins after step 100, attempt 2") == 4
     assert "trained: weights 2.00 and -2.98" in printed
+    assert shown.startswith("████████████████████ step 300 of 300 (100%)\n")
+    assert "loss of rank 0, by step\n" in shown
 
 
 def test_an_elastic_gang_shrinks_and_loses_nothing(small: Terminal) -> None:

@@ -11,6 +11,7 @@ from phalanx.api.dependencies import related_jobs
 from phalanx.api.listing import JobFilter, page_of_jobs, page_of_tasks
 from phalanx.api.lookup import change, find, named_task
 from phalanx.api.plain_views import plain_task_views
+from phalanx.api.progress_views import job_progress, progress_view
 from phalanx.api.services import services_of
 from phalanx.api.views import job_detail, job_view, task_view
 from phalanx.api.visibility import visible_record
@@ -18,12 +19,15 @@ from phalanx.core.events import CancelRequested
 from phalanx.core.gang import Gang
 from phalanx.core.ids import split_claim
 from phalanx.core.model import Job, Phase
+from phalanx.core.time_units import Micros
+from phalanx.engine.progress_board import JobBoard
 from phalanx.engine.turn import Turn
 from phalanx.identity.principal import check_namespace
 from phalanx.store.protocol import JobQuery
 from phalanx.wire.events import EventPage, with_iso_times
 from phalanx.wire.jobs import JobDetail, JobList, JobView, TaskView
 from phalanx.wire.plain import PlainTaskView
+from phalanx.wire.progress import JobProgress
 
 _MAX_SEQ = 2**63 - 1
 
@@ -94,7 +98,26 @@ async def show_job(
         return view
     detail = job_detail(target.job, target.tasks, principal_of(request), target.reason)
     dependencies, dependants = await related_jobs(request, target.job)
-    return replace(detail, after=dependencies, dependants=dependants)
+    board, now = _board_and_time(request, target.job)
+    running = target.tasks if target.job.is_live else ()
+    progress = progress_view(board, running, now)
+    return replace(detail, after=dependencies, dependants=dependants, progress=progress)
+
+
+@get("/jobs/{job_id:str}/progress", opt={"allowed": USERS}, summary="Show the progress of a job")
+async def show_progress(request: Request[Any, Any, Any], job_id: FromPath[str]) -> JobProgress:
+    """The steps and values that the tasks reported last, and the history of each value.
+
+    The server keeps them in memory: after a restart they begin with the next reports.
+    """
+    target = await find(request, job_id)
+    board, now = _board_and_time(request, target.job)
+    return job_progress(board, target.tasks, now, is_live=target.job.is_live)
+
+
+def _board_and_time(request: Request[Any, Any, Any], job: Job) -> tuple[JobBoard | None, Micros]:
+    services = services_of(request)
+    return services.agent_sync.progress.job(job.id), services.clock()
 
 
 @delete(
@@ -136,4 +159,4 @@ async def job_events(
     return EventPage(tuple(map(with_iso_times, visible)), more)
 
 
-ROUTES = [list_jobs, show_job, list_tasks, cancel_job, job_events]
+ROUTES = [list_jobs, show_job, show_progress, list_tasks, cancel_job, job_events]

@@ -5,7 +5,6 @@ its place in that order when it ends, so no page repeats or skips a job.
 """
 
 import heapq
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -13,12 +12,13 @@ from msgspec.structs import replace
 from phalanx.api.errors import wrong
 from phalanx.api.lookup import JobWithTasks
 from phalanx.api.plain_views import plain_task_views
+from phalanx.api.progress_views import progress_view
 from phalanx.api.services import Services
 from phalanx.api.views import job_view, reason_of
 from phalanx.api.visibility import visible_reason
 from phalanx.core.gang import Gang
 from phalanx.core.model import ENDED, Job
-from phalanx.core.reasons import Reason
+from phalanx.engine.progress_board import ProgressBoard
 from phalanx.engine.turn import Turn
 from phalanx.identity.principal import Principal
 from phalanx.store.pages import Cursor
@@ -60,12 +60,12 @@ async def page_of_jobs(
 ) -> JobList:
     """One page. Raises Invalid on a cursor that no page gave."""
     last = None if cursor is None else _parsed(cursor)
-    reasons = services.engine.reasons
     # Memory first: a job that ends in between is in both, and none is in neither.
-    page = await services.engine.do(lambda turn: _live(turn, wanted, last, limit + 1, reasons))
+    board = services.agent_sync.progress
+    page = await services.engine.do(lambda turn: _live(turn, wanted, last, limit + 1, services))
     if wanted.may_be_finished:
         finished = await _finished(services, wanted, last, limit + 1)
-        page |= {_key(job): job_view(job, wanted.principal) for job in finished}
+        page |= {_key(job): _finished_view(job, wanted.principal, board) for job in finished}
     keys = heapq.nlargest(limit, page)
     more = str(keys[-1]) if len(page) > limit else None
     return JobList(tuple(page[key] for key in keys), more)
@@ -80,13 +80,18 @@ def _live(
     wanted: JobFilter,
     last: Cursor | None,
     limit: int,
-    reasons: Mapping[str, Reason],
+    services: Services,
 ) -> dict[Cursor, JobView]:
     gangs = turn.cluster.gangs
+    reasons, board = services.engine.reasons, services.agent_sync.progress
     views = {}
     for gang in _live_page(turn, wanted, last, limit):
         reason = visible_reason(wanted.principal, reason_of(gang, reasons, turn.now), gangs)
-        views[_key(gang.job)] = job_view(gang.job, wanted.principal, reason)
+        view = job_view(gang.job, wanted.principal, reason)
+        reported = board.job(gang.job.id)
+        if reported is not None:
+            view = replace(view, progress=progress_view(reported, gang.tasks, turn.now))
+        views[_key(gang.job)] = view
     return views
 
 
@@ -127,6 +132,11 @@ async def page_of_tasks(
         if number < len(ordered) and (number == limit or len(tasks) >= _MANY_TASKS):
             return tasks, str(key)
     return tasks, None
+
+
+def _finished_view(job: Job, principal: Principal, board: ProgressBoard) -> JobView:
+    view, reported = job_view(job, principal), board.job(job.id)
+    return view if reported is None else replace(view, progress=progress_view(reported, (), 0))
 
 
 async def _finished(

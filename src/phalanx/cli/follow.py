@@ -8,7 +8,8 @@ from rich.text import Text
 from phalanx.cli import formatting
 from phalanx.cli.connection import TAKEOVER_S
 from phalanx.cli.exits import Status
-from phalanx.cli.output import console, note
+from phalanx.cli.output import console, note, print_task_output
+from phalanx.cli.progress_text import progress_line
 from phalanx.cli.visible_text import visible
 from phalanx.core.model import Phase
 from phalanx.core.spec.durations import short_duration
@@ -16,6 +17,10 @@ from phalanx.core.spec.durations import short_duration
 if TYPE_CHECKING:
     from phalanx.client import Client
     from phalanx.wire.jobs import JobDetail
+
+
+#: Columns before the detail of a running job: a spinner, the phase and a colon.
+_BEFORE_DETAIL = 12
 
 
 def wait_for(client: "Client", job: str) -> "JobDetail":
@@ -31,20 +36,30 @@ def wait_for_start(client: "Client", job: str) -> None:
         _watch(client, job, lambda seen: seen.attempt > 0)
 
 
+def follow_output(client: "Client", job: str) -> None:
+    """Print the output of the job until it ends, with its progress."""
+    from phalanx.cli.progress_display import ProgressDisplay  # noqa: PLC0415
+
+    with ProgressDisplay(client, job) as display:
+        print_task_output(client.logs(job, follow=True), display.output)
+
+
 def _watch(client: "Client", job: str, is_enough: "Callable[[JobDetail], bool]") -> "JobDetail":
     screen = console(on_stderr=True)
     if not screen.is_terminal:
         return client.wait(job)
     with screen.status("") as status:
         for seen in client.watch(job):
-            status.update(_phase_line(seen))
+            status.update(_phase_line(seen, screen.width))
             if is_enough(seen):
                 break
     return seen
 
 
-def _phase_line(job: "JobDetail") -> Text:
-    if job.phase is Phase.RUNNING:
+def _phase_line(job: "JobDetail", width: int) -> Text:
+    if job.phase is Phase.RUNNING and job.progress is not None:
+        detail = progress_line(job.progress, width - _BEFORE_DETAIL)
+    elif job.phase is Phase.RUNNING:
         detail = formatting.task_counts(job.counts)
     else:
         detail = formatting.reason_text(job)

@@ -9,14 +9,18 @@ from phalanx.cli import formatting
 from phalanx.cli.completion import Job
 from phalanx.cli.connection import with_client
 from phalanx.cli.dependency_tree import dependency_trees
-from phalanx.cli.output import Json, print_fields, print_json, print_trimmed
+from phalanx.cli.output import Json, console, print_fields, print_json, print_trimmed
+from phalanx.cli.progress_text import ended_line, progress_line, values_text
 from phalanx.cli.tasks import print_tasks
+from phalanx.core.model import Phase
 
 if TYPE_CHECKING:
     from phalanx.client import Client
     from phalanx.wire.jobs import JobDetail
 
 _MOST_PROBLEMS = 3
+#: Columns before the values of fields: the longest usual name, and a gap.
+_FIELD_WIDTH = 13
 
 
 @with_client
@@ -61,9 +65,23 @@ def _fields(job: "JobDetail") -> list[tuple[str, str | Text]]:
         ("problems", _problems(job)),
         ("evicted", _last_eviction(job)),
         ("lost work", _lost_work(job)),
+        ("progress", _progress(job)),
+        ("values", _values(job)),
         ("tasks", formatting.task_counts(job.counts)),
         *((f"role {role}", _role(fields)) for role, fields in roles.items()),
     ]
+
+
+def _progress(job: "JobDetail") -> str:
+    if job.progress is None:
+        return ""
+    if job.phase is not Phase.RUNNING:
+        return ended_line(job.progress)
+    return progress_line(job.progress, console().width - _FIELD_WIDTH, with_values=False)
+
+
+def _values(job: "JobDetail") -> str:
+    return "" if job.progress is None else ", ".join(values_text(job.progress.values))
 
 
 def _problems(job: "JobDetail") -> str:

@@ -11,7 +11,8 @@ from rich.table import Table
 from phalanx.cli import completion, formatting
 from phalanx.cli.connection import with_client
 from phalanx.cli.options import one_of, whole_number
-from phalanx.cli.output import Json, note, print_json, print_trimmed, table_of
+from phalanx.cli.output import Json, console, note, print_json, print_trimmed, table_of
+from phalanx.cli.progress_text import progress_cell
 from phalanx.core.model import Phase
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _DEFAULT_LIMIT = 30
 _MAX_PAGE = 1000
+#: On narrower screens, progress has no bar.
+_WIDE = 100
 
 Namespace = Annotated[
     str | None, typer.Option("--namespace", metavar="NAME", help="Only this namespace.")
@@ -86,6 +89,7 @@ def jobs(  # noqa: PLR0913
 
 def jobs_table(listed: "Sequence[JobView]") -> Table:
     now = formatting.now()
+    with_bar = console().width >= _WIDE
     rows = [
         (
             job.id,
@@ -95,13 +99,14 @@ def jobs_table(listed: "Sequence[JobView]") -> Table:
             job.queue,
             str(job.priority),
             formatting.age(job.created_at, now),
+            progress_cell(job.progress if job.finished_at is None else None, with_bar=with_bar),
             formatting.reason_text(job),
         )
         for job in listed
     ]
-    headings = ["JOB", "NAME", "PHASE", "#TASKS", "QUEUE", "#PRIO", "#AGE", "REASON"]
+    headings = ["JOB", "NAME", "PHASE", "#TASKS", "QUEUE", "#PRIO", "#AGE", "PROGRESS", "REASON"]
     # A column in which every row has the default value is left out.
-    defaults = {1: "-", 4: "default", 5: "0", 7: ""}
+    defaults = {1: "-", 4: "default", 5: "0", 7: "", 8: ""}
     omitted = {at for at, default in defaults.items() if all(row[at] == default for row in rows)}
     kept = [at for at in range(len(headings)) if at not in omitted]
     return table_of([headings[at] for at in kept], [[row[at] for at in kept] for row in rows])

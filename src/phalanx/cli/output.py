@@ -154,10 +154,10 @@ def print_trimmed(table: Table | Tree) -> None:
     typer.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
-def print_task_output(lines: Iterable[str]) -> None:
+def print_task_output(lines: Iterable[str], out: Console | None = None) -> None:
     """Print the output of tasks. On a terminal, the task's name before a line is coloured, and of
     the control sequences only colours have an effect."""
-    out = console()
+    out = out or console()
     for line in lines:
         if not out.is_terminal:
             typer.echo(line, color=True)  # with the sequences that the task wrote

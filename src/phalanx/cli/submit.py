@@ -11,9 +11,9 @@ from phalanx.cli import completion, formatting
 from phalanx.cli.connection import with_client
 from phalanx.cli.exits import Status, end
 from phalanx.cli.files import IgnoreImage, IgnoreUnsupported, about, contents
-from phalanx.cli.follow import note_end, status_of, wait_for, wait_for_start
+from phalanx.cli.follow import follow_output, note_end, status_of, wait_for, wait_for_start
 from phalanx.cli.options import one_of, whole_number
-from phalanx.cli.output import Json, note, print_json, print_task_output, warn
+from phalanx.cli.output import Json, note, print_json, warn
 from phalanx.cli.visible_text import say
 from phalanx.core.spec.job import CheckpointPolicy
 
@@ -343,7 +343,7 @@ def _wait_for_all(client: "Client", jobs: "list[SubmitReply]", *, follow: bool) 
         try:
             if follow:
                 wait_for_start(client, job.id)
-                print_task_output(client.logs(job.id, follow=True))
+                follow_output(client, job.id)
             ended = wait_for(client, job.id)
         except KeyboardInterrupt:
             note(f"the job keeps running; stop it with `phalanx cancel {job.name}`")

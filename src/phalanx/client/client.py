@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
+from msgspec.structs import replace
 
 from phalanx.client import events, logs, lookup, settings
 from phalanx.client.errors import ConflictError
@@ -32,6 +33,7 @@ from phalanx.wire.jobs import (
     TaskView,
 )
 from phalanx.wire.plan import PlanView, Why
+from phalanx.wire.progress import JobProgress
 from phalanx.wire.tokens import CreatedToken, TokenView
 from phalanx.wire.workers import DrainReply, QueuesReply, QueueView, WorkerView
 
@@ -196,6 +198,10 @@ class Client:
     def tasks(self, job: str) -> list[TaskView]:
         return self._call(list[TaskView], ApiRequest("GET", _path("jobs", job, "tasks")))
 
+    def progress(self, job: str) -> JobProgress:
+        """The steps and values that the tasks reported last, and the history of each value."""
+        return self._call(JobProgress, ApiRequest("GET", _path("jobs", job, "progress")))
+
     def why(self, job: str) -> Why:
         """Why the job is pending, stopping or ended, in words and as data."""
         return self._call(Why, ApiRequest("GET", _path("jobs", job, "why")))
@@ -211,6 +217,7 @@ class Client:
             current = self.get(job)
             if current != last:
                 yield current
+            if last is None or replace(current, progress=None) != replace(last, progress=None):
                 pause = _POLL_S
             if current.finished_at is not None:
                 return

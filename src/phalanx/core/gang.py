@@ -4,6 +4,7 @@
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from operator import attrgetter
 
 from phalanx.core.model import Job, Phase, Task, role_of
@@ -249,6 +250,11 @@ class Gang:
         if not self.counts & _ANY_PLACED:
             return Phase.PENDING
         return Phase.RUNNING if self.counts & _ANY_PROCESS else Phase.STARTING
+
+
+def rank_in(tasks: Sequence[Task], index: int) -> int:
+    """A task's rank in its attempt, also when other tasks have stopped."""
+    return sum(task.place is not None or task.state is State.DONE for task in tasks[:index])
 
 
 def _finished(task: Task) -> bool:

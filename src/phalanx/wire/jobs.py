@@ -9,6 +9,7 @@ from phalanx.core.states import State
 from phalanx.wire.cost import LostView
 from phalanx.wire.crons import CronView
 from phalanx.wire.errors import ErrorInfo
+from phalanx.wire.progress import ProgressView
 
 
 class TaskView(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -53,6 +54,7 @@ class JobView(msgspec.Struct, frozen=True, omit_defaults=True):
     finished_at: str | None = None
     reason: dict[str, Any] | None = None  #: why the job is pending
     cause: str | None = None  #: why the job ended or is stopping
+    progress: ProgressView | None = None  #: null if its tasks have not reported any
 
 
 class RelatedJob(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -102,7 +102,20 @@ HOSTILE_TASKS = {
         """printf 'step 7' >"$progress" """, 'a line that is not progress: "step 7"'
     ),
     "sparse progress": HostileTask(
-        'truncate -s 8T "$progress"', r'a line that is not progress: "\u0000\u0000'
+        'truncate -s 8T "$progress"', "the progress file has a line of more than 64.0 KiB"
+    ),
+    "a million values": HostileTask(
+        r"""awk 'BEGIN { printf "{\"values\": {"; for (n = 0; n < 1000000; n++)
+        printf "\"v%d\": 1,", n; print "\"w\": 1}}" }' >"$progress" """,
+        "the progress file has a line of more than 64.0 KiB",
+    ),
+    "many values": HostileTask(
+        """for n in $(seq 99); do echo '{"step": 1, "values": {"v'$n'": 1}}'; done >"$progress" """,
+        "the progress file has more than 16 values; the others are ignored",
+    ),
+    "values that are no numbers": HostileTask(
+        """echo '{"step": 1, "values": {"loss": [[[{}]]]}}' >"$progress" """,
+        "the progress file has a line that is not progress",
     ),
     "progress directory": HostileTask(
         'mkdir -p "$progress/deeper"',

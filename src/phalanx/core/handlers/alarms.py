@@ -10,7 +10,7 @@ from phalanx.core import causes
 from phalanx.core.causes import Cause, CauseKind
 from phalanx.core.changes import Changes
 from phalanx.core.events import AbnormalValue, AlarmsDue, ValuesAbnormal
-from phalanx.core.gang import Gang, GangProgress
+from phalanx.core.gang import Gang, GangProgress, rank_in
 from phalanx.core.handlers.suspicion import blame
 from phalanx.core.model import RaisedAlarm, Task
 from phalanx.core.records import TaskValueAbnormal, WorkerSuspected, about
@@ -25,7 +25,7 @@ def values_abnormal(tx: Changes, event: ValuesAbnormal) -> None:
     gang, task = tx.attempt(event.task, event.epoch)
     if gang.job.end is not None or task.state not in (State.RUNNING, State.PREEMPTING):
         return
-    rank = _rank(gang, task)
+    rank = rank_in(gang.tasks, task.index)
     for value in event.values:
         rules = gang.job.spec.watch.get(value.name)
         action = None if rules is None else rules.action(value.kind)
@@ -35,12 +35,6 @@ def values_abnormal(tx: Changes, event: ValuesAbnormal) -> None:
             tx.record(record)
             alarm = RaisedAlarm(task.index, rank, value.step, record.text, action, tx.now)
             _raise(tx, gang, alarm)
-
-
-def _rank(gang: Gang, task: Task) -> int:
-    """The task's rank in the attempt, also when other tasks have stopped."""
-    before = gang.tasks[: task.index]
-    return sum(each.place is not None or each.state is State.DONE for each in before)
 
 
 def _is_new(gang: Gang, task: Task, value: AbnormalValue) -> bool:
