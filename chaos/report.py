@@ -16,7 +16,7 @@ def summary(result: RunResult, seed: int, store: str) -> str:
         ("seed", str(seed)),
         ("store", store),
         ("duration", f"{result.seconds:.0f} s"),
-        ("jobs", f"{len(result.outcomes)} with {tasks} tasks"),
+        ("jobs", f"{len(result.outcomes)} with {tasks} tasks ({result.left_out} left out)"),
         ("ended", ", ".join(f"{count} {phase}" for phase, count in phases.most_common())),
         ("processes", str(len(result.runs))),
         ("gangs restarted", str(_restarted(result))),

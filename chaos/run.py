@@ -23,6 +23,8 @@ _END_WITHIN_S = 300.0
 _GONE_WITHIN_S = 90.0
 _READY_WITHIN_S = 90.0
 _UNCORDON_S = 3.0
+#: While this many jobs have not ended, new ones are left out: the run is about faults, not queues.
+_UNFINISHED = 30
 _POLL_S = 0.5
 _ENDED = ("done", "failed", "cancelled", "timed-out")
 
@@ -34,6 +36,7 @@ class RunResult(NamedTuple):
     violations: list[Violation]
     faults: Counter[FaultKind]
     skipped: int  #: faults whose target had another one
+    left_out: int  #: jobs that came while the cluster had enough of them
     seconds: float
 
 
@@ -46,6 +49,7 @@ class ChaosRun:
             job.document["roles"]["worker"]["env"]["CHAOS_DIR"] = str(folder)
         self._store = store
         self._folder = folder
+        self._left_out = 0
         self._user: User
         self._cluster: Cluster
 
@@ -71,6 +75,7 @@ class ChaosRun:
             violations + check(outcomes, runs, self._listed),
             injector.done,
             injector.skipped,
+            self._left_out,
             time.monotonic() - began,
         )
 
@@ -93,6 +98,10 @@ class ChaosRun:
         await action
 
     async def _submit(self, job: PlannedJob) -> None:
+        unfinished = await self._user.get(f"/jobs?finished=false&limit={_UNFINISHED}")
+        if len(unfinished["jobs"]) == _UNFINISHED:
+            self._left_out += 1
+            return
         await self._user.submit(job)
         if job.cancel_after_s is not None:
             await asyncio.sleep(job.cancel_after_s)
