@@ -457,6 +457,8 @@ def test_a_shortage_of_slots_is_called_that() -> None:
     mixed = driver.submit(job_spec({"roles": roles}))
     assert reason(driver, simple) == NotEnough(2, 1, "slots")
     assert reason(driver, mixed) == NotEnough(2, 1, "slots")
+    never = driver.submit(spec(5, role=gpus(1)))
+    assert reason(driver, never) == NeverFits("slots", 5, 4)
 
 
 def test_tasks_above_the_minimum_without_a_place_have_a_reason_of_their_own() -> None:
@@ -474,7 +476,7 @@ def test_tasks_above_the_minimum_without_a_place_have_a_reason_of_their_own() ->
     whole = driver.submit(spec(2, role={"min": 1}))
     driver.run(whole, "w0")
     assert [str(reason_of(driver.gang(each), {}, driver.now)) for each in (limited, whole)] == [
-        "3 tasks above the minimum have no place (at most 1 tasks run at a time)",
+        "3 tasks above the minimum have no place (max_running is 1)",
         "1 task above the minimum has no place (they start when the gang starts again)",
     ]
     driver.apply(QueueSet(Queue("default", stopped=True)))

@@ -61,7 +61,7 @@ def _reason_beside_running(gang: Gang, reasons: Mapping[str, Reason], now: Micro
     if not gang.places_tasks_alone:
         return AboveMinimum(pending, "they start when the gang starts again")
     if not gang.room_to_run:
-        return AboveMinimum(pending, f"at most {gang.job.spec.max_running} tasks run at a time")
+        return AboveMinimum(pending, f"max_running is {gang.job.spec.max_running}")
     return own_reason(gang.job, now) or reasons.get(gang.job.id)
 
 

@@ -87,7 +87,7 @@ class SubmitWarnings:
         if self._fits_ever is None:
             self._fits_ever = FitsEver(cluster.nodes)
         gang = self._fits_ever.gang(spec)
-        key = (gang.roles, gang.need, gang.pack)
+        key = (gang.roles, gang.need, gang.pack, gang.gate)
         if key not in self._verdicts:
             reason = self._fits_ever.why_never(gang)
             unfit = reason if isinstance(reason, NeverFits | NoNodeMatches) else None

@@ -1,5 +1,6 @@
 """What would happen to a job if it were submitted now, and why a job is pending."""
 
+import asyncio
 from typing import Any
 
 from msgspec.structs import replace
@@ -8,7 +9,7 @@ from phalanx.core.settings import CoreSettings
 from phalanx.host.clock import wall_clock
 from phalanx.identity.principal import Principal
 from phalanx.store.memory import MemoryStore
-from tests.integration.api.serving import Running, quick, serving
+from tests.integration.api.serving import PATIENCE_S, Running, quick, serving
 
 PRICED = quick(core=replace(CoreSettings(), price={"gpu": 3_600_000_000}))
 
@@ -120,6 +121,17 @@ async def test_why_names_cordoned_workers(server: Running) -> None:
     job = (await server.call("POST", "/jobs", body)).body["id"]
     found = (await server.call("GET", f"/jobs/{job}/why")).body
     assert found["remedy"] == "add a worker with these labels, or change the node selector"
+
+
+async def test_why_of_a_running_job_names_the_tasks_above_its_minimum(server: Running) -> None:
+    await worker(server, gpus=2)
+    job = (await server.call("POST", "/jobs", gang(3, min_available=2, restart="task"))).body["id"]
+    for _ in range(2):
+        await server.call("GET", "/jobs/next?worker_id=w-1&wait=10")
+    async with asyncio.timeout(PATIENCE_S):
+        while (told := (await server.call("GET", f"/jobs/{job}/why")).body)["message"] == "running":
+            await asyncio.sleep(0)  # the next plan has not been made yet
+    assert told["message"] == "running: 1 task above the minimum has no place (short of gpu)"
 
 
 async def test_why_of_an_ended_job_says_how_it_ended(server: Running) -> None:

@@ -52,6 +52,11 @@ async def test_a_job_that_does_not_fit_is_accepted_with_a_warning(warned: Runnin
     assert made.body["warnings"][0]["why"]["short_of"] == "gpu"
 
 
+async def test_a_gate_beyond_the_cluster_is_a_warning(warned: Running) -> None:
+    made = await warned.call("POST", "/jobs", gang(2, priority=10, min_resources={"gpu": 5}))
+    assert types(made.body) == ["WillNotStart"]
+
+
 async def test_a_job_above_its_queues_limit_is_accepted_with_a_warning(warned: Running) -> None:
     await warned.call("PUT", "/queues/all", {"limit": {"gpu": 3}})
     await warned.call("PUT", "/queues/ml", {"parent": "all"})

@@ -47,6 +47,7 @@ class FitsEver:
             roles=tuple(roles),
             need=spec.min_available,
             pack=spec.pack,
+            gate=tuple(sorted(spec.min_resources.items())),
         )
 
     def why_never(self, gang: PendingGang) -> Reason | None:

@@ -117,8 +117,13 @@ def _too_large(role: RoleRequest, empty: FreeCapacity) -> Reason | None:
 
 def _too_many(gang: PendingGang, role: RoleRequest, empty: FreeCapacity) -> Reason:
     resource, amount = next(iter(role.request.resources), (SLOTS, 1))
+    table = empty.table
     fits = empty.fit(role.request).total
-    closed = _closed_nodes(role.request, empty.table)
+    closed = _closed_nodes(role.request, table)
+    vector, mask = table.vector(role.request.resources), table.mask(role.request)
+    without_slots = _total_without_slots(vector, empty.free, empty.partial, mask)
+    if fits < gang.need <= without_slots:
+        return NeverFits(SLOTS, gang.need, fits, closed=closed)
     return NeverFits(resource, amount * gang.need, amount * fits, closed=closed)
 
 
