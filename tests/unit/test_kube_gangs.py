@@ -31,6 +31,7 @@ from phalanx.kube.objects.cluster import KubeNamespace, PodDisruptionBudget, Pri
 from phalanx.kube.objects.gang import KubeQueue, PodGroupStatus
 from phalanx.kube.objects.metadata import LabelSelector
 from phalanx.kube.objects.pod import KubePod
+from phalanx.kube.output_groups import CreateGroup, DeleteGroup, output_changes
 from phalanx.kube.rounds import ROUND, BindRound, is_foreign_bind
 from phalanx.kube.selectors import query_of
 from phalanx.manifest.gang_keys import GangFamily
@@ -700,3 +701,27 @@ def test_a_bind_by_another_scheduler_is_noticed() -> None:
     assert is_foreign_bind(pending, bound)
     assert not is_foreign_bind(pending, bound_in("x/1/1", "w"))
     assert not is_foreign_bind(bound, bound)
+
+
+def test_a_pod_group_is_created_for_a_gang_of_labels_and_deleted_with_its_last_pod() -> None:
+    cluster = Cluster()
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u"}
+    owners = [{**owner, "controller": True}]
+    cluster.put(*members(2, labels=ack(min_available="2"), owners=owners))
+    cluster.put(
+        kube_pod("alone"), kube_pod("odd", annotations=koordinator("A B", min_available="1"))
+    )
+    cluster.model.refresh()
+    gangs = cluster.model.gangs
+    (create,) = output_changes(gangs)
+    assert isinstance(create, CreateGroup)
+    assert create.body["metadata"]["ownerReferences"] == [owner]
+    assert create.body["spec"] == {"minMember": 2}
+    labels = create.body["metadata"]["labels"]
+    gangs.put_group(kube_pod_group(minMember=9, labels=labels), GangFamily.POD_GROUP)
+    assert list(output_changes(gangs)) == []
+    assert cluster.bound() == ["alone", "odd", "w0", "w1"], "nothing is read from the output"
+    for n in range(2):
+        cluster.model.remove_pod(f"uid-default-w{n}")
+    cluster.model.refresh()
+    assert list(output_changes(gangs)) == [DeleteGroup("default", "g")]

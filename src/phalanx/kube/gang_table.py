@@ -10,6 +10,7 @@ from phalanx.core.reasons import NotSchedulable, Reason
 from phalanx.kube.gang import GangMember, KubeGang, member_state, micros
 from phalanx.kube.gang_terms import (
     ALONE,
+    OUTPUT_LABEL,
     GangKey,
     GroupDeclaration,
     PodDeclaration,
@@ -39,6 +40,8 @@ class GangTable:
         self._named_by: dict[str, set[str]] = {}
         #: Pods by the gang that they name, whether it is one or not.
         self._naming: dict[GangKey, set[str]] = {}
+        #: PodGroups that the scheduler has created itself.
+        self.outputs: set[GangKey] = set()
         self.changed: set[str] = set()
 
     # Writing
@@ -46,10 +49,8 @@ class GangTable:
     def put_pod(self, pod: KubePod) -> None:
         """Add a pod, or its new version, to its gang."""
         uid = pod.metadata.uid
-        declared = pod_declaration(pod)
         is_bound = bool(self._pods.node_of(uid)) and uid in self._job_of
-        if is_bound:
-            declared = self._declared[uid]
+        declared = self._declared[uid] if is_bound else pod_declaration(pod)
         before = self._declared.get(uid)
         if before is not None and (declared is None or declared.key != before.key):
             self._naming[before.key].discard(uid)
@@ -65,11 +66,15 @@ class GangTable:
         self._leave(uid)
 
     def put_group(self, group: KubePodGroup, family: GangFamily) -> None:
+        if OUTPUT_LABEL in group.metadata.labels:
+            self.outputs.add(GangKey(family, group.metadata.namespace, group.metadata.name))
+            return
         declared = group_declaration(group, family)
         self._groups[declared.key] = declared
         self._group_changed(declared.key)
 
     def remove_group(self, key: GangKey) -> None:
+        self.outputs.discard(key)
         if self._groups.pop(key, None) is not None:
             self._group_changed(key)
 
@@ -125,9 +130,9 @@ class GangTable:
         key = self._keys.get(gang.job)
         return None if key is None else self._groups.get(key)
 
-    def family_of(self, gang: KubeGang) -> GangFamily | None:
-        key = self._keys.get(gang.job)
-        return None if key is None else key.family
+    def key_of(self, gang: KubeGang) -> GangKey | None:
+        """Where the gang's PodGroup is; None for a pod without a gang."""
+        return self._keys.get(gang.job)
 
     def groups_without_pods(self) -> Iterator[GroupDeclaration]:
         """PodGroups whose pods have not been created."""

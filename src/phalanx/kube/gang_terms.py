@@ -23,6 +23,8 @@ from phalanx.manifest.strict_mapping import StrictMapping
 
 #: Set on every pod of a gang whose waiting time has ended; such pods are not placed again.
 TIMED_OUT = f"{koordinator.PREFIX}timeout"
+#: Label of PodGroups that the scheduler has created itself.
+OUTPUT_LABEL = "phalanx.dev/output"
 #: Of Koordinator, from the first held place, where a gang sets none.
 WAITING_TIME: Micros = 10 * MINUTE
 

@@ -72,12 +72,14 @@ class PlacedPods:
         self.attach_limits: dict[int, Mapping[str, int]] = {}
         #: By node and driver: how many volumes are attached.
         self._driver_use: dict[int, dict[str, int]] = {}
+        #: Answers since the last change. Only a fork keeps them: its nodes do not change.
+        self._answers: dict[Hashable, Restriction | None] | None = None
 
     def fork(self) -> "PlacedPods":
         fork = PlacedPods.__new__(PlacedPods)
         for name in ("_matching", "_repelling", "_ports", "_attached", "_claimed"):
             setattr(fork, name, getattr(self, name).fork())
-        fork.attach_limits = self.attach_limits
+        fork.attach_limits, fork._answers = self.attach_limits, {}  # noqa: SLF001
         fork._driver_use = self._driver_use.copy()  # noqa: SLF001
         return fork
 
@@ -86,6 +88,8 @@ class PlacedPods:
     def place(self, traits: Hashable, node: int, count: int) -> None:
         """Add so many pods to a node; a negative number removes them."""
         pod = cast("PodTraits", traits)
+        if self._answers:
+            self._answers.clear()
         for query in pod.matched_by:
             self._matching.add(query, node, count)
         for each in pod.rules.anti_affinities:
@@ -107,7 +111,13 @@ class PlacedPods:
 
     def restriction(self, traits: Hashable, table: NodeTable) -> Restriction | None:
         """Where one more pod may go; None: on every node."""
-        pod = cast("PodTraits", traits)
+        if self._answers is None:
+            return self._restriction(cast("PodTraits", traits), table)
+        if traits not in self._answers:
+            self._answers[traits] = self._restriction(cast("PodTraits", traits), table)
+        return self._answers[traits]
+
+    def _restriction(self, pod: PodTraits, table: NodeTable) -> Restriction | None:
         nodes = np.ones(table.open.shape, np.bool_)
         rules: list[str] = []
         for rule, allowed in self._allowed(pod, table):

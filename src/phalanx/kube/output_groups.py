@@ -1,0 +1,77 @@
+"""PodGroups that the scheduler creates for gangs that only labels or annotations declare, so that
+their state can be read like that of others. They are output: nothing is read from them."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from phalanx.core.errors import Invalid
+from phalanx.core.spec.names import dns_subdomain
+from phalanx.kube.gang import KubeGang
+from phalanx.kube.gang_table import GangTable
+from phalanx.kube.gang_terms import OUTPUT_LABEL
+from phalanx.kube.objects.metadata import OwnerReference
+from phalanx.manifest.gang_keys import GangFamily
+from phalanx.manifest.podgroup import CURRENT
+
+
+class CreateGroup(NamedTuple):
+    namespace: str
+    body: dict[str, Any]
+
+
+class DeleteGroup(NamedTuple):
+    namespace: str
+    name: str
+
+
+def output_changes(gangs: GangTable) -> Iterator[CreateGroup | DeleteGroup]:
+    """The PodGroups to create, and those whose last pod is gone."""
+    outputs = gangs.outputs
+    for gang in gangs.gangs.values():
+        key = gangs.key_of(gang)
+        if key is None or key.family is not GangFamily.POD_GROUP or key in outputs:
+            continue
+        if gangs.group_of(gang) is None and gang.terms.minimum and _can_be_a_name(key.name):
+            yield CreateGroup(key.namespace, _body(gang, key.namespace, key.name))
+    for key in outputs:
+        if key.job not in gangs.gangs:
+            yield DeleteGroup(key.namespace, key.name)
+
+
+def _body(gang: KubeGang, namespace: str, name: str) -> dict[str, Any]:
+    metadata: dict[str, Any] = {
+        "name": name,
+        "namespace": namespace,
+        "labels": {OUTPUT_LABEL: "true"},
+    }
+    owner = _common_controller(gang)
+    if owner is not None:
+        metadata["ownerReferences"] = [
+            {
+                "apiVersion": owner.api_version,
+                "kind": owner.kind,
+                "name": owner.name,
+                "uid": owner.uid,
+            }
+        ]
+    return {
+        "apiVersion": CURRENT,
+        "kind": "PodGroup",
+        "metadata": metadata,
+        "spec": {"minMember": gang.terms.minimum},
+    }
+
+
+def _common_controller(gang: KubeGang) -> OwnerReference | None:
+    """The controller that all pods of a gang share."""
+    controllers = {pod.metadata.controller for pod in gang.pods()}
+    return controllers.pop() if len(controllers) == 1 else None
+
+
+def _can_be_a_name(name: str) -> bool:
+    """Whether an object can have the name, which may come from an annotation."""
+    try:
+        dns_subdomain(name)
+    except Invalid:
+        return False
+    return True
