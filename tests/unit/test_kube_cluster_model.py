@@ -1,0 +1,187 @@
+"""A model that follows the changes of a cluster equals one that is made of its last state."""
+
+import json
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from tests.kube_objects import kube_node, kube_pod, kube_pod_group
+
+from phalanx.kube.cluster_model import ClusterModel
+from phalanx.kube.gang_terms import GangKey
+from phalanx.kube.objects.cluster import KubeNode
+from phalanx.kube.objects.gang import KubePodGroup
+from phalanx.kube.objects.pod import KubePod
+from phalanx.manifest.gang_keys import GangFamily
+
+NAMES = [f"p{n}" for n in range(6)]
+NODES = ["n0", "n1", "n2"]
+KOORDINATOR = "gang.scheduling.koordinator.sh/"
+
+
+def terms(labels: dict[str, str], key: str) -> list[dict[str, Any]]:
+    return [{"topologyKey": key, "labelSelector": {"matchLabels": labels}}]
+
+
+@st.composite
+def pods(draw: st.DrawFn) -> KubePod:
+    fields: dict[str, Any] = {"labels": {"app": draw(st.sampled_from("xy"))}}
+    gang = draw(st.sampled_from([None, "g", "h"]))
+    if gang is not None:
+        way = draw(st.sampled_from(["label", "koordinator", "volcano"]))
+        if way == "label":
+            fields["labels"]["scheduling.x-k8s.io/pod-group"] = gang
+        elif way == "volcano":
+            fields["annotations"] = {"scheduling.k8s.io/group-name": gang}
+        else:
+            groups = draw(st.sampled_from([[], ["default/g"], ["default/h"]]))
+            fields["annotations"] = {
+                f"{KOORDINATOR}name": gang,
+                f"{KOORDINATOR}min-available": draw(st.sampled_from("12")),
+                f"{KOORDINATOR}groups": json.dumps(groups),
+            }
+    kind = draw(st.sampled_from([None, None, "podAffinity", "podAntiAffinity"]))
+    if kind is not None:
+        key = draw(st.sampled_from(["kubernetes.io/hostname", "zone"]))
+        wanted = terms({"app": draw(st.sampled_from("xy"))}, key)
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": wanted}
+        fields["affinity"] = {kind: required}
+    if draw(st.booleans()):
+        fields["node"] = draw(st.sampled_from([*NODES, "elsewhere"]))
+        fields["phase"] = draw(st.sampled_from(["Running", "Succeeded", "Failed"]))
+    fields["terminating"] = draw(st.sampled_from([False, False, True]))
+    name = draw(st.sampled_from(NAMES))
+    fields["scheduler"] = "other" if name == NAMES[-1] else "phalanx"
+    return kube_pod(name, cpu=draw(st.integers(0, 2)), **fields)
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> KubeNode:
+    taints = draw(st.sampled_from([[], [{"key": "a", "effect": "PreferNoSchedule"}]]))
+    labels = {"zone": draw(st.sampled_from("ab"))}
+    name = draw(st.sampled_from(NODES))
+    return kube_node(name, cpu=draw(st.integers(1, 4)), labels=labels, taints=taints)
+
+
+GROUPS = st.builds(kube_pod_group, st.sampled_from("gh"), minMember=st.integers(1, 3))
+FAMILIES = st.sampled_from([GangFamily.POD_GROUP, GangFamily.VOLCANO])
+CHANGES = st.one_of(
+    pods(),
+    nodes(),
+    st.tuples(GROUPS, FAMILIES),
+    st.sampled_from([f"pod {name}" for name in NAMES]),
+    st.sampled_from([f"node {name}" for name in NODES]),
+    st.builds(
+        lambda family, name: GangKey(family, "default", name), FAMILIES, st.sampled_from("gh")
+    ),
+    st.just("refresh"),
+)
+Change = KubePod | KubeNode | tuple[KubePodGroup, GangFamily] | GangKey | str
+
+
+def _keys(pod: KubePod) -> tuple[dict[str, str], dict[str, str]]:
+    return pod.metadata.labels, pod.metadata.annotations
+
+
+class Objects:
+    """The last version of every object."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, KubePod] = {}
+        self.nodes: dict[str, KubeNode] = {}
+        self.groups: dict[GangKey, tuple[KubePodGroup, GangFamily]] = {}
+
+    def change(self, change: Change, model: ClusterModel) -> None:
+        """Take over a change that an API server would allow, and pass it on."""
+        match change:
+            case KubePod():
+                uid = change.metadata.uid
+                before = self.pods.get(uid)
+                if before is not None and before.spec.node_name:
+                    change = replace(
+                        change, spec=replace(change.spec, node_name=before.spec.node_name)
+                    )
+                if before is not None and _keys(before) != _keys(change):
+                    # A bound pod stays in its gang, so a new key would not show here.
+                    model.remove_pod(uid)
+                self.pods[uid] = change
+                model.put_pod(change)
+            case KubeNode():
+                self.nodes[change.metadata.name] = change
+                model.put_node(change)
+            case GangKey():
+                self.groups.pop(change, None)
+                model.gangs.remove_group(change)
+            case "refresh":
+                model.refresh()
+            case str():
+                kind, name = change.split()
+                if kind == "pod":
+                    self.pods.pop(f"uid-default-{name}", None)
+                    model.remove_pod(f"uid-default-{name}")
+                else:
+                    self.nodes.pop(name, None)
+                    model.remove_node(name)
+            case group, family:
+                key = GangKey(family, "default", group.metadata.name)
+                self.groups[key] = (group, family)
+                model.gangs.put_group(group, family)
+
+    def fresh(self) -> ClusterModel:
+        model = ClusterModel()
+        for group, family in self.groups.values():
+            model.gangs.put_group(group, family)
+        for node in self.nodes.values():
+            model.put_node(node)
+        for pod in self.pods.values():
+            model.put_pod(pod)
+        return model
+
+
+def seen(model: ClusterModel) -> dict[str, Any]:
+    """Everything that a plan could notice, with pods by name instead of by number. That a gang has
+    had its minimum is forgotten first: a new model cannot know it once the pods are gone."""
+    for each in model.gangs.gangs.values():
+        each.satisfied = False
+        model.gangs.changed.add(each.job)
+    model.refresh()
+    state, table = model.state, model.state.table
+    result: dict[str, Any] = {"nodes": sorted(table.index)}
+    rows = sorted(table.rows)
+    for name, at in table.index.items():
+        result[f"free on {name}"] = {row: int(table.free[table.rows[row], at]) for row in rows}
+
+    def name_of(job: str, number: int) -> str:
+        return model.pod_name(f"{job.partition('#')[0]}.{number}")
+
+    for gang in state.pending.gangs.values():
+        roles = sorted(
+            (role.request.resources, role.need, sorted(name_of(gang.job, n) for n in role.tasks))
+            for role in gang.roles
+        )
+        result[f"pending {gang.name}"] = (roles, gang.need, str(gang.ineligible), gang.group)
+        for role in gang.roles:
+            restriction = state.at(0).present.restriction(role.request)
+            allowed = None
+            if restriction is not None and restriction.nodes is not None:
+                allowed = sorted(n for n, at in table.index.items() if restriction.nodes[at])
+            names = sorted(name_of(gang.job, n) for n in role.tasks)
+            result[f"allowed {names}"] = allowed
+    for occupancy in state.running.by_job.values():
+        running = occupancy.gang
+        result[f"running {running.job}"] = (
+            sorted((name_of(running.job, task.index), task.node) for task in running.tasks),
+            running.min_available,
+            running.evictable,
+        )
+    return result
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(CHANGES, max_size=25))
+def test_a_model_that_follows_changes_equals_a_new_one(changes: list[Change]) -> None:
+    objects, model = Objects(), ClusterModel()
+    for change in changes:
+        objects.change(change, model)
+    assert seen(model) == seen(objects.fresh())
