@@ -1,6 +1,8 @@
 """The scheduler on a real API server: gangs of every kind, whole or not at all."""
 
 import asyncio
+import random
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -224,3 +226,32 @@ async def test_a_node_whose_kubelet_refuses_a_pod_is_avoided(pool: Pool) -> None
             await pool.set_status(name, {"phase": "Failed", "reason": f"OutOf{GPU}"})
     nodes = {pod.spec.node_name for pod in await pods_of(pool)}
     assert nodes == set(pool.nodes)
+
+
+async def test_a_scheduler_that_dies_while_it_binds_leaves_no_gang_in_part(pool: Pool) -> None:
+    """Schedulers are stopped between any two binds. The next one completes what they began."""
+    await pool.add_nodes(8, {GPU: "4"})
+    names = [f"g{g}-{n}" for g in range(8) for n in range(4)]
+    for name in names:
+        await pool.create_pod(name, requests={GPU: "1"}, **gang(name[:2], 4))
+    chance = random.Random(7)  # noqa: S311
+    for _ in range(6):
+        async with scheduler(pool) as running:
+            wanted = chance.randrange(1, 12)
+            await until_bound(pool, running, wanted)
+    async with scheduler(pool):
+        await bound(pool, *names)
+    on_nodes = Counter(pod.spec.node_name for pod in await pods_of(pool))
+    assert max(on_nodes.values()) <= 4
+
+
+async def until_bound(pool: Pool, running: KubeScheduler, count: int) -> None:
+    """Wait until the scheduler has begun to bind this many pods, or has nothing left to bind."""
+
+    async def has_bound() -> bool:
+        pods = running.model.pods.pods
+        own = [uid for uid, pod in pods.items() if pod.metadata.namespace == pool.namespace]
+        bound = sum(bool(running.model.pods.node_of(uid)) for uid in own)
+        return bool(own) and bound >= min(count, len(own))
+
+    await eventually(has_bound, PATIENCE_S)

@@ -47,6 +47,7 @@ MAY_IMPORT: dict[str, set[str]] = {
             "sim",
             "tls",
             "host",
+            "kube",
         ),
     },
     "sim": {"core", "plan", "store", "manifest", "wire", "engine", "api", "agent"},

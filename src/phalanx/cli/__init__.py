@@ -24,6 +24,7 @@ from phalanx.cli import (
     job,
     job_actions,
     jobs,
+    kube,
     login,
     logs,
     plan,
@@ -56,6 +57,7 @@ _PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "up": up.up,
         "serve": serve.serve,
         "worker": worker.worker,
+        "kube": kube.app,
     },
     "Submit and follow jobs": {
         "login": login.login,

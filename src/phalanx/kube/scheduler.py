@@ -94,7 +94,7 @@ class KubeScheduler:
         self._preemption: Preempt | None = None
         self._timing_out: set[str] = set()
         self._is_leading = False
-        self._took_s = 0.0
+        self.plan_s = 0.0  #: duration of the last plan
         self._reported_s = 0.0
 
     async def run(self) -> None:
@@ -156,7 +156,7 @@ class KubeScheduler:
 
     async def _plan(self, now: Micros) -> Plan:
         """Plan in a thread, unless the plan is expected to be short."""
-        if self._took_s > _QUICK_S:
+        if self.plan_s > _QUICK_S:
             return await asyncio.to_thread(self._timed_plan, now)
         return self._timed_plan(now)
 
@@ -164,7 +164,7 @@ class KubeScheduler:
         began = time.perf_counter()
         made = plan(self.model.state, now)
         self.model.state.accept(made)
-        self._took_s = time.perf_counter() - began
+        self.plan_s = time.perf_counter() - began
         return made
 
     def _apply(self) -> None:

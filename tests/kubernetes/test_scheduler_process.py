@@ -1,0 +1,100 @@
+"""`phalanx kube scheduler` as users run it: two processes, of which one leads."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from phalanx.kube.resources import LEASES
+from tests.integration.server.waiting import PATIENCE_S, eventually
+from tests.kubernetes.binaries import ROOT
+from tests.kubernetes.control_plane import ApiServer
+from tests.kubernetes.pool import POOL, Pool
+from tests.kubernetes.server_process import free_port
+from tests.kubernetes.test_scheduler import bound, gang
+
+
+class SchedulerProcess:
+    def __init__(self, api: ApiServer, pool: Pool, identity: str, log: Path) -> None:
+        self.port = free_port()
+        command = [sys.executable, "-m", "phalanx.cli", "kube", "scheduler"]
+        command += ["--kubeconfig", str(api.kubeconfig), "--lease-namespace", pool.namespace]
+        command += ["--scheduler-names", pool.namespace, "--identity", identity]
+        command += ["--nodes", f"{POOL}={pool.namespace}", "--listen", f"127.0.0.1:{self.port}"]
+        with log.open("w") as output:
+            self.process = subprocess.Popen(  # noqa: S603
+                command, cwd=ROOT, stdout=output, stderr=output
+            )
+
+    async def get(self, path: str) -> str:
+        """The answer to a request; empty if there is none, or it is a failure."""
+        with suppress(aiohttp.ClientError):
+            async with (
+                aiohttp.ClientSession() as session,
+                session.get(f"http://127.0.0.1:{self.port}{path}") as answer,
+            ):
+                return await answer.text() if answer.status == 200 else ""
+        return ""
+
+    async def leads(self) -> bool:
+        return "phalanx_kube_leader 1.0" in await self.get("/metrics")
+
+
+@pytest.fixture
+def processes() -> Iterator[list[SchedulerProcess]]:
+    started: list[SchedulerProcess] = []
+    yield started
+    for each in started:
+        each.process.kill()
+        each.process.wait()
+
+
+async def test_one_of_two_schedulers_leads_and_the_other_takes_over(
+    api_server: ApiServer, pool: Pool, tmp_path: Path, processes: list[SchedulerProcess]
+) -> None:
+    await pool.add_nodes(1)
+    first = SchedulerProcess(api_server, pool, "first", tmp_path / "first.log")
+    processes.append(first)
+    await eventually(first.leads, PATIENCE_S, (tmp_path / "first.log").read_text)
+    second = SchedulerProcess(api_server, pool, "second", tmp_path / "second.log")
+    processes.append(second)
+
+    async def is_ready() -> bool:
+        return bool(await second.get("/readyz"))
+
+    await eventually(is_ready, PATIENCE_S, (tmp_path / "second.log").read_text)
+    for name in ("a-0", "a-1"):
+        await pool.create_pod(name, **gang("a", 2))
+    await bound(pool, "a-0", "a-1")
+    assert not await second.leads()
+    assert 'phalanx_kube_binds_total{result="bound"} 2.0' in await first.get("/metrics")
+    assert 'phalanx_kube_gangs{state="bound"} 1.0' in await first.get("/metrics")
+
+    first.process.send_signal(signal.SIGTERM)
+    assert await asyncio.to_thread(first.process.wait, PATIENCE_S) == 0
+    await eventually(second.leads, PATIENCE_S)
+    lease = await pool.api.get(LEASES, "phalanx-scheduler", pool.namespace)
+    assert lease.spec.holder_identity == "second"
+    for name in ("b-0", "b-1"):
+        await pool.create_pod(name, **gang("b", 2))
+    await bound(pool, "a-0", "a-1", "b-0", "b-1")
+
+
+def test_a_scheduler_that_cannot_start_says_why(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "phalanx.cli", "kube", "scheduler"]
+    missing = tmp_path / "missing"
+    done = subprocess.run(  # noqa: S603
+        [*command, "--kubeconfig", str(missing)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert f"cannot read {missing}: No such file or directory" in done.stderr
