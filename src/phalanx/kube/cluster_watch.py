@@ -90,8 +90,8 @@ class ClusterWatch:
         """Start all watches, and return when everything has been listed once."""
         for reflector in self._reflectors:
             self._start(reflector, reflector.run())
-        await self._discovery.refresh()
         self._start(self._discovery, self._discovery.run())
+        await self._discovery.synced.wait()
         await asyncio.gather(*(reflector.synced.wait() for reflector in self._reflectors))
 
     async def stop(self) -> None:

@@ -10,6 +10,7 @@ import structlog
 from phalanx.kube.client import ApiClient
 from phalanx.kube.connection.errors import ConnectionConfigError
 from phalanx.kube.errors import ApiStatusError, ApiUnreachableError
+from phalanx.kube.retries import Retries
 
 INTERVAL_S = 30.0
 #: All groups in one answer; every supported version of Kubernetes has it.
@@ -74,6 +75,7 @@ class Discovery:
         self._client = client
         self._on_change = on_change
         self._served: Served = {}
+        self.synced = asyncio.Event()  #: set once the APIs are known
 
     def find(self, group: str, plural: str) -> ServedResource | None:
         """The resource, or None if the cluster does not serve it."""
@@ -86,15 +88,20 @@ class Discovery:
         if served != self._served:
             self._served = served
             self._on_change()
+        self.synced.set()
 
     async def run(self) -> None:
         """Refresh every 30 seconds, until cancelled. A fault is logged and tried again."""
+        retries = Retries()
         while True:
             try:
                 await self.refresh()
             except (ApiStatusError, ApiUnreachableError, ConnectionConfigError) as error:
                 log.warning("discovery failed", reason=str(error))
-            await asyncio.sleep(INTERVAL_S)
+                await retries.pause()
+            else:
+                retries.reset()
+                await asyncio.sleep(INTERVAL_S)
 
 
 def _read(body: bytes, last: Served) -> Served:
