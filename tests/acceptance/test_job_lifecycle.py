@@ -1,5 +1,7 @@
 """A job from its submission to its end, on the command line."""
 
+import json
+import re
 import signal
 
 import pytest
@@ -22,7 +24,8 @@ def test_waiting_for_a_job_that_is_done_ends_with_status_0(
         for _ in range(2):
             worker.end(worker.claim())
         out, err = waiting.communicate(timeout=PATIENCE_S)
-    assert (waiting.returncode, err) == (0, "")
+    assert waiting.returncode == 0
+    assert re.fullmatch(r"job done after .*\n", err)
     [job] = out.split()
     shown = at.type("job", job).out
     assert "2 tasks: x (gpu 1 each)" in shown
@@ -39,11 +42,30 @@ def test_waiting_for_a_job_that_fails_ends_with_status_1(own_server: Server, at:
     with Worker(own_server.url, "w-1") as worker:
         waiting = at.start("submit", "--max-retries", "1", "--name", "bad", "--wait", "--", "x")
         worker.end(worker.claim(), exit_code=3)
-        waiting.communicate(timeout=PATIENCE_S)
+        _, told = waiting.communicate(timeout=PATIENCE_S)
     assert waiting.returncode == 1
+    # Also without a terminal.
+    assert re.fullmatch(r"job failed after .*: task 0 exited with code 3 on w-1\n", told)
     story = at.type("events", "bad").out
     assert "task 0 exited with code 3 on w-1" in story
     assert story.splitlines()[-1].split("  ")[1].startswith("job failed: ")
+
+
+@pytest.mark.parametrize("how", ["--wait", "--follow"])
+def test_with_json_only_the_job_as_it_ended_is_on_standard_output(
+    own_server: Server, at: Terminal, how: str
+) -> None:
+    with Worker(own_server.url, "w-1") as worker:
+        waiting = at.start("submit", "--max-retries", "1", "--json", how, "--", "x")
+        claim = worker.claim()
+        worker.write(claim, "hello\n")
+        worker.end(claim, exit_code=3)
+        out, told = waiting.communicate(timeout=PATIENCE_S)
+    ended = json.loads(out)
+    assert (waiting.returncode, ended["phase"]) == (1, "failed")
+    assert ended["cause"] == "task 0 exited with code 3 on w-1"
+    assert ("hello\n" in told) == (how == "--follow")
+    assert "job failed after" in told
 
 
 def test_waiting_for_a_job_that_is_cancelled_ends_with_status_1(at: Terminal) -> None:

@@ -8,7 +8,7 @@ from rich.text import Text
 from phalanx.cli import formatting
 from phalanx.cli.connection import TAKEOVER_S
 from phalanx.cli.exits import Status
-from phalanx.cli.output import console, note, print_task_output
+from phalanx.cli.output import console, print_task_output
 from phalanx.cli.progress_text import progress_line
 from phalanx.cli.visible_text import visible
 from phalanx.core.model import Phase
@@ -36,11 +36,11 @@ def wait_for_start(client: "Client", job: str) -> None:
         _watch(client, job, lambda seen: seen.attempt > 0)
 
 
-def follow_output(client: "Client", job: str) -> None:
+def follow_output(client: "Client", job: str, *, on_stderr: bool = False) -> None:
     """Print the output of the job until it ends, with its progress."""
     from phalanx.cli.progress_display import ProgressDisplay  # noqa: PLC0415
 
-    with ProgressDisplay(client, job) as display:
+    with ProgressDisplay(client, job, console(on_stderr=on_stderr)) as display:
         print_task_output(client.logs(job, follow=True), display.output)
 
 
@@ -71,11 +71,12 @@ def status_of(job: "JobDetail") -> Status:
     return Status.OK if job.phase is Phase.DONE else Status.UNSUCCESSFUL
 
 
-def note_end(job: "JobDetail") -> None:
-    """Note how the job ended, and after how long."""
+def print_end(job: "JobDetail", name: str = "job") -> None:
+    """Print how the job ended, and after how long, to standard error."""
     took = ""
     if job.finished_at is not None:
         duration = formatting.parse_time(job.finished_at) - formatting.parse_time(job.created_at)
         took = f" after {short_duration(duration.total_seconds())}"
     reason = formatting.reason_text(job)
-    note(Text.assemble("job ", formatting.styled(job.phase), took, f": {reason}" if reason else ""))
+    end = Text.assemble(f"{name} ", formatting.styled(job.phase), took)
+    console(on_stderr=True).print(end.append(f": {reason}" if reason else ""))

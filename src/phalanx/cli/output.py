@@ -160,7 +160,7 @@ def print_task_output(lines: Iterable[str], out: Console | None = None) -> None:
     out = out or console()
     for line in lines:
         if not out.is_terminal:
-            typer.echo(line, color=True)  # with the sequences that the task wrote
+            typer.echo(line, file=out.file, color=True)  # with the sequences that the task wrote
             continue
         task, bar, text = line.partition(" | ")
         is_prefixed = bar and _TASK_NAME.fullmatch(task)

@@ -31,10 +31,10 @@ _PHASE_WIDTH = 9
 class ProgressDisplay:
     """Shows the progress in the block. Print the output to its `output` console."""
 
-    def __init__(self, client: "Client", job: str) -> None:
+    def __init__(self, client: "Client", job: str, output: "Console") -> None:
         self._client = client
         self._job = job
-        self.output = console()
+        self.output = output
         errors = console(on_stderr=True)
         self._screen: Console = self.output if self.output.is_terminal else errors
         self._live: Live | None = None

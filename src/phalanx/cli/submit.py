@@ -2,7 +2,7 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
@@ -11,16 +11,18 @@ from phalanx.cli import completion, formatting
 from phalanx.cli.connection import with_client
 from phalanx.cli.exits import Status, end
 from phalanx.cli.files import IgnoreImage, IgnoreUnsupported, about, contents
-from phalanx.cli.follow import follow_output, note_end, status_of, wait_for, wait_for_start
+from phalanx.cli.follow import follow_output, print_end, status_of, wait_for, wait_for_start
 from phalanx.cli.options import one_of, whole_number
 from phalanx.cli.output import Json, note, print_json, warn
 from phalanx.cli.visible_text import say
 from phalanx.core.spec.job import CheckpointPolicy
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from phalanx.client import Client
     from phalanx.wire.crons import CronView
-    from phalanx.wire.jobs import BatchItem, SubmitReply
+    from phalanx.wire.jobs import BatchItem, JobDetail, JobView, SubmitReply
 
 _GANG, _JOB = "Gang", "Job"
 _RESOURCES = ("gpu", "cpu", "memory")
@@ -164,11 +166,19 @@ Key = Annotated[
 Wait = Annotated[
     bool,
     typer.Option(
-        "--wait", "-w", help="Wait until the job ends; exit with status 1 unless it is done."
+        "--wait",
+        "-w",
+        help="Wait until the job ends; exit with status 1 unless it is done. With --json, print the"
+        " job as it ended.",
     ),
 ]
 Follow = Annotated[
-    bool, typer.Option("--follow", help="Print the job's output, and wait until it ends.")
+    bool,
+    typer.Option(
+        "--follow",
+        help="Print the job's output, and wait until it ends. With --json, the output goes to"
+        " standard error.",
+    ),
 ]
 
 
@@ -230,9 +240,17 @@ def submit(  # noqa: PLR0913
         end(Status.USAGE, "nothing to submit; pass a file with -f, or a command after --")
     jobs = [item.job for item in items if item.job is not None]
     crons = [item.cron for item in items if item.cron is not None]
-    _print_submitted([*jobs, *crons], as_json=as_json, is_awaited=wait or follow)
-    if wait or follow:
-        _wait_for_all(client, jobs, follow=follow)
+    submitted: list[SubmitReply | CronView] = [*jobs, *crons]
+    _print_warnings(submitted)
+    if not (wait or follow):
+        _print_submitted(submitted, as_json=as_json)
+        return
+    if not as_json:
+        _print_names(submitted)
+    ended = _wait_for_all(client, jobs, follow=follow, is_stdout_free=not as_json)
+    if as_json:
+        _print_as_json([*ended, *crons])
+    raise typer.Exit(max(map(status_of, ended), default=Status.OK))
 
 
 def _refuse_mixture(command: list[str] | None, given: dict[str, Any]) -> None:
@@ -298,19 +316,24 @@ def _submit_file(
     return reply.results
 
 
-def _print_submitted(
-    submitted: "list[SubmitReply | CronView]", *, as_json: bool, is_awaited: bool
-) -> None:
+def _print_submitted(submitted: "list[SubmitReply | CronView]", *, as_json: bool) -> None:
+    if as_json:
+        _print_as_json(submitted)
+    else:
+        _print_names(submitted)
+    if len(submitted) == 1:
+        _note_next_step(submitted[0])
+
+
+def _print_names(submitted: "list[SubmitReply | CronView]") -> None:
     from phalanx.wire.crons import CronView  # noqa: PLC0415
 
-    if as_json:
-        print_json(submitted[0] if len(submitted) == 1 else submitted)
-    _print_warnings(submitted)
-    for each in submitted if not as_json else ():
-        name = f"{each.namespace}/{each.name}"
-        say(name if isinstance(each, CronView) else each.id)
-    if len(submitted) == 1 and not is_awaited:
-        _note_next_step(submitted[0])
+    for each in submitted:
+        say(f"{each.namespace}/{each.name}" if isinstance(each, CronView) else each.id)
+
+
+def _print_as_json(values: "Sequence[JobView | CronView]") -> None:
+    print_json(values[0] if len(values) == 1 else values)
 
 
 def _print_warnings(submitted: "list[SubmitReply | CronView]") -> None:
@@ -336,18 +359,19 @@ def _note_next_step(submitted: "SubmitReply | CronView") -> None:
         note(f"submitted {tasks}; follow the output with `phalanx logs -f {name}`")
 
 
-def _wait_for_all(client: "Client", jobs: "list[SubmitReply]", *, follow: bool) -> NoReturn:
-    """Wait until every job ends; the exit status is 0 only if all of them are done."""
-    worst = Status.OK
+def _wait_for_all(
+    client: "Client", jobs: "list[SubmitReply]", *, follow: bool, is_stdout_free: bool
+) -> "list[JobDetail]":
+    """Wait until every job ends. Their output goes to standard output if that is free."""
+    ended = []
     for job in jobs:
         try:
             if follow:
                 wait_for_start(client, job.id)
-                follow_output(client, job.id)
-            ended = wait_for(client, job.id)
+                follow_output(client, job.id, on_stderr=not is_stdout_free)
+            ended.append(wait_for(client, job.id))
         except KeyboardInterrupt:
-            note(f"the job keeps running; stop it with `phalanx cancel {job.name}`")
+            say(f"the job keeps running; stop it with `phalanx cancel {job.name}`", err=True)
             raise
-        note_end(ended)
-        worst = max(worst, status_of(ended))
-    raise typer.Exit(worst)
+        print_end(ended[-1], "job" if len(jobs) == 1 else f"job {job.id}")
+    return ended
