@@ -264,6 +264,7 @@ class Worker:
 
     def write(self, claim: dict[str, Any], text: str, at: int = 0) -> None:
         """What the task printed, from this byte on."""
-        params = {"task": claim["id"], "attempt": claim["reservation_epoch"], "offset": at}
+        task = claim["id"].partition("@")[0]
+        params = {"task": task, "attempt": claim["reservation_epoch"], "offset": at}
         path = f"/workers/{self.name}/output"
         self._call("POST", path, params=params, content=text.encode())

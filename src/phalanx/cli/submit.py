@@ -2,7 +2,7 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 from urllib.parse import urlsplit
 
 import typer
@@ -240,13 +240,23 @@ def submit(  # noqa: PLR0913
         end(Status.USAGE, "nothing to submit; pass a file with -f, or a command after --")
     jobs = [item.job for item in items if item.job is not None]
     crons = [item.cron for item in items if item.cron is not None]
-    submitted: list[SubmitReply | CronView] = [*jobs, *crons]
-    _print_warnings(submitted)
-    if not (wait or follow):
-        _print_submitted(submitted, as_json=as_json)
-        return
+    _print_warnings([*jobs, *crons])
+    if wait or follow:
+        _end_with_jobs(client, jobs, crons, follow=follow, as_json=as_json)
+    _print_submitted([*jobs, *crons], as_json=as_json)
+
+
+def _end_with_jobs(
+    client: "Client",
+    jobs: "list[SubmitReply]",
+    crons: "list[CronView]",
+    *,
+    follow: bool,
+    as_json: bool,
+) -> NoReturn:
+    """Wait until every job ends; the exit status is 0 only if all of them are done."""
     if not as_json:
-        _print_names(submitted)
+        _print_names([*jobs, *crons])
     ended = _wait_for_all(client, jobs, follow=follow, is_stdout_free=not as_json)
     if as_json:
         _print_as_json([*ended, *crons])
@@ -316,7 +326,7 @@ def _submit_file(
     return reply.results
 
 
-def _print_submitted(submitted: "list[SubmitReply | CronView]", *, as_json: bool) -> None:
+def _print_submitted(submitted: "Sequence[SubmitReply | CronView]", *, as_json: bool) -> None:
     if as_json:
         _print_as_json(submitted)
     else:
@@ -325,7 +335,7 @@ def _print_submitted(submitted: "list[SubmitReply | CronView]", *, as_json: bool
         _note_next_step(submitted[0])
 
 
-def _print_names(submitted: "list[SubmitReply | CronView]") -> None:
+def _print_names(submitted: "Sequence[SubmitReply | CronView]") -> None:
     from phalanx.wire.crons import CronView  # noqa: PLC0415
 
     for each in submitted:
@@ -336,7 +346,7 @@ def _print_as_json(values: "Sequence[JobView | CronView]") -> None:
     print_json(values[0] if len(values) == 1 else values)
 
 
-def _print_warnings(submitted: "list[SubmitReply | CronView]") -> None:
+def _print_warnings(submitted: "Sequence[SubmitReply | CronView]") -> None:
     """Print each warning once, with the number of jobs that have it."""
     messages = Counter(
         str(warning.get("message", warning)) for each in submitted for warning in each.warnings
