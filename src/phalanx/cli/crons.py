@@ -8,7 +8,7 @@ from rich.text import Text
 from phalanx.cli import completion, formatting
 from phalanx.cli.connection import with_client
 from phalanx.cli.help_pages import HelpCommand
-from phalanx.cli.output import Json, note, print_fields, print_json, print_table
+from phalanx.cli.output import Json, Narrow, note, print_fields, print_json, print_table
 from phalanx.cli.visible_text import say
 from phalanx.core.spec.durations import short_duration
 
@@ -56,7 +56,7 @@ def crons(client: "Client", *, namespace: Namespace = None, as_json: Json = Fals
         for cron in listed
     ]
     headings = ["CRON", "SCHEDULE", "TIME ZONE", "NEXT", "LAST", "#UNFINISHED", "OUTCOME"]
-    print_table(headings, rows)
+    print_table(headings, rows, Narrow(cut=("OUTCOME",), drop=("UNFINISHED", "TIME ZONE")))
 
 
 @app.command("show", cls=HelpCommand)

@@ -11,7 +11,7 @@ from rich.table import Table
 from phalanx.cli import completion, formatting
 from phalanx.cli.connection import with_client
 from phalanx.cli.options import one_of, whole_number
-from phalanx.cli.output import Json, console, note, print_json, print_trimmed, table_of
+from phalanx.cli.output import Json, Narrow, console, note, print_json, print_trimmed, table_of
 from phalanx.cli.progress_text import progress_cell
 from phalanx.core.model import Phase
 
@@ -23,6 +23,7 @@ _DEFAULT_LIMIT = 30
 _MAX_PAGE = 1000
 #: On narrower screens, progress has no bar.
 _WIDE = 100
+_NARROW = Narrow(cut=("NAME", "QUEUE", "REASON"), drop=("PRIO", "QUEUE", "TASKS"))
 
 Namespace = Annotated[
     str | None, typer.Option("--namespace", metavar="NAME", help="Only this namespace.")
@@ -109,4 +110,6 @@ def jobs_table(listed: "Sequence[JobView]") -> Table:
     defaults = {1: "-", 4: "default", 5: "0", 7: "", 8: ""}
     omitted = {at for at, default in defaults.items() if all(row[at] == default for row in rows)}
     kept = [at for at in range(len(headings)) if at not in omitted]
-    return table_of([headings[at] for at in kept], [[row[at] for at in kept] for row in rows])
+    return table_of(
+        [headings[at] for at in kept], [[row[at] for at in kept] for row in rows], _NARROW
+    )

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -23,8 +23,8 @@ from phalanx.cli.visible_text import HIDDEN, visible
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 _PIPE_WIDTH = 10_000
-#: The least widths to which the last column and the others are cut.
-_MIN_LAST_WIDTH, _MIN_WIDTH = 16, 24
+#: The least width to which a column is cut.
+_MIN_WIDTH = 16
 _COLUMN_GAP = 2
 #: The task's name before a line of its output.
 _TASK_NAME = re.compile(r"[a-z0-9-]+/[0-9]+")
@@ -96,35 +96,64 @@ def warn(sentence: str) -> None:
     console(on_stderr=True).print(Text.assemble(("warning: ", "yellow"), sentence))
 
 
-def table_of(headings: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
-    """A table with one line per row. If it is too wide, the last column is cut first, then any
-    very wide column. A heading that begins with # aligns its column to the right."""
+class Narrow(NamedTuple):
+    """What a table gives up on a narrow terminal. Other columns are never cut."""
+
+    cut: Sequence[str] = ()  #: columns of free text, which may be cut; the last of them first
+    drop: Sequence[str] = ()  #: columns that may be left out, the first of them first
+
+
+def table_of(
+    headings: Sequence[str], rows: Iterable[Sequence[str | Text]], narrow: Narrow | None = None
+) -> Table:
+    """A table with one line per row. A heading that begins with # aligns its column to the right.
+
+    If it is too wide, free text is cut and columns are left out as `narrow` says; without it the
+    last column is cut.
+    """
     listed = [[visible_text(cell) for cell in row] for row in rows]
     names = [heading.removeprefix("#") for heading in headings]
     cells = [names, *([str(cell) for cell in row] for row in listed)]
-    widths = _fit([max(map(cell_len, column)) for column in zip(*cells, strict=True)])
+    natural = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
+    widths = _fit(names, natural, narrow or Narrow(cut=names[-1:]))
     table = Table(box=None, pad_edge=False, header_style="bold dim", show_edge=False)
-    for heading, name, width in zip(headings, names, widths, strict=True):
-        side: JustifyMethod = "right" if heading.startswith("#") else "left"
-        table.add_column(name, justify=side, no_wrap=True, overflow="ellipsis", width=width)
+    table.width = _total(widths.values())
+    for at, width in widths.items():
+        side: JustifyMethod = "right" if headings[at].startswith("#") else "left"
+        table.add_column(names[at], justify=side, no_wrap=True, overflow="ellipsis", width=width)
     for row in listed:
-        table.add_row(*row)
+        table.add_row(*(row[at] for at in widths))
     return table
 
 
-def _fit(widths: list[int]) -> list[int]:
-    """Column widths that fit the console."""
-    excess = sum(widths) + _COLUMN_GAP * (len(widths) - 1) - console().width
-    for column in reversed(range(len(widths))):
-        least = _MIN_LAST_WIDTH if column == len(widths) - 1 else _MIN_WIDTH
-        cut = max(0, min(excess, widths[column] - least))
-        widths[column] -= cut
+def _fit(names: Sequence[str], natural: Sequence[int], narrow: Narrow) -> dict[int, int]:
+    """The columns that are shown, by their position, and their widths."""
+    available = console().width
+    least = {
+        at: min(width, _MIN_WIDTH) if names[at] in narrow.cut else width
+        for at, width in enumerate(natural)
+    }
+    shown = dict(enumerate(natural))
+    for name in narrow.drop:
+        if name in names and _total(least[at] for at in shown) > available:
+            del shown[names.index(name)]
+    excess = _total(shown.values()) - available
+    for at in reversed([at for at in shown if names[at] in narrow.cut]):
+        cut = max(0, min(excess, shown[at] - least[at]))
+        shown[at] -= cut
         excess -= cut
-    return widths
+    return shown
 
 
-def print_table(headings: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> None:
-    print_trimmed(table_of(headings, rows))
+def _total(widths: Iterable[int]) -> int:
+    each = list(widths)
+    return sum(each) + _COLUMN_GAP * (len(each) - 1)
+
+
+def print_table(
+    headings: Sequence[str], rows: Iterable[Sequence[str | Text]], narrow: Narrow | None = None
+) -> None:
+    print_trimmed(table_of(headings, rows, narrow))
 
 
 def print_fields(fields: Iterable[tuple[str, str | Text]]) -> None:
@@ -150,7 +179,7 @@ def print_trimmed(table: Table | Tree) -> None:
     """Print without trailing blanks."""
     out = console()
     with out.capture() as captured:
-        out.print(table)
+        out.print(table, crop=False)
     typer.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 

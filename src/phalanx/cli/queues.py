@@ -14,7 +14,7 @@ from phalanx.cli.connection import with_client
 from phalanx.cli.exits import Status, end
 from phalanx.cli.help_pages import HelpCommand
 from phalanx.cli.options import whole_number
-from phalanx.cli.output import Json, print_json, print_trimmed, table_of
+from phalanx.cli.output import Json, Narrow, print_json, print_trimmed, table_of
 from phalanx.cli.visible_text import say
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def queues_table(listed: "Sequence[QueueView]") -> Table:
         headings.append("NAMESPACES")
         for row, (_, queue) in zip(rows, _tree(listed), strict=True):
             row.append(", ".join(queue.namespaces) or "all")
-    return table_of(headings, rows)
+    return table_of(headings, rows, Narrow(cut=("QUOTA", "LIMIT", "NAMESPACES")))
 
 
 def _row(depth: int, queue: "QueueView") -> list[str | Text]:

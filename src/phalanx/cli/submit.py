@@ -238,10 +238,17 @@ def submit(  # noqa: PLR0913
         items = (_submit_command(client, command, given, key),)
     else:
         end(Status.USAGE, "nothing to submit; pass a file with -f, or a command after --")
+    _report(client, items, is_awaited=wait or follow, follow=follow, as_json=as_json)
+
+
+def _report(
+    client: "Client", items: "Sequence[BatchItem]", *, is_awaited: bool, follow: bool, as_json: bool
+) -> None:
+    """Print what was submitted, or wait until it has ended."""
     jobs = [item.job for item in items if item.job is not None]
     crons = [item.cron for item in items if item.cron is not None]
     _print_warnings([*jobs, *crons])
-    if wait or follow:
+    if is_awaited:
         _end_with_jobs(client, jobs, crons, follow=follow, as_json=as_json)
     _print_submitted([*jobs, *crons], as_json=as_json)
 

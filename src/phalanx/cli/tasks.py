@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from phalanx.cli import formatting
 from phalanx.cli.completion import Job
 from phalanx.cli.connection import with_client
-from phalanx.cli.output import Json, print_json, print_table
+from phalanx.cli.output import Json, Narrow, print_json, print_table
 
 if TYPE_CHECKING:
     from phalanx.client import Client
@@ -39,4 +39,4 @@ def print_tasks(tasks: "Sequence[TaskView]") -> None:
         for task in tasks
     ]
     headings = ["#TASK", "ROLE", "STATE", "WORKER", "GPUS", "#ATTEMPT", "#RUNTIME", "EXIT"]
-    print_table(headings, rows)
+    print_table(headings, rows, Narrow(cut=("ROLE", "EXIT"), drop=("GPUS", "ATTEMPT")))

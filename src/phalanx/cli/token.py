@@ -14,7 +14,7 @@ from phalanx.cli import formatting
 from phalanx.cli.connection import ServerAddress, connected, with_address
 from phalanx.cli.help_pages import HelpCommand
 from phalanx.cli.options import whole_number
-from phalanx.cli.output import Json, print_json, print_trimmed, table_of
+from phalanx.cli.output import Json, Narrow, print_json, print_trimmed, table_of
 from phalanx.cli.settings import refuse
 from phalanx.cli.stores import audit_record
 
@@ -216,7 +216,8 @@ def _table(tokens: "list[TokenView]") -> "Table":
         ]
         for token in tokens
     ]
-    return table_of(["TOKEN", "ROLE", "FOR", "#JOINS", "LAST USE", "EXPIRES", "SECRET"], rows)
+    headings = ["TOKEN", "ROLE", "FOR", "#JOINS", "LAST USE", "EXPIRES", "SECRET"]
+    return table_of(headings, rows, Narrow(cut=("TOKEN", "FOR"), drop=("JOINS", "LAST USE")))
 
 
 def _ago(at: str | None) -> str:

@@ -10,7 +10,7 @@ from rich.text import Text
 from phalanx.cli import formatting
 from phalanx.cli.completion import Worker
 from phalanx.cli.connection import with_client
-from phalanx.cli.output import Json, note, print_json, print_trimmed, table_of
+from phalanx.cli.output import Json, Narrow, note, print_json, print_trimmed, table_of
 from phalanx.cli.visible_text import say
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ Deadline = Annotated[
 ]
 
 _RESOURCES = ("gpu", "cpu", "memory")
+_NARROW = Narrow(cut=("LABELS", "REASON"), drop=("LIMITS", "LABELS"))
 
 
 @with_client
@@ -64,7 +65,9 @@ def workers_table(listed: "Sequence[WorkerView]") -> Table:
         for worker in listed
     ]
     kept = [at for at in range(len(headings)) if any(str(row[at]) for row in rows)]
-    return table_of([headings[at] for at in kept], [[row[at] for at in kept] for row in rows])
+    return table_of(
+        [headings[at] for at in kept], [[row[at] for at in kept] for row in rows], _NARROW
+    )
 
 
 def _free(worker: "WorkerView", name: str) -> str:

@@ -1,0 +1,86 @@
+"""Tables on a narrow terminal: columns are left out or cut, ids, phases and times never."""
+
+import pytest
+from rich.table import Table
+
+from phalanx.cli.jobs import jobs_table
+from phalanx.cli.output import Narrow, print_trimmed, table_of
+from phalanx.cli.workers import workers_table
+from phalanx.core.model import Limit, Phase, Protocol
+from phalanx.wire.jobs import JobView
+from phalanx.wire.workers import WorkerView
+
+REASON = "held back: starting now would delay j-abcdefgh (reserved start 2026-01-01T00:00:00Z)"
+
+
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def lines(table: Table, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    print_trimmed(table)
+    return capsys.readouterr().out.splitlines()
+
+
+def a_job(**fields: object) -> JobView:
+    given: dict[str, object] = {
+        "id": "j-7kq2m4xd",
+        "name": "pretrain-with-a-long-name-0017",
+        "namespace": "research-team",
+        "queue": "research-large-models",
+        "phase": Phase.TIMED_OUT,
+        "priority": 100_000,
+        "size": 1024,
+        "created_at": "2026-01-01T00:00:00Z",
+        "attempt": 1,
+        "failures": 0,
+        "owner": "",
+        "on_hold": False,
+        "finished_at": None,
+        "reason": {"message": REASON},
+    }
+    return JobView(**(given | fields))  # type: ignore[arg-type]
+
+
+def test_a_list_of_jobs_fits_80_columns_with_whole_ids_phases_and_ages(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    heading, job = lines(jobs_table([a_job()]), capsys)
+    assert max(len(heading), len(job)) <= 80
+    assert heading.split() == ["JOB", "NAME", "PHASE", "TASKS", "AGE", "REASON"]
+    assert job.startswith("j-7kq2m4xd  ")
+    assert " timed-out " in job
+    assert job.rstrip().endswith("…")
+
+
+def test_a_list_of_workers_fits_80_columns_with_whole_ids_and_amounts(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    worker = WorkerView(
+        "gpu-node-17",
+        "cordoned",
+        Protocol.SYNC,
+        "1",
+        "gpu-node-17:7000",
+        {"gpu": 8, "cpu": 192, "memory": "2Ti"},
+        {"gpu": 0, "cpu": 12, "memory": "1Ti"},
+        {"gpu_model": "nvidia-h200", "rack": "r12", "zone": "eu-west-1"},
+        (),
+        8,
+        "2026-01-01T00:00:00Z",
+        limits=(Limit.MEMORY, Limit.CPU, Limit.PROCESSES),
+        cordoned="new firmware",
+    )
+    heading, row = lines(workers_table([worker]), capsys)
+    assert max(len(heading), len(row)) <= 80
+    assert "LIMITS" not in heading
+    assert row.startswith("gpu-node-17  cordoned ")
+    assert row.endswith("new firmware")
+
+
+def test_what_may_not_be_cut_is_longer_than_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    table = table_of(["ID", "TEXT"], [["x" * 100, "y" * 100]], Narrow(cut=("TEXT",)))
+    assert lines(table, capsys)[1] == "x" * 100 + "  " + "y" * 15 + "…"
