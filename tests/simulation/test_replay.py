@@ -119,6 +119,7 @@ def test_the_measurements_are_those_of_the_trace() -> None:
     assert result.wait.mean == pytest.approx((0 + 99 + 148 + 147) / 4)
     assert result.wait_by_size["2-4"].mean == pytest.approx((0 + 148 + 147) / 3)
     assert result.wait_by_size["5-8"].p99 == pytest.approx(99)
+    assert result.wait.longest == pytest.approx(148)
     assert result.wait_by_queue["q"].count == 4
     assert result.makespan_s == 650
     gpu_seconds = 100 * 4 + 50 * 8 + 20 * 4 + 500 * 4

@@ -71,6 +71,7 @@ def summary(results: Sequence[ReplayResult]) -> Table:
         ("wait time, p50", lambda r: short_duration(r.wait.p50)),
         ("wait time, p95", lambda r: short_duration(r.wait.p95)),
         ("wait time, p99", lambda r: short_duration(r.wait.p99)),
+        ("wait time, longest", lambda r: short_duration(r.wait.longest)),
         ("utilisation", lambda r: f"{r.utilisation:.1%}"),
         ("utilisation until the last end", lambda r: f"{r.utilisation_to_end:.1%}"),
         (f"bounded slowdown ({BOUND_S:g} s), mean", lambda r: f"{r.slowdown.mean:,.1f}"),
@@ -89,9 +90,9 @@ def summary(results: Sequence[ReplayResult]) -> Table:
 
 def wait_table(group: str, waits: Mapping[str, Distribution]) -> Table:
     """Wait times by group, such as queues."""
-    head = [group, "jobs", "mean", "p50", "p95", "p99"]
+    head = [group, "jobs", "mean", "p50", "p95", "p99", "longest"]
     return head, [
-        [name, f"{s.count:,}", *(short_duration(value) for value in (s.mean, s.p50, s.p95, s.p99))]
+        [name, f"{s.count:,}", *map(short_duration, (s.mean, s.p50, s.p95, s.p99, s.longest))]
         for name, s in waits.items()
     ]
 

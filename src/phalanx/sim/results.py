@@ -32,6 +32,7 @@ class Distribution(msgspec.Struct, frozen=True):
     p50: float
     p95: float
     p99: float
+    longest: float
 
 
 class QueueShare(msgspec.Struct, frozen=True):
@@ -133,9 +134,9 @@ def measure(policy: str, trace: Trace, replay: Replay) -> ReplayResult:
 
 def distribution(values: Floats) -> Distribution:
     if not len(values):
-        return Distribution(0, 0.0, 0.0, 0.0, 0.0)
+        return Distribution(0, 0.0, 0.0, 0.0, 0.0, 0.0)
     p50, p95, p99 = (float(value) for value in np.percentile(values, (50, 95, 99)))
-    return Distribution(len(values), float(values.mean()), p50, p95, p99)
+    return Distribution(len(values), float(values.mean()), p50, p95, p99, float(values.max()))
 
 
 def jain(values: Sequence[float]) -> float:
