@@ -14,7 +14,7 @@ from phalanx.api.log_reader import LogReader
 from phalanx.api.lookup import JobWithTasks, find
 from phalanx.api.services import services_of
 from phalanx.core.errors import Unknown
-from phalanx.core.ids import split_task
+from phalanx.core.ids import split_claim, split_task
 from phalanx.core.model import Job, Task, index_in_role
 from phalanx.core.spec.fields import shown
 from phalanx.engine.output.outputs import CHUNK_BYTES, MAX_OFFSET
@@ -77,7 +77,7 @@ async def upload(
     """
     check_worker(principal_of(request), worker_id)
     outputs = services_of(request).outputs
-    job, number = split_task(task)
+    job, number = split_task(split_claim(task)[0])
     declared = request.headers.get("content-length", "")
     size = int(declared) if declared.isdecimal() and len(declared) < 9 else CHUNK_BYTES
     with outputs.memory(min(size, CHUNK_BYTES)):
@@ -130,7 +130,7 @@ def _selected(target: JobWithTasks, path_id: str, task: str | None) -> tuple[Tas
     """The tasks named by the path or by the parameter; all if neither names one."""
     number = None if task is None else _number(target, task)
     if path_id != target.job.id:
-        in_path = split_task(path_id)[1]
+        in_path = split_task(split_claim(path_id)[0])[1]
         if number not in (None, in_path):
             raise wrong("task", f"is {task}, but the path names task {in_path}; leave one out")
         number = in_path

@@ -24,6 +24,7 @@ async def evicted(server: Running) -> dict[str, Any]:
     claimed = await server.call("GET", "/jobs/next?worker_id=w-1&wait=10")
     assert claimed.status == 200
     assert (await server.call("POST", f"/jobs/{job}/requeue")).status == 200
+    assert (await server.call("POST", f"/jobs/{job}.0@1/preempted")).status == 200
     shown: dict[str, Any] = (await server.call("GET", f"/jobs/{job}")).body
     return shown
 
