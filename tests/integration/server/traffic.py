@@ -183,7 +183,7 @@ class PlainWorker:
         await self._fleet.insist("POST", "/workers/register", json={"id": self._name})
 
     async def _run(self, claim: dict[str, Any]) -> None:
-        attempt = (claim["id"], claim["reservation_epoch"])
+        attempt = (claim["id"].partition("@")[0], claim["reservation_epoch"])
         self.ran.append(attempt)
         answer = await self._fleet.insist(
             "POST",
