@@ -13,6 +13,7 @@ from phalanx.core.events import (
     HoldChanged,
     Placed,
     Placement,
+    PollersCounted,
     Progressed,
     SpawnFailed,
     Started,
@@ -20,7 +21,7 @@ from phalanx.core.events import (
     Vanished,
     WorkerLost,
 )
-from phalanx.core.model import Assignment, Blob, Phase, Place, Task
+from phalanx.core.model import Assignment, Blob, Phase, Place, Protocol, Task
 from phalanx.core.records import ReservationLost
 from phalanx.core.states import State
 from phalanx.core.time_units import SECOND
@@ -430,13 +431,22 @@ def a_mixed_gang() -> tuple[Driver, str]:
     return driver, job
 
 
-def test_a_plain_worker_has_one_slot_unless_it_registered_more() -> None:
+def test_a_plain_worker_has_the_slots_that_it_registers_or_polls_for() -> None:
     driver = Driver()
-    driver.plain("p", slots=None)
+    driver.plain("p", "polls", slots=None)
     driver.plain("q", slots=4)
     driver.worker("a")
+    for worker in ("polls", "q", "a"):
+        driver.apply(PollersCounted(worker, 3))
+        driver.apply(PollersCounted(worker, 2))
+    driver.restart()
     slots = {name: node.worker.slots for name, node in driver.cluster.nodes.items()}
-    assert slots == {"p": 1, "q": 4, "a": None}
+    assert slots == {"p": 1, "polls": 3, "q": 4, "a": None}
+    # The same process keeps them when it registers again; another one starts anew.
+    driver.worker("polls", Protocol.PLAIN, slots=None)
+    assert driver.cluster.nodes["polls"].worker.slots == 3
+    driver.worker("polls", Protocol.PLAIN, slots=None, incarnation="2")
+    assert driver.cluster.nodes["polls"].worker.slots == 1
 
 
 def test_a_claim_by_the_right_worker_starts_the_task() -> None:

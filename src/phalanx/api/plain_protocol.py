@@ -203,11 +203,12 @@ async def checkpointed(
 def required_epoch(task: str, epoch: int | None) -> int:
     """The attempt that a report names, in the id of its task or as `epoch`. Raises Invalid."""
     claimed = split_claim(task)[1]
-    if epoch is None and claimed is None:
+    attempt = claimed if epoch is None else epoch
+    if attempt is None:
         raise wrong("epoch", "is missing; add epoch=1 to the query")
-    if epoch is not None and claimed is not None and epoch != claimed:
+    if claimed not in (None, attempt):
         raise wrong("epoch", f"is {epoch}, but the id names attempt {claimed}; leave epoch out")
-    return epoch if epoch is not None else claimed or 0
+    return attempt
 
 
 def reported_attempt(

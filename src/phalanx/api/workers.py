@@ -148,7 +148,7 @@ async def _registration(request: Request[Any, Any, Any]) -> tuple[dict[str, Any]
     what = "a mapping, like {id: w-1}"
     given = await request_body.document(request, what)
     ignored = unknown_keys(given, _FIELDS)
-    if not isinstance(given, Mapping) or given.get("protocol", "plain") != "plain":
+    if not isinstance(given, Mapping) or (given.get("protocol") or "plain") != "plain":
         return request_body.checked(given, what, _FIELDS), []
     known = {name: value for name, value in given.items() if name in _FIELDS}
     named = [name for name in ignored if _HEADER_WORD.fullmatch(name)]

@@ -6,6 +6,7 @@ residue of its attempt: an end frees it, and a heartbeat is answered with the re
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from phalanx.core.causes import TaskEnding
@@ -99,13 +100,7 @@ class PlainReports:
         """
         checked_epoch = 0
         while True:
-
-            def command(turn: Turn, checked_epoch: int = checked_epoch) -> tuple[Task | Residue, T]:
-                residue = None if leftover is None else _residue_of(turn, reported)
-                if leftover is not None and residue is not None:
-                    return residue, leftover(turn, residue)
-                return _take(reported, work, checked_epoch, turn)
-
+            command = partial(_take, reported, work, leftover, checked_epoch)
             try:
                 about, result = await self._engine.do(command)
             except _NotLive:
@@ -144,8 +139,16 @@ class PlainReports:
 
 
 def _take(
-    reported: ReportedAttempt, work: Callable[[Turn, Task], T], checked_epoch: int, turn: Turn
-) -> tuple[Task, T]:
+    reported: ReportedAttempt,
+    work: Callable[[Turn, Task], T],
+    leftover: Callable[[Turn, Residue], T] | None,
+    checked_epoch: int,
+    turn: Turn,
+) -> tuple[Task | Residue, T]:
+    if leftover is not None:
+        residue = _residue_of(turn, reported)
+        if residue is not None:
+            return residue, leftover(turn, residue)
     try:
         task = _check_alive(_current_task(turn, reported, checked_epoch))
     except Exception:
