@@ -45,6 +45,9 @@ class CaseGenerator:
         leaving = [p["metadata"]["name"] for p in placed if chance.random() < 0.15]
         csi_nodes = [self._csi_node(node) for node in nodes if chance.random() < 0.7]
         probe = self._pod("probe", is_probe=True)
+        if chance.random() < 0.5:
+            # One node may have it, so that the answer is about that node and its domains.
+            probe["spec"]["nodeSelector"][self._host] = chance.choice(names)
         return RandomCase(nodes, csi_nodes, volumes, claims, placed, leaving, probe)
 
     # Nodes

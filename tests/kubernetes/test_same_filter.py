@@ -159,8 +159,7 @@ class Comparison:
                     differences.append(difference)
             return not differences
 
-        seconds = PATIENCE_S if CASES == 150 else 20
-        await eventually(agree, seconds, lambda: "\n".join(differences[:20]))
+        await eventually(agree, PATIENCE_S, lambda: "\n".join(differences[:20]))
         return placed
 
     def _difference(self, number: int, probe: KubePod) -> str | None:

@@ -22,6 +22,7 @@ from phalanx.kube.calls import (
     TimeOutGang,
     admitted_groups,
     calls_of,
+    cleared_nominations,
     reports_of,
     timed_out_rounds,
 )
@@ -530,6 +531,47 @@ def test_a_nominated_gang_waits_for_its_victims_and_keeps_its_nodes() -> None:
     assert cluster.plan() == [], "the first place that becomes free is kept"
     cluster.model.remove_pod("uid-default-v1")
     assert cluster.bound() == ["w0", "w1"]
+
+
+def test_nominations_are_cleared_when_the_victims_are_gone_and_others_took_their_nodes() -> None:
+    cluster = Cluster(nodes=1, gpu=2)
+    taken = running_pods(2, scheduler="other")
+    cluster.put(*taken)
+    waiting: dict[str, Any] = {"labels": ack(min_available="2"), "priority": 10}
+    cluster.put(*members(2, status={"nominatedNodeName": "n0"}, **waiting))
+    cluster.put(kube_pod("plain", gpu=2))
+    cluster.model.refresh()
+    made = plan(cluster.model.state, NOW_MICROS)
+    (cleared,) = cleared_nominations(made, cluster.model)
+    assert [pod.name for pod in cleared.pods] == ["w0", "w1"]
+
+
+def test_a_victim_leaves_for_its_host_port() -> None:
+    """Enough is free: only the port is taken."""
+    cluster = Cluster(nodes=1)
+    ports = [{"name": "c", "ports": [{"hostPort": 80}]}]
+    cluster.put(kube_pod("v0", node="n0", phase="Running", containers=ports))
+    cluster.put(kube_pod("w", containers=ports, priority=10))
+    (call,) = cluster.plan()
+    assert isinstance(call, Preempt)
+    assert [each.pod.name for each in call.victims] == ["v0"]
+
+
+def test_a_gang_is_spread_evenly_over_zones() -> None:
+    cluster = Cluster(nodes=0)
+    for n, zone in enumerate("aab"):
+        cluster.model.put_node(kube_node(f"z{n}", gpu=8, labels={"zone": zone}))
+    constraint = {
+        "maxSkew": 1,
+        "topologyKey": "zone",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"a": "b"}},
+    }
+    labels = {"a": "b"} | ack(min_available="6")
+    cluster.put(*members(6, labels=labels, topologySpreadConstraints=[constraint]))
+    (call,) = cluster.plan()
+    assert isinstance(call, BindGang)
+    assert sorted(zone_of(cluster, bind.node) for bind in call.binds) == [*"aaabbb"]
 
 
 def budget(name: str, allowed: int, **labels: str) -> PodDisruptionBudget:

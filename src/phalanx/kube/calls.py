@@ -102,6 +102,13 @@ class TimeOutRound(NamedTuple):
     kept: tuple[PodReference, ...]
 
 
+class ClearNomination(NamedTuple):
+    """Nominate no node for these pods any more: their victims are gone, and they do not fit."""
+
+    gang: str
+    pods: tuple[PodReference, ...]
+
+
 class AdmitGroup(NamedTuple):
     """Set a PodGroup of Volcano to `Inqueue`, so that its controller creates the pods."""
 
@@ -200,6 +207,18 @@ def _preempt(
     evictions.sort(key=lambda each: not each.has_budget)
     nominations = tuple(bind for _, binds in placed for bind in binds)
     return Preempt(preemptor, nominations, tuple(evictions), lost)
+
+
+def cleared_nominations(plan: Plan, model: ClusterModel) -> Iterator[ClearNomination]:
+    """The gangs that a plan leaves pending although all their victims are gone, because other pods
+    have taken the nodes. Without nominations the next plan may evict again."""
+    for job in plan.reasons:
+        gang = model.gangs.gangs.get(job.partition("#")[0])
+        if gang is None or model.victims_of(gang):
+            continue
+        nominated = [m.pod for m in gang.pending if m.pod.status.nominated_node_name]
+        if nominated:
+            yield ClearNomination(gang.job, tuple(map(reference, nominated)))
 
 
 def timed_out_rounds(

@@ -356,7 +356,7 @@ class ClusterModel:
                 member.number for member in bound if not self._allowed.may_ever_go(member.pod)
             ),
             is_evictable=self._allowed.allow(member.pod for member in bound),
-            victims=self._victim_tasks(gang),
+            victims=self.victims_of(gang),
         )
 
     def _pod_obstacle(self, pending: Iterable[GangMember]) -> Reason | None:
@@ -377,7 +377,7 @@ class ClusterModel:
         labels = {name: self.nodes[name].metadata.labels for name in nodes}
         return {name: each[label] for name, each in labels.items() if label in each}
 
-    def _victim_tasks(self, gang: KubeGang) -> tuple[str, ...]:
+    def victims_of(self, gang: KubeGang) -> tuple[str, ...]:
         """The tasks that are being evicted for a gang."""
         tasks = []
         for uid in self._victims.get(gang.name, ()):
