@@ -364,6 +364,18 @@ def test_a_non_strict_gang_holds_places_until_its_waiting_time_ends() -> None:
     assert "waiting time has ended" in str(cluster.reason("pod-group:default/g"))
 
 
+def test_a_held_place_is_lost_with_its_node() -> None:
+    cluster = Cluster(nodes=1, gpu=2)
+    cluster.model.put_node(kube_node("n9", gpu=1))
+    cluster.put(kube_pod("v", gpu=1, node="n9"))
+    keys = koordinator(min_available="3", mode="NonStrict")
+    cluster.put(*members(3, annotations=keys))
+    assert [type(call) for call in cluster.plan()] == [Hold]
+    cluster.model.remove_node("n0")
+    cluster.model.put_node(kube_node("n1", gpu=3))
+    assert cluster.bound() == ["w0", "w1", "w2"]
+
+
 def test_a_strict_gang_holds_nothing_and_never_times_out() -> None:
     cluster = Cluster(nodes=1, gpu=2)
     cluster.put(*members(3, annotations=koordinator(min_available="3", waiting_time="1s")))

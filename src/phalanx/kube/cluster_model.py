@@ -275,8 +275,8 @@ class ClusterModel:
         """Translate everything that has changed since the last call."""
         if self.state.table.computed > self._answer_limit:
             self._make_anew()
-        for name in self._changed_nodes & self.nodes.keys():
-            self.state.put_node(name, node_row(self.nodes[name], self.pods.taking(name)))
+        before = self._changed_nodes.copy()
+        self._put_nodes(before)
         while self.gangs.changed:
             job = self.gangs.changed.pop()
             gang = self.gangs.gangs.get(job)
@@ -284,11 +284,16 @@ class ClusterModel:
                 self._forget(job)
             else:
                 self._translate(gang)
+        self._put_nodes(self._changed_nodes - before)
         for name in self._changed_nodes - self.nodes.keys():
             self.state.remove_node(name)
         self._set_attach_limits()
         self._changed_nodes.clear()
         self.pods.settle(self.state.table.index)
+
+    def _put_nodes(self, names: set[str]) -> None:
+        for name in names & self.nodes.keys():
+            self.state.put_node(name, node_row(self.nodes[name], self.pods.taking(name)))
 
     def _make_anew(self) -> None:
         """Forget what was computed for pods that are gone."""
@@ -316,7 +321,19 @@ class ClusterModel:
             self.state.remove_pending(each)
         self.state.remove_running(job)
 
+    def _drop_lost_places(self, gang: KubeGang) -> None:
+        """Give up held places of pods that are not pending any more, or on nodes that are gone."""
+        pending = {member.number: member.pod.metadata.uid for member in gang.pending}
+        lost = [n for n, node in gang.held.items() if n not in pending or node not in self.nodes]
+        for number in lost:
+            node = gang.held.pop(number)
+            if number in pending:
+                self.pods.release((pending[number],))
+            self._changed_nodes.add(node)
+
     def _translate(self, gang: KubeGang) -> None:
+        if gang.held:
+            self._drop_lost_places(gang)
         given = self._plan_of(gang)
         own = [m for m in gang.members.values() if self.pods.is_own(m.pod)]
         pending = pending_gangs(gang, given) if own else []

@@ -105,7 +105,9 @@ def _together(
     is_complete = satisfied and not is_half_bound and len(bound) + len(done) >= minimum
     need = 1 if is_complete else max(1, minimum - len(counted))
     roles = _roles(gang, pending, bound, None if is_complete else counted)
-    obstacle = _own_obstacle(pending, given) or _too_few(gang, pending, counted, roles, need)
+    obstacle = _own_obstacle(pending, given)
+    if obstacle is None and not is_complete:
+        obstacle = _too_few(gang, pending, counted, roles, need)
     pack = terms.pack or given.pack
     priorities = [member.pod.spec.priority for member in pending]
     priority = min(priorities) if given.priority is None else given.priority
@@ -209,16 +211,13 @@ def _too_few(
     need: int,
 ) -> Reason | None:
     """The reason of a gang with too few pending members."""
-    needed = max(need, sum(role.need for role in roles))
-    missing = {
-        role: minimum
-        for role, minimum in gang.terms.role_minimums.items()
-        if minimum and not any(member.role == role for member in (*pending, *counted))
-    }
-    if len(pending) >= needed and all(role.need <= len(role.tasks) for role in roles):
-        if not missing or not gang.terms.role_minimums:
-            return None
-        needed += sum(missing.values())
+    present = {member.role for member in (*pending, *counted)}
+    minimums = gang.terms.role_minimums.items()
+    missing = sum(minimum for role, minimum in minimums if role not in present)
+    needed = max(need, sum(role.need for role in roles) + missing)
+    have_enough = all(role.need <= len(role.tasks) for role in roles) and not missing
+    if have_enough and len(pending) >= needed:
+        return None
     others = len(gang.bound) + len(gang.of(MemberState.SUCCEEDED)) - len(counted)
     return WaitingForMembers(len(pending), needed, max(0, others))
 
