@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.terminal import SCRIPT, Server, Terminal
-from tests.integration.client.misbehaving_server import MisbehavingServer, answer
+from tests.integration.client.misbehaving_server import MisbehavingServer, answer, refusal
 
 NOWHERE = "http://127.0.0.1:9"
 
@@ -43,6 +43,15 @@ def test_the_option_overrides_the_variable_and_the_variable_overrides_the_file(
         said.err == f"phalanx: {file}: sever is not a setting;"
         " the settings are server, token and fingerprint\n"
     )
+
+
+def test_a_command_waits_for_a_standby_to_take_over_and_says_so() -> None:
+    standing_by = refusal(503, "no_leader")
+    with MisbehavingServer(*[standing_by] * 6, answer(200, [])) as server:
+        said = Terminal(server.url).type("workers")
+    assert said.status == 0, said
+    assert len(server.requests) == 7
+    assert said.err.count("no server leads at the moment; waiting for a standby to take over") == 1
 
 
 def test_without_a_required_token_the_error_says_how_to_pass_one(tmp_path: Path) -> None:

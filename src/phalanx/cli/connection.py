@@ -10,12 +10,15 @@ import typer
 
 from phalanx.cli.exits import Status, end
 from phalanx.cli.options import extended
+from phalanx.cli.visible_text import say
 
 if TYPE_CHECKING:
     from phalanx.client import Client
 
 #: How long a command looks for a server before it reports that there is none.
 _FIRST_CONTACT_S = 1.0
+#: The same if a standby answers: it will take over soon.
+_FIRST_TAKEOVER_S = 30.0
 #: The same for a command that has found one already: long enough for a standby to take over.
 TAKEOVER_S = 60.0
 
@@ -79,6 +82,11 @@ def _with_options(
     return extended(command, run, *more)
 
 
+def _say_takeover() -> None:
+    text = "no server leads at the moment; waiting for a standby to take over"
+    say(f"{text}, up to {_FIRST_TAKEOVER_S:.0f} s", err=True)
+
+
 @contextmanager
 def connected(address: ServerAddress) -> "Iterator[Client]":
     """A client. An error that it raises ends the command with a sentence and a status."""
@@ -95,6 +103,7 @@ def connected(address: ServerAddress) -> "Iterator[Client]":
         fingerprint=loaded.fingerprint,
         patience_s=_FIRST_CONTACT_S,
     ) as client:
+        client.await_takeover(_FIRST_TAKEOVER_S, _say_takeover)
         try:
             yield client
         except PhalanxError as error:

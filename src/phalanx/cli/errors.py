@@ -43,7 +43,7 @@ def _unreachable(error: UnreachableError, servers: tuple[str, ...], *, is_defaul
     where = " or ".join(servers)
     if "certificate" in str(error):
         return str(error)
-    if "connection refused" not in str(error):
+    if "connection refused" not in str(error) or "leader" in str(error):
         return f"{error}; check the address, or pass another with --server or PHALANX_SERVER"
     if is_default:
         return (

@@ -6,7 +6,7 @@ client, but not one of its streams.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -74,6 +74,12 @@ class Client:
 
     def close(self) -> None:
         self._transport.close()
+
+    def await_takeover(self, seconds: float, on_wait: Callable[[], None]) -> None:
+        """From now on, wait at least so long while a standby answers and no server leads. `on_wait`
+        is called once for each request that waits."""
+        self._transport.takeover_s = seconds
+        self._transport.on_takeover = on_wait
 
     @property
     def patience_s(self) -> float:

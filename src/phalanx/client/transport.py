@@ -10,7 +10,7 @@ import re
 import ssl
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -62,8 +62,9 @@ class ApiRequest(NamedTuple):
 class _TryNextServerError(Exception):
     """This server cannot serve the request now; the message says why."""
 
-    def __init__(self, why: str, *, may_be_done: bool = False) -> None:
+    def __init__(self, why: str, *, may_be_done: bool = False, stands_by: bool = False) -> None:
         self.may_be_done = may_be_done  #: the request may have been carried out
+        self.stands_by = stands_by  #: it is a standby, and another server will lead soon
         super().__init__(why)
 
 
@@ -90,6 +91,10 @@ class Transport:
         self.urls = urls
         self.patience_s = patience_s
         self.failovers = 0  #: how often a server could not serve a request
+        #: How long a request waits for a standby to take over, if that is longer, and what is
+        #: called once when it does.
+        self.takeover_s = 0.0
+        self.on_takeover: Callable[[], None] = _ignore
         self._leader = urls[0]
         self._headers = {"Accept": "application/json"}
         if token is not None:
@@ -119,8 +124,10 @@ class Transport:
         """The leader's response. Raises UnreachableError or RefusedError."""
         request = _with_key(request)
         began, pause, may_be_done = time.monotonic(), _RETRY_PAUSE_S, False
+        is_told = False
         while True:
             problems: dict[str, str] = {}
+            stands_by = False
             for url in dict.fromkeys((self._leader, *self.urls)):
                 try:
                     return self._send_to(url, request)
@@ -132,11 +139,17 @@ class Transport:
                 except _TryNextServerError as error:
                     problems[url] = str(error)
                     self.failovers += 1
+                    stands_by |= error.stands_by
                     may_be_done |= error.may_be_done and request.method not in _READS
                     if may_be_done and not request.is_repeatable:
                         raise _no_answer(request, problems, may_be_done=True) from None
             else:
                 patience_s = max(self.patience_s, _SETTLE_S) if may_be_done else self.patience_s
+                if stands_by:
+                    patience_s = max(patience_s, self.takeover_s)
+                    if not is_told:
+                        self.on_takeover()
+                    is_told = True
                 if time.monotonic() + pause > began + patience_s:
                     raise _no_answer(request, problems, may_be_done=may_be_done)
                 time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
@@ -144,8 +157,12 @@ class Transport:
 
     def _send_to(self, url: str, request: ApiRequest) -> httpx.Response:
         """The response of a server, or of the leader that it redirects to."""
-        for _ in range(_MAX_REDIRECTS):
-            response = self._exchange(url, request)
+        for hop in range(_MAX_REDIRECTS):
+            try:
+                response = self._exchange(url, request)
+            except _TryNextServerError as error:
+                error.stands_by = hop > 0  # a standby has redirected to this server
+                raise
             if response.status_code != 307:
                 break
             location = urlsplit(response.headers.get("Location", ""))
@@ -155,7 +172,8 @@ class Transport:
                 raise _TryNextServerError("redirects to an address without TLS")
             url = f"{location.scheme}://{location.netloc}"
         else:
-            raise _TryNextServerError("stands by, and so does the server that it redirects to")
+            why = "stands by, and so does the server that it redirects to"
+            raise _TryNextServerError(why, stands_by=True)
         is_unknown = response.status_code in _UNKNOWN and request.method not in _READS
         if response.status_code == 429 and _retry_after_s(response) is not None:
             self._leader = url
@@ -163,7 +181,11 @@ class Transport:
         if response.status_code in (429, 503) or is_unknown:
             info = _error_info(response)
             # Our servers answer these only if nothing was changed; a proxy may do so at any time.
-            raise _TryNextServerError(info.message, may_be_done=is_unknown or info.code == _FOREIGN)
+            raise _TryNextServerError(
+                info.message,
+                may_be_done=is_unknown or info.code == _FOREIGN,
+                stands_by=info.code == "no_leader",
+            )
         self._leader = url
         if response.status_code >= 300:
             raise _refusal(response)
@@ -208,6 +230,10 @@ class Transport:
             raise UntrustedError(str(error)) from None
         except OSError as error:
             raise _TryNextServerError(str(error)) from None
+
+
+def _ignore() -> None:
+    pass
 
 
 def _with_key(request: ApiRequest) -> ApiRequest:

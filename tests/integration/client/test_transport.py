@@ -238,3 +238,15 @@ def test_reading_output_raises_if_the_connection_breaks() -> None:
         assert next(lines) == "one"
         with pytest.raises(UnreachableError, match="the connection broke"):
             next(lines)
+
+
+def test_a_standby_that_redirects_to_a_dead_leader_is_waited_for() -> None:
+    moved = answer(307, {}, Location=f"{NOWHERE}/jobs/j-1/hold")
+    waits: list[str] = []
+    with (
+        MisbehavingServer(moved, moved, OK) as server,
+        Client(server.url, patience_s=0) as client,
+    ):
+        client.await_takeover(60, lambda: waits.append("waits"))
+        assert client.hold("j-1").id == "j-1"
+    assert (len(server.requests), waits) == (3, ["waits"])
