@@ -21,7 +21,11 @@ def definition(group: str, kind: str, *, has_status: bool = False) -> dict[str, 
         **({"subresources": {"status": {}}} if has_status else {}),
     }
     return {
-        "metadata": {"name": f"{plural}.{group}"},
+        "metadata": {
+            "name": f"{plural}.{group}",
+            # Groups of Kubernetes' own need a word about their review.
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"},
+        },
         "spec": {
             "group": group,
             "scope": "Namespaced",

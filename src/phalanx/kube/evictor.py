@@ -16,6 +16,7 @@ from phalanx.kube.calls import Bind, EvictPod, PodReference, Preempt
 from phalanx.kube.client import ApiClient, PatchKind
 from phalanx.kube.errors import ApiStatusError, ApiUnreachableError
 from phalanx.kube.gang_translation import PREEMPTED_BY
+from phalanx.kube.objects.metadata import timestamp
 from phalanx.kube.resources import PODS
 from phalanx.kube.retries import Retries
 
@@ -103,5 +104,6 @@ class Evictor:
 
 
 def _disruption_target(reason: str, message: str) -> dict[str, Any]:
-    condition = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": reason}
+    condition |= {"message": message, "lastTransitionTime": timestamp()}
     return {"status": {"conditions": [condition]}}

@@ -84,6 +84,7 @@ class _SchedulerMetrics(Collector):
             "GPU-seconds of work that preemptions have cost.",
             scheduler.lost_gpu_seconds,
         )
+        yield CounterMetricFamily("phalanx_kube_passes", "Plans made.", scheduler.passes)
         yield GaugeMetricFamily(
             "phalanx_kube_pass_seconds", "Duration of the last plan.", scheduler.plan_s
         )

@@ -74,6 +74,7 @@ class KubeScheduler:
         self.model = ClusterModel(settings.scheduler_names)
         self.binds: Counter[BindResult] = Counter()
         self.evictions: Counter[str] = Counter()
+        self.passes = 0
         self.foreign_binds = 0
         self.lost_gpu_seconds = 0.0
         self.is_ready = False
@@ -138,6 +139,7 @@ class KubeScheduler:
         await asyncio.sleep(max(_GATHER_S, time.monotonic() - began))
 
     async def _pass(self) -> None:
+        self.passes += 1
         self._apply()
         now = wall_clock()
         self.model.refresh()
@@ -151,7 +153,8 @@ class KubeScheduler:
         if is_due:
             self.status.report(reports_of(made, self.model), self.model.pods.pods)
             self._reported_s = time.monotonic()
-        if calls:
+        if any(not isinstance(call, Preempt) for call in calls):
+            # The model has changed. A preemption changes it only when the watch shows it.
             self._changed.set()
 
     async def _plan(self, now: Micros) -> Plan:

@@ -6,7 +6,6 @@ of it within a budget: binds come first.
 
 import asyncio
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 import structlog
@@ -15,6 +14,7 @@ from phalanx.host.clock import boot_time
 from phalanx.kube.calls import PodReference, PodReport
 from phalanx.kube.client import ApiClient, PatchKind
 from phalanx.kube.errors import ApiStatusError, ApiUnreachableError
+from phalanx.kube.objects.metadata import timestamp
 from phalanx.kube.objects.pod import KubePod
 from phalanx.kube.resources import PODS
 
@@ -101,6 +101,7 @@ class StatusWriter:
             "status": "False",
             "reason": report.kind,
             "message": report.message,
+            "lastTransitionTime": timestamp(),
         }
         body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
         try:
@@ -127,7 +128,7 @@ async def record_event(
     client: ApiClient, pod: PodReference, reason: str, message: str, kind: str = "Warning"
 ) -> None:
     """Create an event about a pod. Raises like `ApiClient.request`."""
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    now = timestamp()
     event = {
         "metadata": {"generateName": f"{pod.name[:200]}.", "namespace": pod.namespace},
         "involvedObject": {

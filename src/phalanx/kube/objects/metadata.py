@@ -4,7 +4,7 @@ Fields have the API's names in snake case. Fields that Phalanx does not read are
 a decoded object takes little memory.
 """
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -77,3 +77,8 @@ class LabelSelector(ApiStruct, frozen=True):
 
     match_labels: dict[str, str] = {}
     match_expressions: tuple[SelectorRequirement, ...] = ()
+
+
+def timestamp() -> str:
+    """The present time as the API writes it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
