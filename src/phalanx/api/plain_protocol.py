@@ -23,6 +23,7 @@ from phalanx.engine.plain.reports import ReportedAttempt
 from phalanx.engine.turn import Turn
 from phalanx.identity.principal import check_placed, check_worker
 from phalanx.wire.plain import PlainClaimView, PlainHeartbeatReply, PlainTaskView
+from phalanx.wire.sync import TaskProgress
 
 _MAX_NUMBER = 2**63 - 1
 _MAX_WAIT_S = 60
@@ -189,11 +190,13 @@ async def checkpointed(
     step: Step = None,
 ) -> Response[None]:
     """The attempt is required: in the claim's id, or as `epoch`."""
+    board = services_of(request).agent_sync.progress
 
     def work(turn: Turn, row: Task) -> None:
         if row.state is not State.RUNNING:
             raise Conflict(f"task {row.id} is {row.state}; only a running task can report progress")
         turn.apply(Progressed(row.id, row.epoch, step, safe=True))
+        board.note(row.id, row.epoch, turn.now, TaskProgress(step))
 
     reported = reported_attempt(request, task, required_epoch(task, epoch))
     await services_of(request).reports.take(reported, work)

@@ -7,6 +7,7 @@ comes too late.
 
 from collections.abc import Mapping
 from datetime import tzinfo
+from typing import Annotated, TypeAlias
 
 import msgspec
 
@@ -256,6 +257,11 @@ class ProblemReported(msgspec.Struct, frozen=True):
     message: str
 
 
+_LARGEST_STEP = 2**53
+#: A step that a task reports, which every language and database can hold.
+Step: TypeAlias = Annotated[int, msgspec.Meta(ge=-_LARGEST_STEP, le=_LARGEST_STEP)]
+
+
 class Progressed(msgspec.Struct, frozen=True):
     task: str
     epoch: int
@@ -269,7 +275,7 @@ class AbnormalValue(msgspec.Struct, frozen=True, omit_defaults=True):
 
     name: str
     kind: AbnormalKind
-    step: int
+    step: Step
     value: float | None = None  #: None if it is not a finite number
     median: float | None = None  #: for a spike, the median magnitude before it
 

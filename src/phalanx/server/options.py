@@ -269,11 +269,16 @@ _WORKERS: tuple[Option, ...] = (
         "brake_duration",
         "How long the loss brake keeps silent workers from being declared lost.",
     ),
-    _of_core("Workers", "suspect_window", "How long a failure counts against a worker."),
+    _of_core(
+        "Workers",
+        "suspect_window",
+        "How long a failure or an abnormal value counts against a worker.",
+    ),
     _of_core(
         "Workers",
         "suspect_jobs",
-        "A worker on which this many jobs failed first within `suspect_window` is cordoned.",
+        "A worker on which this many jobs failed first, or had an abnormal value first, within"
+        " `suspect_window` is cordoned.",
         **_count(),
     ),
     _of_core(

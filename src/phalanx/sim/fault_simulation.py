@@ -73,6 +73,8 @@ class FaultSimulation:
             if self.acknowledged
             else [],
         }
+        if replicas == 2 and document["restart"] != "never":
+            document["watch"] = {"loss": {"nan": "restart"}}
         job = job_id(random.getrandbits(JOB_ID_BITS))
         ended = self._ended(document["after"])
         event = events.Submitted(job, job_spec(document), ended=ended)

@@ -8,14 +8,16 @@ from collections.abc import Awaitable, Callable, Coroutine
 from random import Random
 from typing import Any
 
-from phalanx.core.events import WorkerRegistered
+from phalanx.core.events import AbnormalValue, WorkerRegistered
 from phalanx.core.model import Protocol
+from phalanx.core.spec.watch import AbnormalKind
 from phalanx.core.time_units import SECOND
 from phalanx.wire.sync import (
     Reported,
     SyncReply,
     SyncRequest,
     TaskInstruction,
+    TaskProgress,
     TaskReport,
     TaskSpec,
     Want,
@@ -45,6 +47,10 @@ class SimulatedProcess:
         self.ends_at = now_s + random.choice([0.1, 1.0, 20.0, 100.0])
         always_fails = "ALWAYS_FAILS" in spec.env
         self.code = 1 if always_fails or random.random() < 0.15 else 0
+        #: A process of a job that watches its loss does not fail: it reports a wrong loss.
+        self.is_wrong = self.code == 1 and "loss" in spec.watch
+        if self.is_wrong:
+            self.code = 0
         #: How long it runs on after a stop; longer than its grace if a kill has no effect at first.
         grace_s = spec.grace / SECOND
         self.stop_s = random.choice([0.0, 0.5, grace_s, grace_s, 90.0])
@@ -200,7 +206,13 @@ class SimulatedMachine:
     ) -> None:
         code = None if process is None else process.code
         signalled = process is not None and process.signalled
-        self._reports[attempt] = TaskReport(*attempt, state, exit_code=code, signalled=signalled)
+        progress = None
+        if process is not None and process.is_wrong:
+            wrong = AbnormalValue("loss", AbnormalKind.NAN, step=len(self.started))
+            progress = TaskProgress(wrong.step, abnormal=(wrong,))
+        self._reports[attempt] = TaskReport(
+            *attempt, state, exit_code=code, signalled=signalled, progress=progress
+        )
         self._changed.set()
 
     async def _run_processes(self) -> None:

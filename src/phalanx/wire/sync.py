@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-from phalanx.core.events import AbnormalValue
+from phalanx.core.events import AbnormalValue, Step
 from phalanx.core.model import Blob
 from phalanx.core.spec.watch import ValueRules
 from phalanx.core.time_units import Micros
@@ -40,10 +40,10 @@ class Want(StrEnum):
 class TaskProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a task has reported about its work."""
 
-    step: int | None = None
-    total: int | None = None  #: the last step that the task will reach
+    step: Step | None = None
+    total: Step | None = None  #: the last step that the task will reach
     safe: bool = False  #: the work so far would survive a stop
-    saved_step: int | None = None  #: the step at which it was saved
+    saved_step: Step | None = None  #: the step at which it was saved
     values: dict[str, float | None] = {}  #: the latest; null is not a finite number
     abnormal: tuple[AbnormalValue, ...] = ()  #: values that break rules of `watch`
 

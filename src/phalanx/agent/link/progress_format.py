@@ -6,21 +6,20 @@ can be written as null, as a string like "nan", or without quotes, as many langu
 
 import math
 import re
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-_LARGEST_STEP = 2**53
+from phalanx.core.events import Step
+
 #: A number that JSON does not have, without quotes.
 _BARE = re.compile(rb"(?<=[:\s])[+-]?(?:nan|inf(?:inity)?)(?=\s*[,}])", re.IGNORECASE)
 _NOT_FINITE = ("nan", "inf", "infinity")
 
-_Step = Annotated[int, msgspec.Meta(ge=-_LARGEST_STEP, le=_LARGEST_STEP)]
-
 
 class _Object(msgspec.Struct):
-    step: _Step | None = None
-    total: _Step | None = None
+    step: Step | None = None
+    total: Step | None = None
     checkpoint: bool = False
     values: dict[str, float | str | None] = {}
 
