@@ -96,6 +96,26 @@ def test_a_job_with_abnormal_values_on_two_workers_is_held_against_neither() -> 
     assert driver.workers["a"].suspicions == driver.workers["b"].suspicions == ()
 
 
+def test_a_worker_is_avoided_also_after_a_long_healthy_attempt() -> None:
+    driver, job = a_watched_gang("restart")
+    driver.advance(2 * 3600)
+    report_nan(driver, job, 1, step=10)
+    driver.advance(JUDGED_S)
+    driver.stop(job)
+    assert driver.job(job).avoid == ("b",)
+    assert driver.job(job).failures == 1
+
+
+def test_a_worker_is_avoided_after_an_event_in_a_long_attempt() -> None:
+    driver, job = a_watched_gang("event")
+    driver.advance(2 * 3600)
+    report_nan(driver, job, 1, step=10)
+    driver.advance(JUDGED_S)
+    driver.apply(Evicted(job, "ops", "maintenance"))
+    driver.stop(job)
+    assert driver.job(job).avoid == ("b",)
+
+
 # What follows
 
 
@@ -154,6 +174,24 @@ def test_restart_stops_the_whole_gang_and_counts_as_a_failure() -> None:
             driver.advance(60)
             driver.run(job, "a", "b", "c")
     assert driver.phase(job) is Phase.FAILED
+
+
+@pytest.mark.parametrize(
+    ("steps", "phase"), [((500, 500, 500), Phase.FAILED), ((500, 900, 1300), Phase.PENDING)]
+)
+def test_a_gang_that_never_gets_further_fails_however_long_its_attempts_are(
+    steps: tuple[int, ...], phase: Phase
+) -> None:
+    driver, job = a_watched_gang("restart", max_retries=3)
+    for step in steps:
+        if driver.phase(job) is Phase.PENDING:
+            driver.advance(600)
+            driver.run(job, "a", "b", "c")
+        driver.advance(2 * 3600)
+        report_nan(driver, job, 0, step)
+        driver.advance(JUDGED_S)
+        driver.stop(job)
+    assert driver.phase(job) is phase
 
 
 def test_the_strongest_action_of_the_gang_is_taken() -> None:

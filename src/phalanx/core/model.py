@@ -292,6 +292,7 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     due_at: Micros | None = None  #: when the cron was due
     losses: JobLosses | None = None  #: the work that stops have cost
     saved_step: int | None = None  #: the last step that a task reported as saved elsewhere
+    abnormal_step: int | None = None  #: of the abnormal value that it was last stopped for
     #: After a rollback: the last saved step before the abnormal value, until a later one is saved.
     resume_step: int | None = None
     members: GangMembers | None = None  #: set for a gang that was submitted in parts

@@ -11,6 +11,7 @@ from phalanx.core.causes import Cause, CauseKind
 from phalanx.core.changes import Changes
 from phalanx.core.events import AbnormalValue, AlarmsDue, ValuesAbnormal
 from phalanx.core.gang import Gang, GangProgress, rank_in
+from phalanx.core.handlers.requeue import forgive
 from phalanx.core.handlers.suspicion import blame
 from phalanx.core.model import RaisedAlarm, Task
 from phalanx.core.records import TaskValueAbnormal, WorkerSuspected, about
@@ -84,15 +85,28 @@ def judge_alarms(tx: Changes, gang: Gang) -> Cause | None:
     if attempt is None or not attempt.alarms:
         return None
     alarms = attempt.alarms
-    tx.set_attempt(gang, alarms=())
-    _suspect_origin(tx, gang, alarms)
     strongest = _strongest(alarms)
-    if strongest.action is WatchAction.EVENT:
+    is_event = strongest.action is WatchAction.EVENT
+    if not _is_repeated(gang, alarms):
+        forgive(tx, gang)
+    # From here on the attempt is not healthy, so what follows is not forgiven at once.
+    healthy_since = tx.now if is_event and attempt.healthy_since is not None else None
+    tx.set_attempt(gang, alarms=(), healthy_since=healthy_since)
+    _suspect_origin(tx, gang, alarms)
+    if is_event:
         return None
+    tx.set_job(gang, abnormal_step=alarms[0].step)
     if strongest.action is WatchAction.RESTART:
         tx.set_job(gang, resume_step=gang.job.saved_step)
     is_final = strongest.action is WatchAction.FAIL
     return causes.abnormal_value(strongest.task, strongest.what, is_final=is_final)
+
+
+def _is_repeated(gang: Gang, alarms: tuple[RaisedAlarm, ...]) -> bool:
+    """Whether the gang has come no further than to the abnormal value of an earlier attempt. Such a
+    job would start again forever, if the time in between counted as healthy."""
+    last = gang.job.abnormal_step
+    return last is not None and alarms[0].step <= last
 
 
 def _suspect_origin(tx: Changes, gang: Gang, alarms: tuple[RaisedAlarm, ...]) -> None:
