@@ -78,13 +78,18 @@ specs = st.builds(
     namespace=text,
     queue=text,
     group=names,
+    min_resources=resources,
+    max_running=maybe_number,
     schedule_timeout=maybe_number,
+    gather_timeout=maybe_number,
     roles=st.builds(a_role, env=labels, resources=resources, command=text | names).map(
         lambda role: (role,)
     ),
 )
 tallies = st.builds(Tally, gpu=number, cost=number, count=number)
-losses = st.builds(Loss, at=number, to=st.sampled_from(LostTo), by=text, gpu=number, cost=number)
+losses = st.builds(
+    Loss, at=number, to=st.sampled_from(LostTo), cause=causes, gpu=number, cost=number
+)
 gathered = st.builds(
     GatheredPlaces,
     places=st.lists(st.builds(Assignment, task=number, worker=text), max_size=2).map(tuple),
@@ -115,6 +120,7 @@ jobs = st.builds(
             names=names,
             weights=st.dictionaries(text, number, max_size=2),
             shared=labels,
+            total=maybe_number,
         )
     ),
     losses=maybe(
@@ -133,6 +139,7 @@ tasks = st.builds(
             worker=maybe(text),
             placed_at=number,
             devices=st.lists(number, max_size=3).map(tuple),
+            address_port=maybe_number,
             released_at=maybe_number,
         )
     ),
@@ -154,7 +161,13 @@ workers = st.builds(
 )
 queues = st.builds(Queue, name=text, parent=maybe(text), quota=resources, limit=resources)
 residues = st.builds(
-    Residue, task=text, epoch=in_column, worker=text, since=number, resources=resources
+    Residue,
+    task=text,
+    epoch=in_column,
+    worker=text,
+    since=number,
+    resources=resources,
+    ports=st.lists(number, max_size=2).map(tuple),
 )
 accounts = st.builds(
     Account,
