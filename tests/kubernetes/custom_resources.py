@@ -4,8 +4,13 @@ from typing import Any
 
 from phalanx.kube.client import ApiClient
 from phalanx.kube.errors import ApiStatusError
-from phalanx.kube.resources import CUSTOM_RESOURCE_DEFINITIONS
+from phalanx.kube.objects.metadata import ApiObject
+from phalanx.kube.resources import Resource
 from tests.integration.server.waiting import PATIENCE_S, eventually
+
+CUSTOM_RESOURCE_DEFINITIONS = Resource(
+    *("apiextensions.k8s.io", "v1", "customresourcedefinitions", ApiObject), is_namespaced=False
+)
 
 
 def definition(group: str, kind: str, *, has_status: bool = False) -> dict[str, Any]:

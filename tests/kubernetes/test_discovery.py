@@ -1,9 +1,8 @@
 """APIs that appear and disappear while the scheduler runs."""
 
 from phalanx.kube.discovery import Discovery, ServedResource
-from phalanx.kube.resources import CUSTOM_RESOURCE_DEFINITIONS
 from tests.integration.server.waiting import PATIENCE_S, eventually
-from tests.kubernetes.custom_resources import definition, install
+from tests.kubernetes.custom_resources import CUSTOM_RESOURCE_DEFINITIONS, definition, install
 from tests.kubernetes.pool import Pool
 
 

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from phalanx.kube import client as client_module
 from phalanx.kube import reflector as reflector_module
+from phalanx.kube import retries
 from phalanx.kube.client import ApiClient
 from phalanx.kube.connection.kubeconfig import find_connection
 from phalanx.kube.objects.pod import KubePod
@@ -79,7 +80,7 @@ async def copy_through(proxy: FaultyProxy, pool: Pool) -> AsyncIterator[Copy]:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reflector_module, "_FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(retries, "FIRST_PAUSE_S", 0.01)
 
 
 async def test_pods_are_copied_page_by_page_and_then_watched(

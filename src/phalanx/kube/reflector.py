@@ -20,13 +20,12 @@ from phalanx.kube.connection.errors import ConnectionConfigError
 from phalanx.kube.errors import ApiStatus, ApiStatusError, ApiUnreachableError
 from phalanx.kube.objects.metadata import ApiObject
 from phalanx.kube.resources import Resource
+from phalanx.kube.retries import Retries
 
 T = TypeVar("T", bound=ApiObject)
 
 #: The server ends a watch after about this time, so that load moves to new API servers.
 WATCH_S = 480
-_FIRST_PAUSE_S = 0.1
-_LONGEST_PAUSE_S = 15.0
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -95,7 +94,7 @@ class Reflector(Generic[T]):
         self._must_list = True
         self._lists_begun = 0
         self._listed = asyncio.Event()
-        self._pause_s = 0.0
+        self._retries = Retries(at_once=True)
         self._watching: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
@@ -114,7 +113,7 @@ class Reflector(Generic[T]):
                     at_least_s = error.retry_after_s
             except (ApiUnreachableError, ConnectionConfigError) as error:
                 self._log_fault(error)
-            await self._pause(at_least_s)
+            await self._retries.pause(at_least_s)
 
     async def catch_up(self) -> None:
         """List again, and return when the copy is at least as new as this call."""
@@ -211,7 +210,7 @@ class Reflector(Generic[T]):
                     for line in lines:
                         if line:
                             self._apply(line, changes)
-                    self._pause_s = 0.0
+                    self._retries.reset()
                 finally:
                     if changes:
                         self._on_changes(changes)
@@ -247,11 +246,6 @@ class Reflector(Generic[T]):
                 before = None
         if before is not None or after is not None:
             changes.append(Change(before, after))
-
-    async def _pause(self, at_least_s: float) -> None:
-        """Wait before the next try, each time twice as long."""
-        await asyncio.sleep(max(self._pause_s * random.uniform(0.8, 1.2), at_least_s))  # noqa: S311
-        self._pause_s = min(max(2 * self._pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
 
     def _log_fault(self, error: Exception) -> None:
         log.warning("watch interrupted", resource=str(self._resource), reason=str(error))

@@ -5,8 +5,6 @@ from urllib.parse import quote
 
 from phalanx.kube.objects.cluster import (
     CsiNode,
-    CustomResourceDefinition,
-    DaemonSet,
     KubeNamespace,
     KubeNode,
     PersistentVolume,
@@ -63,13 +61,7 @@ BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", PodDisruptionBudget)
 PRIORITY_CLASSES = Resource(
     "scheduling.k8s.io", "v1", "priorityclasses", PriorityClass, is_namespaced=False
 )
-DAEMON_SETS = Resource("apps", "v1", "daemonsets", DaemonSet)
 LEASES = Resource("coordination.k8s.io", "v1", "leases", Lease)
-CUSTOM_RESOURCE_DEFINITIONS = Resource(
-    *("apiextensions.k8s.io", "v1", "customresourcedefinitions"),
-    CustomResourceDefinition,
-    is_namespaced=False,
-)
 
 
 def pod_groups(group: str, version: str) -> Resource[KubePodGroup]:

@@ -124,10 +124,8 @@ def _condition(pod: KubePod | None, now_s: float) -> _Shown | None:
     return None
 
 
-async def record_event(
-    client: ApiClient, pod: PodReference, reason: str, message: str, kind: str = "Warning"
-) -> None:
-    """Create an event about a pod. Raises like `ApiClient.request`."""
+async def record_event(client: ApiClient, pod: PodReference, reason: str, message: str) -> None:
+    """Create a warning about a pod. Raises like `ApiClient.request`."""
     now = timestamp()
     event = {
         "metadata": {"generateName": f"{pod.name[:200]}.", "namespace": pod.namespace},
@@ -140,7 +138,7 @@ async def record_event(
         },
         "reason": reason,
         "message": message[:_EVENT_BYTES],
-        "type": kind,
+        "type": "Warning",
         "firstTimestamp": now,
         "lastTimestamp": now,
         "count": 1,

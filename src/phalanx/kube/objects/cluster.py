@@ -8,7 +8,7 @@ from phalanx.kube.objects.metadata import (
     LabelSelector,
     ObjectCondition,
 )
-from phalanx.kube.objects.pod import NodeSelector, PodSpec, Quantities
+from phalanx.kube.objects.pod import NodeSelector, Quantities
 
 
 class Taint(ApiStruct, frozen=True):
@@ -59,18 +59,6 @@ class BudgetStatus(ApiStruct, frozen=True):
 class PodDisruptionBudget(ApiObject, frozen=True):
     spec: BudgetSpec = BudgetSpec()
     status: BudgetStatus = BudgetStatus()
-
-
-class PodTemplate(ApiStruct, frozen=True):
-    spec: PodSpec = PodSpec()
-
-
-class DaemonSetSpec(ApiStruct, frozen=True):
-    template: PodTemplate = PodTemplate()
-
-
-class DaemonSet(ApiObject, frozen=True):
-    spec: DaemonSetSpec = DaemonSetSpec()
 
 
 class CsiVolumeSource(ApiStruct, frozen=True):
@@ -138,7 +126,3 @@ class CsiNode(ApiObject, frozen=True):
     """The volume drivers of the node of the same name."""
 
     spec: CsiNodeSpec = CsiNodeSpec()
-
-
-class CustomResourceDefinition(ApiObject, frozen=True):
-    """An API that was added to the cluster. Only its name is read."""
