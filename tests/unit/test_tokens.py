@@ -40,8 +40,9 @@ def test_a_token_has_256_random_bits_and_only_its_digest_is_stored() -> None:
     assert created.secret != other.secret
     assert len(created.secret) == len("phx_") + 43
     assert created.token == Token(
-        "ada", "user", digest(created.secret), created.secret[:10], 0, ("ml",)
+        "ada", "user", digest(created.secret), created.secret[:10], 0, ("ml",), id=created.token.id
     )
+    assert created.token.id != other.token.id
     assert created.secret not in repr(created.token)
 
 

@@ -35,7 +35,7 @@ def request_key(
         )
     principal, scope = principal_of(request), request.scope
     action: tuple[str | bool, ...] = (scope["method"], scope["path"], *options)
-    return RequestKey(principal.name, key, action, principal.may_see)
+    return RequestKey(principal.token_id or principal.name, key, action, principal.may_see)
 
 
 def claim(

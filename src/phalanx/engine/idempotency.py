@@ -1,7 +1,8 @@
 """Idempotency keys: a request that is repeated with its key is carried out once.
 
-A key belongs to the name of its token. It is stored in the commit of the change that was made with
-it, with a digest of the request, so that a key that is reused for another request is refused.
+A key belongs to its token: a later token of the same name has keys of its own. It is stored in the
+commit of the change that was made with it, with a digest of the request, so that a key that is
+reused for another request is refused.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 class RequestKey(NamedTuple):
-    principal: str
+    owner: str  #: the id of the token, or the name of a caller without one
     key: str
     #: The method, the path and the options of the request: what it means besides its content.
     action: tuple[str | bool, ...]
@@ -50,8 +51,8 @@ class ClaimedKey:
     def use(self, turn: Turn, *jobs: str | None) -> None:
         """Store the key in the commit of this turn, with the jobs that the request submitted."""
         if self._key is not None and (self.earlier is None or self.earlier.jobs != jobs):
-            principal, key = self._key.principal, self._key.key
-            turn.used_keys.append(UsedKey(principal, key, self._digest, turn.now, jobs))
+            owner, key = self._key.owner, self._key.key
+            turn.used_keys.append(UsedKey(owner, key, self._digest, turn.now, jobs))
 
 
 class IdempotencyKeys:
@@ -68,15 +69,14 @@ class IdempotencyKeys:
             yield ClaimedKey(None, "", None)
             return
         digest = hashlib.sha256(_encode((key.action, content))).hexdigest()
-        async with self._locked(key.principal, key.key):
-            earlier = await self._store.used_key(key.principal, key.key)
+        async with self._locked(key.owner, key.key):
+            earlier = await self._store.used_key(key.owner, key.key)
             if earlier is not None and earlier.digest != digest:
                 raise KeyReused(key.key, await self._first_visible(earlier, key.may_see))
             yield ClaimedKey(key, digest, earlier)
 
     async def _first_visible(self, used: UsedKey, may_see: Callable[[str], bool]) -> str | None:
-        """The first job of a request, if the caller may see it: its token may be a new one of the
-        same name, with other namespaces."""
+        """The first job of a request, if the caller may see it."""
         job = next((job for job in used.jobs if job is not None), None)
         row = None if job is None else await self._store.job(job)
         return job if row is not None and may_see(row[0].spec.namespace) else None

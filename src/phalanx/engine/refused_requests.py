@@ -1,12 +1,13 @@
 """Audit records of requests that changed nothing: counted together, and stored now and then.
 
 Records of changes are stored in the commit of the change. Refused requests can come at any rate, so
-equal ones are counted in one record, and the number of records in an hour is limited: once for
-callers with a valid token, and once for all others, who must not be able to hide the former.
+equal ones are counted in one record, and the number of records in an hour is limited: for each
+token, and once for all callers without a valid one. So no caller can hide the requests of another.
 """
 
 import asyncio
 import ipaddress
+from collections import Counter
 from collections.abc import Callable
 from uuid import uuid4
 
@@ -17,7 +18,8 @@ from phalanx.store.protocol import AuditRecord, Store, StoreError
 
 #: How often the records are stored.
 _FLUSH_S = 10.0
-#: Beyond this many records in an hour, requests are only counted, in one record for each flush.
+#: Beyond this many records in an hour, requests of a token, or of all callers without one, are only
+#: counted, in one record for each flush.
 _RECORDS_PER_HOUR = 1000
 #: A caller without a valid token is counted with its network, whose addresses it can choose from.
 _NETWORK_BITS = {4: 24, 6: 64}
@@ -33,18 +35,20 @@ class RefusedRequests:
         self._clock = clock
         self._pending: dict[_Kind, AuditRecord] = {}
         self._hour = 0
-        self._used = {True: 0, False: 0}  #: records of this hour, with and without a valid token
+        #: Records of this hour by the name of the token; empty: of all callers without one.
+        self._used: Counter[str] = Counter()
         self._flushing = asyncio.Lock()
 
     def add(self, record: AuditRecord) -> None:
         has_token = record.role != ""
         origin = record.remote if has_token else _network(record.remote)
         kind = (record.principal, origin, record.action, record.kind, record.code)
-        if kind not in self._pending and not self._take(record.at // HOUR, has_token=has_token):
+        caller = record.principal if has_token else ""
+        if kind not in self._pending and not self._take(record.at // HOUR, caller):
             action = "other requests" if has_token else "other requests without a valid token"
-            others = AuditRecord(uuid4().hex, record.at, "", "", "", action)
+            others = AuditRecord(uuid4().hex, record.at, caller, record.role, "", action)
             record = replace(others, outcome=record.outcome, code="several")
-            kind = ("", "", action, "", "")
+            kind = (caller, "", action, "", "")
         self._count(kind, record)
 
     def _count(self, kind: _Kind, record: AuditRecord) -> None:
@@ -55,13 +59,13 @@ class RefusedRequests:
         remote = first.remote if first.remote == record.remote else kind[1]
         self._pending[kind] = replace(first, count=first.count + record.count, remote=remote)
 
-    def _take(self, hour: int, *, has_token: bool) -> bool:
-        """Whether one more record may be written in this hour; if so, it is counted."""
+    def _take(self, hour: int, caller: str) -> bool:
+        """Whether one more record of a caller may be written in this hour; if so, it is counted."""
         if hour != self._hour:
-            self._hour, self._used = hour, {True: 0, False: 0}
-        if self._used[has_token] == _RECORDS_PER_HOUR:
+            self._hour, self._used = hour, Counter()
+        if self._used[caller] == _RECORDS_PER_HOUR:
             return False
-        self._used[has_token] += 1
+        self._used[caller] += 1
         return True
 
     async def flush(self) -> None:

@@ -21,6 +21,7 @@ class Principal(msgspec.Struct, frozen=True):
     role: Role
     namespaces: tuple[str, ...] = ()
     workers: str = ""  #: the worker that it acts as, or the beginning of names and `*`
+    token_id: str = ""  #: empty without a token
 
     def may_see(self, namespace: str) -> bool:
         return self.role == "admin" or EVERY in self.namespaces or namespace in self.namespaces

@@ -219,4 +219,4 @@ def _principal(token: Token, now: Micros) -> Principal:
                 " `--store` on the host of a server"
             )
         raise Unauthorised(f"token {token.name} expired at {expired_at}; {cure}")
-    return Principal(token.name, token.role, token.namespaces, token.workers)
+    return Principal(token.name, token.role, token.namespaces, token.workers, token.id)

@@ -9,6 +9,7 @@ import re
 import secrets
 from collections.abc import Iterator
 from typing import NamedTuple, get_args
+from uuid import uuid4
 
 import msgspec
 
@@ -76,6 +77,7 @@ def new_token(request: TokenRequest, now: Micros) -> NewToken:
         workers=request.workers or (EVERY if request.role == "join" else ""),
         expires_at=None if lifetime is None else now + lifetime,
         joins_left=request.joins,
+        id=uuid4().hex,
     )
     return NewToken(secret, token)
 
@@ -149,4 +151,5 @@ def credential_name(worker: str) -> str:
 
 def new_credential(worker: str, secret_digest: str, now: Micros) -> Token:
     """The credential of a worker that has made the secret itself."""
-    return Token(credential_name(worker), "agent", secret_digest, "", now, workers=worker)
+    name, token_id = credential_name(worker), uuid4().hex
+    return Token(name, "agent", secret_digest, "", now, workers=worker, id=token_id)

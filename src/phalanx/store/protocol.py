@@ -46,7 +46,7 @@ class Batch(msgspec.Struct, frozen=True):
 class UsedKey(msgspec.Struct, frozen=True, omit_defaults=True):
     """An idempotency key, and the request that was carried out with it."""
 
-    principal: str  #: who used it; keys of different principals are different keys
+    principal: str  #: the id of the token, or the name of a caller without one
     key: str
     digest: str  #: of the content of the request
     used_at: Micros
@@ -170,6 +170,7 @@ class Token(msgspec.Struct, frozen=True, omit_defaults=True):
     joins_left: int | None = None  #: how many workers can still join; None means any number
     next_digest: str = ""  #: of the renewed credential, until it is used for the first time
     revoked_at: Micros | None = None  #: of a credential, which is kept to tell its worker
+    id: str = ""  #: of this token; a later one of the same name has another
 
 
 class StoredAuthority(msgspec.Struct, frozen=True, omit_defaults=True):
