@@ -25,12 +25,14 @@ def test_every_option_sets_its_field(terminal: Terminal) -> None:
     said = terminal.type(
         *("submit", "--name", "full", "--namespace", "lab", "--priority", "7", "--cpu", "500m"),
         *("--memory", "1Gi", "--time-limit", "90m", "--checkpoint", "all", "--max-retries", "5"),
-        *("--env", "A=b=c", "--workdir", "/srv", "--json", "--", "x"),
+        *("--env", "A=b=c", "--workdir", "/srv", "--on-partial-completion", "fail", "--json"),
+        *("--", "x"),
     )
     job = terminal.type("job", said.json["id"], "--json").json
     assert (job["name"], job["namespace"], job["priority"]) == ("full", "lab", 7)
     spec = job["spec"]
     assert (spec["time_limit"], spec["checkpoint"], spec["max_retries"]) == ("90m", "all", 5)
+    assert spec["on_partial_completion"] == "fail"
     role = spec["roles"]["worker"]
     assert role["resources"] == {"cpu": "500m", "memory": "1Gi"}
     assert (role["env"], role["workdir"]) == ({"A": "b=c"}, "/srv")

@@ -15,7 +15,7 @@ from phalanx.cli.follow import follow_output, print_end, status_of, wait_for, wa
 from phalanx.cli.options import one_of, whole_number
 from phalanx.cli.output import Json, note, print_json, warn
 from phalanx.cli.visible_text import say
-from phalanx.core.spec.job import CheckpointPolicy
+from phalanx.core.spec.job import CheckpointPolicy, PartialCompletion
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -135,6 +135,17 @@ Checkpoint = Annotated[
         rich_help_panel=_JOB,
     ),
 ]
+OnPartialCompletion = Annotated[
+    PartialCompletion | None,
+    typer.Option(
+        "--on-partial-completion",
+        metavar="ACTION",
+        parser=one_of(PartialCompletion),
+        help="What happens if the gang has to start again when some of its tasks are done: restart"
+        " (all tasks start again) or fail. [default: restart with --checkpoint each or all]",
+        rich_help_panel=_JOB,
+    ),
+]
 Retries = Annotated[
     int | None,
     typer.Option(
@@ -200,6 +211,7 @@ def submit(  # noqa: PLR0913
     priority: Priority = None,
     time_limit: TimeLimit = None,
     checkpoint: Checkpoint = None,
+    on_partial_completion: OnPartialCompletion = None,
     max_retries: Retries = None,
     key: Key = None,
     ignore_image: IgnoreImage = False,
@@ -225,6 +237,7 @@ def submit(  # noqa: PLR0913
         "priority": priority,
         "time_limit": time_limit,
         "checkpoint": checkpoint,
+        "on_partial_completion": on_partial_completion,
         "max_retries": max_retries,
     }
     given = {field: value for field, value in fields.items() if value is not None}
