@@ -44,6 +44,15 @@ async def test_a_dropped_blob_is_removed_and_others_stay(store: Store, term: int
     assert await store.get_blob("c-2") == b"c-2"
 
 
+async def test_a_removed_blob_is_gone_and_others_stay(store: Store) -> None:
+    for blob in ("c-1", "c-2"):
+        await store.put_blob(blob, "j-1", blob.encode())
+    for _ in range(2):
+        await store.remove_blob("c-1")
+    assert await store.get_blob("c-1") is None
+    assert await store.get_blob("c-2") == b"c-2"
+
+
 async def test_a_blob_outlives_the_server_that_kept_it(store: Store, backend: Backend) -> None:
     await store.put_blob("c-1", "j-1", b"weights")
     await store.close()

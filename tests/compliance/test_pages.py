@@ -8,7 +8,7 @@ import pytest
 from phalanx.core.causes import TaskEnding
 from phalanx.core.model import Job, Phase
 from phalanx.core.records import TaskFailed
-from phalanx.store.protocol import Batch, JobQuery, Store, UsedKey
+from phalanx.store.protocol import Batch, JobQuery, JobSummary, Store, UsedKey
 from tests.builders import a_finished_job, a_job, a_record, a_spec
 
 ANY = JobQuery()
@@ -78,8 +78,12 @@ async def test_ids_that_a_stored_job_has_are_known_whether_it_finished_or_not(
     jobs = (_finished("j-done", 1), a_job("j-live"), a_job("j-\0\\" + "x" * 999))
     await store.commit(term, Batch("b-1", jobs=jobs))
     free = {"j-free", "j-don", "", "j-\0\\" + "x" * 998}
-    assert await store.existing_jobs({*free, *(job.id for job in jobs)}) == {j.id for j in jobs}
-    assert await store.existing_jobs([]) == set()
+    summaries = await store.job_summaries({*free, *(job.id for job in jobs)})
+    assert summaries == {
+        job.id: JobSummary(job.spec.namespace, job.phase, job.finished_at is not None)
+        for job in jobs
+    }
+    assert await store.job_summaries([]) == {}
 
 
 async def test_pages_neither_repeat_nor_skip_while_others_finish(store: Store, term: int) -> None:

@@ -88,6 +88,20 @@ def test_a_namespace_has_specifications_of_limited_size() -> None:
     cluster.apply(Submitted("j-3", large), 1)
 
 
+def test_a_cron_that_replaces_another_counts_with_its_size() -> None:
+    cluster = Cluster(CoreSettings(namespace_bytes=100_000))
+
+    def cron(size: int) -> CronSet:
+        role = {"command": "x" * size}
+        return CronSet(spec(name="c", role=role, schedule={"cron": "0 2 * * *"}), zone=UTC)
+
+    cluster.apply(cron(60_000), 1)
+    cluster.apply(cron(70_000), 1)
+    with pytest.raises(LimitReached, match=r"limit of 100000 .namespace_size"):
+        cluster.apply(cron(120_000), 1)
+    cluster.apply(cron(10), 1)
+
+
 def test_a_namespace_submits_a_number_of_tasks_at_once_and_then_so_many_per_second() -> None:
     rate = SubmitRate(100)
     rate.take([spec(100)] * 10, 0.0)

@@ -10,7 +10,7 @@ from phalanx.core.ids import job_id
 from phalanx.engine.engine import Engine
 from phalanx.engine.job_ids import JobIds
 from phalanx.store.memory import MemoryStore
-from phalanx.store.protocol import Batch
+from phalanx.store.protocol import Batch, JobSummary
 
 
 class Leader:
@@ -26,9 +26,9 @@ class Leader:
 class CountingStore(MemoryStore):
     queries = 0
 
-    async def existing_jobs(self, job_ids: Collection[str]) -> set[str]:
+    async def job_summaries(self, job_ids: Collection[str]) -> dict[str, JobSummary]:
         self.queries += 1
-        return await super().existing_jobs(job_ids)
+        return await super().job_summaries(job_ids)
 
 
 def numbered() -> Iterator[str]:

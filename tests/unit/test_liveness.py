@@ -1,6 +1,12 @@
 """Which workers are lost, which are only late, and when the loss brake engages."""
 
+from types import SimpleNamespace
+from typing import Any, cast
+
+from phalanx.core.events import Gone
+from phalanx.core.model import Residue
 from phalanx.engine.liveness import Liveness
+from phalanx.engine.loss_detection import _declare_silent
 from phalanx.engine.settings import EngineSettings
 
 SETTINGS = EngineSettings(lost_after_s=30, brake_count=10, brake_share=0.2, brake_duration_s=300)
@@ -123,3 +129,11 @@ def test_leaving_workers_are_lost_on_time_under_the_brake() -> None:
     liveness.hear("leaving", 40.0)
     assert liveness.take_lost(70.0, lambda worker: worker != "leaving") == ["leaving"]
     assert liveness.is_braked
+
+
+def test_a_silent_attempt_of_a_worker_that_is_not_known_does_not_end_the_leader() -> None:
+    attempt, applied = ("j-1.0", 1), []
+    cluster = SimpleNamespace(residues={attempt: Residue(*attempt, "w", since=0)}, nodes={})
+    turn = SimpleNamespace(cluster=cluster, apply=applied.append)
+    _declare_silent(cast("Any", turn), attempt)
+    assert applied == [Gone("w", *attempt)]

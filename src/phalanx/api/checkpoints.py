@@ -15,7 +15,7 @@ from phalanx.api.errors import wrong
 from phalanx.api.lookup import find_task
 from phalanx.api.plain_protocol import MaybeEpoch, reported_attempt, required_epoch
 from phalanx.api.services import services_of
-from phalanx.core.errors import Conflict
+from phalanx.core.errors import Conflict, CoreError
 from phalanx.core.events import CheckpointSaved
 from phalanx.core.model import Blob, Task
 from phalanx.core.states import State
@@ -57,7 +57,11 @@ async def save(
         blob = Blob(f"{row.id}/{epoch}/{uuid4().hex}", len(data))
         # The bytes are durable before any row refers to them.
         await services.store.put_blob(blob.id, row.job, data)
-    await services.reports.apply(reported, lambda now: CheckpointSaved(now.id, now.epoch, blob))
+    try:
+        await services.reports.apply(reported, lambda now: CheckpointSaved(now.id, now.epoch, blob))
+    except CoreError:
+        await services.store.remove_blob(blob.id)  # the task has stopped meanwhile
+        raise
     return Response(None, status_code=200)
 
 

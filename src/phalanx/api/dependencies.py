@@ -24,14 +24,12 @@ async def check_references(request: Request[Any, Any, Any], spec: JobSpec) -> No
     check_namespaces_of(principal, spec)
     if not spec.after or principal.confined_to is None:
         return
-    gangs = await services.engine.do(lambda turn: turn.cluster.gangs)
-    problems = []
-    for number, job in enumerate(spec.after):
-        gang = gangs.get(job)
-        row = None if gang is not None else await services.store.job(job)
-        known = gang.job if gang is not None else None if row is None else row[0]
-        if known is not None and not principal.may_see(known.spec.namespace):
-            problems.append(missing_dependency(number, job))
+    summaries = await services.store.job_summaries(spec.after)
+    problems = [
+        missing_dependency(number, job)
+        for number, job in enumerate(spec.after)
+        if job in summaries and not principal.may_see(summaries[job].namespace)
+    ]
     if problems:
         raise Invalid(problems)
 

@@ -128,7 +128,7 @@ class AgentSync:
             return frozenset()
         jobs = {split_task(report.id)[0] for report in request.tasks}
         live = await self._engine.do(lambda turn: jobs & turn.cluster.gangs.keys())
-        return frozenset(live | await self._store.existing_jobs(jobs - live))
+        return frozenset(live | (await self._store.job_summaries(jobs - live)).keys())
 
     def _take(
         self,

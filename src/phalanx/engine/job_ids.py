@@ -46,6 +46,6 @@ class JobIds:
             if len(self._unused) >= count:
                 return [self._unused.popitem()[0] for _ in range(count)]
             drawn = {self._draw(): None for _ in range(max(count, _SUPPLY))}
-            existing = await self._store.existing_jobs(drawn)
+            existing = await self._store.job_summaries(drawn)
             if self._engine.check_leading() == term == self._term:
                 self._unused |= {job: None for job in drawn if job not in existing}

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 
 from msgspec.structs import replace
@@ -76,15 +77,11 @@ class LossDetection:
     def declare(self, turn: Turn) -> None:
         """Apply the loss of every worker and runner whose deadline has passed."""
         for worker in self._workers.take_lost(self._loop.time(), partial(_is_expected, turn)):
-            try:
+            with suppress(CoreError):  # removed meanwhile
                 turn.apply(WorkerLost(worker))
-            except CoreError:
-                continue  # removed meanwhile
         for runner in self._runners.take_lost(self._loop.time()):
-            try:
+            with suppress(CoreError):  # ended meanwhile
                 _declare_silent(turn, _attempt(runner))
-            except CoreError:
-                continue  # ended meanwhile
 
     def observe(self, turn: Turn) -> None:
         """Drop the deadlines of removed workers, and set those of processes that may be left."""
@@ -116,8 +113,10 @@ def _declare_silent(turn: Turn, attempt: AttemptKey) -> None:
         # A process without a worker cannot be found again, so it counts as gone.
         gone = turn.cluster.task(attempt[0]).worker is None
         turn.apply(Vanished(*attempt, gone=gone))
-    elif turn.cluster.nodes[residue.worker].worker.lost_at is None:
-        turn.apply(Gone(residue.worker, *attempt))
+    else:
+        node = turn.cluster.nodes.get(residue.worker)
+        if node is None or node.worker.lost_at is None:
+            turn.apply(Gone(residue.worker, *attempt))
 
 
 def _is_expected(turn: Turn, worker: str) -> bool:

@@ -210,12 +210,9 @@ class Submissions:
 
         Dependencies that do not exist are left out.
         """
-        phases: dict[str, Phase | None] = {}
-        for job in sorted({job for s in submissions for job in s.spec.after}):
-            row = await self._store.job(job)
-            if row is not None:
-                phases[job] = None if row[0].is_live else row[0].phase
-        return phases
+        wanted = {job for submission in submissions for job in submission.spec.after}
+        summaries = await self._store.job_summaries(wanted) if wanted else {}
+        return {job: each.phase if each.is_finished else None for job, each in summaries.items()}
 
     def _submit_each(self, looked_up: _LookedUp, turn: Turn) -> list[Outcome]:
         return [

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from msgspec.structs import replace
 
-from phalanx.core.model import Job, Rows, Task
+from phalanx.core.model import Job, Phase, Rows, Task
 from phalanx.core.records import Record
 from phalanx.core.time_units import Micros
 from phalanx.store import rows
@@ -22,6 +22,7 @@ from phalanx.store.protocol import (
     Deposed,
     JobPage,
     JobQuery,
+    JobSummary,
     Leader,
     OutputChunk,
     OutputEnd,
@@ -152,8 +153,13 @@ class MemoryStore:
         doc = self._db.others[rows.USED_KEYS.name].get((column(principal), column(key)))
         return None if doc is None else rows.used_key_from(doc)
 
-    async def existing_jobs(self, job_ids: Collection[str]) -> set[str]:
-        return {job for job in job_ids if column(job) in self._db.jobs}
+    async def job_summaries(self, job_ids: Collection[str]) -> dict[str, JobSummary]:
+        found = {job: self._db.jobs.get(column(job)) for job in job_ids}
+        return {
+            job: JobSummary(row.namespace, Phase(row.phase), row.finished_at is not None)
+            for job, row in found.items()
+            if row is not None
+        }
 
     async def finished_jobs(
         self, query: JobQuery, *, limit: int, cursor: str | None = None
@@ -187,6 +193,9 @@ class MemoryStore:
     async def get_blob(self, blob_id: str) -> bytes | None:
         blob = self._db.blobs.get(column(blob_id))
         return None if blob is None else blob[1]
+
+    async def remove_blob(self, blob_id: str) -> None:
+        self._db.blobs.pop(column(blob_id), None)
 
     # Task output
 

@@ -30,6 +30,7 @@ from phalanx.store.protocol import (
     Deposed,
     JobPage,
     JobQuery,
+    JobSummary,
     Leader,
     OutcomeUnknown,
     OutputChunk,
@@ -66,6 +67,7 @@ _LEADER = f"SELECT term, holder, url FROM leader WHERE expires_at > {_NOW}"  # n
 _FENCE = "UPDATE leader SET last_seq = greatest(last_seq, $2) WHERE term = $1"
 _ADD_BATCH = f"INSERT INTO batches (id, committed_at) VALUES ($1, {_NOW}) ON CONFLICT DO NOTHING"  # noqa: S608
 
+_SUMMARIES = f"{sql.JOB_SUMMARIES} = ANY($1)"
 _EXISTING_JOBS = "SELECT id FROM jobs WHERE id = ANY($1)"
 _OTHER_JOB = """
     SELECT j.id FROM jobs j JOIN unnest($1::text[], $2::bigint[]) AS new(id, created_at)
@@ -191,9 +193,9 @@ class PostgresStore:
         docs = await self._connections.fetch(sql.USED_KEY, column(principal), column(key))
         return rows.used_key_from(docs[0][0]) if docs else None
 
-    async def existing_jobs(self, job_ids: Collection[str]) -> set[str]:
+    async def job_summaries(self, job_ids: Collection[str]) -> dict[str, JobSummary]:
         ids = {column(job): job for job in job_ids}
-        return {ids[row[0]] for row in await self._connections.fetch(_EXISTING_JOBS, list(ids))}
+        return rows.job_summaries(await self._connections.fetch(_SUMMARIES, list(ids)), ids)
 
     async def finished_jobs(
         self, query: JobQuery, *, limit: int, cursor: str | None = None
@@ -220,6 +222,10 @@ class PostgresStore:
         async with self._connections.reading(SLOW_S) as connection:
             data: bytes | None = await connection.fetchval(sql.BLOB, column(blob_id))
             return data
+
+    async def remove_blob(self, blob_id: str) -> None:
+        async with self._connections.reading(SLOW_S) as connection:
+            await connection.execute(sql.REMOVE_BLOB, column(blob_id))
 
     # Task output
 

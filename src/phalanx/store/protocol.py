@@ -7,7 +7,7 @@ clock of the store. The suite in `tests/compliance` holds for every store.
 
 from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -156,6 +156,14 @@ class OutputEnd(msgspec.Struct, frozen=True):
     end: int
 
 
+class JobSummary(NamedTuple):
+    """What a job that depends on another has to know about it."""
+
+    namespace: str
+    phase: Phase  #: in which it has ended, or as of the last commit
+    is_finished: bool
+
+
 class Token(msgspec.Struct, frozen=True, omit_defaults=True):
     """An API token without its secret, of which only the digest is stored."""
 
@@ -276,8 +284,8 @@ class Store(Protocol):
     async def used_key(self, principal: str, key: str) -> UsedKey | None:
         """The request that this principal made with this idempotency key."""
 
-    async def existing_jobs(self, job_ids: Collection[str]) -> set[str]:
-        """Those of the ids that a stored job has, finished or not."""
+    async def job_summaries(self, job_ids: Collection[str]) -> dict[str, JobSummary]:
+        """A summary of each stored job with one of the ids, finished or not."""
 
     async def finished_jobs(
         self, query: JobQuery, *, limit: int, cursor: str | None = None
@@ -300,6 +308,9 @@ class Store(Protocol):
 
     async def get_blob(self, blob_id: str) -> bytes | None:
         """The bytes of a blob; None if there is no such blob."""
+
+    async def remove_blob(self, blob_id: str) -> None:
+        """Remove a blob to which no row refers."""
 
     # Task output
 

@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from phalanx.core.ledger import Account
-from phalanx.core.model import Cron, Job, Queue, Residue, Rows, Task, Worker
+from phalanx.core.model import Cron, Job, Phase, Queue, Residue, Rows, Task, Worker
 from phalanx.core.records import Record, job_of
 from phalanx.core.time_units import HOUR, Micros
 from phalanx.store.protocol import (
     AuditRecord,
     Batch,
     CommitFailed,
+    JobSummary,
     OutputChunk,
     OutputTrim,
     StoredAuthority,
@@ -142,6 +143,15 @@ class EncodedBatch(NamedTuple):
     removals: list[TableRemoval]
     writes: list[TableWrite]
     removed_jobs: list[str]
+
+
+def job_summaries(found: Iterable[Sequence[Any]], ids: Mapping[str, str]) -> dict[str, JobSummary]:
+    """Summaries from rows of id, namespace, phase and whether the job has finished; `ids` has the
+    id of each column."""
+    return {
+        ids[job]: JobSummary(namespace, Phase(phase), bool(is_finished))
+        for job, namespace, phase, is_finished in found
+    }
 
 
 def column(text: str) -> str:

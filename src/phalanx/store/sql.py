@@ -42,6 +42,9 @@ RECORDS = "SELECT doc FROM records WHERE seq > $1 ORDER BY seq LIMIT $2"
 RECORDS_OF_JOB = "SELECT doc FROM records WHERE seq > $1 AND job = $3 ORDER BY seq LIMIT $2"
 
 HAS_BATCH = "SELECT count(*) FROM batches WHERE id = $1"
+#: To be completed with a condition on the id.
+JOB_SUMMARIES = "SELECT id, namespace, phase, finished_at IS NOT NULL FROM jobs WHERE id"
+REMOVE_BLOB = "DELETE FROM blobs WHERE id = $1"
 BLOB = "SELECT data FROM blobs WHERE id = $1"
 PUT_BLOB = """
     INSERT INTO blobs (id, job, data) VALUES ($1, $2, $3)

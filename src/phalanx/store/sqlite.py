@@ -5,6 +5,7 @@ event loop. A leader holds a host lock besides its term: a lease expires by the 
 host, and the lock keeps a second leader out even if that clock is set forward.
 """
 
+import json
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
@@ -27,6 +28,7 @@ from phalanx.store.protocol import (
     Deposed,
     JobPage,
     JobQuery,
+    JobSummary,
     Leader,
     OutcomeUnknown,
     OutputChunk,
@@ -45,6 +47,7 @@ from phalanx.store.sqlite_host import HostLock, make_private, require_local_file
 _WAL_BYTES = 64 * 1024 * 1024
 
 _HAS_JOB = "SELECT 1 FROM jobs WHERE id = ?"
+_SUMMARIES = f"{sql.JOB_SUMMARIES} IN (SELECT value FROM json_each($1))"  # noqa: S608
 _OTHER_JOB = "SELECT 1 FROM jobs WHERE id = ? AND created_at <> ?"
 _TRIM = """
     DELETE FROM output WHERE job = ?1 AND position = ?2 AND epoch = ?3
@@ -197,11 +200,9 @@ class SQLiteStore:
         docs = await self._read(sql.USED_KEY, column(principal), column(key))
         return rows.used_key_from(docs[0][0]) if docs else None
 
-    async def existing_jobs(self, job_ids: Collection[str]) -> set[str]:
-        def work(db: sqlite3.Connection) -> set[str]:
-            return {job for job in job_ids if db.execute(_HAS_JOB, (column(job),)).fetchone()}
-
-        return await self._reader.run(work)
+    async def job_summaries(self, job_ids: Collection[str]) -> dict[str, JobSummary]:
+        ids = {column(job): job for job in job_ids}
+        return rows.job_summaries(await self._read(_SUMMARIES, json.dumps(list(ids))), ids)
 
     async def finished_jobs(
         self, query: JobQuery, *, limit: int, cursor: str | None = None
@@ -228,6 +229,13 @@ class SQLiteStore:
     async def get_blob(self, blob_id: str) -> bytes | None:
         blobs = await self._read(sql.BLOB, column(blob_id))
         return bytes(blobs[0][0]) if blobs else None
+
+    async def remove_blob(self, blob_id: str) -> None:
+        def work(db: sqlite3.Connection) -> None:
+            with transaction(db):
+                db.execute(_sqlite(sql.REMOVE_BLOB), (column(blob_id),))
+
+        await self._writer.run(work)
 
     # Task output
 

@@ -1,6 +1,8 @@
 """The plain protocol: claims, heartbeats, reports, and who may speak for which attempt."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -275,6 +277,33 @@ async def test_checkpoints_are_bounded_and_kept_bit_for_bit(on_each_store: Runni
     assert (await server.client.get(path)).content == data
     assert (await server.call("POST", f"/jobs/{task}/done?epoch=2")).status == 200
     assert (await server.client.get(path)).content == data
+
+
+class _SlowStore(MemoryStore):
+    """A store that does something else before it answers that a blob is stored."""
+
+    def __init__(self) -> None:
+        super().__init__(clock=wall_clock)
+        self.meanwhile: Callable[[], Awaitable[object]]
+        self.put: list[str] = []
+
+    async def put_blob(self, blob_id: str, job: str, data: bytes) -> None:
+        await super().put_blob(blob_id, job, data)
+        self.put.append(blob_id)
+        await self.meanwhile()
+
+
+async def test_a_checkpoint_that_comes_too_late_is_not_kept() -> None:
+    store = _SlowStore()
+    async with serving(store) as server:
+        made = await submit(server)
+        task = (await claim(server))["task"]
+        assert (await server.call("POST", f"/jobs/{made['id']}/requeue")).status == 200
+        store.meanwhile = partial(server.call, "POST", f"/jobs/{task}/preempted?epoch=1")
+        late = await server.call("POST", f"/jobs/{task}/checkpoint?epoch=1", b"x")
+        assert late.status == 409
+        [blob] = store.put
+        assert await store.get_blob(blob) is None
 
 
 async def test_a_lost_worker_recovers_and_its_late_report_frees_its_slot() -> None:

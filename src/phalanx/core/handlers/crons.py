@@ -51,6 +51,7 @@ def cron_set(tx: Changes, event: CronSet) -> None:
     elif (earlier.spec, earlier.owner) == (spec, event.owner):
         return
     else:
+        check_namespace_limits(tx, spec, jobs=0, tasks=0, replaced=earlier.spec)
         row = replace(earlier, spec=spec, owner=event.owner)
         if not earlier.paused and _times(earlier) != _times(row):
             row = replace(row, next_at=_next(row, event.zone, tx.now))

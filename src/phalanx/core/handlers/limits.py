@@ -6,10 +6,17 @@ from phalanx.core.interning import encoded_bytes
 from phalanx.core.spec.job import JobSpec
 
 
-def check_namespace_limits(tx: Changes, spec: JobSpec, *, jobs: int, tasks: int) -> None:
-    """Raise LimitReached if the namespace of a job cannot have so many more, of this size."""
+def check_namespace_limits(
+    tx: Changes, spec: JobSpec, *, jobs: int, tasks: int, replaced: JobSpec | None = None
+) -> None:
+    """Raise LimitReached if the namespace of a job cannot have so many more, of this size.
+
+    The size of a specification that it replaces is free again.
+    """
     settings, load = tx.base.settings, tx.base.load_of(spec.namespace)
     size = encoded_bytes(spec)
+    if replaced is not None:
+        size = max(0, size - encoded_bytes(replaced))
     for present, more, limit, what, setting in (
         (load.jobs, jobs, settings.namespace_jobs, "unfinished jobs and crons", "namespace_jobs"),
         (load.tasks, tasks, settings.namespace_tasks, "tasks of its jobs", "namespace_tasks"),
