@@ -157,9 +157,7 @@ BREAKS: dict[Break, Found] = {
             Invariant.PHASE_MATCHES_TASKS,  # in rows of which only some were stored
         },
     ),
-    old_reports_are_taken_for_new_ones: Found(
-        5, {SimulationInvariant.VANISHED_PROCESSES_ARE_DEAD}
-    ),
+    old_reports_are_taken_for_new_ones: Found(5, {SimulationInvariant.VANISHED_PROCESSES_ARE_DEAD}),
     a_vanished_task_is_not_missed: Found(15, {SimulationInvariant.JOBS_END}),
     a_lost_worker_keeps_its_tasks: Found(1, {Invariant.NO_PLACE_ON_A_LOST_WORKER}),
 }
