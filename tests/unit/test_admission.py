@@ -92,7 +92,7 @@ def test_a_cron_that_replaces_another_counts_with_its_size() -> None:
     cluster = Cluster(CoreSettings(namespace_bytes=100_000))
 
     def cron(size: int) -> CronSet:
-        role = {"command": "x" * size}
+        role: dict[str, object] = {"command": "x" * size}
         return CronSet(spec(name="c", role=role, schedule={"cron": "0 2 * * *"}), zone=UTC)
 
     cluster.apply(cron(60_000), 1)

@@ -132,7 +132,8 @@ def test_leaving_workers_are_lost_on_time_under_the_brake() -> None:
 
 
 def test_a_silent_attempt_of_a_worker_that_is_not_known_does_not_end_the_leader() -> None:
-    attempt, applied = ("j-1.0", 1), []
+    attempt = ("j-1.0", 1)
+    applied: list[object] = []
     cluster = SimpleNamespace(residues={attempt: Residue(*attempt, "w", since=0)}, nodes={})
     turn = SimpleNamespace(cluster=cluster, apply=applied.append)
     _declare_silent(cast("Any", turn), attempt)

@@ -28,6 +28,7 @@ from phalanx.api import (
 )
 from phalanx.api.audit import respond
 from phalanx.api.auth import guard
+from phalanx.api.query_names import check_query, note_query_names
 from phalanx.api.services import Services
 
 _TOPICS = (
@@ -59,7 +60,7 @@ OPENAPI_PATH = "/openapi"
 def create_app(services: Services) -> Litestar:
     app = Litestar(
         route_handlers=[route for topic in _TOPICS for route in topic.ROUTES],
-        guards=[guard],
+        guards=[guard, check_query],
         exception_handlers={Exception: respond},
         openapi_config=OpenAPIConfig(
             title="Phalanx",
@@ -74,5 +75,6 @@ def create_app(services: Services) -> Litestar:
         request_max_body_size=None,  # each route has its own limit
         logging_config=None,
     )
+    note_query_names(app)
     app.asgi_handler = middleware.Middleware(app.asgi_handler, services)
     return app

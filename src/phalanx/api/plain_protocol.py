@@ -12,6 +12,7 @@ from phalanx.api.auth import PLAIN_WORKERS, USERS, identify, principal_of, wait_
 from phalanx.api.errors import wrong
 from phalanx.api.lookup import find
 from phalanx.api.plain_views import plain_claim_view, plain_task_views
+from phalanx.api.query_names import IGNORES_UNKNOWN
 from phalanx.api.services import services_of
 from phalanx.core.errors import Conflict
 from phalanx.core.events import Event, Exited, Progressed
@@ -100,7 +101,7 @@ async def _disconnected(request: Request[Any, Any, Any]) -> None:
 
 @get(
     "/gangs/{job_id:str}",
-    opt={"allowed": USERS},
+    opt={"allowed": USERS, IGNORES_UNKNOWN: True},
     summary="List the tasks of a job, with the plain protocol's names",
 )
 async def show_gang(request: Request[Any, Any, Any], job_id: FromPath[str]) -> list[PlainTaskView]:

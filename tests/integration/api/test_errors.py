@@ -278,3 +278,27 @@ async def test_metrics_and_health_are_served(server: Running) -> None:
     for path in ("/health", "/healthz", "/readyz"):
         body = json.loads((await server.client.get(path)).content)
         assert (body["status"], body["leading"]) == ("ok", True)
+
+
+async def test_an_unknown_query_parameter_is_refused_with_the_nearest_one(server: Running) -> None:
+    made = await submit(server)
+    for path, parameter, cure in (
+        ("/jobs?limt=3", "limt", "did you mean limit?"),
+        ("/jobs?limit=3&zone=a", "zone", "use one of: cursor, finished, "),
+        (f"/jobs/{made['id']}?wait=1&%00=2", "wait", "is not a parameter of this request"),
+        ("/workers?%0a=1", '"\\n"', "is not a"),
+    ):
+        refused = await server.call("GET", path)
+        [detail] = error(refused.body)["details"]
+        assert (refused.status, detail["path"]) == (400, parameter), path
+        assert cure in detail["message"]
+    ignored = await server.call("POST", "/jobs?ignore_imge=true", {"command": "x"})
+    assert "did you mean ignore_image?" in error(ignored.body)["message"]
+
+
+async def test_requests_of_the_plain_protocol_may_have_other_parameters(server: Running) -> None:
+    made = await submit(server)
+    assert (await server.call("GET", f"/gangs/{made['id']}?pretty=1")).status == 200
+    claimed = await server.call("GET", "/jobs/next?zone=a&wait=1")
+    assert claimed.status == 200
+    assert (await server.call("GET", "/healthz?probe=1")).status == 200
