@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from phalanx.core.errors import Invalid
+from phalanx.core.errors import Invalid, Problem
 from phalanx.core.spec.fields import PROBLEM_LIMIT
 from phalanx.core.spec.job import (
     CheckpointPolicy,
@@ -21,7 +21,7 @@ from phalanx.core.spec.job import (
     Role,
     Schedule,
 )
-from phalanx.core.spec.validation import is_short_form, job_spec, short_form
+from phalanx.core.spec.validation import in_short_form, is_short_form, job_spec, short_form
 from phalanx.core.time_units import MINUTE, SECOND
 
 
@@ -541,6 +541,15 @@ def test_problems_of_the_short_form_have_its_own_paths() -> None:
     ]
     with pytest.raises(Invalid, match="a job is a mapping with a command"):
         short_form("true")
+    native = ("roles.worker.command[1]", "roles.worker.replicas", "after[0]", "queue", "queued")
+    found = in_short_form(Invalid([Problem(path, "is wrong") for path in native])).problems
+    short = ["command[1]", "gang_size", "depends_on[0]", "queue_name", "queued"]
+    assert [problem.path for problem in found] == short
+
+
+def test_the_short_form_has_the_namespace_of_the_native_form() -> None:
+    assert short_form({"command": "true", "namespace": "ml"}).namespace == "ml"
+    assert short_form({"command": "true"}).namespace == job_spec(job()).namespace == "default"
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ _BODY = request_body.documented(
         "preempt_within_queue": Schema(type="string", enum=list(PreemptWithin)),  # type: ignore[arg-type]
         "reclaim_from_siblings": Schema(type="string", enum=list(ReclaimFrom)),  # type: ignore[arg-type]
         "reclaimable": _BOOLEAN,
+        "max_priority": _INTEGER,
         "namespaces": Schema(type="array", items=_STRING),  # type: ignore[arg-type]
     },
     {"weight": 3, "quota": {"gpu": 16}, "limit": {"gpu": 32}},
@@ -80,6 +81,7 @@ def queue_view(queue: Queue) -> QueueView:
         preempt_within_queue=queue.preempt_within_queue,
         reclaim_from_siblings=queue.reclaim_from_siblings,
         reclaimable=queue.reclaimable,
+        max_priority=queue.max_priority,
         namespaces=queue.namespaces,
     )
 

@@ -1,6 +1,7 @@
 """Submit one job, a file of jobs and queues, or a batch."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from phalanx.api.views import submitted_view, warning_views
 from phalanx.core.errors import CoreError, Invalid
 from phalanx.core.model import GangMembers, Job
 from phalanx.core.spec.job import JobSpec
+from phalanx.core.spec.validation import in_short_form
 from phalanx.engine.idempotency import RequestKey
 from phalanx.engine.submissions import Outcome, Scheduled, Submission
 from phalanx.identity.principal import Forbidden, Principal, check_role
@@ -94,7 +96,8 @@ async def submit(
     )
     file = await manifests.read(request, settings)
     for spec in file.jobs:
-        await check_references(request, spec)
+        with _own_paths(is_short=file.is_short):
+            await check_references(request, spec)
     if file.queues:
         check_role(principal, ADMINS)
     checked = request_key(request, key, ignore_image, ignore_unsupported)
@@ -104,7 +107,8 @@ async def submit(
     submission = Submission(file.jobs[0], principal.name, file.part(file.jobs[0]))
     [outcome] = await services.submissions.submit([submission], checked, noted)
     if isinstance(outcome, CoreError):
-        raise outcome
+        with _own_paths(is_short=file.is_short):
+            raise outcome
     status_code = 201 if outcome.is_new else 200
     warned = (*outcome.warnings, *file.warnings)
     if isinstance(outcome, Scheduled):
@@ -155,7 +159,8 @@ async def submit_batch(request: Request[Any, Any, Any], key: IdempotencyKey = No
     for file in files:
         try:
             read = _only_job(file)
-            await check_references(request, read.spec)
+            with _own_paths(is_short=read.is_short):
+                await check_references(request, read.spec)
         except Invalid as error:
             items.append(info_of(error))
             continue
@@ -178,6 +183,8 @@ async def submit_batch(request: Request[Any, Any, Any], key: IdempotencyKey = No
 
 
 def _batch_item(outcome: Outcome, principal: Principal, *, is_short: bool) -> BatchItem:
+    if isinstance(outcome, Invalid) and is_short:
+        outcome = in_short_form(outcome)
     if isinstance(outcome, CoreError):
         return BatchItem(error=info_of(outcome))
     if isinstance(outcome, Scheduled):
@@ -192,6 +199,17 @@ def _submitted(
     """The short form is the plain protocol's, and is answered with its names."""
     view = plain_submitted_view if is_short else submitted_view
     return view(job, principal, warnings)
+
+
+@contextmanager
+def _own_paths(*, is_short: bool) -> Iterator[None]:
+    """Let the problems of a job in the short form name its own fields."""
+    try:
+        yield
+    except Invalid as error:
+        if is_short:
+            raise in_short_form(error) from None
+        raise
 
 
 def _only_job(file: Bundle | Invalid) -> _Read:

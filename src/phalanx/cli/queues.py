@@ -49,6 +49,14 @@ Parent = Annotated[
         autocompletion=completion.queues,
     ),
 ]
+MaxPriority = Annotated[
+    str | None,
+    typer.Option(
+        "--max-priority",
+        metavar="NUMBER",
+        help="Highest priority that jobs of the queue may have; '' admits all.",
+    ),
+]
 Namespaces = Annotated[
     str | None,
     typer.Option(
@@ -116,6 +124,7 @@ def set_queue(  # noqa: PLR0913
     quota: Quota = None,
     limit: Limit = None,
     parent: Parent = None,
+    max_priority: MaxPriority = None,
     namespaces: Namespaces = None,
     as_json: Json = False,
 ) -> None:
@@ -135,6 +144,8 @@ def set_queue(  # noqa: PLR0913
             fields[name] = _amounts(name, given)
     if parent is not None:
         fields["parent"] = parent or None
+    if max_priority is not None:
+        fields["max_priority"] = whole_number()(max_priority) if max_priority else None
     if namespaces is not None:
         fields["namespaces"] = [name.strip() for name in namespaces.split(",") if name.strip()]
     changed = client.set_queue(queue, **fields)

@@ -472,6 +472,7 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
     preempt_within_queue: PreemptWithin = PreemptWithin.LOWER_PRIORITY
     reclaim_from_siblings: ReclaimFrom = ReclaimFrom.ANY
     reclaimable: bool = True  #: whether other queues may reclaim what it borrows
+    max_priority: int | None = None  #: the highest priority that its jobs may have
     namespaces: tuple[str, ...] = ()  #: those whose jobs may use it, or patterns; empty: all
 
 

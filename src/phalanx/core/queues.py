@@ -1,5 +1,5 @@
-"""The tree of queues: its default queue, which queue stops another, which namespaces may use it,
-whether a change is valid."""
+"""The tree of queues: its default queue, which queue stops another, which namespaces and
+priorities it admits, whether a change is valid."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -34,6 +34,16 @@ def check_namespace_of_queue(queues: Mapping[str, Queue], name: str, namespace: 
             raise NotPermitted(
                 f"namespace {namespace} may not use queue {name}; the namespaces of queue"
                 f" {queue.name} are: {', '.join(patterns)}"
+            )
+
+
+def check_priority_in_queue(queues: Mapping[str, Queue], name: str, priority: int) -> None:
+    """Raise NotPermitted if this queue or a queue above it admits only lower priorities."""
+    for queue in at_or_above(queues, name):
+        if queue.max_priority is not None and priority > queue.max_priority:
+            raise NotPermitted(
+                f"priority {priority} exceeds the max_priority of queue {queue.name}, which is"
+                f" {queue.max_priority}; use at most that, or ask an admin to raise it"
             )
 
 

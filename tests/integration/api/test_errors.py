@@ -302,3 +302,16 @@ async def test_requests_of_the_plain_protocol_may_have_other_parameters(server: 
     claimed = await server.call("GET", "/jobs/next?zone=a&wait=1")
     assert claimed.status == 200
     assert (await server.call("GET", "/healthz?probe=1")).status == 200
+
+
+async def test_problems_of_the_short_form_name_the_fields_that_were_written(
+    server: Running,
+) -> None:
+    short = {"command": "x", "queue_name": "nowhere", "depends_on": ["j-0"]}
+    refused = await server.call("POST", "/jobs", short)
+    assert [each["path"] for each in error(refused.body)["details"]] == [
+        "queue_name",
+        "depends_on[0]",
+    ]
+    [item] = (await server.call("POST", "/jobs:batch", [short])).body["results"]
+    assert {each["path"] for each in item["error"]["details"]} == {"queue_name", "depends_on[0]"}

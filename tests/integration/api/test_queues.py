@@ -8,6 +8,7 @@ RULES = {
     "preempt_within_queue": "lower_or_newer_equal",
     "reclaim_from_siblings": "lower_priority",
     "reclaimable": False,
+    "max_priority": 7,
 }
 
 
@@ -54,3 +55,26 @@ async def test_a_namespace_that_a_queue_does_not_admit_is_refused_on_every_way_i
     batch = await server.call("POST", "/jobs:batch", [refused, admitted])
     assert (batch.body["accepted"], batch.body["refused"]) == (1, 1)
     assert (await server.call("POST", "/plan", admitted | {"name": "y"})).status == 200
+
+
+async def test_a_priority_above_that_of_the_queue_is_refused_on_every_way_in(
+    server: Running,
+) -> None:
+    await server.call("PUT", "/queues/shared", {"max_priority": 100})
+    await server.call("PUT", "/queues/ours", {"parent": "shared", "max_priority": 900})
+    job = {"name": "x", "queue": "ours", "priority": 101, "roles": {"r": {"command": "x"}}}
+    admitted = (await server.call("POST", "/jobs", job | {"priority": 100})).body
+    for path, body in (
+        ("/jobs", job | {"name": "y"}),
+        ("/plan", job | {"name": "y"}),
+        ("/jobs", job | {"schedule": {"cron": "0 2 * * *"}}),
+        (f"/jobs/{admitted['id']}/priority", {"priority": 101}),
+    ):
+        reply = await server.call("POST", path, body)
+        assert reply.status == 403, reply
+        assert reply.body["error"]["message"] == (
+            "priority 101 exceeds the max_priority of queue shared, which is 100; use at most that,"
+            " or ask an admin to raise it"
+        )
+    short = {"command": "x", "queue_name": "ours", "priority": 101}
+    assert (await server.call("POST", "/jobs", short)).status == 403

@@ -27,7 +27,7 @@ from phalanx.core.handlers.stop import stop_gang
 from phalanx.core.handlers.submit import submitted, unknown_queue
 from phalanx.core.ids import job_id, scrambled
 from phalanx.core.model import Cron, CronOutcome, CronRun, Job, Phase, cron_key
-from phalanx.core.queues import check_namespace_of_queue
+from phalanx.core.queues import check_namespace_of_queue, check_priority_in_queue
 from phalanx.core.spec import cron_expression as expression
 from phalanx.core.spec.cron_times import last_due, next_due, stamp
 from phalanx.core.spec.job import Concurrency, Schedule
@@ -41,6 +41,7 @@ def cron_set(tx: Changes, event: CronSet) -> None:
         raise Invalid(problems)
     spec = event.spec
     check_namespace_of_queue(tx.base.queues, spec.queue, spec.namespace)
+    check_priority_in_queue(tx.base.queues, spec.queue, spec.priority)
     key = cron_key(spec.namespace, spec.name or "")
     earlier = tx.base.crons.get(key)
     if earlier is None:

@@ -20,7 +20,7 @@ from phalanx.core.handlers.requeue import arm_timeouts
 from phalanx.core.handlers.submit import tasks_of, unknown_queue
 from phalanx.core.interning import shared_spec
 from phalanx.core.model import GangMembers, Job, PendingState
-from phalanx.core.queues import check_namespace_of_queue
+from phalanx.core.queues import check_namespace_of_queue, check_priority_in_queue
 from phalanx.core.records import MembersAdded
 from phalanx.core.spec.job import JobSpec, Role
 from phalanx.core.spec.references import has_ordinal
@@ -61,6 +61,7 @@ def members_joined(tx: Changes, event: MembersJoined) -> None:
     if problems := list(_too_many(spec)):
         raise Invalid(problems)
     check_namespace_of_queue(tx.base.queues, spec.queue, spec.namespace)
+    check_priority_in_queue(tx.base.queues, spec.queue, spec.priority)
     check_namespace_limits(tx, event.spec, jobs=0, tasks=max(0, spec.size - gang.size))
     if is_settled:
         _add_tasks(tx, gang, spec, members)

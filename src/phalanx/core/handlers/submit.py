@@ -23,7 +23,7 @@ from phalanx.core.handlers.requeue import arm_timeouts
 from phalanx.core.handlers.stop import stop_gang
 from phalanx.core.interning import shared_spec
 from phalanx.core.model import ENDED, Job, PendingState, Phase, Task
-from phalanx.core.queues import check_namespace_of_queue
+from phalanx.core.queues import check_namespace_of_queue, check_priority_in_queue
 from phalanx.core.records import (
     DependenciesMet,
     JobCancelRequested,
@@ -42,6 +42,7 @@ def submitted(tx: Changes, event: Submitted) -> None:
     if problems:
         raise Invalid(problems)
     check_namespace_of_queue(tx.base.queues, spec.queue, spec.namespace)
+    check_priority_in_queue(tx.base.queues, spec.queue, spec.priority)
     check_namespace_limits(tx, spec, jobs=1, tasks=spec.size)
     endings = {job: _ending(tx, job, event.ended) for job in spec.after}
     unfinished = tuple(job for job, phase in endings.items() if phase is None)
@@ -163,6 +164,7 @@ def priority_changed(tx: Changes, event: PriorityChanged) -> None:
     gang = _unfinished(tx, event.job, "change its priority")
     if gang.job.priority == event.priority:
         return
+    check_priority_in_queue(tx.base.queues, gang.job.spec.queue, event.priority)
     tx.record(JobPriorityChanged(event.job, gang.job.priority, event.priority, event.by))
     tx.set_job(gang, priority=event.priority)
     tx.replan = True

@@ -264,6 +264,7 @@ QUEUE_FIELDS = {
     "preempt_within_queue": Field(one_of(PreemptWithin), "lower_priority", str),
     "reclaim_from_siblings": Field(one_of(ReclaimFrom), "any", str),
     "reclaimable": Field(boolean, default=True),
+    "max_priority": Field(integer(-1_000_000_000, 1_000_000_000)),
     "namespaces": Field(
         distinct("a list of namespaces, like [ml, team-*]", names.namespace_pattern), [], list
     ),
@@ -277,4 +278,5 @@ SHORT_FIELDS = {
     "priority": _PRIORITY,
     "queue_name": JOB_FIELDS["queue"],
     "depends_on": _JOB_IDS,
+    "namespace": JOB_FIELDS["namespace"],
 }

@@ -90,9 +90,9 @@ def is_short_form(document: object) -> bool:
 
 
 def short_form(document: object) -> JobSpec:
-    """The job of `{command, gang_size, resources, priority, queue_name, depends_on}`.
+    """The job of `{command, gang_size, resources, priority, queue_name, depends_on, namespace}`.
 
-    Raises Invalid.
+    Raises Invalid, with the paths of the short form.
     """
     if not isinstance(document, Mapping):
         raise Invalid([Problem("", f"a job is a mapping with a command, not {shown(document)}")])
@@ -104,14 +104,40 @@ def short_form(document: object) -> JobSpec:
         "replicas": document.get("gang_size") or 1,
         "resources": document.get("resources"),
     }
-    return job_spec(
-        {
-            "roles": {"worker": worker},
-            "priority": document.get("priority"),
-            "queue": document.get("queue_name"),
-            "after": document.get("depends_on"),
-        }
-    )
+    try:
+        return job_spec(
+            {
+                "namespace": document.get("namespace"),
+                "roles": {"worker": worker},
+                "priority": document.get("priority"),
+                "queue": document.get("queue_name"),
+                "after": document.get("depends_on"),
+            }
+        )
+    except Invalid as error:
+        raise in_short_form(error) from None
+
+
+#: The paths of fields in the native form, and in the short form.
+_SHORT_PATHS = {
+    "roles.worker.replicas": "gang_size",
+    "roles.worker.": "",
+    "queue": "queue_name",
+    "after": "depends_on",
+}
+
+
+def in_short_form(error: Invalid) -> Invalid:
+    """The problems of a job in the short form, with the paths that its author wrote."""
+    return Invalid([Problem(_short_path(each.path), each.message) for each in error.problems])
+
+
+def _short_path(path: str) -> str:
+    for native, short in _SHORT_PATHS.items():
+        rest = path.removeprefix(native)
+        if rest != path and (native.endswith(".") or not rest or rest[0] in ".["):
+            return short + rest
+    return path
 
 
 def _read_roles(document: Mapping[Any, object], path: FieldPath) -> dict[str, _Values]:
