@@ -56,6 +56,17 @@ def test_no_symbolic_link_is_followed_in_any_folder_that_a_task_can_replace(
 
 
 @pytest.mark.parametrize(("for_users", "mode"), [(False, 0o700), (True, 0o711)])
+def test_missing_parents_are_created_with_the_mode_of_the_directory(
+    tmp_path: Path, *, for_users: bool, mode: int
+) -> None:
+    tmp_path.chmod(0o755)
+    StateDir(tmp_path / "workers" / "rack" / "w-1").create(for_users=for_users)
+    created = (tmp_path / "workers", tmp_path / "workers" / "rack")
+    assert [stat.S_IMODE(folder.stat().st_mode) for folder in created] == [mode, mode]
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
+
+
+@pytest.mark.parametrize(("for_users", "mode"), [(False, 0o700), (True, 0o711)])
 def test_folders_that_were_removed_or_closed_get_their_mode_again(
     state_dir: StateDir, *, for_users: bool, mode: int
 ) -> None:

@@ -62,12 +62,16 @@ class StateDir:
         self.spawner_log = path / "spawner.log"
 
     def create(self, *, for_users: bool = False) -> None:
-        """Create the directory, closed to other users: it holds output and the spawner's socket.
+        """Create the directory and its missing parents, closed to other users: it holds output and
+        the spawner's socket.
 
         `for_users` lets tasks of other users pass through to their own folders. Raises OSError.
         """
         self._passage_mode = 0o711 if for_users else 0o700
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for parent in reversed([each for each in self.path.parents if not each.exists()]):
+            parent.mkdir(mode=0o700, exist_ok=True)
+            parent.chmod(self._passage_mode)
+        self.path.mkdir(mode=0o700, exist_ok=True)
         for folder in (self.trash, self.output):
             self._ensure_folder(folder)
             folder.chmod(0o700)
