@@ -85,7 +85,10 @@ def test_the_same_key_returns_the_same_job(terminal: Terminal) -> None:
 def test_an_invalid_field_is_refused_and_nothing_is_stored(terminal: Terminal) -> None:
     said = terminal.type("submit", "--name", "bad", "--gpu", "1.5", "--", "x")
     assert (said.status, said.out) == (2, "")
-    assert "roles.worker.resources.gpu is" in said.err
+    assert "phalanx: --gpu is" in said.err
+    said = terminal.type("submit", "--time-limit", "soon", "--memory", "lots", "--", "x")
+    assert "phalanx: --time-limit is" in said.err
+    assert "phalanx: --memory is" in said.err
     assert terminal.type("jobs", "--name", "bad", "--json").json == []
 
 

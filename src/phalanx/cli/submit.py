@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 
 _GANG, _JOB = "Gang", "Job"
 _RESOURCES = ("gpu", "cpu", "memory")
+#: The options of one field each, by the name of the field.
+_OPTIONS = (
+    *("gang", *_RESOURCES, "env", "workdir", "name", "namespace", "queue", "priority"),
+    *("time_limit", "checkpoint", "on_partial_completion", "max_retries"),
+)
 
 Command = Annotated[
     list[str] | None,
@@ -305,9 +310,22 @@ def _variables(given: list[str] | None) -> dict[str, str] | None:
 def _submit_command(
     client: "Client", command: list[str], given: dict[str, Any], key: str | None
 ) -> "BatchItem":
+    from phalanx.cli.errors import problems_of  # noqa: PLC0415
+    from phalanx.client.errors import InvalidError  # noqa: PLC0415
     from phalanx.wire.jobs import BatchItem  # noqa: PLC0415
 
-    return BatchItem(job=client.submit(_document(client, command, given), key=key))
+    try:
+        return BatchItem(job=client.submit(_document(client, command, given), key=key))
+    except InvalidError as error:
+        end(Status.USAGE, *map(_with_option, problems_of(error.info)))
+
+
+def _with_option(problem: str) -> str:
+    """A problem of the job, which begins with a path, with the option that was given instead."""
+    path, _, message = problem.partition(" ")
+    name = path.removeprefix("roles.worker.").removeprefix("resources.").partition(".")[0]
+    name = {"replicas": "gang"}.get(name, name)
+    return f"--{name.replace('_', '-')} {message}" if name in _OPTIONS else problem
 
 
 def _document(client: "Client", command: list[str], given: dict[str, Any]) -> dict[str, Any]:
