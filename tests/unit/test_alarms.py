@@ -94,6 +94,7 @@ def test_a_job_with_abnormal_values_on_two_workers_is_held_against_neither() -> 
     report_nan(driver, job, 1, step=5)
     driver.advance(JUDGED_S)
     assert driver.workers["a"].suspicions == driver.workers["b"].suspicions == ()
+    assert suspects(driver) == ["a"]
 
 
 def test_a_worker_is_avoided_also_after_a_long_healthy_attempt() -> None:

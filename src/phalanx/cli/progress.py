@@ -53,7 +53,8 @@ def progress(
         known = ", ".join(reported.history) or "none"
         end(Status.USAGE, f"the job has not reported a value {value}; reported are: {known}")
     if reported.progress is None:
-        note("the tasks have not reported any progress; see `phalanx.task.progress`")
+        typer.echo("The tasks have not reported any progress.")
+        note("report it with phalanx.task.progress, or in the file PHALANX_PROGRESS")
         return
     width = _width()
     typer.echo(progress_line(reported.progress, width, with_values=False))

@@ -114,8 +114,8 @@ def _suspect_origin(tx: Changes, gang: Gang, alarms: tuple[RaisedAlarm, ...]) ->
     program is at fault rather than a worker."""
     first = [alarm for alarm in alarms if alarm.step == alarms[0].step]
     tasks = [gang.tasks[alarm.task] for alarm in first]
-    if len({task.worker for task in tasks}) == 1 and tasks[0].worker is not None:
-        blame(tx, gang, tasks[0], by_value=True)
+    is_one = len({task.worker for task in tasks}) == 1
+    if is_one and blame(tx, gang, tasks[0], by_value=True):
         tx.record(WorkerSuspected(*about(tasks[0]), first[0].rank, first[0].step))
 
 

@@ -12,23 +12,25 @@ from phalanx.core.time_units import MINUTE
 
 def blame(
     tx: Changes, gang: Gang, task: Task, *, suspect: bool = True, by_value: bool = False
-) -> None:
+) -> bool:
     """Let the next attempt avoid the task's worker; with `suspect`, also suspect the worker, for a
-    failure or for an abnormal value."""
+    failure or for an abnormal value. Whether the worker is suspected now."""
     node = tx.find_node(task.worker)
     if node is None:
-        return
+        return False
     worker, job = node.worker, gang.job
     elsewhere = [each for each in job.avoid if each != worker.id]
     avoid(tx, gang, [worker.id])
     if not suspect:
-        return
+        return False
     if elsewhere:  # the job fails on several workers, so the workers are not to blame
         _acquit(tx, job.id, [*elsewhere, worker.id])
-    elif worker.cordoned is None:
+        return False
+    if worker.cordoned is None:
         since = tx.now - tx.base.settings.suspect_window
         recent = tuple(s for s in worker.suspicions if s.at > since and s.job != job.id)
         _suspect(tx, worker, (*recent, Suspicion(job.id, tx.now, by_value)))
+    return True
 
 
 def _acquit(tx: Changes, job: str, workers: list[str]) -> None:
