@@ -26,10 +26,10 @@ from tests.integration.server.waiting import PATIENCE_S, eventually
 from tests.kubernetes.pool import Pool
 from tests.kubernetes.random_cases import CaseGenerator, RandomCase
 
-CASES = int(os.environ.get("COMPARED_CASES", "150"))
+CASES = int(os.environ.get("COMPARED_CASES", "100"))
 SEED = int(os.environ.get("COMPARED_SEED", "1"))
 #: Cases that are on the API server at the same time.
-BATCH = 150
+BATCH = 100
 #: Requests that are sent at the same time.
 IN_FLIGHT = 16
 
