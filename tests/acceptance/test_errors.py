@@ -19,11 +19,15 @@ def test_without_a_server_the_error_says_what_to_do_and_the_status_is_5() -> Non
     )
 
 
-@pytest.mark.parametrize("url", ["localhost:8080", "ftp://x"])
+@pytest.mark.parametrize("url", ["localhost", "ftp://x"])
 def test_an_invalid_address_is_refused(url: str) -> None:
     said = Terminal(url).type("jobs")
     assert said.status == 2
     assert said.err == f"phalanx: PHALANX_SERVER is '{url}'; write it like http://127.0.0.1:8080\n"
+
+
+def test_an_address_may_be_written_without_its_scheme(server: Server) -> None:
+    assert Terminal(server.url.removeprefix("http://")).type("workers").status == 0
 
 
 def test_the_option_overrides_the_variable_and_the_variable_overrides_the_file(

@@ -181,7 +181,9 @@ def test_retry_submits_an_ended_job_again(at: Terminal) -> None:
 
 def test_a_misspelt_name_among_several_changes_no_job(at: Terminal) -> None:
     jobs = [at.type("submit", "--gpu", "1", "--", "x").out.strip() for _ in range(2)]
-    assert at.type("cancel", *jobs, "misspelt").status == 3
+    said = at.type("cancel", *jobs, "misspelt")
+    assert said.status == 3
+    assert said.err.endswith("; no job was changed\n")
     assert len(at.type("jobs", "--phase", "pending", "--json").json) == 2
     assert at.type("cancel", *jobs).out.split()[::2] == jobs
 

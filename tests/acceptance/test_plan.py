@@ -154,3 +154,11 @@ def test_why_prints_a_remedy_and_alternatives(own_server: Server) -> None:
     assert said[1] == "remedy: wait for gpu to become free, or add workers that have it"
     assert said[2] == "alternative: with 1 of 2 tasks, the job would start now"
     assert said[3].startswith("alternative: with priority 1, the job would evict default/busy")
+
+
+def test_a_job_file_that_is_planned_as_a_scenario_is_refused_with_the_cure(tmp_path: Path) -> None:
+    file = tmp_path / "big.yaml"
+    file.write_text("roles: {worker: {command: train}}\n")
+    said = Terminal("").type("plan", str(file))
+    assert said.status == 2
+    assert f"is a job, not a scenario; plan it with `phalanx plan -f {file}`" in said.err

@@ -36,6 +36,8 @@ def test_every_option_sets_its_field(terminal: Terminal) -> None:
     role = spec["roles"]["worker"]
     assert role["resources"] == {"cpu": "500m", "memory": "1Gi"}
     assert (role["env"], role["workdir"]) == ({"A": "b=c"}, "/srv")
+    # Jobs of lower priority in the same queue would be warned about it.
+    assert terminal.type("cancel", said.json["id"]).status == 0
 
 
 def test_a_file_with_several_jobs_is_submitted_from_standard_input(terminal: Terminal) -> None:
@@ -97,5 +99,13 @@ def test_a_warning_about_many_jobs_of_a_file_is_printed_once(terminal: Terminal)
     said = terminal.type("submit", "-f", "-", stdin="---\n".join(job % n for n in range(20)))
     assert said.status == 0, said
     assert len(said.out.split()) == 20
-    assert said.err.count("warning: ") == 1
-    assert said.err.replace("\n", " ").endswith("add it to external_services (20 jobs) ")
+    assert said.err.count("add it to external_services (20 jobs)") == 1
+    assert said.err.count("external_services") == 1
+
+
+def test_memory_without_a_unit_is_refused(terminal: Terminal) -> None:
+    said = terminal.type("submit", "--memory", "32", "--", "x")
+    assert (said.status, said.err) == (
+        2,
+        "phalanx: --memory 32 is 32 bytes; write a unit, like 32Gi\n",
+    )

@@ -17,6 +17,7 @@ from phalanx.core.warnings import (
     WorkAtStake,
     risks,
     undeclared_endpoints,
+    unlikely_requests,
 )
 
 NOW = 20_000 * DAY
@@ -141,3 +142,22 @@ def test_what_stays_on_the_machine_needs_no_declaration(value: str) -> None:
     assert (
         undeclared_endpoints(spec(role={"env": {"A": value, "B": "tcp://$(hosts.worker):1"}})) == []
     )
+
+
+@pytest.mark.parametrize(
+    ("resources", "sentence"),
+    [
+        ({"gpus": 1}, "role worker requests gpus; did you mean gpu?"),
+        ({"memory": 32}, "role worker requests 32 bytes of memory; did you mean 32Gi?"),
+    ],
+)
+def test_a_request_that_was_probably_meant_otherwise(
+    resources: dict[str, int], sentence: str
+) -> None:
+    job = spec(role={"resources": resources})
+    assert [str(each) for each in unlikely_requests(job, lambda name: False)] == [sentence]
+
+
+def test_a_resource_that_a_worker_has_or_that_is_like_no_other_is_not_questioned() -> None:
+    job = spec(role={"resources": {"gpus": 1, "memory": "1Gi", "licence": 1}})
+    assert unlikely_requests(job, lambda name: name == "gpus") == []

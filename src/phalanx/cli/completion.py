@@ -4,6 +4,7 @@ Completion never fails and never prints an error: without an answer it offers no
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -39,8 +40,8 @@ def _completer(
     return complete
 
 
-def _jobs(client: "Client") -> Iterator[Candidate]:
-    for job in islice(client.jobs(page=_MAX_JOBS), _MAX_JOBS):
+def _jobs(client: "Client", *, finished: bool | None = None) -> Iterator[Candidate]:
+    for job in islice(client.jobs(finished=finished, page=_MAX_JOBS), _MAX_JOBS):
         yield job.id, f"{job.phase} {job.name if job.name != job.id else ''}".strip()
         if job.name != job.id:
             yield (
@@ -64,6 +65,8 @@ def _crons(client: "Client") -> Iterator[Candidate]:
 
 
 jobs, workers = _completer(_jobs), _completer(_workers)
+unfinished_jobs = _completer(partial(_jobs, finished=False))
+finished_jobs = _completer(partial(_jobs, finished=True))
 queues, crons = _completer(_queues), _completer(_crons)
 
 JOB_HELP = "Job id, the beginning of one, a job name, or NAMESPACE/NAME."

@@ -4,11 +4,11 @@ All names are looked up before the first job is changed, so a misspelt name chan
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from phalanx.cli.completion import JOB_HELP, Job, jobs
+from phalanx.cli.completion import JOB_HELP, Candidate, Job, finished_jobs, unfinished_jobs
 from phalanx.cli.connection import with_client
 from phalanx.cli.exits import Status, end
 from phalanx.cli.options import whole_number
@@ -22,10 +22,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Jobs = Annotated[
-    list[str],
-    typer.Argument(metavar="JOB", help=JOB_HELP, autocompletion=jobs, show_default=False),
-]
+
+def _jobs(completer: Callable[..., list[Candidate]]) -> Any:
+    return typer.Argument(
+        metavar="JOB", help=JOB_HELP, autocompletion=completer, show_default=False
+    )
+
+
+UnfinishedJobs = Annotated[list[str], _jobs(unfinished_jobs)]
+FinishedJobs = Annotated[list[str], _jobs(finished_jobs)]
 Priority = Annotated[
     int,
     typer.Argument(
@@ -37,7 +42,7 @@ Priority = Annotated[
 
 
 @with_client
-def cancel(client: "Client", *, references: Jobs, as_json: Json = False) -> None:
+def cancel(client: "Client", *, references: UnfinishedJobs, as_json: Json = False) -> None:
     """Cancel jobs. Running tasks have their grace period to save and exit."""
     _change(client, references, client.cancel, _cancelled, as_json=as_json)
 
@@ -47,13 +52,13 @@ def _cancelled(job: "JobView") -> str:
 
 
 @with_client
-def retry(client: "Client", *, references: Jobs, as_json: Json = False) -> None:
+def retry(client: "Client", *, references: FinishedJobs, as_json: Json = False) -> None:
     """Submit ended jobs again, and print the new ids."""
     _change(client, references, client.retry, lambda job: job.id, as_json=as_json)
 
 
 @with_client
-def requeue(client: "Client", *, references: Jobs, as_json: Json = False) -> None:
+def requeue(client: "Client", *, references: UnfinishedJobs, as_json: Json = False) -> None:
     """Stop jobs and put them back in their queue. Counts no failure."""
     _change(client, references, client.requeue, _requeued, as_json=as_json)
 
@@ -65,13 +70,13 @@ def _requeued(job: "JobView") -> str:
 
 
 @with_client
-def hold(client: "Client", *, references: Jobs, as_json: Json = False) -> None:
+def hold(client: "Client", *, references: UnfinishedJobs, as_json: Json = False) -> None:
     """Keep jobs from starting until they are released. Running tasks continue."""
     _change(client, references, client.hold, lambda job: f"{job.id} on hold", as_json=as_json)
 
 
 @with_client
-def release(client: "Client", *, references: Jobs, as_json: Json = False) -> None:
+def release(client: "Client", *, references: UnfinishedJobs, as_json: Json = False) -> None:
     """Release jobs that are on hold."""
     _change(client, references, client.release, lambda job: f"{job.id} released", as_json=as_json)
 
@@ -95,10 +100,14 @@ def _change(
     as_json: bool,
 ) -> None:
     """Change each job. A job that refuses the change does not stop the others."""
-    from phalanx.client import ConflictError  # noqa: PLC0415
+    from phalanx.client import ConflictError, NotFoundError  # noqa: PLC0415
 
+    try:
+        found = [client.find(each) for each in references]
+    except NotFoundError as error:
+        end(Status.NOT_FOUND, f"{error}; no job was changed" if references[1:] else str(error))
     changed, refusals = [], []
-    for job in [client.find(each) for each in references]:
+    for job in found:
         try:
             changed.append(change(job))
         except ConflictError as error:

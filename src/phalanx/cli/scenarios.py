@@ -1,7 +1,7 @@
 """`phalanx plan SCENARIO`: the planner's decisions in words, or compared with expectations."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import typer
@@ -9,7 +9,7 @@ import typer
 from phalanx.cli.exits import Status, end
 from phalanx.cli.output import print_json
 from phalanx.cli.visible_text import say
-from phalanx.core.errors import Invalid
+from phalanx.core.errors import Invalid, Problem
 from phalanx.core.spec.durations import short_duration
 from phalanx.core.time_units import SECOND
 from phalanx.manifest import documents
@@ -18,6 +18,9 @@ from phalanx.scenario.expectation import differences, read_expectation
 from phalanx.scenario.outcome import ScenarioOutcome, Step, settle
 from phalanx.scenario.scenario import Scenario, read_scenario
 from phalanx.scenario.times import NOW
+
+#: Keys of job files of every dialect, which no scenario has.
+_JOB_KEYS = {"roles", "command", "apiVersion", "kind"}
 
 
 def print_scenarios(files: list[str], *, as_json: bool) -> None:
@@ -62,6 +65,9 @@ def check_scenarios(files: list[str]) -> None:
 def _scenarios(file: str) -> Iterator[Scenario]:
     """The scenarios of a file, one per document."""
     for document in documents.read(Path(file).read_bytes()):
+        if isinstance(document, Mapping) and not _JOB_KEYS.isdisjoint(document):
+            why = f"{file} is a job, not a scenario; plan it with `phalanx plan -f {file}`"
+            raise Invalid([Problem("", why)])
         yield read_scenario(document)
 
 

@@ -332,6 +332,9 @@ def _document(client: "Client", command: list[str], given: dict[str, Any]) -> di
     from phalanx.client.submission import one_role  # noqa: PLC0415
 
     resources: dict[str, Any] = {name: given.pop(name) for name in _RESOURCES if name in given}
+    memory = str(resources.get("memory", ""))
+    if memory.isdecimal() and int(memory) < 2**20:
+        end(Status.USAGE, f"--memory {memory} is {memory} bytes; write a unit, like {memory}Gi")
     if all(_is_local(server) for server in client.servers):
         given.setdefault("workdir", str(Path.cwd()))
     return one_role(command, resources=resources, **given)

@@ -20,6 +20,8 @@ SERVER_VARIABLE = "PHALANX_SERVER"
 TOKEN_VARIABLE = "PHALANX_TOKEN"  # noqa: S105
 TOKEN_FILE_VARIABLE = "PHALANX_TOKEN_FILE"  # noqa: S105
 FINGERPRINT_VARIABLE = "PHALANX_FINGERPRINT"
+#: A server without its scheme.
+_HOST = re.compile(r"\s*(?:[A-Za-z0-9.-]+|\[[0-9a-fA-F:.]+\]):[0-9]+/?\s*")
 _TOKEN = re.compile(r"[!-~]+")
 
 
@@ -141,7 +143,14 @@ def _urls(named: Any, origin: str) -> tuple[str, ...]:
     if named is None:
         return ()
     urls = named.split(",") if isinstance(named, str) else list(named)
+    urls = [_with_scheme(url) for url in urls]
     for url in urls:
         if not isinstance(url, str) or not url.strip().startswith(("http://", "https://")):
             raise ValueError(f"{origin} is {url!r}; write it like {DEFAULT_SERVER}")
     return tuple(url.strip().rstrip("/") for url in urls)
+
+
+def _with_scheme(url: Any) -> Any:
+    """`localhost:8080` as a URL."""
+    is_host = isinstance(url, str) and _HOST.fullmatch(url)
+    return f"http://{url.strip()}" if is_host else url

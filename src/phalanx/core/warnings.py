@@ -1,6 +1,7 @@
 """Warnings about a job that is accepted nevertheless: typed values with one sentence each."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 
 import msgspec
 
@@ -104,6 +105,17 @@ class UndeclaredEndpoint(msgspec.Struct, frozen=True, tag=True):
         )
 
 
+class UnlikelyRequest(msgspec.Struct, frozen=True, tag=True):
+    """A role requests something that was probably meant otherwise."""
+
+    role: str
+    resource: str
+    meant: str  #: what was probably meant
+
+    def __str__(self) -> str:
+        return f"role {self.role} requests {self.resource}; did you mean {self.meant}?"
+
+
 class BeyondTotal(msgspec.Struct, frozen=True, tag=True):
     members: int
     total: int  #: how many members the gang was said to have in all
@@ -115,13 +127,20 @@ class BeyondTotal(msgspec.Struct, frozen=True, tag=True):
         )
 
 
-AnyWarning = BeyondTotal | WillNotStart | PreemptionRisk | ReclaimRisk | UndeclaredEndpoint
+AnyWarning = (
+    BeyondTotal | WillNotStart | PreemptionRisk | ReclaimRisk | UndeclaredEndpoint | UnlikelyRequest
+)
+
+#: The resources that agents report.
+_USUAL_RESOURCES = ("cpu", "gpu", "memory")
+#: Less memory was probably written without its unit.
+_LEAST_MEMORY = 2**20
 
 #: How many names a warning lists.
 _MOST_QUEUES = 3
 _MOST_VARIABLES = 5
-#: How many endpoints of one job are warned about.
-_MOST_ENDPOINTS = 5
+#: How many warnings of one kind a job has.
+_MOST_OF_A_KIND = 5
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -176,6 +195,20 @@ def _excess(spec: JobSpec, standing: Standing) -> str | None:
     return None
 
 
+def unlikely_requests(spec: JobSpec, is_offered: Callable[[str], bool]) -> list[AnyWarning]:
+    """Requests of resources that no worker has and that look misspelt, and of a few bytes."""
+    warnings: list[AnyWarning] = []
+    for role in spec.roles:
+        for name, amount in role.resources.items():
+            if name == "memory" and amount < _LEAST_MEMORY:
+                text = f"{amount} bytes of memory"
+                warnings.append(UnlikelyRequest(role.name, text, f"{amount}Gi"))
+            elif name not in _USUAL_RESOURCES and not is_offered(name):
+                close = get_close_matches(name, _USUAL_RESOURCES, n=1)
+                warnings += [UnlikelyRequest(role.name, name, each) for each in close]
+    return warnings[:_MOST_OF_A_KIND]
+
+
 def undeclared_endpoints(spec: JobSpec) -> list[AnyWarning]:
     """The endpoints in variables of the job that it does not declare."""
     declared = set(spec.external_services.values())
@@ -187,7 +220,7 @@ def undeclared_endpoints(spec: JobSpec) -> list[AnyWarning]:
                     variables.setdefault(endpoint, {})[name] = None
     return [
         UndeclaredEndpoint(tuple(names), endpoint)
-        for endpoint, names in list(variables.items())[:_MOST_ENDPOINTS]
+        for endpoint, names in list(variables.items())[:_MOST_OF_A_KIND]
     ]
 
 

@@ -23,6 +23,7 @@ from phalanx.core.warnings import (
     above_limit,
     risks,
     undeclared_endpoints,
+    unlikely_requests,
 )
 from phalanx.engine.turn import Turn
 from phalanx.plan.explain.fits_ever import FitsEver
@@ -78,7 +79,8 @@ class SubmitWarnings:
             reason = self._unfit(cluster, spec)
         warnings: list[AnyWarning] = [] if reason is None else [WillNotStart(reason)]
         risk = risks(spec, self._standing(turn, spec))
-        return (*warnings, *risk, *undeclared_endpoints(spec))
+        unlikely = unlikely_requests(spec, lambda name: _is_offered(cluster, name))
+        return (*warnings, *unlikely, *risk, *undeclared_endpoints(spec))
 
     def _unfit(self, cluster: Cluster, spec: JobSpec) -> Unfit | None:
         """Why the job never fits the cluster; None if it does."""
@@ -116,6 +118,10 @@ class SubmitWarnings:
             self._facts = _QueueFacts(_usage(cluster), _highest_priorities(cluster))
             self._counted_at = now_s
         return self._facts
+
+
+def _is_offered(cluster: Cluster, resource: str) -> bool:
+    return any(resource in node.worker.resources for node in cluster.nodes.values())
 
 
 def _reclaimers(queues: Mapping[str, Queue], spec: JobSpec, facts: _QueueFacts) -> tuple[str, ...]:
