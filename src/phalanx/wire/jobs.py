@@ -52,7 +52,7 @@ class JobView(msgspec.Struct, frozen=True, omit_defaults=True):
     owner: str = ""
     on_hold: bool = False
     finished_at: str | None = None
-    reason: dict[str, Any] | None = None  #: why the job is pending
+    reason: dict[str, Any] | None = None  #: why the job, or some of its tasks, is pending
     cause: str | None = None  #: why the job ended or is stopping
     progress: ProgressView | None = None  #: null if its tasks have not reported any
 
