@@ -19,7 +19,11 @@ def running(
     spec = a_spec(roles=(a_role(replicas=4, min=4),), min_available=4, checkpoint=checkpoint)
     began = NOW - 5 * HOUR
     tasks = [
-        a_task(index=n, state=State.RUNNING, place=Place("w-1", began, (), None, began, began))
+        a_task(
+            index=n,
+            state=State.RUNNING,
+            place=Place("w-1", began, released_at=began, started_at=began),
+        )
         for n in range(4)
     ]
     return Gang(a_job(spec=spec, attempt=AttemptState(safe_at=safe_at)), tasks)

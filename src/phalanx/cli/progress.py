@@ -12,6 +12,7 @@ from phalanx.cli.exits import Status, end
 from phalanx.cli.output import Json, console, note, print_json, print_table
 from phalanx.cli.plot import plot
 from phalanx.cli.progress_text import number, progress_line, rate_text
+from phalanx.cli.visible_text import say
 from phalanx.core.spec.durations import short_duration
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def progress(
         note("report it with phalanx.task.progress, or in the file PHALANX_PROGRESS")
         return
     width = _width()
-    typer.echo(progress_line(reported.progress, width, with_values=False))
+    say(progress_line(reported.progress, width, with_values=False))
     typer.echo()
     _print_ranks(reported, None if show_all else _MOST_RANKS)
     _print_plot(reported, value, width)
@@ -98,6 +99,6 @@ def _print_plot(reported: "JobProgress", value: str | None, width: int) -> None:
     if lines:
         typer.echo()
         rank = next(each.rank for each in reported.ranks if each.values)
-        typer.echo(f"{name} of rank {rank}, by step")
+        say(f"{name} of rank {rank}, by step")
         for line in lines:
-            typer.echo(line)
+            say(line)

@@ -6,6 +6,9 @@ import msgspec
 
 from phalanx.core.time_units import HOUR, MINUTE, SECOND, Micros
 
+#: After an abnormal value, how long the reports of the other tasks are waited for.
+ALARM_DELAY: Micros = 2 * SECOND
+
 
 class CoreSettings(msgspec.Struct, frozen=True):
     accept: Micros = 30 * SECOND  #: how long agents have to accept a reservation
@@ -22,8 +25,6 @@ class CoreSettings(msgspec.Struct, frozen=True):
     backoff_cap: Micros = 5 * MINUTE
     suspect_window: Micros = 10 * MINUTE
     suspect_jobs: int = 3  #: this many jobs failing first on a worker in the window cordon it
-    #: After an abnormal value, how long the reports of the other tasks are waited for.
-    alarm_delay: Micros = 2 * SECOND
     avoid_cap: int = 16  #: the most workers that a job tries last
     price: Mapping[str, int] = {}  #: millionths, for an hour of one of each resource
     #: Unfinished jobs and crons, tasks of unfinished jobs, and bytes of specifications, that a

@@ -24,7 +24,7 @@ from phalanx.core.events import (
 from phalanx.core.gang import Gang
 from phalanx.core.lost_work import long_run
 from phalanx.core.model import Cron
-from phalanx.core.settings import CoreSettings
+from phalanx.core.settings import ALARM_DELAY, CoreSettings
 from phalanx.core.states import PLACED, State
 from phalanx.core.time_units import Micros
 
@@ -43,7 +43,7 @@ def timers_of(gang: Gang, settings: CoreSettings, loaded_at: Micros) -> Iterator
         yield Timer(at, RegroupDue(job.id, attempt.short_since))
     if attempt is not None and attempt.alarms:
         at = min(alarm.at for alarm in attempt.alarms)
-        yield Timer(at + settings.alarm_delay, AlarmsDue(job.id))
+        yield Timer(at + ALARM_DELAY, AlarmsDue(job.id))
     yield from _task_timers(gang, settings, loaded_at)
 
 

@@ -15,6 +15,7 @@ from phalanx.core.handlers.requeue import forgive
 from phalanx.core.handlers.suspicion import blame
 from phalanx.core.model import RaisedAlarm, Task
 from phalanx.core.records import TaskValueAbnormal, WorkerSuspected, about
+from phalanx.core.settings import ALARM_DELAY
 from phalanx.core.spec.watch import ACTIONS, WatchAction
 from phalanx.core.states import State
 
@@ -54,7 +55,7 @@ def _raise(tx: Changes, gang: Gang, alarm: RaisedAlarm) -> None:
     attempt = gang.job.attempt
     earlier = () if attempt is None else attempt.alarms
     if not earlier:
-        tx.timer(tx.now + tx.base.settings.alarm_delay, AlarmsDue(gang.job.id))
+        tx.timer(tx.now + ALARM_DELAY, AlarmsDue(gang.job.id))
     alarms = sorted((*earlier, alarm), key=lambda each: (each.step, each.at, each.task))
     kept = alarms[:_MOST_ALARMS]
     strongest = _strongest(alarms)
@@ -75,7 +76,7 @@ def has_alarms(gang: Gang) -> bool:
 def are_due(gang: Gang, tx: Changes) -> bool:
     """Whether there are alarms, and the delay after the first of them is over."""
     alarms = () if gang.job.attempt is None else gang.job.attempt.alarms
-    return bool(alarms) and min(a.at for a in alarms) + tx.base.settings.alarm_delay <= tx.now
+    return bool(alarms) and min(a.at for a in alarms) + ALARM_DELAY <= tx.now
 
 
 def judge_alarms(tx: Changes, gang: Gang) -> Cause | None:
