@@ -69,7 +69,7 @@ async def claim_each_by_its_own_worker(server: Running, gang: str) -> None:
 async def fail_one_and_hear_the_others_told_to_stop(server: Running, tasks: list[str]) -> int:
     assert await server.curl("-X", "POST", f"/jobs/{tasks[0]}/heartbeat") == (200, {})
     assert (await server.curl("-X", "POST", f"/jobs/{tasks[0]}/fail")).status == 200
-    epoch = (await server.curl(f"/jobs/{tasks[1]}")).body["attempt"]
+    epoch = (await server.curl(f"/jobs/{tasks[1]}")).body["reservation_epoch"]
     for task in tasks[1:]:
         told = await server.curl("-X", "POST", f"/jobs/{task}/heartbeat")
         assert told == (200, {"action": "preempt", "preemption_epoch": epoch})
