@@ -248,8 +248,6 @@ class ReclaimRules:
 
         A gang that has some of them may be evicted only if it exceeds the quota by itself.
         """
-        if not self._keeps_quotas:
-            return []
         rows = self._protected.get(queue)
         if rows is None:
             rows = self._protected[queue] = [
@@ -258,5 +256,4 @@ class ReclaimRules:
                 for row in np.flatnonzero(self._preemptor.short_of & (branch.quota > 0)).tolist()
                 if branch.used[row] - EPSILON <= branch.quota[row]
             ]
-            self._has_protected = self._has_protected or bool(rows)
         return rows
