@@ -188,10 +188,18 @@ async def priority_class(pool: Pool, name: str, value: int) -> None:
     await pool.api.request("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body)
 
 
+async def controller(pool: Pool) -> dict[str, Any]:
+    """The reference to an object that owns pods; without the object they are garbage."""
+    path = f"/api/v1/namespaces/{pool.namespace}/configmaps"
+    made = msgspec.json.decode(await pool.api.request("POST", path, {"metadata": {"name": "c"}}))
+    kind = {"apiVersion": "v1", "kind": "ConfigMap", "controller": True}
+    return kind | {"name": "c", "uid": made["metadata"]["uid"]}
+
+
 async def half_bound(pool: Pool) -> None:
     """A gang of two as a scheduler leaves it that dies between its two binds."""
     [node] = await pool.add_nodes(1, {GPU: "1"})
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "1", "controller": True}
+    owner = await controller(pool)
     for name in ("m-0", "m-1"):
         body = pool.pod(name, requests={GPU: "1"}, **gang("g", 2))
         body["metadata"]["ownerReferences"] = [owner]

@@ -248,6 +248,15 @@ def test_a_progress_file_that_grows_too_fast_is_read_from_its_end(state_dir: Sta
     assert file.read(is_last=True) == TaskProgress(4)
 
 
+def test_a_line_that_is_longer_than_what_is_read_of_the_file_is_noted(state_dir: StateDir) -> None:
+    state_dir.create_attempt(KEY)
+    file = ProgressFile(state_dir, KEY)
+    state_dir.task_file(KEY, PROGRESS).write_bytes(b"1" * 2 * 1024**2 + b"\n")
+    assert file.read() is None
+    [problem] = file.problems
+    assert problem.startswith("the progress file has a line of more than 64.0 KiB")
+
+
 # Reports
 
 

@@ -54,7 +54,7 @@ def progress(
         known = ", ".join(reported.history) or "none"
         end(Status.USAGE, f"the job has not reported a value {value}; reported are: {known}")
     if reported.progress is None:
-        typer.echo("The tasks have not reported any progress.")
+        say("The tasks have not reported any progress.")
         note("report it with phalanx.task.progress, or in the file PHALANX_PROGRESS")
         return
     width = _width()

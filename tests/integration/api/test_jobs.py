@@ -367,7 +367,7 @@ async def test_dependencies_are_looked_up_wherever_they_are(on_each_store: Runni
     third = await submit(server, {"command": "true", "depends_on": [first["id"]]})
     assert third["status"] == "pending"
     unknown = await server.call("POST", "/jobs", {"command": "true", "depends_on": ["j-0"]})
-    assert unknown.body["error"]["details"][0]["path"] == "after[0]"
+    assert unknown.body["error"]["details"][0]["path"] == "depends_on[0]"
 
 
 async def test_dependants_are_listed_by_their_creation(server: Running) -> None:

@@ -21,7 +21,7 @@ async def test_a_standby_redirects_every_request_to_the_leader() -> None:
         probe = await standby.client.get("/readyz")
         assert (probe.status_code, probe.json()["leading"]) == (503, False)
         for method, path in (
-            ("GET", f"/jobs/{job['id']}?a=b%20c&d"),
+            ("GET", f"/gangs/{job['id']}?a=b%20c&d"),
             ("POST", "/jobs/j-0.1/done?epoch=3"),
             ("GET", "/jobs/next?worker_id=w%2F1"),
             ("GET", "/jobs/a%20b"),

@@ -147,6 +147,8 @@ class ProgressFile:
         self._offset = file.size_bytes - _READ_BYTES
         data = file.read(self._offset, _READ_BYTES)
         partial_bytes = data.find(b"\n") + 1
+        if partial_bytes > _LONGEST_LINE_BYTES:
+            self._note(_TOO_LONG)
         self._offset += partial_bytes
         return data[partial_bytes:]
 
