@@ -153,7 +153,7 @@ def _work(gpu_s: float) -> str:
     if gpu_s < 0.5:
         return "unsaved work"
     if gpu_s < 3600:
-        return f"{gpu_s:.0f} GPU-seconds of work"
+        return f"{plural(round(gpu_s), 'GPU-second')} of work"
     return f"{gpu_s / 3600:.1f} GPU-hours of work"
 
 
