@@ -53,7 +53,7 @@ def test_the_progress_of_a_job_is_shown_while_it_runs_and_after_it_ended(
         shown = fleet.terminal.type("progress", "train", "loss", **narrow).out
         assert re.search(r"^RANK +WORKER +STEP +RATE +REPORTED +loss$", shown, re.MULTILINE)
         assert re.search(r"^ +1 +w-1 +\d+ ", shown, re.MULTILINE)
-        assert "loss of rank 0, by step\n7 ┤" in shown
+        assert re.search(r"^loss of rank 0, by step\n *\d ┤", shown, re.MULTILINE)
         assert max(map(len, shown.splitlines())) <= 80
 
         (tmp_path / "end").touch()

@@ -92,11 +92,14 @@ class _SchedulerMetrics(Collector):
 
     def _gangs(self) -> Metric:
         family = GaugeMetricFamily(
-            "phalanx_kube_gangs", "Gangs with pods, by state.", labels=["state"]
+            "phalanx_kube_gangs", "Gangs with pods of this scheduler, by state.", labels=["state"]
         )
         counts: Counter[str] = Counter()
         for gang in [*self._scheduler.model.gangs.gangs.values()]:
-            states = {member.state for member in [*gang.members.values()]}
+            members = [*gang.members.values()]
+            if not any(self._scheduler.model.pods.is_own(member.pod) for member in members):
+                continue
+            states = {member.state for member in members}
             is_bound, is_pending = MemberState.BOUND in states, MemberState.PENDING in states
             if is_bound or is_pending:
                 partial = is_bound and is_pending
