@@ -74,10 +74,10 @@ class Program:
         for device in self.devices:
             if not self._lock(f"devices/{self.worker}.{device}"):
                 self.write("double", what=f"device {device} of {self.worker}")
-        self._lock(f"{self.job}/attempt.{self.attempt}", fcntl.LOCK_SH)
+        self._lock(f"{self.job}/attempt.{self.attempt}.{self.index}", fcntl.LOCK_EX)
         if os.environ["CHAOS_RESTART"] == "gang":
             for path in (self.folder / "locks" / self.job).glob("attempt.*"):
-                other = int(path.name.rpartition(".")[2])
+                other = int(path.name.split(".")[1])
                 if other != self.attempt and _is_held(path):
                     self.write("mixed", other=other)
 
@@ -116,9 +116,10 @@ class Program:
 
 
 def _is_held(path: Path) -> bool:
+    """Whether a process has locked the file. Processes that ask at the same time share the lock."""
     file = os.open(path, os.O_RDWR)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     finally:
