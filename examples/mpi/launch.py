@@ -49,10 +49,11 @@ def launch(program: list[str]) -> int:
     with socket.create_server(master, backlog=len(peers)) as listener:
         accepted = [Channel(listener.accept()[0]) for _ in peers[1:]]
     channels = {peers[channel.receive()]: channel for channel in accepted}
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         address = str(Path(folder) / "launcher")
         with socket.create_server(address, family=socket.AF_UNIX) as listener:
-            threading.Thread(target=answer, args=(listener, channels), daemon=True).start()
+            arguments = (listener, channels, folder)
+            threading.Thread(target=answer, args=arguments, daemon=True).start()
             shell = shlex.join([sys.executable, str(Path(__file__).resolve())])
             hosts = ",".join(f"{host}:{peers.count(host)}" for host in dict.fromkeys(peers))
             flags = ["--mca", "plm_rsh_agent", shell, "--mca", "plm_rsh_no_tree_spawn", "1"]
@@ -63,24 +64,26 @@ def launch(program: list[str]) -> int:
     return status
 
 
-def answer(listener: socket.socket, channels: dict[str, Channel]) -> None:
+def answer(listener: socket.socket, channels: dict[str, Channel], folder: str) -> None:
     """Pass each command from a shell to the rank on its host."""
     while True:
         channel = Channel(listener.accept()[0])
-        threading.Thread(target=relay, args=(channel, channels), daemon=True).start()
+        threading.Thread(target=relay, args=(channel, channels, folder), daemon=True).start()
 
 
-def relay(channel: Channel, channels: dict[str, Channel]) -> None:
+def relay(channel: Channel, channels: dict[str, Channel], folder: str) -> None:
     host, command = channel.receive()
     if host in channels:
         channels[host].send(command)
         channel.send(channels[host].receive())
     else:
-        channel.send(run(command))
+        channel.send(run(command, folder))
 
 
-def run(command: str) -> int:
-    return subprocess.call(["/bin/sh", "-c", command])  # noqa: S603
+def run(command: str, folder: str) -> int:
+    """Run a daemon with temporary files of its own: workers that share a host share its /tmp."""
+    environment = os.environ | {"TMPDIR": folder}
+    return subprocess.call(["/bin/sh", "-c", command], env=environment)  # noqa: S603
 
 
 def shell(host: str, command: str) -> int:
@@ -96,8 +99,9 @@ def wait() -> int:
     """On the other ranks: run the commands of rank 0 until it is done."""
     channel = Channel(connect())
     channel.send(task.rank())
-    while (command := channel.receive()) is not None:
-        channel.send(run(command))
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        while (command := channel.receive()) is not None:
+            channel.send(run(command, folder))
     return 0
 
 
