@@ -186,7 +186,8 @@ def gang_terms(
     key: GangKey, pods: Iterable[PodDeclaration], group: GroupDeclaration | None
 ) -> GangTerms:
     """What pods and the PodGroup of a gang agree on, or the problem that keeps it pending."""
-    declared = list(pods)
+    # By name, so that the same pods have the same problem in whatever order they arrived.
+    declared = sorted(pods, key=lambda each: each.pod)
     is_koordinator = any(each.is_koordinator for each in declared)
     is_ack = any(each.is_ack for each in declared)
     if group is not None:
