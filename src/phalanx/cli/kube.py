@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from phalanx.cli.help_pages import HelpCommand
-from phalanx.cli.options import decimal, one_of
+from phalanx.cli.log_options import Format, Level
+from phalanx.cli.options import decimal
 from phalanx.cli.settings import refuse
 from phalanx.server.options import LogFormat, LogLevel
 
@@ -83,26 +84,6 @@ Listen = Annotated[
         envvar="PHALANX_KUBE_LISTEN",
         metavar="HOST:PORT",
         help="Serve /healthz, /readyz and /metrics here. [default: not served]",
-    ),
-]
-Format = Annotated[
-    LogFormat,
-    typer.Option(
-        "--log-format",
-        envvar="PHALANX_LOG_FORMAT",
-        metavar="FORMAT",
-        parser=one_of(LogFormat),
-        help=f"Log format: {', '.join(LogFormat)}.",
-    ),
-]
-Level = Annotated[
-    LogLevel,
-    typer.Option(
-        "--log-level",
-        envvar="PHALANX_LOG_LEVEL",
-        metavar="LEVEL",
-        parser=one_of(LogLevel),
-        help=f"Lowest level that is logged: {', '.join(LogLevel)}.",
     ),
 ]
 

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from phalanx.cli.options import one_of, whole_number
+from phalanx.cli.log_options import Format, Level
+from phalanx.cli.options import whole_number
 from phalanx.cli.settings import refuse
 from phalanx.cli.task_users import user_policy
 from phalanx.client.settings import DEFAULT_SERVER, pin_for, token_in, token_variable
@@ -151,26 +152,6 @@ TaskUids = Annotated[
         envvar="PHALANX_TASK_UIDS",
         metavar="FIRST-LAST",
         help="Range from which each namespace without a user gets a uid of its own.",
-    ),
-]
-Format = Annotated[
-    LogFormat,
-    typer.Option(
-        "--log-format",
-        envvar="PHALANX_LOG_FORMAT",
-        metavar="FORMAT",
-        parser=one_of(LogFormat),
-        help=f"Log format: {', '.join(LogFormat)}.",
-    ),
-]
-Level = Annotated[
-    LogLevel,
-    typer.Option(
-        "--log-level",
-        envvar="PHALANX_LOG_LEVEL",
-        metavar="LEVEL",
-        parser=one_of(LogLevel),
-        help=f"Lowest level that is logged: {', '.join(LogLevel)}.",
     ),
 ]
 
