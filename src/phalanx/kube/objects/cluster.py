@@ -1,7 +1,5 @@
 """Nodes, volumes, and the objects that a cluster's operators create."""
 
-import msgspec
-
 from phalanx.kube.objects.metadata import (
     ApiObject,
     ApiStruct,
@@ -24,7 +22,6 @@ class KubeNodeSpec(ApiStruct, frozen=True):
 
 class KubeNodeStatus(ApiStruct, frozen=True):
     allocatable: Quantities = {}
-    capacity: Quantities = {}
     conditions: tuple[ObjectCondition, ...] = ()
 
 
@@ -39,7 +36,6 @@ class KubeNamespace(ApiObject, frozen=True):
 
 class PriorityClass(ApiObject, frozen=True):
     value: int = 0
-    global_default: bool = False
     preemption_policy: str = "PreemptLowerPriority"
 
 
@@ -49,10 +45,6 @@ class BudgetSpec(ApiStruct, frozen=True):
 
 class BudgetStatus(ApiStruct, frozen=True):
     disruptions_allowed: int = 0
-    observed_generation: int = 0
-    expected_pods: int = 0
-    #: Pods whose eviction was accepted and is not counted yet → time of the eviction.
-    disrupted_pods: dict[str, str] = {}
     conditions: tuple[ObjectCondition, ...] = ()
 
 
@@ -104,7 +96,6 @@ class PersistentVolumeClaim(ApiObject, frozen=True):
 
 
 class StorageClass(ApiObject, frozen=True):
-    provisioner: str = ""
     volume_binding_mode: str = "Immediate"
 
 
@@ -114,7 +105,6 @@ class AttachLimit(ApiStruct, frozen=True):
 
 class CsiNodeDriver(ApiStruct, frozen=True):
     name: str = ""
-    node_id: str = msgspec.field(default="", name="nodeID")
     allocatable: AttachLimit | None = None
 
 

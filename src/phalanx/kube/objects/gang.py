@@ -63,11 +63,6 @@ class PodGroupSpec(ApiStruct, frozen=True):
 
 class PodGroupStatus(ApiStruct, frozen=True):
     phase: str = ""
-    scheduled: int = 0
-    running: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    occupied_by: str = ""
     conditions: tuple[ObjectCondition, ...] = ()
 
 

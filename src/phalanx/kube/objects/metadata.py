@@ -26,7 +26,6 @@ class ObjectMeta(ApiStruct, frozen=True):
     namespace: str = ""  #: empty for cluster-scoped objects
     uid: str = ""
     resource_version: str = ""
-    generation: int = 0
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None  #: set while the object is being deleted
     deletion_grace_period_seconds: int | None = None

@@ -28,7 +28,6 @@ class ResourceRequirements(ApiStruct, frozen=True):
 
 
 class ContainerPort(ApiStruct, frozen=True):
-    container_port: int = 0
     host_port: int = 0
     protocol: str = "TCP"
     host_ip: str = msgspec.field(default="", name="hostIP")
@@ -105,7 +104,6 @@ class Toleration(ApiStruct, frozen=True):
     operator: str = "Equal"
     value: str = ""
     effect: str = ""  #: empty: every effect
-    toleration_seconds: int | None = None
 
 
 class SpreadConstraint(ApiStruct, frozen=True):
@@ -121,7 +119,6 @@ class SpreadConstraint(ApiStruct, frozen=True):
 
 class ClaimVolume(ApiStruct, frozen=True):
     claim_name: str = ""
-    read_only: bool = False
 
 
 class EphemeralVolume(ApiStruct, frozen=True):
@@ -172,7 +169,6 @@ class PodSpec(ApiStruct, frozen=True):
     resources: ResourceRequirements | None = None  #: of the pod as a whole
     overhead: Quantities = {}
     priority: int = 0
-    priority_class_name: str = ""
     preemption_policy: str = "PreemptLowerPriority"
     node_selector: dict[str, str] = {}
     affinity: Affinity | None = None
@@ -183,9 +179,7 @@ class PodSpec(ApiStruct, frozen=True):
     scheduling_group: SchedulingGroup | None = None
     workload_ref: WorkloadReference | None = None
     resource_claims: tuple[PodResourceClaim, ...] = ()
-    host_network: bool = False
     restart_policy: str = "Always"
-    termination_grace_period_seconds: int = 30
 
 
 class ContainerStatus(ApiStruct, frozen=True):
