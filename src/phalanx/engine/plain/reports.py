@@ -10,7 +10,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from phalanx.core.causes import TaskEnding
-from phalanx.core.errors import Conflict, StaleEpoch, Unknown
+from phalanx.core.errors import Conflict, CoreError, StaleEpoch, Unknown
 from phalanx.core.events import Event, Gone, Stopped
 from phalanx.core.ids import split_task, task_id
 from phalanx.core.model import Residue, Task
@@ -151,7 +151,7 @@ def _take(
             return residue, leftover(turn, residue)
     try:
         task = _check_alive(_current_task(turn, reported, checked_epoch))
-    except Exception:
+    except (CoreError, _NotLive, _Ambiguous):
         # The worker of an earlier attempt may report its end, if no more than that.
         if reported.has_ended:
             _free_residue(turn, reported)
