@@ -41,9 +41,9 @@ def run(script: str, folder: Path) -> "subprocess.CompletedProcess[str]":
 
 
 def kinds(transcript: str) -> set[str]:
-    """The lines without ids, numbers and plurals, which differ from run to run, as does the order."""
+    """The lines without ids, numbers, plurals and order, which differ from run to run."""
     nameless = re.sub(r"\bj-[0-9a-z]{8}\b", "JOB", transcript)
-    singular = re.sub(r"(\d+ [\w-]+?)s?\b", r"\1", nameless)
+    singular = re.sub(r"(\d+ [\w-]+?)s?(?![\w-])", r"\1", nameless)
     return {re.sub(r"\d+", "0", line).strip() for line in singular.splitlines()}
 
 
