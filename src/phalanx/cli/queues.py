@@ -1,7 +1,7 @@
 """Queues: `phalanx queues`, and `phalanx queue set`, `delete`, `stop`, `start`."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import typer
 from msgspec.structs import asdict
@@ -20,6 +20,18 @@ from phalanx.cli.visible_text import say
 if TYPE_CHECKING:
     from phalanx.client import Client
     from phalanx.wire.workers import QueueView
+
+
+class NamedQueue(Protocol):
+    """A queue of a server or of a Kubernetes cluster."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def parent(self) -> str | None: ...
+
+
+Q = TypeVar("Q", bound=NamedQueue)
 
 app = typer.Typer(help="Create, change, stop or delete a queue.", no_args_is_help=True)
 
@@ -79,10 +91,10 @@ def queues(client: "Client", *, as_json: Json = False) -> None:
 
 def queues_table(listed: "Sequence[QueueView]") -> Table:
     headings = ["QUEUE", "#WEIGHT", "QUOTA", "LIMIT", "STATE"]
-    rows = [_row(depth, queue) for depth, queue in _tree(listed)]
+    rows = [_row(depth, queue) for depth, queue in queue_tree(listed)]
     if any(queue.namespaces for queue in listed):
         headings.append("NAMESPACES")
-        for row, (_, queue) in zip(rows, _tree(listed), strict=True):
+        for row, (_, queue) in zip(rows, queue_tree(listed), strict=True):
             row.append(", ".join(queue.namespaces) or "all")
     return table_of(headings, rows, Narrow(cut=("QUOTA", "LIMIT", "NAMESPACES")))
 
@@ -97,13 +109,13 @@ def _row(depth: int, queue: "QueueView") -> list[str | Text]:
     ]
 
 
-def _tree(listed: "Sequence[QueueView]") -> "list[tuple[int, QueueView]]":
+def queue_tree(listed: "Sequence[Q]") -> "list[tuple[int, Q]]":
     """Each queue below its parent, with its depth. A queue with an unknown parent is at the top."""
     names = {queue.name for queue in listed}
-    children: dict[str | None, list[QueueView]] = {}
+    children: dict[str | None, list[Q]] = {}
     for queue in sorted(listed, key=lambda queue: queue.name):
         children.setdefault(queue.parent if queue.parent in names else None, []).append(queue)
-    ordered: list[tuple[int, QueueView]] = []
+    ordered: list[tuple[int, Q]] = []
 
     def walk(parent: str | None, depth: int) -> None:
         for queue in children.get(parent, []):

@@ -4,6 +4,7 @@ A decision becomes calls only if every gang in it is as it was when the plan was
 plan decides again.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -34,6 +35,7 @@ from phalanx.plan.decisions import (
 #: The cluster autoscaler adds nodes for pods with this reason, and only for them.
 UNSCHEDULABLE = "Unschedulable"
 QUEUE_LIMIT = "QueueLimit"
+_TASK = re.compile(r"\btask(?=s?\b)")
 
 
 class PodReference(NamedTuple):
@@ -290,9 +292,13 @@ def kind_of(reason: Reason) -> str:
 
 
 def _message(reason: Reason, gang: KubeGang, model: ClusterModel) -> str:
+    text = reason_text(reason, model)
+    return text if gang.is_alone else f"gang {gang.name}: {text}"
+
+
+def reason_text(reason: Reason, model: ClusterModel) -> str:
+    """The sentence of a reason, about pods in place of tasks."""
     if isinstance(reason, why.WaitingForVictims):
         pods = tuple(sorted(map(model.pod_name, reason.tasks)))
-        text = f"starts when {listed(pods)} {'has' if len(pods) == 1 else 'have'} stopped"
-    else:
-        text = str(reason)
-    return text if gang.is_alone else f"gang {gang.name}: {text}"
+        return f"starts when {listed(pods)} {'has' if len(pods) == 1 else 'have'} stopped"
+    return _TASK.sub("pod", str(reason))

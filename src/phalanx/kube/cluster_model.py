@@ -39,7 +39,7 @@ from phalanx.kube.objects.gang import KubeQueue
 from phalanx.kube.objects.pod import KubePod
 from phalanx.kube.placed_pods import PodTraits
 from phalanx.kube.pod_table import PodTable
-from phalanx.kube.queues import ClusterQueue, cluster_queue, queue_of, usable_queues
+from phalanx.kube.queues import ClusterQueue, QueueChoice, cluster_queue, queue_of, usable_queues
 from phalanx.kube.rounds import BindRound
 from phalanx.kube.selectors import LabelQuery
 from phalanx.kube.taints import AVOIDED
@@ -350,12 +350,19 @@ class ClusterModel:
         else:
             self.state.put_running(running)
 
-    def _plan_of(self, gang: KubeGang) -> GangPlan:
-        terms = gang.terms
-        pods = [member.pod for member in gang.members.values()]
+    def queue_of(self, gang: KubeGang) -> QueueChoice:
+        """The queue of a gang, or why it has none."""
+        pods = [*gang.pods()]
         namespace = self._namespaces.get(pods[0].metadata.namespace)
         annotations = {} if namespace is None else namespace.metadata.annotations
-        queue = queue_of(pods, terms.queue, annotations, self.queues, self.state.queues)
+        return queue_of(pods, gang.terms.queue, annotations, self.queues, self.state.queues)
+
+    def pending_jobs(self, gang: KubeGang) -> set[str]:
+        """The ids under which the planner has the pending pods of a gang."""
+        return self._pending_jobs.get(gang.job, set())
+
+    def _plan_of(self, gang: KubeGang) -> GangPlan:
+        terms, queue = gang.terms, self.queue_of(gang)
         names, disagreement = self.gangs.partners(gang)
         obstacle: Reason | None = None
         if problem := terms.problem or queue.problem:

@@ -36,13 +36,13 @@ T = TypeVar("T", bound=ApiObject)
 
 VOLCANO = "scheduling.volcano.sh"
 #: API group of PodGroups → the family of gangs that name them.
-_FAMILIES = {
+FAMILIES = {
     "scheduling.k8s.io": GangFamily.NATIVE,
     "scheduling.x-k8s.io": GangFamily.POD_GROUP,
     "scheduling.sigs.k8s.io": GangFamily.POD_GROUP,
     VOLCANO: GangFamily.VOLCANO,
 }
-_QUEUE_GROUPS = ("phalanx.dev", VOLCANO)
+QUEUE_GROUPS = ("phalanx.dev", VOLCANO)
 
 PodChange = Callable[[Change[KubePod]], None]
 
@@ -69,6 +69,7 @@ class ClusterWatch:
         self._reflectors: list[Reflector[Any]] = []
         #: The kinds that may come and go, by API group and plural.
         self._served: dict[tuple[str, str], Reflector[Any]] = {}
+        self._is_started = False
         self.pods = self._reflector(PODS, self._pod)
         self._add_fixed(node_labels)
 
@@ -88,11 +89,21 @@ class ClusterWatch:
 
     async def start(self) -> None:
         """Start all watches, and return when everything has been listed once."""
+        self._is_started = True
         for reflector in self._reflectors:
             self._start(reflector, reflector.run())
         self._start(self._discovery, self._discovery.run())
         await self._discovery.synced.wait()
         await asyncio.gather(*(reflector.synced.wait() for reflector in self._reflectors))
+
+    async def read(self) -> list[BaseException | None]:
+        """List everything once, without a watch. For each kind: None, or what kept it from being
+        read. Raises like `ApiClient.request` if the API server does not answer at all."""
+        await self._discovery.refresh()
+        lists = (reflector.read() for reflector in self._reflectors)
+        faults = await asyncio.gather(*lists, return_exceptions=True)
+        self.apply()
+        return faults
 
     async def stop(self) -> None:
         for task in self._tasks.values():
@@ -131,9 +142,9 @@ class ClusterWatch:
     def _watch_served(self) -> None:
         """Watch the PodGroups and queues that the cluster serves now, and no others."""
         kinds: dict[tuple[str, str], Callable[[Change[Any]], None]] = {
-            (group, "podgroups"): self._group_changes(family) for group, family in _FAMILIES.items()
+            (group, "podgroups"): self._group_changes(family) for group, family in FAMILIES.items()
         }
-        for group in _QUEUE_GROUPS:
+        for group in QUEUE_GROUPS:
             kinds[group, "queues"] = self._queue_changes(is_volcano=group == VOLCANO)
         for key, apply in kinds.items():
             served = self._discovery.find(*key)
@@ -143,7 +154,8 @@ class ClusterWatch:
                 make = pod_groups if served.plural == "podgroups" else queues
                 reflector = self._reflector(make(served.group, served.version), apply)
                 self._served[key] = reflector
-                self._start(reflector, reflector.run())
+                if self._is_started:
+                    self._start(reflector, reflector.run())
 
     def _forget(self, reflector: Reflector[T], apply: Callable[[Change[T]], None]) -> None:
         """Stop a watch, and count its objects as deleted."""

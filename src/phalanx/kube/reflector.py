@@ -115,6 +115,10 @@ class Reflector(Generic[T]):
                 self._log_fault(error)
             await self._retries.pause(at_least_s)
 
+    async def read(self) -> None:
+        """List once, without a watch. Raises like `ApiClient.request`."""
+        await self._list()
+
     async def catch_up(self) -> None:
         """List again, and return when the copy is at least as new as this call."""
         self._must_list = True

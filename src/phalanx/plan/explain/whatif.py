@@ -79,14 +79,20 @@ class BeyondShare(msgspec.Struct, frozen=True):
         return f"the gang needs {want}, but queue {self.queue} deserves {deserved} now"
 
 
+def settled_shares(state: Moment) -> FairShares:
+    """What every queue uses and deserves."""
+    shares = FairShares(with_unlisted(state.queues, state.queues_in_use()), state.table)
+    never_start = [b for b in state.pending.buckets.values() if state.never_fits(b) is not None]
+    settle_shares(shares, state, never_start, (), ())
+    return shares
+
+
 def beyond_share(state: Moment, job: str) -> BeyondShare | None:
     """The queue whose share is smaller than the minimum of a gang."""
     gang, table = state.pending.gangs.get(job), state.table
     if gang is None:
         return None
-    shares = FairShares(with_unlisted(state.queues, state.queues_in_use()), table)
-    never_start = [b for b in state.pending.buckets.values() if state.never_fits(b) is not None]
-    settle_shares(shares, state, never_start, (), ())
+    shares = settled_shares(state)
     need = minimum_amounts(gang, table)
     for branch in shares.branches[gang.queue].path():
         over = np.flatnonzero((need > branch.deserved + 1) & shares.shared)

@@ -1,53 +1,24 @@
-"""`phalanx kube`: Phalanx as a scheduler of Kubernetes."""
+"""`phalanx kube scheduler`: Phalanx as a scheduler of Kubernetes."""
 
 import os
 import socket
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from phalanx.cli.help_pages import HelpCommand
+from phalanx.cli.kube.cluster import (
+    Context,
+    Kubeconfig,
+    Names,
+    Nodes,
+    check_installed,
+    split_names,
+)
 from phalanx.cli.log_options import Format, Level
 from phalanx.cli.options import decimal
 from phalanx.cli.settings import refuse
 from phalanx.server.options import LogFormat, LogLevel
 
-app = typer.Typer(no_args_is_help=True, help="Schedule the pods of a Kubernetes cluster.")
-
-Kubeconfig = Annotated[
-    Path | None,
-    typer.Option(
-        "--kubeconfig",
-        metavar="FILE",
-        help="Kubeconfig file. [default: the files of KUBECONFIG, ~/.kube/config, or the pod's"
-        " service account]",
-    ),
-]
-Context = Annotated[
-    str | None,
-    typer.Option(
-        "--context", metavar="NAME", help="Context of the kubeconfig file. [default: its current]"
-    ),
-]
-Names = Annotated[
-    str,
-    typer.Option(
-        "--scheduler-names",
-        envvar="PHALANX_KUBE_SCHEDULER_NAMES",
-        metavar="NAME,…",
-        help="Schedule pods with these names in spec.schedulerName.",
-    ),
-]
-Nodes = Annotated[
-    str,
-    typer.Option(
-        "--nodes",
-        envvar="PHALANX_KUBE_NODES",
-        metavar="SELECTOR",
-        help="Label selector: place pods only on these nodes. [default: all nodes]",
-    ),
-]
 GangTimeout = Annotated[
     float,
     typer.Option(
@@ -88,7 +59,6 @@ Listen = Annotated[
 ]
 
 
-@app.command(cls=HelpCommand)
 def scheduler(  # noqa: PLR0913
     *,
     kubeconfig: Kubeconfig = None,
@@ -106,18 +76,13 @@ def scheduler(  # noqa: PLR0913
 
     Several schedulers can run: one leads, the others stand by.
     """
-    try:
-        from phalanx.kube import process  # noqa: PLC0415
-        from phalanx.kube.scheduler import SchedulerSettings  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        refuse(f"{error.name} is not installed; install phalanx with the extra kubernetes")
+    check_installed()
+    from phalanx.kube import process  # noqa: PLC0415
+    from phalanx.kube.scheduler import SchedulerSettings  # noqa: PLC0415
     from phalanx.server import logs  # noqa: PLC0415
 
-    names = tuple(name.strip() for name in scheduler_names.split(",") if name.strip())
-    if not names:
-        refuse("--scheduler-names: name at least one scheduler")
     settings = process.ProcessSettings(
-        SchedulerSettings(names, nodes, gang_timeout),
+        SchedulerSettings(split_names(scheduler_names), nodes, gang_timeout),
         kubeconfig,
         context,
         lease_namespace,

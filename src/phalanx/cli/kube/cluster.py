@@ -1,0 +1,174 @@
+"""Commands that read a Kubernetes cluster: which one, and how errors end them."""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn, TypeVar
+
+import typer
+
+from phalanx.cli.exits import Status, end
+from phalanx.cli.options import extended
+from phalanx.cli.settings import refuse
+
+if TYPE_CHECKING:
+    from phalanx.kube.client import ApiClient
+    from phalanx.kube.errors import ApiStatusError
+
+T = TypeVar("T")
+
+_PANEL = "Cluster"
+#: A person waits for these requests.
+_TIMEOUT_S = 10.0
+
+Kubeconfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--kubeconfig",
+        metavar="FILE",
+        help="Kubeconfig file. [default: the files of KUBECONFIG, ~/.kube/config, or the pod's"
+        " service account]",
+        rich_help_panel=_PANEL,
+    ),
+]
+Context = Annotated[
+    str | None,
+    typer.Option(
+        "--context",
+        metavar="NAME",
+        help="Context of the kubeconfig file. [default: its current]",
+        rich_help_panel=_PANEL,
+    ),
+]
+Names = Annotated[
+    str,
+    typer.Option(
+        "--scheduler-names",
+        envvar="PHALANX_KUBE_SCHEDULER_NAMES",
+        metavar="NAME,…",
+        help="Schedule pods with these names in spec.schedulerName.",
+    ),
+]
+Nodes = Annotated[
+    str,
+    typer.Option(
+        "--nodes",
+        envvar="PHALANX_KUBE_NODES",
+        metavar="SELECTOR",
+        help="Label selector: place pods only on these nodes. [default: all nodes]",
+    ),
+]
+Namespace = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace",
+        "-n",
+        metavar="NAMESPACE",
+        help="Namespace. [default: that of the context]",
+        rich_help_panel=_PANEL,
+    ),
+]
+AllNamespaces = Annotated[
+    bool,
+    typer.Option("--all-namespaces", "-A", help="Read all namespaces.", rich_help_panel=_PANEL),
+]
+_READ_NAMES = Annotated[
+    str,
+    typer.Option(
+        "--scheduler-names",
+        envvar="PHALANX_KUBE_SCHEDULER_NAMES",
+        metavar="NAME,…",
+        help="Names that the scheduler serves.",
+        rich_help_panel=_PANEL,
+    ),
+]
+
+
+class ClusterAddress(NamedTuple):
+    """Which cluster a command reads, and whose pods."""
+
+    kubeconfig: Path | None
+    context: str | None
+    scheduler_names: tuple[str, ...]
+
+
+_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "kubeconfig": (Kubeconfig, None),
+    "context": (Context, None),
+    "scheduler_names": (_READ_NAMES, "phalanx"),
+}
+
+
+def with_cluster(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of a cluster to a command whose first parameter is a `ClusterAddress`."""
+
+    def run(**given: Any) -> None:
+        check_installed()
+        kubeconfig, context = given.pop("kubeconfig"), given.pop("context")
+        names = split_names(given.pop("scheduler_names"))
+        command(ClusterAddress(kubeconfig, context, names), **given)
+
+    more = (
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in _OPTIONS.items()
+    )
+    return extended(command, run, *more)
+
+
+def check_installed() -> None:
+    """End the command if the packages for Kubernetes are missing."""
+    try:
+        import aiohttp  # noqa: F401, PLC0415
+    except ModuleNotFoundError as error:
+        refuse(f"{error.name} is not installed; install phalanx with the extra kubernetes")
+
+
+def split_names(given: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in given.split(",") if name.strip())
+    if not names:
+        refuse("--scheduler-names: name at least one scheduler")
+    return names
+
+
+def ask(address: ClusterAddress, question: "Callable[[ApiClient], Awaitable[T]]") -> T:
+    """The answer of a function that reads the cluster. An error ends the command."""
+    from phalanx.kube.connection.errors import ConnectionConfigError  # noqa: PLC0415
+    from phalanx.kube.errors import ApiStatusError, ApiUnreachableError  # noqa: PLC0415
+    from phalanx.kube.views.cluster_reader import MissingRightsError  # noqa: PLC0415
+
+    try:
+        return asyncio.run(_ask(address, question))
+    except ConnectionConfigError as error:
+        end(Status.USAGE, str(error))
+    except ApiUnreachableError as error:
+        end(
+            Status.UNREACHABLE,
+            f"no answer from {error}; check that the cluster runs, or choose another with"
+            " --kubeconfig or --context",
+        )
+    except MissingRightsError as error:
+        end(Status.REFUSED, str(error))
+    except ApiStatusError as error:
+        _end_for(error)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+async def _ask(address: ClusterAddress, question: "Callable[[ApiClient], Awaitable[T]]") -> T:
+    from phalanx.kube.client import ApiClient  # noqa: PLC0415
+    from phalanx.kube.connection.kubeconfig import find_connection  # noqa: PLC0415
+
+    connection = find_connection(address.kubeconfig, address.context)
+    async with ApiClient(connection, user_agent="phalanx-cli", timeout_s=_TIMEOUT_S) as client:
+        return await question(client)
+
+
+def _end_for(error: "ApiStatusError") -> NoReturn:
+    if error.code == 401:
+        end(
+            Status.REFUSED,
+            "the API server does not accept the credentials of this context; log in again, or"
+            " choose another context with --context",
+        )
+    end(Status.NOT_FOUND if error.is_not_found else Status.REFUSED, str(error))

@@ -1,0 +1,183 @@
+"""`phalanx kube why`: why pods are pending, and what would let them start."""
+
+from typing import TYPE_CHECKING, Annotated, NamedTuple, NoReturn
+
+import typer
+
+from phalanx.cli import formatting
+from phalanx.cli.exits import Status, end
+from phalanx.cli.kube.cluster import ClusterAddress, Namespace, Nodes, ask, with_cluster
+from phalanx.cli.output import Json, Narrow, print_json, print_table
+from phalanx.cli.visible_text import say
+
+if TYPE_CHECKING:
+    from phalanx.kube.client import ApiClient
+    from phalanx.kube.cluster_model import ClusterModel
+    from phalanx.kube.gang import KubeGang
+    from phalanx.kube.views.forecast import GangForecast
+    from phalanx.kube.views.gangs import GangView
+    from phalanx.kube.views.pod_events import PodEvent
+
+Reference = Annotated[
+    str, typer.Argument(metavar="POD|GANG", help="Name of a pod or a gang, or NAMESPACE/NAME.")
+]
+Now = Annotated[
+    bool,
+    typer.Option(
+        "--now",
+        help="Plan with the cluster as it is, in place of reading what the scheduler has written;"
+        " needs the right to read the whole cluster.",
+    ),
+]
+
+
+class Explanation(NamedTuple):
+    """What is known about one gang."""
+
+    gang: "GangView"
+    forecasts: "list[GangForecast]"
+    events: "list[PodEvent]"
+
+
+@with_cluster
+def why(  # noqa: PLR0913
+    address: ClusterAddress,
+    *,
+    reference: Reference,
+    namespace: Namespace = None,
+    now: Now = False,
+    nodes: Nodes = "",
+    as_json: Json = False,
+) -> None:
+    """Explain why pods are pending, and what to do.
+
+    The reasons are those that the scheduler has written to the pods. With --now, the planner
+    runs here, and also names what would let the gang start.
+    """
+
+    async def read(client: "ApiClient") -> list[Explanation]:
+        chosen, name = _split(reference, namespace or client.connection.namespace)
+        if now:
+            return await _plan_now(client, address, (chosen, name), nodes)
+        return await _read_written(client, address, (chosen, name))
+
+    explanations = ask(address, read)
+    if as_json:
+        print_json([each._asdict() for each in explanations])
+        return
+    for each in explanations:
+        _print(each, planned=now)
+
+
+def _split(reference: str, namespace: str) -> tuple[str, str]:
+    before, slash, name = reference.rpartition("/")
+    return (before, name) if slash else (namespace, name)
+
+
+async def _read_written(
+    client: "ApiClient", address: ClusterAddress, name: tuple[str, str]
+) -> list[Explanation]:
+    from phalanx.kube.views.cluster_reader import read_gangs  # noqa: PLC0415
+    from phalanx.kube.views.gangs import gang_view  # noqa: PLC0415
+    from phalanx.kube.views.pod_events import pod_events  # noqa: PLC0415
+
+    model = await read_gangs(client, address.scheduler_names, name[0])
+    explanations = []
+    for gang in _find(model, name, address):
+        uids = {pod.metadata.uid for pod in gang.pods()}
+        events = await pod_events(client, name[0], uids)
+        explanations.append(Explanation(gang_view(model, gang), [], events))
+    return explanations
+
+
+async def _plan_now(
+    client: "ApiClient", address: ClusterAddress, name: tuple[str, str], nodes: str
+) -> list[Explanation]:
+    from phalanx.host.clock import wall_clock  # noqa: PLC0415
+    from phalanx.kube.views.cluster_reader import read_cluster  # noqa: PLC0415
+    from phalanx.kube.views.forecast import gang_forecasts  # noqa: PLC0415
+    from phalanx.kube.views.gangs import gang_view  # noqa: PLC0415
+    from phalanx.plan.cycle import plan  # noqa: PLC0415
+
+    model = await read_cluster(client, address.scheduler_names, nodes)
+    gangs = _find(model, name, address)
+    at = wall_clock()
+    made = plan(model.state, at)
+    return [
+        Explanation(gang_view(model, gang), list(gang_forecasts(model, made, gang, at)), [])
+        for gang in gangs
+    ]
+
+
+def _find(
+    model: "ClusterModel", name: tuple[str, str], address: ClusterAddress
+) -> "list[KubeGang]":
+    """The gangs that the user means. Ends the command if there is none."""
+    from phalanx.kube.views.gangs import find_gangs  # noqa: PLC0415
+
+    gangs = list(find_gangs(model, *name))
+    if not gangs:
+        _end_without_gang(model, name, address)
+    return gangs
+
+
+def _end_without_gang(
+    model: "ClusterModel", name: tuple[str, str], address: ClusterAddress
+) -> NoReturn:
+    key = "/".join(name)
+    for pod in model.pods.pods.values():
+        if pod.metadata.key == key:
+            end(
+                Status.REFUSED,
+                f"pod {key} has schedulerName {pod.spec.scheduler_name}, which Phalanx does not"
+                f" serve here; set it to {address.scheduler_names[0]}, or pass --scheduler-names",
+            )
+    end(
+        Status.NOT_FOUND,
+        f"no pod or gang {name[1]} in namespace {name[0]}; `phalanx kube gangs -A` lists all",
+    )
+
+
+def _print(found: Explanation, *, planned: bool) -> None:
+    gang = found.gang
+    kind = "pod" if gang.is_pod else "gang"
+    name = f"{kind} {gang.namespace}/{gang.name}"
+    if planned and found.forecasts:
+        for forecast in found.forecasts:
+            print_forecast(f"{kind} {forecast.name}", forecast)
+    else:
+        say(f"{name}: {_state(gang)}")
+    say(f"queue {gang.queue}, priority {gang.priority}{_minimum(gang)}")
+    say("")
+    if any(pod.reason for pod in gang.pods) and not planned:
+        rows = [[p.name, p.state, p.node or "-", p.reason or "-"] for p in gang.pods]
+        print_table(["POD", "STATE", "NODE", "REASON"], rows, Narrow(cut=("POD", "NODE")))
+    else:
+        rows = [[p.name, p.state, p.node or "-"] for p in gang.pods]
+        print_table(["POD", "STATE", "NODE"], rows, Narrow(cut=("POD", "NODE")))
+    if found.events:
+        say("")
+        now = formatting.now()
+        rows = [[formatting.age(e.at, now), e.reason, str(e.pods), e.message] for e in found.events]
+        print_table(["AGE", "EVENT", "#PODS", "MESSAGE"], rows)
+
+
+def _state(gang: "GangView") -> str:
+    if gang.state in ("pending", "partial"):
+        text = f"{gang.state}: {gang.message}" if gang.message else f"{gang.state}: no reason yet"
+        return text if gang.message else f"{text}; is the scheduler running?"
+    return gang.state
+
+
+def _minimum(gang: "GangView") -> str:
+    if gang.is_pod or gang.min_available is None:
+        return ""
+    return f", {gang.bound} of {len(gang.pods)} pods bound, minimum {gang.min_available}"
+
+
+def print_forecast(name: str, forecast: "GangForecast") -> None:
+    say(f"{name}: {forecast.message}")
+    if forecast.remedy is not None:
+        say(f"remedy: {forecast.remedy}")
+    for alternative in forecast.alternatives:
+        say(f"alternative: {alternative}")

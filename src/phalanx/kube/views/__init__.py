@@ -1,0 +1,1 @@
+"""What people read about a cluster: gangs, queues, plans and reasons."""

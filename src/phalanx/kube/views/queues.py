@@ -1,0 +1,90 @@
+"""Queues: what each may use, uses and deserves, and how many gangs run and are pending in it."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+import msgspec
+
+from phalanx.core.spec.quantities import printed
+from phalanx.core.time_units import Micros
+from phalanx.kube.cluster_model import ClusterModel
+from phalanx.kube.gang import MemberState
+from phalanx.kube.views.gangs import is_own
+from phalanx.plan.explain.whatif import settled_shares
+from phalanx.plan.state.nodes import SLOTS, WHOLE, Floats
+
+#: Queues share these in numbers that people do not look for.
+_HIDDEN = (SLOTS, WHOLE)
+
+
+class KubeQueueView(msgspec.Struct, frozen=True):
+    name: str
+    parent: str | None
+    weight: int
+    quota: dict[str, str]
+    limit: dict[str, str]
+    used: dict[str, str]
+    deserved: dict[str, str]  #: its fair share now
+    running: int  #: gangs
+    pending: int
+    problem: str | None = None  #: why the queue cannot be used
+
+
+def queue_views(model: ClusterModel, now: Micros) -> list[KubeQueueView]:
+    """All queues, by name."""
+    running, pending = _gang_counts(model)
+    shares = settled_shares(model.state.at(now))
+    resources = list(shares.table.rows)
+
+    def amounts(row: Floats) -> dict[str, str]:
+        named = zip(resources, row.tolist(), strict=True)
+        return _printed({r: int(a) for r, a in named if a >= 1 and r not in _HIDDEN})
+
+    views = [
+        KubeQueueView(
+            name,
+            branch.queue.parent,
+            branch.queue.weight,
+            _printed(branch.queue.quota),
+            _printed(branch.queue.limit),
+            amounts(branch.used),
+            amounts(branch.deserved),
+            running[name],
+            pending[name],
+            _problem(model, name),
+        )
+        for name, branch in shares.branches.items()
+    ]
+    unused = model.queues.keys() - shares.branches.keys()
+    views += (_unusable(model, name) for name in unused)
+    return sorted(views, key=lambda view: view.name)
+
+
+def _gang_counts(model: ClusterModel) -> tuple[Counter[str], Counter[str]]:
+    """By queue: the gangs that run, and those with pending pods."""
+    running: Counter[str] = Counter()
+    pending: Counter[str] = Counter()
+    for gang in model.gangs.gangs.values():
+        if is_own(model, gang):
+            states = {member.state for member in gang.members.values()}
+            queue = model.queue_of(gang).name
+            running[queue] += MemberState.BOUND in states
+            pending[queue] += MemberState.PENDING in states
+    return running, pending
+
+
+def _printed(amounts: Mapping[str, int]) -> dict[str, str]:
+    return {resource: str(printed(resource, amount)) for resource, amount in amounts.items()}
+
+
+def _problem(model: ClusterModel, name: str) -> str | None:
+    if name in model.state.queues:
+        return None
+    known = model.queues.get(name)
+    if known is None:
+        return "does not exist"
+    return known.problem or f"its parent {known.queue.parent} cannot be used"
+
+
+def _unusable(model: ClusterModel, name: str) -> KubeQueueView:
+    return KubeQueueView(name, None, 1, {}, {}, {}, {}, 0, 0, _problem(model, name))
