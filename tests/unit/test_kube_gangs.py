@@ -357,7 +357,7 @@ def test_a_non_strict_gang_holds_places_until_its_waiting_time_ends() -> None:
     assert (len(timed_out.pods), timed_out.retries) == (3, False)
     assert isinstance(bound, BindGang)
     assert [bind.pod.name for bind in bound.binds] == ["other"]
-    cluster.model.release(cluster.model.gangs.gangs["pod-group:default/g"])
+    cluster.model.release(cluster.model.gangs.gangs["pod-group:default/g"], NOW_MICROS)
     keys[f"{KOORDINATOR}timeout"] = "true"
     cluster.put(*members(3, annotations=keys))
     assert cluster.bound() == []

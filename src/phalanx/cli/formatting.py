@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
+from phalanx.core import text
 from phalanx.core.model import Phase
 from phalanx.core.spec.durations import short_duration
 from phalanx.core.spec.quantities import quantity
@@ -38,9 +39,7 @@ def styled(state: str) -> Text:
     return Text(state, style=_STYLES.get(state, ""))
 
 
-def plural(count: int, noun: str) -> str:
-    """`1 task`, `4 tasks`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+plural = text.plural
 
 
 # Times

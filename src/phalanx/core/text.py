@@ -1,4 +1,4 @@
-"""Phrases that reasons, causes and events have in common: lists of names, and times."""
+"""Phrases that reasons, causes and events have in common: lists of names, numbers and times."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -12,6 +12,11 @@ def listed(names: Sequence[str], most: int = 6) -> str:
         return ", ".join(names)
     shown = most - 1
     return f"{', '.join(names[:shown])} and {len(names) - shown} more"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 task`, `4 tasks`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def utc_time(at: Micros) -> str:

@@ -14,10 +14,12 @@ from phalanx.core.events import Placement
 from phalanx.core.queues import at_or_above
 from phalanx.core.reasons import Reason
 from phalanx.core.text import listed
+from phalanx.kube.checkpoints import checkpoint_wish
 from phalanx.kube.cluster_model import ClusterModel
-from phalanx.kube.gang import GangMember, KubeGang
+from phalanx.kube.gang import KubeGang
 from phalanx.kube.gang_terms import gang_terms
 from phalanx.kube.gang_translation import NOT_READY, half_bound
+from phalanx.kube.objects.metadata import ObjectReference
 from phalanx.kube.objects.pod import KubePod
 from phalanx.kube.queues import DEFAULT
 from phalanx.kube.rounds import BindRound, bound_at
@@ -43,6 +45,11 @@ class PodReference(NamedTuple):
     name: str
     uid: str  #: a precondition of every call
 
+    @property
+    def target(self) -> ObjectReference:
+        """The pod as the object of an event."""
+        return ObjectReference("v1", "Pod", self.namespace, self.name, self.uid)
+
 
 class Bind(NamedTuple):
     pod: PodReference
@@ -60,12 +67,12 @@ class BindGang(NamedTuple):
 class EvictPod(NamedTuple):
     pod: PodReference
     preemptor: str  #: name of the gang
-    has_budget: bool
+    wants_checkpoint: bool  #: it is asked to save its work first
 
 
 class Preempt(NamedTuple):
-    """Nominate nodes for the preemptor's pods, mark its victims, then evict them in this order:
-    pods with budgets first."""
+    """Nominate nodes for the preemptor's pods, mark its victims, then evict them. Without victims:
+    keep nodes that stopping pods are about to free."""
 
     preemptor: str
     nominations: tuple[Bind, ...]
@@ -192,23 +199,26 @@ def _preempt(
     """The nominations and evictions for a preemptor; None if a gang has changed, or the budgets do
     not allow all evictions together."""
     placed = [each for each in (_placed(p, model) for p in placements) if each is not None]
-    evicted: list[GangMember] = []
+    evicted: list[list[KubePod]] = []
     lost = 0.0
     for victim in victims:
         gang = _current(victim.job, victim.version, model)
         if gang is None:
             return None
         numbers = victim.tasks or tuple(member.number for member in gang.bound)
-        evicted += (gang.members[number] for number in numbers)
+        evicted.append([gang.members[number].pod for number in numbers])
         lost += victim.lost
-    pods = [member.pod for member in evicted]
-    if len(placed) < len(placements) or not model.budgets.allow(pods):
+    is_allowed = model.budgets.allow(pod for pods in evicted for pod in pods)
+    if len(placed) < len(placements) or not is_allowed:
         return None
     preemptor = placed[0][0].name
-    evictions = [EvictPod(reference(pod), preemptor, bool(model.budgets.of(pod))) for pod in pods]
-    evictions.sort(key=lambda each: not each.has_budget)
+    evictions = tuple(
+        EvictPod(reference(pod), preemptor, checkpoint_wish(pods) is not None)
+        for pods in evicted
+        for pod in pods
+    )
     nominations = tuple(bind for _, binds in placed for bind in binds)
-    return Preempt(preemptor, nominations, tuple(evictions), lost)
+    return Preempt(preemptor, nominations, evictions, lost)
 
 
 def cleared_nominations(plan: Plan, model: ClusterModel) -> Iterator[ClearNomination]:
@@ -216,10 +226,11 @@ def cleared_nominations(plan: Plan, model: ClusterModel) -> Iterator[ClearNomina
     have taken the nodes. Without nominations the next plan may evict again."""
     for job in plan.reasons:
         gang = model.gangs.gangs.get(job.partition("#")[0])
-        if gang is None or model.victims_of(gang):
+        pending = () if gang is None or model.victims_of(gang) else gang.pending
+        nominated = [m.pod for m in pending if m.pod.status.nominated_node_name]
+        if gang is None or not nominated:
             continue
-        nominated = [m.pod for m in gang.pending if m.pod.status.nominated_node_name]
-        if nominated:
+        if not isinstance(plan.reasons[job], why.WaitingForVictims):
             yield ClearNomination(gang.job, tuple(map(reference, nominated)))
 
 
@@ -230,7 +241,7 @@ def timed_out_rounds(
     for gang in model.gangs.gangs.values():
         pods = half_bound(gang)
         bound = [at for pod in pods if (at := bound_at(pod)) is not None]
-        if not bound or now - max(bound) < timeout:
+        if not bound or now - min(bound) < timeout:
             continue
         kept = [pod for pod in pods if pod.metadata.controller is None]
         yield TimeOutRound(
@@ -293,6 +304,8 @@ def kind_of(reason: Reason) -> str:
 
 def _message(reason: Reason, gang: KubeGang, model: ClusterModel) -> str:
     text = reason_text(reason, model)
+    if gang.refused:
+        text += f"; not tried on {listed(gang.refused)}, whose kubelet refused such a pod"
     return text if gang.is_alone else f"gang {gang.name}: {text}"
 
 

@@ -12,7 +12,7 @@ from phalanx.core.reasons import NotSchedulable, Reason
 from phalanx.core.spec.job import Pack, PackMode
 from phalanx.core.time_units import Micros
 from phalanx.kube.budgets import DisruptionBudgets
-from phalanx.kube.gang import GangMember, KubeGang, MemberState
+from phalanx.kube.gang import GangMember, KubeGang, MemberState, micros
 from phalanx.kube.gang_table import GangTable
 from phalanx.kube.gang_terms import pod_declaration
 from phalanx.kube.gang_translation import (
@@ -40,6 +40,7 @@ from phalanx.kube.objects.pod import KubePod
 from phalanx.kube.placed_pods import PodTraits
 from phalanx.kube.pod_table import PodTable
 from phalanx.kube.queues import ClusterQueue, QueueChoice, cluster_queue, queue_of, usable_queues
+from phalanx.kube.refused_nodes import RefusedNodes, owner_of
 from phalanx.kube.rounds import BindRound
 from phalanx.kube.selectors import LabelQuery
 from phalanx.kube.taints import AVOIDED
@@ -73,7 +74,8 @@ class ClusterModel:
         self.queues: dict[str, ClusterQueue] = {}
         volumes = VolumeIndex(self._claims, self._volumes, self._classes)
         self.pods = PodTable(scheduler_names, self._namespace_labels, volumes)
-        self.gangs = GangTable(self.pods)
+        self._refused = RefusedNodes()
+        self.gangs = GangTable(self.pods, self._refused)
         self.state = PlannerState(POLICY)
         self.state.set_placed(self.pods.placed)
         self.state.set_queues(usable_queues({}))
@@ -113,8 +115,10 @@ class ClusterModel:
             self.pods.assume(uid, node, bind_round, at)
             self._placement_changed(uid)
             gang = self.gangs.gang_of(uid)
-            if gang is not None:
+            if gang is not None and gang.held:
                 gang.held.pop(gang.number_of(uid), None)
+                if not gang.held:
+                    gang.release(micros(at))
 
     def withdraw(self, uid: str) -> None:
         """Count a pod as pending again, because its bind was refused."""
@@ -130,12 +134,29 @@ class ClusterModel:
         self._changed_nodes |= self.pods.hold(uids)
         self.gangs.changed.add(gang.job)
 
-    def release(self, gang: KubeGang) -> None:
+    def release(self, gang: KubeGang, at: Micros) -> None:
         """Give up the nodes that a gang holds."""
         uids = [gang.members[n].pod.metadata.uid for n in gang.held if n in gang.members]
         self._changed_nodes |= self.pods.release(uids)
-        gang.release()
+        gang.release(at)
         self.gangs.changed.add(gang.job)
+
+    def note_refusal(self, pod: KubePod, now: Micros) -> None:
+        """Keep the gang or the controller of a pod from its node, because its kubelet has refused
+        the pod."""
+        gang = self.gangs.gang_of(pod.metadata.uid)
+        owner = None if gang is None else self._refused.add(gang, pod, now)
+        if owner is not None:
+            self.gangs.changed |= {
+                each.job
+                for each in self.gangs.gangs.values()
+                if any(owner_of(each, pod) == owner for pod in each.pods())
+            }
+
+    def advance(self, now: Micros) -> None:
+        """Set the time: a node that has refused a pod is tried again after a while."""
+        if self._refused.advance(now):
+            self.gangs.changed |= {each.job for each in self.gangs.gangs.values() if each.refused}
 
     def _placement_changed(self, uid: str) -> None:
         self._touch_place(uid)
@@ -162,6 +183,8 @@ class ClusterModel:
                 victims.add(pod.metadata.uid)
             else:
                 victims.discard(pod.metadata.uid)
+            if not victims:
+                del self._victims[name]
             self.gangs.changed |= self.gangs.named(name)
 
     # Nodes
@@ -409,6 +432,14 @@ class ClusterModel:
             if victim is not None:
                 tasks.append(f"{victim.job}.{victim.number_of(uid)}")
         return tuple(sorted(tasks))
+
+    def victims(self) -> dict[str, list[KubePod]]:
+        """By the name of a preemptor: the bound pods of this scheduler that are evicted for it."""
+        victims = {}
+        for name, uids in self._victims.items():
+            pods = [pod for uid in uids if (pod := self.pods.pods[uid]).spec.node_name]
+            victims[name] = [pod for pod in pods if self.pods.is_own(pod)]
+        return victims
 
     def pod_name(self, task: str) -> str:
         """`namespace/name` of the pod that the planner knows by this id; the id if it is gone."""

@@ -26,6 +26,7 @@ from phalanx.kube.resources import (
     PODS,
     PRIORITY_CLASSES,
     STORAGE_CLASSES,
+    GroupApi,
     Resource,
     pod_groups,
     queues,
@@ -142,7 +143,7 @@ class ClusterWatch:
     def _watch_served(self) -> None:
         """Watch the PodGroups and queues that the cluster serves now, and no others."""
         kinds: dict[tuple[str, str], Callable[[Change[Any]], None]] = {
-            (group, "podgroups"): self._group_changes(family) for group, family in FAMILIES.items()
+            (group, "podgroups"): self._group_changes(group) for group in FAMILIES
         }
         for group in QUEUE_GROUPS:
             kinds[group, "queues"] = self._queue_changes(is_volcano=group == VOLCANO)
@@ -165,14 +166,16 @@ class ClusterWatch:
         self._changes += (partial(apply, Change(each, None)) for each in gone)
         self._on_change()
 
-    def _group_changes(self, family: GangFamily) -> Callable[[Change[KubePodGroup]], None]:
+    def _group_changes(self, group: str) -> Callable[[Change[KubePodGroup]], None]:
         def apply(change: Change[KubePodGroup]) -> None:
-            if change.after is not None:
-                self._model.gangs.put_group(change.after, family)
+            served = self._discovery.find(group, "podgroups")
+            if change.after is not None and served is not None:
+                api = GroupApi(pod_groups(group, served.version), served.has_status)
+                self._model.gangs.put_group(change.after, FAMILIES[group], api)
             elif change.before is not None:
                 metadata = change.before.metadata
-                key = GangKey(family, metadata.namespace, metadata.name)
-                self._model.gangs.remove_group(key)
+                key = GangKey(FAMILIES[group], metadata.namespace, metadata.name)
+                self._model.gangs.remove_group(key, group)
 
         return apply
 
@@ -187,12 +190,12 @@ class ClusterWatch:
 
     def _pod(self, change: Change[KubePod]) -> None:
         """Apply the change of a pod. Of finished pods only members of gangs count."""
+        self._on_pod(change)
         before, after = change
         if after is not None and not (after.is_finished and pod_declaration(after) is None):
             self._model.put_pod(after)
         elif (gone := after or before) is not None:
             self._model.remove_pod(gone.metadata.uid)
-        self._on_pod(change)
 
 
 def _put_only(put: Callable[[T], None]) -> Callable[[Change[T]], None]:

@@ -1,21 +1,16 @@
-"""Evictions: victims are marked, then evicted one by one until all of them are on their way out.
-
-Marks and nominations are on the pods, so that a scheduler that starts in between goes on where
-this one ended.
-"""
+"""Evictions of pods, and what is written on pods before: marks, nominations, annotations."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
 import structlog
 
 from phalanx.kube.binder import CONCURRENCY
-from phalanx.kube.calls import Bind, EvictPod, PodReference, Preempt
+from phalanx.kube.calls import Bind, PodReference
 from phalanx.kube.client import ApiClient, PatchKind
 from phalanx.kube.errors import ApiStatusError, ApiUnreachableError
-from phalanx.kube.gang_translation import PREEMPTED_BY
 from phalanx.kube.objects.metadata import timestamp
 from phalanx.kube.resources import PODS
 from phalanx.kube.retries import Retries
@@ -26,7 +21,8 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 class EvictResult(StrEnum):
     EVICTED = "evicted"
     GONE = "gone"
-    REFUSED = "refused"  #: the API server does not allow it, now or ever
+    REFUSED = "refused"  #: the API server does not allow it
+    UNNEEDED = "unneeded"  #: the preemptor has started or is gone
     UNKNOWN = "unknown"  #: this scheduler stopped leading
 
 
@@ -36,16 +32,15 @@ class Evictor:
         self._may_act = may_act
         self._slots = asyncio.Semaphore(CONCURRENCY)
 
-    async def preempt(self, call: Preempt) -> list[EvictResult]:
-        """Nominate nodes, mark all victims, then evict them, pods with budgets first."""
-        await asyncio.gather(*(self._nominate(each) for each in call.nominations))
-        await asyncio.gather(*(self._mark(each) for each in call.victims))
-        with_budget = [each for each in call.victims if each.has_budget]
-        others = [each for each in call.victims if not each.has_budget]
-        return [*await self._evict_all(with_budget), *await self._evict_all(others)]
-
-    async def evict(self, pod: PodReference, reason: str, message: str) -> EvictResult:
-        """Evict a pod, and give its condition `DisruptionTarget` our reason."""
+    async def evict(
+        self,
+        pod: PodReference,
+        reason: str,
+        message: str,
+        is_needed: Callable[[], bool] = lambda: True,
+    ) -> EvictResult:
+        """Evict a pod, and give its condition `DisruptionTarget` our reason. Tries again while a
+        budget does not allow it, as long as it is needed."""
         retries = Retries()
         body = {
             "apiVersion": "policy/v1",
@@ -55,6 +50,8 @@ class Evictor:
         }
         path = PODS.path(pod.namespace, pod.name, "eviction")
         while self._may_act():
+            if not is_needed():
+                return EvictResult.UNNEEDED
             try:
                 async with self._slots:
                     await self._client.request("POST", path, body)
@@ -73,25 +70,22 @@ class Evictor:
                 return EvictResult.EVICTED
         return EvictResult.UNKNOWN
 
-    async def _evict_all(self, victims: Iterable[EvictPod]) -> list[EvictResult]:
-        return await asyncio.gather(
-            *(
-                self.evict(each.pod, "PreemptionByScheduler", f"preempted by gang {each.preemptor}")
-                for each in victims
-            )
-        )
-
-    async def _nominate(self, nomination: Bind) -> None:
+    async def nominate(self, nomination: Bind) -> None:
         await self._patch(nomination.pod, {"status": {"nominatedNodeName": nomination.node}})
 
-    async def _mark(self, victim: EvictPod) -> None:
-        await self.annotate(victim.pod, {PREEMPTED_BY: victim.preemptor})
+    async def clear_nomination(self, pod: PodReference) -> None:
+        await self._patch(pod, {"status": {"nominatedNodeName": None}})
 
-    async def annotate(self, pod: PodReference, annotations: dict[str, str]) -> None:
-        await self._patch(pod, {"metadata": {"annotations": annotations}})
+    async def annotate(self, pod: PodReference, annotations: Mapping[str, str | None]) -> bool:
+        """Set annotations, or remove those that are None; False if that failed and the pod is
+        still there."""
+        return await self._patch(pod, {"metadata": {"annotations": dict(annotations)}})
 
-    async def _patch(self, pod: PodReference, body: dict[str, Any]) -> None:
-        """Patch the pod through its status, which is all that the scheduler may write."""
+    async def _patch(self, pod: PodReference, body: dict[str, Any]) -> bool:
+        """Patch the pod through its status, which is all that the scheduler may write. False if
+        that failed and the pod is still there."""
+        if not self._may_act():
+            return False
         metadata = {**body.get("metadata", {}), "uid": pod.uid}
         path = PODS.path(pod.namespace, pod.name, "status")
         try:
@@ -99,8 +93,9 @@ class Evictor:
                 patch = {**body, "metadata": metadata}
                 await self._client.patch(path, patch, PatchKind.STRATEGIC)
         except (ApiStatusError, ApiUnreachableError) as error:
-            # Without it a restarted scheduler decides anew; nothing else depends on it.
-            log.info("pod not marked", pod=pod.name, reason=str(error))
+            log.info("pod not patched", pod=pod.name, reason=str(error))
+            return isinstance(error, ApiStatusError) and error.code in (404, 409)
+        return True
 
 
 def _disruption_target(reason: str, message: str) -> dict[str, Any]:

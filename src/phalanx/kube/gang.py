@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from phalanx.core.time_units import SECOND, Micros
 from phalanx.kube.gang_terms import ALONE, TIMED_OUT, GangTerms
+from phalanx.kube.objects.metadata import time_of
 from phalanx.kube.objects.pod import KubePod
 from phalanx.plan.model import TaskRequest
 
@@ -48,6 +49,16 @@ def has_timed_out(pod: KubePod) -> bool:
     return pod.metadata.annotations.get(TIMED_OUT) == "true"
 
 
+#: Annotation of pending pods: since when their non-strict gang holds nodes.
+HELD_SINCE = "phalanx.dev/held-since"
+
+
+def held_since(pod: KubePod) -> Micros | None:
+    """Since when the pod's gang holds nodes, as an earlier scheduler wrote it."""
+    at = time_of(pod.metadata.annotations.get(HELD_SINCE))
+    return None if at is None else micros(at)
+
+
 class KubeGang:
     def __init__(self, job: str, name: str, *, is_alone: bool) -> None:
         self.job = job  #: the planner's id
@@ -60,11 +71,13 @@ class KubeGang:
         self.members: dict[int, GangMember] = {}
         self._numbers: dict[str, int] = {}
         self._next = 0
-        #: Number of a pending pod → node that is held for it; and since when the first one was.
+        #: Number of a pending pod → node that is held for it; since when the first one was; and
+        #: when the last ones were given up.
         self.held: dict[int, str] = {}
         self.held_since: Micros | None = None
+        self._released_at: Micros = 0
         self.not_before: Micros = 0  #: the end of its backoff
-        self.avoid: tuple[str, ...] = ()  #: nodes whose kubelet has refused a pod of it
+        self.refused: tuple[str, ...] = ()  #: nodes whose kubelet has refused a pod of it
         #: Whether it has once had its minimum.
         self.satisfied = False
 
@@ -102,9 +115,16 @@ class KubeGang:
     def bound(self) -> list[GangMember]:
         return self.of(MemberState.BOUND)
 
-    def release(self) -> None:
+    def release(self, at: Micros) -> None:
         """Give up the held places."""
-        self.held, self.held_since = {}, None
+        self.held, self.held_since, self._released_at = {}, None, at
+
+    def recall_hold(self) -> None:
+        """Take over since when places are held from the pods, if an earlier scheduler wrote it."""
+        if self.held_since is None and not self.is_alone:
+            written = (held_since(member.pod) for member in self.pending)
+            since = [at for at in written if at is not None and at > self._released_at]
+            self.held_since = min(since, default=None)
 
     def pods(self) -> Iterator[KubePod]:
         return (member.pod for member in self.members.values())

@@ -5,9 +5,10 @@ that is bound stays in the gang in which it was bound.
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from phalanx.core.reasons import NotSchedulable, Reason
-from phalanx.kube.gang import GangMember, KubeGang, member_state, micros
+from phalanx.kube.gang import GangMember, KubeGang, MemberState, member_state, micros
 from phalanx.kube.gang_terms import (
     ALONE,
     OUTPUT_LABEL,
@@ -20,21 +21,45 @@ from phalanx.kube.gang_terms import (
     task_of,
 )
 from phalanx.kube.gang_translation import NOT_READY, is_satisfied
+from phalanx.kube.node_predicate import without_nodes
 from phalanx.kube.objects.gang import KubePodGroup
+from phalanx.kube.objects.metadata import ObjectReference
 from phalanx.kube.objects.pod import KubePod
 from phalanx.kube.pod_table import PodTable
+from phalanx.kube.refused_nodes import RefusedNodes
+from phalanx.kube.resources import GroupApi, pod_groups
 from phalanx.manifest.gang_keys import GangFamily
+
+#: PodGroups of scheduler-plugins, which the scheduler also creates itself.
+CURRENT_API = GroupApi(pod_groups("scheduling.x-k8s.io", "v1alpha1"), has_status=True)
+
+
+class GroupObject(NamedTuple):
+    """A PodGroup as it was read."""
+
+    group: KubePodGroup
+    api: GroupApi
+
+    @property
+    def target(self) -> ObjectReference:
+        """The PodGroup as the object of an event."""
+        metadata = self.group.metadata
+        version = self.api.resource.api_version
+        return ObjectReference(version, "PodGroup", metadata.namespace, metadata.name, metadata.uid)
 
 
 class GangTable:
-    def __init__(self, pods: PodTable) -> None:
+    def __init__(self, pods: PodTable, refused: RefusedNodes) -> None:
         self._pods = pods
+        self._refused = refused
         self.gangs: dict[str, KubeGang] = {}
         #: By uid: the id of the pod's gang, and what the pod declares about it.
         self._job_of: dict[str, str] = {}
         self._declared: dict[str, PodDeclaration | None] = {}
         self._keys: dict[str, GangKey] = {}
         self._groups: dict[GangKey, GroupDeclaration] = {}
+        #: The PodGroup of each key, by API group: two of them have PodGroups of one family.
+        self._objects: dict[GangKey, dict[str, GroupObject]] = {}
         #: Names of gangs → ids of gangs with that name; and of gangs that name it as a partner.
         self._by_name: dict[str, set[str]] = {}
         self._named_by: dict[str, set[str]] = {}
@@ -65,18 +90,41 @@ class GangTable:
             self._naming[declared.key].discard(uid)
         self._leave(uid)
 
-    def put_group(self, group: KubePodGroup, family: GangFamily) -> None:
-        if OUTPUT_LABEL in group.metadata.labels:
-            self.outputs.add(GangKey(family, group.metadata.namespace, group.metadata.name))
-            return
-        declared = group_declaration(group, family)
-        self._groups[declared.key] = declared
-        self._group_changed(declared.key)
+    def put_group(
+        self, group: KubePodGroup, family: GangFamily, api: GroupApi = CURRENT_API
+    ) -> None:
+        key = GangKey(family, group.metadata.namespace, group.metadata.name)
+        self._objects.setdefault(key, {})[api.resource.group] = GroupObject(group, api)
+        self._declare_group(key)
 
-    def remove_group(self, key: GangKey) -> None:
+    def remove_group(self, key: GangKey, api_group: str = CURRENT_API.resource.group) -> None:
+        objects = self._objects.get(key, {})
+        objects.pop(api_group, None)
+        if not objects:
+            self._objects.pop(key, None)
+        self._declare_group(key)
+
+    def _declare_group(self, key: GangKey) -> None:
+        """Take over what the PodGroup of a key declares now, unless it is an output."""
+        item = self.object_of(key)
+        before = self._groups.pop(key, None)
         self.outputs.discard(key)
-        if self._groups.pop(key, None) is not None:
+        if item is not None and OUTPUT_LABEL in item.group.metadata.labels:
+            self.outputs.add(key)
+        elif item is not None:
+            self._groups[key] = group_declaration(item.group, key.family)
+        if self._groups.get(key) != before:
             self._group_changed(key)
+
+    def object_of(self, key: GangKey) -> GroupObject | None:
+        """The PodGroup of a key. The current API comes before the older one of the same family."""
+        objects = self._objects.get(key, {})
+        current = objects.get(CURRENT_API.resource.group)
+        return current or next(iter(objects.values()), None)
+
+    def group_keys(self) -> Iterator[GangKey]:
+        """Where there are PodGroups."""
+        return iter(self._objects)
 
     def _group_changed(self, key: GangKey) -> None:
         for uid in [*self._naming.get(key, ())]:
@@ -134,6 +182,12 @@ class GangTable:
         """Where the gang's PodGroup is; None for a pod without a gang."""
         return self._keys.get(gang.job)
 
+    def group_target(self, gang: KubeGang) -> ObjectReference | None:
+        """The PodGroup of a gang as the object of events; None if there is none."""
+        key = self._keys.get(gang.job)
+        item = None if key is None else self.object_of(key)
+        return None if item is None else item.target
+
     def groups_without_pods(self) -> Iterator[GroupDeclaration]:
         """PodGroups whose pods have not been created."""
         return (each for key, each in self._groups.items() if not self._naming.get(key))
@@ -146,7 +200,9 @@ class GangTable:
             return False
         before = gang.terms, gang.satisfied
         gang.version += 1
-        gang.set_members(self._member(uid, number) for uid, number in uids.items())
+        gang.refused = ()
+        gang.set_members(self._member(gang, uid) for uid in uids)
+        gang.recall_hold()
         declared = [each for uid in uids if (each := self._declared.get(uid)) is not None]
         key = self._keys.get(gang.job)
         group = None if key is None else self._groups.get(key)
@@ -160,10 +216,13 @@ class GangTable:
             self._partners_changed(gang, before[0].group)
         return True
 
-    def _member(self, uid: str, number: int) -> GangMember:
+    def _member(self, gang: KubeGang, uid: str) -> GangMember:
         pod, node = self._pods.pods[uid], self._pods.node_of(uid)
-        role = task_of(pod) or "pod"
-        return GangMember(pod, number, self._pods.request(uid), role, node, member_state(pod, node))
+        request, state = self._pods.request(uid), member_state(pod, node)
+        if state is MemberState.PENDING and (refused := self._refused.of(gang, pod)):
+            gang.refused = tuple(sorted({*gang.refused, *refused}))
+            request = without_nodes(request, refused)
+        return GangMember(pod, gang.number_of(uid), request, task_of(pod) or "pod", node, state)
 
     def _remove(self, gang: KubeGang) -> None:
         del self.gangs[gang.job]

@@ -12,6 +12,7 @@ from phalanx.core.model import Assignment, Nomination
 from phalanx.core.reasons import NotSchedulable, Reason, WaitingForMembers
 from phalanx.core.spec.job import Match, Pack
 from phalanx.core.time_units import Micros
+from phalanx.kube.checkpoints import saved_at
 from phalanx.kube.gang import GangMember, KubeGang, MemberState, has_timed_out, micros
 from phalanx.kube.objects.pod import KubePod
 from phalanx.kube.rounds import bound_at, incomplete_rounds
@@ -28,6 +29,17 @@ NOT_SUPPORTED = "NotSupported"
 
 #: Annotation of a victim: the gang for which it is evicted.
 PREEMPTED_BY = "phalanx.dev/preempted-by"
+
+
+def is_victim(pod: KubePod) -> bool:
+    """Whether the pod is being evicted for a gang, or will be when it has saved its work."""
+    return PREEMPTED_BY in pod.metadata.annotations
+
+
+def safe_at(pod: KubePod) -> Micros:
+    """The time before which the pod's work is not lost: its start, or its last checkpoint."""
+    started = micros(bound_at(pod) or pod.metadata.creation_timestamp)
+    return max(started, micros(saved_at(pod)))
 
 
 class GangPlan(NamedTuple):
@@ -83,7 +95,6 @@ def _ordinary(gang: KubeGang, member: GangMember, given: GangPlan) -> PendingGan
         since=micros(member.pod.metadata.creation_timestamp),
         ineligible=_own_obstacle((member,), given),
         is_repair=True,
-        avoid=gang.avoid,
         evicts_from=_evicts_from((member,)),
         nomination=_nomination((member,), given),
     )
@@ -113,7 +124,7 @@ def _together(
     priority = min(priorities) if given.priority is None else given.priority
     gathered = tuple(Assignment(number, node) for number, node in sorted(gang.held.items()))
     expires = None
-    if gathered and gang.held_since is not None and terms.timeout is not None:
+    if not is_complete and gang.held_since is not None and terms.timeout is not None:
         expires = gang.held_since + terms.timeout
     return PendingGang(
         job=gang.job,
@@ -135,7 +146,6 @@ def _together(
         group=() if satisfied else given.group,
         pack=pack,
         domain=None if pack is None else _domain(bound, given.domains),
-        avoid=gang.avoid,
         evicts_from=None if is_half_bound else _evicts_from(pending),
         expires_at=expires,
         gathered=gathered,
@@ -146,9 +156,10 @@ def _together(
 def half_bound(gang: KubeGang) -> list[KubePod]:
     """The bound pods of rounds of the gang that stopped half way."""
     bound = [] if gang.is_alone else gang.bound
-    if not bound:
+    pending = gang.pending if bound else []
+    if not pending:
         return []
-    rounds = incomplete_rounds([m.pod for m in bound], [m.pod for m in gang.pending])
+    rounds = incomplete_rounds([m.pod for m in bound], [m.pod for m in pending])
     return [pod for pods in rounds.values() for pod in pods]
 
 
@@ -270,7 +281,7 @@ def running_gang(gang: KubeGang, given: GangPlan, numbers: Container[int]) -> Ru
         min_available=_kept(gang, len(tasks)),
         role_min=tuple(sorted(gang.terms.role_minimums.items())),
         evictable=given.is_evictable and not is_leaving,
-        evicted=any(PREEMPTED_BY in member.pod.metadata.annotations for member in members),
+        evicted=any(is_victim(member.pod) for member in members),
     )
 
 
@@ -286,14 +297,13 @@ def _kept(gang: KubeGang, tasks: int) -> int:
 
 def _running_task(member: GangMember, given: GangPlan) -> RunningTask:
     pod = member.pod
-    since = bound_at(pod) or pod.metadata.creation_timestamp
     return RunningTask(
         index=member.number,
         role=member.role,
         node=member.node,
         resources=member.request.resources,
-        stopping=member.state is MemberState.LEAVING,
-        safe_at=micros(since),
+        stopping=member.state is MemberState.LEAVING or is_victim(pod),
+        safe_at=safe_at(pod),
         preemptible=pod.spec.priority < CRITICAL and member.number not in given.unevictable,
         priority=pod.spec.priority,
         traits=member.request.traits,

@@ -82,7 +82,7 @@ class _SchedulerMetrics(Collector):
         yield CounterMetricFamily(
             "phalanx_kube_lost_gpu_seconds",
             "GPU-seconds of work that preemptions have cost.",
-            scheduler.lost_gpu_seconds,
+            scheduler.preemptions.lost_gpu_seconds,
         )
         yield CounterMetricFamily("phalanx_kube_passes", "Plans made.", scheduler.passes)
         yield GaugeMetricFamily(

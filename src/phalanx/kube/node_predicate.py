@@ -4,6 +4,7 @@ required and preferred node affinity, taints, cordons, and the nodes of bound vo
 from itertools import chain
 
 import msgspec
+from msgspec.structs import replace
 
 from phalanx.core.reasons import NoNodeSatisfies, Reason
 from phalanx.kube.objects.pod import (
@@ -15,7 +16,7 @@ from phalanx.kube.objects.pod import (
 from phalanx.kube.selectors import matches_any, matches_term, satisfies
 from phalanx.kube.taints import AVOIDED, EXCLUDING, is_tolerated, normal_tolerations
 from phalanx.kube.volumes import PodVolumes, VolumeNodes, is_in_zones
-from phalanx.plan.model import NodeFacts
+from phalanx.plan.model import NodeFacts, TaskRequest
 
 #: kube-scheduler's weights of the two preferences.
 _AFFINITY_WEIGHT, _TAINT_WEIGHT = 2.0, 3.0
@@ -32,6 +33,7 @@ class PodNodes(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     affinity: tuple[NodeSelectorTerm, ...] | None = None  #: one term must match; None: no affinity
     volumes: tuple[VolumeNodes, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+    refused: tuple[str, ...] = ()  #: nodes whose kubelet has refused such a pod
 
     @property
     def conditions(self) -> int:
@@ -42,6 +44,7 @@ class PodNodes(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
             all(node.labels.get(key) == value for key, value in self.selector)
             and (self.affinity is None or matches_any(node, self.affinity))
             and all(_can_use(node, volume) for volume in self.volumes)
+            and node.name not in self.refused
             and all(
                 is_tolerated(taint, self.tolerations)
                 for taint in node.taints
@@ -56,6 +59,13 @@ class PodNodes(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
         if self.volumes:
             wanted.append("the node affinity of its volumes")
         return NoNodeSatisfies((*wanted, "its tolerations"))
+
+
+def without_nodes(request: TaskRequest, refused: tuple[str, ...]) -> TaskRequest:
+    """The request, kept from some nodes."""
+    if not refused or not isinstance(request.nodes, PodNodes):
+        return request
+    return replace(request, nodes=replace(request.nodes, refused=refused))
 
 
 def _can_use(node: NodeFacts, volume: VolumeNodes) -> bool:

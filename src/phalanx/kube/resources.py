@@ -64,6 +64,13 @@ PRIORITY_CLASSES = Resource(
 LEASES = Resource("coordination.k8s.io", "v1", "leases", Lease)
 
 
+class GroupApi(NamedTuple):
+    """The API that PodGroups of a dialect are read from."""
+
+    resource: Resource[KubePodGroup]
+    has_status: bool  #: the status is written to `/status`
+
+
 def pod_groups(group: str, version: str) -> Resource[KubePodGroup]:
     """PodGroups of a dialect, in the version that the cluster serves."""
     return Resource(group, version, "podgroups", KubePodGroup)

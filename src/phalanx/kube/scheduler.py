@@ -8,16 +8,18 @@ import asyncio
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import structlog
 
+from phalanx.core.text import plural
 from phalanx.core.time_units import SECOND, Micros
 from phalanx.host.clock import wall_clock
 from phalanx.kube.binder import Binder, BindOutcome, BindResult
 from phalanx.kube.calls import (
+    Bind,
     BindGang,
     Call,
     Hold,
@@ -26,21 +28,27 @@ from phalanx.kube.calls import (
     Release,
     TimeOutGang,
     calls_of,
+    cleared_nominations,
     reference,
     reports_of,
 )
 from phalanx.kube.client import ApiClient
 from phalanx.kube.cluster_model import ClusterModel
 from phalanx.kube.cluster_watch import ClusterWatch
-from phalanx.kube.errors import ApiStatusError, ApiUnreachableError
+from phalanx.kube.event_writer import EventWriter
 from phalanx.kube.evictor import Evictor
-from phalanx.kube.gang import KubeGang, MemberState
+from phalanx.kube.gang import HELD_SINCE, KubeGang
 from phalanx.kube.gang_terms import TIMED_OUT
-from phalanx.kube.gang_translation import PREEMPTED_BY
+from phalanx.kube.objects.metadata import time_text
 from phalanx.kube.objects.pod import KubePod
+from phalanx.kube.open_calls import OpenCalls
 from phalanx.kube.reflector import Change
-from phalanx.kube.rounds import ROUND, bound_at, incomplete_rounds
-from phalanx.kube.status_writer import StatusWriter, record_event
+from phalanx.kube.refused_nodes import is_refusal
+from phalanx.kube.rounds import is_foreign_bind
+from phalanx.kube.rounds_expiry import RoundsExpiry
+from phalanx.kube.status_writer import StatusWriter
+from phalanx.kube.victim_evictions import VictimEvictions
+from phalanx.kube.write_budget import WriteBudget
 from phalanx.plan.cycle import plan
 from phalanx.plan.decisions import Plan
 
@@ -54,8 +62,6 @@ _QUICK_S = 0.002
 _GATHER_S = 0.002
 #: The wait of a gang after a bind of it was refused, or after its timeout.
 BACKOFF: Micros = 5 * SECOND
-#: How long a gang avoids a node whose kubelet has refused one of its pods.
-AVOID_S = 300.0
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -65,6 +71,8 @@ class SchedulerSettings(NamedTuple):
     node_labels: str = ""  #: a label selector: place pods only on these nodes
     #: A gang that is bound in part for longer is evicted.
     gang_timeout_s: float = 60.0
+    #: A victim that saves its work is evicted after this time at the latest.
+    checkpoint_wait_s: float = 60.0
 
 
 class KubeScheduler:
@@ -73,44 +81,48 @@ class KubeScheduler:
     ) -> None:
         self.model = ClusterModel(settings.scheduler_names)
         self.binds: Counter[BindResult] = Counter()
-        self.evictions: Counter[str] = Counter()
         self.passes = 0
         self.foreign_binds = 0
-        self.lost_gpu_seconds = 0.0
         self.is_ready = False
-        self._client = client
-        self._settings = settings
         self._may_act = may_act
         self._changed = asyncio.Event()
         self.watch = ClusterWatch(
             client, self.model, self._changed.set, self._on_pod, settings.node_labels
         )
-        self.status = StatusWriter(client, may_act)
+        self._rounds_under_way = 0
+        budget = WriteBudget(lambda: self._rounds_under_way > 0)
+        self.events = EventWriter(client, may_act, budget)
+        self.status = StatusWriter(client, may_act, self.events, budget)
         self._binder = Binder(client, may_act)
         self._evictor = Evictor(client, may_act)
-        self._calls: set[asyncio.Task[None]] = set()
+        self._calls = OpenCalls()
+        parts = (self.model, self._evictor, self._calls, self.events)
+        self.preemptions = VictimEvictions(*parts, settings.checkpoint_wait_s)
+        self._expiry = RoundsExpiry(*parts, settings.gang_timeout_s)
         #: Results of calls, which are applied between two plans.
         self._results: list[Callable[[], None]] = []
-        #: A preemption that the watch does not show yet. The next one waits for it.
-        self._preemption: Preempt | None = None
-        self._timing_out: set[str] = set()
         self._is_leading = False
         self.plan_s = 0.0  #: duration of the last plan
         self._reported_s = 0.0
 
+    @property
+    def evictions(self) -> Counter[str]:
+        """Evictions by result."""
+        return self.preemptions.results + self._expiry.results
+
     async def run(self) -> None:
         """Schedule until cancelled."""
-        writing = asyncio.create_task(self.status.run())
+        writing = [asyncio.create_task(each.run()) for each in (self.status, self.events)]
         try:
             await self.watch.start()
             self.is_ready = True
             while True:
                 await self._turn()
         finally:
-            pending = [writing, *self._calls]
-            for task in pending:
+            for task in writing:
                 task.cancel()
-            await asyncio.gather(*pending, return_exceptions=True)
+            await asyncio.gather(*writing, return_exceptions=True)
+            await self._calls.stop()
             await self.watch.stop()
 
     def wake(self) -> None:
@@ -142,15 +154,19 @@ class KubeScheduler:
         self.passes += 1
         self._apply()
         now = wall_clock()
+        self.model.advance(now)
         self.model.refresh()
+        self.preemptions.advance()
         is_due = time.monotonic() - self._reported_s >= REPORT_S
         if is_due:
-            self._expire_rounds(now)
+            self._expiry.check()
         made = await self._plan(now)
         calls = list(calls_of(made, self.model, _new_id))
         for call in calls:
             self._carry_out(call, now)
         if is_due:
+            for cleared in cleared_nominations(made, self.model):
+                self.preemptions.clear(cleared)
             self.status.report(reports_of(made, self.model), self.model.pods.pods)
             self._reported_s = time.monotonic()
         if any(not isinstance(call, Preempt) for call in calls):
@@ -176,8 +192,6 @@ class KubeScheduler:
         results, self._results = self._results, []
         for result in results:
             result()
-        if self._preemption is not None and self._is_shown(self._preemption):
-            self._preemption = None
 
     # Calls
 
@@ -186,23 +200,27 @@ class KubeScheduler:
             case BindGang():
                 self._begin_round(call)
             case Preempt():
-                self._begin_preemption(call)
+                self.preemptions.begin(call)
             case Hold(job, places):
-                self.model.hold(self.model.gangs.gangs[job], places, now)
+                self._hold(self.model.gangs.gangs[job], places, now)
             case Release(job):
-                self.model.release(self.model.gangs.gangs[job])
+                self._release(self.model.gangs.gangs[job], now)
             case TimeOutGang():
                 self._end_wait(call, now)
 
     def _begin_round(self, call: BindGang) -> None:
         places = {bind.pod.uid: bind.node for bind in call.binds}
         self.model.assume(places, call.round, datetime.now(UTC))
-        self._send(self._bind_gang(call))
+        self._rounds_under_way += 1
+        self._calls.send(self._bind_gang(call))
 
     async def _bind_gang(self, call: BindGang) -> None:
-        outcomes = await asyncio.gather(
-            *(self._binder.bind(bind, call.round) for bind in call.binds)
-        )
+        try:
+            outcomes = await asyncio.gather(
+                *(self._binder.bind(bind, call.round) for bind in call.binds)
+            )
+        finally:
+            self._rounds_under_way -= 1
         failed = [outcome for outcome in outcomes if outcome.result is not BindResult.BOUND]
         self.binds.update(outcome.result for outcome in outcomes)
         for outcome in failed:
@@ -216,6 +234,19 @@ class KubeScheduler:
             )
         if failed:
             self._later(lambda: self._withdraw(call, failed))
+        self._note_bound([each.bind for each in outcomes if each.result is BindResult.BOUND], call)
+
+    def _note_bound(self, binds: list[Bind], call: BindGang) -> None:
+        """Write an event for each bound pod, and one for the PodGroup."""
+        gang = self.model.gangs.gangs.get(call.gang)
+        of_gang = "" if gang is None or gang.is_alone else f", in gang {gang.name}"
+        for bind in binds:
+            self.events.note(bind.pod.target, "Scheduled", f"bound to {bind.node}{of_gang}")
+        group = None if gang is None else self.model.gangs.group_target(gang)
+        if group is not None and binds:
+            nodes = plural(len({bind.node for bind in binds}), "node")
+            message = f"bound {plural(len(binds), 'pod')} to {nodes}"
+            self.events.note(group, "Scheduled", message)
 
     def _withdraw(self, call: BindGang, failed: list[BindOutcome]) -> None:
         """Count pods as pending again that were not bound."""
@@ -230,86 +261,52 @@ class KubeScheduler:
         gang.not_before = now + BACKOFF
         self.model.gangs.changed.add(gang.job)
 
-    def _begin_preemption(self, call: Preempt) -> None:
-        if self._preemption is None and call.victims:
-            self._preemption = call
-            self.lost_gpu_seconds += call.lost_gpu_seconds
-            self._send(self._preempt(call))
+    # Gangs that hold nodes
 
-    async def _preempt(self, call: Preempt) -> None:
-        log.info("preempting", preemptor=call.preemptor, victims=len(call.victims))
-        self.evictions.update(await self._evictor.preempt(call))
-        message = f"preempted by gang {call.preemptor}"
-        for victim in call.victims:
-            await self._event(victim.pod, "Preempted", message)
+    def _hold(self, gang: KubeGang, places: dict[int, str], now: Micros) -> None:
+        """Hold nodes, and write since when the gang holds any: the wait outlives the scheduler."""
+        self.model.hold(gang, places, now)
+        since = datetime.fromtimestamp((gang.held_since or now) / SECOND, UTC)
+        held = [gang.members[number].pod for number in places]
+        self._annotate(map(reference, held), {HELD_SINCE: time_text(since)})
 
-    def _is_shown(self, call: Preempt) -> bool:
-        """Whether the watch shows all victims as marked or gone."""
-        pods = self.model.pods.pods
-        known = (pods.get(victim.pod.uid) for victim in call.victims)
-        return all(
-            pod is None or pod.is_terminating or PREEMPTED_BY in pod.metadata.annotations
-            for pod in known
-        )
+    def _release(self, gang: KubeGang, now: Micros) -> None:
+        held = [member.pod for member in gang.pending]
+        self.model.release(gang, now)
+        self._annotate(map(reference, held), {HELD_SINCE: None})
 
     def _end_wait(self, call: TimeOutGang, now: Micros) -> None:
         """Release what a gang holds; then it is tried again later, or its pods are marked."""
         gang = self.model.gangs.gangs[call.gang]
-        self.model.release(gang)
+        self.model.release(gang, now)
         self._back_off(gang, now)
-        if not call.retries:
-            self._send(self._mark_timed_out(call.pods))
+        mark = {} if call.retries else {TIMED_OUT: "true"}
+        self._annotate(call.pods, {HELD_SINCE: None, **mark})
+        waited = f"{(gang.terms.timeout or 0) / SECOND:.0f} s"
+        message = f"gang {gang.name} did not start within {waited} of holding its first node"
+        message += "; it is tried again" if call.retries else "; its pods are not placed again"
+        group = self.model.gangs.group_target(gang)
+        targets = [pod.target for pod in call.pods] + ([] if group is None else [group])
+        for target in targets:
+            self.events.warn(target, "Timeout", message)
 
-    async def _mark_timed_out(self, pods: tuple[PodReference, ...]) -> None:
-        await asyncio.gather(*(self._evictor.annotate(pod, {TIMED_OUT: "true"}) for pod in pods))
-
-    # Gangs that are bound in part
-
-    def _expire_rounds(self, now: Micros) -> None:
-        """Evict the bound pods of rounds that were not completed in time."""
-        for gang in self.model.gangs.gangs.values():
-            states = {member.state for member in gang.members.values()}
-            if gang.is_alone or not states >= {MemberState.BOUND, MemberState.PENDING}:
-                continue
-            bound, pending = gang.bound, gang.pending
-            rounds = incomplete_rounds(
-                [member.pod for member in bound], [member.pod for member in pending]
-            )
-            for number, pods in rounds.items():
-                if number not in self._timing_out and self._is_overdue(pods, now):
-                    self._timing_out.add(number)
-                    self._send(self._evict_round(gang.name, pods))
-
-    def _is_overdue(self, pods: list[KubePod], now: Micros) -> bool:
-        began = [at for pod in pods if (at := bound_at(pod)) is not None]
-        limit_s = self._settings.gang_timeout_s
-        return bool(began) and now / SECOND - min(began).timestamp() > limit_s
-
-    async def _evict_round(self, gang: str, pods: list[KubePod]) -> None:
-        """Bare pods would be lost for good, so they stay; the event says so."""
-        message = f"gang {gang} was bound in part for {self._settings.gang_timeout_s:.0f} s"
-        has_bare = any(pod.metadata.controller is None for pod in pods)
+    def _annotate(
+        self, pods: Iterable[PodReference], annotations: Mapping[str, str | None]
+    ) -> None:
         for pod in pods:
-            if has_bare:
-                note = f"{message}; not evicted, because a pod of it has no controller"
-                await self._event(reference(pod), "GangTimedOut", note)
-            else:
-                result = await self._evictor.evict(reference(pod), "GangTimedOut", message)
-                self.evictions[result] += 1
-                await self._event(reference(pod), "GangTimedOut", message)
+            self._calls.send(self._evictor.annotate(pod, annotations))
 
     # Changes of pods
 
     def _on_pod(self, change: Change[KubePod]) -> None:
+        """Look at a change of a pod before the model follows it."""
         before, after = change
         if after is None or not self.model.pods.is_own(after):
             return
-        was_pending = before is not None and not before.spec.node_name
-        if was_pending and after.spec.node_name and ROUND not in after.metadata.annotations:
+        if is_foreign_bind(before, after):
             self._note_foreign_bind(after)
-        was_running = before is not None and not before.is_finished
-        if was_running and after.status.phase == "Failed" and _is_refusal(after.status.reason):
-            self._avoid(after)
+        if is_refusal(after) and after.metadata.uid in self.model.pods.pods:
+            self.model.note_refusal(after, wall_clock())
 
     def _note_foreign_bind(self, pod: KubePod) -> None:
         self.foreign_binds += 1
@@ -319,46 +316,15 @@ class KubeScheduler:
             f" name {names}"
         )
         log.warning("foreign bind", pod=pod.metadata.key, node=pod.spec.node_name)
-        if self._may_act():
-            self._send(self._event(reference(pod), "ForeignBind", message))
-
-    def _avoid(self, pod: KubePod) -> None:
-        """Let a gang avoid a node whose kubelet has refused a pod of it, for a while."""
-        gang, node = self.model.gangs.gang_of(pod.metadata.uid), pod.spec.node_name
-        if gang is None or node in gang.avoid:
-            return
-        gang.avoid = (*gang.avoid, node)
-        self.model.gangs.changed.add(gang.job)
-        forget = lambda: self._later(lambda: self._forgive(gang, node))  # noqa: E731
-        asyncio.get_running_loop().call_later(AVOID_S, forget)
-
-    def _forgive(self, gang: KubeGang, node: str) -> None:
-        gang.avoid = tuple(each for each in gang.avoid if each != node)
-        self.model.gangs.changed.add(gang.job)
+        self.events.warn(reference(pod).target, "ForeignBind", message)
 
     # Work beside the passes
-
-    async def _event(self, pod: PodReference, reason: str, message: str) -> None:
-        try:
-            await record_event(self._client, pod, reason, message)
-        except (ApiStatusError, ApiUnreachableError) as error:
-            log.warning("event not written", pod=pod.name, reason=str(error))
 
     def _later(self, result: Callable[[], None]) -> None:
         """Change the model between two plans."""
         self._results.append(result)
         self._changed.set()
 
-    def _send(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._calls.add(task)
-        task.add_done_callback(self._calls.discard)
-
 
 def _new_id() -> str:
     return secrets.token_hex(6)
-
-
-def _is_refusal(reason: str) -> bool:
-    """Whether a kubelet has refused the pod, so that it never ran."""
-    return reason.startswith("OutOf") or reason == "UnexpectedAdmissionError"

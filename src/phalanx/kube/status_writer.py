@@ -11,20 +11,19 @@ from typing import NamedTuple
 import structlog
 
 from phalanx.host.clock import boot_time
-from phalanx.kube.calls import PodReference, PodReport
+from phalanx.kube.calls import PodReport
 from phalanx.kube.client import ApiClient, PatchKind
 from phalanx.kube.errors import ApiStatusError, ApiUnreachableError
+from phalanx.kube.event_writer import EventWriter
 from phalanx.kube.objects.metadata import timestamp
 from phalanx.kube.objects.pod import KubePod
 from phalanx.kube.resources import PODS
+from phalanx.kube.write_budget import WriteBudget
 
 #: A kind of reason is written when it has held for this long: pods of a gang arrive one by one.
 SETTLE_S = 0.5
 #: New numbers for the same kind of reason are written this often.
 REFRESH_S = 60.0
-WRITES_PER_S = 50
-#: The longest message that an event may have.
-_EVENT_BYTES = 1000
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -48,11 +47,15 @@ class StatusWriter:
         self,
         client: ApiClient,
         may_act: Callable[[], bool],
+        events: EventWriter,
+        budget: WriteBudget,
         clock: Callable[[], float] = boot_time,
     ) -> None:
         self.writes = 0
         self._client = client
         self._may_act = may_act
+        self._events = events
+        self._budget = budget
         self._clock = clock
         self._shown: dict[str, _Shown] = {}  #: by uid: what the pod shows now
         self._since: dict[str, tuple[str, float]] = {}  #: by uid: the last kind, and since when
@@ -86,11 +89,13 @@ class StatusWriter:
             if not self._due:
                 self._has_work.clear()
                 continue
+            await self._budget.take()
+            if not self._due:
+                continue
             uid = next(iter(self._due))
             report = self._due.pop(uid)
             if self._may_act():
                 await self._write(uid, report)
-            await asyncio.sleep(1 / WRITES_PER_S)
 
     async def _write(self, uid: str, report: PodReport) -> None:
         last = self._shown.get(uid)
@@ -109,7 +114,7 @@ class StatusWriter:
             await self._client.patch(path, body, PatchKind.STRATEGIC)
             self.writes += 1
             if last is None or last.kind != report.kind:
-                await record_event(self._client, pod, "FailedScheduling", report.message)
+                self._events.warn(pod.target, "FailedScheduling", report.message)
         except (ApiStatusError, ApiUnreachableError) as error:
             if not (isinstance(error, ApiStatusError) and error.code in (404, 409)):
                 log.warning("status not written", pod=pod.name, reason=str(error))
@@ -122,27 +127,3 @@ def _condition(pod: KubePod | None, now_s: float) -> _Shown | None:
         if condition.type == "PodScheduled" and condition.status == "False":
             return _Shown(condition.reason, condition.message, now_s)
     return None
-
-
-async def record_event(client: ApiClient, pod: PodReference, reason: str, message: str) -> None:
-    """Create a warning about a pod. Raises like `ApiClient.request`."""
-    now = timestamp()
-    event = {
-        "metadata": {"generateName": f"{pod.name[:200]}.", "namespace": pod.namespace},
-        "involvedObject": {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "namespace": pod.namespace,
-            "name": pod.name,
-            "uid": pod.uid,
-        },
-        "reason": reason,
-        "message": message[:_EVENT_BYTES],
-        "type": "Warning",
-        "firstTimestamp": now,
-        "lastTimestamp": now,
-        "count": 1,
-        "source": {"component": "phalanx"},
-        "reportingComponent": "phalanx",
-    }
-    await client.request("POST", f"/api/v1/namespaces/{pod.namespace}/events", event)

@@ -5,6 +5,7 @@ a decoded object takes little memory.
 """
 
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import msgspec
 
@@ -49,6 +50,16 @@ class ApiObject(ApiStruct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
+class ObjectReference(NamedTuple):
+    """The object that an event is about."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
 class ObjectCondition(ApiStruct, frozen=True):
     """A condition of a pod, a node, a PodGroup or a budget."""
 
@@ -76,6 +87,20 @@ class LabelSelector(ApiStruct, frozen=True):
 
     match_labels: dict[str, str] = {}
     match_expressions: tuple[SelectorRequirement, ...] = ()
+
+
+def time_text(at: datetime) -> str:
+    """A time for an annotation, with microseconds."""
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def time_of(text: str | None) -> datetime | None:
+    """The time in an annotation; None if there is none."""
+    try:
+        at = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
 def timestamp() -> str:
