@@ -94,12 +94,6 @@ class FairShares:
         names = list(self.branches)
         return {names[n] for n in np.flatnonzero(above).tolist()}
 
-    def as_parts(self, amounts: Floats) -> float:
-        """Amounts of all resources, in sum, as parts of the cluster's capacity."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            parts = np.where(amounts > EPSILON, amounts / self.capacity, 0.0)[self.shared]
-        return float(np.nan_to_num(parts, posinf=0.0).sum())
-
     def _used(self) -> Floats:
         """What each queue uses, one row per queue."""
         return np.array([branch.used for branch in self.branches.values()])

@@ -32,7 +32,7 @@ def single_domains(
     need = role.need or min(gang.need, len(role.tasks))
     if len(gang.roles) > 1:
         need = max(role.need, 0)
-    places = _places_by_domain(choice.counts(role), codes, len(names))
+    places = places_by_domain(choice.counts(role), codes, len(names))
     tightest = np.argsort(places, kind="stable").tolist()
     return [domain for domain in tightest if places[domain] >= max(need, 1)][:_DOMAINS_TRIED]
 
@@ -43,14 +43,14 @@ def spill_penalty(counts: Ints, codes: Ints, domains: int, wanted: int, home: in
     `counts` is how many tasks each node can take, `home` the domain that the gang is in already.
     Nodes in no domain come last.
     """
-    places = _places_by_domain(counts, codes, domains)
+    places = places_by_domain(counts, codes, domains)
     rank = np.full(domains + 1, domains, float)
     rank[_filling_order(places, wanted, home)] = np.arange(domains)
     penalty: Floats = rank[codes] * _DOMAIN_STEP
     return penalty
 
 
-def _places_by_domain(counts: Ints, codes: Ints, domains: int) -> Floats:
+def places_by_domain(counts: Ints, codes: Ints, domains: int) -> Floats:
     """How many tasks fit in each domain."""
     labelled = codes >= 0
     places = np.bincount(codes[labelled], weights=counts[labelled], minlength=domains)

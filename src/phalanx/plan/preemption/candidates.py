@@ -10,7 +10,7 @@ from phalanx.core.time_units import Micros
 from phalanx.plan.decisions import PlannedVictim
 from phalanx.plan.model import RunningGang
 from phalanx.plan.placement.trial import PlacementTrial, undo_all
-from phalanx.plan.state.capacity import Occupant
+from phalanx.plan.state.capacity import FreeCapacity, Occupant
 from phalanx.plan.state.nodes import Floats, Ints
 from phalanx.plan.state.running import Occupancy
 
@@ -77,6 +77,13 @@ class EvictionUnit(NamedTuple):
     def occupants(self) -> list[Occupant]:
         """Its tasks as they occupy their nodes."""
         return [self.occupancy.occupants[position] for position in self.positions]
+
+    def vacate(self, capacity: FreeCapacity, sign: int = 1) -> None:
+        """Free what its tasks occupy in a capacity; with -1, occupy it again."""
+        if self.whole and self.occupancy.groups is not None:
+            capacity.vacate_groups(self.occupancy.groups, sign)
+        else:
+            capacity.vacate(self.occupants(), sign)
 
     def task_ids(self) -> list[str]:
         return [f"{self.gang.job}.{self.gang.tasks[position].index}" for position in self.positions]

@@ -104,10 +104,10 @@ class ChosenUnits:
         """Take the unit's tasks out of usage and capacities."""
         self._eligibility.usage.evict(unit)
         for capacity in self._capacities:
-            capacity.vacate(unit.occupants())
+            unit.vacate(capacity)
 
     def _occupy(self, unit: EvictionUnit) -> None:
         """Put the unit's tasks back into usage and capacities."""
         self._eligibility.usage.restore(unit)
         for capacity in self._capacities:
-            capacity.vacate(unit.occupants(), -1)
+            unit.vacate(capacity, -1)

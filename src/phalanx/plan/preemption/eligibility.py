@@ -31,7 +31,7 @@ class EvictionEligibility:
         self.preemptor = preemptor
         #: The keys of the order that precede the priority; a higher priority outranks the others.
         self._keys_before_priority = tuple(takewhile(OrderKey.PRIORITY.__ne__, policy.order))
-        self.usage = UsageOverlay(shares, quota_demand)
+        self.usage = UsageOverlay(shares, quota_demand, preemptor)
         self.reclaim = ReclaimRules(shares, preemptor, self.usage)
         #: By queue, priority, youth and age: whether such gangs may be preempted, or reclaimed.
         self._may_evict: dict[tuple[str, int, bool, bool], tuple[bool, bool]] = {}
@@ -139,12 +139,16 @@ class EvictionEligibility:
     def allows_start(self, chosen: Iterable[EvictionUnit]) -> bool:
         """Whether the preemptor would be within its limits, and entitled to what it reclaims, once
         the chosen units have stopped."""
-        if not self._limits_hold(self.preemptor.amounts):
+        if not self.limits_hold():
             return False
         queues = {unit.gang.queue for unit in chosen if not self.is_preemption(unit)}
         if not queues:
             return True
-        return all(map(self.reclaim.is_entitled, queues)) and self.usage.helps(self.preemptor)
+        return all(map(self.reclaim.is_entitled, queues)) and self.usage.helps()
+
+    def limits_hold(self) -> bool:
+        """Whether the preemptor would be within all limits, once the chosen units have stopped."""
+        return self._limits_hold(self.preemptor.amounts)
 
     def allows_result(self, chosen: Iterable[EvictionUnit]) -> bool:
         """Whether the preemptor is entitled to exactly the chosen units, and the queues get closer
@@ -152,7 +156,7 @@ class EvictionEligibility:
         reclaimed = [unit for unit in chosen if not self.is_preemption(unit)]
         if not reclaimed:
             return True
-        return self.reclaim.allows(reclaimed) and self.usage.is_fairer_with(self.preemptor)
+        return self.reclaim.allows(reclaimed) and self.usage.is_fairer()
 
     def allows_placement(self, trials: Iterable[PlacementTrial]) -> bool:
         """Whether the limits hold for the tasks placed, which may be heavier than the lightest

@@ -6,7 +6,6 @@ set that makes the preemptor fit, nothing is evicted.
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import product
 
 import numpy as np
 
@@ -189,15 +188,15 @@ class VictimSearch:
         """The cheapest set of all pools of candidates and all domains, with its places taken."""
         best: tuple[EvictionCost, VictimSetSearch] | None = None
         gangs = eligibility.preemptor.gangs
-        pools = candidate_pools(eligibility, units)
-        for pool, variant in product(pools, domain_variants(gangs, space.capacities[0])):
-            search = VictimSetSearch(variant, eligibility, pool, space)
-            victims = search.run()
-            if victims is None:
-                continue
-            victims.undo()
-            if best is None or victims.cost < best[0]:
-                best = (victims.cost, search)
+        for pool in candidate_pools(eligibility, units):
+            for variant in domain_variants(gangs, space, pool):
+                search = VictimSetSearch(variant, eligibility, pool, space)
+                victims = search.run()
+                if victims is None:
+                    continue
+                victims.undo()
+                if best is None or victims.cost < best[0]:
+                    best = (victims.cost, search)
         return None if best is None else best[1].repeat()
 
     # What the pass decided

@@ -1,5 +1,7 @@
 """Usage of the queues without the victims chosen so far. The shares themselves do not change."""
 
+from functools import cached_property
+
 import numpy as np
 
 from phalanx.plan.fairshare.queue_tree import QueueBranch
@@ -7,7 +9,7 @@ from phalanx.plan.fairshare.quota_demand import QuotaDemand
 from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.preemption.candidates import EvictionUnit
 from phalanx.plan.preemption.preemptor import Preemptor
-from phalanx.plan.state.nodes import Floats
+from phalanx.plan.state.nodes import EPSILON, Floats
 
 #: Changes of sums over queues are rounded to so many digits.
 _DIGITS = 9
@@ -16,9 +18,10 @@ _DIGITS = 9
 class UsageOverlay:
     """Amounts freed by chosen victims, laid over the shares of a pass."""
 
-    def __init__(self, shares: FairShares, quota_demand: QuotaDemand) -> None:
+    def __init__(self, shares: FairShares, quota_demand: QuotaDemand, preemptor: Preemptor) -> None:
         self._shares = shares
         self._quota_demand = quota_demand
+        self._preemptor = preemptor
         #: By queue: amounts freed in it and in the queues below it.
         self._freed: dict[str, Floats] = {}
 
@@ -40,7 +43,7 @@ class UsageOverlay:
         """What a queue uses without the victims."""
         return branch.used - self._freed.get(branch.queue.name, 0.0)
 
-    def is_fairer_with(self, preemptor: Preemptor) -> bool:
+    def is_fairer(self) -> bool:
         """Whether the queues get closer to what they are entitled to, once the victims have stopped
         and the preemptor runs.
 
@@ -54,31 +57,51 @@ class UsageOverlay:
         lexicographic order. A finite number of gangs can run in a finite number of ways, so no
         sequence of reclaims goes on for ever, and none comes back to where it began.
         """
-        unmet, excess = self._changes(preemptor)
+        unmet, excess = self._changes()
         return unmet < 0 or (unmet == 0 and excess < 0)
 
-    def helps(self, preemptor: Preemptor) -> bool:
+    def helps(self) -> bool:
         """Whether either of the two sums falls. Victims that are not needed may still be chosen,
         and without them the other one may fall or stay as it is."""
-        unmet, excess = self._changes(preemptor)
+        unmet, excess = self._changes()
         return unmet < 0 or excess < 0
 
-    def _changes(self, preemptor: Preemptor) -> tuple[float, float]:
+    def _changes(self) -> tuple[float, float]:
         """By how much the sums change: what queues lack of the demand of their quotas, and what
         they use above what they deserve."""
-        unmet = excess = 0.0
-        for name in {*self._freed, *preemptor.amounts}:
-            branch = self._shares.branches.get(name)
-            if branch is None or branch.children:
-                continue
-            need, freed = preemptor.amounts.get(name, 0.0), self._freed.get(name, 0.0)
-            before, after = branch.used, branch.used - freed + need
-            demand = self._quota_demand.of(branch)
-            unmet += self._parts_above(demand, after) - self._parts_above(demand, before)
-            excess += self._parts_above(after, branch.deserved)
-            excess -= self._parts_above(before, branch.deserved)
+        leaves = self._leaves
+        after = leaves.used + leaves.need
+        for name, freed in self._freed.items():
+            row = leaves.rows.get(name)
+            if row is not None:
+                after[row] -= freed
+        unmet = leaves.parts_above(leaves.demand, after) - leaves.unmet
+        excess = leaves.parts_above(after, leaves.deserved) - leaves.excess
         return round(unmet, _DIGITS), round(excess, _DIGITS)
 
-    def _parts_above(self, amounts: Floats, others: Floats) -> float:
-        """By how much amounts exceed others, as parts of the cluster's capacity."""
-        return self._shares.as_parts(np.maximum(amounts - others, 0.0))
+    @cached_property
+    def _leaves(self) -> "_LeafQueues":
+        return _LeafQueues(self._shares, self._quota_demand, self._preemptor)
+
+
+class _LeafQueues:
+    """The queues without children, one row for each, as they are before any victim is chosen."""
+
+    def __init__(self, shares: FairShares, quota_demand: QuotaDemand, preemptor: Preemptor) -> None:
+        leaves = [branch for branch in shares.branches.values() if not branch.children]
+        names = [branch.queue.name for branch in leaves]
+        nothing = np.zeros(len(shares.capacity))
+        self.rows = {name: row for row, name in enumerate(names)}
+        self.used = np.array([branch.used for branch in leaves])
+        self.need = np.array([preemptor.amounts.get(name, nothing) for name in names])
+        self.deserved = np.array([branch.deserved for branch in leaves])
+        self.demand = np.array([quota_demand.of(branch) for branch in leaves])
+        counts = shares.shared & (shares.capacity > 0)
+        self._parts = np.where(counts, 1 / np.maximum(shares.capacity, 1), 0.0)
+        self.unmet = self.parts_above(self.demand, self.used)
+        self.excess = self.parts_above(self.used, self.deserved)
+
+    def parts_above(self, amounts: Floats, others: Floats) -> float:
+        """By how much amounts exceed others, in sum, as parts of the cluster's capacity."""
+        above = amounts - others
+        return float((above * (above > EPSILON)).sum(axis=0) @ self._parts)

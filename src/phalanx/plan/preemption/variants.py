@@ -1,16 +1,19 @@
 """What a search for victims tries one after the other: among which candidates, in which domain."""
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 from msgspec.structs import replace
 
 from phalanx.core.spec.job import PackMode
-from phalanx.plan.model import PendingGang
+from phalanx.plan.model import PendingGang, RoleRequest
 from phalanx.plan.placement.amounts import hardness
+from phalanx.plan.placement.domains import places_by_domain
 from phalanx.plan.preemption.candidates import EvictionUnit
 from phalanx.plan.preemption.eligibility import EvictionEligibility
-from phalanx.plan.state.capacity import FreeCapacity
+from phalanx.plan.preemption.victim_set import SearchSpace
+from phalanx.plan.state.nodes import UNLIMITED, Ints
 
 #: At most this many domains are tried in a search.
 _DOMAINS_TRIED = 16
@@ -32,23 +35,50 @@ def candidate_pools(
 
 
 def domain_variants(
-    gangs: Sequence[PendingGang], capacity: FreeCapacity
+    gangs: Sequence[PendingGang], space: SearchSpace, units: Sequence[EvictionUnit]
 ) -> Iterator[Sequence[PendingGang]]:
     """The gangs as they are; a single gang that requires a domain is bound to each in turn.
 
-    Heuristic: the domains in which most tasks fit already come first.
+    Nothing is yielded if a single gang would not fit without all of the units, and no domain in
+    which it would not. Heuristic: the domains in which most tasks fit already come first.
     """
     gang = gangs[0]
-    pack = gang.pack
-    required = pack is not None and pack.mode is PackMode.REQUIRE and gang.domain is None
-    if pack is None or not required or len(gangs) > 1:
+    if len(gangs) > 1:
         yield gangs
         return
-    codes, names = capacity.table.domains(pack.by)
-    by_code = list(names)
     role = max(gang.roles, key=hardness)
-    labelled = codes >= 0
-    counts = capacity.fit(role.request).counts[labelled]
-    places = np.bincount(codes[labelled], weights=counts, minlength=len(names))
-    for domain in np.argsort(-places, kind="stable")[:_DOMAINS_TRIED].tolist():
+    need = role.need or (gang.need if len(gang.roles) == 1 else 0)
+    could_fit = _counts_without(units, space, role)
+    pack = gang.pack
+    if pack is None or pack.mode is not PackMode.REQUIRE or gang.domain is not None:
+        if could_fit.sum() >= need:
+            yield gangs
+        return
+    table = space.capacities[0].table
+    codes, names = table.domains(pack.by)
+    fits = space.capacities[0].fit(role.request).counts
+    places = places_by_domain(fits, codes, len(names))
+    enough = places_by_domain(could_fit, codes, len(names)) >= max(need, 1)
+    by_code = list(names)
+    order = (domain for domain in np.argsort(-places, kind="stable").tolist() if enough[domain])
+    for domain in islice(order, _DOMAINS_TRIED):
         yield (replace(gang, domain=by_code[domain]),)
+
+
+def _counts_without(units: Sequence[EvictionUnit], space: SearchSpace, role: RoleRequest) -> Ints:
+    """At most this many tasks of a role fit on each node if all of the units are evicted."""
+    table, request = space.capacities[0].table, role.request
+    vector, free = table.vector(request.resources), space.capacities[0].free
+    mask = table.mask(request)
+    if space.allowed is not None:
+        mask = mask & space.allowed
+    nodes = np.concatenate([np.zeros(0, np.int64), *(unit.nodes for unit in units)])
+    none = np.zeros((0, len(table.rows)), np.int64)
+    amounts = np.concatenate([none, *(unit.freed for unit in units)])
+    counts: Ints = np.where(mask, UNLIMITED if request.per_node is None else request.per_node, 0)
+    # Shared devices may become whole, so whole devices are no bound.
+    for row, amount in ((0, 1), *vector.measured):
+        freed = np.bincount(nodes, weights=amounts[:, row], minlength=len(mask)).astype(np.int64)
+        np.minimum(counts, (free[row] + freed) // amount, out=counts)
+    np.maximum(counts, 0, out=counts)
+    return counts

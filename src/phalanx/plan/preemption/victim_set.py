@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
+
 from phalanx.core.spec.job import PackMode
 from phalanx.plan.model import PendingGang, RoleRequest
 from phalanx.plan.placement.amounts import hardness
@@ -119,7 +121,8 @@ class VictimSetSearch:
         undo_all(trials)
         if self._fits():
             return True
-        remaining = [n for n in range(len(self._units)) if n not in self._chosen.by_number]
+        useful = self._useful_units()
+        remaining = [number for number in useful if number not in self._chosen.by_number]
         step = 1
         while remaining:
             for number in remaining[:step]:
@@ -130,13 +133,29 @@ class VictimSetSearch:
                 return True
         return False
 
+    def _useful_units(self) -> Sequence[int]:
+        """The units that could let the preemptor start: those on nodes that it may use. All units,
+        where a limit of its queue binds."""
+        if not self._eligibility.limits_hold():
+            return range(len(self._units))
+        return self._units_in_reach
+
+    @cached_property
+    def _units_in_reach(self) -> list[int]:
+        """The units with tasks on nodes that the preemptor may use."""
+        roles = [(gang, role) for gang in self._gangs for role in gang.roles]
+        reach = np.logical_or.reduce([self._nodes_for(*each) for each in roles])
+        return [n for n, unit in enumerate(self._units) if reach[unit.nodes].any()]
+
     def _start_with_refused(self) -> bool:
         """Choose again, beginning with a unit that was refused.
 
         Heuristic: the units chosen first may have left their queue too little above its share for
         the one unit that would have been enough.
         """
-        for number in self._chosen.refused()[:_ALTERNATIVES]:
+        useful = self._useful_units()
+        refused = [number for number in self._chosen.refused() if number in useful]
+        for number in refused[:_ALTERNATIVES]:
             self._chosen.clear()
             if self._chosen.choose(number) and self._choose_enough():
                 return True

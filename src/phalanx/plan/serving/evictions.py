@@ -71,7 +71,7 @@ class Evictions:
         for unit in victims.units:
             work.exclude(unit.gang.job)
             for capacity in (work.capacity.soon, *later):
-                capacity.vacate(unit.occupants())
+                unit.vacate(capacity)
             work.use(unit.gang, -unit.amounts)
         work.decisions.append(Evict(tuple(map(placement, victims.trials)), planned))
         tasks = tuple(task for unit in victims.units for task in unit.task_ids())

@@ -72,6 +72,14 @@ class CapacityChange(NamedTuple):
 Occupant = tuple[int, Vector, tuple[int, ...], Hashable]
 
 
+class OccupantGroup(NamedTuple):
+    """Equal tasks on several nodes, which are distinct."""
+
+    vector: Vector
+    nodes: Ints
+    counts: Ints
+
+
 class TakenCapacity(NamedTuple):
     """What was taken from a capacity, so that it can be given back."""
 
@@ -383,6 +391,14 @@ class FreeCapacity:
             np.add.at(free, (vector.rows[:, None], at), sign * vector.amounts[:, None])
             self.note(at)
 
+    def vacate_groups(self, groups: Iterable[OccupantGroup], sign: int = 1) -> None:
+        """Free what these tasks occupy; with -1, occupy it again. They share no devices, and no
+        rule asks about them."""
+        free, _ = self._writable()
+        for vector, nodes, counts in groups:
+            free[vector.rows[:, None], nodes] += sign * vector.amounts[:, None] * counts
+            self.note(nodes)
+
     def _unshare(self, node: int, fraction: int, devices: tuple[int, ...]) -> None:
         """Free a fraction of devices. A device that is not listed is full, or whole if the fraction
         is negative."""
@@ -435,6 +451,18 @@ def count(
         np.minimum(counts, shares, out=counts)
     np.maximum(counts, 0, out=counts)
     return counts
+
+
+def groups_of_occupants(occupants: Iterable[Occupant]) -> list[OccupantGroup]:
+    """The tasks of each vector, those on one node together."""
+    by_vector: dict[int, tuple[Vector, dict[int, int]]] = {}
+    for node, vector, *_ in occupants:
+        counts = by_vector.setdefault(id(vector), (vector, {}))[1]
+        counts[node] = counts.get(node, 0) + 1
+    return [
+        OccupantGroup(vector, np.array([*counts], np.int64), np.array([*counts.values()], np.int64))
+        for vector, counts in by_vector.values()
+    ]
 
 
 def fill(nodes: Ints, counts: Ints, left: Floats, wanted: int) -> tuple[Ints, Ints]:

@@ -9,7 +9,7 @@ import numpy as np
 from phalanx.core.node import DEVICE, GPU
 from phalanx.core.time_units import SECOND, Micros
 from phalanx.plan.model import NEVER, RunningGang, RunningTask
-from phalanx.plan.state.capacity import Occupant
+from phalanx.plan.state.capacity import Occupant, OccupantGroup, groups_of_occupants
 from phalanx.plan.state.forkable import ForkableDict
 from phalanx.plan.state.nodes import Floats, Ints, NodeTable
 
@@ -27,6 +27,7 @@ class Occupancy:
         "first_end",
         "gang",
         "gpus",
+        "groups",
         "has_fractions",
         "has_traits",
         "highest",
@@ -68,6 +69,11 @@ class Occupancy:
         #: GPUs, and GPUs times the second up to which their work is safe: lost work grows linearly.
         self.gpus: Floats = np.array([_gpus(task) for task in tasks])
         self.safe: Floats = np.array([_gpus(task) * task.safe_at / SECOND for task in tasks])
+        #: The same occupants, tasks on one node together; None if they share devices or rules ask
+        #: about them.
+        self.groups: list[OccupantGroup] | None = None
+        if not self.has_fractions and not self.has_traits:
+            self.groups = groups_of_occupants(self.occupants)
         self._all_gpus = float(self.gpus.sum())
         self._all_safe = float(self.safe.sum())
 
