@@ -65,6 +65,7 @@ bench: $(PEERS) ## Measure the core, the planner, every store, the server and a 
 lock: $(READY) ## Write requirements/*.lock anew from pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip compile --universal --generate-hashes --no-header --python-version 3.11 --all-extras --group dev -o requirements/dev.lock pyproject.toml
+	$(BIN)/uv pip compile --universal --generate-hashes --no-header --python-version 3.11 --extra kubernetes --extra postgres -o requirements/image.lock pyproject.toml
 	$(BIN)/uv pip compile --universal --generate-hashes --no-header --python-version 3.11 --group bench -o requirements/bench.lock
 	$(BIN)/uv pip compile --universal --generate-hashes --no-header --python-version 3.11 --group go -o requirements/go.lock
 

@@ -3,7 +3,9 @@
 import secrets
 import shutil
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
@@ -57,9 +59,11 @@ class ApiServer(msgspec.Struct, frozen=True):
 class ControlPlane:
     """etcd and kube-apiserver with their files in a folder of their own."""
 
-    def __init__(self, binary: Path, folder: Path) -> None:
+    def __init__(self, binary: Path, folder: Path, *, audited: Sequence[str] = ()) -> None:
+        """Requests of the users `audited` are written to `audit.log` in the folder."""
         self._binary = binary
         self._folder = folder
+        self._audited = audited
         self._token = secrets.token_hex(16)
         folder.mkdir(parents=True)
         (folder / "tokens.csv").write_text(f'{self._token},admin,admin,"system:masters"\n')
@@ -126,6 +130,10 @@ class ControlPlane:
             "--feature-gates=GenericWorkload=true,GangScheduling=true",
             "--runtime-config=scheduling.k8s.io/v1alpha2=true",
         ]
+        if self._audited:
+            (folder / "audit.yaml").write_text(yaml.safe_dump(_audit_policy(self._audited)))
+            command += [f"--audit-policy-file={folder}/audit.yaml"]
+            command += [f"--audit-log-path={folder}/audit.log", "--audit-log-mode=blocking"]
         process = ServerProcess(command, folder / "kube-apiserver.log")
         process.wait_until(self._is_ready)
         return process
@@ -140,6 +148,12 @@ class ControlPlane:
                 return status == 200
         except (URLError, OSError):
             return False
+
+
+def _audit_policy(users: Sequence[str]) -> dict[str, Any]:
+    rules = [{"level": "Metadata", "users": list(users)}, {"level": "None"}]
+    kind = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy"}
+    return {**kind, "omitStages": ["RequestReceived"], "rules": rules}
 
 
 def start_controllers(binary: Path, api: ApiServer, folder: Path) -> ServerProcess:

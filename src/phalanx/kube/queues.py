@@ -1,7 +1,8 @@
 """Queues of the cluster: those of Phalanx and those of Volcano, read by the same code as files."""
 
+import re
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from phalanx.core.errors import Invalid, NotPermitted
 from phalanx.core.model import Queue
@@ -16,6 +17,8 @@ from phalanx.manifest.strict_mapping import StrictMapping
 #: Label of a pod and annotation of a namespace: the queue.
 QUEUE = "phalanx.dev/queue"
 DEFAULT = "default"
+#: Fields whose values are names in camel case.
+_CHOICES = ("preemptWithinQueue", "reclaimFromSiblings")
 
 
 class ClusterQueue(NamedTuple):
@@ -34,15 +37,25 @@ def cluster_queue(given: KubeQueue, *, is_volcano: bool) -> ClusterQueue:
         document = {"metadata": {"name": name}, "spec": spec}
         read = volcano_queue(StrictMapping(document, source, problems))
     else:
-        for field in ("quota", "limit"):
-            if field in spec:
-                spec[field] = with_native_names(spec[field])
+        spec = {_snake_case(field): _native(field, value) for field, value in spec.items()}
         read = native_queue(StrictMapping({"name": name, **spec}, source, problems))
     try:
         problems.raise_problems()
     except Invalid as invalid:
         return ClusterQueue(Queue(name), problem=str(invalid.problems[0]))
     return ClusterQueue(read.queue)
+
+
+def _native(field: str, value: Any) -> Any:
+    """The value of a field of the API as a file has it."""
+    if field in ("quota", "limit"):
+        return with_native_names(value)
+    return _snake_case(value) if field in _CHOICES and isinstance(value, str) else value
+
+
+def _snake_case(name: str) -> str:
+    """`lower_priority` for `LowerPriority`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
 def usable_queues(queues: Mapping[str, ClusterQueue]) -> dict[str, Queue]:
