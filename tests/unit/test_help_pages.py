@@ -1,5 +1,7 @@
 """`--help` of every command, and the readers of option values."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -74,3 +76,15 @@ def test_a_reader_says_what_to_write(reader: Any, value: str, sentence: str) -> 
 )
 def test_a_reader_reads(reader: Any, value: object, read: object) -> None:
     assert reader(value) == read
+
+
+def test_a_command_imports_no_other_command_and_no_http_client() -> None:
+    program = (
+        "import sys; from phalanx.cli import app\n"
+        "app(['worker', '--help'], standalone_mode=False)\n"
+        "print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)  # noqa: S603
+    imported = set(done.stdout.decode().splitlines()[-1].split())
+    assert "phalanx.cli.worker" in imported
+    assert imported & {"phalanx.cli.serve", "phalanx.cli.jobs", "httpx", "rich"} == set()

@@ -7,6 +7,7 @@ from typing import Any
 
 import typer
 
+from phalanx.cli.command_table import Commands
 from phalanx.cli.exits import Status
 from phalanx.cli.help_pages import HelpGroup
 from phalanx.cli.visible_text import say
@@ -17,6 +18,13 @@ _EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((?P<given>.*)\
 
 class CommandLine(HelpGroup):
     """The root of all commands, which prints the parser's errors in our words."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.commands: Any = Commands()
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.commands)
 
     def main(
         self,

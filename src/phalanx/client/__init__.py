@@ -1,6 +1,7 @@
 """The Python SDK: `Client`, and the errors that it raises."""
 
-from phalanx.client.client import Client
+from typing import TYPE_CHECKING, Any
+
 from phalanx.client.errors import (
     ConflictError,
     DeniedError,
@@ -13,6 +14,9 @@ from phalanx.client.errors import (
     UnreachableError,
     UntrustedError,
 )
+
+if TYPE_CHECKING:
+    from phalanx.client.client import Client as Client
 
 __all__ = [
     "Client",
@@ -27,3 +31,12 @@ __all__ = [
     "UnreachableError",
     "UntrustedError",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Imported on first use: a worker that only needs the client's settings has no use for `httpx`.
+    if name == "Client":
+        from phalanx.client.client import Client  # noqa: PLC0415
+
+        return Client
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
