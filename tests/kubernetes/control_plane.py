@@ -165,7 +165,9 @@ def start_controllers(binary: Path, api: ApiServer, folder: Path) -> ServerProce
     return ServerProcess(command, folder / "kube-controller-manager.log")
 
 
-def start_scheduler(binary: Path, api: ApiServer, folder: Path) -> ServerProcess:
+def start_scheduler(
+    binary: Path, api: ApiServer, folder: Path, *, gates: Sequence[str] = ()
+) -> ServerProcess:
     """kube-scheduler under the name `default-scheduler`."""
     config = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -175,7 +177,8 @@ def start_scheduler(binary: Path, api: ApiServer, folder: Path) -> ServerProcess
     }
     (folder / "kube-scheduler.yaml").write_text(yaml.safe_dump(config))
     command = [str(binary), "kube-scheduler", f"--config={folder / 'kube-scheduler.yaml'}"]
-    return ServerProcess([*command, "--secure-port=0"], folder / "kube-scheduler.log")
+    command += ["--secure-port=0", *([f"--feature-gates={','.join(gates)}"] if gates else ())]
+    return ServerProcess(command, folder / "kube-scheduler.log")
 
 
 def start_kwok(binary: Path, api: ApiServer, folder: Path) -> ServerProcess:

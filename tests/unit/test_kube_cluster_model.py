@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -185,3 +186,52 @@ def test_a_model_that_follows_changes_equals_a_new_one(changes: list[Change]) ->
     for change in changes:
         objects.change(change, model)
     assert seen(model) == seen(objects.fresh())
+
+
+BOUND = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:05Z"}
+#: What a kubelet reports, and what the scheduler writes to a pending pod.
+REPORTED: list[dict[str, Any]] = [
+    {"phase": "Running"},
+    {"phase": "Running", "containerStatuses": [{"name": "main"}]},
+    {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]},
+]
+CHANGED: list[dict[str, Any]] = [
+    {"phase": "Failed"},
+    {"terminating": True},
+    {"node": "n"},
+    {"labels": {"a": "b"}},
+    {"annotations": {"phalanx.dev/preempted-by": "default/g"}},
+    {"status": {"nominatedNodeName": "n"}},
+    {"status": {"containerStatuses": [{"name": "main", "resources": {"requests": {"cpu": "2"}}}]}},
+    {"status": {"conditions": [BOUND]}},
+    {"cpu": 2},
+    {"priority": 7},
+]
+
+
+def model_with(pod: KubePod) -> ClusterModel:
+    model = ClusterModel()
+    model.put_node(kube_node("n"))
+    model.put_pod(pod)
+    model.refresh()
+    return model
+
+
+@pytest.mark.parametrize("status", REPORTED)
+def test_a_version_that_plans_do_not_read_is_taken_over_without_a_translation(
+    status: dict[str, Any],
+) -> None:
+    model = model_with(kube_pod("p", cpu=1))
+    later = kube_pod("p", cpu=1, status=status)
+    model.put_pod(later)
+    assert not model.has_changed
+    [gang] = model.gangs.gangs.values()
+    assert [*gang.pods()] == [later]
+    assert [*model.pods.pods.values()] == [later]
+
+
+@pytest.mark.parametrize("fields", CHANGED)
+def test_a_version_that_plans_read_is_translated(fields: dict[str, Any]) -> None:
+    model = model_with(kube_pod("p", cpu=1))
+    model.put_pod(kube_pod("p", **{"cpu": 1, **fields}))
+    assert model.has_changed

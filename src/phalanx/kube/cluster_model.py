@@ -91,6 +91,9 @@ class ClusterModel:
     # Pods and PodGroups (PodGroups are put into `gangs` directly)
 
     def put_pod(self, pod: KubePod) -> None:
+        if self.pods.put_alike(pod):
+            self.gangs.put_alike(pod)
+            return
         uid = pod.metadata.uid
         before = self.pods.pods.get(uid)
         self._touch_place(uid)
@@ -293,6 +296,11 @@ class ClusterModel:
         self.gangs.changed |= self.gangs.in_namespace(name)
 
     # The planner state
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether there is anything to translate."""
+        return bool(self.gangs.changed or self._changed_nodes)
 
     def refresh(self) -> None:
         """Translate everything that has changed since the last call."""

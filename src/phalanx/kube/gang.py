@@ -92,6 +92,12 @@ class KubeGang:
     def set_members(self, members: Iterable[GangMember]) -> None:
         self.members = {member.number: member for member in sorted(members, key=_age)}
 
+    def put_alike(self, pod: KubePod) -> None:
+        """Take over a new version of a pod that is the same for every plan."""
+        member = self.members.get(self._numbers[pod.metadata.uid])
+        if member is not None:
+            self.members[member.number] = member._replace(pod=pod)
+
     def uids(self) -> dict[str, int]:
         """The pods and their numbers."""
         return self._numbers

@@ -84,6 +84,12 @@ class GangTable:
             self._naming.setdefault(declared.key, set()).add(uid)
         self._assign(uid, keep=is_bound)
 
+    def put_alike(self, pod: KubePod) -> None:
+        """Take over a new version of a pod that is the same for every plan."""
+        gang = self.gang_of(pod.metadata.uid)
+        if gang is not None:
+            gang.put_alike(pod)
+
     def remove_pod(self, uid: str) -> None:
         declared = self._declared.pop(uid, None)
         if declared is not None:

@@ -6,6 +6,7 @@ other; a gang whose parts do stays pending, and the reason names two of them.
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -113,30 +114,49 @@ ALONE = GangTerms(Match.ONLY_WAITING, 1)
 def pod_declaration(pod: KubePod) -> PodDeclaration | None:
     """The declaration of a pod; None if it belongs to no gang."""
     metadata, group = pod.metadata, pod.spec.scheduling_group
-    keys = [key for key in (*metadata.labels, *metadata.annotations) if key.startswith(_PREFIXES)]
-    if not keys and group is None:
+    labels = [each for each in metadata.labels.items() if each[0].startswith(_PREFIXES)]
+    annotations = [
+        each
+        for each in metadata.annotations.items()
+        if each[0].startswith(_PREFIXES) and each[0] != TIMED_OUT
+    ]
+    if not labels and not annotations and group is None:
         return None
-    problems, source = ProblemList(), SourceLocation(f"pod {metadata.key}")
+    name = "" if group is None else group.pod_group_name
+    declared = _declaration(metadata.namespace, tuple(labels), tuple(annotations), name)
+    if declared is None:
+        return None
+    problem = declared.problem
+    return declared._replace(pod=metadata.name, problem=problem and f"pod {metadata.key}{problem}")
+
+
+_Items = tuple[tuple[str, str], ...]
+
+
+@lru_cache(maxsize=1 << 14)
+def _declaration(
+    namespace: str, labels: _Items, annotations: _Items, group: str
+) -> PodDeclaration | None:
+    """What a pod with these keys declares, computed once for all pods of a gang. The problem
+    begins after the name of the pod."""
+    problems, source = ProblemList(), SourceLocation("")
 
     def mapping(data: Mapping[str, str], path: str) -> StrictMapping:
         return StrictMapping(data, source.at(*path.split(".")), problems)
 
-    annotations = {key: each for key, each in metadata.annotations.items() if key != TIMED_OUT}
     declared = declaration_of(
-        mapping(metadata.labels, "metadata.labels"),
-        mapping(annotations, "metadata.annotations"),
-        mapping(
-            {} if group is None else {"podGroupName": group.pod_group_name}, "spec.schedulingGroup"
-        ),
+        mapping(dict(labels), "metadata.labels"),
+        mapping(dict(annotations), "metadata.annotations"),
+        mapping({"podGroupName": group} if group else {}, "spec.schedulingGroup"),
     )
     if declared.gang is None:
         return None
     return PodDeclaration(
-        GangKey(declared.family, metadata.namespace, str(declared.gang.value)),
-        metadata.name,
+        GangKey(declared.family, namespace, str(declared.gang.value)),
+        "",
         {field: each.value for field, each in declared.fields.items()},
         declared.is_koordinator,
-        any(key.startswith(_ACK_PREFIX) for key in keys),
+        any(key.startswith(_ACK_PREFIX) for key, _ in (*labels, *annotations)),
         _first_problem(problems),
     )
 

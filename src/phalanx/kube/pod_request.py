@@ -6,6 +6,9 @@ effect counts.
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
+
+import msgspec
 
 from phalanx.kube.amounts import ExactAmounts, added, exact_amounts, largest, requested
 from phalanx.kube.objects.pod import (
@@ -19,27 +22,62 @@ from phalanx.kube.objects.pod import (
 _HUGE_PAGES = "hugepages-"
 
 
+class _Given(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The parts of a pod from which its request follows."""
+
+    containers: tuple[KubeContainer, ...]
+    init_containers: tuple[KubeContainer, ...]
+    resources: ResourceRequirements | None
+    overhead: Quantities
+    container_statuses: tuple[ContainerStatus, ...]
+    init_container_statuses: tuple[ContainerStatus, ...]
+    given_resources: ResourceRequirements | None
+    allocated_resources: Quantities
+    is_resize_infeasible: bool
+
+
+_decoder = msgspec.msgpack.Decoder(_Given)
+
+
 def pod_request(pod: KubePod) -> tuple[tuple[str, int], ...]:
     """The amounts by resource, sorted by its name."""
-    spec = pod.spec
-    infeasible = _is_resize_infeasible(pod)
-    amounts = _container_amounts(pod, infeasible=infeasible)
-    if spec.resources is not None:
-        amounts |= _pod_amounts(pod, spec.resources, infeasible=infeasible)
-    return tuple(sorted(requested(added(amounts, exact_amounts(spec.overhead))).items()))
+    spec, status = pod.spec, pod.status
+    given = _Given(
+        spec.containers,
+        spec.init_containers,
+        spec.resources,
+        spec.overhead,
+        status.container_statuses,
+        status.init_container_statuses,
+        status.resources,
+        status.allocated_resources,
+        _is_resize_infeasible(pod),
+    )
+    return _request(msgspec.msgpack.encode(given))
 
 
-def _container_amounts(pod: KubePod, *, infeasible: bool) -> ExactAmounts:
+@lru_cache(maxsize=1 << 12)
+def _request(encoded: bytes) -> tuple[tuple[str, int], ...]:
+    """The request, computed once for all pods that are equal in it."""
+    given = _decoder.decode(encoded)
+    amounts = _container_amounts(given)
+    if given.resources is not None:
+        amounts |= _pod_amounts(given, given.resources)
+    return tuple(sorted(requested(added(amounts, exact_amounts(given.overhead))).items()))
+
+
+def _container_amounts(given: _Given) -> ExactAmounts:
     """The containers and sidecars together, or an init container with the sidecars before it, if
     that is more."""
-    statuses = {status.name: status for status in pod.status.container_statuses}
+    infeasible = given.is_resize_infeasible
+    statuses = {status.name: status for status in given.container_statuses}
     total: ExactAmounts = {}
-    for container in pod.spec.containers:
+    for container in given.containers:
         total = added(total, _effective(container, statuses, infeasible=infeasible))
-    statuses = {status.name: status for status in pod.status.init_container_statuses}
+    statuses = {status.name: status for status in given.init_container_statuses}
     sidecars: ExactAmounts = {}
     starting: ExactAmounts = {}
-    for container in pod.spec.init_containers:
+    for container in given.init_containers:
         if is_sidecar(container):
             amounts = _effective(container, statuses, infeasible=infeasible)
             total, sidecars = added(total, amounts), added(sidecars, amounts)
@@ -67,16 +105,14 @@ def _effective(
     return _largest_of(given if infeasible else (wanted, *given))
 
 
-def _pod_amounts(
-    pod: KubePod, resources: ResourceRequirements, *, infeasible: bool
-) -> ExactAmounts:
+def _pod_amounts(given: _Given, resources: ResourceRequirements) -> ExactAmounts:
     """What the pod requests as a whole, which replaces what its containers request."""
-    wanted, status = resources.requests, pod.status.resources
-    given: tuple[Quantities, ...] = (wanted,)
+    wanted, status = resources.requests, given.given_resources
+    counted: tuple[Quantities, ...] = (wanted,)
     if status is not None and wanted:
-        given = (status.requests, pod.status.allocated_resources)
-        given = given if infeasible else (wanted, *given)
-    amounts = _largest_of(given)
+        counted = (status.requests, given.allocated_resources)
+        counted = counted if given.is_resize_infeasible else (wanted, *counted)
+    amounts = _largest_of(counted)
     return {name: each for name, each in amounts.items() if _may_be_of_pod(name)}
 
 

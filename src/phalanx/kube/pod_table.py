@@ -14,7 +14,7 @@ from phalanx.kube.placed_pods import PlacedPods, PodTraits
 from phalanx.kube.pod_queries import NamespaceLabels
 from phalanx.kube.pod_request import pod_request
 from phalanx.kube.pod_traits import PodTraitsIndex
-from phalanx.kube.rounds import ROUND, BindRound
+from phalanx.kube.rounds import ROUND, BindRound, bound_at
 from phalanx.kube.volumes import PodVolumes, VolumeIndex, claims_of
 from phalanx.plan.model import TaskRequest
 
@@ -67,6 +67,17 @@ class PodTable:
         self._enter(uid)
         self._forget_requests(changed)
         return changed
+
+    def put_alike(self, pod: KubePod) -> bool:
+        """Take over a new version of a pod if it is the same for every plan; whether it is."""
+        uid = pod.metadata.uid
+        known = self.pods.get(uid)
+        if known is None or not is_alike(known, pod):
+            return False
+        self.pods[uid] = pod
+        self._assumed.pop(uid, None)
+        self._index.put_alike(pod)
+        return True
 
     def remove(self, uid: str) -> set[str]:
         """Remove a pod; the uids of other pods whose requests have changed."""
@@ -246,6 +257,23 @@ class PodTable:
     def unsettle(self, node: str) -> None:
         """Place the pods of a node again, because the node was added or removed."""
         self._unsettled |= self.on_node(node)
+
+
+def is_alike(pod: KubePod, later: KubePod) -> bool:
+    """Whether two versions of a pod are the same for every plan: they differ at most in what its
+    kubelet reports, and in why it is pending."""
+    before, after = pod.metadata, later.metadata
+    return (
+        pod.spec == later.spec
+        and before.labels == after.labels
+        and before.annotations == after.annotations
+        and before.owner_references == after.owner_references
+        and (before.deletion_timestamp is None) == (after.deletion_timestamp is None)
+        and pod.is_finished == later.is_finished
+        and pod.status.nominated_node_name == later.status.nominated_node_name
+        and (bound_at(pod) is None) == (bound_at(later) is None)
+        and pod_request(pod) == pod_request(later)
+    )
 
 
 def _with_bind(pod: KubePod, assumed: KubePod) -> KubePod:

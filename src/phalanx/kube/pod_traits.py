@@ -47,6 +47,10 @@ class PodTraitsIndex:
         self._matched[uid] = self._queries_about(pod)
         return self._match_again(touched - {uid})
 
+    def put_alike(self, pod: KubePod) -> None:
+        """Take over a new version of a pod for which the same rules hold."""
+        self._pods[pod.metadata.uid] = pod
+
     def remove(self, uid: str) -> set[str]:
         """Remove a pod; the uids of other pods whose traits have changed."""
         return self._match_again(self._drop(uid))

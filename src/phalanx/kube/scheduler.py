@@ -103,6 +103,7 @@ class KubeScheduler:
         self._results: list[Callable[[], None]] = []
         self._is_leading = False
         self.plan_s = 0.0  #: duration of the last plan
+        self._passed_s = 0.0
         self._reported_s = 0.0
 
     @property
@@ -146,13 +147,15 @@ class KubeScheduler:
             await self.watch.pods.catch_up()
             self._is_leading = True
         began = time.monotonic()
-        await self._pass()
+        self._apply()
+        if self.model.has_changed or began - self._passed_s >= TICK_S:
+            self._passed_s = began
+            await self._pass()
         # A pause as long as the pass leaves the machine to the API server, and lets changes gather.
         await asyncio.sleep(max(_GATHER_S, time.monotonic() - began))
 
     async def _pass(self) -> None:
         self.passes += 1
-        self._apply()
         now = wall_clock()
         self.model.advance(now)
         self.model.refresh()
