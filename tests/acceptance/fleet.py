@@ -15,12 +15,13 @@ from tests.acceptance.terminal import PATIENCE_S, Server, Terminal
 class Fleet:
     """Workers join it one by one. All of it ends with the block."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *flags: str) -> None:
         self._folder = folder
+        self._flags = flags
         self._stack = ExitStack()
 
     def __enter__(self) -> "Fleet":
-        server = self._stack.enter_context(Server(self._folder))
+        server = self._stack.enter_context(Server(self._folder, *self._flags))
         self.terminal = Terminal(server.url)
         self.client = self._stack.enter_context(Client(server.url))
         return self

@@ -112,15 +112,12 @@ DECLARED = """
 
 def test_secrets_stay_references_and_services_are_not_enforced() -> None:
     text = job(full='"${resources.training-data.bucket}"') + DECLARED
-    path = "document 1: spec.tasks.workers.workload.containers.trainer.variables.MODE"
-    assert list(refused(text, priority_classes=CLASSES)) == [path]
-    settings = {"priority_classes": CLASSES, "ignore_unsupported": True}
+    settings = {"priority_classes": CLASSES}
     assert only(text, **settings)["external_services"] == {"s3.s3": "https://s3"}
     role = only(text, **settings)["roles"]["workers"]
     assert role["env"]["MODE"] == "${resources.training-data.bucket}"
     assert warnings(text, **settings) == [
         "document 1: spec.resources.s3 is declared, but access to it is not restricted",
-        f"{path} refers to the secret training-data, but secrets are not supported; it was ignored",
     ]
 
 

@@ -88,6 +88,16 @@ class TaskUser(msgspec.Struct, frozen=True, omit_defaults=True):
     home: str = ""
 
 
+class RunSecrets(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The secrets of an attempt: never written to a disk, the journal or a log."""
+
+    env: dict[str, str] = {}  #: variables for the process; they win over `RunAttempt.env`
+    redact: tuple[str, ...] = ()  #: values that are masked in the output
+
+    def __repr__(self) -> str:
+        return f"RunSecrets({len(self.env)} variables)"
+
+
 class PrepareStart(msgspec.Struct, frozen=True, tag=True):
     """An attempt is about to be started: do what makes its start quick."""
 
@@ -103,6 +113,7 @@ class RunAttempt(msgspec.Struct, frozen=True, tag=True):
     fence: bool = False
     limits: TaskLimits = TaskLimits()
     user: TaskUser | None = None  #: None for the spawner's own user
+    secrets: RunSecrets | None = None
 
     @property
     def key(self) -> AttemptKey:

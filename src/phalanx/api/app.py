@@ -20,6 +20,7 @@ from phalanx.api import (
     plain_protocol,
     plan,
     queues,
+    secrets,
     stream,
     submit,
     tokens,
@@ -49,6 +50,7 @@ _TOPICS = (
     cost,
     audit_listing,
     stream,
+    secrets,
     tokens,
     health,
 )

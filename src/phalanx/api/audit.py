@@ -31,6 +31,7 @@ _KINDS = {
     "queues": "queue",
     "workers": "worker",
     "tokens": "token",
+    "secrets": "secret",
 }
 #: Parameters of paths that name an object.
 _TARGETS = ("job_id", "worker_id", "name")

@@ -125,6 +125,11 @@ def bearer_of(scope: Scope) -> str | None:
     return token.strip()
 
 
+def is_private(scope: Scope) -> bool:
+    """Whether other hosts cannot read the connection: it is TLS, or on loopback."""
+    return scope["scheme"] == "https" or _is_loopback(scope)
+
+
 def _is_loopback(scope: Scope) -> bool:
     client = scope.get("client")
     return client is not None and _is_loopback_address(client[0])

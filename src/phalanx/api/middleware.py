@@ -18,7 +18,7 @@ from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
 from phalanx.api import request_body
 from phalanx.api.audit import name_target, note_refusal
-from phalanx.api.auth import AGENTS, identify, principal_of
+from phalanx.api.auth import AGENTS, identify, is_private, principal_of
 from phalanx.api.certificates import check_certificate
 from phalanx.api.errors import refusal_of, wrong
 from phalanx.api.json_body import JsonBody
@@ -74,7 +74,9 @@ class Middleware:
         try:
             await self._check_agent(scope, worker)
             data = await _body(receive, self._services.info.body_limit_bytes)
-            reply = await self._services.agent_sync.sync(worker, _request(data))
+            reply = await self._services.agent_sync.sync(
+                worker, _request(data), is_private=is_private(scope)
+            )
             await self._check_agent(scope, worker)  # it may have been revoked while it waited
             body = _encode(reply)
         except Exception as error:  # answered in the same form as every error
@@ -155,7 +157,9 @@ async def sync(request: Request[Any, Any, Any], worker_id: FromPath[str]) -> Syn
     check_worker(principal_of(request), worker_id)
     services = services_of(request)
     data = await request_body.raw(request, services.info.body_limit_bytes)
-    return await services.agent_sync.sync(worker_id, _request(data))
+    return await services.agent_sync.sync(
+        worker_id, _request(data), is_private=is_private(request.scope)
+    )
 
 
 ROUTES = [sync]

@@ -14,6 +14,7 @@ from phalanx.engine.engine import Engine
 from phalanx.engine.event_buffer import EventBuffer
 from phalanx.engine.forecast import Forecasts
 from phalanx.engine.idempotency import IdempotencyKeys
+from phalanx.engine.object_registry import ObjectRegistry
 from phalanx.engine.output.outputs import Outputs
 from phalanx.engine.plain.claims import PlainClaims
 from phalanx.engine.plain.reports import PlainReports
@@ -23,6 +24,7 @@ from phalanx.engine.submit_warnings import SubmitWarnings
 from phalanx.host.clock import wall_clock
 from phalanx.identity.token_changes import TokenChanges
 from phalanx.identity.token_registry import TokenRegistry
+from phalanx.secrets.stored_secrets import StoredSecrets
 from phalanx.store.protocol import Store
 
 if TYPE_CHECKING:
@@ -64,6 +66,8 @@ class Services:
         certificates: "Certificates | None" = None,
         metrics: MetricsSource | None = None,
         info: Info | None = None,
+        secrets: StoredSecrets | None = None,
+        objects: ObjectRegistry | None = None,
     ) -> None:
         self.engine = engine
         self.agent_sync = agent_sync
@@ -74,6 +78,8 @@ class Services:
         registry.on_revoked = agent_sync.end_call
         self.tokens = TokenChanges(store, registry, keep_admin=not registry.open_on_loopback)
         self.certificates = certificates
+        self.objects = objects or ObjectRegistry(store)
+        self.secrets = secrets or StoredSecrets(self.objects, None)
         self.metrics = metrics
         self.info = info or Info()
         self.checkpoint_uploads = asyncio.Semaphore(_CHECKPOINT_UPLOADS)

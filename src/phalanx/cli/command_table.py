@@ -60,6 +60,7 @@ TOPICS: dict[str, dict[str, str]] = {
     "Administer a server": {
         "config": "config:config",
         "token": "token:app",
+        "secret": "secret:app",
         "audit": "audit:audit",
         "ca": "ca:app",
     },

@@ -21,6 +21,7 @@ from phalanx.cli.formatting import plural
 from phalanx.cli.local_tokens import LocalTokens
 from phalanx.cli.output import console, prefixed_line
 from phalanx.client.settings import DEFAULT_SERVER, TOKEN_VARIABLE
+from phalanx.secrets.encryption import add_key
 
 _SERVER = "server"
 _HOST = "127.0.0.1"
@@ -103,7 +104,15 @@ class LocalCluster:
             f"--host={_HOST}",
             f"--port={self._port}",
             f"--store={self._store}",
+            f"--secret-key-file={self._key_file()}",
         )
+
+    def _key_file(self) -> Path:
+        """The key that encrypts secrets; created if there is none."""
+        path = self._folder / "secret.key"
+        if not path.exists():
+            add_key(path)
+        return path
 
     def _worker_arguments(self, name: str) -> tuple[str, ...]:
         tokens = () if self._tokens is None else (f"--token-file={self._tokens.join}",)

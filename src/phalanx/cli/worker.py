@@ -16,7 +16,7 @@ from phalanx.client.settings import DEFAULT_SERVER, pin_for, token_in, token_var
 from phalanx.core.errors import Invalid
 from phalanx.core.model import Protocol
 from phalanx.core.spec.fields import Reader
-from phalanx.core.spec.job import NEEDS_USERS
+from phalanx.core.spec.job import NEEDS_AGENT, NEEDS_USERS
 from phalanx.core.spec.names import label_key, label_value, worker_id
 from phalanx.core.spec.quantities import capacity
 from phalanx.server.config import state_directory
@@ -191,7 +191,10 @@ def worker(  # noqa: PLR0913
         id=_checked("--id", name or socket.gethostname(), worker_id),
         protocol=Protocol.SYNC,
         resources=detected.resources | _amounts(resources),
-        tags=detected.labels | _labels(label or []) | (NEEDS_USERS if users.is_set else {}),
+        tags=detected.labels
+        | _labels(label or [])
+        | NEEDS_AGENT
+        | (NEEDS_USERS if users.is_set else {}),
         exec_addr=address,
         slots=slots,
     )

@@ -34,6 +34,7 @@ from phalanx.wire.jobs import (
 )
 from phalanx.wire.plan import PlanView, Why
 from phalanx.wire.progress import JobProgress
+from phalanx.wire.secrets import SecretView
 from phalanx.wire.tokens import CreatedToken, TokenView
 from phalanx.wire.workers import DrainReply, QueuesReply, QueueView, WorkerView
 
@@ -425,6 +426,26 @@ class Client:
     def revoke_token(self, name: str) -> None:
         """Revoke a token, or the credential of a worker (`worker:w-1`)."""
         self._transport.send(ApiRequest("DELETE", _path("tokens", name), is_repeatable=False))
+
+    # Secrets
+
+    def secrets(self) -> list[SecretView]:
+        """The secrets and the names of their keys, without the values."""
+        return self._call(list[SecretView], ApiRequest("GET", "/secrets"))
+
+    def set_secret(
+        self, name: str, values: Mapping[str, str], *, namespace: str = "default"
+    ) -> SecretView:
+        """Set keys of a secret. Its other keys stay as they are."""
+        return self._send_json("PUT", _path("secrets", namespace, name), SecretView, data=values)
+
+    def remove_secret(
+        self, name: str, keys: Sequence[str] = (), *, namespace: str = "default"
+    ) -> None:
+        """Remove a secret, or only some of its keys."""
+        path = _path("secrets", namespace, name)
+        params = {"keys": ",".join(keys)} if keys else {}
+        self._transport.send(ApiRequest("DELETE", path, params, is_repeatable=False))
 
     # Audit
 

@@ -144,6 +144,14 @@ class GatheringEnded(msgspec.Struct, frozen=True):
     why: str
 
 
+class SecretsUnavailable(msgspec.Struct, frozen=True):
+    """The secrets of a reserved gang could not be resolved."""
+
+    job: str
+    epoch: int
+    why: str
+
+
 class ReservationExpired(msgspec.Struct, frozen=True):
     """Timer: a start set that is not released by now is given back."""
 
@@ -462,6 +470,7 @@ Event = (
     | NominationEnded
     | GangGathered
     | GatheringEnded
+    | SecretsUnavailable
     | ReservationExpired
     | Accepted
     | Claimed

@@ -1,17 +1,29 @@
 """The instructions for an agent, derived from the cluster's state alone."""
 
+from collections.abc import Mapping
+
 from phalanx.core.cluster import Cluster
 from phalanx.core.environment import GangEnvironment
 from phalanx.core.gang import Gang
 from phalanx.core.ids import split_task
 from phalanx.core.model import Task
 from phalanx.core.node import AttemptKey, Node
+from phalanx.core.spec.job import Role
+from phalanx.core.spec.secret_references import SecretKey, secrets_in, with_secrets
 from phalanx.core.states import State
-from phalanx.wire.sync import TaskInstruction, TaskSpec, Want
+from phalanx.engine.gang_secrets import SecretDelivery
+from phalanx.wire.sync import TaskInstruction, TaskSecrets, TaskSpec, Want
+
+_NO_VALUES: Mapping[SecretKey, str] = {}
 
 
-def instructions_for(cluster: Cluster, node: Node) -> list[TaskInstruction]:
-    """What the agent should change about the attempts that its worker is charged for."""
+def instructions_for(
+    cluster: Cluster, node: Node, secrets: SecretDelivery | None = None
+) -> list[TaskInstruction]:
+    """What the agent should change about the attempts that its worker is charged for.
+
+    Attempts whose secrets cannot be sent yet are left out.
+    """
     environments: dict[str, GangEnvironment] = {}
     instructions = []
     for attempt in node.charges:
@@ -21,10 +33,14 @@ def instructions_for(cluster: Cluster, node: Node) -> list[TaskInstruction]:
             continue
         want = _want(gang, task)
         if want in (Want.PREPARE, Want.RUN):
+            values = _values(gang, task, attempt, secrets)
+            if values is None:
+                continue
             environment = environments.get(gang.job.id)
             if environment is None:
                 environment = environments[gang.job.id] = GangEnvironment(gang, cluster.nodes)
-            instructions.append(TaskInstruction(*attempt, want, _spec(gang, task, environment)))
+            spec = _spec(gang, task, environment.environment(task), values)
+            instructions.append(TaskInstruction(*attempt, want, spec))
         elif want is not None:
             instructions.append(TaskInstruction(*attempt, want))
     return instructions
@@ -49,11 +65,24 @@ def _want(gang: Gang, task: Task) -> Want | None:
     return None if gang.accepted >> task.index & 1 else Want.PREPARE
 
 
-def _spec(gang: Gang, task: Task, environment: GangEnvironment) -> TaskSpec:
+def _values(
+    gang: Gang, task: Task, attempt: AttemptKey, secrets: SecretDelivery | None
+) -> Mapping[SecretKey, str] | None:
+    """The values of the secrets that a task uses; None if they cannot be sent yet."""
+    if not gang.role(task.index).secrets:
+        return _NO_VALUES
+    return None if secrets is None else secrets.values(gang, attempt)
+
+
+def _spec(gang: Gang, task: Task, env: dict[str, str], values: Mapping[SecretKey, str]) -> TaskSpec:
     role, spec = gang.role(task.index), gang.job.spec
+    secrets = _take_secrets(role, env, values) if role.secrets else None
+    for name in role.env:
+        if name in env:
+            env[name] = with_secrets(env[name], values.__getitem__)  # undoes `$$`
     return TaskSpec(
         command=role.command,
-        env=environment.environment(task),
+        env=env,
         grace=spec.grace,
         workdir=role.workdir,
         time_limit=spec.time_limit,
@@ -66,4 +95,17 @@ def _spec(gang: Gang, task: Task, environment: GangEnvironment) -> TaskSpec:
         namespace=spec.namespace,
         run_as_user=spec.run_as_user,
         watch=spec.watch,
+        secrets=secrets,
+    )
+
+
+def _take_secrets(role: Role, env: dict[str, str], values: Mapping[SecretKey, str]) -> TaskSecrets:
+    """The secrets of a task. The variables that contain them are removed from the others."""
+    names = [name for name, value in env.items() if secrets_in(value)]
+    return TaskSecrets(
+        env={name: with_secrets(env.pop(name), values.__getitem__) for name in names},
+        files={
+            name: with_secrets(text, values.__getitem__) for name, text in role.secret_files.items()
+        },
+        redact=tuple(dict.fromkeys(values[key] for key in role.secrets)),
     )

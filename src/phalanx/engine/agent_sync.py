@@ -16,6 +16,7 @@ from phalanx.core.node import AttemptKey, Node
 from phalanx.core.states import State
 from phalanx.engine.agent_instructions import instructions_for
 from phalanx.engine.engine import Engine
+from phalanx.engine.gang_secrets import NOT_PRIVATE, GangSecrets, SecretDelivery, SecretSource
 from phalanx.engine.progress_board import ProgressBoard
 from phalanx.engine.turn import Turn
 from phalanx.store.protocol import Store
@@ -45,18 +46,25 @@ class _Session:
 
 
 class AgentSync:
-    def __init__(self, engine: Engine, store: Store) -> None:
+    def __init__(
+        self, engine: Engine, store: Store, secret_source: SecretSource | None = None
+    ) -> None:
         self._engine = engine
+        self._secrets = GangSecrets(engine, secret_source, self._wake)
         self._store = store
         self._sessions: dict[str, _Session] = {}
         self._cluster_id = ""
         self.progress = ProgressBoard()
 
     def observe(self, turn: Turn) -> None:
+        self._secrets.observe(turn)
         for worker in sorted(turn.woken()):
-            session = self._sessions.get(worker)
-            if session is not None:
-                session.changed.set()
+            self._wake(worker)
+
+    def _wake(self, worker: str) -> None:
+        session = self._sessions.get(worker)
+        if session is not None:
+            session.changed.set()
 
     def end_call(self, worker: str) -> None:
         """Answer the call of a worker that is held."""
@@ -65,8 +73,11 @@ class AgentSync:
             session.calls += 1
             session.changed.set()
 
-    async def sync(self, worker: str, request: SyncRequest) -> SyncReply:
-        """Take an agent's reports, and answer with its instructions.
+    async def sync(
+        self, worker: str, request: SyncRequest, *, is_private: bool = True
+    ) -> SyncReply:
+        """Take an agent's reports, and answer with its instructions. Secrets are sent only over a
+        private connection.
 
         Raises Unknown for a worker that is not registered, Conflict for one that was registered
         again by another agent.
@@ -78,9 +89,16 @@ class AgentSync:
         stored_jobs = await self._stored_jobs(request)
         # Cleared before the turn: later changes of that turn may bring further instructions.
         session.changed.clear()
-        instructions, full = await self._engine.do(
-            lambda turn: self._take(turn, worker, session, request, stored_jobs)
-        )
+        secrets = SecretDelivery(self._secrets, worker, is_private=is_private)
+
+        def take(turn: Turn) -> tuple[list[TaskInstruction], bool]:
+            extra = self._take(turn, worker, session, request, stored_jobs)
+            if request.term != self._engine.term:
+                return [], True
+            instructions, full = _instructions(turn, worker, request, secrets)
+            return extra + instructions, full
+
+        instructions, full = await self._engine.do(take)
         # A commit can outlast the lease; instructions are sent only while this server leads.
         self._engine.check_leading()
         self._engine.hear_worker(worker)
@@ -96,7 +114,7 @@ class AgentSync:
                 break
             session.changed.clear()
             instructions, full = await self._engine.do(
-                lambda turn: _instructions(turn, worker, request)
+                lambda turn: _instructions(turn, worker, request, secrets)
             )
         if call == session.calls:
             # The agent does not read the answer to an older call.
@@ -137,13 +155,12 @@ class AgentSync:
         session: _Session,
         request: SyncRequest,
         stored_jobs: frozenset[str],
-    ) -> tuple[list[TaskInstruction], bool]:
-        """Apply the reports; the instructions, and whether a full inventory is needed."""
+    ) -> list[TaskInstruction]:
+        """Apply the reports: the instructions that follow from them. A request with another term
+        has reports that may be outdated."""
         _registered(turn, worker, request)
-        if request.term != self._engine.term:
-            return [], True
         extra: list[TaskInstruction] = []
-        if request.seq > session.seq:
+        if request.term == self._engine.term and request.seq > session.seq:
             session.seq = request.seq
             self.progress.begin_term(request.term)
             if request.heard != session.sent_in:
@@ -158,8 +175,7 @@ class AgentSync:
                 instruction = _report(turn, worker, report, stored, self.progress)
                 if instruction is not None:
                     extra.append(instruction)
-        instructions, full = _instructions(turn, worker, request)
-        return extra + instructions, full
+        return extra
 
 
 def _registered(turn: Turn, worker: str, request: SyncRequest) -> Node:
@@ -176,10 +192,15 @@ def _registered(turn: Turn, worker: str, request: SyncRequest) -> Node:
 
 
 def _instructions(
-    turn: Turn, worker: str, request: SyncRequest
+    turn: Turn, worker: str, request: SyncRequest, secrets: SecretDelivery
 ) -> tuple[list[TaskInstruction], bool]:
+    """The instructions for the agent, and whether its full inventory is needed."""
     node = _registered(turn, worker, request)
-    return instructions_for(turn.cluster, node), not node.inventoried
+    instructions = instructions_for(turn.cluster, node, secrets)
+    while secrets.refused:
+        with suppress(CoreError):  # another task of its gang may have stopped it
+            turn.apply(events.SpawnFailed(*secrets.refused.pop(), NOT_PRIVATE))
+    return instructions, not node.inventoried
 
 
 def _has_new(session: _Session, instructions: list[TaskInstruction]) -> bool:

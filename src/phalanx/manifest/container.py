@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from phalanx.core.spec.fields import items, text
 from phalanx.core.spec.references import literal
+from phalanx.core.spec.secret_references import SecretKey, secrets_in, without_secrets
 from phalanx.manifest.draft import RoleDraft
 from phalanx.manifest.problems import ProblemList, SourceLocation
 from phalanx.manifest.read_options import ReadOptions
@@ -63,10 +64,8 @@ def put_container(
 
 def _put_variable(role: RoleDraft, entry: StrictMapping, variables: _Variables) -> None:
     name = entry.required("name", word, "write the name of the variable")
-    if entry.take("valueFrom") is not None:
-        entry.problems.add_unsupported(
-            entry.location.at("valueFrom"), "takes the value from elsewhere, which is not supported"
-        )
+    if "valueFrom" in entry:
+        _put_secret(role, entry, name)
         return
     given = entry.take("value")
     value: object = "" if given is None else given
@@ -81,15 +80,44 @@ def _put_variable(role: RoleDraft, entry: StrictMapping, variables: _Variables) 
         role.put_in("env", name, value, entry.location.at("value"))
 
 
+def _put_secret(role: RoleDraft, entry: StrictMapping, name: str | None) -> None:
+    """Set a variable whose value is a key of a secret; other sources are unsupported."""
+    source = entry.mapping("valueFrom")
+    location = entry.location.at("valueFrom")
+    if "secretKeyRef" not in source:
+        source.ignore(*source.unread())
+        entry.problems.add_unsupported(
+            location, "takes the value from elsewhere, which is not supported"
+        )
+        return
+    reference = source.mapping("secretKeyRef")
+    secret = reference.required("name", word, "write the name of the secret")
+    key = reference.required("key", word, "write a key of the secret")
+    if secret is None or key is None:
+        return
+    text = f"${{resources.{SecretKey(secret, key)}}}"
+    if not secrets_in(text):
+        entry.problems.add(
+            location, f"refers to {secret}, which is not the name of a secret; write a DNS label"
+        )
+    elif name is not None:
+        role.put_in("env", name, text, location)
+
+
 def _with_references(value: str, variables: _Variables) -> str:
     """The value with references of the native form; all other text is escaped."""
     parts, start = [], 0
     for match in _EXPANSION.finditer(value):
         if variables.is_reference(match["name"]):
-            parts.append(literal(_expanded(value[start : match.start()], variables.values)))
+            parts.append(_text(value[start : match.start()], variables))
             parts.append(variables.references[match["name"]])
             start = match.end()
-    return "".join([*parts, literal(_expanded(value[start:], variables.values))])
+    return "".join([*parts, _text(value[start:], variables)])
+
+
+def _text(value: str, variables: _Variables) -> str:
+    """The value as text of the native form, without references."""
+    return without_secrets(literal(_expanded(value, variables.values)))
 
 
 def _expanded(value: str, known: Mapping[str, str]) -> str:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from phalanx.core.spec.fields import items, text
 from phalanx.core.spec.references import literal
+from phalanx.core.spec.secret_references import secrets_in
 from phalanx.manifest.container import put_program, put_resources, report_extra_container
 from phalanx.manifest.draft import JobDraft, LocatedValue, RoleDraft
 from phalanx.manifest.metadata import metadata_of
@@ -155,9 +156,11 @@ def _put_variables(
                 problems.add(
                     location, f"refers to {match[0]}, which is not declared; add it to resources"
                 )
-            else:
-                problems.add_unsupported(
-                    location, f"refers to the secret {match['name']}, but secrets are not supported"
+            elif not secrets_in(match[0]):
+                problems.add(
+                    location,
+                    f"refers to {match[0]}, which is not the name of a secret; use lower-case"
+                    " letters, digits and '-'",
                 )
         role.put_in("env", name, literal(value) if isinstance(value, str) else value, location)
 

@@ -28,6 +28,7 @@ from phalanx.server.listening import Listening, is_loopback
 from phalanx.server.logs import EventLogger, Logger
 from phalanx.server.metrics.metrics import Metrics
 from phalanx.server.same_origin import SameOrigin
+from phalanx.server.secret_parts import SecretParts
 from phalanx.server.shutdown import Shutdown
 from phalanx.store.protocol import Store
 
@@ -45,8 +46,13 @@ class ServerParts(NamedTuple):
     http: HttpServer
 
 
-def assemble(
-    config: Config, store: Store, tokens: TokenRegistry, listening: Listening, log: Logger
+def assemble(  # noqa: PLR0913, PLR0917
+    config: Config,
+    store: Store,
+    tokens: TokenRegistry,
+    secrets: SecretParts,
+    listening: Listening,
+    log: Logger,
 ) -> ServerParts:
     name: str = config["name"] or f"{socket.gethostname()}-{os.getpid()}"
     event_logger, metrics = EventLogger(log), Metrics()
@@ -65,7 +71,7 @@ def assemble(
         observers=[event_logger.observe, metrics.observe],
     )
     engine.telemetry = TelemetryFanout(event_logger, metrics.engine)
-    services = _services(config, engine, store, tokens, metrics)
+    services = _services(config, engine, store, tokens, metrics, secrets)
     if isinstance(listening.certificate, ClusterCertificates):
         services.certificates = listening.certificate
     requests = Shutdown(_application(config, services, tokens, listening))
@@ -79,12 +85,19 @@ def is_open(config: Config) -> bool:
     return is_loopback(config["host"]) and bool(config["loopback_open"])
 
 
-def _services(
-    config: Config, engine: Engine, store: Store, tokens: TokenRegistry, metrics: Metrics
+def _services(  # noqa: PLR0913, PLR0917
+    config: Config,
+    engine: Engine,
+    store: Store,
+    tokens: TokenRegistry,
+    metrics: Metrics,
+    secrets: SecretParts,
 ) -> Services:
     return Services(
         engine=engine,
-        agent_sync=AgentSync(engine, store),
+        agent_sync=AgentSync(engine, store, secrets.resolver),
+        objects=secrets.objects,
+        secrets=secrets.resolver.stored,
         store=store,
         event_buffer=EventBuffer(engine.settings.event_buffer_size),
         auth=tokens,

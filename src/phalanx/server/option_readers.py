@@ -113,6 +113,20 @@ def _named(value: object, what: str) -> dict[str, object]:
     return named
 
 
+def secret_providers(value: object) -> tuple[str, ...]:
+    listed = value.split(",") if isinstance(value, str) else value
+    if not isinstance(listed, list | tuple) or not listed or not all(map(_is_provider, listed)):
+        raise refusal(
+            f"is {shown(value)}; write one or more of built-in, files:DIR and environment:PREFIX"
+        )
+    return tuple(listed)
+
+
+def _is_provider(value: object) -> bool:
+    kind, _, argument = str(value).partition(":")
+    return value == "built-in" or (kind in ("files", "environment") and bool(argument))
+
+
 def run_as_users(value: object) -> dict[str, tuple[str, ...]]:
     """Users by namespace."""
     named = _named(value, "namespaces and users, like ml=alice+bob,infra=deploy")

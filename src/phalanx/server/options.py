@@ -182,6 +182,27 @@ _SERVER: tuple[Option, ...] = (
         read.printed_seconds,
     ),
     Option(
+        "secret_key_file",
+        "Server",
+        "path",
+        read.filled,
+        None,
+        "A file with the key that encrypts secrets in the database; phalanx secret new-key"
+        " creates one. All servers of a cluster need the same. Without it, no secret can be set.",
+        otherwise="none",
+    ),
+    Option(
+        "secret_providers",
+        "Server",
+        "name,name,…",
+        read.secret_providers,
+        ("built-in",),
+        "Where the values of secrets come from, in this order: built-in is the database, files:DIR"
+        " are files DIR/NAMESPACE/NAME/KEY of the server, environment:PREFIX are its variables"
+        " PREFIXNAMESPACE__NAME__KEY.",
+        ",".join,
+    ),
+    Option(
         "stop_wait",
         "Server",
         "duration",

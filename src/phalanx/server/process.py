@@ -16,6 +16,7 @@ import structlog
 import uvloop
 
 from phalanx.identity.token_registry import TokenRegistry
+from phalanx.secrets.encryption import KeyFileError
 from phalanx.server import stores
 from phalanx.server.assembly import LINGER_S, assemble, is_open
 from phalanx.server.cluster_certificates import ClusterCertificates
@@ -25,6 +26,7 @@ from phalanx.server.listening import CannotListen, Listening, is_loopback
 from phalanx.server.logs import Logger
 from phalanx.server.options import BY_NAME, TlsMode
 from phalanx.server.retention import Retention, keep_pruning
+from phalanx.server.secret_parts import SecretParts, secret_parts
 from phalanx.server.tls_context import ServerCertificate
 from phalanx.store.protocol import Leader, Store, StoreError, StoreUnreachable
 
@@ -81,9 +83,11 @@ async def _serve(config: Config, announce: Announce) -> int:
         raise CannotServe(f"{shown}: {error}") from error
     try:
         tokens = await _tokens(config, store, place)
+        secrets = secret_parts(config, store)
+        await secrets.objects.refresh()
         listening = Listening(config)
         listening.certificate = await _certificate(config, store, listening, log)
-    except CannotListen as error:
+    except (CannotListen, KeyFileError) as error:
         await store.close()
         raise CannotServe(str(error)) from error
     except StoreError as error:
@@ -98,7 +102,7 @@ async def _serve(config: Config, announce: Announce) -> int:
     except CannotServe:
         await store.close()
         raise
-    server = ServerProcess(config, store, tokens, listening, log)
+    server = ServerProcess(config, store, tokens, secrets, listening, log)
     log.info("listening", url=listening.url, store=shown, name=server.name)
     try:
         return await server.live(lambda: announce(server.started(shown)))
@@ -167,8 +171,14 @@ async def _certificate(
 class ServerProcess:
     """The tasks of one server, from start to exit."""
 
-    def __init__(
-        self, config: Config, store: Store, tokens: TokenRegistry, listening: Listening, log: Logger
+    def __init__(  # noqa: PLR0913, PLR0917
+        self,
+        config: Config,
+        store: Store,
+        tokens: TokenRegistry,
+        secrets: SecretParts,
+        listening: Listening,
+        log: Logger,
     ) -> None:
         self._config = config
         self._store = store
@@ -176,7 +186,8 @@ class ServerProcess:
         self._listening = listening
         self._log = log
         self._stopping = asyncio.Event()
-        self._parts = assemble(config, store, tokens, listening, log)
+        self._secrets = secrets
+        self._parts = assemble(config, store, tokens, secrets, listening, log)
 
     @property
     def name(self) -> str:
@@ -205,6 +216,7 @@ class ServerProcess:
             "engine": engine.run(),
             "http": self._parts.http.serve(sockets=[self._listening.socket]),
             "tokens": self._tokens.keep_refreshing(),
+            "objects": self._secrets.objects.keep_refreshing(),
             "audit": self._parts.services.refused_requests.keep_flushing(),
             "retention": keep_pruning(engine, self._store, kept, self._log),
         }

@@ -19,11 +19,13 @@ from phalanx.store.protocol import (
     AuditQuery,
     AuditRecord,
     Batch,
+    ClusterObject,
     Deposed,
     JobPage,
     JobQuery,
     JobSummary,
     Leader,
+    ObjectKey,
     OutputChunk,
     OutputEnd,
     OutputTrim,
@@ -69,6 +71,8 @@ class MemoryDatabase:
         self.token_uses: dict[str, Micros] = {}
 
         self.authorities: dict[int, str] = {}
+        self.objects: dict[tuple[str, str, str], str] = {}
+        self.objects_version = 0
 
 
 class MemoryStore:
@@ -349,6 +353,30 @@ class MemoryStore:
 
     async def token_uses(self) -> dict[str, Micros]:
         return dict(self._db.token_uses)
+
+    # Objects
+
+    async def change_objects(
+        self,
+        put: Sequence[ClusterObject],
+        removed: Sequence[ObjectKey] = (),
+        audit: AuditRecord | None = None,
+    ) -> int:
+        for key in removed:
+            self._db.objects.pop(rows.object_key(key), None)
+        for each in put:
+            kind, namespace, name, doc = rows.object_row(each)
+            self._db.objects[kind, namespace, name] = doc
+        if audit is not None:
+            self._db.audit[column(audit.id)] = rows.audit_row(audit)
+        self._db.objects_version += 1
+        return self._db.objects_version
+
+    async def objects(self) -> tuple[ClusterObject, ...]:
+        return tuple(rows.object_from(doc) for _, doc in sorted(self._db.objects.items()))
+
+    async def objects_version(self) -> int:
+        return self._db.objects_version
 
     # Certificate authorities
 

@@ -26,12 +26,14 @@ from phalanx.store.protocol import (
     AuditQuery,
     AuditRecord,
     Batch,
+    ClusterObject,
     CommitFailed,
     Deposed,
     JobPage,
     JobQuery,
     JobSummary,
     Leader,
+    ObjectKey,
     OutcomeUnknown,
     OutputChunk,
     OutputEnd,
@@ -335,6 +337,39 @@ class PostgresStore:
 
     async def token_uses(self) -> dict[str, Micros]:
         return {row[0]: row[1] for row in await self._connections.fetch(sql.TOKEN_USES)}
+
+    # Objects
+
+    async def change_objects(
+        self,
+        put: Sequence[ClusterObject],
+        removed: Sequence[ObjectKey] = (),
+        audit: AuditRecord | None = None,
+    ) -> int:
+        is_committing = False
+        try:
+            async with self._connections.exclusive_writer() as connection:
+                await connection.execute("BEGIN")
+                await connection.executemany(sql.REMOVE_OBJECT, map(rows.object_key, removed))
+                await connection.executemany(sql.PUT_OBJECT, map(rows.object_row, put))
+                if audit is not None:
+                    row = rows.audit_row(audit)
+                    await connection.execute(_upsert(rows.AUDIT), *_arrays([row]))
+                version = int(await connection.fetchval(sql.OBJECTS_CHANGED))
+                is_committing = True
+                await connection.execute("COMMIT")
+        except FAULTS as error:
+            kind = OutcomeUnknown if is_committing else StoreError
+            raise kind(f"cannot change the objects: {message_of(error)}") from error
+        return version
+
+    async def objects(self) -> tuple[ClusterObject, ...]:
+        stored = await self._connections.fetch(sql.OBJECTS)
+        return tuple(rows.object_from(row[0]) for row in stored)
+
+    async def objects_version(self) -> int:
+        [(version,)] = await self._connections.fetch(sql.OBJECTS_VERSION)
+        return int(version)
 
     # Certificate authorities
 

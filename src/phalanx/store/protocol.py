@@ -195,6 +195,27 @@ class StoredAuthority(msgspec.Struct, frozen=True, omit_defaults=True):
     cross: str = ""  #: the certificate signed by the previous authority, PEM
 
 
+class ObjectKey(NamedTuple):
+    kind: str  #: such as `secret`
+    namespace: str  #: empty for an object of the whole cluster
+    name: str
+
+
+class ClusterObject(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An object that users or administrators keep in the cluster, such as a policy."""
+
+    kind: str
+    namespace: str
+    name: str
+    body: str  #: JSON or text, as its kind defines
+    changed_at: Micros
+    changed_by: str = ""  #: the name of the token
+
+    @property
+    def key(self) -> ObjectKey:
+        return ObjectKey(self.kind, self.namespace, self.name)
+
+
 class StoreError(Exception):
     """The store did not do what was asked, and changed nothing."""
 
@@ -387,6 +408,23 @@ class Store(Protocol):
 
     async def token_uses(self) -> dict[str, Micros]:
         """When tokens were last used, by name, as far as that was stored."""
+
+    # Objects
+
+    async def change_objects(
+        self,
+        put: Sequence[ClusterObject],
+        removed: Sequence[ObjectKey] = (),
+        audit: AuditRecord | None = None,
+    ) -> int:
+        """Remove objects, then store others in place of those with their keys, durably and
+        together: the new version of the objects. It needs no term."""
+
+    async def objects(self) -> tuple[ClusterObject, ...]:
+        """All objects, by kind, namespace and name."""
+
+    async def objects_version(self) -> int:
+        """The number of changes of the objects."""
 
     # Certificate authorities
 

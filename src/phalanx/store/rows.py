@@ -17,8 +17,10 @@ from phalanx.core.time_units import HOUR, Micros
 from phalanx.store.protocol import (
     AuditRecord,
     Batch,
+    ClusterObject,
     CommitFailed,
     JobSummary,
+    ObjectKey,
     OutputChunk,
     OutputTrim,
     StoredAuthority,
@@ -303,6 +305,7 @@ audit_from = msgspec.json.Decoder(AuditRecord).decode
 used_key_from = msgspec.json.Decoder(UsedKey).decode
 token_from = msgspec.json.Decoder(Token).decode
 authority_from = msgspec.json.Decoder(StoredAuthority).decode
+object_from = msgspec.json.Decoder(ClusterObject).decode
 
 
 def token_row(token: Token) -> tuple[str, str]:
@@ -322,6 +325,14 @@ def token_use_rows(used_at: Mapping[str, Micros]) -> list[tuple[str, Micros]]:
 
 def authority_row(authority: StoredAuthority) -> tuple[int, str]:
     return authority.number, _doc(authority)
+
+
+def object_row(each: ClusterObject) -> tuple[str, str, str, str]:
+    return (*object_key(each.key), _doc(each))
+
+
+def object_key(key: ObjectKey) -> tuple[str, str, str]:
+    return column(key.kind), column(key.namespace), column(key.name)
 
 
 #: job, position, epoch, begins, ends, data

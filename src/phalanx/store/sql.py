@@ -82,6 +82,15 @@ ADD_AUTHORITY = "INSERT INTO authorities (number, doc) VALUES ($1, $2) ON CONFLI
 REMOVE_AUTHORITY = "DELETE FROM authorities WHERE number = $1"
 AUTHORITIES = "SELECT doc FROM authorities ORDER BY number"
 
+PUT_OBJECT = """
+    INSERT INTO objects (kind, namespace, name, doc) VALUES ($1, $2, $3, $4)
+    ON CONFLICT (kind, namespace, name) DO UPDATE SET doc = excluded.doc
+"""
+REMOVE_OBJECT = "DELETE FROM objects WHERE kind = $1 AND namespace = $2 AND name = $3"
+OBJECTS = "SELECT doc FROM objects ORDER BY kind, namespace, name"
+OBJECTS_CHANGED = "UPDATE objects_version SET number = number + 1 RETURNING number"
+OBJECTS_VERSION = "SELECT number FROM objects_version"
+
 #: Tables with rows that are removed together with their job → the column of the job.
 JOB_COLUMNS = {"tasks": "job", "records": "job", "blobs": "job", "output": "job", "jobs": "id"}
 PRUNABLE_JOBS = """

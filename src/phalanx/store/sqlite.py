@@ -24,12 +24,14 @@ from phalanx.store.protocol import (
     AuditQuery,
     AuditRecord,
     Batch,
+    ClusterObject,
     CommitFailed,
     Deposed,
     JobPage,
     JobQuery,
     JobSummary,
     Leader,
+    ObjectKey,
     OutcomeUnknown,
     OutputChunk,
     OutputEnd,
@@ -348,6 +350,32 @@ class SQLiteStore:
 
     async def token_uses(self) -> dict[str, Micros]:
         return dict(await self._read(sql.TOKEN_USES))
+
+    # Objects
+
+    async def change_objects(
+        self,
+        put: Sequence[ClusterObject],
+        removed: Sequence[ObjectKey] = (),
+        audit: AuditRecord | None = None,
+    ) -> int:
+        def work(db: sqlite3.Connection) -> int:
+            with transaction(db):
+                db.executemany(_sqlite(sql.REMOVE_OBJECT), map(rows.object_key, removed))
+                db.executemany(_sqlite(sql.PUT_OBJECT), map(rows.object_row, put))
+                if audit is not None:
+                    db.execute(_upsert(rows.AUDIT), rows.audit_row(audit))
+                [(version,)] = db.execute(sql.OBJECTS_CHANGED).fetchall()
+                return int(version)
+
+        return await self._writer.run(work)
+
+    async def objects(self) -> tuple[ClusterObject, ...]:
+        return tuple(rows.object_from(doc) for (doc,) in await self._read(sql.OBJECTS))
+
+    async def objects_version(self) -> int:
+        [(version,)] = await self._read(sql.OBJECTS_VERSION)
+        return int(version)
 
     # Certificate authorities
 

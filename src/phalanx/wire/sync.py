@@ -86,6 +86,21 @@ class SyncRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     leaving: bool = False  #: the agent is shutting down; its tasks are evicted
 
 
+class TaskSecrets(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The secrets of a task, with their values.
+
+    Kept apart from everything else about the task, so that an agent can keep them in memory: they
+    must not be written to a disk, a journal, a log or the configuration of a container.
+    """
+
+    env: dict[str, str] = {}  #: variables; they win over those of `TaskSpec.env`
+    files: dict[str, str] = {}  #: by name, the texts of files on a tmpfs
+    redact: tuple[str, ...] = ()  #: the values themselves, which are masked in the output
+
+    def __repr__(self) -> str:
+        return f"TaskSecrets({len(self.env)} variables, {len(self.files)} files)"
+
+
 class TaskSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Everything that an agent needs to run a task."""
 
@@ -103,6 +118,7 @@ class TaskSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     namespace: str = "default"
     run_as_user: str | None = None  #: instead of the user of its namespace
     watch: dict[str, ValueRules] = {}  #: the rules for values that it reports
+    secrets: TaskSecrets | None = None
 
 
 class TaskInstruction(msgspec.Struct, frozen=True, omit_defaults=True, rename=_NAMES):

@@ -1,7 +1,7 @@
 """Instructions that appear in the same turn as an agent's sync call are not missed."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
 import pytest
@@ -9,6 +9,7 @@ import pytest
 from phalanx.core.errors import Conflict, CoreError, Unknown
 from phalanx.core.events import (
     Accepted,
+    BackoffEnded,
     Event,
     Inventoried,
     Placed,
@@ -18,9 +19,14 @@ from phalanx.core.events import (
     WorkerRemoved,
 )
 from phalanx.core.model import Assignment, Protocol
+from phalanx.core.spec.job import NEEDS_AGENT
+from phalanx.core.spec.secret_references import SecretKey
+from phalanx.core.spec.validation import job_spec
+from phalanx.core.states import State
 from phalanx.core.time_units import Micros
 from phalanx.engine.agent_sync import AgentSync
 from phalanx.engine.engine import Engine
+from phalanx.engine.gang_secrets import SecretSource, SecretUnavailable
 from phalanx.engine.host import HostEnvironment
 from phalanx.plan.decisions import Plan
 from phalanx.plan.explain.reason_index import PendingReasons
@@ -28,7 +34,7 @@ from phalanx.plan.state.delta import PlannerDelta
 from phalanx.plan.state.planner_state import PlannerState
 from phalanx.sim.loop import run_virtually
 from phalanx.store.memory import MemoryStore
-from phalanx.wire.sync import SyncRequest, Want
+from phalanx.wire.sync import SyncRequest, TaskInstruction, TaskSecrets, Want
 from tests.driver import spec
 from tests.integration.server.waiting import pass_time
 
@@ -38,7 +44,9 @@ async def plan_nothing(state: PlannerState, delta: PlannerDelta, now: Micros) ->
 
 
 @asynccontextmanager
-async def two_workers() -> AsyncIterator[tuple[Engine, AgentSync]]:
+async def two_workers(
+    source: SecretSource | None = None,
+) -> AsyncIterator[tuple[Engine, AgentSync]]:
     """A leader with two workers that run nothing."""
     loop = asyncio.get_running_loop()
 
@@ -49,12 +57,13 @@ async def two_workers() -> AsyncIterator[tuple[Engine, AgentSync]]:
     ids = iter(map(str, range(10**9)))
     host = HostEnvironment("s", "http://s", clock, lambda: next(ids))
     engine = Engine(store, host, planner=plan_nothing)
-    agent_sync = AgentSync(engine, store)
+    agent_sync = AgentSync(engine, store, source)
     engine.observers.append(agent_sync.observe)
     running = asyncio.create_task(engine.run())
     await pass_time(1)
     for worker in ("w-1", "w-2"):
-        await engine.apply(WorkerRegistered(worker, "i", Protocol.SYNC, worker))
+        labels = dict(NEEDS_AGENT)
+        await engine.apply(WorkerRegistered(worker, "i", Protocol.SYNC, worker, labels=labels))
         await engine.apply(Inventoried(worker, "i", ()))
     yield engine, agent_sync
     running.cancel()
@@ -108,3 +117,72 @@ def test_the_held_call_of_a_superseded_agent_is_refused_at_once(
             return loop.time() - began
 
     assert run_virtually(story()) < 1
+
+
+class _Provider:
+    """Fails until it has a value."""
+
+    def __init__(self) -> None:
+        self.value: str | None = None
+
+    async def resolve(self, namespace: str, keys: Collection[SecretKey]) -> dict[SecretKey, str]:
+        if self.value is None:
+            raise SecretUnavailable("the provider is down")
+        return dict.fromkeys(keys, self.value)
+
+
+async def _place(engine: Engine) -> None:
+    version = await engine.do(lambda turn: turn.cluster.gangs["j-1"].job.version)
+    await engine.apply(Placed((Placement("j-1", version, (Assignment(0, "w-1"),)),)))
+
+
+def test_secrets_are_resolved_before_the_release_and_sent_to_the_assigned_worker_alone() -> None:
+    async def story() -> None:
+        provider = _Provider()
+        async with two_workers(provider) as (engine, agent_sync):
+            role = {"command": "true", "env": {"A": "${resources.hub.token}", "B": "plain"}}
+            await engine.apply(Submitted("j-1", job_spec({"roles": {"worker": role}})))
+            await _place(engine)
+            calls = iter(range(1, 99))
+
+            async def sync(worker: str, **more: bool) -> tuple[TaskInstruction, ...]:
+                request = SyncRequest("i", next(calls), engine.term or 0, wait=5)
+                return (await agent_sync.sync(worker, request, **more)).tasks
+
+            assert await sync("w-1") == (), "the provider is down, so nothing is prepared"
+            gang = await engine.do(lambda turn: turn.cluster.gangs["j-1"])
+            assert [task.state for task in gang.tasks] == [State.PENDING], "nothing was released"
+            provider.value = "hidden"
+            await engine.apply(BackoffEnded("j-1"))
+            await _place(engine)
+            [prepare] = await sync("w-1")
+            assert prepare.want is Want.PREPARE
+            assert prepare.spec is not None
+            assert prepare.spec.secrets == TaskSecrets({"A": "hidden"}, {}, ("hidden",))
+            assert prepare.spec.env["B"] == "plain"
+            assert "A" not in prepare.spec.env
+            assert await sync("w-2") == ()
+            provider.value = None  # after the release its failure does no harm
+            await engine.apply(Accepted("j-1.0", 2))
+            [run] = await sync("w-1")
+            assert run.want is Want.RUN
+            assert run.spec is not None
+            assert run.spec.secrets == prepare.spec.secrets
+
+    run_virtually(story())
+
+
+def test_secrets_are_not_sent_over_a_connection_that_others_can_read() -> None:
+    async def story() -> None:
+        provider = _Provider()
+        provider.value = "hidden"
+        async with two_workers(provider) as (engine, agent_sync):
+            role = {"command": "true", "env": {"A": "${resources.hub.token}"}}
+            await engine.apply(Submitted("j-1", job_spec({"roles": {"worker": role}})))
+            await _place(engine)
+            request = SyncRequest("i", 1, engine.term or 0)
+            assert (await agent_sync.sync("w-1", request, is_private=False)).tasks == ()
+            gang = await engine.do(lambda turn: turn.cluster.gangs["j-1"])
+            assert [task.state for task in gang.tasks] == [State.PENDING]
+
+    run_virtually(story())

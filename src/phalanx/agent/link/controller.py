@@ -42,6 +42,7 @@ class AttemptController:
         self.progress = ProgressWatcher(state_dir, self.reports, self._problems)
         self.logs = LogShipper(server, state_dir, worker, self._problems, self._logs_sent)
         starter = AttemptStarter(spawner, state_dir, self.checkpoints, self.reports, policy)
+        self.secret_files = starter.secret_files
         self._cleanup = AttemptCleanup(spawner, self.trash, self.attempts, starter, self.logs)
         saver = CheckpointSaver(self.checkpoints, self._problems)
         self._updates = StatusUpdates(self.attempts, self.reports, self.progress, self.logs, saver)
@@ -59,6 +60,8 @@ class AttemptController:
         for status in statuses:
             if status.problem:
                 self._problems.report(status.key, status.problem)
+            if status.has_ended:
+                self.secret_files.remove(status.key)
             with self._problems.contained(status.key, "handle the status"):
                 self._updates.handle(status)
 

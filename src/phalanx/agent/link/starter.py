@@ -11,7 +11,8 @@ from phalanx.agent.link.checkpoints import CheckpointRefused, Checkpoints
 from phalanx.agent.link.reports import TaskReports
 from phalanx.agent.link.spawner_client import SpawnerClient
 from phalanx.agent.link.task_policy import TaskPolicy
-from phalanx.agent.messages import AttemptKey, PrepareStart, RunAttempt, TaskUser
+from phalanx.agent.messages import AttemptKey, PrepareStart, RunAttempt, RunSecrets, TaskUser
+from phalanx.agent.secret_files import FOLDER_VARIABLE, NoSecretFiles, SecretFiles
 from phalanx.agent.state_dir import CHECKPOINT_OUT, PROGRESS, WATCH, StateDir
 from phalanx.agent.task_users import TaskUsers, UserRefused, identity
 from phalanx.wire.sync import Reported, TaskReport, TaskSpec
@@ -33,6 +34,7 @@ class AttemptStarter:
         self._checkpoints = checkpoints
         self._reports = reports
         self._policy = policy
+        self.secret_files = SecretFiles(state_dir.path)
         self._users = TaskUsers(policy.users, state_dir.uid_file)
         self._log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
         self._fetches = BackgroundCalls()
@@ -119,11 +121,12 @@ class AttemptStarter:
     def _start(self, key: AttemptKey, spec: TaskSpec) -> None:
         try:
             user = self._user_of(spec)
+            secrets = self._secrets(key, spec, user)
             if spec.watch:
                 self._state_dir.write_task_file(key, WATCH, msgspec.json.encode(spec.watch))
             if user is not None:
                 self._state_dir.give_attempt(key, user.uid, user.gid)
-        except UserRefused as error:
+        except (UserRefused, NoSecretFiles) as error:
             self._fail(key, str(error))
             return
         except OSError as error:
@@ -146,10 +149,20 @@ class AttemptStarter:
             spec.fence,
             self._policy.limits.limits_of(spec),
             user,
+            secrets,
         )
         self._spawner.send(run)
         self._started.add(key)
         self._log.debug("task started", task=key[0], attempt=key[1])
+
+    def _secrets(self, key: AttemptKey, spec: TaskSpec, user: TaskUser | None) -> RunSecrets | None:
+        """The variables with secrets, after their files were written. Raises NoSecretFiles."""
+        if spec.secrets is None:
+            return None
+        env = dict(spec.secrets.env)
+        if spec.secrets.files:
+            env[FOLDER_VARIABLE] = str(self.secret_files.write(key, spec.secrets.files, user))
+        return RunSecrets(env, spec.secrets.redact)
 
     def _fail(self, key: AttemptKey, why: str) -> None:
         self._reports.put_now(TaskReport(*key, Reported.SPAWN_FAILED, message=why))

@@ -103,14 +103,15 @@ def _acting_as(user: TaskUser | None) -> Iterator[None]:
 def _start(run: RunAttempt, output: int) -> int:
     """Start the program and return its pid. Raises StartError, or OSError if memory is short."""
     words = ("/bin/sh", "-c", run.command) if isinstance(run.command, str) else run.command
+    env = run.env if run.secrets is None else run.env | run.secrets.env
     try:
-        program = _program(words[0], run.env, run.user)
+        program = _program(words[0], env, run.user)
         if run.user is not None:
-            return _fork(program, words, run.env, output, run.user)
+            return _fork(program, words, env, output, run.user)
         return os.posix_spawn(
             program,
             words,
-            run.env,
+            env,
             file_actions=[(os.POSIX_SPAWN_DUP2, output, fd) for fd in (1, 2)],
             setsid=True,
             setsigmask=(),

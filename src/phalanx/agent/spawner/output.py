@@ -1,5 +1,7 @@
 """The output of an attempt: moved by the kernel from a pipe into files of limited size.
 
+The output of a task with secrets is copied instead, with their values masked.
+
 An attempt never waits for the disk: output that a full disk cannot take is dropped and counted, and
 a line in the output says how much is missing. Offsets count the bytes that the attempt has written.
 """
@@ -10,6 +12,7 @@ import select
 from contextlib import suppress
 
 from phalanx.agent.messages import AttemptKey
+from phalanx.agent.spawner.redaction import Redactor
 from phalanx.agent.state_dir import OutputFile, StateDir
 from phalanx.host.file_replacement import write_all
 
@@ -22,8 +25,16 @@ _RETRY_S = 1.0
 
 
 class OutputWriter:
-    def __init__(self, state_dir: StateDir, key: AttemptKey, pipe: int, null_device: int) -> None:
+    def __init__(
+        self,
+        state_dir: StateDir,
+        key: AttemptKey,
+        pipe: int,
+        null_device: int,
+        redactor: Redactor | None = None,
+    ) -> None:
         self.pipe = pipe
+        self._redactor = redactor
         self.total_bytes = 0
         self._state_dir = state_dir
         self._key = key
@@ -52,6 +63,9 @@ class OutputWriter:
         with suppress(BlockingIOError):
             while left > 0 and (moved := self._move(now)):
                 left -= moved
+        if self._redactor is not None and self._file is not None:
+            with suppress(OSError):
+                self._write_masked(self._redactor.rest())
         if self._lost_bytes:
             with suppress(OSError):
                 self._open_file()
@@ -71,9 +85,10 @@ class OutputWriter:
                     if not self._is_readable():
                         return 0
                     self._open_file()
-                return self._count(
-                    self._splice(self._file, min(self._file_left_bytes, _MOVE_BYTES))
-                )
+                limit_bytes = min(self._file_left_bytes, _MOVE_BYTES)
+                if self._redactor is not None:
+                    return self._copy_masked(self._redactor, limit_bytes)
+                return self._count(self._splice(self._file, limit_bytes))
             except BlockingIOError:
                 raise
             except OSError as error:
@@ -93,6 +108,23 @@ class OutputWriter:
         if not ready:
             raise BlockingIOError
         return bool(ready[0][1] & select.POLLIN)
+
+    def _copy_masked(self, redactor: Redactor, limit_bytes: int) -> int:
+        """Copy some output without the values of secrets; the bytes that were read."""
+        data = os.read(self.pipe, limit_bytes)
+        self._write_masked(redactor.mask(data) if data else redactor.rest())
+        return len(data)
+
+    def _write_masked(self, masked: bytes) -> None:
+        if self._file is None:
+            raise AssertionError("bug: output without a file")
+        try:
+            write_all(self._file, masked)
+        except OSError:
+            self._lost_bytes += len(masked)
+            self.total_bytes += len(masked)
+            raise
+        self._count(len(masked))
 
     def _splice(self, target: int | None, limit_bytes: int) -> int:
         if target is None:

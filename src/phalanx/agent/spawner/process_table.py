@@ -15,6 +15,7 @@ from phalanx.agent.spawner.launch import Launcher, StartError
 from phalanx.agent.spawner.output import OutputWriter
 from phalanx.agent.spawner.poller import Poller
 from phalanx.agent.spawner.process_tree import OwnChildren, ProcessTree, new_tag
+from phalanx.agent.spawner.redaction import Redactor
 from phalanx.agent.spawner.running_attempt import RunningAttempt
 from phalanx.agent.spawner.stop_schedule import StopSchedule
 from phalanx.agent.state_dir import StateDir
@@ -77,7 +78,8 @@ class ProcessTable:
         except Exception:
             tree.remove_group()
             raise
-        output = OutputWriter(self._state_dir, run.key, process.output, self._null_device)
+        redactor = None if run.secrets is None else Redactor(run.secrets.redact)
+        output = OutputWriter(self._state_dir, run.key, process.output, self._null_device, redactor)
         attempt = RunningAttempt(run, tree, process.pid, output, schedule)
         self._by_key[run.key] = self._by_main_pid[process.pid] = attempt
         try:

@@ -17,6 +17,7 @@ from phalanx.core.events import (
     Placed,
     Placement,
     ReservationExpired,
+    SecretsUnavailable,
     StallDue,
     StartTimedOut,
     TimeLimitReached,
@@ -60,7 +61,8 @@ def placed(tx: Changes, event: Placed) -> None:
     tx.wake.update(workers)
     tx.replan = True
     # On a single worker there is no rendezvous to prepare, so the start needs no barrier.
-    if len(workers) == 1 and all(gang.missing for gang in gangs):
+    is_prepared_first = any(gang.job.spec.is_prepared_first for gang in gangs)
+    if len(workers) == 1 and all(gang.missing for gang in gangs) and not is_prepared_first:
         release(tx, gangs)
 
 
@@ -240,12 +242,21 @@ def reservation_expired(tx: Changes, event: ReservationExpired) -> None:
     lose_reservation(tx, tx.gang(event.job), Move.RESERVATION_EXPIRED)
 
 
+def secrets_unavailable(tx: Changes, event: SecretsUnavailable) -> None:
+    """Give back the start set: no worker is to blame. A gang that was released keeps its places."""
+    base = tx.base.gangs.get(event.job)
+    if base is None or base.job.epoch != event.epoch or not base.unreleased():
+        return
+    lose_reservation(tx, tx.gang(event.job), Move.SPAWN_FAILED, event.why, suspect="")
+
+
 def lose_reservation(
     tx: Changes, gang: Gang, move: Move, why: str | None = None, suspect: str | None = None
 ) -> None:
     """Give back a start set that cannot be released, with those that are released with it.
 
-    The suspected workers are tried last from now on, and repeated losses lead to a backoff.
+    The suspected workers are tried last from now on, and repeated losses lead to a backoff. An
+    empty name suspects none.
     """
     gangs = with_group(tx, gang)
     if suspect is None:

@@ -9,6 +9,7 @@ from itertools import accumulate
 
 import msgspec
 
+from phalanx.core.spec.secret_references import SecretKey
 from phalanx.core.spec.watch import ValueRules
 from phalanx.core.time_units import Micros
 
@@ -96,6 +97,9 @@ class Schedule(msgspec.Struct, frozen=True):
 NEEDS_RUNTIME = {"runtime": "containers"}
 #: The node selector of jobs with `run_as_user`: workers that run tasks as users have the label.
 NEEDS_USERS = {"task_users": "mapped"}
+#: The node selector of every role that uses secrets: agents have the label. Workers of the plain
+#: protocol do not, and the server sends them no secrets.
+NEEDS_AGENT = {"secrets": "delivered"}
 
 
 class Role(msgspec.Struct, frozen=True):
@@ -113,6 +117,9 @@ class Role(msgspec.Struct, frozen=True):
     per_node: int | None  #: the most tasks of the role on one node
     image: str | None = None  #: the container image that the tasks run in
     args: tuple[str, ...] = ()  #: arguments for the program of the image
+    #: Files for the task in memory, by name; their texts may refer to secrets.
+    secret_files: dict[str, str] = {}
+    secrets: tuple[SecretKey, ...] = ()  #: what `env` and `secret_files` refer to
 
 
 #: Jobs with many roles whose `role_ends` are kept.
@@ -174,6 +181,11 @@ class JobSpec(msgspec.Struct, frozen=True):
         if len(roles) == 1:
             return roles[0].replicas
         return role_ends(roles)[-1] if roles else 0
+
+    @property
+    def is_prepared_first(self) -> bool:
+        """Whether something has to be prepared for its tasks before the gang is released."""
+        return any(role.secrets for role in self.roles)
 
     @property
     def is_anonymous(self) -> bool:

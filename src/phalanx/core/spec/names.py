@@ -46,6 +46,14 @@ namespace_pattern = _matching(
 job_id = _matching(_JOB_ID, 64, "write the id of a job, like j-7kq2m4xd")
 worker_id = _matching(_WORKER, NAME_LIMIT, f"use letters, digits, '.', '-' and '_', and {_ENDS}")
 timezone = _matching(_TIMEZONE, 64, "write the name of a time zone, like UTC or Europe/Zurich")
+file_name = _matching(
+    re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*"),
+    255,
+    "write a file name without folders, of letters, digits, '.', '-' and '_'",
+)
+secret_key = _matching(
+    re.compile(r"[A-Za-z0-9._-]+"), NAME_LIMIT, "use letters, digits, '.', '-' and '_'"
+)
 label_key = _matching(_QUALIFIED, QUALIFIED_LIMIT, _MIXED_CASE)
 _resource = _matching(_QUALIFIED, QUALIFIED_LIMIT, _MIXED_CASE)
 

@@ -5,7 +5,7 @@
 
 from phalanx.core.model import Queue
 from phalanx.core.spec.fields import write_fields
-from phalanx.core.spec.job import NEEDS_RUNTIME, NEEDS_USERS, JobSpec, Role
+from phalanx.core.spec.job import NEEDS_AGENT, NEEDS_RUNTIME, NEEDS_USERS, JobSpec, Role
 from phalanx.core.spec.schema import JOB_FIELDS, QUEUE_FIELDS, ROLE_FIELDS
 from phalanx.core.spec.validation import default_partial_completion
 
@@ -35,6 +35,7 @@ def native_queue(queue: Queue) -> dict[str, object]:
 def _role(role: Role, *, is_over_all: bool, has_user: bool) -> dict[str, object]:
     written = write_fields(role, ROLE_FIELDS)
     implied = (NEEDS_RUNTIME if role.image is not None else {}) | (NEEDS_USERS if has_user else {})
+    implied |= NEEDS_AGENT if role.secrets else {}
     selector = {k: v for k, v in role.node_selector.items() if implied.get(k) != v}
     written.pop("node_selector", None)
     written |= {"node_selector": selector} if selector else {}

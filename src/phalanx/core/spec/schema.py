@@ -53,6 +53,8 @@ GROUP_LIMIT = 100
 ARGUMENT_LIMIT_BYTES = 128 * 1024 - 1
 
 IMAGE_LIMIT_CHARS = 1024
+#: Files of secrets that a task has.
+FILE_LIMIT = 100
 
 GRACE_LIMIT: Micros = HOUR
 BACKOFF_LIMIT: Micros = 5 * MINUTE
@@ -204,6 +206,16 @@ ROLE_FIELDS = {
     "per_node": Field(integer(1, TASK_LIMIT)),
     "image": Field(_image),
     "args": Field(_arguments("a list of strings"), [], list),
+    "secret_files": Field(
+        texts(
+            "a mapping of file names to texts, like {token: '${resources.hub.token}'}",
+            names.file_name,
+            _argument,
+            FILE_LIMIT,
+        ),
+        {},
+        dict,
+    ),
 }
 
 _PRIORITY = Field(integer(-(2**31), 2**31 - 1), 0)

@@ -13,6 +13,7 @@ from phalanx.core.spec import names
 from phalanx.core.spec.durations import printed
 from phalanx.core.spec.fields import FieldPath, as_key, mapping, read_fields, refusal, shown
 from phalanx.core.spec.job import (
+    NEEDS_AGENT,
     NEEDS_RUNTIME,
     NEEDS_USERS,
     CheckpointPolicy,
@@ -23,6 +24,7 @@ from phalanx.core.spec.job import (
 )
 from phalanx.core.spec.references import Reference, references
 from phalanx.core.spec.schema import JOB_FIELDS, ROLE_FIELDS, SHORT_FIELDS, TASK_LIMIT
+from phalanx.core.spec.secret_references import referenced_secrets
 from phalanx.core.spec.watch import AbnormalKind, WatchAction
 from phalanx.core.time_units import SECOND, Micros
 
@@ -151,6 +153,7 @@ def _read_roles(document: Mapping[Any, object], path: FieldPath) -> dict[str, _V
             fields = mapping(role, "a mapping with a command, like {command: ./train}")
             roles[as_key(key)] = read_fields(fields, ROLE_FIELDS, here, _JOB_FIELDS_MISPLACED)
             _settle_program(roles[as_key(key)], fields, here)
+            _settle_secrets(roles[as_key(key)])
     return roles
 
 
@@ -170,6 +173,13 @@ def _settle_program(role: _Values, given: Mapping[Any, object], path: FieldPath)
             path.at("args").problem("cannot be combined with command; write them in command")
     if has_image and "node_selector" in role:
         role["node_selector"] = NEEDS_RUNTIME | role["node_selector"]
+
+
+def _settle_secrets(role: _Values) -> None:
+    texts = (*role.get("env", {}).values(), *role.get("secret_files", {}).values())
+    role["secrets"] = referenced_secrets(texts)
+    if role["secrets"] and "node_selector" in role:
+        role["node_selector"] = NEEDS_AGENT | role["node_selector"]
 
 
 def _check_role_name(key: object) -> None:

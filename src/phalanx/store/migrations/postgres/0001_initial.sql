@@ -136,3 +136,16 @@ CREATE TABLE audit (
 );
 CREATE INDEX audit_by_time ON audit (recorded_at, id);
 CREATE INDEX audit_by_target ON audit (target, recorded_at, id);
+
+-- Objects that users and administrators keep in the cluster, such as secrets and policies. The values
+-- of secrets are encrypted. The version grows with every change.
+
+CREATE TABLE objects (
+    kind      text NOT NULL,
+    namespace text NOT NULL,
+    name      text NOT NULL,
+    doc       text NOT NULL,
+    PRIMARY KEY (kind, namespace, name)
+);
+CREATE TABLE objects_version (number bigint NOT NULL);
+INSERT INTO objects_version VALUES (0);

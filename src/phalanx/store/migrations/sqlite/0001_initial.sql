@@ -139,3 +139,16 @@ CREATE TABLE audit (
 );
 CREATE INDEX audit_by_time ON audit (recorded_at, id);
 CREATE INDEX audit_by_target ON audit (target, recorded_at, id);
+
+-- Objects that users and administrators keep in the cluster, such as secrets and policies. The values
+-- of secrets are encrypted. The version grows with every change.
+
+CREATE TABLE objects (
+    kind      TEXT NOT NULL,
+    namespace TEXT NOT NULL,
+    name      TEXT NOT NULL,
+    doc       TEXT NOT NULL,
+    PRIMARY KEY (kind, namespace, name)
+) WITHOUT ROWID;
+CREATE TABLE objects_version (number INTEGER NOT NULL);
+INSERT INTO objects_version VALUES (0);

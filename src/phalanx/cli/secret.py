@@ -1,0 +1,134 @@
+"""`phalanx secret`: set, list and remove secrets of namespaces."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from phalanx.cli import formatting
+from phalanx.cli.connection import with_client
+from phalanx.cli.help_pages import HelpCommand
+from phalanx.cli.output import Json, Narrow, print_json, print_trimmed, table_of
+from phalanx.cli.settings import refuse
+from phalanx.cli.visible_text import say
+
+if TYPE_CHECKING:
+    from phalanx.client import Client
+
+app = typer.Typer(help="Set, list and remove secrets.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the secret.")]
+Namespace = Annotated[
+    str,
+    typer.Option("--namespace", "-n", metavar="NAMESPACE", help="Namespace of the secret."),
+]
+Pairs = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="KEY=VALUE",
+        help="Keys and values. KEY=@FILE reads the value from a file, KEY=- from standard input.",
+    ),
+]
+Keys = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="KEY", help="Keys to remove. [default: the whole secret]"),
+]
+File = Annotated[Path, typer.Argument(metavar="FILE", help="Key file of a server.")]
+
+
+@app.command("set", cls=HelpCommand)
+@with_client
+def set_secret(
+    client: "Client",
+    *,
+    name: Name,
+    pairs: Pairs,
+    namespace: Namespace = "default",
+    as_json: Json = False,
+) -> None:
+    """Set keys of a secret. Its other keys stay as they are.
+
+    phalanx secret set training-data bucket=s3://models secret-key=-
+    """
+    secret = client.set_secret(name, _values(pairs), namespace=namespace)
+    if as_json:
+        print_json(secret)
+    else:
+        say(f"secret {secret.namespace}/{secret.name} has the keys {', '.join(secret.keys)}")
+
+
+@app.command("list", cls=HelpCommand)
+@with_client
+def list_secrets(client: "Client", *, as_json: Json = False) -> None:
+    """List secrets and the names of their keys. Values are never shown."""
+    secrets = client.secrets()
+    if as_json:
+        print_json(secrets)
+        return
+    rows = [
+        [
+            secret.namespace,
+            secret.name,
+            ", ".join(secret.keys),
+            formatting.ago(secret.changed_at, formatting.now()),
+            secret.changed_by or "-",
+        ]
+        for secret in secrets
+    ]
+    headings = ["NAMESPACE", "SECRET", "KEYS", "CHANGED", "BY"]
+    print_trimmed(table_of(headings, rows, Narrow(cut=("KEYS",), drop=("BY",))))
+
+
+@app.command("rm", cls=HelpCommand)
+@with_client
+def remove_secret(
+    client: "Client", *, name: Name, keys: Keys = None, namespace: Namespace = "default"
+) -> None:
+    """Remove a secret, or keys of it. Tasks that run already keep the values."""
+    client.remove_secret(name, keys or (), namespace=namespace)
+    what = f"keys {', '.join(keys)} of secret" if keys else "secret"
+    say(f"removed {what} {namespace}/{name}")
+
+
+@app.command("new-key", cls=HelpCommand)
+def new_key(*, file: File) -> None:
+    """Add a key to the key file of a server, or create the file.
+
+    The new key encrypts the secrets that are set from then on, when the servers have started again
+    with it. The earlier keys stay in the file, because they decrypt the others.
+    """
+    from phalanx.secrets.encryption import add_key  # noqa: PLC0415
+
+    try:
+        add_key(file)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not a key file"
+        refuse(f"{file}: cannot be written: {reason}")
+    say(f"added a key to {file}; start the servers with --secret-key-file {file}")
+
+
+def _values(pairs: list[str]) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not key or not equals:
+            refuse(f"{key or '='}: has no value; write KEY=VALUE, KEY=@FILE or KEY=-")
+        if key in values:
+            refuse(f"{key}: is given twice")
+        values[key] = _value(key, value)
+    return values
+
+
+def _value(key: str, written: str) -> str:
+    """The value, or what a file or standard input has in its place, without its last newline."""
+    if written != "-" and not written.startswith("@"):
+        return written
+    place = "standard input" if written == "-" else written[1:]
+    try:
+        data = sys.stdin.buffer.read() if written == "-" else Path(written[1:]).read_bytes()
+        return data.decode().removesuffix("\n")
+    except OSError as error:
+        refuse(f"{key}: {place} cannot be read: {error.strerror}")
+    except UnicodeDecodeError:
+        refuse(f"{key}: {place} is not UTF-8 text; encode it, for example with base64")

@@ -1,0 +1,1 @@
+"""Secrets: encrypted in the store, or read from files and variables of the server."""
