@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from phalanx.kube.client import ApiClient
+from phalanx.kube.errors import ApiStatusError
 from phalanx.kube.objects.pod import KubePod
 from phalanx.kube.resources import PODS
 from phalanx.kube.rounds import ROUND
@@ -184,8 +185,22 @@ async def eventually_disrupted(pool: Pool, name: str) -> None:
 
 
 async def priority_class(pool: Pool, name: str, value: int) -> None:
-    body = {"metadata": {"name": f"{pool.namespace}-{name}"}, "value": value}
+    """Create a class, and wait until the API server's admission knows it."""
+    full_name = f"{pool.namespace}-{name}"
+    body = {"metadata": {"name": full_name}, "value": value}
     await pool.api.request("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body)
+    pod, params = pool.pod("trial", priorityClassName=full_name), {"dryRun": "All"}
+
+    async def is_known() -> bool:
+        try:
+            await pool.api.request("POST", PODS.path(pool.namespace), pod, params=params)
+        except ApiStatusError as error:
+            if "no PriorityClass" in error.message:
+                return False
+            raise
+        return True
+
+    await eventually(is_known, PATIENCE_S)
 
 
 async def controller(pool: Pool) -> dict[str, Any]:

@@ -679,6 +679,7 @@ def test_unsupported_parts_are_reported_and_never_guessed() -> None:
             cluster.reports[0].pod,
             "NotSupported",
             "pod w uses spec.resourceClaims (dynamic resource allocation): not supported",
+            "pod:uid-default-w",
         )
     ]
 
@@ -767,15 +768,16 @@ def test_a_pod_group_is_created_for_a_gang_of_labels_and_deleted_with_its_last_p
     )
     cluster.model.refresh()
     gangs = cluster.model.gangs
-    (create,) = output_changes(gangs)
+    (create,) = output_changes(cluster.model)
     assert isinstance(create, CreateGroup)
     assert create.body["metadata"]["ownerReferences"] == [owner]
     assert create.body["spec"] == {"minMember": 2}
     labels = create.body["metadata"]["labels"]
     gangs.put_group(kube_pod_group(minMember=9, labels=labels), GangFamily.POD_GROUP)
-    assert list(output_changes(gangs)) == []
+    assert list(output_changes(cluster.model)) == []
     assert cluster.bound() == ["alone", "odd", "w0", "w1"], "nothing is read from the output"
     for n in range(2):
         cluster.model.remove_pod(f"uid-default-w{n}")
     cluster.model.refresh()
-    assert list(output_changes(gangs)) == [DeleteGroup("default", "g")]
+    deletion = DeleteGroup("default", "g", "uid-group-default-g")
+    assert list(output_changes(cluster.model)) == [deletion]

@@ -123,6 +123,7 @@ class AdmitGroup(NamedTuple):
 
     namespace: str
     name: str
+    uid: str
 
 
 class PodReport(NamedTuple):
@@ -131,6 +132,7 @@ class PodReport(NamedTuple):
     pod: PodReference
     kind: str
     message: str
+    gang: str  #: the planner's id
 
 
 Call = BindGang | Preempt | Hold | Release | TimeOutGang
@@ -263,7 +265,7 @@ def admitted_groups(model: ClusterModel) -> Iterator[AdmitGroup]:
             for resource, amount in terms.gate
         )
         if terms.problem is None and limits and fits:
-            yield AdmitGroup(group.key.namespace, group.key.name)
+            yield AdmitGroup(group.key.namespace, group.key.name, group.uid)
 
 
 # Why pods are pending
@@ -279,7 +281,7 @@ def reports_of(plan: Plan, model: ClusterModel) -> Iterator[PodReport]:
         _, _, number = job.partition("#")
         for member in gang.pending:
             if not number or member.number == int(number):
-                yield PodReport(reference(member.pod), kind, message)
+                yield PodReport(reference(member.pod), kind, message, gang.job)
 
 
 def kind_of(reason: Reason) -> str:

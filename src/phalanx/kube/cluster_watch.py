@@ -118,6 +118,10 @@ class ClusterWatch:
             change()
         return bool(changes)
 
+    def serves(self, group: str, plural: str) -> bool:
+        """Whether the cluster has such objects."""
+        return self._discovery.find(group, plural) is not None
+
     @property
     def restarts(self) -> int:
         """Watches that were opened beyond the first of each kind."""

@@ -24,7 +24,7 @@ from phalanx.manifest.strict_mapping import StrictMapping
 
 #: Set on every pod of a gang whose waiting time has ended; such pods are not placed again.
 TIMED_OUT = f"{koordinator.PREFIX}timeout"
-#: Label of PodGroups that the scheduler has created itself.
+#: Label of PodGroups that a scheduler has created itself, with the name of the scheduler.
 OUTPUT_LABEL = "phalanx.dev/output"
 #: Of Koordinator, from the first held place, where a gang sets none.
 WAITING_TIME: Micros = 10 * MINUTE
@@ -83,6 +83,7 @@ class GroupDeclaration(NamedTuple):
     is_gang: bool  #: False: its pods are placed one by one
     is_whole_unit: bool  #: the running pods are preempted together or not at all
     role_minimums: Mapping[str, int]
+    uid: str
     created_at: datetime | None
     retries: bool  #: its timeout releases the held places, and the gang is tried again
     phase: str  #: of its status
@@ -187,6 +188,7 @@ def group_declaration(group: KubePodGroup, family: GangFamily) -> GroupDeclarati
         is_gang=policy is None or policy.basic is None,
         is_whole_unit=family is GangFamily.NATIVE and spec.disruption_mode == "PodGroup",
         role_minimums=spec.min_task_member,
+        uid=metadata.uid,
         created_at=metadata.creation_timestamp,
         retries=spec.schedule_timeout_seconds is not None,
         phase=group.status.phase,

@@ -287,12 +287,20 @@ def running_gang(gang: KubeGang, given: GangPlan, numbers: Container[int]) -> Ru
 
 def _kept(gang: KubeGang, tasks: int) -> int:
     """The number of running pods below which the gang is only evicted as a whole."""
+    return tasks if gang.terms.is_whole_unit else _running_minimum(gang)
+
+
+def _running_minimum(gang: KubeGang) -> int:
+    """The number of running pods that the gang needs."""
     terms = gang.terms
-    if terms.is_whole_unit:
-        return tasks
     if terms.match is Match.ONCE_SATISFIED and is_satisfied(gang):
         return 0
     return max(0, (terms.minimum or 0) - len(gang.of(MemberState.SUCCEEDED)))
+
+
+def is_below_minimum(gang: KubeGang) -> bool:
+    """Whether fewer pods of the gang run than it needs."""
+    return len(gang.bound) < _running_minimum(gang)
 
 
 def _running_task(member: GangMember, given: GangPlan) -> RunningTask:

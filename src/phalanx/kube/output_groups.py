@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from phalanx.core.errors import Invalid
 from phalanx.core.spec.names import dns_subdomain
+from phalanx.kube.cluster_model import ClusterModel
 from phalanx.kube.gang import KubeGang
-from phalanx.kube.gang_table import GangTable
 from phalanx.kube.gang_terms import OUTPUT_LABEL
 from phalanx.kube.objects.metadata import OwnerReference
 from phalanx.manifest.gang_keys import GangFamily
@@ -22,27 +22,31 @@ class CreateGroup(NamedTuple):
 class DeleteGroup(NamedTuple):
     namespace: str
     name: str
+    uid: str
 
 
-def output_changes(gangs: GangTable) -> Iterator[CreateGroup | DeleteGroup]:
-    """The PodGroups to create, and those whose last pod is gone."""
-    outputs = gangs.outputs
+def output_changes(model: ClusterModel) -> Iterator[CreateGroup | DeleteGroup]:
+    """The PodGroups to create for gangs of this scheduler, and those whose last pod is gone."""
+    gangs, outputs = model.gangs, model.gangs.outputs
     for gang in gangs.gangs.values():
         key = gangs.key_of(gang)
         if key is None or key.family is not GangFamily.POD_GROUP or key in outputs:
             continue
         if gangs.group_of(gang) is None and gang.terms.minimum and _can_be_a_name(key.name):
-            yield CreateGroup(key.namespace, _body(gang, key.namespace, key.name))
+            own = [pod.spec.scheduler_name for pod in gang.pods() if model.pods.is_own(pod)]
+            if own:
+                yield CreateGroup(key.namespace, _body(gang, key.namespace, key.name, own[0]))
     for key in outputs:
-        if key.job not in gangs.gangs:
-            yield DeleteGroup(key.namespace, key.name)
+        item = None if key.job in gangs.gangs else gangs.object_of(key)
+        if item is not None and model.pods.serves(item.group.metadata.labels[OUTPUT_LABEL]):
+            yield DeleteGroup(key.namespace, key.name, item.group.metadata.uid)
 
 
-def _body(gang: KubeGang, namespace: str, name: str) -> dict[str, Any]:
+def _body(gang: KubeGang, namespace: str, name: str, scheduler: str) -> dict[str, Any]:
     metadata: dict[str, Any] = {
         "name": name,
         "namespace": namespace,
-        "labels": {OUTPUT_LABEL: "true"},
+        "labels": {OUTPUT_LABEL: scheduler},
     }
     owner = _common_controller(gang)
     if owner is not None:

@@ -47,7 +47,11 @@ class PodTable:
         self._unsettled: set[str] = set()
 
     def is_own(self, pod: KubePod) -> bool:
-        return pod.spec.scheduler_name in self._scheduler_names
+        return self.serves(pod.spec.scheduler_name)
+
+    def serves(self, scheduler_name: str) -> bool:
+        """Whether pods with this scheduler name are placed here."""
+        return scheduler_name in self._scheduler_names
 
     # Writing
 

@@ -24,6 +24,7 @@ from phalanx.kube.calls import (
     Call,
     Hold,
     PodReference,
+    PodReport,
     Preempt,
     Release,
     TimeOutGang,
@@ -38,7 +39,9 @@ from phalanx.kube.cluster_watch import ClusterWatch
 from phalanx.kube.event_writer import EventWriter
 from phalanx.kube.evictor import Evictor
 from phalanx.kube.gang import HELD_SINCE, KubeGang
+from phalanx.kube.gang_table import CURRENT_API
 from phalanx.kube.gang_terms import TIMED_OUT
+from phalanx.kube.group_writer import GroupWriter
 from phalanx.kube.objects.metadata import time_text
 from phalanx.kube.objects.pod import KubePod
 from phalanx.kube.open_calls import OpenCalls
@@ -96,6 +99,7 @@ class KubeScheduler:
         self._binder = Binder(client, may_act)
         self._evictor = Evictor(client, may_act)
         self._calls = OpenCalls()
+        self.groups = GroupWriter(client, may_act, self.events, budget, self._calls)
         parts = (self.model, self._evictor, self._calls, self.events)
         self.preemptions = VictimEvictions(*parts, settings.checkpoint_wait_s)
         self._expiry = RoundsExpiry(*parts, settings.gang_timeout_s)
@@ -113,7 +117,9 @@ class KubeScheduler:
 
     async def run(self) -> None:
         """Schedule until cancelled."""
-        writing = [asyncio.create_task(each.run()) for each in (self.status, self.events)]
+        writing = [
+            asyncio.create_task(each.run()) for each in (self.status, self.groups, self.events)
+        ]
         try:
             await self.watch.start()
             self.is_ready = True
@@ -170,11 +176,17 @@ class KubeScheduler:
         if is_due:
             for cleared in cleared_nominations(made, self.model):
                 self.preemptions.clear(cleared)
-            self.status.report(reports_of(made, self.model), self.model.pods.pods)
+            self._report(list(reports_of(made, self.model)))
             self._reported_s = time.monotonic()
         if any(not isinstance(call, Preempt) for call in calls):
             # The model has changed. A preemption changes it only when the watch shows it.
             self._changed.set()
+
+    def _report(self, reports: list[PodReport]) -> None:
+        self.status.report(reports, self.model.pods.pods)
+        group = CURRENT_API.resource
+        can_create = self.watch.serves(group.group, group.plural)
+        self.groups.report(self.model, reports, can_create=can_create)
 
     async def _plan(self, now: Micros) -> Plan:
         """Plan in a thread, unless the plan is expected to be short."""

@@ -2,7 +2,8 @@
 
 Marks and nominations are written to the pods before the first eviction, and every further step
 follows from what the pods show, so that a scheduler that starts in between goes on where the last
-one ended. A mark is removed again if its preemptor has started or is gone.
+one ended. A mark is removed again if its preemptor has started or is gone, unless so many pods of
+the victim's gang are gone that the rest of it cannot go on.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ from phalanx.kube.cluster_model import ClusterModel
 from phalanx.kube.event_writer import EventWriter
 from phalanx.kube.evictor import Evictor, EvictResult
 from phalanx.kube.gang import KubeGang
-from phalanx.kube.gang_translation import PREEMPTED_BY, is_victim, safe_at
+from phalanx.kube.gang_translation import PREEMPTED_BY, is_below_minimum, is_victim, safe_at
 from phalanx.kube.objects.metadata import time_text
 from phalanx.kube.objects.pod import KubePod
 from phalanx.kube.open_calls import OpenCalls
@@ -118,11 +119,11 @@ class VictimEvictions:
         for preemptor, victims in self._model.victims().items():
             if self._marking is not None and self._marking.preemptor == preemptor:
                 continue
-            waiting = [pod for pod in victims if not pod.is_terminating]
-            if not self._is_needed(preemptor):
-                self._unmark(waiting)
-            elif waiting:
-                self._evict_ready(preemptor, waiting)
+            left = [pod for pod in victims if not pod.is_terminating]
+            needed = [pod for pod in left if self._is_needed(preemptor, pod.metadata.uid)]
+            self._unmark(pod for pod in left if pod not in needed)
+            if needed:
+                self._evict_ready(preemptor, needed)
 
     def _forget_answered(self) -> None:
         now = time.monotonic()
@@ -146,11 +147,12 @@ class VictimEvictions:
             pod is None or pod.is_terminating or is_victim(pod) for pod in pods
         )
 
-    def _is_needed(self, preemptor: str) -> bool:
-        """Whether a gang of this name is still pending."""
-        return any(
-            self._model.gangs.gangs[job].pending for job in self._model.gangs.named(preemptor)
-        )
+    def _is_needed(self, preemptor: str, uid: str) -> bool:
+        """Whether the preemptor is still pending, or the victim's gang has lost so many pods that
+        the rest of it cannot go on."""
+        gang = self._model.gangs.gang_of(uid)
+        is_broken = gang is not None and is_below_minimum(gang)
+        return is_broken or any(True for _ in self._pending(preemptor))
 
     def _unmark(self, pods: Iterable[KubePod]) -> None:
         for pod in pods:
@@ -182,7 +184,10 @@ class VictimEvictions:
         lost = self._lost(pod)
         self._sent[uid] = float("inf")  # the evictor tries again by itself
         result = await self._evictor.evict(
-            reference(pod), "PreemptionByScheduler", message, lambda: self._is_needed(preemptor)
+            reference(pod),
+            "PreemptionByScheduler",
+            message,
+            lambda: self._is_needed(preemptor, uid),
         )
         self._sent[uid] = time.monotonic() + RESEND_S
         self.results[result] += 1
@@ -198,7 +203,9 @@ class VictimEvictions:
         return gpus * max(0.0, lost_s)
 
     def _text(self, preemptor: str, pod: KubePod) -> str:
-        return preemption_text(preemptor, self._pending(preemptor), pod)
+        gangs = self._model.gangs
+        named = (gangs.gangs[job] for job in gangs.named(preemptor))
+        return preemption_text(preemptor, named, pod)
 
     def _pending(self, preemptor: str) -> Iterator[KubeGang]:
         gangs = self._model.gangs
@@ -222,7 +229,7 @@ _WITHOUT_MARK: dict[str, str | None] = {PREEMPTED_BY: None, PREEMPT_AT: None}
 
 def preemption_text(preemptor: str, gangs: Iterable[KubeGang], victim: KubePod) -> str:
     """Why a pod is evicted, in the words of its condition and its event."""
-    priorities = [member.pod.spec.priority for gang in gangs for member in gang.pending]
+    priorities = [pod.spec.priority for gang in gangs for pod in gang.pods()]
     if priorities and min(priorities) > victim.spec.priority:
         return f"preempted by higher-priority gang {preemptor}"
     return f"evicted for gang {preemptor}, whose queue reclaims its share"

@@ -6,6 +6,8 @@ server validates these objects only as far as their CRD does, so amounts may be 
 
 from typing import Any
 
+import msgspec
+
 from phalanx.kube.objects.metadata import ApiObject, ApiStruct, ObjectCondition
 
 #: Resource → quantity. Custom resources may have numbers where pods have text.
@@ -62,12 +64,25 @@ class PodGroupSpec(ApiStruct, frozen=True):
 
 
 class PodGroupStatus(ApiStruct, frozen=True):
+    #: scheduling.x-k8s.io, scheduling.sigs.k8s.io, scheduling.volcano.sh
     phase: str = ""
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    #: scheduling.x-k8s.io, scheduling.sigs.k8s.io
+    occupied_by: str = ""
+    schedule_start_time: str | None = None
+    #: scheduling.k8s.io, scheduling.volcano.sh
     conditions: tuple[ObjectCondition, ...] = ()
+
+    def written(self) -> dict[str, Any]:
+        """The status as it is written, with its numbers also where they are 0."""
+        counts = {"running": self.running, "succeeded": self.succeeded, "failed": self.failed}
+        return {**counts, **msgspec.to_builtins(self)}
 
 
 class KubePodGroup(ApiObject, frozen=True):
-    """`status` is replaced as a whole in dialects without conditions."""
+    """A PodGroup of any dialect."""
 
     spec: PodGroupSpec = PodGroupSpec()
     status: PodGroupStatus = PodGroupStatus()
