@@ -29,6 +29,17 @@ GangTimeout = Annotated[
         help="Evict a gang that is bound in part for longer than this.",
     ),
 ]
+CheckpointWait = Annotated[
+    float,
+    typer.Option(
+        "--checkpoint-wait",
+        envvar="PHALANX_KUBE_CHECKPOINT_WAIT",
+        metavar="SECONDS",
+        parser=decimal(least=0),
+        help="Give preempted pods with the annotation phalanx.dev/checkpoint this long to save"
+        " their work.",
+    ),
+]
 LeaseNamespace = Annotated[
     str | None,
     typer.Option(
@@ -66,6 +77,7 @@ def scheduler(  # noqa: PLR0913
     scheduler_names: Names = "phalanx",
     nodes: Nodes = "",
     gang_timeout: GangTimeout = 60.0,
+    checkpoint_wait: CheckpointWait = 60.0,
     lease_namespace: LeaseNamespace = None,
     identity: Identity = None,
     listen: Listen = None,
@@ -82,7 +94,7 @@ def scheduler(  # noqa: PLR0913
     from phalanx.server import logs  # noqa: PLC0415
 
     settings = process.ProcessSettings(
-        SchedulerSettings(split_names(scheduler_names), nodes, gang_timeout),
+        SchedulerSettings(split_names(scheduler_names), nodes, gang_timeout, checkpoint_wait),
         kubeconfig,
         context,
         lease_namespace,
