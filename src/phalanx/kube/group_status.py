@@ -16,7 +16,7 @@ from phalanx.manifest.gang_keys import GangFamily
 PENDING, INQUEUE = "Pending", "Inqueue"
 
 
-class GangProgress(NamedTuple):
+class PodProgress(NamedTuple):
     """How far a gang is, as far as its status tells."""
 
     pods: int
@@ -36,14 +36,14 @@ class GangProgress(NamedTuple):
         return self.bound + self.succeeded >= self.minimum
 
 
-def gang_progress(gang: KubeGang, reason: tuple[str, str] | None) -> GangProgress:
+def pod_progress(gang: KubeGang, reason: tuple[str, str] | None) -> PodProgress:
     members = [*gang.members.values()]
     states = Counter(member.state for member in members)
     phases = Counter(member.pod.status.phase for member in members)
     controllers = (member.pod.metadata.controller for member in members)
     namespace = gang.name.partition("/")[0]
     owners = {f"{namespace}/{each.name}" for each in controllers if each is not None}
-    return GangProgress(
+    return PodProgress(
         pods=len(members),
         bound=states[MemberState.BOUND],
         running=phases["Running"],
@@ -57,7 +57,7 @@ def gang_progress(gang: KubeGang, reason: tuple[str, str] | None) -> GangProgres
 
 
 def group_status(
-    family: GangFamily, progress: GangProgress, before: PodGroupStatus, now: datetime
+    family: GangFamily, progress: PodProgress, before: PodGroupStatus, now: datetime
 ) -> dict[str, Any]:
     """The fields of the status that the scheduler writes. `before` is what the PodGroup shows."""
     match family:
@@ -68,7 +68,7 @@ def group_status(
     return _scheduler_plugins(progress, before, now)
 
 
-def _volcano(progress: GangProgress, before: PodGroupStatus, now: datetime) -> dict[str, Any]:
+def _volcano(progress: PodProgress, before: PodGroupStatus, now: datetime) -> dict[str, Any]:
     if progress.pods and progress.succeeded == progress.pods:
         phase = "Completed"
     elif progress.has_minimum:
@@ -87,7 +87,7 @@ def _volcano(progress: GangProgress, before: PodGroupStatus, now: datetime) -> d
     }
 
 
-def _native(progress: GangProgress, before: PodGroupStatus, now: datetime) -> dict[str, Any]:
+def _native(progress: PodProgress, before: PodGroupStatus, now: datetime) -> dict[str, Any]:
     scheduled = ("PodGroupScheduled", "Scheduled", "enough pods of the gang are bound")
     status = "True"
     if not progress.has_minimum and progress.reason is not None:
@@ -100,7 +100,7 @@ def _native(progress: GangProgress, before: PodGroupStatus, now: datetime) -> di
 
 
 def _scheduler_plugins(
-    progress: GangProgress, before: PodGroupStatus, now: datetime
+    progress: PodProgress, before: PodGroupStatus, now: datetime
 ) -> dict[str, Any]:
     started = progress.running + progress.succeeded
     if progress.pods < progress.minimum:

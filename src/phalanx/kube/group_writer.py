@@ -21,7 +21,7 @@ from phalanx.kube.event_writer import EventWriter
 from phalanx.kube.gang import KubeGang
 from phalanx.kube.gang_table import CURRENT_API, GroupObject
 from phalanx.kube.gang_terms import GangKey
-from phalanx.kube.group_status import INQUEUE, gang_progress, group_status
+from phalanx.kube.group_status import INQUEUE, group_status, pod_progress
 from phalanx.kube.open_calls import OpenCalls
 from phalanx.kube.output_groups import CreateGroup, DeleteGroup, output_changes
 from phalanx.kube.status_writer import REFRESH_S, SETTLE_S
@@ -99,7 +99,7 @@ class GroupWriter:
         reasons: Mapping[str, tuple[str, str]],
     ) -> None:
         reason = reasons.get(gang.job)
-        progress = gang_progress(gang, reason)
+        progress = pod_progress(gang, reason)
         if not progress.has_minimum and reason is None and gang.pending:
             return  # its binds are on their way
         seen = (gang.version, reason, item.group.metadata.uid)
