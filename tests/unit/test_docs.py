@@ -152,7 +152,7 @@ def files() -> list[Found]:
         for page in PAGES
         if page not in {REFERENCE, *MANIFESTS.iterdir()}
         for code in INLINE.findall(prose(page))
-        if FILE.fullmatch(code)
+        if FILE.fullmatch(code) and not code.startswith("phalanx.dev/")  # a key of an object
     ]
 
 
