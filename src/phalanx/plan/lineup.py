@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 class Lineup:
     def __init__(self, work: "PlanningPass") -> None:
         self._work = work
-        #: Requests of all buckets.
+        #: Requests of all buckets, and the labels of the domains that they require.
         self.requests: set[TaskRequest] = set()
+        self.domains: set[str] = set()
         #: Buckets that are served although their gangs do not fit.
         self._served_short: set[Bucket] = set()
         #: Buckets whose gangs must not start now, or never fit.
@@ -49,16 +50,18 @@ class Lineup:
         """Add the first gang of every bucket that is served, and all complete groups, to the order
         of the pass."""
         work, never_start = self._work, self._never_start
-        total_fit, totals = work.capacity.total_fit, work.capacity.totals
+        most_fit, most = work.capacity.most_fit, work.capacity.most
         fitting: list[Bucket] = []
         short: list[Bucket] = []
         for bucket in work.pending.buckets.values():
-            total = totals.get(bucket.request)
-            if total is None:
-                total = total_fit(bucket.request)
+            key = (bucket.request, bucket.domains)
+            fits = most.get(key)
+            if fits is None:
+                fits = most_fit(*key)
             if not never_start or bucket not in never_start:
-                (short if bucket.need > total else fitting).append(bucket)
-        self.requests.update(totals)
+                (short if bucket.need > fits else fitting).append(bucket)
+        self.requests.update(request for request, _ in most)
+        self.domains.update(label for _, label in most if label is not None)
         self._served_short = self._worth_serving([*fitting, *short])
         work.order.add_buckets(fitting, [b for b in short if b in self._served_short])
         for group in groups_of(work.pending):
@@ -111,7 +114,7 @@ class Lineup:
         This settles most pending gangs.
         """
         work, bucket, gang = self._work, candidate.bucket, candidate.last
-        if bucket is None or work.capacity.may_fit(gang.roles[0].request, bucket.need):
+        if bucket is None or work.capacity.may_fit(bucket.request, bucket.need, bucket.domains):
             return False
         reservations = work.reservations
         can_reserve = reservations.is_promised(gang) or not reservations.is_full

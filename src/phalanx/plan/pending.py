@@ -8,6 +8,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 
 from phalanx.core.reasons import Backoff, Reason
+from phalanx.core.spec.job import PackMode
 from phalanx.core.spec.schema import TASK_LIMIT
 from phalanx.core.time_units import Micros
 from phalanx.plan.model import NEVER, OrderKey, PendingGang, PlannerPolicy
@@ -19,7 +20,7 @@ _Key = tuple[object, ...]
 
 
 class Bucket:
-    __slots__ = ("_keys", "entries", "first", "need", "never", "owner", "request")
+    __slots__ = ("_keys", "domains", "entries", "first", "need", "never", "owner", "request")
 
     def __init__(self, first: PendingGang, owner: object) -> None:
         #: The `PendingGangs` that may change this bucket; a fork copies it first.
@@ -30,6 +31,9 @@ class Bucket:
         self.request = first.roles[0].request  #: of the first role
         #: Number of tasks of a single request that each gang needs; 0 if it needs more than that.
         self.need = first.need if is_simple(first) else 0
+        #: The label of the domains one of which must hold all of these tasks; None: they may be
+        #: anywhere.
+        self.domains = required_domains(first)
         #: What the empty cluster lacks for its gangs, and the version of that cluster.
         self.never: tuple[object, Reason | None] | None = None
         #: When the first gang starves, and its order key before and from then on.
@@ -238,17 +242,24 @@ _INDEXES = (
 
 
 def is_simple(gang: PendingGang) -> bool:
-    """Whether it starts if and only if enough tasks of one request fit anywhere."""
+    """Whether it starts if and only if enough tasks of one request fit anywhere, or in one of the
+    domains that it requires."""
     return (
         len(gang.roles) == 1
         and gang.strict
         and not gang.gate
-        and gang.pack is None
+        and gang.domain is None
         and gang.nomination is None
         and not gang.gathered
         and gang.roles[0].request.per_node is None
         and gang.roles[0].request.traits is None
     )
+
+
+def required_domains(gang: PendingGang) -> str | None:
+    """The label of the domains one of which must hold the whole minimum of a gang."""
+    pack = gang.pack
+    return pack.by if pack is not None and pack.mode is PackMode.REQUIRE else None
 
 
 def bucket_key(gang: PendingGang) -> _BucketKey:

@@ -18,11 +18,21 @@ from phalanx.core.reasons import (
 from phalanx.core.spec.job import PackMode
 from phalanx.core.text import listed
 from phalanx.plan.model import NodePredicate, PendingGang, RoleRequest, TaskRequest
-from phalanx.plan.pending import is_simple
+from phalanx.plan.pending import is_simple, required_domains
 from phalanx.plan.placement.amounts import hardness, minimum_amounts
 from phalanx.plan.placement.trial import PlacementTrial, place_all, undo_all
 from phalanx.plan.state.capacity import FreeCapacity, count
-from phalanx.plan.state.nodes import SLOTS, UNLIMITED, WHOLE, Bools, Floats, Ints, NodeTable, Vector
+from phalanx.plan.state.nodes import (
+    SLOTS,
+    UNLIMITED,
+    WHOLE,
+    Bools,
+    Floats,
+    Ints,
+    NodeTable,
+    Vector,
+    places_by_domain,
+)
 from phalanx.plan.state.placement_rules import strictest
 
 #: Rows that describe how a node is filled and are no resources.
@@ -34,8 +44,10 @@ _CLOSED_NODES = 3
 def never_fits(gangs: Sequence[PendingGang], empty: FreeCapacity) -> Reason | None:
     """What the cluster lacks for a gang or a group even if nothing else ran."""
     simple = gangs[0] if len(gangs) == 1 and is_simple(gangs[0]) else None
-    if simple is not None and empty.fit(simple.roles[0].request).total >= simple.need:
-        return None
+    if simple is not None:
+        request, domains = simple.roles[0].request, required_domains(simple)
+        if empty.most_fit(request, domains) >= simple.need:
+            return None
     for gang in gangs:
         if (reason := _gate_beyond(gang, empty)) is not None:
             return reason
@@ -45,7 +57,7 @@ def never_fits(gangs: Sequence[PendingGang], empty: FreeCapacity) -> Reason | No
             reason = obstacle(role, empty)
             if reason is not None:
                 return reason
-    if simple is not None:
+    if simple is not None and required_domains(simple) is None:
         return _too_many(simple, simple.roles[0], empty)
     trial = empty.fork()
     if place_all([PlacementTrial(gang, (trial,)) for gang in gangs]) is None:
@@ -149,15 +161,18 @@ class Shortage:
         self,
         capacity: FreeCapacity,
         requests: Iterable[TaskRequest],
+        domains: Iterable[str],
         limits: dict[str, list[tuple[str, str, float]]],
     ) -> None:
-        """`capacity` is a fork that is not changed any more. `limits` are, by queue, the queues
-        whose limits bind it, the resource, and what is left."""
+        """`capacity` is a fork that is not changed any more. `domains` are the labels of required
+        domains. `limits` are, by queue, the queues whose limits bind it, the resource, and what is
+        left."""
         table = capacity.table
         self._free, self._partial = capacity.free, capacity.partial
         self._rows = {name: row for name, row in table.rows.items() if name not in _NO_RESOURCES}
         self._vectors = {request: table.vector(request.resources) for request in requests}
         self._masks = {request.nodes: table.mask(request) for request in self._vectors}
+        self._domains = {label: table.domains(label) for label in domains}
         self._counts: dict[TaskRequest, Ints] = {}
         #: By predicate: what is free on all matching nodes together, by row.
         self._sums: dict[NodePredicate | None, list[int]] = {}
@@ -175,6 +190,11 @@ class Shortage:
         for resource, amount in request.resources:
             if amount * gang.need > free[self._rows[resource]]:
                 return NotEnough(gang.need, fits, resource)
+        domains = required_domains(gang)
+        if domains is not None and fits >= gang.need:
+            codes, names = self._domains[domains]
+            best = places_by_domain(counts, codes, len(names)).max(initial=0)
+            return Fragmented(domains, int(best))
         if not request.resources or self._fits_without_slots(request) >= gang.need:
             return NotEnough(gang.need, fits, SLOTS)
         return Fragmented("node", int(counts.max(initial=0)))

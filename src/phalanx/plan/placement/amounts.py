@@ -19,6 +19,11 @@ def minimum_amounts(gang: PendingGang, table: NodeTable) -> Floats:
     so the result is a lower bound.
     """
     amounts = np.zeros(len(table.rows))
+    if len(gang.roles) == 1 and not gang.gathered:
+        role = gang.roles[0]
+        vector = table.vector(role.request.resources)
+        amounts[vector.rows] = vector.amounts * max(role.need, min(gang.need, len(role.tasks)))
+        return amounts
     gathered = _gathered_counts(gang)
     rest = gang.need - sum(max(role.need, gathered[role.name]) for role in gang.roles)
     for role in sorted(gang.roles, key=hardness):

@@ -10,7 +10,7 @@ import numpy as np
 from phalanx.plan.model import PendingGang
 from phalanx.plan.placement.amounts import hardness
 from phalanx.plan.placement.node_choice import NodeChoice
-from phalanx.plan.state.nodes import Floats, Ints
+from phalanx.plan.state.nodes import Floats, Ints, places_by_domain
 
 #: At most this many domains are tried for one gang, the tightest first.
 _DOMAINS_TRIED = 64
@@ -33,8 +33,10 @@ def single_domains(
     if len(gang.roles) > 1:
         need = max(role.need, 0)
     places = places_by_domain(choice.counts(role), codes, len(names))
-    tightest = np.argsort(places, kind="stable").tolist()
-    return [domain for domain in tightest if places[domain] >= max(need, 1)][:_DOMAINS_TRIED]
+    tightest = np.argsort(places, kind="stable")
+    first = int(np.searchsorted(places[tightest], max(need, 1)))
+    domains: list[int] = tightest[first : first + _DOMAINS_TRIED].tolist()
+    return domains
 
 
 def spill_penalty(counts: Ints, codes: Ints, domains: int, wanted: int, home: int | None) -> Floats:
@@ -48,13 +50,6 @@ def spill_penalty(counts: Ints, codes: Ints, domains: int, wanted: int, home: in
     rank[_filling_order(places, wanted, home)] = np.arange(domains)
     penalty: Floats = rank[codes] * _DOMAIN_STEP
     return penalty
-
-
-def places_by_domain(counts: Ints, codes: Ints, domains: int) -> Floats:
-    """How many tasks fit in each domain."""
-    labelled = codes >= 0
-    places = np.bincount(codes[labelled], weights=counts[labelled], minlength=domains)
-    return np.asarray(places, np.float64)
 
 
 def _filling_order(places: Floats, wanted: int, home: int | None) -> Ints:

@@ -9,11 +9,10 @@ from msgspec.structs import replace
 from phalanx.core.spec.job import PackMode
 from phalanx.plan.model import PendingGang, RoleRequest
 from phalanx.plan.placement.amounts import hardness
-from phalanx.plan.placement.domains import places_by_domain
 from phalanx.plan.preemption.candidates import EvictionUnit
 from phalanx.plan.preemption.eligibility import EvictionEligibility
 from phalanx.plan.preemption.victim_set import SearchSpace
-from phalanx.plan.state.nodes import UNLIMITED, Ints
+from phalanx.plan.state.nodes import UNLIMITED, Ints, places_by_domain
 
 #: At most this many domains are tried in a search.
 _DOMAINS_TRIED = 16

@@ -11,7 +11,16 @@ import numpy as np
 
 from phalanx.core.node import DEVICE, GPU
 from phalanx.plan.model import TaskRequest
-from phalanx.plan.state.nodes import BLOCK, WHOLE, Bools, Floats, Ints, NodeTable, Vector
+from phalanx.plan.state.nodes import (
+    BLOCK,
+    WHOLE,
+    Bools,
+    Floats,
+    Ints,
+    NodeTable,
+    Vector,
+    places_by_domain,
+)
 from phalanx.plan.state.placement_rules import PlacedTasks, Restriction
 
 _IN_BLOCK = np.arange(BLOCK)
@@ -224,6 +233,14 @@ class FreeCapacity:
             total = known.total + int(counts.sum() - known.counts[changed.nodes].sum())
             self._totals[request] = (changed, total)
         return total
+
+    def most_fit(self, request: TaskRequest, domains: str | None) -> int:
+        """How many tasks fit in the domain that holds most of them; without a label, in all."""
+        if domains is None:
+            return self.total_fit(request)
+        codes, names = self.table.domains(domains)
+        places = places_by_domain(self.fit(request).counts, codes, len(names))
+        return int(places.max(initial=0))
 
     def fullest(self, request: TaskRequest, wanted: int) -> tuple[Ints, Ints]:
         """The nodes with the least left after so many tasks, and the number of tasks on each."""

@@ -303,6 +303,13 @@ class NodeTable:
         return name
 
 
+def places_by_domain(counts: Ints, codes: Ints, domains: int) -> Floats:
+    """How many tasks fit in each domain, from the number that fit on each node."""
+    labelled = codes >= 0
+    places = np.bincount(codes[labelled], weights=counts[labelled], minlength=domains)
+    return np.asarray(places, np.float64)
+
+
 def _replaced(array: NDArray[T], at: int, value: float) -> NDArray[T]:
     """A copy with one value replaced; plans and forks may hold the array itself."""
     copy = array.copy()

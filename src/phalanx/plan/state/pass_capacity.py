@@ -16,8 +16,9 @@ class PassCapacity:
         self.present = state.present.fork()
         #: The same object until it differs.
         self.soon = self.present
-        #: By request: no more tasks fit now than this. Free capacity only shrinks in a pass.
-        self.totals: dict[TaskRequest, int] = {}
+        #: By request and label of domains: no more tasks fit now in one domain than this; without
+        #: a label, in all. Free capacity only shrinks in a pass.
+        self.most: dict[tuple[TaskRequest, str | None], int] = {}
         #: By nominated job: the places that are kept for it.
         self._kept: dict[str, list[Occupant]] = {}
         if state.running.stopping or state.pending.nominated:
@@ -50,17 +51,17 @@ class PassCapacity:
         """Free the places that a gang has gathered."""
         for capacity in self.both:
             capacity.vacate(occupants_of(gang, gang.gathered, self._table))
-        self.totals.clear()
+        self.most.clear()
 
-    def total_fit(self, request: TaskRequest) -> int:
-        """How many tasks fit now, or did when this was last counted."""
-        total = self.totals.get(request)
-        if total is None:
-            total = self.totals[request] = self.present.total_fit(request)
-        return total
+    def most_fit(self, request: TaskRequest, domains: str | None) -> int:
+        """How many tasks fit now in one domain, or in all, or did when this was last counted."""
+        most = self.most.get((request, domains))
+        if most is None:
+            most = self.most[request, domains] = self.present.most_fit(request, domains)
+        return most
 
-    def may_fit(self, request: TaskRequest, wanted: int) -> bool:
-        """Whether so many tasks fit now, anywhere."""
-        if wanted <= self.totals.get(request, wanted):
-            self.totals[request] = self.present.total_fit(request)
-        return wanted <= self.totals[request]
+    def may_fit(self, request: TaskRequest, wanted: int, domains: str | None = None) -> bool:
+        """Whether so many tasks fit now, in one domain or anywhere."""
+        if wanted <= self.most.get((request, domains), wanted):
+            self.most[request, domains] = self.present.most_fit(request, domains)
+        return wanted <= self.most[request, domains]
