@@ -7,6 +7,7 @@ import msgspec
 from phalanx.core.events import Placement
 from phalanx.core.time_units import Micros
 from phalanx.plan.explain.reason_index import PendingReasons
+from phalanx.plan.preemption.search_budget import SearchCursor
 
 
 class Reserve(msgspec.Struct, frozen=True):
@@ -68,7 +69,7 @@ class Plan(msgspec.Struct, frozen=True):
     decisions: tuple[Decision, ...]
     reasons: PendingReasons  #: why each gang that stays pending is pending
     reserved_starts: tuple[ReservedStart, ...] = ()
-    cursor: int = 0  #: number of searches for victims that the next plan skips
+    cursor: SearchCursor = SearchCursor()  #: where the next plan goes on to search for victims
     #: Pending jobs whose start the last plan had reserved, and this one reserves later or not.
     broken_starts: tuple[str, ...] = ()
 

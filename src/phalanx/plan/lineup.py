@@ -27,6 +27,9 @@ class Lineup:
         self.domains: set[str] = set()
         #: Buckets that are served although their gangs do not fit.
         self._served_short: set[Bucket] = set()
+        #: Jobs among them that have their turn to evict others, and whether more could have.
+        self.turns: set[str] = set()
+        self.has_left_out = False
         #: Buckets whose gangs must not start now, or never fit.
         self._never_start: dict[Bucket, Reason] = {}
         has_stopped, version = work.has_stopped_queues, work.state.capacity_version
@@ -69,7 +72,8 @@ class Lineup:
 
     def _worth_serving(self, buckets: list[Bucket]) -> set[Bucket]:
         """Buckets that are served even if their gangs do not fit: the first ones of all, and the
-        first of every queue, that may evict others or could be given a reserved start."""
+        first of every queue, that may evict others or could be given a reserved start; and the
+        first ones that have not had their turn to evict others in this round."""
         work = self._work
         policy, now = work.policy, work.now
         has_ends = bool(work.state.running.ending) and policy.backfill
@@ -84,10 +88,15 @@ class Lineup:
             first = firsts.get(queue)
             if first is None or entry[0] < first[0]:
                 firsts[queue] = entry
-        count = 2 * policy.heads + policy.searches + work.state.cursor
-        best = heapq.nsmallest(count, keyed)
+        best = heapq.nsmallest(2 * policy.heads, keyed)
+        turns = [entry for entry in keyed if self._has_turn(entry[2].head)]
+        self.has_left_out = len(turns) > policy.searches
+        turns = heapq.nsmallest(policy.searches, turns)
+        self.turns = {bucket.head.job for _, _, bucket in turns}
         promised = map(work.pending.bucket_of, work.reservations.promised())
-        return {bucket for _, _, bucket in (*firsts.values(), *best)}.union(filter(None, promised))
+        return {bucket for _, _, bucket in (*firsts.values(), *best, *turns)}.union(
+            filter(None, promised)
+        )
 
     def _may_take(self, gang: PendingGang) -> bool:
         """Whether others may be evicted or held back for a gang, as far as a glance can tell."""
@@ -95,6 +104,13 @@ class Lineup:
         if is_starving(work.policy, gang, work.now):
             return True
         return work.may_evict(gang) and work.search.might_find(gang.queue, gang.priority)
+
+    def _has_turn(self, gang: PendingGang) -> bool:
+        """Whether a gang may evict others and has not had its turn in this round."""
+        work = self._work
+        is_done = gang.job in work.state.cursor.done
+        might_evict = not is_done and work.may_evict(gang)
+        return might_evict and work.search.might_find(gang.queue, gang.priority)
 
     def _add_group(self, group: GangGroup) -> None:
         work = self._work

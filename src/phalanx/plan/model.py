@@ -38,7 +38,8 @@ class PlannerPolicy(msgspec.Struct, frozen=True):
     backfill: bool = True  #: reserve start times for gangs that do not fit yet
     heads: int = 8  #: at most this many reserved starts
     plan_every: Micros = 5 * SECOND  #: the longest time between two plans
-    searches: int = 32  #: at most this many searches for victims in one pass
+    searches: int = 32  #: at most this many gangs have their turn to evict others in one pass
+    search_work: int = 12_000  #: at most this much work is done for them, see `SearchBudget`
 
 
 class NodeTaint(NamedTuple):

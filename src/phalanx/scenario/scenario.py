@@ -1,9 +1,11 @@
 """A scenario: a cluster written by hand, ready to be planned."""
 
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from phalanx.core.model import Queue
 from phalanx.core.node import Node
@@ -60,7 +62,7 @@ def read_scenario(document: object) -> Scenario:
     return Scenario(
         name=file.name,
         # A server continues its searches in the next pass; a scenario has only one.
-        policy=msgspec.structs.replace(file.policy, searches=1 + len(file.pending)),
+        policy=replace(file.policy, searches=1 + len(file.pending), search_work=sys.maxsize),
         nodes=tuple(nodes.values()),
         queues=queues,
         pending=tuple(pending_gang(g, gangs, nodes) for g in gangs.values() if g.can_be_placed),

@@ -24,6 +24,7 @@ from phalanx.plan.preemption.candidates import (
 from phalanx.plan.preemption.eligibility import EvictionEligibility
 from phalanx.plan.preemption.evictable_gangs import EvictableGangs
 from phalanx.plan.preemption.preemptor import Preemptor
+from phalanx.plan.preemption.search_budget import SearchBudget
 from phalanx.plan.preemption.variants import candidate_pools, domain_variants
 from phalanx.plan.preemption.victim_set import SearchSpace, VictimSetSearch
 from phalanx.plan.state.planner_state import Moment
@@ -45,6 +46,7 @@ class VictimSearch:
         self._now = state.now
         self._policy = state.policy
         self._quota_demand = QuotaDemand(shares, state.running, state.pending)
+        self.budget = SearchBudget(state.policy.search_work << state.cursor.doubled)
         #: By queue and priority: the answer of `might_find`.
         self._might_find: dict[tuple[str, int], bool] = {}
         self._priorities: dict[str, tuple[int, ...]] = {}
@@ -140,6 +142,7 @@ class VictimSearch:
                 continue
             if eligibility.may_evict(occupancy, occupancy.highest, young=young, whole=True):
                 whole.append(whole_gang(occupancy, self._now))
+        self.budget.look_at(len(tasks) + len(whole))
         return tasks, whole
 
     def _was_entitled(self, eligibility: EvictionEligibility) -> bool:
@@ -190,7 +193,9 @@ class VictimSearch:
         gangs = eligibility.preemptor.gangs
         for pool in candidate_pools(eligibility, units):
             for variant in domain_variants(gangs, space, pool):
-                search = VictimSetSearch(variant, eligibility, pool, space)
+                if not self.budget.allows_more():
+                    break
+                search = VictimSetSearch(variant, eligibility, pool, space, self.budget)
                 victims = search.run()
                 if victims is None:
                     continue

@@ -23,6 +23,7 @@ from phalanx.plan.preemption.candidates import (
 from phalanx.plan.preemption.chosen_units import ChosenUnits
 from phalanx.plan.preemption.eligibility import EvictionEligibility
 from phalanx.plan.preemption.node_gains import UnplacedTasks, node_gains
+from phalanx.plan.preemption.search_budget import SearchBudget
 from phalanx.plan.state.capacity import FreeCapacity
 from phalanx.plan.state.nodes import Bools
 
@@ -49,12 +50,14 @@ class VictimSetSearch:
         eligibility: EvictionEligibility,
         units: list[EvictionUnit],
         space: SearchSpace,
+        budget: SearchBudget,
     ) -> None:
         """`gangs` are the gangs of the preemptor, perhaps bound to a domain."""
         self._gangs = gangs
         self._eligibility = eligibility
         self._units = units
         self._capacities, self._allowed = space
+        self._budget = budget
         self._chosen = ChosenUnits(units, eligibility, space.capacities)
 
     def run(self) -> VictimSet | None:
@@ -92,6 +95,7 @@ class VictimSetSearch:
 
     def _place(self) -> tuple[PlacementTrial, ...] | None:
         """Place every gang of the preemptor; None if one is not allowed or does not fit."""
+        self._budget.try_placement()
         if not self._eligibility.allows_start(self._chosen.by_number.values()):
             return None
         trials = place_all(self._trials())
@@ -156,6 +160,8 @@ class VictimSetSearch:
         useful = self._useful_units()
         refused = [number for number in self._chosen.refused() if number in useful]
         for number in refused[:_ALTERNATIVES]:
+            if not self._budget.allows_more():
+                break
             self._chosen.clear()
             if self._chosen.choose(number) and self._choose_enough():
                 return True
@@ -170,6 +176,7 @@ class VictimSetSearch:
             return
         unplaced = UnplacedTasks(role, counts, self._nodes_for(trial.gang, role), missing)
         chosen = self._chosen
+        self._budget.look_at(len(self._units))
         for gain in node_gains(self._units, chosen.by_number, self._capacities[0], unplaced):
             if all(chosen.choose(number) for number in gain.units):
                 missing -= gain.tasks
@@ -243,6 +250,8 @@ class VictimSetSearch:
         costs = [unit.own_cost[:keys] for unit in self._units]
         cheaper = [number for number, cost in enumerate(costs) if cost < best_cost]
         for number in cheaper[:_ALTERNATIVES]:
+            if self._budget.is_spent:
+                break
             unit = self._units[number]
             may_evict = self._eligibility.may_add(unit)
             chosen.evict({number: unit})
@@ -262,7 +271,7 @@ class VictimSetSearch:
             chosen.keep(number)
             jobs = {unit.gang.job for unit in chosen.by_number.values()}
             for other, unit in enumerate(self._units[:number]):
-                if not unit.whole or unit.gang.job in jobs or not tries:
+                if not unit.whole or unit.gang.job in jobs or not tries or self._budget.is_spent:
                     continue
                 if eviction_cost((*chosen.by_number.values(), unit)) < cost:
                     tries -= 1

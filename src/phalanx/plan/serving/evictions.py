@@ -8,6 +8,7 @@ from phalanx.plan.model import PendingGang
 from phalanx.plan.placement.amounts import gathered_amounts
 from phalanx.plan.planning_pass import PlanningPass
 from phalanx.plan.preemption.candidates import VictimSet
+from phalanx.plan.preemption.search_budget import SearchCursor
 from phalanx.plan.preemption.victim_set import SearchSpace
 from phalanx.plan.serving.starts import placement, start
 from phalanx.plan.state.capacity import FreeCapacity
@@ -16,30 +17,44 @@ from phalanx.plan.state.capacity import FreeCapacity
 class Evictions:
     def __init__(self, work: PlanningPass) -> None:
         self._work = work
-        self._searches = 0
-        self._skipped = 0
+        #: The jobs that have had their turn in this round, and those that the budget left out.
+        self._done = {*work.state.cursor.done}
+        self._left_out: set[str] = set()
         #: Tasks that are stopping, since an earlier pass or in this one.
         self._stopping = [*work.state.running.stopping_tasks()]
 
     @property
-    def cursor(self) -> int:
-        """Number of searches that the next pass skips, because this one or an earlier one made
-        them."""
-        policy = self._work.policy
-        is_done = self._searches <= policy.searches
-        return 0 if is_done else self._work.state.cursor + policy.searches
+    def cursor(self) -> SearchCursor:
+        """Where the next pass goes on."""
+        work = self._work
+        if not self._left_out and not work.lineup.has_left_out:
+            return SearchCursor()
+        done = (self._done | work.lineup.turns) - self._left_out
+        done = {job for job in done if job in work.pending.gangs}
+        # If no turn has ended, the budget was not enough for the first search.
+        is_stuck = bool(self._left_out) and done <= work.state.cursor.done
+        return SearchCursor(frozenset(done), work.state.cursor.doubled + 1 if is_stuck else 0)
 
     def evict(self, gangs: Sequence[PendingGang]) -> bool:
         """Find victims for a gang or a group, and keep what they free for it; False if there are
         none. If releasing gathered places is enough, it starts now."""
-        work = self._work
-        if not self._is_worth_a_search(gangs) or not self._take_search():
+        work, job = self._work, gangs[0].job
+        if job in self._done:
+            return False
+        if not self._is_worth_a_search(gangs):
+            return False
+        if work.search.budget.is_spent:
+            self._left_out.add(job)
             return False
         later = work.reservations.capacities_during(gangs[0].duration)
         work.capacity.look_ahead()
         allowed = work.reservations.allowed_nodes(gangs[0].duration)
         space = SearchSpace((work.capacity.soon, *later), allowed)
         victims = work.search.find(gangs, space)
+        if victims is None and work.search.budget.is_exceeded:
+            self._left_out.add(job)
+        else:
+            self._done.add(job)
         if victims is None:
             return False
         if self._release_gathered(victims):
@@ -54,15 +69,6 @@ class Evictions:
             and all(work.may_evict(gang) for gang in gangs)
             and work.search.is_entitled(gangs)
         )
-
-    def _take_search(self) -> bool:
-        """Whether a search may be made. A pass makes a limited number of them, because they are
-        expensive; the next pass goes on where it ended."""
-        if self._skipped < self._work.state.cursor:
-            self._skipped += 1
-            return False
-        self._searches += 1
-        return self._searches <= self._work.policy.searches
 
     def _stop(self, victims: VictimSet, later: Sequence[FreeCapacity]) -> None:
         work = self._work

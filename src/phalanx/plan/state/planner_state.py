@@ -21,6 +21,7 @@ from phalanx.plan.decisions import Plan, ReservedStart
 from phalanx.plan.explain.shortage import never_fits
 from phalanx.plan.model import OrderKey, PendingGang, PlannerPolicy, RunningGang
 from phalanx.plan.pending import Bucket, PendingGangs
+from phalanx.plan.preemption.search_budget import SearchCursor
 from phalanx.plan.state.capacity import FreeCapacity
 from phalanx.plan.state.delta import PlannerDelta
 from phalanx.plan.state.forkable import ForkableDict
@@ -52,7 +53,7 @@ class Moment(NamedTuple):
     empty: FreeCapacity
     #: Of the last plan: its reserved starts, and where its searches for victims ended.
     reserved_starts: tuple[ReservedStart, ...]
-    cursor: int
+    cursor: SearchCursor
     capacity_version: object
 
     def queues_in_use(self) -> list[str]:
@@ -85,7 +86,7 @@ class PlannerState:
         self.table = NodeTable()
         self.running = RunningGangs(self.table)
         self.reserved_starts: tuple[ReservedStart, ...] = ()
-        self.cursor = 0
+        self.cursor = SearchCursor()
         self._present = FreeCapacity(self.table)
         self._empty = FreeCapacity(self.table, empty=True)
         by_user = OrderKey.USER in self.policy.order
