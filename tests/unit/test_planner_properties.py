@@ -10,7 +10,14 @@ from phalanx.core.model import PreemptWithin, Queue, ReclaimFrom
 from phalanx.core.time_units import MINUTE, SECOND
 from phalanx.plan.cycle import plan
 from phalanx.plan.decisions import Evict, Plan, PlannedVictim, Reserve
-from phalanx.plan.model import PendingGang, RoleRequest, RunningGang, RunningTask, TaskRequest
+from phalanx.plan.model import (
+    PendingGang,
+    PlannerPolicy,
+    RoleRequest,
+    RunningGang,
+    RunningTask,
+    TaskRequest,
+)
 from phalanx.plan.planning_pass import PlanningPass
 from phalanx.plan.state.nodes import NodeSpec
 from phalanx.plan.state.planner_state import PlannerState
@@ -27,8 +34,8 @@ class World(NamedTuple):
     running: dict[str, RunningGang]
     pending: dict[str, PendingGang]
 
-    def state(self) -> PlannerState:
-        state = PlannerState()
+    def state(self, policy: PlannerPolicy | None = None) -> PlannerState:
+        state = PlannerState(policy)
         state.set_queues(self.queues)
         for name, gpus in self.nodes.items():
             places = [p for t in self.running.values() for p in t.tasks if p.node == name]

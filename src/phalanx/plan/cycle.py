@@ -36,7 +36,7 @@ def plan(state: PlannerState, now: Micros) -> Plan:
     limits = work.shares.limits.remaining()
     growing = (role.request for g in work.pending.growing.values() for role in g.roles)
     requests = {*work.lineup.requests, *growing}
-    work.reasons.shortage = Shortage(work.capacity.present, requests, work.lineup.domains, limits)
+    work.reasons.shortage = Shortage(work.capacity.both, requests, work.lineup.domains, limits)
     decisions, starts = tuple(work.decisions), work.reservations.starts()
     placed = (d.placements for d in decisions if isinstance(d, Reserve | Evict))
     served = {placement.job for placements in placed for placement in placements} | work.excluded

@@ -7,12 +7,12 @@ Of those gangs only the first few are served: others may be evicted for them, or
 import heapq
 from typing import TYPE_CHECKING
 
-from phalanx.core.reasons import Reason, WaitingForGroup
+from phalanx.core.reasons import HeldBack, Reason, WaitingForGroup
 from phalanx.plan.explain.shortage import never_fits
 from phalanx.plan.fairshare.demand import settle_shares
 from phalanx.plan.groups import GangGroup, groups_of
 from phalanx.plan.model import PendingGang, TaskRequest
-from phalanx.plan.order import Candidate
+from phalanx.plan.order import Candidate, Prospect
 from phalanx.plan.pending import Bucket, is_starving
 
 if TYPE_CHECKING:
@@ -108,9 +108,11 @@ class Lineup:
     def _has_turn(self, gang: PendingGang) -> bool:
         """Whether a gang may evict others and has not had its turn in this round."""
         work = self._work
-        is_done = gang.job in work.state.cursor.done
-        might_evict = not is_done and work.may_evict(gang)
-        return might_evict and work.search.might_find(gang.queue, gang.priority)
+        return (
+            gang.job not in work.state.cursor.done
+            and work.search.might_find(gang.queue, gang.priority)
+            and work.may_evict(gang)
+        )
 
     def _add_group(self, group: GangGroup) -> None:
         work = self._work
@@ -124,18 +126,48 @@ class Lineup:
         for member in group.members:
             work.reasons.explicit[member.job] = reason
 
-    def is_hopeless(self, candidate: Candidate) -> bool:
-        """Whether too little is free for a candidate and nothing can be done about it.
+    def prospect(self, candidate: Candidate) -> Prospect:
+        """Whether a candidate is served, or too little is free for it or it would delay a reserved
+        start, and nothing can be done about it.
 
         This settles most pending gangs.
         """
         work, bucket, gang = self._work, candidate.bucket, candidate.last
-        if bucket is None or work.capacity.may_fit(bucket.request, bucket.need, bucket.domains):
-            return False
-        reservations = work.reservations
+        if bucket is None:
+            return Prospect.OPEN
+        may_fit = work.capacity.may_fit(bucket.request, bucket.need, bucket.domains)
+        if may_fit and (not bucket.need or self._fits_beside_reserved(bucket, gang)):
+            return Prospect.OPEN
+        if bucket in self._served_short and self._can_be_helped(gang):
+            return Prospect.OPEN
+        held_back = self._held_back(bucket, gang) if may_fit else None
+        # Without a reason of its own, the bucket is explained by what is short.
+        if candidate.position or held_back is not None:
+            work.reasons.of_bucket(bucket, candidate.position, held_back)
+        return Prospect.HOPELESS if held_back is None else Prospect.HELD_BACK
+
+    def _can_be_helped(self, gang: PendingGang) -> bool:
+        """Whether a start can be reserved for a gang that does not fit, or others may be evicted or
+        held back for it."""
+        reservations = self._work.reservations
         can_reserve = reservations.is_promised(gang) or not reservations.is_full
-        if bucket in self._served_short and (can_reserve or self._may_take(gang)):
-            return False
-        if candidate.position:  # else the bucket has been given no other reason
-            work.reasons.of_bucket(bucket, candidate.position, None)
-        return True
+        return can_reserve or self._may_take(gang)
+
+    def _fits_beside_reserved(self, bucket: Bucket, gang: PendingGang) -> bool:
+        """Whether a gang fits without delaying a reserved start. True if that takes more than to
+        count the places."""
+        work = self._work
+        if work.is_limited(gang.queue) or gang.job in work.excluded:
+            return True
+        fits = work.reservations.most_fit(bucket.request, bucket.domains, gang.duration)
+        return fits >= bucket.need
+
+    def _held_back(self, bucket: Bucket, gang: PendingGang) -> HeldBack | None:
+        """The reserved start that a gang would delay, if it could start without it."""
+        capacity = self._work.capacity
+        start = self._work.reservations.first_delayed(gang.duration)
+        if start is None:
+            return None
+        key = (bucket.request, bucket.need, bucket.domains)
+        is_free = len(capacity.both) == 1 or capacity.fits_in_both(*key)
+        return HeldBack(start.job, start.at) if is_free else None

@@ -39,7 +39,7 @@ class PlannerPolicy(msgspec.Struct, frozen=True):
     heads: int = 8  #: at most this many reserved starts
     plan_every: Micros = 5 * SECOND  #: the longest time between two plans
     searches: int = 32  #: at most this many gangs have their turn to evict others in one pass
-    search_work: int = 12_000  #: at most this much work is done for them, see `SearchBudget`
+    search_work: int = 3_000  #: at most this much work is done for them, see `SearchBudget`
 
 
 class NodeTaint(NamedTuple):

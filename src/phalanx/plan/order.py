@@ -6,6 +6,7 @@ first gang is placed. Only queues whose usage or first gang has changed are comp
 
 import heapq
 from collections.abc import Callable, Iterable
+from enum import Enum
 from functools import partial
 from itertools import chain
 from typing import NamedTuple
@@ -38,6 +39,14 @@ class Candidate(NamedTuple):
         return self.last.queue
 
 
+class Prospect(Enum):
+    """What is to be expected for a candidate when its turn comes."""
+
+    OPEN = "open"  #: it is served
+    HOPELESS = "hopeless"  #: nothing can be done for it, nor for the rest of its bucket
+    HELD_BACK = "held back"  #: as above, but a shorter gang of its bucket could be placed
+
+
 class _Entry(NamedTuple):
     """A candidate in the heap of its queue."""
 
@@ -54,12 +63,12 @@ class ServingOrder:
         policy: PlannerPolicy,
         shares: FairShares,
         now: Micros,
-        is_hopeless: Callable[[Candidate], bool],
+        prospect: Callable[[Candidate], Prospect],
         users: UserShares | None = None,
     ) -> None:
-        """Candidates that are hopeless when their turn comes are left out. `users` are given where
-        gangs are ordered by user."""
-        self._is_hopeless = is_hopeless
+        """Candidates that have no prospect when their turn comes are left out. `users` are given
+        where gangs are ordered by user."""
+        self._prospect = prospect
         self._policy = policy
         self._shares = shares
         self._now = now
@@ -88,7 +97,7 @@ class ServingOrder:
         """
         shares = self._shares
         for bucket in short if shares.is_contended else ():
-            need = minimum_amounts(bucket.first, shares.table)
+            need, _ = bucket.amounts(shares.table)
             if not shares.share_could_hold(bucket.first.queue, need):
                 self._late.add(bucket)
         for bucket in chain(fitting, short):
@@ -113,6 +122,18 @@ class ServingOrder:
         if gang is not None:
             self._buckets.add(bucket)
             self._add(Candidate((gang,), gang, bucket, position), gang)
+
+    def add_shorter(self, candidate: Candidate) -> None:
+        """Add the next gang of the bucket that ends sooner than this one, which would delay a
+        reserved start: the shorter one may not delay it."""
+        bucket, duration = candidate.bucket, candidate.last.duration
+        if bucket is None:
+            return
+        first = candidate.position + 1
+        for position, gang in enumerate(bucket.gangs_from(first), first):
+            if gang.duration is not None and (duration is None or gang.duration < duration):
+                self.add_bucket(bucket, position)
+                return
 
     def add_group(self, gangs: tuple[PendingGang, ...]) -> None:
         """Add a group. It is ordered by the lowest priority and the latest creation in it."""
@@ -174,8 +195,14 @@ class ServingOrder:
         own = self._heaps.get(name)
         if own and self._users is not None:
             self._update_keys(name, own, self._users)
-        while own and self._is_hopeless(own[0].candidate):
+        while own:
+            candidate = own[0].candidate
+            prospect = self._prospect(candidate)
+            if prospect is Prospect.OPEN:
+                break
             self._remove_first(own)
+            if prospect is Prospect.HELD_BACK:
+                self.add_shorter(candidate)
             if own and self._users is not None:
                 self._update_keys(name, own, self._users)
         firsts = [(child, first) for child in branch.children if (first := self._first(child))]

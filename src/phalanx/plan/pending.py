@@ -12,7 +12,9 @@ from phalanx.core.spec.job import PackMode
 from phalanx.core.spec.schema import TASK_LIMIT
 from phalanx.core.time_units import Micros
 from phalanx.plan.model import NEVER, OrderKey, PendingGang, PlannerPolicy
+from phalanx.plan.placement.amounts import minimum_amounts, requested_amounts
 from phalanx.plan.state.forkable import ForkableDict
+from phalanx.plan.state.nodes import Floats, NodeTable
 from phalanx.plan.state.time_index import TimeIndex
 
 _BucketKey = tuple[object, ...]
@@ -20,7 +22,17 @@ _Key = tuple[object, ...]
 
 
 class Bucket:
-    __slots__ = ("_keys", "domains", "entries", "first", "need", "never", "owner", "request")
+    __slots__ = (
+        "_amounts",
+        "_keys",
+        "domains",
+        "entries",
+        "first",
+        "need",
+        "never",
+        "owner",
+        "request",
+    )
 
     def __init__(self, first: PendingGang, owner: object) -> None:
         #: The `PendingGangs` that may change this bucket; a fork copies it first.
@@ -36,6 +48,8 @@ class Bucket:
         self.domains = required_domains(first)
         #: What the empty cluster lacks for its gangs, and the version of that cluster.
         self.never: tuple[object, Reason | None] | None = None
+        #: The minimum and the request of a gang; the table and number of rows they are for.
+        self._amounts: tuple[NodeTable, int, Floats, Floats] | None = None
         #: When the first gang starves, and its order key before and from then on.
         self._keys: tuple[Micros, _Key, _Key] | None = None
 
@@ -65,6 +79,15 @@ class Bucket:
     def remove(self, gang: PendingGang) -> None:
         del self.entries[self.position(gang)]
         self._keys = None
+
+    def amounts(self, table: NodeTable) -> tuple[Floats, Floats]:
+        """Amounts of the minimum of each gang, and of all its pending tasks, by row."""
+        known = self._amounts
+        if known is None or known[0] is not table or known[1] != len(table.rows):
+            minimum = minimum_amounts(self.first, table)
+            requested = requested_amounts(self.first, table)
+            known = self._amounts = (table, len(table.rows), minimum, requested)
+        return known[2], known[3]
 
     def order_key(self, policy: PlannerPolicy, now: Micros) -> _Key:
         """The order key of its first gang."""

@@ -48,7 +48,7 @@ class PlanningPass:
         self.lineup = Lineup(self)
         self.users = self._users() if OrderKey.USER in self.policy.order else None
         self.order = ServingOrder(
-            self.policy, self.shares, self.now, self.lineup.is_hopeless, self.users
+            self.policy, self.shares, self.now, self.lineup.prospect, self.users
         )
         self.decisions: list[Decision] = []
         #: Gangs that start, before they grow and their decisions are made.
@@ -82,6 +82,10 @@ class PlanningPass:
             return
         self.users.use(gang, amounts)
         self.order.changed(gang.queue, freed=bool((amounts < 0).any()))
+
+    def is_limited(self, queue: str) -> bool:
+        """Whether a limit, or the reserve of a starving gang, may bind the gangs of a queue."""
+        return queue in self.shares.limits.limited or self.starvation.has_reserve(queue)
 
     def binding_limit(self, needs: Sequence[tuple[str, Floats]]) -> QueueLimit | None:
         """The limit that does not allow its queue to use so much more, all needs together."""

@@ -18,7 +18,7 @@ from phalanx.core.time_units import Micros
 from phalanx.plan.decisions import ReservedStart
 from phalanx.plan.future_capacity import FutureCapacity, Reservation, end_of, node_mask
 from phalanx.plan.groups import group_of
-from phalanx.plan.model import NEVER, PendingGang
+from phalanx.plan.model import NEVER, PendingGang, TaskRequest
 from phalanx.plan.pending import is_starving
 from phalanx.plan.placement.amounts import minimum_amounts
 from phalanx.plan.placement.trial import PlacementTrial, place_all, undo_all
@@ -53,6 +53,9 @@ class StartReservations:
         self._future = FutureCapacity(state.running, capacity)
         self._attempts = 0
         self._kept: list[KeptNodes] = []
+        #: Answers of `most_fit`, and what they depend on.
+        self._most: dict[tuple[TaskRequest, str | None, Micros | None], int] = {}
+        self._most_version: tuple[int, ...] = ()
         #: The starts that were reserved for gangs which are still pending.
         self._last = {
             start.job: start for start in state.reserved_starts if start.job in state.pending.gangs
@@ -133,6 +136,30 @@ class StartReservations:
         masks = [kept.nodes for kept in self._kept if kept.excludes(end)]
         return ~np.logical_or.reduce(masks) if masks else None
 
+    def most_fit(self, request: TaskRequest, domains: str | None, duration: Micros | None) -> int:
+        """How many tasks that run so long fit now in one domain, or in all, without delaying a
+        reserved start."""
+        capacity = self._capacity
+        state = (capacity.present.version, capacity.soon.version)
+        version = (*state, len(self._future.binding.reservations), len(self._kept))
+        if version != self._most_version:
+            self._most, self._most_version = {}, version
+        key = (request, domains, duration)
+        most = self._most.get(key)
+        if most is None:
+            capacities = (*capacity.both, *self.capacities_during(duration))
+            counts = np.minimum.reduce([each.fit(request).counts for each in capacities])
+            allowed = self.allowed_nodes(duration)
+            counts = counts if allowed is None else np.where(allowed, counts, 0)
+            table = self._state.table
+            most = int(counts.sum()) if domains is None else table.most_in_domain(counts, domains)
+            self._most[key] = most
+        return most
+
+    def first_delayed(self, duration: Micros | None) -> ReservedStart | None:
+        """The first reserved start that a gang which runs so long may delay."""
+        return next(self._delayed_by(duration), None)
+
     def held_back(
         self, gangs: Sequence[PendingGang], delayed: ReservedStart | None
     ) -> HeldBack | None:
@@ -140,7 +167,8 @@ class StartReservations:
 
         `delayed` is a start that is already known to be delayed.
         """
-        start = delayed or next((s for g in gangs for s in self._delayed_by(g.duration)), None)
+        starts = (self.first_delayed(gang.duration) for gang in gangs)
+        start = delayed or next(filter(None, starts), None)
         if start is None:
             return None
         trials = place_all([PlacementTrial(gang, self._capacity.both) for gang in gangs])

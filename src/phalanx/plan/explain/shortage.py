@@ -159,16 +159,20 @@ class Shortage:
 
     def __init__(
         self,
-        capacity: FreeCapacity,
+        capacities: Sequence[FreeCapacity],
         requests: Iterable[TaskRequest],
         domains: Iterable[str],
         limits: dict[str, list[tuple[str, str, float]]],
     ) -> None:
-        """`capacity` is a fork that is not changed any more. `domains` are the labels of required
+        """`capacities` are forks that are not changed any more. `domains` are labels of required
         domains. `limits` are, by queue, the queues whose limits bind it, the resource, and what is
         left."""
-        table = capacity.table
-        self._free, self._partial = capacity.free, capacity.partial
+        table = capacities[0].table
+        # Capacity that is free now may be kept for a preemptor once its victims have stopped.
+        self._free: Ints = capacities[0].free
+        if len(capacities) > 1:
+            self._free = np.minimum.reduce([capacity.free for capacity in capacities])
+        self._partial = capacities[0].partial
         self._rows = {name: row for name, row in table.rows.items() if name not in _NO_RESOURCES}
         self._vectors = {request: table.vector(request.resources) for request in requests}
         self._masks = {request.nodes: table.mask(request) for request in self._vectors}

@@ -6,8 +6,7 @@ import numpy as np
 
 from phalanx.plan.fairshare.queue_tree import QueueBranch
 from phalanx.plan.fairshare.shares import FairShares
-from phalanx.plan.model import PendingGang
-from phalanx.plan.pending import PendingGangs
+from phalanx.plan.pending import Bucket, PendingGangs
 from phalanx.plan.placement.amounts import minimum_amounts, requested_amounts
 from phalanx.plan.state.nodes import EPSILON, Floats
 from phalanx.plan.state.running import RunningGangs
@@ -42,12 +41,19 @@ class QuotaDemand:
         """Amounts of all gangs of a queue that do not exceed its quota by themselves."""
         named, quota, table = branch.has_quota, branch.quota + EPSILON, self._shares.table
         name, amounts = branch.queue.name, np.zeros(len(quota))
-        for total in self._running_totals.get(name, ()):
-            if (total <= quota)[named].all():
-                amounts += total
-        for gang, count in self._pending_gangs.get(name, ()):
-            if (minimum_amounts(gang, table) <= quota)[named].all():
-                amounts += requested_amounts(gang, table) * count
+        running = self._running_totals.get(name)
+        if running:
+            totals = np.array(running)
+            amounts += totals[(totals <= quota)[:, named].all(axis=1)].sum(axis=0)
+        buckets = self._buckets.get(name, [])
+        gangs = [(*bucket.amounts(table), len(bucket.entries)) for bucket in buckets]
+        for gang in self._pending.grouped.values():
+            if gang.queue == name:
+                gangs.append((minimum_amounts(gang, table), requested_amounts(gang, table), 1))
+        if gangs:
+            minimums, requests, counts = map(np.array, zip(*gangs, strict=True))
+            is_within = (minimums <= quota)[:, named].all(axis=1)
+            amounts += (counts * is_within) @ requests
         return amounts
 
     @cached_property
@@ -59,11 +65,9 @@ class QuotaDemand:
         return totals
 
     @cached_property
-    def _pending_gangs(self) -> dict[str, list[tuple[PendingGang, int]]]:
-        """By queue: pending gangs, and how many of each there are."""
-        gangs: dict[str, list[tuple[PendingGang, int]]] = {}
+    def _buckets(self) -> dict[str, list[Bucket]]:
+        """By queue: the buckets of its pending gangs."""
+        buckets: dict[str, list[Bucket]] = {}
         for bucket in self._pending.buckets.values():
-            gangs.setdefault(bucket.first.queue, []).append((bucket.first, len(bucket.entries)))
-        for gang in self._pending.grouped.values():
-            gangs.setdefault(gang.queue, []).append((gang, 1))
-        return gangs
+            buckets.setdefault(bucket.first.queue, []).append(bucket)
+        return buckets

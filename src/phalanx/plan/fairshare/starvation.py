@@ -50,6 +50,9 @@ class StarvationReserve:
         if shares.share_could_hold(gang.queue, need + lasting):
             self._reserves[gang.queue] = _Reserve(need, ReservedStart(gang.job, (), start_at))
 
+    def has_reserve(self, queue: str) -> bool:
+        return queue in self._reserves
+
     def _used_without_end(self, queue: str) -> Floats:
         """Amounts of the queue's running gangs that have no time limit and are not stopping."""
         used = np.zeros(len(self._shares.capacity))

@@ -51,7 +51,7 @@ class Serving:
             reason = self._keep_capacity(gang) or reason
         self._explain(candidate, reason)
         if isinstance(reason, HeldBack):
-            self._try_shorter(candidate)
+            work.order.add_shorter(candidate)
 
     def _place(self, gangs: Sequence[PendingGang]) -> bool:
         work = self._work
@@ -62,18 +62,6 @@ class Serving:
         if candidate.bucket is not None:
             self._work.reasons.mark_served(candidate.bucket, candidate.position)
             self._work.order.add_bucket(candidate.bucket, candidate.position + 1)
-
-    def _try_shorter(self, candidate: Candidate) -> None:
-        """Go on with the next gang of the bucket that ends sooner: it may not delay the reserved
-        start that holds this one back."""
-        bucket, duration = candidate.bucket, candidate.last.duration
-        if bucket is None:
-            return
-        first = candidate.position + 1
-        for position, gang in enumerate(bucket.gangs_from(first), first):
-            if gang.duration is not None and (duration is None or gang.duration < duration):
-                self._work.order.add_bucket(bucket, position)
-                return
 
     def _keep_capacity(self, gang: PendingGang) -> Reason | None:
         """Keep the capacity of a nominated gang that cannot start yet; why it cannot."""
@@ -98,7 +86,7 @@ class Serving:
             work.reservations.keep_promise(gangs)
         if reason is not None:
             return reason
-        if len(gangs) > 1 or not is_simple(gang) or len(work.capacity.both) > 1:
+        if len(gangs) > 1 or not is_simple(gang):
             reason = shortage_of(gangs, gang, work.capacity.both)
         if all(each.strict and each.nomination is None for each in gangs):
             self._reserve_start(gangs)

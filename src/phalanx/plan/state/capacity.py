@@ -19,7 +19,6 @@ from phalanx.plan.state.nodes import (
     Ints,
     NodeTable,
     Vector,
-    places_by_domain,
 )
 from phalanx.plan.state.placement_rules import PlacedTasks, Restriction
 
@@ -168,6 +167,11 @@ class FreeCapacity:
         self._logged = 0
 
     @property
+    def version(self) -> int:
+        """Changes with every change of a fork."""
+        return self._logged
+
+    @property
     def is_worn(self) -> bool:
         """Whether counting anew is cheaper than including the changes."""
         return self._logged > 4 * len(self.table) + 1024
@@ -238,9 +242,7 @@ class FreeCapacity:
         """How many tasks fit in the domain that holds most of them; without a label, in all."""
         if domains is None:
             return self.total_fit(request)
-        codes, names = self.table.domains(domains)
-        places = places_by_domain(self.fit(request).counts, codes, len(names))
-        return int(places.max(initial=0))
+        return self.table.most_in_domain(self.fit(request).counts, domains)
 
     def fullest(self, request: TaskRequest, wanted: int) -> tuple[Ints, Ints]:
         """The nodes with the least left after so many tasks, and the number of tasks on each."""

@@ -296,6 +296,12 @@ class NodeTable:
             known = self._domains[label] = (codes, values)
         return known
 
+    def most_in_domain(self, counts: Ints, label: str) -> int:
+        """The number of tasks that fit in the domain that holds most of them, from the number that
+        fit on each node."""
+        codes, names = self.domains(label)
+        return int(places_by_domain(counts, codes, len(names)).max(initial=0))
+
     def name(self, at: int) -> str:
         name = self.names[at]
         if name is None:

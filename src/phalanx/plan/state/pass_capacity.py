@@ -4,6 +4,8 @@ Capacity that victims free is kept for the gang that they were evicted for. A ga
 needs free capacity in both, so that it does not use what is kept.
 """
 
+import numpy as np
+
 from phalanx.plan.model import PendingGang, TaskRequest
 from phalanx.plan.placement.amounts import occupants_of
 from phalanx.plan.state.capacity import FreeCapacity, Occupant
@@ -59,6 +61,13 @@ class PassCapacity:
         if most is None:
             most = self.most[request, domains] = self.present.most_fit(request, domains)
         return most
+
+    def fits_in_both(self, request: TaskRequest, wanted: int, domains: str | None) -> bool:
+        """Whether so many tasks fit now, without using what is kept for others."""
+        counts = np.minimum.reduce([each.fit(request).counts for each in self.both])
+        if domains is None:
+            return wanted <= int(counts.sum())
+        return wanted <= self._table.most_in_domain(counts, domains)
 
     def may_fit(self, request: TaskRequest, wanted: int, domains: str | None = None) -> bool:
         """Whether so many tasks fit now, in one domain or anywhere."""
