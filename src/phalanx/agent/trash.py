@@ -42,8 +42,10 @@ class Trash:
             self.put(self._state_dir.output_folder(key))
 
     def put(self, path: Path) -> None:
-        """Move a file or a folder to the trash; does nothing if there is none."""
+        """Remove an empty folder at once, and move anything else to the trash."""
         try:
+            if _removed_if_empty(path):
+                return
             self._state_dir.discard(path)
         except FileNotFoundError:
             return
@@ -93,6 +95,17 @@ class Trash:
             return bool(set(names) - self._stuck)
         finally:
             os.close(top)
+
+
+def _removed_if_empty(path: Path) -> bool:
+    """Remove an empty folder: most tasks leave no file. Raises FileNotFoundError."""
+    try:
+        path.rmdir()
+    except FileNotFoundError:
+        raise
+    except OSError:
+        return False
+    return True
 
 
 def _remove(top: int, name: str, limit: int) -> int:

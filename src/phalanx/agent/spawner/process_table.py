@@ -126,10 +126,10 @@ class ProcessTable:
             with self._errors.contained(attempt):
                 self._remove_if_ended(attempt)
 
-    def unknown_children(self) -> list[int]:
-        """The children of the spawner that belong to no attempt; the guard is one of them."""
+    def unknown_children(self, known_pids: set[int]) -> list[int]:
+        """Other children of the spawner that belong to no attempt."""
         trees = [attempt.tree for attempt in self._by_key.values()]
-        return self._children.outside(trees, self._by_main_pid)
+        return self._children.outside(trees, known_pids.union(self._by_main_pid))
 
     def act_on_schedules(self, now: float, lease_ends_at: float) -> None:
         """Stop or kill the attempts that are due."""

@@ -153,12 +153,13 @@ class OwnChildren:
             return bool(tagged_pids(tag))
         return any(pid not in main_pids and _has_tag(tag, pid) for pid in self._pids())
 
-    def outside(self, trees: Sequence[ProcessTree], main_pids: Container[int]) -> list[int]:
-        """The children that belong to none of the trees: they have changed their own tag."""
+    def outside(self, trees: Sequence[ProcessTree], known_pids: Container[int]) -> list[int]:
+        """Other children that belong to none of the trees: they have changed their own tag."""
         if not self._is_listed:
             return []
-        others = [pid for pid in self._pids() if pid not in main_pids and not _is_zombie(pid)]
+        others = [pid for pid in self._pids() if pid not in known_pids and not _is_zombie(pid)]
         return [pid for pid in others if not any(tree.contains(pid) for tree in trees)]
 
     def _pids(self) -> Iterator[int]:
-        return map(int, self._list.read_bytes().split())
+        with self._list.open("rb", buffering=0) as file:  # read with every end of a task
+            return map(int, file.readall().split())

@@ -181,13 +181,12 @@ class Spawner:
 
     def _log_unknown_children(self) -> None:
         """Log each process that an attempt has left and that cannot be told from any other."""
-        for pid in self._processes.unknown_children():
-            if pid != self._guard.pid and pid not in self._logged_children:
-                self._logged_children.add(pid)
-                self._errors.log(
-                    f"process {pid} is left of a task that has ended: it has changed its limit"
-                    " RLIMIT_RSS, by which the worker finds the processes of tasks; kill it by hand"
-                )
+        for pid in self._processes.unknown_children({self._guard.pid, *self._logged_children}):
+            self._logged_children.add(pid)
+            self._errors.log(
+                f"process {pid} is left of a task that has ended: it has changed its limit"
+                " RLIMIT_RSS, by which the worker finds the processes of tasks; kill it by hand"
+            )
 
     def _ended(self, status: AttemptStatus) -> None:
         self._finished.add(status, boot_time())
