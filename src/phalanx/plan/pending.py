@@ -17,8 +17,24 @@ from phalanx.plan.state.forkable import ForkableDict
 from phalanx.plan.state.nodes import Floats, NodeTable
 from phalanx.plan.state.time_index import TimeIndex
 
-_BucketKey = tuple[object, ...]
 _Key = tuple[object, ...]
+
+
+class BucketKey:
+    """What the gangs of a bucket have in common. A gang can have a thousand roles, so the hash is
+    computed once."""
+
+    __slots__ = ("_hash", "_parts")
+
+    def __init__(self, parts: tuple[object, ...]) -> None:
+        self._parts = parts
+        self._hash = hash(parts)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BucketKey) and self._parts == other._parts
 
 
 class Bucket:
@@ -105,7 +121,8 @@ class PendingGangs:
         #: Backoffs that end after this time have not ended.
         self.now: Micros = 0
         self.gangs: ForkableDict[PendingGang] = ForkableDict()
-        self.buckets: dict[_BucketKey, Bucket] = {}
+        self.buckets: dict[BucketKey, Bucket] = {}
+        self._bucket_keys: ForkableDict[BucketKey] = ForkableDict()
         #: Gangs that must not be placed now, whatever is free: for a reason of their own, or
         #: because their backoff has not ended.
         self.ineligible: ForkableDict[PendingGang] = ForkableDict()
@@ -192,9 +209,8 @@ class PendingGangs:
 
     def bucket_of(self, gang: PendingGang) -> Bucket | None:
         """The bucket of a gang that is in one."""
-        if gang.group or gang.need == 0 or self.own_reason(gang) is not None:
-            return None
-        return self.buckets.get(bucket_key(gang))
+        key = self._bucket_keys.get(gang.job)
+        return None if key is None else self.buckets[key]
 
     def _admit(self, gang: PendingGang) -> None:
         """Put a gang where its state says."""
@@ -208,7 +224,8 @@ class PendingGangs:
         elif gang.group:
             self.grouped[gang.job] = self.by_name[gang.name] = gang
         else:
-            self._writable_bucket(gang).add(gang)
+            key = self._bucket_keys[gang.job] = bucket_key(gang)
+            self._writable_bucket(key, gang).add(gang)
             self._request(gang, 1)
 
     def _withdraw(self, gang: PendingGang) -> None:
@@ -223,17 +240,17 @@ class PendingGangs:
         elif gang.group:
             del self.grouped[gang.job], self.by_name[gang.name]
         else:
-            bucket = self._writable_bucket(gang)
+            key = self._bucket_keys.pop(gang.job)
+            bucket = self._writable_bucket(key, gang)
             bucket.remove(gang)
             self._request(gang, -1)
             if not bucket.entries:
-                del self.buckets[bucket_key(gang)]
+                del self.buckets[key]
 
-    def _writable_bucket(self, gang: PendingGang) -> Bucket:
+    def _writable_bucket(self, key: BucketKey, gang: PendingGang) -> Bucket:
         """The bucket of a gang, copied if a fork shares it, or a new one."""
         if not self._owns_buckets:
             self.buckets, self._owns_buckets = self.buckets.copy(), True
-        key = bucket_key(gang)
         bucket = self.buckets.get(key)
         if bucket is None:
             bucket = self.buckets[key] = Bucket(gang, self._owner)
@@ -252,6 +269,7 @@ class PendingGangs:
 
 _INDEXES = (
     "gangs",
+    "_bucket_keys",
     "ineligible",
     "backing_off",
     "grouped",
@@ -285,7 +303,7 @@ def required_domains(gang: PendingGang) -> str | None:
     return pack.by if pack is not None and pack.mode is PackMode.REQUIRE else None
 
 
-def bucket_key(gang: PendingGang) -> _BucketKey:
+def bucket_key(gang: PendingGang) -> BucketKey:
     """Equal for gangs of which either all fit now or none does.
 
     They may differ in how long they take: whether a start would delay a reserved one is decided
@@ -293,19 +311,21 @@ def bucket_key(gang: PendingGang) -> _BucketKey:
     """
     state = (gang.gathered, gang.nomination, gang.avoid, gang.domain, gang.placed_on)
     if gang.is_repair or any(state):
-        return (gang.job,)
-    return (
-        gang.queue,
-        gang.priority,
-        gang.size,
-        gang.need,
-        tuple((role.name, role.request, len(role.tasks), role.need) for role in gang.roles),
-        gang.strict,
-        gang.gate,
-        gang.pack,
-        gang.spread,
-        gang.evicts_from,
-        gang.user,
+        return BucketKey((gang.job,))
+    return BucketKey(
+        (
+            gang.queue,
+            gang.priority,
+            gang.size,
+            gang.need,
+            tuple((role.name, role.request, len(role.tasks), role.need) for role in gang.roles),
+            gang.strict,
+            gang.gate,
+            gang.pack,
+            gang.spread,
+            gang.evicts_from,
+            gang.user,
+        )
     )
 
 
