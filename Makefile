@@ -9,10 +9,10 @@ ARGS   ?=
 WORKERS ?= $(shell expr 2 \* $$(nproc))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak chaos fuzz check format docs recording bench lock clean
+.PHONY: help demo kube-demo test soak chaos fuzz check format docs recording bench lock clean
 
 help: ## Say what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(READY): pyproject.toml requirements/dev.lock
 	$(PYTHON) -m venv $(VENV)
@@ -22,6 +22,9 @@ $(READY): pyproject.toml requirements/dev.lock
 
 demo: $(READY) ## Start a cluster, run a gang, kill one of its processes, and watch it recover
 	$(BIN)/python examples/demo.py
+
+kube-demo: $(READY) ## Start a Kubernetes control plane, schedule a TFJob, evict it, and kill the scheduler in a bind
+	$(BIN)/python -m examples.kube_demo
 
 test: $(READY) ## Run every test, PostgreSQL and Kubernetes included (ARGS="-k name" narrows)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
@@ -52,8 +55,9 @@ docs: $(READY) ## Write what docs/ takes from the code: the state machine, the s
 	$(BIN)/python -m docs.demo
 	$(BIN)/python -m docs.events
 
-recording: $(READY) ## Run the demo and record it for the README: transcript and picture
+recording: $(READY) ## Run the demos and record them for the docs: transcripts and picture
 	$(BIN)/python -m docs.demo --record
+	$(BIN)/python -m docs.kube_demo
 
 $(PEERS): $(READY) requirements/bench.lock
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.lock

@@ -13,11 +13,13 @@ CUSTOM_RESOURCE_DEFINITIONS = Resource(
 )
 
 
-def definition(group: str, kind: str, *, has_status: bool = False) -> dict[str, Any]:
+def definition(
+    group: str, kind: str, *, has_status: bool = False, version: str = "v1alpha1"
+) -> dict[str, Any]:
     """A definition of namespaced objects without a schema."""
     plural = f"{kind.lower()}s"
-    version = {
-        "name": "v1alpha1",
+    schema = {
+        "name": version,
         "served": True,
         "storage": True,
         "schema": {
@@ -35,7 +37,7 @@ def definition(group: str, kind: str, *, has_status: bool = False) -> dict[str, 
             "group": group,
             "scope": "Namespaced",
             "names": {"plural": plural, "kind": kind, "singular": kind.lower()},
-            "versions": [version],
+            "versions": [schema],
         },
     }
 
@@ -51,7 +53,8 @@ async def install(api: ApiClient, crd: dict[str, Any]) -> None:
         if not error.is_conflict:  # another test has installed it
             raise
     spec = crd["spec"]
-    path = f"/apis/{spec['group']}/v1alpha1/{spec['names']['plural']}"
+    version = spec["versions"][0]["name"]
+    path = f"/apis/{spec['group']}/{version}/{spec['names']['plural']}"
 
     async def is_served() -> bool:
         try:

@@ -22,6 +22,7 @@ class FaultyProxy:
         self._api = api
         self._refusals: list[tuple[Matches, web.Response]] = []
         self._losses: list[Matches] = []
+        self._holds: list[Matches] = []
         self._watches: set[asyncio.Transport] = set()
         self.url = ""
         self.requests: list[web.BaseRequest] = []
@@ -37,6 +38,10 @@ class FaultyProxy:
     def lose_answer(self, matches: Matches) -> None:
         """Pass one request on, and close the connection in place of an answer."""
         self._losses.append(matches)
+
+    def hold(self, matches: Matches) -> None:
+        """Neither answer nor pass on matching requests, from now on."""
+        self._holds.append(matches)
 
     def cut_watches(self) -> None:
         """Break the connections of all watches, in the middle of whatever they send."""
@@ -63,6 +68,8 @@ class FaultyProxy:
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         self.requests.append(request)
+        if any(matches(request) for matches in self._holds):
+            await asyncio.get_running_loop().create_future()
         for matches, refusal in self._refusals:
             if matches(request):
                 self._refusals.remove((matches, refusal))
@@ -70,7 +77,7 @@ class FaultyProxy:
         async with self._session.request(
             request.method,
             self._api.url + request.path_qs,
-            data=await request.read(),
+            data=await request.read() or None,
             headers={k: v for k, v in request.headers.items() if k.lower() != "host"},
         ) as answer:
             if is_watch(request):

@@ -25,8 +25,11 @@ _PLURALS = {
     "ClusterRoleBinding": ("clusterrolebindings", False),
     "CustomResourceDefinition": ("customresourcedefinitions", False),
     "Deployment": ("deployments", True),
+    "Job": ("jobs", True),
     "Namespace": ("namespaces", False),
+    "Pod": ("pods", True),
     "PodDisruptionBudget": ("poddisruptionbudgets", True),
+    "PodGroup": ("podgroups", True),
     "Queue": ("queues", False),
     "Role": ("roles", True),
     "RoleBinding": ("rolebindings", True),
@@ -48,7 +51,7 @@ def installed(kind: str) -> dict[str, Any]:
     return found
 
 
-async def apply(client: ApiClient, given: dict[str, Any]) -> None:
+async def apply(client: ApiClient, given: dict[str, Any], **params: str) -> None:
     """Apply an object on the server's side; a field that it does not know is an error."""
     plural, is_namespaced = _PLURALS[given["kind"]]
     group = given["apiVersion"]
@@ -60,7 +63,7 @@ async def apply(client: ApiClient, given: dict[str, Any]) -> None:
         "PATCH",
         "/".join([*parts, plural, metadata["name"]]),
         given,
-        params={"fieldManager": "install", "fieldValidation": "Strict"},
+        params={"fieldManager": "install", "fieldValidation": "Strict", **params},
         headers={"Content-Type": "application/apply-patch+yaml"},
     )
 

@@ -27,15 +27,14 @@ class KubeTerminal:
             KUBECONFIG=str(api.kubeconfig),
             PHALANX_KUBE_SCHEDULER_NAMES=pool.namespace,
             PHALANX_KUBE_NODES=f"{POOL}={pool.namespace}",
-            COLUMNS="80",
         )
         self._namespace = pool.namespace
 
-    async def type(self, *words: str, stdin: str | None = None) -> Said:
+    async def type(self, *words: str, stdin: str | None = None, **variables: str) -> Said:
         given = ("kube", *words)
         if words[0] != "queues" and "/" not in words[1:2]:
             given += ("-n", self._namespace)
-        return await asyncio.to_thread(self._terminal.type, *given, stdin=stdin)
+        return await asyncio.to_thread(self._terminal.type, *given, stdin=stdin, **variables)
 
     async def read(self, *words: str, stdin: str | None = None) -> Any:
         said = await self.type(*words, "--json", stdin=stdin)
@@ -89,12 +88,12 @@ async def test_why_repeats_what_the_scheduler_wrote_and_plans_again_on_demand(
         for name in ("second-0", "second-1", "second-2"):
             await pool.create_pod(name, requests={GPU: "1"}, **gang("second", 3))
         await pending_reason(pool, "second-2", "2 of 3 pods fit (short of gpu)")
-    listed = (await at.type("gangs")).out.splitlines()
+    listed = (await at.type("gangs", COLUMNS="80")).out.splitlines()
     assert all(len(line) <= 80 for line in listed)
-    assert [line.split()[:6] for line in listed] == [
-        ["GANG", "QUEUE", "PRIORITY", "MIN", "BOUND", "STATE"],
-        ["second", "default", "0", "3", "0/3", "pending"],
-        ["first", "default", "0", "2", "2/2", "running"],
+    assert [line.split()[:5] for line in listed] == [
+        ["GANG", "QUEUE", "MIN", "BOUND", "STATE"],
+        ["second", "default", "3", "0/3", "pending"],
+        ["first", "default", "2", "2/2", "running"],
     ]
     [written] = await at.read("why", "second-1")
     assert written["gang"]["name"] == "second"

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import shlex
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -21,8 +23,10 @@ from phalanx.kube.objects.gang import KubeQueue
 from phalanx.kube.queues import cluster_queue
 from phalanx.kube.resources import PODS, queues
 from phalanx.kube.rounds import BindRound
+from tests.acceptance.pages import blocks
 from tests.acceptance.terminal import Terminal
 from tests.integration.server.waiting import PATIENCE_S, eventually
+from tests.kubernetes.binaries import ROOT
 from tests.kubernetes.control_plane import ApiServer, ControlPlane
 from tests.kubernetes.custom_resources import definition
 from tests.kubernetes.custom_resources import install as install_crd
@@ -38,14 +42,16 @@ from tests.kubernetes.installation import (
 )
 from tests.kubernetes.pool import Pool
 from tests.kubernetes.test_scheduler import GPU, bound, gang, pending_reason, pods_of
+from tests.kubernetes.training_operator import TrainingOperator
 
 VIEWER = "jane"
+WRITES = ("create", "patch", "delete")
 #: Kinds of other projects that the scheduler reads where they are installed.
 FOREIGN = [
     definition("scheduling.x-k8s.io", "PodGroup", has_status=True),
     definition("scheduling.sigs.k8s.io", "PodGroup"),
-    definition("scheduling.volcano.sh", "PodGroup"),
-    definition("scheduling.volcano.sh", "Queue"),
+    definition("scheduling.volcano.sh", "PodGroup", version="v1beta1"),
+    definition("scheduling.volcano.sh", "Queue", version="v1beta1"),
 ]
 
 
@@ -133,6 +139,7 @@ async def test_the_scheduler_needs_every_right_of_its_roles_and_no_other(
     scheduler = InstalledScheduler(kubeconfig, "first", tmp_path / "log")
     try:
         await run_everything(team, scheduler)
+        await run_every_dialect(plane, team)
         await bind_a_bound_pod(team, kubeconfig)
     finally:
         scheduler.process.stop()
@@ -162,17 +169,52 @@ async def run_everything(team: Pool, scheduler: InstalledScheduler) -> None:
     await bound(team, "high-0", "high-1")
 
 
+async def run_every_dialect(plane: ControlPlane, team: Pool) -> None:
+    """A gang with a PodGroup of each API that the cluster serves; the gang `low` has none, so the
+    scheduler has made one, which it deletes with the last pod."""
+    metadata = {"name": "solo", "namespace": team.namespace}
+    groups = {
+        "scheduling.k8s.io/v1alpha2": {"schedulingPolicy": {"gang": {"minCount": 1}}},
+        "scheduling.sigs.k8s.io/v1alpha1": {"minMember": 1},
+        "scheduling.volcano.sh/v1beta1": {"minMember": 1},
+    }
+    for version, spec in groups.items():
+        group = {"apiVersion": version, "kind": "PodGroup", "metadata": metadata, "spec": spec}
+        await apply(team.api, group)
+    await create(team, "native", schedulingGroup={"podGroupName": "solo"})
+    await create(team, "labels", labels={"pod-group.scheduling.sigs.k8s.io": "solo"})
+    await create(team, "volcano", annotations={"scheduling.k8s.io/group-name": "solo"})
+    params = {"labelSelector": "pod-group.scheduling.sigs.k8s.io/name=high"}
+    path = PODS.path(team.namespace)
+    await team.api.request("DELETE", path, params={**params, "gracePeriodSeconds": 0})
+
+    async def has_written_all() -> bool:
+        used = {right for right, _ in requests_of(plane, USER)}
+        return {each for each in granted("phalanx-scheduler") if each.verb in WRITES} <= used
+
+    await eventually(has_written_all, PATIENCE_S, lambda: missing_rights(plane))
+
+
+def missing_rights(plane: ControlPlane) -> str:
+    used = {right for right, _ in requests_of(plane, USER)}
+    return f"not used: {sorted(granted('phalanx-scheduler') - used)}"
+
+
 async def check_probes(scheduler: InstalledScheduler) -> None:
     [container] = installed("Deployment")["spec"]["template"]["spec"]["containers"]
-    for probe in ("livenessProbe", "readinessProbe"):
-        assert await scheduler.get(container[probe]["httpGet"]["path"]) == "ok\n"
+    paths = [container[each]["httpGet"]["path"] for each in ("livenessProbe", "readinessProbe")]
+
+    async def succeed() -> bool:
+        return [await scheduler.get(path) for path in paths] == ["ok\n", "ok\n"]
+
+    await eventually(succeed, PATIENCE_S)
 
 
 async def bind_a_bound_pod(team: Pool, kubeconfig: Path) -> None:
     """The scheduler reads a pod whose bind was refused."""
-    [pod] = [each for each in await pods_of(team) if each.metadata.name == "high-0"]
+    [pod] = [each for each in await pods_of(team) if each.metadata.name == "native"]
     async with ApiClient(find_connection(kubeconfig)) as client:
-        where = PodReference(team.namespace, "high-0", pod.metadata.uid)
+        where = PodReference(team.namespace, "native", pod.metadata.uid)
         bind = Bind(where, "elsewhere")
         outcome = await Binder(client, lambda: True).bind(bind, BindRound("again", 1, 1))
     assert outcome.result is BindResult.ELSEWHERE
@@ -281,6 +323,36 @@ async def test_the_commands_need_the_rights_of_the_viewer_and_no_other(
         assert said.status == 0, said
     used = {right for right, code in requests_of(plane, VIEWER) if code == 200}
     assert used == granted("phalanx-viewer")
+
+
+@pytest.mark.parametrize("page", ["kubernetes", "migrate"])
+async def test_the_manifests_of_the_pages_are_accepted(admin: ApiClient, page: str) -> None:
+    manifests = blocks(page, "yaml")
+    assert manifests
+    for manifest in manifests:
+        await apply(admin, yaml.safe_load(manifest), dryRun="All")
+
+
+async def test_the_commands_of_the_page_work(plane: ControlPlane, admin: ApiClient) -> None:
+    at = Terminal("http://127.0.0.1:1", KUBECONFIG=str(plane.address.kubeconfig))
+    lines = [line for block in blocks("kubernetes", "sh") for line in block.splitlines()]
+    assert blocks("migrate", "sh") == []
+    async with AsyncExitStack() as stack:
+        for program, *words in map(shlex.split, lines):
+            match program, words:
+                case "kubectl", ["apply", "-k", "deploy/kubernetes"]:
+                    await install(admin)
+                case "kubectl", ["apply", "-f", file]:
+                    await stack.enter_async_context(TrainingOperator(admin, ROOT / file))
+                case "phalanx", _:
+                    given = [
+                        str(ROOT / word) if word.startswith("examples/") else word for word in words
+                    ]
+                    said = await asyncio.to_thread(at.type, *given)
+                    assert (said.status, said.err) == (0, ""), (words, said)
+                case _:
+                    pytest.fail(f"this test cannot run {program} {words}")
+    await admin.request("DELETE", PODS.path("default"), params={"gracePeriodSeconds": 0})
 
 
 async def bind_viewer(admin: ApiClient) -> None:

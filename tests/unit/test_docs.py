@@ -22,6 +22,8 @@ REFERENCE = ROOT / "docs" / "reference" / "job.md"
 MANIFESTS = ROOT / "docs" / "manifests"
 #: Shows commands of phalanx; test_configuration_page runs them.
 HOW_TO = ROOT / "docs" / "how-to"
+#: Manifests for a cluster; tests/kubernetes/test_installation creates them there.
+KUBERNETES = [HOW_TO / "kubernetes.md", HOW_TO / "migrate.md"]
 #: Shows them too; tests/acceptance/test_tutorial types them.
 TUTORIAL = ROOT / "docs" / "tutorial.md"
 
@@ -91,7 +93,9 @@ def test_every_target_is_explained_to_contributors(target: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "block", [b for b in blocks("yaml") if b.page not in {REFERENCE, *MANIFESTS.iterdir()}], ids=str
+    "block",
+    [b for b in blocks("yaml") if b.page not in {REFERENCE, *MANIFESTS.iterdir(), *KUBERNETES}],
+    ids=str,
 )
 def test_every_job_that_is_shown_is_accepted(block: Found) -> None:
     [spec] = jobs_of(block.text.encode())
@@ -150,7 +154,7 @@ def files() -> list[Found]:
     return [
         Found(page, code.rstrip("/"))
         for page in PAGES
-        if page not in {REFERENCE, *MANIFESTS.iterdir()}
+        if page not in {REFERENCE, *MANIFESTS.iterdir(), *KUBERNETES}
         for code in INLINE.findall(prose(page))
         if FILE.fullmatch(code) and not code.startswith("phalanx.dev/")  # a key of an object
     ]

@@ -101,6 +101,7 @@ class Narrow(NamedTuple):
 
     cut: Sequence[str] = ()  #: columns of free text, which may be cut; the last of them first
     drop: Sequence[str] = ()  #: columns that may be left out, the first of them first
+    least: int = _MIN_WIDTH  #: columns are left out before others are cut to less
 
 
 def table_of(
@@ -130,7 +131,7 @@ def _fit(names: Sequence[str], natural: Sequence[int], narrow: Narrow) -> dict[i
     """The columns that are shown, by their position, and their widths."""
     available = console().width
     least = {
-        at: min(width, _MIN_WIDTH) if names[at] in narrow.cut else width
+        at: min(width, narrow.least) if names[at] in narrow.cut else width
         for at, width in enumerate(natural)
     }
     shown = dict(enumerate(natural))
@@ -139,7 +140,7 @@ def _fit(names: Sequence[str], natural: Sequence[int], narrow: Narrow) -> dict[i
             del shown[names.index(name)]
     excess = _total(shown.values()) - available
     for at in reversed([at for at in shown if names[at] in narrow.cut]):
-        cut = max(0, min(excess, shown[at] - least[at]))
+        cut = max(0, min(excess, shown[at] - _MIN_WIDTH))
         shown[at] -= cut
         excess -= cut
     return shown
@@ -154,6 +155,15 @@ def print_table(
     headings: Sequence[str], rows: Iterable[Sequence[str | Text]], narrow: Narrow | None = None
 ) -> None:
     print_trimmed(table_of(headings, rows, narrow))
+
+
+def print_wrapped(sentence: str) -> None:
+    """Print a sentence, on a terminal with whole words on each line."""
+    out = console()
+    for line in sentence.split("\n"):
+        with out.capture() as captured:
+            out.print(line)
+        typer.echo("\n".join(part.rstrip() for part in captured.get().splitlines()))
 
 
 def print_fields(fields: Iterable[tuple[str, str | Text]]) -> None:

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from phalanx.kube.client import ApiClient
     from phalanx.kube.views.gangs import GangView
 
+_NARROW = Narrow(cut=("REASON",), drop=("PRIORITY", "QUEUE", "AGE", "MIN"), least=40)
+
 
 @with_cluster
 def gangs(
@@ -40,7 +42,7 @@ def gangs(
         return
     headings = ["GANG", "QUEUE", "#PRIORITY", "#MIN", "#BOUND", "STATE", "AGE", "REASON"]
     rows = [[_name(view, with_namespace=not chosen), *_cells(view)] for view in views]
-    print_table(headings, rows, Narrow(cut=("REASON",), drop=("QUEUE", "PRIORITY", "AGE", "MIN")))
+    print_table(headings, rows, _NARROW)
 
 
 def _name(view: "GangView", *, with_namespace: bool) -> str:

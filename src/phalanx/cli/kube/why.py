@@ -7,7 +7,7 @@ import typer
 from phalanx.cli import formatting
 from phalanx.cli.exits import Status, end
 from phalanx.cli.kube.cluster import ClusterAddress, Namespace, Nodes, ask, with_cluster
-from phalanx.cli.output import Json, Narrow, print_json, print_table
+from phalanx.cli.output import Json, Narrow, print_json, print_table, print_wrapped
 from phalanx.cli.visible_text import say
 
 if TYPE_CHECKING:
@@ -84,8 +84,8 @@ async def _read_written(
     model = await read_gangs(client, address.scheduler_names, name[0])
     explanations = []
     for gang in _find(model, name, address):
-        uids = {pod.metadata.uid for pod in gang.pods()}
-        events = await pod_events(client, name[0], uids)
+        names = {pod.metadata.name for pod in gang.pods()}
+        events = await pod_events(client, name[0], names)
         explanations.append(Explanation(gang_view(model, gang), [], events))
     return explanations
 
@@ -146,7 +146,7 @@ def _print(found: Explanation, *, planned: bool) -> None:
         for forecast in found.forecasts:
             print_forecast(f"{kind} {forecast.name}", forecast)
     else:
-        say(f"{name}: {_state(gang)}")
+        print_wrapped(f"{name}: {_state(gang)}")
     say(f"queue {gang.queue}, priority {gang.priority}{_minimum(gang)}")
     say("")
     if any(pod.reason for pod in gang.pods) and not planned:
@@ -155,11 +155,18 @@ def _print(found: Explanation, *, planned: bool) -> None:
     else:
         rows = [[p.name, p.state, p.node or "-"] for p in gang.pods]
         print_table(["POD", "STATE", "NODE"], rows, Narrow(cut=("POD", "NODE")))
-    if found.events:
-        say("")
-        now = formatting.now()
-        rows = [[formatting.age(e.at, now), e.reason, str(e.pods), e.message] for e in found.events]
-        print_table(["AGE", "EVENT", "#PODS", "MESSAGE"], rows)
+    _print_events(found)
+
+
+def _print_events(found: Explanation) -> None:
+    """The history of the pods, without the reason that they have now."""
+    gang, now = found.gang, formatting.now()
+    earlier = [event for event in found.events if not event.message.endswith(gang.message)]
+    for number, event in enumerate(earlier):
+        message = event.message.removeprefix(f"gang {gang.namespace}/{gang.name}: ")
+        pods = formatting.plural(event.pods, "pod")
+        blank = "" if number else "\n"
+        print_wrapped(f"{blank}{formatting.ago(event.at, now)}: {event.reason} ({pods}): {message}")
 
 
 def _state(gang: "GangView") -> str:
@@ -176,8 +183,8 @@ def _minimum(gang: "GangView") -> str:
 
 
 def print_forecast(name: str, forecast: "GangForecast") -> None:
-    say(f"{name}: {forecast.message}")
+    print_wrapped(f"{name}: {forecast.message}")
     if forecast.remedy is not None:
-        say(f"remedy: {forecast.remedy}")
+        print_wrapped(f"remedy: {forecast.remedy}")
     for alternative in forecast.alternatives:
-        say(f"alternative: {alternative}")
+        print_wrapped(f"alternative: {alternative}")

@@ -16,6 +16,7 @@ from phalanx.kube.client import ApiClient
 from phalanx.kube.cluster_model import ClusterModel
 from phalanx.kube.cluster_watch import FAMILIES, QUEUE_GROUPS, VOLCANO
 from phalanx.kube.errors import ApiStatusError
+from phalanx.kube.objects.cluster import PriorityClass
 from phalanx.kube.objects.gang import KubePodGroup, KubeQueue
 from phalanx.kube.objects.metadata import OwnerReference
 from phalanx.kube.objects.pod import KubePod
@@ -41,13 +42,14 @@ class ManifestObjects(NamedTuple):
     templates: list[PodTemplate]
     groups: list[tuple[KubePodGroup, str]]  #: with their API group
     queues: list[tuple[KubeQueue, str]]
+    priorities: dict[str, PriorityClass]
     ignored: list[str]  #: `Service web`
 
 
 def manifest_objects(data: bytes, namespace: str) -> ManifestObjects:
     """The objects of a file that matter to the planner; `namespace` is for those without one.
     Raises Invalid."""
-    found = ManifestObjects([], [], [], [])
+    found = ManifestObjects([], [], [], {}, [])
     for document in _flattened(documents.entries(documents.read(data))):
         _read(document, namespace, found)
     if not (found.templates or found.groups or found.queues):
@@ -77,6 +79,8 @@ def _read(document: Document, default: str, found: ManifestObjects) -> None:
             found.groups.append((_object(document, namespace, KubePodGroup), group))
         elif kind == "Queue" and group in QUEUE_GROUPS:
             found.queues.append((_object(document, "", KubeQueue), group))
+        elif kind == "PriorityClass":
+            found.priorities[name] = _object(document, "", PriorityClass)
         elif kind == "Pod" and not group:
             pod = {"metadata": metadata, "spec": spec}
             found.templates.append(PodTemplate(owner, namespace, (name,), pod))
@@ -169,10 +173,12 @@ async def put_objects(
         model.gangs.put_group(group, FAMILIES[api_group])
     for queue, api_group in found.queues:
         model.put_queue(queue, is_volcano=api_group == VOLCANO)
+    for given in found.priorities.values():
+        model.put_priority_class(given)
     pods: list[KubePod] = []
     for template in found.templates:
         _check_is_new(model, template)
-        pod = await _admitted(client, template)
+        pod = await _admitted(client, template, found.priorities)
         if not model.pods.is_own(pod):
             warnings.append(
                 f"{template.owner} has schedulerName {pod.spec.scheduler_name}; planned as if it"
@@ -203,15 +209,30 @@ def _check_is_new(model: ClusterModel, template: PodTemplate) -> None:
         raise Invalid([Problem("", f"{template.owner} has the pod {existing[0]} already; {cure}")])
 
 
-async def _admitted(client: ApiClient, template: PodTemplate) -> KubePod:
-    """A pod of the template as the API server would store it."""
+async def _admitted(
+    client: ApiClient, template: PodTemplate, priorities: Mapping[str, PriorityClass]
+) -> KubePod:
+    """A pod of the template as the API server would store it, with the priority classes of the
+    file."""
+    spec = dict(template.pod["spec"])
+    given = priorities.get(spec.get("priorityClassName") or "")
+    if given is not None:
+        del spec["priorityClassName"]
+    pod = await _dry_run(client, template, spec)
+    if given is None:
+        return pod
+    policy = given.preemption_policy
+    return replace(pod, spec=replace(pod.spec, priority=given.value, preemption_policy=policy))
+
+
+async def _dry_run(client: ApiClient, template: PodTemplate, spec: Document) -> KubePod:
     metadata = {
         key: value
         for key, value in template.pod["metadata"].items()
         if key in ("labels", "annotations", "finalizers")
     }
     metadata["generateName"] = f"{template.names[0][:50] if template.names else 'pod'}-"
-    body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.pod["spec"]}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     try:
         return await client.create(PODS, body, template.namespace, params={"dryRun": "All"})
     except ApiStatusError as error:

@@ -1,5 +1,6 @@
-"""Events that the scheduler has written about pods."""
+"""Warnings that the scheduler has written about pods."""
 
+import re
 from collections.abc import Collection
 from datetime import datetime
 
@@ -9,12 +10,14 @@ from phalanx.kube.client import ApiClient
 from phalanx.kube.objects.metadata import ApiObject, ApiStruct
 from phalanx.kube.resources import Resource
 
+_NUMBER = re.compile(r"(?<![\w-])\d+(?![\w-])")
 #: At most this many are shown.
 _MOST = 5
 
 
 class _InvolvedObject(ApiStruct, frozen=True):
-    uid: str = ""
+    kind: str = ""
+    name: str = ""
 
 
 class _Event(ApiObject, frozen=True):
@@ -28,7 +31,7 @@ _EVENTS = Resource("", "v1", "events", _Event)
 
 
 class PodEvent(msgspec.Struct, frozen=True):
-    """Equal events of several pods."""
+    """Events of several pods that differ only in numbers."""
 
     at: str  #: the last of them
     reason: str
@@ -36,17 +39,21 @@ class PodEvent(msgspec.Struct, frozen=True):
     pods: int
 
 
-async def pod_events(client: ApiClient, namespace: str, uids: Collection[str]) -> list[PodEvent]:
-    """The last events about these pods, the newest last."""
-    params = {"fieldSelector": "reportingComponent=phalanx"}
+async def pod_events(client: ApiClient, namespace: str, names: Collection[str]) -> list[PodEvent]:
+    """The last events about pods with these names, the newest last; also about earlier pods that a
+    controller has replaced."""
+    params = {"fieldSelector": "reportingComponent=phalanx,type=Warning"}
     groups: dict[tuple[str, str], list[_Event]] = {}
     for event in await client.list_all(_EVENTS, params, namespace):
-        if event.involved_object.uid in uids and event.last_timestamp is not None:
-            groups.setdefault((event.reason, event.message), []).append(event)
+        about = event.involved_object
+        if about.kind == "Pod" and about.name in names and event.last_timestamp is not None:
+            alike = _NUMBER.sub("#", event.message)
+            groups.setdefault((event.reason, alike), []).append(event)
     found = []
-    for (reason, message), events in groups.items():
+    for (reason, _), events in groups.items():
         last = max(event.last_timestamp for event in events if event.last_timestamp is not None)
-        pods = len({event.involved_object.uid for event in events})
+        message = events[-1].message
+        pods = len({event.involved_object.name for event in events})
         found.append(PodEvent(last.isoformat(), reason, message, pods))
-    found.sort(key=lambda event: event.at)
+    found.sort(key=lambda event: (event.at, event.reason, event.message))
     return found[-_MOST:]
