@@ -28,7 +28,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engine": {"core", "plan", "store", "wire"},
     "identity": {"core", "store", "host"},
     "secrets": {"core", "host", "store", "engine"},
+    "policy": {"core", "store", "engine", "identity"},
     "api": {
+        "policy",
         "secrets",
         "tls",
         "host",
@@ -43,6 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "agent": {"core", "wire", "tls", "host"},
     "client": {"core", "manifest", "wire", "tls"},
     "server": {
+        "policy",
         "secrets",
         "core",
         "plan",
@@ -67,6 +70,7 @@ MAY_IMPORT: dict[str, set[str]] = {
             "identity",
             "api",
             "server",
+            "policy",
             "secrets",
             "sim",
             "tls",

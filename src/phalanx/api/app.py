@@ -19,6 +19,7 @@ from phalanx.api import (
     output,
     plain_protocol,
     plan,
+    policies,
     queues,
     secrets,
     stream,
@@ -51,6 +52,7 @@ _TOPICS = (
     audit_listing,
     stream,
     secrets,
+    policies,
     tokens,
     health,
 )

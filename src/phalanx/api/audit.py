@@ -32,6 +32,7 @@ _KINDS = {
     "workers": "worker",
     "tokens": "token",
     "secrets": "secret",
+    "policies": "policy",
 }
 #: Parameters of paths that name an object.
 _TARGETS = ("job_id", "worker_id", "name")

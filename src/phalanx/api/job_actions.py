@@ -9,6 +9,7 @@ from litestar.params import FromPath
 from msgspec.structs import replace
 
 from phalanx.api import request_body
+from phalanx.api.admission import admit, admit_priority
 from phalanx.api.audit import note_submitted
 from phalanx.api.auth import USERS, principal_of
 from phalanx.api.idempotency import IdempotencyKey, claim, request_key
@@ -102,6 +103,7 @@ async def requeue(
 )
 async def set_priority(request: Request[Any, Any, Any], job_id: FromPath[str]) -> JobView:
     fields = await request_body.read_one(request, "a mapping, like {priority: 10}", _PRIORITY)
+    await admit_priority(request, job_id, fields["priority"])
 
     def work(turn: Turn, gang: Gang, by: Principal) -> Job:
         turn.apply(PriorityChanged(gang.job.id, fields["priority"], by.name))
@@ -127,7 +129,7 @@ async def retry(
             " requeue it, use requeue"
         )
     spec = replace(old.spec, after=())
-    submission = Submission(spec, by.name, old.members)
+    submission = Submission(spec, by.name, old.members, await admit(request, spec))
     [outcome] = await services.submissions.submit(
         [submission], request_key(request, key), partial(note_submitted, request)
     )

@@ -7,8 +7,8 @@ from litestar.params import FromPath
 from msgspec.structs import replace
 
 from phalanx.api import manifests
+from phalanx.api.admission import admit
 from phalanx.api.auth import USERS, principal_of
-from phalanx.api.dependencies import check_references
 from phalanx.api.errors import wrong
 from phalanx.api.forecast_views import (
     alternative_views,
@@ -72,7 +72,7 @@ async def plan_only(
     if len(found.jobs) != 1 or found.queues:
         raise wrong("", f"the body has {len(found.jobs)} jobs; plan one job at a time")
     spec = replace(found.jobs[0], schedule=None)  # what a run would do
-    await check_references(request, spec)
+    await admit(request, spec)
     ended = {}
     for dependency in spec.after:
         row = await services.store.job(dependency)

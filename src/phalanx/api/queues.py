@@ -8,6 +8,7 @@ from litestar.params import FromPath, QueryParameter
 from msgspec.structs import replace
 
 from phalanx.api import manifests, request_body
+from phalanx.api.admission import check_managed
 from phalanx.api.audit import note
 from phalanx.api.auth import ADMINS, USERS, principal_of
 from phalanx.api.errors import wrong
@@ -96,7 +97,7 @@ def _queue(turn: Turn, name: str) -> Queue:
 @put(
     "/queues/{name:str}",
     operation_class=_BODY,
-    opt={"allowed": ADMINS, "action": "set queue"},
+    opt={"allowed": ADMINS, "manages": "queue", "action": "set queue"},
     summary="Set a queue",
 )
 async def set_queue(request: Request[Any, Any, Any], name: FromPath[str]) -> QueueView:
@@ -131,6 +132,7 @@ async def set_queues(
     by = principal_of(request).name
     options = ReadOptions(ignore_unsupported=ignore_unsupported)
     read = await manifests.read(request, options, "a list of queues")
+    await check_managed(request, "queue", *(queue.name for queue in read.queues))
     if read.jobs:
         raise wrong("", "the file has a job among the queues; submit the job on its own")
 
@@ -157,7 +159,7 @@ def _change(before: Queue | None, after: Queue) -> QueueChange:
 
 @post(
     "/queues/{name:str}/stop",
-    opt={"allowed": ADMINS, "action": "stop queue"},
+    opt={"allowed": ADMINS, "manages": "queue", "action": "stop queue"},
     status_code=200,
     summary="Stop a queue",
 )
@@ -168,7 +170,7 @@ async def stop_queue(request: Request[Any, Any, Any], name: FromPath[str]) -> Qu
 
 @post(
     "/queues/{name:str}/start",
-    opt={"allowed": ADMINS, "action": "start queue"},
+    opt={"allowed": ADMINS, "manages": "queue", "action": "start queue"},
     status_code=200,
     summary="Start a queue",
 )
@@ -189,7 +191,7 @@ async def _set_stopped(request: Request[Any, Any, Any], name: str, *, stopped: b
 
 @delete(
     "/queues/{name:str}",
-    opt={"allowed": ADMINS, "action": "remove queue"},
+    opt={"allowed": ADMINS, "manages": "queue", "action": "remove queue"},
     status_code=204,
     summary="Remove a queue",
 )

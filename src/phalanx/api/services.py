@@ -24,6 +24,7 @@ from phalanx.engine.submit_warnings import SubmitWarnings
 from phalanx.host.clock import wall_clock
 from phalanx.identity.token_changes import TokenChanges
 from phalanx.identity.token_registry import TokenRegistry
+from phalanx.policy.authorizer import Authorizer
 from phalanx.secrets.stored_secrets import StoredSecrets
 from phalanx.store.protocol import Store
 
@@ -43,6 +44,7 @@ class Info(msgspec.Struct, frozen=True):
     body_limit_bytes: int = 1024 * 1024
     priority_classes: dict[str, int] = {}
     run_as_users: dict[str, tuple[str, ...]] = {}
+    namespace_labels: dict[str, dict[str, str]] = {}
     waiting_time: Micros = 10 * MINUTE  #: of a Koordinator gang that sets none
     output_limit_bytes: int = 1024 * 1024  #: the output that is kept of each attempt
     renew_credentials_s: float = 86_400.0  #: how often agents renew their credentials
@@ -68,6 +70,7 @@ class Services:
         info: Info | None = None,
         secrets: StoredSecrets | None = None,
         objects: ObjectRegistry | None = None,
+        authorizer: Authorizer | None = None,
     ) -> None:
         self.engine = engine
         self.agent_sync = agent_sync
@@ -80,6 +83,7 @@ class Services:
         self.certificates = certificates
         self.objects = objects or ObjectRegistry(store)
         self.secrets = secrets or StoredSecrets(self.objects, None)
+        self.authorizer = authorizer or Authorizer(self.objects)
         self.metrics = metrics
         self.info = info or Info()
         self.checkpoint_uploads = asyncio.Semaphore(_CHECKPOINT_UPLOADS)

@@ -10,10 +10,10 @@ from litestar import Request, Response, post
 from litestar.openapi.spec import Schema
 
 from phalanx.api import manifests, request_body
+from phalanx.api.admission import admit, check_managed
 from phalanx.api.audit import note_submitted
 from phalanx.api.auth import ADMINS, USERS, principal_of
 from phalanx.api.crons import cron_view
-from phalanx.api.dependencies import check_references
 from phalanx.api.errors import info_of, wrong
 from phalanx.api.idempotency import IdempotencyKey, request_key
 from phalanx.api.manifests import IgnoreImage, IgnoreUnsupported, read_options
@@ -95,17 +95,19 @@ async def submit(
         services, ignore_image=ignore_image, ignore_unsupported=ignore_unsupported
     )
     file = await manifests.read(request, settings)
+    submissions = []
     for spec in file.jobs:
         with _own_paths(is_short=file.is_short):
-            await check_references(request, spec)
+            policies = await admit(request, spec)
+        submissions.append(Submission(spec, principal.name, file.part(spec), policies))
     if file.queues:
         check_role(principal, ADMINS)
+        await check_managed(request, "queue", *(queue.name for queue in file.queues))
     checked = request_key(request, key, ignore_image, ignore_unsupported)
     noted = partial(note_submitted, request)
     if len(file.jobs) != 1 or file.queues:
-        return await _submit_together(request, file, principal, checked)
-    submission = Submission(file.jobs[0], principal.name, file.part(file.jobs[0]))
-    [outcome] = await services.submissions.submit([submission], checked, noted)
+        return await _submit_together(request, file, submissions, checked)
+    [outcome] = await services.submissions.submit(submissions, checked, noted)
     if isinstance(outcome, CoreError):
         with _own_paths(is_short=file.is_short):
             raise outcome
@@ -125,9 +127,12 @@ async def submit(
 
 
 async def _submit_together(
-    request: Request[Any, Any, Any], file: Bundle, principal: Principal, key: RequestKey | None
+    request: Request[Any, Any, Any],
+    file: Bundle,
+    submissions: list[Submission],
+    key: RequestKey | None,
 ) -> Response[SubmitReply | PlainSubmitReply | CronView | BatchReply]:
-    submissions = [Submission(spec, principal.name, file.part(spec)) for spec in file.jobs]
+    principal = principal_of(request)
     accepted = await services_of(request).submissions.submit_together(
         submissions, file.queues, key, partial(note_submitted, request)
     )
@@ -160,7 +165,7 @@ async def submit_batch(request: Request[Any, Any, Any], key: IdempotencyKey = No
         try:
             read = _only_job(file)
             with _own_paths(is_short=read.is_short):
-                await check_references(request, read.spec)
+                policies = await admit(request, read.spec)
         except Invalid as error:
             items.append(info_of(error))
             continue
@@ -168,7 +173,7 @@ async def submit_batch(request: Request[Any, Any, Any], key: IdempotencyKey = No
             items.append(ErrorInfo("forbidden", str(error)))
             continue
         items.append(read)
-        submissions.append(Submission(read.spec, principal.name, read.part))
+        submissions.append(Submission(read.spec, principal.name, read.part, policies))
     outcomes = iter(
         await services.submissions.submit(submissions, checked, partial(note_submitted, request))
     )

@@ -27,7 +27,7 @@ Deadline = Annotated[
 
 @delete(
     "/workers/{worker_id:str}",
-    opt={"allowed": ADMINS, "action": "remove worker"},
+    opt={"allowed": ADMINS, "manages": "worker", "action": "remove worker"},
     status_code=204,
     summary="Remove a worker",
 )
@@ -62,7 +62,7 @@ async def remove(
 
 @post(
     "/workers/{worker_id:str}/cordon",
-    opt={"allowed": ADMINS, "action": "cordon"},
+    opt={"allowed": ADMINS, "manages": "worker", "action": "cordon"},
     status_code=200,
     summary="Keep new tasks off a worker",
 )
@@ -81,7 +81,7 @@ async def cordon(
 
 @post(
     "/workers/{worker_id:str}/uncordon",
-    opt={"allowed": ADMINS, "action": "uncordon"},
+    opt={"allowed": ADMINS, "manages": "worker", "action": "uncordon"},
     status_code=200,
     summary="Uncordon a worker, and cancel its drain",
 )
@@ -96,7 +96,7 @@ async def uncordon(request: Request[Any, Any, Any], worker_id: FromPath[str]) ->
 
 @post(
     "/workers/{worker_id:str}/drain",
-    opt={"allowed": ADMINS, "action": "drain"},
+    opt={"allowed": ADMINS, "manages": "worker", "action": "drain"},
     status_code=200,
     summary="Cordon a worker and evict the jobs on it",
 )

@@ -61,6 +61,7 @@ TOPICS: dict[str, dict[str, str]] = {
         "config": "config:config",
         "token": "token:app",
         "secret": "secret:app",
+        "policy": "policy:app",
         "audit": "audit:audit",
         "ca": "ca:app",
     },

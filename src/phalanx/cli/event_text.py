@@ -72,8 +72,9 @@ def style(event: Event) -> str:
 
 def _job(record: records.JobRecords) -> str:
     match record:
-        case records.JobSubmitted(size=size, owner=owner):
-            return f"submitted{_by(owner)}: {plural(size, 'task')}"
+        case records.JobSubmitted(size=size, owner=owner, policies=policies):
+            permitted = f", permitted by {', '.join(policies)}" if policies else ""
+            return f"submitted{_by(owner)}: {plural(size, 'task')}{permitted}"
         case records.MembersAdded(members=members, size=size):
             return f"{_in_order(members)} joined: {plural(size, 'task')} so far"
         case records.DependenciesMet():

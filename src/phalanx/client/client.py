@@ -33,6 +33,7 @@ from phalanx.wire.jobs import (
     TaskView,
 )
 from phalanx.wire.plan import PlanView, Why
+from phalanx.wire.policies import PoliciesView, PolicyTestReply
 from phalanx.wire.progress import JobProgress
 from phalanx.wire.secrets import SecretView
 from phalanx.wire.tokens import CreatedToken, TokenView
@@ -446,6 +447,27 @@ class Client:
         path = _path("secrets", namespace, name)
         params = {"keys": ",".join(keys)} if keys else {}
         self._transport.send(ApiRequest("DELETE", path, params, is_repeatable=False))
+
+    # Policies
+
+    def policies(self) -> PoliciesView:
+        """The policies of the cluster, and the files that they came from."""
+        return self._call(PoliciesView, ApiRequest("GET", "/policies"))
+
+    def apply_policies(self, files: Mapping[str, str]) -> PoliciesView:
+        """Replace all policies by those of the files. Without files the built-in rules hold."""
+        return self._send_json("PUT", "/policies", PoliciesView, files=files)
+
+    def check_policies(self, files: Mapping[str, str]) -> PoliciesView:
+        """Check the files as `apply_policies` does, without applying them."""
+        return self._send_json("POST", "/policies/check", PoliciesView, files=files)
+
+    def test_policies(
+        self, tests: Sequence[Mapping[str, Any]], files: Mapping[str, str] | None = None
+    ) -> PolicyTestReply:
+        """Compare the answers of policies with those that are expected. Without files, the
+        policies of the cluster are tested."""
+        return self._send_json("POST", "/policies/test", PolicyTestReply, tests=tests, files=files)
 
     # Audit
 

@@ -26,6 +26,7 @@ class Submitted(msgspec.Struct, frozen=True):
     #: How those jobs in `spec.after` ended that have finished.
     ended: Mapping[str, Phase] = {}
     members: GangMembers | None = None  #: set if the gang is submitted in parts
+    policies: tuple[str, ...] = ()  #: the policies that permit it
 
 
 class MembersJoined(msgspec.Struct, frozen=True):

@@ -29,12 +29,21 @@ def at_or_above(queues: Mapping[str, Queue], name: str) -> Iterator[Queue]:
 def check_namespace_of_queue(queues: Mapping[str, Queue], name: str, namespace: str) -> None:
     """Raise NotPermitted unless this queue and every queue above it admits the namespace."""
     for queue in at_or_above(queues, name):
-        patterns = queue.namespaces
-        if patterns and not any(fnmatchcase(namespace, pattern) for pattern in patterns):
+        if not _admits(queue, namespace):
             raise NotPermitted(
                 f"namespace {namespace} may not use queue {name}; the namespaces of queue"
-                f" {queue.name} are: {', '.join(patterns)}"
+                f" {queue.name} are: {', '.join(queue.namespaces)}"
             )
+
+
+def admits_namespace(queues: Mapping[str, Queue], name: str, namespace: str) -> bool:
+    """Whether this queue and every queue above it admits the namespace."""
+    return all(_admits(queue, namespace) for queue in at_or_above(queues, name))
+
+
+def _admits(queue: Queue, namespace: str) -> bool:
+    patterns = queue.namespaces
+    return not patterns or any(fnmatchcase(namespace, pattern) for pattern in patterns)
 
 
 def check_priority_in_queue(queues: Mapping[str, Queue], name: str, priority: int) -> None:

@@ -91,6 +91,7 @@ class JobSubmitted(JobRecord, frozen=True):
 
     size: int  #: number of tasks
     owner: str = ""  #: who submitted it
+    policies: tuple[str, ...] = ()  #: the policies that permitted it
 
 
 class MembersAdded(JobRecord, frozen=True):

@@ -209,8 +209,8 @@ def unlikely_requests(spec: JobSpec, is_offered: Callable[[str], bool]) -> list[
     return warnings[:_MOST_OF_A_KIND]
 
 
-def undeclared_endpoints(spec: JobSpec) -> list[AnyWarning]:
-    """The endpoints in variables of the job that it does not declare."""
+def undeclared(spec: JobSpec) -> dict[str, tuple[str, ...]]:
+    """The endpoints in variables of a job that it does not declare, with those variables."""
     declared = set(spec.external_services.values())
     variables: dict[str, dict[str, None]] = {}
     for role in spec.roles:
@@ -218,9 +218,13 @@ def undeclared_endpoints(spec: JobSpec) -> list[AnyWarning]:
             for endpoint in endpoints_in(value):
                 if endpoint not in declared:
                     variables.setdefault(endpoint, {})[name] = None
+    return {endpoint: tuple(names) for endpoint, names in variables.items()}
+
+
+def undeclared_endpoints(spec: JobSpec) -> list[AnyWarning]:
     return [
-        UndeclaredEndpoint(tuple(names), endpoint)
-        for endpoint, names in list(variables.items())[:_MOST_OF_A_KIND]
+        UndeclaredEndpoint(names, endpoint)
+        for endpoint, names in list(undeclared(spec).items())[:_MOST_OF_A_KIND]
     ]
 
 

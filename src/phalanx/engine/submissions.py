@@ -33,6 +33,12 @@ class Submission(NamedTuple):
     spec: JobSpec
     owner: str = ""
     part: GangMembers | None = None  #: for a job that may be only a part of its gang
+    policies: tuple[str, ...] = ()  #: the policies that permit it
+
+    @property
+    def content(self) -> tuple[JobSpec, str, GangMembers | None]:
+        """What the caller asked for, without what the server found out about it."""
+        return self.spec, self.owner, self.part
 
 
 class AcceptedJob(NamedTuple):
@@ -129,7 +135,7 @@ class Submissions:
         submit is submitted. Raises KeyReused, and UncertainOutcome if only the first jobs were
         submitted.
         """
-        async with self._keys.claim(key, submissions) as claimed:
+        async with self._keys.claim(key, [each.content for each in submissions]) as claimed:
             self._count(submissions, claimed)
             request = await self._request(submissions, claimed, on_submitted)
             outcomes: list[Outcome] = []
@@ -156,7 +162,8 @@ class Submissions:
 
         Raises Invalid with every problem, each with the name of its job or queue, and KeyReused.
         """
-        async with self._keys.claim(key, submissions, queues) as claimed:
+        contents = [each.content for each in submissions]
+        async with self._keys.claim(key, contents, queues) as claimed:
             self._count(submissions, claimed)
             request = await self._request(submissions, claimed, on_submitted)
             # A repeated request must not undo later changes of the queues.
@@ -319,7 +326,7 @@ def _slices(submissions: Sequence[Submission]) -> Iterator[slice]:
 def _submit(turn: Turn, job: str, submission: Submission, ended: dict[str, Phase]) -> AcceptedJob:
     spec, part = submission.spec, submission.part
     mine = {name: ended[name] for name in spec.after if name in ended}
-    event = Submitted(job, spec, submission.owner, mine, part)
+    event = Submitted(job, spec, submission.owner, mine, part, submission.policies)
     return AcceptedJob(turn.apply(event).gangs[job].job, is_new=True)
 
 

@@ -168,6 +168,16 @@ class TokenRegistry:
             await self._end_previous(token)
         return principal
 
+    def owner(self, name: str) -> Principal | None:
+        """The principal that a job belongs to, by name; None if its token is not valid."""
+        if name == LOCAL and self.open_on_loopback:
+            return Principal(LOCAL, "admin")
+        token = self._by_name.get(name)
+        try:
+            return None if token is None else _principal(token, self._clock())
+        except Unauthorised:
+            return None
+
     def refusal(self, spec: JobSpec, owner: str) -> str | None:
         """Why this owner may not run this job; None if it may."""
         if owner == LOCAL and self.open_on_loopback:

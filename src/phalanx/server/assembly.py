@@ -20,6 +20,8 @@ from phalanx.engine.planner_loop import PlannerThread
 from phalanx.engine.telemetry import TelemetryFanout
 from phalanx.host.clock import wall_clock
 from phalanx.identity.token_registry import TokenRegistry
+from phalanx.policy.authorizer import Authorizer
+from phalanx.policy.cron_admission import CronAdmission
 from phalanx.server.cluster_certificates import ClusterCertificates
 from phalanx.server.config import Config
 from phalanx.server.http_protocol import CoalescingProtocol
@@ -56,12 +58,13 @@ def assemble(  # noqa: PLR0913, PLR0917
 ) -> ServerParts:
     name: str = config["name"] or f"{socket.gethostname()}-{os.getpid()}"
     event_logger, metrics = EventLogger(log), Metrics()
+    authorizer = Authorizer(secrets.objects, config["namespace_labels"])
     host = HostEnvironment(
         name,
         listening.advertised,
         wall_clock,
         lambda: uuid4().hex,
-        CronLookups(refusal=tokens.refusal),
+        CronLookups(refusal=CronAdmission(tokens, authorizer).refusal),
     )
     engine = Engine(
         store,
@@ -72,6 +75,7 @@ def assemble(  # noqa: PLR0913, PLR0917
     )
     engine.telemetry = TelemetryFanout(event_logger, metrics.engine)
     services = _services(config, engine, store, tokens, metrics, secrets)
+    services.authorizer = authorizer
     if isinstance(listening.certificate, ClusterCertificates):
         services.certificates = listening.certificate
     requests = Shutdown(_application(config, services, tokens, listening))
@@ -108,6 +112,7 @@ def _services(  # noqa: PLR0913, PLR0917
             output_limit_bytes=config["output_limit"],
             priority_classes=config["priority_classes"],
             run_as_users=config["run_as_users"],
+            namespace_labels=config["namespace_labels"],
             waiting_time=config["gang_waiting_time"],
             renew_credentials_s=config["renew_credentials"],
         ),

@@ -133,6 +133,29 @@ def run_as_users(value: object) -> dict[str, tuple[str, ...]]:
     return {names.dns_label(name): _users(users) for name, users in named.items()}
 
 
+def namespace_labels(value: object) -> dict[str, dict[str, str]]:
+    """Labels by namespace."""
+    named = _named(value, "namespaces and labels, like ml=tier:gold+team:vision,web=tier:silver")
+    return {names.dns_label(name): _labels(labels) for name, labels in named.items()}
+
+
+def _labels(value: object) -> dict[str, str]:
+    labels: object = value
+    if isinstance(value, str):
+        pairs = [pair.partition(":") for pair in value.split("+")]
+        labels = {name if colon else "": each for name, colon, each in pairs}
+    if not isinstance(labels, dict) or not all(labels):
+        raise refusal(f"has {shown(value)}; write labels, like tier:gold+team:vision")
+    return {names.label_key(name): text(each) for name, each in labels.items()}
+
+
+def printed_labels(labels: dict[str, dict[str, str]]) -> str:
+    return ",".join(
+        f"{namespace}={'+'.join(f'{name}:{value}' for name, value in each.items())}"
+        for namespace, each in labels.items()
+    )
+
+
 def _users(value: object) -> tuple[str, ...]:
     listed = value.split("+") if isinstance(value, str) else value
     if not isinstance(listed, list):

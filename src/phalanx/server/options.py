@@ -427,6 +427,16 @@ _JOBS: tuple[Option, ...] = (
         read.printed_users,
         "none",
     ),
+    Option(
+        "namespace_labels",
+        "Jobs",
+        "name=label:value+label:value,…",
+        read.namespace_labels,
+        {},
+        "Labels of namespaces, which policies can ask for; a table of tables in the file.",
+        read.printed_labels,
+        "none",
+    ),
     _of_core(
         "Jobs",
         "price",

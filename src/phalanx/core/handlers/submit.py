@@ -61,7 +61,7 @@ def submitted(tx: Changes, event: Submitted) -> None:
     job = replace(job, pending=pending)
     is_alone = spec.size == 1 and is_eligible
     gang = tx.add_gang(job, tasks_of(job.id, spec, State.PENDING if is_alone else State.BLOCKED))
-    tx.record(JobSubmitted(job.id, spec.size, event.owner))
+    tx.record(JobSubmitted(job.id, spec.size, event.owner, event.policies))
     tx.replan = True
     arm_timeouts(tx, gang)
     for dependency, phase in endings.items():

@@ -1,0 +1,62 @@
+"""Admission: what stands before every way in for a job, and before changes by operators.
+
+The token's role and namespaces come first, then the policies of the cluster. The runs of crons are
+admitted by `engine.cron_lookups`.
+"""
+
+from typing import Any
+
+from litestar import Request
+from litestar.connection import ASGIConnection
+from msgspec.structs import replace
+
+from phalanx.api.auth import principal_of
+from phalanx.api.dependencies import check_references
+from phalanx.api.lookup import find
+from phalanx.api.services import services_of
+from phalanx.core.spec.job import JobSpec
+from phalanx.policy.access_requests import (
+    AccessRequest,
+    request_to_cancel,
+    request_to_manage,
+    requests_of_job,
+)
+
+
+async def admit(request: Request[Any, Any, Any], spec: JobSpec) -> tuple[str, ...]:
+    """The names of the policies that permit the job. Raises Forbidden or Invalid."""
+    await check_references(request, spec)
+    services, principal = services_of(request), principal_of(request)
+    await services.objects.begin_term(services.engine.term)
+    if not services.authorizer.has_policies:
+        return ()
+    queues = await services.engine.do(lambda turn: dict(turn.cluster.queues))
+    return services.authorizer.check(requests_of_job(principal, spec, queues))
+
+
+async def admit_priority(request: Request[Any, Any, Any], job_id: str, priority: int) -> None:
+    """Raise Forbidden unless the policies permit the job with another priority."""
+    if services_of(request).authorizer.has_policies:
+        spec = (await find(request, job_id)).job.spec
+        await admit(request, replace(spec, priority=priority, after=()))
+
+
+async def check_cancel(request: Request[Any, Any, Any], job_id: str) -> None:
+    """Raise Forbidden unless the policies permit the caller to cancel the job."""
+    if services_of(request).authorizer.has_policies:
+        job = (await find(request, job_id)).job
+        await _check(request, request_to_cancel(principal_of(request), job.spec, job.owner))
+
+
+async def check_managed(
+    connection: ASGIConnection[Any, Any, Any, Any], kind: str, *names: str
+) -> None:
+    """Raise Forbidden unless the policies permit the caller to change queues or workers."""
+    for name in names:
+        await _check(connection, request_to_manage(principal_of(connection), kind, name))
+
+
+async def _check(connection: ASGIConnection[Any, Any, Any, Any], asked: AccessRequest) -> None:
+    services = services_of(connection)
+    await services.objects.begin_term(services.engine.term)
+    services.authorizer.check([asked])

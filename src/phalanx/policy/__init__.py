@@ -1,0 +1,1 @@
+"""Policies: who may do what, decided by Cedar policies of the cluster."""

@@ -1,0 +1,27 @@
+"""The admission of each run of a cron: its owner is judged again, by the policies of now."""
+
+from phalanx.core.spec.job import JobSpec
+from phalanx.identity.token_registry import TokenRegistry
+from phalanx.policy.access_requests import requests_of_job
+from phalanx.policy.authorizer import Authorizer, PolicyDenied
+
+
+class CronAdmission:
+    def __init__(self, tokens: TokenRegistry, authorizer: Authorizer) -> None:
+        self._tokens = tokens
+        self._authorizer = authorizer
+
+    def refusal(self, spec: JobSpec, name: str) -> str | None:
+        """Why the owner of that name may not run the job now; None if it may.
+
+        Whether the queue admits the namespace is decided when the run is submitted.
+        """
+        refusal = self._tokens.refusal(spec, name)
+        owner = self._tokens.owner(name)
+        if refusal is not None or owner is None:
+            return refusal
+        try:
+            self._authorizer.check(requests_of_job(owner, spec, {}))
+        except PolicyDenied as denied:
+            return str(denied)
+        return None
