@@ -240,17 +240,6 @@ async def test_a_gang_that_stays_bound_in_part_is_evicted(pool: Pool) -> None:
     assert (await pool.read_pod("m-0")).is_terminating
 
 
-async def test_a_node_whose_kubelet_refuses_a_pod_is_avoided(pool: Pool) -> None:
-    await pool.add_nodes(2, {GPU: "1"})
-    async with scheduler(pool):
-        for name in ("m-0", "m-1"):
-            await pool.create_pod(name, requests={GPU: "1"}, **gang("g", 1))
-            await bound(pool, *(["m-0"] if name == "m-0" else ["m-0", "m-1"]))
-            await pool.set_status(name, {"phase": "Failed", "reason": f"OutOf{GPU}"})
-    nodes = {pod.spec.node_name for pod in await pods_of(pool)}
-    assert nodes == set(pool.nodes)
-
-
 async def test_a_scheduler_that_dies_while_it_binds_leaves_no_gang_in_part(pool: Pool) -> None:
     """Schedulers are stopped between any two binds. The next one completes what they began."""
     await pool.add_nodes(8, {GPU: "4"})

@@ -781,3 +781,14 @@ def test_a_pod_group_is_created_for_a_gang_of_labels_and_deleted_with_its_last_p
     cluster.model.refresh()
     deletion = DeleteGroup("default", "g", "uid-group-default-g")
     assert list(output_changes(cluster.model)) == [deletion]
+
+
+def test_a_pod_above_the_minimum_of_a_running_gang_says_why_it_is_pending() -> None:
+    cluster = Cluster(nodes=1, gpu=2)
+    labels = ack(min_available="2", match_policy="waiting-and-running")
+    cluster.put(*[bound_in("x/2/2", f"w{n}", labels=labels) for n in range(2)])
+    cluster.put(*members(1, 2, labels=labels))
+    assert cluster.plan() == []
+    (report,) = cluster.reports
+    assert (report.pod.name, report.kind) == ("w2", "Unschedulable")
+    assert "gpu" in report.message

@@ -273,9 +273,10 @@ def admitted_groups(model: ClusterModel) -> Iterator[AdmitGroup]:
 
 def reports_of(plan: Plan, model: ClusterModel) -> Iterator[PodReport]:
     """A report for every pod that the plan leaves pending."""
-    for job, reason in plan.reasons.items():
-        gang = model.gangs.gangs.get(job.partition("#")[0])
-        if gang is None:
+    # A running gang with pods above its minimum is not pending, but these pods are.
+    for job in (*plan.reasons, *model.state.pending.growing):
+        gang, reason = model.gangs.gangs.get(job.partition("#")[0]), plan.reasons.get(job)
+        if gang is None or reason is None:
             continue
         kind, message = kind_of(reason), _message(reason, gang, model)
         _, _, number = job.partition("#")
@@ -299,6 +300,8 @@ def kind_of(reason: Reason) -> str:
             | why.NoNodeSatisfies()
             | why.HeldBack()
             | why.BelowMinResources()
+            | why.Gathering()
+            | why.AboveMinimum()
         ):
             return UNSCHEDULABLE
     return NOT_READY

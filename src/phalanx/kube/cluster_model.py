@@ -147,13 +147,12 @@ class ClusterModel:
     def note_refusal(self, pod: KubePod, now: Micros) -> None:
         """Keep the gang or the controller of a pod from its node, because its kubelet has refused
         the pod."""
-        gang = self.gangs.gang_of(pod.metadata.uid)
-        owner = None if gang is None else self._refused.add(gang, pod, now)
+        owner = self._refused.add(pod, now)
         if owner is not None:
             self.gangs.changed |= {
                 each.job
                 for each in self.gangs.gangs.values()
-                if any(owner_of(each, pod) == owner for pod in each.pods())
+                if any(owner_of(pod) == owner for pod in each.pods())
             }
 
     def advance(self, now: Micros) -> None:

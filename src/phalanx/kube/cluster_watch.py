@@ -45,6 +45,10 @@ FAMILIES = {
 }
 QUEUE_GROUPS = ("phalanx.dev", VOLCANO)
 
+#: Pods that take something of their node, or will; and all others.
+_UNFINISHED = Selection(fields="status.phase!=Succeeded,status.phase!=Failed")
+_FINISHED = Selection(fields="status.phase!=Pending,status.phase!=Running,status.phase!=Unknown")
+
 PodChange = Callable[[Change[KubePod]], None]
 
 
@@ -71,7 +75,8 @@ class ClusterWatch:
         #: The kinds that may come and go, by API group and plural.
         self._served: dict[tuple[str, str], Reflector[Any]] = {}
         self._is_started = False
-        self.pods = self._reflector(PODS, self._pod)
+        self.pods = self._reflector(PODS, self._unfinished_pod, _UNFINISHED)
+        self.finished_pods = self._reflector(PODS, self._finished_pod, _FINISHED, _is_member)
         self._add_fixed(node_labels)
 
     def _add_fixed(self, node_labels: str) -> None:
@@ -135,12 +140,13 @@ class ClusterWatch:
         resource: Resource[T],
         apply: Callable[[Change[T]], None],
         selection: Selection = Selection(),  # noqa: B008
+        keeps: Callable[[T], bool] = lambda _: True,
     ) -> Reflector[T]:
         def collect(changes: list[Change[T]]) -> None:
             self._changes += (partial(apply, change) for change in changes)
             self._on_change()
 
-        reflector = Reflector(self._client, resource, collect, selection)
+        reflector = Reflector(self._client, resource, collect, selection, keeps)
         self._reflectors.append(reflector)
         return reflector
 
@@ -192,14 +198,34 @@ class ClusterWatch:
 
         return apply
 
-    def _pod(self, change: Change[KubePod]) -> None:
-        """Apply the change of a pod. Of finished pods only members of gangs count."""
+    def _unfinished_pod(self, change: Change[KubePod]) -> None:
+        """Apply the change of a pod that has not finished. It leaves this watch when it finishes;
+        the other watch may have shown that before."""
         self._on_pod(change)
-        before, after = change
-        if after is not None and not (after.is_finished and pod_declaration(after) is None):
-            self._model.put_pod(after)
-        elif (gone := after or before) is not None:
+        pod = change.after or change.before
+        known = None if pod is None else self._model.pods.pods.get(pod.metadata.uid)
+        if pod is None or (known is not None and known.is_finished):
+            return
+        if change.after is not None:
+            self._model.put_pod(change.after)
+        else:
+            self._model.remove_pod(pod.metadata.uid)
+
+    def _finished_pod(self, change: Change[KubePod]) -> None:
+        """Apply the change of a pod that has finished. Only members of gangs count."""
+        self._on_pod(change)
+        if change.after is not None and _is_member(change.after):
+            self._model.put_pod(change.after)
+        elif (gone := change.after or change.before) is not None:
             self._model.remove_pod(gone.metadata.uid)
+
+    async def catch_up(self) -> None:
+        """List all pods again."""
+        await asyncio.gather(self.pods.catch_up(), self.finished_pods.catch_up())
+
+
+def _is_member(pod: KubePod) -> bool:
+    return pod_declaration(pod) is not None
 
 
 def _put_only(put: Callable[[T], None]) -> Callable[[Change[T]], None]:

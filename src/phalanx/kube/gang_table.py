@@ -225,7 +225,7 @@ class GangTable:
     def _member(self, gang: KubeGang, uid: str) -> GangMember:
         pod, node = self._pods.pods[uid], self._pods.node_of(uid)
         request, state = self._pods.request(uid), member_state(pod, node)
-        if state is MemberState.PENDING and (refused := self._refused.of(gang, pod)):
+        if state is MemberState.PENDING and (refused := self._refused.of(pod)):
             gang.refused = tuple(sorted({*gang.refused, *refused}))
             request = without_nodes(request, refused)
         return GangMember(pod, gang.number_of(uid), request, task_of(pod) or "pod", node, state)

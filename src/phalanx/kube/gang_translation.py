@@ -15,6 +15,7 @@ from phalanx.core.time_units import Micros
 from phalanx.kube.checkpoints import saved_at
 from phalanx.kube.gang import GangMember, KubeGang, MemberState, has_timed_out, micros
 from phalanx.kube.objects.pod import KubePod
+from phalanx.kube.refused_nodes import is_refusal
 from phalanx.kube.rounds import bound_at, incomplete_rounds
 from phalanx.plan.model import NEVER, PendingGang, RoleRequest, RunningGang, RunningTask
 from phalanx.plan.state.from_cluster import most_common
@@ -64,8 +65,9 @@ def is_satisfied(gang: KubeGang) -> bool:
     done = gang.of(MemberState.SUCCEEDED)
     if len(bound) + len(done) >= gang.terms.minimum:
         return True
+    ended = [m for m in gang.of(MemberState.FAILED) if not is_refusal(m.pod)]
     unfinished = {pod.metadata.uid for pod in half_bound(gang)}
-    return any(member.pod.metadata.uid not in unfinished for member in bound)
+    return any(m.pod.metadata.uid not in unfinished for m in (*bound, *done, *ended))
 
 
 def pending_gangs(gang: KubeGang, given: GangPlan) -> list[PendingGang]:

@@ -102,7 +102,7 @@ class GroupWriter:
         progress = pod_progress(gang, reason)
         if not progress.has_minimum and reason is None and gang.pending:
             return  # its binds are on their way
-        seen = (gang.version, reason, item.group.metadata.uid)
+        seen = (progress, item.group.metadata.uid)
         if self._seen.get(key) == seen:
             return
         status = group_status(key.family, progress, item.group.status, datetime.now(UTC))

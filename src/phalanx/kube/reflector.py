@@ -72,7 +72,8 @@ _metadata_decoder = msgspec.json.Decoder(ApiObject)
 
 
 class Reflector(Generic[T]):
-    """The copy of a collection. `on_changes` is called in the event loop with every batch."""
+    """The copy of a collection. `on_changes` is called in the event loop with every batch. Objects
+    that `keeps` refuses are not in the copy, and only their changes in a watch are reported."""
 
     def __init__(
         self,
@@ -80,6 +81,7 @@ class Reflector(Generic[T]):
         resource: Resource[T],
         on_changes: Callable[[list[Change[T]]], None],
         selection: Selection = Selection(),  # noqa: B008
+        keeps: Callable[[T], bool] = lambda _: True,
     ) -> None:
         self.objects: dict[str, T] = {}  #: by `namespace/name`
         self.unreadable: dict[str, str] = {}  #: objects that do not have the expected form → why
@@ -90,6 +92,7 @@ class Reflector(Generic[T]):
         self._resource = resource
         self._on_changes = on_changes
         self._selection = selection
+        self._keeps = keeps
         self._version = ""
         self._must_list = True
         self._lists_begun = 0
@@ -166,7 +169,7 @@ class Reflector(Generic[T]):
         unreadable: dict[str, str] = {}
         while True:
             page = await self._client.page(self._resource, params, self._selection.namespace)
-            objects.update((item.metadata.key, item) for item in page.items)
+            objects.update((i.metadata.key, i) for i in page.items if self._keeps(i))
             unreadable.update((item.metadata.key, reason) for item, reason in page.unreadable)
             if not page.next_page:
                 return objects, unreadable, page.resource_version
@@ -244,7 +247,8 @@ class Reflector(Generic[T]):
             self._log_unreadable(key, reason)
         before = self.objects.pop(key, None) if after is None else self.objects.get(key)
         if after is not None:
-            self.objects[key] = after
+            if self._keeps(after):
+                self.objects[key] = after
             if before is not None and before.metadata.uid != after.metadata.uid:
                 changes.append(Change(before, None))
                 before = None

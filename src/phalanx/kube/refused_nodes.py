@@ -4,9 +4,13 @@ from such a node for a while, for longer each time."""
 from typing import NamedTuple
 
 from phalanx.core.time_units import SECOND, Micros
-from phalanx.kube.gang import KubeGang
+from phalanx.kube.gang import micros
+from phalanx.kube.gang_terms import pod_declaration
 from phalanx.kube.objects.pod import KubePod
+from phalanx.kube.rounds import bound_at
 
+#: A kubelet refuses a pod soon after its bind. A pod that was bound before is not looked at.
+_SOON: Micros = 300 * SECOND
 FIRST_PAUSE: Micros = 10 * SECOND
 LONGEST_PAUSE: Micros = 300 * SECOND
 #: After so long without a refusal the pauses start over.
@@ -16,6 +20,7 @@ _FORGIVEN: Micros = 1800 * SECOND
 class _Refusal(NamedTuple):
     until: Micros
     pause: Micros
+    uid: str  #: the pod
 
 
 def is_refusal(pod: KubePod) -> bool:
@@ -31,21 +36,23 @@ class RefusedNodes:
         #: By gang or controller, and by node.
         self._refusals: dict[str, dict[str, _Refusal]] = {}
 
-    def add(self, gang: KubeGang, pod: KubePod, now: Micros) -> str | None:
+    def add(self, pod: KubePod, now: Micros) -> str | None:
         """Note that the node of a pod has refused it; the gang or the controller that is kept from
-        the node, None if no other pod replaces this one."""
-        owner = owner_of(gang, pod)
-        if owner is None:
+        the node, None if no other pod replaces this one or the refusal is known."""
+        owner = owner_of(pod)
+        if owner is None or now - micros(bound_at(pod)) > _SOON:
             return None
         nodes = self._refusals.setdefault(owner, {})
         last = nodes.get(pod.spec.node_name)
+        if last is not None and last.uid == pod.metadata.uid:
+            return None
         pause = FIRST_PAUSE if last is None else min(2 * last.pause, LONGEST_PAUSE)
-        nodes[pod.spec.node_name] = _Refusal(now + pause, pause)
+        nodes[pod.spec.node_name] = _Refusal(now + pause, pause, pod.metadata.uid)
         return owner
 
-    def of(self, gang: KubeGang, pod: KubePod) -> tuple[str, ...]:
-        """The nodes on which a pod of a gang is not placed now."""
-        nodes = self._refusals.get(owner_of(gang, pod) or "", {}) if self._refusals else {}
+    def of(self, pod: KubePod) -> tuple[str, ...]:
+        """The nodes on which a pod is not placed now."""
+        nodes = self._refusals.get(owner_of(pod) or "", {}) if self._refusals else {}
         return tuple(sorted(name for name, each in nodes.items() if self._now < each.until))
 
     def advance(self, now: Micros) -> bool:
@@ -61,9 +68,10 @@ class RefusedNodes:
         return has_ended
 
 
-def owner_of(gang: KubeGang, pod: KubePod) -> str | None:
-    """The gang, or the controller that replaces a pod without a gang."""
-    if not gang.is_alone:
-        return gang.job
+def owner_of(pod: KubePod) -> str | None:
+    """The gang that a pod names, or the controller that replaces a pod without a gang."""
+    declared = pod_declaration(pod)
+    if declared is not None:
+        return declared.key.job
     controller = pod.metadata.controller
     return None if controller is None else controller.uid

@@ -150,7 +150,7 @@ class KubeScheduler:
             return
         if not self._is_leading:
             # Another scheduler may have bound pods a moment ago.
-            await self.watch.pods.catch_up()
+            await self.watch.catch_up()
             self._is_leading = True
         began = time.monotonic()
         self._apply()
@@ -320,7 +320,7 @@ class KubeScheduler:
             return
         if is_foreign_bind(before, after):
             self._note_foreign_bind(after)
-        if is_refusal(after) and after.metadata.uid in self.model.pods.pods:
+        if is_refusal(after):
             self.model.note_refusal(after, wall_clock())
 
     def _note_foreign_bind(self, pod: KubePod) -> None:
