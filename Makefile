@@ -9,10 +9,10 @@ ARGS   ?=
 WORKERS ?= $(shell expr 2 \* $$(nproc))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo kube-demo test soak chaos fuzz check format docs recording bench lock clean
+.PHONY: help demo kube-demo test soak chaos kube-chaos fuzz check format docs recording bench lock clean
 
 help: ## Say what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(READY): pyproject.toml requirements/dev.lock
 	$(PYTHON) -m venv $(VENV)
@@ -34,6 +34,9 @@ soak: $(READY) ## Simulate clusters with every fault until stopped (ARGS="--seed
 
 chaos: $(READY) ## Kill, freeze and cut off the parts of a real cluster, and check what its tasks wrote (ARGS="--seed 7 --minutes 60")
 	$(BIN)/python -m chaos $(ARGS)
+
+kube-chaos: $(READY) ## Kill Kubernetes schedulers, or let gangs and nodes come and go, and check the API objects (ARGS="--kills 100", ARGS="--minutes 10")
+	$(BIN)/python -m chaos.kubernetes $(ARGS)
 
 fuzz: $(READY) ## Send mutants of manifests to a server (ARGS="--mutants 10000 --seed 1")
 	$(BIN)/python -m tests.fuzz.manifests $(ARGS)

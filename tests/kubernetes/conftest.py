@@ -91,3 +91,12 @@ async def pool(api: ApiClient) -> AsyncIterator[Pool]:
     await pool.open()
     yield pool
     await pool.close()
+
+
+@pytest_asyncio.fixture
+async def other_pool(api: ApiClient) -> AsyncIterator[Pool]:
+    """A second namespace with nodes of its own."""
+    pool = Pool(api, f"t-{uuid4().hex[:10]}")
+    await pool.open()
+    yield pool
+    await pool.close()

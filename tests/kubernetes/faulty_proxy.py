@@ -3,16 +3,22 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import aiohttp
 from aiohttp import web
 
 from phalanx.kube.connection.cluster_connection import ClusterConnection
 from phalanx.kube.connection.credentials import ConfiguredCredentials
+from tests.integration.server.waiting import pass_time
 from tests.kubernetes.control_plane import ApiServer
 
 Matches = Callable[[web.BaseRequest], bool]
+Watcher = Callable[[web.BaseRequest, bytes], None]
+
+
+def _ignore(_: web.BaseRequest, __: bytes) -> None:
+    """Watch nothing."""
 
 
 class FaultyProxy:
@@ -23,7 +29,14 @@ class FaultyProxy:
         self._refusals: list[tuple[Matches, web.Response]] = []
         self._losses: list[Matches] = []
         self._holds: list[Matches] = []
+        self._delays: list[tuple[Matches, float]] = []
+        self._repeats: list[Matches] = []
+        self.repeats_events = False  #: every event of a watch is sent twice
         self._watches: set[asyncio.Transport] = set()
+        #: Called with the request and its body before it is passed on, and before its answer is.
+        #: They may raise another answer.
+        self.on_request: Watcher = _ignore
+        self.on_answer: Watcher = _ignore
         self.url = ""
         self.requests: list[web.BaseRequest] = []
 
@@ -42,6 +55,20 @@ class FaultyProxy:
     def hold(self, matches: Matches) -> None:
         """Neither answer nor pass on matching requests, from now on."""
         self._holds.append(matches)
+
+    def delay(self, matches: Matches, seconds: float) -> None:
+        """Pass one request on later."""
+        self._delays.append((matches, seconds))
+
+    def repeat(self, matches: Matches) -> None:
+        """Pass one request on twice, and answer with the second answer."""
+        self._repeats.append(matches)
+
+    @property
+    def faults_left(self) -> int:
+        """How many faults have hit no request yet."""
+        waiting = (self._refusals, self._losses, self._delays, self._repeats)
+        return sum(len(faults) for faults in waiting)
 
     def cut_watches(self) -> None:
         """Break the connections of all watches, in the middle of whatever they send."""
@@ -68,40 +95,67 @@ class FaultyProxy:
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         self.requests.append(request)
+        body = await request.read()
+        self.on_request(request, body)
         if any(matches(request) for matches in self._holds):
             await asyncio.get_running_loop().create_future()
         for matches, refusal in self._refusals:
             if matches(request):
                 self._refusals.remove((matches, refusal))
                 return refusal
-        async with self._session.request(
+        for matches, seconds in self._delays:
+            if matches(request):
+                self._delays.remove((matches, seconds))
+                await pass_time(seconds)
+                break
+        for matches in self._repeats:
+            if matches(request):
+                self._repeats.remove(matches)
+                async with self._pass_on(request, body) as answer:
+                    await answer.read()
+                break
+        return await self._answer(request, body)
+
+    def _pass_on(
+        self, request: web.BaseRequest, body: bytes
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        return self._session.request(
             request.method,
             self._api.url + request.path_qs,
-            data=await request.read() or None,
+            data=body or None,
             headers={k: v for k, v in request.headers.items() if k.lower() != "host"},
-        ) as answer:
+        )
+
+    async def _answer(self, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
+        async with self._pass_on(request, body) as answer:
             if is_watch(request):
                 return await self._stream(request, answer)
-            body = await answer.read()
+            answered = await answer.read()
+        self.on_answer(request, body)
         for matches in self._losses:
             if matches(request):
                 self._losses.remove(matches)
                 _transport(request).abort()
         kept = ("Content-Type", "Retry-After")
         headers = {name: answer.headers[name] for name in kept if name in answer.headers}
-        return web.Response(status=answer.status, body=body, headers=headers)
+        return web.Response(status=answer.status, body=answered, headers=headers)
 
     async def _stream(
         self, request: web.BaseRequest, answer: aiohttp.ClientResponse
     ) -> web.StreamResponse:
         response = web.StreamResponse(status=answer.status)
         response.enable_chunked_encoding()
-        await response.prepare(request)
+        if request.transport is None:  # the client is gone
+            return response
         transport = _transport(request)
         self._watches.add(transport)
         try:
+            await response.prepare(request)
+            rest = b""
             async for chunk in answer.content.iter_any():
-                await response.write(chunk)
+                *events, rest = (rest + chunk).split(b"\n")
+                copies = 2 if self.repeats_events else 1
+                await response.write(b"".join((event + b"\n") * copies for event in events))
             await response.write_eof()
         except (ConnectionError, aiohttp.ClientError):
             pass

@@ -11,6 +11,7 @@ from typing import Any
 
 from phalanx.kube.client import ApiClient
 from phalanx.kube.errors import ApiStatusError
+from phalanx.kube.objects.cluster import KubeNode
 from phalanx.kube.objects.pod import KubePod, Quantities
 from phalanx.kube.reflector import Change, Reflector, Selection
 from phalanx.kube.resources import NODES, PODS
@@ -45,17 +46,29 @@ class Kubelet:
         self._pods = Reflector(
             self._api, PODS, self._on_changes, Selection(namespace=pool.namespace)
         )
+        labels = f"{POOL}={pool.namespace},{KUBELET}=python"
+        self._nodes = Reflector(self._api, NODES, self._on_nodes, Selection(labels=labels))
 
     async def run(self) -> None:
-        selector = {"labelSelector": f"{POOL}={self._pool.namespace},{KUBELET}=python"}
-        for node in await self._api.list_all(NODES, selector):
-            self._allocatable[node.metadata.name] = node.status.allocatable
+        nodes = asyncio.create_task(self._nodes.run())
+        self._work.add(nodes)
         try:
+            await self._nodes.synced.wait()
             await self._pods.run()
         finally:
             for task in self._work:
                 task.cancel()
             await asyncio.gather(*self._work, return_exceptions=True)
+
+    def _on_nodes(self, changes: list[Change[KubeNode]]) -> None:
+        for before, after in changes:
+            if after is not None:
+                self._allocatable[after.metadata.name] = after.status.allocatable
+                for pod in self._pods.objects.values():
+                    if pod.spec.node_name == after.metadata.name:
+                        self._on_pod(pod, None)
+            elif before is not None:
+                del self._allocatable[before.metadata.name]
 
     def _on_changes(self, changes: list[Change[KubePod]]) -> None:
         for change in changes:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -13,12 +12,11 @@ from phalanx.kube import client as client_module
 from phalanx.kube import reflector as reflector_module
 from phalanx.kube import retries
 from phalanx.kube.client import ApiClient
-from phalanx.kube.connection.kubeconfig import find_connection
 from phalanx.kube.objects.pod import KubePod
 from phalanx.kube.reflector import Change, Reflector, Selection
 from phalanx.kube.resources import PODS, Resource, pod_groups
 from tests.integration.server.waiting import PATIENCE_S, eventually
-from tests.kubernetes.control_plane import ApiServer, ControlPlane
+from tests.kubernetes.control_plane import ApiServer
 from tests.kubernetes.custom_resources import POD_GROUP_CRD, install
 from tests.kubernetes.faulty_proxy import FaultyProxy, is_watch
 from tests.kubernetes.pool import Pool
@@ -156,28 +154,6 @@ def _gone(form: str) -> web.Response:
         return web.json_response(GONE, status=410)
     event = msgspec.json.encode({"type": "ERROR", "object": GONE})
     return web.Response(body=event + b"\n", content_type="application/json")
-
-
-async def test_the_copy_survives_a_restart_of_the_api_server(
-    control_plane_binary: Path, tmp_path: Path
-) -> None:
-    plane = await asyncio.to_thread(ControlPlane, control_plane_binary, tmp_path / "plane")
-    try:
-        async with ApiClient(find_connection(plane.address.kubeconfig)) as client:
-            pool = Pool(client, "restart")
-            await pool.open()
-            await pool.create_pod("before")
-            async with Copy(client, pool).running() as copy:
-                await asyncio.to_thread(plane.restart_api_server)
-                await pool.create_pod("after")
-                await copy.has("after", "before")
-            # A restarted server has forgotten old versions, and says so in its own way.
-            stale = Copy(client, pool)
-            stale.reflector._version, stale.reflector._must_list = "1", False
-            async with stale.running():
-                assert stale.names == ["after", "before"]
-    finally:
-        plane.stop()
 
 
 async def test_pages_that_expire_are_read_again_at_once(

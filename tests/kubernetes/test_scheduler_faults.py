@@ -3,12 +3,14 @@
 import asyncio
 import random
 from collections import Counter
+from contextlib import nullcontext
 
 from aiohttp import web
 
 from phalanx.kube.client import ApiClient
 from phalanx.kube.objects.pod import KubePod
 from phalanx.kube.resources import PODS
+from tests.integration.server.waiting import pass_time
 from tests.kubernetes.control_plane import ApiServer
 from tests.kubernetes.faulty_proxy import FaultyProxy, is_watch
 from tests.kubernetes.pool import Pool
@@ -21,35 +23,51 @@ def is_bind(request: web.BaseRequest) -> bool:
     return request.path.endswith("/binding")
 
 
-async def test_the_same_gangs_are_bound_whatever_the_network_does(
-    api_server: ApiServer, pool: Pool
+async def placement(pool: Pool, proxy: FaultyProxy | None = None) -> dict[str, str]:
+    """The nodes on which a scheduler binds twelve gangs of four, by pod; nodes without the name of
+    the pool. They exist before the scheduler starts."""
+    await pool.add_nodes(8, {GPU: "6"})
+    names = [f"g{g}-{n}" for g in range(10, 22) for n in range(4)]
+    for name in names:
+        await pool.create_pod(name, requests={GPU: "1"}, **gang(name[:3], 4))
+    connected = ApiClient(proxy.connection) if proxy else nullcontext(pool.api)
+    async with connected as client, scheduler(pool, client):
+        await bound(pool, *names)
+    return {
+        pod.metadata.name: pod.spec.node_name.removeprefix(pool.namespace)
+        for pod in await pods_of(pool)
+    }
+
+
+async def test_the_placement_is_the_same_whatever_the_network_does(
+    api_server: ApiServer, pool: Pool, other_pool: Pool
 ) -> None:
-    """Gangs are bound whole, no pod is bound twice, and no node has more than it can hold."""
-    await pool.add_nodes(6, {GPU: "4"})
-    chance = random.Random(11)  # noqa: S311
+    """The network cuts watches, delays and repeats requests, repeats events, loses answers, and
+    answers in place of the API server. The placement is that of a scheduler without faults."""
     proxy = FaultyProxy(api_server)
-    names = [f"g{g}-{n}" for g in range(6) for n in range(4)]
-    async with proxy.serving(), ApiClient(proxy.connection) as client:
-        for status in (429, 500, 503):
-            proxy.refuse(lambda request: not is_watch(request), web.Response(status=status))
-        async with scheduler(pool, client):
-            for name in names:
-                await pool.create_pod(name, requests={GPU: "1"}, **gang(name[:2], 4))
-                match chance.randrange(6):
-                    case 0:
-                        proxy.cut_watches()
-                    case 1:
-                        proxy.lose_answer(is_bind)
-                    case 2:
-                        proxy.refuse(is_bind, web.Response(status=500))
-                    case 3:
-                        proxy.refuse(is_bind, web.Response(status=429))
-                    case 4:
-                        proxy.refuse(is_watch, web.json_response(GONE, status=410))
-                        proxy.cut_watches()
-            await bound(pool, *names)
-    on_nodes = Counter(pod.spec.node_name for pod in await pods_of(pool))
-    assert max(on_nodes.values()) <= 4
+    proxy.repeats_events = True
+    for status in (429, 500, 503):
+        proxy.refuse(lambda request: not is_watch(request), web.Response(status=status))
+        proxy.refuse(is_bind, web.Response(status=status))
+    proxy.refuse(is_watch, web.json_response(GONE, status=410))
+    for _ in range(4):
+        proxy.lose_answer(is_bind)
+        proxy.delay(is_bind, 0.3)
+        proxy.repeat(is_bind)
+    cutting = asyncio.create_task(cut_forever(proxy))
+    try:
+        async with proxy.serving():
+            found = await placement(pool, proxy)
+    finally:
+        cutting.cancel()
+    assert proxy.faults_left == 0
+    assert found == await placement(other_pool)
+
+
+async def cut_forever(proxy: FaultyProxy) -> None:
+    while True:
+        await pass_time(0.1)
+        proxy.cut_watches()
 
 
 async def test_gangs_come_and_go(pool: Pool) -> None:

@@ -322,7 +322,8 @@ class ClusterModel:
         self.pods.settle(self.state.table.index)
 
     def _put_nodes(self, names: set[str]) -> None:
-        for name in names & self.nodes.keys():
+        # By name, so that the same cluster always gives the same placement.
+        for name in sorted(names & self.nodes.keys()):
             self.state.put_node(name, node_row(self.nodes[name], self.pods.taking(name)))
 
     def _make_anew(self) -> None:
