@@ -118,6 +118,7 @@ EXAMPLES: tuple[Record, ...] = (
     records.TaskFailed(J, 1, 2, W1, TaskEnding.EXITED, "was killed by SIGKILL on w-1", signal=9),
     records.TaskStopTimedOut(J, 1, 2, W1),
     records.TaskCheckpointSaved(J, 1, 2, W1, 12_582_912),
+    records.TaskPreparing(J, 1, 2, W1, "pulling image registry.example/train:7"),
     records.TaskProblemReported(
         J, 1, 2, W1, "checkpoint not saved: 20.0 MiB, the limit is 16.0 MiB"
     ),

@@ -35,7 +35,8 @@ KEY = ("j-1.0", 3)
 def reloaded(path: Path) -> tuple[dict[tuple[str, int], int], list[AttemptStatus]]:
     journal = Journal(path)
     journal.load()
-    return journal.open_tags(), journal.ended()
+    tags = {key: start.process_tag for key, start in journal.open_starts().items()}
+    return tags, journal.ended()
 
 
 def test_a_journal_keeps_which_attempts_started_and_ended(tmp_path: Path) -> None:
@@ -97,7 +98,7 @@ def test_a_journal_that_does_not_fit_on_the_disk_keeps_every_entry(tmp_path: Pat
     for limit in (len(before) // 2, len(before) + 10):
         following = Journal(path)
         following.load()
-        assert len(following.open_tags()) == 600
+        assert len(following.open_starts()) == 600
         following.add(StartEntry("j-600.0", 1, 600))
         with files_limited_to(limit), pytest.raises(OSError, match="too large"):
             following.write()

@@ -247,6 +247,12 @@ class AnyHistory(RuleBasedStateMachine):
         if task is not None:
             self.attempt(report(task.id, task.epoch + off_by))
 
+    @rule(pick=PICK, off_by=OFF_BY, state=LIVELY)
+    def prepare(self, pick: int, off_by: int, state: State) -> None:
+        task = self.some_task(pick, state)
+        if task is not None:
+            self.attempt(events.PreparationReported(task.id, task.epoch + off_by, "pulling"))
+
     @rule(pick=PICK, off_by=OFF_BY)
     def save_and_stop(self, pick: int, off_by: int) -> None:
         task = self.some_task(pick, State.PREEMPTING)

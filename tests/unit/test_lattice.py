@@ -130,10 +130,24 @@ def test_a_secret_that_is_not_declared_is_refused() -> None:
     )
 
 
-def test_security_settings_are_refused() -> None:
+def test_security_settings_become_those_of_the_role() -> None:
+    text = job().replace(
+        "command: [train]",
+        "command: [train]\n            security: {runAsUser: 65534, apparmorProfile: Unconfined,"
+        " capabilities: [NET_ADMIN], privileged: false, readOnlyRootFilesystem: true}",
+    )
+    assert only(text, priority_classes=CLASSES)["roles"]["workers"]["security"] == {
+        "run_as_user": 65534,
+        "capabilities": {"add": ["NET_ADMIN"]},
+        "apparmor": "unconfined",
+        "read_only_root": True,
+    }
+
+
+def test_an_unknown_security_setting_is_refused_by_its_name() -> None:
     text = job().replace("command: [train]", "command: [train]\n            security: {user: 0}")
     [path] = refused(text, priority_classes=CLASSES)
-    assert path == "document 1: spec.tasks.workers.workload.containers.trainer.security"
+    assert path == "document 1: spec.tasks.workers.workload.containers.trainer.security.user"
 
 
 def test_a_minimum_above_the_replicas_is_refused() -> None:

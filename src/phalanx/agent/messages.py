@@ -24,6 +24,7 @@ class AttemptStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     gone: bool = False  #: no process of it exists, and its exit status is unknown
     output_bytes: int = 0  #: the size of its output, once it has ended
     fence_grace: Micros | None = None  #: the grace of a task that must stop when its lease ends
+    prepared: bool = False  #: its container exists, and its program can be started
     started: bool = False  #: its program runs, or ran
     memory_used: int | None = None  #: its peak in bytes, if the kernel killed it for memory
     note: str = ""  #: what its worker knows about the reason of its failure
@@ -32,6 +33,11 @@ class AttemptStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def key(self) -> AttemptKey:
         return self.id, self.epoch
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it is a container whose program has not been started yet."""
+        return self.prepared and not self.started and not self.has_ended
 
     @property
     def has_ended(self) -> bool:
@@ -51,6 +57,7 @@ class SpawnerSnapshot(msgspec.Struct, frozen=True, tag=True):
     link_count: int  #: the number of links it has had, this one included
     attempts: tuple[AttemptStatus, ...]
     unenforced: dict[str, str] = {}  #: by limit that this machine does not enforce: why
+    control_group: str = ""  #: the name of the group that those of all attempts are below
 
 
 class AttemptsChanged(msgspec.Struct, frozen=True, tag=True):
@@ -98,6 +105,16 @@ class RunSecrets(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"RunSecrets({len(self.env)} variables)"
 
 
+class ContainerCalls(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How the spawner runs a container that the link has created."""
+
+    process_tag: int  #: its processes have it from their start
+    init: tuple[str, ...]  #: the command that creates its processes, which then wait
+    start: tuple[str, ...]  #: the command that lets its program start
+    monitor_pid_file: str  #: written by `init`: the pid of the process that waits for its end
+    pid_file: str  #: written by `init`: the pid of its first process
+
+
 class PrepareStart(msgspec.Struct, frozen=True, tag=True):
     """An attempt is about to be started: do what makes its start quick."""
 
@@ -120,6 +137,18 @@ class RunAttempt(msgspec.Struct, frozen=True, tag=True):
         return self.id, self.epoch
 
 
+class PrepareContainer(msgspec.Struct, frozen=True, tag=True):
+    """Create the processes of a container; its program starts with `StartContainer`."""
+
+    run: RunAttempt
+    calls: ContainerCalls
+
+
+class StartContainer(msgspec.Struct, frozen=True, tag=True):
+    id: str
+    epoch: int
+
+
 class StopAttempt(msgspec.Struct, frozen=True, tag=True):
     id: str
     epoch: int
@@ -138,7 +167,16 @@ class QuitWhenIdle(msgspec.Struct, frozen=True, tag=True):
     """Exit as soon as no attempt runs."""
 
 
-LinkMessage = PrepareStart | RunAttempt | StopAttempt | ForgetAttempt | StopAll | QuitWhenIdle
+LinkMessage = (
+    PrepareStart
+    | RunAttempt
+    | PrepareContainer
+    | StartContainer
+    | StopAttempt
+    | ForgetAttempt
+    | StopAll
+    | QuitWhenIdle
+)
 
 _encode = msgspec.msgpack.Encoder().encode
 _LENGTH_BYTES = 4

@@ -48,6 +48,7 @@ class StateDir:
         self._passage_mode = 0o700  # of the folders above those of attempts
         self.attempts = path / "attempts"
         self.output = path / "output"
+        self.containers = path / "containers"  #: exists once the worker has created a container
         self.trash = path / "trash"
         self.socket = path / "spawner.sock"
         self.spawner_lock = path / "spawner.lock"
@@ -135,6 +136,13 @@ class StateDir:
         folder = self.attempt(key)
         for path in (*folder.iterdir(), folder):
             os.chown(path, uid, gid, follow_symlinks=False)
+
+    def open_attempt_to_all(self, key: AttemptKey) -> None:
+        """Let a user that is not known before the start write to the folder of a container.
+
+        No other user can reach it, because the state directory is closed to them. Raises OSError.
+        """
+        self.attempt(key).chmod(0o777)
 
     def attempt(self, key: AttemptKey) -> Path:
         return self.attempts / _folder_name(key)

@@ -142,7 +142,12 @@ class WorkerProcess:
             limits=tuple(limit for limit in Limit if limit not in snapshot.unenforced),
         )
         controller = AttemptController(
-            registration.id, spawner, self._state_dir, self._server, self._settings.tasks
+            registration.id,
+            spawner,
+            self._state_dir,
+            self._server,
+            self._settings.tasks,
+            snapshot.control_group,
         )
         for path in self._leftovers({status.key for status in snapshot.attempts}):
             controller.trash.put(path)
@@ -152,15 +157,7 @@ class WorkerProcess:
         link = Link(
             self._server, self._membership, registration, controller, self._state_dir, first_seq
         )
-        self._log.info(
-            "worker started",
-            worker=registration.id,
-            tasks=len(snapshot.attempts),
-            limits=", ".join(registration.limits) or "none",
-        )
-        self._log_users()
-        for limit, why in snapshot.unenforced.items():
-            self._log.warning("limit not enforced", limit=limit, reason=why)
+        self._log_start(registration, snapshot)
         shutdown = WorkerShutdown(spawner, controller, link)
 
         async def receive() -> None:
@@ -177,6 +174,9 @@ class WorkerProcess:
             "trash": controller.trash.run(),
             "shutdown": shutdown.run(self._signals, keep=self._settings.keep),
         }
+        if controller.containers is not None:
+            live = [status.key for status in snapshot.attempts if not status.has_ended]
+            works["containers"] = controller.containers.store.run(live)
         tasks = {name: asyncio.create_task(work, name=name) for name, work in works.items()}
         try:
             await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
@@ -186,6 +186,8 @@ class WorkerProcess:
                 task.cancel()
             await asyncio.gather(*tasks.values(), return_exceptions=True)
             controller.trash.remove_rest()
+            if controller.containers is not None:
+                controller.containers.store.remove_rest()
 
     def _leftovers(self, known: set[AttemptKey]) -> list[Path]:
         try:
@@ -194,6 +196,19 @@ class WorkerProcess:
         except OSError as error:
             self._log.warning("cannot clean up the state directory", error=str(error))
             return []
+
+    def _log_start(self, registration: Registration, snapshot: SpawnerSnapshot) -> None:
+        self._log.info(
+            "worker started",
+            worker=registration.id,
+            tasks=len(snapshot.attempts),
+            limits=", ".join(registration.limits) or "none",
+        )
+        self._log_users()
+        if isinstance(self._settings.tasks.containers, str):
+            self._log.info("runs no container images", reason=self._settings.tasks.containers)
+        for limit, why in snapshot.unenforced.items():
+            self._log.warning("limit not enforced", limit=limit, reason=why)
 
     def _log_users(self) -> None:
         if self._settings.tasks.users.is_set:

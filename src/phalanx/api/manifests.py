@@ -41,6 +41,7 @@ def read_options(
         lost_after=round(services.engine.settings.lost_after_s * SECOND),
         timezones=_timezones(),
         run_as_users=services.info.run_as_users,
+        image_map=services.info.image_map,
         waiting_time=services.info.waiting_time,
         ignore_image=ignore_image,
         ignore_unsupported=ignore_unsupported,

@@ -45,6 +45,7 @@ class Info(msgspec.Struct, frozen=True):
     priority_classes: dict[str, int] = {}
     run_as_users: dict[str, tuple[str, ...]] = {}
     namespace_labels: dict[str, dict[str, str]] = {}
+    image_map: dict[str, str] = {}
     waiting_time: Micros = 10 * MINUTE  #: of a Koordinator gang that sets none
     output_limit_bytes: int = 1024 * 1024  #: the output that is kept of each attempt
     renew_credentials_s: float = 86_400.0  #: how often agents renew their credentials

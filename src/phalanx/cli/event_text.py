@@ -177,6 +177,8 @@ def _task(record: records.TaskRecords) -> str:
             return f"{task} did not stop in time{where}"
         case records.TaskCheckpointSaved(size_bytes=size_bytes):
             return f"{task} saved a checkpoint of {size_text(size_bytes)}"
+        case records.TaskPreparing(message=message):
+            return f"{task}: {message}{where}"
         case records.TaskProblemReported(message=message):
             return f"{task}: {message}"
         case records.TaskCheckpointDiscarded(size_bytes=size_bytes):

@@ -4,7 +4,7 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,12 +16,18 @@ from phalanx.client.settings import DEFAULT_SERVER, pin_for, token_in, token_var
 from phalanx.core.errors import Invalid
 from phalanx.core.model import Protocol
 from phalanx.core.spec.fields import Reader
-from phalanx.core.spec.job import NEEDS_AGENT, NEEDS_USERS
+from phalanx.core.spec.job import NEEDS_AGENT, NEEDS_RUNTIME, NEEDS_USERS
 from phalanx.core.spec.names import label_key, label_value, worker_id
 from phalanx.core.spec.quantities import capacity
 from phalanx.server.config import state_directory
 from phalanx.server.options import LogFormat, LogLevel
 
+if TYPE_CHECKING:
+    from phalanx.agent.link.task_policy import TaskPolicy
+    from phalanx.agent.worker import WorkerSettings
+
+#: The labels of a worker that runs container images.
+CONTAINERS = NEEDS_RUNTIME | {"container_runtime": "podman"}
 #: Processes and threads of one task.
 DEFAULT_PROCESSES = 4096
 
@@ -154,6 +160,32 @@ TaskUids = Annotated[
         help="Range from which each namespace without a user gets a uid of its own.",
     ),
 ]
+NoContainers = Annotated[
+    bool,
+    typer.Option(
+        "--no-containers",
+        envvar="PHALANX_NO_CONTAINERS",
+        help="Do not run container images, even if podman is installed.",
+    ),
+]
+ContainerMounts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--container-mount",
+        envvar="PHALANX_CONTAINER_MOUNT",
+        metavar="PATH[:TARGET][:ro]",
+        help="File or folder of this machine that is mounted in every container; repeat for more.",
+    ),
+]
+AllowPrivileged = Annotated[
+    bool,
+    typer.Option(
+        "--allow-privileged",
+        envvar="PHALANX_ALLOW_PRIVILEGED",
+        help="Run containers that ask for privileged, for added capabilities, or for the user of"
+        " another namespace.",
+    ),
+]
 
 
 def worker(  # noqa: PLR0913
@@ -172,6 +204,9 @@ def worker(  # noqa: PLR0913
     task_processes: Processes = DEFAULT_PROCESSES,
     task_user: TaskUser = None,
     task_uids: TaskUids = None,
+    no_containers: NoContainers = False,
+    container_mount: ContainerMounts = None,
+    allow_privileged: AllowPrivileged = False,
     log_format: Format = LogFormat.TEXT,
     log_level: Level = LogLevel.INFO,
 ) -> None:
@@ -180,40 +215,55 @@ def worker(  # noqa: PLR0913
     Then the worker's jobs are requeued to run on other workers, unless --keep is given.
     """
     from phalanx.agent import hardware  # noqa: PLC0415
-    from phalanx.agent import worker as agent  # noqa: PLC0415
     from phalanx.agent.link.sync_loop import Registration  # noqa: PLC0415
     from phalanx.agent.link.task_policy import LimitPolicy, TaskPolicy  # noqa: PLC0415
-    from phalanx.server import logs  # noqa: PLC0415
+    from phalanx.agent.worker import WorkerSettings  # noqa: PLC0415
+    from phalanx.cli.container_options import ContainerChoice, container_policy  # noqa: PLC0415
 
     detected = hardware.detect()
     users = user_policy(task_user or [], task_uids)
+    amounts = _amounts(resources)
+    has_gpus = "gpu" in detected.resources and "gpu" not in amounts
+    choice = ContainerChoice(not no_containers, container_mount or [], allow_privileged, has_gpus)
+    containers = container_policy(choice)
+    tasks = TaskPolicy(LimitPolicy(cpu_quota, task_processes or None), users, containers)
     registration = Registration(
         id=_checked("--id", name or socket.gethostname(), worker_id),
         protocol=Protocol.SYNC,
-        resources=detected.resources | _amounts(resources),
-        tags=detected.labels
-        | _labels(label or [])
-        | NEEDS_AGENT
-        | (NEEDS_USERS if users.is_set else {}),
+        resources=detected.resources | amounts,
+        tags=detected.labels | _labels(label or []) | _ability_labels(tasks),
         exec_addr=address,
         slots=slots,
     )
     servers = tuple(_url(url) for urls in server or [DEFAULT_SERVER] for url in urls.split(","))
-    settings = agent.WorkerSettings(
+    settings = WorkerSettings(
         servers=servers,
         fingerprint=_fingerprint(fingerprint, servers),
         state_dir=(state_dir or state_directory(os.environ) / "worker").absolute(),
         registration=registration,
         keep=keep,
         join_token=_token(token_file),
-        tasks=TaskPolicy(LimitPolicy(cpu_quota, task_processes or None), users),
+        tasks=tasks,
     )
+    _run(settings, log_format, log_level)
+
+
+def _run(settings: "WorkerSettings", log_format: LogFormat, log_level: LogLevel) -> None:
+    from phalanx.agent import worker as agent  # noqa: PLC0415
+    from phalanx.server import logs  # noqa: PLC0415
+
     logs.set_up(log_format, log_level)
     try:
         status = agent.run(settings)
     except agent.WorkerStartError as error:
         refuse(str(error))
     raise typer.Exit(status)
+
+
+def _ability_labels(tasks: "TaskPolicy") -> dict[str, str]:
+    """The labels that say which tasks the worker can run."""
+    of_users = NEEDS_USERS if tasks.users.is_set else {}
+    return NEEDS_AGENT | of_users | ({} if isinstance(tasks.containers, str) else CONTAINERS)
 
 
 def _url(url: str) -> str:

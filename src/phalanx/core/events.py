@@ -258,6 +258,14 @@ class CheckpointSaved(msgspec.Struct, frozen=True):
     blob: Blob
 
 
+class PreparationReported(msgspec.Struct, frozen=True):
+    """A worker says what it does before it can accept a task, such as pulling an image."""
+
+    task: str
+    epoch: int
+    message: str
+
+
 class ProblemReported(msgspec.Struct, frozen=True):
     """A worker found something wrong with what a task left; the task goes on or ended anyway."""
 
@@ -486,6 +494,7 @@ Event = (
     | LongRunDue
     | StallDue
     | CheckpointSaved
+    | PreparationReported
     | ProblemReported
     | Progressed
     | ValuesAbnormal

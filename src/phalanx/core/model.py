@@ -78,6 +78,7 @@ class Place(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     released_at: Micros | None = None  #: from here on a process may exist
     started_at: Micros | None = None
     stopping_at: Micros | None = None  #: when the stop was requested
+    preparing: str = ""  #: what its worker last reported of the preparation
 
     @property
     def ports(self) -> tuple[int, ...]:

@@ -295,6 +295,13 @@ class TaskCheckpointSaved(TaskRecord, frozen=True):
     size_bytes: int  #: size of the checkpoint
 
 
+class TaskPreparing(TaskRecord, frozen=True):
+    """The worker prepares the start of the task, and says how far it is: it pulls an image. No task
+    of the gang starts before every worker has finished."""
+
+    message: str  #: what the worker does, such as the image that it pulls
+
+
 class TaskProblemReported(TaskRecord, frozen=True):
     """The worker found something wrong with the files of the task, such as a checkpoint that is
     too large. It did not end the task."""
@@ -515,6 +522,7 @@ TaskRecords: TypeAlias = (
     | TaskFailed
     | TaskStopTimedOut
     | TaskCheckpointSaved
+    | TaskPreparing
     | TaskProblemReported
     | TaskCheckpointDiscarded
     | TaskValueAbnormal

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from phalanx.core.spec.job import JobSpec
 from phalanx.core.time_units import HOUR, MINUTE, SECOND, Micros
 
 #: After an abnormal value, how long the reports of the other tasks are waited for.
@@ -12,6 +13,8 @@ ALARM_DELAY: Micros = 2 * SECOND
 
 class CoreSettings(msgspec.Struct, frozen=True):
     accept: Micros = 30 * SECOND  #: how long agents have to accept a reservation
+    #: How long agents have if images have to be pulled.
+    pull: Micros = HOUR
     start: Micros = 30 * SECOND  #: how long a released task has to start
     stop_floor: Micros = 45 * SECOND  #: the shortest time a worker has to report a stop
     stop_slack: Micros = 30 * SECOND  #: how long after the grace period a worker may report a stop
@@ -33,6 +36,10 @@ class CoreSettings(msgspec.Struct, frozen=True):
     namespace_tasks: int | None = None
     namespace_bytes: int | None = None
     ports: tuple[int, int] = (29500, 32767)  #: rendezvous ports, below the kernel's own range
+
+    def accept_timeout(self, spec: JobSpec) -> Micros:
+        """How long agents have to accept a reservation of the job."""
+        return max(self.accept, self.pull) if spec.has_images else self.accept
 
     def stop_timeout(self, grace: Micros) -> Micros:
         return max(self.stop_floor, grace + self.stop_slack)

@@ -56,7 +56,7 @@ def _task_timers(gang: Gang, settings: CoreSettings, loaded_at: Micros) -> Itera
     unreleased = {task.epoch for task in gang.unreleased()}
     starting = {t.epoch for t in gang.tasks if t.state is State.RESERVED and t.released}
     for epoch in sorted(unreleased):
-        yield Timer(loaded_at + settings.accept, ReservationExpired(job, epoch))
+        yield Timer(loaded_at + settings.accept_timeout(spec), ReservationExpired(job, epoch))
     for epoch in sorted(starting):
         yield Timer(loaded_at + settings.start, StartTimedOut(job, epoch))
     if gang.count(State.PREEMPTING):

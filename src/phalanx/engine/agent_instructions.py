@@ -90,6 +90,8 @@ def _spec(gang: Gang, task: Task, env: dict[str, str], values: Mapping[SecretKey
         checkpoint=task.checkpoint,
         image=role.image,
         args=role.args,
+        security=role.security,
+        devices=task.devices if role.image is not None else (),
         memory=role.resources.get("memory"),
         cpu=role.resources.get("cpu"),
         namespace=spec.namespace,

@@ -213,6 +213,7 @@ _NOTE_CHARS = 300
 _MESSAGE_CHARS = 2000
 
 _EVENTS: dict[Reported, Callable[[str, TaskReport], events.Event]] = {
+    Reported.PREPARING: lambda worker, r: events.PreparationReported(r.id, r.epoch, r.message),
     Reported.ACCEPTED: lambda worker, r: events.Accepted(r.id, r.epoch),
     Reported.RUNNING: lambda worker, r: events.Started(r.id, r.epoch),
     Reported.EXITED: lambda worker, r: events.Exited(

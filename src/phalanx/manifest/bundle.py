@@ -83,6 +83,7 @@ class _File:
                 lost_after=options.lost_after,
                 timezones=options.timezones,
                 run_as_users=options.run_as_users,
+                image_map=options.image_map,
             )
             self._add(spec, location.at("name"))
         except Invalid as error:

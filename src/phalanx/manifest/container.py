@@ -57,6 +57,7 @@ def put_container(
     put_program(role, container, options, variables)
     role.put("workdir", container.take("workingDir"), container.location.at("workingDir"))
     put_resources(role, container.mapping("resources"))
+    put_security(role, container.mapping("securityContext"), options)
 
 
 # Variables
@@ -188,6 +189,44 @@ def _put_words(
         container.location.at(key, n) for key, each in words.items() for n in range(len(each))
     ]
     role.origins |= {f"{field}[{n}]": location for n, location in enumerate(locations)}
+
+
+# Security
+
+#: Names of settings in Kubernetes and in LatticeJob → names of the same settings here.
+_SECURITY_NAMES = {
+    "runAsUser": "run_as_user",
+    "capabilities": "capabilities",
+    "readOnlyRootFilesystem": "read_only_root",
+    "privileged": "privileged",
+    "apparmorProfile": "apparmor",
+    "appArmorProfile": "apparmor",
+}
+
+
+def put_security(role: RoleDraft, settings: StrictMapping, options: ReadOptions) -> None:
+    """Set the security settings of a container; those that have no meaning here are reported."""
+    if options.ignore_image:
+        settings.unsupported(
+            _SECURITY_NAMES, "is for a container, and the image of the container is ignored"
+        )
+    values: dict[str, object] = {}
+    for key, name in _SECURITY_NAMES.items():
+        value, location = settings.take(key), settings.location.at(key)
+        if value is not None:
+            values[name] = _security_value(name, value)
+            role.origins[f"security.{name}"] = location
+    if values:
+        role.put("security", values, settings.location)
+
+
+def _security_value(name: str, value: object) -> object:
+    """The value in the native form; a value that has another form is reported as it is."""
+    if name == "capabilities" and isinstance(value, list | tuple):
+        return {"add": value}
+    if name == "apparmor" and isinstance(value, Mapping):
+        value = value.get("localhostProfile", value.get("type"))
+    return None if value == "RuntimeDefault" else value
 
 
 # Resources

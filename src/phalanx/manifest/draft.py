@@ -132,6 +132,7 @@ class JobDraft:
                 lost_after=options.lost_after,
                 timezones=options.timezones,
                 run_as_users=options.run_as_users,
+                image_map=options.image_map,
             )
             return spec if roles else replace(spec, roles=(), min_available=0)
         except Invalid as error:

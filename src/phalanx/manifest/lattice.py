@@ -6,7 +6,12 @@ from typing import NamedTuple
 from phalanx.core.spec.fields import items, text
 from phalanx.core.spec.references import literal
 from phalanx.core.spec.secret_references import secrets_in
-from phalanx.manifest.container import put_program, put_resources, report_extra_container
+from phalanx.manifest.container import (
+    put_program,
+    put_resources,
+    put_security,
+    report_extra_container,
+)
 from phalanx.manifest.draft import JobDraft, LocatedValue, RoleDraft
 from phalanx.manifest.metadata import metadata_of
 from phalanx.manifest.problems import ProblemList
@@ -100,7 +105,7 @@ def _role(
         put_resources(role, container.mapping("resources"))
         variables = defaults.variables | _variables(container.mapping("variables"))
         _put_variables(role, variables, secrets, task.problems)
-        container.unsupported(["security"], "is a security setting, which workers do not support")
+        put_security(role, container.mapping("security"), options)
     for extra in containers[1:]:
         report_extra_container(extra)
     return role

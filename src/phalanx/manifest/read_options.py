@@ -13,6 +13,7 @@ class ReadOptions(msgspec.Struct, frozen=True):
     waiting_time: Micros = 10 * MINUTE  #: of a gang of Koordinator that sets none
     #: The users that the jobs of each namespace may choose; None accepts all.
     run_as_users: dict[str, tuple[str, ...]] | None = None
+    image_map: dict[str, str] = {}  #: images that are replaced by others
     timezones: frozenset[str] | None = None  #: the time zones that exist; None accepts any name
     ignore_unsupported: bool = False  #: ignore unsupported parts, with a warning
     ignore_image: bool = False  #: run commands directly on the worker

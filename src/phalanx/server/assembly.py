@@ -113,6 +113,7 @@ def _services(  # noqa: PLR0913, PLR0917
             priority_classes=config["priority_classes"],
             run_as_users=config["run_as_users"],
             namespace_labels=config["namespace_labels"],
+            image_map=config["image_map"],
             waiting_time=config["gang_waiting_time"],
             renew_credentials_s=config["renew_credentials"],
         ),

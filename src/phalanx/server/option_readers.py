@@ -4,7 +4,7 @@ A reader returns the value in its normal form, or raises Invalid with the reason
 functions named `printed_…` write a value as a user would.
 """
 
-from phalanx.core.spec import durations, names, quantities
+from phalanx.core.spec import durations, names, quantities, schema
 from phalanx.core.spec.fields import Reader, boolean, integer, refusal, shown, text
 from phalanx.core.time_units import SECOND, Micros
 from phalanx.plan.model import OrderKey
@@ -161,6 +161,16 @@ def _users(value: object) -> tuple[str, ...]:
     if not isinstance(listed, list):
         raise refusal(f"has {shown(value)}; write users, like alice+bob")
     return tuple(map(names.user, listed))
+
+
+def image_map(value: object) -> dict[str, str]:
+    """Images by the images that they replace."""
+    named = _named(value, "images and their replacements, like train:7=registry.local/train:7")
+    return {schema.image(name): schema.image(each) for name, each in named.items()}
+
+
+def printed_images(images: dict[str, str]) -> str:
+    return ",".join(f"{name}={image}" for name, image in images.items())
 
 
 def printed_users(users: dict[str, tuple[str, ...]]) -> str:

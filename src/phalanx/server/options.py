@@ -351,6 +351,12 @@ _JOBS: tuple[Option, ...] = (
     ),
     _of_core(
         "Jobs",
+        "pull_timeout",
+        "The same, for jobs with container images, which the workers have to pull first.",
+        field="pull",
+    ),
+    _of_core(
+        "Jobs",
         "start_timeout",
         "A released task fails when it has not started after this time.",
         field="start",
@@ -435,6 +441,17 @@ _JOBS: tuple[Option, ...] = (
         {},
         "Labels of namespaces, which policies can ask for; a table of tables in the file.",
         read.printed_labels,
+        "none",
+    ),
+    Option(
+        "image_map",
+        "Jobs",
+        "image=image,…",
+        read.image_map,
+        {},
+        "Container images that are replaced by others, by their whole reference, when a job is"
+        " submitted; a table in the file.",
+        read.printed_images,
         "none",
     ),
     _of_core(

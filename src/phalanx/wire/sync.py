@@ -10,6 +10,7 @@ import msgspec
 
 from phalanx.core.events import AbnormalValue, Step
 from phalanx.core.model import Blob
+from phalanx.core.spec.security import ContainerSecurity
 from phalanx.core.spec.watch import ValueRules
 from phalanx.core.time_units import Micros
 
@@ -23,6 +24,7 @@ _NAMES = {"epoch": "attempt"}
 
 
 class Reported(StrEnum):
+    PREPARING = "preparing"  #: the agent cannot accept the attempt yet; `message` says why
     ACCEPTED = "accepted"
     RUNNING = "running"
     EXITED = "exited"
@@ -66,7 +68,8 @@ class TaskReport(msgspec.Struct, frozen=True, omit_defaults=True, rename=_NAMES)
     exit_code: int | None = None
     signal: int | None = None
     signalled: bool = False  #: the agent had signalled it to stop
-    message: str = ""  #: why the process could not be started, or what explains its exit
+    #: Why the process could not be started, what explains its exit, or what is being prepared.
+    message: str = ""
     memory_used: int | None = None  #: its peak in bytes, if the kernel killed it for memory
     progress: TaskProgress | None = None  #: since the last report
     problem: str = ""  #: what is wrong with the files of the task; it does not end the task
@@ -113,6 +116,8 @@ class TaskSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     checkpoint: Blob | None = None
     image: str | None = None  #: an agent without a container runtime must refuse the task
     args: tuple[str, ...] = ()  #: arguments for the image's entrypoint, where there is no command
+    security: ContainerSecurity | None = None
+    devices: tuple[int, ...] = ()  #: the GPUs of a task with an image
     memory: int | None = None  #: the bytes that it asks for, which are its limit
     cpu: int | None = None  #: the thousandths of a CPU that it asks for
     namespace: str = "default"

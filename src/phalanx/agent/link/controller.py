@@ -8,6 +8,7 @@ from phalanx.agent.link.attempt_problems import AttemptProblems
 from phalanx.agent.link.attempt_table import AttemptTable
 from phalanx.agent.link.checkpoints import Checkpoints, CheckpointSaver
 from phalanx.agent.link.cleanup import AttemptCleanup
+from phalanx.agent.link.container_preparation import ContainerPreparation
 from phalanx.agent.link.instructions import Instructions
 from phalanx.agent.link.leader_client import LeaderClient
 from phalanx.agent.link.lease import LeaseKeeper
@@ -25,13 +26,14 @@ from phalanx.wire.sync import TaskInstruction
 
 
 class AttemptController:
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917
         self,
         worker: str,
         spawner: SpawnerClient,
         state_dir: StateDir,
         server: LeaderClient,
         policy: TaskPolicy,
+        control_group: str = "",
     ) -> None:
         self.attempts = AttemptTable()
         self.reports = TaskReports()
@@ -41,7 +43,14 @@ class AttemptController:
         self._problems = AttemptProblems(self.reports)
         self.progress = ProgressWatcher(state_dir, self.reports, self._problems)
         self.logs = LogShipper(server, state_dir, worker, self._problems, self._logs_sent)
-        starter = AttemptStarter(spawner, state_dir, self.checkpoints, self.reports, policy)
+        self.containers = (
+            None
+            if isinstance(policy.containers, str)
+            else ContainerPreparation(policy.containers, spawner, state_dir, control_group)
+        )
+        starter = AttemptStarter(
+            spawner, state_dir, self.checkpoints, self.reports, policy, self.containers
+        )
         self.secret_files = starter.secret_files
         self._cleanup = AttemptCleanup(spawner, self.trash, self.attempts, starter, self.logs)
         saver = CheckpointSaver(self.checkpoints, self._problems)
@@ -64,6 +73,10 @@ class AttemptController:
                 self.secret_files.remove(status.key)
             with self._problems.contained(status.key, "handle the status"):
                 self._updates.handle(status)
+            if self.containers is not None and status.is_waiting:
+                self.containers.is_prepared(status.key)
+            elif self.containers is not None and status.has_ended:
+                self.containers.remove(status.key)
 
     def follow(self, instructions: Iterable[TaskInstruction]) -> bool:
         """Follow the instructions of the server; whether one of them starts an attempt."""

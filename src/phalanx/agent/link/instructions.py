@@ -33,14 +33,21 @@ class Instructions:
         match instruction.want:
             case Want.PREPARE if key not in self._attempts:
                 self._starter.prepare(key, _spec_of(instruction))
-            case Want.RUN if key not in self._attempts and not self._starter.is_started(key):
-                self._starter.run(key, _spec_of(instruction))
-                return True
+            case Want.RUN if not self._starter.is_started(key):
+                return self._run(key, _spec_of(instruction))
             case Want.STOP:
                 self._stop(key)
             case Want.FORGET:
                 self._forget(key)
         return False
+
+    def _run(self, key: AttemptKey, spec: TaskSpec) -> bool:
+        status = self._attempts.get(key)
+        if status is None:
+            self._starter.run(key, spec)
+        elif status.is_waiting:
+            self._starter.start_container(key, spec)
+        return status is None or status.is_waiting
 
     def _stop(self, key: AttemptKey) -> None:
         status = self._attempts.get(key)

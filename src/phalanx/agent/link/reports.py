@@ -108,7 +108,7 @@ class TaskReports:
 
 
 def report_of(status: AttemptStatus) -> TaskReport | None:
-    """The report on an attempt, or None before its program has been started."""
+    """The report on an attempt, or None before it was prepared."""
     if status.gone:
         return TaskReport(*status.key, Reported.GONE)
     if status.start_error is not None:
@@ -122,4 +122,6 @@ def report_of(status: AttemptStatus) -> TaskReport | None:
             memory_used=status.memory_used,
             message=status.note,
         )
-    return TaskReport(*status.key, Reported.RUNNING) if status.started else None
+    if status.started:
+        return TaskReport(*status.key, Reported.RUNNING)
+    return TaskReport(*status.key, Reported.ACCEPTED) if status.prepared else None

@@ -1,4 +1,6 @@
-"""Prepares and starts attempts: the checkpoint is fetched first, then the spawner is instructed."""
+"""Prepares and starts attempts: the checkpoint is fetched and the image is pulled first, then the
+spawner is instructed.
+"""
 
 import os
 from pathlib import Path
@@ -8,10 +10,18 @@ import structlog
 
 from phalanx.agent.link.background_calls import BackgroundCalls
 from phalanx.agent.link.checkpoints import CheckpointRefused, Checkpoints
+from phalanx.agent.link.container_preparation import ContainerPreparation, ContainerRefused
 from phalanx.agent.link.reports import TaskReports
 from phalanx.agent.link.spawner_client import SpawnerClient
 from phalanx.agent.link.task_policy import TaskPolicy
-from phalanx.agent.messages import AttemptKey, PrepareStart, RunAttempt, RunSecrets, TaskUser
+from phalanx.agent.messages import (
+    AttemptKey,
+    PrepareStart,
+    RunAttempt,
+    RunSecrets,
+    StopAttempt,
+    TaskUser,
+)
 from phalanx.agent.secret_files import FOLDER_VARIABLE, NoSecretFiles, SecretFiles
 from phalanx.agent.state_dir import CHECKPOINT_OUT, PROGRESS, WATCH, StateDir
 from phalanx.agent.task_users import TaskUsers, UserRefused, identity
@@ -21,13 +31,14 @@ _NO_RUNTIME = "this worker has no container runtime; remove the label runtime fr
 
 
 class AttemptStarter:
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917
         self,
         spawner: SpawnerClient,
         state_dir: StateDir,
         checkpoints: Checkpoints,
         reports: TaskReports,
         policy: TaskPolicy,
+        containers: ContainerPreparation | None,
     ) -> None:
         self._spawner = spawner
         self._state_dir = state_dir
@@ -35,6 +46,7 @@ class AttemptStarter:
         self._reports = reports
         self._policy = policy
         self.secret_files = SecretFiles(state_dir.path)
+        self._containers = containers
         self._users = TaskUsers(policy.users, state_dir.uid_file)
         self._log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
         self._fetches = BackgroundCalls()
@@ -68,24 +80,40 @@ class AttemptStarter:
         self._fetches.cancel(key)
         self._started.discard(key)
         self._prepared.pop(key, None)
+        if self._containers is not None:
+            self._containers.remove(key)
 
-    def _begin(self, key: AttemptKey, spec: TaskSpec, *, is_run: bool) -> None:
-        if spec.image is not None:
-            # The command is meant for the image, so it must not run without it.
+    def start_container(self, key: AttemptKey, spec: TaskSpec) -> None:
+        """Start the program of a container that the spawner has prepared."""
+        if self._containers is None:
             self._fail(key, _NO_RUNTIME)
             return
         try:
-            self._user_of(spec)
-        except UserRefused as error:
+            self._containers.start(key, spec)
+            self._started.add(key)
+        except ContainerRefused as error:
+            self._spawner.send(StopAttempt(*key))
+            self._fail(key, str(error))
+
+    def _begin(self, key: AttemptKey, spec: TaskSpec, *, is_run: bool) -> None:
+        try:
+            user = self._user_of(spec)
+            if spec.image is not None:
+                self._runtime().check(spec, user)
+        except (UserRefused, ContainerRefused) as error:
             self._fail(key, str(error))
             return
+        if is_run and spec.image is not None:
+            self._runtime().start_when_prepared(key)
+        if self._containers is not None and key in self._containers:
+            return  # the spawner prepares it
         if key not in self._prepared and key not in self._fetches:
             try:
                 self._state_dir.create_attempt(key)
             except OSError as error:
                 self._fail(key, f"the worker cannot create a folder for the task: {error.strerror}")
                 return
-        if spec.checkpoint is None:
+        if spec.checkpoint is None and spec.image is None:
             self._prepared[key] = {}
         if key in self._prepared:
             self._continue(key, spec, is_run=is_run)
@@ -94,16 +122,47 @@ class AttemptStarter:
 
     async def _fetch(self, key: AttemptKey, spec: TaskSpec, *, is_run: bool) -> None:
         try:
-            self._prepared[key] = await self._checkpoints.fetch(key)
-        except CheckpointRefused as error:
+            variables = {} if spec.checkpoint is None else await self._checkpoints.fetch(key)
+            if spec.image is not None:
+                await self._prepare_container(key, spec, variables)
+                return
+            self._prepared[key] = variables
+        except (CheckpointRefused, ContainerRefused, UserRefused) as error:
             self._fail(key, str(error))
         except OSError as error:
-            self._fail(key, f"the worker cannot write the checkpoint: {error.strerror}")
+            self._fail(key, f"the worker cannot write the files of the task: {error.strerror}")
         except Exception as error:
-            self._log.exception("cannot fetch a checkpoint", task=key[0], attempt=key[1])
-            self._fail(key, f"the worker cannot fetch the checkpoint: {type(error).__name__}")
+            self._log.exception("cannot prepare a task", task=key[0], attempt=key[1])
+            self._fail(key, f"the worker cannot prepare the task: {type(error).__name__}")
         else:
             self._continue(key, spec, is_run=is_run)
+
+    def _runtime(self) -> ContainerPreparation:
+        """Raises ContainerRefused: a command that is meant for an image must not run without it."""
+        if self._containers is None:
+            raise ContainerRefused(_NO_RUNTIME)
+        return self._containers
+
+    async def _prepare_container(
+        self, key: AttemptKey, spec: TaskSpec, variables: dict[str, str]
+    ) -> None:
+        """Raises ContainerRefused, UserRefused, OSError."""
+        if self._checkpoints.limit_bytes:
+            variables |= {"PHALANX_CHECKPOINT_LIMIT": str(self._checkpoints.limit_bytes)}
+        if spec.watch:
+            self._state_dir.write_task_file(key, WATCH, msgspec.json.encode(spec.watch))
+
+        def report(message: str) -> None:
+            self._reports.put(TaskReport(*key, Reported.PREPARING, message=message))
+
+        await self._runtime().prepare(
+            key,
+            spec,
+            own=self._user_of(spec),
+            limits=self._policy.limits.limits_of(spec),
+            variables=variables,
+            report=report,
+        )
 
     def _continue(self, key: AttemptKey, spec: TaskSpec, *, is_run: bool) -> None:
         if is_run:

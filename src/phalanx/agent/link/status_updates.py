@@ -39,6 +39,8 @@ class StatusUpdates:
             self._progress.watch(status.key)
             self._logs.watch(status.key)
             self._report(status)
+        elif status.prepared:
+            self._report(status)
 
     def report_end(self, status: AttemptStatus) -> None:
         """Report the end of an attempt again, unless its checkpoint is still being saved."""

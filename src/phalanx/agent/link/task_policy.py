@@ -1,7 +1,8 @@
-"""The operator's settings on tasks: their limits and their users."""
+"""The operator's settings on tasks: their limits, their users and their containers."""
 
 import msgspec
 
+from phalanx.agent.containers.runtime import ContainerPolicy
 from phalanx.agent.messages import TaskLimits
 from phalanx.agent.task_users import UserPolicy
 from phalanx.wire.sync import TaskSpec
@@ -19,3 +20,5 @@ class LimitPolicy(msgspec.Struct, frozen=True):
 class TaskPolicy(msgspec.Struct, frozen=True):
     limits: LimitPolicy = LimitPolicy()
     users: UserPolicy = UserPolicy()
+    #: The settings on containers, or why the worker runs none.
+    containers: ContainerPolicy | str = "no container runtime was looked for"

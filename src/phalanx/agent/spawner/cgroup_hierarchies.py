@@ -56,6 +56,22 @@ def hierarchies(proc: Path) -> list[Hierarchy]:
     return result
 
 
+def all_own_groups(proc: Path) -> list[Path]:
+    """This process's group in every hierarchy, also in those that limits are not set with."""
+    try:
+        groups, mounts = ((proc / name).read_text() for name in ("cgroup", "mountinfo"))
+    except OSError:
+        return []
+    mounted = list(_mounts(mounts))
+    folders: list[Path] = []
+    for line in groups.splitlines():
+        number, names, own = line.split(":", 2)
+        kind, options = ("cgroup2", set()) if number == "0" else ("cgroup", set(names.split(",")))
+        path = _folder(own, (m for m in mounted if m.kind == kind and options <= m.options))
+        folders += [] if path is None else [path]
+    return folders
+
+
 def _mounts(mountinfo: str) -> Iterator[_Mount]:
     for line in mountinfo.splitlines():
         mount, _, file_system = line.partition(" - ")

@@ -18,6 +18,7 @@ from phalanx.agent.spawner.cgroup_hierarchies import (
     AGENT_LEAF,
     CONTROLLERS,
     Hierarchy,
+    all_own_groups,
     hierarchies,
 )
 from phalanx.agent.spawner.cgroup_limits import LIMITS, LimitsReached
@@ -47,7 +48,11 @@ class ControlGroup(NamedTuple):
                 folder.join()
                 stack.callback(_leave, folder)
             yield
-        with suppress(OSError):  # CPU weight is best effort
+        self.limit_cpu()
+
+    def limit_cpu(self) -> None:
+        """Set the share of the CPUs, as far as the kernel takes it."""
+        with suppress(OSError):
             cgroup_limits.limit_after_start(self.by_controller, self.limits)
 
     def limits_reached(self) -> LimitsReached:
@@ -84,6 +89,7 @@ class ControlGroups:
     """
 
     def __init__(self, path_file: Path, proc: Path = Path("/proc/self")) -> None:
+        self.name = f"{_PREFIX}{uuid4().hex[:12]}"  #: of the worker's groups
         #: By limit: why it is not enforced.
         self.unenforced: dict[str, str] = {
             LIMITS[controller]: "no hierarchy of control groups with this controller"
@@ -101,8 +107,7 @@ class ControlGroups:
                 cgroup_limits.set_cpu_weight(cpu, 1000 * (os.cpu_count() or 1))
 
     def _create_worker_groups(self, path_file: Path, mounted: list[Hierarchy]) -> None:
-        name = f"{_PREFIX}{uuid4().hex[:12]}"
-        groups = [(h, GroupFolder(h.parent / name, h.version, h.own_group)) for h in mounted]
+        groups = [(h, GroupFolder(h.parent / self.name, h.version, h.own_group)) for h in mounted]
         with suppress(OSError):
             paths = "\n".join(str(group.path) for _, group in groups)
             replace_file(path_file, os.fsencode(paths), durable=False)
@@ -165,10 +170,31 @@ class ControlGroups:
     def close(self) -> None:
         """Remove the worker's groups, after all attempts have ended."""
         ControlGroup(tuple(self._folders)).remove()
+        remove_everywhere(self.name)
 
 
 def _name(key: AttemptKey) -> str:
     return f"{key[0]}.{key[1]}"
+
+
+def group_of(worker: str, key: AttemptKey) -> str:
+    """The group of an attempt, relative to the group of the spawner in each hierarchy."""
+    return f"{worker}/{_name(key)}"
+
+
+def remove_everywhere(name: str) -> None:
+    """Remove an empty group in every hierarchy: a container has groups in all of them."""
+    for own in all_own_groups(Path("/proc/self")):
+        for parent in {own, own.parent}:
+            if (parent / name).is_dir():
+                GroupFolder(parent / name, 1, own).remove()
+
+
+def remove_leftovers(path_file: Path) -> None:
+    """Remove the groups of an earlier spawner, after all its processes were killed."""
+    for name in {Path(line).name for line in read_short(path_file).splitlines()}:
+        if name.startswith(_PREFIX):
+            remove_everywhere(name)
 
 
 def leftover_group(path_file: Path, key: AttemptKey | None = None) -> ControlGroup | None:

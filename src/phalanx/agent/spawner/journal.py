@@ -20,6 +20,10 @@ class StartEntry(msgspec.Struct, frozen=True, tag=True):
     epoch: int
     process_tag: int
     fence: bool = False  #: it must not outlive the worker's lease
+    #: It is a container, whose monitor and `podman` commands have another tag: see `monitor_tag`.
+    container: bool = False
+    #: The program of the container was not started: the attempt can be prepared again.
+    waiting: bool = False
 
 
 class EndEntry(msgspec.Struct, frozen=True, tag=True):
@@ -60,10 +64,9 @@ class Journal:
                 continue  # cut off by a crash of the machine
             self._apply(entry)
 
-    def open_tags(self, *, fenced: bool = False) -> dict[AttemptKey, int]:
-        """The process tags of the attempts, or only the fenced ones, that have no recorded end."""
-        starts = self._open.items()
-        return {key: start.process_tag for key, start in starts if start.fence or not fenced}
+    def open_starts(self, *, fenced: bool = False) -> dict[AttemptKey, StartEntry]:
+        """The attempts, or only the fenced ones, that have no recorded end."""
+        return {key: start for key, start in self._open.items() if start.fence or not fenced}
 
     def ended(self) -> list[AttemptStatus]:
         """The attempts that have ended and were not forgotten."""

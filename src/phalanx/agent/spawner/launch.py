@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from phalanx.agent.messages import RunAttempt, TaskUser
 from phalanx.agent.process_isolation import forbid_new_privileges
-from phalanx.agent.spawner.process_tree import ProcessTree
+from phalanx.agent.spawner.process_tree import ProcessTree, tagged
 
 #: Python ignores these signals; other programs expect the default action.
 _DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
@@ -31,6 +31,30 @@ class StartError(Exception):
 class LaunchedProcess(NamedTuple):
     pid: int
     output: int  #: the reading end of the pipe that the process writes to
+
+
+def run_command(words: tuple[str, ...], output: int, tag: int) -> int:
+    """Start a command of the worker itself, in the worker's own control group, and return its pid.
+
+    It writes to the open file. Raises StartError.
+    """
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PHALANX_")}
+    try:
+        with tagged(tag):
+            return os.posix_spawn(
+                words[0],
+                words,
+                env,
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    *((os.POSIX_SPAWN_DUP2, output, fd) for fd in (1, 2)),
+                ],
+                setsid=True,
+                setsigmask=(),
+                setsigdef=_DEFAULT_SIGNALS,
+            )
+    except OSError as error:
+        raise StartError(f"cannot run {words[0]}: {_text(error)}") from None
 
 
 class Launcher:

@@ -29,7 +29,7 @@ class LeaseGuard:
         journal.load()
         path_file = self._state_dir.cgroup_file
         process_tree.kill_all(
-            ProcessTree(tag, cgroups.leftover_group(path_file, key))
-            for key, tag in journal.open_tags(fenced=True).items()
+            ProcessTree(start.process_tag, cgroups.leftover_group(path_file, key))
+            for key, start in journal.open_starts(fenced=True).items()
         )
         self._enforced = ends_at

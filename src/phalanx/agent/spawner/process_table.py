@@ -8,8 +8,14 @@ from collections.abc import Callable, Iterator
 
 from phalanx.agent.messages import AttemptKey, AttemptStatus, RunAttempt
 from phalanx.agent.spawner.attempt_errors import AttemptErrors
-from phalanx.agent.spawner.cgroups import ControlGroup, ControlGroups
+from phalanx.agent.spawner.cgroups import (
+    ControlGroup,
+    ControlGroups,
+    group_of,
+    remove_everywhere,
+)
 from phalanx.agent.spawner.child_exits import ChildExit
+from phalanx.agent.spawner.container_attempt import ContainerAttempt
 from phalanx.agent.spawner.journal import Journal, StartEntry
 from phalanx.agent.spawner.launch import Launcher, StartError
 from phalanx.agent.spawner.output import OutputWriter
@@ -20,6 +26,14 @@ from phalanx.agent.spawner.running_attempt import RunningAttempt
 from phalanx.agent.spawner.stop_schedule import StopSchedule
 from phalanx.agent.state_dir import StateDir
 from phalanx.host.clock import boot_time
+
+
+def schedule_of(run: RunAttempt, lease_ends_at: float) -> StopSchedule:
+    """When an attempt that starts now has to be stopped. Raises StartError without a lease."""
+    schedule = StopSchedule(run, boot_time())
+    if not schedule.has_lease(lease_ends_at, boot_time()):
+        raise StartError("the lease of the worker has ended")
+    return schedule
 
 
 class ProcessTable:
@@ -50,6 +64,10 @@ class ProcessTable:
         """By limit that this machine does not enforce: why."""
         return self._cgroups.unenforced
 
+    @property
+    def control_group(self) -> str:
+        return self._cgroups.name
+
     def prepare_start(self) -> None:
         """Make the next start quick."""
         self._cgroups.warm_up()
@@ -68,28 +86,42 @@ class ProcessTable:
 
     def start(self, run: RunAttempt, lease_ends_at: float) -> RunningAttempt:
         """Start an attempt that the table does not have. Raises StartError."""
-        schedule = StopSchedule(run, boot_time())
-        if not schedule.has_lease(lease_ends_at, boot_time()):
-            raise StartError("the lease of the worker has ended")
-        tree = ProcessTree(new_tag(), self._create_group(run))
+        schedule = schedule_of(run, lease_ends_at)
+        tree = ProcessTree(new_tag(), self.create_group(run))
         try:
-            self._record_start(run, tree.tag)
+            self.record_start(StartEntry(*run.key, tree.tag, run.fence))
             process = self._launcher.launch(run, tree)
         except Exception:
             tree.remove_group()
             raise
-        redactor = None if run.secrets is None else Redactor(run.secrets.redact)
-        output = OutputWriter(self._state_dir, run.key, process.output, self._null_device, redactor)
+        output = self.output_of(run, process.output)
         attempt = RunningAttempt(run, tree, process.pid, output, schedule)
-        self._by_key[run.key] = self._by_main_pid[process.pid] = attempt
+        self.add(attempt)
+        self.watch_main(attempt, process.pid)
+        return attempt
+
+    def output_of(self, run: RunAttempt, pipe: int) -> OutputWriter:
+        """The files that the output of an attempt is moved to."""
+        redactor = None if run.secrets is None else Redactor(run.secrets.redact)
+        return OutputWriter(self._state_dir, run.key, pipe, self._null_device, redactor)
+
+    def add(self, attempt: RunningAttempt) -> None:
+        self._by_key[attempt.status.key] = attempt
+
+    def watch_main(self, attempt: RunningAttempt, pid: int) -> None:
+        """Wait for the main process, and read the output."""
+        self._by_main_pid[pid] = attempt
         try:
-            self._poller.watch(output.pipe, lambda: self._move_output(attempt))
+            self._poller.watch(attempt.output.pipe, lambda: self._move_output(attempt))
         except OSError as error:
             attempt.add_problem(f"the worker could not read the output: {error.strerror}")
             attempt.kill(boot_time())
-        return attempt
 
-    def _create_group(self, run: RunAttempt) -> ControlGroup | None:
+    def watch_without_main(self, attempt: RunningAttempt) -> None:
+        """Wait only for the rest of an attempt whose main process has exited or never existed."""
+        self._without_main[attempt.status.key] = attempt
+
+    def create_group(self, run: RunAttempt) -> ControlGroup | None:
         try:
             return self._cgroups.create(run.key, run.limits)
         except OSError as error:
@@ -97,9 +129,12 @@ class ProcessTable:
                 f"the worker cannot create a control group: {error.strerror}"
             ) from None
 
-    def _record_start(self, run: RunAttempt, tag: int) -> None:
-        """Record the tag first, so that a later spawner finds the processes if this one dies."""
-        self._journal.add(StartEntry(*run.key, tag, run.fence))
+    def record_start(self, entry: StartEntry) -> None:
+        """Record the tag first, so that a later spawner finds the processes if this one dies.
+
+        Raises StartError.
+        """
+        self._journal.add(entry)
         try:
             self._journal.write()
         except OSError as error:
@@ -116,6 +151,11 @@ class ProcessTable:
         """Record the exit of a main process; exits of other processes change nothing."""
         attempt = self._by_main_pid.pop(child.pid, None)
         if attempt is not None:
+            if isinstance(attempt, ContainerAttempt) and child.code != os.CLD_EXITED:
+                first_pid = attempt.adopt()
+                if first_pid is not None:
+                    self._by_main_pid[first_pid] = attempt
+                    return
             has_lease = attempt.schedule.has_lease(lease_ends_at, boot_time())
             attempt.main_exited(child.code, child.status, has_lease=has_lease)
             self._without_main[attempt.status.key] = attempt
@@ -140,6 +180,8 @@ class ProcessTable:
                     self._remove_if_ended(attempt)
 
     def _remove_if_ended(self, attempt: RunningAttempt) -> None:
+        if isinstance(attempt, ContainerAttempt) and attempt.is_busy:
+            return
         attempt.note_limits_reached()
         has_processes = self._children.has_orphans(attempt.tree.tag, self._by_main_pid)
         if has_processes or not attempt.tree.remove_group():
@@ -149,6 +191,8 @@ class ProcessTable:
         self._poller.unwatch(attempt.output.pipe)
         with self._errors.contained(attempt):
             attempt.output.close(boot_time())
+        if isinstance(attempt, ContainerAttempt):
+            remove_everywhere(group_of(self._cgroups.name, attempt.status.key))
         status = attempt.end()
         del self._by_key[status.key]
         del self._without_main[status.key]

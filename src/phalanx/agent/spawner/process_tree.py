@@ -36,7 +36,12 @@ def become_subreaper() -> None:
 
 
 def new_tag() -> int:
-    return _LOWEST_TAG | secrets.randbits(61)
+    return _LOWEST_TAG | secrets.randbits(60) << 1
+
+
+def monitor_tag(tag: int) -> int:
+    """The tag of the processes that run a container, which are not processes of its task."""
+    return tag | 1
 
 
 @contextmanager
@@ -55,6 +60,15 @@ def _has_tag(tag: int, pid: int) -> bool:
         return resource.prlimit(pid, resource.RLIMIT_RSS)[0] == tag
     except OSError:
         return False
+
+
+def _is_monitor(pid: int) -> bool:
+    """Whether the process runs a container of some attempt."""
+    try:
+        tag = resource.prlimit(pid, resource.RLIMIT_RSS)[0]
+    except OSError:
+        return True  # it has ended
+    return tag >= _LOWEST_TAG and tag == monitor_tag(tag)
 
 
 def tagged_pids(tag: int) -> list[int]:
@@ -83,12 +97,17 @@ class ProcessTree(NamedTuple):
         with group, tagged(self.tag):
             yield
 
-    def signal(self, number: signal.Signals, except_process_group: int | None = None) -> int:
+    def signal(
+        self,
+        number: signal.Signals,
+        except_process_group: int | None = None,
+        except_pid: int | None = None,
+    ) -> int:
         """Send a signal to the processes of the tree, and return how many there are.
 
         Processes may fork meanwhile: repeat a SIGKILL until it returns zero.
         """
-        pids = {*tagged_pids(self.tag), *self._group_pids()}
+        pids = {*tagged_pids(self.tag), *self._group_pids()} - {except_pid}
         for pid in pids:
             with suppress(OSError):
                 pidfd = os.pidfd_open(pid)
@@ -158,7 +177,11 @@ class OwnChildren:
         if not self._is_listed:
             return []
         others = [pid for pid in self._pids() if pid not in known_pids and not _is_zombie(pid)]
-        return [pid for pid in others if not any(tree.contains(pid) for tree in trees)]
+        return [
+            pid
+            for pid in others
+            if not _is_monitor(pid) and not any(tree.contains(pid) for tree in trees)
+        ]
 
     def _pids(self) -> Iterator[int]:
         with self._list.open("rb", buffering=0) as file:  # read with every end of a task

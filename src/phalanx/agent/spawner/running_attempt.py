@@ -6,6 +6,8 @@ import signal
 from msgspec.structs import replace
 
 from phalanx.agent.messages import AttemptStatus, RunAttempt
+from phalanx.agent.spawner.cgroup_limits import LimitsReached
+from phalanx.agent.spawner.cgroups import ControlGroup
 from phalanx.agent.spawner.output import OutputWriter
 from phalanx.agent.spawner.process_tree import ProcessTree, signal_process_group
 from phalanx.agent.spawner.stop_schedule import StopSchedule
@@ -19,14 +21,17 @@ class RunningAttempt:
         self,
         run: RunAttempt,
         tree: ProcessTree,
-        pid: int,
+        pid: int | None,
         output: OutputWriter,
         schedule: StopSchedule,
     ) -> None:
         self.status = AttemptStatus(
-            run.id, run.epoch, fence_grace=run.grace if run.fence else None, started=True
+            run.id,
+            run.epoch,
+            fence_grace=run.grace if run.fence else None,
+            started=pid is not None,
         )
-        self.pid = pid
+        self.pid = pid  #: of its main process; None as long as there is none
         self.tree = tree
         self.output = output
         self.schedule = schedule
@@ -42,14 +47,19 @@ class RunningAttempt:
             return
         self.status = replace(self.status, signalled=True)
         self.schedule.stopped(now)
-        if not self.has_main_exited:
-            signal_process_group(self.pid, signal.SIGTERM)
+        self._terminate()
+
+    def _terminate(self) -> None:
+        self._signal_main(signal.SIGTERM)
         self.tree.signal(signal.SIGTERM, except_process_group=self.pid)
+
+    def _signal_main(self, number: signal.Signals) -> None:
+        if self.pid is not None and not self.has_main_exited:
+            signal_process_group(self.pid, number)
 
     def kill(self, now: float) -> None:
         """Send SIGKILL to every process; the schedule repeats it until none is left."""
-        if not self.has_main_exited:
-            signal_process_group(self.pid, signal.SIGKILL)
+        self._signal_main(signal.SIGKILL)
         for _ in range(_KILL_ROUNDS):
             if not self.tree.kill():
                 break
@@ -82,13 +92,16 @@ class RunningAttempt:
         """
         if self._exit == (0, None) or self.status.signalled or self.tree.group is None:
             return
-        reached = self.tree.group.limits_reached()
+        reached = self._limits_reached(self.tree.group)
         if reached.memory_kills:
             self.status = replace(self.status, memory_used=reached.memory_peak_bytes)
         elif reached.refused_processes:
             most = self.tree.group.limits.processes
             note = f"reached its limit of {most} processes and threads"
             self.status = replace(self.status, note=note)
+
+    def _limits_reached(self, group: ControlGroup) -> LimitsReached:
+        return group.limits_reached()
 
     def add_problem(self, message: str) -> None:
         """Report a problem with the attempt, in place of an earlier one."""

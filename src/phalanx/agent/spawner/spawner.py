@@ -11,18 +11,22 @@ from phalanx.agent.lease import LeaseFile
 from phalanx.agent.messages import (
     AttemptKey,
     AttemptStatus,
+    ContainerCalls,
     ForgetAttempt,
     LinkMessage,
+    PrepareContainer,
     PrepareStart,
     QuitWhenIdle,
     RunAttempt,
     SpawnerSnapshot,
+    StartContainer,
     StopAll,
     StopAttempt,
 )
 from phalanx.agent.spawner import process_tree
 from phalanx.agent.spawner.attempt_errors import AttemptErrors
 from phalanx.agent.spawner.child_exits import ChildExits
+from phalanx.agent.spawner.container_starts import ContainerStarts
 from phalanx.agent.spawner.finished_attempts import FinishedAttempts
 from phalanx.agent.spawner.guard import Guard
 from phalanx.agent.spawner.journal import Journal
@@ -52,6 +56,7 @@ class Spawner:
         self._processes = ProcessTable(
             state_dir, self._journal, self._poller, self._ended, self._errors
         )
+        self._containers = ContainerStarts(self._processes, self._changed)
         self._child_exits = ChildExits()
         self._poller.watch(self._child_exits.fileno(), self._reap)
         self._incarnation = uuid4().hex
@@ -105,8 +110,10 @@ class Spawner:
 
     def _snapshot(self, link_count: int) -> SpawnerSnapshot:
         attempts = (*(attempt.status for attempt in self._processes), *self._finished)
-        unenforced = self._processes.unenforced
-        return SpawnerSnapshot(self._incarnation, link_count, attempts, unenforced)
+        processes = self._processes
+        return SpawnerSnapshot(
+            self._incarnation, link_count, attempts, processes.unenforced, processes.control_group
+        )
 
     def _handle(self, message: LinkMessage) -> None:
         with self._errors.contained():
@@ -118,6 +125,10 @@ class Spawner:
                 self._processes.prepare_start()
             case RunAttempt():
                 self._run(message)
+            case PrepareContainer():
+                self._run(message.run, message.calls)
+            case StartContainer():
+                self._containers.start((message.id, message.epoch))
             case StopAttempt():
                 self._stop((message.id, message.epoch))
             case ForgetAttempt():
@@ -127,14 +138,17 @@ class Spawner:
             case QuitWhenIdle():
                 self._is_quitting = True
 
-    def _run(self, run: RunAttempt) -> None:
-        """Start an attempt, unless it was run before."""
+    def _run(self, run: RunAttempt, calls: ContainerCalls | None = None) -> None:
+        """Start an attempt, or prepare its container, unless it was run before."""
         if run.key in self._processes or run.key in self._finished:
             return
         if self._finished.was_forgotten(run.key):
             self._link.publish(AttemptStatus(*run.key, gone=True))
             return
         try:
+            if calls is not None:
+                self._containers.prepare(run, calls, self._lease.ends_at())
+                return
             attempt = self._processes.start(run, self._lease.ends_at())
         except StartError as error:
             self._ended(AttemptStatus(*run.key, start_error=str(error)))
@@ -169,7 +183,7 @@ class Spawner:
         for child in self._child_exits.reap():
             if child.pid == self._guard.pid:
                 self._guard.restart()
-            else:
+            elif not self._containers.command_ended(child):
                 self._processes.record_exit(child, self._lease.ends_at())
             exited.add(child.pid)
         attempts = len(self._processes)
@@ -187,6 +201,9 @@ class Spawner:
                 f"process {pid} is left of a task that has ended: it has changed its limit"
                 " RLIMIT_RSS, by which the worker finds the processes of tasks; kill it by hand"
             )
+
+    def _changed(self, status: AttemptStatus) -> None:
+        self._link.publish(status)
 
     def _ended(self, status: AttemptStatus) -> None:
         self._finished.add(status, boot_time())

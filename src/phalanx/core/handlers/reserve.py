@@ -16,6 +16,7 @@ from phalanx.core.events import (
     LongRunDue,
     Placed,
     Placement,
+    PreparationReported,
     ReservationExpired,
     SecretsUnavailable,
     StallDue,
@@ -36,12 +37,14 @@ from phalanx.core.model import (
     Task,
 )
 from phalanx.core.node import GPU, Node, charge_of
-from phalanx.core.records import GangReserved, GangStarting, ReservationLost
+from phalanx.core.records import GangReserved, GangStarting, ReservationLost, TaskPreparing, about
 from phalanx.core.spec.references import address_ports
 from phalanx.core.states import PLACED, UNPLACED, Move, State
 
 _MOST_NEIGHBOURS = 64
 _LAST_PORT = 65_535
+#: Longer messages are cut.
+_MESSAGE_CHARACTERS = 1000
 
 
 def placed(tx: Changes, event: Placed) -> None:
@@ -161,7 +164,8 @@ def _reserve(
         node.charge((task.id, epoch), charge_of(reserved, role))
         gang.missing += node.worker.protocol is Protocol.SYNC
         workers[assignment.worker] = None
-    tx.timer(tx.now + tx.base.settings.accept, ReservationExpired(job.id, epoch))
+    accept = tx.base.settings.accept_timeout(job.spec)
+    tx.timer(tx.now + accept, ReservationExpired(job.id, epoch))
     tx.record(GangReserved(job.id, epoch, len(placement.assignments), tuple(workers)))
     return workers
 
@@ -178,6 +182,15 @@ def accepted(tx: Changes, event: Accepted) -> None:
     gangs = with_group(tx, gang)
     if not any(member.missing for member in gangs):
         release(tx, gangs)
+
+
+def preparation_reported(tx: Changes, event: PreparationReported) -> None:
+    gang, task = tx.attempt(event.task, event.epoch)
+    message = event.message[:_MESSAGE_CHARACTERS]
+    if task.place is None or task.state is not State.RESERVED or task.place.preparing == message:
+        return  # the report was repeated, or came late
+    tx.update(gang, task, place=replace(task.place, preparing=message))
+    tx.record(TaskPreparing(*about(task), message))
 
 
 def _on_agent(tx: Changes, task: Task) -> bool:

@@ -10,6 +10,7 @@ from itertools import accumulate
 import msgspec
 
 from phalanx.core.spec.secret_references import SecretKey
+from phalanx.core.spec.security import ContainerSecurity
 from phalanx.core.spec.watch import ValueRules
 from phalanx.core.time_units import Micros
 
@@ -120,6 +121,7 @@ class Role(msgspec.Struct, frozen=True):
     #: Files for the task in memory, by name; their texts may refer to secrets.
     secret_files: dict[str, str] = {}
     secrets: tuple[SecretKey, ...] = ()  #: what `env` and `secret_files` refer to
+    security: ContainerSecurity | None = None  #: of the container
 
 
 #: Jobs with many roles whose `role_ends` are kept.
@@ -185,7 +187,12 @@ class JobSpec(msgspec.Struct, frozen=True):
     @property
     def is_prepared_first(self) -> bool:
         """Whether something has to be prepared for its tasks before the gang is released."""
-        return any(role.secrets for role in self.roles)
+        return self.has_images or any(role.secrets for role in self.roles)
+
+    @property
+    def has_images(self) -> bool:
+        """Whether images have to be pulled before its tasks can start."""
+        return any(role.image is not None for role in self.roles)
 
     @property
     def is_anonymous(self) -> bool:

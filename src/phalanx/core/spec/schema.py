@@ -40,6 +40,7 @@ from phalanx.core.spec.job import (
     Restart,
     Schedule,
 )
+from phalanx.core.spec.security import security, written_security
 from phalanx.core.spec.watch import watch, written_watch
 from phalanx.core.time_units import HOUR, MINUTE, Micros
 
@@ -95,7 +96,7 @@ def _arguments(what: str) -> Reader[tuple[str, ...]]:
     return read
 
 
-def _image(value: object) -> str:
+def image(value: object) -> str:
     name = text(value)
     if not name or not name.isprintable() or " " in name or len(name) > IMAGE_LIMIT_CHARS:
         raise refusal(
@@ -204,7 +205,7 @@ ROLE_FIELDS = {
         dict,
     ),
     "per_node": Field(integer(1, TASK_LIMIT)),
-    "image": Field(_image),
+    "image": Field(image),
     "args": Field(_arguments("a list of strings"), [], list),
     "secret_files": Field(
         texts(
@@ -216,6 +217,7 @@ ROLE_FIELDS = {
         {},
         dict,
     ),
+    "security": Field(security, None, written_security),
 }
 
 _PRIORITY = Field(integer(-(2**31), 2**31 - 1), 0)

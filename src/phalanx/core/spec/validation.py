@@ -50,18 +50,20 @@ _JOB_FIELDS_MISPLACED = dict.fromkeys(
 _Values = dict[str, Any]
 
 
-def job_spec(
+def job_spec(  # noqa: PLR0913
     document: object,
     *,
     priority_classes: Mapping[str, int] = MappingProxyType({}),
     lost_after: Micros = 30 * SECOND,
     timezones: Container[str] | None = None,
     run_as_users: Mapping[str, Container[str]] | None = None,
+    image_map: Mapping[str, str] = MappingProxyType({}),
 ) -> JobSpec:
     """The job of a document in the native form. Raises Invalid with every problem.
 
     `timezones` has the names of the time zones that exist; None accepts every well-formed name.
     `run_as_users` has the users that the jobs of each namespace may choose; None accepts all.
+    `image_map` has the images that are replaced by others.
     """
     if not isinstance(document, Mapping):
         raise Invalid([Problem("", f"a job is a mapping with roles, not {shown(document)}")])
@@ -77,6 +79,8 @@ def job_spec(
     _check_references(roles, path)
     _check_fence(values, lost_after, path)
     _settle_user(values, roles, run_as_users, path)
+    for role in roles.values():
+        role["image"] = image_map.get(role.get("image") or "", role.get("image"))
     _check_schedule(values, timezones, path)
     path.raise_problems()
     return JobSpec(roles=tuple(Role(name=name, **role) for name, role in roles.items()), **values)
@@ -171,6 +175,8 @@ def _settle_program(role: _Values, given: Mapping[Any, object], path: FieldPath)
             )
         elif given.get("command") is not None:
             path.at("args").problem("cannot be combined with command; write them in command")
+    if given.get("security") is not None and not has_image:
+        path.at("security").problem("is for containers, and there is no image; remove it")
     if has_image and "node_selector" in role:
         role["node_selector"] = NEEDS_RUNTIME | role["node_selector"]
 

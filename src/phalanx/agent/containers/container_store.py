@@ -1,0 +1,156 @@
+"""The containers of a worker's attempts: created before the start barrier, removed after the end.
+
+A container has the name of its attempt and a label of its worker, so that what an earlier agent has
+left is found without any other record.
+"""
+
+import asyncio
+import hashlib
+import os
+import subprocess
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+
+from phalanx.agent.containers.create_command import ContainerUser, NewContainer, create_command
+from phalanx.agent.containers.podman_call import PodmanError, call_podman
+from phalanx.agent.containers.runtime import ContainerPolicy, podman_environment
+from phalanx.agent.messages import AttemptKey, ContainerCalls
+from phalanx.agent.spawner.process_tree import new_tag
+from phalanx.agent.state_dir import StateDir
+from phalanx.wire.sync import TaskSpec
+
+#: Commands of podman at a time: each takes locks and memory.
+_AT_A_TIME = 4
+#: What is to be removed within this time is removed together.
+_COLLECT_S = 0.2
+#: How long a worker that exits waits for its containers to be removed.
+_REST_S = 10.0
+
+
+class ContainerStore:
+    def __init__(self, policy: ContainerPolicy, state_dir: StateDir) -> None:
+        self._policy = policy
+        self._folder = state_dir.containers
+        self._worker = hashlib.sha256(os.fsencode(state_dir.path)).hexdigest()[:12]
+        self._slots = asyncio.Semaphore(_AT_A_TIME)
+        self._removed = asyncio.Event()  #: something is to be removed
+        self._to_remove: set[str] = set()
+        self._created: set[AttemptKey] = set()
+        self._log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+    def new(
+        self,
+        key: AttemptKey,
+        control_group: str,
+        attempt_folder: Path,
+        env: dict[str, str],
+        user: ContainerUser | None,
+    ) -> NewContainer:
+        """The container that is to be created for an attempt."""
+        name = self._name(key)
+        return NewContainer(
+            key,
+            name,
+            self._worker,
+            new_tag(),
+            control_group,
+            attempt_folder,
+            self._folder / f"{name}.monitor",
+            self._folder / f"{name}.pid",
+            env,
+            user,
+        )
+
+    def calls(self, new: NewContainer) -> ContainerCalls:
+        """How the spawner runs the container."""
+        runtime = self._policy.runtime
+        return ContainerCalls(
+            new.process_tag,
+            init=runtime.command("init", new.name),
+            start=runtime.command("start", new.name),
+            monitor_pid_file=str(new.monitor_pid_file),
+            pid_file=str(new.pid_file),
+        )
+
+    def _name(self, key: AttemptKey) -> str:
+        return f"phalanx-{self._worker}-{key[0]}.{key[1]}"
+
+    async def create(self, spec: TaskSpec, new: NewContainer) -> None:
+        """Create a container in place of one with the same name. Raises PodmanError, OSError."""
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        self._created.add(new.key)
+        async with self._slots:
+            try:
+                await call_podman(create_command(spec, new, self._policy))
+            except asyncio.CancelledError:
+                self.remove(new.key)
+                raise
+
+    def remove(self, key: AttemptKey) -> None:
+        """Remove the container of an attempt in the background, if it was created."""
+        if key in self._created:
+            self._created.discard(key)
+            self._remove(self._name(key))
+
+    def _remove(self, name: str) -> None:
+        self._to_remove.add(name)
+        self._removed.set()
+
+    async def run(self, live: Iterable[AttemptKey]) -> None:
+        """Remove what an earlier agent has left of other attempts, then what has ended."""
+        if self._folder.is_dir():
+            await self._take_over(set(live))
+        while True:
+            await self._removed.wait()
+            await asyncio.sleep(_COLLECT_S)
+            self._removed.clear()
+            names = sorted(self._to_remove)
+            try:
+                async with self._slots:
+                    await call_podman(self._removal(names))
+            except PodmanError as error:
+                self._log.warning("cannot remove containers", names=names, error=str(error))
+            self._forget(names)
+
+    async def _take_over(self, live: set[AttemptKey]) -> None:
+        label = f"label=phalanx.worker={self._worker}"
+        command = ("ps", "--all", "--filter", label, "--format", "{{.Names}}")
+        try:
+            listed = await call_podman(self._policy.runtime.command(*command))
+        except PodmanError as error:
+            self._log.warning("cannot list containers", error=str(error))
+            return
+        kept = {self._name(key): key for key in live | self._created}
+        for name in listed.split():
+            if name in kept:
+                self._created.add(kept[name])
+            else:
+                self._remove(name)
+
+    def remove_rest(self) -> None:
+        """Remove what has ended before the worker exits, as far as a few seconds allow."""
+        names = sorted(self._to_remove)
+        if names:
+            with suppress(OSError, subprocess.SubprocessError):
+                subprocess.run(  # noqa: S603
+                    self._removal(names),
+                    env=podman_environment(),
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    timeout=_REST_S,
+                    check=False,
+                )
+            self._forget(names)
+
+    def _removal(self, names: list[str]) -> tuple[str, ...]:
+        command = ("rm", "--force", "--ignore", "--time", "0", "--volumes")
+        return self._policy.runtime.command(*command, *names)
+
+    def _forget(self, names: list[str]) -> None:
+        self._to_remove.difference_update(names)
+        for name in names:
+            for path in self._folder.glob(f"{name}.*"):
+                path.unlink(missing_ok=True)

@@ -1,0 +1,183 @@
+"""The command line that creates the container of an attempt."""
+
+import json
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from phalanx.agent.containers.runtime import ContainerPolicy
+from phalanx.agent.messages import AttemptKey, TaskUser
+from phalanx.wire.sync import TaskSpec
+
+#: Where a container has the folder of its attempt.
+FOLDER = Path("/phalanx")
+#: The user of Linux that owns no files.
+_OVERFLOW_UID = 65534
+_MOST_OPEN_FILES = 1024**2
+_SHARED_MEMORY_BYTES = 1024**3
+_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
+
+
+class SecurityRefused(Exception):  # noqa: N818
+    """The task asks for something that this worker does not allow; the message names it."""
+
+
+class ContainerUser(NamedTuple):
+    uid: int
+    gid: int
+    groups: tuple[int, ...] = ()
+
+
+class NewContainer(NamedTuple):
+    """What a container is created from."""
+
+    key: AttemptKey
+    name: str
+    worker: str  #: identifies the worker among those that share a storage
+    process_tag: int
+    control_group: str
+    attempt_folder: Path
+    monitor_pid_file: Path
+    pid_file: Path
+    env: dict[str, str]
+    user: ContainerUser | None  #: None for the user of the image
+
+
+def user_in_container(
+    spec: TaskSpec, own: TaskUser | None, policy: ContainerPolicy
+) -> ContainerUser | None:
+    """The user of a task; None for that of its image. Raises SecurityRefused.
+
+    `own` is the user of the task's namespace, on a worker where namespaces have users.
+    """
+    asked = spec.security.run_as_user if spec.security is not None else None
+    if asked is None:
+        return None if own is None else ContainerUser(own.uid, own.gid, own.groups)
+    is_free = own is None or policy.allow_privileged or asked in (_OVERFLOW_UID, own.uid)
+    if not is_free:
+        raise SecurityRefused(
+            f"security.run_as_user: on this worker tasks run as the user of their namespace; leave"
+            f" it out, write {_OVERFLOW_UID}, or start the worker with --allow-privileged"
+        )
+    return ContainerUser(asked, asked)
+
+
+def check_security(spec: TaskSpec, policy: ContainerPolicy) -> None:
+    """Raises SecurityRefused if the task asks for more than this worker allows."""
+    security = spec.security
+    if security is None or policy.allow_privileged:
+        return
+    for field, is_asked in (
+        ("privileged", security.privileged),
+        ("capabilities.add", bool(security.add_capabilities)),
+    ):
+        if is_asked:
+            raise SecurityRefused(
+                f"security.{field}: this worker does not allow it; start the worker with"
+                " --allow-privileged"
+            )
+
+
+def create_command(
+    spec: TaskSpec, new: NewContainer, policy: ContainerPolicy, oci_runtime: str | None = None
+) -> tuple[str, ...]:
+    """The command line of podman."""
+    if spec.image is None:
+        raise AssertionError("bug: a container needs an image")
+    program: list[str] = []
+    if spec.command:
+        is_text = isinstance(spec.command, str)
+        words = ["/bin/sh", "-c", spec.command] if is_text else list(spec.command)
+        program = ["--entrypoint", json.dumps(words)]
+    return policy.runtime.command(
+        "create",
+        *_identity(new),
+        *_isolation(spec, new),
+        *_security(spec, new),
+        *_files(spec, new, policy),
+        *_devices(spec, policy),
+        *_variables(spec, new, policy),
+        *program,
+        spec.image,
+        *spec.args,
+        oci_runtime=oci_runtime,
+    )
+
+
+def _identity(new: NewContainer) -> Iterator[str]:
+    task, attempt = new.key
+    yield from ("--name", new.name, "--replace", "--pull", "never")
+    labels = {"worker": new.worker, "task": task, "attempt": attempt}
+    for name, value in labels.items():
+        yield from ("--label", f"phalanx.{name}={value}")
+    yield from ("--conmon-pidfile", str(new.monitor_pid_file), "--pidfile", str(new.pid_file))
+
+
+def _isolation(spec: TaskSpec, new: NewContainer) -> Iterator[str]:
+    """Control groups are ours, and so are the limits; the network is that of the worker."""
+    yield from ("--network", "host", "--init", "--sdnotify", "ignore", "--no-healthcheck")
+    yield from ("--log-driver", "passthrough", "--cgroups", "no-conmon", "--pids-limit", "-1")
+    if new.control_group:
+        yield from ("--cgroup-parent", new.control_group)
+    # By default podman asks for limits that a worker with lower ones cannot give. It limits itself
+    # to so many open files and processes before it creates a container.
+    most_processes = int(Path("/proc/sys/kernel/pid_max").read_text("ascii"))
+    for name, kind, most in (
+        ("nofile", resource.RLIMIT_NOFILE, _MOST_OPEN_FILES),
+        ("nproc", resource.RLIMIT_NPROC, most_processes),
+    ):
+        soft, hard = (min(n, most) if n >= 0 else most for n in resource.getrlimit(kind))
+        yield from ("--ulimit", f"{name}={soft}:{hard}")
+    yield from ("--ulimit", f"rss={new.process_tag}:{2**63 - 1}")
+    yield from ("--shm-size", str(spec.memory or _SHARED_MEMORY_BYTES))
+
+
+def _security(spec: TaskSpec, new: NewContainer) -> Iterator[str]:
+    security = spec.security
+    if new.user is not None:
+        yield from ("--user", f"{new.user.uid}:{new.user.gid}")
+        for group in new.user.groups:
+            yield from ("--group-add", str(group))
+        if security is None or not security.privileged:
+            yield from ("--security-opt", "no-new-privileges")
+    if security is None:
+        return
+    if security.privileged:
+        yield "--privileged"
+    if security.read_only_root:
+        yield "--read-only"
+    if security.apparmor is not None:
+        yield from ("--security-opt", f"apparmor={security.apparmor}")
+    for name in security.add_capabilities:
+        yield from ("--cap-add", name)
+    for name in security.drop_capabilities:
+        yield from ("--cap-drop", name)
+
+
+def _files(spec: TaskSpec, new: NewContainer, policy: ContainerPolicy) -> Iterator[str]:
+    if spec.workdir is not None:
+        yield from ("--workdir", spec.workdir)
+    yield from _mount(new.attempt_folder, FOLDER)
+    for mount in policy.mounts:
+        yield from _mount(mount.source, mount.target, read_only=mount.read_only)
+
+
+def _mount(source: Path, target: Path, *, read_only: bool = False) -> tuple[str, str]:
+    fields = ["type=bind", f"source={source}", f"target={target}"]
+    return "--mount", ",".join([*fields, "ro=true"] if read_only else fields)
+
+
+def _devices(spec: TaskSpec, policy: ContainerPolicy) -> Iterator[str]:
+    if policy.has_gpus:
+        for device in spec.devices:
+            yield from ("--device", f"nvidia.com/gpu={device}")
+
+
+def _variables(spec: TaskSpec, new: NewContainer, policy: ContainerPolicy) -> Iterator[str]:
+    env = new.env
+    if policy.has_gpus and spec.devices:
+        # Inside the container the devices that it was given are numbered from 0.
+        env = env | {_VISIBLE_DEVICES: ",".join(map(str, range(len(spec.devices))))}
+    for name, value in env.items():
+        yield from ("--env", f"{name}={value}")

@@ -1,0 +1,143 @@
+"""Prepares the containers of attempts: the image is pulled and the container is created, and then
+the spawner creates its processes, which wait for the start.
+"""
+
+from collections.abc import Callable, Mapping
+
+from phalanx.agent.containers.container_store import ContainerStore
+from phalanx.agent.containers.create_command import (
+    FOLDER,
+    SecurityRefused,
+    check_security,
+    user_in_container,
+)
+from phalanx.agent.containers.image_pulls import ImagePulls, PullFailed
+from phalanx.agent.containers.podman_call import PodmanError
+from phalanx.agent.containers.runtime import ContainerPolicy
+from phalanx.agent.link.spawner_client import SpawnerClient
+from phalanx.agent.messages import (
+    AttemptKey,
+    PrepareContainer,
+    RunAttempt,
+    StartContainer,
+    TaskLimits,
+    TaskUser,
+)
+from phalanx.agent.spawner.cgroups import group_of
+from phalanx.agent.state_dir import CHECKPOINT_IN, CHECKPOINT_OUT, PROGRESS, StateDir
+from phalanx.wire.sync import TaskSpec
+
+Report = Callable[[str], None]
+
+
+class ContainerRefused(Exception):  # noqa: N818
+    """The container of a task cannot be created; the message says why."""
+
+
+class ContainerPreparation:
+    def __init__(
+        self,
+        policy: ContainerPolicy,
+        spawner: SpawnerClient,
+        state_dir: StateDir,
+        control_group: str,
+    ) -> None:
+        self._policy = policy
+        self._spawner = spawner
+        self._state_dir = state_dir
+        self._control_group = control_group
+        self._pulls = ImagePulls(policy.runtime)
+        self.store = ContainerStore(policy, state_dir)
+        #: The containers that the spawner has instructions to prepare, with their variables.
+        self._prepared: dict[AttemptKey, Mapping[str, str]] = {}
+        self._to_start: set[AttemptKey] = set()  #: as soon as they are prepared
+
+    def __contains__(self, key: AttemptKey) -> bool:
+        """Whether the spawner has the instruction to prepare the container of the attempt."""
+        return key in self._prepared
+
+    def check(self, spec: TaskSpec, own: TaskUser | None) -> None:
+        """Raises ContainerRefused if this worker would not run the task."""
+        if spec.secrets is not None:
+            raise ContainerRefused("secrets of containers are not supported yet")
+        try:
+            check_security(spec, self._policy)
+            user_in_container(spec, own, self._policy)
+        except SecurityRefused as error:
+            raise ContainerRefused(str(error)) from None
+
+    async def prepare(  # noqa: PLR0913
+        self,
+        key: AttemptKey,
+        spec: TaskSpec,
+        *,
+        own: TaskUser | None,
+        limits: TaskLimits,
+        variables: Mapping[str, str],
+        report: Report,
+    ) -> None:
+        """Pull the image, create the container, and tell the spawner to create its processes.
+
+        Raises ContainerRefused, OSError.
+        """
+        if spec.image is None:
+            raise AssertionError("bug: a container needs an image")
+        user = user_in_container(spec, own, self._policy)
+        if user is None:
+            self._state_dir.open_attempt_to_all(key)
+        else:
+            self._state_dir.give_attempt(key, user.uid, user.gid)
+        env = {**spec.env, **variables, **_files_in_container(variables)}
+        group = group_of(self._control_group, key)
+        new = self.store.new(key, group, self._state_dir.attempt(key), env, user)
+        try:
+            await self._pulls.ensure(spec.image, report)
+            await self.store.create(spec, new)
+        except PullFailed as error:
+            raise ContainerRefused(str(error)) from None
+        except PodmanError as error:
+            self.store.remove(key)
+            raise ContainerRefused(f"cannot create the container: {error}") from None
+        run = RunAttempt(
+            *key,
+            (),
+            {},
+            spec.grace,
+            time_limit=spec.time_limit,
+            fence=spec.fence,
+            limits=limits,
+        )
+        self._spawner.send(PrepareContainer(run, self.store.calls(new)))
+        self._prepared[key] = spec.env
+
+    def start(self, key: AttemptKey, spec: TaskSpec) -> None:
+        """Start the program of a prepared container. Raises ContainerRefused."""
+        if self._prepared.get(key, spec.env) != spec.env:
+            raise ContainerRefused("the gang has changed since the container was prepared")
+        self._spawner.send(StartContainer(*key))
+
+    def start_when_prepared(self, key: AttemptKey) -> None:
+        self._to_start.add(key)
+
+    def is_prepared(self, key: AttemptKey) -> None:
+        """The spawner has created the processes of the container."""
+        if key in self._to_start:
+            self._to_start.discard(key)
+            self._spawner.send(StartContainer(*key))
+
+    def remove(self, key: AttemptKey) -> None:
+        """Remove the container of an attempt that has ended or was not started."""
+        self._prepared.pop(key, None)
+        self._to_start.discard(key)
+        self.store.remove(key)
+
+
+def _files_in_container(variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables with the paths of the task's files, as the container has them."""
+    paths = {
+        "PHALANX_PROGRESS": str(FOLDER / PROGRESS),
+        "PHALANX_CHECKPOINT_OUT": str(FOLDER / CHECKPOINT_OUT),
+    }
+    if "PHALANX_CHECKPOINT_IN" in variables:
+        paths["PHALANX_CHECKPOINT_IN"] = str(FOLDER / CHECKPOINT_IN)
+    return paths

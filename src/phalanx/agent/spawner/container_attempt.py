@@ -1,0 +1,149 @@
+"""An attempt in a container: from the creation of its processes until none of them is left.
+
+`podman init` creates the container's first process, which waits, and a monitor, which waits for the
+end of the container and exits with its exit code. `podman start` lets the program start. The
+monitor becomes a child of the spawner. If it is killed, so does the first process of the container.
+"""
+
+import os
+import signal
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from phalanx.agent.messages import AttemptStatus, ContainerCalls, RunAttempt
+from phalanx.agent.spawner.cgroup_limits import LimitsReached
+from phalanx.agent.spawner.cgroups import ControlGroup
+from phalanx.agent.spawner.memory_kills import MemoryKills
+from phalanx.agent.spawner.output import OutputWriter
+from phalanx.agent.spawner.process_tree import ProcessTree
+from phalanx.agent.spawner.running_attempt import RunningAttempt
+from phalanx.agent.spawner.stop_schedule import StopSchedule
+from phalanx.agent.task_files import read_short
+from phalanx.host.clock import boot_time
+
+NOT_STARTED = "the container ended before its program was started"
+#: A command of podman that takes longer is killed when its attempt is to be killed.
+_COMMAND_LIMIT_S = 30.0
+#: A process that was killed by signal N makes its container exit with 128 + N.
+_KILLED = 128
+
+
+class ContainerAttempt(RunningAttempt):
+    def __init__(
+        self,
+        run: RunAttempt,
+        calls: ContainerCalls,
+        tree: ProcessTree,
+        output: OutputWriter,
+        schedule: StopSchedule,
+    ) -> None:
+        super().__init__(run, tree, None, output, schedule)
+        self.run = run
+        self.calls = calls
+        self._command: int | None = None  #: the pid of the command of podman that runs
+        self._command_began_at = 0.0
+        self._first_pid: int | None = None
+        self._memory_kills = MemoryKills(tree.group)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a command of podman works on the container."""
+        return self._command is not None
+
+    @property
+    def can_start(self) -> bool:
+        is_waiting = self.status.prepared and not self.status.started and not self.has_main_exited
+        return is_waiting and not self.is_busy and not self.schedule.is_stopping
+
+    def command_began(self, pid: int) -> None:
+        self._command, self._command_began_at = pid, boot_time()
+
+    def command_ended(self) -> None:
+        self._command = None
+
+    def created(self) -> int | None:
+        """Take over the processes that `podman init` has created; the pid of the monitor.
+
+        None if they are gone.
+        """
+        pids = (self.calls.monitor_pid_file, self.calls.pid_file)
+        monitor, first = (_pid_in(path) for path in pids)
+        if monitor is None or first is None or not _is_child(monitor):
+            return None
+        self.pid, self._first_pid = monitor, first
+        self.status = replace(self.status, prepared=True)
+        return monitor
+
+    def starting(self) -> None:
+        """The program starts now, and so does its time limit."""
+        self.schedule = StopSchedule(self.run, boot_time())
+
+    def started(self) -> None:
+        self.status = replace(self.status, started=True)
+
+    def failed(self, why: str) -> None:
+        """The container could not be created or started; its end will say why."""
+        self.status = replace(self.status, start_error=why)
+
+    def adopt(self) -> int | None:
+        """Take the first process as the main process, after the monitor was killed; its pid."""
+        first = self._first_pid
+        if first is None or first == self.pid or not _is_child(first):
+            return None
+        self.pid = first
+        return first
+
+    def _terminate(self) -> None:
+        if self.status.started:
+            # The first process only passes the signal on to a process that has received it.
+            self.tree.signal(signal.SIGTERM, except_pid=self._first_pid)
+        else:
+            self.kill(boot_time())
+
+    def _signal_main(self, number: signal.Signals) -> None:
+        """Kill a command of podman that hangs; the monitor ends with the container."""
+        if self._command is not None and boot_time() > self._command_began_at + _COMMAND_LIMIT_S:
+            os.kill(self._command, number)
+
+    def main_exited(self, code: int, status: int, *, has_lease: bool) -> None:
+        super().main_exited(code, status, has_lease=has_lease)
+        if code == os.CLD_EXITED and status > _KILLED and not self.status.signalled:
+            self._note_signal(status - _KILLED)
+
+    def _note_signal(self, number: int) -> None:
+        try:
+            name = signal.Signals(number).name
+        except ValueError:
+            return
+        note = f"exit code {_KILLED + number} of a container usually means {name}"
+        self.status = replace(self.status, note=note)
+
+    def _limits_reached(self, group: ControlGroup) -> LimitsReached:
+        reached = group.limits_reached()
+        kills = reached.memory_kills + self._memory_kills.count()
+        return reached._replace(memory_kills=kills)
+
+    def end(self) -> AttemptStatus:
+        self._memory_kills.close()
+        ended = super().end()
+        if not ended.started and not ended.signalled and ended.start_error is None:
+            ended = replace(ended, start_error=NOT_STARTED)
+        if ended.start_error is not None:
+            ended = replace(ended, exit_code=None, signal=None, note="")
+        self.status = ended
+        return ended
+
+
+def _pid_in(path: str) -> int | None:
+    text = read_short(Path(path)).strip()
+    return int(text) if text.isdecimal() else None
+
+
+def _is_child(pid: int) -> bool:
+    """Whether the process is a child of this one that was not reaped yet."""
+    try:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True

@@ -1,0 +1,139 @@
+"""Prepares and starts containers: the commands of podman run beside the spawner's loop."""
+
+import os
+import signal
+from collections.abc import Callable
+from typing import NamedTuple
+
+from phalanx.agent.messages import AttemptKey, AttemptStatus, ContainerCalls, RunAttempt
+from phalanx.agent.spawner.child_exits import ChildExit
+from phalanx.agent.spawner.container_attempt import NOT_STARTED, ContainerAttempt
+from phalanx.agent.spawner.journal import StartEntry
+from phalanx.agent.spawner.launch import StartError, run_command
+from phalanx.agent.spawner.process_table import ProcessTable, schedule_of
+from phalanx.agent.spawner.process_tree import ProcessTree, monitor_tag
+from phalanx.host.clock import boot_time
+
+_READ_BYTES = 64 * 1024
+
+
+class _Command(NamedTuple):
+    name: str
+    attempt: ContainerAttempt
+    output: int  #: the reading end of the pipe that the command writes to
+
+
+class ContainerStarts:
+    def __init__(self, processes: ProcessTable, on_change: Callable[[AttemptStatus], None]) -> None:
+        self._processes = processes
+        self._on_change = on_change
+        self._commands: dict[int, _Command] = {}
+
+    def prepare(self, run: RunAttempt, calls: ContainerCalls, lease_ends_at: float) -> None:
+        """Create the processes of a container, which wait. Raises StartError."""
+        schedule = schedule_of(run, lease_ends_at)
+        tree = ProcessTree(calls.process_tag, self._processes.create_group(run))
+        if tree.group is not None:
+            tree.group.limit_cpu()
+        output, writing_end = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(output, False)
+        try:
+            self._processes.record_start(
+                StartEntry(*run.key, tree.tag, run.fence, container=True, waiting=True)
+            )
+            # The container inherits the pipe. What is in it before the program starts is podman's.
+            pid = run_command(calls.init, writing_end, monitor_tag(tree.tag))
+        except BaseException:
+            os.close(output)
+            tree.remove_group()
+            raise
+        finally:
+            os.close(writing_end)
+        writer = self._processes.output_of(run, output)
+        attempt = ContainerAttempt(run, calls, tree, writer, schedule)
+        self._processes.add(attempt)
+        self._began(pid, _Command("podman init", attempt, output))
+
+    def start(self, key: AttemptKey) -> None:
+        """Let the program of a prepared container start."""
+        attempt = self._processes.get(key)
+        if not isinstance(attempt, ContainerAttempt) or not attempt.can_start:
+            return
+        attempt.starting()
+        tag = attempt.tree.tag
+        output, writing_end = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(output, False)
+        try:
+            self._processes.record_start(StartEntry(*key, tag, attempt.run.fence, container=True))
+            pid = run_command(attempt.calls.start, writing_end, monitor_tag(tag))
+        except StartError as error:
+            os.close(output)
+            _fail(attempt, str(error))
+            return
+        finally:
+            os.close(writing_end)
+        self._began(pid, _Command("podman start", attempt, output))
+
+    def _began(self, pid: int, command: _Command) -> None:
+        command.attempt.command_began(pid)
+        self._commands[pid] = command
+
+    def command_ended(self, child: ChildExit) -> bool:
+        """Continue after the end of a command; False if the child was none."""
+        command = self._commands.pop(child.pid, None)
+        if command is None:
+            return False
+        command.attempt.command_ended()
+        text = _available(command.output)
+        why = None
+        if child.code != os.CLD_EXITED or child.status != 0:
+            why = _reason(command.name, child, text)
+        if command.output == command.attempt.output.pipe:
+            self._created(command.attempt, why)
+        else:
+            os.close(command.output)
+            self._started(command.attempt, why)
+        return True
+
+    def _created(self, attempt: ContainerAttempt, why: str | None) -> None:
+        monitor = attempt.created() if why is None else None
+        if monitor is None:
+            _fail(attempt, why or NOT_STARTED)
+            self._processes.watch_without_main(attempt)
+            return
+        self._processes.watch_main(attempt, monitor)
+        if attempt.schedule.is_stopping:
+            attempt.kill(boot_time())
+        else:
+            self._on_change(attempt.status)
+
+    def _started(self, attempt: ContainerAttempt, why: str | None) -> None:
+        if why is None:
+            attempt.started()
+            self._on_change(attempt.status)
+        elif not attempt.schedule.is_stopping:
+            _fail(attempt, why)
+
+
+def _fail(attempt: ContainerAttempt, why: str) -> None:
+    attempt.failed(why)
+    attempt.kill(boot_time())
+
+
+def _available(pipe: int) -> bytes:
+    """What is in a pipe."""
+    try:
+        return os.read(pipe, _READ_BYTES)
+    except BlockingIOError:
+        return b""
+
+
+def _reason(command: str, child: ChildExit, output: bytes) -> str:
+    """Why a command failed, in its own words."""
+    lines = [line.strip() for line in output.decode(errors="replace").splitlines()]
+    errors = [line for line in lines if line.startswith("Error")] or list(filter(None, lines))[-1:]
+    if child.code == os.CLD_EXITED:
+        ended = f"exited with {child.status}"
+    else:
+        ended = f"was killed by {signal.Signals(child.status).name}"
+    return ": ".join([f"{command} {ended}", *(line.removeprefix("Error: ") for line in errors)])
