@@ -108,6 +108,7 @@ EXAMPLES: tuple[Record, ...] = (
     records.GangStopping(J, 1, CauseKind.FAILURE, "task 2 was killed by SIGKILL on w-1", 3, 2),
     records.GangStopped(J, 1, Phase.PENDING, 0.1),
     records.DoneTasksRequeued(J, 1, (0, 3)),
+    records.RetryDelayed(J, 2, 10.0, 2),
     records.WorkLost(J, 1, LostTo.FAILURE, "task 2 was killed by SIGKILL on w-1", 6.0, 0.02),
     records.CheckpointMissing(J, 1, 3600.0, 14400.0, 14.0),
     records.GangCheckpointSaved(J, 1, 4),

@@ -43,6 +43,11 @@ WORKERS = tuple(f"w-{number}" for number in range(1, 13))
             records.GangStopped("j", 1, Phase.PENDING, 1.26),
             "all tasks stopped after 1.3 s, job requeued",
         ),
+        (records.RetryDelayed("j", 1, 10.0, 1), "next attempt in 10 s"),
+        (
+            records.RetryDelayed("j", 2, 20.0, 2),
+            "next attempt in 20 s after 2 failures in a row",
+        ),
         (
             records.GangStopped("j", 1, Phase.TIMED_OUT, 0.04),
             "all tasks stopped after 0.0 s, job timed out",

@@ -21,7 +21,7 @@ from phalanx.core.events import (
     WorkerLost,
 )
 from phalanx.core.model import Phase
-from phalanx.core.records import GangStopping, WorkerCordoned
+from phalanx.core.records import GangStopping, JobEnded, RetryDelayed, WorkerCordoned
 from phalanx.core.states import State
 from phalanx.core.time_units import HOUR, SECOND
 
@@ -120,6 +120,82 @@ def test_every_kind_of_failure_after_the_release_stops_the_gang_and_counts(failu
     driver.stop("j-1")
     assert driver.states("j-1") == [B, B]
     assert driver.job("j-1").avoid == ("a",)
+
+
+def lack_program(driver: Driver, job: str, *workers: str) -> None:
+    """Start the gang on workers that do not have its program."""
+    driver.place(job, *workers)
+    driver.accept(job)
+    epoch = driver.job(job).epoch
+    for index in range(len(workers)):
+        driver.apply(SpawnFailed(f"{job}.{index}", epoch, "cannot run x: no such file", True))
+
+
+def why_it_ended(driver: Driver) -> str:
+    [ended] = [each for each in driver.records if isinstance(each, JobEnded)]
+    return ended.why
+
+
+def test_a_program_that_two_workers_do_not_have_is_not_tried_on_a_third() -> None:
+    driver = Driver()
+    driver.fleet("a", "b", "c")
+    job = driver.submit(spec())
+    lack_program(driver, job, "a")
+    assert driver.phase(job) is Phase.PENDING
+    lack_program(driver, job, "b")
+    assert driver.phase(job) is Phase.FAILED
+    assert why_it_ended(driver).endswith("no such file; not retried: missing on a, b")
+
+
+def test_a_program_that_the_only_worker_does_not_have_is_tried_there_twice() -> None:
+    driver = Driver()
+    driver.worker("a")
+    job = driver.submit(spec())
+    lack_program(driver, job, "a")
+    lack_program(driver, job, "a")
+    assert driver.phase(job) is Phase.FAILED
+    assert why_it_ended(driver).endswith("not retried: missing on a, twice")
+
+
+def test_tasks_of_a_gang_that_lack_their_program_on_one_worker_may_find_it_on_another() -> None:
+    driver = Driver()
+    driver.fleet("a", "b")
+    job = driver.submit(spec(2))
+    lack_program(driver, job, "a", "a")
+    assert driver.phase(job) is Phase.PENDING
+    driver.run(job, "b", "b")
+    assert driver.phase(job) is Phase.RUNNING
+
+
+def test_a_gang_that_lacks_its_program_on_two_workers_at_once_fails_at_once() -> None:
+    driver = Driver()
+    driver.fleet("a", "b", "c")
+    job = driver.submit(spec(3))
+    lack_program(driver, job, "a", "b", "c")
+    assert driver.phase(job) is Phase.FAILED
+
+
+def test_another_failure_after_a_missing_program_is_retried_as_usual() -> None:
+    driver = Driver()
+    driver.fleet("a", "b")
+    job = driver.submit(spec())
+    lack_program(driver, job, "a")
+    driver.run(job, "b")
+    driver.fail(job, 0)
+    assert driver.phase(job) is Phase.PENDING
+
+
+def test_the_pause_before_a_retry_is_announced_with_its_length() -> None:
+    driver = Driver()
+    driver.worker("a")
+    job = driver.submit(spec(backoff="20s", max_retries=5))
+    for attempt, pause in ((1, None), (2, 20.0), (3, 40.0)):
+        driver.advance(60)
+        driver.run(job, "a")
+        changes = driver.fail(job, 0)
+        delays = [each for each in changes.records if isinstance(each, RetryDelayed)]
+        assert [each.seconds for each in delays] == ([] if pause is None else [pause])
+        assert [each.failures for each in delays] == ([] if pause is None else [attempt])
 
 
 def test_a_stalled_task_is_a_counted_failure_whose_process_still_occupies_its_worker() -> None:

@@ -131,6 +131,9 @@ def _attempt(record: records.AttemptRecords) -> str:
             what = "task" if len(tasks) == 1 else "tasks"
             had = f"{what} {_in_order(map(str, tasks))} had finished"
             return f"{had}, running again with the whole gang: on_partial_completion is restart"
+        case records.RetryDelayed(seconds=seconds, failures=failures):
+            after = f" after {failures} failures in a row" if failures > 1 else ""
+            return f"next attempt in {seconds:g} s{after}"
         case records.WorkLost(to=to, other_job=preemptor, gpu_s=gpu_s):
             return f"lost {_work(gpu_s)} ({to}{_by(preemptor or '')})"
         case records.CheckpointMissing(seconds=seconds, gpu_s=gpu_s, cost=cost):

@@ -122,6 +122,13 @@ def partly_complete(cause: Cause, done: Sequence[int]) -> Cause:
     return replace(cause, what=text)
 
 
+def not_retried(cause: Cause, workers: Sequence[str]) -> Cause:
+    """A program or directory was missing on these workers, which are in the order of attempts."""
+    different = list(dict.fromkeys(workers))
+    where = listed(different, _MOST_TASKS) if len(different) > 1 else f"{different[0]}, twice"
+    return replace(cause, what=f"{cause}; not retried: missing on {where}")
+
+
 def below_minimum(after: Micros) -> Cause:
     return Cause(CauseKind.REGROUP, f"below its minimum for {after / MINUTE:g} minutes")
 

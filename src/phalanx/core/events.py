@@ -203,6 +203,7 @@ class SpawnFailed(msgspec.Struct, frozen=True):
     task: str
     epoch: int
     message: str
+    missing: bool = False  #: the worker does not have the program or the working directory
 
 
 class Stopped(msgspec.Struct, frozen=True):

@@ -289,6 +289,8 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     on_hold: bool = False  #: an operator prevents it from starting
     satisfied: bool = False  #: it has started with its minimum at least once
     avoid: tuple[str, ...] = ()  #: workers to try last
+    #: (worker, attempt): where its program or its working directory did not exist.
+    missing_on: tuple[tuple[str, int], ...] = ()
     cron: str | None = None  #: the cron that submitted it
     due_at: Micros | None = None  #: when the cron was due
     losses: JobLosses | None = None  #: the work that stops have cost
@@ -331,6 +333,12 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         if self.end is not None:
             return self.end.cause
         return None if self.stopping is None else self.stopping.cause
+
+    @property
+    def lacks_program(self) -> bool:
+        """Whether its program was missing on two workers, or on one twice: a worker where it was
+        missing is tried last, so no other one was free that could have it."""
+        return len(self.missing_on) > 1
 
     @property
     def awaits_members(self) -> bool:

@@ -229,6 +229,13 @@ class DoneTasksRequeued(AttemptRecord, frozen=True):
     tasks: tuple[int, ...]  #: indices of the tasks
 
 
+class RetryDelayed(AttemptRecord, frozen=True):
+    """The job is requeued, but does not start again before a pause has passed."""
+
+    seconds: float  #: the length of the pause
+    failures: int  #: number of failures in a row
+
+
 class WorkLost(AttemptRecord, frozen=True):
     """Work was lost in a stop: the work since the last point from which the job can resume. The
     event is written when the tasks have stopped, after their checkpoints."""
@@ -510,6 +517,7 @@ AttemptRecords: TypeAlias = (
     | GangStopping
     | GangStopped
     | DoneTasksRequeued
+    | RetryDelayed
     | WorkLost
     | CheckpointMissing
     | GangCheckpointSaved

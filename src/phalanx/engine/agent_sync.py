@@ -222,9 +222,12 @@ _EVENTS: dict[Reported, Callable[[str, TaskReport], events.Event]] = {
     Reported.SPAWN_FAILED: lambda worker, r: events.SpawnFailed(
         r.id, r.epoch, r.message[:_MESSAGE_CHARS]
     ),
+    Reported.PROGRAM_MISSING: lambda worker, r: events.SpawnFailed(
+        r.id, r.epoch, r.message[:_MESSAGE_CHARS], missing=True
+    ),
     Reported.GONE: lambda worker, r: events.Gone(worker, r.id, r.epoch),
 }
-_ENDED = (Reported.EXITED, Reported.SPAWN_FAILED, Reported.GONE)
+_ENDED = (Reported.EXITED, Reported.SPAWN_FAILED, Reported.PROGRAM_MISSING, Reported.GONE)
 
 
 def _report(

@@ -29,6 +29,7 @@ class Reported(StrEnum):
     RUNNING = "running"
     EXITED = "exited"
     SPAWN_FAILED = "spawn_failed"
+    PROGRAM_MISSING = "program_missing"  #: or its working directory: another worker may have it
     GONE = "gone"  #: the attempt has no process, and how it ended is unknown
 
 

@@ -157,7 +157,10 @@ async def test_bad_input_is_refused_with_the_field_that_is_wrong(
             "POST",
             "/workers/w/sync",
             b'{"incarnation": "i", "seq": 1, "tasks": [{"id": "x", "attempt": 1, "state": "odd"}]}',
-            'tasks[0].state is "odd"; write accepted or running or exited or spawn_failed or gone',
+            (
+                'tasks[0].state is "odd"; write accepted or running or exited or spawn_failed or'
+                " program_missing or gone"
+            ),
         ),
         (
             "GET",

@@ -112,7 +112,8 @@ def report_of(status: AttemptStatus) -> TaskReport | None:
     if status.gone:
         return TaskReport(*status.key, Reported.GONE)
     if status.start_error is not None:
-        return TaskReport(*status.key, Reported.SPAWN_FAILED, message=status.start_error)
+        reported = Reported.PROGRAM_MISSING if status.missing else Reported.SPAWN_FAILED
+        return TaskReport(*status.key, reported, message=status.start_error)
     if status.has_ended:
         ended = TaskReport(*status.key, Reported.EXITED, signalled=status.signalled)
         return replace(

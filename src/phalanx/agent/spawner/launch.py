@@ -24,8 +24,16 @@ from phalanx.agent.spawner.process_tree import ProcessTree, tagged
 _DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
+#: A file that the specification names is missing, or is of the wrong kind.
+_MISSING = (errno.ENOENT, errno.ENOTDIR)
+
+
 class StartError(Exception):
     """The process could not be started; the message says why."""
+
+    def __init__(self, message: str, *, missing: bool = False) -> None:
+        super().__init__(message)
+        self.missing = missing  #: this worker does not have the program or the working directory
 
 
 class LaunchedProcess(NamedTuple):
@@ -99,7 +107,7 @@ class Launcher:
                 os.chdir(workdir)
         except (OSError, ValueError) as error:
             why = f"cannot enter the working directory {workdir}: {_text(error)}"
-            raise StartError(why) from None
+            raise StartError(why, missing=_is_missing(error)) from None
         try:
             yield
         finally:
@@ -144,7 +152,12 @@ def _start(run: RunAttempt, output: int) -> int:
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno in (errno.EAGAIN, errno.ENOMEM):
             raise
-        raise StartError(f"cannot run {words[0]}: {_text(error)}") from None
+        why = f"cannot run {words[0]}: {_text(error)}"
+        raise StartError(why, missing=_is_missing(error)) from None
+
+
+def _is_missing(error: Exception) -> bool:
+    return isinstance(error, OSError) and error.errno in _MISSING
 
 
 def _fork(

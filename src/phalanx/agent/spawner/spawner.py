@@ -151,7 +151,8 @@ class Spawner:
                 return
             attempt = self._processes.start(run, self._lease.ends_at())
         except StartError as error:
-            self._ended(AttemptStatus(*run.key, start_error=str(error)))
+            status = AttemptStatus(*run.key, start_error=str(error), missing=error.missing)
+            self._ended(status)
             return
         except Exception as error:
             self._ended(AttemptStatus(*run.key, start_error=f"error of the worker: {error!r}"))

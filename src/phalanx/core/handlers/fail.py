@@ -19,7 +19,7 @@ from phalanx.core.events import (
 )
 from phalanx.core.gang import Gang
 from phalanx.core.handlers.alarms import are_due, has_alarms, judge_alarms
-from phalanx.core.handlers.requeue import avoid, count_failure, requeue
+from phalanx.core.handlers.requeue import avoid, count_failure, note_missing, requeue
 from phalanx.core.handlers.reserve import is_unclaimed, lose_reservation, return_unclaimed
 from phalanx.core.handlers.stop import complete_if_done, stop_gang, task_stopped
 from phalanx.core.handlers.suspicion import blame
@@ -135,6 +135,8 @@ def _stop(tx: Changes, gang: Gang, task: Task, move: Move, end: Exit | None) -> 
 def spawn_failed(tx: Changes, event: SpawnFailed) -> None:
     gang, task = tx.attempt(event.task, event.epoch)
     failure = Failure(TaskEnding.SPAWN_FAILED, gone=True, message=event.message)
+    if event.missing and task.worker is not None:
+        note_missing(tx, gang, task.worker)
     if task.state is State.PREEMPTING:
         _stop(tx, gang, task, Move.SPAWN_FAILED, None)
     elif task.state is State.RESERVED and not task.released:
@@ -239,7 +241,7 @@ def fail(tx: Changes, gang: Gang, failed: list[Task], failure: Failure) -> None:
     counted = failure.is_counted and count_failure(tx, gang)
     if counted and not has_alarms(gang):  # else the failure may follow from an abnormal value
         blame(tx, gang, trigger, suspect=failure.move is not Move.WORKER_LOST)
-    exhausted = gang.job.failures >= spec.max_retries
+    exhausted = gang.job.failures >= spec.max_retries or gang.job.lacks_program
     alone = (
         spec.restart is Restart.TASK
         and not exhausted

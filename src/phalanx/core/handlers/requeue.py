@@ -8,9 +8,13 @@ from phalanx.core.events import BackoffEnded, ScheduleTimedOut
 from phalanx.core.gang import Gang
 from phalanx.core.ids import split_task
 from phalanx.core.model import AttemptState, PendingState
+from phalanx.core.records import RetryDelayed
 from phalanx.core.settings import CoreSettings
 from phalanx.core.spec.job import JobSpec
-from phalanx.core.time_units import Micros
+from phalanx.core.time_units import SECOND, Micros
+
+#: How many places a job remembers where its program was missing.
+_MOST_MISSING = 8
 
 
 def backoff(settings: CoreSettings, spec: JobSpec, setbacks: int) -> Micros:
@@ -32,6 +36,8 @@ def requeue(tx: Changes, gang: Gang, setbacks: int) -> None:
     tx.set_job(gang, pending=replace(pending, not_before=until, since=since))
     if delay:
         tx.timer(until, BackoffEnded(gang.job.id))
+        job = gang.job
+        tx.record(RetryDelayed(job.id, job.epoch, delay / SECOND, job.failures))
     arm_timeouts(tx, gang)
     tx.replan = True
 
@@ -58,7 +64,7 @@ def forgive(tx: Changes, gang: Gang) -> None:
     attempt = gang.job.attempt
     healthy = None if attempt is None else attempt.healthy_since
     if healthy is not None and tx.now - healthy >= tx.base.settings.healthy_after:
-        tx.set_job(gang, failures=0, avoid=())
+        tx.set_job(gang, failures=0, avoid=(), missing_on=())
 
 
 def count_failure(tx: Changes, gang: Gang) -> bool:
@@ -71,6 +77,14 @@ def count_failure(tx: Changes, gang: Gang) -> bool:
     attempt = replace(attempt, healthy_since=None)
     tx.set_job(gang, failures=job.failures + counted, attempt=attempt)
     return counted
+
+
+def note_missing(tx: Changes, gang: Gang, worker: str) -> None:
+    """Note that a worker does not have the program of a task, or its working directory."""
+    missing = (worker, gang.job.epoch)
+    known = gang.job.missing_on
+    if missing not in known and len(known) < _MOST_MISSING:
+        tx.set_job(gang, missing_on=(*known, missing))
 
 
 def avoid(tx: Changes, gang: Gang, workers: list[str]) -> None:
