@@ -19,6 +19,7 @@ from phalanx.core.reasons import (
     NotSchedulable,
     OnHold,
     QueueLimit,
+    QueueQuota,
     QueueStopped,
     Reason,
     WaitingForGroup,
@@ -69,6 +70,10 @@ SENTENCES: list[tuple[Reason, str]] = [
         "never fits: the gang needs 64Gi memory, at most 1536Mi fit on the empty cluster",
     ),
     (QueueLimit("research", "gpu"), "queue research has reached its gpu limit"),
+    (
+        QueueQuota("research", "gpu"),
+        "not preemptible, and queue research has too little gpu quota left",
+    ),
     (
         BelowMinResources("cpu", 5000, 3000),
         "not tried before 5 CPUs are free in total (min_resources), 3 are free",

@@ -110,6 +110,7 @@ def running_gang(gang: PendingGang, places: tuple[RunningTask, ...]) -> RunningG
         tasks=places,
         min_available=gang.need,
         role_min=(("worker", gang.need),),
+        waited=NOW - (NOW if gang.since is None else gang.since),
     )
 
 
@@ -141,6 +142,7 @@ def a_gang(
     priority: int,
     least: int,
     duration: int | None,
+    waited: int,
 ) -> PendingGang:
     job = f"j-{number}"
     part = RoleRequest(
@@ -156,9 +158,14 @@ def a_gang(
         size=size,
         roles=(part,),
         need=min(least, size),
-        since=NOW,
+        since=NOW - waited,
         duration=duration,
     )
+
+
+#: How long gangs have been pending: a gang that has been for 20 minutes is starving, and overdue if
+#: its time limit is a minute.
+waits = st.sampled_from([0, 20 * MINUTE])
 
 
 @st.composite
@@ -193,6 +200,7 @@ def worlds(draw: st.DrawFn, preemptors: int = 6) -> World:
             priority=draw(st.integers(0, 2)),
             least=draw(st.integers(1, size)),
             duration=draw(st.sampled_from([None, MINUTE, 10 * MINUTE, 60 * MINUTE])),
+            waited=draw(waits),
         )
         for number in range(draw(st.integers(1, preemptors + 4)))
     ]
@@ -219,6 +227,7 @@ def borrowed_worlds(draw: st.DrawFn) -> World:
             priority=0,
             least=size,
             duration=None,
+            waited=draw(waits),
         )
         for number in range(10)
     ]
@@ -297,15 +306,18 @@ def test_planning_again_and_again_reaches_a_stable_state(world: World) -> None:
 @settings(max_examples=300)
 @given(borrowed_worlds())
 def test_every_reclaim_brings_queues_closer_to_what_they_are_entitled_to(world: World) -> None:
-    """What queues lack of their quotas falls; or it stays, and what they have too much falls."""
+    """The number of starving gangs falls; or it stays, and what queues lack of their quotas falls;
+    or that stays too, and what they have too much falls."""
     made = world.plan()
     if any(isinstance(decision, Evict) for decision in made.decisions):
         assert distance(world, world.settled(made)) < distance(world, world)
 
 
-def distance(world: World, after: World) -> tuple[int, int]:
-    """What queues lack of the quotas that they demand, and what they use above their share, in the
-    world after. What they deserve and demand is taken from the world before."""
+def distance(world: World, after: World) -> tuple[int, int, int]:
+    """How many gangs are starving, what queues lack of the quotas that they demand, and what they
+    use above their share, in the world after. What they deserve and demand is taken from the world
+    before."""
+    starving = sum(gang.since != NOW for gang in after.pending.values())
     work = PlanningPass(world.state().at(NOW))
     work.lineup.settle_shares()
     gpu = work.table.rows["gpu"]
@@ -326,7 +338,7 @@ def distance(world: World, after: World) -> tuple[int, int]:
         )
         lacking += max(0, demand - after.used(name))
         above += max(0, round(after.used(name) - share))
-    return lacking, above
+    return starving, lacking, above
 
 
 @settings(max_examples=100)

@@ -11,13 +11,11 @@ from phalanx.core.time_units import MINUTE, SECOND
 from phalanx.plan.cycle import plan
 from phalanx.plan.explain.whatif import (
     Alternative,
-    BeyondShare,
     Fewer,
     Forecast,
     Higher,
     Shorter,
     alternatives,
-    beyond_share,
     forecast,
     remedy,
 )
@@ -63,20 +61,6 @@ def test_the_forecast_of_a_gang_with_a_reserved_start_has_its_time() -> None:
     assert found.reserved_start is not None
     assert found.reserved_start.at == NOW + 50 * MINUTE + STOP
     assert not found.places
-
-
-def test_a_gang_that_needs_more_than_its_queue_deserves_is_recognized() -> None:
-    running = gang("theirs", task("r0", node="n1"), task("r1", node="n1"), queue="other")
-    wide = gang("wide", "t0", "t1", "t2", queue="own")
-    narrow = gang("narrow", "x0", queue="own")
-    queues = [{"name": "own"}, {"name": "other", "weight": 2}]
-    state = scenario(queues=queues, running=[running], pending=[wide, narrow]).state()
-    plan(state, NOW)
-    found = beyond_share(state.at(NOW), "wide")
-    assert found == BeyondShare("own", "gpu", 3000, 1000)
-    assert str(found) == "the gang needs 3 GPUs, but queue own deserves 1 now"
-    assert beyond_share(state.at(NOW), "narrow") is None
-    assert beyond_share(state.at(NOW), "unknown") is None
 
 
 def test_the_largest_number_of_tasks_that_would_start_is_found() -> None:

@@ -41,6 +41,7 @@ from phalanx.core.warnings import AnyWarning, above_limit
 from phalanx.engine.forecast import JobForecast
 from phalanx.engine.turn import Turn
 from phalanx.identity.principal import Principal
+from phalanx.plan.explain.share_rules import ShareRule
 from phalanx.plan.explain.whatif import remedy
 from phalanx.wire.plan import PlanView, Why
 
@@ -125,6 +126,7 @@ async def why(request: Request[Any, Any, Any], job_id: FromPath[str]) -> Why:
         job.phase,
         _why(principal, job, reason),
         reason_view(reason),
+        rule=None if (rule := _rule(reason, seen)) is None else str(rule),
         remedy=None if reason is None else _remedy(reason, job, seen),
         starts_at=start_view(seen.forecast),
         victims=victim_views(seen, seen.forecast.victims, principal),
@@ -138,13 +140,16 @@ def _visible(seen: JobForecast, principal: Principal) -> JobForecast:
     return seen._replace(forecast=replace(seen.forecast, reason=reason))
 
 
+def _rule(reason: Reason | None, seen: JobForecast) -> ShareRule | None:
+    """The rule of fair share that makes a job wait which is short of capacity only."""
+    is_short = isinstance(reason, NotEnough | Fragmented | Gathering)
+    return seen.rule if is_short else None
+
+
 def _remedy(reason: Reason, job: Job, seen: JobForecast) -> str | None:
     cure = remedy(reason)
-    if isinstance(reason, NotEnough | Fragmented | Gathering) and seen.beyond_share is not None:
-        return (
-            f"{seen.beyond_share}; raise the queue's quota or weight, or wait until other queues "
-            "leave capacity idle"
-        )
+    if (rule := _rule(reason, seen)) is not None:
+        return rule.remedy
     if isinstance(reason, QueueLimit) and (above := above_limit(job.spec, seen.state.queues)):
         return f"{above}; raise that limit, or request less"
     if not isinstance(reason, NoNodeMatches | NeverFits | NotEnough | Fragmented):

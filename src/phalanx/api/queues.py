@@ -43,6 +43,7 @@ _BODY = request_body.documented(
         "preempt_within_queue": Schema(type="string", enum=list(PreemptWithin)),  # type: ignore[arg-type]
         "reclaim_from_siblings": Schema(type="string", enum=list(ReclaimFrom)),  # type: ignore[arg-type]
         "reclaimable": _BOOLEAN,
+        "non_preemptible_within_quota": _BOOLEAN,
         "max_priority": _INTEGER,
         "namespaces": Schema(type="array", items=_STRING),  # type: ignore[arg-type]
     },
@@ -82,6 +83,7 @@ def queue_view(queue: Queue) -> QueueView:
         preempt_within_queue=queue.preempt_within_queue,
         reclaim_from_siblings=queue.reclaim_from_siblings,
         reclaimable=queue.reclaimable,
+        non_preemptible_within_quota=queue.non_preemptible_within_quota,
         max_priority=queue.max_priority,
         namespaces=queue.namespaces,
     )

@@ -89,7 +89,8 @@ Order = Annotated[
     typer.Option(
         "--order",
         metavar="KEYS",
-        help="Order of pending jobs in a queue: priority, size, created and user, in any order.",
+        help="Order of pending jobs in a queue: priority, size, created, shortest and user, in any"
+        " order.",
         rich_help_panel=_POLICY,
     ),
 ]

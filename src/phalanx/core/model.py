@@ -233,6 +233,7 @@ class AttemptState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     shrunk_at: Micros | None = None  #: when it last gave up tasks above its minimum
     shrink: Shrink | None = None  #: until all of these tasks have stopped
     safe_at: Micros | None = None  #: work up to here survives a stop
+    waited: Micros = 0  #: how long it was pending before its release
     warned: bool = False  #: an event says that it runs long and saves nothing
     alarms: tuple[RaisedAlarm, ...] = ()  #: by step; see `handlers/alarms.py`
 
@@ -481,6 +482,8 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
     preempt_within_queue: PreemptWithin = PreemptWithin.LOWER_PRIORITY
     reclaim_from_siblings: ReclaimFrom = ReclaimFrom.ANY
     reclaimable: bool = True  #: whether other queues may reclaim what it borrows
+    #: Whether its jobs that are not preemptible together use no more than its quota.
+    non_preemptible_within_quota: bool = False
     max_priority: int | None = None  #: the highest priority that its jobs may have
     namespaces: tuple[str, ...] = ()  #: those whose jobs may use it, or patterns; empty: all
 

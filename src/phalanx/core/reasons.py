@@ -124,6 +124,16 @@ class QueueLimit(msgspec.Struct, frozen=True, tag=True):
         return f"queue {self.queue} has reached its {self.resource} limit"
 
 
+class QueueQuota(msgspec.Struct, frozen=True, tag=True):
+    """The gang is not preemptible, and its queue keeps such gangs within its quota."""
+
+    queue: str
+    resource: str
+
+    def __str__(self) -> str:
+        return f"not preemptible, and queue {self.queue} has too little {self.resource} quota left"
+
+
 class BelowMinResources(msgspec.Struct, frozen=True, tag=True):
     resource: str
     want: int  #: so much must be free in the cluster before the gang is tried
@@ -207,6 +217,7 @@ Reason = (
     | NotSchedulable
     | NeverFits
     | QueueLimit
+    | QueueQuota
     | BelowMinResources
     | WaitingForVictims
     | HeldBack

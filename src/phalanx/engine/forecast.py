@@ -14,12 +14,11 @@ from phalanx.engine.admission import CallLimit
 from phalanx.engine.engine import Engine
 from phalanx.engine.planner_loop import ForkedState
 from phalanx.plan.cycle import plan
+from phalanx.plan.explain.share_rules import ShareRule, share_rule
 from phalanx.plan.explain.whatif import (
     Alternative,
-    BeyondShare,
     Forecast,
     alternatives,
-    beyond_share,
     forecast,
 )
 from phalanx.plan.state.planner_state import PlannerState
@@ -35,7 +34,7 @@ class JobForecast(NamedTuple):
     settings: CoreSettings
     forecast: Forecast
     #: For a job that neither starts nor gathers places.
-    beyond_share: BeyondShare | None = None
+    rule: ShareRule | None = None
     alternatives: tuple[Alternative, ...] = ()
 
 
@@ -74,6 +73,6 @@ def _forecast(fork: ForkedState, job: str, settings: CoreSettings) -> JobForecas
         now,
         settings,
         found,
-        beyond_share(state.at(now), job),
+        share_rule(state.at(now), job),
         tuple(alternatives(state, now, job, found.reason, stop)),
     )

@@ -14,6 +14,8 @@ class EngineSettings(msgspec.Struct, frozen=True):
     lost_after_s: float = 30.0  #: a worker silent for this long is lost
     plan_tick_s: float = 5.0  #: plan at least this often
     starve_after_s: float = 600.0  #: a gang pending for longer is starving
+    max_wait: float = PlannerPolicy().max_wait  #: times its limit and median wait; then overdue
+    share_half_life_s: float = 0.0  #: of the memory of unused shares; 0: none
     min_runtime_s: float = 60.0  #: a gang is not reclaimed before it has run for this long
     order: tuple[OrderKey, ...] = PlannerPolicy().order  #: how the gangs of a queue are ordered
     backfill: bool = True  #: reserve a start time for gangs that do not fit yet
@@ -34,6 +36,8 @@ class EngineSettings(msgspec.Struct, frozen=True):
         return PlannerPolicy(
             order=self.order,
             starve_after=round(self.starve_after_s * SECOND),
+            max_wait=self.max_wait,
+            share_half_life=round(self.share_half_life_s * SECOND),
             min_runtime=round(self.min_runtime_s * SECOND),
             backfill=self.backfill,
             plan_every=round(self.plan_tick_s * SECOND),

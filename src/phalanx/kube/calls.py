@@ -290,7 +290,7 @@ def kind_of(reason: Reason) -> str:
     match reason:
         case why.NotSchedulable(kind):
             return kind
-        case why.QueueLimit():
+        case why.QueueLimit() | why.QueueQuota():
             return QUEUE_LIMIT
         case (
             why.NotEnough()

@@ -41,7 +41,16 @@ def plan(state: PlannerState, now: Micros) -> Plan:
     placed = (d.placements for d in decisions if isinstance(d, Reserve | Evict))
     served = {placement.job for placements in placed for placement in placements} | work.excluded
     broken = work.reservations.broken(served)
-    return Plan(now, decisions, work.reasons, starts, serving.evictions.cursor, broken)
+    return Plan(
+        now,
+        decisions,
+        work.reasons,
+        starts,
+        serving.evictions.cursor,
+        broken,
+        work.unused_shares,
+        frozenset(work.lineup.overdue),
+    )
 
 
 def decision_for(state: PlannerState, now: Micros, job: str) -> Reserve | Evict | Gather | None:

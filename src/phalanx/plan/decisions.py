@@ -7,6 +7,7 @@ import msgspec
 from phalanx.core.events import Placement
 from phalanx.core.time_units import Micros
 from phalanx.plan.explain.reason_index import PendingReasons
+from phalanx.plan.fairshare.unused_shares import UnusedShares
 from phalanx.plan.preemption.search_budget import SearchCursor
 
 
@@ -72,6 +73,8 @@ class Plan(msgspec.Struct, frozen=True):
     cursor: SearchCursor = SearchCursor()  #: where the next plan goes on to search for victims
     #: Pending jobs whose start the last plan had reserved, and this one reserves later or not.
     broken_starts: tuple[str, ...] = ()
+    unused_shares: UnusedShares = UnusedShares()
+    overdue: frozenset[str] = frozenset()  #: jobs that are served before all others
 
     def reserved(self) -> Iterator[Placement]:
         for decision in self.decisions:

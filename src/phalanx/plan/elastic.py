@@ -54,7 +54,7 @@ def _add_tasks(work: PlanningPass, trial: PlacementTrial, role: RoleRequest, wan
     later = work.reservations.capacities_during(trial.gang.duration)
     allowed = work.reservations.allowed_nodes(trial.gang.duration)
     trial.continue_on((*work.capacity.both, *later), allowed)
-    placed = trial.grow(role, work.headroom(trial.gang.queue).allows(role, wanted))
+    placed = trial.grow(role, work.headroom(trial.gang).allows(role, wanted))
     work.use(trial.gang, role_amounts(role, placed, trial.table))
     return placed
 

@@ -14,7 +14,7 @@ import msgspec
 from phalanx.core.model import Assignment, Nomination
 from phalanx.core.reasons import NoNodeMatches, Reason
 from phalanx.core.spec.job import Pack
-from phalanx.core.time_units import MINUTE, SECOND, Micros
+from phalanx.core.time_units import HOUR, MINUTE, SECOND, Micros
 
 #: Later than any time.
 NEVER: Micros = 1 << 62
@@ -26,6 +26,7 @@ class OrderKey(StrEnum):
     PRIORITY = "priority"  #: the highest first
     SIZE = "size"  #: the largest first
     CREATED = "created"  #: the oldest first
+    SHORTEST = "shortest"  #: the shortest time limit first, with aging
     USER = "user"  #: the user with the smallest dominant share of the queue first
 
 
@@ -34,12 +35,23 @@ class PlannerPolicy(msgspec.Struct, frozen=True):
 
     order: tuple[OrderKey, ...] = (OrderKey.PRIORITY, OrderKey.SIZE, OrderKey.CREATED)
     starve_after: Micros = 10 * MINUTE  #: a gang that has been pending for longer is starving
+    #: A gang that has been pending for so many times its time limit, and the median wait of its
+    #: size, is overdue; 0: never.
+    max_wait: float = 3.0
+    share_half_life: Micros = 0  #: of unused shares that are remembered; 0: none are
     min_runtime: Micros = 60 * SECOND  #: a gang that has run for less is not reclaimed
     backfill: bool = True  #: reserve start times for gangs that do not fit yet
     heads: int = 8  #: at most this many reserved starts
     plan_every: Micros = 5 * SECOND  #: the longest time between two plans
     searches: int = 32  #: at most this many gangs have their turn to evict others in one pass
     search_work: int = 3_000  #: at most this much work is done for them, see `SearchBudget`
+
+
+#: Where the shortest gangs go first, a gang is ordered as if it had been submitted so many times
+#: its time limit later, so that gangs which are submitted after that do not overtake it.
+_LIMITS_LATER = 3
+#: A gang without a time limit is compared with others as if this were its limit.
+NO_LIMIT: Micros = 7 * 24 * HOUR
 
 
 class NodeTaint(NamedTuple):
@@ -152,6 +164,7 @@ class PendingGang(msgspec.Struct, frozen=True, gc=False):
     is_repair: bool = False  #: other tasks of it run
     above_minimum: int = 0  #: number of tasks that have a place beyond the minimum
     user: str = ""  #: empty where gangs are not ordered by user
+    preemptible: bool = True
     strict: bool = True
     #: (resource, amount): it is not tried before so much is free in the cluster.
     gate: tuple[tuple[str, int], ...] = ()
@@ -168,6 +181,11 @@ class PendingGang(msgspec.Struct, frozen=True, gc=False):
     nomination: Nomination | None = None
     #: (role, node, number of tasks there), for roles that limit the tasks on one node.
     placed_on: tuple[tuple[str, str, int], ...] = ()
+
+    @property
+    def aged_at(self) -> Micros:
+        """When it would have been submitted, where the shortest gangs go first."""
+        return self.created_at + _LIMITS_LATER * (self.duration or NO_LIMIT)
 
 
 class RunningTask(msgspec.Struct, frozen=True, gc=False):
@@ -199,12 +217,14 @@ class RunningGang(msgspec.Struct, frozen=True, gc=False):
     tasks: tuple[RunningTask, ...]
     min_available: int = 0  #: of these tasks; tasks that are done have been subtracted
     role_min: tuple[tuple[str, int], ...] = ()
-    evictable: bool = True
+    preemptible: bool = True
+    evictable: bool = True  #: preemptible, and nothing in its state forbids it now
     grace: Micros | None = None  #: the most work that a stop loses, if it saves when asked to
     evicted: bool = False  #: its stopping tasks were evicted, so their queue will demand them again
     only_gathered: bool = False  #: nothing of it runs: these are gathered places
     size: int = 0  #: number of tasks, including those without a place
     user: str = ""  #: empty where gangs are not ordered by user
+    waited: Micros = 0  #: how long it was pending before it started
 
     @property
     def has_tasks_above_minimum(self) -> bool:

@@ -5,11 +5,11 @@ first gang is placed. Only queues whose usage or first gang has changed are comp
 """
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from enum import Enum
 from functools import partial
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from msgspec.structs import replace
@@ -57,18 +57,29 @@ class _Entry(NamedTuple):
     key_for: Callable[[tuple[float, ...]], _Key] | None = None
 
 
+class LineupView(Protocol):
+    """What the order asks about the gangs of a pass."""
+
+    @property
+    def overdue(self) -> Container[str]:
+        """Jobs that come before all others."""
+
+    def prospect(self, candidate: Candidate) -> Prospect: ...
+
+
 class ServingOrder:
     def __init__(
         self,
         policy: PlannerPolicy,
         shares: FairShares,
         now: Micros,
-        prospect: Callable[[Candidate], Prospect],
+        lineup: LineupView,
         users: UserShares | None = None,
     ) -> None:
-        """Candidates that have no prospect when their turn comes are left out. `users` are given
-        where gangs are ordered by user."""
-        self._prospect = prospect
+        """Candidates that have no prospect when their turn comes are left out, and overdue gangs
+        come first. `users` are given where gangs are ordered by user."""
+        self._overdue = lineup.overdue
+        self._prospect = lineup.prospect
         self._policy = policy
         self._shares = shares
         self._now = now
@@ -105,10 +116,10 @@ class ServingOrder:
             candidate = Candidate((head,), head, bucket, 0)
             if self._users is None:
                 self._count += 1
-                key = (bucket in self._late, *bucket.order_key(self._policy, self._now))
+                key = (self._line(head, bucket), *bucket.order_key(self._policy, self._now))
                 entry = _Entry(key, self._count, candidate)
             else:
-                entry = self._entry(candidate, partial(self._key, bucket in self._late, head))
+                entry = self._entry(candidate, partial(self._key, self._line(head, bucket), head))
             self._heaps[head.queue].append(entry)
             self._buckets.add(bucket)
         for heap in self._heaps.values():
@@ -149,10 +160,18 @@ class ServingOrder:
         self._push(Candidate((gang,), gang), lambda share: (priority, *share, *key))
 
     def _add(self, candidate: Candidate, ordered_as: PendingGang) -> None:
-        self._push(candidate, partial(self._key, candidate.bucket in self._late, ordered_as))
+        line = self._line(candidate.last, candidate.bucket)
+        self._push(candidate, partial(self._key, line, ordered_as))
 
-    def _key(self, is_late: bool, ordered_as: PendingGang, share: tuple[float, ...]) -> _Key:
-        return is_late, *order_key(self._policy, ordered_as, self._now, share)
+    def _line(self, gang: PendingGang, bucket: Bucket | None) -> int:
+        """The first key of a gang in its queue: overdue gangs, the others, and those that come
+        last."""
+        if gang.job in self._overdue:
+            return 0
+        return 2 if bucket in self._late else 1
+
+    def _key(self, line: int, ordered_as: PendingGang, share: tuple[float, ...]) -> _Key:
+        return line, *order_key(self._policy, ordered_as, self._now, share)
 
     def _push(self, candidate: Candidate, key_for: Callable[[tuple[float, ...]], _Key]) -> None:
         heapq.heappush(self._heaps[candidate.queue], self._entry(candidate, key_for))
@@ -251,6 +270,7 @@ class ServingOrder:
             above, after, before = self._shares.rank(branch, self._need(branch, candidate))
             oldest = min(gang.created_at for gang in candidate.gangs)
             queue = branch.queue
-            rank = (above, after, -queue.priority, before, oldest, queue.name)
+            is_late = candidate.last.job not in self._overdue
+            rank = (is_late, above, after, -queue.priority, before, oldest, queue.name)
             self._ranks[queue.name] = rank
         return rank

@@ -11,7 +11,7 @@ from phalanx.core.reasons import Backoff, Reason
 from phalanx.core.spec.job import PackMode
 from phalanx.core.spec.schema import TASK_LIMIT
 from phalanx.core.time_units import Micros
-from phalanx.plan.model import NEVER, OrderKey, PendingGang, PlannerPolicy
+from phalanx.plan.model import NEVER, NO_LIMIT, OrderKey, PendingGang, PlannerPolicy
 from phalanx.plan.placement.amounts import minimum_amounts, requested_amounts
 from phalanx.plan.state.forkable import ForkableDict
 from phalanx.plan.state.nodes import Floats, NodeTable
@@ -41,6 +41,7 @@ class Bucket:
     __slots__ = (
         "_amounts",
         "_keys",
+        "_shortest_first",
         "domains",
         "entries",
         "first",
@@ -50,11 +51,12 @@ class Bucket:
         "request",
     )
 
-    def __init__(self, first: PendingGang, owner: object) -> None:
+    def __init__(self, first: PendingGang, owner: object, *, shortest_first: bool) -> None:
         #: The `PendingGangs` that may change this bucket; a fork copies it first.
         self.owner = owner
         self.first = first  #: one of its gangs, to read what they have in common
-        #: (created, name, job, gang), in this order.
+        self._shortest_first = shortest_first
+        #: (created or aged, name, job, gang), in this order.
         self.entries: list[tuple[Micros, str, str, PendingGang]] = []
         self.request = first.roles[0].request  #: of the first role
         #: Number of tasks of a single request that each gang needs; 0 if it needs more than that.
@@ -66,11 +68,12 @@ class Bucket:
         self.never: tuple[object, Reason | None] | None = None
         #: The minimum and the request of a gang; the table and number of rows they are for.
         self._amounts: tuple[NodeTable, int, Floats, Floats] | None = None
-        #: When the first gang starves, and its order key before and from then on.
-        self._keys: tuple[Micros, _Key, _Key] | None = None
+        #: When its first gang starves, its order key before and from then on, and when that gang
+        #: is overdue at the earliest.
+        self._keys: tuple[Micros, _Key, _Key, Micros] | None = None
 
     def copy(self, owner: object) -> "Bucket":
-        fork = Bucket(self.first, owner)
+        fork = Bucket(self.first, owner, shortest_first=self._shortest_first)
         fork.entries = self.entries.copy()
         fork.never, fork._keys = self.never, self._keys
         return fork
@@ -86,10 +89,13 @@ class Bucket:
         return (entry[3] for entry in self.entries[position:])
 
     def position(self, gang: PendingGang) -> int:
-        return bisect_left(self.entries, (gang.created_at, gang.name, gang.job))
+        return bisect_left(self.entries, (self._at(gang), gang.name, gang.job))
+
+    def _at(self, gang: PendingGang) -> Micros:
+        return gang.aged_at if self._shortest_first else gang.created_at
 
     def add(self, gang: PendingGang) -> None:
-        insort(self.entries, (gang.created_at, gang.name, gang.job, gang))
+        insort(self.entries, (self._at(gang), gang.name, gang.job, gang))
         self._keys = None
 
     def remove(self, gang: PendingGang) -> None:
@@ -107,17 +113,29 @@ class Bucket:
 
     def order_key(self, policy: PlannerPolicy, now: Micros) -> _Key:
         """The order key of its first gang."""
-        keys = self._keys
-        if keys is None:
-            head = self.head
-            starves_at = NEVER if head.since is None else head.since + policy.starve_after
-            before, after = order_key(policy, head, -NEVER), order_key(policy, head, NEVER)
-            keys = self._keys = (starves_at, before, after)
-        return keys[1] if now < keys[0] else keys[2]
+        starves_at, before, after, _ = self._keys or self._compute_keys(policy)
+        return before if now < starves_at else after
+
+    def overdue_from(self, policy: PlannerPolicy) -> Micros:
+        """The time from which its first gang may be overdue, whatever the median wait is."""
+        return (self._keys or self._compute_keys(policy))[3]
+
+    def _compute_keys(self, policy: PlannerPolicy) -> tuple[Micros, _Key, _Key, Micros]:
+        head = self.head
+        starves_at = overdue_from = NEVER
+        if head.since is not None:
+            starves_at = head.since + policy.starve_after
+            limit = head.duration or NO_LIMIT
+            overdue_from = max(starves_at, head.since + round(policy.max_wait * limit))
+        before, after = order_key(policy, head, -NEVER), order_key(policy, head, NEVER)
+        self._keys = (starves_at, before, after, overdue_from)
+        return self._keys
 
 
 class PendingGangs:
-    def __init__(self) -> None:
+    def __init__(self, *, shortest_first: bool = False) -> None:
+        """`shortest_first`: equal gangs are ordered by their time limits too."""
+        self._shortest_first = shortest_first
         #: Backoffs that end after this time have not ended.
         self.now: Micros = 0
         self.gangs: ForkableDict[PendingGang] = ForkableDict()
@@ -145,7 +163,7 @@ class PendingGangs:
     def fork(self) -> "PendingGangs":
         """Equal gangs. Later changes of either side do not show in the other."""
         fork = PendingGangs.__new__(PendingGangs)
-        fork.now = self.now
+        fork.now, fork._shortest_first = self.now, self._shortest_first  # noqa: SLF001
         for name in _INDEXES:
             setattr(fork, name, getattr(self, name).fork())
         fork.requested = self.requested.copy()
@@ -253,7 +271,9 @@ class PendingGangs:
             self.buckets, self._owns_buckets = self.buckets.copy(), True
         bucket = self.buckets.get(key)
         if bucket is None:
-            bucket = self.buckets[key] = Bucket(gang, self._owner)
+            bucket = self.buckets[key] = Bucket(
+                gang, self._owner, shortest_first=self._shortest_first
+            )
         elif bucket.owner is not self._owner:
             bucket = self.buckets[key] = bucket.copy(self._owner)
         return bucket
@@ -324,6 +344,7 @@ def bucket_key(gang: PendingGang) -> BucketKey:
             gang.pack,
             gang.spread,
             gang.evicts_from,
+            gang.preemptible,
             gang.user,
         )
     )
@@ -345,6 +366,8 @@ def order_key(
             key.append(-TASK_LIMIT if is_starving(policy, gang, now) else -gang.size)
         elif by is OrderKey.USER:
             key += user_share
+        elif by is OrderKey.SHORTEST:
+            key.append(gang.aged_at)
         else:
             key.append(gang.created_at)
     return (*key, gang.created_at, gang.name)

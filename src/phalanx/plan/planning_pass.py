@@ -1,14 +1,16 @@
 """What the steps of one pass share: free capacity, fair shares, and what was decided so far."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 import numpy as np
 
 from phalanx.core.queues import stopped_by
-from phalanx.core.reasons import QueueLimit, QueueStopped
+from phalanx.core.reasons import QueueLimit, QueueQuota, QueueStopped
 from phalanx.plan.decisions import Decision, ReleaseGathered
 from phalanx.plan.explain.reason_index import PendingReasons
 from phalanx.plan.explain.shortage import shortage_of
+from phalanx.plan.fairshare.non_preemptible import NonPreemptibleUse
 from phalanx.plan.fairshare.queue_tree import with_unlisted
 from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.fairshare.starvation import StarvationReserve
@@ -47,9 +49,8 @@ class PlanningPass:
         self.reasons = PendingReasons(self.pending.fork())
         self.lineup = Lineup(self)
         self.users = self._users() if OrderKey.USER in self.policy.order else None
-        self.order = ServingOrder(
-            self.policy, self.shares, self.now, self.lineup.prospect, self.users
-        )
+        self.order = ServingOrder(self.policy, self.shares, self.now, self.lineup, self.users)
+        self.unused_shares = state.unused_shares
         self.decisions: list[Decision] = []
         #: Gangs that start, before they grow and their decisions are made.
         self.starts: list[tuple[PlacementTrial, ...]] = []
@@ -65,6 +66,17 @@ class PlanningPass:
             users.use(gang, minimum_amounts(gang, self.table))
         return users
 
+    def remember_unused_shares(self) -> None:
+        """Bring the unused shares up to date, and let the queues deserve them, up to their
+        demand."""
+        half_life = self.policy.share_half_life
+        if half_life:
+            self.unused_shares = self.unused_shares.after(self.shares, self.now, half_life)
+            for name, branch in self.shares.branches.items():
+                more = branch.deserved + self.unused_shares.of(name, self.shares)
+                more = np.minimum(more, branch.settled_demand)
+                branch.deserved = np.maximum(branch.deserved, more)
+
     @property
     def has_stopped_queues(self) -> bool:
         return bool(self._stopped_by)
@@ -77,6 +89,7 @@ class PlanningPass:
     def use(self, gang: PendingGang | RunningGang, amounts: Floats) -> None:
         """Add to what the queue and the user of a gang use; negative amounts are freed."""
         self.shares.use(gang.queue, amounts)
+        self.non_preemptible.use(gang, amounts)
         if self.users is None:
             self.order.changed(gang.queue)
             return
@@ -95,10 +108,23 @@ class PlanningPass:
         binding = limits.binding(needs)
         return None if binding is None else QueueLimit(*binding)
 
-    def headroom(self, queue: str) -> Headroom:
-        """What a queue may use above the minimums of its gangs."""
-        limits, reserve = self.shares.limits.headroom(queue), self.starvation.headroom(queue)
-        return Headroom(np.minimum(limits, reserve), self.table)
+    @cached_property
+    def non_preemptible(self) -> NonPreemptibleUse:
+        """What gangs that are not preemptible use; first asked for when shares are settled."""
+        return NonPreemptibleUse(self.shares, self.state)
+
+    def exceeded_quota(self, gangs: Iterable[PendingGang]) -> QueueQuota | None:
+        """The quota that those of the gangs which are not preemptible would exceed together."""
+        bound = (gang for gang in gangs if not gang.preemptible)
+        binding = self.non_preemptible.binding((g, minimum_amounts(g, self.table)) for g in bound)
+        return None if binding is None else QueueQuota(*binding)
+
+    def headroom(self, gang: PendingGang) -> Headroom:
+        """What a gang may use above its minimum."""
+        limits = self.shares.limits.headroom(gang.queue)
+        reserve = self.starvation.headroom(gang.queue)
+        quota = self.non_preemptible.headroom(gang)
+        return Headroom(np.min([limits, reserve, quota], axis=0), self.table)
 
     def may_evict(self, gang: PendingGang) -> bool:
         """Whether the gang may evict others now."""

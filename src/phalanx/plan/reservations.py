@@ -191,8 +191,12 @@ class StartReservations:
         """Keep the start that the last pass reserved; None if there is none, or it cannot be."""
         return self._future.keep(gangs[0].job)
 
-    def reserve(self, gangs: Sequence[PendingGang]) -> ReservedStart | None:
+    def reserve(
+        self, gangs: Sequence[PendingGang], *, is_overdue: bool = False
+    ) -> ReservedStart | None:
         """Reserve a start for a gang or group that is short of free capacity only.
+
+        Overdue gangs are reserved a start besides the limited number of others.
 
         A start of the last pass is kept if it still can be. A starving gang for which there is no
         time has nodes kept free.
@@ -201,7 +205,8 @@ class StartReservations:
         start = self.keep_promise(gangs)
         if start is not None:
             return start
-        if self.is_full or self._attempts >= 2 * policy.heads:
+        is_full = self.is_full or self._attempts >= 2 * policy.heads
+        if is_full and not is_overdue:
             return None
         self._attempts += 1
         start = self._reserve_earliest(gangs) if policy.backfill else None

@@ -110,6 +110,7 @@ class ScenarioFile(msgspec.Struct, frozen=True):
     policy: PlannerPolicy
     nodes: tuple[NodeEntry, ...]
     queues: tuple[Queue, ...]
+    unused_shares: dict[str, Resources]
     running: tuple[GangEntry, ...]
     pending: tuple[GangEntry, ...]
     expect: Any  #: read by `expectation`
@@ -203,15 +204,21 @@ def _topology(value: object) -> Pack:
 def _policy(value: object) -> PlannerPolicy:
     """The planner's policy; settings that the file omits have their defaults."""
     given = read_table(value, "a mapping, like {order: [priority, created]}", _POLICY)
-    named = {"starve_after_s": "starve_after", "min_runtime_s": "min_runtime"}
+    named = {name: name.removesuffix("_s") for name in _POLICY}
     return PlannerPolicy(
         **{named.get(key, key): read for key, read in given.items() if read is not None}
     )
 
 
+def _factor(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1000:
+        raise refusal(f"is {shown(value)}; write a number from 0 to 1000")
+    return float(value)
+
+
 def _order(value: object) -> tuple[OrderKey, ...]:
     """The keys by which the gangs of a queue are ordered."""
-    keys = many("a list of priority, size, created and user", one_of(OrderKey))(value)
+    keys = many("a list of priority, size, created, shortest and user", one_of(OrderKey))(value)
     if not keys or len(set(keys)) < len(keys):
         raise refusal("is empty or names a key twice; name each key once")
     return keys
@@ -220,6 +227,8 @@ def _order(value: object) -> tuple[OrderKey, ...]:
 _POLICY = {
     "order": Field(_order),
     "starve_after_s": Field(duration),
+    "max_wait": Field(_factor),
+    "share_half_life_s": Field(duration),
     "min_runtime_s": Field(duration),
     "backfill": Field(boolean),
 }
@@ -240,6 +249,7 @@ _QUEUE = {
     "preempt_within_queue": Field(one_of(PreemptWithin), PreemptWithin.LOWER_PRIORITY.value),
     "reclaim_from_siblings": Field(one_of(ReclaimFrom), ReclaimFrom.ANY.value),
     "reclaimable": Field(boolean, default=True),
+    "non_preemptible_within_quota": Field(boolean, default=False),
 }
 
 _TASK = {
@@ -292,6 +302,7 @@ _SCENARIO = {
     "policy": Field(_policy, {}),
     "nodes": Field(many("a list of nodes", _struct(NodeEntry, "a node", _NODE)), []),
     "queues": Field(many("a list of queues", _struct(Queue, "a queue", _QUEUE)), []),
+    "unused_shares": Field(by_name("a mapping of queues to amounts", quantities.allowance), {}),
     "running": Field(_gangs, []),
     "pending": Field(_gangs, []),
     "expect": Field(as_is),

@@ -49,6 +49,7 @@ def pending_gang(
         is_repair=bool(gang.placed),
         above_minimum=max(0, len(gang.staying) + gang.done - gang.minimum),
         user=entry.user or "",
+        preemptible=entry.preemptible is not False,
         strict=entry.mode is not Mode.NON_STRICT,
         gate=() if gang.is_satisfied else _sorted(entry.min_resources),
         group=_group(gang, gangs),
@@ -96,9 +97,11 @@ def running_gang(gang: ScenarioGang, devices: Mapping[str, tuple[int, ...]]) -> 
         tasks=tasks,
         min_available=0 if gang.is_unbound else max(0, gang.minimum - gang.done),
         role_min=() if gang.is_unbound else tuple(sorted(gang.role_minimums().items())),
+        preemptible=entry.preemptible is not False,
         evictable=any(task.preemptible for task in tasks) and not (runs_once or stopping),
         size=gang.size,
         user=entry.user or "",
+        waited=entry.waiting_s or 0,
     )
 
 

@@ -10,6 +10,8 @@ from msgspec.structs import replace
 from phalanx.core.model import Queue
 from phalanx.core.node import Node
 from phalanx.core.queues import DEFAULT
+from phalanx.core.spec.job import Resources
+from phalanx.plan.fairshare.unused_shares import UnusedShares
 from phalanx.plan.model import PendingGang, PlannerPolicy, RunningGang
 from phalanx.plan.state.from_cluster import node_spec
 from phalanx.plan.state.planner_state import PlannerState
@@ -18,6 +20,7 @@ from phalanx.scenario.file_format import ScenarioFile, TaskEntry, read_scenario_
 from phalanx.scenario.gangs import ScenarioGang, gangs_of
 from phalanx.scenario.nodes import empty_node, occupy
 from phalanx.scenario.planner_input import pending_gang, running_gang
+from phalanx.scenario.times import NOW
 
 
 class Scenario(msgspec.Struct, frozen=True):
@@ -27,6 +30,7 @@ class Scenario(msgspec.Struct, frozen=True):
     policy: PlannerPolicy
     nodes: tuple[Node, ...]
     queues: tuple[Queue, ...]
+    unused_shares: Mapping[str, Resources]
     pending: tuple[PendingGang, ...]
     running: tuple[RunningGang, ...]
     #: By name: the gangs of the file, to describe an outcome by the names of tasks.
@@ -44,6 +48,7 @@ class Scenario(msgspec.Struct, frozen=True):
         state.set_queues({queue.name: queue for queue in self.queues})
         for node in self.nodes:
             state.put_node(node.worker.id, node_spec(node))
+        state.unused_shares = UnusedShares(NOW, self.unused_shares)
         for running in self.running:
             state.put_running(running)
         for pending in self.pending:
@@ -65,6 +70,7 @@ def read_scenario(document: object) -> Scenario:
         policy=replace(file.policy, searches=1 + len(file.pending), search_work=sys.maxsize),
         nodes=tuple(nodes.values()),
         queues=queues,
+        unused_shares=file.unused_shares,
         pending=tuple(pending_gang(g, gangs, nodes) for g in gangs.values() if g.can_be_placed),
         running=tuple(running_gang(gang, devices) for gang in gangs.values() if gang.placed),
         gangs=gangs,

@@ -43,6 +43,11 @@ def seconds(value: object) -> float:
     return positive(value) / SECOND
 
 
+def seconds_or_zero(value: object) -> float:
+    """A duration in seconds, also 0."""
+    return durations.duration(value) / SECOND
+
+
 def printed_seconds(value: float) -> str:
     return durations.printed(round(value * SECOND))
 
@@ -54,14 +59,19 @@ def size(value: object) -> int:
     return size_bytes
 
 
-def share(value: object) -> float:
-    try:
-        fraction = float(value) if isinstance(value, int | float | str) else -1.0
-    except ValueError:
-        fraction = -1.0
-    if isinstance(value, bool) or not 0 <= fraction <= 1:
-        raise refusal(f"is {shown(value)}; write a number from 0 to 1")
-    return fraction
+def decimal(high: int) -> Reader[float]:
+    """A reader of numbers from 0 to `high`."""
+
+    def read_number(value: object) -> float:
+        try:
+            number = float(value) if isinstance(value, int | float | str) else -1.0
+        except ValueError:
+            number = -1.0
+        if isinstance(value, bool) or not 0 <= number <= high:
+            raise refusal(f"is {shown(value)}; write a number from 0 to {high}")
+        return number
+
+    return read_number
 
 
 def filled(value: object) -> str:

@@ -273,7 +273,7 @@ _WORKERS: tuple[Option, ...] = (
         "The loss brake engages when more than this share of the workers, and more than"
         " `brake_count`, fall silent at once.",
         form="0 to 1",
-        read=read.share,
+        read=read.decimal(1),
         write=as_is,
     ),
     _of_engine(
@@ -319,14 +319,32 @@ _PLANNING: tuple[Option, ...] = (
     ),
     _of_engine(
         "Planning",
+        "max_wait",
+        "A gang that has been pending for this many times its time limit, and this many times the"
+        " median wait of gangs of its size, is overdue: nodes are kept for it before all other"
+        " gangs. 0 turns this off.",
+        form="number",
+        read=read.decimal(1000),
+        write=as_is,
+    ),
+    _of_engine(
+        "Planning",
+        "share_half_life",
+        "A queue that used less than its share may exceed it later. What it left unused counts"
+        " half as much after this time. With 0 nothing is remembered.",
+        read=read.seconds_or_zero,
+    ),
+    _of_engine(
+        "Planning",
         "min_runtime",
         "A gang is not reclaimed by another queue before it has run for this long.",
     ),
     _of_engine(
         "Planning",
         "order",
-        "The keys by which the pending gangs of a queue are ordered: `priority`, `size`, `created` "
-        "and `user`, which is the user with the smallest share of the queue first.",
+        "The keys by which the pending gangs of a queue are ordered: `priority`, `size`, "
+        "`created`, `shortest`, which is the shortest time limit first, with aging, and `user`, "
+        "which is the user with the smallest share of the queue first.",
         form="keys",
         read=read.order,
         write=",".join,

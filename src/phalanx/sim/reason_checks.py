@@ -18,6 +18,7 @@ from phalanx.core.reasons import (
     NeverFits,
     NotEnough,
     QueueLimit,
+    QueueQuota,
     Reason,
     WaitingForVictims,
 )
@@ -55,6 +56,8 @@ def _is_true(cluster: Cluster, gang: Gang, reason: Reason, now: Micros) -> bool:
             is_true = reason.for_job in cluster.gangs and reason.for_job != gang.job.id
         case QueueLimit():
             is_true = _is_at_limit(cluster, gang, reason)
+        case QueueQuota():
+            is_true = not gang.job.spec.preemptible
         case WaitingForVictims():
             is_true = any(_is_stopping(cluster, task) for task in reason.tasks)
     return is_true

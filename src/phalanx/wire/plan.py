@@ -53,6 +53,7 @@ class Why(msgspec.Struct, frozen=True):
     phase: Phase
     message: str
     reason: dict[str, Any] | None = None
+    rule: str | None = None  #: the rule of fair share by which it waits, and until when
     remedy: str | None = None  #: what would let the job start
     starts_at: str | None = None
     victims: tuple[VictimView, ...] = ()

@@ -229,7 +229,9 @@ def release(tx: Changes, gangs: list[Gang]) -> None:
             tx.wake_worker_of(task)
         gang.accepted = gang.missing = 0
         gang.progress = None
-        attempt = job.attempt or AttemptState()
+        since = None if job.pending is None else job.pending.since
+        waited = 0 if since is None else max(0, tx.now - since)
+        attempt = job.attempt or AttemptState(waited=waited)
         tx.set_job(gang, satisfied=True, pending=None, reservation=None, attempt=attempt)
         workers = {task.worker for task in start_set}
         tx.record(GangStarting(job.id, job.epoch, len(start_set), len(workers)))

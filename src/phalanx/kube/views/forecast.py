@@ -13,6 +13,7 @@ from phalanx.kube.calls import kind_of, reason_text
 from phalanx.kube.cluster_model import ClusterModel
 from phalanx.kube.gang import KubeGang
 from phalanx.plan.decisions import Plan, PlannedVictim
+from phalanx.plan.explain.share_rules import share_rule
 from phalanx.plan.explain.whatif import (
     Alternative,
     Fewer,
@@ -20,7 +21,6 @@ from phalanx.plan.explain.whatif import (
     Higher,
     Shorter,
     alternatives,
-    beyond_share,
     forecast,
 )
 
@@ -106,12 +106,9 @@ def _message(model: ClusterModel, found: Forecast) -> str:
 
 def _remedy(model: ClusterModel, job: str, reason: Reason, now: Micros) -> str | None:
     if isinstance(reason, why.NotEnough | why.Fragmented | why.Gathering):
-        beyond = beyond_share(model.state.at(now), job)
-        if beyond is not None:
-            return (
-                f"{beyond}; raise the queue's quota or weight, or wait until other queues leave"
-                " capacity idle"
-            )
+        rule = share_rule(model.state.at(now), job)
+        if rule is not None:
+            return f"{rule}; {rule.remedy}"
     if isinstance(reason, why.WaitingForMembers) and reason.uncounted:
         return "choose a match policy that counts running and succeeded pods"
     template = _REMEDIES.get(type(reason))

@@ -10,7 +10,7 @@ from phalanx.core.time_units import Micros
 from phalanx.kube.cluster_model import ClusterModel
 from phalanx.kube.gang import MemberState
 from phalanx.kube.views.gangs import is_own
-from phalanx.plan.explain.whatif import settled_shares
+from phalanx.plan.explain.share_rules import settled_shares
 from phalanx.plan.state.nodes import SLOTS, WHOLE, Floats
 
 #: Queues share these in numbers that people do not look for.

@@ -7,22 +7,17 @@ higher priority. None of them is an estimate.
 from collections.abc import Iterator
 
 import msgspec
-import numpy as np
 from msgspec.structs import replace
 
 from phalanx.core import reasons as why
 from phalanx.core.model import Assignment
-from phalanx.core.reasons import HeldBack, Reason, amount_in_words
+from phalanx.core.reasons import HeldBack, Reason
 from phalanx.core.time_units import SECOND, Micros
 from phalanx.plan.cycle import decision_for
 from phalanx.plan.decisions import Evict, Gather, Plan, PlannedVictim, Reserve, ReservedStart
-from phalanx.plan.fairshare.demand import settle_shares
-from phalanx.plan.fairshare.queue_tree import with_unlisted
-from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.model import PendingGang
-from phalanx.plan.placement.amounts import minimum_amounts
 from phalanx.plan.state.nodes import SLOTS
-from phalanx.plan.state.planner_state import Moment, PlannerState
+from phalanx.plan.state.planner_state import PlannerState
 
 #: At most this many priorities are tried.
 _PRIORITIES = 4
@@ -63,44 +58,6 @@ class Higher(msgspec.Struct, frozen=True):
 
 
 Alternative = Fewer | Shorter | Higher
-
-
-class BeyondShare(msgspec.Struct, frozen=True):
-    """It needs more at once than its queue, or a queue above it, deserves."""
-
-    queue: str
-    resource: str
-    want: int
-    deserved: int
-
-    def __str__(self) -> str:
-        want = amount_in_words(self.resource, self.want)
-        deserved = amount_in_words(self.resource, self.deserved, unit=False)
-        return f"the gang needs {want}, but queue {self.queue} deserves {deserved} now"
-
-
-def settled_shares(state: Moment) -> FairShares:
-    """What every queue uses and deserves."""
-    shares = FairShares(with_unlisted(state.queues, state.queues_in_use()), state.table)
-    never_start = [b for b in state.pending.buckets.values() if state.never_fits(b) is not None]
-    settle_shares(shares, state, never_start, (), ())
-    return shares
-
-
-def beyond_share(state: Moment, job: str) -> BeyondShare | None:
-    """The queue whose share is smaller than the minimum of a gang."""
-    gang, table = state.pending.gangs.get(job), state.table
-    if gang is None:
-        return None
-    shares = settled_shares(state)
-    need = minimum_amounts(gang, table)
-    for branch in shares.branches[gang.queue].path():
-        over = np.flatnonzero((need > branch.deserved + 1) & shares.shared)
-        if len(over) and branch.parent is not None:
-            resource = list(table.rows)[int(over[0])]
-            amounts = int(need[over[0]]), int(branch.deserved[over[0]])
-            return BeyondShare(branch.queue.name, resource, *amounts)
-    return None
 
 
 def forecast(made: Plan, job: str) -> Forecast:
@@ -217,6 +174,8 @@ _REMEDIES: dict[type, str] = {
     why.NoNodeSatisfies: "add a node that satisfies them, or change the pod",
     why.NeverFits: "add workers with more {short_of}, or request less",
     why.QueueLimit: "wait for jobs of queue {queue} to end, or raise its {resource} limit",
+    why.QueueQuota: "wait for jobs of queue {queue} that are not preemptible to end, raise its"
+    " {resource} quota, or submit the job again as preemptible",
     why.BelowMinResources: "wait for {resource} to become free, or submit the job again with lower"
     " min_resources",
     why.NotEnough: "wait for {short_of} to become free, or add workers that have it",

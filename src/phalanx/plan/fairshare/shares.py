@@ -20,6 +20,7 @@ class FairShares:
     """The shares of all queues in one pass."""
 
     def __init__(self, queues: Mapping[str, Queue], table: NodeTable) -> None:
+        self._queues = queues
         self.table = table
         #: Rows that queues share. Slots and whole devices only describe how a node is filled.
         self.shared = np.array([name not in (SLOTS, WHOLE) for name in table.rows], np.bool_)
@@ -41,6 +42,26 @@ class FairShares:
     def settle(self) -> None:
         """Divide the cluster: set what every queue deserves."""
         divide(self.tree, self.capacity, self.shared)
+
+    def if_all_request_everything(self) -> "FairShares":
+        """The shares that the queues would have if each of them requested the whole cluster."""
+        full = FairShares(self._queues, self.table)
+        for branch in full.branches.values():
+            if not branch.children:
+                branch.requested += self.capacity
+        full.settle()
+        return full
+
+    def deserve_at_least(self, queue: str, amounts: Floats) -> None:
+        """Let a queue, and every queue above it, deserve at least these amounts.
+
+        The sum of what the queues deserve may then exceed the cluster. A queue with weight 0
+        deserves no more than its quota.
+        """
+        if self.branches[queue].queue.weight:
+            for branch in self.branches[queue].path():
+                if branch is not self.root:
+                    branch.deserved = np.maximum(branch.deserved, amounts)
 
     # One queue
 

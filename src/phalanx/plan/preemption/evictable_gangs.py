@@ -37,6 +37,10 @@ class EvictableGangs:
     def __iter__(self) -> Iterator[Occupancy]:
         return chain(self._gathered, self._running.by_job.values())
 
+    def total(self, job: str) -> Floats:
+        """The amounts of a running gang."""
+        return self._running.by_job[job].total
+
     @cached_property
     def lowest_priority(self) -> dict[str, int]:
         """By queue: the lowest priority of tasks that can be evicted or are stopping."""

@@ -45,6 +45,7 @@ class VictimSearch:
         self._shares = shares
         self._now = state.now
         self._policy = state.policy
+        self._waits = state.wait_times
         self._quota_demand = QuotaDemand(shares, state.running, state.pending)
         self.budget = SearchBudget(state.policy.search_work << state.cursor.doubled)
         #: By queue and priority: the answer of `might_find`.
@@ -155,7 +156,24 @@ class VictimSearch:
         return False
 
     def _is_young(self, gang: RunningGang) -> bool:
-        return self._now - gang.started_at < self._policy.min_runtime
+        """Whether other queues must not reclaim the gang yet: it has run for less than
+        `min_runtime`, or for less than it was pending, if it was overdue or larger than the share
+        of its queue."""
+        has_run = self._now - gang.started_at
+        if has_run < self._policy.min_runtime:
+            return True
+        return has_run < gang.waited and self._had_waited_long(gang)
+
+    def _had_waited_long(self, gang: RunningGang) -> bool:
+        policy = self._policy
+        if gang.waited < policy.starve_after:
+            return False
+        ends = [task.ends_at for task in gang.tasks if task.ends_at is not None]
+        duration = max(ends) - gang.started_at if ends else None
+        if policy.max_wait and gang.waited >= self._waits.bound(policy, gang.size, duration):
+            return True
+        total = self._gangs.total(gang.job)
+        return not self._shares.share_could_hold(gang.queue, total)
 
     def _sort(self, units: list[EvictionUnit]) -> None:
         """Sort candidates, the first to be evicted first.

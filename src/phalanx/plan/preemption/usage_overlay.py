@@ -56,6 +56,12 @@ class UsageOverlay:
         sums are therefore functions of what runs. Every reclaim makes the pair of them smaller, in
         lexicographic order. A finite number of gangs can run in a finite number of ways, so no
         sequence of reclaims goes on for ever, and none comes back to where it began.
+
+        There is one exception: a queue deserves at least its first gang if that is starving, and no
+        longer once it has started. So the sums may change with that start. But there is one
+        starving gang less then, and victims are not starving: they become pending now. The number
+        of starving gangs precedes the two sums in the lexicographic order. That the queues may
+        deserve more than the cluster together makes no difference to the argument.
         """
         unmet, excess = self._changes()
         return unmet < 0 or (unmet == 0 and excess < 0)

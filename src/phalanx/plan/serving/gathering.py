@@ -19,7 +19,7 @@ def gather(work: PlanningPass, gangs: Sequence[PendingGang]) -> bool:
     gang = gangs[0]
     capacities = (*work.capacity.both, *work.reservations.capacities_during(None))
     trial = PlacementTrial(gang, capacities, work.reservations.allowed_nodes(None))
-    if not trial.gather(work.headroom(gang.queue)):
+    if not trial.gather(work.headroom(gang)):
         return False
     new = tuple(each for each in trial.assignments() if each.task not in trial.gathered)
     work.use(gang, trial.amounts())

@@ -7,6 +7,7 @@ from phalanx.core.reasons import (
     BelowMinResources,
     HeldBack,
     QueueLimit,
+    QueueQuota,
     Reason,
     WaitingForVictims,
 )
@@ -22,6 +23,9 @@ from phalanx.plan.serving.gate import closed_gate
 from phalanx.plan.serving.gathering import gather
 from phalanx.plan.serving.starts import minimum_needs, start
 
+#: What blocks one gang of a group blocks all of them.
+_SHARED_REASONS = (BelowMinResources, WaitingForVictims, HeldBack, QueueLimit, QueueQuota)
+
 
 class Serving:
     def __init__(self, work: PlanningPass) -> None:
@@ -33,11 +37,13 @@ class Serving:
         if any(gang.job in work.excluded for gang in gangs):
             self._serve_next(candidate)
             return
-        closed = closed_gate(work, gangs)
+        nominated = [gang for gang in gangs if gang.nomination is not None]
+        closed: Reason | None = closed_gate(work, gangs)
+        if closed is None and not nominated:
+            closed = work.exceeded_quota(gangs)
         if closed is not None:
             self._explain(candidate, closed)
             return
-        nominated = [gang for gang in gangs if gang.nomination is not None]
         for gang in nominated:
             work.capacity.stop_keeping(gang.job)
             work.use(gang, -minimum_amounts(gang, work.table))
@@ -94,7 +100,7 @@ class Serving:
 
     def _reserve_start(self, gangs: Sequence[PendingGang]) -> None:
         work = self._work
-        reserved = work.reservations.reserve(gangs)
+        reserved = work.reservations.reserve(gangs, is_overdue=gangs[0].job in work.lineup.overdue)
         if len(gangs) == 1 and is_starving(work.policy, gangs[0], work.now):
             work.starvation.reserve(gangs[0], None if reserved is None else reserved.at)
 
@@ -106,7 +112,7 @@ class Serving:
             return
         for gang in gangs:
             # Members share what blocks the group; what is short is stated for each of them.
-            if isinstance(reason, BelowMinResources | WaitingForVictims | HeldBack | QueueLimit):
+            if isinstance(reason, _SHARED_REASONS):
                 work.reasons.explicit[gang.job] = reason
             else:
                 work.reasons.explicit[gang.job] = shortage_of(gangs, gang, work.capacity.both)

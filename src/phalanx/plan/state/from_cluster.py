@@ -17,6 +17,7 @@ from phalanx.core.spec.job import (
     Role,
 )
 from phalanx.core.states import PLACED, State
+from phalanx.core.time_units import Micros
 from phalanx.plan.model import (
     PendingGang,
     RoleRequest,
@@ -117,6 +118,7 @@ class Translator:
             is_repair=bool(placed),
             above_minimum=max(0, len(placed) + len(done) - spec.min_available),
             user=self._user(gang),
+            preemptible=spec.preemptible,
             strict=spec.mode is Mode.STRICT,
             gate=() if job.satisfied else tuple(sorted(spec.min_resources.items())),
             group=group,
@@ -190,6 +192,7 @@ class Translator:
                 (role.name, 0 if is_unbound else max(0, role.min - done_of[role.name]))
                 for role in spec.roles
             ),
+            preemptible=spec.preemptible,
             evictable=(
                 spec.preemptible
                 and not job.is_ending
@@ -200,6 +203,7 @@ class Translator:
             evicted=evicted,
             size=gang.size,
             user=self._user(gang),
+            waited=_waited(gang, started),
         )
 
     def _user(self, gang: Gang) -> str:
@@ -223,6 +227,14 @@ class Translator:
             ends_at=ends_at,
             safe_at=max(place.started_at or place.placed_at, safe_at),
         )
+
+
+def _waited(gang: Gang, started: Micros) -> Micros:
+    """How long a gang with places was pending before it started, or got the places."""
+    attempt, since = gang.job.attempt, gang.job.eligible_since
+    if attempt is not None:
+        return attempt.waited
+    return 0 if since is None else max(0, started - since)
 
 
 def _too_few(

@@ -19,6 +19,7 @@ from phalanx.core.settings import CoreSettings
 from phalanx.core.time_units import Micros
 from phalanx.plan.decisions import Plan, ReservedStart
 from phalanx.plan.explain.shortage import never_fits
+from phalanx.plan.fairshare.unused_shares import UnusedShares
 from phalanx.plan.model import OrderKey, PendingGang, PlannerPolicy, RunningGang
 from phalanx.plan.pending import Bucket, PendingGangs
 from phalanx.plan.preemption.search_budget import SearchCursor
@@ -30,6 +31,7 @@ from phalanx.plan.state.group_members import GroupMembers
 from phalanx.plan.state.nodes import NodeSpec, NodeTable
 from phalanx.plan.state.placement_rules import PlacedTasks
 from phalanx.plan.state.running import RunningGangs
+from phalanx.plan.wait_times import WaitTimes
 
 T = TypeVar("T")
 
@@ -54,6 +56,9 @@ class Moment(NamedTuple):
     #: Of the last plan: its reserved starts, and where its searches for victims ended.
     reserved_starts: tuple[ReservedStart, ...]
     cursor: SearchCursor
+    wait_times: WaitTimes
+    unused_shares: UnusedShares
+    overdue: frozenset[str]  #: running jobs that were overdue when they started
     capacity_version: object
 
     def queues_in_use(self) -> list[str]:
@@ -82,11 +87,14 @@ class PlannerState:
         self.gangs: ForkableDict[Gang] = ForkableDict()
         self.nodes: ForkableDict[Node] = ForkableDict()
         self.queues: Mapping[str, Queue] = {}
-        self.pending = PendingGangs()
+        self.pending = PendingGangs(shortest_first=OrderKey.SHORTEST in self.policy.order)
         self.table = NodeTable()
         self.running = RunningGangs(self.table)
         self.reserved_starts: tuple[ReservedStart, ...] = ()
         self.cursor = SearchCursor()
+        self.wait_times = WaitTimes()
+        self.unused_shares = UnusedShares()
+        self.overdue: frozenset[str] = frozenset()
         self._present = FreeCapacity(self.table)
         self._empty = FreeCapacity(self.table, empty=True)
         by_user = OrderKey.USER in self.policy.order
@@ -135,12 +143,24 @@ class PlannerState:
             self._empty,
             self.reserved_starts,
             self.cursor,
+            self.wait_times,
+            self.unused_shares,
+            self.overdue,
             self._capacity_version,
         )
 
     def accept(self, plan: Plan) -> None:
         """Let the next plan go on from this one."""
         self.reserved_starts, self.cursor = plan.reserved_starts, plan.cursor
+        self.unused_shares = plan.unused_shares
+        starting = [self.pending.gangs[each.job] for each in plan.reserved()]
+        self.wait_times = self.wait_times.after(
+            (gang.size, plan.at - gang.since)
+            for gang in starting
+            if gang.since is not None and gang.need and not gang.is_repair
+        )
+        still_running = (job for job in self.overdue if job in self.running.by_job)
+        self.overdue = plan.overdue.intersection(g.job for g in starting).union(still_running)
         self.pending.advance(plan.at)
 
     # From the cluster
@@ -178,6 +198,8 @@ class PlannerState:
         fresh.update(PlannerDelta(dict(self.gangs), dict(self.nodes), dict(self.queues)))
         fresh.pending.advance(self.pending.now)
         fresh.reserved_starts, fresh.cursor = self.reserved_starts, self.cursor
+        fresh.wait_times, fresh.unused_shares = self.wait_times, self.unused_shares
+        fresh.overdue = self.overdue
         fresh._answer_limit = max(KEPT_ANSWERS, 2 * fresh.table.computed)
         vars(self).update(vars(fresh))
 

@@ -1,0 +1,51 @@
+"""How long gangs have been pending: the median of each size, and the bound after which a gang is
+overdue."""
+
+from collections.abc import Iterable
+
+from phalanx.core.time_units import Micros
+from phalanx.plan.model import NO_LIMIT, PlannerPolicy
+
+#: The median is that of the last gangs of a size that started.
+_SAMPLE = 101
+
+
+class WaitTimes:
+    """The wait times of the gangs that started last, by size. Sizes up to the next power of two
+    count together. Never changed: `after` makes a new one."""
+
+    def __init__(self, by_size: dict[int, tuple[Micros, ...]] | None = None) -> None:
+        self._by_size = by_size or {}
+        self._medians = {
+            size: sorted(waits)[len(waits) // 2] for size, waits in self._by_size.items()
+        }
+
+    def after(self, starts: Iterable[tuple[int, Micros]]) -> "WaitTimes":
+        """With further starts: the size of each gang, and how long it was pending."""
+        by_size: dict[int, list[Micros]] = {}
+        for size, wait in starts:
+            by_size.setdefault(_size_class(size), []).append(wait)
+        if not by_size:
+            return self
+        return WaitTimes(
+            self._by_size
+            | {
+                size: (*self._by_size.get(size, ()), *waits)[-_SAMPLE:]
+                for size, waits in by_size.items()
+            }
+        )
+
+    def median(self, size: int) -> Micros:
+        """The median wait of gangs of this size; 0 if none is known."""
+        return self._medians.get(_size_class(size), 0)
+
+    def bound(self, policy: PlannerPolicy, size: int, duration: Micros | None) -> Micros:
+        """How long a gang may be pending: `max_wait` times its time limit or the median wait of
+        its size, whichever is longer, and at least until it is starving. A gang without a limit
+        counts as one of a week."""
+        longer = max(duration or NO_LIMIT, self.median(size))
+        return max(policy.starve_after, round(policy.max_wait * longer))
+
+
+def _size_class(size: int) -> int:
+    return max(0, size - 1).bit_length()

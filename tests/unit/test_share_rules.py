@@ -1,0 +1,81 @@
+"""The rule of fair share that makes a gang wait, in words."""
+
+from typing import Any
+
+import pytest
+from tests.unit.test_scenario import gang, scenario, task
+
+from phalanx.plan.explain.share_rules import share_rule
+from phalanx.scenario.times import NOW
+
+
+def rule(job: str, *pending: dict[str, Any], **fields: Any) -> str | None:
+    """The rule for a gang in queue own, beside a queue with twice its weight and two of three
+    GPUs."""
+    theirs = gang("theirs", task("r0", node="n1"), task("r1", node="n1"), queue="other")
+    more = gang("more", "m0", "m1", queue="other")
+    fields = {"queues": [{"name": "own"}, {"name": "other", "weight": 2}], **fields}
+    fields["running"] = [theirs, *fields.get("running", ())]
+    state = scenario(pending=[*pending, more], **fields).state()
+    found = share_rule(state.at(NOW), job)
+    return None if found is None else f"{found}. {found.remedy}"
+
+
+WIDE = ("t0", "t1", "t2")
+LARGER = "larger than the share of queue own, 1 GPU; "
+REMEDY = ". raise the quota or the weight of queue own, or request less"
+QUOTAS: list[dict[str, Any]] = [{"name": "own"}, {"name": "other", "quota": {"gpu": 3}}]
+NO_QUOTA = "queue own has no quota, and other quotas take all gpu; "
+
+
+def test_a_gang_larger_than_the_share_waits_for_idle_capacity() -> None:
+    wide = gang("wide", *WIDE, queue="own", waiting_s=360)
+    starts = "starts when it finds 3 GPUs idle; in 4m the queue deserves the job"
+    assert rule("wide", wide) == LARGER + starts + REMEDY
+
+
+def test_a_starving_gang_larger_than_the_share_waits_for_its_queue_to_be_empty() -> None:
+    wide = gang("wide", *WIDE, queue="own", waiting_s=3600)
+    mine = gang("mine", task("o0", node="n2"), queue="own")
+    starts = "starts when the queue has freed the 1 GPU that it uses"
+    assert rule("wide", wide, running=[mine]) == LARGER + starts + REMEDY
+    starts = "the queue is empty and deserves the job; starts when it finds 3 GPUs free"
+    assert rule("wide", wide) == LARGER + starts + REMEDY
+
+
+@pytest.mark.parametrize(
+    ("weight", "waited", "expected"),
+    [
+        (1, 0, NO_QUOTA + "starts when it finds 1 GPU idle; in 10m the queue deserves the job"),
+        (1, 3600, NO_QUOTA + "the queue deserves one job; starts when it finds 1 GPU free"),
+        (0, 3600, "queue own has no quota and weight 0; starts when it finds 1 GPU idle"),
+    ],
+)
+def test_a_queue_without_a_quota_deserves_nothing(weight: int, waited: int, expected: str) -> None:
+    narrow = gang("narrow", "t0", queue="own", waiting_s=waited)
+    queues = [{**QUOTAS[0], "weight": weight}, QUOTAS[1]]
+    found = rule("narrow", narrow, queues=queues)
+    assert found == expected + ". set a quota for queue own"
+
+
+def test_a_queue_that_uses_its_share_starts_no_further_gang() -> None:
+    mine = gang("mine", task("o0", node="n2"), queue="own")
+    narrow = gang("narrow", "t0", queue="own")
+    assert rule("narrow", narrow, running=[mine]) == (
+        "queue own uses 1 of the 1 GPU that it deserves; starts when jobs of the queue end, or "
+        "other queues leave capacity idle. wait for jobs of queue own to end, or raise its quota or"
+        " weight"
+    )
+
+
+def test_an_overdue_gang_comes_before_all_queues() -> None:
+    late = gang("late", *WIDE, queue="own", waiting_s=7200, time_limit_s=600)
+    assert rule("late", late) == (
+        "pending for 2h, longer than max_wait; nodes are kept for it before all others. "
+        "wait for the jobs on these nodes to end"
+    )
+
+
+def test_a_gang_within_the_share_waits_by_no_rule() -> None:
+    assert rule("narrow", gang("narrow", "t0", queue="own")) is None
+    assert rule("unknown") is None
