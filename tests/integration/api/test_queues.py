@@ -8,6 +8,7 @@ RULES = {
     "preempt_within_queue": "lower_or_newer_equal",
     "reclaim_from_siblings": "lower_priority",
     "reclaimable": False,
+    "non_preemptible_within_quota": True,
     "max_priority": 7,
 }
 
