@@ -14,11 +14,13 @@ POLICY = PlannerPolicy(max_wait=3)
 def test_the_bound_is_of_the_limit_or_the_median_wait_whichever_is_longer() -> None:
     waits = WaitTimes().after([(3, HOUR), (4, 3 * HOUR), (4, 9 * HOUR), (5, MINUTE)])
     assert waits.median(4) == 3 * HOUR
+    assert waits.median(8) == 3 * HOUR  # of smaller gangs too
+    assert waits.median(2) == 0
     assert waits.bound(POLICY, 3, 30 * MINUTE) == 9 * HOUR
     assert waits.bound(POLICY, 3, 4 * HOUR) == 12 * HOUR
-    assert waits.bound(POLICY, 8, 10 * MINUTE) == 30 * MINUTE
-    assert waits.bound(POLICY, 8, None) == 3 * NO_LIMIT
-    assert waits.bound(POLICY, 8, MINUTE) == POLICY.starve_after
+    assert waits.bound(POLICY, 2, 10 * MINUTE) == 30 * MINUTE
+    assert waits.bound(POLICY, 2, None) == 3 * NO_LIMIT
+    assert waits.bound(POLICY, 2, MINUTE) == POLICY.starve_after
 
 
 def test_the_median_forgets_old_waits() -> None:

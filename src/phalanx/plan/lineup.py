@@ -79,11 +79,12 @@ class Lineup:
         for bucket in self._work.pending.buckets.values():
             if bucket in self._never_start:
                 continue
-            key, queue = bucket.order_key(policy, now), bucket.first.queue
+            starves_at, before, after, overdue_from = bucket.keys(policy)
+            key, queue = before if now < starves_at else after, bucket.first.queue
             first = firsts.get(queue)
             if first is None or key < first[0]:
                 firsts[queue] = (key, bucket)
-            if now < bucket.overdue_from(policy):
+            if now < overdue_from:
                 continue
             head, other = bucket.head, oldest.get(queue)
             is_oldest = other is None or (head.since or 0) < (other.since or 0)

@@ -68,8 +68,6 @@ class Bucket:
         self.never: tuple[object, Reason | None] | None = None
         #: The minimum and the request of a gang; the table and number of rows they are for.
         self._amounts: tuple[NodeTable, int, Floats, Floats] | None = None
-        #: When its first gang starves, its order key before and from then on, and when that gang
-        #: is overdue at the earliest.
         self._keys: tuple[Micros, _Key, _Key, Micros] | None = None
 
     def copy(self, owner: object) -> "Bucket":
@@ -113,14 +111,14 @@ class Bucket:
 
     def order_key(self, policy: PlannerPolicy, now: Micros) -> _Key:
         """The order key of its first gang."""
-        starves_at, before, after, _ = self._keys or self._compute_keys(policy)
-        return before if now < starves_at else after
+        keys = self._keys or self.keys(policy)
+        return keys[1] if now < keys[0] else keys[2]
 
-    def overdue_from(self, policy: PlannerPolicy) -> Micros:
-        """The time from which its first gang may be overdue, whatever the median wait is."""
-        return (self._keys or self._compute_keys(policy))[3]
-
-    def _compute_keys(self, policy: PlannerPolicy) -> tuple[Micros, _Key, _Key, Micros]:
+    def keys(self, policy: PlannerPolicy) -> tuple[Micros, _Key, _Key, Micros]:
+        """When its first gang starves, the order key of that gang before and from then on, and the
+        time from which it may be overdue, whatever the median wait is."""
+        if self._keys is not None:
+            return self._keys
         head = self.head
         starves_at = overdue_from = NEVER
         if head.since is not None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from phalanx.core.time_units import Micros
 from phalanx.plan.model import NO_LIMIT, PlannerPolicy
 
-#: The median is that of the last gangs of a size that started.
+#: The median is that of the last gangs of each size that started.
 _SAMPLE = 101
 
 
@@ -16,9 +16,13 @@ class WaitTimes:
 
     def __init__(self, by_size: dict[int, tuple[Micros, ...]] | None = None) -> None:
         self._by_size = by_size or {}
-        self._medians = {
-            size: sorted(waits)[len(waits) // 2] for size, waits in self._by_size.items()
-        }
+        #: By size: the median of this size and all smaller ones. Otherwise gangs of a size of which
+        #: all starve would raise their own bound.
+        self._medians: dict[int, Micros] = {}
+        smaller: list[Micros] = []
+        for size in sorted(self._by_size):
+            smaller = sorted((*smaller, *self._by_size[size]))
+            self._medians[size] = smaller[len(smaller) // 2]
 
     def after(self, starts: Iterable[tuple[int, Micros]]) -> "WaitTimes":
         """With further starts: the size of each gang, and how long it was pending."""
@@ -36,8 +40,9 @@ class WaitTimes:
         )
 
     def median(self, size: int) -> Micros:
-        """The median wait of gangs of this size; 0 if none is known."""
-        return self._medians.get(_size_class(size), 0)
+        """The median wait of gangs of this size and of smaller ones; 0 if none is known."""
+        largest = max((each for each in self._medians if each <= _size_class(size)), default=None)
+        return 0 if largest is None else self._medians[largest]
 
     def bound(self, policy: PlannerPolicy, size: int, duration: Micros | None) -> Micros:
         """How long a gang may be pending: `max_wait` times its time limit or the median wait of
