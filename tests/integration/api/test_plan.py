@@ -110,6 +110,18 @@ async def test_why_has_a_remedy_and_alternatives(server: Running) -> None:
     assert (await server.call("GET", f"/jobs/{job}")).body["phase"] == "pending"
 
 
+async def test_why_names_the_rule_of_fair_share(server: Running) -> None:
+    await worker(server)
+    await server.call("PUT", "/queues/theirs", {"quota": {"gpu": 3}, "weight": 0})
+    await running(server, 3, name="busy", queue="theirs")
+    await server.call("POST", "/jobs", gang(3, queue="theirs"))
+    job = (await server.call("POST", "/jobs", gang(2))).body["id"]
+    found = (await server.call("GET", f"/jobs/{job}/why")).body
+    larger = "larger than the share of queue default, 1 GPU; starts when it finds 2 GPUs idle"
+    assert found["rule"].startswith(f"{larger}; in ")
+    assert found["remedy"] == "raise the quota or the weight of queue default, or request less"
+
+
 async def test_why_names_cordoned_workers(server: Running) -> None:
     await worker(server)
     await server.call("POST", "/workers/w-1/cordon", {})
