@@ -792,3 +792,20 @@ def test_a_pod_above_the_minimum_of_a_running_gang_says_why_it_is_pending() -> N
     (report,) = cluster.reports
     assert (report.pod.name, report.kind) == ("w2", "Unschedulable")
     assert "gpu" in report.message
+
+
+def test_a_budget_holds_for_all_victims_of_a_preemptor_together() -> None:
+    """Three gangs of one pod share a budget that lets one go. Two of them do not: two others do."""
+    cluster = Cluster(nodes=1, gpu=5)
+    cluster.model.put_budget(budget("b", 1, app="web"))
+    for n in range(5):
+        labels = ack(f"v{n}", min_available="1") | ({"app": "web"} if n < 3 else {})
+        cluster.put(kube_pod(f"v{n}", gpu=1, node="n0", labels=labels, priority=n // 3))
+    cluster.put(kube_pod("w", gpu=3, priority=10))
+    (call,) = cluster.plan()
+    assert isinstance(call, Preempt)
+    names = {each.pod.name for each in call.victims}
+    assert len(names & {"v0", "v1", "v2"}) == 1
+    assert {"v3", "v4"} <= names
+    cluster.put(kube_pod("w", gpu=4, priority=10))
+    assert cluster.plan() == []

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from phalanx.kube.objects.cluster import PodDisruptionBudget
 from phalanx.kube.objects.pod import KubePod
 from phalanx.kube.selectors import LabelQuery, query_of
+from phalanx.plan.model import EvictionGuard
 
 
 class _Budget(NamedTuple):
@@ -37,6 +38,10 @@ class DisruptionBudgets:
     def _of(self, pod: KubePod) -> list[_Budget]:
         budgets = self._by_namespace.get(pod.metadata.namespace, ())
         return [each for each in budgets if each.query.matches(pod.metadata.labels)]
+
+    def guard_of(self, pod: KubePod) -> EvictionGuard | None:
+        """The budget that limits how many pods are evicted together with this one."""
+        return next((EvictionGuard(each.key, each.allowed) for each in self._of(pod)), None)
 
     def may_ever_go(self, pod: KubePod) -> bool:
         """Whether the pod alone may be evicted now. The API server refuses to evict a pod with two

@@ -272,15 +272,15 @@ class ClusterModel:
 
     def put_budget(self, budget: PodDisruptionBudget) -> None:
         self._budgets[budget.metadata.key] = budget
-        self._budgets_changed()
+        self._budgets_changed(budget.metadata.namespace)
 
     def remove_budget(self, key: str) -> None:
         self._budgets.pop(key, None)
-        self._budgets_changed()
+        self._budgets_changed(key.partition("/")[0])
 
-    def _budgets_changed(self) -> None:
+    def _budgets_changed(self, namespace: str) -> None:
         self._allowed = DisruptionBudgets(self._budgets.values())
-        self.gangs.changed |= self.gangs.gangs.keys()
+        self.gangs.changed |= self.gangs.in_namespace(namespace)
 
     @property
     def budgets(self) -> DisruptionBudgets:
@@ -411,6 +411,11 @@ class ClusterModel:
                 member.number for member in bound if not self._allowed.may_ever_go(member.pod)
             ),
             is_evictable=self._allowed.allow(member.pod for member in bound),
+            guards={
+                member.number: guard
+                for member in bound
+                if (guard := self._allowed.guard_of(member.pod)) is not None
+            },
             victims=self.victims_of(gang),
         )
 

@@ -17,7 +17,14 @@ from phalanx.kube.gang import GangMember, KubeGang, MemberState, has_timed_out, 
 from phalanx.kube.objects.pod import KubePod
 from phalanx.kube.refused_nodes import is_refusal
 from phalanx.kube.rounds import bound_at, incomplete_rounds
-from phalanx.plan.model import NEVER, PendingGang, RoleRequest, RunningGang, RunningTask
+from phalanx.plan.model import (
+    NEVER,
+    EvictionGuard,
+    PendingGang,
+    RoleRequest,
+    RunningGang,
+    RunningTask,
+)
 from phalanx.plan.state.from_cluster import most_common
 
 #: Pods of this priority and above are never evicted.
@@ -54,6 +61,7 @@ class GangPlan(NamedTuple):
     domains: Mapping[str, str] = {}  #: node → its domain, for a gang that is packed
     unevictable: frozenset[int] = frozenset()  #: numbers of pods that no budget lets go
     is_evictable: bool = True
+    guards: Mapping[int, EvictionGuard] = {}  #: number of a pod → its budget
     victims: tuple[str, ...] = ()  #: tasks of others that are being evicted for it
 
 
@@ -283,6 +291,7 @@ def running_gang(gang: KubeGang, given: GangPlan, numbers: Container[int]) -> Ru
         min_available=_kept(gang, len(tasks)),
         role_min=tuple(sorted(gang.terms.role_minimums.items())),
         evictable=given.is_evictable and not is_leaving,
+        guarded=bool(given.guards),
         evicted=any(is_victim(member.pod) for member in members),
     )
 
@@ -317,4 +326,5 @@ def _running_task(member: GangMember, given: GangPlan) -> RunningTask:
         preemptible=pod.spec.priority < CRITICAL and member.number not in given.unevictable,
         priority=pod.spec.priority,
         traits=member.request.traits,
+        guard=given.guards.get(member.number),
     )

@@ -188,6 +188,13 @@ class PendingGang(msgspec.Struct, frozen=True, gc=False):
         return self.created_at + _LIMITS_LATER * (self.duration or NO_LIMIT)
 
 
+class EvictionGuard(NamedTuple):
+    """A limit on how many of some tasks are evicted together, whatever gangs they belong to."""
+
+    name: str
+    allowed: int
+
+
 class RunningTask(msgspec.Struct, frozen=True, gc=False):
     """A task that has a place."""
 
@@ -202,6 +209,7 @@ class RunningTask(msgspec.Struct, frozen=True, gc=False):
     preemptible: bool = True
     priority: int | None = None  #: None: the priority of its gang
     traits: Hashable = None  #: see `TaskRequest`
+    guard: EvictionGuard | None = None
 
 
 class RunningGang(msgspec.Struct, frozen=True, gc=False):
@@ -221,6 +229,7 @@ class RunningGang(msgspec.Struct, frozen=True, gc=False):
     evictable: bool = True  #: preemptible, and nothing in its state forbids it now
     grace: Micros | None = None  #: the most work that a stop loses, if it saves when asked to
     evicted: bool = False  #: its stopping tasks were evicted, so their queue will demand them again
+    guarded: bool = False  #: some of its tasks have a guard
     only_gathered: bool = False  #: nothing of it runs: these are gathered places
     size: int = 0  #: number of tasks, including those without a place
     user: str = ""  #: empty where gangs are not ordered by user

@@ -8,7 +8,7 @@ import numpy as np
 
 from phalanx.core.time_units import Micros
 from phalanx.plan.decisions import PlannedVictim
-from phalanx.plan.model import RunningGang
+from phalanx.plan.model import EvictionGuard, RunningGang
 from phalanx.plan.placement.trial import PlacementTrial, undo_all
 from phalanx.plan.state.capacity import FreeCapacity, Occupant
 from phalanx.plan.state.nodes import Floats, Ints
@@ -68,6 +68,12 @@ class EvictionUnit(NamedTuple):
         if self.whole or occupancy.lowest == occupancy.highest:
             return occupancy.highest
         return max(occupancy.priorities[position] for position in self.positions)
+
+    def guards(self) -> Iterator[EvictionGuard]:
+        """The guard of each of its tasks that has one."""
+        if self.gang.guarded:
+            tasks = (self.gang.tasks[position] for position in self.positions)
+            yield from (task.guard for task in tasks if task.guard is not None)
 
     @property
     def own_cost(self) -> EvictionCost:

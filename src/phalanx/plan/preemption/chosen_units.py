@@ -1,7 +1,9 @@
 """The units chosen so far in a search for victims, and what is free without them."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
+from phalanx.plan.model import EvictionGuard
 from phalanx.plan.preemption.candidates import EvictionUnit
 from phalanx.plan.preemption.eligibility import EvictionEligibility
 from phalanx.plan.state.capacity import FreeCapacity
@@ -29,6 +31,9 @@ class ChosenUnits:
         self._whole: set[str] = set()
         #: Kinds of units that must not be evicted besides those that were chosen before.
         self._refused: set[tuple[str, bytes]] = set()
+        #: Chosen tasks by their guard; and the candidates that a guard has refused.
+        self._guarded: Counter[EvictionGuard] = Counter()
+        self._refused_by_guard: set[int] = set()
 
     def choose(self, number: int) -> bool:
         """Add a candidate if it may be evicted besides the others; whether it is chosen now."""
@@ -40,6 +45,9 @@ class ChosenUnits:
             return False
         chosen = self.by_number.items() if gang.job in self._shrunk else ()
         own = {n: other for n, other in chosen if other.occupancy is unit.occupancy}
+        if gang.guarded and not self._guards_allow(unit, own.values()):
+            self._refused_by_guard.add(number)
+            return False
         if unit.kind in self._refused or not self._eligibility.may_add(unit, own.values()):
             # With each victim a queue has less above its share, so this kind stays refused.
             self._refused.add(unit.kind)
@@ -54,6 +62,19 @@ class ChosenUnits:
             self._shrunk.add(gang.job)
         self.evict({number: unit})
         return True
+
+    def _guards_allow(self, unit: EvictionUnit, replaced: Iterable[EvictionUnit]) -> bool:
+        """Whether the guards allow the unit besides those chosen. `replaced` are chosen units that
+        it takes the place of."""
+        counts = self._guarded.copy()
+        counts.subtract(guard for each in replaced for guard in each.guards())
+        counts.update(unit.guards())
+        return _hold(counts)
+
+    @property
+    def guards_hold(self) -> bool:
+        """Whether all guards allow the chosen units together."""
+        return _hold(self._guarded)
 
     def _can_shrink(self, unit: EvictionUnit) -> bool:
         """Whether the gang keeps its minimum if it loses this task besides those chosen."""
@@ -70,12 +91,14 @@ class ChosenUnits:
 
     def refused(self) -> list[int]:
         """The candidates that were refused because of those chosen before them."""
-        return [n for n, unit in enumerate(self._units) if unit.kind in self._refused]
+        by_kind = (n for n, unit in enumerate(self._units) if unit.kind in self._refused)
+        return sorted({*by_kind, *self._refused_by_guard})
 
     def clear(self) -> None:
         """Start again with no unit chosen and none refused."""
         self.keep(*self.by_number)
         self._shrunk_by, self._shrunk, self._whole, self._refused = {}, set(), set(), set()
+        self._refused_by_guard = set()
 
     # Without asking whether they may be evicted
 
@@ -103,11 +126,19 @@ class ChosenUnits:
     def _free(self, unit: EvictionUnit) -> None:
         """Take the unit's tasks out of usage and capacities."""
         self._eligibility.usage.evict(unit)
+        if unit.gang.guarded:
+            self._guarded.update(unit.guards())
         for capacity in self._capacities:
             unit.vacate(capacity)
 
     def _occupy(self, unit: EvictionUnit) -> None:
         """Put the unit's tasks back into usage and capacities."""
         self._eligibility.usage.restore(unit)
+        if unit.gang.guarded:
+            self._guarded.subtract(unit.guards())
         for capacity in self._capacities:
             unit.vacate(capacity, -1)
+
+
+def _hold(counts: Mapping[EvictionGuard, int]) -> bool:
+    return all(count <= guard.allowed for guard, count in counts.items())

@@ -96,7 +96,8 @@ class VictimSetSearch:
     def _place(self) -> tuple[PlacementTrial, ...] | None:
         """Place every gang of the preemptor; None if one is not allowed or does not fit."""
         self._budget.try_placement()
-        if not self._eligibility.allows_start(self._chosen.by_number.values()):
+        chosen = self._chosen
+        if not chosen.guards_hold or not self._eligibility.allows_start(chosen.by_number.values()):
             return None
         trials = place_all(self._trials())
         if trials is not None and not self._eligibility.allows_placement(trials):
