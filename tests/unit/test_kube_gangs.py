@@ -809,3 +809,54 @@ def test_a_budget_holds_for_all_victims_of_a_preemptor_together() -> None:
     assert {"v3", "v4"} <= names
     cluster.put(kube_pod("w", gpu=4, priority=10))
     assert cluster.plan() == []
+
+
+def preferring(kind: str, key: str = "kubernetes.io/hostname") -> dict[str, Any]:
+    """An affinity that prefers pods with the label a=b near, or far."""
+    term = {"topologyKey": key, "labelSelector": {"matchLabels": {"a": "b"}}}
+    weighted = [{"weight": 100, "podAffinityTerm": term}]
+    return {kind: {"preferredDuringSchedulingIgnoredDuringExecution": weighted}}
+
+
+def nodes_of(calls: list[Call]) -> list[str]:
+    binds = [bind for call in calls if isinstance(call, BindGang) for bind in call.binds]
+    return sorted(bind.node for bind in binds)
+
+
+def test_pods_that_prefer_to_be_apart_are_spread_where_there_is_room() -> None:
+    """Best fit would put all of them on one node."""
+    cluster = Cluster(nodes=3, gpu=8)
+    labels = {"a": "b"} | ack(min_available="3")
+    cluster.put(*members(3, labels=labels, affinity=preferring("podAntiAffinity")))
+    assert nodes_of(cluster.plan()) == ["n0", "n1", "n2"]
+    tight = Cluster(nodes=1, gpu=8)
+    tight.put(*members(3, labels=labels, affinity=preferring("podAntiAffinity")))
+    assert nodes_of(tight.plan()) == ["n0", "n0", "n0"]
+
+
+def test_a_pod_prefers_the_nodes_of_pods_that_it_likes_or_that_like_it() -> None:
+    cluster = Cluster(nodes=3, gpu=8)
+    cluster.put(kube_pod("full", gpu=7, node="n2"))
+    cluster.put(kube_pod("liked", node="n1", labels={"a": "b"}))
+    cluster.put(kube_pod("w", gpu=1, affinity=preferring("podAffinity")))
+    assert nodes_of(cluster.plan()) == ["n1"], "best fit would choose n2"
+    other = Cluster(nodes=2, gpu=8)
+    other.put(kube_pod("dislikes", gpu=7, node="n1", affinity=preferring("podAntiAffinity")))
+    other.put(kube_pod("w", gpu=1, labels={"a": "b"}))
+    assert nodes_of(other.plan()) == ["n0"], "best fit would choose n1"
+
+
+def test_a_spread_that_may_be_violated_is_a_preference() -> None:
+    cluster = Cluster(nodes=0)
+    for n, zone in enumerate("ab"):
+        cluster.model.put_node(kube_node(f"z{n}", gpu=4, labels={"zone": zone}))
+    constraint = {
+        "maxSkew": 1,
+        "topologyKey": "zone",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": {"a": "b"}},
+    }
+    cluster.put(kube_pod("there", gpu=2, node="z0", labels={"a": "b"}))
+    labels = {"a": "b"} | ack(min_available="5")
+    cluster.put(*members(5, labels=labels, topologySpreadConstraints=[constraint]))
+    assert nodes_of(cluster.plan()) == ["z0", "z0", "z1", "z1", "z1"]

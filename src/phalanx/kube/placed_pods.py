@@ -1,5 +1,5 @@
 """The rules between pods that depend on where pods are: host ports, pod affinity and anti-affinity,
-topology spread, attach limits, and claims for one pod.
+topology spread, attach limits, and claims for one pod. Preferred rules are penalties.
 
 A pod is known here by its traits: its own rules, and the queries of other pods that match it.
 """
@@ -13,7 +13,7 @@ import numpy as np
 from phalanx.kube.host_ports import HostPort
 from phalanx.kube.pod_queries import Affinities, PodQuery, PodRules, Spread
 from phalanx.kube.volumes import AttachedVolume
-from phalanx.plan.state.nodes import Bools, Ints, NodeTable
+from phalanx.plan.state.nodes import Bools, Floats, Ints, NodeTable
 from phalanx.plan.state.placement_rules import Restriction
 
 Key = TypeVar("Key", bound=Hashable)
@@ -64,6 +64,9 @@ class PlacedPods:
         self._matching: _Counts[PodQuery, int] = _Counts()
         #: By query: pods that keep away pods which match it, and the label of nodes.
         self._repelling: _Counts[PodQuery, tuple[str, int]] = _Counts()
+        #: By query: pods that like or dislike pods which match it, with the label of nodes and the
+        #: weight.
+        self._attracting: _Counts[PodQuery, tuple[str, int, int]] = _Counts()
         #: By protocol and port: addresses and nodes.
         self._ports: _Counts[tuple[str, int], tuple[str, int]] = _Counts()
         self._attached: _Counts[AttachedVolume, int] = _Counts()
@@ -77,7 +80,8 @@ class PlacedPods:
 
     def fork(self) -> "PlacedPods":
         fork = PlacedPods.__new__(PlacedPods)
-        for name in ("_matching", "_repelling", "_ports", "_attached", "_claimed"):
+        counts = ("_matching", "_repelling", "_attracting", "_ports", "_attached", "_claimed")
+        for name in counts:
             setattr(fork, name, getattr(self, name).fork())
         fork.attach_limits, fork._answers = self.attach_limits, {}  # noqa: SLF001
         fork._driver_use = self._driver_use.copy()  # noqa: SLF001
@@ -94,6 +98,8 @@ class PlacedPods:
             self._matching.add(query, node, count)
         for each in pod.rules.anti_affinities:
             self._repelling.add(each.query, (each.key, node), count)
+        for term in pod.rules.preferred:
+            self._attracting.add(term.query, (term.key, term.weight, node), count)
         for port in pod.ports:
             self._ports.add((port.protocol, port.port), (port.address, node), count)
         for claim in pod.exclusive:
@@ -125,9 +131,28 @@ class PlacedPods:
                 rules.append(rule)
             nodes &= allowed
         one_by_one, per_node = self._effect_on_equals(pod, table)
-        if not rules and per_node is None and not one_by_one:
+        penalty = self._penalty(pod, table)
+        if not rules and per_node is None and not one_by_one and penalty is None:
             return None
-        return Restriction(nodes, per_node, one_by_one, tuple(dict.fromkeys(rules)))
+        return Restriction(nodes, per_node, one_by_one, tuple(dict.fromkeys(rules)), penalty)
+
+    def _penalty(self, pod: PodTraits, table: NodeTable) -> Floats | None:
+        """How little the pod prefers each node, from 0 to 1, because of the pods there; None if
+        all nodes are alike. Pods that are there may like or dislike the pod, too."""
+        likes: Floats = np.zeros(table.open.shape)
+        for each in pod.rules.preferred:
+            for node, count in self._matching.of(each.query).items():
+                likes += _in_domain_of(node, each.key, table) * (count * each.weight)
+        for query in pod.matched_by:
+            for (key, weight, node), count in self._attracting.of(query).items():
+                likes += _in_domain_of(node, key, table) * (count * weight)
+        crowds: Floats = np.zeros(table.open.shape)
+        for spread in pod.rules.preferred_spreads:
+            for node, count in self._matching.of(spread.query).items():
+                crowds += _in_domain_of(node, spread.key, table) * count
+        parts = [_scaled(each, table) for each in (-likes, crowds)]
+        present = [each for each in parts if each is not None]
+        return np.mean(present, axis=0) if present else None
 
     def _allowed(self, pod: PodTraits, table: NodeTable) -> Iterator[tuple[str, Bools]]:
         """Each rule in words, and the nodes that it allows."""
@@ -211,6 +236,7 @@ class PlacedPods:
         affinities = pod.rules.affinities
         one_by_one = affinities is not None and affinities.is_own
         one_by_one |= any(spread.is_own for spread in pod.rules.spreads)
+        one_by_one |= pod.rules.prefers_by_own
         per_node = 1 if pod.ports else None
         if pod.exclusive:
             one_by_one = True
@@ -223,6 +249,19 @@ class PlacedPods:
                 else:
                     one_by_one = True
         return one_by_one, per_node
+
+
+def _in_domain_of(node: int, key: str, table: NodeTable) -> Bools:
+    """The nodes that share a domain with a node."""
+    codes, _ = table.domains(key)
+    return np.asarray((codes == codes[node]) & (codes >= 0))
+
+
+def _scaled(amounts: Floats, table: NodeTable) -> Floats | None:
+    """The amounts from 0, the least of all nodes, to 1; None if they are equal."""
+    there = amounts[table.open]
+    least, most = (float(there.min()), float(there.max())) if len(there) else (0.0, 0.0)
+    return None if most <= least else np.clip((amounts - least) / (most - least), 0.0, 1.0)
 
 
 def _domains_of(nodes: Iterable[int], codes: Ints) -> list[int]:

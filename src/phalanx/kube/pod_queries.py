@@ -4,7 +4,7 @@ A query matches pods by namespace and labels. Which queries of the cluster match
 other pods' rules need to know about it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -64,8 +64,17 @@ class AntiAffinity(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     is_own: bool  #: the pod matches the query itself
 
 
+class PodPreferenceTerm(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
+    """Pods that match in the same domain of a topology are liked, or disliked."""
+
+    query: PodQuery
+    key: str
+    weight: int  #: negative: disliked
+    is_own: bool
+
+
 class Spread(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
-    """A hard topology spread constraint."""
+    """A topology spread constraint."""
 
     query: PodQuery
     key: str
@@ -76,29 +85,39 @@ class Spread(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
 
 
 class PodRules(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
-    """What a pod requires of pods around it."""
+    """What a pod requires of pods around it, and what it prefers."""
 
     affinities: Affinities | None = None
     anti_affinities: tuple[AntiAffinity, ...] = ()
     spreads: tuple[Spread, ...] = ()
+    preferred: tuple[PodPreferenceTerm, ...] = ()
+    preferred_spreads: tuple[Spread, ...] = ()
 
     @property
     def is_any(self) -> bool:
         """Whether there is any rule."""
-        return bool(self.affinities or self.anti_affinities or self.spreads)
+        required = self.affinities or self.anti_affinities or self.spreads
+        return bool(required or self.preferred or self.preferred_spreads)
+
+    @property
+    def prefers_by_own(self) -> bool:
+        """Whether pods with the same rules change what the next of them prefers."""
+        by_terms = any(term.is_own for term in self.preferred)
+        return by_terms or any(spread.is_own for spread in self.preferred_spreads)
 
     def queries(self) -> Iterable[PodQuery]:
         if self.affinities is not None:
             yield self.affinities.query
         yield from (each.query for each in self.anti_affinities)
-        yield from (each.query for each in self.spreads)
+        yield from (each.query for each in (*self.spreads, *self.preferred_spreads))
+        yield from (each.query for each in self.preferred)
 
 
 _NO_RULES = PodRules()
 
 
 def rules_of(pod: KubePod, namespaces: NamespaceLabels) -> PodRules:
-    """The required pod affinity, pod anti-affinity and hard topology spread of a pod."""
+    """The pod affinity, pod anti-affinity and topology spread of a pod, required and preferred."""
     affinity, spreads = pod.spec.affinity, pod.spec.topology_spread_constraints
     if affinity is None and not spreads:
         return _NO_RULES
@@ -111,12 +130,26 @@ def rules_of(pod: KubePod, namespaces: NamespaceLabels) -> PodRules:
             for term in (() if apart is None else apart.required)
             for query in (PodQuery((_term(pod, term),)),)
         ),
-        tuple(
-            _spread(pod, each, namespaces)
-            for each in spreads
-            if each.when_unsatisfiable == "DoNotSchedule"
+        tuple(_spread(pod, each, namespaces) for each in spreads if _is_hard(each)),
+        (
+            *_preferred(pod, together, 1, namespaces),
+            *_preferred(pod, apart, -1, namespaces),
         ),
+        tuple(_spread(pod, each, namespaces) for each in spreads if not _is_hard(each)),
     )
+
+
+def _is_hard(spread: SpreadConstraint) -> bool:
+    return spread.when_unsatisfiable == "DoNotSchedule"
+
+
+def _preferred(
+    pod: KubePod, affinity: PodAffinity | None, sign: int, namespaces: NamespaceLabels
+) -> Iterator[PodPreferenceTerm]:
+    for each in () if affinity is None else affinity.preferred:
+        query, key = PodQuery((_term(pod, each.pod_affinity_term),)), each.pod_affinity_term
+        is_own = query.matches(pod, namespaces)
+        yield PodPreferenceTerm(query, key.topology_key, sign * each.weight, is_own)
 
 
 def _affinities(

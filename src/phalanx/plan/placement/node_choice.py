@@ -136,14 +136,24 @@ class NodeChoice:
 
     def _penalty_of(self, role: RoleRequest) -> Floats | None:
         """The penalty of each node for tasks of the role; None if there is none."""
-        preference, penalty = role.request.preference, self.penalty
-        if preference is not None:
-            unpreferred = self._table.penalties(preference) * _UNPREFERRED
+        penalty, unpreferred = self.penalty, self._unpreferred(role)
+        if unpreferred is not None:
+            unpreferred = unpreferred * _UNPREFERRED
             penalty = unpreferred if penalty is None else penalty + unpreferred
         if self.spared is None or role.request.conditions:
             return penalty
         spared: Floats = np.where(self.spared, _SPARED, 0.0)
         return spared if penalty is None else penalty + spared
+
+    def _unpreferred(self, role: RoleRequest) -> Floats | None:
+        """How little tasks of the role prefer each node, from 0 to 1: because of the node, and
+        because of the tasks there."""
+        preference, restriction = role.request.preference, self.restriction(role)
+        by_node = None if preference is None else self._table.penalties(preference)
+        by_tasks = None if restriction is None else restriction.penalty
+        if by_node is None or by_tasks is None:
+            return by_tasks if by_node is None else by_node
+        return (by_node + by_tasks) / 2
 
     def _is_unrestricted(self, role: RoleRequest) -> bool:
         """Whether any node with free capacity will do, filled by best fit."""

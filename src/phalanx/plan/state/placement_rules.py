@@ -7,7 +7,7 @@ where and what the rules allow; Kubernetes brings its own. Without them nothing 
 from collections.abc import Hashable, Iterable
 from typing import NamedTuple, Protocol
 
-from phalanx.plan.state.nodes import Bools, NodeTable
+from phalanx.plan.state.nodes import Bools, Floats, NodeTable
 
 
 class Restriction(NamedTuple):
@@ -17,6 +17,7 @@ class Restriction(NamedTuple):
     per_node: int | None = None  #: at most this many more of the same tasks on one node
     one_by_one: bool = False  #: each placed task changes the nodes that the next one may use
     rules: tuple[str, ...] = ()  #: the rules that exclude nodes, in words
+    penalty: Floats | None = None  #: by node, from 0 to 1: nodes with a higher one are used later
 
 
 class PlacedTasks(Protocol):
@@ -48,5 +49,6 @@ def strictest(restrictions: Iterable[Restriction | None]) -> Restriction | None:
             min(limits, default=None),
             strict.one_by_one or each.one_by_one,
             tuple(dict.fromkeys((*strict.rules, *each.rules))),
+            each.penalty if strict.penalty is None else strict.penalty,
         )
     return strict
