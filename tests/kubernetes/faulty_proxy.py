@@ -53,7 +53,7 @@ class FaultyProxy:
         self._losses.append(matches)
 
     def hold(self, matches: Matches) -> None:
-        """Neither answer nor pass on matching requests, from now on."""
+        """Neither answer nor pass on matching requests, until `release`."""
         self._holds.append(matches)
 
     def delay(self, matches: Matches, seconds: float) -> None:
@@ -69,6 +69,10 @@ class FaultyProxy:
         """How many faults have hit no request yet."""
         waiting = (self._refusals, self._losses, self._delays, self._repeats)
         return sum(len(faults) for faults in waiting)
+
+    def release(self) -> None:
+        """Pass on new requests again. Those that are held stay so."""
+        self._holds.clear()
 
     def cut_watches(self) -> None:
         """Break the connections of all watches, in the middle of whatever they send."""

@@ -14,7 +14,7 @@ from tests.kubernetes.binaries import ROOT
 ESSENTIAL = (
     "phalanx-1 leads, phalanx-2 stands by",
     "TFJob tf-smoke-gpu: 5 pods, which need 8 GPUs.",
-    "the gang needs 8 GPUs, at most 4 fit",
+    "never fits: the gang needs 8 GPUs",
     "tf-smoke-gpu-worker-3  pending  -     Unschedulable",
     "Four GPUs more",
     "tf-smoke-gpu  ",
@@ -23,7 +23,7 @@ ESSENTIAL = (
     "preempted by higher-priority gang default/urgent",
     "$ kill -9",
     "2/5  partial",
-    "phalanx-2 leads",
+    "has expired, and completes the gang",
     "5/5  running",
     "All 5 pods were running",
     "Everything has been shut down.",

@@ -94,5 +94,5 @@ async def _plan(
 
 def _print(forecast: "GangForecast") -> None:
     print_forecast(forecast.name, forecast)
-    if forecast.placements:
+    if len(forecast.placements) > 1:
         print_table(["POD", "NODE"], sorted(forecast.placements.items()), Narrow(cut=("POD",)))

@@ -71,6 +71,8 @@ def why(  # noqa: PLR0913
 
 def _split(reference: str, namespace: str) -> tuple[str, str]:
     before, slash, name = reference.rpartition("/")
+    if "/" in before or not name or (slash and not before):
+        end(Status.USAGE, f"POD|GANG is {reference!r}; write NAME or NAMESPACE/NAME")
     return (before, name) if slash else (namespace, name)
 
 

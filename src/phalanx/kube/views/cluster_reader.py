@@ -8,7 +8,6 @@ from phalanx.kube.cluster_model import ClusterModel
 from phalanx.kube.cluster_watch import FAMILIES, QUEUE_GROUPS, VOLCANO, ClusterWatch
 from phalanx.kube.discovery import Discovery
 from phalanx.kube.errors import ApiStatusError
-from phalanx.kube.gang_terms import pod_declaration
 from phalanx.kube.resources import NAMESPACES, PODS, pod_groups, queues
 
 _FORBIDDEN = re.compile(
@@ -49,8 +48,9 @@ async def read_cluster(
 async def read_gangs(
     client: ApiClient, scheduler_names: Collection[str], namespace: str
 ) -> ClusterModel:
-    """The pods and PodGroups of a namespace, or of all if it is empty; no nodes. Queues and
-    namespaces are read if the user may. Raises like `read_cluster`."""
+    """The pods and PodGroups of a namespace, or of all if it is empty; no nodes. Finished pods
+    without a gang are there too. Queues and namespaces are read if the user may. Raises
+    like `read_cluster`."""
     model = ClusterModel(scheduler_names)
     discovery = Discovery(client)
     await discovery.refresh()
@@ -77,8 +77,7 @@ async def _read_pods(
             for each in await client.list_all(resource, None, namespace):
                 model.gangs.put_group(each, family)
     for pod in await client.list_all(PODS, None, namespace):
-        if not pod.is_finished or pod_declaration(pod) is not None:
-            model.put_pod(pod)
+        model.put_pod(pod)
 
 
 async def _read_queues(client: ApiClient, discovery: Discovery, model: ClusterModel) -> None:

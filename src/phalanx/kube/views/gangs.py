@@ -1,7 +1,7 @@
 """Gangs and their pods as their objects show them: the reasons are those that the scheduler has
 written."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 
 import msgspec
@@ -45,14 +45,19 @@ class GangView(msgspec.Struct, frozen=True):
         return text.removeprefix(f"gang {self.namespace}/{self.name}: ")
 
 
-def gang_views(model: ClusterModel, gangs: Iterable[KubeGang] | None = None) -> list[GangView]:
-    """The gangs with pods of the scheduler; pending ones first, in the planner's order."""
-    chosen = model.gangs.gangs.values() if gangs is None else gangs
-    views = [gang_view(model, gang) for gang in chosen if is_own(model, gang)]
+def gang_views(model: ClusterModel) -> list[GangView]:
+    """The gangs with pods of the scheduler; pending ones first, in the planner's order. Finished
+    pods without a gang are left out."""
+    own = (gang for gang in model.gangs.gangs.values() if is_own(model, gang))
+    views = [view for view in (gang_view(model, gang) for gang in own) if not _is_old(view)]
     order = (PENDING, PARTIAL, STOPPING, RUNNING, DONE, FAILED)
     created = {view: view.created_at.timestamp() if view.created_at else 0.0 for view in views}
     views.sort(key=lambda v: (order.index(v.state), -v.priority, created[v], v.namespace, v.name))
     return views
+
+
+def _is_old(view: GangView) -> bool:
+    return view.is_pod and view.state in (DONE, FAILED)
 
 
 def is_own(model: ClusterModel, gang: KubeGang) -> bool:

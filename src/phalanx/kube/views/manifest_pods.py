@@ -16,6 +16,7 @@ from phalanx.kube.client import ApiClient
 from phalanx.kube.cluster_model import ClusterModel
 from phalanx.kube.cluster_watch import FAMILIES, QUEUE_GROUPS, VOLCANO
 from phalanx.kube.errors import ApiStatusError
+from phalanx.kube.gang_terms import pod_declaration
 from phalanx.kube.objects.cluster import PriorityClass
 from phalanx.kube.objects.gang import KubePodGroup, KubeQueue
 from phalanx.kube.objects.metadata import OwnerReference
@@ -26,6 +27,9 @@ from phalanx.manifest import documents
 Document = Mapping[str, Any]
 
 _VOLCANO_GROUP, _VOLCANO_TASK = "scheduling.k8s.io/group-name", "volcano.sh/task-spec"
+_ACK = "pod-group.scheduling.sigs.k8s.io"
+#: Pods of one template.
+_MOST_PODS = 10_000
 _REPLICA_SPECS = "ReplicaSpecs"
 
 
@@ -36,6 +40,7 @@ class PodTemplate(NamedTuple):
     namespace: str
     names: tuple[str, ...]
     pod: dict[str, Any]  #: metadata and spec
+    is_parallel: bool = False  #: its pods probably need each other
 
 
 class ManifestObjects(NamedTuple):
@@ -93,7 +98,8 @@ def _read(document: Document, default: str, found: ManifestObjects) -> None:
                     "metadata": _mapping(template, "metadata"),
                     "spec": _mapping(template, "spec"),
                 }
-                found.templates.append(PodTemplate(owner, namespace, names, pod))
+                is_parallel = group == "kubeflow.org" or (kind == "Job" and len(names) > 1)
+                found.templates.append(PodTemplate(owner, namespace, names, pod, is_parallel))
             if not templates:
                 found.ignored.append(owner)
     except (msgspec.ValidationError, TypeError, ValueError, KeyError, AttributeError) as error:
@@ -111,7 +117,8 @@ def _templates(
                 yield names, each["template"]
     elif (group, kind) == ("batch", "Job"):
         pods = spec.get("parallelism", 1)
-        yield _numbered(name, min(pods, spec.get("completions") or pods)), spec["template"]
+        completions = _numbered(name, spec.get("completions", pods))
+        yield _numbered(name, pods)[: len(completions)], spec["template"]
     elif group == "apps" and kind in ("Deployment", "ReplicaSet", "StatefulSet"):
         yield _numbered(name, spec.get("replicas", 1)), spec["template"]
 
@@ -120,7 +127,7 @@ def _read_volcano_job(name: str, namespace: str, spec: Document, found: Manifest
     """The pods and the PodGroup that Volcano's controller would create."""
     least: dict[str, int] = {}
     for n, task in enumerate(spec["tasks"]):
-        role, replicas = str(task.get("name") or f"default{n}"), int(task.get("replicas", 1))
+        role, replicas = str(task.get("name") or f"default{n}"), task.get("replicas", 1)
         least[role] = int(task.get("minAvailable", replicas))
         template = task["template"]
         metadata = _mapping(template, "metadata")
@@ -147,7 +154,9 @@ def _read_volcano_job(name: str, namespace: str, spec: Document, found: Manifest
 
 
 def _numbered(name: str, count: Any) -> tuple[str, ...]:
-    return tuple(f"{name}-{number}" for number in range(int(count)))
+    if not isinstance(count, int) or not 0 <= count <= _MOST_PODS:
+        raise ValueError(f"{count!r} is not a number of pods from 0 to {_MOST_PODS:,}")
+    return tuple(f"{name}-{number}" for number in range(count))
 
 
 def _mapping(document: Document, key: str) -> dict[str, Any]:
@@ -185,6 +194,11 @@ async def put_objects(
                 f" were {scheduler_name}"
             )
             pod = replace(pod, spec=replace(pod.spec, scheduler_name=scheduler_name))
+        if template.is_parallel and pod_declaration(pod) is None:
+            warnings.append(
+                f"{template.owner} names no gang, so its pods are placed one by one; add the labels"
+                f" {_ACK}/name and {_ACK}/min-available to its pods"
+            )
         pods += (_named(pod, name) for name in template.names)
     for pod in pods:
         model.put_pod(pod)
