@@ -7,7 +7,8 @@ import pytest
 
 from phalanx.api import input_reader
 from phalanx.host.clock import wall_clock
-from phalanx.manifest import documents
+from phalanx.manifest import documents, reader_process
+from phalanx.manifest.reader import InputKind, ReadRequest, encode
 from phalanx.store.memory import MemoryStore
 from tests.integration.api.serving import PATIENCE_S, Running, serving
 
@@ -64,6 +65,17 @@ async def test_a_reader_that_takes_too_long_is_killed_and_replaced(
     assert slow.status == 400
     assert "takes too much time" in slow.body["error"]["message"]
     assert (await server.call("POST", "/jobs", jobs)).status == 201
+
+
+async def test_a_reader_is_kept_when_the_server_itself_uses_much_memory() -> None:
+    ballast = b"x" * 2 * reader_process.KEPT_BYTES
+    reader = input_reader.ReaderProcess(2**30)
+    question = encode(ReadRequest(InputKind.DOCUMENTS, b"a: 1", 1000))
+    for _ in range(2):
+        await reader.ask(question, "ada")
+        assert reader._process is not None
+    reader.stop()
+    assert ballast
 
 
 async def test_a_reader_has_limited_memory(monkeypatch: pytest.MonkeyPatch) -> None:
