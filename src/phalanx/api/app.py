@@ -1,5 +1,7 @@
 """The HTTP application: its routes, its error handler and its OpenAPI description."""
 
+from copy import copy
+
 from litestar import Litestar, MediaType
 from litestar.datastructures import State
 from litestar.openapi import OpenAPIConfig
@@ -62,23 +64,34 @@ OPENAPI_PATH = "/openapi"
 
 
 def create_app(services: Services) -> Litestar:
+    return with_services(create_routes(services.info.version), services)
+
+
+def create_routes(version: str) -> Litestar:
+    """The application without services. It takes most of the time of `create_app`."""
     app = Litestar(
         route_handlers=[route for topic in _TOPICS for route in topic.ROUTES],
         guards=[guard, check_query],
         exception_handlers={Exception: respond},
         openapi_config=OpenAPIConfig(
             title="Phalanx",
-            version=services.info.version,
+            version=version,
             description="A gang scheduler: the tasks of a job start together or not at all.",
             path=OPENAPI_PATH,
             # No page: its scripts would come from another server, and could use this one.
             render_plugins=[JsonRenderPlugin(media_type=MediaType.JSON)],
             use_handler_docstrings=True,
         ),
-        state=State({"services": services}),
         request_max_body_size=None,  # each route has its own limit
         logging_config=None,
     )
     note_query_names(app)
-    app.asgi_handler = middleware.Middleware(app.asgi_handler, services)
+    return app
+
+
+def with_services(routes: Litestar, services: Services) -> Litestar:
+    """A copy of the application that answers with these services. The routes are shared."""
+    app = copy(routes)
+    app.state = State({**routes.state.dict(), "services": services})
+    app.asgi_handler = middleware.Middleware(routes.asgi_handler, services)
     return app

@@ -5,6 +5,7 @@ import json
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -12,7 +13,7 @@ from uuid import uuid4
 import uvicorn
 from msgspec.structs import replace
 
-from phalanx.api.app import create_app
+from phalanx.api.app import create_routes, with_services
 from phalanx.api.auth import Authenticator
 from phalanx.api.services import Info, Services
 from phalanx.core.cluster import Cluster
@@ -31,6 +32,9 @@ from phalanx.store.protocol import Store
 from tests.plain_http import async_http_client
 
 PATIENCE_S = 20.0
+
+#: Shared by the servers of all tests: creating the routes takes longer than most tests.
+_routes = cache(create_routes)
 
 
 class Reply(NamedTuple):
@@ -130,7 +134,7 @@ async def serving(
     )
     running = Running(engine, services, url)
     config = uvicorn.Config(
-        create_app(services),
+        with_services(_routes(services.info.version), services),
         http=CoalescingProtocol,
         log_config=None,
         ws="none",
