@@ -2,7 +2,6 @@
 
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -20,11 +19,17 @@ def terminal(server: Server) -> Terminal:
     return Terminal(server.url)
 
 
-@pytest.fixture
-def own_server(tmp_path: Path) -> Iterator[Server]:
-    """For a test that has workers of its own."""
-    with Server(tmp_path) as running:
+@pytest.fixture(scope="module")
+def _emptied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(tmp_path_factory.mktemp("emptied")) as running:
         yield running
+
+
+@pytest.fixture
+def own_server(_emptied: Server) -> Iterator[Server]:
+    """For a test that has workers of its own: no job, worker or queue of another is there."""
+    yield _emptied
+    _emptied.empty()
 
 
 @pytest.fixture(scope="session", autouse=True)

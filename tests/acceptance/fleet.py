@@ -9,7 +9,7 @@ from pathlib import Path
 
 from phalanx.client import Client
 from phalanx.wire.jobs import JobDetail
-from tests.acceptance.terminal import PATIENCE_S, Server, Terminal
+from tests.acceptance.terminal import PATIENCE_S, Server, Terminal, until
 
 
 class Fleet:
@@ -34,8 +34,12 @@ class Fleet:
         state = self._folder / name
         process = self.terminal.start("worker", f"--id={name}", f"--state-dir={state}", *flags)
         self._stack.callback(_end, process, state)
-        while name not in {worker.id for worker in self.client.workers()}:
+
+        def is_there() -> bool:
             assert process.poll() is None, process.communicate()
+            return name in {worker.id for worker in self.client.workers()}
+
+        until(is_there)
 
     def submit(self, text: str, *flags: str) -> list[str]:
         """The ids of the jobs of a file."""

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,14 @@ from tests.plain_http import http_client
 
 SCRIPT = str(Path(sys.executable).with_name("phalanx"))
 PATIENCE_S = 60
+
+
+def until(holds: Callable[[], object]) -> None:
+    """Return when this holds; ask every 20 ms, so that what is awaited has the processor."""
+    deadline, pause = time.monotonic() + PATIENCE_S, threading.Event()
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {PATIENCE_S} s"
+        pause.wait(0.02)
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -198,6 +207,26 @@ class Server:
         self._process.kill()
         self._process.wait()
         self._reader.join()
+
+    def empty(self) -> None:
+        """Cancel the jobs, and remove the workers and queues."""
+        with http_client(self.url, timeout=PATIENCE_S) as http:
+
+            def unfinished() -> list[str]:
+                found = http.get("/jobs", params={"finished": False}).json()["jobs"]
+                return [job["id"] for job in found]
+
+            for job in unfinished():
+                assert http.delete(f"/jobs/{job}").is_success
+            for worker in http.get("/workers").json():
+                assert http.delete(f"/workers/{worker['id']}").is_success
+            until(lambda: not unfinished())
+            queues = {queue["name"]: queue for queue in http.get("/queues").json()}
+            while len(queues) > 1:
+                parents = {queue.get("parent") for queue in queues.values()}
+                for name in queues.keys() - parents - {"default"}:
+                    assert http.delete(f"/queues/{name}").is_success
+                    del queues[name]
 
     def _read(self) -> None:
         assert self._process.stderr is not None

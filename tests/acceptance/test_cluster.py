@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.acceptance.terminal import Server, Terminal, Worker
+from tests.acceptance.terminal import Server, Terminal, Worker, until
 
 
 @pytest.fixture
@@ -73,15 +73,13 @@ def test_why_names_the_stopped_queue(own_server: Server, at: Terminal) -> None:
     assert at.type("queue", "stop", "lab").status == 0
     job = at.type("submit", "--queue", "lab", "--cpu", "1", "--name", "x", "--", "x").out.strip()
     with Worker(own_server.url, "w-1", cpu=1) as worker:
-        why = ""
-        while "stopped" not in why:  # the next plan says it
-            why = at.type("why", "x").out
+        until(lambda: "stopped" in at.type("why", "x").out)  # the next plan says it
+        why = at.type("why", "x").out
         assert why.splitlines()[0] == f"{job}: pending: queue lab is stopped"
         assert at.type("queue", "delete", "lab").status == 4
         assert at.type("queue", "start", "lab").out == "queue lab started\n"
         worker.end(worker.claim())
-    while at.type("job", "x", "--json").json["phase"] != "done":
-        pass
+    until(lambda: at.type("job", "x", "--json").json["phase"] == "done")
     assert at.type("queue", "delete", "lab").out == "queue lab deleted\n"
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.pages import HOW_TO
-from tests.acceptance.terminal import PATIENCE_S, SCRIPT, Following, Terminal, environment
+from tests.acceptance.terminal import PATIENCE_S, SCRIPT, Following, Terminal, environment, until
 
 ROOT = Path(__file__).parents[2]
 LONG_S = 3 * PATIENCE_S
@@ -39,8 +39,9 @@ def commands(section: str, page: str = "examples") -> list[str]:
 def python_with(module: str) -> str | None:
     """A Python here that has this."""
     for program in (sys.executable, "/usr/bin/python3"):
-        asked = [program, "-c", f"import {module}"]
-        found = subprocess.run(asked, capture_output=True, check=False)  # noqa: S603
+        # Looked for and not imported, which takes seconds.
+        asked = f"import sys, importlib.util as i; sys.exit(i.find_spec({module!r}) is None)"
+        found = subprocess.run([program, "-c", asked], capture_output=True, check=False)  # noqa: S603
         if found.returncode == 0:
             return program
     return None
@@ -111,8 +112,12 @@ def words_of(command: str) -> list[str]:
 
 def wait_for_workers(at: Terminal, count: int) -> None:
     """Also for the server, which may not answer yet."""
-    while (said := at.type("workers", "--json")).status or len(said.json) < count:
-        pass
+
+    def are_there() -> bool:
+        said = at.type("workers", "--json")
+        return said.status == 0 and len(said.json) >= count
+
+    until(are_there)
 
 
 def typed(at: Terminal, section: str) -> str:
@@ -142,8 +147,8 @@ def test_a_parameter_server_is_stopped_when_the_workers_are_done(small: Terminal
     assert len(re.findall(r"rank [123] done,", printed)) == 3
     told = small.type("events", "parameter-server").out
     assert "stopping all tasks: job complete" in told
-    while "stopped after 597 updates" not in small.type("logs", "parameter-server").out:
-        pass  # its last words come after the end of the job
+    # Its last words come after the end of the job.
+    until(lambda: "stopped after 597 updates" in small.type("logs", "parameter-server").out)
 
 
 def test_a_wrong_loss_suspects_the_worker_where_it_began_and_restarts_from_before_it(
@@ -172,8 +177,8 @@ def test_a_wrong_loss_suspects_the_worker_where_it_began_and_restarts_from_befor
 def test_an_elastic_gang_shrinks_and_loses_nothing(small: Terminal) -> None:
     gang, urgent, logs = map(words_of, commands("An elastic gang"))
     assert small.type(*gang).status == 0
-    while small.type("logs", "elastic").out.count(" starts at ") < 4:
-        pass  # a task that has not started to count has nothing to save
+    # A task that has not started to count has nothing to save.
+    until(lambda: small.type("logs", "elastic").out.count(" starts at ") == 4)
     assert small.type(*urgent).status == 0
     followed = small.type(*logs)
     assert followed.status == 0

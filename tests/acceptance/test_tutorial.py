@@ -12,7 +12,15 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.terminal import PATIENCE_S, SCRIPT, Following, Server, Terminal, Worker
+from tests.acceptance.terminal import (
+    PATIENCE_S,
+    SCRIPT,
+    Following,
+    Server,
+    Terminal,
+    Worker,
+    until,
+)
 
 DOCS = Path(__file__).parents[2] / "docs"
 TUTORIAL = DOCS / "tutorial.md"
@@ -39,6 +47,10 @@ def at(port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return Terminal(f"http://127.0.0.1:{port}")
 
 
+def wait_for_an_attempt(at: Terminal, job: str) -> None:
+    until(lambda: at.type("job", job, "--json").json["attempt"] > 0)
+
+
 def test_the_tutorial_works_as_written(at: Terminal, port: int, tmp_path: Path) -> None:
     [program] = blocks(TUTORIAL, "python")
     (tmp_path / "train.py").write_text(program)
@@ -52,8 +64,7 @@ def test_the_tutorial_works_as_written(at: Terminal, port: int, tmp_path: Path) 
         for line in lines:
             assert line.startswith("phalanx ")
             if "requeue" in line:  # a user is never so quick
-                while at.type("job", line.split()[-1], "--json").json["attempt"] == 0:
-                    pass
+                wait_for_an_attempt(at, line.split()[-1])
             answer = at.type(*shlex.split(line)[1:])
             assert answer.status == 0, (line, answer)
             said[line] = answer.out

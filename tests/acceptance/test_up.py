@@ -4,14 +4,13 @@ import os
 import re
 import signal
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from tests.acceptance.terminal import PATIENCE_S, Following, Terminal
+from tests.acceptance.terminal import PATIENCE_S, Following, Terminal, until
 
 NOWHERE = Terminal("")
 
@@ -59,8 +58,7 @@ def test_a_gang_runs_on_two_workers_and_ctrl_c_stops_everything(port: int, tmp_p
             "w-2",
         }
         at.type("submit", "--name", "endless", "--", "sleep", "1000")
-        while at.type("job", "endless", "--json").json["phase"] != "running":
-            pass
+        until(lambda: at.type("job", "endless", "--json").json["phase"] == "running")
         running.process.send_signal(signal.SIGINT)
         assert running.process.wait(PATIENCE_S) == 0
         assert running.line_with("stopped", PATIENCE_S)
@@ -116,13 +114,9 @@ def test_no_process_survives_when_up_is_killed(port: int, tmp_path: Path) -> Non
     with up(port, tmp_path) as running:
         assert running.line_with("Ctrl-C stops everything.", PATIENCE_S), running.seen
         at.type("submit", "--name", "endless", "--", "sleep", "1000")
-        while at.type("job", "endless", "--json").json["phase"] != "running":
-            pass
+        until(lambda: at.type("job", "endless", "--json").json["phase"] == "running")
         running.process.kill()
-        until = time.monotonic() + PATIENCE_S
-        while _with(str(tmp_path)) and time.monotonic() < until:
-            pass
-    assert not _with(str(tmp_path))
+        until(lambda: not _with(str(tmp_path)))
 
 
 def _with(word: str) -> list[int]:
