@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from phalanx.manifest import documents
+from phalanx.secrets.encryption import add_key
 from tests.acceptance.fleet import Fleet, states
 from tests.acceptance.terminal import Terminal
 from tests.manifests import pod
@@ -164,7 +165,8 @@ def converted(text: str, *flags: str) -> list[Any]:
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
-    with Fleet(tmp_path) as running:
+    add_key(tmp_path / "secret.key")
+    with Fleet(tmp_path, f"--secret-key-file={tmp_path / 'secret.key'}") as running:
         yield running
 
 
@@ -254,6 +256,7 @@ def test_two_roles_of_a_group_start_only_together(fleet: Fleet) -> None:
 
 def test_a_lattice_job_starts_eight_workers_or_none(fleet: Fleet) -> None:
     fleet.terminal.type("queue", "set", "ml-training", "--weight", "2")
+    fleet.terminal.type("secret", "set", "training-data", "bucket=models", "--namespace", "ml")
     fleet.work("a", "--resources=gpu=7,cpu=64,memory=512Gi")
     text = LATTICE.replace("PROGRAM", json.dumps(fleet.program))
     [job] = fleet.submit(text, "--ignore-image", "--ignore-unsupported")

@@ -17,12 +17,13 @@ from phalanx.identity.principal import Principal
 from phalanx.identity.token_registry import TokenRegistry
 from phalanx.policy import policy_sets
 from phalanx.policy.access_requests import request_to_manage, requests_of_job
-from phalanx.policy.authorizer import KIND, Authorizer, PolicyDenied
+from phalanx.policy.authorizer import KIND, Authorizer
 from phalanx.policy.cron_admission import CronAdmission
-from phalanx.policy.image_reference import ImageReference
 from phalanx.policy.policy_sets import CedarMissing, parse
 from phalanx.policy.policy_tests import read_tests, run_test
 from phalanx.policy.schema import STARTER
+from phalanx.policy.trust import PolicyDenied
+from phalanx.registry.image_reference import ImageReference
 from phalanx.store.memory import MemoryStore
 from phalanx.store.protocol import ClusterObject, ObjectKey
 

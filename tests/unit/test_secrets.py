@@ -10,7 +10,7 @@ from phalanx.core.errors import Conflict
 from phalanx.core.spec.native_form import native
 from phalanx.core.spec.secret_references import SecretKey, secrets_in, with_secrets, without_secrets
 from phalanx.core.spec.validation import job_spec
-from phalanx.engine.gang_secrets import SecretUnavailable
+from phalanx.engine.gang_inputs import InputUnavailable
 from phalanx.engine.object_registry import ObjectRegistry
 from phalanx.secrets.encryption import CannotDecrypt, KeyFileError, KeyRing, add_key, load_keys
 from phalanx.secrets.providers import SecretResolver, SecretsInEnvironment, SecretsInFiles
@@ -62,7 +62,7 @@ async def test_a_secret_needs_the_key_that_it_was_encrypted_with() -> None:
     registry = ObjectRegistry(store)
     await StoredSecrets(registry, KeyRing([b"1" * 32])).set("ml", KEY.name, {"bucket": "x"}, "ada")
     for secrets in (StoredSecrets(registry, KeyRing([b"2" * 32])), StoredSecrets(registry, None)):
-        with pytest.raises(SecretUnavailable):
+        with pytest.raises(InputUnavailable):
             secrets.find("ml", KEY)
         with pytest.raises(Conflict):
             await secrets.set("ml", KEY.name, {"other": "y"}, "ada")
@@ -83,7 +83,7 @@ async def test_the_first_provider_with_the_key_gives_its_value(tmp_path: Path) -
     # The variable of another namespace must not be reachable by another spelling.
     assert environment.find("ml--training", SecretKey("data", "bucket")) is None
     missing = "secret ml/training-data has no key nothing"
-    with pytest.raises(SecretUnavailable, match=missing):
+    with pytest.raises(InputUnavailable, match=missing):
         await resolver.resolve("ml", [SecretKey(KEY.name, "nothing")])
 
 

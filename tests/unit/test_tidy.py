@@ -28,7 +28,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engine": {"core", "plan", "store", "wire"},
     "identity": {"core", "store", "host"},
     "secrets": {"core", "host", "store", "engine"},
-    "policy": {"core", "store", "engine", "identity"},
+    "registry": {"wire"},
+    "policy": {"registry", "wire", "core", "store", "engine", "identity"},
     "api": {
         "policy",
         "secrets",
@@ -42,9 +43,10 @@ MAY_IMPORT: dict[str, set[str]] = {
         "engine",
         "identity",
     },
-    "agent": {"core", "wire", "tls", "host"},
+    "agent": {"registry", "core", "wire", "tls", "host"},
     "client": {"core", "manifest", "wire", "tls"},
     "server": {
+        "registry",
         "policy",
         "secrets",
         "core",

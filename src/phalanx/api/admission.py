@@ -14,12 +14,13 @@ from phalanx.api.auth import principal_of
 from phalanx.api.dependencies import check_references
 from phalanx.api.lookup import find
 from phalanx.api.services import services_of
+from phalanx.core.model import GangMembers, Queue
 from phalanx.core.spec.job import JobSpec
+from phalanx.engine.submissions import Submission
 from phalanx.policy.access_requests import (
     AccessRequest,
     request_to_cancel,
     request_to_manage,
-    requests_of_job,
 )
 
 
@@ -28,10 +29,22 @@ async def admit(request: Request[Any, Any, Any], spec: JobSpec) -> tuple[str, ..
     await check_references(request, spec)
     services, principal = services_of(request), principal_of(request)
     await services.objects.begin_term(services.engine.term)
-    if not services.authorizer.has_policies:
-        return ()
-    queues = await services.engine.do(lambda turn: dict(turn.cluster.queues))
-    return services.authorizer.check(requests_of_job(principal, spec, queues))
+    queues: dict[str, Queue] = {}
+    if services.authorizer.has_policies:
+        queues = await services.engine.do(lambda turn: dict(turn.cluster.queues))
+    return services.authorizer.check_job(principal, spec, queues)
+
+
+async def admit_and_pin(
+    request: Request[Any, Any, Any], spec: JobSpec, part: GangMembers | None
+) -> Submission:
+    """The submission of a job that is admitted, with the digests of its images. The images of a
+    cron are pinned at each run. Raises Forbidden or Invalid."""
+    policies = await admit(request, spec)
+    inputs = services_of(request).inputs
+    is_pinned = inputs is not None and spec.schedule is None
+    pinned = await inputs.pinned(spec) if inputs is not None and is_pinned else {}
+    return Submission(spec, principal_of(request).name, part, policies, pinned)
 
 
 async def admit_priority(request: Request[Any, Any, Any], job_id: str, priority: int) -> None:

@@ -9,7 +9,7 @@ from litestar.params import FromPath
 from msgspec.structs import replace
 
 from phalanx.api import request_body
-from phalanx.api.admission import admit, admit_priority
+from phalanx.api.admission import admit_and_pin, admit_priority
 from phalanx.api.audit import note_submitted
 from phalanx.api.auth import USERS, principal_of
 from phalanx.api.idempotency import IdempotencyKey, claim, request_key
@@ -23,7 +23,7 @@ from phalanx.core.gang import Gang
 from phalanx.core.model import ENDED, Job
 from phalanx.core.spec.fields import REQUIRED, Field
 from phalanx.core.spec.schema import JOB_FIELDS
-from phalanx.engine.submissions import AcceptedJob, Submission
+from phalanx.engine.submissions import AcceptedJob
 from phalanx.engine.turn import Turn
 from phalanx.identity.principal import Principal
 from phalanx.wire.jobs import JobView, SubmitReply
@@ -129,7 +129,7 @@ async def retry(
             " requeue it, use requeue"
         )
     spec = replace(old.spec, after=())
-    submission = Submission(spec, by.name, old.members, await admit(request, spec))
+    submission = await admit_and_pin(request, spec, old.members)
     [outcome] = await services.submissions.submit(
         [submission], request_key(request, key), partial(note_submitted, request)
     )

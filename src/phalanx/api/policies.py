@@ -10,12 +10,19 @@ from litestar.openapi.spec import Schema
 from phalanx.api import request_body
 from phalanx.api.audit import record_of
 from phalanx.api.auth import ADMINS, principal_of
+from phalanx.api.errors import wrong
 from phalanx.api.services import services_of
 from phalanx.core.errors import Conflict
 from phalanx.core.spec import names
 from phalanx.core.spec.fields import REQUIRED, Field, FieldPath, as_is, as_key, mapping, text
 from phalanx.policy.authorizer import KIND
-from phalanx.policy.policy_sets import CedarMissing, ParsedPolicies, parse
+from phalanx.policy.policy_sets import (
+    CedarMissing,
+    ParsedPolicies,
+    PolicySummary,
+    parse,
+    split_trust,
+)
 from phalanx.policy.policy_tests import PolicyTestOutcome, read_tests, run_test
 from phalanx.store.protocol import ClusterObject
 from phalanx.wire.policies import (
@@ -124,6 +131,8 @@ async def run_policy_tests(request: Request[Any, Any, Any]) -> PolicyTestReply:
         await services.objects.refresh()
         files = {each.name: each.body for each in services.objects.of_kind(KIND)}
     parsed = _parse(files)
+    if parsed.policies is None:
+        raise wrong("files", "have no Cedar policies to test")
     queues = await services.engine.do(lambda turn: dict(turn.cluster.queues))
     labels = services.info.namespace_labels
     outcomes = [run_test(test, parsed, queues, labels) for test in tests]
@@ -134,7 +143,10 @@ async def run_policy_tests(request: Request[Any, Any, Any]) -> PolicyTestReply:
 def _parse(files: Mapping[str, str]) -> ParsedPolicies:
     """Raises Invalid, and Conflict if Cedar is not installed."""
     try:
-        return parse(files)
+        trust, rest = split_trust(files)
+        parsed = parse(rest) if rest else ParsedPolicies(None, None, ())
+        of_trust = tuple(PolicySummary(each.name, "trust", "TrustPolicy") for each in trust)
+        return parsed._replace(summaries=(*parsed.summaries, *of_trust))
     except CedarMissing as error:
         raise Conflict(str(error)) from None
 

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from litestar.connection import ASGIConnection
 
 from phalanx.api.input_reader import InputReader
+from phalanx.core.spec.job import JobSpec
 from phalanx.core.time_units import MINUTE, Micros
 from phalanx.engine.agent_sync import AgentSync
 from phalanx.engine.engine import Engine
@@ -31,6 +32,12 @@ from phalanx.store.protocol import Store
 if TYPE_CHECKING:
     from phalanx.api.auth import Authenticator
     from phalanx.api.certificates import Certificates
+
+
+class PinnedImages(Protocol):
+    async def pinned(self, spec: JobSpec) -> dict[str, str]:
+        """By image of a job: the reference with its digest. Raises Invalid."""
+
 
 #: Collects the body of /metrics and its content type.
 MetricsSource = Callable[[], tuple[bytes, str]]
@@ -72,6 +79,7 @@ class Services:
         secrets: StoredSecrets | None = None,
         objects: ObjectRegistry | None = None,
         authorizer: Authorizer | None = None,
+        inputs: "PinnedImages | None" = None,
     ) -> None:
         self.engine = engine
         self.agent_sync = agent_sync
@@ -84,6 +92,7 @@ class Services:
         self.certificates = certificates
         self.objects = objects or ObjectRegistry(store)
         self.secrets = secrets or StoredSecrets(self.objects, None)
+        self.inputs = inputs
         self.authorizer = authorizer or Authorizer(self.objects)
         self.metrics = metrics
         self.info = info or Info()

@@ -10,7 +10,7 @@ from litestar import Request, Response, post
 from litestar.openapi.spec import Schema
 
 from phalanx.api import manifests, request_body
-from phalanx.api.admission import admit, check_managed
+from phalanx.api.admission import admit_and_pin, check_managed
 from phalanx.api.audit import note_submitted
 from phalanx.api.auth import ADMINS, USERS, principal_of
 from phalanx.api.crons import cron_view
@@ -98,8 +98,7 @@ async def submit(
     submissions = []
     for spec in file.jobs:
         with _own_paths(is_short=file.is_short):
-            policies = await admit(request, spec)
-        submissions.append(Submission(spec, principal.name, file.part(spec), policies))
+            submissions.append(await admit_and_pin(request, spec, file.part(spec)))
     if file.queues:
         check_role(principal, ADMINS)
         await check_managed(request, "queue", *(queue.name for queue in file.queues))
@@ -165,7 +164,7 @@ async def submit_batch(request: Request[Any, Any, Any], key: IdempotencyKey = No
         try:
             read = _only_job(file)
             with _own_paths(is_short=read.is_short):
-                policies = await admit(request, read.spec)
+                submission = await admit_and_pin(request, read.spec, read.part)
         except Invalid as error:
             items.append(info_of(error))
             continue
@@ -173,7 +172,7 @@ async def submit_batch(request: Request[Any, Any, Any], key: IdempotencyKey = No
             items.append(ErrorInfo("forbidden", str(error)))
             continue
         items.append(read)
-        submissions.append(Submission(read.spec, principal.name, read.part, policies))
+        submissions.append(submission)
     outcomes = iter(
         await services.submissions.submit(submissions, checked, partial(note_submitted, request))
     )

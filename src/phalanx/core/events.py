@@ -145,8 +145,8 @@ class GatheringEnded(msgspec.Struct, frozen=True):
     why: str
 
 
-class SecretsUnavailable(msgspec.Struct, frozen=True):
-    """The secrets of a reserved gang could not be resolved."""
+class InputsUnavailable(msgspec.Struct, frozen=True):
+    """The secrets or images of a reserved gang could not be resolved."""
 
     job: str
     epoch: int
@@ -480,7 +480,7 @@ Event = (
     | NominationEnded
     | GangGathered
     | GatheringEnded
-    | SecretsUnavailable
+    | InputsUnavailable
     | ReservationExpired
     | Accepted
     | Claimed

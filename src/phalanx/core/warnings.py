@@ -127,8 +127,24 @@ class BeyondTotal(msgspec.Struct, frozen=True, tag=True):
         )
 
 
+class UnpinnedImage(msgspec.Struct, frozen=True, tag=True):
+    image: str
+
+    def __str__(self) -> str:
+        return (
+            f"image {self.image} is not pinned to a digest, because its registry could not be read;"
+            " workers may pull different images under the same tag"
+        )
+
+
 AnyWarning = (
-    BeyondTotal | WillNotStart | PreemptionRisk | ReclaimRisk | UndeclaredEndpoint | UnlikelyRequest
+    UnpinnedImage
+    | BeyondTotal
+    | WillNotStart
+    | PreemptionRisk
+    | ReclaimRisk
+    | UndeclaredEndpoint
+    | UnlikelyRequest
 )
 
 #: The resources that agents report.
@@ -226,6 +242,12 @@ def undeclared_endpoints(spec: JobSpec) -> list[AnyWarning]:
         UndeclaredEndpoint(names, endpoint)
         for endpoint, names in list(undeclared(spec).items())[:_MOST_OF_A_KIND]
     ]
+
+
+def unpinned_images(spec: JobSpec) -> list[AnyWarning]:
+    images = dict.fromkeys(role.image for role in spec.roles if role.image is not None)
+    unpinned = [UnpinnedImage(image) for image in images if "@sha256:" not in image]
+    return [*unpinned[:_MOST_OF_A_KIND]]
 
 
 def above_limit(spec: JobSpec, queues: Mapping[str, Queue]) -> AboveLimit | None:

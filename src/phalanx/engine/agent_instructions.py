@@ -1,7 +1,5 @@
 """The instructions for an agent, derived from the cluster's state alone."""
 
-from collections.abc import Mapping
-
 from phalanx.core.cluster import Cluster
 from phalanx.core.environment import GangEnvironment
 from phalanx.core.gang import Gang
@@ -9,20 +7,20 @@ from phalanx.core.ids import split_task
 from phalanx.core.model import Task
 from phalanx.core.node import AttemptKey, Node
 from phalanx.core.spec.job import Role
-from phalanx.core.spec.secret_references import SecretKey, secrets_in, with_secrets
+from phalanx.core.spec.secret_references import secrets_in, with_secrets
 from phalanx.core.states import State
-from phalanx.engine.gang_secrets import SecretDelivery
+from phalanx.engine.gang_inputs import InputDelivery, ResolvedInputs, needs_inputs
 from phalanx.wire.sync import TaskInstruction, TaskSecrets, TaskSpec, Want
 
-_NO_VALUES: Mapping[SecretKey, str] = {}
+_NO_INPUTS = ResolvedInputs()
 
 
 def instructions_for(
-    cluster: Cluster, node: Node, secrets: SecretDelivery | None = None
+    cluster: Cluster, node: Node, inputs: InputDelivery | None = None
 ) -> list[TaskInstruction]:
     """What the agent should change about the attempts that its worker is charged for.
 
-    Attempts whose secrets cannot be sent yet are left out.
+    Attempts whose inputs cannot be sent yet are left out.
     """
     environments: dict[str, GangEnvironment] = {}
     instructions = []
@@ -33,13 +31,13 @@ def instructions_for(
             continue
         want = _want(gang, task)
         if want in (Want.PREPARE, Want.RUN):
-            values = _values(gang, task, attempt, secrets)
-            if values is None:
+            resolved = _resolved(gang, task, attempt, inputs)
+            if resolved is None:
                 continue
             environment = environments.get(gang.job.id)
             if environment is None:
                 environment = environments[gang.job.id] = GangEnvironment(gang, cluster.nodes)
-            spec = _spec(gang, task, environment.environment(task), values)
+            spec = _spec(gang, task, environment.environment(task), resolved)
             instructions.append(TaskInstruction(*attempt, want, spec))
         elif want is not None:
             instructions.append(TaskInstruction(*attempt, want))
@@ -65,21 +63,23 @@ def _want(gang: Gang, task: Task) -> Want | None:
     return None if gang.accepted >> task.index & 1 else Want.PREPARE
 
 
-def _values(
-    gang: Gang, task: Task, attempt: AttemptKey, secrets: SecretDelivery | None
-) -> Mapping[SecretKey, str] | None:
-    """The values of the secrets that a task uses; None if they cannot be sent yet."""
-    if not gang.role(task.index).secrets:
-        return _NO_VALUES
-    return None if secrets is None else secrets.values(gang, attempt)
+def _resolved(
+    gang: Gang, task: Task, attempt: AttemptKey, inputs: InputDelivery | None
+) -> ResolvedInputs | None:
+    """The secrets and images that a task uses; None if they cannot be sent yet."""
+    role = gang.role(task.index)
+    if not needs_inputs(role):
+        return _NO_INPUTS
+    return None if inputs is None else inputs.of(gang, role, attempt)
 
 
-def _spec(gang: Gang, task: Task, env: dict[str, str], values: Mapping[SecretKey, str]) -> TaskSpec:
+def _spec(gang: Gang, task: Task, env: dict[str, str], inputs: ResolvedInputs) -> TaskSpec:
     role, spec = gang.role(task.index), gang.job.spec
-    secrets = _take_secrets(role, env, values) if role.secrets else None
+    secrets = _take_secrets(role, env, inputs) if role.secrets or inputs.registry_auth else None
     for name in role.env:
         if name in env:
-            env[name] = with_secrets(env[name], values.__getitem__)  # undoes `$$`
+            env[name] = with_secrets(env[name], inputs.secrets.__getitem__)  # undoes `$$`
+    image = role.image
     return TaskSpec(
         command=role.command,
         env=env,
@@ -88,7 +88,8 @@ def _spec(gang: Gang, task: Task, env: dict[str, str], values: Mapping[SecretKey
         time_limit=spec.time_limit,
         fence=spec.fence,
         checkpoint=task.checkpoint,
-        image=role.image,
+        image=None if image is None else inputs.images.get(image, image),
+        signatures=inputs.signatures if image is not None else (),
         args=role.args,
         security=role.security,
         devices=task.devices if role.image is not None else (),
@@ -101,8 +102,9 @@ def _spec(gang: Gang, task: Task, env: dict[str, str], values: Mapping[SecretKey
     )
 
 
-def _take_secrets(role: Role, env: dict[str, str], values: Mapping[SecretKey, str]) -> TaskSecrets:
+def _take_secrets(role: Role, env: dict[str, str], inputs: ResolvedInputs) -> TaskSecrets:
     """The secrets of a task. The variables that contain them are removed from the others."""
+    values = inputs.secrets
     names = [name for name, value in env.items() if secrets_in(value)]
     return TaskSecrets(
         env={name: with_secrets(env.pop(name), values.__getitem__) for name in names},
@@ -110,4 +112,5 @@ def _take_secrets(role: Role, env: dict[str, str], values: Mapping[SecretKey, st
             name: with_secrets(text, values.__getitem__) for name, text in role.secret_files.items()
         },
         redact=tuple(dict.fromkeys(values[key] for key in role.secrets)),
+        registry_auth=inputs.registry_auth if role.image is not None else "",
     )

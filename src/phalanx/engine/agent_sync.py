@@ -16,7 +16,7 @@ from phalanx.core.node import AttemptKey, Node
 from phalanx.core.states import State
 from phalanx.engine.agent_instructions import instructions_for
 from phalanx.engine.engine import Engine
-from phalanx.engine.gang_secrets import NOT_PRIVATE, GangSecrets, SecretDelivery, SecretSource
+from phalanx.engine.gang_inputs import NOT_PRIVATE, GangInputs, InputDelivery, InputSource
 from phalanx.engine.progress_board import ProgressBoard
 from phalanx.engine.turn import Turn
 from phalanx.store.protocol import Store
@@ -47,17 +47,17 @@ class _Session:
 
 class AgentSync:
     def __init__(
-        self, engine: Engine, store: Store, secret_source: SecretSource | None = None
+        self, engine: Engine, store: Store, input_source: InputSource | None = None
     ) -> None:
         self._engine = engine
-        self._secrets = GangSecrets(engine, secret_source, self._wake)
+        self._inputs = GangInputs(engine, input_source, self._wake)
         self._store = store
         self._sessions: dict[str, _Session] = {}
         self._cluster_id = ""
         self.progress = ProgressBoard()
 
     def observe(self, turn: Turn) -> None:
-        self._secrets.observe(turn)
+        self._inputs.observe(turn)
         for worker in sorted(turn.woken()):
             self._wake(worker)
 
@@ -89,13 +89,13 @@ class AgentSync:
         stored_jobs = await self._stored_jobs(request)
         # Cleared before the turn: later changes of that turn may bring further instructions.
         session.changed.clear()
-        secrets = SecretDelivery(self._secrets, worker, is_private=is_private)
+        inputs = InputDelivery(self._inputs, worker, is_private=is_private)
 
         def take(turn: Turn) -> tuple[list[TaskInstruction], bool]:
             extra = self._take(turn, worker, session, request, stored_jobs)
             if request.term != self._engine.term:
                 return [], True
-            instructions, full = _instructions(turn, worker, request, secrets)
+            instructions, full = _instructions(turn, worker, request, inputs)
             return extra + instructions, full
 
         instructions, full = await self._engine.do(take)
@@ -114,7 +114,7 @@ class AgentSync:
                 break
             session.changed.clear()
             instructions, full = await self._engine.do(
-                lambda turn: _instructions(turn, worker, request, secrets)
+                lambda turn: _instructions(turn, worker, request, inputs)
             )
         if call == session.calls:
             # The agent does not read the answer to an older call.
@@ -192,14 +192,14 @@ def _registered(turn: Turn, worker: str, request: SyncRequest) -> Node:
 
 
 def _instructions(
-    turn: Turn, worker: str, request: SyncRequest, secrets: SecretDelivery
+    turn: Turn, worker: str, request: SyncRequest, inputs: InputDelivery
 ) -> tuple[list[TaskInstruction], bool]:
     """The instructions for the agent, and whether its full inventory is needed."""
     node = _registered(turn, worker, request)
-    instructions = instructions_for(turn.cluster, node, secrets)
-    while secrets.refused:
+    instructions = instructions_for(turn.cluster, node, inputs)
+    while inputs.refused:
         with suppress(CoreError):  # another task of its gang may have stopped it
-            turn.apply(events.SpawnFailed(*secrets.refused.pop(), NOT_PRIVATE))
+            turn.apply(events.SpawnFailed(*inputs.refused.pop(), NOT_PRIVATE))
     return instructions, not node.inventoried
 
 

@@ -4,14 +4,14 @@ Facts that only the store has are looked up before the turn, and again if they h
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
 from phalanx.core.errors import Conflict, CoreError, Invalid, Problem
 from phalanx.core.events import CronSet, MembersJoined, QueueSet, Submitted
 from phalanx.core.model import Cron, GangMembers, Job, Phase, Queue, cron_key
-from phalanx.core.spec.job import JobSpec
+from phalanx.core.spec.job import JobSpec, with_images
 from phalanx.core.warnings import AnyWarning, BeyondTotal
 from phalanx.engine.admission import SubmitRate
 from phalanx.engine.engine import Engine
@@ -34,6 +34,7 @@ class Submission(NamedTuple):
     owner: str = ""
     part: GangMembers | None = None  #: for a job that may be only a part of its gang
     policies: tuple[str, ...] = ()  #: the policies that permit it
+    images: Mapping[str, str] = {}  #: by image: the reference with its digest
 
     @property
     def content(self) -> tuple[JobSpec, str, GangMembers | None]:
@@ -326,6 +327,7 @@ def _slices(submissions: Sequence[Submission]) -> Iterator[slice]:
 def _submit(turn: Turn, job: str, submission: Submission, ended: dict[str, Phase]) -> AcceptedJob:
     spec, part = submission.spec, submission.part
     mine = {name: ended[name] for name in spec.after if name in ended}
+    spec = with_images(spec, submission.images)
     event = Submitted(job, spec, submission.owner, mine, part, submission.policies)
     return AcceptedJob(turn.apply(event).gangs[job].job, is_new=True)
 

@@ -24,6 +24,7 @@ from phalanx.core.warnings import (
     risks,
     undeclared_endpoints,
     unlikely_requests,
+    unpinned_images,
 )
 from phalanx.engine.turn import Turn
 from phalanx.plan.explain.fits_ever import FitsEver
@@ -46,6 +47,7 @@ class _QueueFacts(NamedTuple):
 class SubmitWarnings:
     def __init__(self, priority_classes: Mapping[str, int]) -> None:
         self._classes = priority_classes
+        self.warns_unpinned = False  #: whether an image without a digest deserves a warning
         #: What a job requests → why it never fits, if so.
         self._verdicts: dict[Hashable, Unfit | None] = {}
         self._fits_ever: FitsEver | None = None
@@ -80,7 +82,8 @@ class SubmitWarnings:
         warnings: list[AnyWarning] = [] if reason is None else [WillNotStart(reason)]
         risk = risks(spec, self._standing(turn, spec))
         unlikely = unlikely_requests(spec, lambda name: _is_offered(cluster, name))
-        return (*warnings, *unlikely, *risk, *undeclared_endpoints(spec))
+        unpinned = unpinned_images(spec) if self.warns_unpinned else ()
+        return (*warnings, *unlikely, *risk, *undeclared_endpoints(spec), *unpinned)
 
     def _unfit(self, cluster: Cluster, spec: JobSpec) -> Unfit | None:
         """Why the job never fits the cluster; None if it does."""

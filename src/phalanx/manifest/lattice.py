@@ -39,6 +39,7 @@ class _Defaults(NamedTuple):
     restart: LocatedValue | None
     variables: dict[str, LocatedValue]
     secrets: dict[str, list[str]]  #: declared secrets, each with its keys
+    pull_secrets: LocatedValue | None
 
 
 def draft_of(document: StrictMapping, options: ReadOptions) -> JobDraft:
@@ -82,7 +83,12 @@ def draft_of(document: StrictMapping, options: ReadOptions) -> JobDraft:
 def _defaults(draft: JobDraft, spec: StrictMapping) -> _Defaults:
     mapping = spec.mapping("defaults")
     secrets = _resources(draft, spec) | _resources(draft, mapping)
-    return _Defaults(_restart(mapping), _variables(mapping.mapping("variables")), secrets)
+    runtime = mapping.mapping("entryRuntime")
+    pull = runtime.read("imagePullSecrets", lambda value: items(value, "a list of secrets"))
+    located = None
+    if pull is not None:
+        located = LocatedValue(pull, runtime.location.at("imagePullSecrets"))
+    return _Defaults(_restart(mapping), _variables(mapping.mapping("variables")), secrets, located)
 
 
 def _restart(mapping: StrictMapping) -> LocatedValue | None:
@@ -102,6 +108,8 @@ def _role(
         workload.problem("is missing; write a mapping of names to containers", "containers")
     for container in containers[:1]:
         put_program(role, container, options)
+        if defaults.pull_secrets is not None and "image" in role.fields:
+            role.put("pull_secrets", *defaults.pull_secrets)
         put_resources(role, container.mapping("resources"))
         variables = defaults.variables | _variables(container.mapping("variables"))
         _put_variables(role, variables, secrets, task.problems)

@@ -14,7 +14,7 @@ from phalanx.core.queues import admits_namespace
 from phalanx.core.spec.job import JobSpec
 from phalanx.core.warnings import undeclared
 from phalanx.identity.principal import Principal
-from phalanx.policy.image_reference import ImageReference
+from phalanx.registry.image_reference import ImageReference
 
 _MILLI = 1000
 
@@ -98,7 +98,18 @@ def request_to_manage(principal: Principal, kind: str, name: str) -> AccessReque
 
 def security_settings(spec: JobSpec) -> tuple[str, ...]:
     """The settings of a job that change which rights its tasks have."""
-    return () if spec.run_as_user is None else (f"run_as_user={spec.run_as_user}",)
+    settings = [] if spec.run_as_user is None else [f"run_as_user={spec.run_as_user}"]
+    for role in spec.roles:
+        security = role.security
+        if security is None:
+            continue
+        if security.run_as_user is not None:
+            settings.append(f"run_as_user={security.run_as_user}")
+        if security.apparmor is not None:
+            settings.append(f"apparmor={security.apparmor}")
+        settings += [f"capability={name}" for name in security.add_capabilities]
+        settings += ["privileged"] if security.privileged else []
+    return tuple(dict.fromkeys(settings))
 
 
 def _image(reference: str) -> Entity:

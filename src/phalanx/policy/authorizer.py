@@ -9,10 +9,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from phalanx.core.errors import Invalid
+from phalanx.core.model import Queue
+from phalanx.core.spec.job import JobSpec
 from phalanx.engine.object_registry import ObjectRegistry
-from phalanx.identity.principal import Forbidden, Principal
-from phalanx.policy.access_requests import AccessRequest, Entity
-from phalanx.policy.policy_sets import CedarMissing, ParsedPolicies, cedar, parse
+from phalanx.identity.principal import Principal
+from phalanx.policy.access_requests import AccessRequest, Entity, requests_of_job
+from phalanx.policy.policy_sets import CedarMissing, ParsedPolicies, cedar, parse, split_trust
+from phalanx.policy.trust import PolicyDenied, TrustPolicies
 
 KIND = "policy"
 #: Decisions that are kept.
@@ -27,16 +30,13 @@ class Decision(NamedTuple):
     why: str = ""  #: the refusal, in words
 
 
-class PolicyDenied(Forbidden):
-    """A policy forbids a request, or none permits it."""
-
-
 class Authorizer:
     def __init__(self, registry: ObjectRegistry, labels: Labels | None = None) -> None:
         """`labels` are those of namespaces."""
         self._registry = registry
         self._labels = labels or {}
         self._parsed: ParsedPolicies | None = None
+        self.trust = TrustPolicies()
         self._broken = ""  #: why the stored policies cannot be used
         self._decisions: dict[AccessRequest, Decision] = {}
         registry.observers.append(self._load)
@@ -48,12 +48,14 @@ class Authorizer:
 
     def _load(self) -> None:
         self._decisions.clear()
-        self._parsed, self._broken = None, ""
+        self._parsed, self._broken, self.trust = None, "", TrustPolicies()
         files = {each.name: each.body for each in self._registry.of_kind(KIND)}
         if not files:
             return
         try:
-            self._parsed = parse(files)
+            trust, rest = split_trust(files)
+            self.trust = TrustPolicies(trust)
+            self._parsed = parse(rest) if rest else None
         except (CedarMissing, Invalid) as error:
             self._broken = f"the policies of the cluster cannot be used: {error}"
 
@@ -69,6 +71,13 @@ class Authorizer:
             decision = evaluate(self._parsed, request, self._labels)
             self._decisions[request] = decision
         return decision
+
+    def check_job(
+        self, principal: Principal, spec: JobSpec, queues: Mapping[str, Queue]
+    ) -> tuple[str, ...]:
+        """The names of the policies that permit a job. Raises PolicyDenied."""
+        self.trust.check(spec)
+        return self.check(requests_of_job(principal, spec, queues))
 
     def check(self, requests: Iterable[AccessRequest]) -> tuple[str, ...]:
         """The names of the policies that permit the requests. Raises PolicyDenied."""

@@ -2,8 +2,8 @@
 
 from phalanx.core.spec.job import JobSpec
 from phalanx.identity.token_registry import TokenRegistry
-from phalanx.policy.access_requests import requests_of_job
-from phalanx.policy.authorizer import Authorizer, PolicyDenied
+from phalanx.policy.authorizer import Authorizer
+from phalanx.policy.trust import PolicyDenied
 
 
 class CronAdmission:
@@ -21,7 +21,7 @@ class CronAdmission:
         if refusal is not None or owner is None:
             return refusal
         try:
-            self._authorizer.check(requests_of_job(owner, spec, {}))
+            self._authorizer.check_job(owner, spec, {})
         except PolicyDenied as denied:
             return str(denied)
         return None

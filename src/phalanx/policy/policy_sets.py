@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from phalanx.core.errors import Invalid, Problem
 from phalanx.policy.schema import SCHEMA
+from phalanx.policy.trust import ENDINGS, TrustPolicy, read_trust
 
 _NOT_INSTALLED = (
     "Cedar is not installed on the server; install it with `pip install 'phalanx[policy]'`"
@@ -41,6 +42,17 @@ def cedar() -> Any:
     except ImportError:
         raise CedarMissing from None
     return cedarpy
+
+
+def split_trust(files: Mapping[str, str]) -> tuple[list[TrustPolicy], dict[str, str]]:
+    """The trust policies of the files in YAML, and the other files. Raises Invalid."""
+    trust = [
+        policy
+        for file, text in files.items()
+        if file.endswith(ENDINGS)
+        for policy in read_trust(file, text)
+    ]
+    return trust, {file: text for file, text in files.items() if not file.endswith(ENDINGS)}
 
 
 def parse(files: Mapping[str, str]) -> ParsedPolicies:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from phalanx.core.spec.secret_references import SecretKey
-from phalanx.engine.gang_secrets import SecretUnavailable
+from phalanx.engine.gang_inputs import InputUnavailable
 from phalanx.secrets.stored_secrets import StoredSecrets
 
 #: How long files may take: longer than a file system should, shorter than a reservation lasts.
@@ -23,7 +23,7 @@ _WORD = re.compile(r"[a-z0-9]+(?:[-_.]?[a-z0-9]+)*", re.IGNORECASE)
 
 class SecretProvider(Protocol):
     def find(self, namespace: str, wanted: SecretKey) -> str | None:
-        """The value of a key; None if this provider has none. Raises SecretUnavailable."""
+        """The value of a key; None if this provider has none. Raises InputUnavailable."""
 
 
 class SecretsInFiles:
@@ -43,17 +43,17 @@ class SecretsInFiles:
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
         except OSError as error:
-            raise SecretUnavailable(
+            raise InputUnavailable(
                 f"secret {namespace}/{wanted}: {path} cannot be read: {error.strerror}"
             ) from None
         try:
             text = data.decode().removesuffix("\n")
         except UnicodeDecodeError:
-            raise SecretUnavailable(
+            raise InputUnavailable(
                 f"secret {namespace}/{wanted}: {path} is not UTF-8 text"
             ) from None
         if len(data) > VALUE_LIMIT_BYTES or "\0" in text:
-            raise SecretUnavailable(
+            raise InputUnavailable(
                 f"secret {namespace}/{wanted}: {path} is longer than {VALUE_LIMIT_BYTES} bytes, or"
                 " contains a zero byte"
             )
@@ -84,21 +84,30 @@ class SecretResolver:
         self._providers = providers
 
     async def resolve(self, namespace: str, keys: Collection[SecretKey]) -> dict[SecretKey, str]:
-        """The values of the keys. Raises SecretUnavailable."""
+        """The values of the keys. Raises InputUnavailable."""
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 return await asyncio.to_thread(self._find_all, namespace, keys)
         except TimeoutError:
-            raise SecretUnavailable(
+            raise InputUnavailable(
                 f"the secrets of namespace {namespace} could not be read within {_TIMEOUT_S:.0f} s"
             ) from None
+
+    async def find(self, namespace: str, keys: Collection[SecretKey]) -> dict[SecretKey, str]:
+        """The values of those keys that exist. Raises InputUnavailable."""
+        found = {}
+        for key in keys:
+            value = await asyncio.to_thread(self._find, namespace, key)
+            if value is not None:
+                found[key] = value
+        return found
 
     def _find_all(self, namespace: str, keys: Collection[SecretKey]) -> dict[SecretKey, str]:
         values = {}
         for key in keys:
             value = self._find(namespace, key)
             if value is None:
-                raise SecretUnavailable(
+                raise InputUnavailable(
                     f"secret {namespace}/{key.name} has no key {key.key}; set it with `phalanx"
                     f" secret set {key.name} {key.key}=- --namespace {namespace}`"
                 )

@@ -8,7 +8,7 @@ import msgspec
 from phalanx.core.errors import Conflict, Invalid, Problem, Unknown
 from phalanx.core.spec.secret_references import SecretKey
 from phalanx.core.time_units import Micros
-from phalanx.engine.gang_secrets import SecretUnavailable
+from phalanx.engine.gang_inputs import InputUnavailable
 from phalanx.engine.object_registry import ObjectRegistry
 from phalanx.host.clock import wall_clock
 from phalanx.secrets.encryption import CannotDecrypt, KeyRing, SealedValue
@@ -99,7 +99,7 @@ class StoredSecrets:
                 await self._registry.change((), [key], audit)
 
     def find(self, namespace: str, wanted: SecretKey) -> str | None:
-        """The value; None if there is none. Raises SecretUnavailable."""
+        """The value; None if there is none. Raises InputUnavailable."""
         key = ObjectKey(KIND, namespace, wanted.name)
         stored = self._registry.get(key)
         if stored is None or wanted.key not in _body(stored).keys:
@@ -107,7 +107,7 @@ class StoredSecrets:
         try:
             return self._values(key)[wanted.key]
         except Conflict as error:
-            raise SecretUnavailable(f"secret {namespace}/{wanted.name}: {error}") from None
+            raise InputUnavailable(f"secret {namespace}/{wanted.name}: {error}") from None
 
     def has(self, namespace: str, wanted: SecretKey) -> bool:
         stored = self._registry.get(ObjectKey(KIND, namespace, wanted.name))

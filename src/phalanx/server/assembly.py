@@ -22,13 +22,16 @@ from phalanx.host.clock import wall_clock
 from phalanx.identity.token_registry import TokenRegistry
 from phalanx.policy.authorizer import Authorizer
 from phalanx.policy.cron_admission import CronAdmission
+from phalanx.registry.image_pins import ImagePins
 from phalanx.server.cluster_certificates import ClusterCertificates
 from phalanx.server.config import Config
 from phalanx.server.http_protocol import CoalescingProtocol
 from phalanx.server.http_server import HttpServer
+from phalanx.server.job_inputs import JobInputs
 from phalanx.server.listening import Listening, is_loopback
 from phalanx.server.logs import EventLogger, Logger
 from phalanx.server.metrics.metrics import Metrics
+from phalanx.server.options import ImagePinning
 from phalanx.server.same_origin import SameOrigin
 from phalanx.server.secret_parts import SecretParts
 from phalanx.server.shutdown import Shutdown
@@ -74,14 +77,23 @@ def assemble(  # noqa: PLR0913, PLR0917
         observers=[event_logger.observe, metrics.observe],
     )
     engine.telemetry = TelemetryFanout(event_logger, metrics.engine)
-    services = _services(config, engine, store, tokens, metrics, secrets)
-    services.authorizer = authorizer
+    inputs = JobInputs(secrets.resolver, _pins(config), authorizer)
+    services = _services(config, engine, store, tokens, metrics, inputs)
+    services.submit_warnings.warns_unpinned = config["image_pinning"] == ImagePinning.WARN
+    services.objects, services.authorizer = secrets.objects, authorizer
     if isinstance(listening.certificate, ClusterCertificates):
         services.certificates = listening.certificate
     requests = Shutdown(_application(config, services, tokens, listening))
     tls = None if listening.certificate is None else listening.certificate.context
     http = HttpServer(_http(requests), tls)
     return ServerParts(name, engine, event_logger, requests, services, http)
+
+
+def _pins(config: Config) -> ImagePins | None:
+    mode = config["image_pinning"]
+    if mode == ImagePinning.OFF:
+        return None
+    return ImagePins(is_required=mode == ImagePinning.REFUSE)
 
 
 def is_open(config: Config) -> bool:
@@ -95,13 +107,13 @@ def _services(  # noqa: PLR0913, PLR0917
     store: Store,
     tokens: TokenRegistry,
     metrics: Metrics,
-    secrets: SecretParts,
+    inputs: JobInputs,
 ) -> Services:
     return Services(
         engine=engine,
-        agent_sync=AgentSync(engine, store, secrets.resolver),
-        objects=secrets.objects,
-        secrets=secrets.resolver.stored,
+        agent_sync=AgentSync(engine, store, inputs),
+        inputs=inputs,
+        secrets=inputs.secrets.stored,
         store=store,
         event_buffer=EventBuffer(engine.settings.event_buffer_size),
         auth=tokens,

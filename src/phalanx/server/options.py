@@ -23,6 +23,12 @@ class TlsMode(StrEnum):
     AUTO = "auto"
 
 
+class ImagePinning(StrEnum):
+    REFUSE = "refuse"
+    WARN = "warn"
+    OFF = "off"
+
+
 class LogFormat(StrEnum):
     TEXT = "text"
     JSON = "json"
@@ -450,6 +456,15 @@ _JOBS: tuple[Option, ...] = (
         " file.",
         read.printed_users,
         "none",
+    ),
+    Option(
+        "image_pinning",
+        "Jobs",
+        "refuse, warn or off",
+        one_of(ImagePinning),
+        ImagePinning.REFUSE,
+        "What happens to a job whose image has a tag that its registry does not resolve to a"
+        " digest: it is refused, or accepted with a warning. With off, tags are not resolved.",
     ),
     Option(
         "namespace_labels",

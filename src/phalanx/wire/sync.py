@@ -100,9 +100,17 @@ class TaskSecrets(msgspec.Struct, frozen=True, omit_defaults=True):
     env: dict[str, str] = {}  #: variables; they win over those of `TaskSpec.env`
     files: dict[str, str] = {}  #: by name, the texts of files on a tmpfs
     redact: tuple[str, ...] = ()  #: the values themselves, which are masked in the output
+    registry_auth: str = ""  #: credentials for the pull, in the form of Docker's config.json
 
     def __repr__(self) -> str:
         return f"TaskSecrets({len(self.env)} variables, {len(self.files)} files)"
+
+
+class RequiredSignature(msgspec.Struct, frozen=True):
+    """A signature that an image must have: by one of the keys of a trust policy."""
+
+    policy: str
+    keys: tuple[str, ...]  #: PEM
 
 
 class TaskSpec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -125,6 +133,9 @@ class TaskSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     run_as_user: str | None = None  #: instead of the user of its namespace
     watch: dict[str, ValueRules] = {}  #: the rules for values that it reports
     secrets: TaskSecrets | None = None
+    #: To be checked before every start of the image, also if it is present: see
+    #: `registry.signatures.verify_image`.
+    signatures: tuple[RequiredSignature, ...] = ()
 
 
 class TaskInstruction(msgspec.Struct, frozen=True, omit_defaults=True, rename=_NAMES):

@@ -1,7 +1,7 @@
 """Instructions that appear in the same turn as an agent's sync call are not missed."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -19,14 +19,13 @@ from phalanx.core.events import (
     WorkerRemoved,
 )
 from phalanx.core.model import Assignment, Protocol
-from phalanx.core.spec.job import NEEDS_AGENT
-from phalanx.core.spec.secret_references import SecretKey
+from phalanx.core.spec.job import NEEDS_AGENT, JobSpec
 from phalanx.core.spec.validation import job_spec
 from phalanx.core.states import State
 from phalanx.core.time_units import Micros
 from phalanx.engine.agent_sync import AgentSync
 from phalanx.engine.engine import Engine
-from phalanx.engine.gang_secrets import SecretSource, SecretUnavailable
+from phalanx.engine.gang_inputs import InputSource, InputUnavailable, ResolvedInputs
 from phalanx.engine.host import HostEnvironment
 from phalanx.plan.decisions import Plan
 from phalanx.plan.explain.reason_index import PendingReasons
@@ -45,7 +44,7 @@ async def plan_nothing(state: PlannerState, delta: PlannerDelta, now: Micros) ->
 
 @asynccontextmanager
 async def two_workers(
-    source: SecretSource | None = None,
+    source: InputSource | None = None,
 ) -> AsyncIterator[tuple[Engine, AgentSync]]:
     """A leader with two workers that run nothing."""
     loop = asyncio.get_running_loop()
@@ -125,10 +124,11 @@ class _Provider:
     def __init__(self) -> None:
         self.value: str | None = None
 
-    async def resolve(self, namespace: str, keys: Collection[SecretKey]) -> dict[SecretKey, str]:
+    async def resolve(self, spec: JobSpec) -> ResolvedInputs:
         if self.value is None:
-            raise SecretUnavailable("the provider is down")
-        return dict.fromkeys(keys, self.value)
+            raise InputUnavailable("the provider is down")
+        keys = [key for role in spec.roles for key in role.secrets]
+        return ResolvedInputs(dict.fromkeys(keys, self.value))
 
 
 async def _place(engine: Engine) -> None:

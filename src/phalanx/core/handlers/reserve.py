@@ -13,12 +13,12 @@ from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
 from phalanx.core.events import (
     Accepted,
+    InputsUnavailable,
     LongRunDue,
     Placed,
     Placement,
     PreparationReported,
     ReservationExpired,
-    SecretsUnavailable,
     StallDue,
     StartTimedOut,
     TimeLimitReached,
@@ -257,7 +257,7 @@ def reservation_expired(tx: Changes, event: ReservationExpired) -> None:
     lose_reservation(tx, tx.gang(event.job), Move.RESERVATION_EXPIRED)
 
 
-def secrets_unavailable(tx: Changes, event: SecretsUnavailable) -> None:
+def inputs_unavailable(tx: Changes, event: InputsUnavailable) -> None:
     """Give back the start set: no worker is to blame. A gang that was released keeps its places."""
     base = tx.base.gangs.get(event.job)
     if base is None or base.job.epoch != event.epoch or not base.unreleased():

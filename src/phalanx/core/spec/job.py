@@ -4,10 +4,12 @@ Only `validation.job_spec` creates one from user input; these structs do not che
 The specification of an accepted job never changes.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 from itertools import accumulate
 
 import msgspec
+from msgspec.structs import replace
 
 from phalanx.core.spec.secret_references import SecretKey
 from phalanx.core.spec.security import ContainerSecurity
@@ -120,6 +122,7 @@ class Role(msgspec.Struct, frozen=True):
     args: tuple[str, ...] = ()  #: arguments for the program of the image
     #: Files for the task in memory, by name; their texts may refer to secrets.
     secret_files: dict[str, str] = {}
+    pull_secrets: tuple[str, ...] = ()  #: secrets with the credentials of the image's registry
     secrets: tuple[SecretKey, ...] = ()  #: what `env` and `secret_files` refer to
     security: ContainerSecurity | None = None  #: of the container
 
@@ -203,3 +206,14 @@ class JobSpec(msgspec.Struct, frozen=True):
             and self.run_as_user is None
             and not any(role.resources or role.node_selector for role in self.roles)
         )
+
+
+def with_images(spec: JobSpec, images: Mapping[str, str]) -> JobSpec:
+    """The job with other references for its images."""
+    if all(images.get(role.image or "") in (None, role.image) for role in spec.roles):
+        return spec
+    roles = (
+        role if role.image is None else replace(role, image=images.get(role.image, role.image))
+        for role in spec.roles
+    )
+    return replace(spec, roles=tuple(roles))

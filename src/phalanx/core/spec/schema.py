@@ -207,6 +207,9 @@ ROLE_FIELDS = {
     "per_node": Field(integer(1, TASK_LIMIT)),
     "image": Field(image),
     "args": Field(_arguments("a list of strings"), [], list),
+    "pull_secrets": Field(
+        distinct("a list of names of secrets", names.dns_label, FILE_LIMIT), [], list
+    ),
     "secret_files": Field(
         texts(
             "a mapping of file names to texts, like {token: '${resources.hub.token}'}",

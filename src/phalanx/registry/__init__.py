@@ -1,0 +1,1 @@
+"""Container registries: digests of tags, and signatures of images."""

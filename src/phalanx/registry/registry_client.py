@@ -1,0 +1,139 @@
+"""Reads manifests and blobs from a container registry, with the API of the OCI distribution.
+
+Registries on loopback addresses are read over HTTP, all others over HTTPS.
+"""
+
+import base64
+import hashlib
+import ipaddress
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import httpx
+
+from phalanx.registry.image_reference import ImageReference
+from phalanx.registry.logins import RegistryLogin
+
+_MANIFESTS = ", ".join(
+    (
+        "application/vnd.oci.image.index.v1+json",
+        "application/vnd.oci.image.manifest.v1+json",
+        "application/vnd.docker.distribution.manifest.list.v2+json",
+        "application/vnd.docker.distribution.manifest.v2+json",
+    )
+)
+_TIMEOUT_S = 10.0
+_LARGEST_BYTES = 4 * 1024**2
+_CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
+
+
+class RegistryError(Exception):
+    """A registry cannot be reached, or refuses; the message says which and why."""
+
+
+class NotInRegistry(RegistryError):  # noqa: N818
+    """The registry has no such manifest."""
+
+
+class Manifest(NamedTuple):
+    digest: str
+    data: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.data)
+
+
+class RegistryClient:
+    """A connection to the registry of one image. Use it in `async with`."""
+
+    def __init__(self, image: ImageReference, credentials: RegistryLogin | None = None) -> None:
+        self._image = image
+        self._credentials = credentials
+        scheme = "http" if _is_loopback(image.registry) else "https"
+        host = "registry-1.docker.io" if image.registry == "docker.io" else image.registry
+        self._client = httpx.AsyncClient(
+            base_url=f"{scheme}://{host}/v2/{image.repository}/",
+            timeout=_TIMEOUT_S,
+            follow_redirects=True,
+            trust_env=False,
+        )
+        self._authorization: str | None = None
+
+    async def __aenter__(self) -> "RegistryClient":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.aclose()
+
+    async def manifest(self, reference: str) -> Manifest:
+        """The manifest of a tag or digest. Raises RegistryError."""
+        data = await self._get(f"manifests/{reference}", {"Accept": _MANIFESTS})
+        digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+        if reference.startswith("sha256:") and reference != digest:
+            raise RegistryError(f"{self._where} has another manifest than its digest says")
+        return Manifest(digest, data)
+
+    async def blob(self, digest: str) -> bytes:
+        """The content of a blob, which has that digest. Raises RegistryError."""
+        data = await self._get(f"blobs/{digest}", {})
+        if f"sha256:{hashlib.sha256(data).hexdigest()}" != digest:
+            raise RegistryError(f"{self._where} has another blob than its digest says")
+        return data
+
+    @property
+    def _where(self) -> str:
+        return f"registry {self._image.registry}"
+
+    async def _get(self, path: str, headers: Mapping[str, str]) -> bytes:
+        try:
+            answer = await self._send(path, headers)
+            if answer.status_code == httpx.codes.UNAUTHORIZED and self._authorization is None:
+                await self._authorize(answer.headers.get("www-authenticate", ""))
+                answer = await self._send(path, headers)
+        except httpx.HTTPError as error:
+            reason = str(error) or type(error).__name__
+            raise RegistryError(f"{self._where} cannot be reached: {reason}") from None
+        if answer.status_code == httpx.codes.NOT_FOUND:
+            raise NotInRegistry(f"{self._where} has no {path} of {self._image.repository}")
+        if answer.status_code != httpx.codes.OK:
+            raise RegistryError(
+                f"{self._where} answered {answer.status_code} for {self._image.repository}"
+            )
+        if len(answer.content) > _LARGEST_BYTES:
+            raise RegistryError(f"{self._where} sent more than {_LARGEST_BYTES} bytes")
+        return answer.content
+
+    async def _send(self, path: str, headers: Mapping[str, str]) -> httpx.Response:
+        own = {"Authorization": self._authorization} if self._authorization else {}
+        return await self._client.get(path, headers={**headers, **own})
+
+    async def _authorize(self, challenge: str) -> None:
+        """Get what the registry asks for: a token, or the name and the password."""
+        scheme, _, rest = challenge.partition(" ")
+        basic = None
+        if self._credentials is not None:
+            pair = f"{self._credentials.username}:{self._credentials.password}"
+            basic = "Basic " + base64.b64encode(pair.encode()).decode()
+        if scheme.lower() != "bearer":
+            self._authorization = basic
+            return
+        fields = dict(_CHALLENGE.findall(rest))
+        realm = fields.pop("realm", "")
+        if not realm.startswith(("https://", "http://127.", "http://localhost")):
+            raise RegistryError(f"{self._where} wants a token from {realm or 'nowhere'}")
+        answer = await self._client.get(
+            realm, params=fields, headers={"Authorization": basic} if basic else {}
+        )
+        token = answer.json() if answer.status_code == httpx.codes.OK else {}
+        value = token.get("token") or token.get("access_token")
+        self._authorization = f"Bearer {value}" if value else None
+
+
+def _is_loopback(registry: str) -> bool:
+    host = registry.rpartition(":")[0] if re.search(r":\d+$", registry) else registry
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

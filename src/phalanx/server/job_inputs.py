@@ -1,0 +1,94 @@
+"""What a job needs from outside before it starts: values of secrets, digests and signatures of
+images, and credentials for their registries."""
+
+from collections.abc import Iterable
+
+from phalanx.core.errors import Invalid, Problem
+from phalanx.core.spec.job import JobSpec
+from phalanx.core.spec.secret_references import SecretKey
+from phalanx.engine.gang_inputs import InputUnavailable, ResolvedInputs
+from phalanx.policy.authorizer import Authorizer
+from phalanx.registry.image_pins import ImagePins
+from phalanx.registry.image_reference import ImageReference
+from phalanx.registry.logins import RegistryLogin, read_logins, written_logins
+from phalanx.registry.registry_client import RegistryError
+from phalanx.secrets.providers import SecretResolver
+
+#: The key of a secret with the credentials of several registries, as Kubernetes has it.
+_DOCKER_CONFIG = ".dockerconfigjson"
+
+
+class JobInputs:
+    def __init__(
+        self, secrets: SecretResolver, pins: ImagePins | None, policies: Authorizer
+    ) -> None:
+        """Without `pins` images stay as they are."""
+        self.secrets = secrets
+        self._pins = pins
+        self._policies = policies
+
+    async def resolve(self, spec: JobSpec) -> ResolvedInputs:
+        """Raises InputUnavailable."""
+        keys = tuple(dict.fromkeys(key for role in spec.roles for key in role.secrets))
+        values = await self.secrets.resolve(spec.namespace, keys) if keys else {}
+        images = dict.fromkeys(role.image for role in spec.roles if role.image is not None)
+        if not images:
+            return ResolvedInputs(values)
+        logins = await self._logins(spec, images)
+        pinned = {}
+        for image in images:
+            try:
+                pinned[image] = await self._pin(image, logins)
+            except RegistryError as error:
+                raise InputUnavailable(str(error)) from None
+        signatures = self._policies.trust.signatures(spec.namespace)
+        return ResolvedInputs(values, pinned, signatures, written_logins(logins))
+
+    async def pinned(self, spec: JobSpec) -> dict[str, str]:
+        """By image of a job that is submitted: the reference with its digest. Raises Invalid."""
+        pinned: dict[str, str] = {}
+        problems = []
+        images = dict.fromkeys(role.image for role in spec.roles if role.image is not None)
+        if self._pins is None or not images:
+            return {}
+        try:
+            logins = await self._logins(spec, images)
+        except InputUnavailable as error:
+            raise Invalid([Problem("pull_secrets", f"cannot be read: {error}")]) from None
+        for role in spec.roles:
+            if role.image is None or role.image in pinned:
+                continue
+            try:
+                pinned[role.image] = await self._pin(role.image, logins)
+            except RegistryError as error:
+                problems.append(Problem(f"roles.{role.name}.image", f"cannot be used: {error}"))
+        if problems:
+            raise Invalid(problems)
+        return pinned
+
+    async def _pin(self, image: str, logins: dict[str, RegistryLogin]) -> str:
+        if self._pins is None:
+            return image
+        registry = ImageReference.parse(image).registry
+        return await self._pins.pin(image, logins.get(registry))
+
+    async def _logins(self, spec: JobSpec, images: Iterable[str]) -> dict[str, RegistryLogin]:
+        """The credentials of the job's namespace by registry. A pull secret that does not exist is
+        ignored: the registry may need none."""
+        names = dict.fromkeys(name for role in spec.roles for name in role.pull_secrets)
+        registries = {ImageReference.parse(image).registry for image in images}
+        logins: dict[str, RegistryLogin] = {}
+        for name in names:
+            wanted = [SecretKey(name, key) for key in ("username", "password", _DOCKER_CONFIG)]
+            found = await self.secrets.find(spec.namespace, wanted)
+            username, password, config = (found.get(key) for key in wanted)
+            if username is not None and password is not None:
+                login = RegistryLogin(username, password)
+                logins |= {registry: login for registry in registries if registry not in logins}
+            if config is not None:
+                try:
+                    logins |= read_logins(config)
+                except ValueError as error:
+                    why = f"the key {_DOCKER_CONFIG} of secret {name} cannot be read: {error}"
+                    raise InputUnavailable(why) from None
+        return logins

@@ -1,0 +1,127 @@
+"""Images: tags are pinned to digests, trust policies hold, signatures are checked."""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.image_registry import Registry, SigningKey, require_registry
+
+from phalanx.core.errors import Invalid
+from phalanx.core.spec.validation import job_spec
+from phalanx.engine.object_registry import ObjectRegistry
+from phalanx.policy.authorizer import KIND, Authorizer
+from phalanx.policy.trust import PolicyDenied, TrustPolicies, read_trust
+from phalanx.registry.image_pins import ImagePins
+from phalanx.registry.registry_client import RegistryError
+from phalanx.registry.signatures import SignatureRefused, verify_image
+from phalanx.secrets.providers import SecretResolver
+from phalanx.secrets.stored_secrets import StoredSecrets
+from phalanx.server.job_inputs import JobInputs
+from phalanx.store.memory import MemoryStore
+from phalanx.store.protocol import ClusterObject
+from phalanx.wire.sync import RequiredSignature
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    require_registry()
+    with Registry(tmp_path_factory.mktemp("registry")) as running:
+        yield running
+
+
+TRUST = """
+kind: TrustPolicy
+name: ml-images
+namespaces: [ml, team-*]
+registries: [registry.example.com, "127.0.0.1:*"]
+require_digest: true
+"""
+
+
+async def test_a_tag_is_pinned_to_the_digest_that_it_has_now(registry: Registry) -> None:
+    digest = registry.push("train", "v1")
+    image = f"{registry.address}/train"
+    assert await ImagePins().pin(f"{image}:v1") == f"{image}@{digest}"
+    moved = registry.push("train", "v1", "two")
+    assert await ImagePins().pin(f"{image}:v1") == f"{image}@{moved}"
+    assert await ImagePins().pin(f"{image}@{digest}") == f"{image}@{digest}"
+    printed = "registry.example.com/trainer@sha256:def456"
+    with pytest.raises(RegistryError, match="invalid digest"):
+        await ImagePins().pin(printed)
+    with pytest.raises(RegistryError, match="has no manifests/nothing of train"):
+        await ImagePins().pin(f"{image}:nothing")
+    unreachable = "127.0.0.1:1/train:v1"
+    with pytest.raises(RegistryError, match=r"registry 127.0.0.1:1 cannot be reached"):
+        await ImagePins().pin(unreachable)
+    assert await ImagePins(is_required=False).pin(unreachable) == unreachable
+
+
+async def test_only_an_image_that_the_key_has_signed_is_accepted(registry: Registry) -> None:
+    release, other = SigningKey(), SigningKey()
+    required = [RequiredSignature("ml-images", (release.pem,))]
+    digest = registry.push("signed", "v1")
+    image = f"{registry.address}/signed@{digest}"
+    with pytest.raises(
+        SignatureRefused, match=r"ml-images requires a signature, and image .* has no"
+    ):
+        await verify_image(image, required)
+    registry.sign("signed", digest, other)
+    with pytest.raises(SignatureRefused, match="is not signed by its key"):
+        await verify_image(image, required)
+    registry.sign("signed", digest, release)
+    await verify_image(image, required)
+    with pytest.raises(SignatureRefused, match="two"):
+        await verify_image(image, [*required, RequiredSignature("two", (other.pem,))])
+    changed = registry.push("signed", "v1", "changed after signing")
+    with pytest.raises(SignatureRefused, match="has no signature"):
+        await verify_image(f"{registry.address}/signed@{changed}", required)
+    # A signature of another image under the tag of this one is worth nothing.
+    registry.sign("signed", changed, release, says=digest)
+    with pytest.raises(SignatureRefused, match="is not signed by its key"):
+        await verify_image(f"{registry.address}/signed@{changed}", required)
+    with pytest.raises(SignatureRefused, match="no digest"):
+        await verify_image(f"{registry.address}/signed:v1", required)
+    with pytest.raises(SignatureRefused, match="cannot be read"):
+        await verify_image(f"127.0.0.1:1/signed@{digest}", required)
+    await verify_image("anything", [])
+
+
+def job(image: str, namespace: str = "ml") -> object:
+    return job_spec({"namespace": namespace, "roles": {"worker": {"image": image}}})
+
+
+def test_a_trust_policy_names_itself_and_the_cure() -> None:
+    policies = TrustPolicies(read_trust("trust.yaml", TRUST))
+    good = f"registry.example.com/a@sha256:{'0' * 64}"
+    policies.check(job(good))  # type: ignore[arg-type]
+    policies.check(job("docker.io/a:1", "web"))  # type: ignore[arg-type]
+    with pytest.raises(PolicyDenied, match=r"registry docker\.io is not one of"):
+        policies.check(job("a", "team-b"))  # type: ignore[arg-type]
+    with pytest.raises(PolicyDenied, match=r"no digest; write registry\.example\.com/a@sha256"):
+        policies.check(job("registry.example.com/a:1"))  # type: ignore[arg-type]
+    for wrong in ("kind: Queue\nname: a", "kind: TrustPolicy", TRUST + "signed_by: [key]", "{"):
+        with pytest.raises(Invalid):
+            read_trust("trust.yaml", wrong)
+
+
+async def test_a_submitted_job_is_pinned_and_a_gang_gets_digest_and_keys(
+    registry: Registry,
+) -> None:
+    key = SigningKey()
+    digest = registry.push("trainer", "v7")
+    objects = ObjectRegistry(MemoryStore(clock=lambda: 0))
+    policies = Authorizer(objects)
+    indented = key.pem.strip().replace("\n", "\n  ")
+    text = f"kind: TrustPolicy\nname: signed\nsigned_by:\n- |\n  {indented}\n"
+    await objects.change([ClusterObject(KIND, "", "trust.yaml", text, 1)])
+    assert not policies.has_policies, "trust policies alone deny nothing else"
+    stored = StoredSecrets(objects, None)
+    inputs = JobInputs(SecretResolver(stored, [stored]), ImagePins(), policies)
+    image = f"{registry.address}/trainer:v7"
+    pinned = f"{registry.address}/trainer@{digest}"
+    spec = job_spec({"roles": {"worker": {"image": image, "pull_secrets": ["default"]}}})
+    assert await inputs.pinned(spec) == {image: pinned}
+    resolved = await inputs.resolve(spec)
+    assert resolved.images == {image: pinned}
+    assert resolved.signatures == (RequiredSignature("signed", (key.pem,)),)
+    with pytest.raises(Invalid, match=r"roles\.worker\.image"):
+        await inputs.pinned(job_spec({"roles": {"worker": {"image": "127.0.0.1:1/a:b"}}}))
