@@ -196,11 +196,12 @@ def test_a_lattice_job_with_a_schedule_is_a_cron() -> None:
     assert job["schedule"] == {"cron": "0 2 * * *"}, "the rest is what we have by ourselves"
 
 
-def test_unsupported_fields_of_a_lattice_job_are_named() -> None:
-    said = NOWHERE.type("convert", "-f", "-", stdin=LATTICE.replace("PROGRAM", "[train]"))
-    assert said.status == 2
-    for path in ("containers.trainer.security", "variables.BUCKET"):
-        assert f"{path} " in said.err
+def test_secrets_and_security_of_a_lattice_job_are_kept() -> None:
+    [job] = converted(LATTICE)
+    role = job["roles"]["workers"]
+    assert role["env"] == {"BUCKET": "${resources.training-data.bucket}"}
+    assert role["security"] == {"run_as_user": 65534, "apparmor": "unconfined"}
+    assert role["pull_secrets"] == ["default"]
 
 
 def test_two_gangs_of_koordinator_are_two_jobs_of_one_group() -> None:
