@@ -107,8 +107,8 @@ class Fleet:
     async def serve(self, *flags: str) -> None:
         self._flags = flags or self._flags
         port = f"--port={self.server.url.rpartition(':')[2]}" if self.machines else "--port=0"
-        given = (port, f"--lost-after={LOST_AFTER_S}s", "--sync-wait=5s", *self._flags)
-        self.server = await ServerProcess.start(self.store, "s", *given)
+        given = (port, f"--lost-after={LOST_AFTER_S}s", "--sync-wait=5s", "--image-pinning=off")
+        self.server = await ServerProcess.start(self.store, "s", *given, *self._flags)
         await self.server.line("leading")
 
     async def work(
