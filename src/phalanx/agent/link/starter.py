@@ -25,6 +25,7 @@ from phalanx.agent.messages import (
 from phalanx.agent.secret_files import FOLDER_VARIABLE, NoSecretFiles, SecretFiles
 from phalanx.agent.state_dir import CHECKPOINT_OUT, PROGRESS, WATCH, StateDir
 from phalanx.agent.task_users import TaskUsers, UserRefused, identity
+from phalanx.registry.signatures import SignatureRefused, verify_image
 from phalanx.wire.sync import Reported, TaskReport, TaskSpec
 
 _NO_RUNTIME = "this worker has no container runtime; remove the label runtime from it"
@@ -127,7 +128,7 @@ class AttemptStarter:
                 await self._prepare_container(key, spec, variables)
                 return
             self._prepared[key] = variables
-        except (CheckpointRefused, ContainerRefused, UserRefused) as error:
+        except (SignatureRefused, CheckpointRefused, ContainerRefused, UserRefused) as error:
             self._fail(key, str(error))
         except OSError as error:
             self._fail(key, f"the worker cannot write the files of the task: {error.strerror}")
@@ -146,7 +147,9 @@ class AttemptStarter:
     async def _prepare_container(
         self, key: AttemptKey, spec: TaskSpec, variables: dict[str, str]
     ) -> None:
-        """Raises ContainerRefused, UserRefused, OSError."""
+        """Raises SignatureRefused, ContainerRefused, UserRefused, OSError."""
+        auth = "" if spec.secrets is None else spec.secrets.registry_auth
+        await verify_image(spec.image or "", spec.signatures, auth)
         if self._checkpoints.limit_bytes:
             variables |= {"PHALANX_CHECKPOINT_LIMIT": str(self._checkpoints.limit_bytes)}
         if spec.watch:
