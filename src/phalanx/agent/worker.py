@@ -151,7 +151,7 @@ class WorkerProcess:
         )
         for path in self._leftovers({status.key for status in snapshot.attempts}):
             controller.trash.put(path)
-        controller.secret_files.remove_except(status.key for status in snapshot.attempts)
+        controller.remove_secrets_except([status.key for status in snapshot.attempts])
         controller.update(snapshot.attempts)
         first_seq = snapshot.link_count * _SEQ_PER_LINK
         link = Link(

@@ -14,9 +14,15 @@ from pathlib import Path
 
 import structlog
 
-from phalanx.agent.containers.create_command import ContainerUser, NewContainer, create_command
+from phalanx.agent.containers.create_command import (
+    ContainerSecrets,
+    ContainerUser,
+    NewContainer,
+    create_command,
+)
 from phalanx.agent.containers.podman_call import PodmanError, call_podman
 from phalanx.agent.containers.runtime import ContainerPolicy, podman_environment
+from phalanx.agent.containers.secret_runtime import write_runtime
 from phalanx.agent.messages import AttemptKey, ContainerCalls
 from phalanx.agent.spawner.process_tree import new_tag
 from phalanx.agent.state_dir import StateDir
@@ -41,13 +47,14 @@ class ContainerStore:
         self._created: set[AttemptKey] = set()
         self._log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
-    def new(
+    def new(  # noqa: PLR0913, PLR0917
         self,
         key: AttemptKey,
         control_group: str,
         attempt_folder: Path,
         env: dict[str, str],
         user: ContainerUser | None,
+        secrets: ContainerSecrets,
     ) -> NewContainer:
         """The container that is to be created for an attempt."""
         name = self._name(key)
@@ -62,6 +69,7 @@ class ContainerStore:
             self._folder / f"{name}.pid",
             env,
             user,
+            secrets,
         )
 
     def calls(self, new: NewContainer) -> ContainerCalls:
@@ -69,14 +77,21 @@ class ContainerStore:
         runtime = self._policy.runtime
         return ContainerCalls(
             new.process_tag,
-            init=runtime.command("init", new.name),
-            start=runtime.command("start", new.name),
+            init=runtime.command("init", new.name, oci_runtime=new.secrets.oci_runtime),
+            start=runtime.command("start", new.name, oci_runtime=new.secrets.oci_runtime),
             monitor_pid_file=str(new.monitor_pid_file),
             pid_file=str(new.pid_file),
         )
 
     def _name(self, key: AttemptKey) -> str:
         return f"phalanx-{self._worker}-{key[0]}.{key[1]}"
+
+    def secret_runtime(self) -> str:
+        """The program that runs containers with secrets in variables. Raises OSError."""
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        path = self._folder / "runtime"
+        write_runtime(path, self._policy.runtime.oci_runtime)
+        return str(path)
 
     async def create(self, spec: TaskSpec, new: NewContainer) -> None:
         """Create a container in place of one with the same name. Raises PodmanError, OSError."""

@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phalanx.agent.containers.runtime import ContainerPolicy
+from phalanx.agent.containers.secret_runtime import ANNOTATION
 from phalanx.agent.messages import AttemptKey, TaskUser
 from phalanx.wire.sync import TaskSpec
 
 #: Where a container has the folder of its attempt.
 FOLDER = Path("/phalanx")
+#: Where a container has its files of secrets.
+SECRETS = Path("/phalanx-secrets")
 #: The user of Linux that owns no files.
 _OVERFLOW_UID = 65534
 _MOST_OPEN_FILES = 1024**2
@@ -29,6 +32,14 @@ class ContainerUser(NamedTuple):
     groups: tuple[int, ...] = ()
 
 
+class ContainerSecrets(NamedTuple):
+    """Where a container gets its secrets from: folders on a tmpfs."""
+
+    variables: Path | None = None  #: None if no variable has a secret
+    files: Path | None = None  #: mounted in the container
+    oci_runtime: str | None = None  #: the program that adds the variables
+
+
 class NewContainer(NamedTuple):
     """What a container is created from."""
 
@@ -42,6 +53,7 @@ class NewContainer(NamedTuple):
     pid_file: Path
     env: dict[str, str]
     user: ContainerUser | None  #: None for the user of the image
+    secrets: "ContainerSecrets"
 
 
 def user_in_container(
@@ -79,9 +91,7 @@ def check_security(spec: TaskSpec, policy: ContainerPolicy) -> None:
             )
 
 
-def create_command(
-    spec: TaskSpec, new: NewContainer, policy: ContainerPolicy, oci_runtime: str | None = None
-) -> tuple[str, ...]:
+def create_command(spec: TaskSpec, new: NewContainer, policy: ContainerPolicy) -> tuple[str, ...]:
     """The command line of podman."""
     if spec.image is None:
         raise AssertionError("bug: a container needs an image")
@@ -101,7 +111,7 @@ def create_command(
         *program,
         spec.image,
         *spec.args,
-        oci_runtime=oci_runtime,
+        oci_runtime=new.secrets.oci_runtime,
     )
 
 
@@ -159,6 +169,10 @@ def _files(spec: TaskSpec, new: NewContainer, policy: ContainerPolicy) -> Iterat
     if spec.workdir is not None:
         yield from ("--workdir", spec.workdir)
     yield from _mount(new.attempt_folder, FOLDER)
+    if new.secrets.files is not None:
+        yield from _mount(new.secrets.files, SECRETS, read_only=True)
+    if new.secrets.variables is not None:
+        yield from ("--annotation", f"{ANNOTATION}={new.secrets.variables}")
     for mount in policy.mounts:
         yield from _mount(mount.source, mount.target, read_only=mount.read_only)
 

@@ -2,11 +2,12 @@
 the spawner creates its processes, which wait for the start.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from phalanx.agent.containers.container_store import ContainerStore
 from phalanx.agent.containers.create_command import (
     FOLDER,
+    SECRETS,
     SecurityRefused,
     check_security,
     user_in_container,
@@ -14,15 +15,18 @@ from phalanx.agent.containers.create_command import (
 from phalanx.agent.containers.image_pulls import ImagePulls, PullFailed
 from phalanx.agent.containers.podman_call import PodmanError
 from phalanx.agent.containers.runtime import ContainerPolicy
+from phalanx.agent.containers.secret_folders import SecretFolders
 from phalanx.agent.link.spawner_client import SpawnerClient
 from phalanx.agent.messages import (
     AttemptKey,
     PrepareContainer,
     RunAttempt,
+    RunSecrets,
     StartContainer,
     TaskLimits,
     TaskUser,
 )
+from phalanx.agent.secret_files import FOLDER_VARIABLE, NoSecretFiles
 from phalanx.agent.spawner.cgroups import group_of
 from phalanx.agent.state_dir import CHECKPOINT_IN, CHECKPOINT_OUT, PROGRESS, StateDir
 from phalanx.wire.sync import TaskSpec
@@ -47,6 +51,7 @@ class ContainerPreparation:
         self._state_dir = state_dir
         self._control_group = control_group
         self._pulls = ImagePulls(policy.runtime)
+        self._secrets = SecretFolders(state_dir.containers)
         self.store = ContainerStore(policy, state_dir)
         #: The containers that the spawner has instructions to prepare, with their variables.
         self._prepared: dict[AttemptKey, Mapping[str, str]] = {}
@@ -58,8 +63,6 @@ class ContainerPreparation:
 
     def check(self, spec: TaskSpec, own: TaskUser | None) -> None:
         """Raises ContainerRefused if this worker would not run the task."""
-        if spec.secrets is not None:
-            raise ContainerRefused("secrets of containers are not supported yet")
         try:
             check_security(spec, self._policy)
             user_in_container(spec, own, self._policy)
@@ -88,12 +91,14 @@ class ContainerPreparation:
         else:
             self._state_dir.give_attempt(key, user.uid, user.gid)
         env = {**spec.env, **variables, **_files_in_container(variables)}
-        group = group_of(self._control_group, key)
-        new = self.store.new(key, group, self._state_dir.attempt(key), env, user)
+        group, folder = group_of(self._control_group, key), self._state_dir.attempt(key)
         try:
+            secrets = self._secrets.write(key, spec.secrets, user, self.store.secret_runtime)
+            env |= {} if secrets.files is None else {FOLDER_VARIABLE: str(SECRETS)}
+            new = self.store.new(key, group, folder, env, user, secrets)
             await self._pulls.ensure(spec.image, report)
             await self.store.create(spec, new)
-        except PullFailed as error:
+        except (PullFailed, NoSecretFiles) as error:
             raise ContainerRefused(str(error)) from None
         except PodmanError as error:
             self.store.remove(key)
@@ -106,6 +111,7 @@ class ContainerPreparation:
             time_limit=spec.time_limit,
             fence=spec.fence,
             limits=limits,
+            secrets=None if spec.secrets is None else RunSecrets(redact=spec.secrets.redact),
         )
         self._spawner.send(PrepareContainer(run, self.store.calls(new)))
         self._prepared[key] = spec.env
@@ -121,6 +127,7 @@ class ContainerPreparation:
 
     def is_prepared(self, key: AttemptKey) -> None:
         """The spawner has created the processes of the container."""
+        self._secrets.processes_exist(key)
         if key in self._to_start:
             self._to_start.discard(key)
             self._spawner.send(StartContainer(*key))
@@ -129,7 +136,12 @@ class ContainerPreparation:
         """Remove the container of an attempt that has ended or was not started."""
         self._prepared.pop(key, None)
         self._to_start.discard(key)
+        self._secrets.remove(key)
         self.store.remove(key)
+
+    def remove_secrets_except(self, attempts: Iterable[AttemptKey]) -> None:
+        """Remove what an earlier process of this worker has left of other attempts."""
+        self._secrets.remove_except(set(attempts))
 
 
 def _files_in_container(variables: Mapping[str, str]) -> dict[str, str]:

@@ -78,6 +78,13 @@ class AttemptController:
             elif self.containers is not None and status.has_ended:
                 self.containers.remove(status.key)
 
+    def remove_secrets_except(self, attempts: Iterable[AttemptKey]) -> None:
+        """Remove the secrets that an earlier link has left of other attempts."""
+        attempts = list(attempts)
+        self.secret_files.remove_except(attempts)
+        if self.containers is not None:
+            self.containers.remove_secrets_except(attempts)
+
     def follow(self, instructions: Iterable[TaskInstruction]) -> bool:
         """Follow the instructions of the server; whether one of them starts an attempt."""
         is_starting = False

@@ -44,6 +44,7 @@ class ContainerAttempt(RunningAttempt):
         self._command: int | None = None  #: the pid of the command of podman that runs
         self._command_began_at = 0.0
         self._first_pid: int | None = None
+        self._is_starting = False  #: the program may run
         self._memory_kills = MemoryKills(tree.group)
 
     @property
@@ -77,6 +78,7 @@ class ContainerAttempt(RunningAttempt):
 
     def starting(self) -> None:
         """The program starts now, and so does its time limit."""
+        self._is_starting = True
         self.schedule = StopSchedule(self.run, boot_time())
 
     def started(self) -> None:
@@ -95,7 +97,7 @@ class ContainerAttempt(RunningAttempt):
         return first
 
     def _terminate(self) -> None:
-        if self.status.started:
+        if self._is_starting:
             # The first process only passes the signal on to a process that has received it.
             self.tree.signal(signal.SIGTERM, except_pid=self._first_pid)
         else:

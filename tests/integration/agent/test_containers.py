@@ -1,0 +1,323 @@
+"""Tasks in real containers of podman, with images from a real registry."""
+
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from phalanx.secrets.encryption import add_key
+from tests.integration.agent.machines import Fleet, Machine, is_alive
+from tests.integration.agent.registry import (
+    Registry,
+    Storage,
+    skip_without_podman,
+)
+from tests.integration.server.waiting import PATIENCE_S, eventually
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+#: Fails if another attempt of the task runs at the same time.
+WAIT = "echo up >/shared/ready; while ! test -e /shared/go; do sleep 0.1; done; "
+ALONE = "mkdir /shared/alive || { echo >/shared/overlap; exit 9; }; "
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def registry(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Registry]:
+    skip_without_podman()
+    registry = Registry(tmp_path_factory.mktemp("registry"))
+    await registry.start()
+    yield registry
+    await registry.close()
+
+
+@pytest.fixture(scope="module")
+def storages(
+    registry: Registry, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Storage, Storage]]:
+    """A storage with the image, and an empty one that reaches the registry through the gate."""
+    folder = tmp_path_factory.mktemp("storages")
+    direct = Storage(folder / "direct", registry.host, registry.port)
+    gated = Storage(folder / "gated", registry.host, registry.gated_port)
+    direct.publish("train:1")
+    yield direct, gated
+    direct.remove()
+    gated.remove()
+
+
+class Site:
+    """Workers that run containers, and what a user asks of them."""
+
+    def __init__(
+        self, fleet: Fleet, host: str, storages: tuple[Storage, Storage], shared: Path
+    ) -> None:
+        self.fleet = fleet
+        self.host = host  #: of the registry
+        self.storages = storages
+        self.shared = shared  #: a folder that every container has as /shared
+
+    @property
+    def machine(self) -> Machine:
+        return self.fleet.machines[0]
+
+    async def work(self, name: str, *, storage: int = 0) -> Machine:
+        machine = Machine(self.fleet.folder, name, self.fleet.server.url)
+        self.fleet.machines.append(machine)
+        await self.start(machine, storage=storage)
+        return machine
+
+    async def start(self, machine: Machine, *, storage: int = 0) -> None:
+        mount = f"--container-mount={self.shared}:/shared"
+        await machine.start(mount, before=(), **self.storages[storage].variables)
+        await self.fleet.ready()
+
+    async def submit(self, command: object, **fields: Any) -> str:
+        fields["image"] = f"{self.host}/{fields.get('image', 'train:1')}"
+        own: dict[str, Any] = {} if command is None else {"command": command}
+        names = ("replicas", "resources", "security", "env", "image", "args", "secret_files")
+        role = own | {name: fields.pop(name) for name in names if name in fields}
+        return await self.fleet.submit(roles={"worker": role}, **fields)
+
+    async def finished(self, command: object, **fields: Any) -> dict[str, Any]:
+        job = await self.submit(command, **fields)
+        return await self.fleet.reach(job, "done", "failed")
+
+    async def refusal(self, **fields: Any) -> str:
+        """Why a job that no worker can prepare is not started."""
+        job = await self.submit("touch /shared/started", **fields)
+
+        async def is_refused() -> bool:
+            return bool(await self.records(job, "ReservationLost"))
+
+        await eventually(is_refused, PATIENCE_S, self.fleet.server.told)
+        assert not await self.records(job, "GangStarting")
+        return str((await self.records(job, "ReservationLost"))[0]["why"])
+
+    async def records(self, job: str, kind: str) -> list[dict[str, Any]]:
+        return [each for each in await self.fleet.events(job) if each["kind"] == kind]
+
+    async def written(self, name: str) -> str:
+        """The content of a file that a container writes to the shared folder."""
+        path = self.shared / name
+
+        async def exists() -> bool:
+            return path.exists() and bool(path.read_text())
+
+        await eventually(exists, PATIENCE_S, self.machine.log)
+        return path.read_text().strip()
+
+    async def logs(self, job: str) -> str:
+        url = f"{self.fleet.server.url}/jobs/{job}/logs?task=0"
+        return (await self.fleet.client.get(url)).text
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def _site(
+    registry: Registry, storages: tuple[Storage, Storage], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Site]:
+    folder = tmp_path_factory.mktemp("site")
+    shared = folder / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    fleet = Fleet(folder)
+    key = folder / "secret.key"
+    add_key(key)
+    await fleet.serve("--suspect-jobs=1000", f"--secret-key-file={key}")
+    site = Site(fleet, registry.host, storages, shared)
+    await site.work("w-0")
+    yield site
+    await fleet.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def site(_site: Site) -> AsyncIterator[Site]:
+    """A server with one worker. Every test has an empty shared folder."""
+    yield _site
+    for job in (await _site.fleet.get("/jobs?finished=false"))["jobs"]:
+        await _site.fleet.cancel(job["id"])
+        await _site.fleet.reach(job["id"], "cancelled")
+    for path in _site.shared.iterdir():
+        path.rmdir() if path.is_dir() else path.unlink()
+
+
+async def test_a_slow_pull_on_one_worker_delays_the_whole_gang(
+    site: Site, registry: Registry
+) -> None:
+    other = await site.work("w-1", storage=1)
+    labels = [each["tags"] for each in await site.fleet.get("/workers")]
+    assert [each["runtime"] for each in labels] == ["containers", "containers"]
+    registry.gate.clear()
+    job = await site.submit("echo rank $RANK >>/shared/started", replicas=2, resources={"gpu": 1})
+
+    async def is_pulled_on_one() -> bool:
+        messages = [each["message"] for each in await site.records(job, "TaskPreparing")]
+        begun = [each for each in messages if each.startswith("pulling")]
+        return len(begun) == 2 and any(each.startswith("pulled") for each in messages)
+
+    await eventually(is_pulled_on_one, PATIENCE_S, site.fleet.server.told)
+    assert (await site.fleet.reach(job, "starting"))["phase"] == "starting"
+    assert not (site.shared / "started").exists()
+    registry.gate.set()
+    await site.fleet.reach(job, "done")
+    assert sorted((site.shared / "started").read_text().split()) == ["0", "1", "rank", "rank"]
+    [starting] = await site.records(job, "GangStarting")
+    pulls = [each["at"] for each in await site.records(job, "TaskPreparing")]
+    assert max(pulls) <= starting["at"]
+    await other.kill()
+    site.fleet.machines.remove(other)
+    await site.fleet.client.delete(f"{site.fleet.server.url}/workers/w-1")
+
+
+async def test_a_pull_that_fails_is_a_reason_with_the_answer_of_the_registry(site: Site) -> None:
+    why = await site.refusal(image="nothing:1")
+    assert f"cannot pull image {site.host}/nothing:1" in why
+    assert "manifest unknown" in why
+
+
+async def test_a_task_has_its_files_variables_user_and_output_in_the_container(site: Site) -> None:
+    command = (
+        'echo "rank $RANK of $WORLD_SIZE, $GREETING"; id -u; touch /file || echo read-only;'
+        ' echo \'{"step": 7, "checkpoint": true}\' >>"$PHALANX_PROGRESS";'
+        " grep CapEff /proc/self/status; env | grep -c PYTHONWARNINGS; exit 3"
+    )
+    security = {"run_as_user": 65534, "read_only_root": True, "capabilities": {"drop": ["ALL"]}}
+    env = {"GREETING": "hello\nyou"}
+    failed = await site.finished(command, security=security, env=env, restart="never")
+    assert failed["cause"] == "task 0 exited with code 3 on w-0"
+    lines = (await site.logs(failed["id"])).split("\n")
+    assert lines[:3] == ["rank 0 of 1, hello", "you", "65534"]
+    assert lines[3:5] == ["touch: /file: Read-only file system", "read-only"]
+    assert lines[5:7] == ["CapEff:\t0000000000000000", "0"]
+    [saved] = await site.records(failed["id"], "WorkSaved")
+    assert saved["step"] == 7
+
+
+async def test_the_program_of_the_image_gets_the_arguments(site: Site) -> None:
+    storage = site.storages[0]
+    storage.publish("entry:1", "--change", 'ENTRYPOINT ["echo"]')
+    digest = storage.podman("image", "inspect", "--format", "{{.Digest}}", f"{site.host}/entry:1")
+    done = await site.finished(None, image=f"entry@{digest}", args=["an argument"])
+    assert await site.logs(done["id"]) == "an argument\n"
+    assert not await site.records(done["id"], "TaskPreparing"), "it was in the storage"
+
+
+async def test_a_stop_reaches_every_process_and_the_next_attempt_resumes(site: Site) -> None:
+    machine = site.machine
+    # The container ends with its program, which waits for a process in the background.
+    command = (
+        'if [ -n "$PHALANX_CHECKPOINT_IN" ]; then cp "$PHALANX_CHECKPOINT_IN" /shared/resumed;'
+        " exit 0; fi; trap : TERM;"
+        " (trap 'echo step 41 >\"$PHALANX_CHECKPOINT_OUT\"; exit' TERM; echo up >/shared/ready;"
+        " while true; do sleep 0.1; done) & child=$!; wait $child; wait $child"
+    )
+    job = await site.submit(command, checkpoint="each", backoff="0s")
+    await site.written("ready")
+    machine.send(signal.SIGTERM, spawner=False)  # a drain
+    assert await machine.ended() == 0
+    await site.start(machine)
+    await site.fleet.reach(job, "done")
+    assert await site.written("resumed") == "step 41"
+
+
+async def test_a_program_without_a_handler_ends_with_the_stop_and_not_after_the_grace(
+    site: Site,
+) -> None:
+    job = await site.submit("echo up >/shared/ready; sleep 600", grace="10m")
+    await site.written("ready")
+    await site.fleet.cancel(job)
+    await site.fleet.reach(job, "cancelled")
+
+
+async def test_a_task_that_exceeds_its_memory_is_killed_and_the_job_says_so(site: Site) -> None:
+    failed = await site.finished("tail /dev/zero", resources={"memory": "48Mi"}, restart="never")
+    assert "was killed for memory" in failed["cause"], failed["cause"]
+
+
+async def test_a_killed_monitor_changes_nothing_for_its_container(site: Site) -> None:
+    machine = site.machine
+    job = await site.submit(f"{WAIT} exit 5", restart="never")
+    await site.written("ready")
+    [monitor] = [pid for pid in children(machine.spawner) if name_of(pid) == "conmon"]
+    os.kill(monitor, signal.SIGKILL)
+    (site.shared / "go").touch()
+    failed = await site.fleet.reach(job, "failed")
+    assert failed["cause"] == "task 0 exited with code 5 on w-0"
+
+
+async def test_a_container_outlives_the_link_and_not_the_spawner(site: Site) -> None:
+    machine = site.machine
+    job = await site.submit(ALONE + WAIT, backoff="0s")
+    await site.written("ready")
+    machine.send(signal.SIGKILL, spawner=False)
+    await machine.ended()
+    await site.start(machine)
+    assert (await site.fleet.reach(job, "running"))["attempt"] == 1
+    processes = container_pids(machine)
+    assert processes
+    (site.shared / "ready").unlink()
+    machine.send(signal.SIGKILL, link=False)
+
+    async def are_dead() -> bool:
+        return not any(map(is_alive, processes))
+
+    await eventually(are_dead, PATIENCE_S, machine.log)
+    (site.shared / "alive").rmdir()
+    (site.shared / "go").touch()
+    done = await site.fleet.reach(job, "done")
+    assert done["attempt"] > 1
+    assert not (site.shared / "overlap").exists()
+
+    async def is_clean() -> bool:
+        return not site.storages[0].containers(job)
+
+    await eventually(is_clean, PATIENCE_S, machine.log)
+
+
+async def test_secrets_are_in_the_container_and_not_in_what_podman_writes(site: Site) -> None:
+    secret = f"{site.fleet.server.url}/secrets/default/data"
+    values = {"bucket": "s3-7f3a91", "token": "tok-55d2c0"}
+    answer = await site.fleet.client.put(secret, json={"data": values})
+    assert answer.status_code in (200, 201), answer.text
+    job = await site.submit(
+        'echo "$BUCKET" | cat - "$PHALANX_SECRETS/token" >/shared/secrets; echo "$BUCKET"; ' + WAIT,
+        env={"BUCKET": "${resources.data.bucket}", "PLAIN": "plain-value"},
+        secret_files={"token": "${resources.data.token}"},
+        security={"run_as_user": 65534},
+    )
+    await site.written("ready")
+    [container] = site.storages[0].containers(job)
+    written = site.storages[0].podman("inspect", container) + site.storages[0].config_files()
+    written += site.machine.log() + (site.machine.state / "journal").read_text()
+    (site.shared / "go").touch()
+    await site.fleet.reach(job, "done")
+    assert (site.shared / "secrets").read_text() == "s3-7f3a91\ntok-55d2c0"
+    written += await site.logs(job)
+    assert "plain-value" in written
+    assert not [value for value in values.values() if value in written]
+
+
+async def test_a_worker_refuses_privileges_by_the_name_of_the_field(site: Site) -> None:
+    for field in ({"privileged": True}, {"capabilities": {"add": ["SYS_ADMIN"]}}):
+        why = await site.refusal(security=field)
+        assert f"security.{next(iter(field))}" in why
+        assert "--allow-privileged" in why
+    why = await site.refusal(security={"apparmor": "no-such-profile"})
+    assert "cannot create the container" in why or "podman init" in why
+
+
+def children(pid: int) -> list[int]:
+    return [*map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
+
+
+def name_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/comm").read_text().strip()
+
+
+def container_pids(machine: Machine) -> list[int]:
+    """The processes in the control groups of a worker's tasks."""
+    groups = map(Path, (machine.state / "cgroup").read_text().splitlines())
+    listed = [file for group in groups for file in group.rglob("cgroup.procs")]
+    return [int(pid) for file in listed for pid in file.read_text().split()]
