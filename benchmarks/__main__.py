@@ -1,4 +1,5 @@
-"""`python -m benchmarks [core] [planner] [forecast] [costly] [stores] [server] [cluster] [STORE]`.
+"""`python -m benchmarks [core] [planner] [forecast] [costly] [stores] [server] [cluster]
+[containers] [STORE]`.
 
 Without arguments, all benchmarks run. The name of a store runs the benchmarks of that store, alone
 and under a server. `planner-profile` profiles the first plan.
@@ -7,16 +8,16 @@ and under a server. `planner-profile` profiles the first plan.
 import asyncio
 import sys
 
-from benchmarks import cluster, core, costly, forecast, planner, server, stores
+from benchmarks import cluster, containers, core, costly, forecast, planner, server, stores
 
 
 def main(names: list[str]) -> None:
     alone = ("core", "planner", "forecast", "costly")
-    known = (*alone, "planner-profile", "stores", "server", "cluster", *stores.STORES)
+    known = (*alone, "planner-profile", "stores", "server", "cluster", "containers", *stores.STORES)
     unknown = [name for name in names if name not in known]
     if unknown:
         sys.exit(f"there is no benchmark {unknown[0]}; choose from {', '.join(known)}")
-    wanted = names or [*alone, "stores", "server", "cluster"]
+    wanted = names or [*alone, "stores", "server", "cluster", "containers"]
     for name, benchmark in (
         ("core", core.run),
         ("planner", planner.run),
@@ -33,6 +34,8 @@ def main(names: list[str]) -> None:
             asyncio.run(run(chosen))
     if "cluster" in wanted:
         cluster.run()
+    if "containers" in wanted:
+        containers.run()
 
 
 if __name__ == "__main__":

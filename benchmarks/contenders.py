@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -58,6 +59,16 @@ class Phalanx:
     def ranks(self, size: int, command: Sequence[str], env: Mapping[str, str]) -> None:
         self._client.submit(_gang(size, command, env=env))
         self._finish()
+
+    def start_ms(self, role: dict[str, Any]) -> float:
+        """Run a job of one role; the time from its submission until all its tasks had started."""
+        job = self._client.submit({"roles": {"worker": role}}).id
+        ended = self._client.wait(job, timeout_s=READY_S)
+        started = [task.started_at for task in ended.tasks if task.started_at is not None]
+        if len(started) < ended.size:
+            raise RuntimeError(f"job {job} has not started: {ended.cause}")
+        times = map(datetime.fromisoformat, (max(started), ended.created_at))
+        return (next(times) - next(times)).total_seconds() * 1000
 
     @contextmanager
     def running_gang(self, size: int, command: Sequence[str], stamps: str) -> Iterator[None]:

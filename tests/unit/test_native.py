@@ -26,6 +26,7 @@ from phalanx.core.spec.job import (
 )
 from phalanx.core.spec.native_form import native
 from phalanx.core.spec.schema import JOB_FIELDS, ROLE_FIELDS, SHORT_FIELDS
+from phalanx.core.spec.security import ContainerSecurity
 from phalanx.core.spec.validation import job_spec, short_form
 from phalanx.core.spec.watch import SpikeRule, ValueRules, WatchAction
 from phalanx.core.time_units import MINUTE, SECOND
@@ -73,7 +74,19 @@ def roles(draw: st.DrawFn, name: str) -> Role:
         per_node=draw(st.none() | st.integers(1, 8)),
         image=image,
         args=tuple(draw(st.lists(words, max_size=2))) if has_own_program else (),
+        security=None if image is None else draw(st.none() | securities),
     )
+
+
+securities = st.builds(
+    ContainerSecurity,
+    run_as_user=st.none() | st.integers(0, 2**32 - 2),
+    add_capabilities=st.sampled_from([(), ("NET_ADMIN",), ("SYS_PTRACE", "KILL")]),
+    drop_capabilities=st.sampled_from([(), ("ALL",)]),
+    apparmor=st.none() | st.sampled_from(["unconfined", "containers/strict"]),
+    read_only_root=st.booleans(),
+    privileged=st.booleans(),
+)
 
 
 schedules = st.builds(

@@ -14,6 +14,7 @@ from phalanx.core.events import (
     Placed,
     Placement,
     PollersCounted,
+    PreparationReported,
     Progressed,
     SpawnFailed,
     Started,
@@ -22,7 +23,7 @@ from phalanx.core.events import (
     WorkerLost,
 )
 from phalanx.core.model import Assignment, Blob, Phase, Place, Protocol, Task
-from phalanx.core.records import ReservationLost
+from phalanx.core.records import ReservationLost, TaskPreparing
 from phalanx.core.states import State
 from phalanx.core.time_units import SECOND
 
@@ -651,3 +652,33 @@ def test_a_reservation_charges_its_worker_at_once() -> None:
 def test_a_task_describes_its_attempt_in_one_line() -> None:
     task = Task("j-1", 2, "worker", State.RUNNING, epoch=4, place=Place("a", 5, released_at=6))
     assert task.story == "j-1.2 is running in attempt 4, on a, placed_at=5, released_at=6"
+
+
+# Images
+
+
+def a_gang_with_images() -> tuple[Driver, str]:
+    driver = Driver()
+    driver.fleet("a", labels={"runtime": "containers"})
+    job = driver.submit(spec(2, role={"image": "train:1"}))
+    driver.place(job, "a", "a")
+    return driver, job
+
+
+def test_a_gang_with_images_is_released_only_when_they_are_prepared() -> None:
+    driver, job = a_gang_with_images()
+    assert released(driver, job) == [False, False], "also on one worker"
+    driver.advance(1800)
+    assert driver.states(job) == [R, R], "a pull takes longer than an acknowledgement"
+    driver.accept(job)
+    assert released(driver, job) == [True, True]
+
+
+def test_what_a_worker_prepares_is_recorded_once() -> None:
+    driver, job = a_gang_with_images()
+    report = PreparationReported(f"{job}.0", 1, "pulling image train:1")
+    first, again = driver.apply(report), driver.apply(report)
+    assert [each.message for each in first.records if isinstance(each, TaskPreparing)] == [
+        "pulling image train:1"
+    ]
+    assert not again.has_rows

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import tarfile
 from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,12 +18,19 @@ from tests.integration.server.waiting import PATIENCE_S, eventually
 
 #: The programs of the image.
 _APPLETS = "sh cat cp echo env grep head id ls mkdir rmdir sleep tail test touch true false sync rm"
-_NEEDED = ("podman", "runc", "conmon", "catatonit", "busybox", "docker-registry")
+#: Folders, each after the one that it is in.
+_WORKDIRS = (
+    "opt",
+    "opt/tf-benchmarks",
+    "opt/tf-benchmarks/scripts",
+    "opt/tf-benchmarks/scripts/tf_cnn_benchmarks",
+)
+NEEDED = ("podman", "runc", "conmon", "catatonit", "busybox", "docker-registry")
 
 
 def skip_without_podman() -> None:
     """Containers need root and some programs. Where CI is set, a missing one fails the test."""
-    missing = [name for name in _NEEDED if shutil.which(name) is None]
+    missing = [name for name in NEEDED if shutil.which(name) is None]
     if os.geteuid() != 0:
         pytest.skip("containers need root")
     if missing and os.environ.get("CI"):
@@ -63,9 +71,12 @@ class Storage:
         assert done.returncode == 0, done.stderr.decode()
         return done.stdout.decode().strip()
 
-    def publish(self, name: str, *options: str) -> None:
-        """Make an image of busybox with a name like `train:1`, and push it to the registry."""
-        self.podman("import", *options, "-", f"{self._host}/{name}", data=busybox())
+    def publish(self, name: str, *options: str, **programs: str) -> None:
+        """Make an image of busybox with a name like `train:1`, and push it to the registry.
+
+        It has the programs, as scripts for the shell, and a working directory of the examples.
+        """
+        self.podman("import", *options, "-", f"{self._host}/{name}", data=busybox(programs))
         self.podman("push", "--quiet", "--tls-verify=false", f"{self._host}/{name}")
 
     def containers(self, job: str) -> list[str]:
@@ -156,11 +167,15 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def busybox() -> bytes:
-    """A root file system as an archive: busybox, and links to it."""
+def busybox(programs: Mapping[str, str]) -> bytes:
+    """A root file system as an archive: busybox, links to it, and other programs."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
-        for name in ("bin", "tmp", "etc"):
+        for name, text in programs.items():
+            file = tarfile.TarInfo(f"bin/{name}")
+            file.size, file.mode = len(text), 0o755
+            tar.addfile(file, io.BytesIO(text.encode()))
+        for name in ("bin", "tmp", "etc", *_WORKDIRS):
             folder = tarfile.TarInfo(name)
             folder.type, folder.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
             tar.addfile(folder)

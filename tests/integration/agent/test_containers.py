@@ -1,6 +1,8 @@
 """Tasks in real containers of podman, with images from a real registry."""
 
 import os
+import re
+import shlex
 import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest_asyncio
 from phalanx.secrets.encryption import add_key
 from tests.integration.agent.machines import Fleet, Machine, is_alive
 from tests.integration.agent.registry import (
+    NEEDED,
     Registry,
     Storage,
     skip_without_podman,
@@ -20,6 +23,60 @@ from tests.integration.server.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+#: The images of the example.
+TF_IMAGE = (
+    "registry.cn-hangzhou.aliyuncs.com/kubeflow-images-public/"
+    "tf-benchmarks-{}:v20171202-bdab599-dirty-284af3"
+)
+_REPLICAS = """
+    {role}:
+      replicas: {replicas}
+      template:
+        metadata:
+          creationTimestamp: null
+          labels:
+            pod-group.scheduling.sigs.k8s.io/name: tf-smoke-gpu
+            pod-group.scheduling.sigs.k8s.io/min-available: "5"
+        spec:
+          containers:
+          - args:
+            - python
+            - tf_cnn_benchmarks.py
+            - --batch_size=32
+            - --model=resnet50
+            - --variable_update=parameter_server
+            - --flush_stdout=true
+            - --num_gpus=1
+            - --local_parameter_device=cpu
+            - --device={kind}
+            - --data_format=NHWC
+            image: {image}
+            name: tensorflow
+            ports:
+            - containerPort: 2222
+              name: tfjob-port
+            resources:
+              limits:
+                {limit}
+            workingDir: /opt/tf-benchmarks/scripts/tf_cnn_benchmarks
+          restartPolicy: OnFailure
+"""
+TFJOB = """
+apiVersion: "kubeflow.org/v1"
+kind: "TFJob"
+metadata:
+  name: "tf-smoke-gpu"
+spec:
+  tfReplicaSpecs:
+""" + "".join(
+    _REPLICAS.format(
+        role=role, replicas=replicas, kind=kind, limit=limit, image=TF_IMAGE.format(kind)
+    )
+    for role, replicas, kind, limit in (
+        ("PS", 1, "cpu", "cpu: '1'"),
+        ("Worker", 4, "gpu", "nvidia.com/gpu: 2"),
+    )
+)
 #: Fails if another attempt of the task runs at the same time.
 WAIT = "echo up >/shared/ready; while ! test -e /shared/go; do sleep 0.1; done; "
 ALONE = "mkdir /shared/alive || { echo >/shared/overlap; exit 9; }; "
@@ -71,13 +128,23 @@ class Site:
 
     async def start(self, machine: Machine, *, storage: int = 0) -> None:
         mount = f"--container-mount={self.shared}:/shared"
-        await machine.start(mount, before=(), **self.storages[storage].variables)
+        resources = "--resources=gpu=8,cpu=64,memory=512Gi"
+        await machine.start(mount, resources, before=(), **self.storages[storage].variables)
         await self.fleet.ready()
 
     async def submit(self, command: object, **fields: Any) -> str:
         fields["image"] = f"{self.host}/{fields.get('image', 'train:1')}"
         own: dict[str, Any] = {} if command is None else {"command": command}
-        names = ("replicas", "resources", "security", "env", "image", "args", "secret_files")
+        names = (
+            "per_node",
+            "replicas",
+            "resources",
+            "security",
+            "env",
+            "image",
+            "args",
+            "secret_files",
+        )
         role = own | {name: fields.pop(name) for name in names if name in fields}
         return await self.fleet.submit(roles={"worker": role}, **fields)
 
@@ -125,7 +192,8 @@ async def _site(
     fleet = Fleet(folder)
     key = folder / "secret.key"
     add_key(key)
-    await fleet.serve("--suspect-jobs=1000", f"--secret-key-file={key}")
+    images = ",".join(f"{TF_IMAGE.format(kind)}={registry.host}/tf:1" for kind in ("cpu", "gpu"))
+    await fleet.serve("--suspect-jobs=1000", f"--secret-key-file={key}", f"--image-map={images}")
     site = Site(fleet, registry.host, storages, shared)
     await site.work("w-0")
     yield site
@@ -150,7 +218,7 @@ async def test_a_slow_pull_on_one_worker_delays_the_whole_gang(
     labels = [each["tags"] for each in await site.fleet.get("/workers")]
     assert [each["runtime"] for each in labels] == ["containers", "containers"]
     registry.gate.clear()
-    job = await site.submit("echo rank $RANK >>/shared/started", replicas=2, resources={"gpu": 1})
+    job = await site.submit("echo rank $RANK >>/shared/started", replicas=2, per_node=1)
 
     async def is_pulled_on_one() -> bool:
         messages = [each["message"] for each in await site.records(job, "TaskPreparing")]
@@ -202,6 +270,40 @@ async def test_the_program_of_the_image_gets_the_arguments(site: Site) -> None:
     done = await site.finished(None, image=f"entry@{digest}", args=["an argument"])
     assert await site.logs(done["id"]) == "an argument\n"
     assert not await site.records(done["id"], "TaskPreparing"), "it was in the storage"
+
+
+async def test_a_tfjob_runs_with_other_images_in_place_of_those_that_it_names(site: Site) -> None:
+    show = '#!/bin/sh\necho "$(pwd) $TF_CONFIG $*" >>/shared/shown\n'
+    site.storages[0].publish("tf:1", python=show)
+    sent = await site.fleet.client.post(
+        f"{site.fleet.server.url}/jobs",
+        content=TFJOB.encode(),
+        headers={"content-type": "application/yaml"},
+    )
+    assert sent.status_code == 201, sent.text
+    await site.fleet.reach(sent.json()["id"], "done")
+    lines = (site.shared / "shown").read_text().splitlines()
+    assert len(lines) == 5
+    for line in lines:
+        assert line.startswith("/opt/tf-benchmarks/scripts/tf_cnn_benchmarks {"), line
+        assert "tf_cnn_benchmarks.py --batch_size=32" in line
+    assert sum("--device=gpu" in line for line in lines) == 4
+
+
+async def test_the_commands_on_the_page_install_podman_and_start_a_worker(site: Site) -> None:
+    page = (Path(__file__).parents[3] / "docs/how-to/containers.md").read_text("utf-8")
+    [block] = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    install, start = block.splitlines()
+    assert set(install.split()[4:]) <= set(NEEDED)
+    words = shlex.split(start.replace("/srv/data", str(site.shared)))
+    assert words[:3] == ["phalanx", "worker", "--server"]
+    machine = Machine(site.fleet.folder, "w-page", site.fleet.server.url)
+    site.fleet.machines.append(machine)
+    await machine.start(*words[4:], before=(), **site.storages[0].variables)
+    await site.fleet.ready()
+    await machine.kill()
+    site.fleet.machines.remove(machine)
+    await site.fleet.client.delete(f"{site.fleet.server.url}/workers/w-page")
 
 
 async def test_a_stop_reaches_every_process_and_the_next_attempt_resumes(site: Site) -> None:
