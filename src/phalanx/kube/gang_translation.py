@@ -278,6 +278,7 @@ def running_gang(gang: KubeGang, given: GangPlan, numbers: Container[int]) -> Ru
         return None
     tasks = tuple(_running_task(member, given) for member in members)
     started = min(task.safe_at for task in tasks)
+    created = min(micros(member.pod.metadata.creation_timestamp) for member in members)
     is_leaving = any(task.stopping for task in tasks)
     return RunningGang(
         job=gang.job,
@@ -292,6 +293,7 @@ def running_gang(gang: KubeGang, given: GangPlan, numbers: Container[int]) -> Ru
         role_min=tuple(sorted(gang.terms.role_minimums.items())),
         evictable=given.is_evictable and not is_leaving,
         guarded=bool(given.guards),
+        waited=max(0, started - created),
         evicted=any(is_victim(member.pod) for member in members),
     )
 
