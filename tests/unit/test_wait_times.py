@@ -4,7 +4,7 @@ from tests.unit.test_scenario import gang, scenario, task
 
 from phalanx.core.time_units import HOUR, MINUTE
 from phalanx.plan.cycle import plan
-from phalanx.plan.model import NO_LIMIT, PlannerPolicy
+from phalanx.plan.model import LONGEST_LIMIT, PlannerPolicy
 from phalanx.plan.wait_times import WaitTimes
 from phalanx.scenario.times import NOW
 
@@ -19,7 +19,8 @@ def test_the_bound_is_of_the_limit_or_the_median_wait_whichever_is_longer() -> N
     assert waits.bound(POLICY, 3, 30 * MINUTE) == 9 * HOUR
     assert waits.bound(POLICY, 3, 4 * HOUR) == 12 * HOUR
     assert waits.bound(POLICY, 2, 10 * MINUTE) == 30 * MINUTE
-    assert waits.bound(POLICY, 2, None) == 3 * NO_LIMIT
+    assert waits.bound(POLICY, 2, None) == 3 * LONGEST_LIMIT
+    assert waits.bound(POLICY, 2, 60 * 24 * HOUR) == 3 * LONGEST_LIMIT
     assert waits.bound(POLICY, 2, MINUTE) == POLICY.starve_after
 
 

@@ -125,7 +125,7 @@ def simulate(  # noqa: PLR0913
     nodes: Nodes,
     queues: Queues = None,
     nodes_limit: NodesLimit = None,
-    order: Order = "priority,size,created",
+    order: Order = "priority,size,shortest",
     backfill: Backfill = Switch.ON,
     estimate: Estimate = 1.0,
     limits: Limits = Rounding.EXACT,

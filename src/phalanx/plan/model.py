@@ -33,7 +33,7 @@ class OrderKey(StrEnum):
 class PlannerPolicy(msgspec.Struct, frozen=True):
     """The rules that an operator can change."""
 
-    order: tuple[OrderKey, ...] = (OrderKey.PRIORITY, OrderKey.SIZE, OrderKey.CREATED)
+    order: tuple[OrderKey, ...] = (OrderKey.PRIORITY, OrderKey.SIZE, OrderKey.SHORTEST)
     starve_after: Micros = 10 * MINUTE  #: a gang that has been pending for longer is starving
     #: A gang that has been pending for so many times its time limit, and the median wait of its
     #: size, is overdue; 0: never.
@@ -50,8 +50,14 @@ class PlannerPolicy(msgspec.Struct, frozen=True):
 #: Where the shortest gangs go first, a gang is ordered as if it had been submitted so many times
 #: its time limit later, so that gangs which are submitted after that do not overtake it.
 _LIMITS_LATER = 3
-#: A gang without a time limit is compared with others as if this were its limit.
-NO_LIMIT: Micros = 7 * 24 * HOUR
+#: A gang without a time limit, or with a longer one, is compared with others as if this were its
+#: limit.
+LONGEST_LIMIT: Micros = 7 * 24 * HOUR
+
+
+def comparable_limit(duration: Micros | None) -> Micros:
+    """The longest time that a gang takes, as far as it counts in a comparison of gangs."""
+    return LONGEST_LIMIT if duration is None else min(duration, LONGEST_LIMIT)
 
 
 class NodeTaint(NamedTuple):
@@ -185,7 +191,7 @@ class PendingGang(msgspec.Struct, frozen=True, gc=False):
     @property
     def aged_at(self) -> Micros:
         """When it would have been submitted, where the shortest gangs go first."""
-        return self.created_at + _LIMITS_LATER * (self.duration or NO_LIMIT)
+        return self.created_at + _LIMITS_LATER * comparable_limit(self.duration)
 
 
 class EvictionGuard(NamedTuple):

@@ -11,7 +11,7 @@ from phalanx.core.reasons import Backoff, Reason
 from phalanx.core.spec.job import PackMode
 from phalanx.core.spec.schema import TASK_LIMIT
 from phalanx.core.time_units import Micros
-from phalanx.plan.model import NEVER, NO_LIMIT, OrderKey, PendingGang, PlannerPolicy
+from phalanx.plan.model import NEVER, OrderKey, PendingGang, PlannerPolicy, comparable_limit
 from phalanx.plan.placement.amounts import minimum_amounts, requested_amounts
 from phalanx.plan.state.forkable import ForkableDict
 from phalanx.plan.state.nodes import Floats, NodeTable
@@ -123,7 +123,7 @@ class Bucket:
         starves_at = overdue_from = NEVER
         if head.since is not None:
             starves_at = head.since + policy.starve_after
-            limit = head.duration or NO_LIMIT
+            limit = comparable_limit(head.duration)
             overdue_from = max(starves_at, head.since + round(policy.max_wait * limit))
         before, after = order_key(policy, head, -NEVER), order_key(policy, head, NEVER)
         self._keys = (starves_at, before, after, overdue_from)

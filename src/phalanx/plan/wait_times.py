@@ -4,7 +4,7 @@ overdue."""
 from collections.abc import Iterable
 
 from phalanx.core.time_units import Micros
-from phalanx.plan.model import NO_LIMIT, PlannerPolicy
+from phalanx.plan.model import PlannerPolicy, comparable_limit
 
 #: The median is that of the last gangs of each size that started.
 _SAMPLE = 101
@@ -46,9 +46,9 @@ class WaitTimes:
 
     def bound(self, policy: PlannerPolicy, size: int, duration: Micros | None) -> Micros:
         """How long a gang may be pending: `max_wait` times its time limit or the median wait of
-        its size, whichever is longer, and at least until it is starving. A gang without a limit
-        counts as one of a week."""
-        longer = max(duration or NO_LIMIT, self.median(size))
+        its size, whichever is longer, and at least until it is starving. A limit of more than a
+        week, or none, counts as a week."""
+        longer = max(comparable_limit(duration), self.median(size))
         return max(policy.starve_after, round(policy.max_wait * longer))
 
 
