@@ -69,7 +69,7 @@ class Lineup:
         """Find the first gang of every queue, and the oldest overdue one.
 
         Of gangs with equal requests only the first counts. While gangs of a queue run that were
-        overdue, another gang of that queue is overdue only after so many times longer.
+        overdue, another gang of that queue is overdue only later.
         """
         state, policy, now = self._work.state, self._work.policy, self._work.now
         running = state.running.by_job
@@ -88,7 +88,7 @@ class Lineup:
                 continue
             head, other = bucket.head, oldest.get(queue)
             is_oldest = other is None or (head.since or 0) < (other.since or 0)
-            if is_oldest and is_overdue(state, head, 1 + ran[queue]):
+            if is_oldest and is_overdue(state, head, beside=ran[queue]):
                 oldest[queue] = head
         self._firsts = [bucket for _, bucket in firsts.values()]
         self.overdue = {gang.job for gang in oldest.values()}
@@ -219,10 +219,11 @@ class Lineup:
         return HeldBack(start.job, start.at) if is_free else None
 
 
-def is_overdue(state: Moment, gang: PendingGang, times: int = 1) -> bool:
-    """Whether a gang has been pending for longer than `max_wait` allows, so many times."""
+def is_overdue(state: Moment, gang: PendingGang, *, beside: int = 0) -> bool:
+    """Whether a gang has been pending for longer than `max_wait` allows, and half as long again for
+    each overdue gang of its queue that it would run beside."""
     policy = state.policy
     if not policy.max_wait or gang.since is None:
         return False
     bound = state.wait_times.bound(policy, gang.size, gang.duration)
-    return state.now - gang.since >= times * bound
+    return state.now - gang.since >= bound + beside * bound // 2
