@@ -125,6 +125,54 @@ async def test_a_plan_names_the_gangs_that_it_would_evict(pool: Pool, at: KubeTe
     await bound(pool, "low-0", "low-1")
 
 
+MIXED = """
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: planned-only}
+value: 7
+---
+apiVersion: v1
+kind: List
+items:
+- apiVersion: batch.volcano.sh/v1alpha1
+  kind: Job
+  metadata: {name: ring}
+  spec:
+    priorityClassName: planned-only
+    tasks:
+    - {name: ps, replicas: 1, template: {spec: {containers: [{name: a, image: a}]}}}
+    - {name: worker, replicas: 2, template: {spec: {containers: [{name: a, image: a}]}}}
+- {kind: Service, apiVersion: v1, metadata: {name: web}}
+---
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: torch}
+spec:
+  pytorchReplicaSpecs:
+    Worker: {replicas: 2, template: {spec: {containers: [{name: pytorch, image: a}]}}}
+"""
+
+
+async def test_a_plan_creates_the_pods_that_controllers_would_create(
+    pool: Pool, at: KubeTerminal
+) -> None:
+    await pool.add_nodes(1)
+    planned = await at.read("plan", "-f", "-", stdin=MIXED)
+    assert {each["name"]: sorted(each["placements"]) for each in planned["forecasts"]} == {
+        f"{pool.namespace}/ring": ["ring-ps-0", "ring-worker-0", "ring-worker-1"],
+        f"{pool.namespace}/torch-worker-0": ["torch-worker-0"],
+        f"{pool.namespace}/torch-worker-1": ["torch-worker-1"],
+    }
+    texts = [
+        "Service web is ignored: it has no pods",
+        f"Job ring has schedulerName volcano; planned as if it were {pool.namespace}",
+        "PyTorchJob torch has schedulerName default-scheduler",
+        "PyTorchJob torch names no gang, so its pods are placed one by one",
+    ]
+    assert len(planned["warnings"]) == len(texts)
+    assert all(map(str.startswith, planned["warnings"], texts))
+
+
 async def test_mistakes_are_answered_with_a_cure(pool: Pool, at: KubeTerminal) -> None:
     unknown = await at.type("why", "nobody")
     assert unknown.status == 3

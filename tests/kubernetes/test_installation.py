@@ -265,6 +265,7 @@ async def test_every_field_of_a_queue_has_a_description_and_is_read(admin: ApiCl
         "preemptWithinQueue": "LowerOrNewerEqual",
         "reclaimFromSiblings": "LowerPriority",
         "reclaimable": False,
+        "nonPreemptibleWithinQuota": True,
         "namespaces": ["team-*"],
     }
     assert spec.keys() == fields.keys()
@@ -283,6 +284,7 @@ async def test_every_field_of_a_queue_has_a_description_and_is_read(admin: ApiCl
         "preempt_within_queue": "lower_or_newer_equal",
         "reclaim_from_siblings": "lower_priority",
         "reclaimable": False,
+        "non_preemptible_within_quota": True,
         "namespaces": ("team-*",),
     }
 

@@ -2,7 +2,7 @@
 written."""
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -77,7 +77,7 @@ def gang_view(model: ClusterModel, gang: KubeGang) -> GangView:
         gang.terms.minimum,
         len(gang.bound),
         tuple(map(_pod_view, sorted(gang.members.values(), key=_by_name))),
-        datetime.fromtimestamp(gang.created_at / SECOND).astimezone() if gang.created_at else None,
+        datetime.fromtimestamp(gang.created_at / SECOND, UTC) if gang.created_at else None,
         is_pod=gang.is_alone,
     )
 
