@@ -1,0 +1,192 @@
+"""The job of the batch chapter as it is printed: a signed image, a secret, a user, and policies."""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from phalanx.secrets.encryption import add_key
+from tests.acceptance.fleet import Fleet
+from tests.image_registry import PATIENCE_S, Registry, SigningKey
+from tests.integration.agent.registry import Storage, skip_without_podman
+
+BUCKET = "s3://hidden-bucket-5c1f"
+PRINTED = "registry.example.com/trainer@sha256:def456"
+JOB = """
+apiVersion: lattice.dev/v1alpha1
+kind: LatticeJob
+metadata:
+  name: training-run-42
+  namespace: ml
+spec:
+  queue: ml-training
+  minAvailable: 8
+  tasks:
+    workers:
+      replicas: 8
+      workload:
+        containers:
+          trainer:
+            image: registry.example.com/trainer@sha256:def456
+            variables:
+              S3_BUCKET: "${resources.training-data.bucket}"
+            resources:
+              requests:
+                cpu: "4"
+                memory: 32Gi
+                nvidia.com/gpu: "1"
+              limits:
+                cpu: "4"
+                memory: 32Gi
+                nvidia.com/gpu: "1"
+            security:
+              runAsUser: 65534
+              apparmorProfile: Unconfined
+      restartPolicy: OnFailure
+  defaults:
+    entryRuntime:
+      imagePullSecrets:
+      - default
+  resources:
+    training-data:
+      type: secret
+      params:
+        keys: [bucket, access-key, secret-key]
+    s3-endpoint:
+      type: external-service
+      direction: outbound
+      params:
+        endpoints:
+          s3: https://s3.us-east-1.amazonaws.com
+"""
+#: Says who it is, and what the value ends in: the value itself is masked.
+PROGRAM = 'echo uid $(id -u) bucket $S3_BUCKET; echo "$S3_BUCKET" | tail -c 5'
+
+
+def trust(key: SigningKey) -> str:
+    indented = key.pem.strip().replace("\n", "\n  ")
+    return f"kind: TrustPolicy\nname: ml-images\nsigned_by:\n- |\n  {indented}\n"
+
+
+class Site:
+    """A server and a worker with a container runtime, and a registry with the trainer's image."""
+
+    def __init__(self, fleet: Fleet, registry: Registry, digest: str) -> None:
+        self.fleet = fleet
+        self.registry = registry
+        self.digest = digest
+
+    def apply(self, *files: str) -> None:
+        said = self.fleet.terminal.type("policy", "apply", *files)
+        assert said.status == 0, said.err
+
+    def events(self, job: str) -> str:
+        return self.fleet.terminal.type("events", job).out
+
+    def until_event(self, job: str, words: str) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while words not in self.events(job):
+            assert time.monotonic() < deadline, self.events(job)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    skip_without_podman()
+    monkeypatch.chdir(tmp_path)
+    add_key(tmp_path / "keys" / "secret.key")
+    state = tmp_path / "state"
+    state.mkdir()
+    with Registry(tmp_path) as registry:
+        storage = Storage(tmp_path / "storage", registry.address, registry.port)
+        try:
+            entrypoint = f"ENTRYPOINT {json.dumps(['/bin/sh', '-c', PROGRAM])}"
+            storage.publish("trainer:v7", "--change", entrypoint)
+            digest = _digest(registry, "trainer", "v7")
+            for name, value in storage.variables.items():
+                monkeypatch.setenv(name, value)
+            flags = (
+                f"--secret-key-file={tmp_path}/keys/secret.key",
+                f"--image-map={PRINTED}={registry.address}/trainer:v7",
+            )
+            with Fleet(state, *flags) as fleet:
+                fleet.terminal.type("queue", "set", "ml-training", "--namespaces", "ml")
+                fleet.work("w-1", "--resources=gpu=8,cpu=64,memory=512Gi")
+                yield Site(fleet, registry, digest)
+        finally:
+            storage.remove()
+
+
+def _digest(registry: Registry, repository: str, tag: str) -> str:
+    url = f"http://{registry.address}/v2/{repository}/manifests/{tag}"
+    accept = "application/vnd.oci.image.manifest.v1+json"
+    accept += ", application/vnd.docker.distribution.manifest.v2+json"
+    answer = httpx.get(url, headers={"Accept": accept}, trust_env=False)
+    return str(answer.headers["docker-content-digest"])
+
+
+def leaks(folder: Path) -> list[str]:
+    """The files that contain the value. Files of containers may be removed meanwhile."""
+    found = []
+    for root, _, names in os.walk(folder):  # which ignores folders that are gone
+        for path in (Path(root, name) for name in names):
+            with suppress(OSError):
+                if path.is_file() and BUCKET.encode() in path.read_bytes():
+                    found.append(str(path))
+    return found
+
+
+def test_the_job_runs_as_printed_and_only_as_the_policies_allow(site: Site, tmp_path: Path) -> None:
+    at = site.fleet.terminal
+    key = SigningKey()
+    Path("trust.yaml").write_text(trust(key))
+    Path("base.cedar").write_text('@id("all") permit (principal, action, resource);')
+    site.apply("base.cedar", "trust.yaml")
+    said = at.type("secret", "set", "training-data", "bucket=-", "-n", "ml", stdin=BUCKET)
+    assert said.status == 0, said.err
+
+    # The image is not signed: nothing starts, and the reason is an event.
+    [job] = site.fleet.submit(JOB)
+    site.until_event(job, "trust policy ml-images requires a signature")
+    at.type("cancel", job)
+    site.fleet.ends(job)
+
+    site.registry.sign("trainer", site.digest, key)
+    [job] = site.fleet.submit(JOB)
+    done = site.fleet.ends(job)
+    assert done.counts.succeeded == 8, site.events(job)
+    shown: Any = at.type("job", job, "--json").json
+    [role] = shown["spec"]["roles"].values()
+    assert role["image"] == f"{site.registry.address}/trainer@{site.digest}"
+    for rank in range(8):
+        logs = at.type("logs", job, "--task", str(rank)).out
+        assert logs == "uid 65534 bucket [redacted]\n5c1f\n"
+    assert BUCKET not in at.type("job", job, "--json").out + at.type("events", job, "--json").out
+    assert leaks(tmp_path) == []
+
+    # An endpoint that is not declared is a warning, and by policy a refusal.
+    undeclared = JOB.replace(
+        "            variables:\n",
+        "            variables:\n              HUB: https://hub.example/x\n",
+    )
+    said = at.type("plan", "-f", "-", stdin=undeclared)
+    assert "https://hub.example" in said.out + said.err
+
+    # Each denial names its policy.
+    Path("no.cedar").write_text(
+        '@id("no-overrides") forbid (principal, action == Action::"OverrideSecurity", resource);'
+        '@id("declared") forbid (principal, action == Action::"AccessExternalEndpoint", resource)'
+        " unless { resource.declared };"
+    )
+    site.apply("base.cedar", "no.cedar")
+    said = at.type("submit", "-f", "-", stdin=undeclared)
+    assert (
+        "policy declared forbids AccessExternalEndpoint on endpoint https://hub.example" in said.err
+    )
+    said = at.type("submit", "-f", "-", stdin=JOB)
+    assert "policy no-overrides forbids OverrideSecurity on the security settings" in said.err
