@@ -110,7 +110,7 @@ def watch(url: str, pipe: Connection) -> None:
 
 async def fuzz(seed: int, count: int) -> Fuzzing:
     with tempfile.TemporaryDirectory() as folder:
-        server = await ServerProcess.start(sqlite_at(Path(folder)), "fuzzed")
+        server = await ServerProcess.start(sqlite_at(Path(folder)), "fuzzed", "--image-pinning=off")
         try:
             await server.line("leading")
             async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:

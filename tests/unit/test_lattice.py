@@ -117,7 +117,7 @@ def test_secrets_stay_references_and_services_are_not_enforced() -> None:
     role = only(text, **settings)["roles"]["workers"]
     assert role["env"]["MODE"] == "${resources.training-data.bucket}"
     assert warnings(text, **settings) == [
-        "document 1: spec.resources.s3 is declared, but access to it is not restricted",
+        "document 1: spec.resources.s3 is declared, not enforced: tasks use the network of their worker",
     ]
 
 

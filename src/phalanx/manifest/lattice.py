@@ -131,7 +131,8 @@ def _resources(draft: JobDraft, mapping: StrictMapping) -> dict[str, list[str]]:
         elif kind == "external-service":
             _put_services(draft, name, resource)
             resource.problems.add_note(
-                resource.location, "is declared, but access to it is not restricted"
+                resource.location,
+                "is declared, not enforced: tasks use the network of their worker",
             )
         else:
             resource.ignore(*resource.unread())
