@@ -82,7 +82,7 @@ async def test_fault_2_the_trigger_of_a_failure_is_not_asked_to_acknowledge(
 
 
 async def test_fault_3_two_lost_tasks_of_a_gang_are_never_pending_outside_of_it() -> None:
-    async with serving(memory(), settings=quick(lost_after_s=0.3)) as server:
+    async with serving(memory(), settings=quick(lost_after_s=2.0)) as server:
         job, _ = await a_running_gang(server)
         await server.until(
             lambda c: all(node.worker.lost_at is not None for node in c.nodes.values())

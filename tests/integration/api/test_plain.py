@@ -307,7 +307,7 @@ async def test_a_checkpoint_that_comes_too_late_is_not_kept() -> None:
 
 
 async def test_a_lost_worker_recovers_and_its_late_report_frees_its_slot() -> None:
-    settings = quick(lost_after_s=0.3)
+    settings = quick(lost_after_s=2.0)
     async with serving(MemoryStore(clock=wall_clock), settings=settings) as server:
         await a_worker(server, resources={"gpu": 1})
         made = await submit(server, {"command": "x", "resources": {"gpu": 1}})

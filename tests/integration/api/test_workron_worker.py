@@ -112,7 +112,7 @@ async def test_a_checkpoint_of_any_size_reaches_the_next_attempt(on_each_store: 
 
 async def test_a_gang_survives_a_killed_worker(store: Store) -> None:
     async with AsyncExitStack() as stack:
-        settings = quick(lost_after_s=1.0)
+        settings = quick(lost_after_s=3.0)
         server = await stack.enter_async_context(serving(store, settings=settings))
         machine, made = await workers(stack, server, "a", "b", "c")
         gang = (await submit(server, GANG))["gang_id"]
@@ -129,7 +129,7 @@ async def test_a_gang_survives_a_killed_worker(store: Store) -> None:
 
 async def test_a_worker_that_was_frozen_never_runs_a_task_twice(store: Store) -> None:
     async with AsyncExitStack() as stack:
-        settings = quick(lost_after_s=1.0)
+        settings = quick(lost_after_s=3.0)
         server = await stack.enter_async_context(serving(store, settings=settings))
         machine, made = await workers(stack, server, "a", pollers=3)
         jobs = [(await submit(server))["id"] for _ in range(2)]
