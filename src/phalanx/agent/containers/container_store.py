@@ -32,6 +32,8 @@ from phalanx.wire.sync import TaskSpec
 _AT_A_TIME = 4
 #: What is to be removed within this time is removed together.
 _COLLECT_S = 0.2
+#: The pauses after failed removals; the next agent tries again what is left then.
+_RETRIES_S = (0.5, 1.0, 2.0, 5.0)
 #: How long a worker that exits waits for its containers to be removed.
 _REST_S = 10.0
 
@@ -123,12 +125,23 @@ class ContainerStore:
             await asyncio.sleep(_COLLECT_S)
             self._removed.clear()
             names = sorted(self._to_remove)
+            await self._remove_all(names)
+            self._forget(names)
+
+    async def _remove_all(self, names: list[str]) -> None:
+        """Remove containers; one whose processes were killed a moment ago may need another try."""
+        message = ""
+        for pause_s in _RETRIES_S:
             try:
                 async with self._slots:
                     await call_podman(self._removal(names))
             except PodmanError as error:
-                self._log.warning("cannot remove containers", names=names, error=str(error))
-            self._forget(names)
+                self._log.debug("cannot remove containers yet", names=names, error=str(error))
+                message = str(error)
+                await asyncio.sleep(pause_s)
+            else:
+                return
+        self._log.warning("cannot remove containers", names=names, error=message)
 
     async def _take_over(self, live: set[AttemptKey]) -> None:
         label = f"label=phalanx.worker={self._worker}"
