@@ -99,10 +99,12 @@ def storages(
     folder = tmp_path_factory.mktemp("storages")
     direct = Storage(folder / "direct", registry.host, registry.port)
     gated = Storage(folder / "gated", registry.host, registry.gated_port)
-    direct.publish("train:1")
-    yield direct, gated
-    direct.remove()
-    gated.remove()
+    try:
+        direct.publish("train:1")
+        yield direct, gated
+    finally:
+        direct.remove()
+        gated.remove()
 
 
 class Site:

@@ -18,6 +18,7 @@ def kill_leftovers(state_dir: StateDir, journal: Journal) -> None:
     # The group of the worker is the parent of all attempts' groups, so no tag belongs to it.
     worker = ProcessTree(new_tag(), cgroups.leftover_group(state_dir.cgroup_file))
     kill_all([worker, *(ProcessTree(start.process_tag) for start in starts)])
+    cgroups.remove_leftovers(state_dir.cgroup_file)
 
 
 def recover(state_dir: StateDir, journal: Journal) -> list[AttemptStatus]:
@@ -28,7 +29,6 @@ def recover(state_dir: StateDir, journal: Journal) -> list[AttemptStatus]:
     """
     journal.load()
     kill_leftovers(state_dir, journal)
-    cgroups.remove_leftovers(state_dir.cgroup_file)
     for key, start in journal.open_starts().items():
         journal.add(
             ForgetEntry(*key) if start.waiting else EndEntry(AttemptStatus(*key, gone=True))
