@@ -3,18 +3,25 @@
 from typing import Any
 
 import pytest
+from aiohttp import web
 
+from phalanx.kube import rounds_expiry
 from phalanx.kube.checkpoints import CHECKPOINT, CHECKPOINTED, PREEMPT_AT
+from phalanx.kube.client import ApiClient
 from phalanx.kube.gang_translation import PREEMPTED_BY
 from phalanx.kube.objects.pod import KubePod
 from phalanx.kube.resources import PODS
+from phalanx.kube.scheduler import KubeScheduler
 from tests.integration.server.waiting import PATIENCE_S, eventually
+from tests.kubernetes.control_plane import ApiServer
+from tests.kubernetes.faulty_proxy import FaultyProxy
 from tests.kubernetes.pool import Pool
 from tests.kubernetes.test_scheduler import (
     GPU,
     bound,
     eventually_event,
     gang,
+    half_bound,
     pending_reason,
     pods_of,
     priority_class,
@@ -45,6 +52,15 @@ async def until_evicted(pool: Pool, *names: str) -> None:
             await pool.api.delete(PODS, name, pool.namespace, grace_s=0)
 
 
+async def until_counted(given: KubeScheduler, evictions: int) -> None:
+    """Wait until the scheduler has counted its evictions, none of which failed."""
+
+    async def are_counted() -> bool:
+        return given.evictions == {"evicted": evictions}
+
+    await eventually(are_counted, PATIENCE_S, lambda: f"evictions are {given.evictions}")
+
+
 async def running(pool: Pool, size: int, **fields: Any) -> list[str]:
     """A gang of one GPU per pod that is bound to nodes of its own."""
     names = [f"low-{n}" for n in range(size)]
@@ -70,7 +86,7 @@ async def test_a_preempted_pod_says_by_which_job(pool: Pool) -> None:
         await eventually_event(pool, "Preempted", sentence)
         await until_evicted(pool, *names)
         await bound(pool, "urgent")
-        assert given.evictions == {"evicted": 2}
+        await until_counted(given, 2)
 
 
 async def test_evictions_that_a_scheduler_has_begun_are_continued(pool: Pool) -> None:
@@ -83,7 +99,7 @@ async def test_evictions_that_a_scheduler_has_begun_are_continued(pool: Pool) ->
     async with scheduler(pool) as given:
         await until_evicted(pool, *names)
         await bound(pool, "urgent")
-        assert given.evictions == {"evicted": 2}
+        await until_counted(given, 2)
 
 
 async def test_no_pod_is_evicted_for_a_preemptor_that_is_gone(pool: Pool) -> None:
@@ -119,7 +135,7 @@ async def test_a_victim_is_asked_for_a_checkpoint_before_it_is_evicted(
         await pool.annotate("low-1", {CHECKPOINTED: "true"})
         await until_evicted(pool, *(names if wish == "all" else ["low-1"]))
         await eventually_bound(pool, "urgent")
-        assert given.evictions == {"evicted": 2}
+        await until_counted(given, 2)
         assert given.preemptions.lost_gpu_seconds == 0
 
 
@@ -139,6 +155,7 @@ async def test_a_victim_that_does_not_answer_is_evicted_in_the_end(pool: Pool) -
         await urgent(pool)
         await until_evicted(pool, *names)
         await bound(pool, "urgent")
+        await until_counted(given, 1)
         assert given.preemptions.lost_gpu_seconds > 3600
         await eventually_event(pool, "Preempted", "GPU-seconds of work")
 
@@ -162,3 +179,58 @@ async def test_a_nomination_is_removed_when_others_took_the_node(pool: Pool) -> 
         await eventually(is_cleared, PATIENCE_S)
         await pool.api.delete(PODS, "other", pool.namespace, grace_s=0)
         await bound(pool, "urgent")
+
+
+async def test_a_budget_holds_for_all_victims_together(pool: Pool) -> None:
+    """Of two pods with a budget that lets one go, one is evicted, and one without a budget."""
+    names = await running(pool, 3)
+    for name in names[:2]:
+        body = {"metadata": {"labels": {"app": "web"}}}
+        await pool.api.patch(PODS.path(pool.namespace, name), body)
+        await pool.set_status(name, {"conditions": [{"type": "Ready", "status": "True"}]})
+    await create_budget(pool, allowed=1)
+    async with scheduler(pool) as given:
+        await priority_class(pool, "high", 1000)
+        for number in range(2):
+            await pool.create_pod(
+                f"urgent-{number}",
+                requests={GPU: "1"},
+                priorityClassName=f"{pool.namespace}-high",
+                **gang("urgent", 2),
+            )
+
+        async def are_evicted() -> bool:
+            return sum(given.evictions.values()) == 2
+
+        await eventually(are_evicted, PATIENCE_S)
+        left = [pod.metadata.name for pod in await pods_of(pool) if not pod.is_terminating]
+        assert len({*names[:2]} & {*left}) == 1
+        assert names[2] not in left
+
+
+async def create_budget(pool: Pool, allowed: int) -> None:
+    """A budget as the disruption controller would leave it."""
+    path = f"/apis/policy/v1/namespaces/{pool.namespace}/poddisruptionbudgets"
+    selector = {"matchLabels": {"app": "web"}}
+    body = {"metadata": {"name": "web"}, "spec": {"minAvailable": 1, "selector": selector}}
+    await pool.api.request("POST", path, body)
+    status = {"disruptionsAllowed": allowed, "observedGeneration": 1, "currentHealthy": 2}
+    status |= {"desiredHealthy": 1, "expectedPods": 2}
+    await pool.api.patch(f"{path}/web/status", {"status": status})
+
+
+async def test_an_eviction_of_a_half_bound_gang_that_fails_is_tried_again(
+    api_server: ApiServer, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds_expiry, "RESEND_S", 0.1)
+    await half_bound(pool)
+    proxy = FaultyProxy(api_server)
+    async with proxy.serving(), ApiClient(proxy.connection) as client:
+        refused = web.json_response({"kind": "Status", "code": 403}, status=403)
+        proxy.refuse(lambda request: request.path.endswith("/eviction"), refused)
+        async with scheduler(pool, client, gang_timeout_s=0.0) as given:
+
+            async def is_evicted() -> bool:
+                return given.evictions == {"refused": 1, "evicted": 1}
+
+            await eventually(is_evicted, PATIENCE_S)

@@ -169,7 +169,11 @@ async def test_a_higher_priority_evicts_a_whole_gang(pool: Pool) -> None:
             )
             await pool.api.delete(PODS, f"low-{number}", pool.namespace, grace_s=0)
         await bound(pool, "high")
-        assert running.evictions == {"evicted": 2}
+
+        async def are_counted() -> bool:
+            return running.evictions == {"evicted": 2}
+
+        await eventually(are_counted, PATIENCE_S)
 
 
 async def eventually_disrupted(pool: Pool, name: str) -> None:

@@ -75,6 +75,14 @@ class _SchedulerMetrics(Collector):
             "phalanx_kube_status_writes", "Conditions written to pods.", scheduler.status.writes
         )
         yield CounterMetricFamily(
+            "phalanx_kube_group_writes", "Statuses written to PodGroups.", scheduler.groups.writes
+        )
+        yield CounterMetricFamily(
+            "phalanx_kube_dropped_events",
+            "Events that were not written, because too many were waiting.",
+            scheduler.events.dropped,
+        )
+        yield CounterMetricFamily(
             "phalanx_kube_watch_restarts",
             "Watches that were opened again.",
             scheduler.watch.restarts,
