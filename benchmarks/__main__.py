@@ -1,19 +1,32 @@
 """`python -m benchmarks [core] [planner] [forecast] [costly] [stores] [server] [cluster]
 [containers] [STORE]`.
 
-Without arguments, all benchmarks run. The name of a store runs the benchmarks of that store, alone
-and under a server. `planner-profile` profiles the first plan.
+Without arguments, all of these run. The name of a store runs the benchmarks of that store, alone
+and under a server. `planner-profile` profiles the first plan. `kubernetes` needs a control plane,
+which is built first; `kubernetes-full` has 5,000 nodes and 50,000 pods in its last part.
 """
 
 import asyncio
 import sys
+from functools import partial
 
-from benchmarks import cluster, containers, core, costly, forecast, planner, server, stores
+from benchmarks import (
+    cluster,
+    containers,
+    core,
+    costly,
+    forecast,
+    kubernetes,
+    planner,
+    server,
+    stores,
+)
 
 
 def main(names: list[str]) -> None:
     alone = ("core", "planner", "forecast", "costly")
-    known = (*alone, "planner-profile", "stores", "server", "cluster", "containers", *stores.STORES)
+    on_demand = ("planner-profile", "kubernetes", "kubernetes-full")
+    known = (*alone, *on_demand, "stores", "server", "cluster", "containers", *stores.STORES)
     unknown = [name for name in names if name not in known]
     if unknown:
         sys.exit(f"there is no benchmark {unknown[0]}; choose from {', '.join(known)}")
@@ -24,6 +37,8 @@ def main(names: list[str]) -> None:
         ("planner-profile", planner.profile),
         ("forecast", forecast.run),
         ("costly", costly.run),
+        ("kubernetes", kubernetes.run),
+        ("kubernetes-full", partial(kubernetes.run, full=True)),
     ):
         if name in wanted:
             benchmark()
