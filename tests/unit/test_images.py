@@ -1,5 +1,6 @@
 """Images: tags are pinned to digests, trust policies hold, signatures are checked."""
 
+import base64
 from collections.abc import Iterator
 
 import pytest
@@ -12,7 +13,7 @@ from phalanx.policy.authorizer import KIND, Authorizer
 from phalanx.policy.trust import PolicyDenied, TrustPolicies, read_trust
 from phalanx.registry.image_pins import ImagePins
 from phalanx.registry.registry_client import RegistryError
-from phalanx.registry.signatures import SignatureRefused, verify_image
+from phalanx.registry.signatures import SignatureRefused, is_signed, read_key, verify_image
 from phalanx.secrets.providers import SecretResolver
 from phalanx.secrets.stored_secrets import StoredSecrets
 from phalanx.server.job_inputs import JobInputs
@@ -125,3 +126,32 @@ async def test_a_submitted_job_is_pinned_and_a_gang_gets_digest_and_keys(
     assert resolved.signatures == (RequiredSignature("signed", (key.pem,)),)
     with pytest.raises(Invalid, match=r"roles\.worker\.image"):
         await inputs.pinned(job_spec({"roles": {"worker": {"image": "127.0.0.1:1/a:b"}}}))
+
+
+#: What cosign 2.4 has signed: `cosign sign --key cosign.key --tlog-upload=false`.
+COSIGN_KEY = """\
+-----BEGIN PUBLIC KEY-----
+MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEjYKEp4pOBmLhGTxbbaMBmaD2w6kR
+efwmpvAA2im/5TgX7yB5gZHSS/sA+vY42Nyil81+ueTkGPrDLN5Dd+eUtQ==
+-----END PUBLIC KEY-----
+"""
+COSIGN_DIGEST = "sha256:870681366a9cfd29b5bddced4f5af5433dbda3e761c36008f3ebe78e65a31461"
+COSIGN_PAYLOAD = (
+    b'{"critical":{"identity":{"docker-reference":"127.0.0.1:37467/aaa"},"image":'
+    b'{"docker-manifest-digest":"' + COSIGN_DIGEST.encode() + b'"},'
+    b'"type":"cosign container image signature"},"optional":null}'
+)
+COSIGN_SIGNATURE = (
+    "MEUCIQDb3acOLcWlXtuEE24trn7wSulNGGf8DsVPp1XBSH+uTgIgHKhyHydP"
+    "9DYQoRr5jqqXgVL2O81/KRIZPQEozDihbWs="
+)
+
+
+def test_a_signature_of_cosign_is_accepted() -> None:
+    signature = base64.b64decode(COSIGN_SIGNATURE)
+    key = read_key(COSIGN_KEY)
+    assert is_signed(COSIGN_DIGEST, COSIGN_PAYLOAD, signature, [key])
+    other = read_key(SigningKey().pem)
+    assert not is_signed(COSIGN_DIGEST, COSIGN_PAYLOAD, signature, [other])
+    changed = COSIGN_PAYLOAD.replace(b"null", b"{}")
+    assert not is_signed(COSIGN_DIGEST, changed, signature, [key])

@@ -70,7 +70,7 @@ async def verify_image(
         raise SignatureRefused(f"the signatures of image {image} cannot be read: {error}") from None
     for each in required:
         keys = [read_key(pem) for pem in each.keys]
-        if not any(_is_signed(reference.digest, *pair, keys) for pair in signed):
+        if not any(is_signed(reference.digest, *pair, keys) for pair in signed):
             found = "has no signature" if not signed else "is not signed by its key"
             raise SignatureRefused(
                 f"trust policy {each.policy} requires a signature, and image {image} {found}"
@@ -93,7 +93,8 @@ async def _signed_payloads(registry: RegistryClient, digest: str) -> list[tuple[
     return payloads
 
 
-def _is_signed(digest: str, payload: bytes, signature: bytes, keys: Sequence[PublicKey]) -> bool:
+def is_signed(digest: str, payload: bytes, signature: bytes, keys: Sequence[PublicKey]) -> bool:
+    """Whether the payload is about the image of that digest, and one of the keys signed it."""
     try:
         critical = json.loads(payload)["critical"]
         is_of_image = critical["image"]["docker-manifest-digest"] == digest
