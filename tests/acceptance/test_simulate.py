@@ -111,7 +111,7 @@ def test_a_job_that_never_fits_is_left_out_with_a_warning(folder: Path) -> None:
     [
         (("--order", "priority,age"), "--order is 'priority,age'; write each of priority, size"),
         (("--order", "size,size"), "at most once"),
-        (("--compare", "lifo"), "--compare is 'lifo'; write one of fcfs, no-backfill"),
+        (("--compare", "lifo"), "--compare is 'lifo'; write one of fcfs, easy, sjf, las"),
         (("--queues", "none.csv"), "none.csv: No such file or directory"),
         (("--report", "/nonexistent/report.html"), "/nonexistent/report.html: No such file"),
     ],

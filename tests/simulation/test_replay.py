@@ -106,11 +106,42 @@ def test_plans_keep_the_given_interval() -> None:
     assert starts_at == {"first": 0, "second": 100, "third": 130}
 
 
-def test_the_baseline_spreads_tasks_that_the_planner_packs() -> None:
-    jobs = [a_job("a", 0, 100, 1), a_job("b", 1, 100, 1), a_job("c", 2, 100, 1, gpu=8)]
-    trace = a_trace(jobs, nodes=2)
-    assert starts(trace, POLICIES["fcfs"])["c"] == 100
-    assert starts(trace, OURS)["c"] == 2
+def test_easy_backfill_starts_jobs_that_do_not_delay_the_first_one_that_does_not_fit() -> None:
+    assert starts(CONTENTION, POLICIES["easy"]) == {
+        "long": 0,
+        "whole": 100,
+        "short": 2,
+        "longer": 150,
+    }
+
+
+def test_easy_backfill_starts_a_long_job_on_capacity_that_the_first_one_leaves() -> None:
+    jobs = [a_job("long", 0, 100, 4), a_job("most", 1, 50, 6), a_job("endless", 2, 900, 2)]
+    jobs += [a_job("too-much", 3, 900, 1)]
+    assert starts(a_trace(jobs), POLICIES["easy"]) == {
+        "long": 0,
+        "most": 100,
+        "endless": 2,
+        "too-much": 150,
+    }
+
+
+def test_shortest_first_starts_every_gang_that_fits_by_its_time_limit() -> None:
+    jobs = [a_job("all", 0, 100, 8), a_job("hour", 1, 3600, 8), a_job("minute", 2, 60, 8)]
+    jobs += [a_job("part", 3, 7200, 4)]
+    assert starts(a_trace(jobs), POLICIES["sjf"]) == {
+        "all": 0,
+        "minute": 100,
+        "hour": 160,
+        "part": 3760,
+    }
+    assert starts(CONTENTION, POLICIES["sjf"])["whole"] == 522
+
+
+def test_least_attained_service_serves_the_queue_that_has_used_the_least_gpu_time() -> None:
+    jobs = [a_job("first", 0, 100, 8, queue="a"), a_job("second", 1, 10, 8, queue="a")]
+    jobs += [a_job("other", 2, 10, 8, queue="b")]
+    assert starts(a_trace(jobs), POLICIES["las"]) == {"first": 0, "other": 100, "second": 110}
 
 
 def test_the_measurements_are_those_of_the_trace() -> None:

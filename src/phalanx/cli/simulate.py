@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from phalanx.sim.traces import Trace
 
 _TRACE, _POLICY = "Trace", "Policy"
+#: Stands for all baselines in `--compare`.
+_BASELINES = "baselines"
 
 
 class Switch(StrEnum):
@@ -109,8 +111,8 @@ Compare = Annotated[
     typer.Option(
         "--compare",
         metavar="POLICY",
-        help="Replay under this policy too; repeat for more: fcfs, no-backfill, size-first,"
-        " created-first.",
+        help="Replay under this policy too; repeat for more: fcfs, easy, sjf, las, no-backfill,"
+        " size-first, created-first; baselines: the first four.",
         rich_help_panel=_POLICY,
     ),
 ]
@@ -176,12 +178,16 @@ def _own_policy(order: str, backfill: Switch) -> "ReplayPolicy":
 
 
 def _compared(names: list[str]) -> "list[ReplayPolicy]":
+    from phalanx.sim.baselines import BaselineRule  # noqa: PLC0415
     from phalanx.sim.policies import POLICIES  # noqa: PLC0415
 
+    wanted: list[str] = []
     for name in names:
-        if name not in POLICIES:
-            end(Status.USAGE, f"--compare is {name!r}; write one of {', '.join(POLICIES)}")
-    return [POLICIES[name] for name in dict.fromkeys(names)]
+        if name not in (*POLICIES, _BASELINES):
+            choices = ", ".join([*POLICIES, _BASELINES])
+            end(Status.USAGE, f"--compare is {name!r}; write one of {choices}")
+        wanted += BaselineRule if name == _BASELINES else [name]
+    return [POLICIES[name] for name in dict.fromkeys(wanted)]
 
 
 def _warn_of_misfits(trace: "Trace") -> None:
@@ -195,18 +201,24 @@ def _warn_of_misfits(trace: "Trace") -> None:
 
 
 def _print(results: "list[ReplayResult]") -> None:
-    from phalanx.sim.report import summary, wait_table  # noqa: PLC0415
+    from phalanx.sim.report import summary, wait_table, waits_by_size  # noqa: PLC0415
 
-    head, rows = summary(results)
-    print_table([head[0], *(f"#{name}" for name in head[1:]), ""], [[*row, ""] for row in rows])
+    _print_numbers(*summary(results))
+    if len(results) > 1:
+        typer.echo("\nwait time by gang size, all policies")
+        _print_numbers(*waits_by_size(results))
     for result in results:
         for group, column, waits in (
             ("gang size", "tasks", result.wait_by_size),
             ("queue", "queue", result.wait_by_queue),
         ):
-            head, rows = wait_table(column, waits)
             typer.echo(f"\nwait time by {group}, {result.policy}")
-            print_table([head[0], *(f"#{name}" for name in head[1:]), ""], [[*r, ""] for r in rows])
+            _print_numbers(*wait_table(column, waits))
+
+
+def _print_numbers(head: list[str], rows: list[list[str]]) -> None:
+    """Print a table of which all columns but the first are numbers."""
+    print_table([head[0], *(f"#{name}" for name in head[1:]), ""], [[*row, ""] for row in rows])
 
 
 def _write(

@@ -4,7 +4,8 @@ import msgspec
 
 from phalanx.core.cluster import Cluster
 from phalanx.plan.model import OrderKey, PlannerPolicy
-from phalanx.sim.planners import FirstComeFirstServed, ProductionPlanner
+from phalanx.sim.baselines import Baseline, BaselineRule
+from phalanx.sim.planners import ProductionPlanner
 from phalanx.sim.replay import Planner, Replay, ReplaySettings
 from phalanx.sim.results import ReplayResult, measure
 from phalanx.sim.traces import Trace
@@ -12,13 +13,13 @@ from phalanx.sim.traces import Trace
 
 class ReplayPolicy(msgspec.Struct, frozen=True):
     name: str
-    planner: PlannerPolicy | None = None  #: None is the baseline, first come, first served
+    rules: PlannerPolicy | BaselineRule
 
 
 POLICIES = {
     policy.name: policy
     for policy in (
-        ReplayPolicy("fcfs"),
+        *(ReplayPolicy(rule.value, rule) for rule in BaselineRule),
         ReplayPolicy("no-backfill", PlannerPolicy(backfill=False)),
         ReplayPolicy(
             "size-first", PlannerPolicy(order=(OrderKey.SIZE, OrderKey.PRIORITY, OrderKey.CREATED))
@@ -40,7 +41,7 @@ def replay_trace(
 
 
 def planner_for(policy: ReplayPolicy, cluster: Cluster, settings: ReplaySettings) -> Planner:
-    if policy.planner is None:
-        return FirstComeFirstServed(cluster)
-    rules = msgspec.structs.replace(policy.planner, plan_every=settings.plan_every)
+    if isinstance(policy.rules, BaselineRule):
+        return Baseline(cluster, policy.rules)
+    rules = msgspec.structs.replace(policy.rules, plan_every=settings.plan_every)
     return ProductionPlanner(cluster, rules)

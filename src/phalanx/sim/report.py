@@ -40,6 +40,7 @@ def page(title: str, facts: Sequence[str], results: Sequence[ReplayResult]) -> s
         ),
         _legend(colours),
         _bars(_waits(results), colours, short_duration, logarithmic=True),
+        _table("All policies", *waits_by_size(results)) if len(results) > 1 else "",
         *(_table(result.policy, *wait_table("tasks", result.wait_by_size)) for result in results),
         "<h2>Fair shares by queue</h2>",
         _note("GPU time received, relative to the fair share from weights, quotas and requests."),
@@ -86,6 +87,24 @@ def summary(results: Sequence[ReplayResult]) -> Table:
     ]
     head = ["", *(result.policy for result in results)]
     return head, [[name, *(show(result) for result in results)] for name, show in rows]
+
+
+def waits_by_size(results: Sequence[ReplayResult]) -> Table:
+    """Mean, 95th percentile and longest wait of each gang size, one column for each policy."""
+    measures: tuple[tuple[str, Callable[[Distribution], float]], ...] = (
+        ("mean", lambda waits: waits.mean),
+        ("p95", lambda waits: waits.p95),
+        ("longest", lambda waits: waits.longest),
+    )
+    rows = []
+    for size in results[0].wait_by_size:
+        for name, of in measures:
+            cells = [
+                short_duration(of(r.wait_by_size[size])) if size in r.wait_by_size else ""
+                for r in results
+            ]
+            rows.append([f"{size}, {name}", *cells])
+    return ["tasks", *(result.policy for result in results)], rows
 
 
 def wait_table(group: str, waits: Mapping[str, Distribution]) -> Table:
