@@ -1,6 +1,6 @@
 """The planner alone: how fast it fills a cluster, follows changes, passes many pending gangs, and
-finds victims; first in one queue, then for many tenants. `planner-profile` profiles the first
-plan."""
+finds victims, in one queue and for many tenants; and how well it packs shared GPUs.
+`planner-profile` profiles the first plan."""
 
 import cProfile
 import pstats
@@ -8,6 +8,7 @@ import random
 import statistics
 from collections.abc import Iterable
 
+from benchmarks.fractions import run as run_fractions
 from benchmarks.planned_cluster import GPUS, PlannedCluster
 from benchmarks.tables import Goal, table
 from benchmarks.tenants import run as run_tenants
@@ -117,6 +118,7 @@ def run() -> None:
     rows.append(("  relative to the first plan", f"{growth:.1f}", _GROWING.verdict(growth)))
     table(("what", "measured", "goal"), rows)
     run_tenants()
+    run_fractions()
 
 
 def _measure_victims(site: OneQueue) -> Iterable[tuple[str, str, str]]:

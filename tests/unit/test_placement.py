@@ -54,6 +54,33 @@ def test_roles_placed_in_a_second_order_do_not_count_the_tasks_of_the_first() ->
     assert nodes_of(trial) == ["n1", "n3", "n2", "n2"]
 
 
+def test_a_task_goes_where_its_cpu_leaves_the_fewest_gpus_useless() -> None:
+    """Best fit alone would fill n1, whose last 3 GPUs would have no CPU left."""
+    free = free_nodes(n1={"cpu": 16, "gpu": 4}, n2={"cpu": 64, "gpu": 8})
+    trial = PlacementTrial(gang(role("worker", range(1), cpu=15, gpu=1)), (free,))
+    assert trial.place_minimum()
+    assert nodes_of(trial) == ["n2"]
+
+
+def test_a_task_without_gpus_leaves_the_gpus_of_a_node_their_cpu() -> None:
+    free = free_nodes(n1={"cpu": 16, "gpu": 4}, n2={"cpu": 64, "gpu": 8})
+    trial = PlacementTrial(gang(role("worker", range(1), cpu=12)), (free,))
+    assert trial.place_minimum()
+    assert nodes_of(trial) == ["n2"]
+
+
+def test_a_fraction_goes_to_a_shared_gpu_before_it_breaks_a_whole_one() -> None:
+    free = free_nodes(n1={"cpu": 64, "gpu": 2}, n2={"cpu": 64, "gpu": 2})
+    half = TaskRequest((("cpu", 1000), (GPU, 500)))
+    free.take(free.table.vector(half.resources), np.array([1]), np.array([1]))
+    whole = TaskRequest((("cpu", 1000), (GPU, DEVICE)))
+    free.take(free.table.vector(whole.resources), np.array([0]), np.array([1]))
+    free.take(free.table.vector((("cpu", 20_000),)), np.array([0]), np.array([1]))
+    trial = PlacementTrial(gang(RoleRequest("worker", half, (0,), 1)), (free,))
+    assert trial.place_minimum()
+    assert nodes_of(trial) == ["n2"]
+
+
 def test_a_trial_that_is_undone_gives_everything_back() -> None:
     free = free_nodes(n1={"gpu": 2}, n2={"gpu": 2})
     before = free.free.copy()

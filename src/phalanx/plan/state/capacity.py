@@ -25,6 +25,12 @@ from phalanx.plan.state.placement_rules import PlacedTasks, Restriction
 _IN_BLOCK = np.arange(BLOCK)
 #: The weight of an idle GPU: more than the share of all other resources that a node could leave.
 _GPU_WEIGHT = 1000.0
+#: The weight of a GPU that a placement strands: a node on which it strands less comes first.
+_STRANDED_WEIGHT = 1e4
+#: A task that needs a part of a GPU costs this many GPUs where it breaks a whole one.
+_BREAKING = 0.3
+#: What is left of the GPU that it shares counts so much.
+_REMAINDER = 0.05
 _NO_NODES: Ints = np.zeros(0, np.int64)
 #: With so few nodes, counting all of them is cheaper than finding those that have changed.
 _FEW_NODES = 2 * BLOCK
@@ -50,17 +56,20 @@ class FitCounts:
 class Leftovers:
     """For one request: what its first task leaves free on each node."""
 
-    __slots__ = ("amounts", "least", "owner", "seen")
+    __slots__ = ("amounts", "least", "owner", "seen", "sizes")
 
-    def __init__(self, amounts: Floats, least: Floats, seen: int, owner: object) -> None:
+    def __init__(
+        self, amounts: Floats, least: Floats, seen: int, owner: object, sizes: object
+    ) -> None:
         self.amounts = amounts
         #: By block of nodes: the least that is left on a node on which a task fits.
         self.least = least
         self.seen = seen
         self.owner = owner
+        self.sizes = sizes  #: the version of the nodes' sizes that it was computed for
 
     def copy(self, seen: int, owner: object) -> "Leftovers":
-        return Leftovers(self.amounts.copy(), self.least.copy(), seen, owner)
+        return Leftovers(self.amounts.copy(), self.least.copy(), seen, owner, self.sizes)
 
     def find_least(self, counts: Ints, blocks: Ints | slice) -> None:
         counts = counts.reshape(-1, BLOCK)[blocks]
@@ -204,6 +213,8 @@ class FreeCapacity:
             return self._origin._left_after(request)  # noqa: SLF001
         counts = self.fit(request).counts
         left = self._leftovers.get(request)
+        if left is not None and left.sizes is not self.table.sizes:
+            left = None
         if left is not None and left.seen == self._logged:
             return left
         if left is None and self._origin is not None and not self._is_other_than(-1):
@@ -212,7 +223,7 @@ class FreeCapacity:
         elif left is None or self._is_other_than(left.seen):
             amounts = self.leftover(request, slice(None))
             least = np.empty(len(amounts) // BLOCK)
-            left = Leftovers(amounts, least, self._logged, self._owner)
+            left = Leftovers(amounts, least, self._logged, self._owner, self.table.sizes)
             left.find_least(counts, slice(None))
             self._leftovers[request] = left
         if left.seen < self._logged:
@@ -318,7 +329,8 @@ class FreeCapacity:
     def leftover(self, request: TaskRequest, at: Ints | slice, *, spread: bool = False) -> Floats:
         """What the first task of a request leaves free on each of these nodes, as a score.
 
-        For tasks without GPUs, idle GPUs count more than all other resources together.
+        GPUs that the task strands count most. For tasks without GPUs, idle GPUs count more than all
+        other resources together.
         """
         vector, capacity = self.table.vector(request.resources), self.table.capacity
         left = np.zeros(self.free[0, at].shape)
@@ -328,7 +340,42 @@ class FreeCapacity:
         if gpus is not None and gpus not in vector.rows:
             idle = _GPU_WEIGHT * self.free[gpus, at] / np.maximum(capacity[gpus, at], 1)
             left += -idle if spread else idle
+        if gpus is not None and not spread:
+            left += _STRANDED_WEIGHT * self._stranded_by(vector, at)
+            if vector.fraction:
+                left += _STRANDED_WEIGHT * self._breaking(vector, at)
         return left
+
+    def _stranded_by(self, vector: Vector, at: Ints | slice) -> Floats:
+        """How many more GPUs of each node would be useless after one task: by the means of the
+        cluster, too little of the other resources would be left for them.
+
+        Heuristic: only the resources that the task requests count.
+        """
+        gpus = self.table.rows[GPU]
+        means = [
+            (row, n, self.table.mean_per_gpu(row)) for row, n in vector.measured if row != gpus
+        ]
+        if not means:
+            return np.zeros(self.free[0, at].shape)
+        amount = next((n for row, n in vector.measured if row == gpus), 0)
+        before = np.min([self.free[row, at] / mean for row, _, mean in means], axis=0)
+        after = np.min([(self.free[row, at] - n) / mean for row, n, mean in means], axis=0)
+        free = self.free[gpus, at]
+        stranded = np.maximum(free - amount - after, 0) - np.maximum(free - before, 0)
+        return np.asarray(np.round(stranded / DEVICE, 3), np.float64)
+
+    def _breaking(self, vector: Vector, at: Ints | slice) -> Floats:
+        """What a task that shares a GPU costs on each node: less where a shared GPU has enough
+        left, and the least where it has no more than that."""
+        partial, fraction = self.partial, vector.fraction
+        cost = np.full(self.free[0, at].shape, _BREAKING + _REMAINDER * (1 - fraction / DEVICE))
+        nodes = np.arange(self.free.shape[1]) if isinstance(at, slice) else at
+        for n in np.flatnonzero(np.isin(nodes, list(partial))).tolist():
+            room = [left for left in partial[int(nodes[n])].values() if left >= fraction]
+            if room:
+                cost[n] = _REMAINDER * (min(room) - fraction) / DEVICE
+        return cost
 
     def restriction(self, request: TaskRequest) -> Restriction | None:
         """Where the rules between tasks allow one more task; None: everywhere."""

@@ -82,6 +82,10 @@ class NodeTable:
         self._penalties: dict[NodePreference, Floats] = {}
         self._domains: dict[str, tuple[Ints, dict[str, int]]] = {}
         self._vectors: dict[tuple[tuple[str, int], ...], Vector] = {}
+        #: Replaced when the capacity of a node changes, or whether it takes tasks.
+        self.sizes = object()
+        #: By row: its mean amount for each thousandth of a GPU.
+        self._means: dict[int, float] = {}
 
     def __len__(self) -> int:
         return len(self.names)
@@ -95,6 +99,7 @@ class NodeTable:
         fork._penalties = self._penalties.copy()  # noqa: SLF001
         fork._domains = self._domains.copy()  # noqa: SLF001
         fork._vectors = self._vectors.copy()  # noqa: SLF001
+        fork._means = {}  # noqa: SLF001
         return fork
 
     # Writing
@@ -107,6 +112,7 @@ class NodeTable:
             at = self._position(name)
         for resource in (*spec.resources, *spec.used, *spec.unshared):
             self.row(resource)
+        size = (self.capacity[:, at].tobytes(), bool(self.open[at]))
         self.capacity[:, at] = 0
         self.free[:, at] = 0
         for resource, amount in spec.resources.items():
@@ -125,6 +131,8 @@ class NodeTable:
             self._unshared[at] = spec.unshared
         facts = NodeFacts(name, spec.labels, spec.taints)
         self._describe(at, facts, is_open=not spec.closed)
+        if size != (self.capacity[:, at].tobytes(), bool(self.open[at])):
+            self.sizes, self._means = object(), {}
         return at
 
     def _put_devices(self, at: int, spec: NodeSpec) -> None:
@@ -141,6 +149,7 @@ class NodeTable:
 
     def remove(self, name: str) -> int:
         self._own()
+        self.sizes, self._means = object(), {}
         at = self.index.pop(name)
         self.names[at] = None
         self.capacity[:, at] = 0
@@ -275,6 +284,16 @@ class NodeTable:
 
     def facts(self, at: int) -> NodeFacts:
         return self._facts[at]
+
+    def mean_per_gpu(self, row: int) -> float:
+        """The amount of a resource that nodes with GPUs have for each thousandth of a GPU."""
+        mean = self._means.get(row)
+        if mean is None:
+            with_gpus = self.open & (self.capacity[self.rows[GPU]] > 0)
+            gpus = int(self.capacity[self.rows[GPU]].sum(where=with_gpus))
+            amount = int(self.capacity[row].sum(where=with_gpus))
+            mean = self._means[row] = max(amount, 1) / max(gpus, 1)
+        return mean
 
     def shared_capacity(self) -> Floats:
         """What the queues share of all open nodes, by row."""
