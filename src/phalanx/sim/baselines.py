@@ -27,7 +27,7 @@ from phalanx.sim.replay import ReplayPlan
 
 class BaselineRule(StrEnum):
     FCFS = "fcfs"  #: the first gang that does not fit blocks all others
-    EASY = "easy"  #: the others may start if they do not delay the first one that does not fit
+    EASY = "easy"  #: the others start if they do not delay the first one that does not fit
     SHORTEST_FIRST = "sjf"  #: every gang that fits starts, the shortest time limit first
     #: Every gang that fits starts, that of the queue with the least GPU time so far first.
     LEAST_ATTAINED_SERVICE = "las"
