@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from phalanx.agent.messages import AttemptKey, TaskUser
@@ -58,6 +59,8 @@ class SecretFiles:
         if key in self._written and self._folder is not None:
             self._written.discard(key)
             shutil.rmtree(self._folder / _folder_name(key), ignore_errors=True)
+            if not self._written:
+                _remove_if_empty(self._folder)
 
     def remove_except(self, attempts: Iterable[AttemptKey]) -> None:
         """Remove what an earlier process of this worker has left of other attempts."""
@@ -72,6 +75,7 @@ class SecretFiles:
                     self._written.add(kept[path.name])
                 else:
                     shutil.rmtree(path, ignore_errors=True)
+            _remove_if_empty(folder)
 
     def _own_folder(self, *, is_shared: bool) -> Path:
         """The worker's folder on a tmpfs. Other users can pass it if tasks are theirs."""
@@ -97,6 +101,11 @@ class SecretFiles:
             f"the worker has no tmpfs for files of secrets (it tried {tried}); mount one, or use"
             " variables instead of secret_files"
         )
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def _usual_parents() -> tuple[Path, ...]:

@@ -1,6 +1,7 @@
 """Pulls images: one pull at a time of each image, shared by all tasks that need it."""
 
 import asyncio
+import os
 from collections.abc import Callable
 
 from phalanx.agent.containers.podman_call import PodmanError, call_podman
@@ -22,26 +23,30 @@ class PullFailed(Exception):  # noqa: N818
 class ImagePulls:
     def __init__(self, runtime: ContainerRuntime) -> None:
         self._runtime = runtime
-        self._pulls: dict[str, asyncio.Task[None]] = {}
+        #: By image and logins.
+        self._pulls: dict[tuple[str, str], asyncio.Task[None]] = {}
 
-    async def ensure(self, image: str, report: Report) -> None:
+    async def ensure(self, image: str, registry_auth: str, report: Report) -> None:
         """Return when the image is in the storage of the worker. Raises PullFailed.
 
         An image by digest is pulled once. A tag is looked up in its registry each time. The caller
-        that begins the pull gets the reports on it.
+        that begins the pull gets the reports on it. `registry_auth` has logins in the form of
+        Docker's config.json; if it is empty, those of the worker are used.
         """
-        pull = self._pulls.get(image)
+        key = image, registry_auth
+        pull = self._pulls.get(key)
         if pull is None:
-            pull = self._pulls[image] = asyncio.create_task(self._ensure(image, report))
-            pull.add_done_callback(lambda done: self._ended(image, done))
+            pull = asyncio.create_task(self._ensure(image, registry_auth, report))
+            self._pulls[key] = pull
+            pull.add_done_callback(lambda done: self._ended(key, done))
         await asyncio.shield(pull)  # the pull goes on for others if this caller is cancelled
 
-    def _ended(self, image: str, done: "asyncio.Task[None]") -> None:
-        del self._pulls[image]
+    def _ended(self, key: tuple[str, str], done: "asyncio.Task[None]") -> None:
+        del self._pulls[key]
         if not done.cancelled():
             done.exception()  # each caller has it
 
-    async def _ensure(self, image: str, report: Report) -> None:
+    async def _ensure(self, image: str, registry_auth: str, report: Report) -> None:
         is_fixed = "@" in image or image.startswith(_LOCAL)
         if is_fixed and await self._is_stored(image):
             return
@@ -58,12 +63,27 @@ class ImagePulls:
 
         watch = asyncio.create_task(_report_pull(image, layers, report))
         try:
-            await call_podman(self._runtime.command("pull", image), on_line)
+            await self._pull(image, registry_auth, on_line)
         except PodmanError as error:
             raise PullFailed(f"cannot pull image {image}: {error}") from None
         finally:
             watch.cancel()
         report(f"pulled image {image} in {loop.time() - began_at:.1f} s")
+
+    async def _pull(self, image: str, registry_auth: str, on_line: Report) -> None:
+        """Raises PodmanError."""
+        if not registry_auth:
+            await call_podman(self._runtime.command("pull", image), on_line)
+            return
+        logins = os.memfd_create(
+            "registry-auth"
+        )  # in memory, without a name that others could open
+        try:
+            os.write(logins, registry_auth.encode())
+            command = self._runtime.command("pull", f"--authfile=/proc/self/fd/{logins}", image)
+            await call_podman(command, on_line, (logins,))
+        finally:
+            os.close(logins)
 
     async def _is_stored(self, image: str) -> bool:
         try:

@@ -14,9 +14,12 @@ class PodmanError(Exception):
 
 
 async def call_podman(
-    command: tuple[str, ...], on_line: Callable[[str], None] = lambda _: None
+    command: tuple[str, ...],
+    on_line: Callable[[str], None] = lambda _: None,
+    open_files: tuple[int, ...] = (),
 ) -> str:
-    """Run a command and return its standard output; `on_line` gets the lines of its messages.
+    """Run a command and return its standard output; `on_line` gets the lines of its messages, and
+    the command has these files open, under the same numbers.
 
     The command is killed if the caller is cancelled. Raises PodmanError.
     """
@@ -28,6 +31,7 @@ async def call_podman(
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
+            pass_fds=open_files,
         )
     except OSError as error:
         raise PodmanError(f"cannot run {command[0]}: {error.strerror}") from None

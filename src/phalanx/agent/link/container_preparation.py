@@ -96,7 +96,8 @@ class ContainerPreparation:
             secrets = self._secrets.write(key, spec.secrets, user, self.store.secret_runtime)
             env |= {} if secrets.files is None else {FOLDER_VARIABLE: str(SECRETS)}
             new = self.store.new(key, group, folder, env, user, secrets)
-            await self._pulls.ensure(spec.image, report)
+            registry_auth = "" if spec.secrets is None else spec.secrets.registry_auth
+            await self._pulls.ensure(spec.image, registry_auth, report)
             await self.store.create(spec, new)
         except (PullFailed, NoSecretFiles) as error:
             raise ContainerRefused(str(error)) from None
