@@ -10,11 +10,11 @@ import aiohttp
 import msgspec
 import uvloop
 
-from phalanx.kube.binder import CONCURRENCY
-from phalanx.kube.client import ApiClient
+from phalanx.kube.api.client import ApiClient
+from phalanx.kube.api.resources import NODES, PODS
 from phalanx.kube.connection.cluster_connection import tls_context
 from phalanx.kube.connection.kubeconfig import find_connection
-from phalanx.kube.resources import NODES, PODS
+from phalanx.kube.writes.binder import CONCURRENCY
 
 
 async def bind_all(kubeconfig: Path, namespace: str) -> None:

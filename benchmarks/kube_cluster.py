@@ -12,11 +12,11 @@ from tests.kubernetes.binaries import CONTROL_PLANE, KWOK, built
 from tests.kubernetes.control_plane import ApiServer, ControlPlane, start_kwok
 from tests.kubernetes.pool import KUBELET
 
-from phalanx.kube.client import ApiClient
+from phalanx.kube.api.client import ApiClient
+from phalanx.kube.api.reflector import Change, Reflector, Selection
+from phalanx.kube.api.resources import NAMESPACES, NODES, PODS, Resource
 from phalanx.kube.connection.kubeconfig import find_connection
 from phalanx.kube.objects.pod import KubePod
-from phalanx.kube.reflector import Change, Reflector, Selection
-from phalanx.kube.resources import NAMESPACES, NODES, PODS, Resource
 
 NAMESPACE = "bench"
 GPU = "nvidia.com/gpu"

@@ -11,7 +11,7 @@ from tests.kubernetes.control_plane import ApiServer, start_scheduler
 from tests.kubernetes.server_process import ServerProcess
 
 from benchmarks.kube_cluster import NAMESPACE, KubeCluster, pod
-from phalanx.kube.resources import PODS, pod_groups
+from phalanx.kube.api.resources import PODS, pod_groups
 
 NATIVE_GROUPS = pod_groups("scheduling.k8s.io", "v1alpha2")
 _GATES = ("GenericWorkload=true", "GangScheduling=true")

@@ -27,9 +27,9 @@ from benchmarks.kube_schedulers import (
 )
 from benchmarks.stores import folder_on_disk
 from benchmarks.tables import Goal, table
+from phalanx.kube.api.reflector import Change, Reflector, Selection
+from phalanx.kube.api.resources import NODES, PODS
 from phalanx.kube.objects.pod import KubePod
-from phalanx.kube.reflector import Change, Reflector, Selection
-from phalanx.kube.resources import NODES, PODS
 
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
 GANGS, GANG = 200, 8

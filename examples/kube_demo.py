@@ -31,10 +31,10 @@ from tests.kubernetes.faulty_proxy import FaultyProxy
 from tests.kubernetes.installation import InstalledScheduler, account_kubeconfig, install
 from tests.kubernetes.training_operator import TrainingOperator
 
-from phalanx.kube.client import ApiClient
+from phalanx.kube.api.client import ApiClient
+from phalanx.kube.api.resources import NODES, PODS
 from phalanx.kube.connection.kubeconfig import find_connection
 from phalanx.kube.objects.pod import KubePod
-from phalanx.kube.resources import NODES, PODS
 from phalanx.kube.views.gangs import written_reason
 
 ROOT = Path(__file__).parents[1]

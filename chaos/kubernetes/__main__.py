@@ -16,7 +16,7 @@ from tests.kubernetes.pool import Pool
 
 from chaos.kubernetes.run import KubeRun, KubeRunResult
 from phalanx.core.text import plural
-from phalanx.kube.client import ApiClient
+from phalanx.kube.api.client import ApiClient
 from phalanx.kube.connection.kubeconfig import find_connection
 
 

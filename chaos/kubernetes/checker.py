@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from chaos.kubernetes.gangs import WantedGang, gang_of, gpus_of
-from phalanx.kube.gang_translation import PREEMPTED_BY
+from phalanx.kube.api.reflector import Change
+from phalanx.kube.gangs.gang_translation import PREEMPTED_BY
 from phalanx.kube.objects.pod import KubePod
-from phalanx.kube.reflector import Change
-from phalanx.kube.rounds import round_of
+from phalanx.kube.writes.rounds import round_of
 
 
 class RuleViolation(NamedTuple):

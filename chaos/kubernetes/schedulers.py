@@ -20,9 +20,9 @@ from tests.kubernetes.faulty_proxy import FaultyProxy
 from tests.kubernetes.pool import POOL, Pool
 from tests.kubernetes.server_process import ServerProcess
 
-from phalanx.kube.errors import ApiStatusError
-from phalanx.kube.gang_translation import PREEMPTED_BY
-from phalanx.kube.resources import LEASES
+from phalanx.kube.api.errors import ApiStatusError
+from phalanx.kube.api.resources import LEASES
+from phalanx.kube.gangs.gang_translation import PREEMPTED_BY
 
 _LEASE = "phalanx-scheduler"
 _POLL_S = 0.05

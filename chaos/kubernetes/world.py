@@ -14,10 +14,10 @@ from tests.kubernetes.pool import KUBELET, POOL, Pool
 
 from chaos.kubernetes.checker import ApiHistory
 from chaos.kubernetes.gangs import GPU, PRIORITIES, WantedGang, gang_of
-from phalanx.kube.errors import ApiStatusError
+from phalanx.kube.api.errors import ApiStatusError
+from phalanx.kube.api.reflector import Change, Reflector, Selection
+from phalanx.kube.api.resources import NODES, PODS, PRIORITY_CLASSES
 from phalanx.kube.objects.pod import KubePod
-from phalanx.kube.reflector import Change, Reflector, Selection
-from phalanx.kube.resources import NODES, PODS, PRIORITY_CLASSES
 
 _NODE_GPUS = 4
 _RECONCILE_S = 0.1

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from phalanx.kube.client import ApiClient
+from phalanx.kube.api.client import ApiClient
 from phalanx.kube.connection.kubeconfig import find_connection
 from tests.kubernetes.binaries import CONTROL_PLANE, KWOK, Binary, CannotBuildError, built
 from tests.kubernetes.control_plane import ApiServer

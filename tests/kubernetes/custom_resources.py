@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from phalanx.kube.client import ApiClient
-from phalanx.kube.errors import ApiStatusError
+from phalanx.kube.api.client import ApiClient
+from phalanx.kube.api.errors import ApiStatusError
+from phalanx.kube.api.resources import Resource
 from phalanx.kube.objects.metadata import ApiObject
-from phalanx.kube.resources import Resource
 from tests.integration.server.waiting import PATIENCE_S, eventually
 
 CUSTOM_RESOURCE_DEFINITIONS = Resource(

@@ -10,7 +10,7 @@ import aiohttp
 import msgspec
 import yaml
 
-from phalanx.kube.client import ApiClient
+from phalanx.kube.api.client import ApiClient
 from tests.kubernetes.binaries import ROOT
 from tests.kubernetes.control_plane import ApiServer
 from tests.kubernetes.server_process import ServerProcess, free_port

@@ -9,12 +9,12 @@ from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 
-from phalanx.kube.client import ApiClient
-from phalanx.kube.errors import ApiStatusError
+from phalanx.kube.api.client import ApiClient
+from phalanx.kube.api.errors import ApiStatusError
+from phalanx.kube.api.reflector import Change, Reflector, Selection
+from phalanx.kube.api.resources import NODES, PODS
 from phalanx.kube.objects.cluster import KubeNode
 from phalanx.kube.objects.pod import KubePod, Quantities
-from phalanx.kube.reflector import Change, Reflector, Selection
-from phalanx.kube.resources import NODES, PODS
 from tests.kubernetes.pool import KUBELET, POOL, Pool
 
 #: How long a pod takes to stop after its deletion. The result is cut to the pod's grace period.

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from phalanx.kube.client import ApiClient, PatchKind
+from phalanx.kube.api.client import ApiClient, PatchKind
+from phalanx.kube.api.resources import NAMESPACES, NODES, PODS
 from phalanx.kube.objects.pod import KubePod
-from phalanx.kube.resources import NAMESPACES, NODES, PODS
 
 #: The label that keeps the nodes of one test from the pods of another.
 POOL = "phalanx.test/pool"

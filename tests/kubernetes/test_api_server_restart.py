@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from pathlib import Path
 
-from phalanx.kube.client import ApiClient
+from phalanx.kube.api.client import ApiClient
 from phalanx.kube.connection.kubeconfig import find_connection
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.pool import Pool

@@ -6,13 +6,13 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from phalanx.kube.binder import Binder, BindOutcome, BindResult
-from phalanx.kube.calls import Bind, reference
-from phalanx.kube.client import ApiClient
-from phalanx.kube.evictor import Evictor, EvictResult
+from phalanx.kube.api.client import ApiClient
+from phalanx.kube.api.resources import PODS
 from phalanx.kube.objects.pod import KubePod
-from phalanx.kube.resources import PODS
-from phalanx.kube.rounds import ROUND, BindRound
+from phalanx.kube.writes.binder import Binder, BindOutcome, BindResult
+from phalanx.kube.writes.calls import Bind, reference
+from phalanx.kube.writes.evictor import Evictor, EvictResult
+from phalanx.kube.writes.rounds import ROUND, BindRound
 from tests.kubernetes.control_plane import ApiServer
 from tests.kubernetes.faulty_proxy import FaultyProxy
 from tests.kubernetes.pool import Pool

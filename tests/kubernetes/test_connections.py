@@ -14,13 +14,13 @@ import msgspec
 import pytest
 import yaml
 
-from phalanx.kube.client import ApiClient
+from phalanx.kube.api.client import ApiClient
+from phalanx.kube.api.errors import ApiStatusError, ApiUnreachableError
+from phalanx.kube.api.resources import NAMESPACES
 from phalanx.kube.connection.cluster_connection import ClusterConnection
 from phalanx.kube.connection.errors import ConnectionConfigError
 from phalanx.kube.connection.in_cluster import in_cluster
 from phalanx.kube.connection.kubeconfig import find_connection
-from phalanx.kube.errors import ApiStatusError, ApiUnreachableError
-from phalanx.kube.resources import NAMESPACES
 from tests.kubernetes.certificates import SERVER_NAME, client_certificate
 from tests.kubernetes.control_plane import ApiServer
 from tests.kubernetes.pool import Pool

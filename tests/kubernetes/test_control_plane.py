@@ -11,9 +11,9 @@ import msgspec
 import pytest
 from _pytest.outcomes import Failed, Skipped
 
-from phalanx.kube.errors import ApiStatusError
+from phalanx.kube.api.errors import ApiStatusError
+from phalanx.kube.api.resources import PODS
 from phalanx.kube.objects.pod import KubePod
-from phalanx.kube.resources import PODS
 from tests.integration.server.waiting import PATIENCE_S, eventually
 from tests.kubernetes import conftest
 from tests.kubernetes.binaries import KWOK, ROOT

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from phalanx.kube.resources import pod_groups
+from phalanx.kube.api.resources import pod_groups
 from tests.kubernetes.custom_resources import definition, install
 from tests.kubernetes.pool import Pool
 from tests.kubernetes.test_scheduler import GPU, bound, pending_reason, scheduler

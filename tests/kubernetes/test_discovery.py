@@ -1,6 +1,6 @@
 """APIs that appear and disappear while the scheduler runs."""
 
-from phalanx.kube.discovery import Discovery, ServedResource
+from phalanx.kube.api.discovery import Discovery, ServedResource
 from tests.integration.server.waiting import PATIENCE_S, eventually
 from tests.kubernetes.custom_resources import CUSTOM_RESOURCE_DEFINITIONS, definition, install
 from tests.kubernetes.pool import Pool

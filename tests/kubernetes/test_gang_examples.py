@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from phalanx.kube.client import ApiClient
-from phalanx.kube.errors import ApiStatusError
-from phalanx.kube.resources import NAMESPACES, PODS, Resource, pod_groups
-from phalanx.kube.rounds import ROUND
+from phalanx.kube.api.client import ApiClient
+from phalanx.kube.api.errors import ApiStatusError
+from phalanx.kube.api.resources import NAMESPACES, PODS, Resource, pod_groups
+from phalanx.kube.writes.rounds import ROUND
 from tests.kubernetes.custom_resources import definition, install
 from tests.kubernetes.pool import Pool
 from tests.kubernetes.test_gang_rules import KOORDINATOR

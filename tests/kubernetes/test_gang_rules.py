@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from phalanx.kube.gang import HELD_SINCE
-from phalanx.kube.gang_terms import TIMED_OUT
+from phalanx.kube.api.resources import NAMESPACES, NODES, PODS
+from phalanx.kube.gangs.gang import HELD_SINCE
+from phalanx.kube.gangs.gang_terms import TIMED_OUT
 from phalanx.kube.objects.metadata import time_text
-from phalanx.kube.resources import NAMESPACES, NODES, PODS
-from phalanx.kube.rounds import bound_at
+from phalanx.kube.writes.rounds import bound_at
 from tests.integration.server.waiting import PATIENCE_S, eventually
 from tests.kubernetes.pool import POOL, Pool
 from tests.kubernetes.test_preemption import eventually_bound, until

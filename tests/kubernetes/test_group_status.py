@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from phalanx.kube.gang_terms import OUTPUT_LABEL
+from phalanx.kube.api.resources import PODS, Resource, pod_groups
+from phalanx.kube.gangs.gang_terms import OUTPUT_LABEL
 from phalanx.kube.objects.gang import KubePodGroup
-from phalanx.kube.resources import PODS, Resource, pod_groups
 from tests.integration.server.waiting import PATIENCE_S, eventually
 from tests.kubernetes.custom_resources import definition, install
 from tests.kubernetes.pool import Pool

@@ -14,15 +14,15 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from phalanx.kube.binder import Binder, BindResult
-from phalanx.kube.calls import Bind, PodReference
-from phalanx.kube.client import ApiClient
+from phalanx.kube.api.client import ApiClient
+from phalanx.kube.api.errors import ApiStatusError
+from phalanx.kube.api.resources import PODS, queues
 from phalanx.kube.connection.kubeconfig import find_connection
-from phalanx.kube.errors import ApiStatusError
+from phalanx.kube.model.queues import cluster_queue
 from phalanx.kube.objects.gang import KubeQueue
-from phalanx.kube.queues import cluster_queue
-from phalanx.kube.resources import PODS, queues
-from phalanx.kube.rounds import BindRound
+from phalanx.kube.writes.binder import Binder, BindResult
+from phalanx.kube.writes.calls import Bind, PodReference
+from phalanx.kube.writes.rounds import BindRound
 from tests.acceptance.pages import blocks
 from tests.acceptance.terminal import Terminal
 from tests.integration.server.waiting import PATIENCE_S, eventually

@@ -6,11 +6,11 @@ import threading
 import pytest
 from aiohttp import web
 
-from phalanx.kube.client import ApiClient
+from phalanx.kube.api.client import ApiClient
+from phalanx.kube.api.errors import ApiStatusError
+from phalanx.kube.api.resources import LEASES
 from phalanx.kube.connection.kubeconfig import find_connection
-from phalanx.kube.errors import ApiStatusError
 from phalanx.kube.leadership import LeaseElection, LeaseSettings, LeaseThread
-from phalanx.kube.resources import LEASES
 from tests.integration.server.waiting import PATIENCE_S, eventually
 from tests.kubernetes.control_plane import ApiServer
 from tests.kubernetes.faulty_proxy import FaultyProxy

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from phalanx.kube import rounds_expiry
-from phalanx.kube.checkpoints import CHECKPOINT, CHECKPOINTED, PREEMPT_AT
-from phalanx.kube.client import ApiClient
-from phalanx.kube.gang_translation import PREEMPTED_BY
+from phalanx.kube.api.client import ApiClient
+from phalanx.kube.api.resources import PODS
+from phalanx.kube.gangs.gang_translation import PREEMPTED_BY
 from phalanx.kube.objects.pod import KubePod
-from phalanx.kube.resources import PODS
 from phalanx.kube.scheduler import KubeScheduler
+from phalanx.kube.writes import rounds_expiry
+from phalanx.kube.writes.checkpoints import CHECKPOINT, CHECKPOINTED, PREEMPT_AT
 from tests.integration.server.waiting import PATIENCE_S, eventually
 from tests.kubernetes.control_plane import ApiServer
 from tests.kubernetes.faulty_proxy import FaultyProxy

@@ -8,13 +8,13 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from phalanx.kube import client as client_module
-from phalanx.kube import reflector as reflector_module
-from phalanx.kube import retries
-from phalanx.kube.client import ApiClient
+from phalanx.kube.api import client as client_module
+from phalanx.kube.api import reflector as reflector_module
+from phalanx.kube.api import retries
+from phalanx.kube.api.client import ApiClient
+from phalanx.kube.api.reflector import Change, Reflector, Selection
+from phalanx.kube.api.resources import PODS, Resource, pod_groups
 from phalanx.kube.objects.pod import KubePod
-from phalanx.kube.reflector import Change, Reflector, Selection
-from phalanx.kube.resources import PODS, Resource, pod_groups
 from tests.integration.server.waiting import PATIENCE_S, eventually
 from tests.kubernetes.control_plane import ApiServer
 from tests.kubernetes.custom_resources import POD_GROUP_CRD, install

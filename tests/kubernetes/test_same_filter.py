@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from phalanx.kube.cluster_model import ClusterModel
-from phalanx.kube.objects.pod import KubePod
-from phalanx.kube.resources import (
+from phalanx.kube.api.resources import (
     CSI_NODES,
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
@@ -22,6 +20,8 @@ from phalanx.kube.resources import (
     PODS,
     Resource,
 )
+from phalanx.kube.model.cluster_model import ClusterModel
+from phalanx.kube.objects.pod import KubePod
 from tests.integration.server.waiting import PATIENCE_S, eventually
 from tests.kubernetes.pool import Pool
 from tests.kubernetes.random_cases import CaseGenerator, RandomCase

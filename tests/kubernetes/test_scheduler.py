@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from phalanx.kube.client import ApiClient
-from phalanx.kube.errors import ApiStatusError
+from phalanx.kube.api.client import ApiClient
+from phalanx.kube.api.errors import ApiStatusError
+from phalanx.kube.api.resources import PODS
 from phalanx.kube.objects.pod import KubePod
-from phalanx.kube.resources import PODS
-from phalanx.kube.rounds import ROUND
 from phalanx.kube.scheduler import KubeScheduler, SchedulerSettings
+from phalanx.kube.writes.rounds import ROUND
 from tests.integration.server.waiting import PATIENCE_S, eventually
 from tests.kubernetes.pool import POOL, Pool
 

@@ -7,9 +7,9 @@ from contextlib import nullcontext
 
 from aiohttp import web
 
-from phalanx.kube.client import ApiClient
+from phalanx.kube.api.client import ApiClient
+from phalanx.kube.api.resources import PODS
 from phalanx.kube.objects.pod import KubePod
-from phalanx.kube.resources import PODS
 from tests.integration.server.waiting import pass_time
 from tests.kubernetes.control_plane import ApiServer
 from tests.kubernetes.faulty_proxy import FaultyProxy, is_watch

@@ -11,7 +11,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from phalanx.kube.resources import LEASES
+from phalanx.kube.api.resources import LEASES
 from tests.integration.server.waiting import PATIENCE_S, eventually
 from tests.kubernetes.binaries import ROOT
 from tests.kubernetes.control_plane import ApiServer

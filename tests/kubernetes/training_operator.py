@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import yaml
 
-from phalanx.kube.client import ApiClient
-from phalanx.kube.errors import ApiStatusError
+from phalanx.kube.api.client import ApiClient
+from phalanx.kube.api.errors import ApiStatusError
+from phalanx.kube.api.reflector import Change, Reflector, Selection
+from phalanx.kube.api.resources import PODS
 from phalanx.kube.objects.pod import KubePod
-from phalanx.kube.reflector import Change, Reflector, Selection
-from phalanx.kube.resources import PODS
 from phalanx.kube.views.manifest_pods import manifest_objects
 from tests.kubernetes.custom_resources import definition, install
 

@@ -6,8 +6,8 @@ from chaos.kubernetes.checker import ApiHistory
 from chaos.kubernetes.gangs import GANG, WantedGang
 from tests.kube_objects import kube_pod
 
+from phalanx.kube.api.reflector import Change
 from phalanx.kube.objects.pod import KubePod
-from phalanx.kube.reflector import Change
 
 PAIR = WantedGang("g", 2, 1, "low", is_koordinator=False)
 

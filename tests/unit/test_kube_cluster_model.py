@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.kube_objects import kube_node, kube_pod, kube_pod_group
 
-from phalanx.kube.cluster_model import ClusterModel
-from phalanx.kube.gang_terms import GangKey
+from phalanx.kube.gangs.gang_terms import GangKey
+from phalanx.kube.model.cluster_model import ClusterModel
 from phalanx.kube.objects.cluster import KubeNode
 from phalanx.kube.objects.gang import KubePodGroup
 from phalanx.kube.objects.pod import KubePod

@@ -13,7 +13,14 @@ from tests.kube_objects import kube_node, kube_pod, kube_pod_group
 from phalanx.core.reasons import NotSchedulable, Reason, WaitingForGroup, WaitingForMembers
 from phalanx.core.spec.job import Match
 from phalanx.core.time_units import SECOND
-from phalanx.kube.calls import (
+from phalanx.kube.gangs.gang_terms import GangKey
+from phalanx.kube.model.cluster_model import ClusterModel
+from phalanx.kube.objects.cluster import KubeNamespace, PodDisruptionBudget, PriorityClass
+from phalanx.kube.objects.gang import KubeQueue, PodGroupStatus
+from phalanx.kube.objects.metadata import LabelSelector
+from phalanx.kube.objects.pod import KubePod
+from phalanx.kube.rules.selectors import query_of
+from phalanx.kube.writes.calls import (
     BindGang,
     Call,
     Hold,
@@ -26,15 +33,8 @@ from phalanx.kube.calls import (
     reports_of,
     timed_out_rounds,
 )
-from phalanx.kube.cluster_model import ClusterModel
-from phalanx.kube.gang_terms import GangKey
-from phalanx.kube.objects.cluster import KubeNamespace, PodDisruptionBudget, PriorityClass
-from phalanx.kube.objects.gang import KubeQueue, PodGroupStatus
-from phalanx.kube.objects.metadata import LabelSelector
-from phalanx.kube.objects.pod import KubePod
-from phalanx.kube.output_groups import CreateGroup, DeleteGroup, output_changes
-from phalanx.kube.rounds import ROUND, BindRound, is_foreign_bind
-from phalanx.kube.selectors import query_of
+from phalanx.kube.writes.output_groups import CreateGroup, DeleteGroup, output_changes
+from phalanx.kube.writes.rounds import ROUND, BindRound, is_foreign_bind
 from phalanx.manifest.gang_keys import GangFamily
 from phalanx.plan.cycle import plan
 

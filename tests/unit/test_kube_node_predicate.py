@@ -7,10 +7,10 @@ import msgspec
 import pytest
 from tests.kube_objects import kube_node, kube_pod
 
-from phalanx.kube.node_predicate import PodNodes, pod_nodes, pod_preference, unsupported_part
 from phalanx.kube.objects.cluster import PersistentVolume, PersistentVolumeClaim, StorageClass
-from phalanx.kube.taints import taints_of
-from phalanx.kube.volumes import PodVolumes, VolumeIndex
+from phalanx.kube.rules.node_predicate import PodNodes, pod_nodes, pod_preference, unsupported_part
+from phalanx.kube.rules.taints import taints_of
+from phalanx.kube.rules.volumes import PodVolumes, VolumeIndex
 from phalanx.plan.model import NodeFacts
 
 

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.kube_objects import kube_pod
 
-from phalanx.kube.host_ports import host_ports
 from phalanx.kube.objects.pod import KubePod
-from phalanx.kube.placed_pods import PlacedPods, PodTraits
-from phalanx.kube.pod_queries import PodQuery, rules_of
-from phalanx.kube.volumes import AttachedVolume
+from phalanx.kube.rules.host_ports import host_ports
+from phalanx.kube.rules.placed_pods import PlacedPods, PodTraits
+from phalanx.kube.rules.pod_queries import PodQuery, rules_of
+from phalanx.kube.rules.volumes import AttachedVolume
 from phalanx.plan.model import PendingGang, RoleRequest, TaskRequest
 from phalanx.plan.placement.trial import PlacementTrial
 from phalanx.plan.state.capacity import FreeCapacity

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from tests.kube_objects import kube_node, kube_pod
 
-from phalanx.kube.node_row import PodOnNode, node_row
-from phalanx.kube.pod_request import pod_request
+from phalanx.kube.model.node_row import PodOnNode, node_row
+from phalanx.kube.model.pod_request import pod_request
 
 GPUS = "nvidia.com/gpu"
 

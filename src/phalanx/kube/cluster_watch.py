@@ -8,15 +8,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from phalanx.kube.client import ApiClient
-from phalanx.kube.cluster_model import ClusterModel
-from phalanx.kube.discovery import Discovery
-from phalanx.kube.gang_terms import GangKey, pod_declaration
-from phalanx.kube.objects.gang import KubePodGroup, KubeQueue
-from phalanx.kube.objects.metadata import ApiObject
-from phalanx.kube.objects.pod import KubePod
-from phalanx.kube.reflector import Change, Reflector, Selection
-from phalanx.kube.resources import (
+from phalanx.kube.api.client import ApiClient
+from phalanx.kube.api.discovery import Discovery
+from phalanx.kube.api.reflector import Change, Reflector, Selection
+from phalanx.kube.api.resources import (
     BUDGETS,
     CSI_NODES,
     NAMESPACES,
@@ -31,6 +26,11 @@ from phalanx.kube.resources import (
     pod_groups,
     queues,
 )
+from phalanx.kube.gangs.gang_terms import GangKey, pod_declaration
+from phalanx.kube.model.cluster_model import ClusterModel
+from phalanx.kube.objects.gang import KubePodGroup, KubeQueue
+from phalanx.kube.objects.metadata import ApiObject
+from phalanx.kube.objects.pod import KubePod
 from phalanx.manifest.gang_keys import GangFamily
 
 T = TypeVar("T", bound=ApiObject)

@@ -10,10 +10,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
-from phalanx.kube.binder import BindResult
-from phalanx.kube.evictor import EvictResult
-from phalanx.kube.gang import MemberState
+from phalanx.kube.gangs.gang import MemberState
 from phalanx.kube.scheduler import KubeScheduler
+from phalanx.kube.writes.binder import BindResult
+from phalanx.kube.writes.evictor import EvictResult
 
 
 class HealthServer:

@@ -15,12 +15,12 @@ import msgspec
 import structlog
 
 from phalanx.host.clock import boot_time
-from phalanx.kube.client import ApiClient
+from phalanx.kube.api.client import ApiClient
+from phalanx.kube.api.errors import ApiStatusError, ApiUnreachableError
+from phalanx.kube.api.resources import LEASES
 from phalanx.kube.connection.cluster_connection import ClusterConnection
 from phalanx.kube.connection.errors import ConnectionConfigError
-from phalanx.kube.errors import ApiStatusError, ApiUnreachableError
 from phalanx.kube.objects.lease import Lease, LeaseSpec
-from phalanx.kube.resources import LEASES
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 

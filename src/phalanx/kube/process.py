@@ -9,11 +9,11 @@ from typing import NamedTuple
 import structlog
 import uvloop
 
-from phalanx.kube.client import ApiClient
+from phalanx.kube.api.client import ApiClient
+from phalanx.kube.api.errors import ApiStatusError, ApiUnreachableError
 from phalanx.kube.connection.cluster_connection import ClusterConnection
 from phalanx.kube.connection.errors import ConnectionConfigError
 from phalanx.kube.connection.kubeconfig import find_connection
-from phalanx.kube.errors import ApiStatusError, ApiUnreachableError
 from phalanx.kube.health import HealthServer
 from phalanx.kube.leadership import LeaseSettings, LeaseThread
 from phalanx.kube.scheduler import KubeScheduler, SchedulerSettings

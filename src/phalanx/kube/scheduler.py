@@ -17,8 +17,18 @@ import structlog
 from phalanx.core.text import plural
 from phalanx.core.time_units import SECOND, Micros
 from phalanx.host.clock import wall_clock
-from phalanx.kube.binder import Binder, BindOutcome, BindResult
-from phalanx.kube.calls import (
+from phalanx.kube.api.client import ApiClient
+from phalanx.kube.api.reflector import Change
+from phalanx.kube.cluster_watch import ClusterWatch
+from phalanx.kube.gangs.gang import HELD_SINCE, KubeGang
+from phalanx.kube.gangs.gang_table import CURRENT_API
+from phalanx.kube.gangs.gang_terms import TIMED_OUT
+from phalanx.kube.model.cluster_model import ClusterModel
+from phalanx.kube.model.refused_nodes import is_refusal
+from phalanx.kube.objects.metadata import time_text
+from phalanx.kube.objects.pod import KubePod
+from phalanx.kube.writes.binder import Binder, BindOutcome, BindResult
+from phalanx.kube.writes.calls import (
     Bind,
     BindGang,
     Call,
@@ -33,25 +43,15 @@ from phalanx.kube.calls import (
     reference,
     reports_of,
 )
-from phalanx.kube.client import ApiClient
-from phalanx.kube.cluster_model import ClusterModel
-from phalanx.kube.cluster_watch import ClusterWatch
-from phalanx.kube.event_writer import EventWriter
-from phalanx.kube.evictor import Evictor
-from phalanx.kube.gang import HELD_SINCE, KubeGang
-from phalanx.kube.gang_table import CURRENT_API
-from phalanx.kube.gang_terms import TIMED_OUT
-from phalanx.kube.group_writer import GroupWriter
-from phalanx.kube.objects.metadata import time_text
-from phalanx.kube.objects.pod import KubePod
-from phalanx.kube.open_calls import OpenCalls
-from phalanx.kube.reflector import Change
-from phalanx.kube.refused_nodes import is_refusal
-from phalanx.kube.rounds import is_foreign_bind
-from phalanx.kube.rounds_expiry import RoundsExpiry
-from phalanx.kube.status_writer import StatusWriter
-from phalanx.kube.victim_evictions import VictimEvictions
-from phalanx.kube.write_budget import WriteBudget
+from phalanx.kube.writes.event_writer import EventWriter
+from phalanx.kube.writes.evictor import Evictor
+from phalanx.kube.writes.group_writer import GroupWriter
+from phalanx.kube.writes.open_calls import OpenCalls
+from phalanx.kube.writes.rounds import is_foreign_bind
+from phalanx.kube.writes.rounds_expiry import RoundsExpiry
+from phalanx.kube.writes.status_writer import StatusWriter
+from phalanx.kube.writes.victim_evictions import VictimEvictions
+from phalanx.kube.writes.write_budget import WriteBudget
 from phalanx.plan.cycle import plan
 from phalanx.plan.decisions import Plan
 

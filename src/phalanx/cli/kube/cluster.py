@@ -13,8 +13,8 @@ from phalanx.cli.options import extended
 from phalanx.cli.settings import refuse
 
 if TYPE_CHECKING:
-    from phalanx.kube.client import ApiClient
-    from phalanx.kube.errors import ApiStatusError
+    from phalanx.kube.api.client import ApiClient
+    from phalanx.kube.api.errors import ApiStatusError
 
 T = TypeVar("T")
 
@@ -133,8 +133,8 @@ def split_names(given: str) -> tuple[str, ...]:
 
 def ask(address: ClusterAddress, question: "Callable[[ApiClient], Awaitable[T]]") -> T:
     """The answer of a function that reads the cluster. An error ends the command."""
+    from phalanx.kube.api.errors import ApiStatusError, ApiUnreachableError  # noqa: PLC0415
     from phalanx.kube.connection.errors import ConnectionConfigError  # noqa: PLC0415
-    from phalanx.kube.errors import ApiStatusError, ApiUnreachableError  # noqa: PLC0415
     from phalanx.kube.views.cluster_reader import MissingRightsError  # noqa: PLC0415
 
     try:
@@ -156,7 +156,7 @@ def ask(address: ClusterAddress, question: "Callable[[ApiClient], Awaitable[T]]"
 
 
 async def _ask(address: ClusterAddress, question: "Callable[[ApiClient], Awaitable[T]]") -> T:
-    from phalanx.kube.client import ApiClient  # noqa: PLC0415
+    from phalanx.kube.api.client import ApiClient  # noqa: PLC0415
     from phalanx.kube.connection.kubeconfig import find_connection  # noqa: PLC0415
 
     connection = find_connection(address.kubeconfig, address.context)

@@ -7,7 +7,7 @@ from phalanx.cli.kube.cluster import AllNamespaces, ClusterAddress, Namespace, a
 from phalanx.cli.output import Json, Narrow, note, print_json, print_table
 
 if TYPE_CHECKING:
-    from phalanx.kube.client import ApiClient
+    from phalanx.kube.api.client import ApiClient
     from phalanx.kube.views.gangs import GangView
 
 _NARROW = Narrow(cut=("REASON",), drop=("PRIORITY", "QUEUE", "AGE", "MIN"), least=40)

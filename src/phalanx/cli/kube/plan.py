@@ -12,7 +12,7 @@ from phalanx.cli.output import Json, Narrow, print_json, print_table, warn
 from phalanx.cli.visible_text import say
 
 if TYPE_CHECKING:
-    from phalanx.kube.client import ApiClient
+    from phalanx.kube.api.client import ApiClient
     from phalanx.kube.views.forecast import GangForecast
     from phalanx.kube.views.manifest_pods import ManifestObjects
 

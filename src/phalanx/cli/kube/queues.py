@@ -8,7 +8,7 @@ from phalanx.cli.output import Json, Narrow, print_json, print_table
 from phalanx.cli.queues import queue_tree
 
 if TYPE_CHECKING:
-    from phalanx.kube.client import ApiClient
+    from phalanx.kube.api.client import ApiClient
     from phalanx.kube.views.queues import KubeQueueView
 
 

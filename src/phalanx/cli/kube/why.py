@@ -11,9 +11,9 @@ from phalanx.cli.output import Json, Narrow, print_json, print_table, print_wrap
 from phalanx.cli.visible_text import say
 
 if TYPE_CHECKING:
-    from phalanx.kube.client import ApiClient
-    from phalanx.kube.cluster_model import ClusterModel
-    from phalanx.kube.gang import KubeGang
+    from phalanx.kube.api.client import ApiClient
+    from phalanx.kube.gangs.gang import KubeGang
+    from phalanx.kube.model.cluster_model import ClusterModel
     from phalanx.kube.views.forecast import GangForecast
     from phalanx.kube.views.gangs import GangView
     from phalanx.kube.views.pod_events import PodEvent

@@ -3,12 +3,12 @@
 import re
 from collections.abc import Collection, Iterable, Sequence
 
-from phalanx.kube.client import ApiClient
-from phalanx.kube.cluster_model import ClusterModel
+from phalanx.kube.api.client import ApiClient
+from phalanx.kube.api.discovery import Discovery
+from phalanx.kube.api.errors import ApiStatusError
+from phalanx.kube.api.resources import NAMESPACES, PODS, pod_groups, queues
 from phalanx.kube.cluster_watch import FAMILIES, QUEUE_GROUPS, VOLCANO, ClusterWatch
-from phalanx.kube.discovery import Discovery
-from phalanx.kube.errors import ApiStatusError
-from phalanx.kube.resources import NAMESPACES, PODS, pod_groups, queues
+from phalanx.kube.model.cluster_model import ClusterModel
 
 _FORBIDDEN = re.compile(
     r'User "(?P<user>[^"]*)" cannot (?P<verb>\S+) resource "(?P<resource>[^"]*)"'

@@ -9,9 +9,9 @@ from phalanx.core import reasons as why
 from phalanx.core.reasons import Reason
 from phalanx.core.text import listed
 from phalanx.core.time_units import Micros
-from phalanx.kube.calls import kind_of, reason_text
-from phalanx.kube.cluster_model import ClusterModel
-from phalanx.kube.gang import KubeGang
+from phalanx.kube.gangs.gang import KubeGang
+from phalanx.kube.model.cluster_model import ClusterModel
+from phalanx.kube.writes.calls import kind_of, reason_text
 from phalanx.plan.decisions import Plan, PlannedVictim
 from phalanx.plan.explain.share_rules import share_rule
 from phalanx.plan.explain.whatif import (

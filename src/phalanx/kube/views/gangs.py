@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import msgspec
 
 from phalanx.core.time_units import SECOND
-from phalanx.kube.cluster_model import ClusterModel
-from phalanx.kube.gang import GangMember, KubeGang, MemberState
+from phalanx.kube.gangs.gang import GangMember, KubeGang, MemberState
+from phalanx.kube.model.cluster_model import ClusterModel
 from phalanx.kube.objects.pod import KubePod
 
 #: States of a gang, in the order in which a list shows them.

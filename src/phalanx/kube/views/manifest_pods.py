@@ -12,16 +12,16 @@ import msgspec
 from msgspec.structs import replace
 
 from phalanx.core.errors import Invalid, Problem
-from phalanx.kube.client import ApiClient
-from phalanx.kube.cluster_model import ClusterModel
+from phalanx.kube.api.client import ApiClient
+from phalanx.kube.api.errors import ApiStatusError
+from phalanx.kube.api.resources import PODS
 from phalanx.kube.cluster_watch import FAMILIES, QUEUE_GROUPS, VOLCANO
-from phalanx.kube.errors import ApiStatusError
-from phalanx.kube.gang_terms import pod_declaration
+from phalanx.kube.gangs.gang_terms import pod_declaration
+from phalanx.kube.model.cluster_model import ClusterModel
 from phalanx.kube.objects.cluster import PriorityClass
 from phalanx.kube.objects.gang import KubePodGroup, KubeQueue
 from phalanx.kube.objects.metadata import OwnerReference
 from phalanx.kube.objects.pod import KubePod
-from phalanx.kube.resources import PODS
 from phalanx.manifest import documents
 
 Document = Mapping[str, Any]

@@ -6,9 +6,9 @@ from datetime import datetime
 
 import msgspec
 
-from phalanx.kube.client import ApiClient
+from phalanx.kube.api.client import ApiClient
+from phalanx.kube.api.resources import Resource
 from phalanx.kube.objects.metadata import ApiObject, ApiStruct
-from phalanx.kube.resources import Resource
 
 _NUMBER = re.compile(r"(?<![\w-])\d+(?![\w-])")
 #: At most this many are shown.

@@ -7,8 +7,8 @@ import msgspec
 
 from phalanx.core.spec.quantities import printed
 from phalanx.core.time_units import Micros
-from phalanx.kube.cluster_model import ClusterModel
-from phalanx.kube.gang import MemberState
+from phalanx.kube.gangs.gang import MemberState
+from phalanx.kube.model.cluster_model import ClusterModel
 from phalanx.kube.views.gangs import is_own
 from phalanx.plan.explain.share_rules import settled_shares
 from phalanx.plan.state.nodes import SLOTS, WHOLE, Floats

@@ -6,11 +6,11 @@ gets traits when it, or a pod that asks about it, appears.
 
 from collections import Counter
 
-from phalanx.kube.host_ports import host_ports
 from phalanx.kube.objects.pod import KubePod
-from phalanx.kube.placed_pods import PodTraits
-from phalanx.kube.pod_queries import NamespaceLabels, PodQuery, PodRules, rules_of
-from phalanx.kube.volumes import PodVolumes
+from phalanx.kube.rules.host_ports import host_ports
+from phalanx.kube.rules.placed_pods import PodTraits
+from phalanx.kube.rules.pod_queries import NamespaceLabels, PodQuery, PodRules, rules_of
+from phalanx.kube.rules.volumes import PodVolumes
 
 _Label = tuple[str, str]
 #: Traits are forgotten when there are more than this, most of them of pods that are gone.

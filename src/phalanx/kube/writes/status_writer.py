@@ -11,14 +11,14 @@ from typing import NamedTuple
 import structlog
 
 from phalanx.host.clock import boot_time
-from phalanx.kube.calls import PodReport
-from phalanx.kube.client import ApiClient, PatchKind
-from phalanx.kube.errors import ApiStatusError, ApiUnreachableError
-from phalanx.kube.event_writer import EventWriter
+from phalanx.kube.api.client import ApiClient, PatchKind
+from phalanx.kube.api.errors import ApiStatusError, ApiUnreachableError
+from phalanx.kube.api.resources import PODS
 from phalanx.kube.objects.metadata import timestamp
 from phalanx.kube.objects.pod import KubePod
-from phalanx.kube.resources import PODS
-from phalanx.kube.write_budget import WriteBudget
+from phalanx.kube.writes.calls import PodReport
+from phalanx.kube.writes.event_writer import EventWriter
+from phalanx.kube.writes.write_budget import WriteBudget
 
 #: A kind of reason is written when it has held for this long: pods of a gang arrive one by one.
 SETTLE_S = 0.5

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from phalanx.core.time_units import SECOND, Micros
-from phalanx.kube.gang_terms import ALONE, TIMED_OUT, GangTerms
+from phalanx.kube.gangs.gang_terms import ALONE, TIMED_OUT, GangTerms
 from phalanx.kube.objects.metadata import time_of
 from phalanx.kube.objects.pod import KubePod
 from phalanx.plan.model import TaskRequest

@@ -15,12 +15,12 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 import structlog
 
-from phalanx.kube.client import PAGE_SIZE, ApiClient
+from phalanx.kube.api.client import PAGE_SIZE, ApiClient
+from phalanx.kube.api.errors import ApiStatus, ApiStatusError, ApiUnreachableError
+from phalanx.kube.api.resources import Resource
+from phalanx.kube.api.retries import Retries
 from phalanx.kube.connection.errors import ConnectionConfigError
-from phalanx.kube.errors import ApiStatus, ApiStatusError, ApiUnreachableError
 from phalanx.kube.objects.metadata import ApiObject
-from phalanx.kube.resources import Resource
-from phalanx.kube.retries import Retries
 
 T = TypeVar("T", bound=ApiObject)
 

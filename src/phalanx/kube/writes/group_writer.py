@@ -13,19 +13,19 @@ from typing import Any, NamedTuple
 import structlog
 
 from phalanx.host.clock import boot_time
-from phalanx.kube.calls import AdmitGroup, PodReport, admitted_groups
-from phalanx.kube.client import ApiClient, PatchKind
-from phalanx.kube.cluster_model import ClusterModel
-from phalanx.kube.errors import ApiStatusError, ApiUnreachableError
-from phalanx.kube.event_writer import EventWriter
-from phalanx.kube.gang import KubeGang
-from phalanx.kube.gang_table import CURRENT_API, GroupObject
-from phalanx.kube.gang_terms import GangKey
-from phalanx.kube.group_status import INQUEUE, group_status, pod_progress
-from phalanx.kube.open_calls import OpenCalls
-from phalanx.kube.output_groups import CreateGroup, DeleteGroup, output_changes
-from phalanx.kube.status_writer import REFRESH_S, SETTLE_S
-from phalanx.kube.write_budget import WriteBudget
+from phalanx.kube.api.client import ApiClient, PatchKind
+from phalanx.kube.api.errors import ApiStatusError, ApiUnreachableError
+from phalanx.kube.gangs.gang import KubeGang
+from phalanx.kube.gangs.gang_table import CURRENT_API, GroupObject
+from phalanx.kube.gangs.gang_terms import GangKey
+from phalanx.kube.model.cluster_model import ClusterModel
+from phalanx.kube.writes.calls import AdmitGroup, PodReport, admitted_groups
+from phalanx.kube.writes.event_writer import EventWriter
+from phalanx.kube.writes.group_status import INQUEUE, group_status, pod_progress
+from phalanx.kube.writes.open_calls import OpenCalls
+from phalanx.kube.writes.output_groups import CreateGroup, DeleteGroup, output_changes
+from phalanx.kube.writes.status_writer import REFRESH_S, SETTLE_S
+from phalanx.kube.writes.write_budget import WriteBudget
 from phalanx.manifest.gang_keys import GangFamily
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()

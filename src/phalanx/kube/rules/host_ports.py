@@ -3,8 +3,8 @@
 from itertools import chain
 from typing import NamedTuple
 
+from phalanx.kube.model.pod_request import is_sidecar
 from phalanx.kube.objects.pod import KubePod
-from phalanx.kube.pod_request import is_sidecar
 
 #: All addresses of a node.
 ANY_ADDRESS = "0.0.0.0"  # noqa: S104

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import msgspec
 
-from phalanx.kube.amounts import ExactAmounts, added, exact_amounts, largest, requested
+from phalanx.kube.model.amounts import ExactAmounts, added, exact_amounts, largest, requested
 from phalanx.kube.objects.pod import (
     ContainerStatus,
     KubeContainer,

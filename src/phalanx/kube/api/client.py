@@ -15,11 +15,11 @@ import msgspec
 from multidict import CIMultiDict
 from yarl import URL
 
+from phalanx.kube.api.errors import ApiStatus, ApiStatusError, ApiUnreachableError
+from phalanx.kube.api.resources import Resource
 from phalanx.kube.connection.cluster_connection import ClusterConnection, tls_context
 from phalanx.kube.connection.credentials import FILE_LIFE_S, Credential
-from phalanx.kube.errors import ApiStatus, ApiStatusError, ApiUnreachableError
 from phalanx.kube.objects.metadata import ApiObject
-from phalanx.kube.resources import Resource
 
 T = TypeVar("T", bound=ApiObject)
 

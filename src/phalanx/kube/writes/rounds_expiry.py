@@ -5,11 +5,11 @@ import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
-from phalanx.kube.calls import PodReference, TimeOutRound, timed_out_rounds
-from phalanx.kube.cluster_model import ClusterModel
-from phalanx.kube.event_writer import EventWriter
-from phalanx.kube.evictor import Evictor, EvictResult
-from phalanx.kube.open_calls import OpenCalls
+from phalanx.kube.model.cluster_model import ClusterModel
+from phalanx.kube.writes.calls import PodReference, TimeOutRound, timed_out_rounds
+from phalanx.kube.writes.event_writer import EventWriter
+from phalanx.kube.writes.evictor import Evictor, EvictResult
+from phalanx.kube.writes.open_calls import OpenCalls
 
 #: An eviction that failed, or that the watch has not shown, is sent again after this time.
 RESEND_S = 10.0

@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import structlog
 
-from phalanx.kube.calls import Bind, PodReference
-from phalanx.kube.client import ApiClient
-from phalanx.kube.errors import ApiStatusError, ApiUnreachableError
+from phalanx.kube.api.client import ApiClient
+from phalanx.kube.api.errors import ApiStatusError, ApiUnreachableError
+from phalanx.kube.api.resources import PODS
+from phalanx.kube.api.retries import Retries
 from phalanx.kube.objects.pod import KubePod
-from phalanx.kube.resources import PODS
-from phalanx.kube.retries import Retries
-from phalanx.kube.rounds import ROUND, BindRound
+from phalanx.kube.writes.calls import Bind, PodReference
+from phalanx.kube.writes.rounds import ROUND, BindRound
 
 #: Requests that are under way at once. More do not make an API server faster.
 CONCURRENCY = 32

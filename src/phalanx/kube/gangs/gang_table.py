@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from phalanx.core.reasons import NotSchedulable, Reason
-from phalanx.kube.gang import GangMember, KubeGang, MemberState, member_state, micros
-from phalanx.kube.gang_terms import (
+from phalanx.kube.api.resources import GroupApi, pod_groups
+from phalanx.kube.gangs.gang import GangMember, KubeGang, MemberState, member_state, micros
+from phalanx.kube.gangs.gang_terms import (
     ALONE,
     OUTPUT_LABEL,
     GangKey,
@@ -20,14 +21,13 @@ from phalanx.kube.gang_terms import (
     pod_declaration,
     task_of,
 )
-from phalanx.kube.gang_translation import NOT_READY, is_satisfied
-from phalanx.kube.node_predicate import without_nodes
+from phalanx.kube.gangs.gang_translation import NOT_READY, is_satisfied
+from phalanx.kube.model.pod_table import PodTable
+from phalanx.kube.model.refused_nodes import RefusedNodes
 from phalanx.kube.objects.gang import KubePodGroup
 from phalanx.kube.objects.metadata import ObjectReference
 from phalanx.kube.objects.pod import KubePod
-from phalanx.kube.pod_table import PodTable
-from phalanx.kube.refused_nodes import RefusedNodes
-from phalanx.kube.resources import GroupApi, pod_groups
+from phalanx.kube.rules.node_predicate import without_nodes
 from phalanx.manifest.gang_keys import GangFamily
 
 #: PodGroups of scheduler-plugins, which the scheduler also creates itself.

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from phalanx.kube.gang import KubeGang, MemberState
-from phalanx.kube.gang_translation import is_victim
+from phalanx.kube.gangs.gang import KubeGang, MemberState
+from phalanx.kube.gangs.gang_translation import is_victim
 from phalanx.kube.objects.gang import PodGroupStatus
 from phalanx.kube.objects.metadata import ObjectCondition
 from phalanx.manifest.gang_keys import GangFamily

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from phalanx.kube.amounts import PODS, allocatable, exact
+from phalanx.kube.model.amounts import PODS, allocatable, exact
 from phalanx.kube.objects.cluster import KubeNode
-from phalanx.kube.taints import CORDONED, taints_of
+from phalanx.kube.rules.taints import CORDONED, taints_of
 from phalanx.plan.state.nodes import NodeSpec
 
 

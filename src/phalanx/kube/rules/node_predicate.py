@@ -13,9 +13,9 @@ from phalanx.kube.objects.pod import (
     PreferredNodeTerm,
     Toleration,
 )
-from phalanx.kube.selectors import matches_any, matches_term, satisfies
-from phalanx.kube.taints import AVOIDED, EXCLUDING, is_tolerated, normal_tolerations
-from phalanx.kube.volumes import PodVolumes, VolumeNodes, is_in_zones
+from phalanx.kube.rules.selectors import matches_any, matches_term, satisfies
+from phalanx.kube.rules.taints import AVOIDED, EXCLUDING, is_tolerated, normal_tolerations
+from phalanx.kube.rules.volumes import PodVolumes, VolumeNodes, is_in_zones
 from phalanx.plan.model import NodeFacts, TaskRequest
 
 #: kube-scheduler's weights of the two preferences.

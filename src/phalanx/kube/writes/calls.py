@@ -14,15 +14,15 @@ from phalanx.core.events import Placement
 from phalanx.core.queues import at_or_above
 from phalanx.core.reasons import Reason
 from phalanx.core.text import listed
-from phalanx.kube.checkpoints import checkpoint_wish
-from phalanx.kube.cluster_model import ClusterModel
-from phalanx.kube.gang import KubeGang
-from phalanx.kube.gang_terms import gang_terms
-from phalanx.kube.gang_translation import NOT_READY, half_bound
+from phalanx.kube.gangs.gang import KubeGang
+from phalanx.kube.gangs.gang_terms import gang_terms
+from phalanx.kube.gangs.gang_translation import NOT_READY, half_bound
+from phalanx.kube.model.cluster_model import ClusterModel
+from phalanx.kube.model.queues import DEFAULT
 from phalanx.kube.objects.metadata import ObjectReference
 from phalanx.kube.objects.pod import KubePod
-from phalanx.kube.queues import DEFAULT
-from phalanx.kube.rounds import BindRound, bound_at
+from phalanx.kube.writes.checkpoints import checkpoint_wish
+from phalanx.kube.writes.rounds import BindRound, bound_at
 from phalanx.manifest.gang_keys import GangFamily
 from phalanx.plan.decisions import (
     Evict,

@@ -17,21 +17,21 @@ import structlog
 from phalanx.core.node import DEVICE, GPU
 from phalanx.core.text import plural
 from phalanx.core.time_units import SECOND
-from phalanx.kube.calls import Bind, ClearNomination, Preempt, reference
-from phalanx.kube.checkpoints import (
+from phalanx.kube.gangs.gang import KubeGang
+from phalanx.kube.gangs.gang_translation import PREEMPTED_BY, is_below_minimum, is_victim, safe_at
+from phalanx.kube.model.cluster_model import ClusterModel
+from phalanx.kube.objects.metadata import time_text
+from phalanx.kube.objects.pod import KubePod
+from phalanx.kube.writes.calls import Bind, ClearNomination, Preempt, reference
+from phalanx.kube.writes.checkpoints import (
     CHECKPOINTED,
     PREEMPT_AT,
     has_answered,
     ready_to_stop,
 )
-from phalanx.kube.cluster_model import ClusterModel
-from phalanx.kube.event_writer import EventWriter
-from phalanx.kube.evictor import Evictor, EvictResult
-from phalanx.kube.gang import KubeGang
-from phalanx.kube.gang_translation import PREEMPTED_BY, is_below_minimum, is_victim, safe_at
-from phalanx.kube.objects.metadata import time_text
-from phalanx.kube.objects.pod import KubePod
-from phalanx.kube.open_calls import OpenCalls
+from phalanx.kube.writes.event_writer import EventWriter
+from phalanx.kube.writes.evictor import Evictor, EvictResult
+from phalanx.kube.writes.open_calls import OpenCalls
 
 #: A call that the watch has not shown to be done is sent again after this time.
 RESEND_S = 10.0

@@ -4,10 +4,10 @@ from such a node for a while, for longer each time."""
 from typing import NamedTuple
 
 from phalanx.core.time_units import SECOND, Micros
-from phalanx.kube.gang import micros
-from phalanx.kube.gang_terms import pod_declaration
+from phalanx.kube.gangs.gang import micros
+from phalanx.kube.gangs.gang_terms import pod_declaration
 from phalanx.kube.objects.pod import KubePod
-from phalanx.kube.rounds import bound_at
+from phalanx.kube.writes.rounds import bound_at
 
 #: A kubelet refuses a pod soon after its bind. A pod that was bound before is not looked at.
 _SOON: Micros = 300 * SECOND

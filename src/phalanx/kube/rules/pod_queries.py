@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from phalanx.kube.node_predicate import ANY_TAINT, PodNodes, required_labels
 from phalanx.kube.objects.metadata import LabelSelector, ObjectMeta, SelectorRequirement
 from phalanx.kube.objects.pod import KubePod, PodAffinity, PodAffinityTerm, SpreadConstraint
-from phalanx.kube.selectors import LabelQuery, query_of
-from phalanx.kube.taints import normal_tolerations
+from phalanx.kube.rules.node_predicate import ANY_TAINT, PodNodes, required_labels
+from phalanx.kube.rules.selectors import LabelQuery, query_of
+from phalanx.kube.rules.taints import normal_tolerations
 
 #: Namespace → its labels.
 NamespaceLabels = Mapping[str, Mapping[str, str]]

@@ -11,11 +11,10 @@ from datetime import datetime
 from phalanx.core.reasons import NotSchedulable, Reason
 from phalanx.core.spec.job import Pack, PackMode
 from phalanx.core.time_units import Micros
-from phalanx.kube.budgets import DisruptionBudgets
-from phalanx.kube.gang import GangMember, KubeGang, MemberState, micros
-from phalanx.kube.gang_table import GangTable
-from phalanx.kube.gang_terms import pod_declaration
-from phalanx.kube.gang_translation import (
+from phalanx.kube.gangs.gang import GangMember, KubeGang, MemberState, micros
+from phalanx.kube.gangs.gang_table import GangTable
+from phalanx.kube.gangs.gang_terms import pod_declaration
+from phalanx.kube.gangs.gang_translation import (
     NOT_READY,
     NOT_SUPPORTED,
     PREEMPTED_BY,
@@ -23,8 +22,17 @@ from phalanx.kube.gang_translation import (
     pending_gangs,
     running_gang,
 )
-from phalanx.kube.node_predicate import unsupported_part
-from phalanx.kube.node_row import node_row
+from phalanx.kube.model.budgets import DisruptionBudgets
+from phalanx.kube.model.node_row import node_row
+from phalanx.kube.model.pod_table import PodTable
+from phalanx.kube.model.queues import (
+    ClusterQueue,
+    QueueChoice,
+    cluster_queue,
+    queue_of,
+    usable_queues,
+)
+from phalanx.kube.model.refused_nodes import RefusedNodes, owner_of
 from phalanx.kube.objects.cluster import (
     CsiNode,
     KubeNamespace,
@@ -37,14 +45,12 @@ from phalanx.kube.objects.cluster import (
 )
 from phalanx.kube.objects.gang import KubeQueue
 from phalanx.kube.objects.pod import KubePod
-from phalanx.kube.placed_pods import PodTraits
-from phalanx.kube.pod_table import PodTable
-from phalanx.kube.queues import ClusterQueue, QueueChoice, cluster_queue, queue_of, usable_queues
-from phalanx.kube.refused_nodes import RefusedNodes, owner_of
-from phalanx.kube.rounds import BindRound
-from phalanx.kube.selectors import LabelQuery
-from phalanx.kube.taints import AVOIDED
-from phalanx.kube.volumes import VolumeIndex, attach_limits
+from phalanx.kube.rules.node_predicate import unsupported_part
+from phalanx.kube.rules.placed_pods import PodTraits
+from phalanx.kube.rules.selectors import LabelQuery
+from phalanx.kube.rules.taints import AVOIDED
+from phalanx.kube.rules.volumes import VolumeIndex, attach_limits
+from phalanx.kube.writes.rounds import BindRound
 from phalanx.plan.model import OrderKey, PlannerPolicy
 from phalanx.plan.state.planner_state import KEPT_ANSWERS, PlannerState
 

@@ -6,16 +6,16 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from phalanx.kube.node_predicate import pod_nodes, pod_preference
-from phalanx.kube.node_row import PodOnNode
+from phalanx.kube.model.node_row import PodOnNode
+from phalanx.kube.model.pod_request import pod_request
 from phalanx.kube.objects.metadata import ObjectCondition
 from phalanx.kube.objects.pod import KubePod
-from phalanx.kube.placed_pods import PlacedPods, PodTraits
-from phalanx.kube.pod_queries import NamespaceLabels
-from phalanx.kube.pod_request import pod_request
-from phalanx.kube.pod_traits import PodTraitsIndex
-from phalanx.kube.rounds import ROUND, BindRound, bound_at
-from phalanx.kube.volumes import PodVolumes, VolumeIndex, claims_of
+from phalanx.kube.rules.node_predicate import pod_nodes, pod_preference
+from phalanx.kube.rules.placed_pods import PlacedPods, PodTraits
+from phalanx.kube.rules.pod_queries import NamespaceLabels
+from phalanx.kube.rules.pod_traits import PodTraitsIndex
+from phalanx.kube.rules.volumes import PodVolumes, VolumeIndex, claims_of
+from phalanx.kube.writes.rounds import ROUND, BindRound, bound_at
 from phalanx.plan.model import TaskRequest
 
 #: Set by the kubelet on a pod that it read from a file, and on its mirror in the API.

@@ -10,9 +10,9 @@ from typing import Generic, TypeVar, cast
 import msgspec
 import numpy as np
 
-from phalanx.kube.host_ports import HostPort
-from phalanx.kube.pod_queries import Affinities, PodQuery, PodRules, Spread
-from phalanx.kube.volumes import AttachedVolume
+from phalanx.kube.rules.host_ports import HostPort
+from phalanx.kube.rules.pod_queries import Affinities, PodQuery, PodRules, Spread
+from phalanx.kube.rules.volumes import AttachedVolume
 from phalanx.plan.state.nodes import Bools, Floats, Ints, NodeTable
 from phalanx.plan.state.placement_rules import Restriction
 

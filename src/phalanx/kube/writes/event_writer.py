@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import structlog
 
-from phalanx.kube.client import ApiClient
-from phalanx.kube.errors import ApiStatusError, ApiUnreachableError
+from phalanx.kube.api.client import ApiClient
+from phalanx.kube.api.errors import ApiStatusError, ApiUnreachableError
 from phalanx.kube.objects.metadata import ObjectReference, timestamp
-from phalanx.kube.write_budget import WriteBudget
+from phalanx.kube.writes.write_budget import WriteBudget
 
 #: Events that wait to be written.
 _WAITING = 1000

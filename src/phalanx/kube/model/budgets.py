@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from phalanx.kube.objects.cluster import PodDisruptionBudget
 from phalanx.kube.objects.pod import KubePod
-from phalanx.kube.selectors import LabelQuery, query_of
+from phalanx.kube.rules.selectors import LabelQuery, query_of
 from phalanx.plan.model import EvictionGuard
 
 

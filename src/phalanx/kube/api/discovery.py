@@ -7,10 +7,10 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
-from phalanx.kube.client import ApiClient
+from phalanx.kube.api.client import ApiClient
+from phalanx.kube.api.errors import ApiStatusError, ApiUnreachableError
+from phalanx.kube.api.retries import Retries
 from phalanx.kube.connection.errors import ConnectionConfigError
-from phalanx.kube.errors import ApiStatusError, ApiUnreachableError
-from phalanx.kube.retries import Retries
 
 INTERVAL_S = 30.0
 #: All groups in one answer; every supported version of Kubernetes has it.

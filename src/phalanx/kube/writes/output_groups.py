@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from phalanx.core.errors import Invalid
 from phalanx.core.spec.names import dns_subdomain
-from phalanx.kube.cluster_model import ClusterModel
-from phalanx.kube.gang import KubeGang
-from phalanx.kube.gang_terms import OUTPUT_LABEL
+from phalanx.kube.gangs.gang import KubeGang
+from phalanx.kube.gangs.gang_terms import OUTPUT_LABEL
+from phalanx.kube.model.cluster_model import ClusterModel
 from phalanx.kube.objects.metadata import OwnerReference
 from phalanx.manifest.gang_keys import GangFamily
 from phalanx.manifest.podgroup import CURRENT

@@ -7,13 +7,13 @@ from typing import Any
 
 import structlog
 
-from phalanx.kube.binder import CONCURRENCY
-from phalanx.kube.calls import Bind, PodReference
-from phalanx.kube.client import ApiClient, PatchKind
-from phalanx.kube.errors import ApiStatusError, ApiUnreachableError
+from phalanx.kube.api.client import ApiClient, PatchKind
+from phalanx.kube.api.errors import ApiStatusError, ApiUnreachableError
+from phalanx.kube.api.resources import PODS
+from phalanx.kube.api.retries import Retries
 from phalanx.kube.objects.metadata import timestamp
-from phalanx.kube.resources import PODS
-from phalanx.kube.retries import Retries
+from phalanx.kube.writes.binder import CONCURRENCY
+from phalanx.kube.writes.calls import Bind, PodReference
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 

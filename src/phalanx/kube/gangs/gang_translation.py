@@ -12,11 +12,11 @@ from phalanx.core.model import Assignment, Nomination
 from phalanx.core.reasons import NotSchedulable, Reason, WaitingForMembers
 from phalanx.core.spec.job import Match, Pack
 from phalanx.core.time_units import Micros
-from phalanx.kube.checkpoints import saved_at
-from phalanx.kube.gang import GangMember, KubeGang, MemberState, has_timed_out, micros
+from phalanx.kube.gangs.gang import GangMember, KubeGang, MemberState, has_timed_out, micros
+from phalanx.kube.model.refused_nodes import is_refusal
 from phalanx.kube.objects.pod import KubePod
-from phalanx.kube.refused_nodes import is_refusal
-from phalanx.kube.rounds import bound_at, incomplete_rounds
+from phalanx.kube.writes.checkpoints import saved_at
+from phalanx.kube.writes.rounds import bound_at, incomplete_rounds
 from phalanx.plan.model import (
     NEVER,
     EvictionGuard,

@@ -1,0 +1,1 @@
+"""Pods and PodGroups as gangs of the planner."""

@@ -1,0 +1,1 @@
+"""The cluster as the scheduler knows it: nodes, pods, queues and budgets."""

@@ -1,0 +1,1 @@
+"""The rules of Kubernetes that decide which nodes a pod may use."""

@@ -1,0 +1,1 @@
+"""What the scheduler writes: binds, evictions, conditions, statuses and events."""
