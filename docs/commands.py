@@ -9,7 +9,8 @@ from typing import Any
 
 import typer.main
 
-from phalanx.cli import app, help_pages
+from phalanx.cli import help_pages
+from phalanx.cli.app import app
 from phalanx.cli.completion import JOB_HELP
 from phalanx.cli.connection import SERVER_PANEL
 from phalanx.server.options import OPTIONS

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from typer.testing import CliRunner
 
-from phalanx.cli import app
+from phalanx.cli.app import app
 from tests.plain_http import http_client
 
 SCRIPT = str(Path(sys.executable).with_name("phalanx"))

@@ -1,10 +1,12 @@
 """Errors: the sentence that a user reads, and the exit status that a script gets."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.acceptance.terminal import SCRIPT, Server, Terminal
+from tests.acceptance.terminal import PATIENCE_S, SCRIPT, Server, Terminal, environment
 from tests.integration.client.misbehaving_server import MisbehavingServer, answer, refusal
 
 NOWHERE = "http://127.0.0.1:9"
@@ -126,3 +128,44 @@ def test_a_server_that_is_not_phalanx_is_named(tmp_path: Path) -> None:
 
 def test_the_installed_script_is_used() -> None:
     assert Path(SCRIPT).is_file()
+
+
+INTERRUPTED = """
+import os, signal, sys
+from phalanx.cli import main
+
+module = sys.argv.pop(1)
+
+class CtrlC:
+    def find_spec(self, name, path, target=None):
+        if name == module:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, CtrlC())
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        ("typer", ["jobs"]),
+        ("phalanx.cli.app", ["jobs"]),
+        ("phalanx.cli.submit", ["submit", "--", "true"]),
+        ("httpx", ["jobs"]),
+        ("phalanx.cli.local_cluster", ["up", "--data", "{folder}"]),
+    ],
+)
+def test_ctrl_c_during_an_import_ends_a_command_in_silence(
+    module: str, words: list[str], tmp_path: Path
+) -> None:
+    words = [word.format(folder=tmp_path) for word in words]
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", INTERRUPTED, module, *words],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        env=environment(PHALANX_SERVER=NOWHERE),
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

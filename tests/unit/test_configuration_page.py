@@ -9,7 +9,7 @@ import pytest
 from docs import settings
 from typer.testing import CliRunner
 
-from phalanx.cli import app
+from phalanx.cli.app import app
 from phalanx.server.config import Config, Given
 from phalanx.server.options import OPTIONS
 

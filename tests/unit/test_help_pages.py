@@ -10,7 +10,7 @@ import typer
 import typer.main
 from typer.testing import CliRunner
 
-from phalanx.cli import app
+from phalanx.cli.app import app
 from phalanx.cli.options import decimal, one_of, whole_number
 from phalanx.core.model import Phase
 
@@ -80,7 +80,7 @@ def test_a_reader_reads(reader: Any, value: object, read: object) -> None:
 
 def test_a_command_imports_no_other_command_and_no_http_client() -> None:
     program = (
-        "import sys; from phalanx.cli import app\n"
+        "import sys; from phalanx.cli.app import app\n"
         "app(['worker', '--help'], standalone_mode=False)\n"
         "print(*sys.modules)"
     )
