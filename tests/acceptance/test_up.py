@@ -99,6 +99,17 @@ def test_a_second_cluster_does_not_touch_the_workers_of_the_first(
         assert at.type("workers", "--json").json == [before]
 
 
+def test_a_second_run_greets_when_its_own_workers_are_there(port: int, tmp_path: Path) -> None:
+    at, registered = Terminal(f"http://127.0.0.1:{port}"), []
+    for _ in range(2):
+        with up(port, tmp_path) as running:
+            assert running.line_with("Ctrl-C stops everything.", PATIENCE_S), running.seen
+            [worker] = at.type("workers", "--json").json
+            assert worker["status"] == "active"
+            registered.append(worker["registered_at"])
+    assert registered[0] != registered[1]
+
+
 def test_a_worker_that_exits_is_restarted(port: int, tmp_path: Path) -> None:
     at = Terminal(f"http://127.0.0.1:{port}")
     with up(port, tmp_path, "--workers", "1") as running:

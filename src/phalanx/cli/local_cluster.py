@@ -22,6 +22,7 @@ from phalanx.cli.local_tokens import LocalTokens
 from phalanx.cli.output import console, prefixed_line
 from phalanx.client.settings import DEFAULT_SERVER, TOKEN_VARIABLE
 from phalanx.secrets.encryption import add_key
+from phalanx.wire.times import iso_time, now_micros
 
 _SERVER = "server"
 _HOST = "127.0.0.1"
@@ -77,9 +78,10 @@ class LocalCluster:
             if await self._server_leads():
                 if local_tokens.required(self._store, _HOST):
                     self._tokens = await local_tokens.create(self._store, self._folder)
+                begun = iso_time(now_micros())
                 for name in self._workers:
                     await self._start(name, *self._worker_arguments(name))
-                greeting = asyncio.create_task(self._greet())
+                greeting = asyncio.create_task(self._greet(begun))
                 status = await self._watch()
                 greeting.cancel()
                 return status
@@ -221,13 +223,15 @@ class LocalCluster:
             await _stopped(server)
         await asyncio.gather(*self._readers)
 
-    async def _greet(self) -> None:
-        """Print the address and the next commands when all workers have registered."""
+    async def _greet(self, begun: str) -> None:
+        """Print the address and the next commands when all workers have registered since `begun`:
+        the store also has the workers of an earlier run."""
         registered: set[str] = set()
         while not registered.issuperset(self._workers):
             await asyncio.sleep(_POLL_S)
             answer = await self._get("/workers")
-            registered = {worker["id"] for worker in answer.json()} if answer else set()
+            listed = answer.json() if answer else ()
+            registered = {each["id"] for each in listed if each["registered_at"] >= begun}
         self._is_complete = True
         count = len(self._workers)
         gpus = f", each with {plural(self._gpus, 'simulated GPU')}" if self._gpus else ""
