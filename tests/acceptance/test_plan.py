@@ -84,7 +84,7 @@ def test_a_plan_without_a_job_or_a_scenario_is_refused(tmp_path: Path) -> None:
     assert ALONE.type("plan").status == 2
     said = ALONE.type("plan", "-f", "job.yaml", written(tmp_path, "a-case", 2))
     assert said.status == 2
-    assert "give either a job with -f, or scenarios" in said.err
+    assert "give one of: a job with -f, a command after --, or scenarios" in said.err
     wrong = ALONE.type("plan", str(tmp_path))
     assert wrong.status == 2
     assert "Is a directory" in wrong.err
@@ -120,6 +120,35 @@ def test_a_job_is_planned_on_the_cluster_and_not_stored(own_server: Server, tmp_
         evicts = terminal.type("plan", "-f", job(tmp_path, 2, priority=3))
         assert evicts.out.startswith("the job would evict default/busy")
         assert evicts.out.endswith("and start when the evicted tasks have stopped\n")
+
+
+def test_a_command_is_planned_with_the_options_of_submit(own_server: Server) -> None:
+    terminal = Terminal(own_server.url)
+    with Worker(own_server.url, "w-1", gpu=2):
+        said = terminal.type("plan", "--gang", "2", "--gpu", "1", "--", "python", "train.py")
+        assert said.out == "the job would start now: 2 tasks on w-1\n"
+        never = terminal.type("plan", "--gpu", "3", "--json", "--", "true").json
+        assert never["reason"]["type"] == "NeverFits"
+    assert terminal.type("jobs", "--json").json == []
+    wrong = terminal.type("plan", "--gpu", "many", "--", "true")
+    assert (wrong.status, wrong.err.split()[:2]) == (2, ["phalanx:", "--gpu"])
+    assert "--gang cannot be combined with a file" in ALONE.type("plan", "--gang=2", "-f", "a").err
+
+
+def test_the_plan_of_a_cron_says_when_its_next_run_is_due(
+    own_server: Server, tmp_path: Path
+) -> None:
+    terminal = Terminal(own_server.url)
+    cron = job(tmp_path, 2, name="nightly", schedule={"cron": "30 2 * * *", "timezone": "UTC"})
+    with Worker(own_server.url, "w-1", gpu=2):
+        said, found = (terminal.type("plan", "-f", cron, *more) for more in ([], ["--json"]))
+    due = found.json["due_at"][:16].replace("T", " ")
+    assert due.endswith(" 02:30")
+    assert not found.json["starts"]
+    assert said.out == (
+        f"the next run is due at {due} UTC; if the cluster stayed as it is now, the job would"
+        " start at once: 2 tasks on w-1\n"
+    )
 
 
 def test_an_invalid_job_is_refused_with_file_and_path(terminal: Terminal, tmp_path: Path) -> None:

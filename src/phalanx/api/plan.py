@@ -1,5 +1,6 @@
 """What would happen to a job if it were submitted now, and why a job is pending."""
 
+from datetime import UTC
 from typing import Any
 
 from litestar import Request, get, post
@@ -37,13 +38,19 @@ from phalanx.core.reasons import (
     Reason,
     members_reason,
 )
+from phalanx.core.spec.cron_expression import parse
+from phalanx.core.spec.cron_times import next_due
+from phalanx.core.spec.job import Schedule
+from phalanx.core.time_units import Micros
 from phalanx.core.warnings import AnyWarning, above_limit
 from phalanx.engine.forecast import JobForecast
+from phalanx.engine.timezones import zone
 from phalanx.engine.turn import Turn
 from phalanx.identity.principal import Principal
 from phalanx.plan.explain.share_rules import ShareRule
 from phalanx.plan.explain.whatif import remedy
 from phalanx.wire.plan import PlanView, Why
+from phalanx.wire.times import iso_time_or_none
 
 #: The id of the job that is tried out. No other job has it: ids that are drawn contain no l.
 _PLANNED = "j-planned"
@@ -61,7 +68,8 @@ async def plan_only(
     ignore_image: IgnoreImage = False,
     ignore_unsupported: IgnoreUnsupported = False,
 ) -> PlanView:
-    """Nothing is stored."""
+    """Nothing is stored. Of a cron: when its next run is due, and what the run would do if the
+    cluster stayed as it is now."""
     services, principal = services_of(request), principal_of(request)
     settings = read_options(
         services,
@@ -72,7 +80,7 @@ async def plan_only(
     found = await manifests.read(request, settings)
     if len(found.jobs) != 1 or found.queues:
         raise wrong("", f"the body has {len(found.jobs)} jobs; plan one job at a time")
-    spec = replace(found.jobs[0], schedule=None)  # what a run would do
+    schedule, spec = found.jobs[0].schedule, replace(found.jobs[0], schedule=None)
     await admit(request, spec)
     ended = {}
     for dependency in spec.after:
@@ -80,11 +88,11 @@ async def plan_only(
         if row is not None and not row[0].is_live:
             ended[dependency] = row[0].phase
 
-    def preview(turn: Turn) -> tuple[Gang, tuple[AnyWarning, ...]]:
+    def preview(turn: Turn) -> tuple[Gang, tuple[AnyWarning, ...], Micros]:
         changes = turn.cluster.preview(Submitted(_PLANNED, spec, ended=ended), turn.now)
-        return changes.gangs[_PLANNED], services.submit_warnings.of(turn, spec)
+        return changes.gangs[_PLANNED], services.submit_warnings.of(turn, spec), turn.now
 
-    gang, advice = await services.engine.do(preview)
+    gang, advice, now = await services.engine.do(preview)
     warnings = warning_views((*advice, *found.warnings))
     seen = None
     if gang.job.finished_at is None:
@@ -92,7 +100,13 @@ async def plan_only(
     if seen is None:
         failed = "the job would fail: a job that it runs after has failed"
         return PlanView(starts=False, message=failed, warnings=warnings)
-    seen = _visible(seen, principal)
+    view = _plan_view(_visible(seen, principal), principal, warnings)
+    return view if schedule is None else _at_next_run(view, schedule, now)
+
+
+def _plan_view(
+    seen: JobForecast, principal: Principal, warnings: tuple[dict[str, Any], ...]
+) -> PlanView:
     return PlanView(
         starts=seen.forecast.starts_now,
         message=message(seen, principal),
@@ -102,6 +116,21 @@ async def plan_only(
         starts_at=start_view(seen.forecast),
         reason=reason_view(seen.forecast.reason),
         alternatives=alternative_views(seen, principal),
+    )
+
+
+def _at_next_run(view: PlanView, schedule: Schedule, now: Micros) -> PlanView:
+    """The plan of a cron's next run, on the assumption that nothing changes until then."""
+    due = next_due(parse(schedule.cron), zone(schedule.timezone) or UTC, now)
+    at = iso_time_or_none(due)
+    when = "never" if at is None else f"at {at[:16].replace('T', ' ')} UTC"
+    then = view.message.replace("would start now", "would start at once")
+    return replace(
+        view,
+        starts=False,
+        due_at=at,
+        message=f"the next run is due {when}; if the cluster stayed as it is now, {then}",
+        alternatives=(),
     )
 
 

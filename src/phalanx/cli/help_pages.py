@@ -14,6 +14,8 @@ _OPTIONS = "Options"
 _MAX_ENTRY_WIDTH = 28
 _MAX_WIDTH = 100
 _INDENT = 2
+#: Where a command keeps the words after `--`, which the parser does not tell from others.
+_AFTER_DASHES = "phalanx.after_dashes"
 
 Entry = tuple[str, str]
 
@@ -21,8 +23,18 @@ Entry = tuple[str, str]
 class HelpCommand(TyperCommand):
     """A command that prints its help with `page`."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[_AFTER_DASHES] = args[args.index("--") + 1 :] if "--" in args else []
+        return super().parse_args(ctx, args)
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         formatter.write(page(ctx.command_path, self, ctx))
+
+
+def words_after_dashes(ctx: typer.Context) -> list[str]:
+    """The words that were given after `--`."""
+    words: list[str] = ctx.meta[_AFTER_DASHES]
+    return words
 
 
 class HelpGroup(TyperGroup):

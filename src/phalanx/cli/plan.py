@@ -1,12 +1,20 @@
 """`phalanx plan`: what the planner would do with a job on the live cluster, or in a scenario."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from phalanx.cli.connection import ServerAddress, connected, with_address
 from phalanx.cli.exits import Status, end
 from phalanx.cli.files import IgnoreImage, IgnoreUnsupported, about, contents
+from phalanx.cli.help_pages import words_after_dashes
+from phalanx.cli.job_options import (
+    job_of_command,
+    problems_named_by_option,
+    refuse_file_options,
+    refuse_mixture,
+    with_job_options,
+)
 from phalanx.cli.output import Json, print_json, warn
 from phalanx.cli.visible_text import say
 
@@ -14,9 +22,14 @@ if TYPE_CHECKING:
     from phalanx.client import Client
     from phalanx.wire.plan import PlanView
 
-Scenarios = Annotated[
+Words = Annotated[
     list[str] | None,
-    typer.Argument(metavar="SCENARIO", help="Scenario files, each with nodes, queues and gangs."),
+    typer.Argument(
+        metavar="SCENARIO",
+        help="Scenario files, each with nodes, queues and gangs; or, after --, the command of a job"
+        " to plan on the live cluster.",
+        show_default=False,
+    ),
 ]
 JobFile = Annotated[
     str | None,
@@ -37,37 +50,60 @@ Check = Annotated[
 
 
 @with_address
+@with_job_options
 def plan(  # noqa: PLR0913
     address: ServerAddress,
+    context: typer.Context,
     *,
-    files: Scenarios = None,
+    words: Words = None,
     file: JobFile = None,
     check: Check = False,
+    given: dict[str, Any],
     ignore_image: IgnoreImage = False,
     ignore_unsupported: IgnoreUnsupported = False,
     as_json: Json = False,
 ) -> None:
     """Show what the planner would do, without changing anything.
 
-    With -f, the server plans a job on the live cluster: where and when it would start, and which
-    jobs it would evict. With scenario files, the planner runs without a server.
-    """
-    if files and file is None:
-        from phalanx.cli.scenarios import check_scenarios, print_scenarios  # noqa: PLC0415
+    With -f or a command after --, the server plans a job on the live cluster: where and when it
+    would start, and which jobs it would evict. Of a cron: when its next run is due, and what would
+    happen then. With scenario files, the planner runs without a server.
 
-        if check:
-            check_scenarios(files)
+    phalanx plan --gang 4 --gpu 1 -- python train.py
+    """
+    command = words_after_dashes(context)
+    scenarios = (words or [])[: len(words or []) - len(command)]
+    if (file is not None) + bool(command) + bool(scenarios) != 1 or (check and not scenarios):
+        end(
+            Status.USAGE,
+            "give one of: a job with -f, a command after --, or scenarios; --check needs scenarios",
+        )
+    if file is None:
+        refuse_file_options(ignore_image=ignore_image, ignore_unsupported=ignore_unsupported)
+    if not command:
+        refuse_mixture(None, given)
+    if scenarios:
+        _plan_scenarios(scenarios, check=check, as_json=as_json)
+        return
+    with connected(address) as client:
+        if file is None:
+            with problems_named_by_option():
+                view = client.plan(job_of_command(client, command, given))
         else:
-            print_scenarios(files, as_json=as_json)
-    elif file is not None and not files and not check:
-        with connected(address) as client:
             view = _plan_job(client, file, ignore_image, ignore_unsupported)
-        if as_json:
-            print_json(view)
-        else:
-            _print_plan(view)
+    if as_json:
+        print_json(view)
     else:
-        end(Status.USAGE, "give either a job with -f, or scenarios; --check needs scenarios")
+        _print_plan(view)
+
+
+def _plan_scenarios(files: list[str], *, check: bool, as_json: bool) -> None:
+    from phalanx.cli.scenarios import check_scenarios, print_scenarios  # noqa: PLC0415
+
+    if check:
+        check_scenarios(files)
+    else:
+        print_scenarios(files, as_json=as_json)
 
 
 def _plan_job(

@@ -42,6 +42,7 @@ class PlanView(msgspec.Struct, frozen=True, omit_defaults=True):
     placements: tuple[PlannedTask, ...] = ()  #: after the victims have stopped
     victims: tuple[VictimView, ...] = ()  #: what would be evicted first
     starts_at: str | None = None  #: the reserved start time
+    due_at: str | None = None  #: of a cron: when its next run is due
     reason: dict[str, Any] | None = None  #: why the job would be pending
     alternatives: tuple[AlternativeView, ...] = ()
 

@@ -1,0 +1,242 @@
+"""The options of `submit` and `plan` that describe the job of a command."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
+
+import typer
+
+from phalanx.cli import completion
+from phalanx.cli.exits import Status, end
+from phalanx.cli.options import one_of, whole_number
+from phalanx.core.spec.job import CheckpointPolicy, PartialCompletion
+
+if TYPE_CHECKING:
+    from phalanx.client import Client
+
+_GANG, _JOB = "Gang", "Job"
+_RESOURCES = ("gpu", "cpu", "memory")
+Gang = Annotated[
+    int | None,
+    typer.Option(
+        "--gang",
+        metavar="NUMBER",
+        parser=whole_number(1),
+        help="Number of tasks, which start together. [default: 1]",
+        rich_help_panel=_GANG,
+    ),
+]
+Gpu = Annotated[
+    str | None,
+    typer.Option(
+        "--gpu",
+        metavar="AMOUNT",
+        help="GPUs per task; a fraction shares one GPU.",
+        rich_help_panel=_GANG,
+    ),
+]
+Cpu = Annotated[
+    str | None,
+    typer.Option("--cpu", metavar="AMOUNT", help="CPUs per task.", rich_help_panel=_GANG),
+]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        "--memory", metavar="AMOUNT", help="Memory per task, like 32Gi.", rich_help_panel=_GANG
+    ),
+]
+Environment = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env",
+        metavar="NAME=VALUE",
+        help="Environment variable; repeat for more.",
+        rich_help_panel=_GANG,
+    ),
+]
+Workdir = Annotated[
+    str | None,
+    typer.Option(
+        "--workdir",
+        metavar="DIR",
+        help="Working directory on the worker. [default: the current directory, if the server runs"
+        " on this machine]",
+        rich_help_panel=_GANG,
+    ),
+]
+Name = Annotated[
+    str | None,
+    typer.Option("--name", metavar="NAME", help="Job name.", rich_help_panel=_JOB),
+]
+Namespace = Annotated[
+    str | None,
+    typer.Option("--namespace", metavar="NAME", help="Namespace.", rich_help_panel=_JOB),
+]
+Queue = Annotated[
+    str | None,
+    typer.Option(
+        "--queue",
+        metavar="NAME",
+        help="Queue to submit to.",
+        rich_help_panel=_JOB,
+        autocompletion=completion.queues,
+    ),
+]
+Priority = Annotated[
+    int | None,
+    typer.Option(
+        "--priority",
+        metavar="NUMBER",
+        parser=whole_number(),
+        help="Priority; higher numbers start first.",
+        rich_help_panel=_JOB,
+    ),
+]
+TimeLimit = Annotated[
+    str | None,
+    typer.Option(
+        "--time-limit",
+        metavar="TIME",
+        help="Longest duration of one attempt, like 90m or 6h.",
+        rich_help_panel=_JOB,
+    ),
+]
+Checkpoint = Annotated[
+    CheckpointPolicy | None,
+    typer.Option(
+        "--checkpoint",
+        metavar="POLICY",
+        parser=one_of(CheckpointPolicy),
+        help="What tasks save when the job is stopped: none, each (one checkpoint per task) or all"
+        " (a set that counts only if every task saved).",
+        rich_help_panel=_JOB,
+    ),
+]
+OnPartialCompletion = Annotated[
+    PartialCompletion | None,
+    typer.Option(
+        "--on-partial-completion",
+        metavar="ACTION",
+        parser=one_of(PartialCompletion),
+        help="What happens if the gang has to start again when some of its tasks are done: restart"
+        " (all tasks start again) or fail. [default: restart with --checkpoint each or all]",
+        rich_help_panel=_JOB,
+    ),
+]
+Retries = Annotated[
+    int | None,
+    typer.Option(
+        "--max-retries",
+        metavar="NUMBER",
+        parser=whole_number(),
+        help="Number of failures after which the job fails.",
+        rich_help_panel=_JOB,
+    ),
+]
+
+
+#: The options by the name of the field that they set.
+_OPTIONS: dict[str, Any] = {
+    "gang": Gang,
+    "gpu": Gpu,
+    "cpu": Cpu,
+    "memory": Memory,
+    "env": Environment,
+    "workdir": Workdir,
+    "name": Name,
+    "namespace": Namespace,
+    "queue": Queue,
+    "priority": Priority,
+    "time_limit": TimeLimit,
+    "checkpoint": Checkpoint,
+    "on_partial_completion": OnPartialCompletion,
+    "max_retries": Retries,
+}
+
+
+def with_job_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options to a command, whose parameter `given` gets the values by field."""
+
+    def run(first: Any, **values: Any) -> None:
+        fields = {field: values.pop(field) for field in _OPTIONS}
+        fields["env"] = _variables(fields["env"])
+        given = {field: value for field, value in fields.items() if value is not None}
+        command(first, given=given, **values)
+
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command).parameters.values():
+        if parameter.name != "given":
+            parameters.append(parameter)
+            continue
+        parameters += (
+            inspect.Parameter(field, parameter.kind, default=None, annotation=option)
+            for field, option in _OPTIONS.items()
+        )
+    run.__name__ = command.__name__
+    run.__doc__ = command.__doc__
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return run
+
+
+def refuse_mixture(command: list[str] | None, given: dict[str, Any]) -> None:
+    """Options never override a file: the job would not be the one that was reviewed."""
+    if command:
+        end(Status.USAGE, "both a file and a command were given; give one of them")
+    for field in given:
+        flag = "--" + field.replace("_", "-")
+        end(Status.USAGE, f"{flag} cannot be combined with a file; set {field} in the file")
+
+
+def refuse_file_options(*, ignore_image: bool, ignore_unsupported: bool) -> None:
+    if ignore_image or ignore_unsupported:
+        end(Status.USAGE, "--ignore-image and --ignore-unsupported need a file; pass it with -f")
+
+
+def _variables(given: list[str] | None) -> dict[str, str] | None:
+    if not given:
+        return None
+    pairs = [variable.partition("=") for variable in given]
+    for name, equals, _ in pairs:
+        if not equals:
+            end(Status.USAGE, f"--env {name} has no value; write NAME=VALUE")
+    return {name: value for name, _, value in pairs}
+
+
+@contextmanager
+def problems_named_by_option() -> Iterator[None]:
+    """End the command if the server refuses the job, with the option of each problem."""
+    from phalanx.cli.errors import problems_of  # noqa: PLC0415
+    from phalanx.client.errors import InvalidError  # noqa: PLC0415
+
+    try:
+        yield
+    except InvalidError as error:
+        end(Status.USAGE, *map(_with_option, problems_of(error.info)))
+
+
+def _with_option(problem: str) -> str:
+    """A problem of the job, which begins with a path, with the option that was given instead."""
+    path, _, message = problem.partition(" ")
+    name = path.removeprefix("roles.worker.").removeprefix("resources.").partition(".")[0]
+    name = {"replicas": "gang"}.get(name, name)
+    return f"--{name.replace('_', '-')} {message}" if name in _OPTIONS else problem
+
+
+def job_of_command(client: "Client", command: list[str], given: dict[str, Any]) -> dict[str, Any]:
+    """The job that runs this command, with the fields that were given as options."""
+    from phalanx.client.submission import one_role  # noqa: PLC0415
+
+    resources: dict[str, Any] = {name: given.pop(name) for name in _RESOURCES if name in given}
+    memory = str(resources.get("memory", ""))
+    if memory.isdecimal() and int(memory) < 2**20:
+        end(Status.USAGE, f"--memory {memory} is {memory} bytes; write a unit, like {memory}Gi")
+    if all(_is_local(server) for server in client.servers):
+        given.setdefault("workdir", str(Path.cwd()))
+    return one_role(command, resources=resources, **given)
+
+
+def _is_local(server: str) -> bool:
+    return urlsplit(server).hostname in ("127.0.0.1", "localhost", "::1")
