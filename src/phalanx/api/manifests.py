@@ -6,6 +6,7 @@ from zoneinfo import available_timezones
 
 from litestar import Request
 from litestar.params import QueryParameter
+from msgspec.structs import replace
 
 from phalanx.api import request_body
 from phalanx.api.auth import principal_of
@@ -52,10 +53,12 @@ def read_options(
 async def read(
     request: Request[Any, Any, Any], settings: ReadOptions, what: str = "a job"
 ) -> Bundle:
-    """The jobs and queues in the body. Raises Invalid with every problem."""
+    """The jobs and queues in the body. A job that names no namespace has the caller's, if that has
+    access to one only. Raises Invalid with every problem."""
     data = await request_body.manifest(request, what)
-    services, caller = services_of(request), principal_of(request).name
-    return await services.reader.file(data, settings, caller)
+    services, caller = services_of(request), principal_of(request)
+    settings = replace(settings, namespace=caller.only_namespace)
+    return await services.reader.file(data, settings, caller.name)
 
 
 async def read_batch(
@@ -63,5 +66,6 @@ async def read_batch(
 ) -> list[Bundle | Invalid]:
     """Of each document in the body: its job, or why it is refused. Raises Invalid."""
     data = await request_body.manifest(request, "a list of jobs")
-    services, caller = services_of(request), principal_of(request).name
-    return await services.reader.batch(data, settings, caller)
+    services, caller = services_of(request), principal_of(request)
+    settings = replace(settings, namespace=caller.only_namespace)
+    return await services.reader.batch(data, settings, caller.name)

@@ -31,6 +31,12 @@ class Principal(msgspec.Struct, frozen=True):
         """The namespaces that it has access to; None means all."""
         return None if self.role == "admin" or EVERY in self.namespaces else self.namespaces
 
+    @property
+    def only_namespace(self) -> str | None:
+        """The namespace, if it has access to one only."""
+        own = self.confined_to
+        return own[0] if own is not None and len(own) == 1 else None
+
     def may_act_as(self, worker: str | None) -> bool:
         """Whether it may report for this worker; None is a runner without a name."""
         if self.role == "admin" or self.workers == EVERY:
@@ -75,8 +81,9 @@ def check_namespace(principal: Principal, namespace: str) -> None:
     """Raise Forbidden unless the principal has access to the namespace."""
     if not principal.may_see(namespace):
         own = ", ".join(principal.namespaces) or "none"
+        cure = "; name one of them" if len(principal.namespaces) > 1 else ""
         raise Forbidden(
-            f"{principal.name} may not use namespace {namespace}; its namespaces are: {own}"
+            f"{principal.name} may not use namespace {namespace}; its namespaces are: {own}{cure}"
         )
 
 

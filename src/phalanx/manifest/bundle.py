@@ -47,7 +47,10 @@ def bundle(contents: list[object], options: ReadOptions | None = None) -> Bundle
     """The jobs and queues of all documents. Raises Invalid with the problems of all of them."""
     is_short = len(contents) == 1 and is_short_form(contents[0])
     contents = documents.entries(contents)
-    file = _File(options or ReadOptions())
+    options = options or ReadOptions()
+    if options.namespace is not None:
+        contents = [in_namespace(document, options.namespace) for document in contents]
+    file = _File(options)
     for number, document in enumerate(contents, 1):
         location = SourceLocation(f"document {number}")
         if isinstance(document, Mapping) and is_object(document):
@@ -143,6 +146,20 @@ def _missing_members(gang: IncompleteGang) -> str:
         f"is {gang.minimum}, but the number of members in this file is {gang.members}; put all"
         " members of the gang in one file"
     )
+
+
+def in_namespace(document: object, namespace: str) -> object:
+    """The document with this namespace, unless it names one."""
+    if not isinstance(document, Mapping):
+        return document
+    if not is_object(document):
+        return document if document.get("namespace") else {**document, "namespace": namespace}
+    if isinstance(items := document.get("items"), list):
+        return {**document, "items": [in_namespace(item, namespace) for item in items]}
+    metadata = document.get("metadata")
+    if not isinstance(metadata, Mapping) or metadata.get("namespace"):
+        return document
+    return {**document, "metadata": {**metadata, "namespace": namespace}}
 
 
 def without_images(document: object) -> object:

@@ -8,6 +8,7 @@ from phalanx.core.time_units import MINUTE, SECOND, Micros
 class ReadOptions(msgspec.Struct, frozen=True):
     """Options for reading files and objects of any dialect."""
 
+    namespace: str | None = None  #: of documents that name none; None means `default`
     priority_classes: dict[str, int] = {}
     lost_after: Micros = 30 * SECOND  #: how long a silent worker is waited for
     waiting_time: Micros = 10 * MINUTE  #: of a gang of Koordinator that sets none

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest_asyncio
+import yaml
 from litestar.routes import HTTPRoute
 
 from phalanx.api.app import OPENAPI_PATH, create_app
@@ -20,6 +21,7 @@ from tests.integration.api.serving import Reply, Running, serving
 ANN = Principal("ann", "user", ("a",))
 PRINCIPALS = {
     "ann": ANN,
+    "eve": Principal("eve", "user", ("a", "c")),
     "root": Principal("root", "admin"),
     "w": Principal("w", "worker", workers="*"),
 }
@@ -208,3 +210,30 @@ async def test_a_job_that_holds_another_back_is_not_named(contest: Contest) -> N
     assert str(reason) == f"held back: starting now would delay {HIDDEN_JOB}"
     named = visible_reason(PRINCIPALS["root"], HeldBack(theirs, None), gangs)
     assert named == HeldBack(theirs, None)
+
+
+POD_GROUP = """
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {name: of-volcano}
+spec: {minAvailable: 1, tasks: [{name: w, replicas: 1, template: {spec: {containers:
+  [{name: c, command: [sleep, '1']}]}}}]}
+"""
+
+
+async def test_a_user_of_one_namespace_need_not_name_it(contest: Contest) -> None:
+    native = {"name": "native", "roles": {"r": {"command": "x"}}}
+    short = {"command": "x"}
+    for body in (native, short, yaml.safe_load(POD_GROUP)):
+        reply = await contest.call("ann", "POST", "/jobs", body)
+        assert reply.status == 201, reply
+        shown = await contest.call("ann", "GET", f"/jobs/{reply.body['id']}")
+        assert shown.body["namespace"] == "a"
+    batch = await contest.call("ann", "POST", "/jobs:batch", [short])
+    assert batch.body["accepted"] == 1, batch
+    elsewhere = await contest.call("ann", "POST", "/jobs", native | {"namespace": "default"})
+    assert elsewhere.status == 403, elsewhere
+    several = await contest.call("eve", "POST", "/jobs", native)
+    assert several.body["error"]["message"] == (
+        "eve may not use namespace default; its namespaces are: a, c; name one of them"
+    )
