@@ -2,7 +2,9 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
 READY  := $(VENV)/.ready
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PEERS  := $(VENV)/.peers
 ARGS   ?=
 # Many tests wait for processes, so there are twice as many workers as cores. The slow files come first.
@@ -14,13 +16,19 @@ WORKERS ?= $(shell expr 2 \* $$(nproc))
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(READY): pyproject.toml requirements/dev.lock
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+$(INSTALLED): pyproject.toml requirements/image.lock
+	@echo "Installing Phalanx and the packages it runs with in $(VENV), only this once: about half a minute ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) --require-hashes -r requirements/image.lock
+	@$(PIP) --no-deps --editable .
 	@touch $@
 
-demo: $(READY) ## Start a cluster, run a gang, kill one of its processes, and watch it recover
+$(READY): $(INSTALLED) requirements/dev.lock
+	@echo "Installing the packages of the tests in $(VENV), only this once: about a minute ..."
+	@$(PIP) --require-hashes -r requirements/dev.lock
+	@touch $@
+
+demo: $(INSTALLED) ## Start a cluster, run a gang, kill one of its processes, and watch it recover
 	$(BIN)/python examples/demo.py
 
 kube-demo: $(READY) ## Start a Kubernetes control plane, schedule a TFJob, evict it, and kill the scheduler in a bind
@@ -63,14 +71,14 @@ recording: $(READY) ## Run the demos and record them for the docs: transcripts a
 	$(BIN)/python -m docs.kube_demo
 
 $(PEERS): $(READY) requirements/bench.lock
-	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.lock
+	-$(PIP) --require-hashes -r requirements/bench.lock
 	@touch $@
 
 bench: $(PEERS) ## Measure the core, the planner, every store, the server and a cluster (ARGS="core" narrows)
 	$(BIN)/python -m benchmarks $(ARGS)
 
 lock: $(READY) ## Write requirements/*.lock anew from pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(PIP) uv
 	$(BIN)/uv pip compile --universal --generate-hashes --no-header --python-version 3.11 --all-extras --group dev -o requirements/dev.lock pyproject.toml
 	$(BIN)/uv pip compile --universal --generate-hashes --no-header --python-version 3.11 --extra kubernetes --extra postgres -o requirements/image.lock pyproject.toml
 	$(BIN)/uv pip compile --universal --generate-hashes --no-header --python-version 3.11 --group bench -o requirements/bench.lock

@@ -456,3 +456,11 @@ def test_a_class_name_that_is_used_twice_is_found() -> None:
 )
 def test_no_checker_finds_what_is_allowed(checker: Checker, path: str, text: str) -> None:
     assert not broken(checker, [Source(path, text)])
+
+
+def test_the_demo_and_the_image_run_with_the_versions_that_are_tested() -> None:
+    tested, installed = (
+        set(re.findall(r"^\S+==\S+", (ROOT / "requirements" / file).read_text(), re.MULTILINE))
+        for file in ("dev.lock", "image.lock")
+    )
+    assert installed - tested == set()
