@@ -3,6 +3,7 @@
 import json
 import re
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -101,6 +102,43 @@ def test_following_at_a_terminal_shows_why_there_is_no_output_yet(
             screen.until("at last")
             worker.end(claim)
             assert screen.process.wait(PATIENCE_S) == 0
+
+
+RETRIED = "{name: retried, backoff: 1s, roles: {worker: {command: x}}}"
+
+
+def test_following_prints_why_an_attempt_stopped_and_when_the_next_one_begins(
+    own_server: Server, at: Terminal, tmp_path: Path
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(RETRIED)
+    with Worker(own_server.url, "w-1") as worker:
+        following = at.start("submit", "-f", str(file), "--follow")
+        for code in (3, 3, 0):
+            worker.end(worker.claim(), exit_code=code)
+        out, told = following.communicate(timeout=PATIENCE_S)
+    assert following.returncode == 0
+    assert len(out.splitlines()) == 1  # the id: events go to standard error
+    lines = told.splitlines()
+    assert lines.count("event: stopping all tasks: task 0 exited with code 3 on w-1") == 2
+    assert [line for line in lines if re.match(r"event: all tasks .* job requeued$", line)]
+    assert [line for line in lines if re.match(r"event: next attempt in [\d.]+ s", line)]
+    assert lines[-1].startswith("job done after ")
+
+
+def test_following_at_a_terminal_prints_why_an_attempt_stopped(
+    own_server: Server, at: Terminal, tmp_path: Path
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(RETRIED)
+    with (
+        Worker(own_server.url, "w-1") as worker,
+        Screen(at, "submit", "-f", str(file), "--follow") as screen,
+    ):
+        worker.end(worker.claim(), exit_code=3)
+        screen.until("stopping all tasks: task 0 exited with code 3 on w-1")
+        worker.end(worker.claim())
+        assert screen.process.wait(PATIENCE_S) == 0
 
 
 def test_the_cluster_is_watched_until_ctrl_c(own_server: Server, at: Terminal) -> None:

@@ -1,6 +1,8 @@
 """Waiting for a job: its phase and reason on a terminal while they change, and how it ended."""
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -11,14 +13,19 @@ from phalanx.cli.exits import Status
 from phalanx.cli.output import console, print_task_output
 from phalanx.cli.progress_text import progress_line
 from phalanx.cli.visible_text import visible
+from phalanx.core import records
 from phalanx.core.model import Phase
 from phalanx.core.spec.durations import short_duration
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from phalanx.client import Client
     from phalanx.wire.jobs import JobDetail
 
 
+#: How long to wait for the last events of a job that has ended.
+_LAST_EVENTS_S = 5.0
 #: Columns before the detail of a running job: a spinner, the phase and a colon.
 _BEFORE_DETAIL = 12
 
@@ -37,11 +44,45 @@ def wait_for_start(client: "Client", job: str) -> None:
 
 
 def follow_output(client: "Client", job: str, *, on_stderr: bool = False) -> None:
-    """Print the output of the job until it ends, with its progress."""
+    """Print the output of the job until it ends, with its progress and the events of its stops."""
     from phalanx.cli.progress_display import ProgressDisplay  # noqa: PLC0415
 
-    with ProgressDisplay(client, job, console(on_stderr=on_stderr)) as display:
+    with (
+        ProgressDisplay(client, job, console(on_stderr=on_stderr)) as display,
+        _stops_printed(client, job, display.errors),
+    ):
         print_task_output(client.logs(job, follow=True), display.output)
+
+
+@contextmanager
+def _stops_printed(client: "Client", job: str, out: "Console") -> Iterator[None]:
+    """Print why an attempt stops, what is lost, and when the next one begins, as it happens."""
+    reader = threading.Thread(target=_print_stops, args=(client, job, out), daemon=True)
+    reader.start()
+    yield
+    reader.join(_LAST_EVENTS_S)
+
+
+def _print_stops(client: "Client", job: str, out: "Console") -> None:
+    import httpx  # noqa: PLC0415
+
+    from phalanx.cli.event_text import sentence, style  # noqa: PLC0415
+    from phalanx.client.errors import PhalanxError  # noqa: PLC0415
+
+    # The output is what matters. The client is closed when the command ends.
+    with suppress(PhalanxError, httpx.HTTPError, RuntimeError):
+        for event in client.events(job, follow=True):
+            match event:
+                case (
+                    records.JobEvicted()
+                    | records.GangStopping()
+                    | records.GangStopped(outcome=Phase.PENDING)
+                    | records.ReservationLost()
+                    | records.RetryDelayed()
+                    | records.WorkLost()
+                ):
+                    line = Text.assemble(("event: ", "dim"), (sentence(event), style(event)))
+                    out.print(line, soft_wrap=True)
 
 
 def _watch(client: "Client", job: str, is_enough: "Callable[[JobDetail], bool]") -> "JobDetail":

@@ -40,6 +40,9 @@ class ProgressDisplay:
         self._live: Live | None = None
         if self._screen.is_terminal:
             self._live = Live(console=self._screen, transient=True, auto_refresh=False)
+        is_shared = self._live is not None and errors.is_terminal
+        #: For standard error, without disturbing the line of progress on the same terminal.
+        self.errors: Console = self._screen if is_shared else errors
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 

@@ -70,8 +70,8 @@ Follow = Annotated[
     bool,
     typer.Option(
         "--follow",
-        help="Print the job's output, and wait until it ends. With --json, the output goes to"
-        " standard error.",
+        help="Print the job's output, and wait until it ends. Why an attempt stopped goes to"
+        " standard error; with --json, the output too.",
     ),
 ]
 
