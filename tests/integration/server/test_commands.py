@@ -35,8 +35,8 @@ async def test_config_prints_every_value_and_its_origin(tmp_path: Path) -> None:
 
 
 async def test_config_shows_no_password() -> None:
-    _, out, _ = await phalanx("config", PHALANX_STORE="postgres://ada:secret@db/x")
-    assert "secret" not in out
+    _, out, _ = await phalanx("config", PHALANX_STORE="postgres://ada:hunter2@db/x")
+    assert "hunter2" not in out
     assert "postgres://ada:…@db/x" in out
 
 
