@@ -91,6 +91,8 @@ def test_policies_with_a_mistake_are_refused_and_nothing_changes(fleet: Fleet) -
     said = at.type("policy", "apply", "bad.cedar", "good.cedar")
     assert "bad.cedar: policy no-large-jobs" in said.err
     assert "attribute `gpu` on entity type `Job` not found" in said.err
+    Path("empty.cedar").write_text("// nothing yet")
+    assert "every request would be refused" in at.type("policy", "apply", "empty.cedar").err
     assert [each["id"] for each in at.type("policy", "list", "--json").json["policies"]] == [
         "everything"
     ]

@@ -96,6 +96,12 @@ LABELLED = 'resource.namespace.hasTag("tier") && resource.namespace.getTag("tier
             "secret ml/hub",
         ),
         (
+            "AccessSecret",
+            'when { resource.name == "prod" }',
+            {"role": {"image": IMAGE, "pull_secrets": ["prod"]}},
+            "secret ml/prod",
+        ),
+        (
             "AccessExternalEndpoint",
             "unless { resource.declared }",
             {"role": {"env": {"A": "https://evil.example/x"}}},

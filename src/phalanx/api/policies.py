@@ -92,6 +92,9 @@ async def apply_policies(request: Request[Any, Any, Any]) -> PoliciesView:
     services, by = services_of(request), principal_of(request).name
     files = (await request_body.read_one(request, "a mapping, like {files: {…}}", _FIELDS))["files"]
     parsed = _parse(files)
+    if files and not parsed.summaries:
+        why = "have no policies, so that every request would be refused"
+        raise wrong("files", f"{why}; send no file to remove all policies")
     services.engine.check_leading()
     await services.objects.refresh()
     now = services.clock()

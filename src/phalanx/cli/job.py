@@ -118,4 +118,6 @@ def _role(role: "dict[str, Any]") -> str:
     resources = role.get("resources")
     each = f" ({formatting.amounts(resources)} each)" if resources else ""
     tasks = formatting.plural(role.get("replicas", 1), "task")
-    return f"{tasks}: {formatting.shell_command(role['command'])}{each}"
+    command = role.get("command")
+    runs = formatting.shell_command(command) if command else f"the program of {role['image']}"
+    return f"{tasks}: {runs}{each}"

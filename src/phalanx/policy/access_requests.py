@@ -68,7 +68,7 @@ def requests_of_job(
     )
     for image in dict.fromkeys(role.image for role in spec.roles if role.image is not None):
         yield AccessRequest(principal, "DeployImage", _image(image), f"image {image}", of_job)
-    for name in dict.fromkeys(key.name for role in spec.roles for key in role.secrets):
+    for name in _secrets(spec):
         attributes = (("namespace", spec.namespace), ("name", name))
         secret = Entity("Secret", f"{spec.namespace}/{name}", attributes)
         what = f"secret {spec.namespace}/{name}"
@@ -82,6 +82,14 @@ def requests_of_job(
         context = (("settings", settings),)
         what = f"the security settings {', '.join(settings)}"
         yield AccessRequest(principal, "OverrideSecurity", job, what, context)
+
+
+def _secrets(spec: JobSpec) -> Iterator[str]:
+    """The names of the secrets whose values the job can learn, or send to a registry."""
+    names: dict[str, None] = {}
+    for role in spec.roles:
+        names |= dict.fromkeys((*(key.name for key in role.secrets), *role.pull_secrets))
+    yield from names
 
 
 def request_to_cancel(principal: Principal, spec: JobSpec, owner: str) -> AccessRequest:

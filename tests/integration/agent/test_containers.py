@@ -207,8 +207,9 @@ async def site(_site: Site) -> AsyncIterator[Site]:
     """A server with one worker. Every test has an empty shared folder."""
     yield _site
     for job in (await _site.fleet.get("/jobs?finished=false"))["jobs"]:
-        await _site.fleet.cancel(job["id"])
-        await _site.fleet.reach(job["id"], "cancelled")
+        # It may be done by now.
+        await _site.fleet.client.delete(f"{_site.fleet.server.url}/jobs/{job['id']}")
+        await _site.fleet.reach(job["id"], "cancelled", "done")
     for path in _site.shared.iterdir():
         path.rmdir() if path.is_dir() else path.unlink()
 

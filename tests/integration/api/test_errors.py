@@ -158,8 +158,8 @@ async def test_bad_input_is_refused_with_the_field_that_is_wrong(
             "/workers/w/sync",
             b'{"incarnation": "i", "seq": 1, "tasks": [{"id": "x", "attempt": 1, "state": "odd"}]}',
             (
-                'tasks[0].state is "odd"; write accepted or running or exited or spawn_failed or'
-                " program_missing or gone"
+                'tasks[0].state is "odd"; write preparing or accepted or running or exited or'
+                " spawn_failed or program_missing or gone"
             ),
         ),
         (

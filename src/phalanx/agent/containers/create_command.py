@@ -109,6 +109,7 @@ def create_command(spec: TaskSpec, new: NewContainer, policy: ContainerPolicy) -
         *_devices(spec, policy),
         *_variables(spec, new, policy),
         *program,
+        "--",
         spec.image,
         *spec.args,
         oci_runtime=new.secrets.oci_runtime,

@@ -72,22 +72,24 @@ class ImagePulls:
 
     async def _pull(self, image: str, registry_auth: str, on_line: Report) -> None:
         """Raises PodmanError."""
+        source = f"docker://{image}"  # a registry, whatever the name of the image says
         if not registry_auth:
-            await call_podman(self._runtime.command("pull", image), on_line)
+            await call_podman(self._runtime.command("pull", "--", source), on_line)
             return
         logins = os.memfd_create(
             "registry-auth"
         )  # in memory, without a name that others could open
         try:
             os.write(logins, registry_auth.encode())
-            command = self._runtime.command("pull", f"--authfile=/proc/self/fd/{logins}", image)
+            option = f"--authfile=/proc/self/fd/{logins}"
+            command = self._runtime.command("pull", option, "--", source)
             await call_podman(command, on_line, (logins,))
         finally:
             os.close(logins)
 
     async def _is_stored(self, image: str) -> bool:
         try:
-            await call_podman(self._runtime.command("image", "exists", image))
+            await call_podman(self._runtime.command("image", "exists", "--", image))
         except PodmanError:
             return False
         return True

@@ -4,6 +4,7 @@
 `validation`.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -96,9 +97,19 @@ def _arguments(what: str) -> Reader[tuple[str, ...]]:
     return read
 
 
+#: `[registry/]repository[:tag][@digest]`, as Docker reads it.
+_IMAGE = re.compile(
+    r"([a-zA-Z0-9]([a-zA-Z0-9.-]*[a-zA-Z0-9])?(:[0-9]{1,5})?/)?"
+    r"[a-z0-9]+((\.|_{1,2}|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_{1,2}|-+)[a-z0-9]+)*)*"
+    r"(:[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127})?(@sha256:[0-9a-f]+)?"
+)
+#: Other places than a registry from which a container runtime would read an image.
+_TRANSPORT = re.compile(r"(containers-storage|dir|docker|oci|sif|tarball)(-archive|-daemon)?:")
+
+
 def image(value: object) -> str:
     name = text(value)
-    if not name or not name.isprintable() or " " in name or len(name) > IMAGE_LIMIT_CHARS:
+    if len(name) > IMAGE_LIMIT_CHARS or not _IMAGE.fullmatch(name) or _TRANSPORT.match(name):
         raise refusal(
             f"is {shown(name)}; write the name of an image, like registry.example/train@sha256:…"
         )
