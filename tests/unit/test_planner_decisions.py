@@ -330,6 +330,12 @@ def test_a_gang_whose_tasks_do_not_divide_the_nodes_never_fits() -> None:
     assert reason(driver, job) == NeverFits("gpu", want=6000, largest=4000)
 
 
+def test_the_resource_that_is_short_is_named_and_not_the_first_one() -> None:
+    driver = a_cluster(2, 2)
+    job = driver.submit(spec(3, role={"resources": {"cpu": "100m", "gpu": 2}}))
+    assert reason(driver, job) == NeverFits("gpu", want=6000, largest=4000)
+
+
 def test_the_same_state_gives_the_same_plan() -> None:
     driver = a_cluster(2, 3, 4)
     for size in (1, 2, 3):

@@ -128,11 +128,18 @@ def _too_large(role: RoleRequest, empty: FreeCapacity) -> Reason | None:
 
 
 def _too_many(gang: PendingGang, role: RoleRequest, empty: FreeCapacity) -> Reason:
-    resource, amount = next(iter(role.request.resources), (SLOTS, 1))
     table = empty.table
     fits = empty.fit(role.request).total
     closed = _closed_nodes(role.request, table)
     vector, mask = table.vector(role.request.resources), table.mask(role.request)
+
+    def tasks_that_fit(requested: tuple[str, int]) -> float:
+        """As far as this resource alone decides."""
+        resource, amount = requested
+        return float((empty.free[table.rows[resource]][mask] // max(amount, 1)).sum())
+
+    requested = [each for each in role.request.resources if each[1]]
+    resource, amount = min(requested, key=tasks_that_fit, default=(SLOTS, 1))
     without_slots = _total_without_slots(vector, empty.free, empty.partial, mask)
     if fits < gang.need <= without_slots:
         return NeverFits(SLOTS, gang.need, fits, closed=closed)
