@@ -329,10 +329,10 @@ async def test_the_commands_need_the_rights_of_the_viewer_and_no_other(
 
 @pytest.mark.parametrize("page", ["kubernetes", "migrate"])
 async def test_the_manifests_of_the_pages_are_accepted(admin: ApiClient, page: str) -> None:
-    manifests = blocks(page, "yaml")
-    assert manifests
-    for manifest in manifests:
-        await apply(admin, yaml.safe_load(manifest), dryRun="All")
+    objects = [each for block in blocks(page, "yaml") for each in yaml.safe_load_all(block)]
+    assert objects
+    for each in objects:
+        await apply(admin, each, dryRun="All")
 
 
 async def test_the_commands_of_the_page_work(plane: ControlPlane, admin: ApiClient) -> None:

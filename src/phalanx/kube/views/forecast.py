@@ -110,7 +110,7 @@ def _remedy(model: ClusterModel, job: str, reason: Reason, now: Micros) -> str |
         if rule is not None:
             return f"{rule}; {rule.remedy}"
     if isinstance(reason, why.WaitingForMembers) and reason.uncounted:
-        return "choose a match policy that counts running and succeeded pods"
+        return "set its match policy to waiting-and-running, so that running pods count"
     template = _REMEDIES.get(type(reason))
     return None if template is None else template.format(**msgspec.structs.asdict(reason))
 
