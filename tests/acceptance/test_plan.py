@@ -124,12 +124,13 @@ def test_a_job_is_planned_on_the_cluster_and_not_stored(own_server: Server, tmp_
 
 def test_a_command_is_planned_with_the_options_of_submit(own_server: Server) -> None:
     terminal = Terminal(own_server.url)
+    before = terminal.type("jobs", "--json").json
     with Worker(own_server.url, "w-1", gpu=2):
         said = terminal.type("plan", "--gang", "2", "--gpu", "1", "--", "python", "train.py")
         assert said.out == "the job would start now: 2 tasks on w-1\n"
         never = terminal.type("plan", "--gpu", "3", "--json", "--", "true").json
         assert never["reason"]["type"] == "NeverFits"
-    assert terminal.type("jobs", "--json").json == []
+    assert terminal.type("jobs", "--json").json == before
     wrong = terminal.type("plan", "--gpu", "many", "--", "true")
     assert (wrong.status, wrong.err.split()[:2]) == (2, ["phalanx:", "--gpu"])
     assert "--gang cannot be combined with a file" in ALONE.type("plan", "--gang=2", "-f", "a").err
