@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import aiohttp
 from aiohttp import web
+from aiohttp.connector import NEEDS_CLEANUP_CLOSED
 
 from phalanx.kube.connection.cluster_connection import ClusterConnection
 from phalanx.kube.connection.credentials import ConfiguredCredentials
@@ -83,7 +84,9 @@ class FaultyProxy:
     @asynccontextmanager
     async def serving(self) -> AsyncIterator["FaultyProxy"]:
         trust = ssl.create_default_context(cafile=str(self._api.ca))
-        connector = aiohttp.TCPConnector(ssl=trust, limit=0)
+        connector = aiohttp.TCPConnector(
+            ssl=trust, limit=0, enable_cleanup_closed=NEEDS_CLEANUP_CLOSED
+        )
         async with aiohttp.ClientSession(connector=connector, auto_decompress=False) as session:
             self._session = session
             runner = web.ServerRunner(web.Server(self._handle), shutdown_timeout=0.1)

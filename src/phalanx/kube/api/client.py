@@ -12,6 +12,7 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import aiohttp
 import msgspec
+from aiohttp.connector import NEEDS_CLEANUP_CLOSED
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -89,7 +90,9 @@ class ApiClient:
 
     async def __aenter__(self) -> Self:
         # The callers bound their own concurrency; a watch keeps a connection for itself.
-        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+        # Connections that wait for the end of TLS are closed with it where Python does not do so.
+        connector = aiohttp.TCPConnector(limit=0, enable_cleanup_closed=NEEDS_CLEANUP_CLOSED)
+        self._session = aiohttp.ClientSession(connector=connector)
         return self
 
     async def __aexit__(self, *_: object) -> None:
