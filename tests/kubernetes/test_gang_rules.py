@@ -98,7 +98,8 @@ async def test_gangs_that_hold_what_the_other_needs_do_not_wait_for_ever(pool: P
     [small] = await pool.add_nodes(1, {GPU: "1"})
     await pool.bind(await pool.create_pod("x", requests={GPU: "1"}, schedulerName="other"), large)
     async with scheduler(pool):
-        for name, selector in (("older", {HOST: small}), ("newer", {POOL: pool.namespace})):
+        # Creation times have whole seconds: of two gangs of one second, the names decide.
+        for name, selector in (("first", {HOST: small}), ("second", {POOL: pool.namespace})):
             annotations = koordinator(name, 2, mode="NonStrict", waiting_time="1h")
             fields: dict[str, Any] = {"annotations": annotations, "nodeSelector": selector}
             await pool.create_pod(f"{name}-0", requests={GPU: "1"}, **fields)
@@ -106,7 +107,7 @@ async def test_gangs_that_hold_what_the_other_needs_do_not_wait_for_ever(pool: P
             await pool.create_pod(f"{name}-1", requests={GPU: "2"}, **fields)
             await until(pool, f"{name}-0", HELD_SINCE, exists=True)
         await pool.api.delete(PODS, "x", pool.namespace, grace_s=0)
-        await bound(pool, "older-0", "older-1")
+        await bound(pool, "first-0", "first-1")
 
 
 async def test_a_gang_whose_waiting_time_is_over_is_not_placed_again(pool: Pool) -> None:

@@ -70,7 +70,7 @@ def test_json_has_only_escaped_control_characters(
 
 def test_commands_print_text_from_elsewhere_only_through_the_printers() -> None:
     """`typer.echo` prints an empty line, a document, or a text of the command itself."""
-    may_echo = {"__init__", "config", "convert", "local_cluster", "output", "visible_text"}
+    may_echo = {"app", "config", "convert", "local_cluster", "output", "visible_text"}
     may_echo |= {"serve", "simulate", "token", "usage_errors"}
     for file in Path(phalanx.cli.__path__[0]).glob("*.py"):
         if file.stem not in may_echo:
