@@ -54,10 +54,19 @@ amounts = st.fixed_dictionaries(
 )
 
 
+images = st.builds(
+    "{}{}{}{}".format,
+    st.sampled_from(["", "registry.example/", "127.0.0.1:5000/"]),
+    st.from_regex(r"x[a-z0-9]{0,8}(/[a-z0-9]{1,8})?", fullmatch=True),
+    st.sampled_from(["", ":1.2_b", ":latest"]),
+    st.sampled_from(["", "@sha256:" + 64 * "0"]),
+)
+
+
 @st.composite
 def roles(draw: st.DrawFn, name: str) -> Role:
     replicas = draw(st.integers(1, 1000))
-    image = draw(st.none() | names)
+    image = draw(st.none() | images)
     has_own_program = image is not None and draw(st.booleans())
     command = draw(words.filter(str.strip) | st.lists(words, max_size=3))
     given = command if isinstance(command, str) else ("run", *command)
