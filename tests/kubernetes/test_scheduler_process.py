@@ -73,9 +73,13 @@ async def test_one_of_two_schedulers_leads_and_the_other_takes_over(
         await pool.create_pod(name, **gang("a", 2))
     await bound(pool, "a-0", "a-1")
     assert not await second.leads()
-    assert 'phalanx_kube_binds_total{result="bound"} 2.0' in await first.get("/metrics")
-    assert 'phalanx_kube_gangs{state="bound"} 1.0' in await first.get("/metrics")
 
+    async def has_counted_the_gang() -> bool:
+        metrics = await first.get("/metrics")
+        expected = ('phalanx_kube_binds_total{result="bound"} 2.0', '_gangs{state="bound"} 1.0')
+        return all(each in metrics for each in expected)
+
+    await eventually(has_counted_the_gang, PATIENCE_S, (tmp_path / "first.log").read_text)
     first.process.send_signal(signal.SIGTERM)
     assert await asyncio.to_thread(first.process.wait, PATIENCE_S) == 0
     await eventually(second.leads, PATIENCE_S)

@@ -21,7 +21,7 @@ def deadlocked(
     gang could start even alone, because then the gathered places are not the obstacle.
     """
     free = empty.fork()
-    keeping = sorted(gangs, key=lambda gang: (-gang.priority, gang.created_at))
+    keeping = sorted(gangs, key=lambda gang: (-gang.priority, gang.created_at, gang.name))
     occupants = {gang.job: occupants_of(gang, gang.gathered, free.table) for gang in keeping}
     for gang in keeping:
         free.vacate(occupants[gang.job], -1)
