@@ -110,7 +110,7 @@ def test_a_job_is_planned_on_the_cluster_and_not_stored(own_server: Server, tmp_
         worker.claim()
         waits = terminal.type("plan", "-f", job(tmp_path, 2))
         assert waits.out.splitlines() == [
-            "the job would be pending: 1 of 2 tasks fit (short of gpu)",
+            "the job would be pending: 1 of 2 tasks fit (short of GPUs)",
             "alternative: with 1 of 2 tasks, the job would start now",
             waits.out.splitlines()[2],
         ]
@@ -180,8 +180,8 @@ def test_why_prints_a_remedy_and_alternatives(own_server: Server) -> None:
         worker.claim()
         terminal.type("submit", "--name", "pair", "--gang", "2", "--gpu", "1", "--", "true")
         said = terminal.type("why", "pair").out.splitlines()
-    assert said[0].endswith(": pending: 1 of 2 tasks fit (short of gpu)")
-    assert said[1] == "remedy: wait for gpu to become free, or add workers that have it"
+    assert said[0].endswith(": pending: 1 of 2 tasks fit (short of GPUs)")
+    assert said[1] == "remedy: wait for GPUs to become free, or add workers that have it"
     assert said[2] == "alternative: with 1 of 2 tasks, the job would start now"
     assert said[3].startswith("alternative: with priority 1, the job would evict default/busy")
 

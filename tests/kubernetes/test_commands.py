@@ -62,8 +62,8 @@ async def test_a_plan_of_manifests_says_what_would_happen_and_creates_nothing(
     shortage = "the gang needs 8 GPUs, at most 4 fit on the empty cluster"
     assert said.out.splitlines() == [
         f"{pool.namespace}/tf-smoke-gpu: never starts: {shortage}",
-        "remedy: add nodes with more gpu, or request less",
-        "alternative: with a minimum of 3 in place of 5 pods, the gang would start now",
+        "remedy: add nodes with more GPUs, or request less",
+        "alternative: with a minimum of 3 instead of 5, the gang would start now",
     ]
     await pool.add_nodes(2, {GPU: "2"})
     [forecast] = (await at.read("plan", "-f", "-", stdin=tfjob(pool)))["forecasts"]
@@ -87,7 +87,7 @@ async def test_why_repeats_what_the_scheduler_wrote_and_plans_again_on_demand(
         await bound(pool, "first-0", "first-1")
         for name in ("second-0", "second-1", "second-2"):
             await pool.create_pod(name, requests={GPU: "1"}, **gang("second", 3))
-        await pending_reason(pool, "second-2", "2 of 3 pods fit (short of gpu)")
+        await pending_reason(pool, "second-2", "2 of 3 pods fit (short of GPUs)")
     listed = (await at.type("gangs", COLUMNS="80")).out.splitlines()
     assert all(len(line) <= 80 for line in listed)
     assert [line.split()[:5] for line in listed] == [
@@ -101,9 +101,9 @@ async def test_why_repeats_what_the_scheduler_wrote_and_plans_again_on_demand(
     assert any(event["reason"] == "FailedScheduling" for event in written["events"])
     now = (await at.type("why", "second", "--now")).out.splitlines()
     assert now[:3] == [
-        f"gang {pool.namespace}/second: stays pending: 2 of 3 pods fit (short of gpu)",
-        "remedy: wait for gpu to become free, or add nodes that have it",
-        "alternative: with a minimum of 2 in place of 3 pods, the gang would start now",
+        f"gang {pool.namespace}/second: stays pending: 2 of 3 pods fit (short of GPUs)",
+        "remedy: wait for GPUs to become free, or add nodes that have it",
+        "alternative: with a minimum of 2 instead of 3, the gang would start now",
     ]
     assert now[4] == "queue default, priority 0, 0 of 3 pods bound, minimum 3"
     [queue] = [each for each in await at.read("queues") if each["name"] == "default"]

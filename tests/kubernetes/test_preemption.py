@@ -129,7 +129,7 @@ async def test_a_victim_is_asked_for_a_checkpoint_before_it_is_evicted(
             await until_evicted(pool, "low-0")
         else:
             await pool.create_pod("plain", requests={GPU: "1"})
-            await pending_reason(pool, "plain", "short of gpu")
+            await pending_reason(pool, "plain", "short of GPUs")
             assert not (await pool.read_pod("low-0")).is_terminating
         assert not (await pool.read_pod("low-1")).is_terminating
         await pool.annotate("low-1", {CHECKPOINTED: "true"})

@@ -230,7 +230,7 @@ async def test_a_gang_that_is_bound_in_part_is_completed_first(pool: Pool) -> No
     await half_bound(pool)
     async with scheduler(pool):
         await pool.create_pod("other", requests={GPU: "1"})
-        await pending_reason(pool, "other", "short of gpu")
+        await pending_reason(pool, "other", "short of GPUs")
         await bound(pool, "m-0")
         await pool.add_nodes(1, {GPU: "1"})
         await bound(pool, "m-0", "m-1")

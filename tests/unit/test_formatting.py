@@ -58,8 +58,8 @@ def test_a_job_name_has_its_namespace_unless_that_is_the_default() -> None:
 
 def test_a_reason_is_shown_for_a_job_that_is_pending_stopping_or_ended_badly() -> None:
     assert formatting.reason_text(a_job()) == "queued"
-    assert formatting.reason_text(a_job(reason={"type": "X", "message": "short of gpu"})) == (
-        "short of gpu"
+    assert formatting.reason_text(a_job(reason={"type": "X", "message": "short of GPUs"})) == (
+        "short of GPUs"
     )
     assert formatting.reason_text(a_job(phase=Phase.FAILED, cause="it broke")) == "it broke"
     assert formatting.reason_text(a_job(phase=Phase.DONE, cause="it is complete")) == ""

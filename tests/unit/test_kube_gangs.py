@@ -791,7 +791,7 @@ def test_a_pod_above_the_minimum_of_a_running_gang_says_why_it_is_pending() -> N
     assert cluster.plan() == []
     (report,) = cluster.reports
     assert (report.pod.name, report.kind) == ("w2", "Unschedulable")
-    assert "gpu" in report.message
+    assert "GPUs" in report.message
 
 
 def test_a_budget_holds_for_all_victims_of_a_preemptor_together() -> None:

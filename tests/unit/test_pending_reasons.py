@@ -69,10 +69,10 @@ SENTENCES: list[tuple[Reason, str]] = [
         NeverFits("memory", 64 * 2**30, 2**30 * 3 // 2),
         "never fits: the gang needs 64Gi memory, at most 1536Mi fit on the empty cluster",
     ),
-    (QueueLimit("research", "gpu"), "queue research has reached its gpu limit"),
+    (QueueLimit("research", "gpu"), "queue research has reached its GPU limit"),
     (
         QueueQuota("research", "gpu"),
-        "not preemptible, and queue research has too little gpu quota left",
+        "not preemptible, and queue research has too little GPU quota left",
     ),
     (
         BelowMinResources("cpu", 5000, 3000),
@@ -85,18 +85,18 @@ SENTENCES: list[tuple[Reason, str]] = [
         HeldBack("j-1", NOON),
         "held back: starting now would delay j-1 (reserved start 2023-11-15 12:00:00 UTC)",
     ),
-    (NotEnough(8, 5, "gpu"), "5 of 8 tasks fit (short of gpu)"),
-    (NotEnough(8, 7, "gpu", of_group=True), "7 of 8 tasks of its group fit (short of gpu)"),
+    (NotEnough(8, 5, "gpu"), "5 of 8 tasks fit (short of GPUs)"),
+    (NotEnough(8, 7, "gpu", of_group=True), "7 of 8 tasks of its group fit (short of GPUs)"),
     (
-        Gathering(2, 4, "short of gpu"),
-        "gathered 2 of 4 places, 2 are missing (short of gpu)",
+        Gathering(2, 4, "short of GPUs"),
+        "gathered 2 of 4 places, 2 are missing (short of GPUs)",
     ),
-    (Gathering(3, 4, "short of gpu"), "gathered 3 of 4 places, 1 is missing (short of gpu)"),
+    (Gathering(3, 4, "short of GPUs"), "gathered 3 of 4 places, 1 is missing (short of GPUs)"),
     (
-        AboveMinimum(2, "short of gpu"),
-        "2 tasks above the minimum have no place (short of gpu)",
+        AboveMinimum(2, "short of GPUs"),
+        "2 tasks above the minimum have no place (short of GPUs)",
     ),
-    (AboveMinimum(1, "short of gpu"), "1 task above the minimum has no place (short of gpu)"),
+    (AboveMinimum(1, "short of GPUs"), "1 task above the minimum has no place (short of GPUs)"),
     (Fragmented("node", 3), "fragmented: enough is free in total, but the best node fits 3 tasks"),
 ]
 

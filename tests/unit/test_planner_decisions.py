@@ -315,7 +315,7 @@ def test_a_gang_that_fits_without_its_group_says_what_its_group_lacks() -> None:
         for name in names
     ]
     for job in jobs:
-        assert str(reason(driver, job)) == "7 of 8 tasks of its group fit (short of cpu)"
+        assert str(reason(driver, job)) == "7 of 8 tasks of its group fit (short of CPUs)"
 
 
 def test_a_gang_that_is_larger_than_the_cluster_never_fits() -> None:
@@ -446,9 +446,9 @@ def test_a_gathering_gang_says_how_many_places_it_has_and_what_is_missing() -> N
     driver = a_cluster(2, 2)
     driver.run(driver.submit(spec(2, role=gpus(1))), "w0", "w0")
     job = driver.submit(spec(4, role=gpus(1), mode="non-strict"))
-    assert reason(driver, job) == Gathering(2, 4, "short of gpu"), "those of this plan count"
+    assert reason(driver, job) == Gathering(2, 4, "short of GPUs"), "those of this plan count"
     carry_out(driver)
-    assert reason(driver, job) == Gathering(2, 4, "short of gpu")
+    assert reason(driver, job) == Gathering(2, 4, "short of GPUs")
 
 
 def test_a_shortage_of_slots_is_called_that() -> None:
@@ -473,7 +473,7 @@ def test_tasks_above_the_minimum_without_a_place_have_a_reason_of_their_own() ->
     carry_out(driver)
     driver.start(job)
     reasons = planned(driver).reasons
-    assert reasons[job] == AboveMinimum(2, "short of gpu")
+    assert reasons[job] == AboveMinimum(2, "short of GPUs")
     assert list(reasons) == [], "the job is not pending"
     gang = driver.gang(job)
     assert reason_of(gang, reasons, driver.now) == reasons[job]

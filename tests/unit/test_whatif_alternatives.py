@@ -103,9 +103,9 @@ def test_an_unknown_gang_has_no_alternatives() -> None:
 
 def test_the_remedy_of_a_reason_says_what_would_have_to_change() -> None:
     assert remedy(QueueLimit("ml", "gpu")) == (
-        "wait for jobs of queue ml to end, or raise its gpu limit"
+        "wait for jobs of queue ml to end, or raise its GPU limit"
     )
-    assert remedy(NeverFits("gpu", 8000, 4000)) == "add workers with more gpu, or request less"
+    assert remedy(NeverFits("gpu", 8000, 4000)) == "add workers with more GPUs, or request less"
     assert remedy(WaitingForMembers(1, 2)) == "submit the missing members"
     assert remedy(WaitingForMembers(1, 2, 1)) == (
         "submit the job again with a match policy that counts running and done members"

@@ -121,7 +121,7 @@ class QueueLimit(msgspec.Struct, frozen=True, tag=True):
     resource: str
 
     def __str__(self) -> str:
-        return f"queue {self.queue} has reached its {self.resource} limit"
+        return f"queue {self.queue} has reached its {unit_in_words(self.resource)} limit"
 
 
 class QueueQuota(msgspec.Struct, frozen=True, tag=True):
@@ -131,7 +131,8 @@ class QueueQuota(msgspec.Struct, frozen=True, tag=True):
     resource: str
 
     def __str__(self) -> str:
-        return f"not preemptible, and queue {self.queue} has too little {self.resource} quota left"
+        quota = f"{unit_in_words(self.resource)} quota"
+        return f"not preemptible, and queue {self.queue} has too little {quota} left"
 
 
 class BelowMinResources(msgspec.Struct, frozen=True, tag=True):
@@ -169,7 +170,7 @@ class NotEnough(msgspec.Struct, frozen=True, tag=True):
 
     def __str__(self) -> str:
         tasks = "tasks of its group" if self.of_group else "tasks"
-        return f"{self.fits} of {self.want} {tasks} fit (short of {self.short_of})"
+        return f"{self.fits} of {self.want} {tasks} fit ({shortage_in_words(self.short_of)})"
 
 
 class Gathering(msgspec.Struct, frozen=True, tag=True):
@@ -258,6 +259,20 @@ def amount_in_words(resource: str, amount: int, *, unit: bool = True) -> str:
     if resource in _UNITS:
         return f"{number} {_UNITS[resource]}{'' if number == '1' else 's'}"
     return f"{number} {resource}"
+
+
+def unit_in_words(resource: str) -> str:
+    """`GPU`, `CPU`, `memory`: a resource before another noun."""
+    return _UNITS.get(resource, resource)
+
+
+def resource_in_words(resource: str) -> str:
+    """`GPUs`, `CPUs`, `memory`: a resource of which there is some amount."""
+    return f"{_UNITS[resource]}s" if resource in _UNITS else resource
+
+
+def shortage_in_words(resource: str) -> str:
+    return f"short of {resource_in_words(resource)}"
 
 
 def _closed(nodes: dict[str, str]) -> str:

@@ -102,8 +102,8 @@ async def test_why_has_a_remedy_and_alternatives(server: Running) -> None:
     job = (await server.call("POST", "/jobs", gang(2))).body["id"]
     found = (await server.call("GET", f"/jobs/{job}/why")).body
     assert found["reason"]["type"] == "NotEnough"
-    assert found["message"] == "pending: 1 of 2 tasks fit (short of gpu)"
-    assert found["remedy"] == "wait for gpu to become free, or add workers that have it"
+    assert found["message"] == "pending: 1 of 2 tasks fit (short of GPUs)"
+    assert found["remedy"] == "wait for GPUs to become free, or add workers that have it"
     fewer, higher = found["alternatives"]
     assert fewer["message"] == "with 1 of 2 tasks, the job would start now"
     assert (higher["priority"], higher["victims"][0]["name"]) == (3, "default/busy")
@@ -143,7 +143,7 @@ async def test_why_of_a_running_job_names_the_tasks_above_its_minimum(server: Ru
     async with asyncio.timeout(PATIENCE_S):
         while (told := (await server.call("GET", f"/jobs/{job}/why")).body)["message"] == "running":
             await asyncio.sleep(0)  # the next plan has not been made yet
-    assert told["message"] == "running: 1 task above the minimum has no place (short of gpu)"
+    assert told["message"] == "running: 1 task above the minimum has no place (short of GPUs)"
 
 
 async def test_why_of_an_ended_job_says_how_it_ended(server: Running) -> None:

@@ -25,7 +25,7 @@ Now = Annotated[
     bool,
     typer.Option(
         "--now",
-        help="Plan with the cluster as it is, in place of reading what the scheduler has written;"
+        help="Plan with the cluster as it is, instead of reading what the scheduler has written;"
         " needs the right to read the whole cluster.",
     ),
 ]

@@ -22,6 +22,7 @@ from phalanx.plan.explain.whatif import (
     Shorter,
     alternatives,
     forecast,
+    remedy_text,
 )
 
 #: What would have to change; a gang with any other reason only needs time.
@@ -31,10 +32,10 @@ _REMEDIES: dict[type, str] = {
     why.WaitingForGroup: "create the missing gangs, or remove them from the groups",
     why.NoNodeMatches: "add a node that has them, or change the pods",
     why.NoNodeSatisfies: "add a node that satisfies them, or change the pods",
-    why.NeverFits: "add nodes with more {short_of}, or request less",
-    why.QueueLimit: "wait for gangs of queue {queue} to end, or raise its {resource} limit",
-    why.BelowMinResources: "wait for {resource} to become free, or lower minResources",
-    why.NotEnough: "wait for {short_of} to become free, or add nodes that have it",
+    why.NeverFits: "add nodes with more {resources}, or request less",
+    why.QueueLimit: "wait for gangs of queue {queue} to end, or raise its {unit} limit",
+    why.BelowMinResources: "wait for {resources} to become free, or lower minResources",
+    why.NotEnough: "wait for {resources} to become free, or add nodes that have it",
     why.Gathering: "wait for the missing places, or add nodes",
     why.AboveMinimum: "wait for capacity to become free, or add nodes",
     why.Fragmented: "wait for a {domain} with enough free capacity, or request less per pod",
@@ -112,13 +113,13 @@ def _remedy(model: ClusterModel, job: str, reason: Reason, now: Micros) -> str |
     if isinstance(reason, why.WaitingForMembers) and reason.uncounted:
         return "set its match policy to waiting-and-running, so that running pods count"
     template = _REMEDIES.get(type(reason))
-    return None if template is None else template.format(**msgspec.structs.asdict(reason))
+    return None if template is None else remedy_text(template, reason)
 
 
 def _alternative(model: ClusterModel, alternative: Alternative) -> str:
     match alternative:
         case Fewer(tasks, of):
-            return f"with a minimum of {tasks} in place of {of} pods, the gang would start now"
+            return f"with a minimum of {tasks} instead of {of}, the gang would start now"
         case Higher(priority, planned):
             victims = _victims_in_words([_victim_view(model, each) for each in planned])
             return f"with priority {priority}, the gang would evict {victims}"

@@ -315,7 +315,7 @@ def _message(reason: Reason, gang: KubeGang, model: ClusterModel) -> str:
 
 
 def reason_text(reason: Reason, model: ClusterModel) -> str:
-    """The sentence of a reason, about pods in place of tasks."""
+    """The sentence of a reason, about pods instead of tasks."""
     if isinstance(reason, why.WaitingForVictims):
         pods = tuple(sorted(map(model.pod_name, reason.tasks)))
         return f"starts when {listed(pods)} {'has' if len(pods) == 1 else 'have'} stopped"

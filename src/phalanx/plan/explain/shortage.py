@@ -14,6 +14,7 @@ from phalanx.core.reasons import (
     NotEnough,
     QueueLimit,
     Reason,
+    shortage_in_words,
 )
 from phalanx.core.spec.job import PackMode
 from phalanx.core.text import listed
@@ -254,7 +255,7 @@ def _because(reason: Reason) -> str:
     """The part of a reason that does not count tasks."""
     match reason:
         case NotEnough(short_of=short_of):
-            return f"short of {short_of}"
+            return shortage_in_words(short_of)
         case Fragmented(domain=domain):
             return f"fragmented: no {domain} has enough free"
         case _:

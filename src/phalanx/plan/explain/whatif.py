@@ -172,13 +172,13 @@ _REMEDIES: dict[type, str] = {
     why.WaitingForGroup: "submit the missing jobs, or submit this job again without its group",
     why.NoNodeMatches: "add a worker with these labels, or change the node selector",
     why.NoNodeSatisfies: "add a node that satisfies them, or change the pod",
-    why.NeverFits: "add workers with more {short_of}, or request less",
-    why.QueueLimit: "wait for jobs of queue {queue} to end, or raise its {resource} limit",
+    why.NeverFits: "add workers with more {resources}, or request less",
+    why.QueueLimit: "wait for jobs of queue {queue} to end, or raise its {unit} limit",
     why.QueueQuota: "wait for jobs of queue {queue} that are not preemptible to end, raise its"
-    " {resource} quota, or submit the job again as preemptible",
-    why.BelowMinResources: "wait for {resource} to become free, or submit the job again with lower"
+    " {unit} quota, or submit the job again as preemptible",
+    why.BelowMinResources: "wait for {resources} to become free, or submit the job again with lower"
     " min_resources",
-    why.NotEnough: "wait for {short_of} to become free, or add workers that have it",
+    why.NotEnough: "wait for {resources} to become free, or add workers that have it",
     why.Gathering: "wait for the missing places, or add workers",
     why.AboveMinimum: "wait for capacity to become free, or add workers",
     why.Fragmented: "wait for a {domain} with enough free capacity, or request smaller tasks",
@@ -192,4 +192,13 @@ def remedy(reason: Reason) -> str | None:
     if isinstance(reason, why.NeverFits) and reason.short_of == SLOTS and not reason.largest:
         return "start a worker"
     template = _REMEDIES.get(type(reason))
-    return None if template is None else template.format(**msgspec.structs.asdict(reason))
+    return None if template is None else remedy_text(template, reason)
+
+
+def remedy_text(template: str, reason: Reason) -> str:
+    """The template with the fields of the reason, and with its resource in words: `{resources}`
+    stands for some amount of it, `{unit}` for its name before another noun."""
+    fields = msgspec.structs.asdict(reason)
+    resource = fields.get("resource") or fields.get("short_of") or ""
+    words = {"resources": why.resource_in_words(resource), "unit": why.unit_in_words(resource)}
+    return template.format(**fields, **words)
