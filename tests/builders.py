@@ -79,6 +79,8 @@ def a_spec(**fields: Any) -> JobSpec:
         fence=False,
         external_services={},
         after=(),
+        afterany=(),
+        afternotok=(),
         schedule=None,
     )
     return msgspec.structs.replace(spec, **fields)

@@ -16,6 +16,7 @@ from phalanx.core import events
 from phalanx.core.cluster import Cluster
 from phalanx.core.errors import CoreError
 from phalanx.core.model import ENDED, Assignment, Blob, GangMembers, Protocol, Queue, Task
+from phalanx.core.spec.job import DEPENDENCY_FIELDS
 from phalanx.core.spec.validation import job_spec
 from phalanx.core.spec.watch import AbnormalKind
 from phalanx.core.states import State
@@ -165,11 +166,15 @@ class AnyHistory(RuleBasedStateMachine):
         for document in documents:
             self.submit(document, [])
 
-    @rule(document=SPECS, after=st.lists(PICK, max_size=2))
-    def submit(self, document: dict[str, Any], after: list[int]) -> None:
+    @rule(
+        document=SPECS,
+        after=st.lists(PICK, max_size=2),
+        field=st.sampled_from(DEPENDENCY_FIELDS),
+    )
+    def submit(self, document: dict[str, Any], after: list[int], field: str = "after") -> None:
         try:
             jobs = {self.some_job(pick) for pick in after}
-            spec = job_spec(document | {"after": sorted(job for job in jobs if job)})
+            spec = job_spec(document | {field: sorted(job for job in jobs if job)})
         except CoreError:
             return
         ended = {job.id: job.phase for job in self.driver.jobs.values() if job.phase in ENDED}
@@ -383,7 +388,8 @@ class AnyHistory(RuleBasedStateMachine):
         for _ in range(2 * len(driver.jobs) + 4):
             driver.advance(601)
             for job in list(driver.cluster.gangs):
-                self.finish(job)
+                if job in driver.cluster.gangs:  # it may have ended with the job before it
+                    self.finish(job)
         left = [gang.job for gang in driver.cluster.gangs.values()]
         assert not left, f"these never end: {left}"
 

@@ -1,4 +1,4 @@
-"""Dependencies: a job is blocked until all are done, and fails if one of them does not succeed."""
+"""Dependencies: a job is blocked until all have ended, and ends if one ended in the wrong way."""
 
 import pytest
 from tests.driver import Driver, spec
@@ -234,3 +234,48 @@ def test_cancelling_a_dependant_does_not_affect_its_dependency() -> None:
     driver.apply(CancelRequested(two))
     finish(driver, one)
     assert (driver.phase(one), driver.phase(two)) == (Phase.DONE, Phase.CANCELLED)
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_job_with_afterany_runs_in_whatever_phase_its_dependency_ended(code: int) -> None:
+    driver = Driver()
+    one = driver.submit(spec(max_retries=1))
+    two = driver.submit(spec(afterany=[one]))
+    assert driver.states(two) == [B]
+    finish(driver, one, code)
+    assert driver.states(two) == [PENDING]
+    assert not driver.cluster.dependants.get(one)
+
+
+def test_a_job_with_afternotok_runs_when_its_dependency_has_failed() -> None:
+    driver = Driver()
+    one = driver.submit(spec(max_retries=1))
+    two = driver.submit(spec(afternotok=[one]))
+    finish(driver, one, 1)
+    assert driver.states(two) == [PENDING]
+
+
+def test_a_job_with_afternotok_is_cancelled_when_its_dependency_is_done() -> None:
+    driver = Driver()
+    one = driver.submit(spec())
+    two = driver.submit(spec(afternotok=[one]))
+    finish(driver, one)
+    assert driver.phase(two) is Phase.CANCELLED
+    assert str(driver.job(two).cause) == f"not needed: job {one} is done"
+
+
+def test_dependencies_of_each_kind_are_judged_when_they_had_ended_before() -> None:
+    driver = Driver()
+    ended = {"j-good": Phase.DONE, "j-bad": Phase.FAILED}
+    runs = driver.submit(spec(after=["j-good"], afternotok=["j-bad"]), ended=ended)
+    also = driver.submit(spec(afterany=["j-good", "j-bad"]), ended=ended)
+    not_needed = driver.submit(spec(afternotok=["j-good"]), ended=ended)
+    fails = driver.submit(spec(after=["j-bad"]), ended=ended)
+    assert (driver.states(runs), driver.states(also)) == ([PENDING], [PENDING])
+    assert driver.phase(not_needed) is Phase.CANCELLED
+    assert driver.phase(fails) is Phase.FAILED
+
+
+def test_a_missing_dependency_is_named_with_its_field() -> None:
+    refusal = Driver().refuse(Submitted("j-1", spec(afternotok=["j-9"])), Invalid)
+    assert refusal == "afternotok[0] is j-9, which does not exist"

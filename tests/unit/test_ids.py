@@ -25,7 +25,7 @@ def test_a_job_id_has_eight_digits_and_none_that_people_mistake(bits: int) -> No
     assert job.startswith("j-")
     assert set(job[2:]) <= set(DIGITS)
     assert not set("ilou") & set(DIGITS)
-    assert names.job_id(job) == job
+    assert names.job_reference(job) == job
 
 
 def test_four_digits_name_one_of_a_hundred_jobs_in_practice() -> None:

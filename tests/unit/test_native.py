@@ -172,6 +172,8 @@ def specs(draw: st.DrawFn) -> JobSpec:
             st.dictionaries(subdomains, subdomains.map("https://{}:443".format), max_size=2)
         ),
         after=() if schedule else tuple(draw(st.lists(ids, max_size=3, unique=True))),
+        afterany=() if schedule else tuple(draw(st.lists(ids, max_size=3, unique=True))),
+        afternotok=(),
         schedule=schedule,
     )
 

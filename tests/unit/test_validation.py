@@ -83,6 +83,8 @@ def test_only_the_command_is_required() -> None:
         fence=False,
         external_services={},
         after=(),
+        afterany=(),
+        afternotok=(),
         schedule=None,
     )
 
@@ -257,7 +259,7 @@ def test_a_field_of_the_job_in_a_role_is_refused_with_its_right_path() -> None:
         ("preemption_policy", "higher", "write lower or never"),
         ("checkpoint", True, "is true; write none or each or all"),
         ("schedule", "0 2 * * *", "write a mapping"),
-        ("after", "j-1", "write a list of job ids"),
+        ("after", "j-1", "write a list of ids or names of jobs"),
     ],
 )
 def test_an_invalid_field_is_refused_with_its_value_and_a_cure(

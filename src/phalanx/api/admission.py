@@ -51,7 +51,7 @@ async def admit_priority(request: Request[Any, Any, Any], job_id: str, priority:
     """Raise Forbidden unless the policies permit the job with another priority."""
     if services_of(request).authorizer.has_policies:
         spec = (await find(request, job_id)).job.spec
-        await admit(request, replace(spec, priority=priority, after=()))
+        await admit(request, replace(spec, priority=priority, after=(), afterany=(), afternotok=()))
 
 
 async def check_cancel(request: Request[Any, Any, Any], job_id: str) -> None:

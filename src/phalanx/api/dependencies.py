@@ -7,9 +7,10 @@ from litestar import Request
 from phalanx.api.auth import principal_of
 from phalanx.api.services import services_of
 from phalanx.core.errors import Invalid
-from phalanx.core.handlers.submit import missing_dependency
+from phalanx.core.handlers.submit import missing_dependencies
 from phalanx.core.model import Job
 from phalanx.core.spec.job import JobSpec
+from phalanx.engine.dependency_lookup import full_name
 from phalanx.engine.turn import Turn
 from phalanx.identity.principal import check_namespaces_of
 from phalanx.wire.jobs import RelatedJob
@@ -22,14 +23,15 @@ async def check_references(request: Request[Any, Any, Any], spec: JobSpec) -> No
     """
     services, principal = services_of(request), principal_of(request)
     check_namespaces_of(principal, spec)
-    if not spec.after or principal.confined_to is None:
+    if not spec.dependencies or principal.confined_to is None:
         return
-    summaries = await services.store.job_summaries(spec.after)
-    problems = [
-        missing_dependency(number, job)
-        for number, job in enumerate(spec.after)
-        if job in summaries and not principal.may_see(summaries[job].namespace)
-    ]
+    summaries = await services.store.job_summaries(spec.dependencies)
+
+    def is_hidden(job: str) -> bool:
+        namespace = summaries[job].namespace if job in summaries else full_name(spec, job)[0]
+        return not principal.may_see(namespace)
+
+    problems = missing_dependencies(spec, is_hidden)
     if problems:
         raise Invalid(problems)
 
@@ -45,12 +47,12 @@ async def related_jobs(
 
     def live(turn: Turn) -> tuple[dict[str, Job], list[Job]]:
         gangs = turn.cluster.gangs
-        before = {name: gangs[name].job for name in job.spec.after if name in gangs}
+        before = {name: gangs[name].job for name in job.spec.dependencies if name in gangs}
         after = [gangs[name].job for name in turn.cluster.followers.get(job.id, ())]
         return before, sorted(after, key=lambda each: (each.created_at, each.id))
 
     before, after = await services.engine.do(live)
-    for name in job.spec.after:
+    for name in job.spec.dependencies:
         if name not in before and (row := await services.store.job(name)) is not None:
             before[name] = row[0]
     return (
@@ -58,7 +60,7 @@ async def related_jobs(
             _related(before[name])
             if name in before and principal.may_see(before[name].spec.namespace)
             else RelatedJob(name)
-            for name in job.spec.after
+            for name in job.spec.dependencies
         ),
         tuple(_related(each) for each in after if principal.may_see(each.spec.namespace)),
     )

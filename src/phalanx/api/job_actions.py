@@ -128,7 +128,7 @@ async def retry(
             f"job {old.id} is {old.phase}; only a job that has ended can be retried; to stop and"
             " requeue it, use requeue"
         )
-    spec = replace(old.spec, after=())
+    spec = replace(old.spec, after=(), afterany=(), afternotok=())
     submission = await admit_and_pin(request, spec, old.members)
     [outcome] = await services.submissions.submit(
         [submission], request_key(request, key), partial(note_submitted, request)

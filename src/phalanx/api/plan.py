@@ -43,6 +43,7 @@ from phalanx.core.spec.cron_times import next_due
 from phalanx.core.spec.job import Schedule
 from phalanx.core.time_units import Micros
 from phalanx.core.warnings import AnyWarning, above_limit
+from phalanx.engine.dependency_lookup import look_up
 from phalanx.engine.forecast import JobForecast
 from phalanx.engine.timezones import zone
 from phalanx.engine.turn import Turn
@@ -82,14 +83,12 @@ async def plan_only(
         raise wrong("", f"the body has {len(found.jobs)} jobs; plan one job at a time")
     schedule, spec = found.jobs[0].schedule, replace(found.jobs[0], schedule=None)
     await admit(request, spec)
-    ended = {}
-    for dependency in spec.after:
-        row = await services.store.job(dependency)
-        if row is not None and not row[0].is_live:
-            ended[dependency] = row[0].phase
+    dependencies = await look_up(services.engine, services.store, [spec])
 
     def preview(turn: Turn) -> tuple[Gang, tuple[AnyWarning, ...], Micros]:
-        changes = turn.cluster.preview(Submitted(_PLANNED, spec, ended=ended), turn.now)
+        resolved = dependencies.resolved(spec, turn.cluster)
+        submitted = Submitted(_PLANNED, resolved, ended=dependencies.ended(resolved))
+        changes = turn.cluster.preview(submitted, turn.now)
         return changes.gangs[_PLANNED], services.submit_warnings.of(turn, spec), turn.now
 
     gang, advice, now = await services.engine.do(preview)
@@ -98,8 +97,9 @@ async def plan_only(
     if gang.job.finished_at is None:
         seen = await services.forecasts.of(_PLANNED, principal.name, gang)
     if seen is None:
-        failed = "the job would fail: a job that it runs after has failed"
-        return PlanView(starts=False, message=failed, warnings=warnings)
+        how = "be cancelled" if gang.job.phase is Phase.CANCELLED else "fail"
+        message_of_end = f"the job would {how}: {gang.job.cause}"
+        return PlanView(starts=False, message=message_of_end, warnings=warnings)
     view = _plan_view(_visible(seen, principal), principal, warnings)
     return view if schedule is None else _at_next_run(view, schedule, now)
 

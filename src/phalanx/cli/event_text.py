@@ -78,7 +78,7 @@ def _job(record: records.JobRecords) -> str:
         case records.MembersAdded(members=members, size=size):
             return f"{_in_order(members)} joined: {plural(size, 'task')} so far"
         case records.DependenciesMet():
-            return "all dependencies done"
+            return "all dependencies met"
         case records.JobCancelRequested(by=by):
             return f"cancelled{_by(by)}"
         case records.JobHeld(by=by):

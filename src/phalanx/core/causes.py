@@ -153,6 +153,11 @@ def dependency_ended(job: str, phase: str) -> Cause:
     return Cause(CauseKind.DEPENDENCY, f"dependency {job} {_ended(phase)}", by=job)
 
 
+def not_needed(job: str) -> Cause:
+    """The job was to run only if another one was not done, and that one is done."""
+    return Cause(CauseKind.CANCEL, f"not needed: job {job} is done")
+
+
 def group_member_ended(job: str, phase: str) -> Cause:
     """A member of the group ended before the first start, so the others can never start."""
     kind = CauseKind.SCHEDULE_TIMEOUT if phase == "timed-out" else CauseKind.DEPENDENCY

@@ -297,7 +297,7 @@ class Cluster:
             self.names[job.spec.namespace, job.spec.name] = job.id
         for dependency in () if job.pending is None else job.pending.after:
             self.dependants.setdefault(dependency, set()).add(job.id)
-        for dependency in job.spec.after:
+        for dependency in job.spec.dependencies:
             self.followers.setdefault(dependency, set()).add(job.id)
         for name in job.spec.group:
             self.wanted_by.setdefault(name, set()).add(job.id)
@@ -308,7 +308,7 @@ class Cluster:
         self._add_load(job.spec.namespace, -1, -size, -encoded_bytes(job.spec))
         if job.spec.name is not None:
             del self.names[job.spec.namespace, job.spec.name]
-        for dependency in job.spec.after:
+        for dependency in job.spec.dependencies:
             if dependency in self.dependants:
                 self.dependants[dependency].discard(job.id)
             followers = self.followers[dependency]

@@ -10,10 +10,11 @@ from typing import NamedTuple, TypeVar
 
 from phalanx.core.errors import Conflict, CoreError, Invalid, Problem
 from phalanx.core.events import CronSet, MembersJoined, QueueSet, Submitted
-from phalanx.core.model import Cron, GangMembers, Job, Phase, Queue, cron_key
+from phalanx.core.model import Cron, GangMembers, Job, Queue, cron_key
 from phalanx.core.spec.job import JobSpec, with_images
 from phalanx.core.warnings import AnyWarning, BeyondTotal
 from phalanx.engine.admission import SubmitRate
+from phalanx.engine.dependency_lookup import Dependencies, look_up
 from phalanx.engine.engine import Engine
 from phalanx.engine.errors import NoAnswer, UncertainOutcome
 from phalanx.engine.idempotency import ClaimedKey, IdempotencyKeys, RequestKey
@@ -99,7 +100,7 @@ class _LookedUp(NamedTuple):
 
     submissions: Sequence[Submission]
     earlier_jobs: Sequence[Job | None]  #: the job of each submission that was accepted earlier
-    ended: dict[str, Phase | None]  #: dependencies; None for an unfinished one
+    dependencies: Dependencies
     ids: Sequence[str]  #: an unused id for each submission
 
 
@@ -190,9 +191,10 @@ class Submissions:
             return outcomes
 
         while True:
-            ended = await self._ended(submissions)
+            specs = [submission.spec for submission in submissions]
+            dependencies = await look_up(self._engine, self._store, specs)
             ids = await self._ids.take(len(submissions))
-            looked_up = _LookedUp(submissions, earlier_jobs, ended, ids)
+            looked_up = _LookedUp(submissions, earlier_jobs, dependencies, ids)
             try:
                 return await self._engine.do(work)
             except _LookUpAgain:
@@ -212,15 +214,6 @@ class Submissions:
                 )
             earlier_jobs.append(None if row is None else row[0])
         return _KeyedRequest(submissions, earlier_jobs, key, on_submitted)
-
-    async def _ended(self, submissions: Sequence[Submission]) -> dict[str, Phase | None]:
-        """The phase in which each dependency has ended; None for an unfinished one.
-
-        Dependencies that do not exist are left out.
-        """
-        wanted = {job for submission in submissions for job in submission.spec.after}
-        summaries = await self._store.job_summaries(wanted) if wanted else {}
-        return {job: each.phase if each.is_finished else None for job, each in summaries.items()}
 
     def _submit_each(self, looked_up: _LookedUp, turn: Turn) -> list[Outcome]:
         return [
@@ -250,11 +243,9 @@ class Submissions:
 
     def _outcomes(self, turn: Turn, looked_up: _LookedUp) -> list[Outcome]:
         live = turn.cluster.gangs
-        if any(phase is None and job not in live for job, phase in looked_up.ended.items()):
+        is_outdated = looked_up.dependencies.is_outdated(turn.cluster)
+        if is_outdated or any(job in live for job in looked_up.ids):
             raise _LookUpAgain
-        if any(job in live for job in looked_up.ids):
-            raise _LookUpAgain
-        ended = {job: phase for job, phase in looked_up.ended.items() if phase is not None}
         outcomes: list[Outcome] = []
         each = zip(looked_up.submissions, looked_up.earlier_jobs, looked_up.ids, strict=True)
         for submission, earlier_job, new_id in each:
@@ -269,7 +260,8 @@ class Submissions:
                 continue
             try:
                 outcomes.append(
-                    self._join(turn, submission) or _submit(turn, new_id, submission, ended)
+                    self._join(turn, submission)
+                    or _submit(turn, new_id, submission, looked_up.dependencies)
                 )
             except CoreError as error:
                 outcomes.append(error)
@@ -324,11 +316,13 @@ def _slices(submissions: Sequence[Submission]) -> Iterator[slice]:
     yield slice(first, len(submissions))
 
 
-def _submit(turn: Turn, job: str, submission: Submission, ended: dict[str, Phase]) -> AcceptedJob:
-    spec, part = submission.spec, submission.part
-    mine = {name: ended[name] for name in spec.after if name in ended}
+def _submit(
+    turn: Turn, job: str, submission: Submission, dependencies: Dependencies
+) -> AcceptedJob:
+    spec = dependencies.resolved(submission.spec, turn.cluster)
+    ended = dependencies.ended(spec)
     spec = with_images(spec, submission.images)
-    event = Submitted(job, spec, submission.owner, mine, part, submission.policies)
+    event = Submitted(job, spec, submission.owner, ended, submission.part, submission.policies)
     return AcceptedJob(turn.apply(event).gangs[job].job, is_new=True)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from phalanx.core import events
 from phalanx.core.ids import JOB_ID_BITS, job_id
 from phalanx.core.reasons import After, NeverFits, NotEnough
+from phalanx.core.spec.job import DEPENDENCY_FIELDS
 from phalanx.core.spec.validation import job_spec
 from phalanx.core.time_units import SECOND, Micros
 from phalanx.engine.settings import EngineSettings
@@ -69,14 +70,15 @@ class FaultSimulation:
             "grace": random.choice(["1s", "15s"]),
             "backoff": "5s",
             "time_limit": random.choice([None, "30s"]),
-            "after": random.sample(self.acknowledged, random.choice([0, 0, 0, 1]))
-            if self.acknowledged
-            else [],
         }
+        dependencies: list[str] = []
+        if self.acknowledged:
+            dependencies = random.sample(self.acknowledged, random.choice([0, 0, 0, 1]))
+            document[DEPENDENCY_FIELDS[len(self.acknowledged) % 3]] = dependencies
         if replicas == 2 and document["restart"] != "never":
             document["watch"] = {"loss": {"nan": "restart"}}
         job = job_id(random.getrandbits(JOB_ID_BITS))
-        ended = self._ended(document["after"])
+        ended = self._ended(dependencies)
         event = events.Submitted(job, job_spec(document), ended=ended)
         outcome = await self.network.outcome(event)
         if outcome is CommandOutcome.DONE:

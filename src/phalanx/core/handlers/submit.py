@@ -1,11 +1,11 @@
 """Submissions, dependencies, and what users do to jobs: cancel, hold, change the priority."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
 from phalanx.core import causes
-from phalanx.core.causes import CauseKind
+from phalanx.core.causes import Cause, CauseKind
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict, Invalid, Problem
 from phalanx.core.events import (
@@ -32,7 +32,7 @@ from phalanx.core.records import (
     JobReleased,
     JobSubmitted,
 )
-from phalanx.core.spec.job import JobSpec
+from phalanx.core.spec.job import DEPENDENCY_FIELDS, JobSpec
 from phalanx.core.states import Move, State
 
 
@@ -44,7 +44,7 @@ def submitted(tx: Changes, event: Submitted) -> None:
     check_namespace_of_queue(tx.base.queues, spec.queue, spec.namespace)
     check_priority_in_queue(tx.base.queues, spec.queue, spec.priority)
     check_namespace_limits(tx, spec, jobs=1, tasks=spec.size)
-    endings = {job: _ending(tx, job, event.ended) for job in spec.after}
+    endings = {job: _ending(tx, job, event.ended) for job in spec.dependencies}
     unfinished = tuple(job for job, phase in endings.items() if phase is None)
     job = Job(
         id=event.job,
@@ -65,8 +65,9 @@ def submitted(tx: Changes, event: Submitted) -> None:
     tx.replan = True
     arm_timeouts(tx, gang)
     for dependency, phase in endings.items():
-        if phase is not None and phase is not Phase.DONE:
-            dependency_ended(tx, gang, dependency, phase)
+        cause = None if phase is None else _unmet(spec, dependency, phase)
+        if cause is not None:
+            stop_gang(tx, gang, cause)
             return
 
 
@@ -92,16 +93,20 @@ def _problems(tx: Changes, event: Submitted) -> list[Problem]:
                 f"{spec.namespace}; choose another name or cancel that job",
             )
         )
-    problems.extend(
-        missing_dependency(n, job)
-        for n, job in enumerate(spec.after)
-        if job not in base.gangs and job not in event.ended
+    problems += missing_dependencies(
+        spec, lambda job: job not in base.gangs and job not in event.ended
     )
     return problems
 
 
-def missing_dependency(number: int, job: str) -> Problem:
-    return Problem(f"after[{number}]", f"is {job}, which does not exist")
+def missing_dependencies(spec: JobSpec, is_missing: Callable[[str], bool]) -> list[Problem]:
+    """A problem for each dependency that does not exist, or that the caller may not see."""
+    return [
+        Problem(f"{field}[{number}]", f"is {job}, which does not exist")
+        for field in DEPENDENCY_FIELDS
+        for number, job in enumerate(getattr(spec, field))
+        if is_missing(job)
+    ]
 
 
 def unknown_queue(tx: Changes, spec: JobSpec) -> list[Problem]:
@@ -118,12 +123,13 @@ def _ending(tx: Changes, job: str, ended: Mapping[str, Phase]) -> Phase | None:
 
 
 def dependency_ended(tx: Changes, gang: Gang, dependency: str, phase: Phase) -> None:
-    """Note that a dependency has ended: the job becomes eligible, or fails with it."""
+    """Note that a dependency has ended: the job becomes eligible, or ends with it."""
     job = gang.job
     if job.end is not None:
         return
-    if phase is not Phase.DONE:
-        stop_gang(tx, gang, causes.dependency_ended(dependency, phase))
+    cause = _unmet(job.spec, dependency, phase)
+    if cause is not None:
+        stop_gang(tx, gang, cause)
         return
     pending = job.pending or PendingState()
     unfinished = tuple(other for other in pending.after if other != dependency)
@@ -135,6 +141,15 @@ def dependency_ended(tx: Changes, gang: Gang, dependency: str, phase: Phase) -> 
     tx.record(DependenciesMet(job.id))
     tx.replan = True
     arm_timeouts(tx, gang)
+
+
+def _unmet(spec: JobSpec, dependency: str, phase: Phase) -> Cause | None:
+    """Why the job can never run after a dependency that ended in this phase."""
+    if phase is not Phase.DONE and dependency in spec.after:
+        return causes.dependency_ended(dependency, phase)
+    if phase is Phase.DONE and dependency in spec.afternotok:
+        return causes.not_needed(dependency)
+    return None
 
 
 def cancel_requested(tx: Changes, event: CancelRequested) -> None:

@@ -127,6 +127,9 @@ class Role(msgspec.Struct, frozen=True):
     security: ContainerSecurity | None = None  #: of the container
 
 
+#: The fields that list jobs which have to end before a job starts.
+DEPENDENCY_FIELDS = ("after", "afterany", "afternotok")
+
 #: Jobs with many roles whose `role_ends` are kept.
 _KEPT_ENDS = 64
 #: id of the roles → those roles, referenced so that the id stays theirs, and their ends.
@@ -177,8 +180,15 @@ class JobSpec(msgspec.Struct, frozen=True):
     run_as_user: str | None  #: the user of the tasks, instead of the user of the namespace
     fence: bool  #: two attempts never run at the same time, even if a worker is cut off
     external_services: dict[str, str]  #: endpoints outside the cluster that its tasks use, by name
-    after: tuple[str, ...]  #: ids of the jobs that must be done first
+    after: tuple[str, ...]  #: jobs that must be done first; names become ids at the submission
+    afterany: tuple[str, ...]  #: jobs that must have ended first, in whatever phase
+    afternotok: tuple[str, ...]  #: jobs that must have ended first without being done
     schedule: Schedule | None  #: set for a cron, whose runs have none
+
+    @property
+    def dependencies(self) -> tuple[str, ...]:
+        """The jobs that it runs after, under whatever condition."""
+        return self.after + self.afterany + self.afternotok
 
     @property
     def size(self) -> int:

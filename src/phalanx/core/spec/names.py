@@ -8,7 +8,6 @@ from phalanx.core.spec.fields import Reader, refusal, shown, text
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _DNS_LABEL = re.compile(_LABEL)
 _DNS_SUBDOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
-_JOB_ID = re.compile(r"j-[0-9a-z]+")
 _QUALIFIED = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]*[A-Za-z0-9])?")
 _WORKER = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _TIMEZONE = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*")
@@ -43,7 +42,6 @@ namespace_pattern = _matching(
     63,
     "write the name of a namespace, or a pattern with '*', like team-*",
 )
-job_id = _matching(_JOB_ID, 64, "write the id of a job, like j-7kq2m4xd")
 worker_id = _matching(_WORKER, NAME_LIMIT, f"use letters, digits, '.', '-' and '_', and {_ENDS}")
 timezone = _matching(_TIMEZONE, 64, "write the name of a time zone, like UTC or Europe/Zurich")
 file_name = _matching(
@@ -81,6 +79,18 @@ def member(value: object) -> str:
             f"is {shown(name)}; write namespace/name of a job, like default/pretrain"
         ) from None
     return name
+
+
+def job_reference(value: object) -> str:
+    """The id of a job, its name, or `namespace/name`."""
+    reference = text(value)
+    try:
+        return member(reference) if "/" in reference else dns_subdomain(reference)
+    except Invalid:
+        raise refusal(
+            f"is {shown(reference)}; write the id of a job, like j-7kq2m4xd, its name, or"
+            " namespace/name"
+        ) from None
 
 
 def resource(value: object) -> str:

@@ -235,7 +235,7 @@ ROLE_FIELDS = {
 }
 
 _PRIORITY = Field(integer(-(2**31), 2**31 - 1), 0)
-_JOB_IDS = Field(distinct("a list of job ids", names.job_id), [], list)
+_JOBS = Field(distinct("a list of ids or names of jobs", names.job_reference), [], list)
 
 JOB_FIELDS = {
     "name": Field(names.dns_subdomain),
@@ -277,7 +277,9 @@ JOB_FIELDS = {
         {},
         dict,
     ),
-    "after": _JOB_IDS,
+    "after": _JOBS,
+    "afterany": _JOBS,
+    "afternotok": _JOBS,
     "schedule": Field(_schedule, None, _written_schedule),
 }
 
@@ -306,6 +308,6 @@ SHORT_FIELDS = {
     "resources": ROLE_FIELDS["resources"],
     "priority": _PRIORITY,
     "queue_name": JOB_FIELDS["queue"],
-    "depends_on": _JOB_IDS,
+    "depends_on": _JOBS,
     "namespace": JOB_FIELDS["namespace"],
 }

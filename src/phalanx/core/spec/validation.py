@@ -13,6 +13,7 @@ from phalanx.core.spec import names
 from phalanx.core.spec.durations import printed
 from phalanx.core.spec.fields import FieldPath, as_key, mapping, read_fields, refusal, shown
 from phalanx.core.spec.job import (
+    DEPENDENCY_FIELDS,
     NEEDS_AGENT,
     NEEDS_RUNTIME,
     NEEDS_USERS,
@@ -369,8 +370,9 @@ def _check_schedule(values: _Values, timezones: Container[str] | None, path: Fie
     schedule = values.get("schedule")
     if schedule is None:
         return
-    if values.get("after"):
-        path.at("after").problem("cannot be combined with schedule; remove one of them")
+    for field in DEPENDENCY_FIELDS:
+        if values.get(field):
+            path.at(field).problem("cannot be combined with schedule; remove one of them")
     if timezones is not None and schedule.timezone not in timezones:
         path.at("schedule").at("timezone").problem(
             f"is {shown(schedule.timezone)}, which is not a known time zone; write one like"
