@@ -443,10 +443,10 @@ def test_a_group_lists_namespace_and_name(item: str) -> None:
     assert "namespace/name" in problems(job(group=[item]))["group[0]"]
 
 
-def test_dependencies_are_job_ids_without_repetition() -> None:
-    found = problems(job(after=["j-1", "k-2", "j-1", 4]))
-    assert list(found) == ["after[1]", "after[2]", "after[3]"]
-    assert job_spec(job(after=["j-2", "j-1"])).after == ("j-2", "j-1")
+def test_dependencies_are_ids_or_names_of_jobs_without_repetition() -> None:
+    found = problems(job(after=["j-1", "K-2", "j-1", 4, "a/b/c"]))
+    assert list(found) == ["after[1]", "after[2]", "after[3]", "after[4]"]
+    assert job_spec(job(after=["j-2", "ml/train"])).after == ("j-2", "ml/train")
 
 
 def test_a_fenced_job_must_stop_within_its_lease() -> None:
