@@ -522,9 +522,12 @@ def test_a_more_important_gang_evicts_a_whole_gang() -> None:
     assert {each.pod.name for each in call.nominations} == {"w0", "w1"}
     assert {each.pod.name for each in call.victims} == {"v0", "v1", "v2", "v3"}
     assert {each.preemptor for each in call.victims} == {"default/g"}
-    victims = "default/v0, default/v1, default/v2, default/v3"
-    message = f"gang default/g: starts when {victims} have stopped"
-    assert {report.message for report in cluster.reports} == {message}
+    victims = "4 preempted pods of gang default/victim"
+    named = "default/v0, default/v1, default/v2 and 1 more"
+    message = f"gang default/g: starts when {victims} have stopped: {named}"
+    assert {(each.kind, each.message) for each in cluster.reports} == {
+        ("WaitingForVictims", message)
+    }
 
 
 def test_a_nominated_gang_waits_for_its_victims_and_keeps_its_nodes() -> None:
@@ -536,7 +539,7 @@ def test_a_nominated_gang_waits_for_its_victims_and_keeps_its_nodes() -> None:
     cluster.put(*members(2, status={"nominatedNodeName": "n0"}, **waiting))
     cluster.put(kube_pod("other", gpu=1))
     assert cluster.plan() == []
-    assert "starts when default/v0, default/v1 have stopped" in str(
+    assert "starts when 2 preempted pods have stopped: default/v0, default/v1" in str(
         [report.message for report in cluster.reports]
     )
     cluster.model.remove_pod("uid-default-v0")

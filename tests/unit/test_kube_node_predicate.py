@@ -124,7 +124,7 @@ def test_the_reason_names_what_no_node_satisfies() -> None:
     affinity = required({"matchExpressions": [expression("Exists")]})
     pod = kube_pod(nodeSelector={"zone": "a"}, affinity=affinity)
     reason = pod_nodes(pod, PodVolumes()).unmatched({})
-    wanted = "nodeSelector zone=a, its required node affinity, its tolerations"
+    wanted = "nodeSelector zone=a, the required node affinity, its tolerations"
     assert str(reason) == f"no node satisfies {wanted}"
 
 

@@ -34,6 +34,7 @@ _FIRST = 1 << 40
 
 NOT_READY = "GangNotReady"
 NOT_SUPPORTED = "NotSupported"
+QUEUE_LIMIT = "QueueLimit"
 
 #: Annotation of a victim: the gang for which it is evicted.
 PREEMPTED_BY = "phalanx.dev/preempted-by"

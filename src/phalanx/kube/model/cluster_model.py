@@ -24,10 +24,12 @@ from phalanx.kube.gangs.gang_translation import (
 )
 from phalanx.kube.model.budgets import DisruptionBudgets
 from phalanx.kube.model.node_row import node_row
+from phalanx.kube.model.node_rules import NodeRules
 from phalanx.kube.model.pod_table import PodTable
 from phalanx.kube.model.queues import (
     ClusterQueue,
     QueueChoice,
+    admitted,
     cluster_queue,
     queue_of,
     usable_queues,
@@ -45,7 +47,7 @@ from phalanx.kube.objects.cluster import (
 )
 from phalanx.kube.objects.gang import KubeQueue
 from phalanx.kube.objects.pod import KubePod
-from phalanx.kube.rules.node_predicate import unsupported_part
+from phalanx.kube.rules.node_predicate import PodNodes, unsupported_part
 from phalanx.kube.rules.placed_pods import PodTraits
 from phalanx.kube.rules.selectors import LabelQuery
 from phalanx.kube.rules.taints import AVOIDED
@@ -68,6 +70,8 @@ class ClusterModel:
         """`nodes` restricts where pods are placed."""
         self._served = nodes
         self.nodes: dict[str, KubeNode] = {}
+        self._node_rules = NodeRules(self.nodes)
+        self._now: Micros = 0
         self._namespaces: dict[str, KubeNamespace] = {}
         self._namespace_labels: dict[str, Mapping[str, str]] = {}
         self._claims: dict[str, PersistentVolumeClaim] = {}
@@ -163,6 +167,7 @@ class ClusterModel:
 
     def advance(self, now: Micros) -> None:
         """Set the time: a node that has refused a pod is tried again after a while."""
+        self._now = now
         if self._refused.advance(now):
             self.gangs.changed |= {each.job for each in self.gangs.gangs.values() if each.refused}
 
@@ -203,6 +208,7 @@ class ClusterModel:
             self.remove_node(name)
             return
         is_new = name not in self.nodes
+        self._node_rules.note(self.nodes.get(name), node)
         self.nodes[name] = node
         self._changed_nodes.add(name)
         if is_new:
@@ -210,7 +216,8 @@ class ClusterModel:
         self._note_avoided_taints(name, exist=any(t.effect == AVOIDED for t in node.spec.taints))
 
     def remove_node(self, name: str) -> None:
-        if self.nodes.pop(name, None) is not None:
+        if (before := self.nodes.pop(name, None)) is not None:
+            self._node_rules.note(before, None)
             self._changed_nodes.add(name)
             self._node_came_or_went(name)
             self._note_avoided_taints(name, exist=False)
@@ -374,6 +381,7 @@ class ClusterModel:
         given = self._plan_of(gang)
         own = [m for m in gang.members.values() if self.pods.is_own(m.pod)]
         pending = pending_gangs(gang, given) if own else []
+        pending = [admitted(each, self.state.queues) for each in pending]
         jobs = {each.job for each in pending}
         for job in self._pending_jobs.get(gang.job, set()) - jobs:
             self.state.remove_pending(job)
@@ -442,6 +450,16 @@ class ClusterModel:
         nodes = {member.node for member in bound} & self.nodes.keys()
         labels = {name: self.nodes[name].metadata.labels for name in nodes}
         return {name: each[label] for name, each in labels.items() if label in each}
+
+    def unmet_rules(self, gang: KubeGang) -> str | None:
+        """Which rules of a pending pod of the gang exclude how many nodes; None if every pod has a
+        node that satisfies its rules."""
+        for member in gang.pending:
+            nodes = member.request.nodes
+            if isinstance(nodes, PodNodes) and not self.state.table.matching(nodes).any():
+                pod = "the pod" if gang.is_alone else f"pod {member.pod.metadata.name}"
+                return f"no node can run {pod}: {self._node_rules.unmet(nodes, self._now)}"
+        return None
 
     def victims_of(self, gang: KubeGang) -> tuple[str, ...]:
         """The tasks that are being evicted for a gang."""

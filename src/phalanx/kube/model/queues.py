@@ -2,17 +2,23 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from phalanx.core.errors import Invalid, NotPermitted
 from phalanx.core.model import Queue
-from phalanx.core.queues import check_namespace_of_queue
+from phalanx.core.queues import at_or_above, check_namespace_of_queue
+from phalanx.core.reasons import NotSchedulable, amount_in_words
+from phalanx.kube.gangs.gang_translation import NOT_READY, QUEUE_LIMIT
 from phalanx.kube.objects.gang import KubeQueue
 from phalanx.kube.objects.pod import KubePod
 from phalanx.manifest.container import with_native_names
 from phalanx.manifest.problems import ProblemList, SourceLocation
 from phalanx.manifest.queue import native_queue, volcano_queue
 from phalanx.manifest.strict_mapping import StrictMapping
+from phalanx.plan.model import PendingGang
 
 #: Label of a pod and annotation of a namespace: the queue.
 QUEUE = "phalanx.dev/queue"
@@ -42,7 +48,8 @@ def cluster_queue(given: KubeQueue, *, is_volcano: bool) -> ClusterQueue:
     try:
         problems.raise_problems()
     except Invalid as invalid:
-        return ClusterQueue(Queue(name), problem=str(invalid.problems[0]))
+        problem = str(invalid.problems[0]).removeprefix(f"{source.source}: ")
+        return ClusterQueue(Queue(name), problem=problem)
     return ClusterQueue(read.queue)
 
 
@@ -67,6 +74,48 @@ def usable_queues(queues: Mapping[str, ClusterQueue]) -> dict[str, Queue]:
         if not ready:
             return usable
         usable |= {name: left.pop(name) for name in ready}
+
+
+def admitted(gang: PendingGang, queues: Mapping[str, Queue]) -> PendingGang:
+    """The gang, with an obstacle if its queue, or a queue above, does not admit it at all: the
+    gang's minimum exceeds a limit, or its priority is too high."""
+    if gang.ineligible is not None or gang.is_repair:
+        return gang
+    subject = "the pod" if gang.size == 1 else "the gang"
+    for queue in at_or_above(queues, gang.queue):
+        highest = queue.max_priority
+        if highest is not None and gang.priority > highest:
+            message = (
+                f"priority {gang.priority} exceeds the maxPriority of queue {queue.name}, which is"
+                f" {highest}; use a lower PriorityClass, or choose another queue"
+            )
+            return replace(gang, ineligible=NotSchedulable(NOT_READY, message))
+        for resource, limit in queue.limit.items():
+            least = _least(gang, resource)
+            if least > limit:
+                needed = amount_in_words(resource, least)
+                most = amount_in_words(resource, limit, unit=False)
+                message = (
+                    f"never fits: {subject} needs {needed}, the limit of queue {queue.name} is"
+                    f" {most}; raise the limit, request less, or choose another queue"
+                )
+                return replace(gang, ineligible=NotSchedulable(QUEUE_LIMIT, message))
+    return gang
+
+
+def _least(gang: PendingGang, resource: str) -> int:
+    """The least amount of a resource with which the gang can start."""
+    amounts = [
+        (dict(role.request.resources).get(resource, 0), role.need, len(role.tasks))
+        for role in gang.roles
+    ]
+    least = sum(amount * need for amount, need, _ in amounts)
+    rest = gang.need - sum(need for _, need, _ in amounts)
+    for amount, need, tasks in sorted(amounts):
+        more = max(0, min(rest, tasks - need))
+        least += amount * more
+        rest -= more
+    return least
 
 
 class QueueChoice(NamedTuple):
@@ -117,6 +166,41 @@ def _problem(
             return str(refused)
         return None
     if name not in queues:
-        return f"queue {name} does not exist"
-    problem = queues[name].problem or f"its parent {queues[name].queue.parent} cannot be used"
-    return f"queue {name} is not valid: {problem}"
+        return f"queue {name} does not exist{_nearest(name, queues)}"
+    return f"queue {name} cannot be used: {queue_problem(name, queues, usable)}"
+
+
+def queue_problem(
+    name: str, queues: Mapping[str, ClusterQueue], usable: Mapping[str, Queue]
+) -> str | None:
+    """Why a queue cannot be used; None if it can. The queues above it are named up to the first
+    that is at fault."""
+    if name in usable:
+        return None
+    known = queues.get(name)
+    if known is None:
+        return f"it does not exist{_nearest(name, queues)}"
+    if known.problem is not None:
+        return known.problem
+    parent = known.queue.parent or ""
+    if parent not in queues:
+        return f"its parent {parent} does not exist{_nearest(parent, queues)}"
+    return f"its parent {parent} cannot be used: {_fault_above(parent, queues)}"
+
+
+def _fault_above(name: str, queues: Mapping[str, ClusterQueue]) -> str:
+    """The first problem of a queue or of the queues above it."""
+    path = [name]
+    while (known := queues[path[-1]]).problem is None:
+        parent = known.queue.parent or ""
+        if parent in path:
+            return f"parents form a cycle: {', '.join(path)}"
+        if parent not in queues:
+            return f"queue {parent}, above it, does not exist{_nearest(parent, queues)}"
+        path.append(parent)
+    return known.problem
+
+
+def _nearest(name: str, queues: Iterable[str]) -> str:
+    near = get_close_matches(name, [*queues, DEFAULT], n=1)
+    return f"; did you mean {near[0]}?" if near else ""

@@ -1,12 +1,16 @@
 """Which nodes a pod may use, and which it prefers, as far as the node alone decides: node selector,
 required and preferred node affinity, taints, cordons, and the nodes of bound volumes."""
 
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import chain
 
 import msgspec
 from msgspec.structs import replace
 
 from phalanx.core.reasons import NoNodeSatisfies, Reason
+from phalanx.core.text import plural
 from phalanx.kube.objects.pod import (
     KubePod,
     NodeSelectorTerm,
@@ -14,14 +18,22 @@ from phalanx.kube.objects.pod import (
     Toleration,
 )
 from phalanx.kube.rules.selectors import matches_any, matches_term, satisfies
-from phalanx.kube.rules.taints import AVOIDED, EXCLUDING, is_tolerated, normal_tolerations
+from phalanx.kube.rules.taints import (
+    AVOIDED,
+    CORDONED,
+    EXCLUDING,
+    is_tolerated,
+    normal_tolerations,
+)
 from phalanx.kube.rules.volumes import PodVolumes, VolumeNodes, is_in_zones
-from phalanx.plan.model import NodeFacts, TaskRequest
+from phalanx.plan.model import NodeFacts, NodeTaint, TaskRequest
 
 #: kube-scheduler's weights of the two preferences.
 _AFFINITY_WEIGHT, _TAINT_WEIGHT = 2.0, 3.0
 #: More taints than this make no difference.
 _COUNTED_TAINTS = 3
+#: The most taints that a reason names.
+_NAMED_TAINTS = 3
 #: Tolerates every taint.
 ANY_TAINT = (Toleration(operator="Exists"),)
 
@@ -53,12 +65,62 @@ class PodNodes(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
         )
 
     def unmatched(self, _closed: dict[str, str]) -> Reason:
-        wanted = [f"nodeSelector {key}={value}" for key, value in self.selector]
-        if self.affinity is not None:
-            wanted.append("its required node affinity")
-        if self.volumes:
-            wanted.append("the node affinity of its volumes")
-        return NoNodeSatisfies((*wanted, "its tolerations"))
+        return NoNodeSatisfies((*self.rules(), "its tolerations"))
+
+    def rules(self) -> dict[str, Callable[[NodeFacts], bool]]:
+        """The rules about labels and volumes, each with whether a node satisfies it."""
+        rules: dict[str, Callable[[NodeFacts], bool]] = {
+            f"nodeSelector {key}={value}": partial(_has_label, key, value)
+            for key, value in self.selector
+        }
+        if (affinity := self.affinity) is not None:
+            rules["the required node affinity"] = lambda node: matches_any(node, affinity)
+        if volumes := self.volumes:
+            rules["the node affinity of its volumes"] = lambda node: all(
+                _can_use(node, volume) for volume in volumes
+            )
+        return rules
+
+    def unmet(self, nodes: Sequence[NodeFacts]) -> str:
+        """How many of the nodes each rule excludes. For a pod that no node can run."""
+        if not nodes:
+            return "the scheduler has no nodes; add some, or check its option --nodes"
+        of = f"of {plural(len(nodes), 'node')}"
+        parts = []
+        for rule, is_met in self.rules().items():
+            matching = sum(map(is_met, nodes))
+            if matching < len(nodes):
+                parts.append((matching, f"{rule} matches {matching} {of}"))
+        for taint, tainted in self._excluding_taints(nodes).most_common(_NAMED_TAINTS):
+            have = "has" if tainted == 1 else "have"
+            text = f"{tainted} {of} {have} the taint {_written(taint)}, which is not tolerated"
+            if taint == CORDONED:
+                text = f"{tainted} {of} {'is' if tainted == 1 else 'are'} cordoned"
+            parts.append((len(nodes) - tainted, text))
+        if refusing := sum(node.name in self.refused for node in nodes):
+            text = f"the kubelets of {refusing} {of} have refused such a pod"
+            parts.append((len(nodes) - refusing, text))
+        # The rules that exclude most come first.
+        texts = [text for _, text in sorted(parts, key=lambda part: part[0])]
+        return "; ".join(texts)
+
+    def _excluding_taints(self, nodes: Iterable[NodeFacts]) -> Counter[NodeTaint]:
+        return Counter(
+            taint
+            for node in nodes
+            for taint in {*node.taints}
+            if taint.effect in EXCLUDING and not is_tolerated(taint, self.tolerations)
+        )
+
+
+def _has_label(key: str, value: str, node: NodeFacts) -> bool:
+    return node.labels.get(key) == value
+
+
+def _written(taint: NodeTaint) -> str:
+    """The taint as `kubectl taint` writes it."""
+    value = f"={taint.value}" if taint.value else ""
+    return f"{taint.key}{value}:{taint.effect}"
 
 
 def without_nodes(request: TaskRequest, refused: tuple[str, ...]) -> TaskRequest:

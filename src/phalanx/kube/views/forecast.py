@@ -11,7 +11,7 @@ from phalanx.core.text import listed
 from phalanx.core.time_units import Micros
 from phalanx.kube.gangs.gang import KubeGang
 from phalanx.kube.model.cluster_model import ClusterModel
-from phalanx.kube.writes.calls import kind_of, reason_text
+from phalanx.kube.writes.reason_text import kind_of, reason_text
 from phalanx.plan.decisions import Plan, PlannedVictim
 from phalanx.plan.explain.share_rules import share_rule
 from phalanx.plan.explain.whatif import (
@@ -31,7 +31,7 @@ _REMEDIES: dict[type, str] = {
     why.WaitingForMembers: "create the missing pods, or lower the minimum",
     why.WaitingForGroup: "create the missing gangs, or remove them from the groups",
     why.NoNodeMatches: "add a node that has them, or change the pods",
-    why.NoNodeSatisfies: "add a node that satisfies them, or change the pods",
+    why.NoNodeSatisfies: "add a node that satisfies all rules, or change the rules of the pods",
     why.NeverFits: "add nodes with more {resources}, or request less",
     why.QueueLimit: "wait for gangs of queue {queue} to end, or raise its {unit} limit",
     why.BelowMinResources: "wait for {resources} to become free, or lower minResources",
@@ -40,6 +40,10 @@ _REMEDIES: dict[type, str] = {
     why.AboveMinimum: "wait for capacity to become free, or add nodes",
     why.Fragmented: "wait for a {domain} with enough free capacity, or request less per pod",
 }
+
+
+#: How reasons begin that time alone does not end.
+_NEVER = "never fits: "
 
 
 class VictimGang(msgspec.Struct, frozen=True):
@@ -75,7 +79,7 @@ def gang_forecasts(
         yield GangForecast(
             name,
             found.starts_now,
-            _message(model, found),
+            _message(model, gang, found),
             {_pod(gang, each.task): each.worker for each in found.places},
             tuple(_victim_view(model, victim) for victim in found.victims),
             None if reason is None else kind_of(reason),
@@ -88,9 +92,9 @@ def _pod(gang: KubeGang, number: int) -> str:
     return gang.members[number].pod.metadata.name
 
 
-def _message(model: ClusterModel, found: Forecast) -> str:
+def _message(model: ClusterModel, gang: KubeGang, found: Forecast) -> str:
     pods = _pods(len(found.places))
-    reason = "" if found.reason is None else reason_text(found.reason, model)
+    reason = "" if found.reason is None else reason_text(found.reason, gang, model)
     if found.starts_now:
         return f"starts now: {pods} on {_listed_once(place.worker for place in found.places)}"
     if found.victims:
@@ -100,8 +104,8 @@ def _message(model: ClusterModel, found: Forecast) -> str:
         return f"gathers {pods} and stays pending: {reason}"
     if found.places:
         return f"starts with {pods} when stopping pods have freed their places"
-    if isinstance(found.reason, why.NeverFits) and not found.reason.closed:
-        return f"never starts: {reason.removeprefix('never fits: ')}"
+    if reason.startswith(_NEVER):
+        return f"never starts: {reason.removeprefix(_NEVER)}"
     return f"stays pending: {reason}" if reason else "stays pending until the next plan"
 
 

@@ -9,6 +9,7 @@ from phalanx.core.spec.quantities import printed
 from phalanx.core.time_units import Micros
 from phalanx.kube.gangs.gang import MemberState
 from phalanx.kube.model.cluster_model import ClusterModel
+from phalanx.kube.model.queues import queue_problem
 from phalanx.kube.views.gangs import is_own
 from phalanx.plan.explain.share_rules import settled_shares
 from phalanx.plan.state.nodes import SLOTS, WHOLE, Floats
@@ -78,12 +79,7 @@ def _printed(amounts: Mapping[str, int]) -> dict[str, str]:
 
 
 def _problem(model: ClusterModel, name: str) -> str | None:
-    if name in model.state.queues:
-        return None
-    known = model.queues.get(name)
-    if known is None:
-        return "does not exist"
-    return known.problem or f"its parent {known.queue.parent} cannot be used"
+    return queue_problem(name, model.queues, model.state.queues)
 
 
 def _unusable(model: ClusterModel, name: str) -> KubeQueueView:

@@ -4,7 +4,6 @@ A decision becomes calls only if every gang in it is as it was when the plan was
 plan decides again.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -12,16 +11,15 @@ from typing import NamedTuple
 from phalanx.core import reasons as why
 from phalanx.core.events import Placement
 from phalanx.core.queues import at_or_above
-from phalanx.core.reasons import Reason
-from phalanx.core.text import listed
 from phalanx.kube.gangs.gang import KubeGang
 from phalanx.kube.gangs.gang_terms import gang_terms
-from phalanx.kube.gangs.gang_translation import NOT_READY, half_bound
+from phalanx.kube.gangs.gang_translation import half_bound
 from phalanx.kube.model.cluster_model import ClusterModel
 from phalanx.kube.model.queues import DEFAULT
 from phalanx.kube.objects.metadata import ObjectReference
 from phalanx.kube.objects.pod import KubePod
 from phalanx.kube.writes.checkpoints import checkpoint_wish
+from phalanx.kube.writes.reason_text import condition_message, kind_of
 from phalanx.kube.writes.rounds import BindRound, bound_at
 from phalanx.manifest.gang_keys import GangFamily
 from phalanx.plan.decisions import (
@@ -33,11 +31,6 @@ from phalanx.plan.decisions import (
     Reserve,
     TimeOut,
 )
-
-#: The cluster autoscaler adds nodes for pods with this reason, and only for them.
-UNSCHEDULABLE = "Unschedulable"
-QUEUE_LIMIT = "QueueLimit"
-_TASK = re.compile(r"\btask(?=s?\b)")
 
 
 class PodReference(NamedTuple):
@@ -278,45 +271,8 @@ def reports_of(plan: Plan, model: ClusterModel) -> Iterator[PodReport]:
         gang, reason = model.gangs.gangs.get(job.partition("#")[0]), plan.reasons.get(job)
         if gang is None or reason is None:
             continue
-        kind, message = kind_of(reason), _message(reason, gang, model)
+        kind, message = kind_of(reason), condition_message(reason, gang, model)
         _, _, number = job.partition("#")
         for member in gang.pending:
             if not number or member.number == int(number):
                 yield PodReport(reference(member.pod), kind, message, gang.job)
-
-
-def kind_of(reason: Reason) -> str:
-    """The reason of a condition, in one word. `Unschedulable` only if more nodes would help."""
-    match reason:
-        case why.NotSchedulable(kind):
-            return kind
-        case why.QueueLimit() | why.QueueQuota():
-            return QUEUE_LIMIT
-        case (
-            why.NotEnough()
-            | why.Fragmented()
-            | why.NeverFits()
-            | why.NoNodeMatches()
-            | why.NoNodeSatisfies()
-            | why.HeldBack()
-            | why.BelowMinResources()
-            | why.Gathering()
-            | why.AboveMinimum()
-        ):
-            return UNSCHEDULABLE
-    return NOT_READY
-
-
-def _message(reason: Reason, gang: KubeGang, model: ClusterModel) -> str:
-    text = reason_text(reason, model)
-    if gang.refused:
-        text += f"; not tried on {listed(gang.refused)}, whose kubelet refused such a pod"
-    return text if gang.is_alone else f"gang {gang.name}: {text}"
-
-
-def reason_text(reason: Reason, model: ClusterModel) -> str:
-    """The sentence of a reason, about pods instead of tasks."""
-    if isinstance(reason, why.WaitingForVictims):
-        pods = tuple(sorted(map(model.pod_name, reason.tasks)))
-        return f"starts when {listed(pods)} {'has' if len(pods) == 1 else 'have'} stopped"
-    return _TASK.sub("pod", str(reason))

@@ -1,0 +1,74 @@
+"""Why a pod is pending, as people read it: the reason of its condition, and the message."""
+
+import re
+from collections.abc import Sequence
+
+from phalanx.core import reasons as why
+from phalanx.core.reasons import Reason
+from phalanx.core.text import listed, plural
+from phalanx.kube.gangs.gang import KubeGang
+from phalanx.kube.gangs.gang_translation import NOT_READY, QUEUE_LIMIT
+from phalanx.kube.model.cluster_model import ClusterModel
+
+#: The cluster autoscaler adds nodes for pods with this reason, and only for them.
+UNSCHEDULABLE = "Unschedulable"
+WAITING_FOR_VICTIMS = "WaitingForVictims"
+_TASK = re.compile(r"\btask(?=s?\b)")
+#: The most victims that a message names.
+_NAMED_VICTIMS = 3
+
+
+def kind_of(reason: Reason) -> str:
+    """The reason of a condition, in one word. `Unschedulable` only if more nodes would help."""
+    match reason:
+        case why.NotSchedulable(kind):
+            return kind
+        case why.QueueLimit() | why.QueueQuota():
+            return QUEUE_LIMIT
+        case why.WaitingForVictims():
+            return WAITING_FOR_VICTIMS
+        case (
+            why.NotEnough()
+            | why.Fragmented()
+            | why.NeverFits()
+            | why.NoNodeMatches()
+            | why.NoNodeSatisfies()
+            | why.HeldBack()
+            | why.BelowMinResources()
+            | why.Gathering()
+            | why.AboveMinimum()
+        ):
+            return UNSCHEDULABLE
+    return NOT_READY
+
+
+def condition_message(reason: Reason, gang: KubeGang, model: ClusterModel) -> str:
+    """The message of the condition of the gang's pending pods."""
+    text = reason_text(reason, gang, model)
+    if gang.refused:
+        text += f"; not tried on {listed(gang.refused)}, whose kubelet refused such a pod"
+    return text if gang.is_alone else f"gang {gang.name}: {text}"
+
+
+def reason_text(reason: Reason, gang: KubeGang, model: ClusterModel) -> str:
+    """The sentence of a reason, about pods instead of tasks."""
+    match reason:
+        case why.WaitingForVictims(tasks):
+            return _victims_text(tasks, model)
+        case why.NoNodeSatisfies():
+            return model.unmet_rules(gang) or str(reason)
+    return _TASK.sub("pod", str(reason))
+
+
+def _victims_text(tasks: Sequence[str], model: ClusterModel) -> str:
+    """`starts when 5 preempted pods of gang ml/train have stopped: ml/train-0, ml/train-1,
+    ml/train-2 and 2 more`."""
+    pods = sorted(model.pod_name(task) for task in tasks)
+    jobs = dict.fromkeys(task.rpartition(".")[0] for task in tasks)
+    gangs = [model.gangs.gangs.get(job) for job in jobs]
+    names = sorted(gang.name for gang in gangs if gang is not None and not gang.is_alone)
+    of_gangs = f" of gang{'s' * (len(names) > 1)} {listed(names, 3)}" if names else ""
+    more = len(pods) - _NAMED_VICTIMS
+    named = ", ".join(pods[:_NAMED_VICTIMS]) + (f" and {more} more" if more > 0 else "")
+    have = "has" if len(pods) == 1 else "have"
+    return f"starts when {plural(len(pods), 'preempted pod')}{of_gangs} {have} stopped: {named}"

@@ -1,0 +1,120 @@
+"""What users read on pending pods: what keeps them from starting, with numbers, and the cure."""
+
+from typing import Any
+
+import pytest
+from tests.kube_objects import kube_node, kube_pod
+from tests.unit.test_kube_gangs import Cluster, ack, members, queue
+
+
+def messages(cluster: Cluster) -> set[tuple[str, str]]:
+    assert cluster.plan() == []
+    return {(report.kind, report.message) for report in cluster.reports}
+
+
+def test_each_rule_that_excludes_nodes_is_counted() -> None:
+    cluster = Cluster(nodes=0)
+    cluster.model.put_node(kube_node("plain"))
+    cluster.model.put_node(kube_node("cordoned", unschedulable=True))
+    taint = {"key": "dedicated", "value": "infra", "effect": "NoSchedule"}
+    for name in ("t0", "t1"):
+        cluster.model.put_node(kube_node(name, labels={"zone": "mars"}, taints=[taint]))
+    cluster.put(kube_pod("p", nodeSelector={"zone": "mars", "disk": "ssd"}))
+    assert messages(cluster) == {
+        (
+            "Unschedulable",
+            (
+                "no node can run the pod: nodeSelector disk=ssd matches 0 of 4 nodes; nodeSelector"
+                " zone=mars matches 2 of 4 nodes; 2 of 4 nodes have the taint"
+                " dedicated=infra:NoSchedule, which is not tolerated; 1 of 4 nodes is cordoned"
+            ),
+        )
+    }
+
+
+def test_a_rule_that_a_new_node_satisfies_is_counted_again() -> None:
+    cluster = Cluster(nodes=0)
+    cluster.put(kube_pod("p", nodeSelector={"zone": "mars"}))
+    [(_, message)] = messages(cluster)
+    assert message == (
+        "no node can run the pod: the scheduler has no nodes; add some, or check its option --nodes"
+    )
+    cluster.model.put_node(kube_node("n"))
+    cluster.model.advance(10**9)
+    [(_, message)] = messages(cluster)
+    assert message == "no node can run the pod: nodeSelector zone=mars matches 0 of 1 node"
+
+
+def test_a_gang_above_a_limit_of_its_queue_never_fits() -> None:
+    """Its own queue, or a queue above; with the limit and what to do."""
+    cluster = Cluster(nodes=1, gpu=8)
+    cluster.model.put_queue(queue("top", limit={"nvidia.com/gpu": 2}), is_volcano=False)
+    cluster.model.put_queue(queue("team", parent="top"), is_volcano=False)
+    labels = ack(min_available="3") | {"phalanx.dev/queue": "team"}
+    cluster.put(*members(4, labels=labels))
+    assert messages(cluster) == {
+        (
+            "QueueLimit",
+            (
+                "gang default/g: never fits: the gang needs 3 GPUs, the limit of queue top is 2;"
+                " raise the limit, request less, or choose another queue"
+            ),
+        )
+    }
+    cluster.model.put_queue(queue("top", limit={"nvidia.com/gpu": 3}), is_volcano=False)
+    assert len(cluster.bound()) == 3
+
+
+def test_a_gang_whose_priority_is_too_high_for_its_queue_stays_pending() -> None:
+    cluster = Cluster(nodes=1)
+    cluster.model.put_queue(queue("low", maxPriority=10), is_volcano=False)
+    labels = {"phalanx.dev/queue": "low"}
+    cluster.put(kube_pod("p", labels=labels, priority=11))
+    assert messages(cluster) == {
+        (
+            "GangNotReady",
+            (
+                "priority 11 exceeds the maxPriority of queue low, which is 10; use a lower"
+                " PriorityClass, or choose another queue"
+            ),
+        )
+    }
+
+
+@pytest.mark.parametrize(
+    ("queues", "text"),
+    [
+        ([], "queue team does not exist"),
+        ([("teams", {})], "queue team does not exist; did you mean teams?"),
+        (
+            [("team", {"parent": "reserch"}), ("research", {})],
+            "queue team cannot be used: its parent reserch does not exist; did you mean research?",
+        ),
+        (
+            [("team", {"parent": "up"}), ("up", {"parent": "gone"})],
+            (
+                "queue team cannot be used: its parent up cannot be used: queue gone, above it,"
+                " does not exist"
+            ),
+        ),
+        (
+            [("team", {"parent": "up"}), ("up", {"parent": "team"})],
+            (
+                "queue team cannot be used: its parent up cannot be used: parents form a cycle: up,"
+                " team"
+            ),
+        ),
+        (
+            [("team", {"weight": -1})],
+            "queue team cannot be used: weight is -1; it must be at least 0",
+        ),
+    ],
+)
+def test_a_queue_that_cannot_be_used_says_which_part_is_at_fault(
+    queues: list[tuple[str, dict[str, Any]]], text: str
+) -> None:
+    cluster = Cluster(nodes=1)
+    for name, spec in queues:
+        cluster.model.put_queue(queue(name, **spec), is_volcano=False)
+    cluster.put(kube_pod("p", labels={"phalanx.dev/queue": "team"}))
+    assert messages(cluster) == {("GangNotReady", text)}
