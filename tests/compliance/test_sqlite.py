@@ -244,3 +244,16 @@ async def test_only_the_owner_can_read_the_files_also_of_an_earlier_store(tmp_pa
         os.umask(umask)
     assert len(files) == 4
     assert set(files.values()) == {0o600}
+
+
+async def test_a_large_gang_is_written_with_few_statements(sqlite_backend: SQLiteBackend) -> None:
+    # With each statement the thread may wait for the interpreter while the event loop is busy.
+    statements: list[str] = []
+    tasks = tuple(a_task(index=index) for index in range(10_000))
+    async with _leading(sqlite_backend) as (store, term):
+        await store._writer.run(lambda db: db.set_trace_callback(statements.append))
+        await store.commit(term, Batch("b-1", jobs=(a_job(),), tasks=tasks))
+        stored = await store.job("j-1")
+    assert stored is not None
+    assert len(stored[1]) == 10_000
+    assert len(statements) < 100

@@ -16,7 +16,6 @@ from phalanx.api.progress_views import progress_view
 from phalanx.api.services import Services
 from phalanx.api.views import job_view, reason_of
 from phalanx.api.visibility import visible_reason
-from phalanx.core.gang import Gang
 from phalanx.core.model import ENDED, Job
 from phalanx.engine.progress_board import ProgressBoard
 from phalanx.engine.turn import Turn
@@ -28,6 +27,8 @@ from phalanx.wire.plain import PlainTaskView
 
 #: A page of tasks has no further job after so many.
 _MANY_TASKS = 10_000
+#: A long page is made in parts, so that it delays no other request.
+_VIEWS_PER_TURN = 100
 
 
 class JobFilter(NamedTuple):
@@ -61,48 +62,71 @@ async def page_of_jobs(
     """One page. Raises Invalid on a cursor that no page gave."""
     last = None if cursor is None else _parsed(cursor)
     # Memory first: a job that ends in between is in both, and none is in neither.
-    board = services.agent_sync.progress
-    page = await services.engine.do(lambda turn: _live(turn, wanted, last, limit + 1, services))
+    live = await services.engine.do(lambda turn: _live_keys(turn, wanted, last, limit + 1))
+    finished: dict[Cursor, Job] = {}
     if wanted.may_be_finished:
-        finished = await _finished(services, wanted, last, limit + 1)
-        page |= {_key(job): _finished_view(job, wanted.principal, board) for job in finished}
-    keys = heapq.nlargest(limit, page)
-    more = str(keys[-1]) if len(page) > limit else None
-    return JobList(tuple(page[key] for key in keys), more)
+        jobs = await _finished(services, wanted, last, limit + 1)
+        finished = {_key(job): job for job in jobs}
+    keys = sorted({*live, *finished}, reverse=True)
+    page: list[JobView] = []
+    for start in range(0, min(limit, len(keys)), _VIEWS_PER_TURN):
+        part = keys[start : min(limit, start + _VIEWS_PER_TURN)]
+        page += await _views(services, wanted.principal, part, finished)
+    return JobList(tuple(page), str(keys[limit - 1]) if len(keys) > limit else None)
 
 
 def _key(job: Job) -> Cursor:
     return Cursor(job.created_at, job.id)
 
 
-def _live(
-    turn: Turn,
-    wanted: JobFilter,
-    last: Cursor | None,
-    limit: int,
-    services: Services,
+async def _views(
+    services: Services, principal: Principal, keys: list[Cursor], finished: dict[Cursor, Job]
+) -> list[JobView]:
+    board = services.agent_sync.progress
+    live = await services.engine.do(lambda turn: _live_views(turn, principal, keys, services))
+    views = []
+    for key in keys:
+        view = live.get(key)
+        if view is None:
+            job = finished.get(key) or await _ended(services, key)
+            view = None if job is None else _finished_view(job, principal, board)
+        if view is not None:
+            views.append(view)
+    return views
+
+
+async def _ended(services: Services, key: Cursor) -> Job | None:
+    """A job that ended while the page was made."""
+    stored = await services.store.job(key.id)
+    return None if stored is None else stored[0]
+
+
+def _live_views(
+    turn: Turn, principal: Principal, keys: list[Cursor], services: Services
 ) -> dict[Cursor, JobView]:
     gangs = turn.cluster.gangs
     reasons, board = services.engine.reasons, services.agent_sync.progress
     views = {}
-    for gang in _live_page(turn, wanted, last, limit):
-        reason = visible_reason(wanted.principal, reason_of(gang, reasons, turn.now), gangs)
-        view = job_view(gang.job, wanted.principal, reason)
+    for key in keys:
+        gang = gangs.get(key.id)
+        if gang is None:
+            continue
+        reason = visible_reason(principal, reason_of(gang, reasons, turn.now), gangs)
+        view = job_view(gang.job, principal, reason)
         reported = board.job(gang.job.id)
         if reported is not None:
             view = replace(view, progress=progress_view(reported, gang.tasks, turn.now))
-        views[_key(gang.job)] = view
+        views[key] = view
     return views
 
 
-def _live_page(turn: Turn, wanted: JobFilter, last: Cursor | None, limit: int) -> list[Gang]:
+def _live_keys(turn: Turn, wanted: JobFilter, last: Cursor | None, limit: int) -> list[Cursor]:
     """The newest unfinished jobs after the last one of the page before."""
-    gangs = turn.cluster.gangs
     # Mostly newest first already, which is where `nlargest` is fast.
-    jobs = (gang.job for gang in reversed(gangs.values()))
+    jobs = (gang.job for gang in reversed(turn.cluster.gangs.values()))
     keys = ((job.created_at, job.id) for job in jobs if wanted.matches(job))
     older = keys if last is None else (key for key in keys if key < last)
-    return [gangs[job] for _, job in heapq.nlargest(limit, older)]
+    return [Cursor(*key) for key in heapq.nlargest(limit, older)]
 
 
 async def page_of_tasks(
@@ -116,8 +140,9 @@ async def page_of_tasks(
     last = None if cursor is None else _parsed(cursor)
 
     def live(turn: Turn) -> dict[Cursor, JobWithTasks]:
-        page = _live_page(turn, wanted, last, limit + 1)
-        return {_key(gang.job): JobWithTasks(gang.job, tuple(gang.tasks)) for gang in page}
+        gangs = turn.cluster.gangs
+        page = ((key, gangs[key.id]) for key in _live_keys(turn, wanted, last, limit + 1))
+        return {key: JobWithTasks(gang.job, tuple(gang.tasks)) for key, gang in page}
 
     page = await services.engine.do(live)
     keys = set(page)

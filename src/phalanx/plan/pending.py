@@ -45,13 +45,17 @@ class Bucket:
         "domains",
         "entries",
         "first",
+        "key",
         "need",
         "never",
         "owner",
         "request",
     )
 
-    def __init__(self, first: PendingGang, owner: object, *, shortest_first: bool) -> None:
+    def __init__(
+        self, key: BucketKey, first: PendingGang, owner: object, *, shortest_first: bool
+    ) -> None:
+        self.key = key
         #: The `PendingGangs` that may change this bucket; a fork copies it first.
         self.owner = owner
         self.first = first  #: one of its gangs, to read what they have in common
@@ -71,7 +75,7 @@ class Bucket:
         self._keys: tuple[Micros, _Key, _Key, Micros] | None = None
 
     def copy(self, owner: object) -> "Bucket":
-        fork = Bucket(self.first, owner, shortest_first=self._shortest_first)
+        fork = Bucket(self.key, self.first, owner, shortest_first=self._shortest_first)
         fork.entries = self.entries.copy()
         fork.never, fork._keys = self.never, self._keys
         return fork
@@ -240,8 +244,10 @@ class PendingGangs:
         elif gang.group:
             self.grouped[gang.job] = self.by_name[gang.name] = gang
         else:
-            key = self._bucket_keys[gang.job] = bucket_key(gang)
-            self._writable_bucket(key, gang).add(gang)
+            bucket = self._writable_bucket(bucket_key(gang), gang)
+            bucket.add(gang)
+            # The key of the bucket itself: a lookup with an equal one compares every role.
+            self._bucket_keys[gang.job] = bucket.key
             self._request(gang, 1)
 
     def _withdraw(self, gang: PendingGang) -> None:
@@ -270,10 +276,10 @@ class PendingGangs:
         bucket = self.buckets.get(key)
         if bucket is None:
             bucket = self.buckets[key] = Bucket(
-                gang, self._owner, shortest_first=self._shortest_first
+                key, gang, self._owner, shortest_first=self._shortest_first
             )
         elif bucket.owner is not self._owner:
-            bucket = self.buckets[key] = bucket.copy(self._owner)
+            bucket = self.buckets[bucket.key] = bucket.copy(self._owner)
         return bucket
 
     def _request(self, gang: PendingGang, sign: int) -> None:

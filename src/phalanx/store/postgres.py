@@ -204,7 +204,8 @@ class PostgresStore:
     ) -> JobPage:
         before = None if cursor is None else Cursor.parse(cursor)
         text, values = sql.finished_jobs(query, limit, before)
-        return job_page(await self._connections.fetch(text, *values), limit)
+        found = await self._connections.fetch(text, *values)
+        return await asyncio.to_thread(job_page, found, limit)
 
     async def records(
         self, *, job: str | None = None, after: int = 0, limit: int

@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,8 @@ from phalanx.store.sqlite_connection import SQLiteConnection, transaction
 from phalanx.store.sqlite_host import HostLock, make_private, require_local_file_system
 
 _WAL_BYTES = 64 * 1024 * 1024
+#: In one statement.
+_MOST_ROWS = 256
 
 _HAS_JOB = "SELECT 1 FROM jobs WHERE id = ?"
 _SUMMARIES = f"{sql.JOB_SUMMARIES} IN (SELECT value FROM json_each($1))"  # noqa: S608
@@ -175,11 +178,10 @@ class SQLiteStore:
             for removal in encoded.removals:
                 db.executemany(_delete(removal.table), removal.keys)
             for write in encoded.writes:
-                written = db.executemany(_upsert(write.table), write.rows).rowcount
-                if written != len(write.rows):
+                if _upsert_all(db, write.table, write.rows) != len(write.rows):
                     raise rows.other_job(encoded.id, _other_job(db, write.rows))
             if encoded.removed_jobs:
-                _delete_jobs(db, [(job,) for job in encoded.removed_jobs])
+                _delete_jobs(db, encoded.removed_jobs)
 
     async def has_batch(self, batch_id: str) -> bool:
         def work(db: sqlite3.Connection) -> bool:
@@ -211,7 +213,10 @@ class SQLiteStore:
     ) -> JobPage:
         before = None if cursor is None else Cursor.parse(cursor)
         text, values = sql.finished_jobs(query, limit, before)
-        return job_page(await self._read(text, *values), limit)
+        # In the thread of the reader, because it takes a while for a long page.
+        return await self._reader.run(
+            lambda db: job_page(db.execute(_sqlite(text), values).fetchall(), limit)
+        )
 
     async def records(
         self, *, job: str | None = None, after: int = 0, limit: int
@@ -273,15 +278,16 @@ class SQLiteStore:
     def _prune(self, term: int, before: Micros, limit: int, db: sqlite3.Connection) -> PruneCounts:
         with transaction(db):
             _fence(db, term)
-            jobs = db.execute(_sqlite(sql.PRUNABLE_JOBS), (before, limit)).fetchall()
+            found = db.execute(_sqlite(sql.PRUNABLE_JOBS), (before, limit))
+            jobs = [job for (job,) in found]
             counts = _delete_jobs(db, jobs)
             others = db.execute(_sqlite(sql.PRUNE_RECORDS_OF_NO_JOB), (before,)).rowcount
             keys = db.execute(_sqlite(sql.PRUNE_KEYS), (before, rows.KEYS_PER_PRUNE)).rowcount
             db.execute(_sqlite(sql.PRUNE_BATCHES), (self._clock() - rows.BATCHES_KEPT,))
         return PruneCounts(
             jobs=len(jobs),
-            records=max(0, counts["records"]) + others,
-            blobs=max(0, counts["blobs"]),
+            records=counts["records"] + others,
+            blobs=counts["blobs"],
             keys=keys,
         )
 
@@ -292,7 +298,7 @@ class SQLiteStore:
 
         def work(db: sqlite3.Connection) -> None:
             with transaction(db):
-                db.executemany(_upsert(rows.AUDIT), new)
+                _upsert_all(db, rows.AUDIT, new)
 
         await self._writer.run(work)
 
@@ -328,7 +334,7 @@ class SQLiteStore:
                 if db.execute(_sqlite(query), values).rowcount != 1:
                     return None
                 if audit is not None:
-                    db.execute(_upsert(rows.AUDIT), rows.audit_row(audit))
+                    db.execute(_upsert(rows.AUDIT, 1), rows.audit_row(audit))
                 [(version,)] = db.execute(sql.TOKENS_CHANGED).fetchall()
                 return int(version)
 
@@ -364,7 +370,7 @@ class SQLiteStore:
                 db.executemany(_sqlite(sql.REMOVE_OBJECT), map(rows.object_key, removed))
                 db.executemany(_sqlite(sql.PUT_OBJECT), map(rows.object_row, put))
                 if audit is not None:
-                    db.execute(_upsert(rows.AUDIT), rows.audit_row(audit))
+                    db.execute(_upsert(rows.AUDIT, 1), rows.audit_row(audit))
                 [(version,)] = db.execute(sql.OBJECTS_CHANGED).fetchall()
                 return int(version)
 
@@ -403,10 +409,28 @@ class SQLiteStore:
         return await self._reader.run(lambda db: db.execute(_sqlite(query), values).fetchall())
 
 
-def _delete_jobs(db: sqlite3.Connection, jobs: list[tuple[str]]) -> dict[str, int]:
+def _upsert_all(db: sqlite3.Connection, table: Table, written: Sequence[rows.Row]) -> int:
+    """Write rows, many with each statement: how many were written.
+
+    The thread gives up the interpreter with every statement, and if the event loop is busy waits
+    for it: a statement for each row would take seconds for a gang of 10,000 tasks.
+    """
+    changed = start = 0
+    while start < len(written):
+        # Powers of two, so that few statements are prepared.
+        count = min(_MOST_ROWS, 1 << (len(written) - start).bit_length() - 1)
+        values = list(chain.from_iterable(written[start : start + count]))
+        changed += db.execute(_upsert(table, count), values).rowcount
+        start += count
+    return changed
+
+
+def _delete_jobs(db: sqlite3.Connection, jobs: Sequence[str]) -> dict[str, int]:
     """Delete jobs with all their rows: the number of rows by table."""
+    ids = json.dumps(jobs)
+    query = "DELETE FROM {} WHERE {} IN (SELECT value FROM json_each(?))"
     return {
-        table: db.executemany(f"DELETE FROM {table} WHERE {key} = ?", jobs).rowcount  # noqa: S608
+        table: db.execute(query.format(table, key), (ids,)).rowcount
         for table, key in sql.JOB_COLUMNS.items()
     }
 
@@ -434,10 +458,11 @@ def _term_and_last_seq(db: sqlite3.Connection, term: int) -> tuple[int, int]:
 
 
 @cache
-def _upsert(table: Table) -> str:
-    marks = ", ".join("?" * len(table.columns))
+def _upsert(table: Table, count: int) -> str:
+    marks = f"({', '.join('?' * len(table.columns))})"
     return (
-        f"INSERT INTO {table.name} ({', '.join(table.columns)}) VALUES ({marks})"  # noqa: S608
+        f"INSERT INTO {table.name} ({', '.join(table.columns)})"  # noqa: S608
+        f" VALUES {', '.join([marks] * count)}"
         f" ON CONFLICT ({', '.join(table.key)}) {sql.update(table)}"
     )
 

@@ -19,6 +19,8 @@ Work = Callable[[sqlite3.Connection], T]
 #: How long to wait while another process writes, such as a standby that asks for leadership.
 _BUSY_S = 5.0
 _RETRY_S = 0.005
+#: That stay prepared.
+_STATEMENTS = 256
 
 
 class SQLiteConnection:
@@ -47,7 +49,9 @@ class SQLiteConnection:
 
     def _connect(self) -> sqlite3.Connection:
         # The module's own transactions are off: they begin late, and without a write lock.
-        db = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None)
+        db = sqlite3.connect(
+            self._path, timeout=_BUSY_S, isolation_level=None, cached_statements=_STATEMENTS
+        )
         for pragma in self._pragmas:
             _retry_while_busy(partial(db.execute, f"PRAGMA {pragma}"))
         return db
