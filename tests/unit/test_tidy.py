@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 #: package without a row is refused.
 MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
+    "dashboard": set(),
     "host": set(),
     "plan": {"core"},
     "scenario": {"core", "plan"},
@@ -31,6 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "registry": {"wire"},
     "policy": {"registry", "wire", "core", "store", "engine", "identity"},
     "api": {
+        "dashboard",
         "policy",
         "secrets",
         "tls",

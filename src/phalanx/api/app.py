@@ -13,6 +13,7 @@ from phalanx.api import (
     checkpoints,
     cost,
     crons,
+    dashboard_files,
     health,
     job_actions,
     jobs,
@@ -24,6 +25,8 @@ from phalanx.api import (
     policies,
     queues,
     secrets,
+    servers,
+    session,
     stream,
     submit,
     tokens,
@@ -56,7 +59,10 @@ _TOPICS = (
     secrets,
     policies,
     tokens,
+    session,
+    servers,
     health,
+    dashboard_files,
 )
 
 #: The path of the API's description; `/openapi.json` is below it.

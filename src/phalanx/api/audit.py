@@ -31,6 +31,7 @@ _KINDS = {
     "queues": "queue",
     "workers": "worker",
     "tokens": "token",
+    "session": "token",
     "secrets": "secret",
     "policies": "policy",
 }

@@ -16,6 +16,7 @@ from litestar.types import Scope
 
 from phalanx.api.certificates import check_certificate
 from phalanx.api.services import services_of
+from phalanx.api.session_cookie import check_own_page, session_of
 from phalanx.identity.principal import Principal, Role, Unauthorised, check_role
 from phalanx.policy.access_requests import request_to_manage
 
@@ -48,9 +49,24 @@ async def identify(auth: Authenticator | None, scope: Scope) -> Principal:
     """The principal of a request, which is noted in its state. Raises Unauthorised."""
     principal = ADMIN
     if auth is not None:
-        principal = await auth.principal(bearer_of(scope), loopback=_is_loopback(scope))
+        principal = await _principal(auth, scope)
     scope["state"]["principal"] = principal
     return principal
+
+
+async def _principal(auth: Authenticator, scope: Scope) -> Principal:
+    """The principal of the token, else of the session, else of a caller without either."""
+    bearer = bearer_of(scope)
+    session = session_of(scope) if bearer is None else None
+    if session is not None:
+        try:
+            principal = await auth.principal(session, loopback=False)
+        except Unauthorised:
+            pass  # perhaps of another cluster on this host, whose cookies browsers send here too
+        else:
+            check_own_page(scope)
+            return principal
+    return await auth.principal(bearer, loopback=_is_loopback(scope))
 
 
 async def guard(connection: ASGIConnection, handler: BaseRouteHandler) -> None:  # type: ignore[type-arg]

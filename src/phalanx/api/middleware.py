@@ -53,7 +53,12 @@ class Middleware:
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], (b"x-request-id", request_id)]
+                message["headers"] = [
+                    *message["headers"],
+                    (b"x-request-id", request_id),
+                    # A browser must not take the output of a task for a page of the dashboard.
+                    (b"x-content-type-options", b"nosniff"),
+                ]
             await send(message)
 
         path = scope["path"]

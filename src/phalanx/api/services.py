@@ -23,6 +23,7 @@ from phalanx.engine.refused_requests import RefusedRequests
 from phalanx.engine.submissions import Submissions
 from phalanx.engine.submit_warnings import SubmitWarnings
 from phalanx.host.clock import wall_clock
+from phalanx.identity.sessions import Sessions
 from phalanx.identity.token_changes import TokenChanges
 from phalanx.identity.token_registry import TokenRegistry
 from phalanx.policy.authorizer import Authorizer
@@ -58,6 +59,7 @@ class Info(msgspec.Struct, frozen=True):
     renew_credentials_s: float = 86_400.0  #: how often agents renew their credentials
     check_tokens_s: float = 2.0  #: how often the tokens of held calls and streams are checked
     keepalive_s: float = 15.0  #: how often a quiet stream sends a comment
+    has_dashboard: bool = True
     linger_s: float = 1.0  #: how long a reader waits for late output of an ended job
 
 
@@ -89,6 +91,7 @@ class Services:
         registry = tokens or TokenRegistry(store, open_on_loopback=False)
         registry.on_revoked = agent_sync.end_call
         self.tokens = TokenChanges(store, registry, keep_admin=not registry.open_on_loopback)
+        self.sessions = Sessions(store, registry)
         self.certificates = certificates
         self.objects = objects or ObjectRegistry(store)
         self.secrets = secrets or StoredSecrets(self.objects, None)

@@ -47,7 +47,9 @@ class _Child:
 class LocalCluster:
     """A server and workers on this machine. Their log lines are printed after their names."""
 
-    def __init__(self, folder: Path, port: int, workers: int, gpus: int) -> None:
+    def __init__(
+        self, folder: Path, port: int, workers: int, gpus: int, *, has_dashboard: bool
+    ) -> None:
         self._folder = folder
         self._store = f"sqlite:{folder / 'phalanx.db'}"
         self._tokens: LocalTokens | None = None  #: if the server requires tokens
@@ -55,6 +57,7 @@ class LocalCluster:
         self._port = port
         self._workers = [f"w-{number}" for number in range(1, workers + 1)]
         self._gpus = gpus
+        self._has_dashboard = has_dashboard
         self._children: dict[str, _Child] = {}
         self._readers: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
@@ -107,6 +110,7 @@ class LocalCluster:
             f"--port={self._port}",
             f"--store={self._store}",
             f"--secret-key-file={self._key_file()}",
+            *(() if self._has_dashboard else ("--no-dashboard",)),
         )
 
     def _key_file(self) -> Path:
@@ -236,12 +240,13 @@ class LocalCluster:
         count = len(self._workers)
         gpus = f", each with {plural(self._gpus, 'simulated GPU')}" if self._gpus else ""
         request = " --gpu 1" if self._gpus else ""
+        page = f"Open {self._url}/ in a browser to see it.\n" if self._has_dashboard else ""
         address = "" if self._url == DEFAULT_SERVER else f"  export PHALANX_SERVER={self._url}\n"
         if self._tokens is not None:
             address += f"  export PHALANX_TOKEN=$(cat {shlex.quote(str(self._tokens.admin))})\n"
         typer.echo(
             f"\nPhalanx is running at {self._url} with {plural(count, 'worker')}{gpus}.\n"
-            f"Its state is in {self._folder}.\n\n"
+            f"{page}Its state is in {self._folder}.\n\n"
             f"In another terminal:\n{address}"
             f"  phalanx submit --gang {max(1, count)}{request} --follow -- "
             "sh -c 'echo rank $RANK of $WORLD_SIZE'\n"

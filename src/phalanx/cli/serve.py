@@ -38,6 +38,7 @@ def _greet(started: "ServerStarted") -> None:
     else:
         role = "standby; no leader yet"
     tokens = "required" if started.needs_tokens else "not required on loopback"
+    page = f"  page     {started.url}/\n" if started.has_dashboard else ""
     pinned = f"  CA       {started.fingerprint}\n" if started.fingerprint else ""
     typer.echo(
         f"Phalanx server started.\n\n"
@@ -46,6 +47,7 @@ def _greet(started: "ServerStarted") -> None:
         f"  role     {role}\n"
         f"  tokens   {tokens}\n"
         f"  metrics  {started.url}/metrics\n"
+        f"{page}"
         f"{pinned}\n"
         f"{_joining(started)}"
         f"Ctrl-C stops the server after it has finished the accepted requests.\n"

@@ -11,6 +11,8 @@ from phalanx.cli.options import extended
 from phalanx.server.config import Config, ConfigError, load
 from phalanx.server.options import OPTIONS, Option
 
+NO_DASHBOARD_HELP = "Serve no dashboard."
+_NO_DASHBOARD = "no_dashboard"
 _FILE = typer.Option("--config", metavar="FILE", help="TOML file with settings.")
 
 
@@ -27,6 +29,8 @@ def with_settings(
         def run(**given: Any) -> None:
             file = given.pop("config_file")
             flags = {option.name: given.pop(option.name) for option in chosen}
+            if given.pop(_NO_DASHBOARD, False):
+                flags["dashboard"] = "false"
             command(_load(flags, file), **given)
 
         file = inspect.Parameter(
@@ -35,9 +39,24 @@ def with_settings(
             default=None,
             annotation=Annotated[str | None, _FILE],
         )
-        return extended(command, run, file, *(_parameter(option) for option in chosen))
+        settings = [_parameter(option) for option in chosen]
+        if any(option.name == "dashboard" for option in chosen):
+            settings.append(_no_dashboard())
+        return extended(command, run, file, *settings)
 
     return decorate
+
+
+def _no_dashboard() -> inspect.Parameter:
+    return inspect.Parameter(
+        _NO_DASHBOARD,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=False,
+        annotation=Annotated[
+            bool,
+            typer.Option("--no-dashboard", help=NO_DASHBOARD_HELP, rich_help_panel="Server"),
+        ],
+    )
 
 
 def _parameter(option: Option) -> inspect.Parameter:

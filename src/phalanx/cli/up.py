@@ -9,6 +9,7 @@ import typer
 
 from phalanx.cli.exits import Status, end
 from phalanx.cli.options import whole_number
+from phalanx.cli.settings import NO_DASHBOARD_HELP
 from phalanx.server.config import state_directory
 from phalanx.server.options import BY_NAME
 
@@ -49,8 +50,17 @@ Data = Annotated[
     ),
 ]
 
+NoDashboard = Annotated[bool, typer.Option("--no-dashboard", help=NO_DASHBOARD_HELP)]
 
-def up(*, workers: Workers = 1, gpus: Gpus = 0, port: Port = _PORT, data: Data = None) -> None:
+
+def up(
+    *,
+    workers: Workers = 1,
+    gpus: Gpus = 0,
+    port: Port = _PORT,
+    data: Data = None,
+    no_dashboard: NoDashboard = False,
+) -> None:
     """Run a server and workers on this machine until Ctrl-C.
 
     phalanx up --workers 2 --gpus 2
@@ -62,4 +72,5 @@ def up(*, workers: Workers = 1, gpus: Gpus = 0, port: Port = _PORT, data: Data =
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         end(Status.USAGE, f"--data: {folder} cannot be created: {error.strerror}; choose another")
-    raise typer.Exit(asyncio.run(LocalCluster(folder, port, workers, gpus).run()))
+    cluster = LocalCluster(folder, port, workers, gpus, has_dashboard=not no_dashboard)
+    raise typer.Exit(asyncio.run(cluster.run()))

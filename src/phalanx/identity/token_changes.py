@@ -16,6 +16,7 @@ from phalanx.host.clock import wall_clock
 from phalanx.identity.principal import Forbidden, Principal, check_worker
 from phalanx.identity.token_registry import TokenRegistry
 from phalanx.identity.tokens import (
+    SESSION,
     NewToken,
     TokenRequest,
     credential_name,
@@ -88,6 +89,8 @@ class TokenChanges:
         def rotated(token: Token) -> Token:
             if token.role == "agent":
                 raise Conflict(f"{name} is the credential of a worker, which renews it by itself")
+            if token.role == SESSION:
+                raise Conflict(f"{name} is the session of a browser; sign in there again")
             now = self._clock()
             lifetime = None if token.expires_at is None else token.expires_at - token.created_at
             return replace(

@@ -21,7 +21,7 @@ from phalanx.identity.principal import (
     Unauthorised,
     check_namespaces_of,
 )
-from phalanx.identity.tokens import LOCAL, ROLES, digest
+from phalanx.identity.tokens import LOCAL, ROLES, SESSION, digest
 from phalanx.store.protocol import Store, StoreError, Token
 
 #: How often a server reads the tokens again if they have changed.
@@ -60,6 +60,9 @@ class TokenRegistry:
 
     def has_digest(self, secret_digest: str) -> bool:
         return secret_digest in self._by_digest
+
+    def with_digest(self, secret_digest: str) -> Token | None:
+        return self._by_digest.get(secret_digest)
 
     def used_at(self, name: str) -> Micros | None:
         """When this server last accepted the token; None if it has not since it started."""
@@ -149,7 +152,8 @@ class TokenRegistry:
     # Principals
 
     async def principal(self, bearer: str | None, *, loopback: bool) -> Principal:
-        """The principal of a token, or of a caller without one. Raises Unauthorised."""
+        """The principal of a token or a session, or of a caller without one. Raises
+        Unauthorised."""
         if bearer is None:
             if loopback and self.open_on_loopback:
                 return Principal(LOCAL, "admin")
@@ -162,11 +166,29 @@ class TokenRegistry:
         if token is None:
             raise Unauthorised("the token is unknown; it may have been revoked")
         now = self._clock()
+        if token.role == SESSION:
+            token = self._owner_of(token, now)
         principal = _principal(token, now)
         self._used_at[token.name] = now
         if wanted == token.next_digest:
             await self._end_previous(token)
         return principal
+
+    def _owner_of(self, session: Token, now: Micros) -> Token:
+        """The token that a session was begun with. Raises Unauthorised if the session is over."""
+        owner = self._by_name.get(session.owner)
+        is_over = session.expires_at is not None and now >= session.expires_at
+        if (
+            is_over
+            or owner is None
+            or session.owner_digest
+            not in (
+                owner.digest,
+                owner.next_digest,
+            )
+        ):
+            raise Unauthorised("the session is over; sign in again")
+        return owner
 
     def owner(self, name: str) -> Principal | None:
         """The principal that a job belongs to, by name; None if its token is not valid."""

@@ -36,6 +36,8 @@ _CREDENTIAL = "worker:"
 #: The principal of requests without a token, on the host of an open server; no token has its name.
 LOCAL = "local"
 ROLES: tuple[Role, ...] = get_args(Role)
+#: The role of a session, which has the rights of its owner; see `sessions`.
+SESSION = "session"
 #: The roles of tokens that are created; an `agent` joins.
 CREATED_ROLES: tuple[Role, ...] = ("user", "worker", "join", "admin")
 #: How long a join token is valid if nothing else is asked for.

@@ -128,6 +128,7 @@ def _services(  # noqa: PLR0913, PLR0917
             image_map=config["image_map"],
             waiting_time=config["gang_waiting_time"],
             renew_credentials_s=config["renew_credentials"],
+            has_dashboard=config["dashboard"],
         ),
     )
 

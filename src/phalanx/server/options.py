@@ -179,6 +179,14 @@ _SERVER: tuple[Option, ...] = (
         "Require no token while the server listens on the loopback address only.",
     ),
     Option(
+        "dashboard",
+        "Server",
+        "true or false",
+        read.truth,
+        True,
+        "Serve the dashboard at /.",
+    ),
+    Option(
         "renew_credentials",
         "Server",
         "duration",

@@ -52,6 +52,7 @@ class ServerStarted(NamedTuple):
     term: int | None  #: None on a standby
     leader: Leader | None
     needs_tokens: bool
+    has_dashboard: bool
     advertised: str
     fingerprint: str | None  #: of the certificate authority, with `tls auto`
 
@@ -201,6 +202,7 @@ class ServerProcess:
             self._parts.engine.term,
             self._parts.event_logger.leader,
             not is_open(self._config),
+            self._config["dashboard"],
             self._listening.advertised,
             certificate.fingerprint if isinstance(certificate, ClusterCertificates) else None,
         )

@@ -179,6 +179,8 @@ class Token(msgspec.Struct, frozen=True, omit_defaults=True):
     next_digest: str = ""  #: of the renewed credential, until it is used for the first time
     revoked_at: Micros | None = None  #: of a credential, which is kept to tell its worker
     id: str = ""  #: of this token; a later one of the same name has another
+    owner: str = ""  #: of a session: the name of the token that it was begun with
+    owner_digest: str = ""  #: of a session: the digest of that token then
 
 
 class StoredAuthority(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -5,7 +5,8 @@ import msgspec
 
 class TokenView(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
-    role: str  #: `user`, `worker`, `join`, `admin`, or `agent` for the credential of a worker
+    #: `user`, `worker`, `join`, `admin`, `agent` for the credential of a worker, or `session`
+    role: str
     prefix: str  #: the first characters of the token
     created_at: str
     namespaces: tuple[str, ...] = ()
@@ -19,6 +20,15 @@ class TokenView(msgspec.Struct, frozen=True, omit_defaults=True):
 class CreatedToken(msgspec.Struct, frozen=True):
     secret: str  #: the token itself, which is not stored and cannot be shown again
     token: TokenView
+
+
+class SessionView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The rights of the caller."""
+
+    principal: str  #: the name of the token; `local` without a token on an open server
+    role: str
+    namespaces: tuple[str, ...] = ()  #: of a user; `*` means all
+    signed_in: bool = False  #: the request has the cookie of a session
 
 
 class JoinReply(msgspec.Struct, frozen=True, omit_defaults=True):

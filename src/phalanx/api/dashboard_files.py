@@ -1,0 +1,50 @@
+"""The files of the dashboard over HTTP, with the headers that keep scripts of others out of it."""
+
+from typing import Any
+
+from litestar import Request, Response, get
+from litestar.exceptions import NotFoundException
+from litestar.params import FromPath
+
+from phalanx.api.services import services_of
+from phalanx.dashboard.files import INDEX, dashboard_files
+
+#: Scripts, styles and requests of this server only, and none of them inside the page's HTML.
+_POLICY = (
+    "default-src 'self'; base-uri 'none'; object-src 'none'; form-action 'self';"
+    " frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "Referrer-Policy": "no-referrer",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
+    # Browsers ask each time whether a file has changed, so an upgrade shows at once.
+    "Cache-Control": "no-cache",
+}
+
+
+@get("/", media_type="text/html", summary="The dashboard")
+async def index(request: Request[Any, Any, Any]) -> Response[bytes]:
+    """The page, which loads its files from `/dashboard`."""
+    return _file(request, INDEX)
+
+
+@get("/dashboard/{file:path}", media_type="text/plain", summary="A file of the dashboard")
+async def dashboard_file(request: Request[Any, Any, Any], file: FromPath[str]) -> Response[bytes]:
+    return _file(request, file.removeprefix("/"))
+
+
+def _file(request: Request[Any, Any, Any], path: str) -> Response[bytes]:
+    file = dashboard_files().get(path)
+    if file is None or not services_of(request).info.has_dashboard:
+        raise NotFoundException
+    headers = {**_HEADERS, "ETag": file.etag}
+    if request.headers.get("if-none-match") == file.etag:
+        return Response(b"", status_code=304, headers=headers, media_type=file.media_type)
+    return Response(file.content, headers=headers, media_type=file.media_type)
+
+
+ROUTES = [index, dashboard_file]

@@ -1,0 +1,79 @@
+"""The session of a browser: sign in with a token, sign out, and the rights of the caller."""
+
+from typing import Any
+
+import msgspec
+from litestar import Request, Response, delete, get, post
+from litestar.openapi.spec import Schema
+
+from phalanx.api import request_body
+from phalanx.api.audit import record_of
+from phalanx.api.auth import USERS, bearer_of, principal_of
+from phalanx.api.json_body import JsonBody
+from phalanx.api.services import services_of
+from phalanx.api.session_cookie import check_own_page, cookie_of, session_of
+from phalanx.core.time_units import SECOND
+from phalanx.identity.principal import Principal
+from phalanx.wire.tokens import SessionView
+
+_LIMIT_BYTES = 4096
+
+
+class SignIn(msgspec.Struct, frozen=True):
+    token: str
+
+
+_SIGN_IN = JsonBody(SignIn)
+_BODY = request_body.documented(
+    {"token": Schema(type="string")},  # type: ignore[arg-type]
+    {"token": "phx_Zx8…"},
+    required=("token",),
+)
+
+
+@post(
+    "/session",
+    operation_class=_BODY,
+    opt={"action": "sign in"},
+    status_code=200,
+    summary="Sign a browser in",
+)
+async def sign_in(request: Request[Any, Any, Any]) -> Response[SessionView]:
+    """Exchange a token for a cookie, which pages of this server cannot read and other sites cannot
+    use. The session has the rights of the token, and ends with it or after seven days."""
+    services, scope = services_of(request), request.scope
+    check_own_page(scope, is_cookie_used=False)
+    token = _SIGN_IN.decode(await request_body.raw(request, _LIMIT_BYTES)).token
+    principal = await services.sessions.check(token)
+    scope["state"]["principal"] = principal
+    now = services.clock()
+    audit = record_of(request, now, target=principal.name)
+    session = await services.sessions.begin(token, audit)
+    age_s = max(1, (session.expires_at - now) // SECOND)
+    return Response(
+        _view(principal, signed_in=True), cookies=[cookie_of(scope, session.secret, age_s)]
+    )
+
+
+@get("/session", opt={"allowed": USERS}, summary="Show the rights of the caller")
+async def show_session(request: Request[Any, Any, Any]) -> SessionView:
+    has_cookie = bearer_of(request.scope) is None and session_of(request.scope) is not None
+    principal = principal_of(request)
+    return _view(principal, signed_in=has_cookie and bool(principal.token_id))
+
+
+@delete("/session", status_code=200, summary="Sign a browser out")
+async def sign_out(request: Request[Any, Any, Any]) -> Response[dict[str, str]]:
+    """End the session of the cookie, and remove the cookie."""
+    check_own_page(request.scope)
+    secret = session_of(request.scope)
+    if secret is not None:
+        await services_of(request).sessions.end(secret)
+    return Response({}, cookies=[cookie_of(request.scope, "", 0)])
+
+
+def _view(principal: Principal, *, signed_in: bool) -> SessionView:
+    return SessionView(principal.name, principal.role, principal.namespaces, signed_in)
+
+
+ROUTES = [sign_in, show_session, sign_out]

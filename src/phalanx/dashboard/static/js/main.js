@@ -1,0 +1,310 @@
+// The dashboard of Phalanx: plain ES modules without a build step, served from the wheel at /dashboard.
+//
+//   main.js           this file: the head of the page, which page is shown, signing in, when a page loads again
+//   pages.js          the list of pages                  pages/*.js    one page each
+//   dom.js            h() and render()                   components.js cards, tables, bars, dialogs, toasts
+//   api.js            requests to the public HTTP API    format.js     numbers, times, amounts
+//   live.js           events in this tab                 stream-worker.js, event-stream.js  one stream for all tabs
+//   router.js         addresses: #/jobs?phase=pending
+//
+// A page is a function of a context that returns an object. Its data live in the closure:
+//
+//   export function jobs(context) {
+//     let list = null;
+//     return {
+//       title: () => "Jobs",                                    // for the browser's title
+//       load: async (signal) => { list = await get("/jobs", { query: context.params, signal }); },
+//       view: () => list && h("div", …),                        // after load, and after context.update()
+//       wants: (event) => event.kind.startsWith("Job"),         // events after which it loads again
+//       onEvents: (events) => {},                               // optional: each batch of events, e.g. to append lines
+//       close: () => {},                                        // optional: stop what it started
+//     };
+//   }
+//
+// The context has: parts and params of the address (#/job/j-1?tab=logs → ["job", "j-1"], {tab: "logs"}), session,
+// update() to draw again, refresh() to load again soon, setParams({phase: "pending"}) for filters.
+//
+// A page that has changed loads again at most once a second, and never takes more than a tenth of the time: with a slow
+// server or a large cluster it loads less often. Nothing here may use innerHTML or style attributes: the policy of the
+// page refuses them, and names and logs come from users.
+
+import { h, render } from "./dom.js";
+import { ApiError, call, get, onRefusal } from "./api.js";
+import { follow } from "./live.js";
+import { HEAD, PAGES } from "./pages.js";
+import { href, parse, setParams } from "./router.js";
+import { problem, toast } from "./components.js";
+
+const SOONEST_MS = 1000;
+const SHARE_OF_TIME = 10; // a page that took 0.5 s to load loads again after 5 s
+const TICK_MS = 10_000; // ages are drawn again this often
+
+const app = document.getElementById("app");
+const state = { session: undefined, servers: null, connection: "connecting", page: null, name: "", error: null };
+let live = null;
+
+// Drawing
+
+let drawing = false;
+function draw() {
+  if (drawing) return;
+  drawing = true;
+  requestAnimationFrame(() => {
+    drawing = false;
+    render(app, head(), h("main", { id: "content", tabindex: -1, "aria-busy": String(isLoading()) }, content()));
+  });
+}
+
+function content() {
+  if (state.session === null) return signIn();
+  const { page, error } = state;
+  return [error ? problem(error.message) : null, (page && page.isLoaded && page.view()) || (error ? null : h("p.muted", "Loading …"))];
+}
+
+const isLoading = () => Boolean(state.session && state.page && !state.page.isLoaded && !state.error);
+
+function head() {
+  return h(
+    "header.top",
+    h("b", "Phalanx"),
+    state.session
+      ? h(
+          "nav",
+          { "aria-label": "Pages" },
+          HEAD.map(([name, title]) =>
+            h("a", { href: href(name), "aria-current": name === state.name || (state.name === "job" && name === "jobs") ? "page" : undefined }, title),
+          ),
+        )
+      : null,
+    h(
+      "span.right",
+      state.session ? connection() : null,
+      themeButton(),
+      state.session && state.session.signed_in
+        ? h("button.link", { type: "button", onclick: signOut }, `Sign out ${state.session.principal}`)
+        : null,
+    ),
+  );
+}
+
+const CONNECTIONS = {
+  live: "live",
+  connecting: "reconnecting …",
+  standby: "this server is a standby",
+  "signed-out": "signed out",
+};
+
+function connection() {
+  return h("span", { role: "status" }, h("span.dot", { class: state.connection }), serverText(), CONNECTIONS[state.connection]);
+}
+
+function serverText() {
+  const leader = state.servers && state.servers.leader;
+  if (!leader) return "";
+  const standbys = state.servers.standbys.length;
+  const count = standbys === 1 ? " · 1 standby" : standbys ? ` · ${standbys} standbys` : "";
+  return `leader ${leader.name}${count} · `;
+}
+
+// Theme: that of the system until one is chosen.
+
+function themeButton() {
+  const dark = isDark();
+  return h("button.link", { type: "button", onclick: () => choose(dark ? "light" : "dark") }, dark ? "Light theme" : "Dark theme");
+}
+const isDark = () =>
+  (document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+function choose(theme) {
+  document.documentElement.dataset.theme = theme;
+  localStorage.setItem("theme", theme);
+  dispatchEvent(new Event("themechange"));
+  draw();
+}
+if (localStorage.getItem("theme")) document.documentElement.dataset.theme = localStorage.getItem("theme");
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  dispatchEvent(new Event("themechange"));
+  draw();
+});
+
+// Signing in: the token is exchanged for a cookie that scripts cannot read, and is kept nowhere.
+
+let signInProblem = null;
+function signIn() {
+  return h(
+    "form.panel.sign-in",
+    {
+      onsubmit: async (event) => {
+        event.preventDefault();
+        const field = event.target.querySelector("input");
+        try {
+          await call("POST", "/session", { body: { token: field.value.trim() } });
+          field.value = "";
+          signInProblem = null;
+          await start();
+        } catch (error) {
+          signInProblem = error.message;
+          draw();
+        }
+      },
+    },
+    h("h1", "Sign in"),
+    h("p.muted", "Enter your API token. ", h("code", "phalanx token create NAME"), " creates one."),
+    signInProblem ? problem(signInProblem) : null,
+    h("label", { for: "token" }, "Token"),
+    h("input", { id: "token", type: "password", autocomplete: "off", spellcheck: "false", required: true }),
+    h("button.primary", { type: "submit" }, "Sign in"),
+  );
+}
+
+async function signOut() {
+  await call("DELETE", "/session").catch((error) => toast(error.message, { error: true }));
+  leave();
+  state.session = null;
+  draw();
+}
+
+onRefusal((error) => {
+  if (error.status === 401 && state.session) {
+    leave();
+    state.session = null;
+    draw();
+  }
+  if (error.status === 307) followLeader();
+});
+
+// The leader has another address: go there, to the same page. A standby only redirects, and a page cannot follow.
+async function followLeader() {
+  const servers = await get("/servers").catch(() => null);
+  if (servers && servers.leader && servers.leader.url && new URL(servers.leader.url).origin !== location.origin) {
+    location.replace(new URL(`/${location.hash}`, servers.leader.url));
+  }
+}
+
+// Pages
+
+function leave() {
+  if (!state.page) return;
+  state.page.stop.abort();
+  clearTimeout(state.page.timer);
+  if (state.page.close) state.page.close();
+  state.page = null;
+}
+
+function show() {
+  if (!state.session) return draw();
+  const { parts, params } = parse(location.hash);
+  const name = parts[0] in PAGES ? parts[0] : "overview";
+  const address = [name, ...parts.slice(1)].join("/");
+  if (state.page && state.page.address === address) {
+    state.page.context.params = params;
+    return refreshNow();
+  }
+  leave();
+  const context = { parts, params, session: state.session, update: draw, refresh, setParams };
+  const page = (state.page = Object.assign(PAGES[name](context), { address, context, stop: new AbortController(), tookMs: 0, timer: 0, isLoaded: false, isStale: false, isBusy: false }));
+  const isFirst = state.name === "";
+  state.name = name;
+  state.error = null;
+  document.title = `${page.title()} · Phalanx`;
+  refreshNow().then(() => {
+    if (!isFirst) {
+      scrollTo(0, 0);
+      document.getElementById("content").focus({ preventScroll: true });
+    }
+  });
+  draw();
+}
+
+async function refreshNow() {
+  const page = state.page;
+  if (!page) return;
+  if (page.isBusy) {
+    page.isStale = true;
+    return;
+  }
+  page.isBusy = true;
+  page.isStale = false;
+  clearTimeout(page.timer);
+  page.timer = 0;
+  const began = performance.now();
+  try {
+    await page.load(page.stop.signal);
+    page.isLoaded = true;
+    if (state.page === page) state.error = null;
+  } catch (error) {
+    if (page.stop.signal.aborted) return;
+    if (!(error instanceof ApiError)) console.error(error);
+    if (error.status !== 401 && state.page === page) state.error = error;
+    page.isStale = error.status === 0 || error.status >= 500 || error.status === 429;
+  } finally {
+    page.isBusy = false;
+    page.tookMs = performance.now() - began;
+  }
+  document.title = `${page.title()} · Phalanx`;
+  draw();
+  if (page.isStale) refresh();
+}
+
+// Load again soon, after a pause that depends on how long it took the last time.
+function refresh() {
+  const page = state.page;
+  if (!page || page.timer) return;
+  if (page.isBusy) {
+    page.isStale = true;
+    return;
+  }
+  page.timer = setTimeout(() => {
+    page.timer = 0;
+    refreshNow();
+  }, Math.max(SOONEST_MS, SHARE_OF_TIME * page.tookMs));
+}
+
+// Events
+
+function take(events) {
+  const page = state.page;
+  if (!page) return;
+  if (page.onEvents) page.onEvents(events);
+  if (page.wants && events.some(page.wants)) refresh();
+}
+
+async function loadServers() {
+  state.servers = await get("/servers").catch(() => state.servers);
+  draw();
+}
+
+function onState(connection) {
+  state.connection = connection;
+  if (connection === "live") {
+    loadServers();
+    refresh();
+  }
+  if (connection === "standby") followLeader();
+  if (connection === "signed-out" && state.session) start();
+  draw();
+}
+
+// Start
+
+async function start() {
+  try {
+    state.session = await get("/session");
+    state.error = null;
+  } catch (error) {
+    if (error.status === 401) state.session = null;
+    else {
+      state.error = error;
+      setTimeout(start, 2000);
+    }
+  }
+  if (state.session) {
+    if (live) live.signedIn();
+    else live = follow({ onEvents: take, onResync: refresh, onState });
+    show();
+  }
+  draw();
+}
+
+addEventListener("hashchange", show);
+setInterval(() => document.hidden || !state.page || draw(), TICK_MS);
+start();

@@ -1,0 +1,18 @@
+// The pages by the first part of their address. `in the head`: pages that the head of the page links to.
+
+import { overview } from "./pages/overview.js";
+import { jobs } from "./pages/jobs.js";
+import { job } from "./pages/job.js";
+import { cluster } from "./pages/cluster.js";
+import { queues } from "./pages/queues.js";
+import { submit } from "./pages/submit.js";
+
+export const PAGES = { overview, jobs, job, cluster, queues, submit };
+
+export const HEAD = [
+  ["overview", "Overview"],
+  ["jobs", "Jobs"],
+  ["cluster", "Cluster"],
+  ["queues", "Queues"],
+  ["submit", "Submit"],
+];

@@ -1,0 +1,68 @@
+// The list of jobs, newest first, with filters in the address: #/jobs?phase=pending&queue=ml.
+
+import { h } from "../dom.js";
+import { get } from "../api.js";
+import { choice, pill, table, textField } from "../components.js";
+import { since } from "../format.js";
+import { href } from "../router.js";
+
+const PHASES = ["running", "starting", "stopping", "pending", "done", "failed", "cancelled", "timed-out"];
+const PAGE_SIZE = 100;
+
+export function jobs(context) {
+  let list = { jobs: [], cursor: null };
+  let pages = 1; // how many pages of the list are shown
+  const shown = () => context.params;
+
+  async function load(signal) {
+    const filters = { ...shown(), limit: PAGE_SIZE };
+    let all = [];
+    let cursor = null;
+    for (let page = 0; page < pages; page++) {
+      const answer = await get("/jobs", { query: { ...filters, cursor }, signal });
+      all = all.concat(answer.jobs);
+      cursor = answer.cursor;
+      if (!cursor) break;
+    }
+    list = { jobs: all, cursor };
+  }
+
+  const filter = (name) => (value) => {
+    pages = 1;
+    context.setParams({ [name]: value });
+  };
+
+  const columns = [
+    { title: "job", cell: (job) => h("a", { href: href(["job", job.id]) }, `${job.namespace}/${job.name}`) },
+    { title: "phase", class: "tight", cell: (job) => [pill(job.phase), job.on_hold ? " on hold" : ""] },
+    { title: "queue", cell: (job) => job.queue },
+    { title: "priority", class: "n", cell: (job) => String(job.priority) },
+    { title: "tasks", class: "n", cell: (job) => String(job.size) },
+    { title: "attempt", class: "n wide-only", cell: (job) => String(job.attempt) },
+    { title: "age", class: "n", cell: (job) => since(job.created_at) },
+    { title: "why", cell: (job) => h("span.muted", (job.reason && job.reason.message) || job.cause || "") },
+    { title: "owner", class: "wide-only", cell: (job) => job.owner || "" },
+  ];
+
+  function view() {
+    const filters = shown();
+    return [
+      h("div.row.headline", h("h1", "Jobs"), h("span.muted", `${list.jobs.length}${list.cursor ? "+" : ""} shown, newest first`)),
+      h(
+        "form.filters",
+        { role: "search", onsubmit: (event) => event.preventDefault() },
+        choice("Phase", filters.phase || "", [["", "all"], ...PHASES.map((phase) => [phase, phase])], filter("phase")),
+        choice("State", filters.finished || "", [["", "all"], ["false", "unfinished"], ["true", "finished"]], filter("finished")),
+        textField("Queue", filters.queue, filter("queue"), "all"),
+        textField("Namespace", filters.namespace, filter("namespace"), "all"),
+        textField("Name", filters.name, filter("name"), "all"),
+      ),
+      h("div.panel", table(columns, list.jobs, { keyOf: (job) => job.id, caption: "Jobs", empty: "No job matches the filters." })),
+      list.cursor
+        ? h("button", { type: "button", onclick: () => { pages += 1; context.refresh(); } }, `Show ${PAGE_SIZE} more`)
+        : null,
+    ];
+  }
+
+  return { title: () => "Jobs", load, view, wants: (event) => "job" in event.data };
+}

@@ -1,0 +1,53 @@
+"""One browser for all tests of the dashboard, and a page of its own for each."""
+
+import shutil
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, async_playwright
+
+from phalanx.host.clock import wall_clock
+from phalanx.store.memory import MemoryStore
+from tests.dashboard.pages import PATIENCE_MS
+from tests.integration.api.serving import Running, serving
+
+CHROMIUM = shutil.which("chromium")
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def browser() -> AsyncIterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("there is no chromium in PATH; install it, e.g. apt install chromium")
+    async with async_playwright() as playwright:
+        chromium = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        await chromium.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def page(browser: Browser) -> AsyncIterator[Page]:
+    """A page that fails its test if a script of it fails or the policy refuses something."""
+    context = await browser.new_context(viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(PATIENCE_MS)
+    opened = await context.new_page()
+    problems: list[str] = []
+    opened.on("pageerror", lambda error: problems.append(str(error)))
+    opened.on(
+        "console",
+        lambda line: (
+            problems.append(line.text)
+            if "Content Security Policy" in line.text or "TypeError" in line.text
+            else None
+        ),
+    )
+    yield opened
+    await context.close()
+    assert not problems
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def cluster() -> AsyncIterator[Running]:
+    """A server in memory that requires no token."""
+    async with serving(MemoryStore(clock=wall_clock)) as running:
+        yield running

@@ -1,0 +1,35 @@
+"""What tests do with a page of the dashboard."""
+
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from playwright.async_api import Page
+
+PATIENCE_MS = 30_000
+
+#: Problems of these kinds keep people from using a page.
+_SERIOUS = ("serious", "critical")
+
+
+@cache
+def _axe() -> str:
+    return (resources.files("axe_playwright_python") / "axe.min.js").read_text("utf-8")
+
+
+async def open_page(page: Page, url: str, address: str, heading: str) -> None:
+    """Open an address such as `jobs?phase=pending`, and wait for its heading."""
+    await page.goto(f"{url}/#/{address}")
+    await page.get_by_role("heading", name=heading, exact=True, level=1).wait_for()
+
+
+async def accessibility_problems(page: Page) -> list[str]:
+    """What axe finds that is serious, each with the elements."""
+    # A script tag would be refused by the policy of the page; this is not one.
+    await page.evaluate(_axe())
+    found: dict[str, Any] = await page.evaluate("axe.run()")
+    return [
+        f"{each['id']}: {each['help']}: {[node['html'][:200] for node in each['nodes'][:3]]}"
+        for each in found["violations"]
+        if each["impact"] in _SERIOUS
+    ]
