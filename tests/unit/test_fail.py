@@ -12,6 +12,7 @@ from phalanx.core.events import (
     Event,
     Evicted,
     Exited,
+    InputsUnavailable,
     PollersCounted,
     Progressed,
     Shrunk,
@@ -21,6 +22,7 @@ from phalanx.core.events import (
     WorkerLost,
 )
 from phalanx.core.model import Phase
+from phalanx.core.reasons import own_reason
 from phalanx.core.records import GangStopping, JobEnded, RetryDelayed, WorkerCordoned
 from phalanx.core.states import State
 from phalanx.core.time_units import HOUR, SECOND
@@ -128,7 +130,7 @@ def lack_program(driver: Driver, job: str, *workers: str) -> None:
     driver.accept(job)
     epoch = driver.job(job).epoch
     for index in range(len(workers)):
-        driver.apply(SpawnFailed(f"{job}.{index}", epoch, "cannot run x: no such file", True))
+        driver.apply(SpawnFailed(f"{job}.{index}", epoch, "cannot run x: no such file", final=True))
 
 
 def why_it_ended(driver: Driver) -> str:
@@ -144,7 +146,7 @@ def test_a_program_that_two_workers_do_not_have_is_not_tried_on_a_third() -> Non
     assert driver.phase(job) is Phase.PENDING
     lack_program(driver, job, "b")
     assert driver.phase(job) is Phase.FAILED
-    assert why_it_ended(driver).endswith("no such file; not retried: missing on a, b")
+    assert why_it_ended(driver).endswith("no such file; gave up after 2 attempts on a, b")
 
 
 def test_a_program_that_the_only_worker_does_not_have_is_tried_there_twice() -> None:
@@ -154,7 +156,75 @@ def test_a_program_that_the_only_worker_does_not_have_is_tried_there_twice() -> 
     lack_program(driver, job, "a")
     lack_program(driver, job, "a")
     assert driver.phase(job) is Phase.FAILED
-    assert why_it_ended(driver).endswith("not retried: missing on a, twice")
+    assert why_it_ended(driver).endswith("gave up after 2 attempts on a")
+
+
+#: Of a worker that takes tasks with secrets.
+DELIVERED = {"secrets": "delivered"}
+
+
+def prepared_first(size: int = 1, **fields: Any) -> Any:
+    return spec(size, role={"env": {"TOKEN": "${resources.hub.token}"}}, **fields)
+
+
+def refuse_preparation(driver: Driver, job: str, *workers: str) -> None:
+    """Reserve workers of which the last one cannot prepare its task."""
+    driver.place(job, *workers)
+    task = f"{job}.{len(workers) - 1}"
+    driver.apply(SpawnFailed(task, driver.job(job).epoch, "no such image", final=True))
+
+
+def test_a_task_that_two_workers_cannot_prepare_fails_its_job_before_any_start() -> None:
+    driver = Driver()
+    driver.fleet("a", "b", "c", labels=DELIVERED)
+    job = driver.submit(prepared_first(2))
+    refuse_preparation(driver, job, "a", "b")
+    assert driver.phase(job) is Phase.PENDING
+    refuse_preparation(driver, job, "a", "c")
+    assert driver.phase(job) is Phase.FAILED
+    why = "task 1 could not be started on c: no such image; gave up after 2 attempts on b, c"
+    assert why_it_ended(driver) == why
+
+
+def test_a_failure_to_prepare_that_may_pass_is_retried_and_is_the_reason_of_the_backoff() -> None:
+    driver = Driver()
+    driver.worker("a", labels=DELIVERED)
+    job = driver.submit(prepared_first())
+    for _ in range(3):
+        driver.place(job, "a")
+        driver.apply(SpawnFailed(f"{job}.0", driver.job(job).epoch, "registry is down"))
+        driver.advance(max(0.0, backoff_of(driver, job)))
+    assert driver.phase(job) is Phase.PENDING
+    reason = own_reason(driver.job(job), driver.now - 1)
+    assert str(reason).startswith(
+        "task 0 could not be started on a: registry is down; next attempt"
+    )
+
+
+def test_inputs_that_do_not_exist_fail_the_job() -> None:
+    driver = Driver()
+    driver.worker("a", labels=DELIVERED)
+    job = driver.submit(prepared_first())
+    for _ in range(2):
+        driver.place(job, "a")
+        epoch = driver.job(job).epoch
+        driver.apply(InputsUnavailable(job, epoch, "secret ml/hub has no key k", final=True))
+    assert driver.phase(job) is Phase.FAILED
+    assert why_it_ended(driver) == "secret ml/hub has no key k; gave up after 2 attempts"
+
+
+def test_a_running_gang_does_not_fail_because_it_cannot_grow() -> None:
+    driver = Driver()
+    driver.fleet("a", "b", labels=DELIVERED)
+    job = driver.submit(prepared_first(2, min_available=1, restart="task"))
+    driver.place(job, "a")
+    driver.accept(job)
+    driver.start(job)
+    for _ in range(3):
+        driver.advance(max(0.0, backoff_of(driver, job)))
+        driver.place(job, "b", tasks=[1])
+        driver.apply(SpawnFailed(f"{job}.1", driver.job(job).epoch, "no such image", final=True))
+    assert driver.phase(job) is Phase.RUNNING
 
 
 def test_tasks_of_a_gang_that_lack_their_program_on_one_worker_may_find_it_on_another() -> None:

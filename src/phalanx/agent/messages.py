@@ -21,7 +21,7 @@ class AttemptStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     signal: int | None = None
     signalled: bool = False  #: the spawner had sent it a stop signal
     start_error: str | None = None  #: why its program could not be started
-    missing: bool = False  #: because the program or the working directory does not exist here
+    start_refused: bool = False  #: another try on this worker would fail too
     gone: bool = False  #: no process of it exists, and its exit status is unknown
     output_bytes: int = 0  #: the size of its output, once it has ended
     fence_grace: Micros | None = None  #: the grace of a task that must stop when its lease ends

@@ -122,11 +122,17 @@ def partly_complete(cause: Cause, done: Sequence[int]) -> Cause:
     return replace(cause, what=text)
 
 
-def not_retried(cause: Cause, workers: Sequence[str]) -> Cause:
-    """A program or directory was missing on these workers, which are in the order of attempts."""
-    different = list(dict.fromkeys(workers))
-    where = listed(different, _MOST_TASKS) if len(different) > 1 else f"{different[0]}, twice"
-    return replace(cause, what=f"{cause}; not retried: missing on {where}")
+def not_retried(cause: Cause, refusals: Sequence[tuple[str, int]]) -> Cause:
+    """Workers refused to start the job, each in an attempt; see `Job.start_refusals`."""
+    attempts = len({attempt for _, attempt in refusals})
+    workers = [worker for worker in dict.fromkeys(worker for worker, _ in refusals) if worker]
+    where = f" on {listed(workers, _MOST_TASKS)}" if workers else ""
+    tries = f"{attempts} attempt{'s' if attempts > 1 else ''}{where}"
+    return replace(cause, what=f"{cause}; gave up after {tries}")
+
+
+def inputs_unavailable(why: str) -> Cause:
+    return Cause(CauseKind.FAILURE, why)
 
 
 def below_minimum(after: Micros) -> Cause:

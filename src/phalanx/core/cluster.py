@@ -52,7 +52,7 @@ _HANDLERS: dict[type, Callable[[Changes, Any], None]] = {
     events.GangGathered: gather.gang_gathered,
     events.GatheringEnded: gather.gathering_ended,
     events.Accepted: reserve.accepted,
-    events.InputsUnavailable: reserve.inputs_unavailable,
+    events.InputsUnavailable: fail.inputs_unavailable,
     events.PreparationReported: reserve.preparation_reported,
     events.ReservationExpired: reserve.reservation_expired,
     events.Claimed: start.claimed,

@@ -151,6 +151,7 @@ class InputsUnavailable(msgspec.Struct, frozen=True):
     job: str
     epoch: int
     why: str
+    final: bool = False  #: another try would fail too
 
 
 class ReservationExpired(msgspec.Struct, frozen=True):
@@ -203,7 +204,7 @@ class SpawnFailed(msgspec.Struct, frozen=True):
     task: str
     epoch: int
     message: str
-    missing: bool = False  #: the worker does not have the program or the working directory
+    final: bool = False  #: another try on this worker would fail too
 
 
 class Stopped(msgspec.Struct, frozen=True):

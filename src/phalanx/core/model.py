@@ -195,6 +195,7 @@ class PendingState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     since: Micros | None = None  #: when the job became eligible for placement
     not_before: Micros = 0  #: the end of the backoff
     lost_reservations: int = 0  #: in a row, before any release
+    lost_because: str = ""  #: why the last of them was lost
     gathered: GatheredPlaces | None = None
     nomination: Nomination | None = None
     unused_nominations: int = 0  #: in a row
@@ -290,8 +291,9 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     on_hold: bool = False  #: an operator prevents it from starting
     satisfied: bool = False  #: it has started with its minimum at least once
     avoid: tuple[str, ...] = ()  #: workers to try last
-    #: (worker, attempt): where its program or its working directory did not exist.
-    missing_on: tuple[tuple[str, int], ...] = ()
+    #: (worker, attempt): where it could not start, and could not at another try either. The worker
+    #: is empty if the server could not resolve its inputs.
+    start_refusals: tuple[tuple[str, int], ...] = ()
     cron: str | None = None  #: the cron that submitted it
     due_at: Micros | None = None  #: when the cron was due
     losses: JobLosses | None = None  #: the work that stops have cost
@@ -336,10 +338,10 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return None if self.stopping is None else self.stopping.cause
 
     @property
-    def lacks_program(self) -> bool:
-        """Whether its program was missing on two workers, or on one twice: a worker where it was
-        missing is tried last, so no other one was free that could have it."""
-        return len(self.missing_on) > 1
+    def cannot_start(self) -> bool:
+        """Whether two workers refused to start it, or one twice: a worker that refused is tried
+        last, so no other one was free."""
+        return len(self.start_refusals) > 1
 
     @property
     def awaits_members(self) -> bool:

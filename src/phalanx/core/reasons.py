@@ -33,8 +33,11 @@ class After(msgspec.Struct, frozen=True, tag=True):
 
 class Backoff(msgspec.Struct, frozen=True, tag=True):
     until: Micros
+    why: str = ""  #: why the last attempt was given up before it started
 
     def __str__(self) -> str:
+        if self.why:
+            return f"{self.why}; next attempt at {utc_time(self.until)}"
         return f"backing off after a failure, next attempt at {utc_time(self.until)}"
 
 
@@ -237,7 +240,7 @@ def own_reason(job: Job, now: Micros) -> OnHold | After | Backoff | WaitingForMe
     if pending is not None and pending.after:
         return After(pending.after)
     if pending is not None and pending.not_before > now:
-        return Backoff(pending.not_before)
+        return Backoff(pending.not_before, pending.lost_because)
     return members_reason(job)
 
 

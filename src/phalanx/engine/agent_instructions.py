@@ -99,6 +99,7 @@ def _spec(gang: Gang, task: Task, env: dict[str, str], inputs: ResolvedInputs) -
         run_as_user=spec.run_as_user,
         watch=spec.watch,
         secrets=secrets,
+        missing_pull_secrets=inputs.missing_pull_secrets if image is not None else (),
     )
 
 

@@ -199,7 +199,7 @@ def _instructions(
     instructions = instructions_for(turn.cluster, node, inputs)
     while inputs.refused:
         with suppress(CoreError):  # another task of its gang may have stopped it
-            turn.apply(events.SpawnFailed(*inputs.refused.pop(), NOT_PRIVATE))
+            turn.apply(events.SpawnFailed(*inputs.refused.pop(), NOT_PRIVATE, final=True))
     return instructions, not node.inventoried
 
 
@@ -222,12 +222,12 @@ _EVENTS: dict[Reported, Callable[[str, TaskReport], events.Event]] = {
     Reported.SPAWN_FAILED: lambda worker, r: events.SpawnFailed(
         r.id, r.epoch, r.message[:_MESSAGE_CHARS]
     ),
-    Reported.PROGRAM_MISSING: lambda worker, r: events.SpawnFailed(
-        r.id, r.epoch, r.message[:_MESSAGE_CHARS], missing=True
+    Reported.START_REFUSED: lambda worker, r: events.SpawnFailed(
+        r.id, r.epoch, r.message[:_MESSAGE_CHARS], final=True
     ),
     Reported.GONE: lambda worker, r: events.Gone(worker, r.id, r.epoch),
 }
-_ENDED = (Reported.EXITED, Reported.SPAWN_FAILED, Reported.PROGRAM_MISSING, Reported.GONE)
+_ENDED = (Reported.EXITED, Reported.SPAWN_FAILED, Reported.START_REFUSED, Reported.GONE)
 
 
 def _report(

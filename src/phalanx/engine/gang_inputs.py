@@ -33,7 +33,11 @@ NOT_PRIVATE = (
 
 
 class InputUnavailable(Exception):  # noqa: N818
-    """A secret or an image cannot be resolved; the message says which, and why."""
+    """A secret or an image cannot be resolved now; the message says which, and why."""
+
+
+class InputMissing(InputUnavailable):
+    """A secret or an image does not exist, so that another try would fail too."""
 
 
 class ResolvedInputs(msgspec.Struct, frozen=True):
@@ -41,6 +45,7 @@ class ResolvedInputs(msgspec.Struct, frozen=True):
     images: Mapping[str, str] = {}  #: by image of a role: the reference with its digest
     signatures: tuple[RequiredSignature, ...] = ()  #: that every image needs
     registry_auth: str = ""  #: for pulls, in the form of Docker's config.json
+    missing_pull_secrets: tuple[str, ...] = ()  #: that roles name and the namespace does not have
 
     def __repr__(self) -> str:
         return f"ResolvedInputs({len(self.secrets)} secrets, {len(self.images)} images)"
@@ -96,7 +101,8 @@ class GangInputs:
             self._resolved[job] = epoch, await self._resolve(spec)
         except InputUnavailable as error:
             with suppress(CoreError, NoAnswer):
-                await self._engine.apply(InputsUnavailable(job, epoch, str(error)))
+                is_final = isinstance(error, InputMissing)
+                await self._engine.apply(InputsUnavailable(job, epoch, str(error), is_final))
             await asyncio.sleep(_RETRY_S)
         finally:
             del self._lookups[job]
@@ -107,7 +113,7 @@ class GangInputs:
         if self._source is not None:
             return await self._source.resolve(spec)
         if any(role.secrets for role in spec.roles):
-            raise InputUnavailable("this server has no provider of secrets")
+            raise InputMissing("this server has no provider of secrets")
         return ResolvedInputs()
 
 

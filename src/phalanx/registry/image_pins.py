@@ -4,7 +4,7 @@ import asyncio
 
 from phalanx.registry.image_reference import ImageReference
 from phalanx.registry.logins import RegistryLogin
-from phalanx.registry.registry_client import RegistryClient, RegistryError
+from phalanx.registry.registry_client import NotInRegistry, RegistryClient, RegistryError
 
 #: A batch of jobs with the same tag reads its digest once.
 _RECENT_S = 2.0
@@ -16,8 +16,8 @@ _LOCAL = "localhost"
 class ImagePins:
     def __init__(self, *, is_required: bool = True) -> None:
         """If pins are not required, an image whose registry cannot be read keeps its tag."""
-        #: Digests that were read a moment ago, by reference and user.
-        self._recent: dict[tuple[str, str], tuple[float, str]] = {}
+        #: Digests that were read a moment ago, by reference and login.
+        self._recent: dict[tuple[str, RegistryLogin | None], tuple[float, str]] = {}
         self._is_required = is_required
 
     async def pin(self, image: str, credentials: RegistryLogin | None = None) -> str:
@@ -26,11 +26,11 @@ class ImagePins:
         if reference.has_valid_digest or reference.registry == _LOCAL:
             return image
         if reference.digest is not None:
-            raise RegistryError(
+            raise NotInRegistry(
                 f"image {image} has an invalid digest; write @sha256: and 64 hexadecimal digits,"
                 " or map the image with image_map"
             )
-        key = image, "" if credentials is None else credentials.username
+        key = image, credentials
         now_s = asyncio.get_running_loop().time()
         read_at, pinned = self._recent.get(key, (float("-inf"), ""))
         if now_s - read_at < _RECENT_S:
@@ -41,7 +41,7 @@ class ImagePins:
         except RegistryError as error:
             if not self._is_required:
                 return image
-            raise RegistryError(f"image {image} cannot be pinned to a digest: {error}") from None
+            raise type(error)(f"image {image} cannot be pinned to a digest: {error}") from None
         if len(self._recent) >= _RECENT_LIMIT:
             self._recent.clear()
         pinned = f"{reference.name}@{manifest.digest}"

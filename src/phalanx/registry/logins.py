@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 
@@ -25,6 +25,16 @@ def read_logins(config: str) -> dict[str, RegistryLogin]:
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{type(error).__name__} in the credentials") from None
     return logins
+
+
+def without_login(pull_secrets: Sequence[str], namespace: str) -> str:
+    """Which pull secrets gave no login, and what to do."""
+    names = " and ".join(pull_secrets)
+    exist = "does not exist or has" if len(pull_secrets) == 1 else "do not exist or have"
+    return (
+        f"pull secret {names} {exist} no login; set it with `phalanx secret set {pull_secrets[0]}"
+        f" username=NAME password=- --namespace {namespace}`"
+    )
 
 
 def written_logins(logins: Mapping[str, RegistryLogin]) -> str:

@@ -26,11 +26,16 @@ _MANIFESTS = ", ".join(
 )
 _TIMEOUT_S = 10.0
 _LARGEST_BYTES = 4 * 1024**2
+_REFUSED = (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN)
 _CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
 
 
 class RegistryError(Exception):
     """A registry cannot be reached, or refuses; the message says which and why."""
+
+
+class AccessRefused(RegistryError):  # noqa: N818
+    """The registry does not give the image to this login."""
 
 
 class NotInRegistry(RegistryError):  # noqa: N818
@@ -96,7 +101,12 @@ class RegistryClient:
             reason = str(error) or type(error).__name__
             raise RegistryError(f"{self._where} cannot be reached: {reason}") from None
         if answer.status_code == httpx.codes.NOT_FOUND:
-            raise NotInRegistry(f"{self._where} has no {path} of {self._image.repository}")
+            raise NotInRegistry(f"{self._where} has no {self._object(path)}")
+        if answer.status_code in _REFUSED:
+            raise AccessRefused(
+                f"{self._where} refuses access to {self._image.repository}"
+                f" {self._login} (status {answer.status_code})"
+            )
         if answer.status_code != httpx.codes.OK:
             raise RegistryError(
                 f"{self._where} answered {answer.status_code} for {self._image.repository}"
@@ -104,6 +114,20 @@ class RegistryClient:
         if len(answer.content) > _LARGEST_BYTES:
             raise RegistryError(f"{self._where} sent more than {_LARGEST_BYTES} bytes")
         return answer.content
+
+    def _object(self, path: str) -> str:
+        """What a path names, in words."""
+        kind, _, reference = path.partition("/")
+        if kind == "blobs":
+            return f"blob {reference} of {self._image.repository}"
+        separator = "@" if reference.startswith("sha256:") else ":"
+        return f"image {self._image.repository}{separator}{reference}"
+
+    @property
+    def _login(self) -> str:
+        if self._credentials is None:
+            return "without a login; name a secret with one in pull_secrets"
+        return f"for user {self._credentials.username}"
 
     async def _send(self, path: str, headers: Mapping[str, str]) -> httpx.Response:
         own = {"Authorization": self._authorization} if self._authorization else {}

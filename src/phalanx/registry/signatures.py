@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from phalanx.registry.image_reference import ImageReference
 from phalanx.registry.logins import read_logins
 from phalanx.registry.registry_client import (
+    AccessRefused,
     NotInRegistry,
     RegistryClient,
     RegistryError,
@@ -34,6 +35,10 @@ PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey | ed25519.Ed25519Public
 
 class SignatureRefused(Exception):  # noqa: N818
     """An image does not have a signature that is required; the message says why."""
+
+
+class SignatureUnknown(Exception):  # noqa: N818
+    """The signatures of an image cannot be read now; the message says why."""
 
 
 def read_key(pem: str) -> PublicKey:
@@ -53,7 +58,8 @@ async def verify_image(
     """Check that an image, given by its digest, has every signature that is required.
 
     To be called before each start, also if the image is present: a key may have been withdrawn
-    since. `registry_auth` has logins in the form of Docker's config.json. Raises SignatureRefused.
+    since. `registry_auth` has logins in the form of Docker's config.json.
+    Raises SignatureRefused, and SignatureUnknown if the registry does not answer.
     """
     if not required:
         return
@@ -66,8 +72,10 @@ async def verify_image(
             signed = await _signed_payloads(registry, reference.digest)
     except NotInRegistry:
         signed = []
-    except RegistryError as error:
+    except AccessRefused as error:
         raise SignatureRefused(f"the signatures of image {image} cannot be read: {error}") from None
+    except RegistryError as error:
+        raise SignatureUnknown(f"the signatures of image {image} cannot be read: {error}") from None
     for each in required:
         keys = [read_key(pem) for pem in each.keys]
         if not any(is_signed(reference.digest, *pair, keys) for pair in signed):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from phalanx.core.spec.secret_references import SecretKey
-from phalanx.engine.gang_inputs import InputUnavailable
+from phalanx.engine.gang_inputs import InputMissing, InputUnavailable
 from phalanx.secrets.stored_secrets import StoredSecrets
 
 #: How long files may take: longer than a file system should, shorter than a reservation lasts.
@@ -107,7 +107,7 @@ class SecretResolver:
         for key in keys:
             value = self._find(namespace, key)
             if value is None:
-                raise InputUnavailable(
+                raise InputMissing(
                     f"secret {namespace}/{key.name} has no key {key.key}; set it with `phalanx"
                     f" secret set {key.name} {key.key}=- --namespace {namespace}`"
                 )

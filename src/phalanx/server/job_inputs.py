@@ -2,20 +2,34 @@
 images, and credentials for their registries."""
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from phalanx.core.errors import Invalid, Problem
 from phalanx.core.spec.job import JobSpec
 from phalanx.core.spec.secret_references import SecretKey
-from phalanx.engine.gang_inputs import InputUnavailable, ResolvedInputs
+from phalanx.engine.gang_inputs import InputMissing, InputUnavailable, ResolvedInputs
 from phalanx.policy.authorizer import Authorizer
 from phalanx.registry.image_pins import ImagePins
 from phalanx.registry.image_reference import ImageReference
-from phalanx.registry.logins import RegistryLogin, read_logins, written_logins
-from phalanx.registry.registry_client import RegistryError
+from phalanx.registry.logins import RegistryLogin, read_logins, without_login, written_logins
+from phalanx.registry.registry_client import AccessRefused, NotInRegistry, RegistryError
 from phalanx.secrets.providers import SecretResolver
 
 #: The key of a secret with the credentials of several registries, as Kubernetes has it.
 _DOCKER_CONFIG = ".dockerconfigjson"
+
+
+class _Logins(NamedTuple):
+    """The logins of a job's pull secrets."""
+
+    by_registry: dict[str, RegistryLogin]
+    missing: tuple[str, ...]  #: pull secrets that the namespace does not have
+
+    def hint(self, error: RegistryError, namespace: str) -> str:
+        """The error, with the pull secrets that are missing if they could be its reason."""
+        if not self.missing or not isinstance(error, AccessRefused | NotInRegistry):
+            return str(error)
+        return f"{error}; {without_login(self.missing, namespace)}"
 
 
 class JobInputs:
@@ -39,10 +53,13 @@ class JobInputs:
         for image in images:
             try:
                 pinned[image] = await self._pin(image, logins)
+            except (AccessRefused, NotInRegistry) as error:
+                raise InputMissing(logins.hint(error, spec.namespace)) from None
             except RegistryError as error:
                 raise InputUnavailable(str(error)) from None
         signatures = self._policies.trust.signatures(spec.namespace)
-        return ResolvedInputs(values, pinned, signatures, written_logins(logins))
+        auth = written_logins(logins.by_registry)
+        return ResolvedInputs(values, pinned, signatures, auth, logins.missing)
 
     async def pinned(self, spec: JobSpec) -> dict[str, str]:
         """By image of a job that is submitted: the reference with its digest. Raises Invalid."""
@@ -61,27 +78,31 @@ class JobInputs:
             try:
                 pinned[role.image] = await self._pin(role.image, logins)
             except RegistryError as error:
-                problems.append(Problem(f"roles.{role.name}.image", f"cannot be used: {error}"))
+                why = logins.hint(error, spec.namespace)
+                problems.append(Problem(f"roles.{role.name}.image", f"cannot be used: {why}"))
         if problems:
             raise Invalid(problems)
         return pinned
 
-    async def _pin(self, image: str, logins: dict[str, RegistryLogin]) -> str:
+    async def _pin(self, image: str, logins: _Logins) -> str:
         if self._pins is None:
             return image
         registry = ImageReference.parse(image).registry
-        return await self._pins.pin(image, logins.get(registry))
+        return await self._pins.pin(image, logins.by_registry.get(registry))
 
-    async def _logins(self, spec: JobSpec, images: Iterable[str]) -> dict[str, RegistryLogin]:
-        """The credentials of the job's namespace by registry. A pull secret that does not exist is
-        ignored: the registry may need none."""
+    async def _logins(self, spec: JobSpec, images: Iterable[str]) -> _Logins:
+        """The credentials of the job's namespace. A pull secret that does not exist is only noted:
+        the registry may need none. Raises InputUnavailable."""
         names = dict.fromkeys(name for role in spec.roles for name in role.pull_secrets)
         registries = {ImageReference.parse(image).registry for image in images}
         logins: dict[str, RegistryLogin] = {}
+        missing = []
         for name in names:
             wanted = [SecretKey(name, key) for key in ("username", "password", _DOCKER_CONFIG)]
             found = await self.secrets.find(spec.namespace, wanted)
             username, password, config = (found.get(key) for key in wanted)
+            if config is None and (username is None or password is None):
+                missing.append(name)
             if username is not None and password is not None:
                 login = RegistryLogin(username, password)
                 logins |= {registry: login for registry in registries if registry not in logins}
@@ -90,5 +111,5 @@ class JobInputs:
                     logins |= read_logins(config)
                 except ValueError as error:
                     why = f"the key {_DOCKER_CONFIG} of secret {name} cannot be read: {error}"
-                    raise InputUnavailable(why) from None
-        return logins
+                    raise InputMissing(why) from None
+        return _Logins(logins, tuple(missing))

@@ -29,7 +29,7 @@ class Reported(StrEnum):
     RUNNING = "running"
     EXITED = "exited"
     SPAWN_FAILED = "spawn_failed"
-    PROGRAM_MISSING = "program_missing"  #: or its working directory: another worker may have it
+    START_REFUSED = "start_refused"  #: like spawn_failed; another try here would fail too
     GONE = "gone"  #: the attempt has no process, and how it ended is unknown
 
 
@@ -133,6 +133,7 @@ class TaskSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     run_as_user: str | None = None  #: instead of the user of its namespace
     watch: dict[str, ValueRules] = {}  #: the rules for values that it reports
     secrets: TaskSecrets | None = None
+    missing_pull_secrets: tuple[str, ...] = ()  #: that the job names and that have no login
     #: To be checked before every start of the image, also if it is present: see
     #: `registry.signatures.verify_image`.
     signatures: tuple[RequiredSignature, ...] = ()

@@ -18,6 +18,9 @@ from tests.integration.server.waiting import PATIENCE_S, eventually
 
 #: The programs of the image.
 _APPLETS = "sh cat cp echo env grep head id ls mkdir rmdir sleep tail test touch true false sync rm"
+#: The login of a registry that asks for one, and the line of its password file.
+LOGIN = "user:password"
+_PASSWORD_LINE = "user:$2b$04$gHBRg8KboDfEkxjGETlLB.GTKjNmjAV0j5FPAhGvAt3DsOy9VaXmO"  # noqa: S105
 #: Folders, each after the one that it is in.
 _WORKDIRS = (
     "opt",
@@ -71,13 +74,17 @@ class Storage:
         assert done.returncode == 0, done.stderr.decode()
         return done.stdout.decode().strip()
 
-    def publish(self, name: str, *options: str, **programs: str) -> None:
-        """Make an image of busybox with a name like `train:1`, and push it to the registry.
+    def publish(self, name: str, *options: str, login: str = "", **programs: str) -> str:
+        """Make an image of busybox with a name like `train:1`, and push it to the registry: its
+        digest there.
 
         It has the programs, as scripts for the shell, and a working directory of the examples.
         """
-        self.podman("import", *options, "-", f"{self._host}/{name}", data=busybox(programs))
-        self.podman("push", "--quiet", "--tls-verify=false", f"{self._host}/{name}")
+        image, file = f"{self._host}/{name}", self._folder / "digest"
+        self.podman("import", *options, "-", image, data=busybox(programs))
+        own = ("--creds", login) if login else ()
+        self.podman("push", "--quiet", "--tls-verify=false", "--digestfile", str(file), *own, image)
+        return file.read_text()
 
     def containers(self, job: str) -> list[str]:
         """The containers of the first task of a job."""
@@ -100,8 +107,9 @@ class Storage:
 class Registry:
     """`docker-registry serve`, and a gate in front of it that a test can close."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, has_login: bool = False) -> None:
         self._folder = folder
+        self._has_login = has_login
         self.port = 0
         self.gated_port = 0
         self.gate = asyncio.Event()  #: cleared: no answer passes the gate
@@ -118,7 +126,7 @@ class Registry:
         config = self._folder / "registry.yml"
         config.write_text(
             f"version: 0.1\nstorage: {{filesystem: {{rootdirectory: {self._folder}/registry}}}}\n"
-            f"http: {{addr: 127.0.0.1:{self.port}}}\nlog: {{level: error}}\n"
+            f"http: {{addr: 127.0.0.1:{self.port}}}\nlog: {{level: error}}\n{self._auth()}"
         )
         self._process = await asyncio.create_subprocess_exec(
             "docker-registry", "serve", str(config), stdout=DEVNULL, stderr=DEVNULL
@@ -126,6 +134,13 @@ class Registry:
         await eventually(self._answers, PATIENCE_S)
         self._server = await asyncio.start_server(self._relay, "127.0.0.1", 0)
         self.gated_port = self._server.sockets[0].getsockname()[1]
+
+    def _auth(self) -> str:
+        if not self._has_login:
+            return ""
+        passwords = self._folder / "passwords"
+        passwords.write_text(f"{_PASSWORD_LINE}\n")
+        return f"auth: {{htpasswd: {{realm: images, path: {passwords}}}}}\n"
 
     async def _answers(self) -> bool:
         with suppress(OSError):
@@ -159,6 +174,7 @@ class Registry:
         if self._process is not None:
             self._process.kill()
             await self._process.wait()
+            self._process = None
 
 
 def _free_port() -> int:

@@ -159,7 +159,7 @@ async def test_bad_input_is_refused_with_the_field_that_is_wrong(
             b'{"incarnation": "i", "seq": 1, "tasks": [{"id": "x", "attempt": 1, "state": "odd"}]}',
             (
                 'tasks[0].state is "odd"; write preparing or accepted or running or exited or'
-                " spawn_failed or program_missing or gone"
+                " spawn_failed or start_refused or gone"
             ),
         ),
         (

@@ -1,17 +1,33 @@
-"""Pulls images: one pull at a time of each image, shared by all tasks that need it."""
+"""Pulls images: one pull at a time of each image, shared by all tasks that need it.
+
+An image in the storage of the worker is given only to jobs whose logins its registry accepts: the
+job of one namespace may have pulled what another namespace must not have.
+"""
 
 import asyncio
+import hashlib
 import os
+import re
 from collections.abc import Callable
 
 from phalanx.agent.containers.podman_call import PodmanError, call_podman
 from phalanx.agent.containers.runtime import ContainerRuntime
+from phalanx.registry.image_reference import ImageReference
 
 #: Images of this host are in the storage of the worker and in no registry.
 _LOCAL = "localhost/"
 #: A pull that takes longer is reported again, at intervals that double up to the longest.
 _FIRST_REPORT_S = 10.0
 _LONGEST_INTERVAL_S = 300.0
+#: For so long the worker does not ask a registry again whether the same logins get an image.
+_GRANT_S = 600.0
+_MOST_GRANTS = 10_000
+#: Answers of a registry that does not have the image, or does not give it with these logins.
+_REFUSALS = re.compile(
+    r"manifest unknown|name unknown|not found|unauthorized|authentication required|denied"
+    r"|invalid username/password|status ?code\D{1,20}40[0134]|signature|rejected by policy",
+    re.IGNORECASE,
+)
 
 Report = Callable[[str], None]
 
@@ -20,26 +36,41 @@ class PullFailed(Exception):  # noqa: N818
     """The image cannot be had; the message has the answer of the registry."""
 
 
+class PullRefused(PullFailed):
+    """The registry does not have the image, or does not give it with these logins."""
+
+
 class ImagePulls:
     def __init__(self, runtime: ContainerRuntime) -> None:
         self._runtime = runtime
         #: By image and logins.
         self._pulls: dict[tuple[str, str], asyncio.Task[None]] = {}
+        #: When the registry last gave an image by digest, by the image and a hash of the logins.
+        self._granted_at: dict[tuple[str, bytes], float] = {}
 
     async def ensure(self, image: str, registry_auth: str, report: Report) -> None:
         """Return when the image is in the storage of the worker. Raises PullFailed.
 
-        An image by digest is pulled once. A tag is looked up in its registry each time. The caller
-        that begins the pull gets the reports on it. `registry_auth` has logins in the form of
-        Docker's config.json; if it is empty, those of the worker are used.
+        A registry is asked each time whether it gives the image with these logins, except a moment
+        ago for the same digest. Layers that are in the storage are not sent again. The caller that
+        begins the pull gets the reports on it. `registry_auth` has logins in the form of Docker's
+        config.json; if it is empty, those of the worker are used.
         """
         key = image, registry_auth
         pull = self._pulls.get(key)
         if pull is None:
+            granted_at = self._granted_at.get(_grant(image, registry_auth), float("-inf"))
+            if asyncio.get_running_loop().time() < granted_at + _GRANT_S:
+                return
             pull = asyncio.create_task(self._ensure(image, registry_auth, report))
             self._pulls[key] = pull
             pull.add_done_callback(lambda done: self._ended(key, done))
         await asyncio.shield(pull)  # the pull goes on for others if this caller is cancelled
+
+    def forget(self, image: str) -> None:
+        """Pull an image again that is no longer in the storage of the worker."""
+        for grant in [each for each in self._granted_at if each[0] == image]:
+            del self._granted_at[grant]
 
     def _ended(self, key: tuple[str, str], done: "asyncio.Task[None]") -> None:
         del self._pulls[key]
@@ -47,11 +78,28 @@ class ImagePulls:
             done.exception()  # each caller has it
 
     async def _ensure(self, image: str, registry_auth: str, report: Report) -> None:
-        is_fixed = "@" in image or image.startswith(_LOCAL)
-        if is_fixed and await self._is_stored(image):
-            return
+        is_stored = ("@" in image or image.startswith(_LOCAL)) and await self._is_stored(image)
         if image.startswith(_LOCAL):
-            raise PullFailed(f"image {image} is not in the storage of this worker")
+            if not is_stored:
+                raise PullRefused(f"image {image} is not in the storage of this worker")
+            return
+        grant = _grant(image, registry_auth)
+        try:
+            await self._pull(image, registry_auth, (lambda _: None) if is_stored else report)
+        except PullRefused:
+            self._granted_at.pop(grant, None)
+            raise
+        except PullFailed:
+            if not is_stored or grant not in self._granted_at:
+                raise
+            return  # the registry does not answer, and gave the image with these logins before
+        if "@" in image:
+            if len(self._granted_at) >= _MOST_GRANTS:
+                self._granted_at.clear()
+            self._granted_at[grant] = asyncio.get_running_loop().time()
+
+    async def _pull(self, image: str, registry_auth: str, report: Report) -> None:
+        """Raises PullFailed."""
         loop = asyncio.get_running_loop()
         began_at = loop.time()
         report(f"pulling image {image}")
@@ -63,22 +111,22 @@ class ImagePulls:
 
         watch = asyncio.create_task(_report_pull(image, layers, report))
         try:
-            await self._pull(image, registry_auth, on_line)
+            await self._call(image, registry_auth, on_line)
         except PodmanError as error:
-            raise PullFailed(f"cannot pull image {image}: {error}") from None
+            kind = PullRefused if _is_refusal(image, str(error)) else PullFailed
+            raise kind(f"cannot pull image {image}: {error}") from None
         finally:
             watch.cancel()
         report(f"pulled image {image} in {loop.time() - began_at:.1f} s")
 
-    async def _pull(self, image: str, registry_auth: str, on_line: Report) -> None:
+    async def _call(self, image: str, registry_auth: str, on_line: Report) -> None:
         """Raises PodmanError."""
         source = f"docker://{image}"  # a registry, whatever the name of the image says
         if not registry_auth:
             await call_podman(self._runtime.command("pull", "--", source), on_line)
             return
-        logins = os.memfd_create(
-            "registry-auth"
-        )  # in memory, without a name that others could open
+        # In memory, without a name that others could open.
+        logins = os.memfd_create("registry-auth")
         try:
             os.write(logins, registry_auth.encode())
             option = f"--authfile=/proc/self/fd/{logins}"
@@ -93,6 +141,16 @@ class ImagePulls:
         except PodmanError:
             return False
         return True
+
+
+def _grant(image: str, registry_auth: str) -> tuple[str, bytes]:
+    return image, hashlib.sha256(registry_auth.encode()).digest()
+
+
+def _is_refusal(image: str, message: str) -> bool:
+    """Whether the registry has refused; the name of an image may contain any word."""
+    repository = ImageReference.parse(image).repository
+    return _REFUSALS.search(message.replace(repository, "")) is not None
 
 
 async def _report_pull(image: str, layers: set[str], report: Report) -> None:

@@ -7,6 +7,8 @@ from contextlib import suppress
 from phalanx.agent.containers.runtime import podman_environment
 
 _MESSAGE_CHARACTERS = 1000
+#: In the message of podman if an image is not in the storage.
+NO_IMAGE = "image not known"
 
 
 class PodmanError(Exception):

@@ -8,12 +8,13 @@ from phalanx.agent.containers.container_store import ContainerStore
 from phalanx.agent.containers.create_command import (
     FOLDER,
     SECRETS,
+    NewContainer,
     SecurityRefused,
     check_security,
     user_in_container,
 )
-from phalanx.agent.containers.image_pulls import ImagePulls, PullFailed
-from phalanx.agent.containers.podman_call import PodmanError
+from phalanx.agent.containers.image_pulls import ImagePulls, PullFailed, PullRefused
+from phalanx.agent.containers.podman_call import NO_IMAGE, PodmanError
 from phalanx.agent.containers.runtime import ContainerPolicy
 from phalanx.agent.containers.secret_folders import SecretFolders
 from phalanx.agent.link.spawner_client import SpawnerClient
@@ -29,13 +30,18 @@ from phalanx.agent.messages import (
 from phalanx.agent.secret_files import FOLDER_VARIABLE, NoSecretFiles
 from phalanx.agent.spawner.cgroups import group_of
 from phalanx.agent.state_dir import CHECKPOINT_IN, CHECKPOINT_OUT, PROGRESS, StateDir
+from phalanx.registry.logins import without_login
 from phalanx.wire.sync import TaskSpec
 
 Report = Callable[[str], None]
 
 
 class ContainerRefused(Exception):  # noqa: N818
-    """The container of a task cannot be created; the message says why."""
+    """The container of a task cannot be created on this worker; the message says why."""
+
+
+class ContainerDelayed(Exception):  # noqa: N818
+    """The container of a task cannot be created now; the message says why."""
 
 
 class ContainerPreparation:
@@ -81,10 +87,8 @@ class ContainerPreparation:
     ) -> None:
         """Pull the image, create the container, and tell the spawner to create its processes.
 
-        Raises ContainerRefused, OSError.
+        Raises ContainerRefused, ContainerDelayed, OSError.
         """
-        if spec.image is None:
-            raise AssertionError("bug: a container needs an image")
         user = user_in_container(spec, own, self._policy)
         if user is None:
             self._state_dir.open_attempt_to_all(key)
@@ -96,11 +100,15 @@ class ContainerPreparation:
             secrets = self._secrets.write(key, spec.secrets, user, self.store.secret_runtime)
             env |= {} if secrets.files is None else {FOLDER_VARIABLE: str(SECRETS)}
             new = self.store.new(key, group, folder, env, user, secrets)
-            registry_auth = "" if spec.secrets is None else spec.secrets.registry_auth
-            await self._pulls.ensure(spec.image, registry_auth, report)
-            await self.store.create(spec, new)
-        except (PullFailed, NoSecretFiles) as error:
+            await self._create(spec, new, report)
+        except PullRefused as error:
+            missing = spec.missing_pull_secrets
+            hint = f"; {without_login(missing, spec.namespace)}" if missing else ""
+            raise ContainerRefused(f"{error}{hint}") from None
+        except NoSecretFiles as error:
             raise ContainerRefused(str(error)) from None
+        except PullFailed as error:
+            raise ContainerDelayed(str(error)) from None
         except PodmanError as error:
             self.store.remove(key)
             raise ContainerRefused(f"cannot create the container: {error}") from None
@@ -116,6 +124,21 @@ class ContainerPreparation:
         )
         self._spawner.send(PrepareContainer(run, self.store.calls(new)))
         self._prepared[key] = spec.env
+
+    async def _create(self, spec: TaskSpec, new: NewContainer, report: Report) -> None:
+        """Raises PullFailed, PodmanError, OSError."""
+        if spec.image is None:
+            raise AssertionError("bug: a container needs an image")
+        registry_auth = "" if spec.secrets is None else spec.secrets.registry_auth
+        await self._pulls.ensure(spec.image, registry_auth, report)
+        try:
+            await self.store.create(spec, new)
+        except PodmanError as error:
+            if NO_IMAGE not in str(error):
+                raise
+            self._pulls.forget(spec.image)  # it was removed from the storage
+            await self._pulls.ensure(spec.image, registry_auth, report)
+            await self.store.create(spec, new)
 
     def start(self, key: AttemptKey, spec: TaskSpec) -> None:
         """Start the program of a prepared container. Raises ContainerRefused."""

@@ -112,7 +112,7 @@ def report_of(status: AttemptStatus) -> TaskReport | None:
     if status.gone:
         return TaskReport(*status.key, Reported.GONE)
     if status.start_error is not None:
-        reported = Reported.PROGRAM_MISSING if status.missing else Reported.SPAWN_FAILED
+        reported = Reported.START_REFUSED if status.start_refused else Reported.SPAWN_FAILED
         return TaskReport(*status.key, reported, message=status.start_error)
     if status.has_ended:
         ended = TaskReport(*status.key, Reported.EXITED, signalled=status.signalled)

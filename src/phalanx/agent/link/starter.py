@@ -10,7 +10,11 @@ import structlog
 
 from phalanx.agent.link.background_calls import BackgroundCalls
 from phalanx.agent.link.checkpoints import CheckpointRefused, Checkpoints
-from phalanx.agent.link.container_preparation import ContainerPreparation, ContainerRefused
+from phalanx.agent.link.container_preparation import (
+    ContainerDelayed,
+    ContainerPreparation,
+    ContainerRefused,
+)
 from phalanx.agent.link.reports import TaskReports
 from phalanx.agent.link.spawner_client import SpawnerClient
 from phalanx.agent.link.task_policy import TaskPolicy
@@ -25,7 +29,7 @@ from phalanx.agent.messages import (
 from phalanx.agent.secret_files import FOLDER_VARIABLE, NoSecretFiles, SecretFiles
 from phalanx.agent.state_dir import CHECKPOINT_OUT, PROGRESS, WATCH, StateDir
 from phalanx.agent.task_users import TaskUsers, UserRefused, identity
-from phalanx.registry.signatures import SignatureRefused, verify_image
+from phalanx.registry.signatures import SignatureRefused, SignatureUnknown, verify_image
 from phalanx.wire.sync import Reported, TaskReport, TaskSpec
 
 _NO_RUNTIME = "this worker has no container runtime; remove the label runtime from it"
@@ -94,7 +98,7 @@ class AttemptStarter:
             self._started.add(key)
         except ContainerRefused as error:
             self._spawner.send(StopAttempt(*key))
-            self._fail(key, str(error))
+            self._fail(key, str(error), is_final=False)
 
     def _begin(self, key: AttemptKey, spec: TaskSpec, *, is_run: bool) -> None:
         try:
@@ -112,7 +116,8 @@ class AttemptStarter:
             try:
                 self._state_dir.create_attempt(key)
             except OSError as error:
-                self._fail(key, f"the worker cannot create a folder for the task: {error.strerror}")
+                why = f"the worker cannot create a folder for the task: {error.strerror}"
+                self._fail(key, why, is_final=False)
                 return
         if spec.checkpoint is None and spec.image is None:
             self._prepared[key] = {}
@@ -128,13 +133,17 @@ class AttemptStarter:
                 await self._prepare_container(key, spec, variables)
                 return
             self._prepared[key] = variables
-        except (SignatureRefused, CheckpointRefused, ContainerRefused, UserRefused) as error:
+        except (SignatureRefused, ContainerRefused, UserRefused) as error:
             self._fail(key, str(error))
+        except (SignatureUnknown, CheckpointRefused, ContainerDelayed) as error:
+            self._fail(key, str(error), is_final=False)
         except OSError as error:
-            self._fail(key, f"the worker cannot write the files of the task: {error.strerror}")
+            why = f"the worker cannot write the files of the task: {error.strerror}"
+            self._fail(key, why, is_final=False)
         except Exception as error:
             self._log.exception("cannot prepare a task", task=key[0], attempt=key[1])
-            self._fail(key, f"the worker cannot prepare the task: {type(error).__name__}")
+            why = f"the worker cannot prepare the task: {type(error).__name__}"
+            self._fail(key, why, is_final=False)
         else:
             self._continue(key, spec, is_run=is_run)
 
@@ -147,7 +156,8 @@ class AttemptStarter:
     async def _prepare_container(
         self, key: AttemptKey, spec: TaskSpec, variables: dict[str, str]
     ) -> None:
-        """Raises SignatureRefused, ContainerRefused, UserRefused, OSError."""
+        """Raises SignatureRefused, SignatureUnknown, ContainerRefused, ContainerDelayed,
+        UserRefused, OSError."""
         auth = "" if spec.secrets is None else spec.secrets.registry_auth
         await verify_image(spec.image or "", spec.signatures, auth)
         if self._checkpoints.limit_bytes:
@@ -192,7 +202,8 @@ class AttemptStarter:
             self._fail(key, str(error))
             return
         except OSError as error:
-            self._fail(key, f"the worker cannot prepare the folder of the task: {error.strerror}")
+            why = f"the worker cannot prepare the folder of the task: {error.strerror}"
+            self._fail(key, why, is_final=False)
             return
         own = {} if user is None else identity(user, self._state_dir.attempt(key))
         env = self._environment | own | spec.env | self._prepared.pop(key)
@@ -226,5 +237,7 @@ class AttemptStarter:
             env[FOLDER_VARIABLE] = str(self.secret_files.write(key, spec.secrets.files, user))
         return RunSecrets(env, spec.secrets.redact)
 
-    def _fail(self, key: AttemptKey, why: str) -> None:
-        self._reports.put_now(TaskReport(*key, Reported.SPAWN_FAILED, message=why))
+    def _fail(self, key: AttemptKey, why: str, *, is_final: bool = True) -> None:
+        """Report that the attempt cannot start; `is_final` if another try would fail too."""
+        reported = Reported.START_REFUSED if is_final else Reported.SPAWN_FAILED
+        self._reports.put_now(TaskReport(*key, reported, message=why))

@@ -84,9 +84,9 @@ class ContainerAttempt(RunningAttempt):
     def started(self) -> None:
         self.status = replace(self.status, started=True)
 
-    def failed(self, why: str) -> None:
+    def failed(self, why: str, *, is_final: bool) -> None:
         """The container could not be created or started; its end will say why."""
-        self.status = replace(self.status, start_error=why)
+        self.status = replace(self.status, start_error=why, start_refused=is_final)
 
     def adopt(self) -> int | None:
         """Take the first process as the main process, after the monitor was killed; its pid."""

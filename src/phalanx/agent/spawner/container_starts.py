@@ -68,7 +68,7 @@ class ContainerStarts:
             pid = run_command(attempt.calls.start, writing_end, monitor_tag(tag))
         except StartError as error:
             os.close(output)
-            _fail(attempt, str(error))
+            _fail(attempt, error)
             return
         finally:
             os.close(writing_end)
@@ -85,20 +85,20 @@ class ContainerStarts:
             return False
         command.attempt.command_ended()
         text = _available(command.output)
-        why = None
+        error = None
         if child.code != os.CLD_EXITED or child.status != 0:
-            why = _reason(command.name, child, text)
+            error = _error(command.name, child, text)
         if command.output == command.attempt.output.pipe:
-            self._created(command.attempt, why)
+            self._created(command.attempt, error)
         else:
             os.close(command.output)
-            self._started(command.attempt, why)
+            self._started(command.attempt, error)
         return True
 
-    def _created(self, attempt: ContainerAttempt, why: str | None) -> None:
-        monitor = attempt.created() if why is None else None
+    def _created(self, attempt: ContainerAttempt, error: StartError | None) -> None:
+        monitor = attempt.created() if error is None else None
         if monitor is None:
-            _fail(attempt, why or NOT_STARTED)
+            _fail(attempt, error or StartError(NOT_STARTED))
             self._processes.watch_without_main(attempt)
             return
         self._processes.watch_main(attempt, monitor)
@@ -107,16 +107,16 @@ class ContainerStarts:
         else:
             self._on_change(attempt.status)
 
-    def _started(self, attempt: ContainerAttempt, why: str | None) -> None:
-        if why is None:
+    def _started(self, attempt: ContainerAttempt, error: StartError | None) -> None:
+        if error is None:
             attempt.started()
             self._on_change(attempt.status)
         elif not attempt.schedule.is_stopping:
-            _fail(attempt, why)
+            _fail(attempt, error)
 
 
-def _fail(attempt: ContainerAttempt, why: str) -> None:
-    attempt.failed(why)
+def _fail(attempt: ContainerAttempt, error: StartError) -> None:
+    attempt.failed(str(error), is_final=error.is_final)
     attempt.kill(boot_time())
 
 
@@ -128,12 +128,14 @@ def _available(pipe: int) -> bytes:
         return b""
 
 
-def _reason(command: str, child: ChildExit, output: bytes) -> str:
-    """Why a command failed, in its own words."""
+def _error(command: str, child: ChildExit, output: bytes) -> StartError:
+    """Why a command failed, in its own words. One that was killed may succeed at another try."""
     lines = [line.strip() for line in output.decode(errors="replace").splitlines()]
     errors = [line for line in lines if line.startswith("Error")] or list(filter(None, lines))[-1:]
-    if child.code == os.CLD_EXITED:
+    has_exited = child.code == os.CLD_EXITED
+    if has_exited:
         ended = f"exited with {child.status}"
     else:
         ended = f"was killed by {signal.Signals(child.status).name}"
-    return ": ".join([f"{command} {ended}", *(line.removeprefix("Error: ") for line in errors)])
+    why = ": ".join([f"{command} {ended}", *(line.removeprefix("Error: ") for line in errors)])
+    return StartError(why, is_final=has_exited)

@@ -31,9 +31,9 @@ _MISSING = (errno.ENOENT, errno.ENOTDIR)
 class StartError(Exception):
     """The process could not be started; the message says why."""
 
-    def __init__(self, message: str, *, missing: bool = False) -> None:
+    def __init__(self, message: str, *, is_final: bool = False) -> None:
         super().__init__(message)
-        self.missing = missing  #: this worker does not have the program or the working directory
+        self.is_final = is_final  #: another try on this worker would fail too
 
 
 class LaunchedProcess(NamedTuple):
@@ -107,7 +107,7 @@ class Launcher:
                 os.chdir(workdir)
         except (OSError, ValueError) as error:
             why = f"cannot enter the working directory {workdir}: {_text(error)}"
-            raise StartError(why, missing=_is_missing(error)) from None
+            raise StartError(why, is_final=_is_missing(error)) from None
         try:
             yield
         finally:
@@ -153,7 +153,7 @@ def _start(run: RunAttempt, output: int) -> int:
         if isinstance(error, OSError) and error.errno in (errno.EAGAIN, errno.ENOMEM):
             raise
         why = f"cannot run {words[0]}: {_text(error)}"
-        raise StartError(why, missing=_is_missing(error)) from None
+        raise StartError(why, is_final=_is_missing(error)) from None
 
 
 def _is_missing(error: Exception) -> bool:

@@ -151,7 +151,7 @@ class Spawner:
                 return
             attempt = self._processes.start(run, self._lease.ends_at())
         except StartError as error:
-            status = AttemptStatus(*run.key, start_error=str(error), missing=error.missing)
+            status = AttemptStatus(*run.key, start_error=str(error), start_refused=error.is_final)
             self._ended(status)
             return
         except Exception as error:

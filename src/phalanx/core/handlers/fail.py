@@ -5,12 +5,13 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from phalanx.core import causes
-from phalanx.core.causes import TaskEnding, ending_text
+from phalanx.core.causes import Cause, TaskEnding, ending_text
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
 from phalanx.core.events import (
     AlarmsDue,
     Exited,
+    InputsUnavailable,
     RegroupDue,
     SpawnFailed,
     StallDue,
@@ -19,7 +20,7 @@ from phalanx.core.events import (
 )
 from phalanx.core.gang import Gang
 from phalanx.core.handlers.alarms import are_due, has_alarms, judge_alarms
-from phalanx.core.handlers.requeue import avoid, count_failure, note_missing, requeue
+from phalanx.core.handlers.requeue import avoid, count_failure, note_refusal, requeue
 from phalanx.core.handlers.reserve import is_unclaimed, lose_reservation, return_unclaimed
 from phalanx.core.handlers.stop import complete_if_done, stop_gang, task_stopped
 from phalanx.core.handlers.suspicion import blame
@@ -135,15 +136,36 @@ def _stop(tx: Changes, gang: Gang, task: Task, move: Move, end: Exit | None) -> 
 def spawn_failed(tx: Changes, event: SpawnFailed) -> None:
     gang, task = tx.attempt(event.task, event.epoch)
     failure = Failure(TaskEnding.SPAWN_FAILED, gone=True, message=event.message)
-    if event.missing and task.worker is not None:
-        note_missing(tx, gang, task.worker)
+    is_reserved = task.state is State.RESERVED and not task.released
+    # A gang that runs does not fail because some of its tasks cannot be prepared.
+    if event.final and not (is_reserved and gang.job.attempt is not None):
+        note_refusal(tx, gang, task.worker or "")
     if task.state is State.PREEMPTING:
         _stop(tx, gang, task, Move.SPAWN_FAILED, None)
-    elif task.state is State.RESERVED and not task.released:
-        why = f"task {task.index} {failure.text(task)}"
-        lose_reservation(tx, gang, Move.SPAWN_FAILED, why, task.worker)
+    elif is_reserved:
+        cause = causes.failed(task.index, failure.text(task))
+        lose_reservation(tx, gang, Move.SPAWN_FAILED, str(cause), task.worker)
+        _give_up_start(tx, gang, cause)
     else:
         fail(tx, gang, [task], failure)
+
+
+def inputs_unavailable(tx: Changes, event: InputsUnavailable) -> None:
+    """Give back the start set: no worker is to blame. A gang that was released keeps its places."""
+    base = tx.base.gangs.get(event.job)
+    if base is None or base.job.epoch != event.epoch or not base.unreleased():
+        return
+    gang = tx.gang(event.job)
+    if event.final and gang.job.attempt is None:
+        note_refusal(tx, gang, "")
+    lose_reservation(tx, gang, Move.SPAWN_FAILED, event.why, suspect="")
+    _give_up_start(tx, gang, causes.inputs_unavailable(event.why))
+
+
+def _give_up_start(tx: Changes, gang: Gang, cause: Cause) -> None:
+    """End a job that no worker can start, after its reservation was lost."""
+    if gang.job.cannot_start and gang.job.attempt is None:
+        stop_gang(tx, gang, cause)
 
 
 def vanished(tx: Changes, event: Vanished) -> None:
@@ -241,7 +263,7 @@ def fail(tx: Changes, gang: Gang, failed: list[Task], failure: Failure) -> None:
     counted = failure.is_counted and count_failure(tx, gang)
     if counted and not has_alarms(gang):  # else the failure may follow from an abnormal value
         blame(tx, gang, trigger, suspect=failure.move is not Move.WORKER_LOST)
-    exhausted = gang.job.failures >= spec.max_retries or gang.job.lacks_program
+    exhausted = gang.job.failures >= spec.max_retries or gang.job.cannot_start
     alone = (
         spec.restart is Restart.TASK
         and not exhausted
@@ -277,6 +299,8 @@ def note_start(tx: Changes, gang: Gang) -> None:
     """Note that a task has started. Once the whole start set has, the attempt is healthy."""
     if not gang.count(State.RESERVED):
         tx.set_attempt(gang, healthy_since=tx.now)
+        if gang.job.start_refusals:
+            tx.set_job(gang, start_refusals=())
         note_shortage(tx, gang)
 
 

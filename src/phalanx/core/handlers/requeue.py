@@ -13,8 +13,8 @@ from phalanx.core.settings import CoreSettings
 from phalanx.core.spec.job import JobSpec
 from phalanx.core.time_units import SECOND, Micros
 
-#: How many places a job remembers where its program was missing.
-_MOST_MISSING = 8
+#: How many refusals to start it a job remembers.
+_MOST_REFUSALS = 8
 
 
 def backoff(settings: CoreSettings, spec: JobSpec, setbacks: int) -> Micros:
@@ -64,7 +64,7 @@ def forgive(tx: Changes, gang: Gang) -> None:
     attempt = gang.job.attempt
     healthy = None if attempt is None else attempt.healthy_since
     if healthy is not None and tx.now - healthy >= tx.base.settings.healthy_after:
-        tx.set_job(gang, failures=0, avoid=(), missing_on=())
+        tx.set_job(gang, failures=0, avoid=(), start_refusals=())
 
 
 def count_failure(tx: Changes, gang: Gang) -> bool:
@@ -79,12 +79,12 @@ def count_failure(tx: Changes, gang: Gang) -> bool:
     return counted
 
 
-def note_missing(tx: Changes, gang: Gang, worker: str) -> None:
-    """Note that a worker does not have the program of a task, or its working directory."""
-    missing = (worker, gang.job.epoch)
-    known = gang.job.missing_on
-    if missing not in known and len(known) < _MOST_MISSING:
-        tx.set_job(gang, missing_on=(*known, missing))
+def note_refusal(tx: Changes, gang: Gang, worker: str) -> None:
+    """Note that a worker cannot start a task of the gang, and could not at another try."""
+    refusal = (worker, gang.job.epoch)
+    earlier = gang.job.start_refusals
+    if refusal not in earlier and len(earlier) < _MOST_REFUSALS:
+        tx.set_job(gang, start_refusals=(*earlier, refusal))
 
 
 def avoid(tx: Changes, gang: Gang, workers: list[str]) -> None:

@@ -13,7 +13,6 @@ from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict
 from phalanx.core.events import (
     Accepted,
-    InputsUnavailable,
     LongRunDue,
     Placed,
     Placement,
@@ -257,14 +256,6 @@ def reservation_expired(tx: Changes, event: ReservationExpired) -> None:
     lose_reservation(tx, tx.gang(event.job), Move.RESERVATION_EXPIRED)
 
 
-def inputs_unavailable(tx: Changes, event: InputsUnavailable) -> None:
-    """Give back the start set: no worker is to blame. A gang that was released keeps its places."""
-    base = tx.base.gangs.get(event.job)
-    if base is None or base.job.epoch != event.epoch or not base.unreleased():
-        return
-    lose_reservation(tx, tx.gang(event.job), Move.SPAWN_FAILED, event.why, suspect="")
-
-
 def lose_reservation(
     tx: Changes, gang: Gang, move: Move, why: str | None = None, suspect: str | None = None
 ) -> None:
@@ -285,7 +276,7 @@ def lose_reservation(
         avoid(tx, each, workers)
         pending = each.job.pending or PendingState()
         lost = pending.lost_reservations + 1
-        tx.set_pending(each, lost_reservations=lost)
+        tx.set_pending(each, lost_reservations=lost, lost_because=reason)
         requeue(tx, each, setbacks=lost)
 
 

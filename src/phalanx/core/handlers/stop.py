@@ -196,8 +196,8 @@ def _outcome(gang: Gang, cause: Cause) -> tuple[Phase | None, Cause]:
         return Phase.DONE, cause
     spec = gang.job.spec
     exhausted = gang.job.failures >= spec.max_retries
-    if gang.job.lacks_program and cause.kind is CauseKind.FAILURE:
-        return Phase.FAILED, causes.not_retried(cause, [each[0] for each in gang.job.missing_on])
+    if gang.job.cannot_start and cause.kind is CauseKind.FAILURE:
+        return Phase.FAILED, causes.not_retried(cause, gang.job.start_refusals)
     # A reservation that was given back does not count as an attempt.
     spent = spec.restart is Restart.NEVER and gang.count(State.PREEMPTED) > 0
     if exhausted or spent:
