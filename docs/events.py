@@ -13,13 +13,13 @@ from typing import Annotated, Any, get_args, get_origin
 import msgspec
 from msgspec.structs import FieldInfo
 
-from phalanx.cli.event_text import sentence
 from phalanx.core import records
 from phalanx.core.causes import CauseKind, TaskEnding
 from phalanx.core.ledger import LostTo
 from phalanx.core.model import Phase
 from phalanx.core.records import MOMENT, Record, RecordBase, kind_of
 from phalanx.core.spec.watch import AbnormalKind
+from phalanx.wire.event_text import sentence
 from phalanx.wire.events import with_iso_times
 
 PAGE = Path(__file__).parent / "reference" / "events.md"

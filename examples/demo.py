@@ -25,9 +25,9 @@ from rich.console import Console
 from rich.text import Text
 
 import phalanx
-from phalanx.cli.event_text import sentence
 from phalanx.client import PhalanxError
 from phalanx.core import records
+from phalanx.wire.event_text import sentence
 
 if TYPE_CHECKING:
     from phalanx.client import Client

@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 
-from phalanx.cli.event_text import sentence
 from phalanx.core import events
 from phalanx.core.cluster import Cluster
 from phalanx.core.ids import job_id
@@ -27,6 +26,7 @@ from phalanx.plan.cycle import plan
 from phalanx.plan.state.planner_state import PlannerState
 from phalanx.store.batches import batch_of
 from phalanx.store.sqlite import SQLiteStore
+from phalanx.wire.event_text import sentence
 
 NINE: Micros = int(datetime(2026, 1, 5, 9, tzinfo=UTC).timestamp()) * SECOND
 LEASE = 10 * SECOND

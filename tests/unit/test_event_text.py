@@ -6,13 +6,13 @@ import msgspec
 import pytest
 from docs import events as events_page
 
-from phalanx.cli.event_text import sentence, style
 from phalanx.core import records
 from phalanx.core.causes import CauseKind, TaskEnding
 from phalanx.core.ledger import LostTo
 from phalanx.core.model import Phase
 from phalanx.core.records import Record, RecordBase, kind_of
 from phalanx.store.rows import record_from
+from phalanx.wire.event_text import sentence, style
 from phalanx.wire.events import Event, Resync, UnknownEvent, event_from, with_iso_times
 
 WORKERS = tuple(f"w-{number}" for number in range(1, 13))

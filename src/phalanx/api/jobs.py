@@ -25,6 +25,7 @@ from phalanx.engine.progress_board import JobBoard
 from phalanx.engine.turn import Turn
 from phalanx.identity.principal import check_namespace
 from phalanx.store.protocol import JobQuery
+from phalanx.wire.event_text import sentence
 from phalanx.wire.events import EventPage, with_iso_times
 from phalanx.wire.jobs import JobDetail, JobList, JobView, TaskView
 from phalanx.wire.plain import PlainTaskView
@@ -158,8 +159,8 @@ async def job_events(
     records = await services.store.records(job=target.job.id, after=after, limit=limit)
     gangs = await services.engine.do(lambda turn: turn.cluster.gangs)
     more = records[-1].seq if len(records) == limit else None
-    visible = (visible_record(principal, record, gangs) for record in records)
-    return EventPage(tuple(map(with_iso_times, visible)), more)
+    visible = [visible_record(principal, record, gangs) for record in records]
+    return EventPage(tuple(map(with_iso_times, visible)), tuple(map(sentence, visible)), more)
 
 
 ROUTES = [list_jobs, show_job, show_progress, list_tasks, cancel_job, job_events]

@@ -10,6 +10,7 @@ from phalanx.cli.connection import with_client
 from phalanx.cli.options import one_of
 from phalanx.cli.output import Json, note, print_json, print_table
 from phalanx.cli.visible_text import say
+from phalanx.core.text import dollars
 
 if TYPE_CHECKING:
     from phalanx.client import Client
@@ -81,7 +82,7 @@ _TABLES = {Grouping.QUEUE: _by_queue, Grouping.JOB: _by_job, Grouping.EVICTOR: _
 
 def _columns(tally: "TallyView") -> tuple[str, str, str]:
     """Number of stops, GPU-hours and cost."""
-    return str(tally.count), f"{tally.gpu_s / 3600:.2f}", formatting.money(tally.cost)
+    return str(tally.count), f"{tally.gpu_s / 3600:.2f}", dollars(tally.cost)
 
 
 def _total(noun: str, tally: "TallyView") -> str:

@@ -8,10 +8,10 @@ from rich.text import Text
 
 from phalanx.cli.completion import JOB_HELP, jobs
 from phalanx.cli.connection import TAKEOVER_S, with_client
-from phalanx.cli.event_text import sentence, style
 from phalanx.cli.exits import Status, end
 from phalanx.cli.output import Json, console, print_json, print_json_line
 from phalanx.core.records import job_of
+from phalanx.wire.event_text import sentence, style
 from phalanx.wire.events import with_iso_times
 
 if TYPE_CHECKING:

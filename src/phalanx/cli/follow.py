@@ -66,8 +66,8 @@ def _stops_printed(client: "Client", job: str, out: "Console") -> Iterator[None]
 def _print_stops(client: "Client", job: str, out: "Console") -> None:
     import httpx  # noqa: PLC0415
 
-    from phalanx.cli.event_text import sentence, style  # noqa: PLC0415
     from phalanx.client.errors import PhalanxError  # noqa: PLC0415
+    from phalanx.wire.event_text import sentence, style  # noqa: PLC0415
 
     # The output is what matters. The client is closed when the command ends.
     with suppress(PhalanxError, httpx.HTTPError, RuntimeError):

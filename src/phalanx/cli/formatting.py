@@ -94,14 +94,10 @@ def amounts(resources: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {amount}" for name, amount in named) or "-"
 
 
-def money(amount: float) -> str:
-    return f"${amount:,.2f}"
-
-
 def lost_work(gpu_s: float, cost: float) -> str:
     """`20.00 GPU-hours ($70.00)`; without a price only the hours."""
     hours = f"{gpu_s / 3600:.2f} GPU-hours"
-    return f"{hours} ({money(cost)})" if cost else hours
+    return f"{hours} ({text.dollars(cost)})" if cost else hours
 
 
 # Jobs and tasks

@@ -19,5 +19,9 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
+def dollars(amount: float) -> str:
+    return f"${amount:,.2f}"
+
+
 def utc_time(at: Micros) -> str:
     return datetime.fromtimestamp(at / SECOND, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

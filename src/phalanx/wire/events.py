@@ -31,6 +31,7 @@ Event: TypeAlias = Record | Resync | UnknownEvent
 
 class EventPage(msgspec.Struct, frozen=True):
     events: tuple[Record, ...]
+    messages: tuple[str, ...]  #: the events in words, in the same order
     next: int | None  #: the `after` of the next page; null on the last one
 
 

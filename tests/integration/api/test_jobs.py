@@ -308,6 +308,8 @@ async def test_the_events_of_a_job_come_in_pages(on_each_store: Running) -> None
     kinds = [event["kind"] for event in story["events"]]
     assert kinds[0] == "JobSubmitted"
     assert kinds[-1] == "JobEnded"
+    assert story["messages"][0].startswith("submitted")
+    assert len(story["messages"]) == len(kinds)
     page = (await server.call("GET", f"/jobs/{made['id']}/events?limit=1")).body
     rest = (await server.call("GET", f"/jobs/{made['id']}/events?after={page['next']}")).body
     assert page["events"] + rest["events"] == story["events"]

@@ -8,13 +8,12 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import assert_never
 
-from phalanx.cli.formatting import money, plural
 from phalanx.core import records
 from phalanx.core.causes import TaskEnding, ending_text
 from phalanx.core.model import Phase
 from phalanx.core.spec.durations import short_duration
 from phalanx.core.spec.quantities import size_text
-from phalanx.core.text import listed
+from phalanx.core.text import dollars, listed, plural
 from phalanx.core.time_units import SECOND, Micros
 from phalanx.wire.events import Event, Resync, UnknownEvent
 
@@ -137,7 +136,7 @@ def _attempt(record: records.AttemptRecords) -> str:
         case records.WorkLost(to=to, other_job=preemptor, gpu_s=gpu_s):
             return f"lost {_work(gpu_s)} ({to}{_by(preemptor or '')})"
         case records.CheckpointMissing(seconds=seconds, gpu_s=gpu_s, cost=cost):
-            price = f" ({money(cost)})" if cost else ""
+            price = f" ({dollars(cost)})" if cost else ""
             ran = short_duration(int(seconds))
             return f"no checkpoint after {ran}: a stop would lose {_work(gpu_s)}{price}"
         case records.GangCheckpointSaved(size=size):
