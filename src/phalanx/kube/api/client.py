@@ -4,22 +4,19 @@ It decodes only the fields that Phalanx reads. A refused credential is renewed a
 repeated once; every other answer is the caller's to judge.
 """
 
-import ssl
-import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any, Generic, NamedTuple, Self, TypeVar
+from urllib.parse import urlencode
 
-import aiohttp
 import msgspec
-from aiohttp.connector import NEEDS_CLEANUP_CLOSED
-from multidict import CIMultiDict
-from yarl import URL
 
+from phalanx.kube.api.direct_transport import DirectTransport
 from phalanx.kube.api.errors import ApiStatus, ApiStatusError, ApiUnreachableError
+from phalanx.kube.api.proxy_transport import ProxyTransport
 from phalanx.kube.api.resources import Resource
-from phalanx.kube.connection.cluster_connection import ClusterConnection, tls_context
-from phalanx.kube.connection.credentials import FILE_LIFE_S, Credential
+from phalanx.kube.api.transport import ApiTransport, WireAnswer, WireRequest
+from phalanx.kube.connection.cluster_connection import ClusterConnection
 from phalanx.kube.objects.metadata import ApiObject
 
 T = TypeVar("T", bound=ApiObject)
@@ -74,30 +71,19 @@ class ApiClient:
         timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> None:
         self.connection = connection
-        self._timeout = aiohttp.ClientTimeout(total=timeout_s)
-        self._watch_timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=timeout_s, sock_read=WATCH_SILENCE_S
-        )
-        # Lists of thousands of objects are faster to read than to unpack.
-        self._headers = {
-            "Accept": "application/json",
-            "Accept-Encoding": "identity",
-            "User-Agent": user_agent,
-        }
-        self._tls = _TlsContexts(connection)
+        self._user_agent = user_agent
+        self._timeout_s = timeout_s
         self._decoders: dict[type, msgspec.json.Decoder[Any]] = {}
-        self._session: aiohttp.ClientSession | None = None
+        self._transport: ApiTransport | None = None
 
     async def __aenter__(self) -> Self:
-        # The callers bound their own concurrency; a watch keeps a connection for itself.
-        # Connections that wait for the end of TLS are closed with it where Python does not do so.
-        connector = aiohttp.TCPConnector(limit=0, enable_cleanup_closed=NEEDS_CLEANUP_CLOSED)
-        self._session = aiohttp.ClientSession(connector=connector)
+        kind = DirectTransport if self.connection.proxy is None else ProxyTransport
+        self._transport = kind(self.connection, self._user_agent)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._session is not None:
-            await self._session.close()
+        if self._transport is not None:
+            await self._transport.close()
 
     async def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
         body = await self.request("GET", resource.path(namespace, name))
@@ -149,7 +135,7 @@ class ApiClient:
         return self.decode(resource, await self.request("PUT", path, body))
 
     async def patch(self, path: str, body: object, kind: PatchKind = PatchKind.MERGE) -> bytes:
-        return await self.request("PATCH", path, body, headers={"Content-Type": kind})
+        return await self.request("PATCH", path, body, content_type=kind)
 
     async def delete(
         self,
@@ -175,43 +161,61 @@ class ApiClient:
         body: object = None,
         *,
         params: Params | None = None,
-        headers: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
     ) -> bytes:
         """The body of the answer. Raises ApiStatusError, ApiUnreachableError or, if there are no
         usable credentials, ConnectionConfigError."""
         data = None if body is None else msgspec.json.encode(body)
-        content = {"Content-Type": "application/json"} if data is not None else {}
-        sent = _Request(method, path, data, params, {**content, **(headers or {})}, self._timeout)
+        return await self.send(WireRequest(method, _target(path, params), data, content_type))
+
+    async def send(self, request: WireRequest) -> bytes:
+        """The body of the answer to an encoded request. Raises like `request`."""
+        transport, credentials = self._open_transport(), self.connection.credentials
+        credential = await credentials.current()
         try:
-            response = await self._send(sent)
-            async with response:
-                answer: bytes = await response.read()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            answer = await transport.exchange(request, credential, self._timeout_s)
+            if answer.status == 401:
+                renewed = await credentials.renew(credential)
+                if renewed != credential:
+                    answer = await transport.exchange(request, renewed, self._timeout_s)
+        except OSError as error:  # also TimeoutError
             raise self._unreachable(error) from error
-        if response.status >= 400:
-            raise status_error(response.status, answer, response.headers)
-        return answer
+        if answer.status >= 400:
+            raise status_error(answer)
+        return answer.body
 
-    async def watch(self, path: str, params: Params) -> AsyncGenerator[list[bytes], None]:
-        """The events of a watch as lines of JSON, as many at once as have arrived.
-
-        Ends when the server ends the watch. Raises like `request`.
+    async def watch(
+        self, path: str, params: Params, on_lines: Callable[[list[bytes]], None]
+    ) -> None:
+        """Call `on_lines` with the events of a watch as lines of JSON, as many at once as have
+        arrived, until the server ends the watch. Raises like `request`, and what `on_lines` raises.
         """
+        rest = b""
+
+        def on_data(data: bytes) -> None:
+            nonlocal rest
+            *lines, rest = (rest + data).split(b"\n")
+            if lines:
+                on_lines(lines)
+
+        transport, credentials = self._open_transport(), self.connection.credentials
+        request = WireRequest("GET", _target(path, params))
+        credential = await credentials.current()
         try:
-            response = await self._send(
-                _Request("GET", path, None, params, {}, self._watch_timeout)
-            )
-            async with response:
-                if response.status >= 400:
-                    body = await response.read()
-                    raise status_error(response.status, body, response.headers)
-                rest = b""
-                async for chunk in response.content.iter_any():
-                    *lines, rest = (rest + chunk).split(b"\n")
-                    if lines:
-                        yield lines
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            answer = await transport.stream(request, credential, on_data, WATCH_SILENCE_S)
+            if answer.status == 401:
+                renewed = await credentials.renew(credential)
+                if renewed != credential:
+                    answer = await transport.stream(request, renewed, on_data, WATCH_SILENCE_S)
+        except OSError as error:
             raise self._unreachable(error) from error
+        if answer.status >= 400:
+            raise status_error(answer)
+
+    def _open_transport(self) -> ApiTransport:
+        if self._transport is None:
+            raise RuntimeError("bug: the client is used outside of its context")
+        return self._transport
 
     def decode(self, resource: Resource[T], body: bytes | msgspec.Raw) -> T:
         """The object in an answer. Raises ApiUnreachableError if the answer is not JSON."""
@@ -223,39 +227,6 @@ class ApiClient:
             decoder = self._decoders[kind] = msgspec.json.Decoder(kind)
         return decoder
 
-    async def _send(self, request: "_Request") -> aiohttp.ClientResponse:
-        """The answer, after a second try with a new credential if the first was refused."""
-        credential = await self.connection.credentials.current()
-        response = await self._send_as(credential, request)
-        if response.status == 401:
-            renewed = await self.connection.credentials.renew(credential)
-            if renewed != credential:
-                response.release()
-                return await self._send_as(renewed, request)
-        return response
-
-    async def _send_as(self, credential: Credential, request: "_Request") -> aiohttp.ClientResponse:
-        if self._session is None:
-            raise RuntimeError("bug: the client is used outside of its context")
-        connection = self.connection
-        headers = CIMultiDict(self._headers)
-        headers.extend(connection.impersonation)
-        headers.update(request.headers)
-        if credential.authorization:
-            headers["Authorization"] = credential.authorization
-        return await self._session.request(
-            request.method,
-            URL(connection.server + request.path, encoded=True),
-            data=request.data,
-            params=request.params,
-            headers=headers,
-            timeout=request.timeout,
-            ssl=self._tls.context(credential),
-            server_hostname=connection.tls_server_name,
-            proxy=connection.proxy,
-            allow_redirects=False,
-        )
-
     def _unreachable(self, error: Exception) -> ApiUnreachableError:
         reason = str(error) or type(error).__name__
         if isinstance(error, TimeoutError):
@@ -263,49 +234,19 @@ class ApiClient:
         return ApiUnreachableError(f"{self.connection.server}: {reason}")
 
 
-class _Request(NamedTuple):
-    method: str
-    path: str
-    data: bytes | None
-    params: Params | None
-    headers: Mapping[str, str]
-    timeout: aiohttp.ClientTimeout
-
-
-class _TlsContexts:
-    """The TLS context of the present credential. A replaced authority or certificate gives a new
-    context, and with it new connections."""
-
-    def __init__(self, connection: ClusterConnection) -> None:
-        self._connection = connection
-        self._made_for: tuple[bytes, bytes, bytes] | None = None
-        self._context: ssl.SSLContext | bool = True
-        self._read_at = 0.0
-
-    def context(self, credential: Credential) -> ssl.SSLContext | bool:
-        if not self._connection.server.startswith("https:"):
-            return True
-        client = (credential.certificate, credential.key)
-        is_fresh = time.monotonic() - self._read_at < FILE_LIFE_S
-        if self._made_for is not None and self._made_for[:2] == client and is_fresh:
-            return self._context
-        wanted = (*client, self._connection.authority.read())
-        if wanted != self._made_for:
-            self._context = tls_context(self._connection, credential)
-            self._made_for = wanted
-        self._read_at = time.monotonic()
-        return self._context
-
-
-def status_error(code: int, body: bytes, headers: Mapping[str, str]) -> ApiStatusError:
+def status_error(answer: WireAnswer) -> ApiStatusError:
     """The error for an answer. Proxies answer with pages that are not a `Status`."""
     try:
-        status = _status_decoder.decode(body)
+        status = _status_decoder.decode(answer.body)
     except msgspec.DecodeError:
-        status = ApiStatus(message=body[:200].decode(errors="replace").strip())
-    after = headers.get("Retry-After", "")
+        status = ApiStatus(message=answer.body[:200].decode(errors="replace").strip())
+    after = answer.retry_after
     retry_after_s = float(after) if after.isdigit() else 0.0
-    return ApiStatusError(msgspec.structs.replace(status, code=code), retry_after_s)
+    return ApiStatusError(msgspec.structs.replace(status, code=answer.status), retry_after_s)
+
+
+def _target(path: str, params: Params | None) -> str:
+    return f"{path}?{urlencode(params)}" if params else path
 
 
 D = TypeVar("D")

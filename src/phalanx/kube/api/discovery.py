@@ -10,6 +10,7 @@ import structlog
 from phalanx.kube.api.client import ApiClient
 from phalanx.kube.api.errors import ApiStatusError, ApiUnreachableError
 from phalanx.kube.api.retries import Retries
+from phalanx.kube.api.transport import WireRequest
 from phalanx.kube.connection.errors import ConnectionConfigError
 
 INTERVAL_S = 30.0
@@ -83,7 +84,7 @@ class Discovery:
 
     async def refresh(self) -> None:
         """Ask the API server. Raises like `ApiClient.request`."""
-        body = await self._client.request("GET", "/apis", headers={"Accept": _ACCEPT})
+        body = await self._client.send(WireRequest("GET", "/apis", accept=_ACCEPT))
         served = _read(body, self._served)
         if served != self._served:
             self._served = served

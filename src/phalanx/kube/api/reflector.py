@@ -8,7 +8,6 @@ as changes: no change is missed, and an object that was replaced is reported as 
 import asyncio
 import random
 from collections.abc import Callable, Iterator
-from contextlib import aclosing
 from enum import StrEnum
 from typing import Generic, NamedTuple, TypeVar
 
@@ -210,17 +209,19 @@ class Reflector(Generic[T]):
         params["timeoutSeconds"] = round(WATCH_S * random.uniform(0.8, 1.2))  # noqa: S311
         self.watches += 1
         path = self._resource.path(self._selection.namespace)
-        async with aclosing(self._client.watch(path, params)) as batches:
-            async for lines in batches:
-                changes: list[Change[T]] = []
-                try:
-                    for line in lines:
-                        if line:
-                            self._apply(line, changes)
-                    self._retries.reset()
-                finally:
-                    if changes:
-                        self._on_changes(changes)
+        await self._client.watch(path, params, self._take)
+
+    def _take(self, lines: list[bytes]) -> None:
+        """Apply events, and report the changes up to the first event that cannot be read."""
+        changes: list[Change[T]] = []
+        try:
+            for line in lines:
+                if line:
+                    self._apply(line, changes)
+            self._retries.reset()
+        finally:
+            if changes:
+                self._on_changes(changes)
 
     def _apply(self, line: bytes, changes: list[Change[T]]) -> None:
         try:
