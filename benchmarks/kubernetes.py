@@ -39,7 +39,7 @@ SHORT_GANGS, SHORT_GPUS, SHORT_FIT = 40, 2, 10
 SHORT_QUIET_S = 5.0
 #: A scheduler that needs longer for all gangs has no rate.
 RATE_S = 120.0
-#: A scheduler that uses less CPU time in a second has started.
+#: A scheduler that uses less CPU time in a second has nothing to do.
 IDLE_S = 0.1
 WAITING = 2_000
 #: Nodes and pods for the measurement of memory and start.
@@ -101,12 +101,15 @@ async def _run(*, full: bool) -> None:
 
 
 async def start_cpu_s(kind: SchedulerKind, cluster: KubeCluster, folder: Path) -> float:
-    """CPU time of a scheduler that starts and has nothing to do."""
-    with kind.running(cluster, folder) as process:
-        before_s, spent_s = -1.0, 0.0
-        while spent_s - before_s > IDLE_S:
-            await asyncio.sleep(1.0)
-            before_s, spent_s = spent_s, cpu_s(process.pid)
+    """CPU time of a scheduler that starts, binds one gang, and then has nothing to do."""
+    async with cluster.watching() as times:
+        with kind.running(cluster, folder) as process:
+            await times.until(await kind.create(cluster, gangs(1), mixed=False))
+            before_s, spent_s = 0.0, cpu_s(process.pid)
+            while spent_s - before_s > IDLE_S:
+                await asyncio.sleep(1.0)
+                before_s, spent_s = spent_s, cpu_s(process.pid)
+    await cluster.remove(PODS)
     return spent_s
 
 

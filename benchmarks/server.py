@@ -34,7 +34,7 @@ from phalanx.engine.settings import EngineSettings
 from phalanx.engine.turn import Turn
 from phalanx.engine.writer import Work
 from phalanx.host.clock import wall_clock
-from phalanx.server.process import tune_interpreter
+from phalanx.host.interpreter import tune_interpreter
 from phalanx.store.memory import MemoryStore
 from phalanx.store.postgres import PostgresStore
 from phalanx.store.protocol import Store

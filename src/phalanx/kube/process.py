@@ -9,6 +9,7 @@ from typing import NamedTuple
 import structlog
 import uvloop
 
+from phalanx.host.interpreter import tune_interpreter
 from phalanx.kube.api.client import ApiClient
 from phalanx.kube.api.errors import ApiStatusError, ApiUnreachableError
 from phalanx.kube.connection.cluster_connection import ClusterConnection
@@ -36,6 +37,7 @@ class ProcessSettings(NamedTuple):
 
 def run(settings: ProcessSettings) -> int:
     """Schedule until a signal; the exit status. Raises CannotSchedule."""
+    tune_interpreter()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_run(settings))
 

@@ -4,10 +4,8 @@ The first SIGTERM answers the accepted commands, resigns and exits; the second e
 """
 
 import asyncio
-import gc
 import os
 import signal
-import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -15,6 +13,7 @@ from typing import Any, NamedTuple
 import structlog
 import uvloop
 
+from phalanx.host.interpreter import tune_interpreter
 from phalanx.identity.token_registry import TokenRegistry
 from phalanx.secrets.encryption import KeyFileError
 from phalanx.server import stores
@@ -34,10 +33,6 @@ from phalanx.store.protocol import Leader, Store, StoreError, StoreUnreachable
 _ELECTION_S = 5.0
 #: The pause between two attempts to reach the database at the start.
 _STORE_RETRY_S = 1.0
-#: Rows are many, live long and have no cycles: the garbage collector rarely finds anything.
-_GARBAGE_THRESHOLDS = (20_000, 20, 20)
-#: How long a plan or a forecast may keep the event loop from running; 5 ms by default.
-_SWITCH_S = 0.001
 
 
 class CannotServe(Exception):  # noqa: N818
@@ -65,13 +60,6 @@ def run(config: Config, announce: Announce) -> int:
     tune_interpreter()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(config, announce))
-
-
-def tune_interpreter() -> None:
-    """Set how often the interpreter collects garbage, and how soon the event loop gets it back."""
-    gc.freeze()  # imported modules stay
-    gc.set_threshold(*_GARBAGE_THRESHOLDS)
-    sys.setswitchinterval(_SWITCH_S)
 
 
 async def _serve(config: Config, announce: Announce) -> int:
