@@ -1,1 +1,2 @@
-"""What every process asks of the machine that it runs on: clocks, and durable files."""
+"""What every process asks of the machine that it runs on: clocks, durable
+files, and an interpreter."""

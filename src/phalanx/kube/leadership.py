@@ -64,8 +64,9 @@ class LeaseElection:
         return self._seen.holder_identity if self._seen is not None else ""
 
     async def run(self, stop: asyncio.Event, on_change: Callable[[bool], None]) -> None:
-        """Contend until stopped, then give the lease back. Reports gain and loss of `may_act`."""
-        led = False
+        """Contend until stopped, then give the lease back. Reports the outcome of the first try,
+        then every gain and loss of `may_act`."""
+        led: bool | None = None
         try:
             while not stop.is_set():
                 try:
@@ -75,8 +76,8 @@ class LeaseElection:
                     log.warning("lease not renewed", reason=str(error))
                 except TimeoutError:
                     log.warning("lease not renewed", reason="no answer in time")
-                if self.may_act() != led:
-                    led = not led
+                if (leads := self.may_act()) != led:
+                    led = leads
                     on_change(led)
                 await _pause(stop, self._settings.retry_s)
         finally:

@@ -66,9 +66,17 @@ async def _schedule(
     namespace = settings.lease_namespace or client.connection.namespace
     lease_settings = LeaseSettings(namespace, settings.identity)
 
+    has_tried = asyncio.Event()
+
     def on_change(is_leading: bool) -> None:
         log.info("leading" if is_leading else "standing by", identity=settings.identity)
-        loop.call_soon_threadsafe(scheduler.wake)
+        loop.call_soon_threadsafe(scheduler.leadership_changed)
+        loop.call_soon_threadsafe(has_tried.set)
+
+    async def schedule() -> None:
+        # What a leader lists after it has the lease need not be listed again.
+        await has_tried.wait()
+        await scheduler.run()
 
     lease = LeaseThread(connection, lease_settings, on_change)
     scheduler = KubeScheduler(client, settings.scheduler, lease.may_act)
@@ -79,7 +87,7 @@ async def _schedule(
         "scheduling", server=client.connection.server, names=settings.scheduler.scheduler_names
     )
     lease.start()
-    scheduling = asyncio.create_task(scheduler.run())
+    scheduling = asyncio.create_task(schedule())
     stopping = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait([scheduling, stopping], return_when=asyncio.FIRST_COMPLETED)

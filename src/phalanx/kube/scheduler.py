@@ -105,7 +105,8 @@ class KubeScheduler:
         self._expiry = RoundsExpiry(*parts, settings.gang_timeout_s)
         #: Results of calls, which are applied between two plans.
         self._results: list[Callable[[], None]] = []
-        self._is_leading = False
+        #: All pods were listed after this scheduler had begun to lead.
+        self._is_current = False
         self.plan_s = 0.0  #: duration of the last plan
         self._passed_s = 0.0
         self._reported_s = 0.0
@@ -121,6 +122,7 @@ class KubeScheduler:
             asyncio.create_task(each.run()) for each in (self.status, self.groups, self.events)
         ]
         try:
+            self._is_current = self._may_act()
             await self.watch.start()
             self.is_ready = True
             while True:
@@ -132,8 +134,9 @@ class KubeScheduler:
             await self._calls.stop()
             await self.watch.stop()
 
-    def wake(self) -> None:
-        """Look again at once: this scheduler has begun to lead."""
+    def leadership_changed(self) -> None:
+        """Look again at once: this scheduler has begun to lead, or no longer leads."""
+        self._is_current = False
         self._changed.set()
 
     async def _turn(self) -> None:
@@ -145,13 +148,15 @@ class KubeScheduler:
             pass
         self._changed.clear()
         if not self._may_act():
-            self._is_leading = False
+            self._is_current = False
             self._apply()
             return
-        if not self._is_leading:
+        if not self._is_current:
             # Another scheduler may have bound pods a moment ago.
+            self._is_current = True
             await self.watch.catch_up()
-            self._is_leading = True
+            if not self._is_current:
+                return  # another one led in between; this turn has been asked for again
         began = time.monotonic()
         self._apply()
         if self.model.has_changed or began - self._passed_s >= TICK_S:

@@ -21,7 +21,7 @@ from phalanx.kube.gangs.gang_terms import (
     pod_declaration,
     task_of,
 )
-from phalanx.kube.gangs.gang_translation import NOT_READY, is_satisfied
+from phalanx.kube.gangs.gang_translation import NOT_READY, half_bound, is_satisfied
 from phalanx.kube.model.pod_table import PodTable
 from phalanx.kube.model.refused_nodes import RefusedNodes
 from phalanx.kube.objects.gang import KubePodGroup
@@ -67,6 +67,8 @@ class GangTable:
         self._naming: dict[GangKey, set[str]] = {}
         #: PodGroups that the scheduler has created itself.
         self.outputs: set[GangKey] = set()
+        #: Gangs whose last round of binds stopped half way.
+        self.half_bound: set[str] = set()
         self.changed: set[str] = set()
 
     # Writing
@@ -218,6 +220,7 @@ class GangTable:
             created = [micros(group.created_at)]
         gang.created_at = min(created)
         gang.satisfied = is_satisfied(gang)
+        (self.half_bound.add if half_bound(gang) else self.half_bound.discard)(gang.job)
         if before != (gang.terms, gang.satisfied):
             self._partners_changed(gang, before[0].group)
         return True
@@ -232,6 +235,7 @@ class GangTable:
 
     def _remove(self, gang: KubeGang) -> None:
         del self.gangs[gang.job]
+        self.half_bound.discard(gang.job)
         self._keys.pop(gang.job, None)
         self._by_name[gang.name].discard(gang.job)
         if not self._by_name[gang.name]:
@@ -252,7 +256,7 @@ class GangTable:
         names = {*named_before, *gang.terms.group}
         related = {job for name in names for job in self._by_name.get(name, ())}
         related |= self._named_by.get(gang.name, set())
-        self.changed |= related & self.gangs.keys() - {gang.job}
+        self.changed |= {job for job in related if job in self.gangs and job != gang.job}
 
     def partners(self, gang: KubeGang) -> tuple[tuple[str, ...], Reason | None]:
         """The names of the gangs that start with a gang and have not started; and the reason if

@@ -233,7 +233,8 @@ def timed_out_rounds(
     model: ClusterModel, now: datetime, timeout: timedelta
 ) -> Iterator[TimeOutRound]:
     """The gangs whose last round of binds stopped half way, longer ago than the timeout."""
-    for gang in model.gangs.gangs.values():
+    for job in sorted(model.gangs.half_bound):
+        gang = model.gangs.gangs[job]
         pods = half_bound(gang)
         bound = [at for pod in pods if (at := bound_at(pod)) is not None]
         if not bound or now - min(bound) < timeout:
