@@ -64,7 +64,7 @@ async def apply(client: ApiClient, given: dict[str, Any], **params: str) -> None
         "/".join([*parts, plural, metadata["name"]]),
         given,
         params={"fieldManager": "install", "fieldValidation": "Strict", **params},
-        headers={"Content-Type": "application/apply-patch+yaml"},
+        content_type="application/apply-patch+yaml",
     )
 
 
