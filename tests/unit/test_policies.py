@@ -1,5 +1,6 @@
 """Policies decide about every request, name themselves, and equal the built-in rules at first."""
 
+import re
 from datetime import UTC
 from typing import Any
 
@@ -16,12 +17,17 @@ from phalanx.engine.object_registry import ObjectRegistry
 from phalanx.identity.principal import Principal
 from phalanx.identity.token_registry import TokenRegistry
 from phalanx.policy import policy_sets
-from phalanx.policy.access_requests import request_to_manage, requests_of_job
+from phalanx.policy.access_requests import (
+    request_on_job,
+    request_on_secret,
+    request_to_manage,
+    requests_of_job,
+)
 from phalanx.policy.authorizer import KIND, Authorizer
 from phalanx.policy.cron_admission import CronAdmission
 from phalanx.policy.policy_sets import CedarMissing, parse
 from phalanx.policy.policy_tests import read_tests, run_test
-from phalanx.policy.schema import STARTER
+from phalanx.policy.schema import SCHEMA, STARTER
 from phalanx.policy.trust import PolicyDenied
 from phalanx.registry.image_reference import ImageReference
 from phalanx.store.memory import MemoryStore
@@ -35,6 +41,19 @@ QUEUES = {"train": Queue("train", namespaces=("ml",)), "default": Queue("default
 def job(**fields: Any) -> Any:
     role = {"command": "true", "resources": {"gpu": 1}, "replicas": 4} | fields.pop("role", {})
     return job_spec({"namespace": "ml", "queue": "train", "roles": {"worker": role}} | fields)
+
+
+#: A job that asks for every action on submissions.
+EVERYTHING = job(
+    name="nightly",
+    role={
+        "image": "registry.example/train:1",
+        "env": {"A": "${resources.hub.token}", "B": "https://hub.example/x"},
+        "security": {"privileged": True},
+    },
+    external_services={"s3": "https://s3.example"},
+    schedule={"cron": "0 2 * * *"},
+)
 
 
 async def with_policies(text: str, **labels: dict[str, str]) -> Authorizer:
@@ -51,14 +70,7 @@ def refusal(authorizer: Authorizer, principal: Principal, spec: Any) -> str:
 
 
 async def test_the_starter_set_equals_the_built_in_rules() -> None:
-    authorizer = await with_policies(STARTER)
-    everything = job(
-        role={
-            "image": "registry.example/train:1",
-            "env": {"A": "${resources.hub.token}", "B": "https://hub.example/x"},
-        },
-        external_services={"s3": "https://s3.example"},
-    )
+    authorizer, everything = await with_policies(STARTER), EVERYTHING
     permitted = authorizer.check(requests_of_job(ADA, everything, QUEUES))
     assert permitted[:2] == ("users-in-their-namespaces", "queues-admit-their-namespaces")
     assert authorizer.check(requests_of_job(ROOT, everything, QUEUES))[0] == "admins"
@@ -70,6 +82,27 @@ async def test_the_starter_set_equals_the_built_in_rules() -> None:
         authorizer.check([request_to_manage(ADA, "queue", "train")])
     why = "no policy permits UseQueue on queue train for web"
     assert refusal(authorizer, web, job(namespace="web")) == why
+
+
+@pytest.mark.parametrize("principal", [ADA, ROOT, Principal("web", "user", ("web",))])
+async def test_the_starter_set_decides_about_changes_as_the_built_in_rules_do(
+    principal: Principal,
+) -> None:
+    authorizer = await with_policies(STARTER)
+    spec, sees = job(), principal.may_see("ml")
+    is_admin = principal.role == "admin"
+    answers = {
+        request_on_secret(principal, "ml", "hub"): sees,
+        request_to_manage(principal, "queue", "train"): is_admin,
+        request_to_manage(principal, "worker", "w-1"): is_admin,
+    }
+    for action in ("CancelJob", "ManageJob", "ManageCron", "ExecTask"):
+        answers[request_on_job(principal, action, spec, "someone")] = sees
+    decided = {request: authorizer.decide(request).is_allowed for request in answers}
+    assert decided == answers
+    asked = {request.action for request in answers}
+    asked |= {each.action for each in requests_of_job(principal, EVERYTHING, QUEUES)}
+    assert asked == set(re.findall(r"\b[A-Z]\w+(?=[^;{]* appliesTo)", SCHEMA)), "all actions"
 
 
 IMAGE = "registry.example/train:1"

@@ -1,7 +1,8 @@
 """Admission: what stands before every way in for a job, and before changes by operators.
 
-The token's role and namespaces come first, then the policies of the cluster. The runs of crons are
-admitted by `engine.cron_lookups`.
+The token's role and namespaces come first, then the policies of the cluster. Changes of objects
+that a path names are decided in `api.route_policies`, and the runs of crons in
+`policy.cron_admission`.
 """
 
 from typing import Any
@@ -17,11 +18,7 @@ from phalanx.api.services import services_of
 from phalanx.core.model import GangMembers, Queue
 from phalanx.core.spec.job import JobSpec
 from phalanx.engine.submissions import Submission
-from phalanx.policy.access_requests import (
-    AccessRequest,
-    request_to_cancel,
-    request_to_manage,
-)
+from phalanx.policy.access_requests import request_to_manage
 
 
 async def admit(request: Request[Any, Any, Any], spec: JobSpec) -> tuple[str, ...]:
@@ -54,22 +51,10 @@ async def admit_priority(request: Request[Any, Any, Any], job_id: str, priority:
         await admit(request, replace(spec, priority=priority, after=(), afterany=(), afternotok=()))
 
 
-async def check_cancel(request: Request[Any, Any, Any], job_id: str) -> None:
-    """Raise Forbidden unless the policies permit the caller to cancel the job."""
-    if services_of(request).authorizer.has_policies:
-        job = (await find(request, job_id)).job
-        await _check(request, request_to_cancel(principal_of(request), job.spec, job.owner))
-
-
 async def check_managed(
     connection: ASGIConnection[Any, Any, Any, Any], kind: str, *names: str
 ) -> None:
     """Raise Forbidden unless the policies permit the caller to change queues or workers."""
-    for name in names:
-        await _check(connection, request_to_manage(principal_of(connection), kind, name))
-
-
-async def _check(connection: ASGIConnection[Any, Any, Any, Any], asked: AccessRequest) -> None:
-    services = services_of(connection)
+    services, principal = services_of(connection), principal_of(connection)
     await services.objects.begin_term(services.engine.term)
-    services.authorizer.check([asked])
+    services.authorizer.check(request_to_manage(principal, kind, name) for name in names)

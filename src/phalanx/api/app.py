@@ -36,6 +36,7 @@ from phalanx.api import (
 from phalanx.api.audit import respond
 from phalanx.api.auth import guard
 from phalanx.api.query_names import check_query, note_query_names
+from phalanx.api.route_policies import check_policies
 from phalanx.api.services import Services
 
 _TOPICS = (
@@ -77,7 +78,7 @@ def create_routes(version: str) -> Litestar:
     """The application without services. It takes most of the time of `create_app`."""
     app = Litestar(
         route_handlers=[route for topic in _TOPICS for route in topic.ROUTES],
-        guards=[guard, check_query],
+        guards=[guard, check_query, check_policies],
         exception_handlers={Exception: respond},
         openapi_config=OpenAPIConfig(
             title="Phalanx",

@@ -18,14 +18,9 @@ from phalanx.api.certificates import check_certificate
 from phalanx.api.services import services_of
 from phalanx.api.session_cookie import check_own_page, session_of
 from phalanx.identity.principal import Principal, Role, Unauthorised, check_role
-from phalanx.policy.access_requests import request_to_manage
 
 #: The key of a route's option with the roles that may call it; admins may call every route.
 ALLOWED = "allowed"
-
-#: The key of a route's option with the kind of object that it changes, `queue` or `worker`.
-#: Policies decide about the object that its path names.
-MANAGES = "manages"
 
 OPEN: tuple[Role, ...] = ()
 USERS: tuple[Role, ...] = ("user",)
@@ -78,11 +73,6 @@ async def guard(connection: ASGIConnection, handler: BaseRouteHandler) -> None: 
     principal = await identify(services.auth, connection.scope)
     check_role(principal, allowed)
     check_certificate(services.certificates, principal, connection.scope)
-    kind = handler.opt.get(MANAGES)
-    if kind is not None:
-        name = connection.path_params.get("name") or connection.path_params.get("worker_id", "")
-        await services.objects.begin_term(services.engine.term)
-        services.authorizer.check([request_to_manage(principal, kind, name)])
 
 
 async def while_authorised(

@@ -100,7 +100,7 @@ async def show_cron(
 
 @delete(
     "/crons/{namespace:str}/{name:str}",
-    opt={"allowed": USERS, "action": "remove cron"},
+    opt={"allowed": USERS, "action": "remove cron", "decided_by": "ManageCron"},
     status_code=204,
     summary="Remove a cron",
 )
@@ -124,7 +124,7 @@ async def remove_cron(
 
 @post(
     "/crons/{namespace:str}/{name:str}/pause",
-    opt={"allowed": USERS, "action": "pause cron"},
+    opt={"allowed": USERS, "action": "pause cron", "decided_by": "ManageCron"},
     status_code=200,
     summary="Pause a cron",
 )
@@ -137,7 +137,7 @@ async def pause_cron(
 
 @post(
     "/crons/{namespace:str}/{name:str}/resume",
-    opt={"allowed": USERS, "action": "resume cron"},
+    opt={"allowed": USERS, "action": "resume cron", "decided_by": "ManageCron"},
     status_code=200,
     summary="Resume a cron",
 )
@@ -160,7 +160,7 @@ async def _pause(
 
 @post(
     "/crons/{namespace:str}/{name:str}/run",
-    opt={"allowed": USERS, "action": "run cron"},
+    opt={"allowed": USERS, "action": "run cron", "decided_by": "ManageCron"},
     status_code=201,
     summary="Run a cron now",
 )

@@ -43,7 +43,7 @@ def _after(turn: Turn, gang: Gang) -> Job:
 
 @post(
     "/jobs/{job_id:str}/hold",
-    opt={"allowed": USERS, "action": "hold"},
+    opt={"allowed": USERS, "action": "hold", "decided_by": "ManageJob"},
     status_code=200,
     summary="Put a job on hold",
 )
@@ -54,7 +54,7 @@ async def hold(request: Request[Any, Any, Any], job_id: FromPath[str]) -> JobVie
 
 @post(
     "/jobs/{job_id:str}/release",
-    opt={"allowed": USERS, "action": "release"},
+    opt={"allowed": USERS, "action": "release", "decided_by": "ManageJob"},
     status_code=200,
     summary="Release a job from hold",
 )
@@ -74,7 +74,7 @@ async def _set_hold(
 
 @post(
     "/jobs/{job_id:str}/requeue",
-    opt={"allowed": USERS, "action": "requeue"},
+    opt={"allowed": USERS, "action": "requeue", "decided_by": "ManageJob"},
     status_code=200,
     summary="Stop and requeue a job",
 )
@@ -97,7 +97,7 @@ async def requeue(
 @post(
     "/jobs/{job_id:str}/priority",
     operation_class=_PRIORITY_BODY,
-    opt={"allowed": USERS, "action": "set priority"},
+    opt={"allowed": USERS, "action": "set priority", "decided_by": "ManageJob"},
     status_code=200,
     summary="Change the priority of a job",
 )
@@ -114,7 +114,7 @@ async def set_priority(request: Request[Any, Any, Any], job_id: FromPath[str]) -
 
 @post(
     "/jobs/{job_id:str}/retry",
-    opt={"allowed": USERS, "action": "retry"},
+    opt={"allowed": USERS, "action": "retry", "decided_by": "SubmitJob"},
     summary="Submit an ended job again",
 )
 async def retry(

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 from litestar import Request
+from litestar.connection import ASGIConnection
 
 from phalanx.api.audit import note_job
 from phalanx.api.auth import WORKERS, principal_of
@@ -37,7 +38,7 @@ def unknown(name: str) -> Unknown:
     return Unknown(f"there is no job {name[:80]}")
 
 
-async def find(request: Request[Any, Any, Any], name: str) -> JobWithTasks:
+async def find(request: ASGIConnection[Any, Any, Any, Any], name: str) -> JobWithTasks:
     """The job, from memory or from the store. Raises Unknown, also if the caller may not see it."""
     target = await _find(request, name)
     if not principal_of(request).may_see(target.job.spec.namespace):
@@ -61,7 +62,7 @@ async def find_task(request: Request[Any, Any, Any], name: str) -> tuple[Job, Ta
     return target.job, task
 
 
-async def _find(request: Request[Any, Any, Any], name: str) -> JobWithTasks:
+async def _find(request: ASGIConnection[Any, Any, Any, Any], name: str) -> JobWithTasks:
     """The job, whether or not the caller may see it. Raises Unknown."""
     name = split_claim(name)[0]
     services = services_of(request)

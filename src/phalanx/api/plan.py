@@ -60,7 +60,7 @@ _PLANNED = "j-planned"
 @post(
     "/plan",
     operation_class=JOB_BODY,
-    opt={"allowed": USERS},
+    opt={"allowed": USERS, "decided_by": "SubmitJob"},
     status_code=200,
     summary="Show what would happen if this job were submitted now",
 )

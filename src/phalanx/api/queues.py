@@ -99,7 +99,7 @@ def _queue(turn: Turn, name: str) -> Queue:
 @put(
     "/queues/{name:str}",
     operation_class=_BODY,
-    opt={"allowed": ADMINS, "manages": "queue", "action": "set queue"},
+    opt={"allowed": ADMINS, "action": "set queue", "decided_by": "ManageQueue"},
     summary="Set a queue",
 )
 async def set_queue(request: Request[Any, Any, Any], name: FromPath[str]) -> QueueView:
@@ -122,7 +122,7 @@ async def set_queue(request: Request[Any, Any, Any], name: FromPath[str]) -> Que
 @put(
     "/queues",
     operation_class=_FILE,
-    opt={"allowed": ADMINS, "action": "set queue"},
+    opt={"allowed": ADMINS, "action": "set queue", "decided_by": "ManageQueue"},
     summary="Set several queues",
 )
 async def set_queues(
@@ -161,7 +161,7 @@ def _change(before: Queue | None, after: Queue) -> QueueChange:
 
 @post(
     "/queues/{name:str}/stop",
-    opt={"allowed": ADMINS, "manages": "queue", "action": "stop queue"},
+    opt={"allowed": ADMINS, "action": "stop queue", "decided_by": "ManageQueue"},
     status_code=200,
     summary="Stop a queue",
 )
@@ -172,7 +172,7 @@ async def stop_queue(request: Request[Any, Any, Any], name: FromPath[str]) -> Qu
 
 @post(
     "/queues/{name:str}/start",
-    opt={"allowed": ADMINS, "manages": "queue", "action": "start queue"},
+    opt={"allowed": ADMINS, "action": "start queue", "decided_by": "ManageQueue"},
     status_code=200,
     summary="Start a queue",
 )
@@ -193,7 +193,7 @@ async def _set_stopped(request: Request[Any, Any, Any], name: str, *, stopped: b
 
 @delete(
     "/queues/{name:str}",
-    opt={"allowed": ADMINS, "manages": "queue", "action": "remove queue"},
+    opt={"allowed": ADMINS, "action": "remove queue", "decided_by": "ManageQueue"},
     status_code=204,
     summary="Remove a queue",
 )

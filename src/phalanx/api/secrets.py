@@ -58,7 +58,7 @@ _BODY = request_body.documented(
 @put(
     "/secrets/{namespace:str}/{name:str}",
     operation_class=_BODY,
-    opt={"allowed": USERS, "action": "set secret"},
+    opt={"allowed": USERS, "action": "set secret", "decided_by": "ManageSecret"},
     summary="Set keys of a secret",
 )
 async def set_secret(
@@ -94,7 +94,7 @@ async def list_secrets(request: Request[Any, Any, Any]) -> list[SecretView]:
 
 @delete(
     "/secrets/{namespace:str}/{name:str}",
-    opt={"allowed": USERS, "action": "remove secret"},
+    opt={"allowed": USERS, "action": "remove secret", "decided_by": "ManageSecret"},
     status_code=204,
     summary="Remove a secret, or keys of it",
 )

@@ -77,7 +77,7 @@ class _Read(NamedTuple):
 @post(
     "/jobs",
     operation_class=JOB_BODY,
-    opt={"allowed": USERS, "action": "submit"},
+    opt={"allowed": USERS, "action": "submit", "decided_by": "SubmitJob"},
     summary="Submit a job or a file of jobs",
 )
 async def submit(
@@ -149,7 +149,7 @@ async def _submit_together(
 @post(
     "/jobs:batch",
     operation_class=_BATCH_BODY,
-    opt={"allowed": USERS, "action": "submit"},
+    opt={"allowed": USERS, "action": "submit", "decided_by": "SubmitJob"},
     status_code=200,
     summary="Submit many jobs, each accepted or refused on its own",
 )

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from litestar import Request, Response, delete, post
 from litestar.params import FromPath, QueryParameter
 
+from phalanx.api.admission import check_managed
 from phalanx.api.audit import note
 from phalanx.api.auth import ADMINS, principal_of
 from phalanx.api.idempotency import IdempotencyKey, claim
@@ -16,6 +17,7 @@ from phalanx.core.spec.durations import duration
 from phalanx.core.spec.fields import FieldPath, text
 from phalanx.engine.errors import NoAnswer, UncertainOutcome
 from phalanx.engine.turn import Turn
+from phalanx.identity.principal import EVERY
 from phalanx.wire.workers import DrainReply, WorkerView
 
 Reason = Annotated[str | None, QueryParameter(description="Why; shown with the worker.")]
@@ -27,7 +29,7 @@ Deadline = Annotated[
 
 @delete(
     "/workers/{worker_id:str}",
-    opt={"allowed": ADMINS, "manages": "worker", "action": "remove worker"},
+    opt={"allowed": ADMINS, "action": "remove worker", "decided_by": "ManageWorker"},
     status_code=204,
     summary="Remove a worker",
 )
@@ -62,7 +64,7 @@ async def remove(
 
 @post(
     "/workers/{worker_id:str}/cordon",
-    opt={"allowed": ADMINS, "manages": "worker", "action": "cordon"},
+    opt={"allowed": ADMINS, "action": "cordon", "decided_by": "ManageWorker"},
     status_code=200,
     summary="Keep new tasks off a worker",
 )
@@ -81,7 +83,7 @@ async def cordon(
 
 @post(
     "/workers/{worker_id:str}/uncordon",
-    opt={"allowed": ADMINS, "manages": "worker", "action": "uncordon"},
+    opt={"allowed": ADMINS, "action": "uncordon", "decided_by": "ManageWorker"},
     status_code=200,
     summary="Uncordon a worker, and cancel its drain",
 )
@@ -96,7 +98,7 @@ async def uncordon(request: Request[Any, Any, Any], worker_id: FromPath[str]) ->
 
 @post(
     "/workers/{worker_id:str}/drain",
-    opt={"allowed": ADMINS, "manages": "worker", "action": "drain"},
+    opt={"allowed": ADMINS, "action": "drain", "decided_by": "ManageWorker"},
     status_code=200,
     summary="Cordon a worker and evict the jobs on it",
 )
@@ -124,7 +126,7 @@ async def drain(
 
 @post(
     "/workers/brake/release",
-    opt={"allowed": ADMINS, "action": "release brake"},
+    opt={"allowed": ADMINS, "action": "release brake", "decided_by": "ManageWorker"},
     status_code=204,
     summary="Release the loss brake",
 )
@@ -133,6 +135,7 @@ async def release_brake(request: Request[Any, Any, Any]) -> None:
     lost for a while. Release the brake after checking that the workers are gone.
     """
     engine = services_of(request).engine
+    await check_managed(request, "worker", EVERY)
     await engine.release_brake()
     await engine.do(lambda turn: note(request, turn))
 

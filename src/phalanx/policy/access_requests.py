@@ -61,6 +61,8 @@ def requests_of_job(
     of_job = (("job", job),)
     own = (("in_own_namespace", principal.may_see(spec.namespace)),)
     yield AccessRequest(principal, "SubmitJob", job, f"namespace {spec.namespace}", own)
+    if spec.schedule is not None:
+        yield request_on_job(principal, "ManageCron", spec, principal.name)
     queue = Entity("Queue", spec.queue, (("name", spec.queue),))
     admitted = admits_namespace(queues, spec.queue, spec.namespace)
     yield AccessRequest(
@@ -69,9 +71,8 @@ def requests_of_job(
     for image in dict.fromkeys(role.image for role in spec.roles if role.image is not None):
         yield AccessRequest(principal, "DeployImage", _image(image), f"image {image}", of_job)
     for name in _secrets(spec):
-        attributes = (("namespace", spec.namespace), ("name", name))
-        secret = Entity("Secret", f"{spec.namespace}/{name}", attributes)
         what = f"secret {spec.namespace}/{name}"
+        secret = _secret(spec.namespace, name)
         yield AccessRequest(principal, "AccessSecret", secret, what, of_job)
     for url, is_declared in _endpoints(spec):
         what = f"endpoint {url}" + ("" if is_declared else " (not declared by the job)")
@@ -84,6 +85,11 @@ def requests_of_job(
         yield AccessRequest(principal, "OverrideSecurity", job, what, context)
 
 
+def _secret(namespace: str, name: str) -> Entity:
+    attributes = (("namespace", namespace), ("name", name))
+    return Entity("Secret", f"{namespace}/{name}", attributes)
+
+
 def _secrets(spec: JobSpec) -> Iterator[str]:
     """The names of the secrets whose values the job can learn, or send to a registry."""
     names: dict[str, None] = {}
@@ -92,10 +98,17 @@ def _secrets(spec: JobSpec) -> Iterator[str]:
     yield from names
 
 
-def request_to_cancel(principal: Principal, spec: JobSpec, owner: str) -> AccessRequest:
+def request_on_job(principal: Principal, action: str, spec: JobSpec, owner: str) -> AccessRequest:
+    """`action` is one on a job or a cron that exists."""
     own = (("in_own_namespace", principal.may_see(spec.namespace)),)
-    what = f"a job of namespace {spec.namespace}"
-    return AccessRequest(principal, "CancelJob", _job(spec, owner), what, own)
+    what = f"a {'cron' if action == 'ManageCron' else 'job'} of namespace {spec.namespace}"
+    return AccessRequest(principal, action, _job(spec, owner), what, own)
+
+
+def request_on_secret(principal: Principal, namespace: str, name: str) -> AccessRequest:
+    own = (("in_own_namespace", principal.may_see(namespace)),)
+    what = f"secret {namespace}/{name}"
+    return AccessRequest(principal, "ManageSecret", _secret(namespace, name), what, own)
 
 
 def request_to_manage(principal: Principal, kind: str, name: str) -> AccessRequest:

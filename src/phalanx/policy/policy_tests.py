@@ -5,13 +5,24 @@ from typing import Any, NamedTuple
 
 from phalanx.core.errors import Invalid, Problem
 from phalanx.core.model import Queue
-from phalanx.core.spec.fields import REQUIRED, Field, FieldPath, items, mapping, read_table, text
+from phalanx.core.spec import names
+from phalanx.core.spec.fields import (
+    REQUIRED,
+    Field,
+    FieldPath,
+    items,
+    mapping,
+    read_table,
+    refusal,
+    text,
+)
 from phalanx.core.spec.job import JobSpec
 from phalanx.core.spec.validation import is_short_form, job_spec, short_form
 from phalanx.identity.principal import Principal
 from phalanx.policy.access_requests import (
     AccessRequest,
-    request_to_cancel,
+    request_on_job,
+    request_on_secret,
     request_to_manage,
     requests_of_job,
 )
@@ -27,9 +38,8 @@ class PolicyTest(NamedTuple):
     principal: Principal
     expected: str  #: `allow` or `deny`
     policy: str | None  #: that has to be among those that decide
-    job: JobSpec | None
-    manages: tuple[str, str] | None  #: kind and name of a queue or a worker
-    cancels: bool
+    subject: str  #: the field that says what is asked
+    asked: Any  #: the value of that field
 
 
 def _texts(value: object) -> tuple[str, ...]:
@@ -54,6 +64,13 @@ def _answer(value: object) -> str:
     return text(value)
 
 
+def _secret(value: object) -> tuple[str, str]:
+    namespace, slash, name = text(value).partition("/")
+    if not slash:
+        raise refusal("is not a secret; write NAMESPACE/NAME")
+    return names.dns_label(namespace), names.dns_label(name)
+
+
 def _job(value: object) -> JobSpec:
     return short_form(value) if is_short_form(value) else job_spec(value)
 
@@ -65,10 +82,15 @@ _FIELDS = {
     "policy": Field(text),
     "job": Field(_job),
     "cancel_job": Field(_job),
+    "manage_job": Field(_job),
+    "manage_cron": Field(_job),
+    "manage_secret": Field(_secret),
     "manage_queue": Field(text),
     "manage_worker": Field(text),
 }
-_SUBJECTS = ("job", "cancel_job", "manage_queue", "manage_worker")
+#: The actions on a job or a cron that exists, by field.
+_ON_JOBS = {"cancel_job": "CancelJob", "manage_job": "ManageJob", "manage_cron": "ManageCron"}
+_SUBJECTS = ("job", *_ON_JOBS, "manage_secret", "manage_queue", "manage_worker")
 
 
 def read_tests(document: object) -> list[PolicyTest]:
@@ -93,15 +115,13 @@ def _test(fields: dict[str, Any]) -> PolicyTest:
     if len(given) != 1:
         raise Invalid([Problem("", f"needs one of {', '.join(_SUBJECTS)}")])
     [subject] = given
-    kind = subject.removeprefix("manage_")
     return PolicyTest(
         fields["name"],
         fields["principal"],
         fields["expect"],
         fields["policy"],
-        fields["job"] or fields["cancel_job"],
-        (kind, fields[subject]) if kind != subject else None,
-        subject == "cancel_job",
+        subject,
+        fields[subject],
     )
 
 
@@ -133,10 +153,12 @@ def run_test(
 
 
 def _requests(test: PolicyTest, queues: Mapping[str, Queue]) -> list[AccessRequest]:
-    if test.manages is not None:
-        return [request_to_manage(test.principal, *test.manages)]
-    if test.job is None:
-        raise AssertionError("bug: a test without a subject")
-    if test.cancels:
-        return [request_to_cancel(test.principal, test.job, test.principal.name)]
-    return list(requests_of_job(test.principal, test.job, queues))
+    principal = test.principal
+    if test.subject == "job":
+        return list(requests_of_job(principal, test.asked, queues))
+    if test.subject in _ON_JOBS:
+        action = _ON_JOBS[test.subject]
+        return [request_on_job(principal, action, test.asked, principal.name)]
+    if test.subject == "manage_secret":
+        return [request_on_secret(principal, *test.asked)]
+    return [request_to_manage(principal, test.subject.removeprefix("manage_"), test.asked)]

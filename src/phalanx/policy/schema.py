@@ -29,8 +29,11 @@ entity Secret = { namespace: String, name: String };
 entity Endpoint = { url: String, host: String, declared: Bool };
 entity Worker = { name: String };
 
-action SubmitJob, CancelJob, ExecTask appliesTo {
+action SubmitJob, CancelJob, ManageJob, ManageCron, ExecTask appliesTo {
   principal: [User], resource: [Job], context: { in_own_namespace: Bool },
+};
+action ManageSecret appliesTo {
+  principal: [User], resource: [Secret], context: { in_own_namespace: Bool },
 };
 action UseQueue appliesTo {
   principal: [User], resource: [Queue], context: { job: Job, admitted: Bool },
@@ -58,7 +61,10 @@ permit (principal in Role::"admin", action, resource);
 @id("users-in-their-namespaces")
 permit (
   principal,
-  action in [Action::"SubmitJob", Action::"CancelJob", Action::"ExecTask"],
+  action in [
+    Action::"SubmitJob", Action::"CancelJob", Action::"ManageJob", Action::"ManageCron",
+    Action::"ManageSecret", Action::"ExecTask"
+  ],
   resource
 ) when { context.in_own_namespace };
 
