@@ -3,14 +3,15 @@
 Victims in namespaces that the caller may not see have no names.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from phalanx.core.gang import Gang
 from phalanx.core.lost_work import money, work_at_risk
 from phalanx.core.node import GPU
 from phalanx.core.reasons import NeverFits, NoNodeMatches
 from phalanx.core.spec.durations import printed as printed_duration
 from phalanx.core.text import listed
-from phalanx.core.time_units import SECOND
+from phalanx.core.time_units import SECOND, Micros
 from phalanx.engine.forecast import JobForecast
 from phalanx.identity.principal import Principal
 from phalanx.plan.decisions import PlannedVictim
@@ -32,17 +33,26 @@ def start_view(forecast: Forecast) -> str | None:
 def victim_views(
     seen: JobForecast, victims: Iterable[PlannedVictim], principal: Principal
 ) -> tuple[VictimView, ...]:
-    return tuple(_victim_view(seen, victim, principal) for victim in victims)
+    price = seen.settings.price
+    return tuple(
+        victim_view(seen.state.gangs[victim.job], victim, seen.now, price, principal)
+        for victim in victims
+    )
 
 
-def _victim_view(seen: JobForecast, victim: PlannedVictim, principal: Principal) -> VictimView:
-    gang = seen.state.gangs[victim.job]
+def victim_view(
+    gang: Gang,
+    victim: PlannedVictim,
+    now: Micros,
+    price: Mapping[str, int],
+    principal: Principal,
+) -> VictimView:
     tasks = [task for task in gang.started() if not victim.tasks or task.index in victim.tasks]
-    work = work_at_risk(gang, seen.now, tasks)
+    work = work_at_risk(gang, now, tasks)
     visible = principal.may_see(gang.job.spec.namespace)
     return VictimView(
         gpu_s=work.get(GPU, 0) / (1000 * SECOND),
-        cost=money(work, seen.settings.price) / 1_000_000,
+        cost=money(work, price) / 1_000_000,
         job=victim.job if visible else None,
         name=gang.job.full_name if visible else None,
         tasks=victim.tasks,

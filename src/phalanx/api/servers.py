@@ -6,15 +6,25 @@ from litestar import Request, get
 
 from phalanx.api.auth import USERS
 from phalanx.api.services import services_of
-from phalanx.wire.servers import LeaderView, ServersView
+from phalanx.engine.standbys import current_standbys
+from phalanx.wire.servers import LeaderView, ServersView, ServerView
 
 
 @get("/servers", opt={"allowed": USERS}, summary="Show the leader and the standbys")
 async def servers(request: Request[Any, Any, Any]) -> ServersView:
     """Every server answers, also a standby."""
-    leader = await services_of(request).store.leader()
+    services = services_of(request)
+    leader = await services.store.leader()
+    standbys = await current_standbys(services.store, services.clock())
     view = None if leader is None else LeaderView(leader.holder, leader.url, leader.term)
-    return ServersView(view, ())
+    return ServersView(
+        view,
+        tuple(
+            ServerView(each.name, each.doc)
+            for each in standbys
+            if leader is None or each.name != leader.holder
+        ),
+    )
 
 
 ROUTES = [servers]

@@ -10,6 +10,7 @@ from litestar.connection import ASGIConnection
 from phalanx.api.input_reader import InputReader
 from phalanx.core.spec.job import JobSpec
 from phalanx.core.time_units import MINUTE, Micros
+from phalanx.engine.admission import CallLimit
 from phalanx.engine.agent_sync import AgentSync
 from phalanx.engine.engine import Engine
 from phalanx.engine.event_buffer import EventBuffer
@@ -20,8 +21,10 @@ from phalanx.engine.output.outputs import Outputs
 from phalanx.engine.plain.claims import PlainClaims
 from phalanx.engine.plain.reports import PlainReports
 from phalanx.engine.refused_requests import RefusedRequests
+from phalanx.engine.snapshots import Snapshots
 from phalanx.engine.submissions import Submissions
 from phalanx.engine.submit_warnings import SubmitWarnings
+from phalanx.engine.usage_history import UsageHistory
 from phalanx.host.clock import wall_clock
 from phalanx.identity.sessions import Sessions
 from phalanx.identity.token_changes import TokenChanges
@@ -45,6 +48,9 @@ MetricsSource = Callable[[], tuple[bytes, str]]
 
 #: Checkpoints that are received at a time; each is in memory until it is stored.
 _CHECKPOINT_UPLOADS = 8
+#: Plans of changed queues that may be in progress, of all callers together and of one caller.
+_QUEUE_PLANS = 16
+_QUEUE_PLANS_OF_ONE = 4
 
 
 class Info(msgspec.Struct, frozen=True):
@@ -110,9 +116,15 @@ class Services:
         )
         self.claims = PlainClaims(engine, store)
         self.forecasts = Forecasts(engine)
+        self.snapshots = Snapshots(engine)
+        self.queue_plans = CallLimit("plans of queues", _QUEUE_PLANS, _QUEUE_PLANS_OF_ONE)
+        self.usage = UsageHistory(engine, store, self.snapshots)
         self.reports = PlainReports(engine, store)
         self.outputs = Outputs(engine, store, self.info.output_limit_bytes)
-        parts = (agent_sync, event_buffer, self.claims, self.outputs, self.submit_warnings)
+        parts = (
+            *(agent_sync, event_buffer, self.claims, self.outputs, self.submit_warnings),
+            self.usage,
+        )
         for observer in (part.observe for part in parts):
             if observer not in engine.observers:
                 engine.observers.append(observer)

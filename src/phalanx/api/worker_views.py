@@ -14,7 +14,7 @@ def worker_view(node: Node, may_see: Callable[[str], bool] = lambda task: True) 
     tasks = sorted({task for task, _ in node.charges})
     return WorkerView(
         id=worker.id,
-        status=_status(node),
+        status=worker_status(node),
         protocol=worker.protocol,
         incarnation=worker.incarnation,
         exec_addr=worker.address,
@@ -31,7 +31,8 @@ def worker_view(node: Node, may_see: Callable[[str], bool] = lambda task: True) 
     )
 
 
-def _status(node: Node) -> str:
+def worker_status(node: Node) -> str:
+    """`active`, `cordoned`, `leaving` or `lost`."""
     worker = node.worker
     if worker.lost_at is not None:
         return "lost"

@@ -43,7 +43,7 @@ _KEEP_ALIVE_S = 75
 
 
 class ServerParts(NamedTuple):
-    name: str
+    host: HostEnvironment
     engine: Engine
     event_logger: EventLogger
     requests: Shutdown
@@ -86,7 +86,7 @@ def assemble(  # noqa: PLR0913, PLR0917
     requests = Shutdown(_application(config, services, tokens, listening))
     tls = None if listening.certificate is None else listening.certificate.context
     http = HttpServer(_http(requests), tls)
-    return ServerParts(name, engine, event_logger, requests, services, http)
+    return ServerParts(host, engine, event_logger, requests, services, http)
 
 
 def _pins(config: Config) -> ImagePins | None:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import structlog
 import uvloop
 
+from phalanx.engine.standbys import keep_noting
 from phalanx.host.interpreter import tune_interpreter
 from phalanx.identity.token_registry import TokenRegistry
 from phalanx.secrets.encryption import KeyFileError
@@ -180,7 +181,7 @@ class ServerProcess:
 
     @property
     def name(self) -> str:
-        return self._parts.name
+        return self._parts.host.name
 
     def started(self, store: str) -> ServerStarted:
         certificate = self._listening.certificate
@@ -208,6 +209,8 @@ class ServerProcess:
             "tokens": self._tokens.keep_refreshing(),
             "objects": self._secrets.objects.keep_refreshing(),
             "audit": self._parts.services.refused_requests.keep_flushing(),
+            "usage": self._parts.services.usage.keep_sampling(),
+            "standby": keep_noting(engine, self._store, self._parts.host),
             "retention": keep_pruning(engine, self._store, kept, self._log),
         }
         if self._listening.certificate is not None:

@@ -25,6 +25,7 @@ from phalanx.store.protocol import (
     JobQuery,
     JobSummary,
     Leader,
+    Note,
     ObjectKey,
     OutputChunk,
     OutputEnd,
@@ -73,6 +74,7 @@ class MemoryDatabase:
         self.authorities: dict[int, str] = {}
         self.objects: dict[tuple[str, str, str], str] = {}
         self.objects_version = 0
+        self.notes: dict[tuple[str, str], Note] = {}
 
 
 class MemoryStore:
@@ -377,6 +379,19 @@ class MemoryStore:
 
     async def objects_version(self) -> int:
         return self._db.objects_version
+
+    # Notes
+
+    async def put_note(self, note: Note) -> None:
+        kind, name, at, doc = rows.note_row(note)
+        self._db.notes[kind, name] = Note(kind, name, at, doc)
+
+    async def notes(self, kind: str) -> tuple[Note, ...]:
+        return tuple(each for _, each in sorted(self._db.notes.items()) if each.kind == kind)
+
+    async def remove_notes(self, kind: str, before: Micros) -> None:
+        kept = {k: n for k, n in self._db.notes.items() if n.kind != kind or n.at >= before}
+        self._db.notes = kept
 
     # Certificate authorities
 

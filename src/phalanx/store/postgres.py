@@ -33,6 +33,7 @@ from phalanx.store.protocol import (
     JobQuery,
     JobSummary,
     Leader,
+    Note,
     ObjectKey,
     OutcomeUnknown,
     OutputChunk,
@@ -371,6 +372,19 @@ class PostgresStore:
     async def objects_version(self) -> int:
         [(version,)] = await self._connections.fetch(sql.OBJECTS_VERSION)
         return int(version)
+
+    # Notes
+
+    async def put_note(self, note: Note) -> None:
+        async with self._connections.writing("store a note") as connection:
+            await connection.execute(sql.PUT_NOTE, *rows.note_row(note))
+
+    async def notes(self, kind: str) -> tuple[Note, ...]:
+        return tuple(Note(*row) for row in await self._connections.fetch(sql.NOTES, kind))
+
+    async def remove_notes(self, kind: str, before: Micros) -> None:
+        async with self._connections.writing("remove notes") as connection:
+            await connection.execute(sql.REMOVE_NOTES, kind, before)
 
     # Certificate authorities
 

@@ -218,6 +218,15 @@ class ClusterObject(msgspec.Struct, frozen=True, omit_defaults=True):
         return ObjectKey(self.kind, self.namespace, self.name)
 
 
+class Note(msgspec.Struct, frozen=True):
+    """What a server noted for people to see, and no decision depends on."""
+
+    kind: str
+    name: str  #: unique among the notes of its kind
+    at: Micros
+    doc: str
+
+
 class StoreError(Exception):
     """The store did not do what was asked, and changed nothing."""
 
@@ -427,6 +436,17 @@ class Store(Protocol):
 
     async def objects_version(self) -> int:
         """The number of changes of the objects."""
+
+    # Notes
+
+    async def put_note(self, note: Note) -> None:
+        """Store a note in place of the one with its kind and name. It needs no term."""
+
+    async def notes(self, kind: str) -> tuple[Note, ...]:
+        """The notes of a kind, by name."""
+
+    async def remove_notes(self, kind: str, before: Micros) -> None:
+        """Remove the notes of a kind from before then."""
 
     # Certificate authorities
 

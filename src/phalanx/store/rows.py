@@ -20,6 +20,7 @@ from phalanx.store.protocol import (
     ClusterObject,
     CommitFailed,
     JobSummary,
+    Note,
     ObjectKey,
     OutputChunk,
     OutputTrim,
@@ -321,6 +322,10 @@ def token_replacement(before: Token, after: Token) -> tuple[str, str, str]:
 
 def token_use_rows(used_at: Mapping[str, Micros]) -> list[tuple[str, Micros]]:
     return [(column(name), at) for name, at in used_at.items()]
+
+
+def note_row(note: Note) -> tuple[str, str, Micros, str]:
+    return note.kind, column(note.name), note.at, note.doc
 
 
 def authority_row(authority: StoredAuthority) -> tuple[int, str]:

@@ -82,6 +82,13 @@ ADD_AUTHORITY = "INSERT INTO authorities (number, doc) VALUES ($1, $2) ON CONFLI
 REMOVE_AUTHORITY = "DELETE FROM authorities WHERE number = $1"
 AUTHORITIES = "SELECT doc FROM authorities ORDER BY number"
 
+PUT_NOTE = """
+    INSERT INTO notes (kind, name, noted_at, doc) VALUES ($1, $2, $3, $4)
+    ON CONFLICT (kind, name) DO UPDATE SET noted_at = excluded.noted_at, doc = excluded.doc
+"""
+NOTES = "SELECT kind, name, noted_at, doc FROM notes WHERE kind = $1 ORDER BY name"
+REMOVE_NOTES = "DELETE FROM notes WHERE kind = $1 AND noted_at < $2"
+
 PUT_OBJECT = """
     INSERT INTO objects (kind, namespace, name, doc) VALUES ($1, $2, $3, $4)
     ON CONFLICT (kind, namespace, name) DO UPDATE SET doc = excluded.doc

@@ -32,6 +32,7 @@ from phalanx.store.protocol import (
     JobQuery,
     JobSummary,
     Leader,
+    Note,
     ObjectKey,
     OutcomeUnknown,
     OutputChunk,
@@ -382,6 +383,25 @@ class SQLiteStore:
     async def objects_version(self) -> int:
         [(version,)] = await self._read(sql.OBJECTS_VERSION)
         return int(version)
+
+    # Notes
+
+    async def put_note(self, note: Note) -> None:
+        def work(db: sqlite3.Connection) -> None:
+            with transaction(db):
+                db.execute(_sqlite(sql.PUT_NOTE), rows.note_row(note))
+
+        await self._writer.run(work)
+
+    async def notes(self, kind: str) -> tuple[Note, ...]:
+        return tuple(Note(*row) for row in await self._read(sql.NOTES, kind))
+
+    async def remove_notes(self, kind: str, before: Micros) -> None:
+        def work(db: sqlite3.Connection) -> None:
+            with transaction(db):
+                db.execute(_sqlite(sql.REMOVE_NOTES), (kind, before))
+
+        await self._writer.run(work)
 
     # Certificate authorities
 

@@ -149,3 +149,13 @@ CREATE TABLE objects (
 );
 CREATE TABLE objects_version (number bigint NOT NULL);
 INSERT INTO objects_version VALUES (0);
+
+-- What servers note for people to see, and no decision depends on: which servers there are, how the cluster was used.
+
+CREATE TABLE notes (
+    kind     text NOT NULL,
+    name     text NOT NULL,
+    noted_at bigint NOT NULL,
+    doc      text NOT NULL,
+    PRIMARY KEY (kind, name)
+);

@@ -152,3 +152,13 @@ CREATE TABLE objects (
 ) WITHOUT ROWID;
 CREATE TABLE objects_version (number INTEGER NOT NULL);
 INSERT INTO objects_version VALUES (0);
+
+-- What servers note for people to see, and no decision depends on: which servers there are, how the cluster was used.
+
+CREATE TABLE notes (
+    kind     TEXT NOT NULL,
+    name     TEXT NOT NULL,
+    noted_at INTEGER NOT NULL,
+    doc      TEXT NOT NULL,
+    PRIMARY KEY (kind, name)
+) WITHOUT ROWID;
