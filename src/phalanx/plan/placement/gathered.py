@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
+from msgspec.structs import replace
+
 from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.model import PendingGang, RunningGang, RunningTask
 from phalanx.plan.placement.amounts import gathered_amounts, minimum_amounts, occupants_of
@@ -14,12 +16,15 @@ from phalanx.plan.state.running import Occupancy
 def deadlocked(
     gangs: Iterable[PendingGang], empty: FreeCapacity, shares: FairShares
 ) -> list[PendingGang]:
-    """The gangs that have to release their gathered places so that another gang can start.
+    """The gangs that have to release their gathered places so that they or another gang can start.
 
     There is a deadlock if none of the gangs could start even after all other work has ended.
     Heuristic: the lowest priority releases first, then the newest gang. The list is empty if no
     gang could start even alone, because then the gathered places are not the obstacle.
     """
+    gangs = list(gangs)
+    if blocked := [gang for gang in gangs if blocks_itself(gang, empty)]:
+        return blocked
     free = empty.fork()
     keeping = sorted(gangs, key=lambda gang: (-gang.priority, gang.created_at, gang.name))
     occupants = {gang.job: occupants_of(gang, gang.gathered, free.table) for gang in keeping}
@@ -31,6 +36,26 @@ def deadlocked(
         free.vacate(occupants[last.job])
         releasing.append(last)
     return releasing if keeping else []
+
+
+def blocks_itself(gang: PendingGang, empty: FreeCapacity) -> bool:
+    """Whether the gang could start on empty nodes, but not beside the places it has gathered."""
+    if not gang.gathered or not _has_unlike_tasks(gang):
+        return False
+    free = empty.fork()
+    occupants = occupants_of(gang, gang.gathered, free.table)
+    free.vacate(occupants, -1)
+    if PlacementTrial(gang, (free,)).place_minimum():
+        return False
+    free.vacate(occupants)
+    return PlacementTrial(replace(gang, gathered=()), (free,)).place_minimum()
+
+
+def _has_unlike_tasks(gang: PendingGang) -> bool:
+    """Whether the place of one task may be one that another task needs. Tasks that are alike have
+    as many places left as before, except for those that were gathered."""
+    has_traits = any(role.request.traits is not None for role in gang.roles)
+    return len(gang.roles) > 1 or gang.pack is not None or has_traits
 
 
 def gathered_occupancy(gang: PendingGang, table: NodeTable) -> Occupancy:

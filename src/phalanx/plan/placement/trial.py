@@ -96,6 +96,15 @@ class PlacementTrial:
         """Use these nodes last for tasks without conditions on their node."""
         self._choice.spared = nodes
 
+    def spare_selected(self) -> bool:
+        """Use the nodes that tasks with conditions select last for the others; False if no task has
+        conditions."""
+        selected = _selected_nodes((self,))
+        if selected is None:
+            return False
+        self.spare(selected)
+        return True
+
     def continue_on(self, capacities: Sequence[FreeCapacity], allowed: Bools | None) -> None:
         """Take further tasks from these capacities and nodes."""
         self._choice.capacities, self._choice.allowed = capacities, allowed

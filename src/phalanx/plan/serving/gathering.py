@@ -8,6 +8,7 @@ from phalanx.core.events import Placement
 from phalanx.plan.decisions import Gather
 from phalanx.plan.explain.shortage import shortage_of
 from phalanx.plan.model import PendingGang
+from phalanx.plan.placement.gathered import blocks_itself
 from phalanx.plan.placement.trial import PlacementTrial
 from phalanx.plan.planning_pass import PlanningPass
 
@@ -19,7 +20,7 @@ def gather(work: PlanningPass, gangs: Sequence[PendingGang]) -> bool:
     gang = gangs[0]
     capacities = (*work.capacity.both, *work.reservations.capacities_during(None))
     trial = PlacementTrial(gang, capacities, work.reservations.allowed_nodes(None))
-    if not trial.gather(work.headroom(gang)):
+    if not _gather(work, trial):
         return False
     new = tuple(each for each in trial.assignments() if each.task not in trial.gathered)
     work.use(gang, trial.amounts())
@@ -27,3 +28,21 @@ def gather(work: PlanningPass, gangs: Sequence[PendingGang]) -> bool:
     holding = replace(gang, gathered=trial.assignments())
     work.reasons.explicit[gang.job] = shortage_of((holding,), holding, capacities)
     return True
+
+
+def _gather(work: PlanningPass, trial: PlacementTrial) -> bool:
+    """Place tasks on what is free, but not where the rest of the gang could never start beside
+    them; False, and nothing placed, if there is no such place.
+
+    Heuristic: if the best fit is in the way of other tasks, tasks that can go anywhere are kept
+    from the nodes that other tasks select.
+    """
+    for spares_selected_nodes in (False, True):
+        if spares_selected_nodes and not trial.spare_selected():
+            return False
+        if not trial.gather(work.headroom(trial.gang)):
+            return False
+        if not blocks_itself(replace(trial.gang, gathered=trial.assignments()), work.state.empty):
+            return True
+        trial.undo()
+    return False
