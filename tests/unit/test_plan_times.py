@@ -4,6 +4,7 @@ import asyncio
 import threading
 
 import pytest
+from msgspec.structs import replace
 from tests.driver import Driver
 
 from phalanx.core.time_units import Micros
@@ -16,6 +17,7 @@ from phalanx.engine.settings import EngineSettings
 from phalanx.engine.writer import Writer
 from phalanx.plan.cycle import plan
 from phalanx.plan.decisions import Plan
+from phalanx.plan.preemption.search_budget import SearchCursor
 from phalanx.plan.state.delta import PlannerDelta
 from phalanx.plan.state.planner_state import PlannerState
 from phalanx.store.memory import MemoryStore
@@ -68,10 +70,10 @@ async def test_after_a_long_plan_the_next_is_made_beside_the_loop(
     assert first == threading.get_ident() != second
 
 
-def a_loop(planner: Planner) -> PlannerLoop:
+def a_loop(planner: Planner, debounce_s: float = HOUR_S) -> PlannerLoop:
     """It plans once at its start, and after that only for changes."""
     cluster = Driver().cluster
-    settings = EngineSettings(plan_debounce_s=HOUR_S, plan_tick_s=HOUR_S)
+    settings = EngineSettings(plan_debounce_s=debounce_s, plan_tick_s=HOUR_S)
     began = asyncio.get_running_loop().time()
     store = MemoryStore(clock=lambda: 0)
     host = HostEnvironment("s", "", lambda: 0, lambda: "b-1")
@@ -113,3 +115,22 @@ async def test_in_a_quiet_moment_a_change_is_planned_for_at_once() -> None:
         await asyncio.sleep(0)
     running.cancel()
     assert len(counted.threads) == 1
+
+
+async def test_a_plan_whose_searches_left_gangs_out_is_followed_by_another_at_once() -> None:
+    cursors = [SearchCursor(frozenset({"j-1"})), SearchCursor(doubled=1), SearchCursor()]
+    made: list[Plan] = []
+
+    async def searching(state: PlannerState, delta: PlannerDelta, now: Micros) -> Plan:
+        made.append(replace(plan(state, now), cursor=cursors[len(made)]))
+        return made[-1]
+
+    planning = a_loop(searching, debounce_s=0.0)
+    running = asyncio.create_task(planning.run())
+    async with asyncio.timeout(60):
+        while len(made) < len(cursors):
+            await asyncio.sleep(0)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    running.cancel()
+    assert len(made) == len(cursors)

@@ -33,7 +33,7 @@ class Cluster(NamedTuple):
 
     def find(self, *names: str) -> VictimSet | None:
         gangs = [self.pending[name] for name in names]
-        return self.search.find(gangs, SearchSpace((self.soon,)))
+        return self.search.find(gangs, self.soon, lambda: SearchSpace((self.soon,)))
 
     def fingerprint(self) -> object:
         """Everything that a search might change."""

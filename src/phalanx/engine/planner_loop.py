@@ -1,8 +1,9 @@
 """When plans are made and how they are carried out.
 
-One plan is made at a time: when something it depends on has changed, and every few seconds
-regardless. A pause as long as the plan took follows each plan, so that changes gather; the first
-change in a quiet moment is planned for at once. Every decision is checked again when it is applied.
+One plan is made at a time: when something it depends on has changed, when the searches of the last
+plan left gangs out, and every few seconds regardless. A pause as long as the plan took follows each
+plan, so that changes gather and commits go on; the first change in a quiet moment is planned for at
+once. Every decision is checked again when it is applied.
 """
 
 import asyncio
@@ -143,6 +144,8 @@ class PlannerLoop:
             made = await self._planner(self._state, delta, self._writer.now())
         self._telemetry.planned(asyncio.get_running_loop().time() - began, made)
         self.reasons = made.reasons
+        if not made.cursor.is_at_start:
+            self._changed.set()
         if made.decisions:
             await self._writer.do(lambda turn: self._apply(turn, made))
 

@@ -12,6 +12,7 @@ from phalanx.plan.explain.shortage import Shortage
 from phalanx.plan.planning_pass import PlanningPass
 from phalanx.plan.serving.serving import Serving
 from phalanx.plan.serving.starts import placement
+from phalanx.plan.standstill import plan_in_standstill
 from phalanx.plan.state.planner_state import Moment, PlannerState
 
 
@@ -27,8 +28,16 @@ def plan(state: PlannerState, now: Micros) -> Plan:
     4. Serve them one by one, the least served queue first: start the gang, evict others for it, or
        gather places; otherwise explain why it stays pending, and reserve a start for it.
     5. Let elastic gangs grow with what is left.
+
+    In a standstill, in which all of this would decide nothing, it is left out.
     """
-    work = _begin(state.at(now))
+    moment = state.at(now)
+    return plan_in_standstill(moment) or plan_whole(moment)
+
+
+def plan_whole(moment: Moment) -> Plan:
+    """The plan, also in a standstill."""
+    work = _begin(moment)
     serving = Serving(work)
     while (candidate := work.order.pop()) is not None:
         serving.serve(candidate)
@@ -42,7 +51,7 @@ def plan(state: PlannerState, now: Micros) -> Plan:
     served = {placement.job for placements in placed for placement in placements} | work.excluded
     broken = work.reservations.broken(served)
     return Plan(
-        now,
+        moment.now,
         decisions,
         work.reasons,
         starts,

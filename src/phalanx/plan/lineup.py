@@ -5,17 +5,16 @@ Of those gangs only the first few are served: others may be evicted for them, or
 """
 
 import heapq
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from phalanx.core.reasons import HeldBack, Reason, WaitingForGroup
 from phalanx.plan.explain.shortage import never_fits
 from phalanx.plan.fairshare.demand import settle_shares
+from phalanx.plan.first_gangs import deserve_starving, survey
 from phalanx.plan.groups import GangGroup, groups_of
 from phalanx.plan.model import PendingGang, TaskRequest
 from phalanx.plan.order import Candidate, Prospect
 from phalanx.plan.pending import Bucket, is_starving
-from phalanx.plan.state.planner_state import Moment
 
 if TYPE_CHECKING:
     from phalanx.plan.planning_pass import PlanningPass
@@ -24,10 +23,6 @@ if TYPE_CHECKING:
 class Lineup:
     def __init__(self, work: "PlanningPass") -> None:
         self._work = work
-        #: Jobs that are overdue, at most one of each queue: they are served before all others.
-        self.overdue: set[str] = set()
-        #: The first gang of every queue, as its bucket.
-        self._firsts: list[Bucket] = []
         #: Requests of all buckets, and the labels of the domains that they require.
         self.requests: set[TaskRequest] = set()
         self.domains: set[str] = set()
@@ -48,7 +43,9 @@ class Lineup:
             if reason is not None:
                 self._never_start[bucket] = reason
                 work.reasons.of_bucket(bucket, 0, reason)
-        self._survey()
+        #: The first gang of every queue, as its bucket. Jobs that are overdue, at most one of each
+        #: queue: they are served before all others.
+        self._firsts, self.overdue = survey(work.state, self._never_start)
 
     def settle_shares(self) -> None:
         """Set what every queue deserves. Gangs that must not start or grow do not count.
@@ -59,39 +56,7 @@ class Lineup:
         growing = [g for g in work.pending.growing.values() if work.stopped(g) is not None]
         settle_shares(work.shares, work.state, self._never_start, work.excluded, growing)
         work.remember_unused_shares()
-        if work.shares.is_contended:
-            for bucket in self._firsts:
-                if is_starving(work.policy, bucket.head, work.now):
-                    minimum, _ = bucket.amounts(work.table)
-                    work.shares.deserve_at_least(bucket.first.queue, minimum)
-
-    def _survey(self) -> None:
-        """Find the first gang of every queue, and the oldest overdue one.
-
-        Of gangs with equal requests only the first counts. While gangs of a queue run that were
-        overdue, another gang of that queue is overdue only later.
-        """
-        state, policy, now = self._work.state, self._work.policy, self._work.now
-        running = state.running.by_job
-        ran = Counter(running[job].gang.queue for job in state.overdue if job in running)
-        firsts: dict[str, tuple[tuple[object, ...], Bucket]] = {}
-        oldest: dict[str, PendingGang] = {}
-        for bucket in self._work.pending.buckets.values():
-            if bucket in self._never_start:
-                continue
-            starves_at, before, after, overdue_from = bucket.keys(policy)
-            key, queue = before if now < starves_at else after, bucket.first.queue
-            first = firsts.get(queue)
-            if first is None or key < first[0]:
-                firsts[queue] = (key, bucket)
-            if now < overdue_from:
-                continue
-            head, other = bucket.head, oldest.get(queue)
-            is_oldest = other is None or (head.since or 0) < (other.since or 0)
-            if is_oldest and is_overdue(state, head, beside=ran[queue]):
-                oldest[queue] = head
-        self._firsts = [bucket for _, bucket in firsts.values()]
-        self.overdue = {gang.job for gang in oldest.values()}
+        deserve_starving(work.shares, work.state, self._firsts)
 
     def fill(self) -> None:
         """Add the first gang of every bucket that is served, and all complete groups, to the order
@@ -217,13 +182,3 @@ class Lineup:
         key = (bucket.request, bucket.need, bucket.domains)
         is_free = len(capacity.both) == 1 or capacity.fits_in_both(*key)
         return HeldBack(start.job, start.at) if is_free else None
-
-
-def is_overdue(state: Moment, gang: PendingGang, *, beside: int = 0) -> bool:
-    """Whether a gang has been pending for longer than `max_wait` allows, and half as long again for
-    each overdue gang of its queue that it would run beside."""
-    policy = state.policy
-    if not policy.max_wait or gang.since is None:
-        return False
-    bound = state.wait_times.bound(policy, gang.size, gang.duration)
-    return state.now - gang.since >= bound + beside * bound // 2

@@ -92,13 +92,14 @@ class StartReservations:
         return self._future.is_promised(gang.job)
 
     def starts(self) -> tuple[ReservedStart, ...]:
-        """The reserved start of every gang, also of each gang of a group."""
-        reserved = (
+        """The reserved start of every gang, also of each gang of a group, the earliest first."""
+        reserved = [
             replace(reservation.start, job=gang.job)
             for reservation in self._future.binding.reservations
             for gang in reservation.gangs
-        )
-        return (*reserved, *(start for kept in self._kept for start in kept.starts))
+        ]
+        reserved += (start for kept in self._kept for start in kept.starts)
+        return tuple(sorted(reserved, key=lambda start: (start.at or NEVER, start.job)))
 
     def broken(self, served: Collection[str]) -> tuple[str, ...]:
         """The jobs whose start the last pass had reserved, and this one reserves later or not.

@@ -9,7 +9,7 @@ from phalanx.core.time_units import SECOND, Micros
 from phalanx.plan.fairshare.demand import settle_shares
 from phalanx.plan.fairshare.queue_tree import with_unlisted
 from phalanx.plan.fairshare.shares import FairShares
-from phalanx.plan.lineup import is_overdue
+from phalanx.plan.first_gangs import is_overdue
 from phalanx.plan.model import PendingGang
 from phalanx.plan.pending import is_starving
 from phalanx.plan.placement.amounts import minimum_amounts

@@ -29,9 +29,11 @@ class FairShares:
         self.limits = QueueLimits(self.tree, table)
         self.branches = self.tree.branches
         self.root = self.tree.root
+        self.version = 0  #: changes with every change of what a queue uses
 
     def use(self, queue: str, amounts: Floats) -> None:
         """Add to what the queue uses; negative amounts are freed."""
+        self.version += 1
         for branch in self.branches[queue].path():
             branch.used += amounts
 

@@ -11,7 +11,8 @@ from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.placement.amounts import amounts_by_row
 from phalanx.plan.preemption.candidates import VictimSet
 from phalanx.plan.preemption.eligibility import EvictionEligibility
-from phalanx.plan.state.nodes import Floats
+from phalanx.plan.preemption.reclaim import protected_rows, unprotected
+from phalanx.plan.state.nodes import Bools, Floats
 from phalanx.plan.state.running import Occupancy, RunningGangs
 
 
@@ -27,6 +28,8 @@ class EvictableGangs:
         #: Jobs that were started or evicted in this pass.
         self._excluded: set[str] = set()
         self._totals_of: dict[str, Floats] = {}
+        #: By short resources and version of the shares: the answer of `has_reclaimable`.
+        self._has_reclaimable: dict[tuple[bytes, int], bool] = {}
         #: By job: what is left of gangs that lost single tasks in this pass.
         self._shrunk: dict[str, Occupancy] = {}
         #: Gangs with stopping tasks, since an earlier pass or in this one, and their positions.
@@ -77,6 +80,24 @@ class EvictableGangs:
             totals = np.array([occupancy.total for occupancy in self._by_queue[queue]])
             self._totals_of[queue] = totals
         return totals
+
+    def has_reclaimable(self, short: Bools) -> bool:
+        """Whether any gang might be reclaimed for a preemptor that is short of these resources,
+        whatever that preemptor deserves: a gang of a queue that uses more than it is entitled to,
+        which the quota of that queue does not protect."""
+        key = (short.tobytes(), self._shares.version)
+        answer = self._has_reclaimable.get(key)
+        if answer is None:
+            queues = self._shares.queues_above_entitlement(short) & self._by_queue.keys()
+            answer = bool(self._shrunk) or any(self._has_unprotected(q, short) for q in queues)
+            self._has_reclaimable[key] = answer
+        return answer
+
+    def _has_unprotected(self, queue: str, short: Bools) -> bool:
+        """Whether the quota of a queue leaves any of its gangs unprotected."""
+        branch, totals = self._shares.branches[queue], self._totals(queue)
+        rows = protected_rows((branch,), short)
+        return bool(unprotected(totals, rows).any())
 
     def open_to(self, own: set[str], eligibility: EvictionEligibility) -> Iterator[Occupancy]:
         """The gangs that a preemptor might evict: all gangs of the queues in `own`, and those of

@@ -8,7 +8,7 @@ from phalanx.plan.fairshare.shares import FairShares
 from phalanx.plan.model import PendingGang
 from phalanx.plan.placement.amounts import minimum_amounts
 from phalanx.plan.state.capacity import FreeCapacity
-from phalanx.plan.state.nodes import Bools
+from phalanx.plan.state.nodes import Bools, Floats
 
 
 class Preemptor:
@@ -26,15 +26,15 @@ class Preemptor:
         #: By queue: the amounts that the gangs take of it and of the queues below it.
         self.amounts = shares.tree.sum_up(self.needs)
         #: The resources that have to be freed.
-        self.short_of = self._short_of(shares, capacity)
-
-    def _short_of(self, shares: FairShares, capacity: FreeCapacity) -> Bools:
-        """The resources of which too little is free in the whole cluster.
-
-        If there is enough of each in sum, it is only fragmented: all resources that are needed.
-        """
         total = np.asarray(sum(need for _, need in self.needs))
-        free = np.maximum(capacity.free[:, capacity.table.open], 0).sum(axis=1)
-        needed = (total > 0) & shares.shared
-        short: Bools = needed & (total > free)
-        return short if short.any() else needed
+        self.short_of = resources_short(total, capacity, shares.shared)
+
+
+def resources_short(total: Floats, capacity: FreeCapacity, shared: Bools) -> Bools:
+    """The resources of which too little is free in the whole cluster for these amounts.
+
+    If there is enough of each in sum, it is only fragmented: all resources that are needed.
+    """
+    needed = (total > 0) & shared
+    short: Bools = needed & (total > capacity.free_in_sum())
+    return short if short.any() else needed

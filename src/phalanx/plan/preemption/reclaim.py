@@ -92,10 +92,7 @@ class ReclaimRules:
 
     def unprotected(self, queue: str, totals: Floats) -> Bools:
         """Mask of the gangs of a queue, given by their amounts, that its quota does not protect."""
-        mask = np.ones(len(totals), np.bool_)
-        for row, quota in self._protected_rows(queue):
-            mask &= (totals[:, row] <= 0) | (totals[:, row] > quota)
-        return mask
+        return unprotected(totals, self._protected_rows(queue))
 
     # While victims are chosen
 
@@ -250,10 +247,26 @@ class ReclaimRules:
         """
         rows = self._protected.get(queue)
         if rows is None:
-            rows = self._protected[queue] = [
-                (row, float(branch.quota[row]))
-                for branch in self._victim_side(queue)
-                for row in np.flatnonzero(self._preemptor.short_of & (branch.quota > 0)).tolist()
-                if branch.used[row] - EPSILON <= branch.quota[row]
-            ]
+            side = self._victim_side(queue)
+            rows = self._protected[queue] = protected_rows(side, self._preemptor.short_of)
         return rows
+
+
+def protected_rows(side: Iterable[QueueBranch], short: Bools) -> list[tuple[int, float]]:
+    """Of the resources that are short: those of which a queue uses no more than its quota, and the
+    quota."""
+    return [
+        (row, float(branch.quota[row]))
+        for branch in side
+        for row in np.flatnonzero(short & (branch.quota > 0)).tolist()
+        if branch.used[row] - EPSILON <= branch.quota[row]
+    ]
+
+
+def unprotected(totals: Floats, protected: Iterable[tuple[int, float]]) -> Bools:
+    """Mask of the gangs, given by their amounts, that have nothing of the protected resources, or
+    more than the quota by themselves."""
+    mask = np.ones(len(totals), np.bool_)
+    for row, quota in protected:
+        mask &= (totals[:, row] <= 0) | (totals[:, row] > quota)
+    return mask

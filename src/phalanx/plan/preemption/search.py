@@ -5,7 +5,7 @@ then whole gangs: the lowest priority, then the least work lost, then the fewest
 set that makes the preemptor fit, nothing is evicted.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -27,6 +27,8 @@ from phalanx.plan.preemption.preemptor import Preemptor
 from phalanx.plan.preemption.search_budget import SearchBudget
 from phalanx.plan.preemption.variants import candidate_pools, domain_variants
 from phalanx.plan.preemption.victim_set import SearchSpace, VictimSetSearch
+from phalanx.plan.state.capacity import FreeCapacity
+from phalanx.plan.state.nodes import Bools
 from phalanx.plan.state.planner_state import Moment
 from phalanx.plan.state.running import Occupancy
 
@@ -78,6 +80,13 @@ class VictimSearch:
             shares.stays_within_share(*each) or shares.stays_within_quota(*each) for each in needs
         )
 
+    def has_victims(self, gangs: Sequence[PendingGang], short: Bools) -> bool:
+        """Whether there are tasks that gangs which are short of these resources might evict, or
+        that are stopping already."""
+        if self._gangs.stopping or self._gangs.has_reclaimable(short):
+            return True
+        return any(self._has_lower(gang.queue, gang.priority) for gang in gangs)
+
     def _has_lower(self, queue: str, priority: int) -> bool:
         """Whether the queue has tasks that a gang of this priority may preempt."""
         policy = self._shares.branches[queue].queue.preempt_within_queue
@@ -93,25 +102,36 @@ class VictimSearch:
 
     # The search
 
-    def find(self, gangs: Sequence[PendingGang], space: SearchSpace) -> VictimSet | None:
+    def find(
+        self,
+        gangs: Sequence[PendingGang],
+        soon: FreeCapacity,
+        space_for: Callable[[], SearchSpace],
+    ) -> VictimSet | None:
         """Victims for a preemptor, with its places taken in all capacities.
 
         None, and all capacities as before, if nothing makes the preemptor fit. Capacity that is
-        becoming free anyway is used first, so the set may be empty.
+        becoming free anyway is used first, so the set may be empty. `soon` is what is free once all
+        stopping tasks have stopped. `space_for` is called only if there are candidates.
         """
-        preemptor = Preemptor(gangs, self._shares, space.capacities[0])
+        preemptor = Preemptor(gangs, self._shares, soon)
+        if not self.has_victims(gangs, preemptor.short_of):
+            return None
         eligibility = EvictionEligibility(self._shares, preemptor, self._policy, self._quota_demand)
-        victims = self._find(eligibility, space)
+        victims = self._find(eligibility, space_for)
         if victims is None and eligibility.reclaim.stop_keeping_quotas():
-            victims = self._find(eligibility, space)
+            victims = self._find(eligibility, space_for)
         return victims
 
-    def _find(self, eligibility: EvictionEligibility, space: SearchSpace) -> VictimSet | None:
+    def _find(
+        self, eligibility: EvictionEligibility, space_for: Callable[[], SearchSpace]
+    ) -> VictimSet | None:
         """Victims by the rules as they are now."""
         tasks, whole = self._candidates(eligibility)
         # Capacity that is becoming free is promised only to gangs that are entitled to evict.
         if not eligibility.may_evict_any(tasks + whole) and not self._was_entitled(eligibility):
             return None
+        space = space_for()
         for units in (tasks, tasks + whole):
             self._sort(units)
             for pool in (eligibility.borrowed_quota(units), units):

@@ -20,6 +20,11 @@ class SearchCursor(msgspec.Struct, frozen=True):
     #: The budget is doubled so many times, because it was not enough for a single search.
     doubled: int = 0
 
+    @property
+    def is_at_start(self) -> bool:
+        """Whether the next plan begins a round: the last one left no gang out."""
+        return not self.done and not self.doubled
+
 
 class SearchBudget:
     def __init__(self, work: int) -> None:

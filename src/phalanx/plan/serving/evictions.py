@@ -46,11 +46,7 @@ class Evictions:
         if work.search.budget.is_spent:
             self._left_out.add(job)
             return False
-        later = work.reservations.capacities_during(gangs[0].duration)
-        work.capacity.look_ahead()
-        allowed = work.reservations.allowed_nodes(gangs[0].duration)
-        space = SearchSpace((work.capacity.soon, *later), allowed)
-        victims = work.search.find(gangs, space)
+        victims = work.search.find(gangs, work.capacity.soon, lambda: self._space(gangs[0]))
         if victims is None and work.search.budget.is_exceeded:
             self._left_out.add(job)
         else:
@@ -59,8 +55,16 @@ class Evictions:
             return False
         if self._release_gathered(victims):
             return start(work, gangs)
-        self._stop(victims, later)
+        self._stop(victims, work.reservations.capacities_during(gangs[0].duration))
         return True
+
+    def _space(self, gang: PendingGang) -> SearchSpace:
+        """Where the gang may be placed once victims have stopped."""
+        work = self._work
+        later = work.reservations.capacities_during(gang.duration)
+        work.capacity.look_ahead()
+        allowed = work.reservations.allowed_nodes(gang.duration)
+        return SearchSpace((work.capacity.soon, *later), allowed)
 
     def _is_worth_a_search(self, gangs: Sequence[PendingGang]) -> bool:
         work = self._work

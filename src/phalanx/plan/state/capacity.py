@@ -127,6 +127,8 @@ class FreeCapacity:
         self._forked_at = 0 if origin is None else origin._logged  # noqa: SLF001
         #: By length of the own log and of the origin's: the changes since then.
         self._changes: dict[tuple[int, int], CapacityChange] = {}
+        #: What is free on all open nodes together, and the length of the log that it is for.
+        self._sums: tuple[int, Ints] | None = None
         #: Marks the arrays that no other capacity shares.
         self._owner = object()
         #: The tasks that rules ask about. None, as on the empty cluster: no rule applies.
@@ -488,6 +490,14 @@ class FreeCapacity:
             more = np.bincount(nodes, weights=amounts[:, row], minlength=size)
             free[row] += more.astype(np.int64)
         self.note(np.flatnonzero(np.bincount(nodes, minlength=size)))
+
+    def free_in_sum(self) -> Ints:
+        """What is free on all open nodes together, by row."""
+        known = self._sums
+        if known is None or known[0] != self._logged or self._free is None:
+            free: Ints = np.maximum(self.free[:, self.table.open], 0).sum(axis=1)
+            known = self._sums = (self._logged, free)
+        return known[1]
 
     def utilization(self) -> Floats:
         """The allocated share of each node's resources, summed over the resources."""

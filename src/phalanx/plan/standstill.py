@@ -1,0 +1,179 @@
+"""A standstill: no pending gang fits or may evict others, and every reserved start stays reserved.
+
+Most events of a busy cluster lead to one: a job joins a queue that has no free capacity, or gangs
+have started and what is left is too little for the others. A standstill is recognised at a fraction
+of the cost of a pass, and its plan is the one that the pass would have made. In doubt a pass is
+made.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from phalanx.core.reasons import Reason
+from phalanx.plan.decisions import Plan, ReservedStart
+from phalanx.plan.explain.reason_index import PendingReasons
+from phalanx.plan.explain.shortage import Shortage
+from phalanx.plan.fairshare.demand import settle_shares
+from phalanx.plan.fairshare.queue_tree import with_unlisted
+from phalanx.plan.fairshare.shares import FairShares
+from phalanx.plan.first_gangs import QueueSurvey, deserve_starving, survey
+from phalanx.plan.model import TaskRequest
+from phalanx.plan.pending import Bucket
+from phalanx.plan.preemption.preemptor import resources_short
+from phalanx.plan.preemption.search import VictimSearch
+from phalanx.plan.state.planner_state import Moment
+
+#: Requests, each with the label of the domains one of which must hold its tasks.
+_Requests = Collection[tuple[TaskRequest, str | None]]
+
+
+def plan_in_standstill(state: Moment) -> Plan | None:
+    """The plan that decides nothing; None unless the cluster is certainly in a standstill."""
+    if not _is_quiet(state):
+        return None
+    requests = _requests_without_fit(state)
+    starts = None if requests is None else _kept_starts(state)
+    if requests is None or starts is None:
+        return None
+    never = {
+        bucket: reason
+        for bucket in state.pending.buckets.values()
+        if (reason := state.never_fits(bucket)) is not None
+    }
+    surveyed = survey(state, never)
+    if not _has_all_reservations(state, starts, surveyed.overdue, never):
+        return None
+    shares = _shares(state, never, surveyed)
+    is_limited = any(state.pending.gangs[s.job].queue in shares.limits.limited for s in starts)
+    if is_limited or _may_evict(state, never, shares):
+        return None
+    return Plan(
+        state.now,
+        (),
+        _reasons(state, requests, never, shares),
+        starts,
+        unused_shares=state.unused_shares,
+        overdue=frozenset(surveyed.overdue),
+    )
+
+
+def _is_quiet(state: Moment) -> bool:
+    """Whether nothing goes on that a pass must look at: timeouts that have ended, tasks that are
+    stopping, kept or gathered places, groups, growth, a round of searches for victims, rules of
+    queues that keep gangs from starting."""
+    pending = state.pending
+    under_way = (
+        pending.gathering,
+        pending.nominated,
+        pending.growing,
+        pending.grouped,
+        state.running.stopping,
+        pending.expired(state.now),
+        state.policy.share_half_life,
+    )
+    return (
+        not any(under_way)
+        and state.cursor.is_at_start
+        and not any(q.stopped or q.non_preemptible_within_quota for q in state.queues.values())
+    )
+
+
+def _requests_without_fit(state: Moment) -> _Requests | None:
+    """The requests of all buckets; None if the gangs of a bucket might fit."""
+    fits: dict[tuple[TaskRequest, str | None], int] = {}
+    for bucket in state.pending.buckets.values():
+        key = (bucket.request, bucket.domains)
+        most = fits.get(key)
+        if most is None:
+            most = fits[key] = state.present.most_fit(*key)
+        # The need of a gang for which more than the number of tasks decides is 0.
+        if bucket.need <= most:
+            return None
+    return fits.keys()
+
+
+# Reserved starts
+
+
+def _kept_starts(state: Moment) -> tuple[ReservedStart, ...] | None:
+    """The reserved starts of pending gangs; None if a pass might not keep one of them."""
+    pending = state.pending
+    starts = tuple(start for start in state.reserved_starts if start.job in pending.gangs)
+    return starts if all(_is_kept(state, start) for start in starts) else None
+
+
+def _is_kept(state: Moment, start: ReservedStart) -> bool:
+    pending, table = state.pending, state.table
+    gang = pending.gangs[start.job]
+    bucket = pending.bucket_of(gang)
+    return (
+        start.at is not None
+        and start.at > state.now
+        and bucket is not None
+        and bucket.head is gang
+        and state.never_fits(bucket) is None
+        and all(name in table.index and table.open[table.index[name]] for name in start.nodes)
+    )
+
+
+def _has_all_reservations(
+    state: Moment,
+    starts: Collection[ReservedStart],
+    overdue: Collection[str],
+    never: Mapping[Bucket, Reason],
+) -> bool:
+    """Whether no gang would be reserved a start, or have nodes kept, besides those that are."""
+    jobs = {start.job for start in starts}
+    if not jobs.issuperset(overdue):
+        return False
+    soon = state.now + state.policy.plan_every
+    if sum((start.at or 0) > soon for start in starts) >= state.policy.heads:
+        return True
+    buckets = state.pending.buckets.values()
+    return all(bucket.head.job in jobs or bucket in never for bucket in buckets)
+
+
+# Evictions
+
+
+def _shares(state: Moment, never: Mapping[Bucket, Reason], surveyed: QueueSurvey) -> FairShares:
+    shares = FairShares(with_unlisted(state.queues, state.queues_in_use()), state.table)
+    settle_shares(shares, state, never, (), ())
+    deserve_starving(shares, state, surveyed.firsts)
+    return shares
+
+
+def _may_evict(state: Moment, never: Iterable[Bucket], shares: FairShares) -> bool:
+    """Whether a gang might find victims, or so many might that they have to take turns."""
+    search = VictimSearch(state, (), shares)
+    able = [
+        bucket
+        for bucket in state.pending.buckets.values()
+        if bucket not in never
+        and bucket.first.evicts_from is not None
+        and bucket.first.evicts_from <= state.now
+        and search.might_find(bucket.first.queue, bucket.first.priority)
+    ]
+    if len(able) > state.policy.searches:
+        return True
+    for bucket in able:
+        minimum, _ = bucket.amounts(state.table)
+        short = resources_short(minimum, state.present, shares.shared)
+        if search.has_victims((bucket.first,), short):
+            return True
+    return False
+
+
+def _reasons(
+    state: Moment,
+    requests: _Requests,
+    never: Mapping[Bucket, Reason],
+    shares: FairShares,
+) -> PendingReasons:
+    reasons = PendingReasons(state.pending.fork())
+    for bucket, reason in never.items():
+        reasons.of_bucket(bucket, 0, reason)
+    domains = {label for _, label in requests if label is not None}
+    capacity = (state.present.fork(),)
+    limits = shares.limits.remaining()
+    reasons.shortage = Shortage(capacity, {r for r, _ in requests}, domains, limits)
+    return reasons
