@@ -84,6 +84,10 @@ TEN_MINUTES = 600_000_000
 #: One example of every kind, in the order of the union.
 EXAMPLES: tuple[Record, ...] = (
     records.JobSubmitted(J, 4, "ada"),
+    records.ArraySubmitted(J, 20, 1, "ada"),
+    records.ElementFailed(J, 7, Phase.FAILED, "task 0 exited with code 1 on w-2"),
+    records.ElementsCancelRequested(J, "3-5", "ada"),
+    records.ElementsRetryRequested(J, "7", "ada"),
     records.MembersAdded(J, ("pod-2",), 3),
     records.DependenciesMet(J),
     records.JobCancelRequested(J, "ada"),

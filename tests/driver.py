@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from phalanx.core import invariants
+from phalanx.core.array import Array
 from phalanx.core.changes import Changes, merge
 from phalanx.core.cluster import Cluster
 from phalanx.core.errors import CoreError
@@ -32,6 +33,7 @@ from phalanx.core.model import (
     Assignment,
     AttemptState,
     Cron,
+    ElementBlock,
     Job,
     PendingState,
     Phase,
@@ -76,6 +78,7 @@ class Driver:
         self.residues: dict[AttemptKey, Residue] = {}
         self.accounts: dict[str, Account] = {}
         self.crons: dict[str, Cron] = {}
+        self.elements: dict[tuple[str, int], ElementBlock] = {}
         self.records: list[Record] = []
         self._timers: list[tuple[Micros, int, Event]] = []
         self._count = itertools.count()
@@ -157,19 +160,23 @@ class Driver:
             residues=[row for _, row in sorted(self.residues.items())],
             crons=[row for _, row in sorted(self.crons.items())],
             accounts=[row for _, row in sorted(self.accounts.items())],
+            elements=[row for key, row in sorted(self.elements.items()) if key[0] in live],
             last_seq=self.records[-1].seq if self.records else 0,
         )
 
     def _keep(self, changes: Changes) -> None:
+        # Only a retried array, and its retried elements, begin again after their end.
+        retried = {job for job in changes.added if job in self.jobs}
+        assert all(self.jobs[job].spec.array is not None for job in retried)
         for key, task in changes.tasks.items():
-            old = self.tasks.get(key)
+            old = None if key[0] in retried else self.tasks.get(key)
             is_final = old is not None and old.state in TERMINAL
             if is_final and old is not None and old.state is State.DONE:
                 is_final = self.jobs[task.job].end is not None or task.state not in UNPLACED
             assert not is_final, f"{task.id} is finished and changed"
             self.tasks[key] = task
         for job in changes.jobs.values():
-            known = self.jobs.get(job.id)
+            known = None if job.id in retried else self.jobs.get(job.id)
             assert known is None or known.is_live, f"{job.id} is finished and changed"
             self.jobs[job.id] = job
         merge(self.workers, changes.workers)
@@ -177,6 +184,7 @@ class Driver:
         merge(self.residues, changes.residues)
         self.accounts |= changes.accounts
         merge(self.crons, changes.crons)
+        self.elements |= changes.elements
         for record in changes.records:
             assert record.seq == (self.records[-1].seq if self.records else 0) + 1
             self.records.append(record)
@@ -213,6 +221,11 @@ class Driver:
         job = job or f"j-{next(self._count):04}"
         self.apply(_with(Submitted(job, spec), fields))
         return job
+
+    def array(self, job: str) -> Array:
+        array = self.cluster.gangs[job]
+        assert isinstance(array, Array)
+        return array
 
     def place(self, job: str, *workers: str, tasks: list[int] | None = None) -> int:
         """Assign the unplaced tasks in order; returns the epoch."""

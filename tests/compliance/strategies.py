@@ -15,6 +15,8 @@ from phalanx.core.model import (
     Cron,
     CronOutcome,
     CronRun,
+    ElementBlock,
+    ElementCounts,
     EndState,
     Exit,
     GangMembers,
@@ -123,6 +125,8 @@ jobs = st.builds(
             total=maybe_number,
         )
     ),
+    array=maybe(text),
+    counts=maybe(st.builds(ElementCounts, done=number, never_ran=number)),
     losses=maybe(
         st.builds(JobLosses, eviction=tallies, evictions=st.lists(losses, max_size=2).map(tuple))
     ),
@@ -190,6 +194,9 @@ crons = st.builds(
         max_size=2,
     ).map(tuple),
 )
+blocks = st.builds(
+    ElementBlock, array=text, number=in_column, states=text, attempts=st.binary(max_size=9)
+)
 number_and_time = {"seq": st.integers(1, 2**63 - 1), "at": in_column}
 records = st.one_of(
     st.builds(JobSubmitted, job=text, size=number, owner=text, **number_and_time),
@@ -227,6 +234,9 @@ def batches(draw: st.DrawFn) -> Batch:
     """Every task belongs to a job, as in the rows that the core makes."""
     drawn = draw(distinct(jobs, lambda job: job.id))
     ids = st.sampled_from([job.id for job in drawn]) if drawn else st.nothing()
+    of_an_array = st.builds(
+        lambda block, job: msgspec.structs.replace(block, array=job), blocks, ids
+    )
     of_a_job = st.builds(lambda task, job: msgspec.structs.replace(task, job=job), tasks, ids)
     return Batch(
         id=draw(text),
@@ -237,6 +247,9 @@ def batches(draw: st.DrawFn) -> Batch:
         residues=draw(distinct(residues, lambda residue: (residue.task, residue.epoch))),
         accounts=draw(distinct(accounts, lambda account: account.queue)),
         crons=draw(distinct(crons, lambda cron: cron.key)),
+        elements=draw(distinct(of_an_array, lambda block: (block.array, block.number)))
+        if drawn
+        else (),
         records=draw(distinct(records, lambda record: record.seq)),
         used_keys=draw(distinct(used_keys, lambda used: (used.principal, used.key))),
     )

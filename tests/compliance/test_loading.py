@@ -121,6 +121,10 @@ async def test_committed_rows_are_loaded_back_equal(backend: Backend, batch: Bat
         residues=sorted(batch.residues, key=lambda row: (row.task, row.epoch)),
         crons=sorted(batch.crons, key=lambda cron: cron.key),
         accounts=sorted(batch.accounts, key=lambda account: account.queue),
+        elements=sorted(
+            (block for block in batch.elements if block.array in live),
+            key=lambda block: (block.array, block.number),
+        ),
         last_seq=max((record.seq for record in records), default=0),
     )
     assert list(await store.records(limit=100)) == records

@@ -1,6 +1,6 @@
 """Retention removes old jobs with all their rows, and nothing else."""
 
-from phalanx.core.model import Rows
+from phalanx.core.model import ElementBlock, Rows
 from phalanx.core.time_units import HOUR, MINUTE
 from phalanx.store.protocol import Batch, JobQuery, PruneCounts, Store, UsedKey
 from tests.builders import a_finished_job, a_job, a_record, a_task, a_worker
@@ -106,3 +106,26 @@ async def test_a_removed_job_is_removed_with_all_its_rows(store: Store, term: in
     assert await store.get_blob("blob") is None
     assert await store.job("j-2") == (kept, (a_task("j-2"),))
     assert [record.seq for record in await store.records(limit=9)] == [2]
+
+
+async def test_an_array_is_removed_with_its_elements_and_not_before(
+    store: Store, term: int
+) -> None:
+    elements = tuple(a_finished_job(f"j-a[{n}]", 5, array="j-a", index=n) for n in range(2))
+    blocks = (ElementBlock("j-a", 0, "df", b"\x01\x02"), ElementBlock("j-a", 1, ".", b"\0"))
+    jobs = (a_job("j-a"), *elements, a_finished_job("j-b", 5))
+    tasks = tuple(a_task(job.id) for job in elements)
+    await store.commit(term, Batch("b-1", jobs=jobs, tasks=tasks, elements=blocks[::-1]))
+    rows = await store.load(term)
+    assert (rows.jobs, rows.elements) == ([a_job("j-a")], list(blocks))
+    # Pages and retention leave elements to their array.
+    assert [job.id for job in (await store.finished_jobs(JobQuery(), limit=9)).jobs] == ["j-b"]
+    assert await store.prune(term, before=10, limit=9) == PruneCounts(jobs=1)
+    assert await store.job("j-a[1]") == (elements[1], (a_task("j-a[1]"),))
+
+    await store.commit(term, Batch("b-2", jobs=(a_finished_job("j-a", 20),)))
+    assert (await store.load(term)).elements == []
+    assert await store.elements("j-a") == blocks
+    assert await store.prune(term, before=30, limit=9) == PruneCounts(jobs=1)
+    assert await store.job("j-a[1]") is None
+    assert await store.elements("j-a") == ()

@@ -11,6 +11,16 @@ from phalanx.core.time_units import Micros
 #: An attempt is identified by its task's id and its epoch.
 AttemptKey = tuple[str, int]
 
+#: The brackets of elements of arrays are not allowed in the names of containers, and have a meaning
+#: for shells.
+_IN_NAMES = str.maketrans("[", "_", "]")
+
+
+def attempt_name(key: AttemptKey) -> str:
+    """The name of an attempt's folders, control group and container: `j-7kq2m4xd_7.0.1`."""
+    task, epoch = key
+    return f"{task.translate(_IN_NAMES)}.{epoch}"
+
 
 class AttemptStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     """The status of an attempt on this worker, as the spawner reports it."""

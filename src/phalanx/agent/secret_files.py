@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from phalanx.agent.messages import AttemptKey, TaskUser
+from phalanx.agent.messages import AttemptKey, TaskUser, attempt_name
 
 #: The variable with the folder of a task's files of secrets.
 FOLDER_VARIABLE = "PHALANX_SECRETS"
@@ -35,7 +35,7 @@ class SecretFiles:
     def write(self, key: AttemptKey, files: Mapping[str, str], user: TaskUser | None) -> Path:
         """Write the files of an attempt and return their folder. Raises NoSecretFiles."""
         try:
-            folder = self._own_folder(is_shared=user is not None) / _folder_name(key)
+            folder = self._own_folder(is_shared=user is not None) / attempt_name(key)
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(mode=0o700)
             self._written.add(key)
@@ -58,13 +58,13 @@ class SecretFiles:
         """Remove the files of an attempt that has ended or was not started."""
         if key in self._written and self._folder is not None:
             self._written.discard(key)
-            shutil.rmtree(self._folder / _folder_name(key), ignore_errors=True)
+            shutil.rmtree(self._folder / attempt_name(key), ignore_errors=True)
             if not self._written:
                 _remove_if_empty(self._folder)
 
     def remove_except(self, attempts: Iterable[AttemptKey]) -> None:
         """Remove what an earlier process of this worker has left of other attempts."""
-        kept = {_folder_name(key): key for key in attempts}
+        kept = {attempt_name(key): key for key in attempts}
         for parent in self._parents:
             folder = parent / self._name
             if not _is_ours(folder):
@@ -139,7 +139,3 @@ def _is_in_memory(folder: Path) -> bool:
         if path.is_relative_to(mount) and len(mount.parts) >= longest:
             kind, longest = words[2], len(mount.parts)
     return kind in _MEMORY
-
-
-def _folder_name(key: AttemptKey) -> str:
-    return f"{key[0]}.{key[1]}"

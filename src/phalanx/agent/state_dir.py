@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
-from phalanx.agent.messages import AttemptKey
+from phalanx.agent.messages import AttemptKey, attempt_name
 from phalanx.agent.task_files import TaskFile, open_file, open_folder
 from phalanx.host.file_replacement import TEMPORARY, write_all
 
@@ -145,7 +145,7 @@ class StateDir:
         self.attempt(key).chmod(0o777)
 
     def attempt(self, key: AttemptKey) -> Path:
-        return self.attempts / _folder_name(key)
+        return self.attempts / attempt_name(key)
 
     def task_file(self, key: AttemptKey, name: str) -> Path:
         """The path of a file that an attempt's task reads or writes."""
@@ -153,7 +153,7 @@ class StateDir:
 
     def open_task_file(self, key: AttemptKey, name: str) -> TaskFile:
         """Raises FileNotFoundError, UnusableFile."""
-        return open_file(self.path, self.attempts.name, _folder_name(key), name)
+        return open_file(self.path, self.attempts.name, attempt_name(key), name)
 
     def write_task_file(self, key: AttemptKey, name: str, data: bytes) -> None:
         """Write a file for an attempt's task, before the task starts. Raises OSError."""
@@ -170,12 +170,12 @@ class StateDir:
 
     def open_attempt(self, key: AttemptKey) -> int:
         """A descriptor of the folder for the files of an attempt's task. Raises OSError."""
-        return open_folder(self.path, self.attempts.name, _folder_name(key))
+        return open_folder(self.path, self.attempts.name, attempt_name(key))
 
     # The output of attempts
 
     def output_folder(self, key: AttemptKey) -> Path:
-        return self.output / _folder_name(key)
+        return self.output / attempt_name(key)
 
     def create_output_file(self, key: AttemptKey, offset: int) -> tuple[OutputFile, int]:
         """Create the file for the output from the offset on, and open it. Raises OSError."""
@@ -205,13 +205,13 @@ class StateDir:
 
     def open_output(self, key: AttemptKey, file: OutputFile) -> TaskFile:
         """Raises FileNotFoundError, UnusableFile."""
-        return open_file(self.path, self.output.name, _folder_name(key), file.path.name)
+        return open_file(self.path, self.output.name, attempt_name(key), file.path.name)
 
     # What is left
 
     def leftovers(self, known: set[AttemptKey]) -> list[Path]:
         """What is left of attempts that are not known, after a crash. Raises OSError."""
-        names = set(map(_folder_name, known))
+        names = set(map(attempt_name, known))
         left: list[Path] = []
         for folder in (self.attempts, self.output):
             with os.scandir(folder) as entries:
@@ -235,10 +235,6 @@ def _is_usable(path: Path, kind: int) -> bool:
     except FileNotFoundError:
         return True
     return stat.S_IFMT(status.st_mode) == kind and status.st_size <= _LARGEST_BYTES
-
-
-def _folder_name(key: AttemptKey) -> str:
-    return f"{key[0]}.{key[1]}"
 
 
 def _size(entry: os.DirEntry[str]) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from phalanx.api.views import job_fields, warning_views
+from phalanx.core.environment import args_of, command_of
 from phalanx.core.ids import claim_id
 from phalanx.core.model import Job, Phase, Task
 from phalanx.core.reasons import members_reason
@@ -24,13 +25,13 @@ MIB = 1024**2
 
 def plain_task_views(job: Job, tasks: Iterable[Task]) -> list[PlainTaskView]:
     common = _job_fields(job)
-    by_role = {role.name: common | _role_fields(role) for role in job.spec.roles}
+    by_role = {role.name: common | _role_fields(job, role) for role in job.spec.roles}
     return [PlainTaskView(**by_role[task.role], **_task_fields(task)) for task in tasks]
 
 
 def plain_claim_view(claim: PlainClaim) -> PlainClaimView:
     job, role = claim.gang.job, claim.gang.role(claim.task.index)
-    fields = _job_fields(job) | _role_fields(role) | _task_fields(claim.task)
+    fields = _job_fields(job) | _role_fields(job, role) | _task_fields(claim.task)
     # The worker repeats the id in every report, which names the attempt in this way.
     fields["id"] = claim_id(claim.task.id, claim.task.epoch)
     return PlainClaimView(
@@ -39,7 +40,7 @@ def plain_claim_view(claim: PlainClaim) -> PlainClaimView:
         workdir=role.workdir,
         env=claim.env,
         image=role.image,
-        args=role.args,
+        args=args_of(job, role),
     )
 
 
@@ -67,11 +68,12 @@ def _job_fields(job: Job) -> dict[str, Any]:
     }
 
 
-def _role_fields(role: Role) -> dict[str, Any]:
+def _role_fields(job: Job, role: Role) -> dict[str, Any]:
+    command = command_of(job, role)
     return {
         "role": role.name,
-        "command": role.command if isinstance(role.command, str) else shlex.join(role.command),
-        "argv": None if isinstance(role.command, str) else role.command,
+        "command": command if isinstance(command, str) else shlex.join(command),
+        "argv": None if isinstance(command, str) else command,
         "resources": _resources(role.resources),
     }
 

@@ -63,6 +63,11 @@ def complete() -> Cause:
     return Cause(CauseKind.COMPLETE, "job complete")
 
 
+def elements_ended(ended: Sequence[str], elements: int) -> Cause:
+    """An array has ended, and not all of its elements succeeded: `3 failed`, `2 cancelled`."""
+    return Cause(CauseKind.FAILURE, f"{listed(ended)} of {elements} elements")
+
+
 def cancelled(by: str) -> Cause:
     return Cause(CauseKind.CANCEL, f"cancelled{_by(by)}", by=by or None)
 

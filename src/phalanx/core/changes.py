@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from phalanx.core.errors import IllegalTransition, StaleEpoch, Unknown
+from phalanx.core.array import BLOCK, MOST_ATTEMPTS, Array
+from phalanx.core.errors import Conflict, IllegalTransition, StaleEpoch, Unknown
 from phalanx.core.events import Event
 from phalanx.core.gang import ONE, Gang, counted
 from phalanx.core.ids import split_task
@@ -19,8 +20,10 @@ from phalanx.core.ledger import Account
 from phalanx.core.model import (
     AttemptState,
     Cron,
+    ElementBlock,
     Job,
     PendingState,
+    Phase,
     Queue,
     Residue,
     Task,
@@ -65,6 +68,7 @@ class Changes:
         "base",
         "crons",
         "dropped_blobs",
+        "elements",
         "forgotten",
         "gangs",
         "jobs",
@@ -98,13 +102,14 @@ class Changes:
         self.residues: dict[AttemptKey, Residue | None] = {}
         self.accounts: dict[str, Account] = {}
         self.crons: dict[str, Cron | None] = {}
+        self.elements: dict[tuple[str, int], ElementBlock] = {}
         self.records: list[Record] = []
         self.dropped_blobs: list[str] = []
         self.forgotten: list[str] = []  #: finished jobs that the store may delete
         # Consequences.
         self.added: list[str] = []  #: new jobs
         self.joined: list[str] = []  #: jobs that new members have joined
-        self.verdicts: list[str] = []  #: jobs that got their verdict
+        self.verdicts: list[tuple[str, Phase]] = []  #: jobs that got their verdict
         self.timers: list[Timer] = []
         self.wake: set[str] = set()  #: workers that have new instructions
         self.replan = False  #: whether a new plan may differ
@@ -120,6 +125,7 @@ class Changes:
             or self.residues
             or self.accounts
             or self.crons
+            or self.elements
             or self.records
             or self.dropped_blobs
         )
@@ -139,6 +145,13 @@ class Changes:
         gang = self.find_gang(job)
         if gang is None:
             raise Unknown(f"job {job} is not among the unfinished jobs")
+        return gang
+
+    def array(self, job: str) -> Array:
+        """An unfinished array. Raises Unknown, and Conflict for a job that is no array."""
+        gang = self.gang(job)
+        if not isinstance(gang, Array):
+            raise Conflict(f"job {job} is not an array; it has no elements")
         return gang
 
     def attempt(self, task: str, epoch: int) -> tuple[Gang, Task]:
@@ -220,6 +233,42 @@ class Changes:
             self.tasks[(job.id, task.index)] = task
         self.added.append(job.id)
         return gang
+
+    def add_array(self, array: Array) -> None:
+        """Add an array, new or from the store, with the states of its elements."""
+        job = array.job
+        self.gangs[job.id] = array
+        self.jobs[job.id] = job
+        for block in array.blocks:
+            self.elements[(job.id, block.number)] = block
+        self.added.append(job.id)
+
+    def set_element(self, array: Array, position: int, state: str, attempts: int) -> None:
+        number, offset = divmod(position, BLOCK)
+        block = array.blocks[number]
+        before = block.attempts
+        counted = bytes((min(attempts, MOST_ATTEMPTS),))
+        self.set_elements(
+            array,
+            number,
+            block.states[:offset] + state + block.states[offset + 1 :],
+            before
+            if before[offset] == counted[0]
+            else before[:offset] + counted + before[offset + 1 :],
+        )
+        if attempts > MOST_ATTEMPTS and attempts > array.job.epoch:
+            self.set_job(array, epoch=attempts)
+
+    def set_elements(
+        self, array: Array, number: int, states: str, attempts: bytes | None = None
+    ) -> None:
+        """Set the states of the elements of one block."""
+        before = array.blocks[number]
+        block = ElementBlock(
+            array.job.id, number, states, before.attempts if attempts is None else attempts
+        )
+        array.set_block(block)
+        self.elements[(array.job.id, number)] = block
 
     def set_tasks(self, gang: Gang, tasks: list[Task]) -> None:
         """Replace the tasks of a gang that was never placed. There are not fewer of them."""

@@ -10,10 +10,12 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from phalanx.core import events
+from phalanx.core.array import PHASES, UNFINISHED, Array
 from phalanx.core.changes import Changes, Timer, merge
 from phalanx.core.gang import Gang
 from phalanx.core.handlers import (
     alarms,
+    arrays,
     checkpoint,
     crons,
     fail,
@@ -23,14 +25,27 @@ from phalanx.core.handlers import (
     preempt,
     queues,
     reserve,
+    retry,
     start,
     stop,
     submit,
     workers,
 )
+from phalanx.core.ids import split_element
 from phalanx.core.interning import encoded_bytes, shared_rows
 from phalanx.core.ledger import Account
-from phalanx.core.model import Cron, Job, Phase, Protocol, Queue, Residue, Rows, Task, Worker
+from phalanx.core.model import (
+    Cron,
+    ElementBlock,
+    Job,
+    Phase,
+    Protocol,
+    Queue,
+    Residue,
+    Rows,
+    Task,
+    Worker,
+)
 from phalanx.core.node import AttemptKey, Charge, Node, charge_of
 from phalanx.core.queues import DEFAULT
 from phalanx.core.settings import CoreSettings
@@ -42,6 +57,8 @@ _HANDLERS: dict[type, Callable[[Changes, Any], None]] = {
     events.Submitted: submit.submitted,
     events.MembersJoined: members.members_joined,
     events.CancelRequested: submit.cancel_requested,
+    events.ElementsCancelled: arrays.elements_cancelled,
+    events.ElementsRetried: retry.elements_retried,
     events.HoldChanged: submit.hold_changed,
     events.PriorityChanged: submit.priority_changed,
     events.BackoffEnded: submit.backoff_ended,
@@ -105,6 +122,17 @@ class NamespaceLoad(NamedTuple):
     size_bytes: int = 0  #: the specifications of all of them, encoded
 
 
+def load_of_job(gang: Gang) -> NamespaceLoad:
+    """What a job counts. The elements of an array are counted with the array until they end."""
+    job = gang.job
+    if job.array is not None:
+        return NamespaceLoad()
+    jobs, tasks = 1, gang.size
+    if isinstance(gang, Array):
+        jobs, tasks = gang.unfinished, gang.unfinished * job.spec.size
+    return NamespaceLoad(jobs, tasks, encoded_bytes(job.spec))
+
+
 class Cluster:
     def __init__(self, settings: CoreSettings | None = None) -> None:
         self.settings = settings or CoreSettings()
@@ -147,11 +175,25 @@ class Cluster:
         by_job: dict[str, list[Task]] = {}
         for task in sorted(rows.tasks, key=lambda task: task.index):
             by_job.setdefault(task.job, []).append(task)
+        blocks: dict[str, list[ElementBlock]] = {}
+        for block in sorted(rows.elements, key=lambda block: block.number):
+            blocks.setdefault(block.array, []).append(block)
         for job in rows.jobs:
-            cluster._add(Gang(*shared_rows(job, by_job.get(job.id, []))))
+            if job.is_array:
+                cluster._add(Array(shared_rows(job, [])[0], blocks.get(job.id, [])))
+        for job in rows.jobs:
+            if not job.is_array:
+                cluster._add(Gang(*cluster._shared(job, by_job.get(job.id, []))))
         for residue in rows.residues:
             cluster._add_residue(residue)
         return cluster
+
+    def _shared(self, job: Job, tasks: list[Task]) -> tuple[Job, list[Task]]:
+        """Equal rows that share strings with others; an element shares all of its specification."""
+        array = self.gangs.get(job.array or "")
+        if array is None:
+            return shared_rows(job, tasks)
+        return shared_rows(job, tasks, array.job.spec)
 
     def copy(self) -> "Cluster":
         """A copy to try events on. The rows are shared, since they never change."""
@@ -181,20 +223,48 @@ class Cluster:
     def load_of(self, namespace: str) -> NamespaceLoad:
         return self.loads.get(namespace, NamespaceLoad())
 
+    def has_job(self, job: str) -> bool:
+        """Whether a job is unfinished, or an element of an unfinished array."""
+        return job in self.gangs or self._element(job) is not None
+
+    def verdict_of(self, job: str) -> Phase | None:
+        """How a job that `has_job` knows has ended; None if it has not."""
+        gang = self.gangs.get(job)
+        if gang is not None:
+            return gang.job.verdict
+        element = self._element(job)
+        state = None if element is None else element[0].state(element[1])
+        return None if state is None or state in UNFINISHED else PHASES[state]
+
+    def _element(self, job: str) -> tuple[Array, int] | None:
+        """The array and the position of an element that need not be a job of its own."""
+        parts = split_element(job)
+        array = None if parts is None else self.gangs.get(parts[0])
+        if parts is None or not isinstance(array, Array) or not parts[1].isdecimal():
+            return None
+        position = array.position(int(parts[1]))
+        return None if position is None else (array, position)
+
     def _add_loads(self, changes: Changes) -> None:
-        """Count new jobs, members and crons, before they are taken over."""
+        """Count new jobs, members, elements and crons, before they are taken over."""
         for name in (*changes.added, *changes.joined):
-            gang, before = changes.gangs[name], self.gangs.get(name)
-            size = encoded_bytes(gang.job.spec)
-            if before is None:
-                self._add_load(gang.job.spec.namespace, 1, gang.size, size)
-            else:
-                size -= encoded_bytes(before.job.spec)
-                self._add_load(gang.job.spec.namespace, 0, gang.size - before.size, size)
+            gang = changes.gangs[name]
+            self._change_load(gang, self.gangs.get(name))
+        for array in dict.fromkeys(array for array, _ in changes.elements):
+            before = self.gangs.get(array)
+            if before is not None:
+                self._change_load(changes.gangs[array], before)
         for key, cron in changes.crons.items():
             old = self.crons.get(key)
             if old is None or cron is None or old.spec is not cron.spec:
                 self._replace_cron_load(key.partition("/")[0], old, cron)
+
+    def _change_load(self, gang: Gang, before: Gang | None) -> None:
+        new = load_of_job(gang)
+        old = NamespaceLoad() if before is None else load_of_job(before)
+        self._add_load(
+            gang.job.spec.namespace, *(now - was for now, was in zip(new, old, strict=True))
+        )
 
     def _replace_cron_load(self, namespace: str, old: Cron | None, new: Cron | None) -> None:
         sizes = [0 if cron is None else encoded_bytes(cron.spec) for cron in (old, new)]
@@ -256,7 +326,7 @@ class Cluster:
         self.accounts.update(changes.accounts)
         if changes.crons:
             merge(self.crons, changes.crons)
-        for name in changes.verdicts:
+        for name, _ in changes.verdicts:
             self.dependants.pop(name, None)
         for job in changes.jobs.values():
             if job.end is not None and job.end.finished_at is not None:
@@ -267,7 +337,7 @@ class Cluster:
         job = gang.job
         self.gangs[job.id] = gang
         self._index(job)
-        self._add_load(job.spec.namespace, 1, gang.size, encoded_bytes(job.spec))
+        self._add_load(job.spec.namespace, *load_of_job(gang))
         for task in gang.tasks:
             node = self.nodes.get(task.worker) if task.worker is not None else None
             if node is not None and task.state in PLACED:
@@ -293,6 +363,8 @@ class Cluster:
         node.residues.add(attempt)
 
     def _index(self, job: Job) -> None:
+        if job.array is not None:
+            return  # its array has the name and the dependencies
         if job.spec.name is not None:
             self.names[job.spec.namespace, job.spec.name] = job.id
         for dependency in () if job.pending is None else job.pending.after:
@@ -304,8 +376,10 @@ class Cluster:
 
     def _forget(self, job: Job) -> None:
         """Remove a finished job from memory. Its residues stay on their workers."""
-        size = self.gangs.pop(job.id).size
-        self._add_load(job.spec.namespace, -1, -size, -encoded_bytes(job.spec))
+        gang = self.gangs.pop(job.id)
+        self._add_load(job.spec.namespace, *(-amount for amount in load_of_job(gang)))
+        if job.array is not None:
+            return
         if job.spec.name is not None:
             del self.names[job.spec.namespace, job.spec.name]
         for dependency in job.spec.dependencies:
@@ -322,22 +396,41 @@ class Cluster:
 
 
 def _conclude(changes: Changes) -> None:
-    """Update what depends on the changed jobs: dependants, groups, phases, finished jobs, crons."""
-    for job in changes.verdicts:  # grows while dependants end
-        gang = changes.gangs[job]
-        for dependant in sorted(changes.base.dependants.get(job, ())):
-            submit.dependency_ended(
-                changes, changes.gang(dependant), job, gang.job.verdict or Phase.FAILED
-            )
-        groups.member_ended(changes, gang)
-    runs: list[Job] = []
+    """Update what depends on the changed jobs: dependants, groups, phases, arrays, crons."""
+    told = 0
+    while True:
+        while told < len(changes.verdicts):  # grows while dependants end
+            job, phase = changes.verdicts[told]
+            for dependant in sorted(changes.base.dependants.get(job, ())):
+                submit.dependency_ended(changes, changes.gang(dependant), job, phase)
+            if job in changes.gangs:
+                groups.member_ended(changes, changes.gangs[job])
+            told += 1
+        _settle_phases(changes)
+        if told == len(changes.verdicts):
+            break
+    for row in list(changes.jobs.values()):
+        if row.cron is not None and row.finished_at is not None:
+            crons.run_ended(changes, row)
+
+
+def _settle_phases(changes: Changes) -> None:
+    """Set the phase of every changed job, finish those that are over, then settle the arrays."""
+    elements = []
     for gang in changes.gangs.values():
+        if isinstance(gang, Array):
+            continue
         phase, end = gang.phase(), gang.job.end
         if end is not None and end.finished_at is None and gang.is_over:
             changes.set_job(gang, phase=phase, end=replace(end, finished_at=changes.now))
-            if gang.job.cron is not None:
-                runs.append(gang.job)
         elif phase is not gang.job.phase:
             changes.set_job(gang, phase=phase)
-    for run in runs:
-        crons.run_ended(changes, run)
+        elif gang.job.end is not None:
+            continue
+        if gang.job.array is not None:
+            elements.append(gang)
+    for gang in elements:
+        arrays.note_element(changes, gang)
+    for gang in [each for each in changes.gangs.values() if isinstance(each, Array)]:
+        if gang.job.end is None:
+            arrays.settle_array(changes, gang)

@@ -9,8 +9,11 @@ from collections.abc import Mapping
 from functools import partial
 
 from phalanx.core.gang import Gang
-from phalanx.core.model import Task, index_in_role
+from phalanx.core.model import Job, Task, index_in_role
 from phalanx.core.node import GPU, Node
+from phalanx.core.spec.arrays import INDEX
+from phalanx.core.spec.job import Role
+from phalanx.core.spec.placeholders import filled, filled_variable
 from phalanx.core.spec.references import Reference, address_ports, resolved
 
 _NO_ADDRESS = "127.0.0.1"
@@ -19,12 +22,37 @@ _NO_ADDRESS = "127.0.0.1"
 _PEERS_LIMIT = 1000
 
 
+def element_values(job: Job) -> dict[str, str]:
+    """What the placeholders of an element stand for; empty for any other job."""
+    if job.spec.array is None or job.index is None:
+        return {}
+    return job.spec.array.values(job.index)
+
+
+def command_of(job: Job, role: Role) -> str | tuple[str, ...]:
+    """The command of a role, with the index and parameters of an element filled in."""
+    values, command = element_values(job), role.command
+    if not values:
+        return command
+    return filled(command, values) if isinstance(command, str) else _filled(command, values)
+
+
+def args_of(job: Job, role: Role) -> tuple[str, ...]:
+    """The arguments of a role, with the index and parameters of an element filled in."""
+    return _filled(role.args, element_values(job))
+
+
+def _filled(words: tuple[str, ...], values: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(filled(word, values) for word in words) if values else words
+
+
 class GangEnvironment:
     """The members of a gang in rank order, with their hosts; computes the variables of each."""
 
     def __init__(self, gang: Gang, nodes: Mapping[str, Node]) -> None:
         self.job = gang.job
         self._role_of = gang.role
+        self._values = element_values(gang.job)
         self.members = gang.members()
         self.rank = {task.index: rank for rank, task in enumerate(self.members)}
         self._first_ports = address_ports(
@@ -63,6 +91,8 @@ class GangEnvironment:
     def environment(self, task: Task) -> dict[str, str]:
         """The variables of one task: those of its role, and those of the gang, which win."""
         own = self._role_of(task.index).env
+        if self._values:
+            own = {name: filled_variable(value, self._values) for name, value in own.items()}
         resolve = partial(self._resolve, task)
         return {name: resolved(v, resolve) for name, v in own.items()} | self._variables(task)
 
@@ -103,9 +133,21 @@ class GangEnvironment:
             "PHALANX_ROLE": task.role,
             "PHALANX_ATTEMPT": str(task.epoch),
         }
+        if self.job.array is not None:
+            variables |= self._element_variables(self.job.array)
         if self.job.resume_step is not None:
             variables["PHALANX_RESUME_STEP"] = str(self.job.resume_step)
         return variables | self._peers | self._lead | self._devices(task)
+
+    def _element_variables(self, array: str) -> dict[str, str]:
+        """The variables of an element of an array: its index and its parameters."""
+        params = {name: value for name, value in self._values.items() if name != INDEX}
+        return {
+            "PHALANX_ARRAY": array,
+            "PHALANX_ARRAY_INDEX": str(self.job.index),
+            "PHALANX_ARRAY_SIZE": str(self.job.spec.elements),
+            **{f"PHALANX_PARAM_{name.upper()}": value for name, value in params.items()},
+        }
 
     def _rendezvous(self) -> dict[str, str]:
         for task, host in zip(self.members, self.hosts, strict=True):

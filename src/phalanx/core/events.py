@@ -11,7 +11,17 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
-from phalanx.core.model import Assignment, Blob, GangMembers, Limit, Phase, Protocol, Queue
+from phalanx.core.model import (
+    Assignment,
+    Blob,
+    ElementBlock,
+    GangMembers,
+    Job,
+    Limit,
+    Phase,
+    Protocol,
+    Queue,
+)
 from phalanx.core.spec.job import JobSpec, Resources
 from phalanx.core.spec.watch import AbnormalKind
 from phalanx.core.time_units import Micros
@@ -40,6 +50,25 @@ class MembersJoined(msgspec.Struct, frozen=True):
 class CancelRequested(msgspec.Struct, frozen=True):
     job: str
     by: str = ""
+
+
+class ElementsCancelled(msgspec.Struct, frozen=True):
+    """A user cancelled elements of an array."""
+
+    array: str
+    indices: tuple[int, ...]
+    by: str = ""
+
+
+class ElementsRetried(msgspec.Struct, frozen=True):
+    """A user asked to run elements of an array again that have ended."""
+
+    array: str
+    indices: tuple[int, ...] | None = None  #: None: those that have not succeeded
+    by: str = ""
+    #: The rows of an array that has ended, from the store.
+    row: Job | None = None
+    blocks: tuple[ElementBlock, ...] = ()
 
 
 class Evicted(msgspec.Struct, frozen=True):
@@ -469,6 +498,8 @@ Event = (
     Submitted
     | MembersJoined
     | CancelRequested
+    | ElementsCancelled
+    | ElementsRetried
     | Evicted
     | Shrunk
     | HoldChanged

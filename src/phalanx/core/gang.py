@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from phalanx.core.model import Job, Phase, Task, role_of
-from phalanx.core.spec.job import Match, PartialCompletion, Restart, Role
+from phalanx.core.spec.job import JobSpec, Match, PartialCompletion, Restart, Role
 from phalanx.core.spec.watch import AbnormalKind
 from phalanx.core.states import PLACED, TERMINAL, State
 from phalanx.core.time_units import Micros
@@ -34,6 +34,12 @@ def counted(tasks: list[Task]) -> int:
     if len(tasks) == 1:
         return ONE[tasks[0].state]
     return sum(ONE[state] * count for state, count in Counter(map(_state, tasks)).items())
+
+
+def tasks_of(job: str, spec: JobSpec, state: State) -> list[Task]:
+    """The tasks of a new job."""
+    names = [role.name for role in spec.roles for _ in range(role.replicas)]
+    return [Task(job, index, name, state) for index, name in enumerate(names)]
 
 
 class GangProgress:

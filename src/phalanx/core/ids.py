@@ -37,6 +37,19 @@ def scrambled(*numbers: int) -> int:
     return bits
 
 
+def element_id(array: str, index: int) -> str:
+    """The job of an element of an array: `j-7kq2m4xd[7]`."""
+    return f"{array}[{index}]"
+
+
+def split_element(job: str) -> tuple[str, str] | None:
+    """The array and the text in brackets of `j-7kq2m4xd[7]` or `j-7kq2m4xd[3-5]`; else None."""
+    if not job.endswith("]"):
+        return None
+    array, bracket, indices = job[:-1].partition("[")
+    return (array, indices) if bracket else None
+
+
 def task_id(job: str, index: int) -> str:
     return f"{job}.{index}"
 

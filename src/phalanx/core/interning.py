@@ -68,8 +68,11 @@ def shared_spec(spec: JobSpec) -> JobSpec:
     )
 
 
-def shared_rows(job: Job, tasks: list[Task]) -> tuple[Job, list[Task]]:
-    """Equal rows with shared strings, for rows that were just decoded from the store."""
+def shared_rows(job: Job, tasks: list[Task], spec: JobSpec | None = None) -> tuple[Job, list[Task]]:
+    """Equal rows with shared strings, for rows that were just decoded from the store.
+
+    `spec` is the specification of the job's array.
+    """
     name = job.id if job.name == job.id else job.name
-    job = replace(job, spec=shared_spec(job.spec), name=name, owner=_same(job.owner))
+    job = replace(job, spec=spec or shared_spec(job.spec), name=name, owner=_same(job.owner))
     return job, [replace(task, job=job.id, role=_same(task.role)) for task in tasks]

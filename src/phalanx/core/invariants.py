@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
-from phalanx.core.cluster import Cluster, NamespaceLoad
+from phalanx.core.array import LIVE, Array, tally_of
+from phalanx.core.cluster import Cluster, NamespaceLoad, load_of_job
 from phalanx.core.gang import Gang
 from phalanx.core.ids import split_task
 from phalanx.core.interning import encoded_bytes
-from phalanx.core.model import Assignment, Cron, Task
+from phalanx.core.model import Assignment, Cron, Phase, Task
 from phalanx.core.node import DEVICE, GPU, Node
 from phalanx.core.spec.job import Match, Restart
 from phalanx.core.states import PLACED, State
@@ -36,6 +37,10 @@ class Invariant(StrEnum):
     NO_FAILED_TASK_IN_A_RUNNING_GANG = "no-failed-task-in-a-running-gang"
     GANG_RESTARTS_WITH_ITS_DONE_TASKS = "gang-restarts-with-its-done-tasks"
     DEPENDENCIES_ARE_UNFINISHED = "dependencies-are-unfinished"
+    # Arrays
+    ELEMENTS_MATCH_JOBS = "elements-match-jobs"
+    WINDOW_IS_FULL = "window-is-full"
+    PARALLEL_IS_KEPT = "parallel-is-kept"
     # Tasks
     NO_PROCESS_BEFORE_RELEASE = "no-process-before-release"
     EPOCH_IS_NOT_AHEAD_OF_THE_JOB = "epoch-is-not-ahead-of-the-job"
@@ -87,6 +92,9 @@ def check(cluster: Cluster) -> None:
 
 def violations(cluster: Cluster) -> Iterator[Violation]:
     for gang in cluster.gangs.values():
+        if isinstance(gang, Array):
+            yield from _array(cluster, gang)
+            continue
         yield from _gang(gang)
         yield from _charges_of(cluster, gang)
     for node in cluster.nodes.values():
@@ -143,6 +151,38 @@ def _gang(gang: Gang) -> Iterator[Violation]:
     yield from _start_set(gang)
     yield from _done_tasks(gang)
     yield from _minimum(gang)
+
+
+def _array(cluster: Cluster, array: Array) -> Iterator[Violation]:
+    """Every element is counted once: as a job of its own, or as a state of its array."""
+    job, spec = array.job, array.job.spec.array
+    if not job.is_live or array.is_over:
+        yield Violation(Invariant.FINISHED_JOBS_LEAVE_MEMORY, f"array {job.id}")
+    if job.phase is not array.phase():
+        yield Violation(
+            Invariant.PHASE_MATCHES_TASKS,
+            f"array {job.id} has phase {job.phase}, its elements {array.phase()}",
+        )
+    known = {state: count for state, count in array.tally.items() if count}
+    if known != tally_of(array.blocks) or sum(known.values()) != job.spec.elements:
+        yield Violation(Invariant.COUNTS_MATCH_TASKS, f"array {job.id} counts {known}")
+    live = array.positions(LIVE.values())
+    states = {array.element(position): array.state(position) for position in live}
+    jobs = {
+        name: _element_state(gang)
+        for name, gang in cluster.gangs.items()
+        if gang.job.array == job.id
+    }
+    if states != jobs:
+        yield Violation(Invariant.ELEMENTS_MATCH_JOBS, f"array {job.id}: {states} and {jobs}")
+    if array.free_slots:
+        yield Violation(Invariant.WINDOW_IS_FULL, f"array {job.id} has {array.tally}")
+    if spec is not None and spec.parallel is not None and len(jobs) > spec.parallel:
+        yield Violation(Invariant.PARALLEL_IS_KEPT, f"array {job.id} has {len(jobs)} elements")
+
+
+def _element_state(gang: Gang) -> str:
+    return LIVE[Phase.STOPPING if gang.job.end is not None else gang.phase()]
 
 
 def _stages(gang: Gang) -> Iterator[Violation]:
@@ -292,23 +332,25 @@ def _is_gathered(cluster: Cluster, node: Node, task: str) -> bool:
 
 def _indexes(cluster: Cluster) -> Iterator[Violation]:
     specs = {job: gang.job.spec for job, gang in cluster.gangs.items()}
-    named = {(spec.namespace, spec.name): job for job, spec in specs.items() if spec.name}
+    named = {
+        (spec.namespace, spec.name): job
+        for job, spec in specs.items()
+        if spec.name and cluster.gangs[job].job.array is None
+    }
     if named != cluster.names:
         yield Violation(Invariant.INDEXES_MATCH_ROWS, "names")
     loads: dict[str, NamespaceLoad] = {}
-    for spec, jobs, tasks in (
-        *((gang.job.spec, 1, len(gang.tasks)) for gang in cluster.gangs.values()),
-        *((cron.spec, 1, 0) for cron in cluster.crons.values()),
+    for spec, more in (
+        *((gang.job.spec, load_of_job(gang)) for gang in cluster.gangs.values()),
+        *((cron.spec, (1, 0, encoded_bytes(cron.spec))) for cron in cluster.crons.values()),
     ):
         before = loads.get(spec.namespace, NamespaceLoad())
-        more = (jobs, tasks, encoded_bytes(spec))
         loads[spec.namespace] = NamespaceLoad(*map(sum, zip(before, more, strict=True)))
     if loads != cluster.loads:
         yield Violation(Invariant.INDEXES_MATCH_ROWS, "loads")
     for job, gang in cluster.gangs.items():
         for dependency in () if gang.job.pending is None else gang.job.pending.after:
-            other = cluster.gangs.get(dependency)
-            if other is None or other.job.verdict is not None:
+            if not cluster.has_job(dependency) or cluster.verdict_of(dependency) is not None:
                 yield Violation(
                     Invariant.DEPENDENCIES_ARE_UNFINISHED, f"job {job} runs after {dependency}"
                 )

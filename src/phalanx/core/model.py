@@ -302,6 +302,9 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     #: After a rollback: the last saved step before the abnormal value, until a later one is saved.
     resume_step: int | None = None
     members: GangMembers | None = None  #: set for a gang that was submitted in parts
+    array: str | None = None  #: the array that it is an element of
+    index: int | None = None  #: its index there
+    counts: "ElementCounts | None" = None  #: of an array that has ended
     pending: PendingState | None = None
     reservation: ReservationState | None = None
     attempt: AttemptState | None = None
@@ -312,6 +315,11 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     def full_name(self) -> str:
         """The namespace and the name, as people refer to the job."""
         return f"{self.spec.namespace}/{self.name}"
+
+    @property
+    def is_array(self) -> bool:
+        """Whether it has elements instead of tasks."""
+        return self.spec.array is not None and self.array is None
 
     @property
     def verdict(self) -> Phase | None:
@@ -375,6 +383,33 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     def times_out_at(self) -> Micros | None:
         """When the job times out if it is still pending then; None if no timeout is running."""
         return min((timeout.at for timeout in self.timeouts), default=None)
+
+
+class ElementCounts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """How many elements of an array are in which phase."""
+
+    pending: int = 0  #: also those that have no row yet
+    starting: int = 0
+    running: int = 0
+    stopping: int = 0
+    done: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    timed_out: int = 0
+    never_ran: int = 0  #: ended without an attempt; not counted among the others
+
+    @property
+    def total(self) -> int:
+        return sum(msgspec.structs.astuple(self))
+
+
+class ElementBlock(msgspec.Struct, frozen=True, gc=False):
+    """The states of consecutive elements of an array, one character each; see `core/array.py`."""
+
+    array: str
+    number: int  #: of the block, from 0
+    states: str
+    attempts: bytes  #: of each element: how many it has had
 
 
 class Protocol(StrEnum):
@@ -541,6 +576,7 @@ class Rows(msgspec.Struct):
     residues: list[Residue] = []
     accounts: list[Account] = []
     crons: list[Cron] = []
+    elements: list[ElementBlock] = []
     last_seq: int = 0
 
 

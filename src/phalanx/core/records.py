@@ -94,6 +94,37 @@ class JobSubmitted(JobRecord, frozen=True):
     policies: tuple[str, ...] = ()  #: the policies that permitted it
 
 
+class ArraySubmitted(JobRecord, frozen=True):
+    """The server accepted an array. Its elements have events of their own."""
+
+    elements: int  #: number of elements
+    size: int  #: number of tasks of each
+    owner: str = ""  #: who submitted it
+    policies: tuple[str, ...] = ()  #: the policies that permitted it
+
+
+class ElementFailed(JobRecord, frozen=True):
+    """An element of an array ended without success."""
+
+    index: int  #: of the element
+    phase: Phase  #: `failed`, `cancelled` or `timed-out`
+    why: str  #: the cause
+
+
+class ElementsCancelRequested(JobRecord, frozen=True):
+    """A user cancelled some elements of an array."""
+
+    indices: str  #: such as `3-5`
+    by: str = ""  #: who asked for it
+
+
+class ElementsRetryRequested(JobRecord, frozen=True):
+    """A user asked to run some elements of an array again."""
+
+    indices: str  #: such as `3-5`
+    by: str = ""  #: who asked for it
+
+
 class MembersAdded(JobRecord, frozen=True):
     """More members of a gang were submitted. The gang can start once it has its minimum."""
 
@@ -496,6 +527,10 @@ class CronFired(JobRecord, frozen=True):
 
 JobRecords: TypeAlias = (
     JobSubmitted
+    | ArraySubmitted
+    | ElementFailed
+    | ElementsCancelRequested
+    | ElementsRetryRequested
     | MembersAdded
     | DependenciesMet
     | JobCancelRequested

@@ -1,7 +1,7 @@
 """The instructions for an agent, derived from the cluster's state alone."""
 
 from phalanx.core.cluster import Cluster
-from phalanx.core.environment import GangEnvironment
+from phalanx.core.environment import GangEnvironment, args_of, command_of
 from phalanx.core.gang import Gang
 from phalanx.core.ids import split_task
 from phalanx.core.model import Task
@@ -81,7 +81,7 @@ def _spec(gang: Gang, task: Task, env: dict[str, str], inputs: ResolvedInputs) -
             env[name] = with_secrets(env[name], inputs.secrets.__getitem__)  # undoes `$$`
     image = role.image
     return TaskSpec(
-        command=role.command,
+        command=command_of(gang.job, role),
         env=env,
         grace=spec.grace,
         workdir=role.workdir,
@@ -90,7 +90,7 @@ def _spec(gang: Gang, task: Task, env: dict[str, str], inputs: ResolvedInputs) -
         checkpoint=task.checkpoint,
         image=None if image is None else inputs.images.get(image, image),
         signatures=inputs.signatures if image is not None else (),
-        args=role.args,
+        args=args_of(gang.job, role),
         security=role.security,
         devices=task.devices if role.image is not None else (),
         memory=role.resources.get("memory"),

@@ -26,7 +26,7 @@ class Dependencies(NamedTuple):
 
     def is_outdated(self, cluster: Cluster) -> bool:
         """Whether a job has ended since."""
-        return any(phase is None and job not in cluster.gangs for job, phase in self.phases.items())
+        return any(phase is None and not cluster.has_job(job) for job, phase in self.phases.items())
 
     def resolved(self, spec: JobSpec, cluster: Cluster) -> JobSpec:
         """The job with the ids of its dependencies. One that does not exist stays as written."""
@@ -46,10 +46,12 @@ class Dependencies(NamedTuple):
         return {job: phase for job, phase in phases.items() if phase is not None}
 
     def _id(self, spec: JobSpec, reference: str, cluster: Cluster) -> str:
-        if reference in cluster.gangs or reference in self.phases:
+        if reference in self.phases or cluster.has_job(reference):
             return reference
-        name = full_name(spec, reference)
-        return cluster.names.get(name) or self.named.get(name) or reference
+        job, element = _split(reference)
+        name = full_name(spec, job)
+        known = cluster.names.get(name) or self.named.get(name)
+        return reference if known is None else known + element
 
 
 def full_name(spec: JobSpec, reference: str) -> FullName:
@@ -58,9 +60,17 @@ def full_name(spec: JobSpec, reference: str) -> FullName:
     return (namespace, name) if slash else (spec.namespace, reference)
 
 
+def _split(reference: str) -> tuple[str, str]:
+    """The name or id of a job, and `[INDEX]` if an element of an array is meant."""
+    job, bracket, rest = reference.partition("[")
+    return job, bracket + rest
+
+
 async def look_up(engine: Engine, store: Store, specs: Iterable[JobSpec]) -> Dependencies:
     """The dependencies of these jobs. Those that do not exist are left out."""
-    references = {(each, full_name(spec, each)) for spec in specs for each in spec.dependencies}
+    references = {
+        (each, full_name(spec, _split(each)[0])) for spec in specs for each in spec.dependencies
+    }
     if not references:
         return Dependencies({}, {})
     summaries = await store.job_summaries({reference for reference, _ in references})
@@ -75,4 +85,30 @@ async def look_up(engine: Engine, store: Store, specs: Iterable[JobSpec]) -> Dep
         query = JobQuery(namespace=name[0], name=name[1])
         for ended in (await store.finished_jobs(query, limit=1)).jobs:
             named[name], phases[ended.id] = ended.id, ended.phase
+    phases |= await _elements(store, references, phases, named)
     return Dependencies(phases, named)
+
+
+async def _elements(
+    store: Store,
+    references: Iterable[tuple[str, FullName]],
+    phases: Mapping[str, Phase | None],
+    named: Mapping[FullName, str],
+) -> dict[str, Phase]:
+    """How the elements ended whose arrays have ended."""
+    arrays: dict[str, str] = {}
+    for reference, name in references:
+        job, element = _split(reference)
+        if element and reference not in phases:
+            array = named.get(name, job)
+            arrays[array + element] = array
+    if not arrays:
+        return {}
+    stored = await store.job_summaries({*arrays, *arrays.values()})
+    ended = {job: each.phase for job, each in stored.items() if each.is_finished}
+    # An element that never ran is not stored, and ended as its array did.
+    return {
+        element: ended[element if element in ended else array]
+        for element, array in arrays.items()
+        if element in ended or ended.get(array, Phase.DONE) is not Phase.DONE
+    }

@@ -13,7 +13,7 @@ from yaml.reader import ReaderError
 
 from phalanx.core.errors import Invalid, Problem
 from phalanx.manifest.yaml_errors import explanation
-from phalanx.manifest.yaml_scalars import DIGIT_LIMIT
+from phalanx.manifest.yaml_scalars import DIGIT_LIMIT, WrittenNumber
 from phalanx.manifest.yaml_tree import DEPTH_LIMIT, DOCUMENT_LIMIT, Mark, YamlTree
 
 LIMIT_BYTES = 1024 * 1024
@@ -68,7 +68,11 @@ def _json(text: str) -> list[object] | None:
         return None
     try:
         document = json.loads(
-            text, object_pairs_hook=_unique, parse_int=_integer, parse_constant=_no_constant
+            text,
+            object_pairs_hook=_unique,
+            parse_int=_integer,
+            parse_float=WrittenNumber,
+            parse_constant=_no_constant,
         )
         if "\\u" in text:
             # Half of a surrogate pair is valid JSON, but cannot be encoded.

@@ -46,7 +46,7 @@ class JobHistory:
                     self._placed.discard(key)
                     added[queue] = added.get(queue, 0) - gpu
         self.used += [(now, queue, gpu) for queue, gpu in added.items()]
-        for job in changes.verdicts:
+        for job, _ in changes.verdicts:
             queue, gpu, size = self._requests[job]
             self.ended[job] = (now, changes.gangs[job].job.phase)
             self.requested.append((now, queue, -gpu * size))

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from phalanx.core.changes import Changes
 from phalanx.core.ledger import Account
-from phalanx.core.model import Cron, Job, Queue, Residue, Task, Worker
+from phalanx.core.model import Cron, ElementBlock, Job, Queue, Residue, Task, Worker
 from phalanx.core.records import Record
 from phalanx.store.protocol import AuditRecord, Batch, UsedKey
 
@@ -31,6 +31,7 @@ def batch_of(
     residues: dict[tuple[str, int], Residue | None] = {}
     accounts: dict[str, Account] = {}
     crons: dict[str, Cron | None] = {}
+    elements: dict[tuple[str, int], ElementBlock] = {}
     removed_jobs: list[str] = []
     records: list[Record] = []
     dropped: dict[str, None] = {}
@@ -42,6 +43,7 @@ def batch_of(
         residues |= each.residues
         accounts |= each.accounts
         crons |= each.crons
+        elements |= each.elements
         removed_jobs += each.forgotten
         records += each.records
         dropped |= dict.fromkeys(each.dropped_blobs)
@@ -58,6 +60,7 @@ def batch_of(
         accounts=tuple(accounts.values()),
         crons=_written(crons),
         removed_crons=_removed(crons),
+        elements=tuple(elements.values()),
         records=tuple(records),
         used_keys=tuple(used_keys),
         audit=tuple(audit),

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from msgspec.structs import replace
 
-from phalanx.core.model import Job, Phase, Rows, Task
+from phalanx.core.model import ElementBlock, Job, Phase, Rows, Task
 from phalanx.core.records import Record
 from phalanx.core.time_units import Micros
 from phalanx.store import rows
@@ -123,6 +123,12 @@ class MemoryStore:
             table.name: list(self._db.others[table.name].values())
             for table in (rows.WORKERS, rows.QUEUES, rows.RESIDUES, rows.ACCOUNTS, rows.CRONS)
         }
+        finished = {row.id for row in self._db.jobs.values() if row.finished_at is not None}
+        docs["elements"] = [
+            doc
+            for (array, _), doc in self._db.others[rows.ELEMENTS.name].items()
+            if array not in finished
+        ]
         docs["jobs"] = [row.doc for row in live]
         docs["tasks"] = [doc for row in live for _, doc in self._tasks_of(row.id)]
         return rows.live_rows(docs, self._db.last_seq)
@@ -155,6 +161,10 @@ class MemoryStore:
             return None
         return rows.job_and_tasks([(-1, row.doc), *self._tasks_of(row.id)])
 
+    async def elements(self, array: str) -> tuple[ElementBlock, ...]:
+        blocks = sorted(self._db.others[rows.ELEMENTS.name].items())
+        return tuple(rows.elements_from(doc) for key, doc in blocks if key[0] == column(array))
+
     async def used_key(self, principal: str, key: str) -> UsedKey | None:
         doc = self._db.others[rows.USED_KEYS.name].get((column(principal), column(key)))
         return None if doc is None else rows.used_key_from(doc)
@@ -175,6 +185,7 @@ class MemoryStore:
             (row.created_at, row.id, row.doc)
             for row in self._db.jobs.values()
             if row.finished_at is not None
+            and row.array is None
             and (before is None or (row.created_at, row.id) < before)
             and _matches(row, query)
         ]
@@ -257,7 +268,7 @@ class MemoryStore:
         old = sorted(
             (row.finished_at, row.id)
             for row in db.jobs.values()
-            if row.finished_at is not None and row.finished_at < before
+            if row.finished_at is not None and row.finished_at < before and row.array is None
         )
         counts = self._delete_jobs({job for _, job in old[:limit]})
         others = [
@@ -274,10 +285,15 @@ class MemoryStore:
         return replace(counts, records=counts.records + len(others), keys=len(old_keys))
 
     def _delete_jobs(self, jobs: set[str]) -> PruneCounts:
-        """Delete jobs with all their rows."""
+        """Delete jobs with all their rows, and arrays with their elements."""
         db = self._db
         if not jobs:
             return PruneCounts()
+        arrays, count = jobs, len(jobs)
+        jobs = jobs | {row.id for row in db.jobs.values() if row.array in arrays}
+        blocks = db.others[rows.ELEMENTS.name]
+        for key in [key for key in blocks if key[0] in arrays]:
+            del blocks[key]
         records = [row.seq for row in db.records.values() if row.job in jobs]
         blobs = [blob for blob, (job, _) in db.blobs.items() if job in jobs]
         for job in jobs:
@@ -288,7 +304,7 @@ class MemoryStore:
             del db.records[seq]
         for blob in blobs:
             del db.blobs[blob]
-        return PruneCounts(jobs=len(jobs), records=len(records), blobs=len(blobs))
+        return PruneCounts(jobs=count, records=len(records), blobs=len(blobs))
 
     # Audit
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
-from phalanx.core.model import Job, Rows, Task
+from phalanx.core.model import ElementBlock, Job, Rows, Task
 from phalanx.core.records import Record
 from phalanx.core.time_units import Micros
 from phalanx.store import rows, schema, sql
@@ -191,6 +191,10 @@ class PostgresStore:
 
     async def job(self, job_id: str) -> tuple[Job, tuple[Task, ...]] | None:
         return rows.job_and_tasks(await self._connections.fetch(sql.JOB, column(job_id)))
+
+    async def elements(self, array: str) -> tuple[ElementBlock, ...]:
+        docs = await self._connections.fetch(sql.ELEMENTS, column(array))
+        return tuple(rows.elements_from(row[0]) for row in docs)
 
     async def used_key(self, principal: str, key: str) -> UsedKey | None:
         docs = await self._connections.fetch(sql.USED_KEY, column(principal), column(key))
@@ -465,7 +469,10 @@ async def _other_job(connection: "Connection", written: Sequence[rows.Row]) -> r
 
 
 async def _delete_jobs(connection: "Connection", jobs: list[str]) -> dict[str, int]:
-    """Delete jobs with all their rows: the number of rows by table."""
+    """Delete jobs with all their rows, and arrays with their elements: the number of rows by
+    table."""
+    elements = await connection.fetch(f"{sql.ELEMENT_JOBS} = ANY($1)", jobs)
+    jobs = jobs + [row[0] for row in elements]
     return {
         table: _row_count(
             await connection.execute(f"DELETE FROM {table} WHERE {key} = ANY($1)", jobs)  # noqa: S608

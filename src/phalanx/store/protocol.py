@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import msgspec
 
 from phalanx.core.ledger import Account
-from phalanx.core.model import Cron, Job, Phase, Queue, Residue, Rows, Task, Worker
+from phalanx.core.model import Cron, ElementBlock, Job, Phase, Queue, Residue, Rows, Task, Worker
 from phalanx.core.records import Record
 from phalanx.core.time_units import Micros
 
@@ -36,11 +36,13 @@ class Batch(msgspec.Struct, frozen=True):
     accounts: tuple[Account, ...] = ()
     crons: tuple[Cron, ...] = ()
     removed_crons: tuple[str, ...] = ()
+    elements: tuple[ElementBlock, ...] = ()
     records: tuple[Record, ...] = ()
     dropped_blobs: tuple[str, ...] = ()
     used_keys: tuple["UsedKey", ...] = ()
     audit: tuple["AuditRecord", ...] = ()
-    removed_jobs: tuple[str, ...] = ()  #: with their tasks, records, blobs and output
+    #: With their tasks, records, blobs and output, and an array with its elements.
+    removed_jobs: tuple[str, ...] = ()
 
 
 class UsedKey(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -102,7 +104,7 @@ class Leader(msgspec.Struct, frozen=True):
 
 
 class JobQuery(msgspec.Struct, frozen=True):
-    """Which jobs a page lists; None means any."""
+    """Which jobs a page lists; None means any. Elements of arrays are not listed."""
 
     namespace: str | None = None
     queue: str | None = None
@@ -292,7 +294,8 @@ class Store(Protocol):
         """All rows that the cluster consists of, as of one moment. Raises Deposed.
 
         These are the unfinished jobs by (created_at, id), their tasks by job and index, all
-        workers, queues, residues, accounts and crons by key, and the number of the last record.
+        workers, queues, residues, accounts and crons by key, the states of the elements of
+        unfinished arrays by array and number, and the number of the last record.
         """
 
     async def commit(self, term: int, batch: Batch) -> None:
@@ -312,6 +315,9 @@ class Store(Protocol):
 
     async def job(self, job_id: str) -> tuple[Job, tuple[Task, ...]] | None:
         """A job with its tasks by index, finished or not."""
+
+    async def elements(self, array: str) -> tuple[ElementBlock, ...]:
+        """The states of the elements of an array, finished or not, by number."""
 
     async def used_key(self, principal: str, key: str) -> UsedKey | None:
         """The request that this principal made with this idempotency key."""
@@ -374,7 +380,8 @@ class Store(Protocol):
         """Remove old rows: how many. Raises Deposed.
 
         Of the jobs that finished before `before`, at most `limit` are removed, those that finished
-        first, with their tasks, records, blobs and output. Records of no job from before then are
+        first, with their tasks, records, blobs and output. Elements are removed with their array,
+        and not before. Records of no job from before then are
         removed too, and some of the idempotency keys that were used before then. Ids of batches are
         removed after an hour, independently of `before`.
         """

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from phalanx.core.ledger import Account
-from phalanx.core.model import Cron, Job, Phase, Queue, Residue, Rows, Task, Worker
+from phalanx.core.model import Cron, ElementBlock, Job, Phase, Queue, Residue, Rows, Task, Worker
 from phalanx.core.records import Record, job_of
 from phalanx.core.time_units import HOUR, Micros
 from phalanx.store.protocol import (
@@ -66,6 +66,7 @@ class JobRow(NamedTuple):
     name: str
     created_at: Micros
     finished_at: Micros | None
+    array: str | None  #: the array that it is an element of
     doc: str
 
 
@@ -93,6 +94,7 @@ JOBS = Table(
         "name": TEXT,
         "created_at": BIGINT,
         "finished_at": BIGINT,
+        "array_id": TEXT,
         "doc": TEXT,
     },
     fixed=("created_at",),
@@ -102,6 +104,9 @@ WORKERS = Table("workers", ("id",), {"id": TEXT, "doc": TEXT})
 QUEUES = Table("queues", ("name",), {"name": TEXT, "doc": TEXT})
 RESIDUES = Table("residues", ("task", "epoch"), {"task": TEXT, "epoch": BIGINT, "doc": TEXT})
 ACCOUNTS = Table("accounts", ("queue",), {"queue": TEXT, "doc": TEXT})
+ELEMENTS = Table(
+    "elements", ("array_id", "number"), {"array_id": TEXT, "number": BIGINT, "doc": TEXT}
+)
 CRONS = Table("crons", ("key",), {"key": TEXT, "doc": TEXT})
 RECORDS = Table(
     "records", ("seq",), {"seq": BIGINT, "job": TEXT, "recorded_at": BIGINT, "doc": TEXT}
@@ -190,6 +195,7 @@ def _job(job: Job) -> JobRow:
         column(job.name),
         job.created_at,
         job.finished_at,
+        _column_or_none(job.array),
         _doc(job),
     )
 
@@ -216,6 +222,10 @@ def _account(account: Account) -> Row:
 
 def _cron(cron: Cron) -> Row:
     return (column(cron.key), _doc(cron))
+
+
+def _element_block(block: ElementBlock) -> Row:
+    return (column(block.array), block.number, _doc(block))
 
 
 def _record(record: Record) -> RecordRow:
@@ -275,6 +285,7 @@ def encode(batch: Batch) -> EncodedBatch:
             _write(RESIDUES, map(_residue, batch.residues)),
             _write(ACCOUNTS, map(_account, batch.accounts)),
             _write(CRONS, map(_cron, batch.crons)),
+            _write(ELEMENTS, map(_element_block, batch.elements)),
             _write(TASKS, map(_task, batch.tasks)),
             _write(JOBS, map(_job, batch.jobs)),
             _write(RECORDS, map(_record, batch.records)),
@@ -300,6 +311,7 @@ worker_from = msgspec.json.Decoder(Worker).decode
 queue_from = msgspec.json.Decoder(Queue).decode
 residue_from = msgspec.json.Decoder(Residue).decode
 account_from = msgspec.json.Decoder(Account).decode
+elements_from = msgspec.json.Decoder(ElementBlock).decode
 cron_from = msgspec.json.Decoder(Cron).decode
 record_from: Callable[[str], Record] = msgspec.json.Decoder(Record).decode
 audit_from = msgspec.json.Decoder(AuditRecord).decode
@@ -370,6 +382,7 @@ def live_rows(docs: Mapping[str, Sequence[str]], last_seq: int) -> Rows:
         residues=[residue_from(doc) for doc in docs[RESIDUES.name]],
         accounts=[account_from(doc) for doc in docs[ACCOUNTS.name]],
         crons=[cron_from(doc) for doc in docs[CRONS.name]],
+        elements=[elements_from(doc) for doc in docs[ELEMENTS.name]],
         last_seq=last_seq,
     )
     rows.jobs.sort(key=lambda job: (job.created_at, job.id))
@@ -378,6 +391,7 @@ def live_rows(docs: Mapping[str, Sequence[str]], last_seq: int) -> Rows:
     rows.queues.sort(key=lambda queue: queue.name)
     rows.residues.sort(key=lambda residue: (residue.task, residue.epoch))
     rows.crons.sort(key=lambda cron: cron.key)
+    rows.elements.sort(key=lambda block: (block.array, block.number))
     rows.accounts.sort(key=lambda account: account.queue)
     return rows
 

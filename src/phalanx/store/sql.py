@@ -27,6 +27,9 @@ LIVE = {
     "residues": "SELECT doc FROM residues",
     "accounts": "SELECT doc FROM accounts",
     "crons": "SELECT doc FROM crons",
+    "elements": """
+        SELECT e.doc FROM jobs j JOIN elements e ON e.array_id = j.id WHERE j.finished_at IS NULL
+    """,
 }
 
 #: A job and its tasks in one statement, so that they are of the same moment; the job comes first.
@@ -36,6 +39,7 @@ JOB = """
     SELECT position, doc FROM tasks WHERE job = $1
     ORDER BY position
 """
+ELEMENTS = "SELECT doc FROM elements WHERE array_id = $1 ORDER BY number"
 USED_KEY = "SELECT doc FROM used_keys WHERE principal = $1 AND key = $2"
 
 RECORDS = "SELECT doc FROM records WHERE seq > $1 ORDER BY seq LIMIT $2"
@@ -99,9 +103,18 @@ OBJECTS_CHANGED = "UPDATE objects_version SET number = number + 1 RETURNING numb
 OBJECTS_VERSION = "SELECT number FROM objects_version"
 
 #: Tables with rows that are removed together with their job → the column of the job.
-JOB_COLUMNS = {"tasks": "job", "records": "job", "blobs": "job", "output": "job", "jobs": "id"}
+JOB_COLUMNS = {
+    "tasks": "job",
+    "records": "job",
+    "blobs": "job",
+    "output": "job",
+    "elements": "array_id",
+    "jobs": "id",
+}
+#: To be completed with a condition on the array.
+ELEMENT_JOBS = "SELECT id FROM jobs WHERE array_id"
 PRUNABLE_JOBS = """
-    SELECT id FROM jobs WHERE finished_at IS NOT NULL AND finished_at < $1
+    SELECT id FROM jobs WHERE finished_at IS NOT NULL AND finished_at < $1 AND array_id IS NULL
     ORDER BY finished_at, id LIMIT $2
 """
 PRUNE_RECORDS_OF_NO_JOB = "DELETE FROM records WHERE job IS NULL AND recorded_at < $1"
@@ -132,7 +145,7 @@ def finished_jobs(query: JobQuery, limit: int, cursor: Cursor | None) -> tuple[s
         "phase": None if query.phase is None else query.phase.value,
         "name": query.name,
     }
-    clauses = ["finished_at IS NOT NULL"]
+    clauses = ["finished_at IS NOT NULL", "array_id IS NULL"]
     values: list[Value] = []
     for name, value in exact.items():
         if value is not None:

@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from phalanx.core.model import Job, Rows, Task
+from phalanx.core.model import ElementBlock, Job, Rows, Task
 from phalanx.core.records import Record
 from phalanx.core.time_units import Micros
 from phalanx.host.clock import wall_clock
@@ -200,6 +200,10 @@ class SQLiteStore:
 
     async def job(self, job_id: str) -> tuple[Job, tuple[Task, ...]] | None:
         return rows.job_and_tasks(await self._read(sql.JOB, column(job_id)))
+
+    async def elements(self, array: str) -> tuple[ElementBlock, ...]:
+        docs = await self._read(sql.ELEMENTS, column(array))
+        return tuple(rows.elements_from(doc) for (doc,) in docs)
 
     async def used_key(self, principal: str, key: str) -> UsedKey | None:
         docs = await self._read(sql.USED_KEY, column(principal), column(key))
@@ -446,8 +450,13 @@ def _upsert_all(db: sqlite3.Connection, table: Table, written: Sequence[rows.Row
 
 
 def _delete_jobs(db: sqlite3.Connection, jobs: Sequence[str]) -> dict[str, int]:
-    """Delete jobs with all their rows: the number of rows by table."""
-    ids = json.dumps(jobs)
+    """Delete jobs with all their rows, and arrays with their elements: the number of rows by
+    table."""
+    elements = db.execute(
+        f"{sql.ELEMENT_JOBS} IN (SELECT value FROM json_each(?))",  # noqa: S608
+        (json.dumps(jobs),),
+    )
+    ids = json.dumps([*jobs, *(element for (element,) in elements.fetchall())])
     query = "DELETE FROM {} WHERE {} IN (SELECT value FROM json_each(?))"
     return {
         table: db.execute(query.format(table, key), (ids,)).rowcount

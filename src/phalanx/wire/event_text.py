@@ -29,7 +29,7 @@ _ENDED = {
 }
 
 _ALARMS = (
-    *(records.TaskFailed, records.TaskStopTimedOut, records.ReservationLost),
+    *(records.TaskFailed, records.ElementFailed, records.TaskStopTimedOut, records.ReservationLost),
     *(records.WorkerDeclaredLost, records.WorkerCordoned),
     *(records.TaskValueAbnormal, records.WorkerSuspected),
 )
@@ -74,6 +74,16 @@ def _job(record: records.JobRecords) -> str:
         case records.JobSubmitted(size=size, owner=owner, policies=policies):
             permitted = f", permitted by {', '.join(policies)}" if policies else ""
             return f"submitted{_by(owner)}: {plural(size, 'task')}{permitted}"
+        case records.ArraySubmitted(elements=elements, size=size, owner=owner, policies=policies):
+            permitted = f", permitted by {', '.join(policies)}" if policies else ""
+            each = "" if size == 1 else f" of {plural(size, 'task')}"
+            return f"submitted{_by(owner)}: {plural(elements, 'element')}{each}{permitted}"
+        case records.ElementFailed(index=index, phase=phase, why=why):
+            return f"element {index} {_ENDED[phase]}: {why}"
+        case records.ElementsCancelRequested(indices=indices, by=by):
+            return f"elements {indices} cancelled{_by(by)}"
+        case records.ElementsRetryRequested(indices=indices, by=by):
+            return f"elements {indices} retried{_by(by)}"
         case records.MembersAdded(members=members, size=size):
             return f"{_in_order(members)} joined: {plural(size, 'task')} so far"
         case records.DependenciesMet():

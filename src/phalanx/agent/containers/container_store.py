@@ -23,7 +23,7 @@ from phalanx.agent.containers.create_command import (
 from phalanx.agent.containers.podman_call import PodmanError, call_podman
 from phalanx.agent.containers.runtime import ContainerPolicy, podman_environment
 from phalanx.agent.containers.secret_runtime import write_runtime
-from phalanx.agent.messages import AttemptKey, ContainerCalls
+from phalanx.agent.messages import AttemptKey, ContainerCalls, attempt_name
 from phalanx.agent.spawner.process_tree import new_tag
 from phalanx.agent.state_dir import StateDir
 from phalanx.wire.sync import TaskSpec
@@ -86,7 +86,7 @@ class ContainerStore:
         )
 
     def _name(self, key: AttemptKey) -> str:
-        return f"phalanx-{self._worker}-{key[0]}.{key[1]}"
+        return f"phalanx-{self._worker}-{attempt_name(key)}"
 
     def secret_runtime(self) -> str:
         """The program that runs containers with secrets in variables. Raises OSError."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
-from phalanx.agent.messages import AttemptKey, TaskLimits
+from phalanx.agent.messages import AttemptKey, TaskLimits, attempt_name
 from phalanx.agent.spawner import cgroup_limits
 from phalanx.agent.spawner.cgroup_hierarchies import (
     AGENT_LEAF,
@@ -152,7 +152,7 @@ class ControlGroups:
         try:
             for parent in self._folders:
                 if parent.version == 2 or parent in needed.values():
-                    created[parent.path] = parent.child(_name(key))
+                    created[parent.path] = parent.child(attempt_name(key))
             by_controller = {name: created[parent.path] for name, parent in needed.items()}
             cgroup_limits.limit_before_start(by_controller, limits)
         except OSError:
@@ -173,13 +173,9 @@ class ControlGroups:
         remove_everywhere(self.name)
 
 
-def _name(key: AttemptKey) -> str:
-    return f"{key[0]}.{key[1]}"
-
-
 def group_of(worker: str, key: AttemptKey) -> str:
     """The group of an attempt, relative to the group of the spawner in each hierarchy."""
-    return f"{worker}/{_name(key)}"
+    return f"{worker}/{attempt_name(key)}"
 
 
 def remove_everywhere(name: str) -> None:
@@ -202,7 +198,7 @@ def leftover_group(path_file: Path, key: AttemptKey | None = None) -> ControlGro
     lines = read_short(path_file).splitlines()
     paths = [path for path in map(Path, lines) if path.name.startswith(_PREFIX)]
     if key is not None:
-        paths = [path / _name(key) for path in paths]
+        paths = [path / attempt_name(key) for path in paths]
     folders = tuple(
         GroupFolder(path, 2 if (path / "cgroup.events").exists() else 1, path.parent)
         for path in paths

@@ -23,8 +23,7 @@ from phalanx.core.events import (
     Submitted,
 )
 from phalanx.core.handlers.limits import check_namespace_limits
-from phalanx.core.handlers.stop import stop_gang
-from phalanx.core.handlers.submit import submitted, unknown_queue
+from phalanx.core.handlers.submit import stop_job, submitted, unknown_queue
 from phalanx.core.ids import job_id, scrambled
 from phalanx.core.model import Cron, CronOutcome, CronRun, Job, Phase, cron_key
 from phalanx.core.queues import check_namespace_of_queue, check_priority_in_queue
@@ -163,7 +162,7 @@ def _run(tx: Changes, row: Cron, at: Micros, event: CronDue | CronRequested) -> 
     tx.crons[row.key] = replace(row, replacing_at=at)
     tx.record(records.CronReplacing(row.key, at))
     for run in unfinished:
-        stop_gang(tx, tx.gang(run.job), causes.replaced_by_next_run(row.key))
+        stop_job(tx, tx.gang(run.job), causes.replaced_by_next_run(row.key))
     return None
 
 

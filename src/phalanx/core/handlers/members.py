@@ -14,10 +14,10 @@ from msgspec.structs import asdict, replace
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict, Invalid, Problem
 from phalanx.core.events import MembersJoined
-from phalanx.core.gang import Gang
+from phalanx.core.gang import Gang, tasks_of
 from phalanx.core.handlers.limits import check_namespace_limits
 from phalanx.core.handlers.requeue import arm_timeouts
-from phalanx.core.handlers.submit import tasks_of, unknown_queue
+from phalanx.core.handlers.submit import unknown_queue
 from phalanx.core.interning import shared_spec
 from phalanx.core.model import GangMembers, Job, PendingState
 from phalanx.core.queues import check_namespace_of_queue, check_priority_in_queue

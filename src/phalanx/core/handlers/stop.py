@@ -40,7 +40,7 @@ from phalanx.core.states import PLACED, TERMINAL, UNPLACED, Move, State
 from phalanx.core.time_units import SECOND, Micros
 
 #: Verdicts that follow from the cause alone. After any other cause the gang may be requeued.
-_VERDICTS = {
+VERDICTS = {
     CauseKind.COMPLETE: Phase.DONE,
     CauseKind.CANCEL: Phase.CANCELLED,
     CauseKind.SCHEDULE_TIMEOUT: Phase.TIMED_OUT,
@@ -147,7 +147,7 @@ def complete_if_done(tx: Changes, gang: Gang) -> None:
 
 def _end(tx: Changes, gang: Gang, verdict: Phase, cause: Cause) -> None:
     tx.set_job(gang, pending=None, end=EndState(verdict, cause))
-    tx.verdicts.append(gang.job.id)
+    tx.verdicts.append((gang.job.id, verdict))
     tx.record(JobEnded(gang.job.id, verdict, str(cause), cause.job))
 
 
@@ -189,7 +189,7 @@ def settle(tx: Changes, gang: Gang) -> None:
 
 def _outcome(gang: Gang, cause: Cause) -> tuple[Phase | None, Cause]:
     """How a job whose gang has stopped for this cause ends, and why. None if it is requeued."""
-    verdict = _VERDICTS.get(cause.kind)
+    verdict = VERDICTS.get(cause.kind)
     if verdict is not None:
         return verdict, cause
     if gang.is_complete and cause.kind is not CauseKind.ROLLBACK:
@@ -287,7 +287,10 @@ def time_limit_reached(tx: Changes, event: TimeLimitReached) -> None:
 
 
 def evicted(tx: Changes, event: Evicted) -> None:
-    evict(tx, tx.gang(event.job), causes.evicted(event.why, event.by))
+    gang = tx.gang(event.job)
+    if gang.job.is_array:
+        raise Conflict(f"job {event.job} is an array; name an element, like {event.job}[0]")
+    evict(tx, gang, causes.evicted(event.why, event.by))
 
 
 def evict(tx: Changes, gang: Gang, cause: Cause) -> None:

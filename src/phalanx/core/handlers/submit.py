@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from msgspec.structs import replace
 
 from phalanx.core import causes
+from phalanx.core.array import Array, new_blocks
 from phalanx.core.causes import Cause, CauseKind
 from phalanx.core.changes import Changes
 from phalanx.core.errors import Conflict, Invalid, Problem
@@ -16,15 +17,17 @@ from phalanx.core.events import (
     ScheduleTimedOut,
     Submitted,
 )
-from phalanx.core.gang import Gang
+from phalanx.core.gang import Gang, tasks_of
+from phalanx.core.handlers.arrays import stop_array
 from phalanx.core.handlers.gather import release_gathered
 from phalanx.core.handlers.limits import check_namespace_limits
 from phalanx.core.handlers.requeue import arm_timeouts
 from phalanx.core.handlers.stop import stop_gang
 from phalanx.core.interning import shared_spec
-from phalanx.core.model import ENDED, Job, PendingState, Phase, Task
+from phalanx.core.model import ENDED, Job, PendingState, Phase
 from phalanx.core.queues import check_namespace_of_queue, check_priority_in_queue
 from phalanx.core.records import (
+    ArraySubmitted,
     DependenciesMet,
     JobCancelRequested,
     JobHeld,
@@ -43,7 +46,7 @@ def submitted(tx: Changes, event: Submitted) -> None:
         raise Invalid(problems)
     check_namespace_of_queue(tx.base.queues, spec.queue, spec.namespace)
     check_priority_in_queue(tx.base.queues, spec.queue, spec.priority)
-    check_namespace_limits(tx, spec, jobs=1, tasks=spec.size)
+    check_namespace_limits(tx, spec, jobs=spec.elements, tasks=spec.elements * spec.size)
     endings = {job: _ending(tx, job, event.ended) for job in spec.dependencies}
     unfinished = tuple(job for job, phase in endings.items() if phase is None)
     job = Job(
@@ -56,24 +59,36 @@ def submitted(tx: Changes, event: Submitted) -> None:
         owner=event.owner,
         members=event.members,
     )
+    add = _add_array if job.is_array else _add_gang
+    gang: Gang = add(tx, job, unfinished, event)
+    tx.replan = True
+    for dependency, phase in endings.items():
+        cause = None if phase is None else _unmet(spec, dependency, phase)
+        if cause is not None:
+            stop_job(tx, gang, cause)
+            return
+
+
+def _add_array(tx: Changes, job: Job, unfinished: tuple[str, ...], event: Submitted) -> Array:
+    """Add an array. It has a pending stage only while it has dependencies."""
+    spec = job.spec
+    pending = PendingState(after=unfinished) if unfinished else None
+    array = Array(replace(job, pending=pending), new_blocks(job.id, spec.elements))
+    tx.add_array(array)
+    tx.record(ArraySubmitted(job.id, spec.elements, spec.size, event.owner, event.policies))
+    return array
+
+
+def _add_gang(tx: Changes, job: Job, unfinished: tuple[str, ...], event: Submitted) -> Gang:
+    spec = job.spec
     is_eligible = not unfinished and not job.awaits_members
     pending = PendingState(after=unfinished, since=tx.now if is_eligible else None)
     job = replace(job, pending=pending)
     is_alone = spec.size == 1 and is_eligible
     gang = tx.add_gang(job, tasks_of(job.id, spec, State.PENDING if is_alone else State.BLOCKED))
     tx.record(JobSubmitted(job.id, spec.size, event.owner, event.policies))
-    tx.replan = True
     arm_timeouts(tx, gang)
-    for dependency, phase in endings.items():
-        cause = None if phase is None else _unmet(spec, dependency, phase)
-        if cause is not None:
-            stop_gang(tx, gang, cause)
-            return
-
-
-def tasks_of(job: str, spec: JobSpec, state: State) -> list[Task]:
-    names = [role.name for role in spec.roles for _ in range(role.replicas)]
-    return [Task(job, index, name, state) for index, name in enumerate(names)]
+    return gang
 
 
 def _problems(tx: Changes, event: Submitted) -> list[Problem]:
@@ -84,17 +99,9 @@ def _problems(tx: Changes, event: Submitted) -> list[Problem]:
     if event.job in base.gangs:
         raise Conflict(f"job {event.job} already exists")
     problems += unknown_queue(tx, spec)
-    holder = None if spec.name is None else base.names.get((spec.namespace, spec.name))
-    if holder is not None:
-        problems.append(
-            Problem(
-                "name",
-                f"is {spec.name}, the name of the unfinished job {holder} in namespace "
-                f"{spec.namespace}; choose another name or cancel that job",
-            )
-        )
+    problems += taken_name(tx, spec)
     problems += missing_dependencies(
-        spec, lambda job: job not in base.gangs and job not in event.ended
+        spec, lambda job: job not in event.ended and not base.has_job(job)
     )
     return problems
 
@@ -109,6 +116,19 @@ def missing_dependencies(spec: JobSpec, is_missing: Callable[[str], bool]) -> li
     ]
 
 
+def taken_name(tx: Changes, spec: JobSpec) -> list[Problem]:
+    holder = None if spec.name is None else tx.base.names.get((spec.namespace, spec.name))
+    if holder is None:
+        return []
+    return [
+        Problem(
+            "name",
+            f"is {spec.name}, the name of the unfinished job {holder} in namespace "
+            f"{spec.namespace}; choose another name or cancel that job",
+        )
+    ]
+
+
 def unknown_queue(tx: Changes, spec: JobSpec) -> list[Problem]:
     queues = tx.base.queues
     if spec.queue in queues:
@@ -118,8 +138,7 @@ def unknown_queue(tx: Changes, spec: JobSpec) -> list[Problem]:
 
 
 def _ending(tx: Changes, job: str, ended: Mapping[str, Phase]) -> Phase | None:
-    gang = tx.base.gangs.get(job)
-    return gang.job.verdict if gang is not None else ended[job]
+    return tx.base.verdict_of(job) if tx.base.has_job(job) else ended[job]
 
 
 def dependency_ended(tx: Changes, gang: Gang, dependency: str, phase: Phase) -> None:
@@ -129,11 +148,14 @@ def dependency_ended(tx: Changes, gang: Gang, dependency: str, phase: Phase) -> 
         return
     cause = _unmet(job.spec, dependency, phase)
     if cause is not None:
-        stop_gang(tx, gang, cause)
+        stop_job(tx, gang, cause)
         return
     pending = job.pending or PendingState()
     unfinished = tuple(other for other in pending.after if other != dependency)
-    tx.set_pending(gang, after=unfinished, since=pending.since if unfinished else tx.now)
+    if isinstance(gang, Array):
+        tx.set_job(gang, pending=PendingState(after=unfinished) if unfinished else None)
+    else:
+        tx.set_pending(gang, after=unfinished, since=pending.since if unfinished else tx.now)
     if unfinished:
         return
     if len(gang.tasks) == 1:
@@ -152,24 +174,33 @@ def _unmet(spec: JobSpec, dependency: str, phase: Phase) -> Cause | None:
     return None
 
 
+def stop_job(tx: Changes, gang: Gang, cause: Cause) -> None:
+    """Stop a gang, or all elements of an array."""
+    if isinstance(gang, Array):
+        stop_array(tx, gang, cause)
+    else:
+        stop_gang(tx, gang, cause)
+
+
 def cancel_requested(tx: Changes, event: CancelRequested) -> None:
     gang = _unfinished(tx, event.job, "be cancelled")
     stopping = gang.job.stopping
     if stopping is not None and stopping.cause.kind is CauseKind.CANCEL:
         return
     tx.record(JobCancelRequested(event.job, event.by))
-    stop_gang(tx, gang, causes.cancelled(event.by))
+    stop_job(tx, gang, causes.cancelled(event.by))
 
 
 def hold_changed(tx: Changes, event: HoldChanged) -> None:
     gang = _unfinished(tx, event.job, "be put on hold")
     if gang.job.on_hold == event.on_hold:
         return
-    release_gathered(tx, gang)
-    pending = gang.job.pending
-    if pending is not None:
-        pending = replace(pending, nomination=None)
-    tx.set_job(gang, on_hold=event.on_hold, pending=pending)
+    for each in _with_elements(tx, gang):
+        release_gathered(tx, each)
+        pending = each.job.pending
+        if pending is not None:
+            pending = replace(pending, nomination=None)
+        tx.set_job(each, on_hold=event.on_hold, pending=pending)
     kind = JobHeld if event.on_hold else JobReleased
     tx.record(kind(event.job, event.by))
     tx.replan = True
@@ -181,8 +212,15 @@ def priority_changed(tx: Changes, event: PriorityChanged) -> None:
         return
     check_priority_in_queue(tx.base.queues, gang.job.spec.queue, event.priority)
     tx.record(JobPriorityChanged(event.job, gang.job.priority, event.priority, event.by))
-    tx.set_job(gang, priority=event.priority)
+    for each in _with_elements(tx, gang):
+        tx.set_job(each, priority=event.priority)
     tx.replan = True
+
+
+def _with_elements(tx: Changes, gang: Gang) -> list[Gang]:
+    """A job, and the jobs of its elements if it is an array."""
+    elements = gang.live_elements() if isinstance(gang, Array) else ()
+    return [gang, *map(tx.gang, elements)]
 
 
 def _unfinished(tx: Changes, job: str, what: str) -> Gang:

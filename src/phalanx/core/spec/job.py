@@ -11,6 +11,7 @@ from itertools import accumulate
 import msgspec
 from msgspec.structs import replace
 
+from phalanx.core.spec.arrays import ArraySpec
 from phalanx.core.spec.secret_references import SecretKey
 from phalanx.core.spec.security import ContainerSecurity
 from phalanx.core.spec.watch import ValueRules
@@ -184,6 +185,8 @@ class JobSpec(msgspec.Struct, frozen=True):
     afterany: tuple[str, ...]  #: jobs that must have ended first, in whatever phase
     afternotok: tuple[str, ...]  #: jobs that must have ended first without being done
     schedule: Schedule | None  #: set for a cron, whose runs have none
+    #: Set for an array, and for its elements, which share the specification.
+    array: ArraySpec | None = None
 
     @property
     def dependencies(self) -> tuple[str, ...]:
@@ -196,6 +199,11 @@ class JobSpec(msgspec.Struct, frozen=True):
         if len(roles) == 1:
             return roles[0].replicas
         return role_ends(roles)[-1] if roles else 0
+
+    @property
+    def elements(self) -> int:
+        """How many gangs the submission has: the elements of an array, or 1."""
+        return 1 if self.array is None else len(self.array.elements)
 
     @property
     def is_prepared_first(self) -> bool:

@@ -8,6 +8,8 @@ from phalanx.core.spec.fields import Reader, refusal, shown, text
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _DNS_LABEL = re.compile(_LABEL)
 _DNS_SUBDOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+#: The index of an element behind the name of its array.
+_ELEMENT = re.compile(r"\[(0|[1-9][0-9]{0,8})\]$")
 _QUALIFIED = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]*[A-Za-z0-9])?")
 _WORKER = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _TIMEZONE = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*")
@@ -82,15 +84,17 @@ def member(value: object) -> str:
 
 
 def job_reference(value: object) -> str:
-    """The id of a job, its name, or `namespace/name`."""
+    """The id of a job, its name, or `namespace/name`; and `[INDEX]` for an element of an array."""
     reference = text(value)
+    job = _ELEMENT.sub("", reference)
     try:
-        return member(reference) if "/" in reference else dns_subdomain(reference)
+        member(job) if "/" in job else dns_subdomain(job)
     except Invalid:
         raise refusal(
             f"is {shown(reference)}; write the id of a job, like j-7kq2m4xd, its name, or"
             " namespace/name"
         ) from None
+    return reference
 
 
 def resource(value: object) -> str:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-_REFERENCE = re.compile(
+REFERENCE = re.compile(
     r"(?P<escape>\$)?\$\((?:task\.(?P<own>index|ordinal)"
     r"|(?P<kind>count|hosts)\.(?P<role>[a-z0-9-]+)"
     r"|addresses\.(?P<of>[a-z0-9-]+)\.(?P<port>[0-9]{1,5}))\)"
@@ -32,7 +32,7 @@ def _of(match: re.Match[str]) -> Reference:
 
 def references(value: str) -> Iterator[Reference]:
     """The references in a value."""
-    return (_of(match) for match in _REFERENCE.finditer(value) if not match["escape"])
+    return (_of(match) for match in REFERENCE.finditer(value) if not match["escape"])
 
 
 def has_ordinal(values: Iterable[str]) -> bool:
@@ -64,9 +64,9 @@ def resolved(value: str, known: Callable[[Reference], str]) -> str:
     def one(match: re.Match[str]) -> str:
         return match[0][1:] if match["escape"] else known(_of(match))
 
-    return _REFERENCE.sub(one, value) if "$(" in value else value
+    return REFERENCE.sub(one, value) if "$(" in value else value
 
 
 def literal(value: str) -> str:
     """The text that `resolved` turns back into this value."""
-    return _REFERENCE.sub(lambda match: "$" + match[0], value) if "$(" in value else value
+    return REFERENCE.sub(lambda match: "$" + match[0], value) if "$(" in value else value

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from phalanx.core.model import PreemptWithin, ReclaimFrom
 from phalanx.core.spec import cron_expression, durations, names, quantities
+from phalanx.core.spec.arrays import array, written_array
 from phalanx.core.spec.endpoints import endpoint
 from phalanx.core.spec.fields import (
     REQUIRED,
@@ -281,6 +282,7 @@ JOB_FIELDS = {
     "afterany": _JOBS,
     "afternotok": _JOBS,
     "schedule": Field(_schedule, None, _written_schedule),
+    "array": Field(array, None, written_array),
 }
 
 #: The fields of a queue, without its name.

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-_REFERENCE = re.compile(
+SECRET_REFERENCE = re.compile(
     r"(?P<escape>\$)?\$\{resources\.(?P<name>[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)"
     r"\.(?P<key>[A-Za-z0-9._-]{1,253})\}"
 )
@@ -32,7 +32,7 @@ def secrets_in(value: str) -> list[SecretKey]:
         return []
     return [
         SecretKey(match["name"], match["key"])
-        for match in _REFERENCE.finditer(value)
+        for match in SECRET_REFERENCE.finditer(value)
         if not match["escape"]
     ]
 
@@ -44,7 +44,9 @@ def referenced_secrets(values: Iterable[str]) -> tuple[SecretKey, ...]:
 
 def without_secrets(value: str) -> str:
     """The text that `with_secrets` turns back into this value."""
-    return _REFERENCE.sub(lambda match: "$" + match[0], value) if _BEGINNING in value else value
+    return (
+        SECRET_REFERENCE.sub(lambda match: "$" + match[0], value) if _BEGINNING in value else value
+    )
 
 
 def with_secrets(value: str, known: Callable[[SecretKey], str]) -> str:
@@ -55,4 +57,4 @@ def with_secrets(value: str, known: Callable[[SecretKey], str]) -> str:
             return match[0][1:]
         return known(SecretKey(match["name"], match["key"]))
 
-    return _REFERENCE.sub(one, value) if _BEGINNING in value else value
+    return SECRET_REFERENCE.sub(one, value) if _BEGINNING in value else value

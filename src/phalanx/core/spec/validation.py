@@ -23,6 +23,7 @@ from phalanx.core.spec.job import (
     Restart,
     Role,
 )
+from phalanx.core.spec.placeholders import near_misses
 from phalanx.core.spec.references import Reference, references
 from phalanx.core.spec.schema import JOB_FIELDS, ROLE_FIELDS, SHORT_FIELDS, TASK_LIMIT
 from phalanx.core.spec.secret_references import referenced_secrets
@@ -35,6 +36,9 @@ FENCE_MARGIN: Micros = 7 * SECOND
 
 #: A run of a cron is named after the cron and its minute.
 CRON_NAME_LIMIT = names.NAME_LIMIT - len("-20260131020000")
+
+#: Tasks of all elements of an array together.
+ARRAY_TASK_LIMIT = 1_000_000
 
 #: Tasks that the references in the variables of a role list, each time they do.
 LISTED_LIMIT = 20_000
@@ -83,6 +87,7 @@ def job_spec(  # noqa: PLR0913
     for role in roles.values():
         role["image"] = image_map.get(role.get("image") or "", role.get("image"))
     _check_schedule(values, timezones, path)
+    _check_array(values, roles, path)
     path.raise_problems()
     return JobSpec(roles=tuple(Role(name=name, **role) for name, role in roles.items()), **values)
 
@@ -382,4 +387,37 @@ def _check_schedule(values: _Values, timezones: Container[str] | None, path: Fie
         path.at("name").problem(
             "is too long for a job with schedule, because a run's name ends in its minute; use at"
             f" most {CRON_NAME_LIMIT} characters"
+        )
+
+
+def _check_array(values: _Values, roles: dict[str, _Values], path: FieldPath) -> None:
+    array = values.get("array")
+    if array is None:
+        return
+    if values.get("group"):
+        path.at("group").problem(
+            "cannot be combined with array, whose elements start one by one; remove one of them"
+        )
+    total = sum(role.get("replicas", 0) for role in roles.values())
+    if total * len(array.elements) > ARRAY_TASK_LIMIT:
+        path.at("array").problem(
+            f"has {len(array.elements)} elements of {total} tasks; an array has at most"
+            f" {ARRAY_TASK_LIMIT} tasks: split it into several arrays"
+        )
+    names_of_values = array.values(array.elements[0])
+    for name, role in roles.items():
+        here = path.at("roles").at(name)
+        command = role.get("command", ())
+        words = [command] if isinstance(command, str) else [*command, *role.get("args", ())]
+        for word in words:
+            _check_placeholders(word, names_of_values, here.at("command"))
+        for variable, value in role.get("env", {}).items():
+            _check_placeholders(value, names_of_values, here.at("env").at(variable))
+
+
+def _check_placeholders(template: str, known: Mapping[str, str], path: FieldPath) -> None:
+    for written, meant in near_misses(template, known):
+        path.problem(
+            f"has {written}; did you mean {{{meant}}}? Write {{{written}}} to keep the text"
+            f" {written}"
         )

@@ -31,25 +31,38 @@ CREATE TABLE jobs (
     name            text COLLATE "C" NOT NULL,
     created_at      bigint NOT NULL,
     finished_at     bigint,
+    array_id        text COLLATE "C",  -- of an element
     doc             text NOT NULL
 ) WITH (fillfactor = 70);
 CREATE INDEX jobs_live ON jobs (id) WHERE finished_at IS NULL;
+-- An array is removed with its elements.
+CREATE INDEX jobs_by_array ON jobs (array_id) WHERE array_id IS NOT NULL;
 -- Retention removes the jobs that finished first.
-CREATE INDEX jobs_by_end ON jobs (finished_at, id) WHERE finished_at IS NOT NULL;
+CREATE INDEX jobs_by_end ON jobs (finished_at, id)
+    WHERE finished_at IS NOT NULL AND array_id IS NULL;
 -- Pages of finished jobs, newest first.
-CREATE INDEX jobs_finished ON jobs (created_at, id) WHERE finished_at IS NOT NULL;
+CREATE INDEX jobs_finished ON jobs (created_at, id)
+    WHERE finished_at IS NOT NULL AND array_id IS NULL;
 CREATE INDEX jobs_finished_by_namespace ON jobs (namespace, created_at, id)
-    WHERE finished_at IS NOT NULL;
+    WHERE finished_at IS NOT NULL AND array_id IS NULL;
 CREATE INDEX jobs_finished_by_queue ON jobs (queue, created_at, id)
-    WHERE finished_at IS NOT NULL;
+    WHERE finished_at IS NOT NULL AND array_id IS NULL;
 CREATE INDEX jobs_finished_by_name ON jobs (name, created_at, id)
-    WHERE finished_at IS NOT NULL;
+    WHERE finished_at IS NOT NULL AND array_id IS NULL;
 
 CREATE TABLE tasks (
     job      text COLLATE "C" NOT NULL,
     position bigint NOT NULL,
     doc      text NOT NULL,
     PRIMARY KEY (job, position)
+) WITH (fillfactor = 70);
+
+-- The states of the elements of arrays, in blocks.
+CREATE TABLE elements (
+    array_id text COLLATE "C" NOT NULL,
+    number   bigint NOT NULL,
+    doc      text NOT NULL,
+    PRIMARY KEY (array_id, number)
 ) WITH (fillfactor = 70);
 
 CREATE TABLE workers (id text COLLATE "C" PRIMARY KEY, doc text NOT NULL);

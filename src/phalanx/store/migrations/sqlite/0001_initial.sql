@@ -32,25 +32,38 @@ CREATE TABLE jobs (
     name            TEXT NOT NULL,
     created_at      INTEGER NOT NULL,
     finished_at     INTEGER,
+    array_id        TEXT,  -- of an element
     doc             TEXT NOT NULL
 );
 CREATE INDEX jobs_live ON jobs (id) WHERE finished_at IS NULL;
+-- An array is removed with its elements.
+CREATE INDEX jobs_by_array ON jobs (array_id) WHERE array_id IS NOT NULL;
 -- Retention removes the jobs that finished first.
-CREATE INDEX jobs_by_end ON jobs (finished_at, id) WHERE finished_at IS NOT NULL;
+CREATE INDEX jobs_by_end ON jobs (finished_at, id)
+    WHERE finished_at IS NOT NULL AND array_id IS NULL;
 -- Pages of finished jobs, newest first.
-CREATE INDEX jobs_finished ON jobs (created_at, id) WHERE finished_at IS NOT NULL;
+CREATE INDEX jobs_finished ON jobs (created_at, id)
+    WHERE finished_at IS NOT NULL AND array_id IS NULL;
 CREATE INDEX jobs_finished_by_namespace ON jobs (namespace, created_at, id)
-    WHERE finished_at IS NOT NULL;
+    WHERE finished_at IS NOT NULL AND array_id IS NULL;
 CREATE INDEX jobs_finished_by_queue ON jobs (queue, created_at, id)
-    WHERE finished_at IS NOT NULL;
+    WHERE finished_at IS NOT NULL AND array_id IS NULL;
 CREATE INDEX jobs_finished_by_name ON jobs (name, created_at, id)
-    WHERE finished_at IS NOT NULL;
+    WHERE finished_at IS NOT NULL AND array_id IS NULL;
 
 CREATE TABLE tasks (
     job      TEXT NOT NULL,
     position INTEGER NOT NULL,
     doc      TEXT NOT NULL,
     PRIMARY KEY (job, position)
+) WITHOUT ROWID;
+
+-- The states of the elements of arrays, in blocks.
+CREATE TABLE elements (
+    array_id TEXT NOT NULL,
+    number   INTEGER NOT NULL,
+    doc      TEXT NOT NULL,
+    PRIMARY KEY (array_id, number)
 ) WITHOUT ROWID;
 
 CREATE TABLE workers (id TEXT PRIMARY KEY NOT NULL, doc TEXT NOT NULL) WITHOUT ROWID;
